@@ -1,0 +1,77 @@
+/* The plan: what the text means once every key is known, checked and defaulted. Everything behind the
+ * checker reads this and never the text, so a plan that exists is valid by construction: whole numbers
+ * divide, degrees cover the cluster, names are families that exist. Sizes are bytes, counts are counts,
+ * times are seconds. One number per key: a plan with alternatives is a space and yields none. */
+#ifndef PLANC_PLAN_H
+#define PLANC_PLAN_H
+
+#include "constant.h"
+
+enum element { F32, BF16, F64, I32 };                 /* element types, also of the IR */
+enum device_kind { DEVICE_CPU, DEVICE_CUDA };
+enum reshard { RESHARD_FORWARD, RESHARD_BACKWARD, RESHARD_STEP };
+enum checkpoint_mode { CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_FULL, CHECKPOINT_BUDGET };
+enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD };
+enum data_format { DATA_BYTES, DATA_UINT16, DATA_UINT32, DATA_MEGATRON };
+enum data_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
+enum nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
+
+struct hyper { const char *name; struct constant value; struct span at; };  /* at: where the plan (or the default) says so */
+
+struct cluster {
+    const char *name;            /* "b200", "cpu" */
+    const char *device_name;     /* "NVIDIA B200" */
+    enum device_kind kind;
+    bool elastic;                /* as many devices as the mesh asks for */
+    int64_t nodes, devices_per_node;
+    const char *arch;            /* "sm_100a"; NULL on cpu */
+    int64_t multiprocessors;
+    int64_t memory_bytes;        /* what a device offers; 0: read from the machine */
+    int64_t outside_bytes;       /* context, modules, communicators: assumed */
+    double bandwidth;            /* device memory, bytes/s; 0: not known */
+    double flops_bf16, flops_fp32;
+    struct { double bandwidth, latency, base; } link_node, link_network; /* one direction, a device; seconds */
+    struct span at, memory_at;
+};
+
+struct decay_group { const char *pattern; double weight_decay; };           /* optimizer groups: later match wins */
+
+struct plan {
+    const char *path, *title;
+    const char *architecture;            /* "llama" */
+    const struct ast *architecture_body; /* items of its block */
+    struct hyper *hyper; int n_hyper;    /* every declared hyper-parameter, defaulted */
+    struct span model_at;
+    struct cluster cluster;
+    int64_t fsdp, dp, prefetch, reduce_slots;
+    enum reshard reshard;
+    enum element compute, master, gradients, moments;
+    enum checkpoint_mode checkpoint_mode;
+    int64_t sequence, local, global, accumulation, loss_chunks;
+    double lr, beta1, beta2, eps, weight_decay, clip;   /* clip 0: none */
+    struct decay_group *group; int n_groups;
+    enum schedule_kind schedule;
+    int64_t warmup, schedule_steps, decay;
+    double floor;
+    const char *data_train;              /* resolved against the plan's folder; NULL: not given; may be a glob */
+    enum data_format data_format;
+    enum data_order data_order;
+    int64_t data_seed;
+    bool has_ignore; int64_t ignore;
+    int64_t init_seed;
+    const char *init_from;               /* resolved; NULL: seeded */
+    int64_t run_steps;                   /* default: schedule_steps; 0: not given */
+    double timeout_seconds;
+    enum nonfinite nonfinite;
+    /* where the plan says it, for diagnostics and for the ledger's lines */
+    struct { struct span mesh, batch, precision, checkpoint, optimizer, schedule, data, init, run; } at;
+};
+
+/* From a file: parses it and what it uses, applies `set` (texts of --set, in order), checks, resolves.
+ * NULL after diagnostics. *open_keys: the names of keys left open ("mesh.fsdp"), when that is the reason. */
+struct plan *plan_load(const char *path, const char *const *set, int n_set, const char *const **open_keys, int *n_open);
+
+/* Whole hyper-parameter by name; bug() when there is none. */
+int64_t plan_hyper_whole(const struct plan *p, const char *name);
+
+#endif
