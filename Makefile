@@ -1,0 +1,108 @@
+# Builds the compiler (build/planc) and the two runtimes that its trainers link: one for this machine's processors and
+# MPI, one that only prints. Everything made lies in build/, or build-sanitize/ with SANITIZE=1, so the two never mix and
+# `make clean` has little to do. Sources are found by name: a new file in compiler/ or runtime/ needs no line here.
+#
+#   make            the compiler and the runtimes            make demo        train on real text, about two minutes
+#   make test       all tests (UPDATE=1 rewrites goldens)    make test-long   what does not fit in five minutes
+#   make bench      kernel and step speed of this machine    SANITIZE=1       any of them, under ASan and UBSan
+
+ifdef SANITIZE
+BUILD := build-sanitize
+SANITIZE_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g
+else
+BUILD := build
+SANITIZE_FLAGS :=
+endif
+
+CC       ?= cc
+MPICC    ?= mpicc
+BISON    ?= bison
+FLEX     ?= flex
+CFLAGS   ?= -O2 -g
+WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Werror=switch
+STANDARD := -std=c17 -ffp-contract=off
+
+# What a trainer is compiled and linked with on top of planc's own flags; baked in, so that a sanitised planc makes
+# sanitised trainers.
+COMPILER_FLAGS = $(STANDARD) $(CFLAGS) $(SANITIZE_FLAGS) -Icompiler -I$(BUILD)/gen \
+                 -DPLANC_TRAINER_FLAGS='"$(SANITIZE_FLAGS)"'
+RUNTIME_FLAGS  = $(STANDARD) $(CFLAGS) $(SANITIZE_FLAGS) -pthread -Iruntime
+
+GENERATED := $(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.lex.c
+COMPILER  := $(patsubst compiler/%.c,$(BUILD)/compiler/%.o,$(wildcard compiler/*.c)) \
+             $(patsubst %.c,%.o,$(if $(wildcard grammar/plan.y),$(GENERATED)))
+
+# Files that only make sense in one of the two runtimes; all others are in both.
+CPU_ONLY   := $(wildcard runtime/device_cpu*.c runtime/collectives_*.c runtime/gemm*.c runtime/watchdog*.c)
+TRACE_ONLY := $(wildcard runtime/device_trace*.c)
+SHARED     := $(filter-out $(CPU_ONLY) $(TRACE_ONLY),$(wildcard runtime/*.c))
+CPU        := $(patsubst runtime/%.c,$(BUILD)/runtime/cpu/%.o,$(SHARED) $(CPU_ONLY))
+TRACE      := $(patsubst runtime/%.c,$(BUILD)/runtime/trace/%.o,$(TRACE_ONLY))
+
+all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_trace.a
+
+$(BUILD)/planc: $(COMPILER)
+	@mkdir -p $(@D)
+	$(CC) $(SANITIZE_FLAGS) -o $@ $^ -lm
+
+$(BUILD)/lib/libtrainer_cpu.a: $(CPU)
+$(BUILD)/lib/libtrainer_trace.a: $(TRACE)
+$(BUILD)/lib/%.a:
+	@mkdir -p $(@D)
+	rm -f $@
+	ar rcs $@ $^
+
+# One command makes both the parser and its header; only the parser and the scanner are excused from our warnings.
+$(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.tab.h &: grammar/plan.y
+	@mkdir -p $(@D)
+	$(BISON) -Wall -Wcounterexamples -Werror --defines=$(BUILD)/gen/plan.tab.h -o $(BUILD)/gen/plan.tab.c $<
+$(BUILD)/gen/plan.lex.c $(BUILD)/gen/plan.lex.h &: grammar/plan.l
+	@mkdir -p $(@D)
+	$(FLEX) -o $(BUILD)/gen/plan.lex.c --header-file=$(BUILD)/gen/plan.lex.h $<
+$(BUILD)/gen/%.o: $(BUILD)/gen/%.c $(BUILD)/gen/plan.tab.h $(BUILD)/gen/plan.lex.h $(BUILD)/flags
+	$(CC) $(COMPILER_FLAGS) -Wall -Wextra -Werror=switch -Wno-unused-function -Wno-sign-compare -MMD -MP -c -o $@ $<
+
+ifneq ($(wildcard grammar/plan.y),)
+HEADERS := $(BUILD)/gen/plan.tab.h $(BUILD)/gen/plan.lex.h
+endif
+$(BUILD)/compiler/%.o: compiler/%.c $(BUILD)/flags | $(HEADERS)
+	@mkdir -p $(@D)
+	$(CC) $(COMPILER_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+$(BUILD)/runtime/cpu/%.o: runtime/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(MPICC) $(RUNTIME_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+$(BUILD)/runtime/trace/%.o: runtime/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(RUNTIME_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+
+# Rewritten only when the flags differ from the last time, so that changing them rebuilds everything and nothing else does.
+$(BUILD)/flags: always
+	@mkdir -p $(@D)
+	@printf '%s\n' '$(subst ','\'',$(CC) $(MPICC) $(COMPILER_FLAGS) $(RUNTIME_FLAGS) $(WARNINGS))' | cmp -s - $@ || \
+	 printf '%s\n' '$(subst ','\'',$(CC) $(MPICC) $(COMPILER_FLAGS) $(RUNTIME_FLAGS) $(WARNINGS))' > $@
+
+-include $(wildcard $(BUILD)/compiler/*.d $(BUILD)/gen/*.d $(BUILD)/runtime/cpu/*.d $(BUILD)/runtime/trace/*.d)
+
+# ── what people run ──────────────────────────────────────────────────────────
+# Installing comes first and in its own make, because the rules above need the tools that it brings.
+setup:
+	@bash tests/setup.sh
+demo: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) bash tests/demo.sh
+test: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) UPDATE='$(UPDATE)' SUITES='$(SUITES)' bash tests/run.sh
+test-long: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) LONG=1 SUITES='$(SUITES)' bash tests/run.sh
+bench: setup
+	@$(MAKE) --no-print-directory all
+	@BUILD=$(BUILD) bash tests/bench.sh
+clean:
+	rm -rf build build-sanitize
+
+always:
+.PHONY: all setup demo test test-long bench clean always
+.DELETE_ON_ERROR:
+.SUFFIXES:
