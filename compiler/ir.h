@@ -143,7 +143,7 @@ struct graph {
     VECTOR(struct buffer *) buffer;         /* memory */
     int64_t local_bytes, wire_bytes;        /* memory: the two segments */
     int steps;                              /* schedule: highest step number */
-    int names;                              /* for fresh names */
+    struct name_set *names;                 /* every name taken, for fresh ones (not printed: it follows from the text) */
 };
 
 /* ── building ─────────────────────────────────────────────────────────────── */
@@ -187,6 +187,22 @@ struct region *graph_region(const struct graph *g, const char *name); /* NULL: n
 struct unit *graph_unit(const struct graph *g, const char *name);
 struct buffer *graph_buffer(const struct graph *g, const char *name);
 const struct kernel *graph_kernel(const struct graph *g, int number);
+
+/* Rebuilding (a pass never splices): graph_begin starts a new graph with the old one's facts, inputs, units, weights and
+ * names; then regions and nodes are copied in order, with what the pass changes left out, put in or made otherwise.
+ * `copied` is the new graph's value for one of the old graph's (bug() when it was not copied yet). */
+struct graph *graph_begin(const struct graph *old, enum level level);
+struct value *copied(const struct value *old);
+void copied_as(const struct value *old, struct value *now);      /* the pass made it otherwise */
+struct region *region_new(struct graph *g, const char *name, enum phase phase, enum direction direction, int64_t count, const char *loop);
+struct body *body_new(struct region *r, const char *name);
+struct region *region_begin(struct graph *g, const struct region *old);        /* head and carries; `last` not yet visible */
+struct body *body_begin(struct region *r, const struct body *old);             /* its name and layers */
+struct node *node_copy(struct build *b, const struct node *old);               /* results keep their names */
+void body_end(struct body *now, const struct body *old);                       /* next and gradients */
+void region_end(struct graph *g, struct region *now, const struct region *old); /* `last` of the carries */
+void region_copy(struct graph *g, const struct region *old);                   /* all of it, unchanged */
+void kernels_copy(struct graph *g, const struct graph *old);
 
 /* ── text ─────────────────────────────────────────────────────────────────── */
 void ir_print(struct text *to, const struct graph *g);
