@@ -1,0 +1,47 @@
+# What every suite needs: where things are, how a verdict is printed, how ranks are launched on a machine with fewer
+# cores than ranks, and a way to be sure that none of them survives. Sourced by tests/*/run.sh; a suite prints lines
+#   ok NAME      FAIL NAME: why      skip NAME: reason
+# and tests/run.sh counts them.
+top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+BUILD=${BUILD:-build}
+planc=$top/$BUILD/planc
+suite=$(basename "$(cd "$(dirname "$0")" && pwd)")
+scratch=$top/$BUILD/tests/$suite
+oracle=$top/../shared/oracle
+mkdir -p "$scratch" && cd "$scratch" || exit 1
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none   # containers forbid it, and Open MPI then complains on every start
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} TMPDIR=${TMPDIR:-/tmp}
+if [ "$BUILD" = build-sanitize ]; then
+    # Open MPI and its transports keep memory for the life of the process; everything of ours must still be clean.
+    export LSAN_OPTIONS="suppressions=$top/tests/lib/lsan.supp:print_suppressions=0"
+    export ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:exitcode=66"
+    export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:exitcode=66"
+fi
+
+ok()   { printf 'ok %s\n' "$1"; }
+fail() { printf 'FAIL %s: %s\n' "$1" "$2"; }
+skip() { printf 'skip %s: %s\n' "$1" "$2"; }
+# The last lines of a file on one line, for a verdict.
+tail_of() { tail -n "${2:-3}" "$1" 2>/dev/null | tr '\n' '|' | cut -c1-400; }
+
+# launch RANKS DIR [trainer options]: output goes where the caller sends it.
+launch() {
+    local ranks=$1 dir=$2
+    shift 2
+    mpirun -n "$ranks" --oversubscribe --bind-to none "$dir/trainer" "$@" </dev/null
+}
+# Trainers of this folder that are still alive; a killed rank needs a moment to leave /proc.
+survivors() { pgrep -f "^$1/trainer" | tr '\n' ' '; }
+none_left() {
+    local i
+    for i in $(seq 50); do
+        [ -z "$(survivors "$1")" ] && return 0
+        sleep 0.1
+    done
+    return 1
+}
+# Ends what a failed case left behind, and only that: processes of this very trainer.
+sweep() { local p; for p in $(survivors "$1"); do kill -CONT "$p" 2>/dev/null; kill -KILL "$p" 2>/dev/null; done; }
+seconds_since() { awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }'; }
