@@ -132,6 +132,8 @@ struct facts {
     double beta1, beta2, eps, clip;
 };
 
+struct name_set;
+
 struct graph {
     enum level level;
     struct facts facts;

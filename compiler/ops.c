@@ -31,7 +31,6 @@ static struct shape shape3(int64_t a, int64_t b, int64_t c) { return shape_of(3,
 
 /* The last axis, and how many rows of it. */
 static int64_t columns_of(struct shape s) { return s.rank ? s.dim[s.rank - 1] : 1; }
-static int64_t rows_of(struct shape s) { return columns_of(s) ? shape_count(s) / columns_of(s) : 0; }
 
 /* Joins `s` into the broadcast shape `*all`: axes are matched from the last; 1 spreads, and the first axis of an
  * operand of full rank may divide the result's (a table of one sequence against a batch of them). */
