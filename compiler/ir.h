@@ -24,7 +24,8 @@ struct op_row { const char *name; enum op_class class; int operands, results; co
 extern const struct op_row op_rows[OP_COUNT];
 
 enum level { LEVEL_LOWER, LEVEL_GRADIENT, LEVEL_OPTIMIZER, LEVEL_RECOMPUTE, LEVEL_SHARD, LEVEL_FUSE, LEVEL_SCHEDULE, LEVEL_MEMORY };
-extern const char *const level_names[];
+extern const char *const level_names[], *const element_names[], *const lane_names[], *const phase_names[], *const direction_names[];
+extern const char *const reshard_names[], *const checkpoint_names[];
 
 #define SHAPE_RANK 4
 struct shape { int rank; int64_t dim[SHAPE_RANK]; };
