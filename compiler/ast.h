@@ -28,11 +28,14 @@ struct ast {
     const char *text; /* interned: the name, the operator, the number as written, the whole path "a.b" */
     struct ast **kid;
     int n, room;
+    int depth; /* of the expression below; capped by the parser, so that walks may recurse */
 };
 
 /* Parses a source (source_add'ed). Never NULL; errors are diagnostics. */
 struct ast *parse_source(int file);
 /* Parses "mesh.fsdp=16" of --set as one entry; NULL after a diagnostic. */
 struct ast *parse_setting(const char *text);
+/* The same for a key that wants a string: all that follows '=' is its text, as it stands. */
+struct ast *parse_setting_as_text(const char *text);
 
 #endif

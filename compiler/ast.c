@@ -1,0 +1,213 @@
+/* Builds the tree: one constructor a shape, called by the grammar's actions, and the two doors of the parser. Spans are
+ * joined from the parts, so a message underlines an entry and not the line end behind it. Depth is counted as the tree
+ * grows and capped, so that everything that walks a tree may recurse without asking. */
+#include "lex.h"
+#include "plan.tab.h"
+
+#include <string.h>
+
+struct ast *ast_node(enum ast_kind kind, struct span at)
+{
+    struct ast *a = TAKE(struct ast);
+    a->kind = kind;
+    a->at = at;
+    return a;
+}
+
+struct ast *ast_add(struct ast *parent, struct ast *kid)
+{
+    if (parent->n == parent->room)
+        parent->kid = vector_grow(parent->kid, &parent->room, sizeof *parent->kid);
+    parent->kid[parent->n++] = kid;
+    if (kid->depth >= parent->depth)
+        parent->depth = kid->depth + 1;
+    return parent;
+}
+
+struct ast *ast_more(struct ast *parent, struct ast *kid)
+{
+    bool empty = parent->n == 0;
+    ast_add(parent, kid);
+    parent->at = empty ? kid->at : span_join(parent->at, kid->at);
+    return parent;
+}
+
+/* An expression deeper than the cap is cut off at the cap: the error is already there, the tree stays walkable. */
+static struct ast *capped(struct lex *lx, struct ast *a)
+{
+    if (a->depth <= DEEPEST_EXPRESSION)
+        return a;
+    lex_too_deep(lx, a->at, "this expression");
+    struct ast *stub = ast_node(AST_NUMBER, a->at);
+    stub->text = intern("0");
+    return stub;
+}
+
+/* A string's content: the quotes off, \" \\ \n \t resolved. */
+static const char *unquoted(struct lex *lx, struct span at)
+{
+    const char *from = lx->bytes + at.from + 1, *end = lx->bytes + at.to;
+    char quote = lx->bytes[at.from];
+    if (end > from && end[-1] == quote)
+        end--;
+    char *out = take((size_t)(end - from) + 1);
+    size_t n = 0;
+    for (const char *p = from; p < end; p++) {
+        if (*p != '\\' || quote != '"') {
+            out[n++] = *p;
+            continue;
+        }
+        int place = (int)(p - lx->bytes);
+        char c = ++p < end ? *p : 0;
+        if (c == 'n' || c == 't')
+            out[n++] = c == 'n' ? '\n' : '\t';
+        else if (c == '"' || c == '\\')
+            out[n++] = c;
+        else if (c)
+            lex_complain(lx, (struct span){ lx->file, place, place + 2 }, text_format("there is no escape '\\%c'", c),
+                         "\\\" \\\\ \\n and \\t are the escapes of a string");
+    }
+    return intern_bytes(out, n);
+}
+
+struct ast *ast_leaf(struct lex *lx, enum ast_kind kind, struct span at)
+{
+    struct ast *a = ast_node(kind, at);
+    const char *bytes = lx->bytes + at.from;
+    if (kind == AST_STRING)
+        a->text = unquoted(lx, at);
+    else if (*bytes == '.') /* ".5" was complained about and means 0.5 from here on */
+        a->text = intern_format("0%.*s", at.to - at.from, bytes);
+    else
+        a->text = intern_bytes(bytes, (size_t)(at.to - at.from));
+    return a;
+}
+
+struct ast *ast_block(struct ast *head, struct ast *items, struct span at)
+{
+    return ast_add(ast_add(ast_node(AST_BLOCK, at), head), items);
+}
+
+struct ast *ast_say(struct ast *head)
+{
+    return ast_add(ast_node(AST_SAY, head->at), head);
+}
+
+struct ast *ast_entry(struct ast *path, struct ast *value)
+{
+    struct ast *a = ast_node(AST_ENTRY, span_join(path->at, value->at));
+    a->text = path->text;
+    return ast_add(ast_add(a, path), value);
+}
+
+struct ast *ast_path(struct lex *lx, struct ast *path, struct span name)
+{
+    struct ast *a = path;
+    if (path->kind != AST_PATH)
+        a = ast_add(ast_node(AST_PATH, path->at), path);
+    struct ast *last = ast_leaf(lx, AST_NAME, name);
+    a = ast_more(a, last);
+    a->text = intern_format("%s.%s", path->text, last->text);
+    a->depth = 1;
+    return a;
+}
+
+struct ast *ast_or(struct ast *value, struct ast *other)
+{
+    if (value->kind != AST_ALTERNATIVES)
+        value = ast_more(ast_node(AST_ALTERNATIVES, value->at), value);
+    return ast_more(value, other);
+}
+
+struct ast *ast_unary(struct lex *lx, const char *op, struct ast *a, struct span at)
+{
+    struct ast *node = ast_node(AST_UNARY, at);
+    node->text = intern(op);
+    return capped(lx, ast_add(node, a));
+}
+
+struct ast *ast_binary(struct lex *lx, const char *op, struct ast *a, struct ast *b)
+{
+    bool range = op[0] == '.';
+    struct ast *node = ast_node(range ? AST_RANGE : AST_BINARY, span_join(a->at, b->at));
+    node->text = intern(op);
+    return capped(lx, ast_add(ast_add(node, a), b));
+}
+
+struct ast *ast_choice(struct lex *lx, struct ast *condition, struct ast *then, struct ast *otherwise)
+{
+    struct ast *node = ast_node(AST_CHOICE, span_join(condition->at, otherwise->at));
+    return capped(lx, ast_add(ast_add(ast_add(node, condition), then), otherwise));
+}
+
+struct ast *ast_call(struct lex *lx, struct span name, struct ast *args, struct span at)
+{
+    args->kind = AST_CALL;
+    args->at = at;
+    args->text = intern_bytes(lx->bytes + name.from, (size_t)(name.to - name.from));
+    return capped(lx, args);
+}
+
+struct ast *ast_list(struct lex *lx, struct ast *args, struct span at)
+{
+    args->at = at;
+    return capped(lx, args);
+}
+
+struct ast *ast_named(struct lex *lx, struct span name, struct ast *value)
+{
+    struct ast *node = ast_node(AST_NAMED, span_join(name, value->at));
+    node->text = intern_bytes(lx->bytes + name.from, (size_t)(name.to - name.from));
+    return capped(lx, ast_add(node, value));
+}
+
+/* The doors ----------------------------------------------------------------------------------------------------------- */
+
+struct ast *parse_source(int file)
+{
+    struct lex lx;
+    lex_start(&lx, file);
+    plan_parse(&lx); /* its return value means nothing after a recovery: diagnostics are counted instead */
+    lex_end(&lx);
+    return lx.root ? lx.root : ast_node(AST_ITEMS, (struct span){ file, 0, 0 });
+}
+
+static int add_setting(const char *text)
+{
+    return source_add("--set", text, strlen(text));
+}
+
+struct ast *parse_setting(const char *text)
+{
+    int before = error_count(), file = add_setting(text);
+    struct ast *items = parse_source(file);
+    if (error_count() > before)
+        return NULL;
+    if (items->n == 1 && items->kid[0]->kind == AST_ENTRY)
+        return items->kid[0];
+    add_help(complain((struct span){ file, 0, (int)strlen(text) }, "this is not one entry"), "--set mesh.fsdp=16");
+    return NULL;
+}
+
+struct ast *parse_setting_as_text(const char *text)
+{
+    int file = add_setting(text);
+    int equals = (int)strcspn(text, "="), n = (int)strlen(text);
+    if (equals == n) {
+        add_help(complain((struct span){ file, 0, n }, "this is not an entry"), "--set mesh.fsdp=16");
+        return NULL;
+    }
+    struct ast *path = ast_node(AST_PATH, (struct span){ file, 0, equals });
+    for (int from = 0, to; from <= equals; from = to + 1) {
+        for (to = from; to < equals && text[to] != '.';)
+            to++;
+        struct ast *name = ast_node(AST_NAME, (struct span){ file, from, to });
+        name->text = intern_bytes(text + from, (size_t)(to - from));
+        ast_add(path, name);
+    }
+    path->text = intern_bytes(text, (size_t)equals);
+    struct ast *value = ast_node(AST_STRING, (struct span){ file, equals + 1, n });
+    bool quoted = n - equals > 2 && text[equals + 1] == '"' && text[n - 1] == '"';
+    value->text = intern_bytes(text + equals + 1 + quoted, (size_t)(n - equals - 1 - 2 * quoted));
+    return ast_entry(path, value);
+}
