@@ -1,0 +1,210 @@
+#!/usr/bin/env bash
+# What goes wrong around a trainer: the wrong number of ranks, a rank that hangs or dies, a request to stop, data and
+# weights that are not what the plan says. Each must end everywhere, quickly, with one line that names the cause; a case
+# that leaves a process behind has failed however good its message.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib/common.sh"
+make_py="$here/make.py"
+
+cat >small.plan <<'PLAN'
+use "models/llama.plan"
+use "clusters/cpu.plan"
+
+plan "small" {
+    model llama { layers = 2;  hidden = 48;  heads = 4;  kv_heads = 2;  head_dim = 12;  ffn = 64;  vocab = 256 }
+    cluster cpu { }
+    mesh { fsdp = 2 }
+    batch { sequence = 32;  local = 2 }
+    optimizer adamw { lr = 1e-3 }
+    schedule constant { steps = 4 }
+    data { train = "good.bin";  format = uint16 }
+    run { timeout = 4s }
+}
+PLAN
+python3 "$make_py" tokens good.bin 20001 256
+make_trainer() { # DIR [settings]
+    local dir=$1
+    shift
+    rm -rf "$dir"
+    "$planc" build small.plan -o "$dir" --device cpu "$@" >"$dir.build" 2>&1
+}
+# refused NAME DIR RANKS PATTERN STATUS: one line, everywhere gone, in seconds
+refused() {
+    local name=$1 dir=$scratch/$2 ranks=$3 pattern=$4 want=$5 status lines start
+    if [ ! -x "$dir/trainer" ]; then
+        # What the compiler can already see it may refuse; the rule is the same.
+        lines=$(grep -c '^planc:' "$dir.build")
+        if [ "$lines" -eq 1 ] && grep -E '^planc:' "$dir.build" | grep -qE "$pattern"; then ok "$name"; else fail "$name" "no trainer: $(tail_of "$dir.build")"; fi
+        return
+    fi
+    start=$(date +%s.%N)
+    timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$dir/trainer" >"$name.log" 2>&1 </dev/null
+    status=$?
+    lines=$(grep -c '^trainer:' "$name.log")
+    local took
+    took=$(seconds_since "$start")
+    if ! none_left "$dir"; then fail "$name" "processes left: $(survivors "$dir")"; sweep "$dir"
+    elif [ $status -ne "$want" ]; then fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
+    elif [ "$lines" -ne 1 ]; then fail "$name" "$lines lines begin 'trainer:': $(grep '^trainer:' "$name.log" | head -n 3 | tr '\n' '|')"
+    elif ! grep '^trainer:' "$name.log" | grep -qE "$pattern"; then fail "$name" "does not say /$pattern/: $(grep '^trainer:' "$name.log")"
+    elif ! awk -v s="$took" 'BEGIN { exit !(s < 20) }'; then fail "$name" "took $took s"
+    else ok "$name"; fi
+}
+# accepted NAME DIR RANKS: runs to its end
+accepted() {
+    local name=$1 dir=$scratch/$2
+    if [ ! -x "$dir/trainer" ]; then fail "$name" "no trainer: $(tail_of "$dir.build")"; return; fi
+    timeout -k 5 60 mpirun -n "$3" --oversubscribe --bind-to none "$dir/trainer" >"$name.log" 2>&1 </dev/null && ok "$name" || fail "$name" "$(tail_of "$name.log")"
+}
+
+# ── the number of ranks ──────────────────────────────────────────────────────
+make_trainer four --set mesh.fsdp=4
+refused ranks_1_of_4 four 1 '4.*1|1.*4' 4
+refused ranks_3_of_4 four 3 '4.*3|3.*4' 4
+refused ranks_8_of_4 four 8 '4.*8|8.*4' 4
+accepted ranks_4_of_4 four 4
+
+# ── ranks that stop ──────────────────────────────────────────────────────────
+make_trainer long --set mesh.fsdp=4 --set schedule.steps=100000000
+# start_long NAME: launches in the background and waits for the first steps; sets `launcher`
+start_long() {
+    rm -f "$1.jsonl"
+    mpirun -n 4 --oversubscribe --bind-to none "$scratch/long/trainer" --metrics "$scratch/$1.jsonl" >"$1.log" 2>&1 </dev/null &
+    launcher=$!
+    local i
+    for i in $(seq 300); do
+        [ -s "$1.jsonl" ] && [ "$(wc -l <"$1.jsonl")" -ge 3 ] && return 0
+        kill -0 $launcher 2>/dev/null || break
+        sleep 0.1
+    done
+    fail "$1" "did not start: $(tail_of "$1.log")"
+    kill -KILL $launcher 2>/dev/null
+    sweep "$scratch/long"
+    return 1
+}
+rank_pid() { # the process that is rank $1
+    local p
+    for p in $(survivors "$scratch/long"); do
+        tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" && { echo "$p"; return; }
+    done
+}
+# end_of NAME SECONDS: waits for the launcher that long; sets `status`
+end_of() {
+    local i
+    for i in $(seq $(($2 * 10))); do
+        kill -0 $launcher 2>/dev/null || { wait $launcher; status=$?; return 0; }
+        sleep 0.1
+    done
+    fail "$1" "still running after $2 s"
+    kill -KILL $launcher 2>/dev/null
+    wait $launcher 2>/dev/null
+    sweep "$scratch/long"
+    return 1
+}
+gone() { none_left "$scratch/long" || { fail "$1" "processes left: $(survivors "$scratch/long")"; sweep "$scratch/long"; return 1; }; }
+
+for rank in 2 0; do
+    name=stopped_rank_$rank
+    if start_long $name; then
+        stopped_at=$(date +%s.%N)
+        kill -STOP "$(rank_pid $rank)"
+        if end_of $name 25 && gone $name; then
+            took=$(seconds_since "$stopped_at")
+            line=$(grep '^trainer:' $name.log)
+            if [ $status -ne 4 ]; then fail $name "exit $status: $(tail_of $name.log)"
+            elif [ "$(grep -c '^trainer:' $name.log)" -ne 1 ]; then fail $name "not one line: $(tail_of $name.log)"
+            elif ! grep -qE "rank $rank\b.*step|step.*rank $rank\b" <<<"$line"; then fail $name "does not name the rank and the step: $line"
+            elif ! awk -v s="$took" 'BEGIN { exit !(s < 12) }'; then fail $name "noticed after $took s, timeout 4 s"
+            else ok $name; fi
+        fi
+    fi
+done
+
+if start_long killed_rank; then
+    kill -KILL "$(rank_pid 1)"
+    if end_of killed_rank 20 && gone killed_rank; then
+        [ $status -ne 0 ] && ok killed_rank || fail killed_rank "exit 0"
+    fi
+fi
+
+# A request to stop: at a step boundary, on all ranks, however it arrives.
+whole_steps() { # the metrics end with a whole line, steps without a gap
+    awk '{ if (!match($0, /"step": *[0-9]+/)) exit 1; s = substr($0, RSTART, RLENGTH); sub(/.*: */, "", s); if (s + 0 != NR - 1) exit 1 } !/}$/ { exit 1 }' "$1"
+}
+for way in one_rank launcher; do
+    name=terminated_by_$way
+    if start_long $name; then
+        if [ $way = one_rank ]; then kill -TERM "$(rank_pid 3)"; else kill -TERM $launcher; fi
+        if end_of $name 20 && gone $name; then
+            if [ $status -ne 75 ]; then fail $name "exit $status, not 75: $(tail_of $name.log)"
+            elif ! whole_steps $name.jsonl; then fail $name "the metrics do not end at a step: $(tail -n 1 $name.jsonl)"
+            else ok $name; fi
+        fi
+    fi
+done
+
+# ── token files ──────────────────────────────────────────────────────────────
+# 4 steps x 4 samples x 32 + 1 tokens are read: 513.
+tokens_case() { # NAME COUNT PATTERN [INDEX=ID]
+    local name=$1 count=$2 pattern=$3
+    shift 3
+    python3 "$make_py" tokens "$name.bin" "$count" 256 "$@"
+    make_trainer "$name" --set "data.train=$name.bin"
+    if [ "$pattern" = accepted ]; then accepted "$name" "$name" 2; else refused "$name" "$name" 2 "$pattern" 4; fi
+}
+tokens_case id_256 513 '256' 10=256
+tokens_case id_257 513 '257' 10=257
+tokens_case id_65535 513 '65535' 10=65535
+tokens_case id_256_last_sequence 513 '256' 500=256
+tokens_case id_256_last_target 513 '256' 512=256
+tokens_case id_255 513 accepted 10=255 500=255 512=255
+tokens_case one_and_a_half_batches 193 accepted
+tokens_case too_short 32 'short|few|32|33'
+tokens_case one_sample 33 accepted
+: >empty.bin
+make_trainer empty --set data.train=empty.bin
+refused empty_file empty 2 'empty' 4
+python3 "$make_py" tokens odd.bin 513 256 && printf x >>odd.bin
+make_trainer odd --set data.train=odd.bin
+refused odd_sized_file odd 2 'odd' 4
+make_trainer absent --set data.train=absent.bin
+refused absent_file absent 2 'absent.bin' 4
+
+# ── weight files ─────────────────────────────────────────────────────────────
+cc -O2 -std=gnu17 -o truth "$here/../oracle_own/truth.c" -lm && mkdir -p weights && ./truth weights hidden=48 heads=4 kv=2 head_dim=12 ffn=64 vocab=256 factor=1 tied=0
+weights_case() { # NAME KIND PATTERN
+    mkdir -p "$1.from"
+    cp weights/config.json "$1.from/"
+    python3 "$make_py" tensors weights/model.safetensors "$1.from/model.safetensors" "$2"
+    make_trainer "$1" --set "init.from=$scratch/$1.from"
+    if [ "$3" = accepted ]; then accepted "$1" "$1" 2; else refused "$1" "$1" 2 "$3" 4; fi
+}
+weights_case tensors_fine none accepted
+weights_case tensor_missing missing 'lm_head|missing'
+weights_case tensor_extra extra 'model.surprise.weight'
+weights_case tensor_misshaped misshaped 'embed_tokens'
+weights_case tensor_truncated truncated 'model.safetensors'
+weights_case tensor_dtype dtype 'model.norm.weight'
+weights_case tensor_overlap overlap 'model.safetensors|lm_head'
+weights_case tensor_twice duplicate 'model.norm.weight'
+weights_case header_not_json not_json 'model.safetensors'
+weights_case header_huge huge_header 'model.safetensors'
+make_trainer from_absent --set "init.from=$scratch/nowhere"
+refused from_absent from_absent 2 'nowhere' 4
+
+# ── numbers that are none ────────────────────────────────────────────────────
+weights_case nonfinite_stop nan 'finite|nan|NaN'
+
+# ── files that cannot be written ─────────────────────────────────────────────
+if [ -x "$scratch/long/trainer" ]; then
+    for option in --metrics --final; do
+        name=unwritable${option#-}
+        timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" $option /nonexistent/folder/file >"$name.log" 2>&1 </dev/null
+        status=$?
+        if [ $status -eq 4 ] && [ "$(grep -c '^trainer:' "$name.log")" -eq 1 ] && none_left "$scratch/four"; then ok "$name"
+        else fail "$name" "exit $status: $(tail_of "$name.log")"; sweep "$scratch/four"; fi
+    done
+    timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" --no-such-option >option.log 2>&1 </dev/null
+    status=$?
+    if [ $status -eq 3 ] && [ "$(grep -c '^trainer:' option.log)" -eq 1 ]; then ok unknown_option; else fail unknown_option "exit $status: $(tail_of option.log)"; fi
+fi
