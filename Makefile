@@ -14,6 +14,12 @@ BUILD := build
 SANITIZE_FLAGS :=
 endif
 
+# `make V=1` shows whole commands.
+ifndef V
+Q := @
+say = @echo '$(1)  $(2)'
+endif
+
 CC       ?= cc
 MPICC    ?= mpicc
 BISON    ?= bison
@@ -43,37 +49,44 @@ all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_trace.
 
 $(BUILD)/planc: $(COMPILER)
 	@mkdir -p $(@D)
-	$(CC) $(SANITIZE_FLAGS) -o $@ $^ -lm
+	$(call say,link,$@)
+	$(Q)$(CC) $(SANITIZE_FLAGS) -o $@ $^ -lm
 
 $(BUILD)/lib/libtrainer_cpu.a: $(CPU)
 $(BUILD)/lib/libtrainer_trace.a: $(TRACE)
 $(BUILD)/lib/%.a:
 	@mkdir -p $(@D)
-	rm -f $@
-	ar rcs $@ $^
+	$(call say,ar  ,$@)
+	$(Q)rm -f $@ && ar rcs $@ $^
 
 # One command makes both the parser and its header; only the parser and the scanner are excused from our warnings.
 $(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.tab.h &: grammar/plan.y
 	@mkdir -p $(@D)
-	$(BISON) -Wall -Wcounterexamples -Werror --defines=$(BUILD)/gen/plan.tab.h -o $(BUILD)/gen/plan.tab.c $<
+	$(call say,gen ,$<)
+	$(Q)$(BISON) -Wall -Wcounterexamples -Werror --defines=$(BUILD)/gen/plan.tab.h -o $(BUILD)/gen/plan.tab.c $<
 $(BUILD)/gen/plan.lex.c $(BUILD)/gen/plan.lex.h &: grammar/plan.l
 	@mkdir -p $(@D)
-	$(FLEX) -o $(BUILD)/gen/plan.lex.c --header-file=$(BUILD)/gen/plan.lex.h $<
+	$(call say,gen ,$<)
+	$(Q)$(FLEX) -o $(BUILD)/gen/plan.lex.c --header-file=$(BUILD)/gen/plan.lex.h $<
 $(BUILD)/gen/%.o: $(BUILD)/gen/%.c $(BUILD)/gen/plan.tab.h $(BUILD)/gen/plan.lex.h $(BUILD)/flags
-	$(CC) $(COMPILER_FLAGS) -Wall -Wextra -Werror=switch -Wno-unused-function -Wno-sign-compare -MMD -MP -c -o $@ $<
+	$(call say,cc  ,$<)
+	$(Q)$(CC) $(COMPILER_FLAGS) -Wall -Wextra -Werror=switch -Wno-unused-function -Wno-sign-compare -MMD -MP -c -o $@ $<
 
 ifneq ($(wildcard grammar/plan.y),)
 HEADERS := $(BUILD)/gen/plan.tab.h $(BUILD)/gen/plan.lex.h
 endif
 $(BUILD)/compiler/%.o: compiler/%.c $(BUILD)/flags | $(HEADERS)
 	@mkdir -p $(@D)
-	$(CC) $(COMPILER_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+	$(call say,cc  ,$<)
+	$(Q)$(CC) $(COMPILER_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
 $(BUILD)/runtime/cpu/%.o: runtime/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(MPICC) $(RUNTIME_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+	$(call say,mpicc,$<)
+	$(Q)$(MPICC) $(RUNTIME_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
 $(BUILD)/runtime/trace/%.o: runtime/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(RUNTIME_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+	$(call say,cc  ,$<)
+	$(Q)$(CC) $(RUNTIME_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
 
 # Rewritten only when the flags differ from the last time, so that changing them rebuilds everything and nothing else does.
 $(BUILD)/flags: always
@@ -85,19 +98,20 @@ $(BUILD)/flags: always
 
 # ── what people run ──────────────────────────────────────────────────────────
 # Installing comes first and in its own make, because the rules above need the tools that it brings.
+JOBS = $(if $(filter -j%,$(MAKEFLAGS)),,-j2)
 setup:
 	@bash tests/setup.sh
 demo: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/demo.sh
 test: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) UPDATE='$(UPDATE)' SUITES='$(SUITES)' bash tests/run.sh
 test-long: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) LONG=1 SUITES='$(SUITES)' bash tests/run.sh
 bench: setup
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench.sh
 clean:
 	rm -rf build build-sanitize
