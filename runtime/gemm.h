@@ -1,0 +1,15 @@
+/* The matrix product, the one thing on a CPU that a library does better: C = op(A) op(B) or C += op(A) op(B), in F32, all
+ * three stored by rows. Behind this one function so that another library is another file. One thread: a rank is a
+ * core, and the other cores have ranks of their own. The same shapes give the same bits on every call. */
+#ifndef GEMM_H
+#define GEMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* c[m,n] = a[m,k] b[k,n]. ta, tb: the operand is stored transposed (a[k,m], b[n,k]). lda, ldb, ldc: elements between the
+ * starts of two stored rows. add: to what c holds. A library that fails ends the process: a wrong product must not train. */
+void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+          const float *b, int64_t ldb, bool add, float *c, int64_t ldc);
+
+#endif
