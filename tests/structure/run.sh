@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# The shape of what the compiler makes, not its numbers: texts that do not grow with the number of layers, dumps that
+# read back to the same bytes, gathers that run ahead of the layers that need them, what a checkpointing mode keeps,
+# how many kernels fusion saves, and includes that only point downward.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib/common.sh"
+. "$here/../lib/training.sh"
+passes=(lower gradient optimizer recompute shard fuse schedule memory)
+
+why=$(python3 "$here/layers.py" "$top") && ok layers || fail layers "$(tr '\n' ';' <<<"$why")"
+
+cat >shape.plan <<'PLAN'
+use "models/llama.plan"
+use "clusters/cpu.plan"
+
+plan "shape" {
+    model llama { layers = 2;  hidden = 64;  heads = 4;  kv_heads = 2;  ffn = 176;  vocab = 256 }
+    cluster cpu { }
+    mesh { fsdp = 4 }
+    batch { sequence = 32;  local = 2 }
+    schedule constant { steps = 2 }
+    data { train = "tokens.bin";  format = uint16 }
+}
+PLAN
+python3 "$here/../faults/make.py" tokens tokens.bin 1025 256
+
+# ── the same text for 2 and for 48 layers, after every pass and in schedule.c ─
+without_numbers() { sed -E 's/[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?/N/g' "$1"; }
+for mode in none full; do
+    for fsdp in 1 4; do
+        case_name=$mode.fsdp$fsdp
+        common=(--set "activation_checkpoint.mode=$mode" --set "mesh.fsdp=$fsdp")
+        for pass in "${passes[@]}"; do
+            for layers in 2 48; do
+                "$planc" dump shape.plan --after "$pass" "${common[@]}" --set "model.layers=$layers" >"$case_name.$pass.$layers.ir" 2>"$case_name.$pass.$layers.err" ||
+                    { fail "dump.$case_name.$pass.$layers" "$(tail_of "$case_name.$pass.$layers.err")"; continue 2; }
+            done
+            if diff <(without_numbers "$case_name.$pass.2.ir") <(without_numbers "$case_name.$pass.48.ir") >"$case_name.$pass.diff"; then ok "rolled.$case_name.$pass"
+            else fail "rolled.$case_name.$pass" "$(tail_of "$case_name.$pass.diff" 4)"; fi
+            # Read back: the same bytes; and the next pass over the text gives what the pipeline gave.
+            for layers in 2 48; do
+                if "$planc" dump --from "$case_name.$pass.$layers.ir" 2>"$case_name.$pass.back.err" | cmp -s - "$case_name.$pass.$layers.ir"; then ok "read_back.$case_name.$pass.$layers"
+                else fail "read_back.$case_name.$pass.$layers" "$(tail_of "$case_name.$pass.back.err")"; fi
+            done
+        done
+        for i in 1 2 3 4 5 6 7; do
+            from=$case_name.${passes[$((i - 1))]}.2.ir
+            if "$planc" dump --from "$from" --pass "${passes[$i]}" 2>pass.err | cmp -s - "$case_name.${passes[$i]}.2.ir"; then ok "pass.$case_name.${passes[$i]}"
+            else fail "pass.$case_name.${passes[$i]}" "$(tail_of pass.err)"; fi
+        done
+    done
+    for layers in 2 48; do
+        "$planc" build shape.plan -o "trace.$mode.$layers" --device trace --set "activation_checkpoint.mode=$mode" --set "model.layers=$layers" >"trace.$mode.$layers.build" 2>&1 ||
+            fail "build.trace.$mode.$layers" "$(tail_of "trace.$mode.$layers.build")"
+    done
+    if diff <(without_numbers "trace.$mode.2/schedule.c") <(without_numbers "trace.$mode.48/schedule.c") >"schedule.$mode.diff" 2>&1; then ok "rolled.schedule_c.$mode"
+    else fail "rolled.schedule_c.$mode" "$(tail_of "schedule.$mode.diff" 4)"; fi
+done
+
+# A text that breaks a rule is refused, not believed.
+sed 's/^  *x[^ ]* = add(/    x.wrong:f32[3,3] = add(/' none.fsdp1.lower.2.ir >broken.ir
+"$planc" dump --from broken.ir >broken.log 2>&1
+[ $? -ne 0 ] && ok broken_text_refused || fail broken_text_refused "accepted"
+
+# ── building twice gives the same bytes ──────────────────────────────────────
+"$planc" build shape.plan -o twice.a --device cpu >twice.log 2>&1 && "$planc" build shape.plan -o twice.b --device cpu >>twice.log 2>&1
+if [ -e twice.a/schedule.c ] && for f in schedule.c kernels.c program.c plan.json; do cmp -s "twice.a/$f" "twice.b/$f" || exit 1; done; then ok same_bytes_twice
+else fail same_bytes_twice "$(tail_of twice.log)"; fi
+
+# ── a large plan is checked in milliseconds ──────────────────────────────────
+large=("$top/plans/llama-8b.plan" --set model.layers=48 --set cluster.nodes=64)
+if "$planc" check "${large[@]}" >large.log 2>&1; status=$?; [ $status -eq 0 ] || [ $status -eq 2 ]; then
+    best=$(for _ in 1 2 3 4 5; do s=$(date +%s%N); "$planc" check "${large[@]}" >/dev/null 2>&1; echo $((($(date +%s%N) - s) / 1000)); done | sort -n | head -n 1)
+    echo "note check of llama-8b, 48 layers, 512 devices: $best us"
+    limit=$([ "$BUILD" = build ] && echo 100000 || echo 1000000)
+    [ "$best" -lt "$limit" ] && ok check_512 || fail check_512 "$best us"
+else
+    fail check_512 "exit $status: $(tail_of large.log)"
+fi
+
+# ── gathers run ahead ────────────────────────────────────────────────────────
+for prefetch in 1 0; do
+    dir=trace.prefetch$prefetch
+    if "$planc" build shape.plan -o $dir --device trace --set mesh.prefetch=$prefetch --set model.layers=4 >$dir.build 2>&1 &&
+        "$dir/trainer" --steps 1 >$dir.txt 2>$dir.err; then
+        why=$(python3 "$here/trace.py" overlap $dir.txt $prefetch) && ok prefetch_$prefetch || fail prefetch_$prefetch "$why"
+    else
+        fail prefetch_$prefetch "$(tail_of $dir.build) $(tail_of $dir.err)"
+    fi
+done
+
+# ── what a mode keeps ────────────────────────────────────────────────────────
+# mode full: of each layer only its input, tokens x hidden x 4 bytes; the rest is computed again, visibly.
+tokens=64 hidden=64
+why=$(python3 "$here/trace.py" saved full.fsdp4.memory.48.ir $((tokens * hidden * 4))) && ok full_saves_one_input || fail full_saves_one_input "$why"
+again=$(grep -cE ' again( |$)' full.fsdp4.recompute.2.ir)
+[ "$again" -gt 10 ] && ok full_recomputes_visibly || fail full_recomputes_visibly "$again nodes are marked again"
+grep -E ' again( |$)' full.fsdp4.recompute.2.ir | grep -q 'attention(' && ok full_recomputes_attention || fail full_recomputes_attention "no attention among them"
+
+# ── fusion halves the kernels ────────────────────────────────────────────────
+"$planc" dump shape.plan --after fuse --fusion off >fuse_off.ir 2>fuse_off.err || "$planc" build shape.plan -o fuse_off --fusion off >fuse_off.build 2>&1
+on=$(grep -c '^kernel ' none.fsdp4.fuse.2.ir) off=$(grep -c '^kernel ' fuse_off.ir)
+if [ "$off" -gt 0 ] && [ $((on * 2)) -le "$off" ]; then ok fusion_halves_kernels; echo "note kernels: $on fused, $off one an op"
+else fail fusion_halves_kernels "$on with fusion, $off without"; fi
