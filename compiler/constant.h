@@ -25,6 +25,8 @@ struct constant {
 struct constant constant_whole(int64_t x);
 struct constant constant_real(double x);
 struct constant constant_truth(bool x);
+/* top / bottom (not 0) in lowest terms; false after a diagnostic when a whole number does not fit in 64 bits. */
+bool constant_fraction(__int128 top, __int128 bottom, enum unit_kind unit, struct span at, struct constant *out);
 bool constant_is_whole(const struct constant *c);   /* exact, bottom 1 */
 const char *constant_text(const struct constant *c); /* as a message shows it */
 
