@@ -1,0 +1,228 @@
+/* From a plan to the IR: interprets the architecture of the plan's model, entry by entry, under its hyper-parameters.
+ * Needs a plan that was checked. Gives the forward graph at LEVEL_LOWER: a region of straight code before, between and
+ * behind the repeats, one rolled region a repeat, the loss and the other metrics as effects of the last one. Loses the
+ * text: what a later diagnostic could want of it is in file and line of every node.
+ * A family is a file of the language and nothing here knows one by name. */
+#include "lower.h"
+
+static void bind(struct lower *l, const char *name, struct meaning m, struct span at)
+{
+    struct binding *b = lower_find(l, name);
+    if (!b) {
+        PUSH(&l->name, ((struct binding){.name = name, .at = at}));
+        b = &l->name.item[l->name.n - 1];
+    }
+    b->means = m;
+    b->latest = at;
+    b->assigned = true;
+}
+
+/* Why `name` cannot be assigned, said; false when it can. */
+static bool refuse_name(struct lower *l, const struct ast *path)
+{
+    const char *name = path->text;
+    if (path->kind == AST_PATH) {
+        complain(path->at, "'%s' belongs to the plan; an architecture assigns plain names", name);
+        return true;
+    }
+    const struct hyper *h = lower_hyper(l, name);
+    if (h) {
+        struct diagnostic *d = complain(path->at, "'%s' is a hyper-parameter and keeps its value", name);
+        add_note(d, h->at, "%s is %s", name, constant_text(&h->value));
+        return true;
+    }
+    static const char *const fixed[] = {"tokens", "targets", "positions", "i", "on", "off"};
+    for (size_t i = 0; i < COUNT_OF(fixed); i++)
+        if (!strcmp(fixed[i], name)) {
+            complain(path->at, "'%s' has its meaning already", name);
+            return true;
+        }
+    const struct binding *b = lower_find(l, name);
+    if (b && b->means.kind == MEANS_VALUE && b->means.value->weight) {
+        struct diagnostic *d = complain(path->at, "'%s' is a weight and stays one", name);
+        add_note(d, b->at, "declared here");
+        return true;
+    }
+    return false;
+}
+
+static void entry(struct lower *l, const struct ast *x)
+{
+    const struct ast *path = x->kid[0];
+    if (refuse_name(l, path)) return;
+    l->b.base = path->text;
+    struct meaning m = lower_expression(l, x->kid[1]);
+    l->b.base = NULL;
+    bind(l, path->text, m, path->at);
+}
+
+static void require(struct lower *l, const struct ast *head)
+{
+    if (head->n < 2 || head->n > 3 || (head->n == 3 && head->kid[2]->kind != AST_STRING)) {
+        add_help(complain(head->at, "require is a condition and a reason"), "require (heads %% kv_heads == 0) \"why\"");
+        return;
+    }
+    bool ok, holds = lower_condition(l, head->kid[1], &ok);
+    if (!ok || holds) return;
+    struct diagnostic *d = complain(head->kid[1]->at, "%s", head->n == 3 ? head->kid[2]->text : "the architecture's requirement does not hold");
+    lower_trace(l, d, head->kid[1]);
+}
+
+static void metrics(struct lower *l, const struct ast *block)
+{
+    if (l->in_repeat || l->metrics) {
+        struct diagnostic *d = complain(block->kid[0]->at, l->in_repeat ? "metrics are said outside a repeat" : "metrics are said twice");
+        if (l->metrics) add_note(d, l->metrics_at, "the first time");
+        return;
+    }
+    l->metrics = block->kid[1];
+    l->metrics_at = block->kid[0]->at;
+}
+
+static void block(struct lower *l, const struct ast *x)
+{
+    const struct ast *head = x->kid[0];
+    const char *word = head->kid[0]->text;
+    if (!strcmp(word, "hyper") || !strcmp(word, "stored")) return; /* the checker's */
+    if (!strcmp(word, "repeat")) lower_repeat(l, x);
+    else if (!strcmp(word, "metrics")) metrics(l, x);
+    else if (!strcmp(word, "when")) {
+        bool ok = false, taken = false;
+        if (head->n != 2) add_help(complain(head->at, "when takes one condition"), "when (cond) { … }");
+        else taken = lower_condition(l, head->kid[1], &ok);
+        if (taken) lower_items(l, x->kid[1]);
+    } else {
+        static const char *const known[] = {"repeat", "when", "metrics", "hyper", "stored"};
+        struct diagnostic *d = complain(head->kid[0]->at, "an architecture has no block '%s'", word);
+        const char *near = nearest_name(word, known, (int)COUNT_OF(known));
+        if (near) add_help(d, "did you mean '%s'?", near);
+    }
+}
+
+void lower_items(struct lower *l, const struct ast *items)
+{
+    for (int i = 0; i < items->n; i++) {
+        const struct ast *x = items->kid[i];
+        if (x->kind == AST_ENTRY) entry(l, x);
+        else if (x->kind == AST_BLOCK) block(l, x);
+        else if (!strcmp(x->kid[0]->kid[0]->text, "require")) require(l, x->kid[0]);
+        else {
+            struct diagnostic *d = complain(x->at, "'%s' says nothing in an architecture", x->kid[0]->kid[0]->text);
+            add_help(d, "there are entries (name = …), require, when, repeat and metrics");
+        }
+    }
+}
+
+/* ── regions of straight code ─────────────────────────────────────────────── */
+void lower_straight(struct lower *l, const char *name)
+{
+    l->b.region = region_new(l->g, text_format("%s.forward", name), PHASE_MICRO, ONCE, 1, "");
+    l->b.body = body_new(l->b.region, "");
+    l->unit = intern(name);
+    l->prefix = "";
+}
+
+/* What was taken for the epilogue lies between two repeats. */
+void lower_straight_again(struct lower *l)
+{
+    const char *name = "between";
+    for (int k = 2; graph_region(l->g, text_format("%s.forward", name)); k++) name = text_format("between%d", k);
+    l->b.region->name = intern_format("%s.forward", name);
+    struct unit *u = graph_unit(l->g, l->unit);
+    for (int i = 0; u && i < l->g->weight.n; i++)
+        if (l->g->weight.item[i]->unit == u->name) l->g->weight.item[i]->unit = intern(name);
+    if (u) u->name = intern(name);
+}
+
+/* Straight code in which nothing was said leaves no region. */
+static void drop_empty(struct graph *g)
+{
+    int kept = 0;
+    for (int i = 0; i < g->region.n; i++) {
+        const struct region *r = g->region.item[i];
+        if (r->direction == ONCE && !r->body.item[0]->node.n) continue;
+        g->region.item[kept++] = g->region.item[i];
+    }
+    g->region.n = kept;
+}
+
+/* ── the loss and what is reported beside it ──────────────────────────────── */
+static bool report(struct lower *l, const char *name, const struct meaning *m, struct span at, bool one_number)
+{
+    if (m->kind == MEANS_NOTHING) return false;
+    if (m->kind != MEANS_VALUE || m->value->type == I32 || m->value->weight || (one_number && shape_count(m->value->shape) != 1)) {
+        complain(at, "%s must be %s, not %s", name, one_number ? "one number that the trainer computes" : "a value that the trainer computes", lower_kind(m));
+        return false;
+    }
+    lower_place(l, at);
+    layer_metric(&l->b, name, m->value);
+    return true;
+}
+
+static void report_all(struct lower *l)
+{
+    struct binding *loss = lower_find(l, "loss");
+    if (!loss) {
+        const struct binding *gone = NULL;
+        for (int i = 0; i < l->gone.n; i++)
+            if (!strcmp(l->gone.item[i].name, "loss")) gone = &l->gone.item[i];
+        struct diagnostic *d = complain(l->plan->model_at, "the architecture %s assigns no 'loss', so there is nothing to train", l->plan->architecture);
+        if (gone) add_note(d, gone->latest, "this one is local to a repeat");
+        return;
+    }
+    report(l, "loss", &loss->means, loss->latest, true);
+    for (int i = 0; l->metrics && i < l->metrics->n; i++) {
+        const struct ast *x = l->metrics->kid[i];
+        const struct ast *name = x->kind == AST_ENTRY ? x->kid[0] : x->kind == AST_SAY && x->kid[0]->n == 1 ? x->kid[0]->kid[0] : NULL;
+        if (!name || name->kind != AST_NAME) {
+            add_help(complain(x->at, "metrics are names, or names with a value"), "metrics { ce;  load = chosen / assigned }");
+            continue;
+        }
+        if (!strcmp(name->text, "loss")) {
+            complain(name->at, "the loss is reported as it is");
+            continue;
+        }
+        l->b.base = name->text;
+        struct meaning m = lower_expression(l, x->kind == AST_ENTRY ? x->kid[1] : name);
+        l->b.base = NULL;
+        report(l, name->text, &m, name->at, false);
+    }
+}
+
+/* ── the door ─────────────────────────────────────────────────────────────── */
+static struct graph *graph_of(const struct plan *p)
+{
+    struct graph *g = TAKE(struct graph);
+    g->level = LEVEL_LOWER;
+    g->facts = (struct facts){
+        .sequence = p->sequence, .local = p->local, .tokens = p->local * p->sequence, .accumulation = p->accumulation,
+        .fsdp = p->fsdp, .dp = p->dp, .prefetch = p->prefetch, .reduce_slots = p->reduce_slots, .loss_chunks = p->loss_chunks,
+        .reshard = p->reshard, .checkpoint_mode = p->checkpoint_mode, .compute = p->compute, .fuse = true,
+        .has_ignore = p->has_ignore, .ignore = p->ignore, .beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps, .clip = p->clip,
+    };
+    struct shape rows = shape_of(1, &g->facts.tokens);
+    PUSH(&g->input, value_new(g, "tokens", I32, rows));
+    PUSH(&g->input, value_new(g, "targets", I32, rows));
+    return g;
+}
+
+struct graph *pass_lower(const struct plan *plan)
+{
+    int before = error_count();
+    int64_t tokens;
+    if (__builtin_mul_overflow(plan->local, plan->sequence, &tokens) || tokens > INT32_MAX) {
+        complain(plan->at.batch, "a micro-batch of %lld x %lld tokens is more than one device can count", (long long)plan->local, (long long)plan->sequence);
+        return NULL;
+    }
+    struct lower l = {.plan = plan, .g = graph_of(plan), .prefix = ""};
+    l.b.graph = l.g;
+    lower_straight(&l, "prologue");
+    lower_items(&l, plan->architecture_body);
+    if (error_count() == before) report_all(&l);
+    lower_check_hyper(&l);
+    if (error_count() == before) lower_sweep(&l);
+    if (error_count() > before) return NULL;
+    drop_empty(l.g);
+    ir_verify(l.g);
+    return l.g;
+}
