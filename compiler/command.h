@@ -1,0 +1,39 @@
+/* What the commands share: the words of the command line, sorted out once in main.c, and the way from a file to a plan
+ * that was checked. A command is one file with one door that returns the program's exit status; main prints whatever
+ * diagnostics it left. stdout carries a command's result and nothing else. */
+#ifndef PLANC_COMMAND_H
+#define PLANC_COMMAND_H
+
+#include "plan.h"
+
+enum { EXIT_FINE = 0, EXIT_PLAN = 1, EXIT_NO_FIT = 2, EXIT_USAGE = 3, EXIT_ENVIRONMENT = 4 };
+
+struct arguments {
+    const char *command;
+    VECTOR(const char *) word;      /* what is no option: plans, a section */
+    VECTOR(const char *) set;       /* texts of --set, in order */
+    VECTOR(const char *) rest;      /* behind -- */
+    bool json, colour;              /* colour: for diagnostics, decided */
+    const char *output, *device, *ranks, *after, *all, *from, *pass;
+    bool fusion;                    /* off with --fusion off */
+};
+
+int command_check(const struct arguments *a);
+int command_build(const struct arguments *a);
+int command_run(const struct arguments *a);
+int command_dump(const struct arguments *a);
+int command_keys(const struct arguments *a);   /* word: none or one section */
+int command_import(const struct arguments *a);
+
+/* One line "planc: …" on stderr; returns `status`. */
+int command_fail(int status, const char *format, ...) PRINTF_LIKE(2, 3);
+/* The plan of a file under --set, complete and without open keys; NULL after saying why, *status then set. */
+struct plan *command_plan(const struct arguments *a, const char *path, int *status);
+/* The running compiler's folder ("/usr/lib/planc/build"), for what lies beside it; NULL when it cannot be found. */
+const char *command_home(void);
+/* Folders made as needed, like mkdir -p. False with errno. */
+bool make_folders(const char *path);
+/* Runs a program and waits: its exit status, or -1 when it could not be started. Both streams go to `log` when it is not NULL. */
+int run_program(char *const *argv, const char *log);
+
+#endif
