@@ -183,6 +183,9 @@ const char *attr_get_word(const struct node *n, const char *key);
  * places. Reading its text, a node's printed types and shapes must agree with this: nothing is said twice unchecked. */
 bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr,
               enum element *type, struct shape *shape, const char **why);
+/* What reaches the operands of `n` when `d[i]` (NULL: none) is the gradient with respect to result i: fills into[] (NULL where
+ * the operand asks for none, value->mark 0, or the op is a constant for it). A weight's is F32, another's has its type. */
+void op_gradient(struct build *b, const struct node *n, struct value *const *d, struct value **into);
 /* FLOPs and bytes of one node (a multiply-add is two). */
 void op_cost(const struct node *n, double *flops, double *bytes);
 
@@ -205,6 +208,8 @@ struct node *node_copy(struct build *b, const struct node *old);               /
 void body_end(struct body *now, const struct body *old);                       /* next and gradients */
 void region_end(struct graph *g, struct region *now, const struct region *old); /* `last` of the carries */
 void region_copy(struct graph *g, const struct region *old);                   /* all of it, unchanged */
+/* Takes out nodes that nothing needs: no effect, no gradient, no next value depends on them. */
+void graph_sweep(struct graph *g);
 void kernels_copy(struct graph *g, const struct graph *old);
 
 /* ── text ─────────────────────────────────────────────────────────────────── */
@@ -243,6 +248,7 @@ struct value *layer_gelu(struct build *b, struct value *x, bool tanh_form);
 struct value *layer_softmax(struct build *b, struct value *x);                     /* last axis; F32 */
 /* x[T,n,d]; setup tables are made once per distinct (theta, factor, low, high, original, d). */
 struct value *layer_rope(struct build *b, struct value *x, double theta, double factor, double low, double high, double original, const char **why);
+struct value *layer_positions(struct build *b);                                    /* [T] I32: place in its sequence, a setup table */
 struct value *layer_heads_of(struct build *b, struct value *x, int64_t head_dim, const char **why);
 struct value *layer_merge_heads(struct build *b, struct value *x, const char **why);
 struct value *layer_attention(struct build *b, struct value *q, struct value *k, struct value *v, const char **why);

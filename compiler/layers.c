@@ -168,6 +168,12 @@ struct value *layer_rope(struct build *b, struct value *x, double theta, double 
     return to_type(b, build2(b, OP_add, by(straight), by(turned)), x->type);
 }
 
+struct value *layer_positions(struct build *b)
+{
+    const struct facts *f = &b->graph->facts;
+    return setup_value(b, OP_positions, (struct attr[]){attr_whole("tokens", f->tokens), attr_whole("sequence", f->sequence)}, 2, "positions");
+}
+
 struct value *layer_heads_of(struct build *b, struct value *x, int64_t head_dim, const char **why)
 {
     int64_t n = last_axis(x);

@@ -88,8 +88,11 @@ static const char *check_body(const struct graph *g, int region_at, int body_at)
     return NULL;
 }
 
+/* Values' notes are scratch: empty before and after. */
 static void forget(const struct graph *g)
 {
+    for (int i = 0; i < g->input.n; i++) g->input.item[i]->note = NULL;
+    for (int i = 0; i < g->weight.n; i++) g->weight.item[i]->value->note = NULL;
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
         for (int k = 0; k < r->carry.n; k++) r->carry.item[k].value->note = r->carry.item[k].last->note = NULL;
@@ -99,10 +102,9 @@ static void forget(const struct graph *g)
     }
 }
 
-const char *ir_check(const struct graph *g)
+static const char *check_graph(const struct graph *g)
 {
     const char *why;
-    forget(g);
     for (int i = 0; i < g->input.n; i++) live_at(g->input.item[i], (struct home){0});
     for (int i = 0; i < g->weight.n; i++) {
         const struct weight *w = g->weight.item[i];
@@ -127,6 +129,14 @@ const char *ir_check(const struct graph *g)
     if (g->level < LEVEL_FUSE && g->kernel.n) return "kernels before the fuse pass";
     if (g->level < LEVEL_MEMORY && g->buffer.n) return "buffers before the memory pass";
     return NULL;
+}
+
+const char *ir_check(const struct graph *g)
+{
+    forget(g);
+    const char *why = check_graph(g);
+    forget(g);
+    return why;
 }
 
 void ir_verify(const struct graph *g)
