@@ -33,7 +33,9 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
 const char *command_home(void);
 /* Folders made as needed, like mkdir -p. False with errno. */
 bool make_folders(const char *path);
-/* Runs a program and waits: its exit status, or -1 when it could not be started. Both streams go to `log` when it is not NULL. */
-int run_program(char *const *argv, const char *log);
+/* Starts a program (found along PATH); both its streams go to the file `log` when that is not NULL. False with errno. */
+bool start_program(char *const *argv, const char *log, int *process);
+/* Waits for it: its exit status, 128 + signal, or -1 with errno. */
+int end_program(int process);
 
 #endif
