@@ -1,0 +1,89 @@
+/* `planc check`: is the plan right, and does it fit? The whole pipeline runs up to the memory layout, so the answer is
+ * the allocation itself. Exit 2 when a plan is right and too large. */
+#define _POSIX_C_SOURCE 200809L
+#include "command.h"
+#include "command_ledger.h"
+
+#include <jansson.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static json_t *as_json(const char *path, const struct ledger *l)
+{
+    json_t *terms = json_array();
+    for (int i = 0; i < l->term.n; i++) {
+        const struct term *t = &l->term.item[i];
+        json_array_append_new(terms, json_pack("{s:s, s:I, s:b, s:s, s:i}", "name", t->name, "bytes", (json_int_t)t->bytes, "inside", t->inside, "formula",
+                                               t->formula, "line", t->line));
+    }
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:[]}", "plan", path, "verdict", l->verdict, "devices", (json_int_t)l->devices,
+                     "parameters", (json_int_t)l->parameters, "active_parameters", (json_int_t)l->active_parameters, "limit_bytes",
+                     (json_int_t)l->limit_bytes, "peak_bytes", (json_int_t)l->peak_bytes, "arena_bytes", (json_int_t)l->arena_bytes, "outside_bytes",
+                     (json_int_t)l->outside_bytes, "peak_at", l->peak_at, "terms", terms, "repairs");
+}
+
+static void print_text(const char *path, const struct plan *p, const struct ledger *l, double seconds)
+{
+    printf("%s: %s, %.1f %% of each of %lld %s%s\n", path, l->verdict, 100 * (double)l->peak_bytes / (double)l->limit_bytes, (long long)l->devices,
+           p->cluster.device_name ? p->cluster.device_name : p->cluster.name, l->devices == 1 ? "" : p->cluster.device_name ? "" : " ranks");
+    printf("  parameters  %s", text_count(l->parameters));
+    if (l->active_parameters != l->parameters) printf("  (%s of them work on a token)", text_count(l->active_parameters));
+    printf("\n  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);
+    printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));
+    printf("  outside     %s\n", text_bytes(l->outside_bytes));
+    printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes), l->limit_is_machine ? "available here / ranks" : "what the device offers");
+    for (int i = 0; i < l->term.n; i++)
+        if (l->term.item[i].inside) printf("    %12s  %-14s %s\n", text_bytes(l->term.item[i].bytes), l->term.item[i].name, l->term.item[i].formula);
+    printf("  checked in %.1f ms\n", seconds * 1e3);
+}
+
+/* One plan; its JSON goes into `all` when that is wanted. */
+static int check_one(const struct arguments *a, const char *path, json_t *all)
+{
+    double start = now();
+    int status;
+    struct plan *plan = command_plan(a, path, &status);
+    struct graph *g = plan ? pass_lower(plan) : NULL;
+    if (!g) return plan ? EXIT_PLAN : status;
+    g = pipeline_run(g, LEVEL_MEMORY);
+    const struct ledger *l = ledger_read(plan, g);
+    if (!l) return EXIT_ENVIRONMENT;
+    if (all) json_array_append_new(all, as_json(path, l));
+    else print_text(path, plan, l, now() - start);
+    if (!strcmp(l->verdict, "tight"))
+        warn(plan->model_at, "tight: %s of %s", text_bytes(l->peak_bytes), text_bytes(l->limit_bytes));
+    if (strcmp(l->verdict, "exceeds")) return EXIT_FINE;
+    if (!all) fprintf(stderr, "planc: %s needs %s a device, over by %s\n", path, text_bytes(l->peak_bytes), text_bytes(l->peak_bytes - l->limit_bytes));
+    return EXIT_NO_FIT;
+}
+
+int command_check(const struct arguments *a)
+{
+    if (!a->word.n) return command_fail(EXIT_USAGE, "check wants a plan");
+    json_t *all = a->json ? json_array() : NULL;
+    int worst = EXIT_FINE;
+    for (int i = 0; i < a->word.n; i++) {
+        if (i && !a->json && !error_count()) printf("\n");
+        int status = check_one(a, a->word.item[i], all);
+        /* a plan that is wrong outweighs one that is too large; what failed around them outweighs both */
+        if (status == EXIT_ENVIRONMENT || (status == EXIT_PLAN && worst != EXIT_ENVIRONMENT) || worst == EXIT_FINE) worst = status;
+        if (a->word.n > 1 && !a->json) {
+            diagnostics_print(stderr, a->colour);
+            diagnostics_reset();
+        }
+    }
+    if (!all || worst == EXIT_PLAN || worst == EXIT_ENVIRONMENT) return worst;
+    char *text = json_dumps(a->word.n == 1 ? json_array_get(all, 0) : all, JSON_INDENT(2));
+    if (!text) return command_fail(EXIT_ENVIRONMENT, "out of memory");
+    printf("%s\n", text);
+    free(text);
+    json_decref(all);
+    return worst;
+}
