@@ -421,7 +421,7 @@ static int distance(const char *a, const char *b)
 
 const char *nearest_name(const char *name, const char *const *candidates, int n)
 {
-    int length = (int)strlen(name), limit = length < 3 ? 1 : length < 6 ? 2 : length / 3, best = limit + 1;
+    int length = (int)strlen(name), limit = length < 5 ? 1 : (length + 1) / 3, best = limit + 1;
     const char *found = NULL;
     for (int i = 0; i < n; i++) {
         int d = distance(name, candidates[i]);

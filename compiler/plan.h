@@ -42,6 +42,11 @@ struct plan {
     const struct ast *architecture_body; /* items of its block */
     struct hyper *hyper; int n_hyper;    /* every declared hyper-parameter, defaulted */
     struct span model_at;
+    struct hyper *constant; int n_constants;   /* entries at file level of the architecture's file */
+    /* Said in the architecture's block `stored { prefix "model." ""; ignore "*.inv_freq" }`: other prefixes that a stored
+     * name may have instead of the first, and stored names (patterns with *) that may be there and are not read. */
+    const char *const *stored_prefix; int n_stored_prefix;
+    const char *const *stored_ignore; int n_stored_ignore;
     struct cluster cluster;
     int64_t fsdp, dp, prefetch, reduce_slots;
     enum reshard reshard;

@@ -1,0 +1,236 @@
+/* Look-ups over the rows of keys.def, and the guess at what an unknown key was meant to be. People bring the words of the
+ * tools they know; those words are a table here, so that micro_batch_size finds batch.local and not the nearest spelling. */
+#include "keys.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct section_row section_rows[SECTION_COUNT] = {
+#define SECTION(id, path, takes, help) [S_##id] = { path, takes, help },
+#define KEY(section, name, type, limit, unit, words, fallback, missing, help)
+#include "keys.def"
+#undef SECTION
+#undef KEY
+};
+
+const struct key_row key_rows[KEY_COUNT] = {
+#define SECTION(id, path, takes, help)
+#define KEY(section, name, type, limit, unit, words, fallback, missing, help)                                               \
+    [K_##section##_##name] = { S_##section, #name, KEY_##type, LIMIT_##limit, unit, words, fallback, missing, help },
+#include "keys.def"
+#undef SECTION
+#undef KEY
+};
+
+/* Words of other tools. */
+static const struct { const char *word, *path; } synonyms[] = {
+    { "learning_rate", "optimizer.lr" }, { "max_lr", "optimizer.lr" }, { "beta1", "optimizer.betas" },
+    { "beta2", "optimizer.betas" }, { "adam_eps", "optimizer.eps" }, { "epsilon", "optimizer.eps" },
+    { "grad_clip", "optimizer.clip" }, { "clip_grad", "optimizer.clip" }, { "max_norm", "optimizer.clip" },
+    { "seq_len", "batch.sequence" }, { "seq_length", "batch.sequence" }, { "sequence_length", "batch.sequence" },
+    { "context_length", "batch.sequence" }, { "micro_batch_size", "batch.local" }, { "local_batch_size", "batch.local" },
+    { "micro_batch", "batch.local" }, { "local_batch", "batch.local" }, { "batch_size", "batch.global" },
+    { "global_batch_size", "batch.global" }, { "global_batch", "batch.global" },
+    { "shard", "mesh.fsdp" }, { "zero", "mesh.fsdp" }, { "data_parallel", "mesh.dp" },
+    { "replicate", "mesh.dp" }, { "dtype", "precision.compute" }, { "param_dtype", "precision.master" },
+    { "grad_dtype", "precision.gradients" }, { "reduce_dtype", "precision.gradients" },
+    { "warmup_steps", "schedule.warmup" }, { "max_steps", "run.steps" }, { "train_steps", "run.steps" },
+    { "total_steps", "schedule.steps" }, { "min_lr", "schedule.floor" }, { "min_lr_ratio", "schedule.floor" },
+    { "ignore_index", "data.ignore" }, { "valid", "data.validation" }, { "save_every", "checkpoint.every" },
+    { "gpus_per_node", "cluster.devices_per_node" }, { "num_nodes", "cluster.nodes" },
+};
+
+enum section_id section_find(const char *path)
+{
+    int s = 0;
+    while (s < SECTION_COUNT && strcmp(section_rows[s].path, path) != 0)
+        s++;
+    return (enum section_id)s;
+}
+
+enum key_id key_find(enum section_id section, const char *name)
+{
+    int k = 0;
+    while (k < KEY_COUNT && (key_rows[k].section != section || strcmp(key_rows[k].name, name) != 0))
+        k++;
+    return (enum key_id)k;
+}
+
+enum key_id key_find_path(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    if (!dot)
+        return KEY_COUNT;
+    size_t n = (size_t)(dot - path);
+    for (int s = 0; s < SECTION_COUNT; s++)
+        if (strlen(section_rows[s].path) == n && memcmp(section_rows[s].path, path, n) == 0)
+            return key_find((enum section_id)s, dot + 1);
+    return KEY_COUNT;
+}
+
+const char *key_path(enum key_id key)
+{
+    static const char *paths[KEY_COUNT];
+    if (!paths[key])
+        paths[key] = intern_format("%s.%s", section_rows[key_rows[key].section].path, key_rows[key].name);
+    return paths[key];
+}
+
+bool key_is_derived(enum key_id key)
+{
+    return key_rows[key].fallback[0] == '(';
+}
+
+/* Defaults are plan text; they are worked out once a process and kept out of the arena, whose marks they outlive. */
+bool key_default(enum key_id key, struct constant *out)
+{
+    static struct constant known[KEY_COUNT];
+    static bool ready[KEY_COUNT];
+    const struct key_row *row = &key_rows[key];
+    if (!row->fallback[0] || key_is_derived(key))
+        return false;
+    if (!ready[key]) {
+        bool works;
+        struct constant c;
+        if (words_find(row->words, row->fallback, &works)) {
+            c = (struct constant){ .kind = CONST_WORD, .text = intern(row->fallback) };
+        } else {
+            const char *text = text_format("%s = %s", row->name, row->fallback);
+            struct ast *items = parse_source(source_add("the key tables", text, strlen(text)));
+            if (items->n != 1 || !evaluate(items->kid[0]->kid[1], NULL, &c))
+                bug("the default of %s is no value", key_path(key));
+        }
+        if (c.n) {
+            struct constant *item = malloc(sizeof *item * (size_t)c.n);
+            if (!item)
+                bug("out of memory for the default of %s", key_path(key));
+            memcpy(item, c.item, sizeof *item * (size_t)c.n);
+            for (int i = 0; i < c.n; i++)
+                item[i].at = (struct span){ 0 };
+            c.item = item;
+        }
+        c.at = (struct span){ 0 };
+        known[key] = c;
+        ready[key] = true;
+    }
+    *out = known[key];
+    return true;
+}
+
+/* Words --------------------------------------------------------------------------------------------------------------- */
+
+/* The next word of a list; false at its end. */
+static bool next_word(const char **at, const char **word, size_t *n, bool *works)
+{
+    *at += strspn(*at, " ");
+    if (!**at)
+        return false;
+    *works = **at != '-';
+    *at += !*works;
+    *word = *at;
+    *n = strcspn(*at, " ");
+    *at += *n;
+    return true;
+}
+
+bool words_find(const char *words, const char *word, bool *works)
+{
+    const char *at = words, *one;
+    size_t n;
+    while (next_word(&at, &one, &n, works))
+        if (strlen(word) == n && memcmp(word, one, n) == 0)
+            return true;
+    return false;
+}
+
+int words_list(const char *words, bool works_only, const char *out[], int most)
+{
+    const char *at = words, *one;
+    size_t n;
+    bool works;
+    int count = 0;
+    while (next_word(&at, &one, &n, &works))
+        if (count < most && (works || !works_only))
+            out[count++] = intern_bytes(one, n);
+    return count;
+}
+
+const char *words_text(const char *words, bool works_only)
+{
+    const char *list[16];
+    int n = words_list(words, works_only, list, (int)COUNT_OF(list));
+    struct text t = { 0 };
+    for (int i = 0; i < n; i++)
+        text_add(&t, "%s%s", i ? ", " : "", list[i]);
+    return t.bytes ? t.bytes : "";
+}
+
+const char *key_type_text(enum key_id key)
+{
+    const struct key_row *row = &key_rows[key];
+    const char *or = row->words[0] ? text_format(" or %s", words_text(row->words, false)) : "";
+    switch (row->type) {
+    case KEY_WHOLE: return text_format("a whole number%s", or);
+    case KEY_NUMBER: return text_format("a number%s", or);
+    case KEY_BYTES: return "bytes (180GiB)";
+    case KEY_RATE: return "bytes a second (48GB/s)";
+    case KEY_FLOPS: return "operations a second (2.25PFLOP/s)";
+    case KEY_TIME: return "a time (10min)";
+    case KEY_SWITCH: return "on or off";
+    case KEY_WORD: return text_format("one of %s", words_text(row->words, false));
+    case KEY_STRING: return "a string in double quotes";
+    case KEY_LIST: return "a list in [ ]";
+    }
+    return "";
+}
+
+/* Guessing ------------------------------------------------------------------------------------------------------------ */
+
+static const char *guess_in_section(const char *section, const char *name)
+{
+    const char *names[KEY_COUNT];
+    int n = 0;
+    enum section_id s = section_find(section);
+    for (int k = 0; k < KEY_COUNT; k++)
+        if (key_rows[k].section == s)
+            names[n++] = key_rows[k].name;
+    const char *near = nearest_name(name, names, n);
+    return near ? intern_format("%s.%s", section, near) : NULL;
+}
+
+/* The same name in another section, one that works before one that does not; or the nearest name anywhere. */
+static const char *guess_anywhere(const char *name)
+{
+    const char *found = NULL, *names[KEY_COUNT];
+    bool works = false;
+    for (int k = 0; k < KEY_COUNT; k++) {
+        names[k] = key_rows[k].name;
+        if (strcmp(key_rows[k].name, name) == 0 && (!found || (!works && !key_rows[k].missing[0]))) {
+            found = key_path((enum key_id)k);
+            works = !key_rows[k].missing[0];
+        }
+    }
+    const char *near = found ? NULL : nearest_name(name, names, KEY_COUNT);
+    return near ? guess_anywhere(near) : found;
+}
+
+const char *key_guess(const char *section, const char *name)
+{
+    const char *words[COUNT_OF(synonyms)];
+    for (size_t i = 0; i < COUNT_OF(synonyms); i++) {
+        words[i] = synonyms[i].word;
+        if (strcmp(name, words[i]) == 0)
+            return synonyms[i].path;
+    }
+    const char *near = guess_in_section(section, name);
+    if (near)
+        return near;
+    for (int k = 0; k < KEY_COUNT; k++) /* an exact name elsewhere is no slip of the pen */
+        if (strcmp(key_rows[k].name, name) == 0)
+            return guess_anywhere(name);
+    const char *word = nearest_name(name, words, (int)COUNT_OF(words));
+    for (size_t i = 0; word && i < COUNT_OF(synonyms); i++)
+        if (synonyms[i].word == word)
+            return synonyms[i].path;
+    return strlen(name) >= 4 ? guess_anywhere(name) : NULL;
+}
