@@ -1,0 +1,23 @@
+/* A built trainer, for the commands that make one or start one. */
+#ifndef PLANC_COMMAND_BUILD_H
+#define PLANC_COMMAND_BUILD_H
+
+#include "command.h"
+#include "emit.h"
+
+struct trainer {
+    struct plan *plan;
+    struct graph *graph;       /* LEVEL_MEMORY */
+    enum emit_device device;
+};
+/* The plan of a command's one word, taken through the pipeline for the device that was asked for; anything but
+ * EXIT_FINE after saying why not. */
+int trainer_plan(const struct arguments *a, struct trainer *t);
+/* Writes DIR's sources and compiles DIR/trainer. A failed build leaves no trainer. */
+int trainer_build(const struct trainer *t, const char *directory);
+/* What a built trainer depends on, as 32 digits: generated texts, flags, libraries, processor. */
+const char *trainer_hash(const struct trainer *t);
+/* ${XDG_CACHE_HOME:-~/.cache}/planc, made when it is not there; NULL when that cannot be. */
+const char *cache_folder(void);
+
+#endif
