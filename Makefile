@@ -50,7 +50,7 @@ all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_trace.
 $(BUILD)/planc: $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
-	$(Q)$(CC) $(SANITIZE_FLAGS) -o $@ $^ -lm
+	$(Q)$(CC) $(SANITIZE_FLAGS) -o $@ $^ -ljansson -lm
 
 $(BUILD)/lib/libtrainer_cpu.a: $(CPU)
 $(BUILD)/lib/libtrainer_trace.a: $(TRACE)

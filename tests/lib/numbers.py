@@ -111,7 +111,7 @@ def expect(case, log, options):
                 bad.append(f"final {name}: off by {error:.1e}")
     if "--probe" in options:
         probe = json.load(open(options["--probe"], encoding="utf-8"))
-        norms, logits = probe["grad_norms"], probe["logits"]
+        norms, logits = probe["grad_norms_step0"], probe["logits_step0"]
         want = truth["grad_norms_step0"]
         if set(norms) != set(want):
             bad.append(f"probe has other tensors: {sorted(set(norms) ^ set(want))[:4]}")
