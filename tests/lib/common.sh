@@ -13,6 +13,7 @@ mkdir -p "$scratch" && cd "$scratch" || exit 1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none   # containers forbid it, and Open MPI then complains on every start
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} TMPDIR=${TMPDIR:-/tmp}
+export XDG_CACHE_HOME=$top/$BUILD/tests/cache   # kernels kept by a person's own builds must not stand in for those under test
 if [ "$BUILD" = build-sanitize ]; then
     # Open MPI and its transports keep memory for the life of the process; everything of ours must still be clean.
     export LSAN_OPTIONS="suppressions=$top/tests/lib/lsan.supp:print_suppressions=0"
