@@ -18,8 +18,18 @@ static struct name_entry *name_find(const struct name_set *s, const char *name)
     return &s->entry[at];
 }
 
-static bool name_add(struct graph *g, const char *name)
+/* Generated C spells a name with '_' for '.', so that is the spelling which must be unique. */
+static const char *cleaned(const char *name)
 {
+    if (!strchr(name, '.')) return intern(name);
+    char *c = TAKE_MANY(char, strlen(name) + 1);
+    for (size_t i = 0; name[i]; i++) c[i] = name[i] == '.' ? '_' : name[i];
+    return intern(c);
+}
+
+static bool name_add(struct graph *g, const char *spelling)
+{
+    const char *name = cleaned(spelling);
     struct name_set *s = g->names;
     if (!s) s = g->names = TAKE(struct name_set);
     if (s->used * 2 >= s->room) {
@@ -49,7 +59,7 @@ const char *fresh_name(struct graph *g, const char *name)
     const char *stem = stem_of(name);
     if (name_add(g, stem)) return stem;
     for (;;) {
-        const char *one = intern_format("%s.%d", stem, name_find(g->names, stem)->next++);
+        const char *one = intern_format("%s.%d", stem, name_find(g->names, cleaned(stem))->next++);
         if (name_add(g, one)) return one;
     }
 }
