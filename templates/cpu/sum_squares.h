@@ -1,0 +1,25 @@
+/* The squared norm of a unit's resident gradients, in double, stretch by stretch: what pads a shard is in none of them and may
+ * hold anything. Called once without a stretch, to begin. */
+#ifndef TEMPLATE_SUM_SQUARES_H
+#define TEMPLATE_SUM_SQUARES_H
+
+#include "device.h"
+#include "op_math.h"
+
+static inline void sum_squares(const float *restrict x, const struct stretch *s, double *restrict out)
+{
+    if (!s) {
+        *out = 0.0;
+        return;
+    }
+    double lane[OP_LANES] = {0};
+    int64_t end = s->from + s->count, whole = s->from + s->count / OP_LANES * OP_LANES;
+    for (int64_t j = s->from; j < whole; j += OP_LANES) {
+#pragma omp simd
+        for (int k = 0; k < OP_LANES; k++) lane[k] += (double)x[j + k] * (double)x[j + k];
+    }
+    for (int64_t j = whole; j < end; j++) lane[j - whole] += (double)x[j] * (double)x[j];
+    *out += op_sum_lanes_f64(lane);
+}
+
+#endif
