@@ -1,0 +1,274 @@
+/* The cpu device: compute is the calling thread, every collective is done by one worker thread, in the order of issue.
+ * One worker, not one a lane: on any device all collectives have a single order, and one queue is that order. It also
+ * makes events cheap: an event is the number of the command it stands for, and it has happened when the worker
+ * has come that far.
+ *
+ * Memory is two mappings of exactly the bytes that the compiler laid out, each between two pages that may not be touched:
+ * a kernel that runs over the end stops there instead of in somebody's weights, and /proc/self/maps shows our bytes and
+ * no others. They are populated at once, so that too little memory is known before the first step. */
+#define _GNU_SOURCE
+#include "trainer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum kind { GATHER, REDUCE, SUM, STOP };
+struct command { enum kind kind; int64_t unit; void *slot, *stage, *into; int micro; double *value; int64_t count; bool whole_world; };
+enum { QUEUE = 64 };
+
+struct instance { const struct unit *unit; int64_t index; const struct stretch *stretch; int stretches; };
+
+struct device {
+    unsigned char *local, *wire;
+    struct instance *instance;
+    int64_t *event;                          /* number of the command that an event stands for; 0: never recorded */
+    int64_t micro_batch;
+    double exposed;
+
+    pthread_t worker;
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    struct command queue[QUEUE];
+    int64_t issued, completed;               /* commands so far */
+};
+
+/* ── memory ────────────────────────────────────────────────────────────────── */
+
+static int64_t whole_pages(int64_t bytes)
+{
+    int64_t page = sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+static void *map(int64_t bytes, const char *name)
+{
+    int64_t page = sysconf(_SC_PAGESIZE), inside = whole_pages(bytes ? bytes : 1);
+    char *base = mmap(NULL, (size_t)(inside + 2 * page), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED || mprotect(base + page, (size_t)inside, PROT_READ | PROT_WRITE) != 0) {
+        fail_note("rank %d: cannot map %lld bytes for segment %s: %s", world.rank, (long long)bytes, name, strerror(errno));
+        return NULL;
+    }
+    base += page;
+    madvise(base, (size_t)inside, MADV_HUGEPAGE);   /* a wish: fewer page table walks */
+#ifdef MADV_POPULATE_WRITE
+    if (madvise(base, (size_t)inside, MADV_POPULATE_WRITE) == 0)
+        return base;
+    if (errno != EINVAL) {
+        fail_note("rank %d: no memory for %lld bytes of segment %s: %s", world.rank, (long long)bytes, name, strerror(errno));
+        return NULL;
+    }
+#endif
+    memset(base, 0, (size_t)inside);
+    return base;
+}
+
+void *local(struct device *d, int64_t offset) { return d->local + offset; }
+void *wire(struct device *d, int64_t offset) { return d->wire + offset; }
+
+int64_t device_mapped_bytes(struct device *d)
+{
+    int64_t l = machine_mapped_bytes(d->local, program.local_bytes), w = program.wire_bytes ? machine_mapped_bytes(d->wire, program.wire_bytes) : 0;
+    return l < 0 || w < 0 ? -1 : l + w;
+}
+
+int64_t device_predicted_bytes(void) { return whole_pages(program.local_bytes) + whole_pages(program.wire_bytes); }
+
+/* ── the worker ────────────────────────────────────────────────────────────── */
+
+/* To nearest, ties to even; a NaN stays one. */
+static void to_bf16(const float *restrict from, uint16_t *restrict to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t x;
+        memcpy(&x, from + i, 4);
+        uint32_t rounded = (x + 0x7fffu + (x >> 16 & 1)) >> 16, quiet = x >> 16 | 0x40;
+        to[i] = (uint16_t)((x & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+    }
+}
+
+static void do_gather(struct device *d, const struct command *c)
+{
+    const struct instance *n = &d->instance[c->unit];
+    const int64_t shard = n->unit->shard, bytes = program.compute_type == TYPE_BF16 ? 2 : 4;
+    const float *master = local(d, program.master + 4 * (n->unit->state_offset + n->index * shard));
+    char *mine = (char *)c->slot + world.shard * shard * bytes;
+    if (bytes == 2)
+        to_bf16(master, (uint16_t *)(void *)mine, shard);
+    else
+        memcpy(mine, master, (size_t)(4 * shard));
+    if (program.fsdp > 1)
+        collective_gather(c->slot, shard, bytes);
+}
+
+static void do_reduce(struct device *d, const struct command *c)
+{
+    const int64_t shard = d->instance[c->unit].unit->shard;
+    collective_reduce_scatter(c->slot, c->stage, c->into, shard, (c->micro & MICRO_FIRST) != 0);
+    if ((c->micro & MICRO_LAST) && program.dp > 1)
+        collective_all_reduce(c->into, shard);
+}
+
+static void *work(void *argument)
+{
+    struct device *d = argument;
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);   /* naps between two looks at MPI are as short as asked for */
+    for (bool more = true; more;) {
+        pthread_mutex_lock(&d->lock);
+        while (d->completed == d->issued)
+            pthread_cond_wait(&d->work, &d->lock);
+        struct command c = d->queue[d->completed % QUEUE];
+        pthread_mutex_unlock(&d->lock);
+        switch (c.kind) {
+        case GATHER: do_gather(d, &c); break;
+        case REDUCE: do_reduce(d, &c); break;
+        case SUM: collective_sum(c.value, c.count, c.whole_world); break;
+        case STOP: more = false; break;
+        }
+        pthread_mutex_lock(&d->lock);
+        d->completed++;
+        pthread_cond_broadcast(&d->done);
+        pthread_mutex_unlock(&d->lock);
+    }
+    return NULL;
+}
+
+/* Waits until command number `wanted` is done; the time is communication that no computation hid. */
+static void wait_for(struct device *d, int64_t wanted)
+{
+    pthread_mutex_lock(&d->lock);
+    if (d->completed < wanted) {
+        double from = clock_seconds();
+        position_wait(true);
+        while (d->completed < wanted)
+            pthread_cond_wait(&d->done, &d->lock);
+        position_wait(false);
+        d->exposed += clock_seconds() - from;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void issue(struct device *d, int step, int event, struct command c)
+{
+    position_set(step);
+    wait_for(d, d->issued - QUEUE + 1);   /* issued is this thread's own */
+    pthread_mutex_lock(&d->lock);
+    d->queue[d->issued % QUEUE] = c;
+    d->issued++;
+    pthread_cond_signal(&d->work);
+    pthread_mutex_unlock(&d->lock);
+    if (event >= 0)
+        d->event[event] = d->issued;
+}
+
+/* ── verbs ─────────────────────────────────────────────────────────────────── */
+
+void iteration(struct device *d, int64_t i)
+{
+    (void)d;
+    position_iteration(i);
+}
+
+void run(struct device *d, int step, const struct kernel *k, void *const *address)
+{
+    (void)d;
+    position_set(step);
+    k->call(address, NULL);
+}
+
+void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit, void *const *address)
+{
+    const struct instance *n = &d->instance[unit];
+    position_set(step);
+    for (int i = 0; i < n->stretches; i++)
+        k->call(address, &n->stretch[i]);
+}
+
+void gather(struct device *d, int step, int64_t unit, void *slot, int event)
+{
+    issue(d, step, event, (struct command){.kind = GATHER, .unit = unit, .slot = slot});
+}
+
+void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into, int micro, int event)
+{
+    issue(d, step, event, (struct command){.kind = REDUCE, .unit = unit, .slot = slot, .stage = stage, .into = into, .micro = micro});
+}
+
+void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count, int event)
+{
+    issue(d, step, event, (struct command){.kind = SUM, .value = address, .count = count, .whole_world = strcmp(group, "world") == 0});
+}
+
+void await(struct device *d, int step, int event)
+{
+    position_set(step);
+    wait_for(d, d->event[event]);
+}
+
+void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro)
+{
+    position_set(step);
+    d->micro_batch = micro & MICRO_FIRST ? 0 : d->micro_batch + 1;
+    data_batch(d->micro_batch, tokens, targets);
+}
+
+void tap(struct device *d, int step, const char *name, const float *value, int64_t rows, int64_t columns)
+{
+    (void)d;
+    position_set(step);
+    probe_tap(name, value, rows, columns);
+}
+
+/* ── the host's side ───────────────────────────────────────────────────────── */
+
+void device_drain(struct device *d) { wait_for(d, d->issued); }
+
+double device_exposed_seconds(struct device *d)
+{
+    double seconds = d->exposed;
+    d->exposed = 0;
+    return seconds;
+}
+
+static void number_instances(struct device *d)
+{
+    int64_t n = 0;
+    for (int u = 0; u < program.units; u++)
+        n += program.unit[u].count;
+    d->instance = ROOM(struct instance, n);
+    n = 0;
+    for (int u = 0; u < program.units; u++) {
+        const struct unit *unit = &program.unit[u];
+        struct stretch *s = ROOM(struct stretch, unit->tensors);
+        int stretches = segments_stretches(unit, world.shard, s);
+        for (int64_t k = 0; k < unit->count; k++)
+            d->instance[n++] = (struct instance){unit, k, s, stretches};
+    }
+}
+
+struct device *device_open(void)
+{
+    static struct device device;
+    struct device *d = &device;
+    d->local = map(program.local_bytes, "local");
+    d->wire = map(program.wire_bytes, "wire");
+    if (!d->local || !d->wire)
+        return NULL;
+    number_instances(d);
+    d->event = ROOM(int64_t, program.events + 1);
+    if (pthread_mutex_init(&d->lock, NULL) || pthread_cond_init(&d->work, NULL) || pthread_cond_init(&d->done, NULL) || pthread_create(&d->worker, NULL, work, d)) {
+        fail_note("rank %d: no thread for the collectives", world.rank);
+        return NULL;
+    }
+    return d;
+}
+
+void device_close(struct device *d)
+{
+    issue(d, 0, -1, (struct command){.kind = STOP});
+    pthread_join(d->worker, NULL);
+}

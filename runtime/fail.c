@@ -1,0 +1,111 @@
+/* The one way out and the one way to speak. Many ranks fail together, and a log with four times the same line, or half
+ * of two lines, helps nobody at night: so a failure is one line that begins with "trainer:", written with one write, by
+ * one rank. How the ranks settle which one is told in trainer.h. */
+#define _GNU_SOURCE
+#include "trainer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 2048 };
+
+static char noted[LINE_BYTES];
+
+/* A diagnosis that cannot be written is lost; there is nobody left to tell. */
+static void write_all(int fd, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        ssize_t done = write(fd, bytes, n);
+        if (done <= 0)
+            return;
+        bytes += done;
+        n -= (size_t)done;
+    }
+}
+
+void fail_print(const char *message)
+{
+    char line[LINE_BYTES + 16];
+    int n = snprintf(line, sizeof line, "trainer: %s", message);
+    size_t length = n < 0 ? 0 : (size_t)n < sizeof line - 1 ? (size_t)n : sizeof line - 2;
+    for (size_t i = 0; i < length; i++)
+        if (line[i] == '\n')
+            line[i] = ' ';
+    line[length] = '\n';
+    write_all(STDERR_FILENO, line, length + 1);
+}
+
+bool fail_note(const char *format, ...)
+{
+    if (!noted[0]) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(noted, sizeof noted, format, args);
+        va_end(args);
+    }
+    return false;
+}
+
+const char *fail_noted(void) { return noted[0] ? noted : NULL; }
+
+void fail_now(const char *format, ...)
+{
+    char message[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    if (position_claim())
+        fail_print(message);
+    world_abort(STATUS_ENVIRONMENT);
+}
+
+void say(const char *format, ...)
+{
+    if (world.rank != 0)
+        return;
+    char line[LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line, sizeof line - 1, format, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    size_t length = (size_t)n < sizeof line - 2 ? (size_t)n : sizeof line - 2;
+    line[length] = '\n';
+    write_all(STDOUT_FILENO, line, length + 1);
+}
+
+void *room(int64_t bytes)
+{
+    void *p = bytes < 0 ? NULL : calloc(bytes ? (size_t)bytes : 1, 1);
+    if (!p)
+        fail_now("rank %d: no memory for %lld bytes", world.rank, (long long)bytes);
+    return p;
+}
+
+double clock_seconds(void)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_MONOTONIC, &t) != 0)
+        return 0;
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const char *count_text(int64_t n, char text[32])
+{
+    char digits[24];
+    snprintf(digits, sizeof digits, "%lld", (long long)n);
+    size_t length = strlen(digits), to = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0 && digits[i - 1] != '-')
+            text[to++] = ',';
+        text[to++] = digits[i];
+    }
+    text[to] = 0;
+    return text;
+}

@@ -1,0 +1,198 @@
+/* What a run tells while it runs: one JSON object a step for programs, a line for people, a summary at the end. A value
+ * that is not known is left out, never 0. Loss and norm are printed with all their digits, so that two runs that should
+ * be equal can be compared as text. */
+#define _GNU_SOURCE
+#include "trainer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WINDOW = 20 };
+
+static struct {
+    int fd; const char *path; char *line; size_t size, used;
+    double machine_flops; int64_t memory_limit, log_every, end;
+    bool terminal, drawn;
+    double last[WINDOW], first_sum; int64_t steps;    /* cross-entropies: the last ones, the sum of the first ones */
+    double first_seconds, later_seconds, exposed;     /* the first step warms up and counts for nothing when there are others */
+} out = {.fd = -1};
+
+static double step_tokens(void) { return (double)(program.global * program.sequence); }
+
+/* mpirun gives its ranks a pseudo-terminal even when its own output is a file: the parent's output must be one too. */
+static bool on_terminal(void)
+{
+    char link[64], target[64];
+    snprintf(link, sizeof link, "/proc/%d/fd/1", (int)getppid());
+    ssize_t n = readlink(link, target, sizeof target - 1);
+    target[n < 0 ? 0 : n] = 0;
+    return isatty(STDOUT_FILENO) && (strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0);
+}
+
+int64_t metrics_count(void)
+{
+    int64_t n = 0;
+    for (int i = 0; i < program.metrics; i++)
+        n += program.metric[i].count;
+    return n;
+}
+
+bool metrics_open(const struct options *o, double machine_flops, int64_t memory_limit)
+{
+    out.machine_flops = machine_flops;
+    out.memory_limit = memory_limit;
+    out.log_every = o->log_every;
+    out.end = o->steps;
+    if (world.rank != 0)
+        return true;
+    out.terminal = on_terminal();
+    out.path = o->metrics;
+    out.size = (size_t)(2048 + 32 * metrics_count() + 64 * program.metrics);
+    out.line = room((int64_t)out.size);
+    if (!o->metrics)
+        return true;
+    out.fd = open(o->metrics, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    return out.fd >= 0 || fail_note("--metrics %s: %s", o->metrics, strerror(errno));
+}
+
+/* ── the line of a step ────────────────────────────────────────────────────── */
+
+PRINTF_LIKE(1, 2) static void add(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(out.line + out.used, out.size - out.used, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= out.size - out.used)
+        fail_now("a line of metrics is longer than %zu bytes", out.size);
+    out.used += (size_t)n;
+}
+
+static void add_number(const char *key, double x)
+{
+    if (isfinite(x))    /* JSON has no other numbers */
+        add(",\"%s\":%.17g", key, x);
+}
+
+static void add_metric(const struct metric *m, const double *value)
+{
+    if (m->count == 1) {
+        add_number(m->name, *value);
+        return;
+    }
+    for (int64_t i = 0; i < m->count; i++)
+        if (!isfinite(value[i]))
+            return;
+    add(",\"%s\":", m->name);
+    for (int64_t i = 0; i < m->count; i++)
+        add("%c%.17g", i ? ',' : '[', value[i]);
+    add("]");
+}
+
+static void write_line(void)
+{
+    for (size_t done = 0; done < out.used;) {
+        ssize_t n = write(out.fd, out.line + done, out.used - done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            fail_now("--metrics %s: %s", out.path, strerror(errno));
+        done += (size_t)n;
+    }
+}
+
+static double mfu(double steps, double seconds) { return program.flops_per_token * step_tokens() * steps / seconds / out.machine_flops; }
+
+static void json(const struct measured *m)
+{
+    const double *value = m->value;
+    const double rate = step_tokens() / m->seconds;
+    out.used = 0;
+    add("{\"step\":%lld", (long long)m->step);
+    for (int i = 0; i < program.metrics; value += program.metric[i].count, i++)
+        add_metric(&program.metric[i], value);
+    add_number("grad_norm", m->grad_norm);
+    add_number("lr", m->lr);
+    if (m->skipped)
+        add(",\"skipped\":true");
+    add(",\"tokens\":%lld", (long long)(program.global * program.sequence));
+    add_number("step_seconds", m->seconds);
+    add_number("tokens_per_second", rate);
+    add_number("tokens_per_second_per_device", rate / (double)world.size);
+    if (out.machine_flops > 0 && program.flops_per_token > 0)
+        add_number("mfu", mfu(1, m->seconds));
+    add_number("exposed_comm_seconds", m->exposed_seconds);
+    add(",\"memory_peak_bytes\":%.0f", m->peak_bytes);
+    if (out.memory_limit > 0)
+        add_number("memory_fraction", m->peak_bytes / (double)out.memory_limit);
+    add("}\n");
+    write_line();
+}
+
+/* On a terminal one line is drawn over and over; elsewhere every log_every-th step and the last one get a line. */
+static void people(const struct measured *m)
+{
+    char text[256];
+    snprintf(text, sizeof text, "step %lld/%lld  loss %.9g  grad_norm %.9g  lr %.4g  %.0f tokens/s%s", (long long)m->step + 1, (long long)out.end, m->value[0],
+             m->grad_norm, m->lr, step_tokens() / m->seconds, m->skipped ? "  (not finite: update skipped)" : "");
+    bool keep = m->step % out.log_every == 0 || m->step + 1 == out.end || m->skipped;
+    if (out.terminal && out.log_every == 1 && m->step + 1 != out.end && !m->skipped) {
+        dprintf(STDOUT_FILENO, "\r\033[K%s", text);
+        out.drawn = true;
+    } else if (keep) {
+        say("%s%s", out.drawn ? "\r\033[K" : "", text);
+        out.drawn = false;
+    }
+}
+
+static double cross_entropy(const double *value)
+{
+    const double *at = value;
+    for (int i = 0; i < program.metrics; at += program.metric[i].count, i++)
+        if (strcmp(program.metric[i].name, "ce") == 0)
+            return *at;
+    return value[0];
+}
+
+void metrics_step(const struct measured *m)
+{
+    if (world.rank != 0)
+        return;
+    double ce = cross_entropy(m->value);
+    out.last[out.steps % WINDOW] = ce;
+    if (out.steps < WINDOW)
+        out.first_sum += ce;
+    if (out.steps == 0)
+        out.first_seconds = m->seconds;
+    else
+        out.later_seconds += m->seconds;
+    out.exposed += m->exposed_seconds;
+    out.steps++;
+    if (out.fd >= 0)
+        json(m);
+    people(m);
+}
+
+void metrics_summary(void)
+{
+    if (world.rank != 0 || out.steps == 0)
+        return;
+    if (out.drawn)
+        say(" ");
+    int64_t n = out.steps < WINDOW ? out.steps : WINDOW;
+    double last = 0, steps = out.steps > 1 ? (double)(out.steps - 1) : 1, seconds = out.steps > 1 ? out.later_seconds : out.first_seconds;
+    for (int64_t i = 0; i < n; i++)
+        last += out.last[i];
+    say("speed: %.0f tokens/s over %.0f steps%s, exposed communication %.1f %% of the time", step_tokens() * steps / seconds, steps,
+        out.steps > 1 ? " (the first one not counted)" : "", 100 * out.exposed / (out.first_seconds + out.later_seconds));
+    if (out.machine_flops > 0 && program.flops_per_token > 0)
+        say("speed: %.1f %% of the FMA peak of %.1f GFLOP/s (%.4g MFLOP a token)", 100 * mfu(steps, seconds), 1e-9 * out.machine_flops, 1e-6 * program.flops_per_token);
+    say("loss: mean %.4f of the first %lld steps, %.4f of the last %lld", out.first_sum / (double)n, (long long)n, last / (double)n, (long long)n);
+    if (program.data_format == 0)
+        say("bits per byte: mean %.4f of the first %lld steps, %.4f of the last %lld", out.first_sum / (double)n / log(2), (long long)n, last / (double)n / log(2), (long long)n);
+}

@@ -1,0 +1,63 @@
+/* The trainer's own options. What a run is, the plan has fixed; options only say where to stop and what to write, so
+ * none of them can change a number that the plan determines. What later versions bring is refused by name, so that no
+ * script believes it got a checkpoint or a trace. */
+#include "trainer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const later[] = {"--resume", "--fresh", "--checkpoint-dir", "--trace", "--profile"};
+
+static bool names(const char *argument, const char *option)
+{
+    size_t n = strlen(option);
+    return strncmp(argument, option, n) == 0 && (argument[n] == 0 || argument[n] == '=');
+}
+
+static bool whole(const char *option, const char *text, int64_t least, int64_t *to)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (end == text || *end || errno || value < least)
+        return fail_note("%s wants a whole number of at least %lld, not '%s'", option, (long long)least, text);
+    *to = value;
+    return true;
+}
+
+bool options_read(struct options *o, int argc, char **argv)
+{
+    *o = (struct options){.steps = -1, .log_every = 1};
+    for (int i = 1; i < argc; i++) {
+        const char *a = argv[i];
+        for (size_t k = 0; k < sizeof later / sizeof *later; k++)
+            if (names(a, later[k]))
+                return fail_note("'%s' is not available in this version", later[k]);
+        if (strcmp(a, "--explain") == 0) {
+            o->explain = true;
+            continue;
+        }
+        static const char *const valued[] = {"--steps", "--log-every", "--metrics", "--final", "--probe"};
+        int which = -1;
+        for (int k = 0; k < 5; k++)
+            if (names(a, valued[k]))
+                which = k;
+        if (which < 0)
+            return fail_note("unknown option '%s' (there are --steps N, --metrics FILE, --final FILE, --probe FILE, --log-every N, --explain)", a);
+        const char *value = strchr(a, '=') ? strchr(a, '=') + 1 : i + 1 < argc ? argv[++i] : NULL;
+        if (!value || !*value)
+            return fail_note("%s wants a value", valued[which]);
+        bool fine = true;
+        switch (which) {
+        case 0: fine = whole("--steps", value, 0, &o->steps); break;
+        case 1: fine = whole("--log-every", value, 1, &o->log_every); break;
+        case 2: o->metrics = value; break;
+        case 3: o->final = value; break;
+        case 4: o->probe = value; break;
+        }
+        if (!fine)
+            return false;
+    }
+    return true;
+}

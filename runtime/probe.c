@@ -1,0 +1,93 @@
+/* --probe: what the first step computed, for comparison with another implementation: the logits of sample 0 and the
+ * gradient norm of every stored tensor before clipping. Gradients are read after the step; the update does not change
+ * them (the clipping coefficient is applied inside it). All its memory is taken before the first step. */
+#define _GNU_SOURCE
+#include "trainer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static struct { FILE *file; const char *path; float *logits; int64_t rows; double *square; bool wanted; } probe;
+
+bool probe_open(const char *path)
+{
+    probe.wanted = true;
+    probe.path = path;
+    probe.square = ROOM(double, stored_count());
+    if (world.rank != 0)
+        return true;
+    probe.logits = ROOM(float, program.sequence * program.vocabulary);
+    probe.file = fopen(path, "we");
+    if (!probe.file)
+        return fail_note("--probe %s: %s", path, strerror(errno));
+    return true;
+}
+
+/* Logits may come in chunks of rows, in order; sample 0 is the first `sequence` of them. */
+void probe_tap(const char *name, const float *value, int64_t rows, int64_t columns)
+{
+    if (!probe.logits || probe.rows == program.sequence || strcmp(name, "logits") != 0 || columns != program.vocabulary)
+        return;
+    int64_t n = program.sequence - probe.rows < rows ? program.sequence - probe.rows : rows;
+    memcpy(probe.logits + probe.rows * columns, value, (size_t)(n * columns) * sizeof *value);
+    probe.rows += n;
+}
+
+static void squares(struct device *d)
+{
+    const float *gradient = local(d, program.gradient);
+    struct stored s;
+    int64_t n = 0;
+    for (bool more = stored_first(&s); more; more = stored_next(&s), n++) {
+        struct piece p = stored_piece(&s, world.shard);
+        double sum = 0;
+        for (int64_t i = 0; i < p.count && world.replica == 0; i++)   /* replicas hold the same gradients */
+            sum += (double)gradient[p.at + i] * (double)gradient[p.at + i];
+        probe.square[n] = sum;
+    }
+    world_sum(probe.square, n);
+}
+
+/* JSON has no infinity: what is not finite is null. */
+static void number(const char *before, double x)
+{
+    if (isfinite(x))
+        fprintf(probe.file, "%s%.17g", before, x);
+    else
+        fprintf(probe.file, "%snull", before);
+}
+
+bool probe_write(struct device *d, double loss, double norm)
+{
+    if (!probe.wanted)
+        return true;
+    squares(d);
+    if (world.rank != 0)
+        return true;
+    FILE *f = probe.file;
+    number("{\"loss\":", loss);
+    number(",\"grad_norm\":", norm);
+    fprintf(f, ",\n\"grad_norms_step0\":{");
+    struct stored s;
+    char name[512];
+    int64_t n = 0;
+    for (bool more = stored_first(&s); more; more = stored_next(&s), n++) {
+        stored_name(&s, name, sizeof name);
+        fprintf(f, "%s\n\"%s\":", n ? "," : "", name);
+        number("", sqrt(probe.square[n]));
+    }
+    fprintf(f, "},\n\"logits_step0\":[");
+    for (int64_t r = 0; r < probe.rows; r++) {
+        fprintf(f, "%s\n", r ? "," : "");
+        for (int64_t c = 0; c < program.vocabulary; c++)
+            number(c ? "," : "[", (double)probe.logits[r * program.vocabulary + c]);
+        fprintf(f, "]");
+    }
+    fprintf(f, "]}\n");
+    bool fine = !ferror(f) && fflush(f) == 0;
+    fine = fclose(f) == 0 && fine;
+    probe.file = NULL;
+    return fine || fail_note("--probe %s: %s", probe.path, strerror(errno));
+}

@@ -1,0 +1,144 @@
+/* Which stretch of which stored tensor lies in which rank's shard. A flat unit is cut into equal shards wherever the cut
+ * happens to fall, so a tensor may begin in one rank and end in the next, and a rank may hold the tail of one tensor, an
+ * alignment gap and the head of another. Loading, saving, decay groups and norms all go through the one overlap that is
+ * computed here; a second copy of this arithmetic is how padded vocabularies end up in files. */
+#include "trainer.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+static int64_t parts_of(const struct tensor *t) { return t->stack ? t->stack : 1; }
+
+bool stored_first(struct stored *s)
+{
+    for (int u = 0; u < program.units; u++)
+        if (program.unit[u].count > 0 && program.unit[u].tensors > 0) {
+            *s = (struct stored){.unit = &program.unit[u], .tensor = program.unit[u].tensor};
+            return true;
+        }
+    return false;
+}
+
+/* Order: units, instances, tensors, parts. */
+bool stored_next(struct stored *s)
+{
+    const struct unit *u = s->unit;
+    if (++s->part < parts_of(s->tensor))
+        return true;
+    s->part = 0;
+    if (++s->tensor < u->tensor + u->tensors)
+        return true;
+    s->tensor = u->tensor;
+    if (++s->instance < u->count)
+        return true;
+    s->instance = 0;
+    while (++u < program.unit + program.units)
+        if (u->count > 0 && u->tensors > 0) {
+            *s = (struct stored){.unit = u, .tensor = u->tensor};
+            return true;
+        }
+    return false;
+}
+
+int64_t stored_count(void)
+{
+    int64_t n = 0;
+    for (int u = 0; u < program.units; u++)
+        for (int t = 0; t < program.unit[u].tensors; t++)
+            n += program.unit[u].count * parts_of(&program.unit[u].tensor[t]);
+    return n;
+}
+
+int64_t stored_elements(const struct stored *s) { return s->tensor->count / parts_of(s->tensor); }
+
+int stored_shape(const struct stored *s, int64_t dim[4])
+{
+    int skip = s->tensor->stack ? 1 : 0, rank = s->tensor->rank - skip;
+    for (int i = 0; i < rank; i++)
+        dim[i] = s->tensor->dim[i + skip];
+    return rank;
+}
+
+void stored_name(const struct stored *s, char *to, size_t bytes)
+{
+    size_t n = 0;
+    for (const char *c = s->tensor->name; *c && n + 1 < bytes;) {
+        bool layer = strncmp(c, "{i}", 3) == 0, part = strncmp(c, "{e}", 3) == 0;
+        if (!layer && !part) {
+            to[n++] = *c++;
+            continue;
+        }
+        int64_t number = part ? s->part : s->unit->layer ? s->unit->layer[s->instance] : s->instance;
+        int wrote = snprintf(to + n, bytes - n, "%lld", (long long)number);
+        n += wrote < 0 ? 0 : (size_t)smaller(wrote, (int64_t)(bytes - n) - 1);
+        c += 3;
+    }
+    to[n] = 0;
+}
+
+struct piece stored_piece(const struct stored *s, int64_t shard)
+{
+    const struct unit *u = s->unit;
+    int64_t n = stored_elements(s), flat = s->tensor->offset + s->part * n;
+    int64_t from = larger(flat, shard * u->shard), to = smaller(flat + n, (shard + 1) * u->shard);
+    if (from >= to)
+        return (struct piece){0};
+    return (struct piece){.element = from - flat,
+                          .at = u->state_offset + s->instance * u->shard + from - shard * u->shard,
+                          .count = to - from};
+}
+
+/* Tensors lie in the order of their table. Neighbours that touch and decay alike become one stretch. */
+int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to)
+{
+    int n = 0;
+    for (int t = 0; t < u->tensors; t++) {
+        const struct tensor *w = &u->tensor[t];
+        int64_t from = larger(w->offset, shard * u->shard) - shard * u->shard;
+        int64_t end = smaller(w->offset + w->count, (shard + 1) * u->shard) - shard * u->shard;
+        if (from >= end)
+            continue;
+        if (n > 0 && to[n - 1].from + to[n - 1].count == from && !(to[n - 1].decay < w->weight_decay) && !(to[n - 1].decay > w->weight_decay))
+            to[n - 1].count += end - from;
+        else
+            to[n++] = (struct stretch){from, end - from, w->weight_decay};
+    }
+    return n;
+}
+
+bool segments_check(void)
+{
+    const struct program *p = &program;
+    int64_t parameters = 0, state = 0;
+    if (p->fsdp < 1 || p->dp < 1 || p->accumulation < 1 || p->local < 1 || p->sequence < 1 || p->tokens != p->local * p->sequence ||
+        p->global != p->local * p->accumulation * p->fsdp * p->dp)
+        return fail_note("program.c contradicts itself: batch of %lld sequences on fsdp %lld x dp %lld with local %lld, accumulation %lld", (long long)p->global,
+                         (long long)p->fsdp, (long long)p->dp, (long long)p->local, (long long)p->accumulation);
+    for (int i = 0; i < p->units; i++) {
+        const struct unit *u = &p->unit[i];
+        int64_t end = 0;
+        if (u->shard * p->fsdp < u->elements || u->shard < 1)
+            return fail_note("program.c contradicts itself: unit %s has %lld elements, %lld shards of %lld", u->name, (long long)u->elements, (long long)p->fsdp, (long long)u->shard);
+        for (int t = 0; t < u->tensors; t++) {
+            const struct tensor *w = &u->tensor[t];
+            int64_t count = 1;
+            for (int k = 0; k < w->rank; k++)
+                count *= w->dim[k];
+            if (w->offset < end || w->offset + w->count > u->elements || w->count != count || (w->stack && (w->rank < 1 || w->dim[0] != w->stack)))
+                return fail_note("program.c contradicts itself: tensor %s of unit %s", w->name, u->name);
+            end = w->offset + w->count;
+            parameters += u->count * w->count;
+        }
+        int64_t last = u->state_offset + u->count * u->shard;
+        if (last > state)
+            state = last;
+    }
+    if (parameters != p->parameters)
+        return fail_note("program.c contradicts itself: %lld parameters, its tensors have %lld", (long long)p->parameters, (long long)parameters);
+    if (p->master + 4 * state > p->local_bytes || p->gradient + 4 * state > p->local_bytes)
+        return fail_note("program.c contradicts itself: the state of %lld elements passes the end of the local segment", (long long)state);
+    return true;
+}

@@ -1,0 +1,255 @@
+/* A trainer, from the first line to the last. What is computed is in the generated schedule.c, how in kernels.c, the
+ * numbers of the plan in program.c; here is what remains: come up together or not at all, feed each step its scalars and
+ * its tokens, look at what came out, agree on it, go on or end. Every rank runs this same text; no branch
+ * below depends on anything that another rank might see differently, except where rank 0 speaks for all. */
+#define _GNU_SOURCE
+#include "trainer.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <malloc.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ── signals: a wish to stop, agreed by all at the end of a step ───────────── */
+
+static volatile sig_atomic_t asked_to_stop;
+
+static void note_signal(int number) { asked_to_stop = number; }
+
+static bool catch_signals(void)
+{
+    struct sigaction a = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&a.sa_mask);
+    if (sigaction(SIGTERM, &a, NULL) != 0 || sigaction(SIGINT, &a, NULL) != 0)
+        return fail_note("signals: %s", strerror(errno));
+    signal(SIGPIPE, SIG_IGN);   /* a reader that leaves is an error of write(), with a name */
+    return true;
+}
+
+/* ── one step ──────────────────────────────────────────────────────────────── */
+
+/* What a rank tells the others at the end of a step, before the metrics themselves. */
+enum { TELL_STOP, TELL_SKIP, TELL_EXPOSED, TELL_PEAK, TELL_METRICS };
+
+static struct {
+    double *mine, *all;             /* told: TELL_METRICS + metrics_count() numbers, of this rank and of every rank */
+    double *value;                  /* the metrics of the step, of all ranks together */
+    int stop;                       /* the signal that some rank got; 0 */
+    int suspect;                    /* lowest rank whose own loss was not finite; -1 */
+} step_state;
+
+static float *scalars(struct device *d) { return local(d, program.scalars); }
+
+/* Targets that count, of all micro-batches and ranks. Without a masked id nobody has to ask. */
+static double valid_targets(int64_t mine)
+{
+    double own = (double)mine, sum = 0;
+    if (!program.has_ignore)
+        return (double)(program.global * program.sequence);
+    world_exchange(&own, 1, step_state.all);
+    for (int r = 0; r < world.size; r++)
+        sum += step_state.all[r];
+    return sum;
+}
+
+static void set_scalars(struct device *d, int64_t step, double valid)
+{
+    const double t = (double)(step + 1), shares = (double)(program.accumulation * world.size);
+    float *s = scalars(d);
+    s[SCALAR_LR] = (float)schedule_lr(&program, step);
+    s[SCALAR_BIAS1] = (float)(1 - pow(program.beta1, t));
+    s[SCALAR_BIAS2] = (float)(1 - pow(program.beta2, t));
+    s[SCALAR_LOSS_SCALE] = (float)(valid > 0 ? shares / valid : 0);
+    s[SCALAR_SKIP] = 0;
+}
+
+static void clear_metrics(struct device *d)
+{
+    for (int i = 0; i < program.metrics; i++)
+        memset(local(d, program.metric[i].offset), 0, (size_t)program.metric[i].count * sizeof(double));
+}
+
+/* Every rank tells what it has and adds up what all have in the order of ranks, so all know the same bits. */
+static void combine(struct device *d, struct measured *m)
+{
+    const int64_t metrics = metrics_count(), n = TELL_METRICS + metrics;
+    const double shares = (double)(program.accumulation * world.size);
+    double *mine = step_state.mine, *to = mine + TELL_METRICS;
+    mine[TELL_STOP] = asked_to_stop;
+    mine[TELL_SKIP] = (double)scalars(d)[SCALAR_SKIP];
+    mine[TELL_EXPOSED] = device_exposed_seconds(d);
+    mine[TELL_PEAK] = (double)machine_peak_bytes();
+    for (int i = 0; i < program.metrics; to += program.metric[i].count, i++)
+        memcpy(to, local(d, program.metric[i].offset), (size_t)program.metric[i].count * sizeof(double));
+    world_exchange(mine, n, step_state.all);
+
+    memset(step_state.value, 0, (size_t)metrics * sizeof(double));
+    step_state.suspect = -1;
+    for (int r = 0; r < world.size; r++) {
+        const double *told = step_state.all + r * n;
+        if (told[TELL_STOP] > 0)
+            step_state.stop = (int)told[TELL_STOP];
+        m->skipped = m->skipped || told[TELL_SKIP] > 0;
+        m->exposed_seconds += told[TELL_EXPOSED] / world.size;
+        m->peak_bytes = fmax(m->peak_bytes, told[TELL_PEAK]);
+        if (step_state.suspect < 0 && !isfinite(told[TELL_METRICS]))
+            step_state.suspect = r;
+        for (int64_t i = 0; i < metrics; i++)
+            step_state.value[i] += told[TELL_METRICS + i] / shares;
+    }
+    m->value = step_state.value;
+    m->grad_norm = (double)scalars(d)[SCALAR_NORM];
+}
+
+static struct measured train_step(struct device *d, int64_t step)
+{
+    const double begun = clock_seconds();
+    struct measured m = {.step = step, .lr = schedule_lr(&program, step)};
+
+    position_step(step);
+    int64_t valid = data_step(step);
+    set_scalars(d, step, valid_targets(valid));
+    clear_metrics(d);
+
+    for (int64_t j = 0; j < program.accumulation; j++)
+        schedule_micro_batch(d, (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0));
+    schedule_update(d);
+    device_drain(d);
+
+    position_set(0);
+    combine(d, &m);
+    m.seconds = clock_seconds() - begun;
+    return m;
+}
+
+/* ── coming up ─────────────────────────────────────────────────────────────── */
+
+/* MPI takes and gives back temporary memory in every call; by default that is mapped and unmapped, a page fault every
+ * 4 KiB. A refusal of these wishes costs speed only. */
+static void keep_freed_memory(void)
+{
+    mallopt(M_MMAP_MAX, 0);
+    mallopt(M_TRIM_THRESHOLD, INT_MAX);
+    mallopt(M_ARENA_MAX, 1);
+}
+
+static void introduce(const struct options *o, int64_t mapped, double machine_flops)
+{
+    char a[32], b[32], c[32];
+    const struct program *p = &program;
+    say("plan: %s (%s), device %s", p->title, p->plan_path, p->device);
+    say("mesh: %d rank%s = fsdp %lld x dp %lld", world.size, world.size == 1 ? "" : "s", (long long)p->fsdp, (long long)p->dp);
+    say("batch: global %lld = %d rank%s x %lld local x %lld accumulation, sequence %lld: %s tokens a step", (long long)p->global, world.size,
+        world.size == 1 ? "" : "s", (long long)p->local, (long long)p->accumulation, (long long)p->sequence, count_text(p->global * p->sequence, a));
+    say("parameters: %s", count_text(p->parameters, a));
+    say("memory a rank: predicted %s bytes, mapped %s bytes (from /proc/self/maps); wire %s of them", count_text(device_predicted_bytes(), a), count_text(mapped, b),
+        count_text(p->wire_bytes, c));
+    say("weights: %s", p->init_from ? p->init_from : "seeded");
+    data_describe(0, o->steps);
+    say("machine: FMA peak %.1f GFLOP/s in FP32, one core a rank, measured on all ranks at once", 1e-9 * machine_flops);
+}
+
+static void explain(void)
+{
+    const struct program *p = &program;
+    char a[32], b[32];
+    for (int i = 0; i < p->units; i++)
+        say("unit %s: %lld x %s elements, %s a rank, %d tensors", p->unit[i].name, (long long)p->unit[i].count, count_text(p->unit[i].elements, a),
+            count_text(p->unit[i].shard, b), p->unit[i].tensors);
+    for (int i = 0; i < p->metrics; i++)
+        say("metric %s: %lld", p->metric[i].name, (long long)p->metric[i].count);
+    for (int i = 1; i <= p->steps; i++)
+        say("step %d: %s, %s", i, p->step[i].region, p->step[i].what);
+}
+
+static struct device *come_up(struct options *o, int argc, char **argv)
+{
+    world_open(&argc, &argv);
+    bool usage = options_read(o, argc, argv);
+    if (!usage && world.rank == 0)
+        fail_print(fail_noted());
+    if (!usage)
+        world_leave(STATUS_USAGE);
+    if (o->steps < 0)
+        o->steps = program.run_steps;
+    world_split();
+    watchdog_open();
+    if (machine_has_features() && segments_check())
+        catch_signals();
+    world_agree();
+
+    const int64_t limit = machine_available_bytes() / world.host_size;
+    struct device *d = device_open();
+    world_agree();
+    const int64_t mapped = device_mapped_bytes(d), predicted = device_predicted_bytes();
+    if (mapped != predicted)
+        fail_note("rank %d: the ledger has %lld bytes, /proc/self/maps shows %lld", world.rank, (long long)predicted, (long long)mapped);
+    world_agree();
+
+    double machine_flops = machine_peak_flops();
+    world_sum(&machine_flops, 1);
+    const int64_t told = TELL_METRICS + metrics_count();
+    step_state.mine = ROOM(double, told);
+    step_state.all = ROOM(double, told * world.size);
+    step_state.value = ROOM(double, metrics_count());
+    if (data_open() && weights_start(d) && metrics_open(o, machine_flops, limit) && (!o->final || weights_final_open(o->final)))
+        o->probe ? probe_open(o->probe) : true;
+    world_agree();
+    introduce(o, mapped, machine_flops);
+    if (o->explain)
+        explain();
+    return d;
+}
+
+/* ── the run ───────────────────────────────────────────────────────────────── */
+
+static bool finite_step(const struct measured *m) { return !m->skipped && isfinite(m->value[0]) && isfinite(m->grad_norm); }
+
+/* All ranks come here with the same numbers; the lowest speaks. */
+static void refuse_step(const struct measured *m)
+{
+    const char *kept = m->skipped ? "; the weights are those before this step" : "";
+    if (step_state.suspect >= 0)
+        fail_note("step %lld: the loss of rank %d is not finite%s", (long long)m->step, step_state.suspect, kept);
+    else
+        fail_note("step %lld: loss %g, gradient norm %g on all ranks: not finite%s", (long long)m->step, m->value[0], m->grad_norm, kept);
+    world_agree();
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    keep_freed_memory();
+    struct device *d = come_up(&o, argc, argv);
+    int64_t step = 0;
+
+    schedule_setup(d);
+    device_drain(d);
+    position_phase(PHASE_STEPS);
+    for (; step < o.steps && !step_state.stop; step++) {
+        struct measured m = train_step(d, step);
+        metrics_step(&m);
+        if (step == 0) {
+            probe_write(d, m.value[0], m.grad_norm);
+            world_agree();
+        }
+        if (!finite_step(&m) && program.nonfinite == 0)
+            refuse_step(&m);
+    }
+    position_phase(PHASE_END);
+
+    if (o.final) {
+        weights_final(d);
+        world_agree();
+    }
+    metrics_summary();
+    if (o.final)
+        say("weights: saved to %s", o.final);
+    if (step_state.stop)
+        say("stopped by %s after step %lld, as asked", step_state.stop == SIGINT ? "SIGINT" : "SIGTERM", (long long)step - 1);
+    device_close(d);
+    world_leave(step_state.stop ? STATUS_STOPPED : 0);
+}

@@ -1,0 +1,155 @@
+/* What the parts of the trainer know of each other. The generated files see only device.h and program.h; this header
+ * is for the runtime itself. One rank is one process; the main thread computes, one worker thread moves data between
+ * ranks, one watchdog thread looks on. Everything is allocated before the first step.
+ *
+ * Errors have two lives. Before the first step they are noted (fail_note) and agreed (world_agree): the lowest rank
+ * that has one prints it, all leave with status 4. During a step a rank cannot wait for the others any more:
+ * fail_now prints one line for the whole host and takes every rank down. */
+#ifndef PLANC_TRAINER_H
+#define PLANC_TRAINER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "device.h"
+#include "program.h"
+
+#define PRINTF_LIKE(f, a) __attribute__((format(printf, f, a)))
+
+enum { STATUS_USAGE = 3, STATUS_ENVIRONMENT = 4, STATUS_STOPPED = 75 };
+
+/* ── fail.c: the one way out, and the one way to speak ─────────────────────── */
+/* Remembers the first message of this rank; false, so that `return fail_note(...)` reads. */
+bool fail_note(const char *format, ...) PRINTF_LIKE(1, 2);
+const char *fail_noted(void);                                        /* NULL: none */
+/* One line from whoever comes first on this host, then every rank ends with status 4. */
+_Noreturn void fail_now(const char *format, ...) PRINTF_LIKE(1, 2);
+void fail_print(const char *message);                                /* "trainer: MESSAGE" on stderr, in one write */
+void say(const char *format, ...) PRINTF_LIKE(1, 2);                 /* rank 0 only: a line on stdout */
+/* Zeroed memory for the life of the run; only before the first step. Never NULL. */
+void *room(int64_t bytes);
+#define ROOM(type, n) ((type *)room((int64_t)sizeof(type) * (n)))
+double clock_seconds(void);                                          /* monotonic, the same on all ranks of a host */
+const char *count_text(int64_t n, char text[32]);                    /* "8,030,261,248" */
+
+/* ── options.c ─────────────────────────────────────────────────────────────── */
+struct options { int64_t steps /* -1: as the plan says */, log_every; const char *metrics, *final, *probe; bool explain; };
+/* Fills *o. False: what is wrong is noted. */
+bool options_read(struct options *o, int argc, char **argv);
+
+/* ── world_mpi.c: the ranks, and what the main thread says to the others ───── */
+/* FSDP groups are contiguous ranks: replica = rank / fsdp, shard = rank % fsdp. */
+struct world { int rank, size, replica, shard, host_rank, host_size; bool one_host; };
+extern struct world world;
+void world_open(int *argc, char ***argv);   /* before anything else; leaves when the launch itself is wrong */
+void world_split(void);                     /* the groups of the mesh; leaves when the world is not the mesh */
+void world_agree(void);                     /* returns only when no rank noted a failure */
+_Noreturn void world_leave(int status);     /* every rank calls it: the orderly end */
+_Noreturn void world_abort(int status);     /* any rank, any thread: the other one */
+/* Every rank gives n numbers and gets those of all, world.size x n, in rank order. */
+void world_exchange(const double *mine, int64_t n, double *all);
+void world_sum(double *value, int64_t n);   /* over all ranks; start, probe and end only */
+void world_send(const void *from, int64_t bytes, int to);
+void world_receive(void *to, int64_t bytes, int from);
+/* A page that all ranks of this host share, zeroed by all before anyone returns. */
+void *world_host_page(int64_t bytes);
+
+/* ── collectives_mpi.c: what the worker thread executes ───────────────────── */
+void collectives_open(void);
+/* The whole of `slot` (fsdp x shard elements of `bytes` each) from each rank's part, which already lies in it. */
+void collective_gather(void *slot, int64_t shard, int64_t bytes);
+/* into = (set) or += (not) the sum over the FSDP group of this rank's part of the slots. `stage`: shard floats. */
+void collective_reduce_scatter(const float *slot, float *stage, float *into, int64_t shard, bool set);
+void collective_all_reduce(float *shard, int64_t count);             /* over the replicas, in place */
+void collective_sum(double *value, int64_t count, bool whole_world); /* rank order, same bits everywhere */
+
+/* ── device_cpu.c: beyond the verbs of device.h ────────────────────────────── */
+struct device *device_open(void);           /* maps both segments, starts the worker; false starts are noted, then NULL */
+void device_drain(struct device *d);        /* returns when all that was issued is done */
+int64_t device_predicted_bytes(void);       /* both segments, in whole pages */
+double device_exposed_seconds(struct device *d);                     /* spent waiting for collectives since the last call */
+int64_t device_mapped_bytes(struct device *d);                       /* of both segments, as /proc/self/maps has it */
+void device_close(struct device *d);
+
+/* ── watchdog.c: where every rank of this host stands ──────────────────────── */
+enum phase { PHASE_START, PHASE_STEPS, PHASE_END };
+void watchdog_open(void);                   /* collective */
+void watchdog_close(void);
+void position_phase(enum phase phase);
+void position_step(int64_t training_step);  /* the optimizer step now running */
+void position_set(int schedule_step);
+void position_iteration(int64_t i);
+void position_wait(bool waiting);           /* this rank now depends on others */
+void position_moved(void);
+bool position_claim(void);                  /* true for the first caller on this host: it may print the last line */
+
+/* ── machine.c: what is under us ───────────────────────────────────────────── */
+bool machine_has_features(void);            /* of program.cpu_feature; false: noted */
+double machine_peak_flops(void);            /* FMA, F32, one core, measured for about 20 ms */
+int64_t machine_available_bytes(void);      /* 0: unknown */
+int64_t machine_mapped_bytes(const void *from, int64_t bytes);       /* of this stretch of addresses; -1: cannot tell */
+int64_t machine_peak_bytes(void);           /* largest resident size of this process so far */
+
+/* ── schedule_lr.c ─────────────────────────────────────────────────────────── */
+double schedule_lr(const struct program *p, int64_t step);           /* pure; numerics.md has the formula */
+
+/* ── random.c ──────────────────────────────────────────────────────────────── */
+uint64_t random_key(int64_t seed, const char *name);
+/* Elements [from, from + n) of the standard normal sequence of this key, times `std`. */
+void random_normal(uint64_t key, double std, int64_t from, int64_t n, float *to);
+
+/* ── segments.c: which stretch of which stored tensor a shard holds ────────── */
+/* One stored tensor: part `part` of `tensor` (0 when it is not stacked) of instance `instance` of `unit`. */
+struct stored { const struct unit *unit; const struct tensor *tensor; int64_t instance, part; };
+bool stored_first(struct stored *s);
+bool stored_next(struct stored *s);
+int64_t stored_count(void);
+int64_t stored_elements(const struct stored *s);
+int stored_shape(const struct stored *s, int64_t dim[4]);            /* returns the rank */
+void stored_name(const struct stored *s, char *to, size_t bytes);
+/* The overlap of a stored tensor with shard `shard`. count 0: none. element: first, in the stored tensor;
+ * at: where it lies in that rank's resident shards (elements from the start of master, gradient …). */
+struct piece { int64_t element, at, count; };
+struct piece stored_piece(const struct stored *s, int64_t shard);
+/* The decay groups of a unit's shard in order; at most unit->tensors. Returns how many. */
+int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to);
+bool segments_check(void);                  /* that program.c agrees with itself; false: noted */
+
+/* ── safetensors.c ─────────────────────────────────────────────────────────── */
+enum st_type { ST_F32, ST_BF16, ST_OTHER };
+struct st_tensor { const char *name, *file, *dtype; int fd; enum st_type type; int rank; int64_t dim[8], begin, bytes; bool used; };
+struct st_set { const char *path; struct st_tensor *tensor; int64_t tensors; };
+bool st_open(struct st_set *set, const char *path);                  /* a file, an index, or a directory; false: noted */
+struct st_tensor *st_find(struct st_set *set, const char *name);     /* NULL: not there */
+bool st_read(const struct st_tensor *t, int64_t element, int64_t n, float *to);
+void st_shape_text(int rank, const int64_t *dim, char *to, size_t bytes); /* "[257, 64]" */
+
+/* ── weights.c ─────────────────────────────────────────────────────────────── */
+bool weights_start(struct device *d);       /* seeded, or from program.init_from; false: noted */
+bool weights_final_open(const char *path);  /* before the first step: can it be written? false: noted */
+bool weights_final(struct device *d);       /* every rank calls it; false: noted on rank 0 */
+
+/* ── data.c ────────────────────────────────────────────────────────────────── */
+bool data_open(void);                       /* false: noted */
+void data_describe(int64_t first, int64_t steps);
+int64_t data_step(int64_t step);            /* reads this rank's samples of the step; its targets that are not masked */
+void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets);
+
+/* ── probe.c ───────────────────────────────────────────────────────────────── */
+bool probe_open(const char *path);
+void probe_tap(const char *name, const float *value, int64_t rows, int64_t columns);
+bool probe_write(struct device *d, double loss, double norm); /* after step 0; every rank calls it; false: noted */
+
+/* ── metrics.c ─────────────────────────────────────────────────────────────── */
+/* One step, known alike on all ranks. value: program.metrics' numbers one behind the other. */
+struct measured {
+    int64_t step; double lr, grad_norm, seconds, exposed_seconds, peak_bytes; bool skipped; const double *value;
+};
+bool metrics_open(const struct options *o, double machine_flops, int64_t memory_limit);
+int64_t metrics_count(void);                /* numbers a step reports: sum of program.metric[].count */
+void metrics_step(const struct measured *m);
+void metrics_summary(void);
+
+#endif

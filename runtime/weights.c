@@ -1,0 +1,293 @@
+/* Weights: where the first ones come from and where the last ones go. Each rank fills and gives only what its shard
+ * holds; the names, shapes and pieces are those of segments.c, so a file is the same whatever the mesh was. A file that
+ * does not match the model tensor for tensor is refused: a weight silently left at its seed trains a wrong model. */
+#define _GNU_SOURCE
+#include "trainer.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { NAME_BYTES = 512, SHAPE_BYTES = 128 };
+
+static float *master_of(struct device *d) { return local(d, program.master); }
+static float *staging_of(struct device *d) { return local(d, program.staging); }
+static int64_t staging_floats(void) { return program.staging_bytes / 4; }
+
+/* ── the first weights ─────────────────────────────────────────────────────── */
+
+static void seed(struct device *d)
+{
+    struct stored s;
+    char name[NAME_BYTES];
+    for (bool more = stored_first(&s); more; more = stored_next(&s)) {
+        struct piece p = stored_piece(&s, world.shard);
+        float *to = master_of(d) + p.at;
+        if (p.count == 0)
+            continue;
+        stored_name(&s, name, sizeof name);
+        switch ((enum init_kind)s.tensor->init) {
+        case INIT_NORMAL: random_normal(random_key(program.init_seed, name), s.tensor->std, p.element, p.count, to); break;
+        case INIT_ONES:
+            for (int64_t i = 0; i < p.count; i++)
+                to[i] = 1;
+            break;
+        case INIT_ZEROS: memset(to, 0, (size_t)p.count * sizeof *to); break;
+        }
+        position_moved();
+    }
+}
+
+/* The name under which a stored tensor may also be found: another prefix in place of tensor_prefix[0]. */
+static bool other_name(const char *name, int prefix, char to[NAME_BYTES])
+{
+    size_t n = strlen(program.tensor_prefix[0]);
+    if (strncmp(name, program.tensor_prefix[0], n) != 0)
+        return false;
+    snprintf(to, NAME_BYTES, "%s%s", program.tensor_prefix[prefix], name + n);
+    return true;
+}
+
+static struct st_tensor *find(struct st_set *set, const char *name)
+{
+    char other[NAME_BYTES];
+    struct st_tensor *t = st_find(set, name);
+    for (int i = 1; !t && i < program.tensor_prefixes; i++)
+        if (other_name(name, i, other))
+            t = st_find(set, other);
+    return t;
+}
+
+/* {i} and {e} stand for a number. */
+static bool matches(const char *pattern, const char *name)
+{
+    while (*pattern) {
+        if (strncmp(pattern, "{i}", 3) == 0 || strncmp(pattern, "{e}", 3) == 0) {
+            if (!isdigit((unsigned char)*name))
+                return false;
+            while (isdigit((unsigned char)*name))
+                name++;
+            pattern += 3;
+        } else if (*pattern++ != *name++)
+            return false;
+    }
+    return !*name;
+}
+
+static bool ignored(const char *name)
+{
+    char other[NAME_BYTES];
+    for (int k = 0; k < program.tensor_ignores; k++) {
+        if (matches(program.tensor_ignore[k], name))
+            return true;
+        for (int i = 1; i < program.tensor_prefixes; i++)
+            if (other_name(program.tensor_ignore[k], i, other) && matches(other, name))
+                return true;
+    }
+    return false;
+}
+
+static bool fits(const struct st_set *set, const struct stored *s, const char *name, const struct st_tensor *t)
+{
+    int64_t dim[4];
+    int rank = stored_shape(s, dim);
+    char want[SHAPE_BYTES], have[SHAPE_BYTES];
+    st_shape_text(rank, dim, want, sizeof want);
+    if (!t)
+        return fail_note("%s: tensor %s %s is missing", set->path, name, want);
+    bool same = t->rank == rank;
+    for (int i = 0; same && i < rank; i++)
+        same = t->dim[i] == dim[i];
+    st_shape_text(t->rank, t->dim, have, sizeof have);
+    if (!same)
+        return fail_note("%s: tensor %s is %s, the plan's is %s", t->file, t->name, have, want);
+    if (t->type == ST_OTHER)
+        return fail_note("%s: tensor %s is %s: F32 and BF16 are read", t->file, t->name, t->dtype);
+    return true;
+}
+
+/* All names and shapes are held against the model before a single value is read. */
+static bool load(struct device *d, const char *path)
+{
+    struct st_set set;
+    struct stored s;
+    char name[NAME_BYTES], shape[SHAPE_BYTES];
+    if (!st_open(&set, path))
+        return false;
+    for (bool more = stored_first(&s); more; more = stored_next(&s)) {
+        stored_name(&s, name, sizeof name);
+        struct st_tensor *t = find(&set, name);
+        if (!fits(&set, &s, name, t))
+            return false;
+        t->used = true;
+    }
+    for (int64_t i = 0; i < set.tensors; i++)
+        if (!set.tensor[i].used && !ignored(set.tensor[i].name)) {
+            st_shape_text(set.tensor[i].rank, set.tensor[i].dim, shape, sizeof shape);
+            return fail_note("%s: tensor %s %s is not part of this model", set.tensor[i].file, set.tensor[i].name, shape);
+        }
+    const int64_t chunk = 1 << 22;
+    for (bool more = stored_first(&s); more; more = stored_next(&s)) {
+        struct piece p = stored_piece(&s, world.shard);
+        stored_name(&s, name, sizeof name);
+        const struct st_tensor *t = p.count ? find(&set, name) : NULL;
+        for (int64_t done = 0; done < p.count; done += chunk) {
+            int64_t n = p.count - done < chunk ? p.count - done : chunk;
+            if (!st_read(t, p.element + done, n, master_of(d) + p.at + done))
+                return false;
+            position_moved();
+        }
+    }
+    int last = -1;
+    for (int64_t i = 0; i < set.tensors; i++)   /* tensors of one file share one descriptor, in any order */
+        if (set.tensor[i].fd > last)
+            last = set.tensor[i].fd;
+    for (int fd = 0; fd <= last; fd++)
+        for (int64_t i = 0; i < set.tensors; i++)
+            if (set.tensor[i].fd == fd) {
+                close(fd);
+                break;
+            }
+    return true;
+}
+
+bool weights_start(struct device *d)
+{
+    if (program.init_from)
+        return load(d, program.init_from);
+    seed(d);
+    return true;
+}
+
+/* ── the last weights ──────────────────────────────────────────────────────── */
+
+static struct { const char *path; char *temporary, *folder, *header; int64_t header_bytes; int fd; } final = {.fd = -1};
+
+/* The header is made before the first step: its text depends on names and shapes only. */
+static void final_header(void)
+{
+    struct stored s;
+    char name[NAME_BYTES], shape[SHAPE_BYTES];
+    int64_t size = 128 + stored_count() * (NAME_BYTES + SHAPE_BYTES + 96), begin = 0;
+    char *text = room(size);
+    int64_t n = snprintf(text, (size_t)size, "{\"__metadata__\":{\"format\":\"pt\"}");
+    for (bool more = stored_first(&s); more; more = stored_next(&s)) {
+        int64_t dim[4], end = begin + 4 * stored_elements(&s);
+        stored_name(&s, name, sizeof name);
+        st_shape_text(stored_shape(&s, dim), dim, shape, sizeof shape);
+        n += snprintf(text + n, (size_t)(size - n), ",\"%s\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%lld,%lld]}", name, shape, (long long)begin, (long long)end);
+        begin = end;
+    }
+    n += snprintf(text + n, (size_t)(size - n), "}");
+    while (n % 8)
+        text[n++] = ' ';
+    final.header = text;
+    final.header_bytes = n;
+}
+
+bool weights_final_open(const char *path)
+{
+    size_t n = strlen(path) + 16;
+    final.path = path;
+    if (world.rank != 0)
+        return true;
+    final.temporary = room((int64_t)n);
+    snprintf(final.temporary, n, "%s.partial", path);
+    char *scratch = room((int64_t)n);
+    memcpy(scratch, path, strlen(path) + 1);
+    final.folder = dirname(scratch);
+    if (access(final.folder, W_OK | X_OK) != 0)
+        return fail_note("--final %s: %s: %s", path, final.folder, strerror(errno));
+    final_header();
+    return true;
+}
+
+static bool final_failed(const char *what)
+{
+    fail_note("--final %s: %s %s: %s", final.path, what, final.temporary, strerror(errno));
+    if (final.fd >= 0)
+        close(final.fd);
+    final.fd = -1;
+    unlink(final.temporary);
+    return false;
+}
+
+static bool put(const void *bytes, int64_t n)
+{
+    const char *p = bytes;
+    while (n > 0) {
+        ssize_t wrote = write(final.fd, p, (size_t)(n < (1 << 30) ? n : 1 << 30));
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return final_failed("write");
+        p += wrote;
+        n -= wrote;
+    }
+    position_moved();
+    return true;
+}
+
+static bool final_begin(void)
+{
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++)
+        length[i] = (unsigned char)((uint64_t)final.header_bytes >> 8 * i);
+    final.fd = open(final.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (final.fd < 0)
+        return final_failed("open");
+    return put(length, 8) && put(final.header, final.header_bytes);
+}
+
+/* The name appears only when every byte of it is on the disk. */
+static bool final_end(void)
+{
+    if (fsync(final.fd) != 0)
+        return final_failed("fsync");
+    int fd = final.fd;
+    final.fd = -1;
+    if (close(fd) != 0)
+        return final_failed("close");
+    if (rename(final.temporary, final.path) != 0)
+        return final_failed("rename");
+    int folder = open(final.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder < 0 || fsync(folder) != 0) {
+        fail_note("--final %s: fsync %s: %s", final.path, final.folder, strerror(errno));
+        if (folder >= 0)
+            close(folder);
+        return false;
+    }
+    close(folder);
+    return true;
+}
+
+/* The ranks of the first replica send their pieces in file order; rank 0 writes. When writing fails it goes on receiving,
+ * so that nobody is left waiting, and the failure is agreed afterwards. */
+bool weights_final(struct device *d)
+{
+    struct stored s;
+    bool writing = world.rank == 0 ? final_begin() : true;
+    for (bool more = stored_first(&s); more && world.replica == 0; more = stored_next(&s))
+        for (int owner = 0; owner < program.fsdp; owner++) {
+            struct piece p = stored_piece(&s, owner);
+            if (world.rank != 0 && world.rank != owner)
+                continue;
+            for (int64_t done = 0; done < p.count; done += staging_floats()) {
+                int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
+                float *from = owner == 0 ? master_of(d) + p.at + done : staging_of(d);
+                if (world.rank != 0)
+                    world_send(master_of(d) + p.at + done, 4 * n, 0);
+                else {
+                    if (owner != 0)
+                        world_receive(staging_of(d), 4 * n, owner);
+                    writing = writing && put(from, 4 * n);
+                }
+            }
+        }
+    return world.rank == 0 ? writing && final_end() : true;
+}

@@ -1,0 +1,230 @@
+/* The ranks as one world: how they come up, agree, exchange small numbers on the main thread, and end. The two ends differ:
+ * world_leave is called by all and is orderly; world_abort is called by one, from any thread, and takes the rest down. */
+#define _GNU_SOURCE
+#include "world_mpi.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct world world = {.rank = 0, .size = 1, .host_size = 1, .one_host = true};
+
+static MPI_Comm main_comm = MPI_COMM_NULL, host_comm = MPI_COMM_NULL;
+static MPI_Win host_window = MPI_WIN_NULL;
+
+void mpi_check(int rc, const char *what)
+{
+    if (rc == MPI_SUCCESS)
+        return;
+    char text[MPI_MAX_ERROR_STRING] = "unknown error";
+    int n = 0;
+    MPI_Error_string(rc, text, &n);
+    fail_now("rank %d: %s: %s", world.rank, what, text);
+}
+
+/* Short waits are polled with the processor given away in between, long ones sleep: up to 0.2 ms, so that a waiting rank
+ * costs the computing ones next to nothing and large transfers, which MPI moves only inside these calls, still flow. */
+void mpi_finish(MPI_Request *request, int n, const char *what)
+{
+    struct timespec pause = {.tv_nsec = 5000};
+    for (int polls = 0;; polls++) {
+        int done = 0;
+        mpi_check(MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE), what);
+        if (done)
+            return;
+        if (polls < 32) {
+            sched_yield();
+            continue;
+        }
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 200000)
+            pause.tv_nsec += pause.tv_nsec / 4;
+    }
+}
+
+void mpi_split(int color, int key, const char *what, MPI_Comm *to)
+{
+    mpi_check(MPI_Comm_split(MPI_COMM_WORLD, color, key, to), what);
+    mpi_check(MPI_Comm_set_errhandler(*to, MPI_ERRORS_RETURN), what);
+}
+
+void mpi_duplicate(MPI_Comm *to)
+{
+    mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, to), "duplicate the world");
+    mpi_check(MPI_Comm_set_errhandler(*to, MPI_ERRORS_RETURN), "duplicate the world");
+}
+
+/* ── coming up ─────────────────────────────────────────────────────────────── */
+
+static int variable(const char *name)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : -1;
+}
+
+/* mpirun of another MPI starts N processes that each believe to be alone. The launcher's own variables know better; only
+ * the process that it calls 0 speaks. */
+static void refuse_foreign_launcher(void)
+{
+    static const struct { const char *size, *rank; } launcher[] = {
+        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}, {"PMIX_SIZE", "PMIX_RANK"},
+        {"MPI_LOCALNRANKS", "MPI_LOCALRANKID"}, {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+    for (size_t i = 0; world.size == 1 && i < sizeof launcher / sizeof *launcher; i++) {
+        int size = variable(launcher[i].size), rank = variable(launcher[i].rank);
+        if (size <= 1 && !(size < 0 && rank > 0))
+            continue;
+        char version[MPI_MAX_LIBRARY_VERSION_STRING], text[256];
+        int n = 0;
+        MPI_Get_library_version(version, &n);
+        version[strcspn(version, ",\n")] = 0;
+        if (size > 1)
+            snprintf(text, sizeof text, "%s says %d ranks, but this one is alone: it was started by another MPI's launcher; this trainer needs mpirun of %.60s", launcher[i].size, size, version);
+        else
+            snprintf(text, sizeof text, "%s is %d, but this rank is alone: it was started by another MPI's launcher; this trainer needs mpirun of %.60s", launcher[i].rank, rank, version);
+        if (rank <= 0 || size < 0)
+            fail_print(text);
+        world_leave(STATUS_ENVIRONMENT);
+    }
+}
+
+void world_open(int *argc, char ***argv)
+{
+    int provided = MPI_THREAD_SINGLE;
+    if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
+        fail_print("MPI does not start");
+        _exit(STATUS_ENVIRONMENT);
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &world.rank), "rank");
+    mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &world.size), "size");
+    if (provided < MPI_THREAD_MULTIPLE) {
+        if (world.rank == 0)
+            fail_print("this MPI was built without MPI_THREAD_MULTIPLE, which moving data beside the computation needs");
+        world_leave(STATUS_ENVIRONMENT);
+    }
+    refuse_foreign_launcher();
+    mpi_duplicate(&main_comm);
+    mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL, &host_comm), "ranks of this host");
+    mpi_check(MPI_Comm_set_errhandler(host_comm, MPI_ERRORS_RETURN), "ranks of this host");
+    mpi_check(MPI_Comm_rank(host_comm, &world.host_rank), "ranks of this host");
+    mpi_check(MPI_Comm_size(host_comm, &world.host_size), "ranks of this host");
+    world.one_host = world.host_size == world.size;
+}
+
+void world_split(void)
+{
+    if (world.size != program.fsdp * program.dp) {
+        char text[256];
+        snprintf(text, sizeof text, "built for %lld ranks (fsdp %lld x dp %lld), started with %d", (long long)(program.fsdp * program.dp), (long long)program.fsdp,
+                 (long long)program.dp, world.size);
+        if (world.rank == 0)
+            fail_print(text);
+        world_leave(STATUS_ENVIRONMENT);
+    }
+    world.replica = world.rank / (int)program.fsdp;
+    world.shard = world.rank % (int)program.fsdp;
+    collectives_open();
+}
+
+void *world_host_page(int64_t bytes)
+{
+    void *page = NULL;
+    MPI_Aint size;
+    int unit;
+    bool first = world.host_rank == 0;
+    mpi_check(MPI_Win_allocate_shared(first ? (MPI_Aint)bytes : 0, 1, MPI_INFO_NULL, host_comm, &page, &host_window), "a page shared by the ranks of a host");
+    mpi_check(MPI_Win_shared_query(host_window, 0, &size, &unit, &page), "a page shared by the ranks of a host");
+    if (first)
+        memset(page, 0, (size_t)bytes);
+    mpi_check(MPI_Barrier(host_comm), "a page shared by the ranks of a host");
+    return page;
+}
+
+/* ── what the main thread says ─────────────────────────────────────────────── */
+
+static void finish(MPI_Request *request, const char *what)
+{
+    position_wait(true);
+    mpi_finish(request, 1, what);
+    position_wait(false);
+}
+
+void world_agree(void)
+{
+    int mine = fail_noted() ? world.rank : INT_MAX, lowest = INT_MAX;
+    MPI_Request request;
+    mpi_check(MPI_Iallreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, main_comm, &request), "agree");
+    finish(&request, "agree");
+    if (lowest == INT_MAX)
+        return;
+    if (lowest == world.rank)
+        fail_print(fail_noted());
+    world_leave(STATUS_ENVIRONMENT);
+}
+
+void world_exchange(const double *mine, int64_t n, double *all)
+{
+    MPI_Request request;
+    mpi_check(MPI_Iallgather(mine, (int)n, MPI_DOUBLE, all, (int)n, MPI_DOUBLE, main_comm, &request), "exchange");
+    finish(&request, "exchange");
+}
+
+void world_sum(double *value, int64_t n)
+{
+    MPI_Request request;
+    for (int64_t done = 0; done < n; done += 1 << 20) {
+        int some = n - done < 1 << 20 ? (int)(n - done) : 1 << 20;
+        mpi_check(MPI_Iallreduce(MPI_IN_PLACE, value + done, some, MPI_DOUBLE, MPI_SUM, main_comm, &request), "sum");
+        finish(&request, "sum");
+    }
+}
+
+void world_send(const void *from, int64_t bytes, int to)
+{
+    MPI_Request request;
+    for (int64_t done = 0; done < bytes; done += 1 << 30) {
+        int some = bytes - done < 1 << 30 ? (int)(bytes - done) : 1 << 30;
+        mpi_check(MPI_Isend((const char *)from + done, some, MPI_BYTE, to, 1, main_comm, &request), "send");
+        finish(&request, "send");
+    }
+}
+
+void world_receive(void *to, int64_t bytes, int from)
+{
+    MPI_Request request;
+    for (int64_t done = 0; done < bytes; done += 1 << 30) {
+        int some = bytes - done < 1 << 30 ? (int)(bytes - done) : 1 << 30;
+        mpi_check(MPI_Irecv((char *)to + done, some, MPI_BYTE, from, 1, main_comm, &request), "receive");
+        finish(&request, "receive");
+    }
+}
+
+/* ── ending ────────────────────────────────────────────────────────────────── */
+
+/* Nobody passes the barrier before all have written what they had to say: mpirun ends the others as soon as one rank
+ * returns a status that is not 0. */
+void world_leave(int status)
+{
+    MPI_Request request;
+    if (main_comm != MPI_COMM_NULL && MPI_Ibarrier(main_comm, &request) == MPI_SUCCESS)
+        finish(&request, "leave");
+    watchdog_close();
+    if (host_window != MPI_WIN_NULL)
+        MPI_Win_free(&host_window);
+    fflush(NULL);
+    MPI_Finalize();   /* whatever it says: there is nothing left to lose */
+    exit(status);
+}
+
+void world_abort(int status)
+{
+    int up = 0;
+    MPI_Initialized(&up);
+    if (up)
+        MPI_Abort(MPI_COMM_WORLD, status);
+    _exit(status);
+}
