@@ -1,0 +1,18 @@
+/* The headers of the safetensors files beside a configuration, and whether they are what an architecture stores. */
+#ifndef PLANC_IMPORT_WEIGHTS_H
+#define PLANC_IMPORT_WEIGHTS_H
+
+#include "ir.h"
+
+struct weight_files {
+    VECTOR(const char *) files;
+    void *headers;              /* a JSON object: tensor name to its entry */
+    int tensors;
+};
+/* Reads the headers of model.safetensors, or of the files of model.safetensors.index.json; none there leaves `files`
+ * empty. NULL when fine, else why not, in one line. */
+const char *weights_open(const char *folder, struct weight_files *w);
+/* Every weight is stored with its shape, and nothing else is: NULL, else the first difference. */
+const char *weights_match(const struct weight_files *w, const struct graph *g);
+
+#endif
