@@ -22,14 +22,16 @@ static bool machine_bytes(int64_t *bytes)
 }
 
 static int64_t extent(const struct buffer *b) { return b->entries > 1 ? (b->entries - 1) * b->stride + b->bytes : b->bytes; }
-static bool alive(const struct buffer *b, int step) { return b->live_from <= step && step <= b->live_to; }
+/* An alias is another name for bytes that a buffer has already. */
+static bool alive(const struct buffer *b, int step) { return b->live_from <= step && step <= b->live_to && strcmp(b->kind, "alias"); }
 
 static int fullest_step(const struct graph *g)
 {
     int64_t *live = TAKE_MANY(int64_t, g->steps + 2), most = -1;
     for (int i = 0; i < g->buffer.n; i++) {
         const struct buffer *b = g->buffer.item[i];
-        for (int s = b->live_from < 0 ? 0 : b->live_from; s <= b->live_to && s <= g->steps; s++) live[s] += extent(b);
+        for (int s = 0; s <= g->steps; s++)
+            if (alive(b, s)) live[s] += extent(b);
     }
     int step = 0;
     for (int s = 0; s <= g->steps; s++)
@@ -51,8 +53,8 @@ static const char *place_of(const struct graph *g, int step)
 /* The plan's line that decides about a kind of buffer. */
 static int line_of(const struct plan *p, const char *kind)
 {
-    static const char *const of_mesh[] = {"gathered", "gather", "slot", "gradient slot", "reduce", "stage", "staging"};
-    static const char *const of_batch[] = {"working", "tokens", "batch", "logits", "saved", "carried"};
+    static const char *const of_mesh[] = {"gathered", "gradient slots", "reduce staging"};
+    static const char *const of_batch[] = {"working", "carried", "saved", "batch", "tables"};
     struct span at = p->model_at;
     for (size_t i = 0; i < COUNT_OF(of_mesh); i++)
         if (!strcmp(kind, of_mesh[i])) at = p->at.mesh;
@@ -65,9 +67,12 @@ static int line_of(const struct plan *p, const char *kind)
     return line;
 }
 
-/* "master: 1,234 x 4 …": the entries of a kind's buffers, largest first as far as they are worth a word. */
-static const char *formula_of(const struct graph *g, const char *kind, int step)
+/* What a kind's bytes are made of: the weights, or the largest of its buffers. */
+static const char *formula_of(const struct ledger *l, const struct graph *g, const char *kind, int step)
 {
+    static const char *const of_weights[] = {"master", "gradient", "moment1", "moment2"};
+    for (size_t i = 0; i < COUNT_OF(of_weights); i++)
+        if (!strcmp(kind, of_weights[i])) return text_format("4 B x %s parameters / %lld shards, padded", text_count(l->parameters), (long long)g->facts.fsdp);
     const struct buffer *largest = NULL;
     int n = 0;
     for (int i = 0; i < g->buffer.n; i++) {
@@ -91,7 +96,7 @@ static void add_terms(struct ledger *l, const struct plan *p, const struct graph
         int k = 0;
         while (k < l->term.n && strcmp(l->term.item[k].name, b->kind)) k++;
         if (k < l->term.n) l->term.item[k].bytes += extent(b);
-        else PUSH(&l->term, ((struct term){b->kind, extent(b), true, formula_of(g, b->kind, step), line_of(p, b->kind)}));
+        else PUSH(&l->term, ((struct term){b->kind, extent(b), true, formula_of(l, g, b->kind, step), line_of(p, b->kind)}));
     }
     PUSH(&l->term, ((struct term){"unused", left, true, "what alignment and other moments need and this one does not", line_of(p, "unused")}));
     if (l->outside_bytes) {

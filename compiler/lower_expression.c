@@ -3,9 +3,10 @@
  * and the rest becomes nodes. Two evaluators would disagree about `hidden / heads` sooner or later.
  * Names are looked up innermost first: what the architecture assigned, `i` in a repeat, hyper-parameters, tokens,
  * targets and positions, the plan's batch and mesh, the constants of the file. */
+#define _XOPEN_SOURCE 700
 #include "lower.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 struct meaning lower_nothing(void) { return (struct meaning){.kind = MEANS_NOTHING}; }
 struct meaning lower_value(struct value *v) { return v ? (struct meaning){.kind = MEANS_VALUE, .value = v} : lower_nothing(); }
@@ -32,14 +33,26 @@ const char *lower_kind(const struct meaning *m)
     bug("constant kind %d", (int)m->constant.kind);
 }
 
+/* Plans of the library are named from the library on, so that a dump is the same wherever it is installed and however a
+ * plan came to use it; others as the user wrote them. */
+static const char *place_name(int file)
+{
+    static VECTOR(const char *) known; /* by file number */
+    while (known.n <= file) PUSH(&known, NULL);
+    if (known.item[file]) return known.item[file];
+    const char *name = source_name(file), *library = plan_library();
+    char *real = realpath(name, NULL);
+    size_t n = library ? strlen(library) : 0;
+    bool ours = n && real && !strncmp(real, library, n) && real[n] == '/';
+    known.item[file] = intern(ours ? real + n + 1 : name);
+    free(real);
+    return known.item[file];
+}
+
 void lower_place(struct lower *l, struct span at)
 {
-    /* Plans of the library are named from the library on, so that a dump is the same wherever it is installed. */
-    const char *name = source_name(at.file), *library = plan_library();
-    size_t n = strlen(library);
-    if (n && !strncmp(name, library, n) && name[n] == '/') name += n + 1;
     int column;
-    l->b.file = intern(name);
+    l->b.file = place_name(at.file);
     source_place(at.file, at.from, &l->b.line, &column);
 }
 

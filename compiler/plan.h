@@ -76,6 +76,9 @@ struct plan {
  * NULL after diagnostics. *open_keys: the names of keys left open ("mesh.fsdp"), when that is the reason. */
 struct plan *plan_load(const char *path, const char *const *set, int n_set, const char *const **open_keys, int *n_open);
 
+/* The plan library, beside the compiler or where it was installed; NULL when there is none. */
+const char *plan_library(void);
+
 /* Whole hyper-parameter by name; bug() when there is none. */
 int64_t plan_hyper_whole(const struct plan *p, const char *name);
 
