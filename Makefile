@@ -43,7 +43,7 @@ CPU_ONLY   := $(wildcard runtime/device_cpu*.c runtime/collectives_*.c runtime/g
 TRACE_ONLY := $(wildcard runtime/device_trace*.c)
 SHARED     := $(filter-out $(CPU_ONLY) $(TRACE_ONLY),$(wildcard runtime/*.c))
 CPU        := $(patsubst runtime/%.c,$(BUILD)/runtime/cpu/%.o,$(SHARED) $(CPU_ONLY))
-TRACE      := $(patsubst runtime/%.c,$(BUILD)/runtime/trace/%.o,$(TRACE_ONLY))
+TRACE      := $(patsubst runtime/%.c,$(BUILD)/runtime/trace/%.o,$(TRACE_ONLY) runtime/options.c runtime/fail.c)
 
 all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_trace.a
 

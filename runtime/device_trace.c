@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct device { int64_t iteration; };
+struct device { int64_t iteration; char (*event)[128]; };   /* event: what its latest recording stands for */
 struct world world = {.rank = 0, .size = 1, .host_size = 1, .one_host = true};
 
 static const uintptr_t WIRE_TAG = (uintptr_t)1 << 62, LOCAL_TAG = (uintptr_t)1 << 61;
@@ -42,7 +42,8 @@ static const char *instance(int64_t number, char text[96])
         }
         number -= unit->count;
     }
-    return "no unit";
+    snprintf(text, 96, "no unit");
+    return text;
 }
 
 static const char *micro_text(int micro)
@@ -64,7 +65,16 @@ PRINTF_LIKE(4, 5) static void line(const struct device *d, int step, const char 
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    printf("%4d  %-7s  %-24s  %s: %s\n", step, lane, region, what, text);
+    printf("%4d  %-7s  %-24s  %-20s  %s\n", step, lane, region, what, text);
+}
+
+PRINTF_LIKE(3, 4) static void record(struct device *d, int event, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    if (event >= 0 && event <= program.events)
+        vsnprintf(d->event[event], sizeof *d->event, format, args);
+    va_end(args);
 }
 
 void run(struct device *d, int step, const struct kernel *k, void *const *address)
@@ -84,6 +94,7 @@ void gather(struct device *d, int step, int64_t unit, void *slot, int event)
 {
     char name[96], to[40];
     line(d, step, "gather", "gather %s to %s, event %d", instance(unit, name), place(slot, to), event);
+    record(d, event, "gather %s", name);
 }
 
 void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into, int micro, int event)
@@ -91,15 +102,21 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
     char name[96], from[40], through[40], to[40];
     line(d, step, "reduce", "reduce %s from %s through %s into %s, %s micro-batch, event %d", instance(unit, name), place(slot, from), place(stage, through),
          place(into, to), micro_text(micro), event);
+    record(d, event, "reduce %s", name);
 }
 
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count, int event)
 {
     char at[40];
     line(d, step, "reduce", "sum %lld at %s over %s, event %d", (long long)count, place(address, at), group, event);
+    record(d, event, "sum over %s", group);
 }
 
-void await(struct device *d, int step, int event) { line(d, step, "compute", "wait for event %d", event); }
+void await(struct device *d, int step, int event)
+{
+    const char *what = event >= 0 && event <= program.events ? d->event[event] : "";
+    line(d, step, "compute", "wait for event %d (%s)", event, *what ? what : "not recorded yet");
+}
 
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro)
 {
@@ -128,6 +145,7 @@ int main(int argc, char **argv)
     }
     if (o.steps < 0)
         o.steps = 1;
+    d.event = room((int64_t)sizeof *d.event * (program.events + 1));
     printf("trace of rank 0 of fsdp %lld x dp %lld: %s\n", (long long)program.fsdp, (long long)program.dp, program.title);
     printf("setup\n");
     schedule_setup(&d);

@@ -134,11 +134,12 @@ static void json(const struct measured *m)
     write_line();
 }
 
-/* On a terminal one line is drawn over and over; elsewhere every log_every-th step and the last one get a line. */
+/* On a terminal one line is drawn over and over; elsewhere every log_every-th step and the last one get a line. Steps are
+ * counted from 0, here as everywhere. */
 static void people(const struct measured *m)
 {
     char text[256];
-    snprintf(text, sizeof text, "step %lld/%lld  loss %.9g  grad_norm %.9g  lr %.4g  %.0f tokens/s%s", (long long)m->step + 1, (long long)out.end, m->value[0],
+    snprintf(text, sizeof text, "step %lld of %lld  loss %.9g  grad_norm %.9g  lr %.4g  %.0f tokens/s%s", (long long)m->step, (long long)out.end, m->value[0],
              m->grad_norm, m->lr, step_tokens() / m->seconds, m->skipped ? "  (not finite: update skipped)" : "");
     bool keep = m->step % out.log_every == 0 || m->step + 1 == out.end || m->skipped;
     if (out.terminal && out.log_every == 1 && m->step + 1 != out.end && !m->skipped) {

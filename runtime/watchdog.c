@@ -2,8 +2,8 @@
  * collective that never ends, and from inside MPI all of them look alike. So every rank publishes its position in a page
  * that the ranks of its host share, and a thread of each looks at it: whoever has waited longer than run.timeout names
  * the rank that does not move and where it stands, and ends the run. Three kinds of silence are told apart: a process
- * that is stopped (its own watchdog no longer stamps the page), one that computes without end, and all waiting for
- * another host. */
+ * that is stopped (its watchdog no longer stamps the page: certain after half the time, so that all is over within the
+ * timeout), one that computes without end, and all waiting for another host. */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -93,15 +93,13 @@ static const struct position *culprit(int64_t now, double stopped_after, int *ki
 static void look(double period)
 {
     const int64_t now = now_ns();
-    const double limit = program.timeout_seconds;
+    const double limit = program.timeout_seconds, stopped_after = limit / 2 > 4 * period ? limit / 2 : 4 * period;
     int kind;
-    const struct position *p = culprit(now, limit / 2 > 4 * period ? limit / 2 : 4 * period, &kind);
-    bool stepping = GET(mine, phase) == PHASE_STEPS;
-    bool stopped = kind == 2 && age(GET(p, alive), now) > limit;         /* in any phase */
-    bool waited = stepping && age(GET(mine, moved), now) > limit;
-    if (!stopped && !waited)
+    const struct position *p = culprit(now, stopped_after, &kind);
+    bool waited = GET(mine, phase) == PHASE_STEPS && age(GET(mine, moved), now) > limit;
+    if (kind != 2 && !waited)
         return;
-    if (!stopped && kind == 1 && age(GET(p, moved), now) < limit / 2)
+    if (kind == 1 && age(GET(p, moved), now) < limit / 2)
         return;                                                          /* slow, but it moves */
     if (kind == 0 && !world.one_host && age(GET(mine, moved), now) < limit + 2)
         return;                                                          /* the other host, which knows more, first */
