@@ -38,12 +38,9 @@ GENERATED := $(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.lex.c
 COMPILER  := $(patsubst compiler/%.c,$(BUILD)/compiler/%.o,$(wildcard compiler/*.c)) \
              $(patsubst %.c,%.o,$(if $(wildcard grammar/plan.y),$(GENERATED)))
 
-# Files that only make sense in one of the two runtimes; all others are in both.
-CPU_ONLY   := $(wildcard runtime/device_cpu*.c runtime/collectives_*.c runtime/gemm*.c runtime/watchdog*.c)
-TRACE_ONLY := $(wildcard runtime/device_trace*.c)
-SHARED     := $(filter-out $(CPU_ONLY) $(TRACE_ONLY),$(wildcard runtime/*.c))
-CPU        := $(patsubst runtime/%.c,$(BUILD)/runtime/cpu/%.o,$(SHARED) $(CPU_ONLY))
-TRACE      := $(patsubst runtime/%.c,$(BUILD)/runtime/trace/%.o,$(TRACE_ONLY) runtime/options.c runtime/fail.c)
+# The trainer that trains is everything but the trace device; the one that only prints needs little beside it.
+TRACE := $(patsubst %,$(BUILD)/runtime/trace/%.o,device_trace options fail)
+CPU   := $(patsubst runtime/%.c,$(BUILD)/runtime/cpu/%.o,$(filter-out runtime/device_trace.c,$(wildcard runtime/*.c)))
 
 all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_trace.a
 

@@ -194,7 +194,7 @@ static bool link_trainer(const struct trainer *t, const struct places *p, const 
     say(&j.line, trainer);
     for (int i = 0; i < 3; i++) say(&j.line, object[i]);
     say(&j.line, p->library);
-    say_all(&j.line, t->device == EMIT_CPU ? "-ldnnl -lgomp -lm -pthread" : "-lm -pthread");
+    say_all(&j.line, t->device == EMIT_CPU ? "-ldnnl -ljansson -lgomp -lm -pthread" : "-lm -pthread");
     return job_start(&j) && job_end(&j);
 }
 
