@@ -94,17 +94,17 @@ static bool reads_same(const struct group *g, const struct node *n)
     return false;
 }
 
-/* Reading its own results at other columns would need them all before; only values from before the kernel, or ones that
- * can be made again at any column (no row reduction of this kernel under them), are indexed. */
+/* A column that is only known at run time cannot be found again through a rotation or padding made in the same kernel. */
 static bool index_allowed(const struct node *n, const struct group *g)
 {
-    if (op_rows[n->op].class != CLASS_INDEX && n->op != OP_pick) return true;
-    for (int i = 0; i < n->n_in; i++)
-        for (int k = 0; k < g->node.n; k++)
-            for (int o = 0; o < g->node.item[k]->n_out; o++)
-                if (g->node.item[k]->out[o] == n->in[i].value && space_of_shape(n->in[i].value->shape).columns > 1) return false;
+    if (n->op != OP_pick && n->op != OP_take) return true;
+    for (int k = 0; k < g->node.n; k++)
+        if (g->node.item[k]->op == OP_rotate || g->node.item[k]->op == OP_pad) return false;
     return true;
 }
+
+/* Nothing that others wait for happens in it: scalars, and what is shown to the probe. */
+static bool aside(const struct group *g) { return (g->space.rows == 1 && g->space.columns == 1) || g->node.item[0]->op == OP_tap; }
 
 static struct group *group_for(struct fuse *f, struct node *n)
 {
@@ -120,9 +120,14 @@ static struct group *group_for(struct fuse *f, struct node *n)
         struct group *g = f->group.item[maker];
         if (g->open && index_allowed(n, g) && fits(&g->space, s, true)) return n->mark = maker, g;
     }
+    /* without a maker: the newest kernel if it has the same walk (in the update any), or one that reads the same; a
+     * second computation stays as late as it was put, or what it makes would have to be kept */
+    bool newest = true;
     for (int k = f->group.n - 1; walks && k >= first; k--) {
         struct group *g = f->group.item[k];
-        if (g->open && reads_same(g, n) && index_allowed(n, g) && fits(&g->space, s, false)) return n->mark = k, g;
+        bool near = newest || f->region->phase == PHASE_UPDATE;
+        if (g->open && (near || (!n->again && reads_same(g, n))) && index_allowed(n, g) && fits(&g->space, s, near)) return n->mark = k, g;
+        newest &= aside(g);
     }
     struct group *g = TAKE(struct group);
     g->space = s, g->open = walks;
@@ -228,20 +233,21 @@ static void count_reads(const struct graph *g)
 
 static void fuse_body(struct graph *g, struct region *r, const struct body *old, struct body *now)
 {
-    struct fuse f = {.graph = g, .body = old, .region = r};
+    struct fuse *f = TAKE(struct fuse); /* its address marks this body's nodes */
+    *f = (struct fuse){.graph = g, .body = old, .region = r};
     struct build b = {.graph = g, .region = r, .body = now};
     for (int i = 0; i < old->node.n; i++) {
         struct node *n = old->node.item[i];
-        n->note = &f, n->mark = -1;
+        n->note = f, n->mark = -1;
         if (floating(n)) continue;
-        struct group *group = group_for(&f, n);
+        struct group *group = group_for(f, n);
         PUSH(&group->node, n);
     }
-    for (int k = 0; k < f.group.n; k++) {
-        struct group *group = f.group.item[k];
+    for (int k = 0; k < f->group.n; k++) {
+        struct group *group = f->group.item[k];
         struct node *first = group->node.item[0];
         for (int i = 0; i < group->node.n; i++)
-            for (int a = 0; a < group->node.item[i]->n_in; a++) emit_floating(&b, &f, group->node.item[i]->in[a].value);
+            for (int a = 0; a < group->node.item[i]->n_in; a++) emit_floating(&b, f, group->node.item[i]->in[a].value);
         struct kernel kernel = {0};
         if (op_rows[first->op].class != CLASS_LANE && first->op != OP_tap) {
             kernel = (struct kernel){.number = g->kernel.n + 1, .name = kernel_name(r, group), .class = kernel_class(group), .rows = group->space.rows, .columns = group->space.columns};
@@ -253,7 +259,7 @@ static void fuse_body(struct graph *g, struct region *r, const struct body *old,
         for (int i = 0; i < group->node.n; i++) node_copy(&b, group->node.item[i])->kernel = kernel.number;
     }
     for (int i = 0; i < old->node.n; i++)
-        for (int o = 0; o < old->node.item[i]->n_out; o++) emit_floating(&b, &f, old->node.item[i]->out[o]);
+        for (int o = 0; o < old->node.item[i]->n_out; o++) emit_floating(&b, f, old->node.item[i]->out[o]);
     body_end(now, old);
 }
 

@@ -222,7 +222,8 @@ struct value *layer_cross_entropy(struct build *b, struct value *logits, struct 
         struct value *valid = build_op(b, OP_valid, (struct operand[]){by(targets)}, 1, (struct attr[]){attr_whole("ignore", facts->ignore)}, 1);
         nll = build_op(b, OP_select, (struct operand[]){by(valid), by(nll), num(0)}, 3, NULL, 0);
     }
-    return build2(b, OP_mul, by(build1(b, OP_sum_all, by(nll))), by(scalar(b, "loss_scale")));
+    /* scaled by row, so that loss and its gradient are one walk over the logits */
+    return build1(b, OP_sum_all, by(build2(b, OP_mul, by(nll), by(scalar(b, "loss_scale")))));
 }
 
 /* ── mixture of experts ───────────────────────────────────────────────────── */

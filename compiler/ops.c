@@ -205,9 +205,9 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         NEED(shape_count(s) == shape_count(shape[0]), "%s has not as many elements as %s", shape_text(s), shape_text(shape[0]));
         return true;
     case OP_zeros: type[0] = F32; type_attr(attr, n_attr, &type[0]); if (!shape_attr(attr, n_attr, &shape[0])) bug("zeros of nothing"); return true;
-    case OP_scalar: case OP_decay: type[0] = F32; shape[0] = shape1(1); return true;
+    case OP_scalar: type[0] = F32; shape[0] = shape1(1); return true;
     case OP_metric_sum: type[0] = F64; shape[0] = shape1(1); return true;
-    case OP_state: type[0] = F32; shape[0] = shape1(whole(attr, n_attr, "elements", 0)); return true;
+    case OP_state: case OP_decay: type[0] = F32; shape[0] = shape1(whole(attr, n_attr, "elements", 0)); return true;
     case OP_positions: type[0] = I32; shape[0] = shape1(whole(attr, n_attr, "tokens", 0)); return true;
     case OP_rope_cos: case OP_rope_sin:
         type[0] = F32;

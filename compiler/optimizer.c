@@ -98,7 +98,7 @@ static void update_unit(struct graph *g, const struct unit *u)
     b.base = "scalar";
     struct value *lr = leaf(&b, OP_scalar, "name", "lr"), *bias1 = leaf(&b, OP_scalar, "name", "bias1"), *bias2 = leaf(&b, OP_scalar, "name", "bias2");
     struct value *coefficient = leaf(&b, OP_scalar, "name", "clip");
-    struct value *decay = build_op(&b, OP_decay, NULL, 0, NULL, 0);
+    struct value *decay = build_op(&b, OP_decay, NULL, 0, (struct attr[]){attr_word("unit", u->name), attr_whole("elements", unit_elements(g, u))}, 2);
     b.base = "clipped";
     struct value *c = build2(&b, OP_mul, by(gradient), by(coefficient));
     b.base = "first";

@@ -62,7 +62,7 @@ static void copy_cut(struct build *b, const struct node *old)
     for (int i = 0; i < old->n_in; i++) in[i] = old->in[i].value ? by(copied(old->in[i].value)) : old->in[i];
     for (int i = 0; i < old->n_attr; i++) {
         attr[i] = old->attr[i];
-        if (old->op == OP_state && !strcmp(attr[i].key, "elements")) attr[i].whole = graph_unit(b->graph, attr_get_word(old, "unit"))->shard_elements;
+        if (!strcmp(attr[i].key, "elements")) attr[i].whole = graph_unit(b->graph, attr_get_word(old, "unit"))->shard_elements;
     }
     b->file = old->file, b->line = old->line;
     b->base = old->n_out ? old->out[0]->name : NULL;
