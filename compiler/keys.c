@@ -143,6 +143,16 @@ bool words_find(const char *words, const char *word, bool *works)
     return false;
 }
 
+int words_index(const char *words, const char *word)
+{
+    const char *list[16];
+    int n = words_list(words, false, list, (int)COUNT_OF(list));
+    for (int i = 0; i < n; i++)
+        if (strcmp(list[i], word) == 0)
+            return i;
+    return -1;
+}
+
 int words_list(const char *words, bool works_only, const char *out[], int most)
 {
     const char *at = words, *one;

@@ -46,6 +46,8 @@ const char *key_path(enum key_id key);
 bool key_default(enum key_id key, struct constant *out);
 bool key_is_derived(enum key_id key);                        /* its default follows from others: `auto` is a value */
 
+/* The place of a word among a row's, or -1: an enumerator of plan.h. */
+int words_index(const char *words, const char *word);
 /* Whether `word` is in a row's words; *works false when it is one of those that do not work yet. */
 bool words_find(const char *words, const char *word, bool *works);
 /* The words one by one, '-' off; how many. works_only: without those that do not work yet. */

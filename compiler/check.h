@@ -1,0 +1,91 @@
+/* What the parts of the checker share, from files to a plan: load.c (files), collect.c (which text gives which key),
+ * value.c (what that text is worth), hyper.c (a model's own keys), resolve.c (keys together, and the plan). Nothing
+ * outside the checker includes this. */
+#ifndef PLANC_CHECK_H
+#define PLANC_CHECK_H
+
+#include "keys.h"
+#include "plan.h"
+
+struct file { const char *path, *real; int source; struct ast *items; bool loading; };
+
+/* A block at file level that a name stands for. */
+struct named_block { const char *name; const struct ast *block; int file; };
+
+/* Later layers replace earlier ones; twice in one layer is an error (but the last --set wins). */
+enum layer { LAYER_NONE, LAYER_CLUSTER, LAYER_PLAN, LAYER_SET };
+enum state { UNSEEN, BUSY, KNOWN, ABSENT, OPEN, FAILED };
+
+struct slot {
+    enum layer layer;
+    const struct ast *entry;    /* NULL: the key is not given */
+    enum state state;
+    struct constant value;      /* KNOWN; OPEN: the first of the alternatives */
+    struct span at;             /* the entry, or the default */
+};
+
+/* A hyper-parameter as the architecture declares it. */
+enum hyper_type { HYPER_COUNT, HYPER_NUMBER, HYPER_SWITCH, HYPER_LIST };
+struct declared { const char *name; enum hyper_type type; const struct ast *fallback; struct span at; struct slot slot; };
+
+/* An entry at file level. */
+struct file_constant { const char *name; int source; const struct ast *entry; enum state state; struct constant value; };
+
+/* A block or an entry that names a section: `cluster b200 { }`, `schedule = cosine`. */
+struct naming { enum layer layer; const char *name; struct span at; };
+
+struct checker {
+    VECTOR(struct file) file;               /* [0] is the plan's */
+    VECTOR(struct named_block) architecture;
+    VECTOR(struct named_block) cluster;
+    VECTOR(struct file_constant) constant;
+    VECTOR(const struct ast *) setting;     /* entries of --set, in order */
+    VECTOR(const struct ast *) require;     /* heads, of the plan block */
+    const struct ast *plan;                 /* its block */
+    const struct named_block *model, *machines; /* what `model` and `cluster` name, when it exists */
+    struct naming naming[SECTION_COUNT];
+    struct span section_at[SECTION_COUNT];  /* where the plan first speaks of it */
+    struct slot key[KEY_COUNT];
+    VECTOR(struct declared) declared;
+    bool absent_is_fine[KEY_COUNT];         /* a misspelling of it was reported: its absence is no second error */
+    bool hyper_misspelt;
+    bool broken;                            /* syntax errors: what is missing may be what was not understood */
+    bool tainted;                           /* the expression being worked out reads a key that is open or failed */
+    bool tainted_open;
+    VECTOR(const char *) open;
+};
+
+/* load.c */
+void load_all(struct checker *c, const char *path, const char *const *set, int n_set);
+const char *path_folder(const char *path);                          /* "" for a bare file name */
+const char *path_resolve(const struct checker *c, const char *text, struct span at); /* against the plan's folder, or the current one for --set */
+
+/* collect.c */
+void collect(struct checker *c);
+bool section_given(const struct checker *c, enum section_id s);
+
+/* value.c */
+void check_keys(struct checker *c);                                 /* every key that is given */
+/* A key's value, worked out on first use; NULL when it is open, wrong, or not given and without default. */
+const struct constant *key_value(struct checker *c, enum key_id key);
+bool key_given(const struct checker *c, enum key_id key);
+/* Evaluates in the names of a section (SECTION_COUNT: none). *open: it reads an open key; false after a diagnostic, or when
+ * what it reads is wrong or open. */
+bool value_evaluate(struct checker *c, enum section_id section, const struct ast *e, struct constant *out, bool *open);
+/* One value or alternatives: each is given to `one`; state KNOWN, OPEN or FAILED. */
+typedef bool value_one(struct checker *c, const void *row, const struct ast *e, struct constant *out, bool *open);
+void value_of_entry(struct checker *c, struct slot *slot, const void *row, bool wants_list, value_one *one, const char *path);
+
+/* hyper.c */
+void hyper_declare(struct checker *c);
+struct declared *hyper_find(struct checker *c, const char *name);
+const struct constant *hyper_value(struct checker *c, struct declared *d);
+void hyper_check(struct checker *c);
+void hyper_resolve(struct checker *c, struct plan *p);
+void stored_resolve(struct checker *c, struct plan *p);
+
+/* derive.c: the keys that follow from others; KNOWN, OPEN or FAILED. */
+void derive_key(struct checker *c, enum key_id key, struct slot *slot);
+void check_together(struct checker *c);
+
+#endif

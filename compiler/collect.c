@@ -1,0 +1,329 @@
+/* Which text gives which key. The cluster's file, the plan and --set speak of the same keys, in blocks or with paths, and
+ * the later replaces the earlier before anything is worked out; a key said twice in one place is an error with a note at
+ * the first, and a name that no table knows is an error with the name it may have meant. */
+#include "check.h"
+
+#include <string.h>
+
+bool section_given(const struct checker *c, enum section_id s)
+{
+    return c->section_at[s].file != 0;
+}
+
+static void section_seen(struct checker *c, enum section_id s, enum layer layer, struct span at)
+{
+    if (layer != LAYER_CLUSTER && !section_given(c, s))
+        c->section_at[s] = at;
+}
+
+/* Names that are not there ---------------------------------------------------------------------------------------------- */
+
+static const char *last_name(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot ? dot + 1 : path;
+}
+
+static bool in_section(const char *path, const char *section)
+{
+    size_t n = strlen(section);
+    return strncmp(path, section, n) == 0 && path[n] == '.' && !strchr(path + n + 1, '.');
+}
+
+static void unknown_key(struct checker *c, const char *section, const char *name, struct span at)
+{
+    struct diagnostic *d = complain(at, "'%s' is not a key of %s", name, section);
+    const char *guess = key_guess(section, name);
+    if (!guess) {
+        if (section_find(section) != SECTION_COUNT)
+            add_help(d, "`planc keys %s` lists them", section);
+        return;
+    }
+    enum key_id key = key_find_path(guess);
+    if (in_section(guess, section))
+        add_help(d, "did you mean '%s'?", last_name(guess));
+    else if (strcmp(last_name(guess), name) == 0)
+        add_help(d, "it belongs in %s: %s", section_rows[key_rows[key].section].path, guess);
+    else
+        add_help(d, "did you mean '%s'?", guess);
+    c->absent_is_fine[key] = true;
+}
+
+static void unknown_section(const char *path, struct span at)
+{
+    const char *names[SECTION_COUNT];
+    int n = 0;
+    for (int s = 0; s < SECTION_COUNT; s++)
+        names[n++] = section_rows[s].path;
+    struct diagnostic *d = complain(at, "there is no section '%s'", path);
+    const char *near = nearest_name(path, names, n);
+    const char *guess = near ? NULL : key_guess("", last_name(path));
+    if (near)
+        add_help(d, "did you mean '%s'?", near);
+    else if (guess)
+        add_help(d, "did you mean '%s'?", guess);
+    else
+        add_help(d, "`planc keys` lists all sections and keys");
+}
+
+static void unknown_hyper(struct checker *c, const char *name, struct span at)
+{
+    struct diagnostic *d = complain(at, "'%s' is not a hyper-parameter of %s", name, c->model->name);
+    const char **names = TAKE_MANY(const char *, c->declared.n + 1);
+    struct text all = { 0 };
+    for (int i = 0; i < c->declared.n; i++) {
+        names[i] = c->declared.item[i].name;
+        text_add(&all, "%s%s", i ? ", " : "", names[i]);
+    }
+    const char *near = nearest_name(name, names, c->declared.n);
+    const char *guess = near ? NULL : key_guess("", name);
+    if (near)
+        add_help(d, "did you mean '%s'?", near);
+    else if (guess)
+        add_help(d, "it may belong in %s: %s", section_rows[key_rows[key_find_path(guess)].section].path, guess);
+    else
+        add_help(d, "it has %s", all.bytes ? all.bytes : "none");
+    c->hyper_misspelt = true;
+}
+
+/* Entries --------------------------------------------------------------------------------------------------------------- */
+
+static void fill(struct slot *slot, enum layer layer, const struct ast *entry, const char *path)
+{
+    if (slot->layer > layer)
+        return;
+    if (slot->layer == layer && layer != LAYER_SET) {
+        add_note(complain(entry->at, "%s is given twice", path), slot->at, "the first time");
+        return;
+    }
+    *slot = (struct slot){ .layer = layer, .entry = entry, .at = entry->at };
+}
+
+static void name_section(struct checker *c, enum section_id s, enum layer layer, const char *name, struct span at)
+{
+    struct naming *old = &c->naming[s];
+    section_seen(c, s, layer, at);
+    if (old->layer > layer)
+        return;
+    if (old->layer == layer && layer == LAYER_PLAN && old->name != name) {
+        add_note(complain(at, "%s is named twice: %s and %s", section_rows[s].path, old->name, name), old->at, "the first time");
+        return;
+    }
+    *old = (struct naming){ layer, name, at };
+}
+
+/* `schedule = cosine` as an entry; false when it is none. */
+static bool name_entry(struct checker *c, enum layer layer, const char *path, const struct ast *entry)
+{
+    enum section_id s = section_find(path);
+    if (s == SECTION_COUNT)
+        return false;
+    const struct ast *value = entry->kid[1];
+    bool takes = section_rows[s].takes[0] && s != S_device;
+    if (takes && (value->kind == AST_NAME || value->kind == AST_STRING))
+        name_section(c, s, layer, value->text, value->at);
+    else if (takes)
+        complain(value->at, "%s takes a name", path);
+    else
+        add_help(complain(entry->at, "%s is a section, not a key", path), "%s.key = value", path);
+    return true;
+}
+
+/* An entry by its whole path. */
+static void place(struct checker *c, enum layer layer, const char *path, const struct ast *entry)
+{
+    struct span at = entry->kid[0]->at;
+    const char *dot = strrchr(path, '.');
+    if (name_entry(c, layer, path, entry))
+        return;
+    if (!dot) {
+        const char *guess = key_guess("", path);
+        struct diagnostic *d = complain(at, "'%s' is not a key of a plan", path);
+        if (guess)
+            add_help(d, "did you mean '%s'?", guess);
+        return;
+    }
+    const char *section = intern_bytes(path, (size_t)(dot - path));
+    enum section_id s = section_find(section);
+    if (s == SECTION_COUNT) {
+        unknown_section(section, at);
+        return;
+    }
+    section_seen(c, s, layer, entry->at);
+    if (s == S_model) {
+        struct declared *d = hyper_find(c, dot + 1);
+        if (d)
+            fill(&d->slot, layer, entry, path);
+        else if (c->model)
+            unknown_hyper(c, dot + 1, at);
+        return;
+    }
+    enum key_id key = key_find(s, dot + 1);
+    if (key == KEY_COUNT)
+        unknown_key(c, section, dot + 1, at);
+    else
+        fill(&c->key[key], layer, entry, path);
+}
+
+/* Blocks ---------------------------------------------------------------------------------------------------------------- */
+
+static void collect_items(struct checker *c, enum layer layer, const char *prefix, const struct ast *items);
+
+/* The label behind a section's name, for those that take one. */
+static void collect_name(struct checker *c, enum layer layer, enum section_id s, const struct ast *head)
+{
+    const struct section_row *row = &section_rows[s];
+    const struct ast *label = head->n > 1 ? head->kid[1] : NULL;
+    bool fits = label && head->n == 2 && (label->kind == AST_NAME || label->kind == AST_STRING);
+    if (!row->takes[0]) {
+        if (label)
+            complain(label->at, "%s takes no name", row->path);
+    } else if (fits) {
+        if (layer == LAYER_CLUSTER && s == S_cluster)
+            return;
+        name_section(c, s, layer, label->text, s == S_device ? head->at : span_join(head->kid[0]->at, label->at));
+    } else if (label) {
+        complain(label->at, "%s takes one name", row->path);
+    }
+}
+
+static void collect_block(struct checker *c, enum layer layer, const char *prefix, const struct ast *block)
+{
+    const struct ast *head = block->kid[0];
+    const char *path = intern_format("%s%s%s", prefix, prefix[0] ? "." : "", head->kid[0]->text);
+    if (strcmp(path, "cluster.link") == 0 && head->n == 2 && head->kid[1]->text) {
+        path = intern_format("%s.%s", path, head->kid[1]->text);
+        if (section_find(path) == SECTION_COUNT)
+            add_help(complain(head->kid[1]->at, "there is no link '%s'", head->kid[1]->text), "the links are node and network");
+        else
+            collect_items(c, layer, path, block->kid[1]);
+        return;
+    }
+    if (strcmp(path, "optimizer.weights") == 0) {
+        complain(head->at, "'optimizer.weights' is refused: planc cannot treat groups of weights apart yet");
+        return;
+    }
+    enum section_id s = section_find(path);
+    if (s == SECTION_COUNT) {
+        enum key_id key = key_find_path(path);
+        if (key != KEY_COUNT)
+            add_help(complain(head->at, "%s is a key, not a block", path), "%s = value", head->kid[0]->text);
+        else
+            unknown_section(path, head->kid[0]->at);
+        return;
+    }
+    section_seen(c, s, layer, head->at);
+    collect_name(c, layer, s, head);
+    collect_items(c, layer, path, block->kid[1]);
+}
+
+static void collect_say(struct checker *c, const char *prefix, const struct ast *say)
+{
+    const struct ast *head = say->kid[0];
+    const char *word = head->kid[0]->text;
+    if (!prefix[0] && strcmp(word, "require") == 0) {
+        PUSH(&c->require, head);
+    } else if (!prefix[0] && strcmp(word, "use") == 0) {
+        add_help(complain(head->at, "use stands outside the plan"), "move it before plan");
+    } else {
+        struct diagnostic *d = complain(head->at, "'%s' alone says nothing", word);
+        bool section = !prefix[0] && section_find(word) != SECTION_COUNT;
+        add_help(d, section ? "%s { }" : "%s = value", word);
+        if (section) /* it was meant to be there */
+            section_seen(c, section_find(word), LAYER_PLAN, head->at);
+        else if (prefix[0] && key_find_path(text_format("%s.%s", prefix, word)) != KEY_COUNT)
+            c->absent_is_fine[key_find_path(text_format("%s.%s", prefix, word))] = true;
+        else if (strcmp(prefix, "model") == 0)
+            c->hyper_misspelt = true;
+    }
+}
+
+static void collect_items(struct checker *c, enum layer layer, const char *prefix, const struct ast *items)
+{
+    for (int i = 0; i < items->n; i++) {
+        const struct ast *item = items->kid[i];
+        if (item->kind == AST_ENTRY)
+            place(c, layer, prefix[0] ? intern_format("%s.%s", prefix, item->text) : item->text, item);
+        else if (item->kind == AST_BLOCK)
+            collect_block(c, layer, prefix, item);
+        else
+            collect_say(c, prefix, item);
+    }
+}
+
+/* Names that blocks stand for -------------------------------------------------------------------------------------------- */
+
+/* The name that the plan, or a --set, gives a section; read before the keys, which depend on it. */
+static struct naming peek_name(const struct checker *c, enum section_id s)
+{
+    struct naming found = { 0 };
+    const char *path = section_rows[s].path;
+    const struct ast *items = c->plan ? c->plan->kid[1] : NULL;
+    for (int i = 0; items && i < items->n; i++) {
+        const struct ast *item = items->kid[i], *head = item->kid[0];
+        if (item->kind == AST_BLOCK && strcmp(head->kid[0]->text, path) == 0 && head->n == 2 && head->kid[1]->text)
+            found = (struct naming){ LAYER_PLAN, head->kid[1]->text, span_join(head->kid[0]->at, head->kid[1]->at) };
+        else if (item->kind == AST_ENTRY && strcmp(item->text, path) == 0 && item->kid[1]->text)
+            found = (struct naming){ LAYER_PLAN, item->kid[1]->text, item->at };
+    }
+    for (int i = 0; i < c->setting.n; i++)
+        if (strcmp(c->setting.item[i]->text, path) == 0 && c->setting.item[i]->kid[1]->text)
+            found = (struct naming){ LAYER_SET, c->setting.item[i]->kid[1]->text, c->setting.item[i]->at };
+    return found;
+}
+
+static const struct named_block *find_block(struct checker *c, enum section_id s, struct naming n)
+{
+    bool cluster = s == S_cluster;
+    int count = cluster ? c->cluster.n : c->architecture.n;
+    const struct named_block *blocks = cluster ? c->cluster.item : c->architecture.item;
+    const char **names = TAKE_MANY(const char *, count + 1);
+    for (int i = 0; i < count; i++) {
+        names[i] = blocks[i].name;
+        if (blocks[i].name == n.name)
+            return &blocks[i];
+    }
+    if (c->broken)
+        return NULL;
+    struct diagnostic *d = complain(n.at, cluster ? "there is no cluster '%s'" : "there is no architecture '%s'", n.name);
+    const char *near = nearest_name(n.name, names, count);
+    if (near)
+        add_help(d, "did you mean '%s'?", near);
+    else
+        add_help(d, "use \"%s/%s.plan\" brings it, if there is such a file", cluster ? "clusters" : "models", n.name);
+    return NULL;
+}
+
+/* A --set that names another cluster leaves behind what the plan says of its own. */
+static bool leaves_behind(const struct checker *c, const struct ast *item)
+{
+    if (c->naming[S_cluster].layer != LAYER_SET)
+        return false;
+    if (item->kind == AST_BLOCK)
+        return strcmp(item->kid[0]->kid[0]->text, "cluster") == 0 && item->kid[0]->n == 2 &&
+               item->kid[0]->kid[1]->text != c->naming[S_cluster].name;
+    return false;
+}
+
+void collect(struct checker *c)
+{
+    struct naming model = peek_name(c, S_model), cluster = peek_name(c, S_cluster);
+    c->model = model.name ? find_block(c, S_model, model) : NULL;
+    c->machines = cluster.name ? find_block(c, S_cluster, cluster) : NULL;
+    c->naming[S_cluster].layer = cluster.layer == LAYER_SET ? LAYER_SET : LAYER_NONE;
+    c->naming[S_cluster].name = cluster.name;
+    hyper_declare(c);
+    if (c->machines)
+        collect_items(c, LAYER_CLUSTER, "cluster", c->machines->block->kid[1]);
+    const struct ast *items = c->plan ? c->plan->kid[1] : NULL;
+    for (int i = 0; items && i < items->n; i++) {
+        if (leaves_behind(c, items->kid[i])) {
+            section_seen(c, S_cluster, LAYER_PLAN, items->kid[i]->kid[0]->at);
+            continue;
+        }
+        struct ast one = { .kind = AST_ITEMS, .kid = (struct ast *[]){ items->kid[i] }, .n = 1 };
+        collect_items(c, LAYER_PLAN, "", &one);
+    }
+    for (int i = 0; i < c->setting.n; i++)
+        place(c, LAYER_SET, c->setting.item[i]->text, c->setting.item[i]);
+}

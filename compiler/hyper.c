@@ -1,0 +1,178 @@
+/* The keys of a model are declared by its architecture: a hyper-parameter without a default is a count, one with a default
+ * is of the kind of its default, and defaults may be written in terms of the others. Whether a number must be whole is
+ * decided where a dimension uses it, so head_dim = hidden / heads may be a fraction here and is refused there. */
+#include "check.h"
+
+#include <string.h>
+
+static const struct ast *block_of(const struct checker *c, const char *name)
+{
+    const struct ast *items = c->model ? c->model->block->kid[1] : NULL;
+    for (int i = 0; items && i < items->n; i++)
+        if (items->kid[i]->kind == AST_BLOCK && strcmp(items->kid[i]->kid[0]->kid[0]->text, name) == 0)
+            return items->kid[i]->kid[1];
+    return NULL;
+}
+
+struct declared *hyper_find(struct checker *c, const char *name)
+{
+    for (int i = 0; i < c->declared.n; i++)
+        if (strcmp(c->declared.item[i].name, name) == 0)
+            return &c->declared.item[i];
+    return NULL;
+}
+
+/* The kind of a default, by its form: what it is worth may depend on the plan. */
+static enum hyper_type type_of(const struct ast *fallback)
+{
+    static const char *const truths[] = { "and", "or", "==", "!=", "<", "<=", ">", ">=" };
+    switch (fallback->kind) {
+    case AST_LIST: return HYPER_LIST;
+    case AST_NAME: return strcmp(fallback->text, "on") == 0 || strcmp(fallback->text, "off") == 0 ? HYPER_SWITCH : HYPER_NUMBER;
+    case AST_UNARY: return fallback->text[0] == 'n' ? HYPER_SWITCH : HYPER_NUMBER;
+    case AST_CHOICE: return type_of(fallback->kid[1]);
+    case AST_CALL: return strcmp(fallback->text, "contains") == 0 ? HYPER_SWITCH : HYPER_NUMBER;
+    case AST_BINARY:
+        for (size_t i = 0; i < COUNT_OF(truths); i++)
+            if (strcmp(fallback->text, truths[i]) == 0)
+                return HYPER_SWITCH;
+        return HYPER_NUMBER;
+    case AST_NUMBER: case AST_STRING: case AST_PATH: case AST_RANGE: case AST_ALTERNATIVES: case AST_NAMED:
+    case AST_ITEMS: case AST_BLOCK: case AST_SAY: case AST_HEAD: case AST_ENTRY:
+        break;
+    }
+    return HYPER_NUMBER;
+}
+
+static void declare(struct checker *c, const char *name, const struct ast *fallback, struct span at)
+{
+    struct declared *old = hyper_find(c, name);
+    if (old) {
+        add_note(complain(at, "hyper-parameter '%s' is declared twice", name), old->at, "the first time");
+        return;
+    }
+    struct declared d = { .name = name, .fallback = fallback, .at = at, .type = fallback ? type_of(fallback) : HYPER_COUNT };
+    d.slot.at = at;
+    PUSH(&c->declared, d);
+}
+
+void hyper_declare(struct checker *c)
+{
+    const struct ast *items = block_of(c, "hyper");
+    for (int i = 0; items && i < items->n; i++) {
+        const struct ast *item = items->kid[i], *head = item->kid[0];
+        if (item->kind == AST_ENTRY && head->kind == AST_NAME)
+            declare(c, item->text, item->kid[1], item->at);
+        else if (item->kind == AST_SAY && head->n == 1)
+            declare(c, head->kid[0]->text, NULL, head->at);
+        else
+            add_help(complain(head->at, "a hyper-parameter is a name, or a name and its default"), "layers; tied = off");
+    }
+}
+
+static bool one_hyper_value(struct checker *c, const void *which, const struct ast *e, struct constant *out, bool *open)
+{
+    static const char *const wanted[] = { "a whole number", "a number", "on or off", "a list" };
+    const struct declared *d = which;
+    if (!value_evaluate(c, S_model, e, out, open))
+        return false;
+    bool number = out->kind == CONST_NUMBER, fine = true;
+    if (number && out->unit) {
+        complain(e->at, "model.%s wants a number without unit, not %s", d->name, constant_text(out));
+        return false;
+    }
+    switch (d->type) {
+    case HYPER_COUNT: fine = number && constant_is_whole(out); break;
+    case HYPER_NUMBER: fine = number; break;
+    case HYPER_SWITCH: fine = out->kind == CONST_TRUTH; break;
+    case HYPER_LIST: fine = out->kind == CONST_LIST; break;
+    }
+    if (!fine)
+        complain(e->at, "model.%s wants %s, not %s", d->name, wanted[d->type], constant_text(out));
+    else if (d->type == HYPER_COUNT && out->top < 1) {
+        complain(e->at, "model.%s must be at least 1, this is %s", d->name, constant_text(out));
+        fine = false;
+    }
+    return fine;
+}
+
+static void default_value(struct checker *c, struct declared *d)
+{
+    bool open = false;
+    d->slot.state = BUSY;
+    bool fine = one_hyper_value(c, d, d->fallback, &d->slot.value, &open);
+    if (d->slot.state == BUSY)
+        d->slot.state = fine ? KNOWN : open ? OPEN : FAILED;
+}
+
+const struct constant *hyper_value(struct checker *c, struct declared *d)
+{
+    struct slot *slot = &d->slot;
+    if (slot->state == BUSY) {
+        complain(slot->at, "model.%s depends on itself", d->name);
+        slot->state = FAILED;
+    }
+    if (slot->state == UNSEEN) {
+        if (slot->entry)
+            value_of_entry(c, slot, d, d->type == HYPER_LIST, one_hyper_value, intern_format("model.%s", d->name));
+        else if (d->fallback)
+            default_value(c, d);
+        else
+            slot->state = FAILED; /* hyper_check says that it is missing */
+    }
+    return slot->state == KNOWN ? &slot->value : NULL;
+}
+
+void hyper_check(struct checker *c)
+{
+    struct text missing = { 0 };
+    int n = 0;
+    for (int i = 0; i < c->declared.n; i++) {
+        struct declared *d = &c->declared.item[i];
+        hyper_value(c, d);
+        if (!d->slot.entry && !d->fallback)
+            text_add(&missing, "%s%s", n++ ? ", " : "", d->name);
+    }
+    if (!n || c->broken || c->hyper_misspelt)
+        return;
+    struct diagnostic *d = complain(c->naming[S_model].at, "%s needs %s, which the plan does not give", c->model->name, missing.bytes);
+    add_note(d, c->declared.item[0].at, "%s declares %s here", c->model->name, n == 1 ? "it" : "them");
+}
+
+void hyper_resolve(struct checker *c, struct plan *p)
+{
+    p->n_hyper = c->declared.n;
+    p->hyper = TAKE_MANY(struct hyper, p->n_hyper);
+    for (int i = 0; i < p->n_hyper; i++) {
+        struct declared *d = &c->declared.item[i];
+        p->hyper[i] = (struct hyper){ intern(d->name), d->slot.value, d->slot.at };
+    }
+}
+
+/* stored { prefix "model." "";  ignore "*.inv_freq" } */
+void stored_resolve(struct checker *c, struct plan *p)
+{
+    const struct ast *items = block_of(c, "stored");
+    VECTOR(const char *) prefix = { 0 }, ignore = { 0 };
+    for (int i = 0; items && i < items->n; i++) {
+        const struct ast *head = items->kid[i]->kid[0];
+        const char *word = items->kid[i]->kind == AST_SAY ? head->kid[0]->text : "";
+        bool prefixes = strcmp(word, "prefix") == 0;
+        if (!prefixes && strcmp(word, "ignore") != 0) {
+            add_help(complain(head->at, "this says nothing about stored names"), "prefix \"model.\" \"\";  ignore \"*.inv_freq\"");
+            continue;
+        }
+        for (int j = 1; j < head->n; j++) {
+            if (head->kid[j]->kind != AST_STRING)
+                complain(head->kid[j]->at, "%s takes strings", word);
+            else if (prefixes)
+                PUSH(&prefix, head->kid[j]->text);
+            else
+                PUSH(&ignore, head->kid[j]->text);
+        }
+    }
+    p->stored_prefix = prefix.item;
+    p->n_stored_prefix = prefix.n;
+    p->stored_ignore = ignore.item;
+    p->n_stored_ignore = ignore.n;
+}
