@@ -131,6 +131,11 @@ static void unknown_name(struct lower *l, const struct ast *name)
     const char *near = nearest_name(name->text, known.item, known.n);
     if (near) add_help(d, "did you mean '%s'?", near);
     else if (!strcmp(name->text, "i")) add_help(d, "i is the number of the layer, inside a repeat");
+    for (int i = 0; i < l->gone.n; i++)
+        if (!strcmp(l->gone.item[i].name, name->text)) {
+            add_note(d, l->gone.item[i].at, "this one was first assigned inside a repeat and ended with it");
+            break;
+        }
 }
 
 static struct meaning name_means(struct lower *l, const struct ast *x)
