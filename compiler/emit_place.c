@@ -1,0 +1,146 @@
+/* Addresses. A value's bytes are found under its name in the graph's buffers: alone, one entry a layer ("i"), or a ring
+ * used in turn ("n", "n+1"). A weight lies in the gathered slot of its unit, or, where nothing is gathered, in the master
+ * itself. Whatever depends on a size becomes a named constant, so that the calls read the same for any number of layers. */
+#include "emit_place.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#define L(x) ((long long)(x))
+
+const char *place_upper(const char *name)
+{
+    struct text t = {0};
+    if (!isalpha((unsigned char)name[0])) text_add(&t, "V_");
+    for (const char *c = name; *c; c++) text_add(&t, "%c", isalnum((unsigned char)*c) ? toupper((unsigned char)*c) : '_');
+    return intern(t.bytes);
+}
+
+const char *place_constant(struct places *p, const char *key, const char *stem, int64_t value, const char *note)
+{
+    key = intern(key);
+    for (int i = 0; i < p->constant.n; i++)
+        if (p->constant.item[i].key == key) return p->constant.item[i].name;
+    const char *name = place_upper(stem);
+    for (bool fresh = false; !fresh;) {
+        fresh = strcmp(name, "EOF") && strcmp(name, "NULL") && strcmp(name, "MICRO_FIRST") && strcmp(name, "MICRO_LAST");
+        for (int i = 0; i < p->constant.n && fresh; i++) fresh = p->constant.item[i].name != name;
+        if (!fresh) name = intern_format("%s_", name);
+    }
+    PUSH(&p->constant, ((struct constant_of){key, name, note, value}));
+    return name;
+}
+
+struct here here_of(const struct region *r, const struct body *b)
+{
+    return (struct here){r, b, "i", r->direction == UP ? "i" : r->direction == DOWN ? "n" : "0"};
+}
+
+/* ── units ────────────────────────────────────────────────────────────────── */
+const struct unit *place_find_unit(const struct graph *g, const char *name)
+{
+    const struct unit *u = graph_unit(g, name);
+    for (int i = 0; i < g->unit.n && !u; i++)
+        if (g->unit.item[i]->loop[0] && !strcmp(g->unit.item[i]->loop, name)) u = g->unit.item[i];
+    if (!u) bug("no unit %s", name);
+    return u;
+}
+
+bool place_has_variants(const struct graph *g, const char *loop)
+{
+    int n = 0;
+    for (int i = 0; i < g->unit.n; i++) n += loop[0] && !strcmp(g->unit.item[i]->loop, loop);
+    return n > 1;
+}
+
+const char *place_unit(struct places *p, const struct unit *u)
+{
+    int64_t first = 0;
+    for (int i = 0; p->graph->unit.item[i] != u; i++) first += p->graph->unit.item[i]->count;
+    return place_constant(p, text_format("unit %s", u->name), text_format("unit.%s", u->name), first, "number of its first instance");
+}
+
+const char *place_instance(struct places *p, const struct unit *u, const char *index)
+{
+    if (!u->loop[0]) return "0";
+    return place_has_variants(p->graph, u->loop) ? text_format("%s_place[%s]", emit_identifier(u->loop), index) : index;
+}
+
+/* ── buffers ──────────────────────────────────────────────────────────────── */
+static const char *segment_verb(const struct buffer *b) { return b->segment == SEGMENT_WIRE ? "wire" : "local"; }
+
+static const struct buffer *buffer_of(const struct places *p, const char *name)
+{
+    const struct buffer *b = graph_buffer(p->graph, name);
+    if (!b) bug("no bytes are laid out for %s", name);
+    return b;
+}
+
+static const char *offset_of(struct places *p, const struct buffer *b)
+{
+    const char *note = strcmp(b->kind, "alias") ? text_format("%s, %lld bytes, %lld of them, steps %d to %d", b->kind, L(b->bytes), L(b->entries), b->live_from, b->live_to)
+                                                : text_format("in another's place, steps %d to %d", b->live_from, b->live_to);
+    return place_constant(p, text_format("at %s", b->name), b->name, b->offset, note);
+}
+
+static const char *stride_of(struct places *p, const struct buffer *b)
+{
+    const char *at = offset_of(p, b);
+    return place_constant(p, text_format("stride %s", b->name), text_format("%s.stride", at), b->stride, NULL);
+}
+
+const char *place_plain(struct places *p, const char *buffer)
+{
+    const struct buffer *b = buffer_of(p, buffer);
+    return text_format("%s(d, %s)", segment_verb(b), offset_of(p, b));
+}
+
+const char *place_ring(struct places *p, const char *buffer, const char *entry, int64_t ring)
+{
+    const struct buffer *b = buffer_of(p, buffer);
+    const char *at = offset_of(p, b);
+    return text_format("%s(d, %s + %s %% %lld * %s)", segment_verb(b), at, entry, L(ring), stride_of(p, b));
+}
+
+const char *place_state(struct places *p, const char *name, const struct unit *u, const char *instance)
+{
+    const struct buffer *b = buffer_of(p, text_format("state.%s", name));
+    const char *at = place_constant(p, text_format("shard %s", u->name), text_format("%s.shard", u->name), u->state_offset * 4, "from the start of each kind of state");
+    const char *bytes = place_constant(p, text_format("shard bytes %s", u->name), text_format("%s.shard.bytes", u->name), u->shard_elements * 4, "one instance's");
+    const char *base = offset_of(p, b);
+    return text_format("%s(d, %s + %s + %s * %s)", segment_verb(b), base, at, place_instance(p, u, instance), bytes);
+}
+
+static const char *place_weight(struct places *p, struct here h, const struct weight *w)
+{
+    const struct graph *g = p->graph;
+    const struct unit *u = graph_unit(g, w->unit);
+    const struct buffer *slot = graph_buffer(g, text_format("gather.%s.%s", h.region->name, u->loop[0] ? u->loop : u->name));
+    int64_t size = slot ? element_bytes(g->facts.compute) : 4;
+    const char *in_unit = place_constant(p, text_format("weight %s", w->value->name), text_format("%s.at", w->value->name), w->offset * size, w->tensor);
+    if (slot) {
+        const char *at = offset_of(p, slot);
+        return text_format("wire(d, %s + %s %% %lld * %s + %s)", at, h.running, L(slot->entries), stride_of(p, slot), in_unit);
+    }
+    const char *master = place_state(p, "master", u, h.index);
+    return text_format("%.*s + %s)", (int)strlen(master) - 1, master, in_unit);
+}
+
+const char *place_value(struct places *p, struct here h, const struct value *v)
+{
+    const struct value *root = emit_root(v);
+    if (root->weight) return place_weight(p, h, root->weight);
+    const struct buffer *b = buffer_of(p, root->name);
+    const char *verb = segment_verb(b), *at = offset_of(p, b);
+    if (!b->index[0]) return text_format("%s(d, %s)", verb, at);
+    const char *stride = stride_of(p, b);
+    if (!strcmp(b->index, "i")) {
+        bool carried = false; /* a carry's stack has an entry for every iteration, variants or not */
+        for (int i = 0; i < h.region->carry.n; i++) carried |= h.region->carry.item[i].value == root || h.body->next.item[i] == root;
+        bool variants = !carried && root->node && place_has_variants(p->graph, h.region->loop);
+        return text_format("%s(d, %s + %s * %s)", verb, at, variants ? text_format("%s_place[i]", emit_identifier(h.region->loop)) : "i", stride);
+    }
+    if (!strcmp(b->index, "n")) return text_format("%s(d, %s + %s %% %lld * %s)", verb, at, h.running, L(b->entries), stride);
+    if (!strcmp(b->index, "n+1")) return text_format("%s(d, %s + (%s + 1) %% %lld * %s)", verb, at, h.running, L(b->entries), stride);
+    bug("%s: index %s", b->name, b->index);
+}

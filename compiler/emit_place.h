@@ -1,0 +1,35 @@
+/* Where bytes are, as schedule.c says it: named constants for the offsets that memory chose, and expressions over them for the
+ * entry at hand. One table of names, so that two buffers never share one. */
+#ifndef PLANC_EMIT_PLACE_H
+#define PLANC_EMIT_PLACE_H
+
+#include "emit.h"
+
+struct constant_of { const char *key, *name, *note; int64_t value; };
+struct places {
+    const struct graph *graph;
+    VECTOR(struct constant_of) constant;      /* in order of first use */
+};
+/* What a body knows: the region, its loop's index "i", and the running count of iterations ("i" upward, "n" downward). */
+struct here { const struct region *region; const struct body *body; const char *index, *running; };
+
+struct here here_of(const struct region *r, const struct body *b);
+/* The name of a constant; made from `stem` at the first use of `key`. */
+const char *place_constant(struct places *p, const char *key, const char *stem, int64_t value, const char *note);
+/* C of the address of a value that a body reads or writes. */
+const char *place_value(struct places *p, struct here h, const struct value *v);
+/* Entry number `entry` (C) of a ring: the name of a buffer and the address. */
+const char *place_ring(struct places *p, const char *buffer, const char *entry, int64_t ring);
+/* This rank's resident shard of a unit's instance: name "master", "gradient" …; `instance`: C. */
+const char *place_state(struct places *p, const char *name, const struct unit *u, const char *instance);
+const char *place_plain(struct places *p, const char *buffer);
+/* The number of a unit's first instance, as a constant's name; a loop's units are numbered one after the other. */
+const char *place_unit(struct places *p, const struct unit *u);
+/* The unit of that name, or the first one of the loop of that name. */
+const struct unit *place_find_unit(const struct graph *g, const char *name);
+/* C of which instance of `u` an iteration is (with variants a unit has fewer instances than its loop iterations). */
+const char *place_instance(struct places *p, const struct unit *u, const char *index);
+bool place_has_variants(const struct graph *g, const char *loop);
+const char *place_upper(const char *name);
+
+#endif
