@@ -31,14 +31,14 @@ static json_t *as_json(const char *path, const struct ledger *l)
 
 static void print_text(const char *path, const struct plan *p, const struct ledger *l, double seconds)
 {
-    printf("%s: %s, %.1f %% of each of %lld %s%s\n", path, l->verdict, 100 * (double)l->peak_bytes / (double)l->limit_bytes, (long long)l->devices,
-           p->cluster.device_name ? p->cluster.device_name : p->cluster.name, l->devices == 1 ? "" : p->cluster.device_name ? "" : " ranks");
+    printf("%s: %s, %.1f %% of what each of %lld device%s offers (%s)\n", path, l->verdict, 100 * (double)l->peak_bytes / (double)l->limit_bytes,
+           (long long)l->devices, l->devices == 1 ? "" : "s", p->cluster.device_name ? p->cluster.device_name : p->cluster.name);
     printf("  parameters  %s", text_count(l->parameters));
     if (l->active_parameters != l->parameters) printf("  (%s of them work on a token)", text_count(l->active_parameters));
     printf("\n  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);
     printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));
     printf("  outside     %s\n", text_bytes(l->outside_bytes));
-    printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes), l->limit_is_machine ? "available here / ranks" : "what the device offers");
+    printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes), l->limit_is_machine ? "this machine's available memory / ranks" : "what the plan's cluster says");
     for (int i = 0; i < l->term.n; i++)
         if (l->term.item[i].inside) printf("    %12s  %-14s %s\n", text_bytes(l->term.item[i].bytes), l->term.item[i].name, l->term.item[i].formula);
     printf("  checked in %.1f ms\n", seconds * 1e3);

@@ -236,7 +236,7 @@ static int prove(const struct import *im, const char *path, const struct weight_
     struct plan *plan = command_plan(&none, path, &status);
     struct graph *g = plan ? pass_lower(plan) : NULL;
     if (!g) return plan ? EXIT_PLAN : status;
-    const char *why = weights->files.n ? weights_match(weights, g) : NULL;
+    const char *why = weights->files.n ? weights_match(weights, plan, g) : NULL;
     return why ? command_fail(EXIT_ENVIRONMENT, "%s: %s", im->folder, why) : EXIT_FINE;
 }
 
@@ -285,7 +285,7 @@ int command_import(const struct arguments *a)
         if (unlink(part) && errno != ENOENT) command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", part, strerror(errno));
         return status;
     }
-    if (weights.files.n) printf("%s: a %s; the %d tensors of %s are its weights, all of them\n", a->output, im.family->architecture, weights.tensors, im.folder);
+    if (weights.files.n) printf("%s: a %s; the tensors of %s are its weights, every one\n", a->output, im.family->architecture, im.folder);
     else printf("%s: a %s; no safetensors beside the configuration, so its weights start from a seed\n", a->output, im.family->architecture);
     return EXIT_FINE;
 }

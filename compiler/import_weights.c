@@ -5,6 +5,7 @@
 #include "import_weights.h"
 
 #include <errno.h>
+#include <fnmatch.h>
 #include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -113,9 +114,22 @@ static const char *with_number(const char *name, const char *mark, int64_t numbe
     return at ? text_format("%.*s%lld%s", (int)(at - name), name, (long long)number, at + strlen(mark)) : name;
 }
 
-/* Takes a stored tensor off the list of those that nobody asked for. */
-static const char *match_one(json_t *left, const char *name, const int64_t *dim, int rank)
+/* The name under which a tensor is stored: its own, or one with another of the prefixes that the architecture allows. */
+static const char *stored_name(const struct plan *p, const json_t *left, const char *name)
 {
+    size_t n = p->n_stored_prefix ? strlen(p->stored_prefix[0]) : 0;
+    if (json_object_get(left, name) || !p->n_stored_prefix || strncmp(name, p->stored_prefix[0], n)) return name;
+    for (int i = 1; i < p->n_stored_prefix; i++) {
+        const char *other = text_format("%s%s", p->stored_prefix[i], name + n);
+        if (json_object_get(left, other)) return other;
+    }
+    return name;
+}
+
+/* Takes a stored tensor off the list of those that nobody asked for. */
+static const char *match_one(const struct plan *p, json_t *left, const char *own_name, const int64_t *dim, int rank)
+{
+    const char *name = stored_name(p, left, own_name);
     const json_t *shape = json_object_get(json_object_get(left, name), "shape");
     if (!shape) return text_format("the tensor '%s' is missing", name);
     bool same = json_array_size(shape) == (size_t)rank;
@@ -132,19 +146,19 @@ static const char *match_one(json_t *left, const char *name, const int64_t *dim,
     return NULL;
 }
 
-static const char *match_instance(json_t *left, const struct weight *w, const char *name)
+static const char *match_instance(const struct plan *p, json_t *left, const struct weight *w, const char *name)
 {
     const struct shape *s = &w->value->shape;
-    if (!w->stack) return match_one(left, name, s->dim, s->rank);
+    if (!w->stack) return match_one(p, left, name, s->dim, s->rank);
     const char *why = NULL;
-    for (int64_t e = 0; e < w->stack && !why; e++) why = match_one(left, with_number(name, "{e}", e), s->dim + 1, s->rank - 1);
+    for (int64_t e = 0; e < w->stack && !why; e++) why = match_one(p, left, with_number(name, "{e}", e), s->dim + 1, s->rank - 1);
     return why;
 }
 
-static const char *match_weight(json_t *left, const struct graph *g, const struct weight *w)
+static const char *match_weight(const struct plan *p, json_t *left, const struct graph *g, const struct weight *w)
 {
     const struct unit *u = graph_unit(g, w->unit);
-    if (!*u->loop) return match_instance(left, w, w->tensor);
+    if (!*u->loop) return match_instance(p, left, w, w->tensor);
     const char *why = NULL;
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
@@ -154,19 +168,33 @@ static const char *match_weight(json_t *left, const struct graph *g, const struc
             struct stretch all = {0, r->count};
             const struct stretch *s = b->layers.n ? b->layers.item : &all;
             for (int j = 0; j < (b->layers.n ? b->layers.n : 1); j++)
-                for (int64_t layer = s[j].from; layer < s[j].to && !why; layer++) why = match_instance(left, w, with_number(w->tensor, "{i}", layer));
+                for (int64_t layer = s[j].from; layer < s[j].to && !why; layer++) why = match_instance(p, left, w, with_number(w->tensor, "{i}", layer));
         }
     }
     return why;
 }
 
-const char *weights_match(const struct weight_files *w, const struct graph *g)
+/* In a pattern * stands for any text, {i} and {e} for a number. */
+static bool is_ignored(const struct plan *p, const char *name)
 {
-    json_t *left = json_copy(w->headers);
-    const char *why = NULL;
-    for (int i = 0; i < g->weight.n && !why; i++) why = match_weight(left, g, g->weight.item[i]);
-    if (!why && json_object_size(left))
-        why = text_format("'%s' is stored, but the architecture has no such weight", json_object_iter_key(json_object_iter(left)));
+    for (int i = 0; i < p->n_stored_ignore; i++) {
+        struct text glob = {0};
+        for (const char *s = p->stored_ignore[i]; *s; s += *s == '{' ? 3 : 1)
+            if (*s == '{' && (!strncmp(s, "{i}", 3) || !strncmp(s, "{e}", 3))) text_add(&glob, "[0-9]*");
+            else if (*s == '{') return false;
+            else text_add_bytes(&glob, s, 1);
+        if (!fnmatch(glob.bytes, name, 0)) return true;
+    }
+    return false;
+}
+
+const char *weights_match(const struct weight_files *w, const struct plan *p, const struct graph *g)
+{
+    json_t *left = json_copy(w->headers), *entry;
+    const char *why = NULL, *name;
+    for (int i = 0; i < g->weight.n && !why; i++) why = match_weight(p, left, g, g->weight.item[i]);
+    json_object_foreach(left, name, entry)
+        if (!why && !is_ignored(p, name)) why = text_format("'%s' is stored, but the architecture has no such weight", name);
     json_decref(left);
     return why;
 }

@@ -63,10 +63,18 @@ static struct st_tensor *find(struct st_set *set, const char *name)
     return t;
 }
 
-/* {i} and {e} stand for a number. */
+/* {i} and {e} stand for a number, * for any text. */
 static bool matches(const char *pattern, const char *name)
 {
     while (*pattern) {
+        if (*pattern == '*') {
+            for (;; name++) {
+                if (matches(pattern + 1, name))
+                    return true;
+                if (!*name)
+                    return false;
+            }
+        }
         if (strncmp(pattern, "{i}", 3) == 0 || strncmp(pattern, "{e}", 3) == 0) {
             if (!isdigit((unsigned char)*name))
                 return false;
