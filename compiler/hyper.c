@@ -78,7 +78,7 @@ static bool one_hyper_value(struct checker *c, const void *which, const struct a
         return false;
     bool number = out->kind == CONST_NUMBER, fine = true;
     if (number && out->unit) {
-        complain(e->at, "model.%s wants a number without unit, not %s", d->name, constant_text(out));
+        complain(e->at, "model.%s wants a number without unit, not %s", d->name, e->kind == AST_NUMBER ? e->text : constant_text(out));
         return false;
     }
     switch (d->type) {

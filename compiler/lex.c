@@ -216,7 +216,7 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
                                         e->comma && !ended ? text_format("',', %s", wanted) : wanted, named(lx, t));
         lx->failed = true;
         if (open.kind != NONE)
-            add_note(d, open.at, "this '%s' is open", written(lx, &open));
+            add_note(d, open.at, "'%s' was opened here", written(lx, &open));
     } else {
         lex_complain(lx, t->at, text_format("%s cannot follow a finished value", named(lx, t)),
                      t->kind == NAME ? "entries are separated by ';' or a new line" : NULL);

@@ -121,6 +121,12 @@ bool value_evaluate(struct checker *c, enum section_id section, const struct ast
 
 /* One value of a key ------------------------------------------------------------------------------------------------------ */
 
+/* A value as the plan writes it when it is a plain number, else as it came out. */
+static const char *shown(const struct ast *e, const struct constant *v)
+{
+    return e->kind == AST_NUMBER ? e->text : constant_text(v);
+}
+
 static bool wrong_type(enum key_id key, const struct ast *e, const struct constant *got)
 {
     static const char *const kind[] = { "a number", "on/off", "a string", "a word", "a list", "a range" };
@@ -141,7 +147,7 @@ static bool wrong_unit(enum key_id key, const struct ast *e, const struct consta
         return false;
     struct diagnostic *d;
     if (got->unit == UNIT_NONE) {
-        const char *text = constant_text(got);
+        const char *text = shown(e, got);
         d = complain(e->at, "%s wants %s, %s has no unit", key_path(key), key_type_text(key), text);
         if (want == UNIT_BYTES)
             add_help(d, "%sGiB is %s x 2^30 bytes, %sGB is %s x 10^9", text, text, text, text);
@@ -149,7 +155,7 @@ static bool wrong_unit(enum key_id key, const struct ast *e, const struct consta
             add_help(d, "%ss is %s seconds, %smin is %s minutes", text, text, text, text);
     } else {
         d = complain(e->at, "%s wants %s, %s is %s", key_path(key), want == UNIT_NONE ? "a number without unit" : key_type_text(key),
-                     constant_text(got), unit[got->unit]);
+                     shown(e, got), unit[got->unit]);
     }
     return true;
 }
@@ -177,7 +183,7 @@ static bool word_value(enum key_id key, const struct ast *e, struct constant *ou
     if (!words_find(row->words, e->text, &works)) {
         const char *list[16];
         int n = words_list(row->words, false, list, (int)COUNT_OF(list));
-        struct diagnostic *d = complain(e->at, "'%s' is not one of %s", e->text, words_text(row->words, false));
+        struct diagnostic *d = complain(e->at, "%s is one of %s, not '%s'", key_path(key), words_text(row->words, false), e->text);
         const char *near = nearest_name(e->text, list, n);
         if (near)
             add_help(d, "did you mean '%s'?", near);
