@@ -22,7 +22,8 @@ bool probe_open(const char *path)
     probe.file = fopen(path, "we");
     if (!probe.file)
         return fail_note("--probe %s: %s", path, strerror(errno));
-    return true;
+    static char buffer[1 << 16];   /* or stdio would take one after the first step */
+    return setvbuf(probe.file, buffer, _IOFBF, sizeof buffer) == 0 || fail_note("--probe %s: no buffer", path);
 }
 
 /* Logits may come in chunks of rows, in order; sample 0 is the first `sequence` of them. */

@@ -109,11 +109,11 @@ static void look(double period)
     const double seconds = age(GET(p, moved), now);
     place(p, where);
     if (kind == 0 && world.one_host)
-        snprintf(text, sizeof text, "every rank waits for the others; rank %d has waited longest, %.0f s, %s", GET(p, rank), seconds, where);
+        snprintf(text, sizeof text, "every rank waits for the others; rank %d has waited longest, %.3g s, %s", GET(p, rank), seconds, where);
     else if (kind == 0)
-        snprintf(text, sizeof text, "rank %d has waited %.0f s %s; no rank of its host stands still, so it is one of another host", GET(p, rank), seconds, where);
+        snprintf(text, sizeof text, "rank %d has waited %.3g s %s; no rank of its host stands still, so it is one of another host", GET(p, rank), seconds, where);
     else
-        snprintf(text, sizeof text, "rank %d has not moved for %.0f s%s; it stands %s", GET(p, rank), seconds, kind == 2 ? " (its process is stopped)" : "", where);
+        snprintf(text, sizeof text, "rank %d has not moved for %.3g s%s; it stands %s", GET(p, rank), seconds, kind == 2 ? " (its process is stopped)" : "", where);
     fail_print(text);
     world_abort(STATUS_ENVIRONMENT);
 }

@@ -1,5 +1,5 @@
-/* The kernels of the hand-written plan: plain loops. TINY_SLEEP_MS makes every forward step slow, for the tests that stop
- * or end a rank in the middle; TINY_HANG makes one never return. */
+/* The kernels of the hand-written plan: plain loops. TINY_SLEEP_MS makes every forward pass slow, for the tests that stop
+ * or end a rank in the middle; TINY_HANG=RANK makes that rank compute without end. */
 #define _GNU_SOURCE
 #include "tiny.h"
 
@@ -8,6 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+static void nap(void)
+{
+    const char *sleep = getenv("TINY_SLEEP_MS"), *hang = getenv("TINY_HANG"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+    long ms = sleep ? atol(sleep) : 0;
+    if (hang && rank && atol(hang) == atol(rank))
+        ms = 1000000;
+    if (ms > 0)
+        nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
 
 static float weight(const void *slot, int64_t i)
 {
@@ -22,11 +32,7 @@ static float weight(const void *slot, int64_t i)
 void tiny_look_up(void *const *a, const struct stretch *s)   /* logits, tokens, table slot */
 {
     (void)s;
-    const char *sleep = getenv("TINY_SLEEP_MS");
-    if (sleep) {
-        long ms = atol(sleep);
-        nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
-    }
+    nap();
     float *logits = a[0];
     const int32_t *token = a[1];
     for (int t = 0; t < TOKENS; t++)
