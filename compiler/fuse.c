@@ -6,7 +6,8 @@
  * Greedy: a node joins the latest kernel that makes or reads one of its operands, if that kernel can have it. What a
  * reduction over rows gives (a column, a total) is complete only when its kernel has ended, so a reader of it comes later;
  * likewise a reader of a view. Joining never changes a bit: every value is rounded to its type wherever it is made, and
- * a reduction's order depends on its length alone (the numeric contract). With --fusion off every node is a kernel. */
+ * a reduction's order depends on its length alone (the numeric contract). With --fusion off every node is a kernel, but for
+ * the update of a unit. */
 #include "ir.h"
 
 #include <string.h>
@@ -19,7 +20,7 @@ struct group {
     bool open;               /* can be joined */
 };
 
-struct fuse { struct graph *graph; const struct body *body; const struct region *region; VECTOR(struct group *) group; };
+struct fuse { struct graph *graph; const struct body *body; const struct region *region; bool together; VECTOR(struct group *) group; };
 
 static struct space space_of_shape(struct shape s)
 {
@@ -115,7 +116,7 @@ static struct group *group_for(struct fuse *f, struct node *n)
         if (in > maker) maker = in;
     }
     struct space s = space_of(n);
-    bool walks = joins(n) && f->graph->facts.fuse;
+    bool walks = joins(n) && (f->graph->facts.fuse || f->together);
     if (walks && maker >= first && maker >= 0) {
         struct group *g = f->group.item[maker];
         if (g->open && index_allowed(n, g) && fits(&g->space, s, true)) return n->mark = maker, g;
@@ -229,6 +230,14 @@ static void count_reads(const struct graph *g)
             }
             for (int c = 0; c < r->carry.n && pass; c++) r->carry.item[c].first->mark++;
         }
+}
+
+/* What depends on the decay of the segment at hand cannot leave the kernel that walks the segments. */
+static bool reads_decay(const struct body *b)
+{
+    for (int i = 0; i < b->node.n; i++)
+        if (b->node.item[i]->op == OP_decay) return true;
+    return false;
 }
 
 static void fuse_body(struct graph *g, struct region *r, const struct body *old, struct body *now)
