@@ -17,16 +17,8 @@ struct schedule_text {
 };
 
 /* A line of a body before it is aligned. */
-struct line { const char *code, *comment; };
+struct line { const char *code, *comment; };   /* a line that begins with if depends on the number of layers: not aligned */
 struct lines { VECTOR(struct line) item; };
-
-/* Length as if every number had one digit: alignment must not depend on sizes. */
-static int plain_length(const char *s)
-{
-    int n = 0;
-    for (; *s; s++) n += !(isdigit((unsigned char)*s) && isdigit((unsigned char)s[1]));
-    return n;
-}
 
 static void say(struct lines *to, const char *comment, const char *format, ...) PRINTF_LIKE(3, 4);
 static void say(struct lines *to, const char *comment, const char *format, ...)
@@ -37,18 +29,17 @@ static void say(struct lines *to, const char *comment, const char *format, ...)
     va_end(args);
 }
 
+static bool aligned(const struct line *l) { return l->comment && strlen(l->code) <= 110 && strncmp(l->code, "if ", 3); }
+
 static void write_lines(struct text *to, const struct lines *from)
 {
-    int widest = 0;
-    for (int i = 0; i < from->item.n; i++) {
-        int n = plain_length(from->item.item[i].code);
-        if (n > widest && n <= 100) widest = n;
-    }
+    size_t widest = 0;
+    for (int i = 0; i < from->item.n; i++)
+        if (aligned(&from->item.item[i]) && strlen(from->item.item[i].code) > widest) widest = strlen(from->item.item[i].code);
     for (int i = 0; i < from->item.n; i++) {
         const struct line *l = &from->item.item[i];
-        int pad = widest - plain_length(l->code);
         if (!l->comment) text_add(to, "    %s\n", l->code);
-        else text_add(to, "    %s%*s  /* %s */\n", l->code, pad > 0 ? pad : 0, "", l->comment);
+        else text_add(to, "    %-*s  /* %s */\n", aligned(l) ? (int)widest : 0, l->code, l->comment);
     }
 }
 
@@ -138,9 +129,10 @@ static void say_reduce(struct schedule_text *s, struct lines *to, struct here h,
     for (int i = 0; i < g->unit.n; i++)
         if (u->loop[0] && !strcmp(g->unit.item[i]->loop, u->loop) && !strcmp(g->unit.item[i]->variant, h.body->name)) mine = g->unit.item[i];
     const char *stage = graph_buffer(g, "stage") ? place_plain(&s->places, "stage") : "0";
-    say(to, mine->name, "reduce(d, %d, %s + %s, %s, %s, %s, micro, %s);", n->step, place_unit(&s->places, mine), place_instance(&s->places, mine, h.index),
+    static const char *const part[] = {"0", "micro & MICRO_LAST", "micro & MICRO_FIRST", "micro"}; /* of a gradient that comes in parts */
+    say(to, mine->name, "reduce(d, %d, %s + %s, %s, %s, %s, %s, %s);", n->step, place_unit(&s->places, mine), place_instance(&s->places, mine, h.index),
         place_ring(&s->places, attr_get_word(n, "from"), h.running, attr_get(n, "ring")), stage, place_state(&s->places, "gradient", mine, h.index),
-        event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), h.running));
+        part[2 * attr_get(n, "first") + attr_get(n, "last")], event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), h.running));
 }
 
 /* ── compute ──────────────────────────────────────────────────────────────── */
