@@ -57,11 +57,8 @@ static void unknown_section(const char *path, struct span at)
         names[n++] = section_rows[s].path;
     struct diagnostic *d = complain(at, "there is no section '%s'", path);
     const char *near = nearest_name(path, names, n);
-    const char *guess = near ? NULL : key_guess("", last_name(path));
     if (near)
         add_help(d, "did you mean '%s'?", near);
-    else if (guess)
-        add_help(d, "did you mean '%s'?", guess);
     else
         add_help(d, "`planc keys` lists all sections and keys");
 }
@@ -204,6 +201,12 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
         return;
     }
     enum section_id s = section_find(path);
+    if (s == SECTION_COUNT && section_find(head->kid[0]->text) != SECTION_COUNT) { /* in a block that was not closed */
+        if (!c->broken)
+            add_help(complain(head->kid[0]->at, "section %s stands in %s", head->kid[0]->text, prefix), "is a '}' missing before it?");
+        path = head->kid[0]->text;
+        s = section_find(path);
+    }
     if (s == SECTION_COUNT) {
         enum key_id key = key_find_path(path);
         if (key != KEY_COUNT)

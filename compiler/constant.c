@@ -352,8 +352,8 @@ bool constant_call(const char *name, const struct constant *arg, int n, struct s
     if (!*known)
         return false;
     if (n < functions[f].least || n > functions[f].most) {
-        complain(at, "%s takes %d argument%s, not %d", name, n < functions[f].least ? functions[f].least : functions[f].most,
-                 functions[f].least == 1 && n > 1 ? "" : "s", n);
+        int wanted = n < functions[f].least ? functions[f].least : functions[f].most;
+        complain(at, "%s takes %d argument%s, not %d", name, wanted, wanted == 1 ? "" : "s", n);
         return false;
     }
     if (name[0] == 'c' && name[1] == 'o')

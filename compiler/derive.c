@@ -99,10 +99,10 @@ static enum state derive_dp(struct checker *c, int64_t *dp)
     note_devices(c, d);
     int64_t below, above;
     divisors_beside(devices, fsdp, &below, &above);
-    if (below && above)
-        add_help(d, "fsdp = %lld or %lld does", (long long)below, (long long)above);
-    else
-        add_help(d, "fsdp = %lld does", (long long)below);
+    const int64_t way_out[2] = { below, above };
+    for (int i = 0; i < 2; i++)
+        if (way_out[i])
+            add_help(d, "fsdp = %lld makes %lld with dp = %lld", (long long)way_out[i], (long long)devices, (long long)(devices / way_out[i]));
     return FAILED;
 }
 
@@ -173,7 +173,8 @@ static void check_mesh(struct checker *c)
         if (key_given(c, K_cluster_devices_per_node))
             complain(place_of(c, K_cluster_devices_per_node), "cluster %s has as many devices as the mesh asks for", c->machines->name);
         else if (whole(c, K_cluster_nodes, &nodes, NULL) && covered % nodes)
-            complain(place_of(c, K_cluster_nodes), "%lld devices do not spread evenly over %lld nodes", (long long)covered, (long long)nodes);
+            add_note(complain(place_of(c, K_cluster_nodes), "%lld devices do not spread evenly over %lld nodes", (long long)covered, (long long)nodes),
+                     place_of(c, K_mesh_fsdp), "the mesh is %lld x %lld", (long long)fsdp, (long long)dp);
         return;
     }
     if (!device_count(c, &devices, NULL) || covered == devices)

@@ -288,7 +288,7 @@ static void print_line(FILE *to, bool colour, struct span at)
     }
     while (marks.length && (marks.bytes[marks.length - 1] == ' ' || marks.bytes[marks.length - 1] == '\t'))
         marks.bytes[--marks.length] = 0;
-    fprintf(to, "%5d | %s\n      | ", line, shown.bytes ? shown.bytes : "");
+    fprintf(to, "%5d |%s%s\n      | ", line, shown.length ? " " : "", shown.length ? shown.bytes : "");
     painted(to, colour, GREEN, marks.bytes);
     fputc('\n', to);
 }

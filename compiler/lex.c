@@ -233,6 +233,10 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
                      text_format("%s = %s", written(lx, &lx->before), text));
     else if (number)
         lex_complain(lx, t->at, text_format("'%s' is not a name", text), "a name starts with a letter or '_'");
+    else if (t->kind == END)
+        lex_complain(lx, t->at, "'=' and a value are missing", NULL);
+    else if (t->kind == EQ)
+        lex_complain(lx, t->at, "'==' compares; an entry is written with '='", NULL);
     else if (t->kind == ASSIGN)
         lex_complain(lx, t->at, "'=' stands after one name", "put '.' between the names of a path, or ';' between entries");
     else

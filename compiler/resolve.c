@@ -71,7 +71,6 @@ static void resolve_model(struct checker *c, struct plan *p)
     p->architecture_body = c->model->block->kid[1];
     p->model_at = section_place(c, S_model);
     hyper_resolve(c, p);
-    stored_resolve(c, p);
     int source = c->file.item[c->model->file].source, n = 0;
     p->constant = TAKE_MANY(struct hyper, c->constant.n + 1);
     for (int i = 0; i < c->constant.n; i++) {
@@ -111,9 +110,8 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->nonfinite = (enum nonfinite)word(c, K_run_nonfinite);
 }
 
-static struct plan *resolve(struct checker *c)
+static void resolve(struct checker *c, struct plan *p)
 {
-    struct plan *p = TAKE(struct plan);
     const struct ast *head = c->plan->kid[0];
     const char *path = c->file.item[0].path, *base = strrchr(path, '/');
     p->path = path;
@@ -145,7 +143,6 @@ static struct plan *resolve(struct checker *c)
     p->at.data = section_place(c, S_data);
     p->at.init = section_place(c, S_init);
     p->at.run = section_place(c, S_run);
-    return p;
 }
 
 /* `require (a <= b) "why"` of a plan --------------------------------------------------------------------------------------- */
@@ -200,13 +197,15 @@ struct plan *plan_load(const char *path, const char *const *set, int n_set, cons
     check_together(c);
     for (int i = 0; i < c->require.n; i++)
         check_require(c, c->require.item[i]);
+    struct plan *p = TAKE(struct plan);
+    stored_resolve(c, p);
     *open_keys = c->open.item;
     *n_open = c->open.n;
     if (error_count() > before || c->open.n)
         return NULL;
     if (!c->model || !c->machines)
         bug("a plan without model or cluster passed its checks");
-    struct plan *p = resolve(c);
+    resolve(c, p);
     return error_count() > before ? NULL : p;
 }
 

@@ -131,7 +131,7 @@ static bool wrong_type(enum key_id key, const struct ast *e, const struct consta
 {
     static const char *const kind[] = { "a number", "on/off", "a string", "a word", "a list", "a range" };
     struct diagnostic *d = complain(e->at, "%s wants %s, not %s", key_path(key), key_type_text(key), kind[got->kind]);
-    if (key_rows[key].type == KEY_STRING && e->kind == AST_NAME)
+    if (key_rows[key].type == KEY_STRING && (e->kind == AST_NAME || e->kind == AST_PATH))
         add_help(d, "\"%s\"", e->text);
     return false;
 }
