@@ -31,6 +31,8 @@ int command_fail(int status, const char *format, ...) PRINTF_LIKE(2, 3);
 struct plan *command_plan(const struct arguments *a, const char *path, int *status);
 /* The running compiler's folder ("/usr/lib/planc/build"), for what lies beside it; NULL when it cannot be found. */
 const char *command_home(void);
+/* From here on what jansson makes is the arena's, like everything else: nothing of it is let go of one by one. */
+void json_in_arena(void);
 /* Folders made as needed, like mkdir -p. False with errno. */
 bool make_folders(const char *path);
 /* Starts a program (found along PATH); both its streams go to the file `log` when that is not NULL. False with errno. */

@@ -67,6 +67,7 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
 int command_check(const struct arguments *a)
 {
     if (!a->word.n) return command_fail(EXIT_USAGE, "check wants a plan");
+    json_in_arena();
     json_t *all = a->json ? json_array() : NULL;
     int worst = EXIT_FINE;
     for (int i = 0; i < a->word.n; i++) {
@@ -80,10 +81,6 @@ int command_check(const struct arguments *a)
         }
     }
     if (!all || worst == EXIT_PLAN || worst == EXIT_ENVIRONMENT) return worst;
-    char *text = json_dumps(a->word.n == 1 ? json_array_get(all, 0) : all, JSON_INDENT(2));
-    if (!text) return command_fail(EXIT_ENVIRONMENT, "out of memory");
-    printf("%s\n", text);
-    free(text);
-    json_decref(all);
+    printf("%s\n", json_dumps(a->word.n == 1 ? json_array_get(all, 0) : all, JSON_INDENT(2)));
     return worst;
 }

@@ -36,10 +36,9 @@ static struct span key_at(const struct import *im, const char *key)
 static const char *value_text(const json_t *v)
 {
     if (json_is_real(v)) return text_number(json_real_value(v));
-    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-    const char *kept = text_format("%s", text ? text : "?");
-    free(text);
-    return strlen(kept) > 60 ? text_format("%.57s...", kept) : kept;
+    const char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text) return "?";
+    return strlen(text) > 60 ? text_format("%.57s...", text) : text;
 }
 
 static bool there(const json_t *v) { return v && !json_is_null(v); }
@@ -60,7 +59,6 @@ static void check_limits(struct import *im, const struct import_limit *limit, in
             json_t *allowed = json_loads(limit[i].allowed[k], JSON_DECODE_ANY, NULL);
             fine = json_equal(v, allowed) || (json_is_number(v) && json_is_number(allowed) && !(json_number_value(v) < json_number_value(allowed)) &&
                                               !(json_number_value(v) > json_number_value(allowed)));
-            json_decref(allowed);
         }
         if (!fine) complain(key_at(im, limit[i].config), "%s = %s cannot be imported: %s", limit[i].config, value_text(v), limit[i].why);
     }
@@ -267,6 +265,7 @@ int command_import(const struct arguments *a)
     struct import im = {0};
     if (a->word.n != 1 || !a->output) return command_fail(EXIT_USAGE, "import takes a folder or config.json, and -o FILE.plan");
     if (a->set.n) return command_fail(EXIT_USAGE, "import takes no --set: it writes every key, and build and run take them");
+    json_in_arena();
     int status = open_config(&im, a->word.item[0]);
     if (status != EXIT_FINE) return status;
     if (!read_config(&im)) return EXIT_PLAN;

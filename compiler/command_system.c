@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <limits.h>
 #include <spawn.h>
 #include <string.h>
@@ -24,6 +25,10 @@ const char *command_home(void)
     while (n > 1 && path[n - 1] != '/') n--;
     return home = intern_bytes(path, (size_t)(n > 1 ? n - 1 : n));
 }
+
+static void *json_take(size_t bytes) { return take(bytes); }
+static void json_keep(void *memory) { (void)memory; }
+void json_in_arena(void) { json_set_alloc_funcs(json_take, json_keep); }
 
 bool make_folders(const char *path)
 {

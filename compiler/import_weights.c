@@ -64,7 +64,6 @@ static const char *read_header(const char *path, json_t *all, int *tensors)
         json_object_set(all, name, entry);
         ++*tensors;
     }
-    json_decref(header);
     return NULL;
 }
 
@@ -195,6 +194,5 @@ const char *weights_match(const struct weight_files *w, const struct plan *p, co
     for (int i = 0; i < g->weight.n && !why; i++) why = match_weight(p, left, g, g->weight.item[i]);
     json_object_foreach(left, name, entry)
         if (!why && !is_ignored(p, name)) why = text_format("'%s' is stored, but the architecture has no such weight", name);
-    json_decref(left);
     return why;
 }

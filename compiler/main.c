@@ -157,12 +157,11 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
 struct plan *command_plan(const struct arguments *a, const char *path, int *status)
 {
     *status = EXIT_PLAN;
-    FILE *f = fopen(path, "rb");
-    if (!f) {
+    size_t n;
+    if (!file_read(path, &n)) {
         *status = command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", path, strerror(errno));
         return NULL;
     }
-    fclose(f);
     const char *const *open_keys = NULL;
     int n_open = 0;
     struct plan *plan = plan_load(path, a->set.item, a->set.n, &open_keys, &n_open);
