@@ -161,9 +161,9 @@ static void schedule_body(struct schedule *s, struct build *b, const struct regi
         if (n->op == OP_use) continue;
         if (n->op == OP_reduce) {
             const struct gradient_slot *t = find_slot(s, old, graph_unit(s->graph, attr_get_word(n, "unit")));
-            struct attr attr[] = {attr_word("unit", t->unit->loop[0] ? t->unit->loop : t->unit->name), attr_whole("replicas", attr_get(n, "replicas")), attr_word("from", t->buffer),
-                                  attr_whole("ring", t->ring), attr_whole("event", t->event)};
-            build_op(b, OP_reduce, NULL, 0, attr, 5);
+            struct attr attr[] = {attr_word("unit", t->unit->loop[0] ? t->unit->loop : t->unit->name), attr_whole("first", attr_get(n, "first")), attr_whole("last", attr_get(n, "last")),
+                                  attr_whole("replicas", attr_get(n, "replicas")), attr_word("from", t->buffer), attr_whole("ring", t->ring), attr_whole("event", t->event)};
+            build_op(b, OP_reduce, NULL, 0, attr, 7);
             stamp(b, LANE_REDUCE);
             continue;
         }

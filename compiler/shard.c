@@ -123,6 +123,16 @@ static void place_nexts(struct build *b)
     }
 }
 
+/* Whether another region before (step -1) or behind (step 1) region `i` yields a gradient of this unit in the micro-batch: a
+ * tied weight's gradient comes in parts, of which only the first sets the shard and only the last is summed over replicas. */
+static bool yielded_elsewhere(const struct graph *g, const struct unit *u, int i, int step)
+{
+    for (int k = i + step; k >= 0 && k < g->region.n; k += step)
+        for (int j = 0; j < g->region.item[k]->body.n && g->region.item[k]->phase == PHASE_MICRO; j++)
+            if (yields_unit(g->region.item[k]->body.item[j], u)) return true;
+    return false;
+}
+
 struct graph *pass_shard(const struct graph *old)
 {
     struct graph *g = graph_begin(old, LEVEL_SHARD);
@@ -145,8 +155,9 @@ struct graph *pass_shard(const struct graph *old)
             place_nexts(&b);
             for (int u = 0; u < g->unit.n; u++) {
                 if (!yields_unit(body, g->unit.item[u])) continue;
-                struct attr attr[] = {attr_word("unit", g->unit.item[u]->name)};
-                build_op(&b, OP_reduce, NULL, 0, attr, 1);
+                struct attr attr[] = {attr_word("unit", g->unit.item[u]->name), attr_whole("first", !yielded_elsewhere(old, g->unit.item[u], i, -1)),
+                                      attr_whole("last", !yielded_elsewhere(old, g->unit.item[u], i, 1))};
+                build_op(&b, OP_reduce, NULL, 0, attr, 3);
                 for (int s = 0; s < strategy_count; s++) strategies[s]->at_gradient(&b, g->unit.item[u], body->node.item[body->node.n - 1]);
             }
         }
