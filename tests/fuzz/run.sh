@@ -3,7 +3,7 @@
 # thousands with LONG=1. Seeds are fixed, so a failure is there again the next time.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
-count=$([ -n "${LONG:-}" ] && echo 10000 || echo 250)
+count=$([ -n "${LONG:-}" ] && echo 30000 || echo 1500)
 [ "$BUILD" = build ] || count=$((count / 3))
 rm -f broken.*
 mkdir -p a b

@@ -27,7 +27,7 @@ train() {
     if ! "$planc" import case -o case.plan >import.log 2>&1; then fail "$name.import" "$(tail_of import.log)"; return; fi
     numbers recipe "$PWD/case" >settings
     # shellcheck disable=SC2086
-    printf '%s\n' $extra >>settings
+    [ -z "$extra" ] || printf '%s\n' $extra >>settings
     build_all case.plan 8 settings "$@"
     for variant in "$@"; do
         if ! why=$(variant_run "$variant"); then fail "$name.$variant" "$why"; continue; fi

@@ -25,7 +25,7 @@ def overlap(path, prefetch):
         parts = re.split(r"  +", line.strip(), maxsplit=4)
         if len(parts) == 5 and parts[0].isdigit():
             rows.append((parts[1], parts[2], parts[4]))
-    looped = sorted({r[1].split("[")[0] for r in rows if "[" in r[1] and r[0] == "compute" and r[2].startswith("run ") and "update" not in r[1]})
+    looped = sorted({r[1].split("[")[0] for r in rows if "[" in r[1] and r[0] == "compute" and r[2].startswith("run ") and re.search(r"forward|backward", r[1])})
     judged = 0
     for region in looped:
         layers = []
