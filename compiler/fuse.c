@@ -240,18 +240,40 @@ static bool reads_decay(const struct body *b)
     return false;
 }
 
+static bool made_in_body(const struct fuse *f, const struct node *n)
+{
+    for (int i = 0; i < f->body->node.n; i++)
+        if (f->body->node.item[i] == n) return true;
+    return false;
+}
+
+/* Nodes are looked at from those that must run: what walks rows is put as late as its first reader lets it, so that a
+ * chain that a matrix product interrupts only by its position (silu(gate), then up, then their product) is one kernel. */
+static void wanted(struct fuse *f, struct node *n)
+{
+    if (n->note == f) return;
+    n->note = f, n->mark = -1;
+    for (int i = 0; i < n->n_in; i++) {
+        const struct value *v = n->in[i].value;
+        if (v && v->node && made_in_body(f, v->node)) wanted(f, v->node);
+    }
+    if (floating(n)) return;
+    struct group *group = group_for(f, n);
+    PUSH(&group->node, n);
+}
+
 static void fuse_body(struct graph *g, struct region *r, const struct body *old, struct body *now)
 {
     struct fuse *f = TAKE(struct fuse); /* its address marks this body's nodes */
-    *f = (struct fuse){.graph = g, .body = old, .region = r};
+    *f = (struct fuse){.graph = g, .body = old, .region = r, .together = reads_decay(old)};
     struct build b = {.graph = g, .region = r, .body = now};
     for (int i = 0; i < old->node.n; i++) {
         struct node *n = old->node.item[i];
-        n->note = f, n->mark = -1;
-        if (floating(n)) continue;
-        struct group *group = group_for(f, n);
-        PUSH(&group->node, n);
+        enum op_class class = op_rows[n->op].class;
+        if (n->op == OP_reduce) break; /* it waits for every gradient: all that is left comes before it */
+        if (class == CLASS_CORE || class == CLASS_EFFECT || class == CLASS_LANE) wanted(f, n);
     }
+    for (int i = 0; i < old->node.n; i++) wanted(f, old->node.item[i]);
     for (int k = 0; k < f->group.n; k++) {
         struct group *group = f->group.item[k];
         struct node *first = group->node.item[0];
