@@ -240,22 +240,15 @@ static bool reads_decay(const struct body *b)
     return false;
 }
 
-static bool made_in_body(const struct fuse *f, const struct node *n)
-{
-    for (int i = 0; i < f->body->node.n; i++)
-        if (f->body->node.item[i] == n) return true;
-    return false;
-}
-
 /* Nodes are looked at from those that must run: what walks rows is put as late as its first reader lets it, so that a
  * chain that a matrix product interrupts only by its position (silu(gate), then up, then their product) is one kernel. */
 static void wanted(struct fuse *f, struct node *n)
 {
-    if (n->note == f) return;
+    if (n->note != f->body) return; /* of another body, or had already */
     n->note = f, n->mark = -1;
     for (int i = 0; i < n->n_in; i++) {
         const struct value *v = n->in[i].value;
-        if (v && v->node && made_in_body(f, v->node)) wanted(f, v->node);
+        if (v && v->node) wanted(f, v->node);
     }
     if (floating(n)) return;
     struct group *group = group_for(f, n);
@@ -267,6 +260,7 @@ static void fuse_body(struct graph *g, struct region *r, const struct body *old,
     struct fuse *f = TAKE(struct fuse); /* its address marks this body's nodes */
     *f = (struct fuse){.graph = g, .body = old, .region = r, .together = reads_decay(old)};
     struct build b = {.graph = g, .region = r, .body = now};
+    for (int i = 0; i < old->node.n; i++) old->node.item[i]->note = (void *)(uintptr_t)old;
     for (int i = 0; i < old->node.n; i++) {
         struct node *n = old->node.item[i];
         enum op_class class = op_rows[n->op].class;
