@@ -19,6 +19,11 @@
 #endif
 #define PLAIN_FLAGS "-std=c17 -O2 -march=native -ffp-contract=off"
 
+static void remove_file(const char *path)
+{
+    if (unlink(path) && errno != ENOENT) command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", path, strerror(errno));
+}
+
 /* ── a command line ───────────────────────────────────────────────────────── */
 struct line { VECTOR(char *) word; };
 
@@ -39,8 +44,10 @@ static bool job_start(struct job *j)
 {
     PUSH(&j->line.word, NULL);
     j->running = start_program(j->line.word.item, j->log, &j->process);
-    if (!j->running) command_fail(EXIT_ENVIRONMENT, "cannot start %s: %s", j->line.word.item[0], strerror(errno));
-    return j->running;
+    if (j->running) return true;
+    command_fail(EXIT_ENVIRONMENT, "cannot start %s: %s", j->line.word.item[0], strerror(errno));
+    remove_file(j->log);
+    return false;
 }
 
 /* True when it ended well; otherwise its own words are shown. */
@@ -50,7 +57,7 @@ static bool job_end(struct job *j)
     int status = end_program(j->process);
     size_t n = 0;
     char *words = status ? file_read(j->log, &n) : NULL;
-    if (unlink(j->log) && errno != ENOENT) command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", j->log, strerror(errno));
+    remove_file(j->log);
     if (!status) return true;
     struct text command = {0};
     for (int i = 0; j->line.word.item[i]; i++) text_add(&command, "%s%s", i ? " " : "", j->line.word.item[i]);
@@ -128,7 +135,7 @@ static bool add_target(struct text *to, const char *compiler, const char *scratc
     int status = end_program(j.process);
     size_t n = 0;
     char *bytes = file_read(j.log, &n);
-    unlink(j.log);
+    remove_file(j.log);
     if (status || !bytes) {
         if (bytes) fwrite(bytes, 1, n, stderr);
         command_fail(EXIT_ENVIRONMENT, "%s cannot say what it compiles for", compiler);
@@ -142,27 +149,6 @@ static const char *hash_text(const struct text *t)
 {
     XXH128_hash_t h = XXH3_128bits(t->bytes ? t->bytes : "", t->length);
     return text_format("%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
-}
-
-const char *trainer_hash(const struct trainer *t)
-{
-    struct text all = {0};
-    emit_kernels_h(&all, t->graph);
-    emit_kernels_c(&all, t->graph, t->device);
-    emit_schedule_c(&all, t->graph, t->plan);
-    emit_program_c(&all, t->graph, t->plan, t->device);
-    emit_plan_json(&all, t->graph, t->plan);
-    struct places p;
-    if (!find_places(t->device, &p)) return NULL;
-    text_add(&all, "%s %s %s %s", p.compiler, EMIT_KERNEL_FLAGS, PLAIN_FLAGS, PLANC_TRAINER_FLAGS);
-    add_headers(&all, p.runtime);
-    add_headers(&all, p.templates);
-    size_t n;
-    char *library = file_read(p.library, &n);
-    if (library) text_add_bytes(&all, library, n);
-    char *processor = file_read("/proc/sys/kernel/hostname", &n);
-    if (processor) text_add_bytes(&all, processor, n);
-    return hash_text(&all);
 }
 
 /* ── compiling ────────────────────────────────────────────────────────────── */
@@ -198,24 +184,45 @@ static bool link_trainer(const struct trainer *t, const struct places *p, const 
     return job_start(&j) && job_end(&j);
 }
 
-/* Where the kernels' object of this very text is kept; NULL: nowhere. */
-static const char *kept_object(const struct trainer *t, const struct places *p, const char *directory)
+/* What the generated texts are compiled with: flags and the headers that they include. */
+static void add_means(struct text *to, const struct places *p)
 {
-    const char *cache = cache_folder();
-    if (!cache) return NULL;
+    text_add(to, "%s %s %s %s", p->compiler, EMIT_KERNEL_FLAGS, PLAIN_FLAGS, PLANC_TRAINER_FLAGS);
+    add_headers(to, p->runtime);
+    add_headers(to, p->templates);
+}
+
+/* Where the kernels' object of this very text is kept, NULL: nowhere. False: the compiler does not work. */
+static bool find_kept(const struct trainer *t, const struct places *p, const char *directory, const char **kept)
+{
     struct text all = {0};
     emit_kernels_h(&all, t->graph);
     emit_kernels_c(&all, t->graph, t->device);
-    text_add(&all, "%s %s %s", p->compiler, t->device == EMIT_CPU ? EMIT_KERNEL_FLAGS : PLAIN_FLAGS, PLANC_TRAINER_FLAGS);
-    add_headers(&all, p->runtime);
-    add_headers(&all, p->templates);
-    if (!add_target(&all, p->compiler, directory)) return NULL;
-    return text_format("%s/%s.o", cache, hash_text(&all));
+    add_means(&all, p);
+    if (!add_target(&all, p->compiler, directory)) return false;
+    const char *cache = cache_folder();
+    *kept = cache ? text_format("%s/%s.o", cache, hash_text(&all)) : NULL;
+    return true;
 }
 
-static void remove_file(const char *path)
+const char *trainer_hash(const struct trainer *t)
 {
-    if (unlink(path) && errno != ENOENT) command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", path, strerror(errno));
+    struct text all = {0};
+    struct places p;
+    if (!find_places(t->device, &p)) return NULL;
+    emit_kernels_h(&all, t->graph);
+    emit_kernels_c(&all, t->graph, t->device);
+    emit_schedule_c(&all, t->graph, t->plan);
+    emit_program_c(&all, t->graph, t->plan, t->device);
+    emit_plan_json(&all, t->graph, t->plan);
+    add_means(&all, &p);
+    const char *const also[] = {p.library, "/proc/sys/kernel/hostname"}; /* a shared home: other hosts, other processors */
+    for (size_t i = 0; i < COUNT_OF(also); i++) {
+        size_t n;
+        char *bytes = file_read(also[i], &n);
+        if (bytes) text_add_bytes(&all, bytes, n);
+    }
+    return hash_text(&all);
 }
 
 int trainer_build(const struct trainer *t, const char *directory)
@@ -228,7 +235,8 @@ int trainer_build(const struct trainer *t, const char *directory)
     if (!emit_files(t->graph, t->plan, t->device, directory)) return command_fail(EXIT_ENVIRONMENT, "cannot write into '%s': %s", directory, strerror(errno));
 
     static const char *const file[] = {"kernels", "schedule", "program"};
-    const char *kept = kept_object(t, &p, directory), *object[3];
+    const char *kept, *object[3];
+    if (!find_kept(t, &p, directory, &kept)) return EXIT_ENVIRONMENT;
     struct job job[3] = {0};
     bool fine = true, known = kept && !access(kept, R_OK);
     for (int i = 0; i < 3; i++) {

@@ -104,7 +104,7 @@ BUILD(route)
 {
     (void)call;
     struct meaning m = {.kind = MEANS_ROUTING};
-    return layer_route(&l->b, a[0].value, a[1].whole, a[2].truth, &m.routing, why) ? m : lower_nothing();
+    return layer_route(&l->b, wide(l, a[0].value), a[1].whole, a[2].truth, &m.routing, why) ? m : lower_nothing();
 }
 
 /* The first weight that goes into a value, nearest first, and the hyper-parameters among its dimensions that are `heads`. */
