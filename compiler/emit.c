@@ -125,7 +125,7 @@ bool emit_walks_shard(const struct emit_kernel *k)
     for (int i = 0; i < k->node.n; i++)
         for (int x = 0; x < k->node.item[i]->n_in; x++) {
             const struct value *v = k->node.item[i]->in[x].value;
-            if (v && emit_root(v)->node && emit_root(v)->node->op == OP_state) return true;
+            if (v && emit_root(v)->node && (emit_root(v)->node->op == OP_state || emit_root(v)->node->op == OP_decay)) return true;
         }
     return false;
 }
