@@ -297,6 +297,17 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
     return NULL;
 }
 
+/* `--set width=512` gives a constant of the plan's file another value. */
+static bool set_constant(struct checker *c, const struct ast *entry)
+{
+    for (int i = 0; i < c->constant.n; i++)
+        if (c->constant.item[i].source == c->file.item[0].source && c->constant.item[i].name == entry->text) {
+            c->constant.item[i].entry = entry;
+            return true;
+        }
+    return false;
+}
+
 /* A --set that names another cluster leaves behind what the plan says of its own. */
 static bool leaves_behind(const struct checker *c, const struct ast *item)
 {
@@ -328,5 +339,6 @@ void collect(struct checker *c)
         collect_items(c, LAYER_PLAN, "", &one);
     }
     for (int i = 0; i < c->setting.n; i++)
-        place(c, LAYER_SET, c->setting.item[i]->text, c->setting.item[i]);
+        if (!set_constant(c, c->setting.item[i]))
+            place(c, LAYER_SET, c->setting.item[i]->text, c->setting.item[i]);
 }

@@ -3,6 +3,7 @@
 #include "command.h"
 #include "keys.h"
 
+#include <jansson.h>
 #include <string.h>
 
 static void print_key(enum key_id key)
@@ -32,6 +33,19 @@ static void print_section(enum section_id section)
             print_key((enum key_id)k);
 }
 
+static json_t *section_as_json(enum section_id section)
+{
+    json_t *keys = json_array();
+    for (int k = 0; k < KEY_COUNT; k++) {
+        const struct key_row *row = &key_rows[k];
+        if (row->section == section)
+            json_array_append_new(keys, json_pack("{s:s, s:s, s:s, s:s, s:b, s:s}", "name", row->name, "type", key_type_text((enum key_id)k), "unit",
+                                                  row->unit, "default", row->fallback, "works", !row->missing[0], "help", row->help));
+    }
+    const struct section_row *row = &section_rows[section];
+    return json_pack("{s:s, s:s, s:o}", "section", row->path, "help", row->help, "keys", keys);
+}
+
 /* Whether a section is the one asked for, or lies in it (cluster.device in cluster). */
 static bool is_within(const char *path, const char *wanted)
 {
@@ -44,15 +58,23 @@ int command_keys(const struct arguments *a)
     const char *wanted = a->word.n ? a->word.item[0] : "", *names[SECTION_COUNT];
     if (a->word.n > 1)
         return command_fail(EXIT_USAGE, "keys takes one section, not %d", a->word.n);
+    json_in_arena();
+    json_t *all = a->json ? json_array() : NULL;
     int printed = 0;
     for (int s = 0; s < SECTION_COUNT; s++) {
         names[s] = section_rows[s].path;
         if (wanted[0] && !is_within(names[s], wanted))
             continue;
-        if (printed++)
+        if (all)
+            json_array_append_new(all, section_as_json((enum section_id)s));
+        else if (printed)
             printf("\n");
-        print_section((enum section_id)s);
+        if (!all)
+            print_section((enum section_id)s);
+        printed++;
     }
+    if (printed && all)
+        printf("%s\n", json_dumps(all, JSON_INDENT(2)));
     if (printed)
         return EXIT_FINE;
     const char *near = nearest_name(wanted, names, SECTION_COUNT);

@@ -123,6 +123,81 @@ const struct constant *hyper_value(struct checker *c, struct declared *d)
     return slot->state == KNOWN ? &slot->value : NULL;
 }
 
+/* Fractions where a dimension stands ------------------------------------------------------------------------------------- */
+
+/* A default as written, and with the numbers in it: "hidden / heads", "100 / 8". */
+static const char *written(const struct ast *e)
+{
+    size_t n;
+    const char *bytes = source_bytes(e->at.file, &n);
+    return text_format("%.*s", e->at.to - e->at.from, bytes + e->at.from);
+}
+
+static const char *substituted(struct checker *c, const struct ast *e)
+{
+    struct declared *d = e->kind == AST_NAME ? hyper_find(c, e->text) : NULL;
+    if (d && hyper_value(c, d))
+        return constant_text(hyper_value(c, d));
+    if (e->kind == AST_BINARY)
+        return text_format("%s %s %s", substituted(c, e->kid[0]), e->text, substituted(c, e->kid[1]));
+    return written(e);
+}
+
+/* The hyper-parameters that the plan gives and an expression reads. */
+static int givers(struct checker *c, const struct ast *e, struct declared *out[], int n, int most)
+{
+    struct declared *d = e->kind == AST_NAME ? hyper_find(c, e->text) : NULL;
+    if (d && d->slot.entry && n < most)
+        out[n++] = d;
+    for (int i = 0; i < e->n; i++)
+        n = givers(c, e->kid[i], out, n, most);
+    return n;
+}
+
+static void complain_of_fraction(struct checker *c, struct declared *d)
+{
+    const struct ast *e = d->slot.entry ? d->slot.entry->kid[1] : d->fallback;
+    struct declared *from[4];
+    int n = givers(c, e, from, 0, 4);
+    struct span at = d->slot.entry || !n ? d->slot.at : from[n - 1]->slot.at;
+    struct constant value = d->slot.value;
+    bool plain = e->kind == AST_NUMBER;
+    struct diagnostic *said = complain(at, "%s%s%s is %s, and a dimension of %s must be a whole number", d->name, plain ? "" : " = ",
+                                       plain ? "" : written(e), plain ? constant_text(&value) : substituted(c, e), c->model->name);
+    for (int i = 0; i < n; i++)
+        if (from[i]->slot.at.from != at.from || from[i]->slot.at.file != at.file)
+            add_note(said, from[i]->slot.at, "%s is %s", from[i]->name, constant_text(&from[i]->slot.value));
+    bool quotient = e->kind == AST_BINARY && strcmp(e->text, "/") == 0 && n == 2 && e->kid[0]->kind == AST_NAME && e->kid[1]->kind == AST_NAME;
+    if (!quotient || !constant_is_whole(&from[0]->slot.value) || !constant_is_whole(&from[1]->slot.value))
+        return;
+    int64_t top = from[0]->slot.value.top, bottom = from[1]->slot.value.top, below = top - top % bottom, above;
+    if (below > 0 && !__builtin_add_overflow(below, bottom, &above))
+        add_help(said, "%s = %lld or %lld with %s = %lld", from[0]->name, (long long)below, (long long)above, from[1]->name, (long long)bottom);
+}
+
+/* Names in an expression that is a dimension, or makes one. */
+static void whole_names(struct checker *c, const struct ast *e, bool *said)
+{
+    struct declared *d = e->kind == AST_NAME ? hyper_find(c, e->text) : NULL;
+    if (d && d->slot.state == KNOWN && d->slot.value.kind == CONST_NUMBER && !constant_is_whole(&d->slot.value) && !said[d - c->declared.item]) {
+        said[d - c->declared.item] = true;
+        complain_of_fraction(c, d);
+    }
+    for (int i = 0; i < e->n; i++)
+        whole_names(c, e->kid[i], said);
+}
+
+/* The architecture's weights and heads: a fraction there is said once, at the plan's numbers, not at every use. */
+static void check_dimensions(struct checker *c, const struct ast *e, bool *said)
+{
+    if (e->kind == AST_CALL && strcmp(e->text, "weight") == 0 && e->n >= 2)
+        whole_names(c, e->kid[1], said);
+    else if (e->kind == AST_CALL && strcmp(e->text, "heads_of") == 0 && e->n >= 2)
+        whole_names(c, e->kid[1], said);
+    for (int i = 0; i < e->n; i++)
+        check_dimensions(c, e->kid[i], said);
+}
+
 void hyper_check(struct checker *c)
 {
     struct text missing = { 0 };
@@ -133,6 +208,7 @@ void hyper_check(struct checker *c)
         if (!d->slot.entry && !d->fallback)
             text_add(&missing, "%s%s", n++ ? ", " : "", d->name);
     }
+    check_dimensions(c, c->model->block->kid[1], TAKE_MANY(bool, c->declared.n + 1));
     if (!n || c->broken || c->hyper_misspelt)
         return;
     struct diagnostic *d = complain(c->naming[S_model].at, "%s needs %s, which the plan does not give", c->model->name, missing.bytes);
