@@ -3,7 +3,7 @@
 # activation checkpointing and fusion; each held against the float64 numbers by the checker that comes with them. The
 # reference lies beside the repository; where it is absent these cases are skipped and tests/oracle_own stands alone.
 . "$(dirname "$0")/../lib/common.sh"
-. "$(dirname "$0")/../lib/training.sh"
+. "$top/tests/lib/training.sh"
 case=$oracle/llama_tiny
 if [ ! -e "$case/expected.json" ]; then
     skip llama_tiny "there is no ../shared/oracle/llama_tiny"

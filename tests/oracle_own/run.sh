@@ -4,7 +4,7 @@
 # numbers can be checked with nothing but this repository.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
-. "$here/../lib/training.sh"
+. "$top/tests/lib/training.sh"
 cc -O2 -std=gnu17 -Wall -Wextra -o truth "$here/truth.c" -lm 2>truth.log || { fail truth "$(tail_of truth.log)"; exit 0; }
 
 # The oracle itself, held against the reference where that is there: two implementations that share nothing.

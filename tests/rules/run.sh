@@ -3,7 +3,7 @@
 # by one, counts that overflow, shards of a vocabulary that is not even. One case a rule, at the command line.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
-. "$here/../lib/training.sh"
+. "$top/tests/lib/training.sh"
 cat >base.plan <<'PLAN'
 use "models/llama.plan"
 use "clusters/cpu.plan"

@@ -4,7 +4,7 @@
 # how many kernels fusion saves, and includes that only point downward.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
-. "$here/../lib/training.sh"
+. "$top/tests/lib/training.sh"
 passes=(lower gradient optimizer recompute shard fuse schedule memory)
 
 why=$(python3 "$here/layers.py" "$top") && ok layers || fail layers "$(tr '\n' ';' <<<"$why")"
