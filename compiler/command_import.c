@@ -277,7 +277,7 @@ int command_import(const struct arguments *a)
     struct text plan = {0};
     write_plan(&im, title, weights.files.n > 0, &plan);
     const char *part = text_format("%s.%d.part", a->output, (int)getpid());
-    if (!file_write(part, plan.bytes, plan.length)) return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", part, strerror(errno));
+    if (!file_write(part, plan.bytes, plan.length)) return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
     status = prove(&im, part, &weights);
     if (status == EXIT_FINE && rename(part, a->output)) status = command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
     if (status != EXIT_FINE) {

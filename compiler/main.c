@@ -68,6 +68,7 @@ static void usage(FILE *to)
 
 static int unknown_command(const char *word)
 {
+    if (word[0] == '-') return command_fail(EXIT_USAGE, "the command comes first: planc COMMAND … %s", word);
     const char *names[COUNT_OF(commands)];
     for (size_t i = 0; i < COUNT_OF(commands); i++) names[i] = commands[i].name;
     const char *near = nearest_name(word, names, (int)COUNT_OF(names));
