@@ -138,7 +138,7 @@ static bool taken(const char *name)
         "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union",
         "unsigned", "void", "volatile", "while", "j", "k", "p", "r", "s", "j0", "bf16", "scalars", "gemm", "memset", "memcpy", "positions",
         "rope_cos", "rope_sin", "embedding", "embedding_grad", "attention", "attention_grad", "top_k", "route_plan", "load", "dispatch",
-        "dispatch_grad", "combine", "combine_grad_z", "combine_grad_w", "expert_matmul", "expert_matmul_grad", "sum_squares", "exp", "log",
+        "collect", "to_rows", "from_rows", "expert_matmul", "expert_matmul_grad", "sum_squares", "exp", "log",
         "sqrt", "tanh", "erf", "pow", "sin", "cos", "fabs", "unix", "linux", "NULL", "INFINITY", "NAN"};
     for (size_t i = 0; i < COUNT_OF(word); i++)
         if (!strcmp(name, word[i])) return true;

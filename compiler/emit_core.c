@@ -12,8 +12,8 @@ const char *emit_core_template(enum op op)
     case OP_positions: case OP_rope_cos: case OP_rope_sin: return "cpu/positions.h";
     case OP_attention: case OP_attention_grad: return "cpu/attention.h";
     case OP_sum_squares: return "cpu/sum_squares.h";
-    case OP_top_k: case OP_route_plan: case OP_load: case OP_dispatch: case OP_dispatch_grad: case OP_combine: case OP_combine_grad_z:
-    case OP_combine_grad_w: case OP_expert_matmul: case OP_expert_matmul_grad: return "cpu/experts.h";
+    case OP_top_k: case OP_route_plan: case OP_load: case OP_dispatch: case OP_collect: case OP_to_rows:
+    case OP_from_rows: case OP_expert_matmul: case OP_expert_matmul_grad: return "cpu/experts.h";
     }
     return NULL;
 }
@@ -97,10 +97,8 @@ static void call_experts(struct call *c, const struct node *n)
     case OP_top_k: text_add(c->to, "%lld, %lld, %lld", L(rows_of(a)), L(columns_of(a)), L(attr_get(n, "k"))); break;
     case OP_route_plan: case OP_load: text_add(c->to, "%lld, %lld", L(choices), L(attr_get(n, "experts"))); break;
     case OP_dispatch: text_add(c->to, "%lld, %lld, %lld", L(rows_of(a)), L(rows_of(y) / rows_of(a)), L(columns_of(a))); break;
-    case OP_dispatch_grad: text_add(c->to, "%lld, %lld, %lld", L(rows_of(y)), L(rows_of(a) / rows_of(y)), L(columns_of(a))); break;
-    case OP_combine: text_add(c->to, "%lld, %lld, %lld", L(rows_of(y)), L(rows_of(a) / rows_of(y)), L(columns_of(a))); break;
-    case OP_combine_grad_z: text_add(c->to, "%lld, %lld, %lld", L(rows_of(a)), L(rows_of(y) / rows_of(a)), L(columns_of(a))); break;
-    case OP_combine_grad_w: text_add(c->to, "%lld, %lld, %lld", L(rows_of(a)), L(columns_of(y)), L(columns_of(a))); break;
+    case OP_collect: text_add(c->to, "%lld, %lld, %lld", L(rows_of(y)), L(rows_of(a) / rows_of(y)), L(columns_of(a))); break;
+    case OP_to_rows: case OP_from_rows: text_add(c->to, "%lld", L(choices)); break;
     case OP_expert_matmul: text_add(c->to, "%lld, %lld, %lld, %s", L(n->in[1].value->shape.dim[0]), L(columns_of(a)), L(columns_of(y)),
                                     attr_or(n, "ta", 0) ? "true" : "false"); break;
     case OP_expert_matmul_grad: text_add(c->to, "%lld, %lld, %lld", L(y->shape.dim[0]), L(y->shape.dim[2]), L(y->shape.dim[1])); break;

@@ -254,9 +254,22 @@ struct value *layer_expert_linear(struct build *b, struct value *z, struct value
     return n ? n->out[0] : NULL;
 }
 
+/* The weights go into the operand of the last expert product, which is linear: then neither the experts' output nor the
+ * permuted input is needed for the gradient of a weight, it is the inner product of what is there. */
 struct value *layer_combine(struct build *b, struct value *z, const struct routing *r, const char **why)
 {
-    struct node *n = build_node(b, OP_combine, (struct operand[]){by(z), by(r->weights), by(r->place)}, 3, (struct attr[]){attr_whole("k", r->k)}, 1, why);
+    struct node *n = build_node(b, OP_to_rows, (struct operand[]){by(r->weights), by(r->place)}, 2, NULL, 0, why);
+    if (!n) return NULL;
+    struct operand weight = by(n->out[0]);
+    struct node *product = z->node && z->node->op == OP_expert_matmul ? z->node : NULL;
+    struct value *scaled = product ? product->in[0].value : z;
+    scaled = to_type(b, build2(b, OP_mul, by(to_f32(b, scaled)), weight), scaled->type);
+    if (product) {
+        n = build_node(b, OP_expert_matmul, (struct operand[]){by(scaled), product->in[1], product->in[2]}, 3, product->attr, product->n_attr, why);
+        if (!n) return NULL;
+        scaled = n->out[0];
+    }
+    n = build_node(b, OP_collect, (struct operand[]){by(scaled), by(r->place)}, 2, (struct attr[]){attr_whole("k", r->k)}, 1, why);
     return n ? n->out[0] : NULL;
 }
 

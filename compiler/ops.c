@@ -249,13 +249,15 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         NEED(s.rank == 2 && shape_count(b->shape) % s.dim[0] == 0, "dispatch of %s over %s", shape_text(s), shape_text(b->shape));
         shape[0] = shape2(shape_count(b->shape), last);
         return true;
-    case OP_dispatch_grad: shape[0] = shape2(s.dim[0] / whole(attr, n_attr, "k", 1), last); return true;
-    case OP_combine:
-        NEED(b->shape.rank == 2 && s.rank == 2 && s.dim[0] == shape_count(b->shape), "%s combined by %s", shape_text(s), shape_text(b->shape));
-        shape[0] = shape2(b->shape.dim[0], last);
+    case OP_collect:
+        NEED(s.rank == 2 && s.dim[0] == shape_count(b->shape), "%s collected from %s", shape_text(s), shape_text(b->shape));
+        shape[0] = shape2(s.dim[0] / whole(attr, n_attr, "k", 1), last);
         return true;
-    case OP_combine_grad_z: shape[0] = shape2(shape_count(b->shape), last); return true;
-    case OP_combine_grad_w: type[0] = F32; shape[0] = shape2(s.dim[0], whole(attr, n_attr, "k", 1)); return true;
+    case OP_to_rows:
+        NEED(s.rank == 2 && shape_count(s) == shape_count(b->shape), "%s over %s", shape_text(s), shape_text(b->shape));
+        shape[0] = shape2(shape_count(s), 1);
+        return true;
+    case OP_from_rows: shape[0] = shape2(s.dim[0] / whole(attr, n_attr, "k", 1), whole(attr, n_attr, "k", 1)); return true;
     case OP_expert_matmul: {
         bool ta = whole(attr, n_attr, "ta", 0);
         NEED(s.rank == 2 && b->shape.rank == 3 && b->shape.dim[ta ? 1 : 2] == last && shape_count(c->shape) == b->shape.dim[0] + 1,

@@ -115,13 +115,13 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
         for (int i = 0; i < 3; i++) into[i] = g->out[i];
         return;
     }
-    case OP_dispatch:
-        if (wants(&in[0])) into[0] = build_op(b, OP_dispatch_grad, (struct operand[]){by(d), in[1]}, 2, (struct attr[]){attr_whole("k", attr_get(n, "k"))}, 1);
-        return;
-    case OP_combine: {
-        struct attr k[] = {attr_whole("k", attr_get(n, "k"))};
-        if (wants(&in[0])) into[0] = build_op(b, OP_combine_grad_z, (struct operand[]){by(d), in[1], in[2]}, 3, k, 1);
-        if (wants(&in[1])) into[1] = build_op(b, OP_combine_grad_w, (struct operand[]){by(d), in[0], in[2]}, 3, k, 1);
+    /* the inverse of spreading rows over experts is collecting them, and the other way round */
+    case OP_dispatch: case OP_to_rows: case OP_collect: case OP_from_rows: {
+        bool spreads = n->op == OP_dispatch || n->op == OP_to_rows;
+        enum op inverse = n->op == OP_dispatch ? OP_collect : n->op == OP_collect ? OP_dispatch : n->op == OP_to_rows ? OP_from_rows : OP_to_rows;
+        int64_t k = n->op == OP_to_rows ? x->shape.dim[1] : attr_get(n, "k");
+        struct attr attr[] = {attr_whole("k", k)};
+        if (wants(&in[0])) into[0] = build_op(b, inverse, (struct operand[]){by(d), in[1]}, 2, attr, spreads || n->op == OP_collect);
         return;
     }
     case OP_expert_matmul: {
@@ -134,7 +134,7 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     /* constants for the gradient, and ops that only backward, update and lanes have */
     case OP_min: case OP_finite: case OP_valid: case OP_max_last: case OP_top_k: case OP_route_plan: case OP_load: case OP_positions:
     case OP_zeros: case OP_scalar: case OP_metric_sum: case OP_batch: case OP_state: case OP_decay: case OP_rope_cos: case OP_rope_sin: case OP_embedding_grad:
-    case OP_attention_grad: case OP_dispatch_grad: case OP_combine_grad_z: case OP_combine_grad_w: case OP_expert_matmul_grad:
+    case OP_attention_grad: case OP_expert_matmul_grad:
     case OP_sum_squares: case OP_sum_ranks: case OP_assign: case OP_assign_scalar: case OP_metric: case OP_tap: case OP_use:
     case OP_reduce: case OP_gather: case OP_wait:
         return;

@@ -27,7 +27,13 @@ static const struct policy *policy_of(const struct graph *g)
     bug("no policy for activation_checkpoint.mode = %s", checkpoint_names[g->facts.checkpoint_mode]);
 }
 
-/* value->mark of the old graph: 1 when a core op reads it, through views too. */
+/* Products need their operands for the gradient; the other core ops do not. */
+static bool keeps_operands(enum op op) { return op == OP_matmul || op == OP_attention || op == OP_expert_matmul; }
+
+/* Moves rows about by an index that is kept: cheaper to do again than to keep. */
+static bool moves_rows(enum op op) { return op == OP_dispatch || op == OP_collect || op == OP_to_rows || op == OP_from_rows; }
+
+/* value->mark of the old graph: 1 when a product reads it, through views too. */
 static void mark_core_inputs(const struct graph *g)
 {
     for (int i = 0; i < g->region.n; i++)
@@ -37,7 +43,7 @@ static void mark_core_inputs(const struct graph *g)
                 for (int o = 0; o < b->node.item[n]->n_out; o++) b->node.item[n]->out[o]->mark = 0;
             for (int n = b->node.n - 1; n >= 0; n--) {
                 struct node *node = b->node.item[n];
-                bool core = op_rows[node->op].class == CLASS_CORE;
+                bool core = keeps_operands(node->op);
                 bool view = op_rows[node->op].class == CLASS_VIEW && node->out[0]->mark;
                 for (int o = 0; o < node->n_in; o++)
                     if (node->in[o].value && (core || view)) node->in[o].value->mark = 1;
@@ -57,6 +63,7 @@ static enum kept decide(const struct again *a, const struct value *v, const stru
         return class == CLASS_VIEW || class == CLASS_LEAF ? AGAIN : KEPT;
     }
     if (n->op == OP_top_k) return KEPT;
+    if (moves_rows(n->op)) return AGAIN;
     if (class == CLASS_CORE) return a->policy->core_output;
     if (class == CLASS_VIEW || class == CLASS_LEAF) return AGAIN;
     return v->mark ? a->policy->core_input : AGAIN;

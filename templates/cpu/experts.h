@@ -51,7 +51,7 @@ static inline void dispatch(const float *restrict x, const int32_t *restrict pla
         for (int64_t j = 0; j < k; j++) memcpy(z + place[t * k + j] * width, x + t * width, sizeof *x * (size_t)width);
 }
 
-static inline void dispatch_grad(const float *restrict dz, const int32_t *restrict place, float *restrict dx, int64_t tokens, int64_t k, int64_t width)
+static inline void collect(const float *restrict dz, const int32_t *restrict place, float *restrict dx, int64_t tokens, int64_t k, int64_t width)
 {
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t j = 0; j < k; j++) {
@@ -61,43 +61,14 @@ static inline void dispatch_grad(const float *restrict dz, const int32_t *restri
         }
 }
 
-static inline void combine(const float *restrict z, const float *restrict w, const int32_t *restrict place, float *restrict y,
-                           int64_t tokens, int64_t k, int64_t width)
+static inline void to_rows(const float *restrict w, const int32_t *restrict place, float *restrict out, int64_t choices)
 {
-    for (int64_t t = 0; t < tokens; t++)
-        for (int64_t j = 0; j < k; j++) {
-            const float *restrict from = z + place[t * k + j] * width;
-            float *restrict to = y + t * width, weight = w[t * k + j];
-            for (int64_t c = 0; c < width; c++) to[c] = j ? to[c] + weight * from[c] : weight * from[c];
-        }
+    for (int64_t c = 0; c < choices; c++) out[place[c]] = w[c];
 }
 
-static inline void combine_grad_z(const float *restrict dy, const float *restrict w, const int32_t *restrict place, float *restrict dz,
-                                  int64_t tokens, int64_t k, int64_t width)
+static inline void from_rows(const float *restrict row, const int32_t *restrict place, float *restrict out, int64_t choices)
 {
-    for (int64_t t = 0; t < tokens; t++)
-        for (int64_t j = 0; j < k; j++) {
-            float *restrict to = dz + place[t * k + j] * width, weight = w[t * k + j];
-            const float *restrict from = dy + t * width;
-            for (int64_t c = 0; c < width; c++) to[c] = weight * from[c];
-        }
-}
-
-static inline void combine_grad_w(const float *restrict dy, const float *restrict z, const int32_t *restrict place, float *restrict dw,
-                                  int64_t tokens, int64_t k, int64_t width)
-{
-    int64_t whole = width / OP_LANES * OP_LANES;
-    for (int64_t t = 0; t < tokens; t++)
-        for (int64_t j = 0; j < k; j++) {
-            const float *restrict a = dy + t * width, *restrict b = z + place[t * k + j] * width;
-            float lane[OP_LANES] = {0};
-            for (int64_t c = 0; c < whole; c += OP_LANES) {
-#pragma omp simd
-                for (int n = 0; n < OP_LANES; n++) lane[n] += a[c + n] * b[c + n];
-            }
-            for (int64_t c = whole; c < width; c++) lane[c - whole] += a[c] * b[c];
-            dw[t * k + j] = op_sum_lanes_f32(lane);
-        }
+    for (int64_t c = 0; c < choices; c++) out[c] = row[place[c]];
 }
 
 /* y[r] = W[expert of r] z[r]; W[e] is [out, in], with `transposed` [in, out]. */
