@@ -12,14 +12,13 @@ static void print_key(enum key_id key)
     const char *type = key_type_text(key);
     const char *list[16];
     int refused = words_list(row->words, false, list, 16) - words_list(row->words, true, list, 16);
-    printf("  %-18s %s%s%s\n", row->name, type, row->unit[0] ? ", " : "", row->unit);
-    printf("  %-18s   %s\n", "", row->help);
-    if (row->fallback[0])
-        printf("  %-18s   default %s\n", "", row->fallback);
+    const char *unit = row->unit[0] ? text_format(", %s", row->unit) : "";
+    const char *fallback = row->fallback[0] ? text_format("; default %s", row->fallback) : "";
+    printf("  %-17s %s%s%s\n  %-17s   %s\n", row->name, type, unit, fallback, "", row->help);
     if (row->missing[0])
-        printf("  %-18s   refused: planc cannot %s yet\n", "", row->missing);
+        printf("  %-17s   refused: planc cannot %s yet\n", "", row->missing);
     else if (refused)
-        printf("  %-18s   of these work: %s\n", "", words_text(row->words, true));
+        printf("  %-17s   of these work: %s\n", "", words_text(row->words, true));
 }
 
 static void print_section(enum section_id section)

@@ -3,6 +3,7 @@
 #include "constant.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* What the expression comes to: its value, or "! " and the first diagnostic's message. */
@@ -22,7 +23,9 @@ static const char *outcome(const char *text)
     if (fclose(to) != 0)
         bug("no memory stream: %s", strerror(errno));
     const char *from = strstr(bytes, "error: ");
-    return from ? text_format("! %.*s", (int)strcspn(from + 7, "\n"), from + 7) : "no diagnostic";
+    const char *message = from ? text_format("! %.*s", (int)strcspn(from + 7, "\n"), from + 7) : "no diagnostic";
+    free(bytes);
+    return message;
 }
 
 int main(int argc, char **argv)
