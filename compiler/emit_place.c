@@ -76,11 +76,21 @@ static const struct buffer *buffer_of(const struct places *p, const char *name)
     return b;
 }
 
+const char *place_slot_name(const char *buffer)
+{
+    const char *first = strchr(buffer, '.'), *last = strrchr(buffer, '.');
+    if (!first || first == last) return buffer;
+    size_t n = strlen(last + 1);
+    bool twice = !strncmp(first + 1, last + 1, n) && (first[n + 1] == '.');
+    return twice ? intern_bytes(buffer, (size_t)(last - buffer)) : buffer;
+}
+
 static const char *offset_of(struct places *p, const struct buffer *b)
 {
     const char *note = strcmp(b->kind, "alias") ? text_format("%s, %lld bytes, %lld of them, steps %d to %d", b->kind, L(b->bytes), L(b->entries), b->live_from, b->live_to)
                                                 : text_format("in another's place, steps %d to %d", b->live_from, b->live_to);
-    return place_constant(p, text_format("at %s", b->name), b->name, b->offset, note);
+    bool slot = !strcmp(b->kind, "gathered") || !strcmp(b->kind, "gradient slots");
+    return place_constant(p, text_format("at %s", b->name), slot ? place_slot_name(b->name) : b->name, b->offset, note);
 }
 
 static const char *stride_of(struct places *p, const struct buffer *b)
@@ -95,10 +105,11 @@ const char *place_plain(struct places *p, const char *buffer)
     return text_format("%s(d, %s)", segment_verb(b), offset_of(p, b));
 }
 
-const char *place_ring(struct places *p, const char *buffer, const char *entry, int64_t ring)
+const char *place_slot(struct places *p, const char *buffer, const struct unit *u, const char *entry, int64_t ring)
 {
     const struct buffer *b = buffer_of(p, buffer);
     const char *at = offset_of(p, b);
+    if (!u->loop[0]) return text_format("%s(d, %s)", segment_verb(b), at);
     return text_format("%s(d, %s + %s %% %lld * %s)", segment_verb(b), at, entry, L(ring), stride_of(p, b));
 }
 
@@ -106,41 +117,63 @@ const char *place_state(struct places *p, const char *name, const struct unit *u
 {
     const struct buffer *b = buffer_of(p, text_format("state.%s", name));
     const char *at = place_constant(p, text_format("shard %s", u->name), text_format("%s.shard", u->name), u->state_offset * 4, "from the start of each kind of state");
-    const char *bytes = place_constant(p, text_format("shard bytes %s", u->name), text_format("%s.shard.bytes", u->name), u->shard_elements * 4, "one instance's");
+    const char *bytes = !u->loop[0] ? NULL : place_constant(p, text_format("shard bytes %s", u->name), text_format("%s.shard.bytes", u->name), u->shard_elements * 4, "one instance's");
     const char *base = offset_of(p, b);
+    if (!u->loop[0]) return text_format("%s(d, %s + %s)", segment_verb(b), base, at);
     return text_format("%s(d, %s + %s + %s * %s)", segment_verb(b), base, at, place_instance(p, u, instance), bytes);
 }
 
-static const char *place_weight(struct places *p, struct here h, const struct weight *w)
+/* Weights and their gradients lie in slots of one layout. */
+static const char *in_unit(struct places *p, const struct weight *w, int64_t size)
+{
+    int64_t unit = element_bytes(p->graph->facts.compute);
+    const char *at = place_constant(p, text_format("weight %s", w->value->name), text_format("%s.at", w->value->name), w->offset * unit, w->tensor);
+    return size == unit ? at : text_format("%lld * %s", L(size / unit), at);
+}
+
+static struct address place_weight(struct places *p, struct here h, const struct weight *w)
 {
     const struct graph *g = p->graph;
     const struct unit *u = graph_unit(g, w->unit);
-    const struct buffer *slot = graph_buffer(g, text_format("gather.%s.%s", h.region->name, u->loop[0] ? u->loop : u->name));
-    int64_t size = slot ? element_bytes(g->facts.compute) : 4;
-    const char *in_unit = place_constant(p, text_format("weight %s", w->value->name), text_format("%s.at", w->value->name), w->offset * size, w->tensor);
-    if (slot) {
-        const char *at = offset_of(p, slot);
-        return text_format("wire(d, %s + %s %% %lld * %s + %s)", at, h.running, L(slot->entries), stride_of(p, slot), in_unit);
-    }
-    const char *master = place_state(p, "master", u, h.index);
-    return text_format("%.*s + %s)", (int)strlen(master) - 1, master, in_unit);
+    const char *name = text_format("gather.%s.%s", h.region->name, u->loop[0] ? u->loop : u->name);
+    const struct buffer *slot = graph_buffer(g, name);
+    struct address a = {.name = w->value->name, .base = text_format("%s.weights", u->name)};
+    a.base_address = slot ? place_slot(p, name, u, h.running, slot->entries) : place_state(p, "master", u, h.index);
+    a.at = in_unit(p, w, slot ? element_bytes(g->facts.compute) : 4);
+    return a;
 }
 
-const char *place_value(struct places *p, struct here h, const struct value *v)
+static struct address place_gradient(struct places *p, struct here h, const struct weight *w)
+{
+    const struct unit *u = graph_unit(p->graph, w->unit);
+    const char *name = text_format("slot.%s.%s", h.region->name, u->loop[0] ? u->loop : u->name);
+    return (struct address){.name = text_format("grad.%s", w->value->name), .base = text_format("%s.gradients", u->name),
+                            .base_address = place_slot(p, name, u, h.running, buffer_of(p, name)->entries), .at = in_unit(p, w, 4)};
+}
+
+struct address place_value(struct places *p, struct here h, const struct value *v)
 {
     const struct value *root = emit_root(v);
     if (root->weight) return place_weight(p, h, root->weight);
+    for (int i = 0; i < h.body->gradient.n; i++)
+        if (emit_root(h.body->gradient.item[i].value) == root) return place_gradient(p, h, h.body->gradient.item[i].weight->weight);
     const struct buffer *b = buffer_of(p, root->name);
-    const char *verb = segment_verb(b), *at = offset_of(p, b);
-    if (!b->index[0]) return text_format("%s(d, %s)", verb, at);
-    const char *stride = stride_of(p, b);
+    const char *verb = segment_verb(b), *at = offset_of(p, b), *entry = "";
     if (!strcmp(b->index, "i")) {
         bool carried = false; /* a carry's stack has an entry for every iteration, variants or not */
-        for (int i = 0; i < h.region->carry.n; i++) carried |= h.region->carry.item[i].value == root || h.body->next.item[i] == root;
-        bool variants = !carried && root->node && place_has_variants(p->graph, h.region->loop);
-        return text_format("%s(d, %s + %s * %s)", verb, at, variants ? text_format("%s_place[i]", emit_identifier(h.region->loop)) : "i", stride);
+        for (int i = 0; i < p->graph->region.n; i++)
+            for (int c = 0; c < p->graph->region.item[i]->carry.n; c++) {
+                carried |= p->graph->region.item[i]->carry.item[c].value == root;
+                for (int k = 0; k < p->graph->region.item[i]->body.n; k++) carried |= p->graph->region.item[i]->body.item[k]->next.item[c] == root;
+            }
+        bool variants = !carried && place_has_variants(p->graph, h.region->loop);
+        entry = text_format(" + %s * %s", variants ? text_format("%s_place[i]", emit_identifier(h.region->loop)) : "i", stride_of(p, b));
+    } else if (!strcmp(b->index, "n")) {
+        entry = text_format(" + %s %% %lld * %s", h.running, L(b->entries), stride_of(p, b));
+    } else if (!strcmp(b->index, "n+1")) {
+        entry = text_format(" + (%s + 1) %% %lld * %s", h.running, L(b->entries), stride_of(p, b));
+    } else if (b->index[0]) {
+        bug("%s: index %s", b->name, b->index);
     }
-    if (!strcmp(b->index, "n")) return text_format("%s(d, %s + %s %% %lld * %s)", verb, at, h.running, L(b->entries), stride);
-    if (!strcmp(b->index, "n+1")) return text_format("%s(d, %s + (%s + 1) %% %lld * %s)", verb, at, h.running, L(b->entries), stride);
-    bug("%s: index %s", b->name, b->index);
+    return (struct address){.name = root->name, .at = text_format("%s(d, %s%s)", verb, at, entry)};
 }

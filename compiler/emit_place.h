@@ -16,10 +16,12 @@ struct here { const struct region *region; const struct body *body; const char *
 struct here here_of(const struct region *r, const struct body *b);
 /* The name of a constant; made from `stem` at the first use of `key`. */
 const char *place_constant(struct places *p, const char *key, const char *stem, int64_t value, const char *note);
-/* C of the address of a value that a body reads or writes. */
-const char *place_value(struct places *p, struct here h, const struct value *v);
-/* Entry number `entry` (C) of a ring: the name of a buffer and the address. */
-const char *place_ring(struct places *p, const char *buffer, const char *entry, int64_t ring);
+/* C of the address of a value that a body reads or writes: `base` (declared with `base_address`) plus an offset where many share
+ * a slot, else base is NULL. `name`: what to call it; a weight's gradient is called after the weight. */
+struct address { const char *name, *base, *base_address, *at; };
+struct address place_value(struct places *p, struct here h, const struct value *v);
+/* Entry number `entry` (C) of the slots in buffer `buffer`, which hold instances of `u`. */
+const char *place_slot(struct places *p, const char *buffer, const struct unit *u, const char *entry, int64_t ring);
 /* This rank's resident shard of a unit's instance: name "master", "gradient" …; `instance`: C. */
 const char *place_state(struct places *p, const char *name, const struct unit *u, const char *instance);
 const char *place_plain(struct places *p, const char *buffer);
@@ -31,5 +33,7 @@ const struct unit *place_find_unit(const struct graph *g, const char *name);
 const char *place_instance(struct places *p, const struct unit *u, const char *index);
 bool place_has_variants(const struct graph *g, const char *loop);
 const char *place_upper(const char *name);
+/* "gather.layers.forward.layers" without what it says twice. */
+const char *place_slot_name(const char *buffer);
 
 #endif

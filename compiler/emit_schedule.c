@@ -69,15 +69,16 @@ static const char *event_constant(struct schedule_text *s, int64_t event)
                 bool gather = node->op == OP_gather, lane = gather || node->op == OP_reduce || node->op == OP_sum_ranks;
                 if (!lane || attr_get(node, "event") != event) continue;
                 const char *what = node->op == OP_sum_ranks ? node->out[0]->name : attr_get_word(node, gather ? "into" : "from");
-                return place_constant(&s->places, text_format("event %lld", L(event)), text_format("%s.done", what), event, "event");
+                return place_constant(&s->places, text_format("event %lld", L(event)), text_format("%s.done", place_slot_name(what)), event, "event");
             }
     bug("event %lld belongs to no collective", L(event));
 }
 
-static const char *event_ring(struct schedule_text *s, int64_t event, int64_t ring, const char *entry)
+/* The event of an entry of slots; what is not a loop's has one. */
+static const char *event_ring(struct schedule_text *s, int64_t event, int64_t ring, const char *entry, bool loop)
 {
     const char *name = event_constant(s, event);
-    return ring == 1 && !strcmp(entry, "0") ? name : text_format("%s + %s %% %lld", name, entry, L(ring));
+    return !loop ? name : text_format("%s + %s %% %lld", name, entry, L(ring));
 }
 
 static int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
@@ -97,6 +98,12 @@ static const char *loop_count(struct schedule_text *s, const char *loop, int64_t
     return place_constant(&s->places, text_format("count %s", loop), text_format("%s.count", loop), count, "iterations");
 }
 
+static const char *instance_number(struct schedule_text *s, const struct unit *u, const char *index)
+{
+    const char *first = place_unit(&s->places, u);
+    return u->loop[0] ? text_format("%s + %s", first, place_instance(&s->places, u, index)) : first;
+}
+
 /* ── lanes ────────────────────────────────────────────────────────────────── */
 static void say_gather(struct schedule_text *s, struct lines *to, struct here h, const struct node *n)
 {
@@ -106,19 +113,33 @@ static void say_gather(struct schedule_text *s, struct lines *to, struct here h,
     const char *index = target;
     if (u->loop[0] && attr_get(n, "down")) index = text_format("(%s - 1 - %s)", loop_count(s, u->loop, attr_get(n, "count")), target);
     const char *instance = place_has_variants(g, u->loop) ? text_format("%s_instance[%s]", emit_identifier(u->loop), index)
-                                                          : text_format("%s + %s", place_unit(&s->places, u), u->loop[0] ? index : "0");
+                                                          : u->loop[0] ? text_format("%s + %s", place_unit(&s->places, u), index) : place_unit(&s->places, u);
     const char *when = "";
     if (h.region->direction != ONCE) when = text_format("if (%lld <= %s && %s < %lld) ", L(attr_get(n, "from")), h.running, h.running, L(attr_get(n, "to")));
     const char *into = attr_get_word(n, "into");
     say(to, text_format("%s ahead", attr_get_word(n, "unit")), "%sgather(d, %d, %s, %s, %s);", when, n->step, instance,
-        place_ring(&s->places, into, target, attr_get(n, "ring")), event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), target));
+        place_slot(&s->places, into, u, target, attr_get(n, "ring")), event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), target, u->loop[0]));
+}
+
+/* Whether an event is one of a ring that a loop's slots have. */
+static bool event_of_loop(const struct graph *g, int64_t event)
+{
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
+                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
+                if ((node->op == OP_gather || node->op == OP_reduce) && attr_get(node, "event") == event) return place_find_unit(g, attr_get_word(node, "unit"))->loop[0] != 0;
+            }
+    return false;
 }
 
 static void say_wait(struct schedule_text *s, struct lines *to, struct here h, const struct node *n)
 {
     int64_t event = attr_get(n, "event"), ring = attr_get(n, "ring");
-    if (attr_or(n, "all", 0)) say(to, NULL, "for (int e = 0; e < %lld; e++) await(d, %d, %s + e);", L(ring), n->step, event_constant(s, event));
-    else say(to, NULL, "await(d, %d, %s);", n->step, event_ring(s, event, ring, attr_or(n, "shift", 0) ? shifted(h.running, attr_get(n, "shift")) : h.running));
+    bool loop = event_of_loop(s->places.graph, event);
+    const char *entry = attr_or(n, "shift", 0) ? shifted(h.running, attr_get(n, "shift")) : h.running;
+    if (loop && attr_or(n, "all", 0)) say(to, NULL, "for (int e = 0; e < %lld; e++) await(d, %d, %s + e);", L(ring), n->step, event_constant(s, event));
+    else say(to, NULL, "await(d, %d, %s);", n->step, event_ring(s, event, ring, entry, loop));
 }
 
 static void say_reduce(struct schedule_text *s, struct lines *to, struct here h, const struct node *n)
@@ -130,22 +151,30 @@ static void say_reduce(struct schedule_text *s, struct lines *to, struct here h,
         if (u->loop[0] && !strcmp(g->unit.item[i]->loop, u->loop) && !strcmp(g->unit.item[i]->variant, h.body->name)) mine = g->unit.item[i];
     const char *stage = graph_buffer(g, "stage") ? place_plain(&s->places, "stage") : "0";
     static const char *const part[] = {"0", "micro & MICRO_LAST", "micro & MICRO_FIRST", "micro"}; /* of a gradient that comes in parts */
-    say(to, mine->name, "reduce(d, %d, %s + %s, %s, %s, %s, %s, %s);", n->step, place_unit(&s->places, mine), place_instance(&s->places, mine, h.index),
-        place_ring(&s->places, attr_get_word(n, "from"), h.running, attr_get(n, "ring")), stage, place_state(&s->places, "gradient", mine, h.index),
-        part[2 * attr_get(n, "first") + attr_get(n, "last")], event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), h.running));
+    say(to, mine->name, "reduce(d, %d, %s, %s, %s, %s, %s, %s);", n->step, instance_number(s, mine, h.index),
+        place_slot(&s->places, attr_get_word(n, "from"), u, h.running, attr_get(n, "ring")), stage, place_state(&s->places, "gradient", mine, h.index),
+        part[2 * attr_get(n, "first") + attr_get(n, "last")], event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), h.running, u->loop[0]));
 }
 
 /* ── compute ──────────────────────────────────────────────────────────────── */
 struct body_text { struct lines addresses, calls; VECTOR(const char *) known; };
 
-/* The name under which an argument is passed; declares it at the first use. */
-static const char *declared(struct body_text *b, const char *name, const char *address)
+/* The name under which an address is passed; declares it at the first use. */
+static const char *declared(struct body_text *b, const char *type, const char *name, const char *address)
 {
+    name = local_name(name);
     for (int i = 0; i < b->known.n; i++)
         if (b->known.item[i] == name) return name;
     PUSH(&b->known, name);
-    say(&b->addresses, NULL, "void *%s = %s;", name, address);
+    say(&b->addresses, NULL, "%s *%s = %s;", type, name, address);
     return name;
+}
+
+static const char *declared_value(struct schedule_text *s, struct body_text *b, struct here h, const struct value *v)
+{
+    struct address a = place_value(&s->places, h, v);
+    if (!a.base) return declared(b, "void", a.name, a.at);
+    return declared(b, "void", a.name, text_format("%s + %s", declared(b, "char", a.base, a.base_address), a.at));
 }
 
 static const struct unit *unit_walked(const struct graph *g, const struct emit_kernel *k)
@@ -161,10 +190,10 @@ static const struct unit *unit_walked(const struct graph *g, const struct emit_k
 static const char *argument_text(struct schedule_text *s, struct body_text *b, struct here h, const struct emit_kernel *k, const struct argument *a)
 {
     switch (a->kind) {
-    case ARGUMENT_IN: case ARGUMENT_OUT: return declared(b, local_name(a->value->name), place_value(&s->places, h, a->value));
-    case ARGUMENT_STATE: return declared(b, local_name(a->name), place_state(&s->places, a->name, unit_walked(s->places.graph, k), h.index));
-    case ARGUMENT_SCALARS: return declared(b, "scalars", place_plain(&s->places, "scalars"));
-    case ARGUMENT_METRIC: return declared(b, local_name(text_format("metric.%s", a->name)), place_plain(&s->places, text_format("metric.%s", a->name)));
+    case ARGUMENT_IN: case ARGUMENT_OUT: return declared_value(s, b, h, a->value);
+    case ARGUMENT_STATE: return declared(b, "void", a->name, place_state(&s->places, a->name, unit_walked(s->places.graph, k), h.index));
+    case ARGUMENT_SCALARS: return declared(b, "void", "scalars", place_plain(&s->places, "scalars"));
+    case ARGUMENT_METRIC: return declared(b, "void", text_format("metric.%s", a->name), place_plain(&s->places, text_format("metric.%s", a->name)));
     }
     bug("argument kind %d", (int)a->kind);
 }
@@ -206,15 +235,14 @@ static void say_kernel(struct schedule_text *s, struct body_text *b, struct here
     const struct unit *u = unit_walked(s->places.graph, k);
     for (int i = 0; i < k->node.n; i++)
         if (k->node.item[i]->op == OP_sum_squares) say(&b->calls, "to begin", "run(d, %d, &k_%s, (void *[]){%s0});", step, name, list.bytes);
-    say(&b->calls, from ? from : u->name, "run_shard(d, %d, &k_%s, %s + %s, (void *[]){%s0});", step, name, place_unit(&s->places, u),
-        place_instance(&s->places, u, h.index), list.bytes);
+    say(&b->calls, from ? from : u->name, "run_shard(d, %d, &k_%s, %s, (void *[]){%s0});", step, name, instance_number(s, u, h.index), list.bytes);
 }
 
 static void say_tap(struct schedule_text *s, struct body_text *b, struct here h, const struct node *n)
 {
     const struct value *v = n->in[0].value;
     int64_t columns = v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
-    const char *name = declared(b, local_name(emit_root(v)->name), place_value(&s->places, h, v));
+    const char *name = declared_value(s, b, h, v);
     say(&b->calls, NULL, "tap(d, %d, \"%s\", %s, %lld, %lld);", n->step, attr_get_word(n, "name"), name, L(shape_count(v->shape) / columns), L(columns));
 }
 
@@ -226,12 +254,11 @@ static void say_node(struct schedule_text *s, struct body_text *b, struct here h
     case OP_wait: say_wait(s, &b->calls, h, n); return;
     case OP_reduce: say_reduce(s, &b->calls, h, n); return;
     case OP_batch:
-        say(&b->calls, NULL, "load_batch(d, %d, %s, %s, micro);", n->step, declared(b, local_name(g->input.item[0]->name), place_value(&s->places, h, g->input.item[0])),
-            declared(b, local_name(g->input.item[1]->name), place_value(&s->places, h, g->input.item[1])));
+        say(&b->calls, NULL, "load_batch(d, %d, %s, %s, micro);", n->step, declared_value(s, b, h, g->input.item[0]), declared_value(s, b, h, g->input.item[1]));
         return;
     case OP_sum_ranks:
         say(&b->calls, NULL, "sum_ranks(d, %d, \"%s\", %s, %lld, %s);", n->step, attr_get_word(n, "group"),
-            declared(b, local_name(n->out[0]->name), place_value(&s->places, h, n->out[0])), L(shape_count(n->out[0]->shape)), event_constant(s, attr_get(n, "event")));
+            declared_value(s, b, h, n->out[0]), L(shape_count(n->out[0]->shape)), event_constant(s, attr_get(n, "event")));
         return;
     case OP_tap: say_tap(s, b, h, n); return;
     }
@@ -246,11 +273,18 @@ static bool wants_micro(const struct region *r)
     return false;
 }
 
+/* Whether a text uses the variable of that one letter. */
+static bool mentions(const char *text, char letter)
+{
+    for (const char *c = text; c && *c; c++)
+        if (*c == letter && !isalnum((unsigned char)c[1]) && c[1] != '_' && (c == text || (!isalnum((unsigned char)c[-1]) && c[-1] != '_'))) return true;
+    return false;
+}
+
 static void body_function(struct schedule_text *s, const struct region *r, const struct body *body)
 {
     struct body_text b = {0};
     struct here h = here_of(r, body);
-    const char *unused = r->direction == ONCE ? "" : "    (void)i;\n";
     int kernel = 0;
     for (int i = 0; i < body->node.n; i++) {
         const struct node *n = body->node.item[i];
@@ -265,9 +299,8 @@ static void body_function(struct schedule_text *s, const struct region *r, const
     write_lines(&text, &b.addresses);
     if (b.addresses.item.n && b.calls.item.n) text_add(&text, "\n");
     write_lines(&text, &b.calls);
-    /* an index that nothing asks for */
-    if (r->direction != ONCE && (!text.bytes || (!strstr(text.bytes, " i ") && !strstr(text.bytes, "[i]") && !strstr(text.bytes, "(i ")))) text_add(to, "%s", unused);
-    if (r->direction == DOWN && (!text.bytes || (!strstr(text.bytes, " n ") && !strstr(text.bytes, "(n ")))) text_add(to, "    (void)n;\n");
+    if (r->direction != ONCE && !mentions(text.bytes, 'i')) text_add(to, "    (void)i;\n");
+    if (r->direction == DOWN && !mentions(text.bytes, 'n')) text_add(to, "    (void)n;\n");
     text_add(to, "%s}\n\n", text.bytes ? text.bytes : "    (void)d;\n");
 }
 
