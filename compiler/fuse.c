@@ -6,8 +6,7 @@
  * Greedy: a node joins the latest kernel that makes or reads one of its operands, if that kernel can have it. What a
  * reduction over rows gives (a column, a total) is complete only when its kernel has ended, so a reader of it comes later;
  * likewise a reader of a view. Joining never changes a bit: every value is rounded to its type wherever it is made, and
- * a reduction's order depends on its length alone (the numeric contract). With --fusion off every node is a kernel, but for
- * the update of a unit. */
+ * a reduction's order depends on its length alone (the numeric contract). With --fusion off every node is a kernel. */
 #include "ir.h"
 
 #include <string.h>
@@ -20,7 +19,7 @@ struct group {
     bool open;               /* can be joined */
 };
 
-struct fuse { struct graph *graph; const struct body *body; const struct region *region; bool together; VECTOR(struct group *) group; };
+struct fuse { struct graph *graph; const struct body *body; const struct region *region; VECTOR(struct group *) group; };
 
 static struct space space_of_shape(struct shape s)
 {
@@ -116,7 +115,7 @@ static struct group *group_for(struct fuse *f, struct node *n)
         if (in > maker) maker = in;
     }
     struct space s = space_of(n);
-    bool walks = joins(n) && (f->graph->facts.fuse || f->together);
+    bool walks = joins(n) && f->graph->facts.fuse;
     if (walks && maker >= first && maker >= 0) {
         struct group *g = f->group.item[maker];
         if (g->open && index_allowed(n, g) && fits(&g->space, s, true)) return n->mark = maker, g;
@@ -232,33 +231,10 @@ static void count_reads(const struct graph *g)
         }
 }
 
-/* What depends on the decay of the segment at hand cannot leave the kernel that walks the segments. */
-static bool reads_decay(const struct body *b)
-{
-    for (int i = 0; i < b->node.n; i++)
-        if (b->node.item[i]->op == OP_decay) return true;
-    return false;
-}
-
-/* Nodes are looked at from those that must run: what walks rows is put as late as its first reader lets it, so that a
- * chain that a matrix product interrupts only by its position (silu(gate), then up, then their product) is one kernel. */
-static void wanted(struct fuse *f, struct node *n)
-{
-    if (n->note != f->body) return; /* of another body, or had already */
-    n->note = f, n->mark = -1;
-    for (int i = 0; i < n->n_in; i++) {
-        const struct value *v = n->in[i].value;
-        if (v && v->node) wanted(f, v->node);
-    }
-    if (floating(n)) return;
-    struct group *group = group_for(f, n);
-    PUSH(&group->node, n);
-}
-
 static void fuse_body(struct graph *g, struct region *r, const struct body *old, struct body *now)
 {
     struct fuse *f = TAKE(struct fuse); /* its address marks this body's nodes */
-    *f = (struct fuse){.graph = g, .body = old, .region = r, .together = reads_decay(old)};
+    *f = (struct fuse){.graph = g, .body = old, .region = r};
     struct build b = {.graph = g, .region = r, .body = now};
     for (int i = 0; i < old->node.n; i++) old->node.item[i]->note = (void *)(uintptr_t)old;
     for (int i = 0; i < old->node.n; i++) {
