@@ -231,6 +231,21 @@ static void count_reads(const struct graph *g)
         }
 }
 
+/* Nodes are looked at from those that must run: what walks rows is put as late as its first reader lets it, so that a
+ * chain that a matrix product interrupts only by its position (silu(gate), then up, then their product) is one kernel. */
+static void wanted(struct fuse *f, struct node *n)
+{
+    if (n->note != f->body) return; /* of another body, or had already */
+    n->note = f, n->mark = -1;
+    for (int i = 0; i < n->n_in; i++) {
+        const struct value *v = n->in[i].value;
+        if (v && v->node) wanted(f, v->node);
+    }
+    if (floating(n)) return;
+    struct group *group = group_for(f, n);
+    PUSH(&group->node, n);
+}
+
 static void fuse_body(struct graph *g, struct region *r, const struct body *old, struct body *now)
 {
     struct fuse *f = TAKE(struct fuse); /* its address marks this body's nodes */
