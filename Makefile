@@ -32,7 +32,7 @@ STANDARD := -std=c17 -ffp-contract=off
 # sanitised trainers.
 COMPILER_FLAGS = $(STANDARD) $(CFLAGS) $(SANITIZE_FLAGS) -Icompiler -I$(BUILD)/gen \
                  -DPLANC_TRAINER_FLAGS='"$(SANITIZE_FLAGS)"'
-RUNTIME_FLAGS  = $(STANDARD) $(CFLAGS) $(SANITIZE_FLAGS) -pthread -Iruntime
+RUNTIME_FLAGS  = $(STANDARD) $(CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic $(SANITIZE_FLAGS) -pthread -Iruntime
 
 GENERATED := $(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.lex.c
 COMPILER  := $(patsubst compiler/%.c,$(BUILD)/compiler/%.o,$(wildcard compiler/*.c)) \
@@ -47,14 +47,14 @@ all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_trace.
 $(BUILD)/planc: $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
-	$(Q)$(CC) $(SANITIZE_FLAGS) -o $@ $^ -ljansson -lm
+	$(Q)$(CC) $(SANITIZE_FLAGS) -o $@.new $^ -ljansson -lm && mv $@.new $@
 
 $(BUILD)/lib/libtrainer_cpu.a: $(CPU)
 $(BUILD)/lib/libtrainer_trace.a: $(TRACE)
 $(BUILD)/lib/%.a:
 	@mkdir -p $(@D)
 	$(call say,ar  ,$@)
-	$(Q)rm -f $@ && ar rcs $@ $^
+	$(Q)rm -f $@.new && ar rcs $@.new $^ && mv $@.new $@
 
 # One command makes both the parser and its header; only the parser and the scanner are excused from our warnings.
 $(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.tab.h &: grammar/plan.y

@@ -2,18 +2,20 @@
  * issued them, each to its end before the next begins. All have communicators of their own, so that what the
  * main thread says cannot get between.
  *
- * The reduce-scatter is ours: in round k each rank sends its neighbour k places on the part that is that neighbour's and
- * adds what it gets to its own gradient. That moves no byte twice, needs one shard of room, which the ledger
- * knows, and adds in an order that depends on the mesh only. */
+ * The large ones are ours: in round k each rank passes data to the neighbour k places on and gets as much from the one k
+ * places back, in pieces, a few in flight. MPI's own nonblocking ones move more bytes (a reduction goes through a tree),
+ * take memory that the ledger does not know, and give no sign of progress to wait by; without the kernel's help
+ * (process_vm_readv, which containers forbid) they were ten times slower. The order of additions depends on the
+ * mesh only. */
 #include "world_mpi.h"
 
-#include <limits.h>
+#include <string.h>
 
-enum { SUM_BLOCK = 256, PIECE = 1 << 22 };  /* PIECE: elements of one message, 16 MiB */
+enum { SUM_BLOCK = 256, PIECE_BYTES = 1 << 19, FLIGHT = 4 };
 
 static MPI_Comm fsdp_comm = MPI_COMM_NULL, dp_comm = MPI_COMM_NULL, sum_fsdp_comm = MPI_COMM_NULL, sum_world_comm = MPI_COMM_NULL;
-static MPI_Datatype row_type[5];            /* 64 elements of 2 or 4 bytes: shards pass 2^31 bytes, counts must not */
 static double *sum_all;
+static char *landing;     /* of pieces that are added to a shard and forgotten */
 
 void collectives_open(void)
 {
@@ -21,59 +23,89 @@ void collectives_open(void)
     mpi_split(world.shard, world.rank, "the replicas", &dp_comm);
     mpi_split(world.replica, world.rank, "the FSDP group", &sum_fsdp_comm);
     mpi_duplicate(&sum_world_comm);
-    for (int bytes = 2; bytes <= 4; bytes += 2) {
-        mpi_check(MPI_Type_contiguous(64 * bytes, MPI_BYTE, &row_type[bytes]), "a row of elements");
-        mpi_check(MPI_Type_commit(&row_type[bytes]), "a row of elements");
-    }
+    landing = room(FLIGHT * PIECE_BYTES);
     sum_all = ROOM(double, (int64_t)world.size * SUM_BLOCK);
+}
+
+static void add(float *restrict to, const float *restrict from, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
+struct part { const char *at; int64_t bytes; };
+
+static int piece_of(int64_t bytes, int64_t at) { return at >= bytes ? 0 : (int)(bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES); }
+
+/* One part goes out to one rank while another comes in from one: into `in`; or, with `sum`, through `in` (the part's
+ * bytes at most, FLIGHT pieces at most), added to `sum` while it is still in the cache. */
+static void pass(MPI_Comm group, struct part out, int to, char *in, int64_t in_bytes, int from, float *sum, const char *what)
+{
+    MPI_Request flight[FLIGHT][2];
+    const int64_t longer = out.bytes > in_bytes ? out.bytes : in_bytes, pieces = (longer + PIECE_BYTES - 1) / PIECE_BYTES;
+    for (int64_t p = 0; p < pieces + FLIGHT; p++) {
+        const int64_t at = p * PIECE_BYTES, landed = (p - FLIGHT) * PIECE_BYTES;
+        const int lane = (int)(p % FLIGHT);
+        char *through = sum ? in + lane * PIECE_BYTES : in + at;
+        if (landed >= 0 && p - FLIGHT < pieces) {
+            mpi_finish(flight[lane], 2, what);
+            if (sum)
+                add(sum + landed / 4, (const float *)(const void *)through, piece_of(in_bytes, landed) / 4);
+        }
+        if (p < pieces) {
+            flight[lane][0] = flight[lane][1] = MPI_REQUEST_NULL;
+            if (piece_of(in_bytes, at))
+                mpi_check(MPI_Irecv(through, piece_of(in_bytes, at), MPI_BYTE, from, 0, group, &flight[lane][0]), what);
+            if (piece_of(out.bytes, at))
+                mpi_check(MPI_Isend(out.at + at, piece_of(out.bytes, at), MPI_BYTE, to, 0, group, &flight[lane][1]), what);
+        }
+    }
 }
 
 void collective_gather(void *slot, int64_t shard, int64_t bytes)
 {
-    MPI_Request request;
-    if (shard % 64 == 0 && shard / 64 <= INT_MAX)
-        mpi_check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, slot, (int)(shard / 64), row_type[bytes], fsdp_comm, &request), "gather");
-    else if (shard * bytes <= INT_MAX)
-        mpi_check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, slot, (int)(shard * bytes), MPI_BYTE, fsdp_comm, &request), "gather");
-    else
-        fail_now("rank %d: a shard of %lld elements cannot be gathered", world.rank, (long long)shard);
-    mpi_finish(&request, 1, "gather");
-}
-
-static void set_to(float *restrict to, const float *restrict from, int64_t n, bool set)
-{
-    if (set)
-        for (int64_t i = 0; i < n; i++)
-            to[i] = from[i];
-    else
-        for (int64_t i = 0; i < n; i++)
-            to[i] += from[i];
+    const int n = (int)program.fsdp, me = world.shard;
+    char *at = slot;
+    for (int round = 1; round < n; round++) {
+        int to = (me + round) % n, from = (me + n - round) % n;
+        pass(fsdp_comm, (struct part){at + me * shard * bytes, shard * bytes}, to, at + from * shard * bytes, shard * bytes, from, NULL, "gather");
+    }
 }
 
 void collective_reduce_scatter(const float *slot, float *stage, float *into, int64_t shard, bool set)
 {
     const int n = (int)program.fsdp, me = world.shard;
-    set_to(into, slot + me * shard, shard, set);
+    const float *mine = slot + me * shard;
+    if (set)
+        memcpy(into, mine, (size_t)shard * sizeof *into);
+    else
+        add(into, mine, shard);
     for (int round = 1; round < n; round++) {
         int to = (me + round) % n, from = (me + n - round) % n;
-        for (int64_t done = 0; done < shard; done += PIECE) {
-            int some = shard - done < PIECE ? (int)(shard - done) : PIECE;
-            MPI_Request request[2];
-            mpi_check(MPI_Irecv(stage + done, some, MPI_FLOAT, from, round, fsdp_comm, &request[0]), "reduce");
-            mpi_check(MPI_Isend(slot + to * shard + done, some, MPI_FLOAT, to, round, fsdp_comm, &request[1]), "reduce");
-            mpi_finish(request, 2, "reduce");
-            set_to(into + done, stage + done, some, false);
-        }
+        pass(fsdp_comm, (struct part){(const char *)(slot + to * shard), 4 * shard}, to, (char *)stage, 4 * shard, from, into, "reduce");
     }
 }
 
+/* Part r of the shard, when the replicas share it out among themselves: 16 floats are a cache line. */
+static struct part share(const float *shard, int64_t count, int64_t r)
+{
+    int64_t each = ((count + program.dp - 1) / program.dp + 15) / 16 * 16, from = each * r < count ? each * r : count;
+    return (struct part){(const char *)(shard + from), 4 * (count - from < each ? count - from : each)};
+}
+
+/* Each replica adds up its own part, then all parts go round: every one ends with the same bits. */
 void collective_all_reduce(float *shard, int64_t count)
 {
-    MPI_Request request;
-    for (int64_t done = 0; done < count; done += PIECE) {
-        int some = count - done < PIECE ? (int)(count - done) : PIECE;
-        mpi_check(MPI_Iallreduce(MPI_IN_PLACE, shard + done, some, MPI_FLOAT, MPI_SUM, dp_comm, &request), "all-reduce");
-        mpi_finish(&request, 1, "all-reduce");
+    const int n = (int)program.dp, me = world.replica;
+    float *mine = shard + (share(shard, count, me).at - (const char *)shard) / 4;
+    for (int round = 1; round < n; round++) {
+        int to = (me + round) % n, from = (me + n - round) % n;
+        pass(dp_comm, share(shard, count, to), to, landing, share(shard, count, me).bytes, from, mine, "all-reduce");
+    }
+    for (int round = 1; round < n; round++) {
+        int to = (me + round) % n, from = (me + n - round) % n;
+        struct part theirs = share(shard, count, from);
+        pass(dp_comm, share(shard, count, me), to, (char *)shard + (theirs.at - (const char *)shard), theirs.bytes, from, NULL, "all-reduce");
     }
 }
 
