@@ -52,20 +52,17 @@ static const char *micro_text(int micro)
     return text[micro & 3];
 }
 
-/* step, lane, region[iteration], what, then what the verb itself has to say */
+/* step, lane, region[iteration], then what the verb itself has to say */
 PRINTF_LIKE(4, 5) static void line(const struct device *d, int step, const char *lane, const char *format, ...)
 {
     char region[128] = "?", text[512];
-    const char *what = "?";
-    if (step >= 1 && step <= program.steps) {
-        what = program.step[step].what;
+    if (step >= 1 && step <= program.steps)
         snprintf(region, sizeof region, d->iteration >= 0 ? "%s[%lld]" : "%s", program.step[step].region, (long long)d->iteration);
-    }
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    printf("%4d  %-7s  %-24s  %-20s  %s\n", step, lane, region, what, text);
+    printf("%4d  %-7s  %-24s  %s\n", step, lane, region, text);
 }
 
 PRINTF_LIKE(3, 4) static void record(struct device *d, int event, const char *format, ...)
