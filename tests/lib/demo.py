@@ -10,7 +10,7 @@ rows = [json.loads(line) for line in open(sys.argv[1], encoding="utf-8")]
 rows = [r for r in rows if "step" in r]
 seen = sum(r["tokens"] for r in rows)
 text_bytes = int(sys.argv[3])
-bits = [r["ce"] / math.log(2) for r in rows]
+bits = [r.get("ce", r["loss"]) / math.log(2) for r in rows]
 first, last = sum(bits[:20]) / 20, sum(bits[-20:]) / 20
 seconds = sum(r["step_seconds"] for r in rows)
 print(f"steps       {len(rows)} in {seconds:.1f} s, {seen / seconds:,.0f} tokens/s")
