@@ -74,8 +74,8 @@ struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, 
     struct value *f = to_f32(b, x);
     struct value *mean = build2(b, OP_mul, by(build1(b, OP_sum_last, by(build2(b, OP_mul, by(f), by(f))))), num(1.0 / (double)n));
     struct value *r = build1(b, OP_rsqrt, by(build2(b, OP_add, by(mean), num(eps))));
-    struct value *y = build2(b, OP_mul, by(build2(b, OP_mul, by(f), by(r))), by(to_f32(b, g)));
-    return to_type(b, y, x->type);
+    struct value *normal = build2(b, OP_mul, by(f), by(r)), *scale = to_f32(b, g);
+    return to_type(b, build2(b, OP_mul, by(normal), by(scale)), x->type);
 }
 
 struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g, struct value *bias, double eps, const char **why)
@@ -90,8 +90,9 @@ struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g
     struct value *c = build2(b, OP_sub, by(f), by(mean));
     struct value *variance = build2(b, OP_mul, by(build1(b, OP_sum_last, by(build2(b, OP_mul, by(c), by(c))))), num(1.0 / (double)n));
     struct value *r = build1(b, OP_rsqrt, by(build2(b, OP_add, by(variance), num(eps))));
-    struct value *y = build2(b, OP_mul, by(build2(b, OP_mul, by(c), by(r))), by(to_f32(b, g)));
-    return to_type(b, build2(b, OP_add, by(y), by(to_f32(b, bias))), x->type);
+    struct value *normal = build2(b, OP_mul, by(c), by(r)), *scale = to_f32(b, g), *shift = to_f32(b, bias);
+    struct value *y = build2(b, OP_mul, by(normal), by(scale));
+    return to_type(b, build2(b, OP_add, by(y), by(shift)), x->type);
 }
 
 struct value *layer_silu(struct build *b, struct value *x)
@@ -164,7 +165,8 @@ struct value *layer_rope(struct build *b, struct value *x, double theta, double 
                           attr_real("low", low), attr_real("high", high), attr_real("original", original)};
     struct value *c = setup_value(b, OP_rope_cos, attr, 7, "rope_cos"), *s = setup_value(b, OP_rope_sin, attr, 7, "rope_sin");
     struct value *f = to_f32(b, x);
-    struct value *straight = build2(b, OP_mul, by(f), by(c)), *turned = build2(b, OP_mul, by(build1(b, OP_rotate, by(f))), by(s));
+    struct value *straight = build2(b, OP_mul, by(f), by(c));
+    struct value *turned = build2(b, OP_mul, by(build1(b, OP_rotate, by(f))), by(s));
     return to_type(b, build2(b, OP_add, by(straight), by(turned)), x->type);
 }
 

@@ -1,6 +1,6 @@
-/* The gradient of every op, beside nothing else: given what the loss changes by per result, build what it changes by per
+/* The gradient of every op: given what the loss changes by per result, build what it changes by per
  * operand. Rules are written over the same primitives as the forward ops, so they are fused, recomputed, sharded and
- * costed like them. Broadcasting forward is a sum backward; that is done once, in `summed_to`. */
+ * costed like them. One call makes one node, in an order that is written down (C leaves that of arguments open). Broadcasting forward is a sum backward; that is done once, in `summed_to`. */
 #include "ir.h"
 
 static bool wants(const struct operand *o) { return o->value && o->value->mark; }
@@ -59,12 +59,25 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     case OP_exp: TO(0, mul(b, d, by(y))); return;
     case OP_log: TO(0, build2(b, OP_div, by(d), in[0])); return;
     case OP_sqrt: TO(0, build2(b, OP_div, by(mul(b, d, num(0.5))), by(y))); return;
-    case OP_rsqrt: TO(0, mul(b, mul(b, d, num(-0.5)), by(mul(b, mul(b, y, by(y)), by(y))))); return;
-    case OP_tanh: TO(0, mul(b, d, by(build2(b, OP_sub, num(1), by(mul(b, y, by(y))))))); return;
-    case OP_sigmoid: TO(0, mul(b, mul(b, d, by(y)), by(build2(b, OP_sub, num(1), by(y))))); return;
-    case OP_erf: /* 2 / sqrt(pi) exp(-x^2) */
-        TO(0, mul(b, mul(b, d, num(1.1283791670955126)), by(build1(b, OP_exp, by(neg(b, mul(b, x, by(x))))))));
+    case OP_rsqrt: {
+        if (!wants(&in[0])) return;
+        struct value *half = mul(b, d, num(-0.5)), *cube = mul(b, mul(b, y, by(y)), by(y));
+        TO(0, mul(b, half, by(cube)));
         return;
+    }
+    case OP_tanh: TO(0, mul(b, d, by(build2(b, OP_sub, num(1), by(mul(b, y, by(y))))))); return;
+    case OP_sigmoid: {
+        if (!wants(&in[0])) return;
+        struct value *scaled = mul(b, d, by(y)), *rest = build2(b, OP_sub, num(1), by(y));
+        TO(0, mul(b, scaled, by(rest)));
+        return;
+    }
+    case OP_erf: { /* 2 / sqrt(pi) exp(-x^2) */
+        if (!wants(&in[0])) return;
+        struct value *scaled = mul(b, d, num(1.1283791670955126)), *bell = build1(b, OP_exp, by(neg(b, mul(b, x, by(x)))));
+        TO(0, mul(b, scaled, by(bell)));
+        return;
+    }
     case OP_select:
         TO(1, build_op(b, OP_select, (struct operand[]){in[0], by(d), num(0)}, 3, NULL, 0));
         TO(2, build_op(b, OP_select, (struct operand[]){in[0], num(0), by(d)}, 3, NULL, 0));
