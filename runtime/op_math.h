@@ -2,7 +2,7 @@
  * for. They are ours, and not the C library's, for two reasons. A loop over them vectorises: no branches, no tables,
  * no errno. And they give the same bits whether the compiler vectorised a loop or not, at whatever width, because
  * every rounding is spelled out: multiply-adds that are meant to be fused say fmaf, and the kernels are compiled
- * with -ffp-contract=off so that no other is. Errors, against the exact value, are below 2 units in the last place
+ * with -ffp-contract=off so that no other is. Errors, against the exact value, are below 2.5 units in the last place
  * for every function over all finite inputs (tests/kernels measures them); infinities, NaN, signed zeros and
  * subnormal results come out as IEEE 754 asks. Coefficients are minimax fits (Remez exchange) for the reduced ranges
  * named beside them. Double precision appears only in the few scalars of the gradient norm; there the C library

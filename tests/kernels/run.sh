@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Generated kernels by themselves: every op of ops.def against a naive loop and its gradient against finite differences;
+# the composite layers with fusion on and off, bit by bit; updates over a shard; and the functions of op_math.h. The test
+# links the compiler's own objects, emits the kernels' text, compiles it with the flags of a real build and calls it.
+. "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
+flags=$(grep -o '#define EMIT_KERNEL_FLAGS ".*"' "$top/compiler/emit.h" | cut -d'"' -f2)
+[ "$BUILD" = build-sanitize ] && export SANITIZE_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g"
+
+if cc $flags -Wall -Wextra -I "$top/runtime" "$top/tests/kernels/math/math.c" -o math -lm 2>math.err; then ./math
+else fail math "$(tail_of math.err)"; fi
+
+objects=$(ls "$top/$BUILD"/compiler/*.o | grep -vE '/(main|command_[a-z]*|import[a-z_]*)\.o$')
+if ! cc -std=c17 -g -O1 -Wall -Wextra ${SANITIZE_FLAGS:-} -I "$top/compiler" -I "$top/tests/kernels" "$top"/tests/kernels/*.c $objects "$top/$BUILD"/gen/*.o \
+    -o kernels -ljansson -lm -ldl 2>kernels.err; then
+    fail kernels "$(tail_of kernels.err)"
+    exit 0
+fi
+for which in ops fusion update; do
+    ./kernels $which "$scratch" "$top" 2>$which.err || fail $which "status $?: $(tail_of $which.err)"
+done
