@@ -201,10 +201,10 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
     case OP_sum_rows: shape[0] = shape1(last); return true;
     case OP_sum_all: shape[0] = shape1(1); return true;
     case OP_reshape:
-        if (!shape_attr(attr, n_attr, &shape[0])) bug("reshape to nothing");
+        NEED(shape_attr(attr, n_attr, &shape[0]), "no new shape (d0, d1 …)");
         NEED(shape_count(s) == shape_count(shape[0]), "%s has not as many elements as %s", shape_text(s), shape_text(shape[0]));
         return true;
-    case OP_zeros: type[0] = F32; type_attr(attr, n_attr, &type[0]); if (!shape_attr(attr, n_attr, &shape[0])) bug("zeros of nothing"); return true;
+    case OP_zeros: type[0] = F32; type_attr(attr, n_attr, &type[0]); NEED(shape_attr(attr, n_attr, &shape[0]), "no shape (d0, d1 …)"); return true;
     case OP_scalar: type[0] = F32; shape[0] = shape1(1); return true;
     case OP_metric_sum: type[0] = F64; shape[0] = shape1(1); return true;
     case OP_state: case OP_decay: type[0] = F32; shape[0] = shape1(whole(attr, n_attr, "elements", 0)); return true;

@@ -19,12 +19,12 @@ def saved(path, want):
 
 
 def overlap(path, prefetch):
-    """lines: number, lane, region[iteration], what it is, what the device was asked"""
+    """lines: number, lane, region[iteration], what the device was asked"""
     rows = []
     for line in open(path, encoding="utf-8"):
-        parts = re.split(r"  +", line.strip(), maxsplit=4)
-        if len(parts) == 5 and parts[0].isdigit():
-            rows.append((parts[1], parts[2], parts[4]))
+        parts = re.split(r"  +", line.strip(), maxsplit=3)
+        if len(parts) == 4 and parts[0].isdigit():
+            rows.append((parts[1], parts[2], parts[3]))
     looped = sorted({r[1].split("[")[0] for r in rows if "[" in r[1] and r[0] == "compute" and r[2].startswith("run ") and re.search(r"forward|backward", r[1])})
     judged = 0
     for region in looped:
