@@ -44,9 +44,7 @@ static int from_text(const struct arguments *a)
     if (!a->pass) return print(g);
     enum level level;
     if (!level_of(a->pass, &level)) return EXIT_USAGE;
-    if (level == LEVEL_LOWER || (int)level != (int)g->level + 1)
-        return command_fail(EXIT_PLAN, "%s is a text after '%s'; the pass '%s' works on one after '%s'", a->from, level_names[g->level], a->pass,
-                            level == LEVEL_LOWER ? "nothing" : level_names[level - 1]);
+    if (level <= g->level) return command_fail(EXIT_PLAN, "%s is a text after '%s': the pass '%s' does not come behind that", a->from, level_names[g->level], a->pass);
     return print(pipeline_run(g, level));
 }
 

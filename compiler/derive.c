@@ -213,6 +213,18 @@ static void check_batch(struct checker *c)
         add_help(d, "global = %lld or %lld", (long long)(more - held), (long long)more);
 }
 
+/* Keys that the mode makes idle are said to be. */
+static void check_checkpoint(struct checker *c)
+{
+    static const enum key_id with_mode[] = { K_activation_checkpoint_save, K_activation_checkpoint_every, K_activation_checkpoint_layers };
+    const struct constant *mode = key_value(c, K_activation_checkpoint_mode);
+    for (size_t i = 0; mode && i < COUNT_OF(with_mode); i++) {
+        bool works = strcmp(mode->text, "none") && (with_mode[i] != K_activation_checkpoint_save || !strcmp(mode->text, "selective"));
+        if (key_given(c, with_mode[i]) && !works)
+            add_help(warn(place_of(c, with_mode[i]), "%s has no effect: activation_checkpoint.mode is %s", key_path(with_mode[i]), mode->text), "mode = selective");
+    }
+}
+
 static void check_schedule(struct checker *c)
 {
     const char *name = c->naming[S_schedule].name;
@@ -293,6 +305,7 @@ void check_together(struct checker *c)
     check_name(c, S_optimizer);
     check_name(c, S_schedule);
     check_mesh(c);
+    check_checkpoint(c);
     check_batch(c);
     check_schedule(c);
     check_init(c);

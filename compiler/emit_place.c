@@ -63,7 +63,7 @@ const char *place_unit(struct places *p, const struct unit *u)
 const char *place_instance(struct places *p, const struct unit *u, const char *index)
 {
     if (!u->loop[0]) return "0";
-    return place_has_variants(p->graph, u->loop) ? text_format("%s_place[%s]", emit_identifier(u->loop), index) : index;
+    return place_has_variants(p->graph, u->loop) && !p->by_unit ? text_format("%s_place[%s]", emit_identifier(u->loop), index) : index;
 }
 
 /* ── buffers ──────────────────────────────────────────────────────────────── */

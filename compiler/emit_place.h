@@ -9,6 +9,7 @@ struct constant_of { const char *key, *name, *note; int64_t value; };
 struct places {
     const struct graph *graph;
     VECTOR(struct constant_of) constant;      /* in order of first use */
+    bool by_unit;                             /* the loop at hand runs over a unit's own instances (update), not over layers */
 };
 /* What a body knows: the region, its loop's index "i", and the running count of iterations ("i" upward, "n" downward). */
 struct here { const struct region *region; const struct body *body; const char *index, *running; };

@@ -285,6 +285,7 @@ static void body_function(struct schedule_text *s, const struct region *r, const
 {
     struct body_text b = {0};
     struct here h = here_of(r, body);
+    s->places.by_unit = r->phase == PHASE_UPDATE;
     int kernel = 0;
     for (int i = 0; i < body->node.n; i++) {
         const struct node *n = body->node.item[i];
@@ -312,7 +313,9 @@ static void call_bodies(struct schedule_text *s, struct text *to, const struct r
         text_add(to, "    %s(d%s);\n", function_name(r, r->body.item[0]), micro);
         return;
     }
-    const char *count = loop_count(s, r->loop, r->count);
+    /* the update runs over the instances of one unit, named behind the region's dot */
+    const char *loop = r->phase == PHASE_UPDATE && place_has_variants(s->places.graph, r->loop) ? text_format("unit%s", strchr(r->name, '.')) : r->loop;
+    const char *count = loop_count(s, loop, r->count);
     bool down = r->direction == DOWN;
     if (down) text_add(to, "    for (int64_t n = 0, i = %s - 1; i >= 0; n++, i--) {\n", count);
     else text_add(to, "    for (int64_t i = 0; i < %s; i++) {\n", count);

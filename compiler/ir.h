@@ -23,7 +23,7 @@ enum op {
 struct op_row { const char *name; enum op_class class; int operands, results; const char *expression, *help; };
 extern const struct op_row op_rows[OP_COUNT];
 
-enum level { LEVEL_LOWER, LEVEL_GRADIENT, LEVEL_OPTIMIZER, LEVEL_RECOMPUTE, LEVEL_SHARD, LEVEL_FUSE, LEVEL_SCHEDULE, LEVEL_MEMORY };
+enum level { LEVEL_LOWER, LEVEL_SPLIT, LEVEL_GRADIENT, LEVEL_CHUNK, LEVEL_OPTIMIZER, LEVEL_RECOMPUTE, LEVEL_SHARD, LEVEL_FUSE, LEVEL_SCHEDULE, LEVEL_MEMORY };
 extern const char *const level_names[], *const element_names[], *const lane_names[], *const phase_names[], *const direction_names[];
 extern const char *const reshard_names[], *const checkpoint_names[];
 
@@ -72,6 +72,7 @@ struct stretch { int64_t from, to; };       /* half open */
 
 struct body {
     const char *name;                       /* of the variant; "" when there is only one */
+    enum checkpoint_mode keep;              /* what its mirror may find kept (split); none until then */
     VECTOR(struct node *) node;
     VECTOR(struct value *) next;            /* for carry k, the value handed to the next iteration */
     VECTOR(struct yield_gradient) gradient;
@@ -127,6 +128,9 @@ struct facts {
     int64_t sequence, local, tokens, accumulation, fsdp, dp, prefetch, reduce_slots, loss_chunks;
     enum reshard reshard;
     enum checkpoint_mode checkpoint_mode;
+    int64_t checkpoint_every;               /* one layer in so many is under checkpoint_mode; the others keep all that is needed */
+    const char *checkpoint_layers;          /* "0..4 8..12", half open: the layers it may apply to; "" all */
+    const char *checkpoint_save;            /* op kinds and value names that mode selective keeps, blanks between */
     enum element compute;
     bool fuse;
     bool has_ignore; int64_t ignore;
@@ -223,7 +227,9 @@ const char *ir_check(const struct graph *g);
 
 /* ── the pipeline ─────────────────────────────────────────────────────────── */
 struct graph *pass_lower(const struct plan *plan);            /* lower.c: NULL after diagnostics */
+struct graph *pass_split(const struct graph *g);
 struct graph *pass_gradient(const struct graph *g);
+struct graph *pass_chunk(const struct graph *g);
 struct graph *pass_optimizer(const struct graph *g);
 struct graph *pass_recompute(const struct graph *g);
 struct graph *pass_shard(const struct graph *g);

@@ -5,6 +5,8 @@
  * A family is a file of the language and nothing here knows one by name. */
 #include "lower.h"
 
+#include <stdlib.h>
+
 static void bind(struct lower *l, const char *name, struct meaning m, struct span at)
 {
     struct binding *b = lower_find(l, name);
@@ -197,13 +199,55 @@ static struct graph *graph_of(const struct plan *p)
     g->facts = (struct facts){
         .sequence = p->sequence, .local = p->local, .tokens = p->local * p->sequence, .accumulation = p->accumulation,
         .fsdp = p->fsdp, .dp = p->dp, .prefetch = p->prefetch, .reduce_slots = p->reduce_slots, .loss_chunks = p->loss_chunks,
-        .reshard = p->reshard, .checkpoint_mode = p->checkpoint_mode, .compute = p->compute, .fuse = true,
+        .reshard = p->reshard, .checkpoint_mode = p->checkpoint_mode, .checkpoint_every = p->checkpoint_every,
+        .checkpoint_layers = p->checkpoint_layers, .checkpoint_save = p->checkpoint_save, .compute = p->compute, .fuse = true,
         .has_ignore = p->has_ignore, .ignore = p->ignore, .beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps, .clip = p->clip,
     };
     struct shape rows = shape_of(1, &g->facts.tokens);
     PUSH(&g->input, value_new(g, "tokens", I32, rows));
     PUSH(&g->input, value_new(g, "targets", I32, rows));
     return g;
+}
+
+/* ── what activation_checkpoint names has to be there ─────────────────────── */
+/* A value's name in the architecture: without the number behind one that is given again. */
+static const char *stem_of(const char *name)
+{
+    size_t n = strlen(name), end = n;
+    while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9') end--;
+    return end < n && end > 1 && name[end - 1] == '.' ? intern_bytes(name, end - 1) : name;
+}
+
+static bool kept_exists(const struct graph *g, const char *word)
+{
+    static const char *const kind[] = {"attention", "matmul", "expert_matmul", "routing", "top_k", "load"};
+    for (size_t i = 0; i < COUNT_OF(kind); i++)
+        if (!strcmp(word, kind[i])) return true;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n && g->region.item[i]->direction != ONCE; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++)
+                for (int o = 0; o < g->region.item[i]->body.item[k]->node.item[n]->n_out; o++)
+                    if (!strcmp(stem_of(g->region.item[i]->body.item[k]->node.item[n]->out[o]->name), word)) return true;
+    return false;
+}
+
+static void check_checkpoint(const struct plan *p, const struct graph *g)
+{
+    int64_t layers = 0;
+    for (int i = 0; i < g->region.n; i++)
+        if (g->region.item[i]->direction != ONCE && g->region.item[i]->count > layers) layers = g->region.item[i]->count;
+    const char *last = strrchr(p->checkpoint_layers, '.');
+    if (p->checkpoint_mode != CHECKPOINT_NONE && last && strtoll(last + 1, NULL, 10) > layers)
+        add_help(complain(p->at.checkpoint, "activation_checkpoint.layers names layer %lld, the model has %lld", strtoll(last + 1, NULL, 10) - 1, (long long)layers),
+                 "layers are 0..%lld", (long long)layers - 1);
+    for (const char *c = p->checkpoint_save; *c; c += strspn(c, " ")) {
+        size_t n = strcspn(c, " ");
+        const char *word = intern_bytes(c, n);
+        if (!kept_exists(g, word))
+            add_help(complain(p->at.checkpoint, "activation_checkpoint.save names '%s', which is no kind of op and no value of a layer of %s", word, p->architecture),
+                     "kinds are attention, matmul, expert_matmul, routing; values are names that the architecture assigns inside repeat");
+        c += n;
+    }
 }
 
 struct graph *pass_lower(const struct plan *plan)
@@ -221,6 +265,8 @@ struct graph *pass_lower(const struct plan *plan)
     if (error_count() == before) report_all(&l);
     lower_check_hyper(&l);
     if (error_count() == before) lower_sweep(&l);
+    if (error_count() > before) return NULL;
+    check_checkpoint(plan, l.g);
     if (error_count() > before) return NULL;
     drop_empty(l.g);
     ir_verify(l.g);

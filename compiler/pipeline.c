@@ -3,7 +3,9 @@
 #include "ir.h"
 
 const struct pass passes[] = {
+    {"split", pass_split, LEVEL_SPLIT},              /* layers under different checkpointing are different bodies */
     {"gradient", pass_gradient, LEVEL_GRADIENT},     /* forward regions get their mirrors */
+    {"chunk", pass_chunk, LEVEL_CHUNK},              /* the loss in pieces */
     {"optimizer", pass_optimizer, LEVEL_OPTIMIZER},  /* norm, clipping, AdamW */
     {"recompute", pass_recompute, LEVEL_RECOMPUTE},  /* kept or computed again */
     {"shard", pass_shard, LEVEL_SHARD},              /* units, shards, gathers, reductions */

@@ -52,6 +52,9 @@ struct plan {
     enum reshard reshard;
     enum element compute, master, gradients, moments;
     enum checkpoint_mode checkpoint_mode;
+    int64_t checkpoint_every;
+    const char *checkpoint_layers;       /* "0..4 8..12", half open; "": all */
+    const char *checkpoint_save;         /* op kinds and value names, blanks between: what selective keeps */
     int64_t sequence, local, global, accumulation, loss_chunks;
     double lr, beta1, beta2, eps, weight_decay, clip;   /* clip 0: none */
     struct decay_group *group; int n_groups;

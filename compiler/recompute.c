@@ -5,7 +5,8 @@
  * The table of policies says what is kept. Everywhere: carries (a unit's input), routing choices (a second top-k could
  * fall on the other side of a tie), and what is never recomputed because it is made once (setup). Mode none keeps the
  * inputs and outputs of core ops too; a map or row value costs a read of its operands inside the kernel that wants it
- * anyway, so it is never kept. Mode full keeps nothing else: a layer then keeps tokens x hidden elements.
+ * anyway, so it is never kept. Mode selective keeps what activation_checkpoint.save names: op kinds and values of the
+ * architecture. Mode full keeps nothing else: a layer then keeps tokens x hidden elements.
  * A second computation is the same op on the same operands, hence the same bits (the numeric contract). */
 #include "ir.h"
 
@@ -13,18 +14,42 @@
 
 enum kept { KEPT, AGAIN };
 
-/* What a policy says of a value made by `n` in a loop body; `feeds_core`: some core op of that body reads it. */
-struct policy { enum checkpoint_mode mode; enum kept core_output, core_input; };
+/* What a policy says of the outputs of core ops, of what products read, and whether the plan's list adds to that. */
+struct policy { enum checkpoint_mode mode; enum kept core_output, core_input; bool listed; };
 static const struct policy policies[] = {
-    {CHECKPOINT_NONE, KEPT, KEPT},
-    {CHECKPOINT_FULL, AGAIN, AGAIN},
+    {CHECKPOINT_NONE, KEPT, KEPT, false},
+    {CHECKPOINT_SELECTIVE, AGAIN, AGAIN, true},
+    {CHECKPOINT_FULL, AGAIN, AGAIN, false},
 };
 
-static const struct policy *policy_of(const struct graph *g)
+static const struct policy *policy_of(enum checkpoint_mode mode)
 {
     for (size_t i = 0; i < COUNT_OF(policies); i++)
-        if (policies[i].mode == g->facts.checkpoint_mode) return &policies[i];
-    bug("no policy for activation_checkpoint.mode = %s", checkpoint_names[g->facts.checkpoint_mode]);
+        if (policies[i].mode == mode) return &policies[i];
+    bug("no policy for activation_checkpoint.mode = %s", checkpoint_names[mode]);
+}
+
+static bool in_list(const char *list, const char *word, size_t n)
+{
+    for (const char *c = list; *c; c += strspn(c, " ")) {
+        size_t length = strcspn(c, " ");
+        if (length == n && !memcmp(c, word, n)) return true;
+        c += length;
+    }
+    return false;
+}
+
+/* Kinds: "routing" is the plan of who goes where; else the op's name; else the name that the architecture gave the value
+ * (a name that is given again has a number behind it here). */
+static bool listed(const struct graph *g, const struct value *v)
+{
+    const char *save = g->facts.checkpoint_save, *op = op_rows[v->node->op].name;
+    if (v->node->op == OP_route_plan && in_list(save, "routing", strlen("routing"))) return true;
+    if (in_list(save, op, strlen(op))) return true;
+    size_t n = strlen(v->name), stem = n;
+    while (stem > 0 && v->name[stem - 1] >= '0' && v->name[stem - 1] <= '9') stem--;
+    if (stem == n || stem < 2 || v->name[stem - 1] != '.') stem = n + 1;
+    return in_list(save, v->name, stem - 1);
 }
 
 /* Products need their operands for the gradient; the other core ops do not. */
@@ -64,6 +89,7 @@ static enum kept decide(const struct again *a, const struct value *v, const stru
     }
     if (n->op == OP_top_k) return KEPT;
     if (moves_rows(n->op)) return AGAIN;
+    if (a->policy->listed && listed(a->build->graph, v)) return KEPT;
     if (class == CLASS_CORE) return a->policy->core_output;
     if (class == CLASS_VIEW || class == CLASS_LEAF) return AGAIN;
     return v->mark ? a->policy->core_input : AGAIN;
@@ -116,7 +142,7 @@ struct graph *pass_recompute(const struct graph *old)
         for (int k = 0; k < from->body.n; k++) {
             struct body *body = body_begin(r, from->body.item[k]);
             struct build b = {.graph = g, .region = r, .body = body};
-            struct again a = {.policy = policy_of(old), .region = from, .build = &b};
+            struct again a = {.policy = policy_of(from->body.item[k]->keep), .region = from, .build = &b};
             struct made_list list = {0};
             for (int n = 0; n < from->body.item[k]->node.n; n++) {
                 const struct node *node = from->body.item[k]->node.item[n];

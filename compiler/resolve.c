@@ -110,6 +110,46 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->nonfinite = (enum nonfinite)word(c, K_run_nonfinite);
 }
 
+/* The layers as stretches "0..4 8..12", half open, in order, joined where they touch. */
+static const char *layer_stretches(const struct constant *list)
+{
+    struct text t = { 0 };
+    text_add(&t, "%s", "");
+    int64_t from = -1, to = -1;
+    for (;;) {
+        const struct constant *next = NULL; /* the lowest that begins behind what is written */
+        int64_t low = 0, high = 0;
+        for (int i = 0; i < list->n; i++) {
+            const struct constant *v = &list->item[i];
+            int64_t a = v->kind == CONST_RANGE ? v->item[0].top : v->top, b = (v->kind == CONST_RANGE ? v->item[1].top : v->top) + 1;
+            if (b > to && (!next || a < low))
+                next = v, low = a, high = b;
+        }
+        if (next && from >= 0 && low <= to) {
+            to = high;
+            continue;
+        }
+        if (from >= 0)
+            text_add(&t, "%s%lld..%lld", t.length ? " " : "", (long long)from, (long long)to);
+        if (!next)
+            return intern(t.bytes);
+        from = low;
+        to = high;
+    }
+}
+
+static void resolve_checkpoint(struct checker *c, struct plan *p)
+{
+    const struct constant *save = key_value(c, K_activation_checkpoint_save), *layers = key_value(c, K_activation_checkpoint_layers);
+    struct text t = { 0 };
+    p->checkpoint_mode = (enum checkpoint_mode)word(c, K_activation_checkpoint_mode);
+    p->checkpoint_every = count(c, K_activation_checkpoint_every);
+    p->checkpoint_layers = layers ? layer_stretches(layers) : "";
+    for (int i = 0; save && i < save->n; i++)
+        text_add(&t, "%s%s", i ? " " : "", save->item[i].text);
+    p->checkpoint_save = p->checkpoint_mode != CHECKPOINT_SELECTIVE ? "" : save ? intern(t.bytes ? t.bytes : "") : "attention matmul routing";
+}
+
 static void resolve(struct checker *c, struct plan *p)
 {
     const struct ast *head = c->plan->kid[0];
@@ -125,7 +165,7 @@ static void resolve(struct checker *c, struct plan *p)
     p->master = (enum element)word(c, K_precision_master);
     p->gradients = (enum element)word(c, K_precision_gradients);
     p->moments = (enum element)word(c, K_precision_moments);
-    p->checkpoint_mode = (enum checkpoint_mode)word(c, K_activation_checkpoint_mode);
+    resolve_checkpoint(c, p);
     p->sequence = count(c, K_batch_sequence);
     p->local = count(c, K_batch_local);
     p->global = count(c, K_batch_global);

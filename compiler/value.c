@@ -198,11 +198,45 @@ static bool word_value(enum key_id key, const struct ast *e, struct constant *ou
     return true;
 }
 
+/* Names of things to keep, with or without quotes. */
+static bool names_value(enum key_id key, const struct ast *e, struct constant *out)
+{
+    struct constant list = { .kind = CONST_LIST, .at = e->at, .n = e->n, .item = TAKE_MANY(struct constant, e->n) };
+    if (e->kind != AST_LIST)
+        return wrong_type(key, e, &(struct constant){ .kind = e->kind == AST_NUMBER ? CONST_NUMBER : e->kind == AST_STRING ? CONST_STRING : CONST_WORD });
+    for (int i = 0; i < e->n; i++) {
+        const struct ast *item = e->kid[i];
+        bool name = (item->kind == AST_NAME || item->kind == AST_STRING) && item->text[0] && !strchr(item->text, ' ') && !strchr(item->text, '"');
+        if (!name) {
+            complain(item->at, "%s lists names of ops and of values", key_path(key));
+            return false;
+        }
+        list.item[i] = (struct constant){ .kind = CONST_WORD, .text = item->text, .at = item->at };
+    }
+    *out = list;
+    return true;
+}
+
+/* Layers: whole numbers and ranges of them. */
+static bool layers_value(enum key_id key, const struct ast *e, const struct constant *list)
+{
+    for (int i = 0; i < list->n; i++) {
+        const struct constant *v = &list->item[i], *from = v->kind == CONST_RANGE ? &v->item[0] : v, *to = v->kind == CONST_RANGE ? &v->item[1] : v;
+        if (!constant_is_whole(from) || !constant_is_whole(to) || from->unit != UNIT_NONE || to->unit != UNIT_NONE || from->top < 0) {
+            complain(e->kind == AST_LIST ? e->kid[i]->at : e->at, "%s lists layers: [0, 4..7]", key_path(key));
+            return false;
+        }
+    }
+    return true;
+}
+
 /* A list of numbers; betas are two. */
 static bool list_value(enum key_id key, const struct ast *e, const struct constant *list)
 {
     if (list->kind != CONST_LIST)
         return wrong_type(key, e, list);
+    if (key == K_activation_checkpoint_layers)
+        return layers_value(key, e, list);
     if (key == K_optimizer_betas && list->n != 2) {
         complain(e->at, "%s are two numbers, this list has %d", key_path(key), list->n);
         return false;
@@ -259,6 +293,8 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
         return word_value(key, e, out);
     if (row->type == KEY_STRING && e->kind != AST_STRING)
         return wrong_type(key, e, &(struct constant){ .kind = e->kind == AST_NUMBER ? CONST_NUMBER : e->kind == AST_LIST ? CONST_LIST : CONST_WORD });
+    if (key == K_activation_checkpoint_save)
+        return names_value(key, e, out);
     if (!value_evaluate(c, row->section, e, out, open))
         return false;
     switch (row->type) {

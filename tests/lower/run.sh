@@ -58,7 +58,7 @@ family varied 'layers = 6;  hidden = 8;  vocab = 16;  dense = [0, 3]' '
     metrics { seen = sum(seen) }'
 dump varied varied.plan lower
 has layers_that_differ varied.ir '^unit layers\.narrow loop="layers" count=2 variant="narrow"' '^unit layers\.not_narrow loop="layers" count=4 variant="not_narrow"' \
-    'body "narrow" 0\.\.1 3\.\.4' 'body "not_narrow" 1\.\.3 4\.\.6' 'tensor="layers\.\{i\}\.narrow\.weight".*unit="layers\.narrow"' '^  carry seen\.[0-9]+' 'metric\(.*name="seen"'
+    'body "narrow" keep="none" 0\.\.1 3\.\.4' 'body "not_narrow" keep="none" 1\.\.3 4\.\.6' 'tensor="layers\.\{i\}\.narrow\.weight".*unit="layers\.narrow"' '^  carry seen\.[0-9]+' 'metric\(.*name="seen"'
 grep -qE 'dropped|spare' varied.ir && fail unneeded_is_dropped "$(grep -E 'dropped|spare' varied.ir | head -n 2 | tr '\n' '|')" || ok unneeded_is_dropped
 for pass in gradient recompute memory; do
     dump varied.$pass varied.plan $pass && "$planc" dump --from varied.$pass.ir 2>&1 | cmp -s - varied.$pass.ir && ok layers_that_differ.$pass || fail layers_that_differ.$pass "$(tail_of varied.$pass.err)"
@@ -241,9 +241,10 @@ weights_refused index_of_nothing 'in none of its files' index_lies
 # ── the command line ─────────────────────────────────────────────────────────
 "$planc" dump tiny.plan --after lower --set model.layers=2 >two.ir 2>&1
 "$planc" dump --from two.ir --pass gradient >two.gradient.ir 2>&1 && "$planc" dump tiny.plan --after gradient --set model.layers=2 | cmp -s - two.gradient.ir && ok pass_of_a_text || fail pass_of_a_text "$(tail_of two.gradient.ir)"
-"$planc" dump --from two.ir --pass fuse >skip.log 2>&1
-[ $? -ne 0 ] && grep -q "after 'lower'" skip.log && ok pass_too_early || fail pass_too_early "$(tail_of skip.log)"
-rm -rf all && "$planc" dump tiny.plan --all all >all.log 2>&1 && [ "$(ls all | tr '\n' ' ')" = "00-lower.ir 01-gradient.ir 02-optimizer.ir 03-recompute.ir 04-shard.ir 05-fuse.ir 06-schedule.ir 07-memory.ir " ] && ok dump_all || fail dump_all "$(ls all 2>&1 | tr '\n' ' ')"
+"$planc" dump --from two.ir --pass fuse >fuse.ir 2>&1 && "$planc" dump tiny.plan --after fuse --set model.layers=2 | cmp -s - fuse.ir && ok passes_up_to_one || fail passes_up_to_one "$(tail_of fuse.ir)"
+"$planc" dump --from fuse.ir --pass gradient >back.log 2>&1
+[ $? -ne 0 ] && grep -q "after 'fuse'" back.log && ok pass_that_is_past || fail pass_that_is_past "$(tail_of back.log)"
+rm -rf all && "$planc" dump tiny.plan --all all >all.log 2>&1 && [ "$(ls all | tr '\n' ' ')" = "00-lower.ir 01-split.ir 02-gradient.ir 03-chunk.ir 04-optimizer.ir 05-recompute.ir 06-shard.ir 07-fuse.ir 08-schedule.ir 09-memory.ir " ] && ok dump_all || fail dump_all "$(ls all 2>&1 | tr '\n' ' ')"
 usage() { # NAME PATTERN words...
     "$planc" "${@:3}" >usage.log 2>&1
     local status=$?
