@@ -66,10 +66,18 @@ static bool shape_attr(const struct attr *attr, int n, struct shape *s)
 static bool type_attr(const struct attr *attr, int n, enum element *type)
 {
     const struct attr *to = find(attr, n, "to");
-    if (!to) return false;
+    if (!to || to->kind != ATTR_WORD) return false;
     *type = !strcmp(to->word, "bf16") ? BF16 : !strcmp(to->word, "f64") ? F64 : !strcmp(to->word, "i32") ? I32 : F32;
     return true;
 }
+
+#define NEED(condition, ...)                  \
+    do {                                      \
+        if (!(condition)) {                   \
+            *why = text_format(__VA_ARGS__);  \
+            return false;                     \
+        }                                     \
+    } while (0)
 
 static bool infer_map(enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr,
                       enum element *type, struct shape *shape, const char **why)
@@ -97,12 +105,12 @@ static bool infer_map(enum op op, const struct operand *in, int n_in, const stru
         *why = "an operand must be a value";
         return false;
     }
-    if (op == OP_cast && !type_attr(attr, n_attr, type)) bug("cast to nothing");
+    NEED(op != OP_cast || type_attr(attr, n_attr, type), "no type to cast to (to)");
     if (op == OP_valid) {
         *type = F32;
         all = shape2(shape_count(all), 1);
     }
-    if (op == OP_expand && !shape_attr(attr, n_attr, &all)) bug("expand to nothing");
+    NEED(op != OP_expand || shape_attr(attr, n_attr, &all), "no shape to expand to (d0, d1 …)");
     *shape = all;
     return true;
 }
@@ -131,14 +139,6 @@ static bool infer_attention(struct shape q, struct shape k, struct shape v, cons
     }
     return true;
 }
-
-#define NEED(condition, ...)                  \
-    do {                                      \
-        if (!(condition)) {                   \
-            *why = text_format(__VA_ARGS__);  \
-            return false;                     \
-        }                                     \
-    } while (0)
 
 bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr,
               enum element *type, struct shape *shape, const char **why)
@@ -204,6 +204,17 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         NEED(shape_attr(attr, n_attr, &shape[0]), "no new shape (d0, d1 …)");
         NEED(shape_count(s) == shape_count(shape[0]), "%s has not as many elements as %s", shape_text(s), shape_text(shape[0]));
         return true;
+    case OP_part: {
+        int64_t count = whole(attr, n_attr, "count", 1);
+        NEED(s.rank > 0 && s.dim[0] % count == 0, "%s in %lld parts", shape_text(s), (long long)count);
+        shape[0] = s;
+        shape[0].dim[0] = s.dim[0] / count;
+        return true;
+    }
+    case OP_put_part:
+        NEED(s.rank > 0 && a->type == b->type && shape_count(s) % shape_count(b->shape) == 0, "%s as a part of %s", shape_text(b->shape), shape_text(s));
+        shape[0] = s;
+        return true;
     case OP_zeros: type[0] = F32; type_attr(attr, n_attr, &type[0]); NEED(shape_attr(attr, n_attr, &shape[0]), "no shape (d0, d1 …)"); return true;
     case OP_scalar: type[0] = F32; shape[0] = shape1(1); return true;
     case OP_metric_sum: type[0] = F64; shape[0] = shape1(1); return true;
@@ -216,6 +227,11 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
     case OP_matmul:
         type_attr(attr, n_attr, &type[0]);
         return infer_matmul(s, b->shape, attr, n_attr, &shape[0], why);
+    case OP_matmul_add:
+        type[0] = F32;
+        if (!infer_matmul(s, b->shape, attr, n_attr, &shape[0], why)) return false;
+        NEED(c->type == F32 && shape_same(c->shape, shape[0]), "a product of %s added to %s", shape_text(shape[0]), shape_text(c->shape));
+        return true;
     case OP_embedding:
         NEED(a->type == I32 && b->shape.rank == 2, "embedding of %s by %s", shape_text(b->shape), shape_text(s));
         type[0] = b->type;
@@ -289,7 +305,7 @@ void op_cost(const struct node *n, double *flops, double *bytes)
     *bytes += out;
     *flops = 0;
     const struct value *a = n->n_in ? n->in[0].value : NULL, *y = n->n_out ? n->out[0] : NULL;
-    if (n->op == OP_matmul) {
+    if (n->op == OP_matmul || n->op == OP_matmul_add) {
         struct shape s = a->shape;
         *flops = 2.0 * (double)shape_count(y->shape) * (double)s.dim[attr_find(n, "ta") && attr_get(n, "ta") ? 0 : 1];
     } else if (n->op == OP_expert_matmul) {
