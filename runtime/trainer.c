@@ -145,8 +145,8 @@ static void introduce(const struct options *o, int64_t mapped, double machine_fl
     say("batch: global %lld = %d rank%s x %lld local x %lld accumulation, sequence %lld: %s tokens a step", (long long)p->global, world.size,
         world.size == 1 ? "" : "s", (long long)p->local, (long long)p->accumulation, (long long)p->sequence, count_text(p->global * p->sequence, a));
     say("parameters: %s", count_text(p->parameters, a));
-    say("memory a rank: predicted %s bytes, mapped %s bytes (from /proc/self/maps); wire %s of them", count_text(device_predicted_bytes(), a), count_text(mapped, b),
-        count_text(p->wire_bytes, c));
+    say("memory a rank: predicted %s bytes, mapped %s bytes (from /proc/self/maps); tables and batches on the host: %s", count_text(device_predicted_bytes(), a),
+        count_text(mapped, b), count_text(room_bytes(), c));
     say("weights: %s", p->init_from ? p->init_from : "seeded");
     data_describe(0, o->steps);
     say("machine: FMA peak %.1f GFLOP/s in FP32, one core a rank, measured on all ranks at once", 1e-9 * machine_flops);

@@ -30,6 +30,7 @@ void fail_print(const char *message);                                /* "trainer
 void say(const char *format, ...) PRINTF_LIKE(1, 2);                 /* rank 0 only: a line on stdout */
 /* Zeroed memory for the life of the run; only before the first step. Never NULL. */
 void *room(int64_t bytes);
+int64_t room_bytes(void);                                            /* all of it so far */
 #define ROOM(type, n) ((type *)room((int64_t)sizeof(type) * (n)))
 double clock_seconds(void);                                          /* monotonic, the same on all ranks of a host */
 const char *count_text(int64_t n, char text[32]);                    /* "8,030,261,248" */

@@ -17,7 +17,7 @@ export XDG_CACHE_HOME=$top/$BUILD/tests/cache   # kernels kept by a person's own
 if [ "$BUILD" = build-sanitize ]; then
     # Open MPI and its transports keep memory for the life of the process; everything of ours must still be clean.
     export LSAN_OPTIONS="suppressions=$top/tests/lib/lsan.supp:print_suppressions=0"
-    export ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:exitcode=66"
+    export ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:exitcode=66:fast_unwind_on_malloc=0"   # whole stacks, or suppressions match nothing
     export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:exitcode=66"
 fi
 

@@ -121,7 +121,6 @@ static const char *test_pieces(void)
                 if (claims[k * flat + i] != inside)
                     return "padding belongs to a tensor, or an element to none";
         }
-        free(claims);
     }
     return NULL;
 }
@@ -147,7 +146,6 @@ static const char *test_stretches(void)
                     return "a weight decays like its neighbour";
             }
         }
-        free(s);
     }
     return NULL;
 }
@@ -171,7 +169,7 @@ static const char *test_names(void)
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "st") == 0) {
-        struct st_set set;
+        static struct st_set set;
         bool fine = st_open(&set, argv[2]);
         printf("%s\n", fine ? "fine" : fail_noted());
         for (int64_t i = 0; fine && i < set.tensors; i++) {
