@@ -147,12 +147,19 @@ static inline float op_round_bf16(float x) { return op_from_bf16(op_to_bf16(x));
 /* The one order in which sixteen partial results become one; a row reduction deals its elements out to sixteen lanes by
  * column, so the order of a sum is a function of its length and of nothing else. */
 #define OP_LANES 16
+typedef float op_f32x8 __attribute__((vector_size(32)));
+typedef float op_f32x4 __attribute__((vector_size(16)));
 static inline float op_sum_lanes_f32(const float *lane)
 {
-    float a[8], b[4];
-    for (int k = 0; k < 8; k++) a[k] = lane[k] + lane[k + 8];
-    for (int k = 0; k < 4; k++) b[k] = a[k] + a[k + 4];
-    return (b[0] + b[2]) + (b[1] + b[3]);
+    op_f32x8 low, high;
+    memcpy(&low, lane, sizeof low);
+    memcpy(&high, lane + 8, sizeof high);
+    low += high;
+    op_f32x4 a, b;
+    memcpy(&a, &low, sizeof a);
+    memcpy(&b, (const char *)&low + sizeof a, sizeof b);
+    a += b;
+    return (a[0] + a[2]) + (a[1] + a[3]);
 }
 static inline double op_sum_lanes_f64(const double *lane)
 {

@@ -12,12 +12,19 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ── signals: a wish to stop, agreed by all at the end of a step ───────────── */
 
 static volatile sig_atomic_t asked_to_stop;
 
-static void note_signal(int number) { asked_to_stop = number; }
+/* When a rank of this host has already ended the run, mpirun's signal is not a wish any more. */
+static void note_signal(int number)
+{
+    if (position_claimed())
+        _exit(STATUS_ENVIRONMENT);
+    asked_to_stop = number;
+}
 
 static bool catch_signals(void)
 {

@@ -85,6 +85,7 @@ void position_iteration(int64_t i);
 void position_wait(bool waiting);           /* this rank now depends on others */
 void position_moved(void);
 bool position_claim(void);                  /* true for the first caller on this host: it may print the last line */
+bool position_claimed(void);                /* somebody has; fit for a signal handler */
 
 /* ── machine.c: what is under us ───────────────────────────────────────────── */
 bool machine_has_features(void);            /* of program.cpu_feature; false: noted */

@@ -51,6 +51,8 @@ bool position_claim(void)
     return atomic_exchange(page ? &page->claimed : &claimed, 1) == 0;
 }
 
+bool position_claimed(void) { return page && atomic_load(&page->claimed); }
+
 /* ── judging ───────────────────────────────────────────────────────────────── */
 
 static double age(int64_t stamp, int64_t now) { return 1e-9 * (double)(now - stamp); }
