@@ -197,8 +197,17 @@ static void check_mesh(struct checker *c)
 static void check_batch(struct checker *c)
 {
     int64_t global, held, local = 1, devices, chunks;
-    if (whole(c, K_batch_loss_chunks, &chunks, NULL) && chunks != 1)
-        complain(place_of(c, K_batch_loss_chunks), "'batch.loss_chunks = %lld' is refused: planc cannot work out the loss in pieces yet", (long long)chunks);
+    int64_t sequence, tokens;
+    if (whole(c, K_batch_loss_chunks, &chunks, NULL) && whole(c, K_batch_local, &local, NULL) && whole(c, K_batch_sequence, &sequence, NULL) &&
+        !__builtin_mul_overflow(local, sequence, &tokens) && tokens % chunks) {
+        struct diagnostic *d = complain(place_of(c, K_batch_loss_chunks), "loss_chunks = %lld does not divide the %lld tokens of a micro-batch", (long long)chunks, (long long)tokens);
+        add_note(d, place_of(c, K_batch_local), "local = %lld sequences of %lld tokens", (long long)local, (long long)sequence);
+        int64_t below, above;
+        divisors_beside(tokens, chunks, &below, &above);
+        if (above && above != below) add_help(d, "loss_chunks = %lld or %lld", (long long)below, (long long)above);
+        else add_help(d, "loss_chunks = %lld", (long long)below);
+    }
+    local = 1;
     if (!key_given(c, K_batch_global) || !whole(c, K_batch_global, &global, NULL) || !held_sequences(c, &held, NULL) || global % held == 0)
         return;
     whole(c, K_batch_local, &local, NULL);

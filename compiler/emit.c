@@ -9,7 +9,7 @@
 
 const struct value *emit_root(const struct value *v)
 {
-    while (v->node && op_rows[v->node->op].class == CLASS_VIEW) v = v->node->in[0].value;
+    while (v->node && op_rows[v->node->op].class == CLASS_VIEW && v->node->op != OP_part) v = v->node->in[0].value;
     return v;
 }
 
@@ -26,6 +26,7 @@ static void mark_stored(const struct graph *g)
             const struct body *body = r->body.item[b];
             for (int k = 0; k < body->node.n; k++) {
                 const struct node *n = body->node.item[k];
+                if (n->op == OP_part) keep(n->in[0].value); /* parts are bytes of the whole */
                 if (op_rows[n->op].class == CLASS_VIEW) continue;
                 for (int o = 0; o < n->n_in; o++) {
                     if (!n->in[o].value) continue;

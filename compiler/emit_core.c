@@ -7,7 +7,7 @@
 const char *emit_core_template(enum op op)
 {
     switch ((int)op) {
-    case OP_matmul: return "gemm.h";
+    case OP_matmul: case OP_matmul_add: return "gemm.h";
     case OP_embedding: case OP_embedding_grad: return "cpu/embedding.h";
     case OP_positions: case OP_rope_cos: case OP_rope_sin: return "cpu/positions.h";
     case OP_attention: case OP_attention_grad: return "cpu/attention.h";
@@ -65,8 +65,8 @@ static void call_matmul(struct call *c, const struct node *n)
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
     bool ta = attr_or(n, "ta", 0), tb = attr_or(n, "tb", 0);
     int64_t m = y->shape.dim[0], columns = y->shape.dim[1], inner = a->shape.dim[ta ? 0 : 1];
-    text_add(c->to, "gemm(%s, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, false, %s, %lld);\n", ta ? "true" : "false", tb ? "true" : "false",
-             L(m), L(columns), L(inner), name_of(c, a), L(columns_of(a)), name_of(c, b), L(columns_of(b)), name_of(c, y), L(columns));
+    text_add(c->to, "gemm(%s, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);\n", ta ? "true" : "false", tb ? "true" : "false", L(m), L(columns), L(inner),
+             name_of(c, a), L(columns_of(a)), name_of(c, b), L(columns_of(b)), n->op == OP_matmul_add ? "true" : "false", name_of(c, y), L(columns));
 }
 
 static void call_attention(struct call *c, const struct node *n)
@@ -120,7 +120,7 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
     all_f32(n);
     text_add(to, "    ");
     switch ((int)n->op) {
-    case OP_matmul: call_matmul(&c, n); return;
+    case OP_matmul: case OP_matmul_add: call_matmul(&c, n); return;
     case OP_attention: case OP_attention_grad: call_attention(&c, n); return;
     case OP_rope_cos: case OP_rope_sin: call_rope(&c, n); return;
     case OP_positions: text_add(to, "positions(%s, %lld, %lld);\n", name_of(&c, y), L(shape_count(y->shape)), L(attr_get(n, "sequence"))); return;

@@ -170,7 +170,7 @@ static double flops_per_token(const struct graph *g)
             for (int j = 0; j < b->node.n; j++) {
                 const struct node *n = b->node.item[j];
                 double flops = 0, bytes;
-                bool product = n->op == OP_matmul || n->op == OP_expert_matmul || n->op == OP_expert_matmul_grad;
+                bool product = n->op == OP_matmul || n->op == OP_matmul_add || n->op == OP_expert_matmul || n->op == OP_expert_matmul_grad;
                 if (n->again) continue;
                 if (product) op_cost(n, &flops, &bytes);
                 if (n->op == OP_attention || n->op == OP_attention_grad)

@@ -279,7 +279,7 @@ struct graph *graph_begin(const struct graph *old, enum level level)
 struct region *region_begin(struct graph *g, const struct region *old)
 {
     struct region *r = region_new(g, old->name, old->phase, old->direction, old->count, old->loop);
-    r->mirror = old->mirror;
+    r->mirror = old->mirror, r->within = old->within;
     for (int i = 0; i < old->carry.n; i++) {
         const struct carry *c = &old->carry.item[i];
         PUSH(&r->carry, ((struct carry){.value = value_copy(c->value), .first = copied(c->first)}));

@@ -87,6 +87,7 @@ struct region {
     enum direction direction;
     int64_t count;                          /* iterations: 1 for ONCE */
     const char *mirror;                     /* of a backward region: its forward region's name; else NULL */
+    const char *within;                     /* the region whose gathered units it goes on using (the pieces of a loss), or NULL */
     const char *loop;                       /* whose index it runs over: "layers"; "" for ONCE */
     VECTOR(struct carry) carry;
     VECTOR(struct body *) body;

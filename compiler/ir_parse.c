@@ -381,7 +381,8 @@ static void read_region(struct reader *r)
     enum direction direction = (enum direction)choice(r, direction_names, 3, name(r));
     int64_t count = key_whole(r, "count");
     r->region = region_new(r->graph, n, phase, direction, count, key_word(r, "loop"));
-    if (!at_line_end(r)) r->region->mirror = key_word(r, "mirror");
+    if (see(r, "mirror=")) r->region->mirror = quoted(r);
+    if (see(r, "within=")) r->region->within = quoted(r);
     line_end(r);
     VECTOR(const char *) last = {0};
     while (see(r, "  carry") || see(r, "carry")) {

@@ -73,6 +73,7 @@ static void print_region(struct text *to, const struct region *r)
 {
     text_add(to, "region %s phase=%s run=%s count=%lld loop=\"%s\"", r->name, phase_names[r->phase], direction_names[r->direction], (long long)r->count, r->loop);
     if (r->mirror) text_add(to, " mirror=\"%s\"", r->mirror);
+    if (r->within) text_add(to, " within=\"%s\"", r->within);
     text_add(to, "\n");
     for (int i = 0; i < r->carry.n; i++) {
         const struct carry *c = &r->carry.item[i];

@@ -33,11 +33,15 @@ struct memory {
 static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 static int64_t bytes_of(const struct value *v) { return shape_count(v->shape) * element_bytes(v->type); }
 
-/* The value whose bytes these are. */
+/* The value whose bytes these are: views are another's, and so is what is made in another's place. */
 static struct value *root_of(struct value *v)
 {
-    while (v->node && (op_rows[v->node->op].class == CLASS_VIEW || v->node->op == OP_sum_ranks)) v = v->node->in[0].value;
-    return v;
+    for (;;) {
+        const struct node *n = v->node;
+        if (n && (op_rows[n->op].class == CLASS_VIEW || n->op == OP_sum_ranks)) v = n->in[0].value;
+        else if (n && n->op == OP_matmul_add) v = n->in[2].value;
+        else return v;
+    }
 }
 
 static struct holder *holder_of(struct value *v) { return root_of(v)->note; }
@@ -106,7 +110,7 @@ static void find_holders(struct memory *m)
             for (int n = 0; n < r->body.item[k]->node.n; n++) {
                 struct node *node = r->body.item[k]->node.item[n];
                 if (!node->kernel) continue;
-                for (int o = 0; o < node->n_out; o++) {
+                for (int o = 0; o < node->n_out && root_of(node->out[o]) == node->out[o]; o++) {
                     struct holder *h = hold(m, node->out[o], r, r->body.item[k], node->kernel, node->step);
                     if (r->phase == PHASE_SETUP) h->outside = true, h->last = m->end, h->first = 0;
                     if (op_rows[node->op].class == CLASS_CORE) h->outside = true; /* a core op always writes */
@@ -185,6 +189,8 @@ static int64_t slot_elements(const struct graph *g, const char *unit)
     return n;
 }
 
+static const char *gather_name(const char *region, const struct unit *u) { return text_format("gather.%s.%s", region, u->loop[0] ? u->loop : u->name); }
+
 static void put_slots(struct memory *m)
 {
     struct graph *g = m->graph;
@@ -204,44 +210,91 @@ static void put_slots(struct memory *m)
     /* a gather slot's last reader is its region; a gradient slot's the update's wait */
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
-        const char *prefix = text_format("gather.%s.", r->name);
-        for (int k = 0; k < g->buffer.n; k++)
-            if (!strncmp(g->buffer.item[k]->name, prefix, strlen(prefix))) g->buffer.item[k]->live_to = m->steps[i].last;
+        for (int k = 0; k < g->unit.n; k++) {
+            struct buffer *b = graph_buffer(g, gather_name(r->name, g->unit.item[k]));
+            if (b) b->live_to = m->steps[i].last;
+        }
         for (int k = 0; k < r->body.n; k++)
             for (int n = 0; n < r->body.item[k]->node.n; n++) {
                 const struct node *node = r->body.item[k]->node.item[n];
                 if (node->op != OP_reduce) continue;
                 struct buffer *b = graph_buffer(g, attr_get_word(node, "from"));
-                int last = m->micro_last;
+                int last = m->micro_last, first = b->live_from;
                 for (int j = 0; j < g->region.n; j++)
                     for (int q = 0; q < g->region.item[j]->body.n; q++)
                         for (int w = 0; w < g->region.item[j]->body.item[q]->node.n; w++) {
                             const struct node *wait = g->region.item[j]->body.item[q]->node.item[w];
-                            if (wait->op == OP_wait && attr_get(wait, "event") == attr_get(node, "event") && wait->step > last) last = wait->step;
+                            if (wait->op != OP_wait || attr_get(wait, "event") != attr_get(node, "event")) continue;
+                            if (wait->step > last) last = wait->step;
+                            if (!attr_get(wait, "all") && wait->step < first) first = wait->step;
                         }
-                b->live_to = last;
+                b->live_to = last, b->live_from = first;
             }
     }
+}
+
+/* Regions within another go on reading its gathered units, under records of their own. */
+static void put_within(struct memory *m)
+{
+    struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->unit.n && g->region.item[i]->within; k++) {
+            const struct region *r = g->region.item[i];
+            struct buffer *own = graph_buffer(g, gather_name(r->within, g->unit.item[k]));
+            if (!own) continue;
+            if (m->steps[i].last > own->live_to) own->live_to = m->steps[i].last;
+            put(m, gather_name(r->name, g->unit.item[k]), "alias", SEGMENT_WIRE, own->bytes, 1, "", own->live_from, own->live_to);
+        }
+}
+
+/* The gradient slot that a carry ends in, and its place there; NULL when it ends in none. */
+static struct buffer *slot_of_carry(const struct memory *m, const struct carry *c, int64_t *offset)
+{
+    const struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++) {
+            const struct body *b = g->region.item[i]->body.item[k];
+            for (int n = 0; n < b->gradient.n; n++) {
+                if (b->gradient.item[n].value != c->last) continue;
+                const struct weight *w = b->gradient.item[n].weight->weight;
+                const struct unit *u = graph_unit(g, w->unit);
+                *offset = w->offset * 4;
+                return graph_buffer(g, text_format("slot.%s.%s", g->region.item[i]->name, u->loop[0] ? u->loop : u->name));
+            }
+        }
+    return NULL;
 }
 
 static void put_carry(struct memory *m, const struct region *r, int k)
 {
     const struct carry *c = &r->carry.item[k];
     struct holder *value = holder_of(c->value), *first = holder_of(c->first), *last = holder_of(c->last);
-    bool saved = value->saved;
+    bool saved = value->saved, in_place = true;
     int from = first->first, to = last->last;
+    int64_t at = 0;
+    struct buffer *slot = slot_of_carry(m, c, &at);
     for (int b = 0; b < r->body.n; b++) {
         struct holder *next = holder_of(r->body.item[b]->next.item[k]);
         saved |= next->saved;
         if (next->last > to) to = next->last;
         next->placed = true;
+        in_place &= next == value;
     }
+    if (slot && !in_place) bug("%s ends in a gradient slot but is not made there", c->value->name);
     if (value->last > to) to = value->last;
     if (first->last > to) to = first->last;
     if (!saved && first->last > m->steps[region_number(m, r)].last) bug("%s is read behind the loop that overwrites it", first->value->name);
     first->placed = last->placed = value->placed = true;
-    int64_t entries = saved ? r->count + 1 : 2;
-    struct buffer *own = put(m, c->value->name, saved ? "saved" : "carried", SEGMENT_LOCAL, bytes_of(c->value), entries, saved ? "i" : "n", from, to);
+    int64_t entries = in_place ? 1 : saved ? r->count + 1 : 2;
+    struct buffer *own = put(m, c->value->name, slot ? "alias" : saved ? "saved" : "carried", slot ? SEGMENT_WIRE : SEGMENT_LOCAL, bytes_of(c->value), entries,
+                             in_place ? "" : saved ? "i" : "n", from, to);
+    if (slot) own->offset = at;
+    if (in_place) { /* one place under every name */
+        const char *const name[] = {c->first->name, c->last->name};
+        for (int i = 0; i < 2; i++) put(m, name[i], "alias", own->segment, own->bytes, 1, "", from, to);
+        for (int b = 0; b < r->body.n; b++) put(m, r->body.item[b]->next.item[k]->name, "alias", own->segment, own->bytes, 1, "", from, to);
+        return;
+    }
     put(m, c->first->name, "alias", SEGMENT_LOCAL, own->bytes, 1, "", from, to)->offset = 0;
     put(m, c->last->name, "alias", SEGMENT_LOCAL, own->bytes, 1, "", from, to)->offset = r->count % entries * own->stride;
     for (int b = 0; b < r->body.n; b++) {
@@ -268,6 +321,7 @@ static void put_values(struct memory *m)
             for (int n = 0; n < b->gradient.n; n++) {
                 const struct weight *w = b->gradient.item[n].weight->weight;
                 struct value *v = b->gradient.item[n].value;
+                if (graph_buffer(g, v->name)) continue; /* a carry made in the slot */
                 const struct unit *u = graph_unit(g, w->unit);
                 const struct buffer *slot = graph_buffer(g, text_format("slot.%s.%s", g->region.item[i]->name, u->loop[0] ? u->loop : u->name));
                 holder_of(v)->placed = true;
@@ -276,6 +330,17 @@ static void put_values(struct memory *m)
                 alias->offset = w->offset * 4;
             }
         }
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
+                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
+                if (node->op != OP_part && node->op != OP_put_part) continue;
+                struct value *part = node->op == OP_part ? node->out[0] : node->in[1].value;
+                struct holder *whole = holder_of(node->in[0].value);
+                struct buffer *alias = put(m, part->name, "alias", SEGMENT_LOCAL, bytes_of(part), g->facts.loss_chunks, "n", whole->first, whole->last);
+                alias->stride = bytes_of(part);
+                if (node->op == OP_put_part) holder_of(part)->placed = true;
+            }
     for (int i = 0; i < m->holder.n; i++) {
         struct holder *h = m->holder.item[i];
         if (!h->outside || h->placed) continue;
@@ -292,25 +357,46 @@ static void put_values(struct memory *m)
 }
 
 /* Offsets of aliases are relative until their owner has one. */
+static void settle_carry(struct memory *m, const struct region *r, int k)
+{
+    struct graph *g = m->graph;
+    const struct carry *c = &r->carry.item[k];
+    struct buffer *own = graph_buffer(g, c->value->name);
+    int64_t at;
+    struct buffer *slot = slot_of_carry(m, c, &at);
+    if (slot) own->offset += slot->offset;
+    graph_buffer(g, c->first->name)->offset += own->offset;
+    graph_buffer(g, c->last->name)->offset += own->offset;
+    for (int b = 0; b < r->body.n; b++) graph_buffer(g, r->body.item[b]->next.item[k]->name)->offset += own->offset;
+}
+
+static void settle_body(struct memory *m, const struct region *r, const struct body *b)
+{
+    struct graph *g = m->graph;
+    for (int n = 0; n < b->gradient.n; n++) {
+        const struct value *v = b->gradient.item[n].value;
+        const struct unit *u = graph_unit(g, b->gradient.item[n].weight->weight->unit);
+        if (v->node) graph_buffer(g, v->name)->offset += graph_buffer(g, text_format("slot.%s.%s", r->name, u->loop[0] ? u->loop : u->name))->offset;
+    }
+    for (int n = 0; n < b->node.n; n++) {
+        const struct node *node = b->node.item[n];
+        if (node->op == OP_sum_ranks) graph_buffer(g, node->out[0]->name)->offset = graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+        if (node->op == OP_part) graph_buffer(g, node->out[0]->name)->offset = graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+        if (node->op == OP_put_part) graph_buffer(g, node->in[1].value->name)->offset = graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+    }
+}
+
 static void settle_aliases(struct memory *m)
 {
     struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->carry.n; k++) settle_carry(m, g->region.item[i], k);
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
-        for (int k = 0; k < r->carry.n; k++) {
-            int64_t at = graph_buffer(g, r->carry.item[k].value->name)->offset;
-            graph_buffer(g, r->carry.item[k].first->name)->offset += at;
-            graph_buffer(g, r->carry.item[k].last->name)->offset += at;
-            for (int b = 0; b < r->body.n; b++) graph_buffer(g, r->body.item[b]->next.item[k]->name)->offset += at;
-        }
-        for (int k = 0; k < r->body.n; k++) {
-            const struct body *b = r->body.item[k];
-            for (int n = 0; n < b->gradient.n; n++) {
-                const struct unit *u = graph_unit(g, b->gradient.item[n].weight->weight->unit);
-                graph_buffer(g, b->gradient.item[n].value->name)->offset += graph_buffer(g, text_format("slot.%s.%s", r->name, u->loop[0] ? u->loop : u->name))->offset;
-            }
-            for (int n = 0; n < b->node.n; n++)
-                if (b->node.item[n]->op == OP_sum_ranks) graph_buffer(g, b->node.item[n]->out[0]->name)->offset = graph_buffer(g, root_of(b->node.item[n]->in[0].value)->name)->offset;
+        for (int k = 0; k < r->body.n; k++) settle_body(m, r, r->body.item[k]);
+        for (int k = 0; k < g->unit.n && r->within; k++) {
+            struct buffer *alias = graph_buffer(g, gather_name(r->name, g->unit.item[k]));
+            if (alias) alias->offset = graph_buffer(g, gather_name(r->within, g->unit.item[k]))->offset;
         }
     }
 }
@@ -327,6 +413,7 @@ struct graph *pass_memory(const struct graph *old)
     find_reads(&m);
     put_state(&m);
     put_slots(&m);
+    put_within(&m);
     put_values(&m);
     g->local_bytes = layout_place(g, SEGMENT_LOCAL);
     g->wire_bytes = layout_place(g, SEGMENT_WIRE);

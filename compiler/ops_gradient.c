@@ -146,7 +146,7 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     }
     /* constants for the gradient, and ops that only backward, update and lanes have */
     case OP_min: case OP_finite: case OP_valid: case OP_max_last: case OP_top_k: case OP_route_plan: case OP_load: case OP_positions:
-    case OP_zeros: case OP_scalar: case OP_metric_sum: case OP_batch: case OP_state: case OP_decay: case OP_rope_cos: case OP_rope_sin: case OP_embedding_grad:
+    case OP_part: case OP_put_part: case OP_matmul_add: case OP_zeros: case OP_scalar: case OP_metric_sum: case OP_batch: case OP_state: case OP_decay: case OP_rope_cos: case OP_rope_sin: case OP_embedding_grad:
     case OP_attention_grad: case OP_expert_matmul_grad:
     case OP_sum_squares: case OP_sum_ranks: case OP_assign: case OP_assign_scalar: case OP_metric: case OP_tap: case OP_use:
     case OP_reduce: case OP_gather: case OP_wait:

@@ -17,7 +17,7 @@ struct use { const struct region *region; const struct unit *unit; int64_t count
 struct gradient_slot { const struct region *region; const struct unit *unit; int64_t ring; int event; const char *buffer; };
 
 struct schedule {
-    struct graph *graph;
+    struct graph *graph; const struct graph *old;
     VECTOR(struct use) use;
     VECTOR(struct gradient_slot) slot;
     int64_t positions, issued;  /* straight code has issued positions below `issued` */
@@ -141,12 +141,31 @@ static void begin_body(struct schedule *s, struct build *b, const struct region 
         }
 }
 
+/* The gradient line that a value ends in, and its region. */
+static const struct yield_gradient *yielded(const struct graph *g, const struct value *v, const struct region **at)
+{
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->gradient.n; n++)
+                if (g->region.item[i]->body.item[k]->gradient.item[n].value == v) return *at = g->region.item[i], &g->region.item[i]->body.item[k]->gradient.item[n];
+    return NULL;
+}
+
 /* The slot this node's result is written to, when it is a finished weight gradient. */
 static struct gradient_slot *slot_written(struct schedule *s, const struct region *r, const struct body *body, const struct node *n)
 {
     for (int i = 0; i < body->gradient.n; i++)
         for (int o = 0; o < n->n_out; o++)
             if (body->gradient.item[i].value == n->out[o]) return find_slot(s, r, graph_unit(s->graph, body->gradient.item[i].weight->weight->unit));
+    /* or the start of a carry that ends as one: it is added up in the slot */
+    for (int i = 0; i < s->old->region.n; i++)
+        for (int k = 0; k < s->old->region.item[i]->carry.n; k++)
+            for (int o = 0; o < n->n_out; o++)
+                if (s->old->region.item[i]->carry.item[k].first == n->out[o]) {
+                    const struct region *end;
+                    const struct yield_gradient *y = yielded(s->old, s->old->region.item[i]->carry.item[k].last, &end);
+                    if (y) return find_slot(s, end, graph_unit(s->graph, y->weight->weight->unit));
+                }
     return NULL;
 }
 
@@ -206,7 +225,7 @@ static void wait_for_unit(struct schedule *s, struct build *b, const struct body
 
 struct graph *pass_schedule(const struct graph *old)
 {
-    struct schedule s = {.graph = graph_begin(old, LEVEL_SCHEDULE)};
+    struct schedule s = {.graph = graph_begin(old, LEVEL_SCHEDULE), .old = old};
     struct graph *g = s.graph;
     collect(&s, old);
     bool begun = false;

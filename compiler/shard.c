@@ -35,14 +35,24 @@ static void lay_out_units(struct graph *g)
     }
 }
 
-static bool reads_unit(const struct graph *g, const struct body *b, const struct unit *u)
+static bool body_reads(const struct body *b, const struct unit *u)
 {
-    (void)g;
     for (int i = 0; i < b->node.n; i++)
         for (int k = 0; k < b->node.item[i]->n_in; k++) {
             const struct value *v = b->node.item[i]->in[k].value;
             if (v && v->weight && !strcmp(v->weight->unit, u->name)) return true;
         }
+    return false;
+}
+
+/* Regions within this one go on using what it has gathered. */
+static bool reads_unit(const struct graph *old, const struct region *r, const struct body *b, const struct unit *u)
+{
+    if (r->within) return false;
+    if (body_reads(b, u)) return true;
+    for (int i = 0; i < old->region.n; i++)
+        for (int k = 0; old->region.item[i]->within && !strcmp(old->region.item[i]->within, r->name) && k < old->region.item[i]->body.n; k++)
+            if (body_reads(old->region.item[i]->body.item[k], u)) return true;
     return false;
 }
 
@@ -112,13 +122,20 @@ static void place_firsts(struct graph *g, struct region *r)
     }
 }
 
+/* Made in the place of the carry itself: added to it, or put together in it piece by piece. */
+static bool in_place(const struct value *v, const struct value *carry)
+{
+    const struct node *n = v->node;
+    return n && ((n->op == OP_put_part && n->in[0].value == carry) || (n->op == OP_matmul_add && n->in[2].value == carry));
+}
+
 static void place_nexts(struct build *b)
 {
     for (int i = 0; i < b->body->gradient.n; i++) b->body->gradient.item[i].value->mark = 1;
     for (int i = 0; i < b->body->next.n; i++) {
         struct value *v = b->body->next.item[i];
         b->base = v->name;
-        if (!own_place(v) || !made_by(b->body, v)) v = b->body->next.item[i] = build1(b, OP_copy, by(v));
+        if (!in_place(v, b->region->carry.item[i].value) && (!own_place(v) || !made_by(b->body, v))) v = b->body->next.item[i] = build1(b, OP_copy, by(v));
         v->mark = 1;
     }
 }
@@ -145,7 +162,7 @@ struct graph *pass_shard(const struct graph *old)
             struct body *body = body_begin(r, from->body.item[k]);
             struct build b = {.graph = g, .region = r, .body = body};
             for (int u = 0; u < g->unit.n && r->phase == PHASE_MICRO; u++)
-                for (int s = 0; s < strategy_count && reads_unit(g, from->body.item[k], g->unit.item[u]); s++) strategies[s]->at_use(&b, g->unit.item[u]);
+                for (int s = 0; s < strategy_count && reads_unit(old, from, from->body.item[k], g->unit.item[u]); s++) strategies[s]->at_use(&b, g->unit.item[u]);
             for (int n = 0; n < from->body.item[k]->node.n; n++) {
                 if (r->phase == PHASE_UPDATE) copy_cut(&b, from->body.item[k]->node.item[n]);
                 else node_copy(&b, from->body.item[k]->node.item[n]);

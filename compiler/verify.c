@@ -115,6 +115,7 @@ static const char *check_graph(const struct graph *g)
         struct region *r = g->region.item[i];
         if (!r->body.n) return text_format("region %s has no body", r->name);
         if (r->direction == ONCE && (r->count != 1 || r->carry.n || r->body.n != 1)) return text_format("region %s runs once and is written as a loop", r->name);
+        if (r->within && !graph_region(g, r->within)) return text_format("region %s is within nothing", r->name);
         if (r->mirror && !graph_region(g, r->mirror)) return text_format("region %s mirrors nothing", r->name);
         for (int k = 0; k < r->carry.n; k++) {
             const struct carry *c = &r->carry.item[k];
