@@ -195,6 +195,14 @@ static void sweep_body(struct fused *f, const struct sweep *w, const char *row_l
     struct block *b = &f->block[LEVEL_COLUMN];
     b->text.length = 0;
     b->known.n = b->name.n = 0;
+    for (int i = 0; i < f->kept.n; i++) { /* before anything is stored in its place */
+        const struct kept *k = &f->kept.item[i];
+        if (k->first >= f->stage || k->last < f->stage) continue;
+        struct spot at = spot_start(f, true);
+        const char *name = fused_name(f, LEVEL_COLUMN, k->value->name, "");
+        fused_line(f, LEVEL_COLUMN, "const float %s = %s[%s];", name, k->array, k->in_argument ? fused_index(f, k->value, at) : "j");
+        fused_know(f, LEVEL_COLUMN, k->value, at, name);
+    }
     for (int i = 0; i < w->n; i++)
         end_element(f, w->end[i], spot_start(f, true), LEVEL_COLUMN, w->end[i]->kind == END_TOTAL ? total_lane : row_lane);
     if (!b->text.length) text_add(&b->text, "%s", "");
@@ -292,6 +300,7 @@ static void lanes_close(struct fused *f, const struct end *e, int level)
 static void stage(struct fused *f, struct end **end, int n, int number)
 {
     VECTOR(struct end *) now = {0};
+    f->stage = number;
     for (int i = 0; i < n; i++)
         if (end[i]->stage == number) PUSH(&now, end[i]);
     for (int i = 0; i < now.n; i++)
@@ -316,6 +325,84 @@ static void stage(struct fused *f, struct end **end, int n, int number)
     }
 }
 
+/* ── what is kept from one sweep to the next ──────────────────────────────── */
+static bool takes_long(enum op op) { return op == OP_exp || op == OP_log || op == OP_tanh || op == OP_erf || op == OP_sigmoid; }
+
+struct seen { VECTOR(const struct node *) node; };
+
+/* Notes in which stages the long computations under `v` are wanted, column by column; a row's sum is known and not gone into. */
+static void wanted_long(struct fused *f, const struct value *v, int stage, int64_t columns, struct seen *seen)
+{
+    const struct node *n = emit_root(v)->node;
+    if (!n || !fused_inside(f, v) || (op_rows[n->op].class != CLASS_MAP && op_rows[n->op].class != CLASS_INDEX)) return;
+    for (int i = 0; i < seen->node.n; i++)
+        if (seen->node.item[i] == n) return;
+    PUSH(&seen->node, n);
+    int64_t rows, mine;
+    fused_extent(f, emit_root(v), &rows, &mine);
+    if (takes_long(n->op) && mine == columns && columns > 1 && n->out[0]->type == F32) {
+        for (int i = 0; i < f->kept.n; i++)
+            if (f->kept.item[i].value == n->out[0]) {
+                if (stage < f->kept.item[i].first) f->kept.item[i].first = stage;
+                if (stage > f->kept.item[i].last) f->kept.item[i].last = stage;
+                return;
+            }
+        PUSH(&f->kept, ((struct kept){.value = n->out[0], .first = stage, .last = stage}));
+        return;
+    }
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i].value) wanted_long(f, n->in[i].value, stage, columns, seen);
+}
+
+static bool shifts_columns(const struct emit_kernel *k)
+{
+    for (int i = 0; i < k->node.n; i++) {
+        enum op op = k->node.item[i]->op;
+        if (op == OP_rotate || op == OP_slice || op == OP_pad || op == OP_take) return true;
+    }
+    return false;
+}
+
+/* A result that is stored over the same row no earlier than the last time that `k` is wanted. */
+static const struct end *room_for(const struct fused *f, struct end **end, int n, const struct kept *k)
+{
+    for (int i = 0; i < n; i++) {
+        if (end[i]->kind != END_STORE || end[i]->stage < k->last || end[i]->node->out[0]->type != F32) continue;
+        if (!shape_same(end[i]->shape->shape, k->value->shape)) continue;
+        bool taken = false;
+        for (int j = 0; j < f->kept.n; j++) taken |= f->kept.item[j].array == fused_argument(f, ARGUMENT_OUT, end[i]->node->out[0], NULL);
+        if (!taken) return end[i];
+    }
+    return NULL;
+}
+
+static void choose_kept(struct fused *f, struct end **end, int n)
+{
+    enum { ARRAY_COLUMNS = 4096 };
+    f->kept.n = 0;
+    if (f->flat || emit_walks_shard(f->k) || shifts_columns(f->k)) return;
+    for (int i = 0; i < n; i++) {
+        struct seen seen = {0};
+        if (end[i]->of.value) wanted_long(f, end[i]->of.value, end[i]->stage, end[i]->columns, &seen);
+    }
+    int chosen = 0;
+    for (int i = 0; i < f->kept.n; i++) {
+        struct kept k = f->kept.item[i];
+        if (k.first == k.last) continue;
+        f->kept.item[chosen] = (struct kept){0};
+        const struct end *room = room_for(f, end, n, &k);
+        int64_t rows, columns;
+        fused_extent(f, k.value, &rows, &columns);
+        if (room) k.array = fused_argument(f, ARGUMENT_OUT, room->node->out[0], NULL), k.in_argument = true;
+        else if (columns <= ARRAY_COLUMNS) {
+            k.array = fused_name(f, LEVEL_KERNEL, k.value->name, "_kept");
+            fused_line(f, LEVEL_KERNEL, "float %s[%lld];", k.array, L(columns));
+        } else continue;
+        f->kept.item[chosen++] = k;
+    }
+    f->kept.n = chosen;
+}
+
 /* All ends of one phase over one number of rows. */
 static void group(struct fused *f, struct end **end, int n)
 {
@@ -333,7 +420,9 @@ static void group(struct fused *f, struct end **end, int n)
             fused_line(f, LEVEL_KERNEL, "memset(%s, 0, %lld * sizeof *%s);", result_name(f, end[i]), L(end[i]->columns), result_name(f, end[i]));
         }
     }
+    choose_kept(f, end, n);
     for (int s = 0; s < stages; s++) stage(f, end, n, s);
+    f->kept.n = 0;
     if (!f->one_row && row->text.length)
         text_add(&kernel->text, "    for (int64_t r = 0; r < %lld; r++) {\n%s    }\n", L(end[0]->rows), row->text.bytes);
     for (int i = 0; i < n; i++)

@@ -22,6 +22,10 @@ struct spot {
 struct written { const struct value *value; const char *row, *column, *name; };
 struct block { struct text text; int indent; VECTOR(struct written) known; VECTOR(const char *) name; };
 
+/* A value that takes long to compute and that a later sweep over the row wants again: its row is kept where the kernel will
+ * store something else of the same extent (`in` an argument) or in an array. */
+struct kept { const struct value *value; const char *array; bool in_argument; int first, last; };
+
 struct fused {
     const struct emit *e;
     const struct emit_kernel *k;
@@ -30,6 +34,8 @@ struct fused {
     int64_t low, high;                   /* the piece of columns being written; split > 0: an index op breaks here */
     int64_t split;
     int counter;
+    int stage;                           /* of the sweep being written */
+    VECTOR(struct kept) kept;
     struct block block[LEVELS];
 };
 

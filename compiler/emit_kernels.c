@@ -43,16 +43,20 @@ static const char *argument_type(const struct argument *a)
     bug("argument kind %d", (int)a->kind);
 }
 
-static void function_body(struct text *to, const struct emit *e, const struct emit_kernel *k, bool canonical)
+/* "float *restrict x, const float *restrict y": restrict is believed of parameters, hardly of local variables. */
+static void function(struct text *to, const struct emit *e, const struct emit_kernel *k, const char *name, bool canonical)
 {
     struct argument *argument;
     int n = emit_arguments(e, k, &argument);
-    for (int i = 0; i < n; i++)
-        text_add(to, "    %s *restrict %s = p[%d];\n", argument_type(&argument[i]), emit_argument_name(&argument[i], i, canonical), i);
-    if (!emit_walks_shard(k)) text_add(to, "    (void)s;\n");
-    if (n) text_add(to, "\n");
+    bool walks = emit_walks_shard(k);
+    text_add(to, "static void f_%s(", name);
+    for (int i = 0; i < n; i++) text_add(to, "%s%s *restrict %s", i ? ", " : "", argument_type(&argument[i]), emit_argument_name(&argument[i], i, canonical));
+    text_add(to, "%s)\n{\n", walks ? ", const struct stretch *s" : n ? "" : "void");
     if (core_of(k) == OP_COUNT) emit_fused_body(to, e, k, canonical);
     else emit_core_body(to, e, k, canonical);
+    text_add(to, "}\nstatic void call_%s(void *const *p, const struct stretch *s)\n{\n%s    f_%s(", name, walks ? "" : n ? "    (void)s;\n" : "    (void)p, (void)s;\n", name);
+    for (int i = 0; i < n; i++) text_add(to, "%sp[%d]", i ? ", " : "", i);
+    text_add(to, "%s);\n}\n", walks ? ", s" : "");
 }
 
 static void includes(struct text *to, const struct emit *e)
@@ -94,21 +98,19 @@ void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device dev
     int n = 0;
     for (int i = 0; i < e->kernel.n; i++) {
         const struct emit_kernel *k = &e->kernel.item[i];
-        const char *name = emit_identifier(k->kernel->name), *function = "0";
+        const char *name = emit_identifier(k->kernel->name), *call = "0";
         if (device == EMIT_CPU) {
             struct text canonical = {0};
-            function_body(&canonical, e, k, true);
+            function(&canonical, e, k, "", true);
             int at = 0;
             while (at < n && strcmp(done[at].body, canonical.bytes)) at++;
             comment(to, k);
             if (at == n) {
                 done[n].body = canonical.bytes, done[n++].name = name;
-                text_add(to, "static void f_%s(void *const *p, const struct stretch *s)\n{\n", name);
-                function_body(to, e, k, false);
-                text_add(to, "}\n");
+                function(to, e, k, name, false);
             }
-            function = text_format("f_%s", done[at].name);
+            call = text_format("call_%s", done[at].name);
         }
-        text_add(to, "const struct kernel k_%s = {\"%s\", %s, %.0f, %.0f};\n%s", name, k->kernel->name, function, k->kernel->flops, k->kernel->bytes, device == EMIT_CPU ? "\n" : "");
+        text_add(to, "const struct kernel k_%s = {\"%s\", %s, %.0f, %.0f};\n%s", name, k->kernel->name, call, k->kernel->flops, k->kernel->bytes, device == EMIT_CPU ? "\n" : "");
     }
 }

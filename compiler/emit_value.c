@@ -356,7 +356,13 @@ static const char *mapped(struct fused *f, const struct node *n, struct spot at)
         if (v && v->type == F64) widest = F64;
     }
     const char *x = filled_in(n, operand);
-    return declare(f, y, at, widest != y->type || n->op == OP_valid ? text_format("(%s)(%s)", c_type(y->type, false), x) : x);
+    const char *name = declare(f, y, at, widest != y->type || n->op == OP_valid ? text_format("(%s)(%s)", c_type(y->type, false), x) : x);
+    for (int i = 0; i < f->kept.n; i++) {
+        const struct kept *k = &f->kept.item[i];
+        if (k->value == y && k->first == f->stage && at.kind == COLUMN_LOOP && !at.offset)
+            fused_line(f, LEVEL_COLUMN, "%s[%s] = %s;", k->array, k->in_argument ? fused_index(f, y, at) : "j", name);
+    }
+    return name;
 }
 
 const char *fused_value(struct fused *f, const struct value *v, struct spot at)

@@ -17,11 +17,11 @@
 static inline float op_from_bits(int32_t bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
 static inline int32_t op_to_bits(float x) { int32_t bits; memcpy(&bits, &x, sizeof bits); return bits; }
 
-/* NaN in either operand is kept. */
-static inline float op_min_f32(float a, float b) { return (a < b) | (a != a) ? a : b; }
-static inline float op_max_f32(float a, float b) { return (a > b) | (a != a) ? a : b; }
-static inline double op_min_f64(double a, double b) { return (a < b) | (a != a) ? a : b; }
-static inline double op_max_f64(double a, double b) { return (a > b) | (a != a) ? a : b; }
+/* NaN in either operand is kept. Written so that a running maximum in `a` waits for one instruction, not for three. */
+static inline float op_min_f32(float a, float b) { float least = b < a ? b : a; return b != b ? b : least; }
+static inline float op_max_f32(float a, float b) { float most = b > a ? b : a; return b != b ? b : most; }
+static inline double op_min_f64(double a, double b) { double least = b < a ? b : a; return b != b ? b : least; }
+static inline double op_max_f64(double a, double b) { double most = b > a ? b : a; return b != b ? b : most; }
 
 static inline float op_finite_f32(float a) { return a - a == 0.0f ? 1.0f : 0.0f; }
 static inline double op_finite_f64(double a) { return a - a == 0.0 ? 1.0 : 0.0; }
@@ -147,19 +147,15 @@ static inline float op_round_bf16(float x) { return op_from_bf16(op_to_bf16(x));
 /* The one order in which sixteen partial results become one; a row reduction deals its elements out to sixteen lanes by
  * column, so the order of a sum is a function of its length and of nothing else. */
 #define OP_LANES 16
-typedef float op_f32x8 __attribute__((vector_size(32)));
-typedef float op_f32x4 __attribute__((vector_size(16)));
+typedef float op_f32x16 __attribute__((vector_size(64)));
 static inline float op_sum_lanes_f32(const float *lane)
 {
-    op_f32x8 low, high;
-    memcpy(&low, lane, sizeof low);
-    memcpy(&high, lane + 8, sizeof high);
-    low += high;
-    op_f32x4 a, b;
-    memcpy(&a, &low, sizeof a);
-    memcpy(&b, (const char *)&low + sizeof a, sizeof b);
-    a += b;
-    return (a[0] + a[2]) + (a[1] + a[3]);
+    op_f32x16 all; /* read whole, or the lanes would live in memory while they are filled */
+    memcpy(&all, lane, sizeof all);
+    __typeof__(__builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7)) a = __builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7);
+    a += __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15);
+    __typeof__(__builtin_shufflevector(a, a, 0, 1, 2, 3)) b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
+    return (b[0] + b[2]) + (b[1] + b[3]);
 }
 static inline double op_sum_lanes_f64(const double *lane)
 {
