@@ -277,6 +277,10 @@ void interpret(const struct node *n, bool rounded)
     case OP_positions: for (int64_t i = 0; i < count; i++) y[i] = (double)(i % whole(n, "sequence")); break;
     case OP_rope_cos: case OP_rope_sin: rope(n, y); break;
     case OP_matmul: product(n, in[0], in[1], y); break;
+    case OP_matmul_add:
+        product(n, in[0], in[1], y);
+        for (int64_t i = 0; i < count; i++) y[i] += in[2][i];
+        break;
     case OP_embedding:
         for (int64_t i = 0; i < count; i++) y[i] = in[1][(int64_t)in[0][i / last_of(n->out[0])] * last_of(n->out[0]) + i % last_of(n->out[0])];
         break;
@@ -296,8 +300,8 @@ void interpret(const struct node *n, bool rounded)
         break;
     case OP_dispatch: case OP_collect: case OP_to_rows: case OP_from_rows: moved(n, in[0], in[1], y); break;
     case OP_expert_matmul: case OP_expert_matmul_grad: experts(n, in, y); break;
-    case OP_scalar: case OP_metric_sum: case OP_state: case OP_decay: /* given from outside */
-    case OP_sum_ranks: case OP_assign: case OP_assign_scalar: case OP_metric: case OP_tap: case OP_batch: case OP_use: case OP_reduce: case OP_gather: case OP_wait:
+    case OP_scalar: case OP_metric_sum: case OP_state: case OP_decay: /* given from outside, or only a place */
+    case OP_part: case OP_put_part: case OP_sum_ranks: case OP_assign: case OP_assign_scalar: case OP_metric: case OP_tap: case OP_batch: case OP_use: case OP_reduce: case OP_gather: case OP_wait:
         return;
     case OP_COUNT: bug("no op");
     }

@@ -201,12 +201,12 @@ static void rope_trials(enum op op)
     }
 }
 
-/* Needs a shard to walk: update.c tries it. Lane ops have no kernel. */
+/* Needs a shard to walk: update.c tries it. Views of a loop's piece and lane ops have no kernel. */
 static bool elsewhere(enum op op)
 {
     switch (op) {
     case OP_state: case OP_decay: case OP_scalar: case OP_metric_sum: case OP_zeros: case OP_sum_squares: case OP_assign: case OP_assign_scalar: case OP_metric:
-    case OP_sum_ranks: case OP_tap: case OP_batch: case OP_use: case OP_reduce: case OP_gather: case OP_wait: return true;
+    case OP_part: case OP_put_part: case OP_sum_ranks: case OP_tap: case OP_batch: case OP_use: case OP_reduce: case OP_gather: case OP_wait: return true;
     default: return false; /* the trials below say what they do not know */
     }
 }
@@ -228,6 +228,11 @@ static void trials_of(enum op op)
     case OP_positions: trial("", node(op, NULL, 0, (struct attr[]){attr_whole("tokens", 40), attr_whole("sequence", 8)}, 2)); return;
     case OP_rope_cos: case OP_rope_sin: rope_trials(op); return;
     case OP_matmul: matmul_trials(); return;
+    case OP_matmul_add: { /* in place: result and last operand are one buffer */
+        struct node *n = node(op, (struct operand[]){f32(13, 7, 0), f32(13, 19, 0), f32(7, 19, 0)}, 3, (struct attr[]){attr_whole("ta", 1), attr_whole("tb", 0)}, 2);
+        trial("", n);
+        return;
+    }
     case OP_embedding: trial("", node(op, (struct operand[]){given(I32, shape(30, 0, 0), 0, 11), f32(11, 24, 0)}, 2, NULL, 0)); return;
     case OP_embedding_grad: trial("", node(op, (struct operand[]){given(I32, shape(30, 0, 0), 0, 11), f32(30, 24, 0)}, 2, (struct attr[]){attr_whole("rows", 11)}, 1)); return;
     case OP_attention: attention_trials(); return;
@@ -319,6 +324,10 @@ int ops_test(const char *directory, const char *root)
     for (int i = 0; i < t.g->input.n; i++) {
         const struct value *v = t.g->input.item[i];
         machine_put(m, v->name, v->type, shape_count(v->shape), numbers_of(v)->x);
+    }
+    for (int i = 0; i < t.b.body->node.n; i++) {
+        const struct node *n = t.b.body->node.item[i];
+        if (n->op == OP_matmul_add) machine_put(m, n->out[0]->name, F32, shape_count(n->out[0]->shape), numbers_of(n->in[2].value)->x);
     }
     machine_run(m, NULL, 0);
     for (int i = 0; i < t.trial.n; i++) {
