@@ -234,6 +234,21 @@ static void check_checkpoint(struct checker *c)
     }
 }
 
+/* wsd: what warm-up and decay leave is the stable stretch, and that cannot be negative. */
+static void check_decay(struct checker *c, int64_t warmup, int64_t steps)
+{
+    int64_t decay;
+    key_value(c, K_schedule_decay);
+    if (c->key[K_schedule_decay].state == ABSENT && !c->broken && !c->absent_is_fine[K_schedule_decay])
+        add_help(complain(c->naming[S_schedule].at, "schedule wsd needs the length of its decay"), "schedule wsd { warmup = 1k;  steps = 10k;  decay = 2k }");
+    if (steps == 0 || warmup > steps || !whole(c, K_schedule_decay, &decay, NULL) || decay <= steps - warmup)
+        return;
+    struct diagnostic *d = complain(place_of(c, K_schedule_decay), "a warm-up of %lld steps and a decay of %lld are more than the %lld steps of the schedule",
+                                    (long long)warmup, (long long)decay, (long long)steps);
+    add_note(d, place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
+    add_help(d, "decay = %lld leaves no stable stretch, less leaves one", (long long)(steps - warmup));
+}
+
 static void check_schedule(struct checker *c)
 {
     const char *name = c->naming[S_schedule].name;
@@ -247,6 +262,10 @@ static void check_schedule(struct checker *c)
                  place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
     if (constant && key_given(c, K_schedule_floor))
         warn(place_of(c, K_schedule_floor), "schedule.floor has no effect: a constant rate does not fall");
+    if (name && strcmp(name, "wsd") == 0)
+        check_decay(c, warmup, steps);
+    else if (key_given(c, K_schedule_decay))
+        warn(place_of(c, K_schedule_decay), "schedule.decay has no effect: only wsd has a decay of its own length");
 }
 
 static void check_init(struct checker *c)

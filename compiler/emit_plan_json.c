@@ -21,6 +21,18 @@ static void string(struct text *to, const char *s)
     text_add(to, "\"");
 }
 
+/* null, one string, or a list of them. */
+static void strings(struct text *to, const char *const *item, int n)
+{
+    if (n > 1) text_add(to, "[");
+    for (int i = 0; i < n; i++) {
+        if (i) text_add(to, ", ");
+        string(to, item[i]);
+    }
+    if (n > 1) text_add(to, "]");
+    if (!n) string(to, NULL);
+}
+
 static void key(struct text *to, const char *name)
 {
     string(to, name);
@@ -72,9 +84,10 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              L(p->accumulation), L(p->loss_chunks));
     text_add(to, "  \"optimizer\": {\"name\": \"adamw\", \"lr\": %s, \"beta1\": %s, \"beta2\": %s, \"eps\": %s, \"weight_decay\": %s, \"clip\": %s},\n", text_number(p->lr), text_number(p->beta1),
              text_number(p->beta2), text_number(p->eps), text_number(p->weight_decay), text_number(p->clip));
-    text_add(to, "  \"schedule\": {\"name\": \"%s\", \"warmup\": %lld, \"steps\": %lld, \"floor\": %s},\n", schedule[p->schedule], L(p->warmup), L(p->schedule_steps), text_number(p->floor));
+    text_add(to, "  \"schedule\": {\"name\": \"%s\", \"warmup\": %lld, \"steps\": %lld, \"decay\": %lld, \"floor\": %s},\n", schedule[p->schedule], L(p->warmup), L(p->schedule_steps), L(p->decay),
+             text_number(p->floor));
     text_add(to, "  \"data\": {\"train\": ");
-    string(to, p->data_train);
+    strings(to, p->data_train, p->n_data_train);
     text_add(to, ", \"format\": \"%s\", \"order\": \"%s\", \"seed\": %lld, \"ignore\": %s},\n", format[p->data_format], p->data_order == ORDER_SHUFFLED ? "shuffled" : "sequential", L(p->data_seed),
              p->has_ignore ? text_format("%lld", L(p->ignore)) : "null");
     text_add(to, "  \"init\": {\"seed\": %lld, \"from\": ", L(p->init_seed));

@@ -234,6 +234,7 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     unit_tables(to, g, p);
     step_table(to, g);
     int metrics = metric_table(to, g);
+    string_table(to, "trains", p->data_train, p->n_data_train);
     bool prefixes = string_table(to, "prefixes", p->stored_prefix, p->n_stored_prefix), ignored = string_table(to, "ignored", p->stored_ignore, p->n_stored_ignore);
     feature_table(to);
     const struct buffer *io = graph_buffer(g, "io");
@@ -250,7 +251,7 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     text_add(to, "    .lr = %s, .beta1 = %s, .beta2 = %s, .schedule = %d, .warmup = %lld, .schedule_steps = %lld, .decay = %lld, .floor = %s,\n", text_number(p->lr),
              text_number(p->beta1), text_number(p->beta2), (int)p->schedule, L(p->warmup), L(p->schedule_steps), L(p->decay), text_number(p->floor));
     text_add(to, "    .run_steps = %lld,\n", L(p->run_steps));
-    text_add(to, "    .data_train = %s, .data_format = %d, .data_order = %d, .data_seed = %lld, .has_ignore = %s, .ignore = %lld,\n", quoted(p->data_train), (int)p->data_format,
+    text_add(to, "    .data_train = %s, .data_trains = %d, .data_format = %d, .data_order = %d, .data_seed = %lld, .has_ignore = %s, .ignore = %lld,\n", p->n_data_train ? "trains" : "0", p->n_data_train, (int)p->data_format,
              (int)p->data_order, L(p->data_seed), p->has_ignore ? "true" : "false", L(p->ignore));
     text_add(to, "    .init_from = %s, .init_seed = %lld,\n", quoted(p->init_from), L(p->init_seed));
     text_add(to, "    .tensor_ignore = %s, .tensor_ignores = %d, .tensor_prefix = %s, .tensor_prefixes = %d,\n", ignored ? "ignored" : "0", p->n_stored_ignore,

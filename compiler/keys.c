@@ -189,6 +189,7 @@ const char *key_type_text(enum key_id key)
     case KEY_SWITCH: return "on or off";
     case KEY_WORD: return text_format("one of %s", words_text(row->words, false));
     case KEY_STRING: return "a string in double quotes";
+    case KEY_FILES: return "a string in double quotes, or a list of them";
     case KEY_LIST: return "a list in [ ]";
     }
     return "";

@@ -257,7 +257,7 @@ static void load_setting(struct checker *c, const char *text)
 {
     const char *path = intern_bytes(text, strcspn(text, "= "));
     enum key_id key = key_find_path(path);
-    bool string = key != KEY_COUNT && key_rows[key].type == KEY_STRING && strchr(text, '=');
+    bool string = key != KEY_COUNT && (key_rows[key].type == KEY_STRING || key_rows[key].type == KEY_FILES) && strchr(text, '=');
     const struct ast *entry = string ? parse_setting_as_text(text) : parse_setting(text);
     if (entry)
         PUSH(&c->setting, entry);

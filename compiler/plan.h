@@ -61,7 +61,7 @@ struct plan {
     enum schedule_kind schedule;
     int64_t warmup, schedule_steps, decay;
     double floor;
-    const char *data_train;              /* resolved against the plan's folder; NULL: not given; may be a glob */
+    const char *const *data_train; int n_data_train; /* resolved against the plan's folder, may be patterns; 0: not given */
     enum data_format data_format;
     enum data_order data_order;
     int64_t data_seed;

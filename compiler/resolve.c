@@ -33,6 +33,18 @@ static const char *path_value(struct checker *c, enum key_id key)
     return v ? path_resolve(c, v->text, c->key[key].entry->kid[1]->at) : NULL;
 }
 
+/* One path or a list of them; none when the key is not given. */
+static const char *const *paths_value(struct checker *c, enum key_id key, int *n)
+{
+    const struct constant *v = key_value(c, key);
+    bool list = v && v->kind == CONST_LIST;
+    *n = list ? v->n : v ? 1 : 0;
+    const char **paths = TAKE_MANY(const char *, *n + 1);
+    for (int i = 0; i < *n; i++)
+        paths[i] = path_resolve(c, list ? v->item[i].text : v->text, c->key[key].entry->kid[1]->at);
+    return paths;
+}
+
 static struct span section_place(const struct checker *c, enum section_id s)
 {
     return section_given(c, s) ? c->section_at[s] : c->plan->kid[0]->at;
@@ -96,10 +108,12 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->schedule = schedule ? (enum schedule_kind)words_index(section_rows[S_schedule].takes, schedule) : SCHEDULE_CONSTANT;
     p->warmup = count(c, K_schedule_warmup);
     p->schedule_steps = count(c, K_schedule_steps);
+    p->decay = count(c, K_schedule_decay);
     p->floor = number(c, K_schedule_floor);
-    p->data_train = path_value(c, K_data_train);
+    p->data_train = paths_value(c, K_data_train, &p->n_data_train);
     p->data_format = (enum data_format)word(c, K_data_format);
     p->data_order = (enum data_order)word(c, K_data_order);
+    p->data_seed = count(c, K_data_seed);
     p->has_ignore = ignore->kind == CONST_NUMBER;
     p->ignore = p->has_ignore ? ignore->top : 0;
     bool seeded = key_given(c, K_init_seed) && c->key[K_init_seed].layer > c->key[K_init_from].layer;

@@ -131,7 +131,7 @@ static bool wrong_type(enum key_id key, const struct ast *e, const struct consta
 {
     static const char *const kind[] = { "a number", "on/off", "a string", "a word", "a list", "a range" };
     struct diagnostic *d = complain(e->at, "%s wants %s, not %s", key_path(key), key_type_text(key), kind[got->kind]);
-    if (key_rows[key].type == KEY_STRING && (e->kind == AST_NAME || e->kind == AST_PATH))
+    if ((key_rows[key].type == KEY_STRING || key_rows[key].type == KEY_FILES) && (e->kind == AST_NAME || e->kind == AST_PATH))
         add_help(d, "\"%s\"", e->text);
     return false;
 }
@@ -251,6 +251,22 @@ static bool list_value(enum key_id key, const struct ast *e, const struct consta
     return true;
 }
 
+/* A list of file names, at least one. */
+static bool files_value(enum key_id key, const struct ast *e, struct constant *out)
+{
+    *out = (struct constant){ .kind = CONST_LIST, .item = TAKE_MANY(struct constant, e->n + 1), .n = e->n, .at = e->at };
+    if (e->n == 0)
+        complain(e->at, "%s is an empty list", key_path(key));
+    for (int i = 0; i < e->n; i++) {
+        if (e->kid[i]->kind != AST_STRING) {
+            complain(e->kid[i]->at, "%s wants %s", key_path(key), key_type_text(key));
+            return false;
+        }
+        out->item[i] = (struct constant){ .kind = CONST_STRING, .text = e->kid[i]->text, .at = e->kid[i]->at };
+    }
+    return e->n > 0;
+}
+
 static bool number_value(enum key_id key, const struct ast *e, struct constant *v)
 {
     const struct key_row *row = &key_rows[key];
@@ -291,14 +307,16 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
     }
     if (e->kind == AST_NAME && words_find(row->words, e->text, &works))
         return word_value(key, e, out);
-    if (row->type == KEY_STRING && e->kind != AST_STRING)
+    if (row->type == KEY_FILES && e->kind == AST_LIST)
+        return files_value(key, e, out);
+    if ((row->type == KEY_STRING || row->type == KEY_FILES) && e->kind != AST_STRING)
         return wrong_type(key, e, &(struct constant){ .kind = e->kind == AST_NUMBER ? CONST_NUMBER : e->kind == AST_LIST ? CONST_LIST : CONST_WORD });
     if (key == K_activation_checkpoint_save)
         return names_value(key, e, out);
     if (!value_evaluate(c, row->section, e, out, open))
         return false;
     switch (row->type) {
-    case KEY_STRING: return true;
+    case KEY_STRING: case KEY_FILES: return true;
     case KEY_SWITCH: return out->kind == CONST_TRUTH || wrong_type(key, e, out);
     case KEY_LIST: return list_value(key, e, out);
     case KEY_WHOLE: case KEY_NUMBER: case KEY_BYTES: case KEY_RATE: case KEY_FLOPS: case KEY_TIME: return number_value(key, e, out);

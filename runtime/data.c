@@ -1,8 +1,10 @@
-/* Tokens. The files of `data.train` are one stream in the order of their names; sample i is the S + 1 tokens from i * S,
- * so targets are inputs shifted by one. An epoch has floor((tokens - 1) / S) samples; sample number n of the run is sample
- * n modulo that of epoch n / that, whatever the mesh, and what is left over at the end is not used. A rank reads only
- * its own samples, with pread, into memory taken at start, one step at a time: the number of valid targets of a step must
- * be known before its first backward. No id reaches a kernel before it was held against the vocabulary. */
+/* Tokens. The files of `data.train` are one stream, pattern by pattern and each pattern's files in the order of their
+ * names; sample i is the S + 1 tokens from i * S, so targets are inputs shifted by one. An epoch has
+ * floor((tokens - 1) / S) samples; sample number n of the run is place n modulo that of epoch n / that, whatever the mesh,
+ * in the stream's order or in one that seed and epoch shuffle (shuffle.c), and what is left over at the end is not used.
+ * A rank reads only its own samples, with pread, into memory taken at start, one step at a time: the number of valid
+ * targets of a step must be known before its first backward. No id reaches a kernel before it was held against the
+ * vocabulary. */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -17,10 +19,11 @@
 
 enum { RAW_BYTES = 1 << 18, SCAN_LIMIT = 1 << 28 };
 
-struct file { const char *path; int fd; int64_t first, tokens; };  /* first: number of its first token in the stream */
+struct file { const char *path; int fd; dev_t device; ino_t inode; int64_t first, tokens; };  /* first: number of its first token in the stream */
 
 static struct {
     struct file *file; int64_t files, tokens, samples;   /* samples of an epoch */
+    uint64_t hash;                                       /* of the step that was read last */
     int64_t width;                                       /* bytes of a token */
     unsigned char *raw;
     int32_t *token;                                      /* of a step: accumulation x local x (sequence + 1) */
@@ -37,6 +40,11 @@ static bool open_one(struct file *f, const char *path)
         return fail_note("%s: not a file of tokens", path);
     if (s.st_size % data.width)
         return fail_note("%s: %lld bytes are no whole number of tokens of %lld bytes", path, (long long)s.st_size, (long long)data.width);
+    for (const struct file *g = data.file; g < f; g++)
+        if (g->device == s.st_dev && g->inode == s.st_ino)
+            return fail_note("%s: the same file as %s, its samples would come twice an epoch", path, g->path);
+    f->device = s.st_dev;
+    f->inode = s.st_ino;
     f->tokens = s.st_size / data.width;
     data.tokens += f->tokens;
     return true;
@@ -111,37 +119,57 @@ static bool scan(void)
     return n <= 0 || read_stream(from, n, NULL);
 }
 
+/* What a pattern stands for: nothing found is a mistake. A name is a name, even with brackets in it: found stays empty. */
+static bool search(const char *name, glob_t *found)
+{
+    *found = (glob_t){0};
+    if (access(name, F_OK) == 0)
+        return true;
+    if (strpbrk(name, "*?[") == NULL)
+        return fail_note("%s: %s", name, strerror(ENOENT));
+    int rc = glob(name, 0, NULL, found);
+    return rc == 0 || fail_note("%s: %s", name, rc == GLOB_NOMATCH ? "no such file" : "cannot be searched");
+}
+
+static bool open_all(void)
+{
+    const int n = program.data_trains;
+    glob_t *found = ROOM(glob_t, n);
+    for (int i = 0; i < n; i++) {
+        if (!search(program.data_train[i], &found[i]))
+            return false;
+        data.files += found[i].gl_pathc ? (int64_t)found[i].gl_pathc : 1;
+    }
+    data.file = ROOM(struct file, data.files);
+    struct file *next = data.file;
+    for (int i = 0; i < n; i++) {
+        if (found[i].gl_pathc == 0 && !open_one(next++, program.data_train[i]))
+            return false;
+        for (size_t k = 0; k < found[i].gl_pathc; k++)
+            if (!open_one(next++, found[i].gl_pathv[k]))
+                return false;
+        globfree(&found[i]);
+    }
+    return true;
+}
+
 bool data_open(void)
 {
-    glob_t found = {0};
     data.width = (int64_t)1 << program.data_format;
-    if (!program.data_train)
+    if (!program.data_trains)
         return fail_note("the plan has no data.train to train on");
-    if (program.data_order != 0)
-        return fail_note("data.order = shuffled is not available in this version");
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);   /* when refused, a file too many says so below */
     }
-    bool plain = access(program.data_train, F_OK) == 0;   /* a name is a name, even with brackets in it */
-    int rc = plain ? 0 : glob(program.data_train, 0, NULL, &found);
-    if (!plain && strpbrk(program.data_train, "*?[") == NULL)
-        return fail_note("%s: %s", program.data_train, strerror(ENOENT));
-    if (rc != 0)
-        return fail_note("%s: %s", program.data_train, rc == GLOB_NOMATCH ? "no such file" : "cannot be searched");
-    data.files = plain ? 1 : (int64_t)found.gl_pathc;
-    data.file = ROOM(struct file, data.files);
     data.raw = room(RAW_BYTES);
     data.token = ROOM(int32_t, program.accumulation * program.local * (program.sequence + 1));
-    for (int64_t i = 0; i < data.files; i++)
-        if (!open_one(&data.file[i], plain ? program.data_train : found.gl_pathv[i]))
-            return false;
-    if (!plain)
-        globfree(&found);
+    if (!open_all())
+        return false;
     data.samples = (data.tokens - 1) / program.sequence;
     if (data.tokens < program.sequence + 1)
-        return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld", program.data_train, (long long)data.tokens, (long long)program.sequence,
+        return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld", program.data_train[0], (long long)data.tokens, (long long)program.sequence,
                          (long long)program.sequence + 1);
     return scan();
 }
@@ -149,31 +177,55 @@ bool data_open(void)
 void data_describe(int64_t first, int64_t steps)
 {
     static const char *const formats[] = {"bytes", "uint16", "uint32"};
-    char tokens[32], samples[32];
-    say("data: %s, %s, %s tokens in %lld file%s, %s samples an epoch", program.data_train, formats[program.data_format], count_text(data.tokens, tokens),
-        (long long)data.files, data.files == 1 ? "" : "s", count_text(data.samples, samples));
+    char tokens[32], samples[32], more[48] = "", order[64] = "";
+    const bool shuffled = program.data_order != 0;
+    if (program.data_trains > 1)
+        snprintf(more, sizeof more, " and %d more", program.data_trains - 1);
+    if (shuffled)
+        snprintf(order, sizeof order, ", shuffled with seed %lld", (long long)program.data_seed);
+    say("data: %s%s, %s, %s tokens in %lld file%s, %s samples an epoch%s", program.data_train[0], more, formats[program.data_format], count_text(data.tokens, tokens),
+        (long long)data.files, data.files == 1 ? "" : "s", count_text(data.samples, samples), order);
     if ((first + steps) * program.global > data.samples)
-        say("data: shorter than the run: after sample %s the stream begins again from its first token", samples);
+        say("data: shorter than the run: after sample %s the stream begins again%s", samples, shuffled ? ", in another order" : " from its first token");
+}
+
+/* Which of the stream's samples is the n-th of the run. */
+static int64_t sample_at(int64_t n)
+{
+    const int64_t epoch = n / data.samples, place = n % data.samples;
+    return program.data_order == 0 ? place : shuffle_place(program.data_seed, epoch, data.samples, place);
+}
+
+static uint64_t sample_hash(const int32_t *token, int64_t n, int64_t place)
+{
+    uint64_t h = (uint64_t)place;
+    for (int64_t i = 0; i < n; i++)
+        h = (h ^ (uint32_t)token[i]) * 0x9fb21c651e98df25u, h ^= h >> 29;
+    return shuffle_mix(h);
 }
 
 int64_t data_step(int64_t step)
 {
     const int64_t row = program.sequence + 1;
     int64_t valid = 0;
+    data.hash = 0;
     for (int64_t j = 0; j < program.accumulation; j++)
         for (int64_t i = 0; i < program.local; i++) {
-            int64_t sample = step * program.global + (j * world.size + world.rank) * program.local + i;
+            int64_t place = (j * world.size + world.rank) * program.local + i;
             int32_t *to = data.token + (j * program.local + i) * row;
-            if (!read_stream(sample % data.samples * program.sequence, row, to))
+            if (!read_stream(sample_at(step * program.global + place) * program.sequence, row, to))
                 fail_now("rank %d, step %lld: %s", world.rank, (long long)step, fail_noted());
             for (int64_t k = 1; k < row; k++)
                 valid += !program.has_ignore || to[k] != program.ignore;
+            data.hash += sample_hash(to, row, place);
         }
     int64_t before = step > 0 ? (step * program.global - 1) / data.samples : 0, now = ((step + 1) * program.global - 1) / data.samples;
     if (now > before)
         say("data: epoch %lld begins in step %lld", (long long)now, (long long)step);
     return valid;
 }
+
+uint64_t data_hash(void) { return data.hash; }
 
 void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets)
 {

@@ -120,7 +120,7 @@ static void json(const struct measured *m)
     add_number("lr", m->lr);
     if (m->skipped)
         add(",\"skipped\":true");
-    add(",\"tokens\":%lld", (long long)(program.global * program.sequence));
+    add(",\"tokens\":%lld,\"tokens_hash\":\"%016llx\"", (long long)(program.global * program.sequence), (unsigned long long)m->tokens_hash);
     add_number("step_seconds", m->seconds);
     add_number("tokens_per_second", rate);
     add_number("tokens_per_second_per_device", rate / (double)world.size);

@@ -54,7 +54,8 @@ struct program {
     double lr, beta1, beta2; int schedule;               /* 0 constant, 1 cosine, 2 linear, 3 wsd */
     int64_t warmup, schedule_steps, decay; double floor;
     int64_t run_steps;
-    const char *data_train; int data_format, data_order; int64_t data_seed; bool has_ignore; int64_t ignore; /* formats: 0 bytes 1 uint16 2 uint32 */
+    const char *const *data_train; int data_trains;      /* names or patterns, in this order */
+    int data_format, data_order; int64_t data_seed; bool has_ignore; int64_t ignore; /* formats: 0 bytes 1 uint16 2 uint32 */
     const char *init_from; int64_t init_seed;
     const char *const *tensor_ignore; int tensor_ignores;  /* stored names that may be there and are not read ({i} allowed) */
     const char *const *tensor_prefix; int tensor_prefixes; /* a stored name may start with this instead of `tensor_prefix[0]`, e.g. "transformer." and "" */

@@ -39,7 +39,7 @@ static bool catch_signals(void)
 /* ── one step ──────────────────────────────────────────────────────────────── */
 
 /* What a rank tells the others at the end of a step, before the metrics themselves. */
-enum { TELL_STOP, TELL_SKIP, TELL_EXPOSED, TELL_PEAK, TELL_METRICS };
+enum { TELL_STOP, TELL_SKIP, TELL_EXPOSED, TELL_PEAK, TELL_HASH, TELL_HASH_TOP, TELL_METRICS };
 
 static struct {
     double *mine, *all;             /* told: TELL_METRICS + metrics_count() numbers, of this rank and of every rank */
@@ -89,6 +89,8 @@ static void combine(struct device *d, struct measured *m)
     mine[TELL_SKIP] = (double)scalars(d)[SCALAR_SKIP];
     mine[TELL_EXPOSED] = device_exposed_seconds(d);
     mine[TELL_PEAK] = (double)machine_peak_bytes();
+    mine[TELL_HASH] = (double)(data_hash() & UINT32_MAX);   /* a double holds no 64 bits */
+    mine[TELL_HASH_TOP] = (double)(data_hash() >> 32);
     for (int i = 0; i < program.metrics; to += program.metric[i].count, i++)
         memcpy(to, local(d, program.metric[i].offset), (size_t)program.metric[i].count * sizeof(double));
     world_exchange(mine, n, step_state.all);
@@ -102,6 +104,7 @@ static void combine(struct device *d, struct measured *m)
         m->skipped = m->skipped || told[TELL_SKIP] > 0;
         m->exposed_seconds += told[TELL_EXPOSED] / world.size;
         m->peak_bytes = fmax(m->peak_bytes, told[TELL_PEAK]);
+        m->tokens_hash += (uint64_t)told[TELL_HASH] + ((uint64_t)told[TELL_HASH_TOP] << 32);
         if (step_state.suspect < 0 && !isfinite(told[TELL_METRICS]))
             step_state.suspect = r;
         for (int64_t i = 0; i < metrics; i++)

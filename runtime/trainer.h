@@ -102,6 +102,11 @@ uint64_t random_key(int64_t seed, const char *name);
 /* Elements [from, from + n) of the standard normal sequence of this key, times `std`. */
 void random_normal(uint64_t key, double std, int64_t from, int64_t n, float *to);
 
+/* ── shuffle.c ─────────────────────────────────────────────────────────────── */
+uint64_t shuffle_mix(uint64_t x);
+/* Which of n samples stands at `place` of a shuffled epoch: for every seed and epoch a permutation of [0, n). */
+int64_t shuffle_place(int64_t seed, int64_t epoch, int64_t n, int64_t place);
+
 /* ── segments.c: which stretch of which stored tensor a shard holds ────────── */
 /* One stored tensor: part `part` of `tensor` (0 when it is not stacked) of instance `instance` of `unit`. */
 struct stored { const struct unit *unit; const struct tensor *tensor; int64_t instance, part; };
@@ -137,6 +142,7 @@ bool weights_final(struct device *d);       /* every rank calls it; false: noted
 bool data_open(void);                       /* false: noted */
 void data_describe(int64_t first, int64_t steps);
 int64_t data_step(int64_t step);            /* reads this rank's samples of the step; its targets that are not masked */
+uint64_t data_hash(void);                   /* of those samples and their places in the step; the ranks' add up to the step's */
 void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets);
 
 /* ── probe.c ───────────────────────────────────────────────────────────────── */
@@ -147,7 +153,7 @@ bool probe_write(struct device *d, double loss, double norm); /* after step 0; e
 /* ── metrics.c ─────────────────────────────────────────────────────────────── */
 /* One step, known alike on all ranks. value: program.metrics' numbers one behind the other. */
 struct measured {
-    int64_t step; double lr, grad_norm, seconds, exposed_seconds, peak_bytes; bool skipped; const double *value;
+    int64_t step; double lr, grad_norm, seconds, exposed_seconds, peak_bytes; uint64_t tokens_hash; bool skipped; const double *value;
 };
 bool metrics_open(const struct options *o, double machine_flops, int64_t memory_limit);
 int64_t metrics_count(void);                /* numbers a step reports: sum of program.metric[].count */

@@ -35,6 +35,21 @@ static bool rates(int schedule, int64_t warmup, int64_t steps, int64_t decay, do
     }
     return true;
 }
+/* Up to the peak, then never up again; at the horizon's end the floor, unless there was nothing to fall over. */
+static bool shaped(int schedule, int64_t warmup, int64_t steps, int64_t decay, double floor)
+{
+    struct program p = {.lr = 1, .schedule = schedule, .warmup = warmup, .schedule_steps = steps, .decay = decay, .floor = floor};
+    double before = 0;
+    for (int64_t s = 0; s < 2 * steps; s++) {
+        double rate = schedule_lr(&p, s);
+        if (!(rate <= 1) || (s < warmup ? !(rate > before) : s > 0 && !(rate <= before && rate >= floor)))
+            return false;
+        before = rate;
+    }
+    bool falls = schedule == 3 ? decay > 0 : schedule > 0 && warmup < steps - 1;
+    double end = schedule_lr(&p, steps - 1), beyond = schedule_lr(&p, steps);
+    return fabs(end - (falls ? floor : 1)) <= 1e-15 && fabs(beyond - (schedule ? floor : 1)) <= 1e-15;
+}
 #define RATES(schedule, warmup, steps, decay, floor, from, ...) \
     rates(schedule, warmup, steps, decay, floor, from, (int)(sizeof(double[]){__VA_ARGS__} / sizeof(double)), (double[]){__VA_ARGS__})
 
@@ -49,10 +64,22 @@ static const char *test_rates(void)
         return "no warm-up, no decay";
     if (!RATES(0, 2, 4, 0, 0, 0, 4e-4, peak, peak, peak, peak))
         return "constant";
-    if (!RATES(2, 0, 5, 0, 0, 0, peak, 6e-4, 4e-4, 2e-4, 0, 0))
+    if (!RATES(2, 0, 5, 0, 0, 0, peak, 6e-4, 4e-4, 2e-4, 0, 0) || !RATES(2, 2, 6, 0, 0.25, 0, 4e-4, peak, peak, 6e-4, 4e-4, 2e-4, 2e-4))
         return "linear";
-    if (!RATES(3, 0, 8, 4, 0.5, 2, peak, peak, 7e-4, 6e-4, 5e-4, 4e-4, 4e-4) || !RATES(3, 0, 8, 0, 0.5, 6, peak, peak, 4e-4))
+    if (!RATES(3, 0, 8, 4, 0.5, 2, peak, peak, 7e-4, 6e-4, 5e-4, 4e-4, 4e-4) || !RATES(3, 2, 7, 2, 0, 0, 4e-4, peak, peak, peak, peak, 4e-4, 0))
         return "warm-up, stable, decay";
+    if (!RATES(3, 0, 8, 0, 0.5, 6, peak, peak, 4e-4) || !RATES(3, 0, 4, 4, 0, 0, 6e-4, 4e-4, 2e-4, 0) || !RATES(3, 2, 4, 2, 0, 0, 4e-4, peak, 4e-4, 0))
+        return "a decay of nothing, of everything, of all that warm-up leaves";
+    for (int kind = 1; kind <= 3; kind++)
+        if (!RATES(kind, 0, 1, 0, 0.25, 0, peak, 2e-4, 2e-4) || !RATES(kind, 3, 4, 0, 0.25, 2, peak, peak, 2e-4) || !RATES(kind, 4, 4, 0, 0.25, 2, 6e-4, peak, 2e-4, 2e-4))
+            return "a fall of no length, and what is beyond the horizon";
+    if (!RATES(0, 0, 0, 0, 0, 0, peak, peak) || !RATES(0, 3, 2, 0, 0.5, 2, peak, peak, peak))
+        return "constant without a horizon, and beyond it";
+    for (int kind = 0; kind <= 3; kind++)
+        for (int64_t warmup = 0; warmup <= 9; warmup++)
+            for (int64_t decay = 0; decay + warmup <= 9; decay++)
+                if (!shaped(kind, warmup, 9, decay, 0.125))
+                    return "a rate leaves its bounds or rises behind the warm-up";
     return NULL;
 }
 
@@ -80,6 +107,55 @@ static const char *test_random(void)
     if (random_key(0, "a") == random_key(1, "a") || random_key(0, "a") == random_key(0, "b"))
         return "seed or name make no difference";
     return NULL;
+}
+
+/* ── shuffled order ────────────────────────────────────────────────────────── */
+
+static const char *test_shuffle(void)
+{
+    static char seen[2000];
+    for (int64_t n = 1; n < 2000; n = n < 40 ? n + 1 : n * 5 / 4)
+        for (int64_t epoch = 0; epoch < 6; epoch++) {
+            memset(seen, 0, sizeof seen);
+            for (int64_t i = 0; i < n; i++) {
+                int64_t to = shuffle_place(epoch * 11, epoch, n, i);
+                if (to < 0 || to >= n || seen[to]++)
+                    return "not a permutation";
+            }
+        }
+    const int64_t large[] = {((int64_t)1 << 40) + 15, ((int64_t)1 << 62) - 57, (int64_t)1 << 32};
+    for (int k = 0; k < 3; k++)
+        for (int64_t i = 0; i < 1000; i++) {
+            int64_t to = shuffle_place(1, 0, large[k], i), end = shuffle_place(1, 0, large[k], large[k] - 1 - i);
+            if (to < 0 || to >= large[k] || end < 0 || end >= large[k] || to == end)
+                return "leaves a long epoch";
+        }
+    /* all 24 orders of four equally often (chi-squared of 23 degrees, 99.99 %: 60); so the place that follows a place */
+    int count[256] = {0}, follows[10] = {0};
+    const int draws = 24000;
+    for (int epoch = 0; epoch < draws; epoch++) {
+        int code = 0;
+        for (int i = 0; i < 4; i++)
+            code = code << 2 | (int)shuffle_place(3, epoch, 4, i);
+        count[code]++;
+        follows[(shuffle_place(3, epoch, 10, 7) - shuffle_place(3, epoch, 10, 6) + 10) % 10]++;
+    }
+    double orders = 0, steps = 0;
+    int different = 0;
+    for (int i = 0; i < 256; i++)
+        if (count[i])
+            orders += (count[i] - draws / 24.0) * (count[i] - draws / 24.0) / (draws / 24.0), different++;
+    for (int i = 1; i < 10; i++)
+        steps += (follows[i] - draws / 9.0) * (follows[i] - draws / 9.0) / (draws / 9.0);
+    if (different != 24 || orders > 60 || follows[0] || steps > 35) {
+        fprintf(stderr, "%d orders, chi-squared %.1f and %.1f\n", different, orders, steps);
+        return "not all orders are as likely";
+    }
+    int same = 0;
+    for (int64_t i = 0; i < 1000; i++)
+        same += (shuffle_place(0, 0, 1000, i) == shuffle_place(1, 0, 1000, i)) + (shuffle_place(0, 0, 1000, i) == shuffle_place(0, 1, 1000, i)) +
+                (shuffle_place(0, 1, 1000, i) == shuffle_place(1, 0, 1000, i));
+    return same < 20 ? NULL : "seed or epoch make little difference";
 }
 
 /* ── segments ──────────────────────────────────────────────────────────────── */
@@ -188,6 +264,7 @@ int main(int argc, char **argv)
     if (program.fsdp == 1) {
         verdict("learning_rate", test_rates());
         verdict("random", test_random());
+        verdict("shuffle", test_shuffle());
     }
     verdict("pieces", test_pieces());
     verdict("stretches", test_stretches());

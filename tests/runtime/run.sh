@@ -11,11 +11,35 @@ sources=$(ls "$run"/*.c | grep -vE '/(device_trace|gemm[^/]*)\.c$')
 # ── without ranks ────────────────────────────────────────────────────────────
 pieces() { # MESH
     # shellcheck disable=SC2086
-    cc $flags -DFSDP="$1" -DGLOBAL=24 "$here/pieces.c" "$here/tiny/program.c" "$run"/{schedule_lr,random,segments,safetensors,fail}.c -o "pieces$1" -ljansson -lm 2>"pieces$1.log"
+    cc $flags -DFSDP="$1" -DGLOBAL=24 "$here/pieces.c" "$here/tiny/program.c" "$run"/{schedule_lr,random,shuffle,segments,safetensors,fail}.c -o "pieces$1" -ljansson -lm 2>"pieces$1.log"
 }
 for n in 1 2 3 4 8; do
     if pieces $n; then "./pieces$n" || fail "pieces_fsdp$n" "status $?"; else fail "pieces_fsdp$n" "$(tail_of "pieces$n.log")"; fi
 done
+# order NAME ORDER SEED RANKS ACCUMULATION LOCAL: the samples of all ranks of a mesh, into NAME.order
+order() {
+    # shellcheck disable=SC2086
+    cc $flags "-DTRAIN=\"stream-[12].bin\", \"stream-[3].bin\", \"stream-x*\"" -DORDER="$2" -DSEED="$3" -DRANKS="$4" -DACCUMULATION="$5" -DLOCAL="$6" \
+        "$here/order.c" "$run"/{data,shuffle,fail}.c -o "$1" -lm 2>"$1.log" && "./$1" "$1.order" >>"$1.log" || fail "$1" "$(tail_of "$1.log")"
+}
+python3 - <<'PY'
+import struct
+ids = [70000 + i for i in range(101 * 7 + 4)]
+for name, part in (("1", ids[:300]), ("2", ids[300:302]), ("[3]", ids[302:650]), ("x10", ids[650:660]), ("x9", ids[660:])):
+    open(f"stream-{name}.bin", "wb").write(struct.pack("<%dI" % len(part), *part))
+open("stream-3.bin", "wb").write(b"never read: the name with brackets is there")
+PY
+for kind in "sequential 0 0" "shuffled 1 0" "seed_2 1 2"; do
+    read -r name order seed <<<"$kind"
+    order "${name}_1" "$order" "$seed" 1 1 24
+    for mesh in "2 3 4" "4 2 3" "8 1 3" "3 8 1" "1 12 2"; do
+        read -r ranks accumulation each <<<"$mesh"
+        this=${name}_${ranks}x${accumulation}x$each
+        order "$this" "$order" "$seed" "$ranks" "$accumulation" "$each"
+        cmp -s "${name}_1.order" "$this.order" && ok "samples_$this" || fail "samples_$this" "other samples than on one rank: $(tail_of "$this.log")"
+    done
+done
+! cmp -s shuffled_1.order seed_2_1.order && ok seed_shuffles || fail seed_shuffles "two seeds, one order"
 st() { # KIND WANT: what the reader says contains WANT, on one line, with the file's name
     local said
     python3 "$here/make_st.py" "$1" "$1.safetensors"

@@ -36,6 +36,7 @@ static const struct step_name steps[] = {
     {"table.backward", "reduce table"}, {"layers.backward", "wait for slot"}, {"layers.backward", "layer gradient"}, {"layers.backward", "reduce layer"},
     {"update", "wait for gradients"}, {"update", "squares"}, {"update", "sum of squares"}, {"update", "wait for sum"}, {"update", "norm"}, {"update", "adamw"},
 };
+static const char *const trains[] = {TRAIN};
 static const char *const ignores[] = {"model.layers.{i}.buffer"};
 static const char *const prefixes[] = {"model.", ""};
 static const char *const features[] = {FEATURES};
@@ -46,7 +47,7 @@ const struct program program = {
     .wire_bytes = WIRE_BYTES, .master = MASTER, .gradient = GRADIENT, .moment1 = MOMENT1, .moment2 = MOMENT2, .scalars = SCALARS, .staging = STAGING,
     .staging_bytes = STAGING_BYTES, .compute_type = COMPUTE, .unit = units, .units = 2, .metric = metrics, .metrics = 3, .step = steps,
     .steps = sizeof steps / sizeof *steps - 1, .events = 8, .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .schedule = 1, .warmup = 2, .schedule_steps = 12,
-    .floor = 0.1, .run_steps = 12, .data_train = TRAIN, .data_format = FORMAT,
+    .floor = 0.1, .run_steps = 12, .data_train = trains, .data_trains = sizeof trains / sizeof *trains, .data_format = FORMAT,
 #ifdef IGNORE
     .has_ignore = true, .ignore = IGNORE,
 #endif
