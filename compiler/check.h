@@ -31,6 +31,9 @@ struct declared { const char *name; enum hyper_type type; const struct ast *fall
 /* An entry at file level. */
 struct file_constant { const char *name; int source; const struct ast *entry; enum state state; struct constant value; };
 
+/* `weights "pattern" { … }` of the optimizer. */
+struct group { const char *pattern, *path; struct span at; struct slot decay; };
+
 /* A block or an entry that names a section: `cluster b200 { }`, `schedule = cosine`. */
 struct naming { enum layer layer; const char *name; struct span at; };
 
@@ -47,6 +50,7 @@ struct checker {
     struct span section_at[SECTION_COUNT];  /* where the plan first speaks of it */
     struct slot key[KEY_COUNT];
     VECTOR(struct declared) declared;
+    VECTOR(struct group) group;             /* of the optimizer, in order */
     bool absent_is_fine[KEY_COUNT];         /* a misspelling of it was reported: its absence is no second error */
     bool hyper_misspelt;
     bool broken;                            /* syntax errors: what is missing may be what was not understood */
@@ -75,6 +79,15 @@ bool value_evaluate(struct checker *c, enum section_id section, const struct ast
 /* One value or alternatives: each is given to `one`; state KNOWN, OPEN or FAILED. */
 typedef bool value_one(struct checker *c, const void *row, const struct ast *e, struct constant *out, bool *open);
 void value_of_entry(struct checker *c, struct slot *slot, const void *row, bool wants_list, value_one *one, const char *path);
+
+/* The value of a key that stands in a place of its own. */
+void value_of_key(struct checker *c, enum key_id key, struct slot *slot, const char *path);
+
+/* check_group.c: groups of weights. */
+void group_collect(struct checker *c, const struct ast *block);
+void group_refuse_path(struct span at);
+void group_check(struct checker *c);
+void group_resolve(const struct checker *c, struct plan *p);
 
 /* hyper.c */
 void hyper_declare(struct checker *c);

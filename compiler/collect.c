@@ -146,6 +146,10 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
         unknown_section(section, at);
         return;
     }
+    if (s == S_weights) {
+        group_refuse_path(at);
+        return;
+    }
     section_seen(c, s, layer, entry->at);
     if (s == S_model) {
         struct declared *d = hyper_find(c, dot + 1);
@@ -197,7 +201,8 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
         return;
     }
     if (strcmp(path, "optimizer.weights") == 0) {
-        complain(head->at, "'optimizer.weights' is refused: planc cannot treat groups of weights apart yet");
+        section_seen(c, S_optimizer, layer, head->at);
+        group_collect(c, block);
         return;
     }
     enum section_id s = section_find(path);

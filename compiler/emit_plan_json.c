@@ -82,8 +82,14 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     text_add(to, "  \"activation_checkpoint\": {\"mode\": \"%s\"},\n", checkpoint_names[p->checkpoint_mode]);
     text_add(to, "  \"batch\": {\"sequence\": %lld, \"local\": %lld, \"global\": %lld, \"accumulation\": %lld, \"loss_chunks\": %lld},\n", L(p->sequence), L(p->local), L(p->global),
              L(p->accumulation), L(p->loss_chunks));
-    text_add(to, "  \"optimizer\": {\"name\": \"adamw\", \"lr\": %s, \"beta1\": %s, \"beta2\": %s, \"eps\": %s, \"weight_decay\": %s, \"clip\": %s},\n", text_number(p->lr), text_number(p->beta1),
-             text_number(p->beta2), text_number(p->eps), text_number(p->weight_decay), text_number(p->clip));
+    text_add(to, "  \"optimizer\": {\"name\": \"adamw\", \"lr\": %s, \"beta1\": %s, \"beta2\": %s, \"eps\": %s, \"weight_decay\": %s, \"clip\": %s, \"groups\": [", text_number(p->lr),
+             text_number(p->beta1), text_number(p->beta2), text_number(p->eps), text_number(p->weight_decay), text_number(p->clip));
+    for (int i = 0; i < p->n_groups; i++) {
+        text_add(to, "%s{\"weights\": ", i ? ", " : "");
+        string(to, p->group[i].pattern);
+        text_add(to, ", \"weight_decay\": %s}", text_number(p->group[i].weight_decay));
+    }
+    text_add(to, "]},\n");
     text_add(to, "  \"schedule\": {\"name\": \"%s\", \"warmup\": %lld, \"steps\": %lld, \"decay\": %lld, \"floor\": %s},\n", schedule[p->schedule], L(p->warmup), L(p->schedule_steps), L(p->decay),
              text_number(p->floor));
     text_add(to, "  \"data\": {\"train\": ");

@@ -22,22 +22,9 @@ static const char *quoted(const char *s)
     return t.bytes;
 }
 
-/* `*` stands for anything. */
-static bool matches(const char *pattern, const char *name)
-{
-    if (!*pattern) return !*name;
-    if (*pattern == '*') return matches(pattern + 1, name) || (*name && matches(pattern, name + 1));
-    return *pattern == *name && matches(pattern + 1, name + 1);
-}
-
-/* Decoupled decay touches tensors of two or more dimensions, as stored; of the groups the last that matches decides. */
 static double decay_of(const struct plan *p, const struct weight *w)
 {
-    int rank = w->value->shape.rank - (w->stack ? 1 : 0);
-    double decay = rank < 2 ? 0 : p->weight_decay;
-    for (int i = 0; i < p->n_groups; i++)
-        if (matches(p->group[i].pattern, w->tensor)) decay = p->group[i].weight_decay;
-    return decay;
+    return plan_weight_decay(p, w->tensor, w->value->shape.rank - (w->stack ? 1 : 0));
 }
 
 static const char *init_of(const struct weight *w)

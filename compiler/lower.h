@@ -91,6 +91,8 @@ const struct declared *lower_declared(const struct lower *l, const struct value 
 /* After everything: weights that never reach the loss are errors; what nothing needs is dropped. */
 void lower_sweep(struct lower *l);
 void lower_check_hyper(struct lower *l);
+/* lower_group.c: every group of the optimizer stands for weights that are there. */
+void lower_groups(struct lower *l);
 
 /* lower_repeat.c */
 void lower_repeat(struct lower *l, const struct ast *block);

@@ -34,7 +34,8 @@ struct cluster {
     struct span at, memory_at;
 };
 
-struct decay_group { const char *pattern; double weight_decay; };           /* optimizer groups: later match wins */
+/* An optimizer group: its decay holds for weights whose stored name the pattern stands for; the last that matches counts. */
+struct decay_group { const char *pattern; double weight_decay; struct span at; };
 
 struct plan {
     const char *path, *title;
@@ -81,6 +82,14 @@ struct plan *plan_load(const char *path, const char *const *set, int n_set, cons
 
 /* The plan library, beside the compiler or where it was installed; NULL when there is none. */
 const char *plan_library(void);
+
+/* `*` stands for anything, {i} and {e} for a number. The name may be an architecture's, with {i} and {e} in it. */
+bool stored_matches(const char *pattern, const char *name);
+/* How many letters of a pattern would have to change for it to stand for the name. */
+int stored_distance(const char *pattern, const char *name);
+/* Decoupled decay of a weight: that of the last group that its stored name is in; else the optimizer's, for stored tensors
+ * of two or more dimensions. */
+double plan_weight_decay(const struct plan *p, const char *stored, int rank);
 
 /* Whole hyper-parameter by name; bug() when there is none. */
 int64_t plan_hyper_whole(const struct plan *p, const char *name);

@@ -104,6 +104,7 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->eps = number(c, K_optimizer_eps);
     p->weight_decay = number(c, K_optimizer_weight_decay);
     p->clip = clip->kind == CONST_NUMBER ? clip->number : 0;
+    group_resolve(c, p);
     const char *schedule = c->naming[S_schedule].name;
     p->schedule = schedule ? (enum schedule_kind)words_index(section_rows[S_schedule].takes, schedule) : SCHEDULE_CONSTANT;
     p->warmup = count(c, K_schedule_warmup);

@@ -416,9 +416,15 @@ const struct constant *key_value(struct checker *c, enum key_id key)
     return slot->state == KNOWN ? &slot->value : NULL;
 }
 
+void value_of_key(struct checker *c, enum key_id key, struct slot *slot, const char *path)
+{
+    value_of_entry(c, slot, &key_rows[key], key_rows[key].type == KEY_LIST, one_key_value, path);
+}
+
 void check_keys(struct checker *c)
 {
     for (int k = 0; k < KEY_COUNT; k++)
         if (c->key[k].entry)
             key_value(c, (enum key_id)k);
+    group_check(c);
 }

@@ -179,6 +179,8 @@ void data_describe(int64_t first, int64_t steps)
     static const char *const formats[] = {"bytes", "uint16", "uint32"};
     char tokens[32], samples[32], more[48] = "", order[64] = "";
     const bool shuffled = program.data_order != 0;
+    if (!data.files)
+        return;
     if (program.data_trains > 1)
         snprintf(more, sizeof more, " and %d more", program.data_trains - 1);
     if (shuffled)

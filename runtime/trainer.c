@@ -183,11 +183,13 @@ static struct device *come_up(struct options *o, int argc, char **argv)
         fail_print(fail_noted());
     if (!usage)
         world_leave(STATUS_USAGE);
-    if (o->steps < 0)
+    if (o->steps < 0 && program.run_steps > 0)
         o->steps = program.run_steps;
     world_split();
     watchdog_open();
-    if (machine_has_features() && segments_check())
+    if (o->steps < 0)
+        fail_note("the plan does not say how many steps: schedule.steps or run.steps would, --steps N does");
+    else if (machine_has_features() && segments_check())
         catch_signals();
     world_agree();
 
@@ -205,7 +207,8 @@ static struct device *come_up(struct options *o, int argc, char **argv)
     step_state.mine = ROOM(double, told);
     step_state.all = ROOM(double, told * world.size);
     step_state.value = ROOM(double, metrics_count());
-    if (data_open() && weights_start(d) && metrics_open(o, machine_flops, limit) && (!o->final || weights_final_open(o->final)))
+    const bool nothing_to_read = o->steps == 0 && !program.data_trains;
+    if ((nothing_to_read || data_open()) && weights_start(d) && metrics_open(o, machine_flops, limit) && (!o->final || weights_final_open(o->final)))
         o->probe ? probe_open(o->probe) : true;
     world_agree();
     introduce(o, mapped, machine_flops);

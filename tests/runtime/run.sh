@@ -155,6 +155,11 @@ same from_saved_alike near mesh_1.jsonl from_saved.jsonl 1e-6
 tiny split -DFSDP=2 '-DTRAIN="split-*.bin"'
 went split 2 0 '1,825 tokens in 3 files' --metrics split.jsonl
 same files_are_one_stream near mesh_f2.jsonl split.jsonl 0
+tiny globs -DFSDP=2 '-DTRAIN="split-[12].bin", "split-3*"'
+went globs 2 0 'split-\[12\].bin and 1 more, uint16, 1,825 tokens in 3 files' --metrics globs.jsonl
+same patterns_are_one_stream near mesh_f2.jsonl globs.jsonl 0
+tiny doubled -DFSDP=2 '-DTRAIN="split-2.bin", "split-*.bin"'
+went doubled 2 4 'split-2.bin: the same file as split-2.bin'
 tiny high -DFSDP=2 '-DTRAIN="high.bin"'
 went high 2 4 'high.bin: token id 257 at byte 3648 \(token 1824 of the file\); the vocabulary has 257'
 tiny odd -DFSDP=2 '-DTRAIN="odd.bin"'
