@@ -50,18 +50,45 @@ static void entry(struct import *im, const char *hyper, const char *value)
 }
 
 /* ── limits and keys ──────────────────────────────────────────────────────── */
+static bool allows(const struct import_limit *limit, const json_t *v)
+{
+    bool fine = !there(v);
+    for (size_t k = 0; k < COUNT_OF(limit->allowed) && limit->allowed[k] && !fine; k++) {
+        if (!strcmp(limit->allowed[k], "*")) return true;
+        json_t *allowed = json_loads(limit->allowed[k], JSON_DECODE_ANY, NULL);
+        fine = json_equal(v, allowed) || (json_is_number(v) && json_is_number(allowed) && !(json_number_value(v) < json_number_value(allowed)) &&
+                                          !(json_number_value(v) > json_number_value(allowed)));
+    }
+    for (size_t i = 0; i < json_array_size(v) && !fine; i++)
+        if (!allows(limit, json_array_get(v, i))) return false;
+    return fine || (json_is_array(v) && limit->allowed[0]);
+}
+
 static void check_limits(struct import *im, const struct import_limit *limit, int n)
 {
     for (int i = 0; i < n; i++) {
         const json_t *v = json_object_get(im->root, limit[i].config);
-        bool fine = !there(v);
-        for (size_t k = 0; k < COUNT_OF(limit[i].allowed) && limit[i].allowed[k] && !fine; k++) {
-            json_t *allowed = json_loads(limit[i].allowed[k], JSON_DECODE_ANY, NULL);
-            fine = json_equal(v, allowed) || (json_is_number(v) && json_is_number(allowed) && !(json_number_value(v) < json_number_value(allowed)) &&
-                                              !(json_number_value(v) > json_number_value(allowed)));
-        }
-        if (!fine) complain(key_at(im, limit[i].config), "%s = %s cannot be imported: %s", limit[i].config, value_text(v), limit[i].why);
+        if (!allows(&limit[i], v)) complain(key_at(im, limit[i].config), "%s = %s cannot be imported: %s", limit[i].config, value_text(v), limit[i].why);
     }
+}
+
+/* What the plan calls a configuration's word. */
+static void read_word(struct import *im, const struct import_key *k, const json_t *v)
+{
+    const char *word = json_string_value(v);
+    struct text known = {0};
+    for (const char *at = k->words; *at;) {
+        const char *theirs = text_format("%.*s", (int)strcspn(at, " "), at);
+        at += strlen(theirs) + 1;
+        const char *ours = text_format("%.*s", (int)strcspn(at, " "), at);
+        at += strlen(ours) + (at[strlen(ours)] == ' ');
+        if (word && !strcmp(word, theirs)) {
+            entry(im, k->hyper, ours);
+            return;
+        }
+        text_add(&known, "%s%s", known.length ? ", " : "", theirs);
+    }
+    add_help(complain(key_at(im, k->config), "%s = %s cannot be imported", k->config, value_text(v)), "it is one of %s", known.bytes);
 }
 
 static void read_key(struct import *im, const struct import_key *k)
@@ -81,12 +108,58 @@ static void read_key(struct import *im, const struct import_key *k)
         if (json_is_number(v) && json_number_value(v) > 0) entry(im, k->hyper, text_number(json_number_value(v)));
         else complain(key_at(im, k->config), "%s = %s is not a positive number", k->config, value_text(v));
         return;
+    case IMPORT_FRACTION:
+        if (json_is_number(v) && !(json_number_value(v) < 0)) entry(im, k->hyper, text_number(json_number_value(v)));
+        else complain(key_at(im, k->config), "%s = %s is not a number from 0 on", k->config, value_text(v));
+        return;
+    case IMPORT_WORD: read_word(im, k, v); return;
     case IMPORT_TRUTH:
         if (json_is_boolean(v)) entry(im, k->hyper, json_is_true(v) ? "on" : "off");
         else complain(key_at(im, k->config), "%s = %s is neither true nor false", k->config, value_text(v));
         return;
     }
     bug("a key of kind %d", (int)k->kind);
+}
+
+/* ── layers without experts ───────────────────────────────────────────────── */
+static bool whole_at(struct import *im, const char *key, json_int_t least, json_int_t otherwise, json_int_t *whole)
+{
+    const json_t *v = json_object_get(im->root, key);
+    *whole = there(v) ? json_integer_value(v) : otherwise;
+    if (!there(v) || (json_is_integer(v) && *whole >= least)) return true;
+    complain(key_at(im, key), "%s = %s is not a whole number from %lld on", key, value_text(v), (long long)least);
+    return false;
+}
+
+static bool is_dense(const json_t *list, json_int_t step, json_int_t layer)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (json_integer_value(json_array_get(list, i)) == layer) return true;
+    return (layer + 1) % step != 0;
+}
+
+/* Neighbours become ranges: [0..2, 5]. */
+static void read_dense(struct import *im)
+{
+    const struct import_dense *d = &im->family->dense;
+    const json_t *list = json_object_get(im->root, d->layers);
+    json_int_t layers = json_integer_value(json_object_get(im->root, "num_hidden_layers")), step, width, dense = 0;
+    bool fine = !there(list) || json_is_array(list);
+    for (size_t i = 0; fine && i < json_array_size(list); i++) fine = json_is_integer(json_array_get(list, i));
+    if (!fine) complain(key_at(im, d->layers), "%s = %s is not a list of layers", d->layers, value_text(list));
+    if (!whole_at(im, d->step, 1, 1, &step) || !fine) return;
+    struct text all = {0};
+    for (json_int_t i = 0, end; i < layers; i = end + 1) {
+        for (end = i; end < layers && is_dense(list, step, end); end++) {}
+        if (end == i) continue;
+        dense += end - i;
+        text_add(&all, end - i == 1 ? "%s%lld" : "%s%lld..%lld", all.length ? ", " : "", (long long)i, (long long)end - 1);
+    }
+    if (!dense) return;
+    if (dense == layers) complain(key_at(im, there(list) && json_array_size(list) ? d->layers : d->step), "no layer of the mixture would have experts");
+    entry(im, "dense_layers", text_format("[%s]", all.bytes));
+    if (!there(json_object_get(im->root, d->width))) complain((struct span){im->source, 0, 1}, "the configuration lacks %s, the width of its dense layers", d->width);
+    else if (whole_at(im, d->width, 1, 0, &width)) entry(im, "ffn", text_format("%lld", (long long)width));
 }
 
 /* ── rotary positions: three spellings of one thing ───────────────────────── */
@@ -174,14 +247,17 @@ static bool is_read(const struct import *im, const char *key)
         if (!strcmp(im->family->limit[i].config, key)) return true;
     for (int i = 0; i < import_limit_count; i++)
         if (!strcmp(import_limits[i].config, key)) return true;
-    return im->family->rope && (!strcmp(key, "rope_theta") || !strcmp(key, "rope_scaling") || !strcmp(key, "rope_parameters"));
+    const struct import_dense *d = &im->family->dense;
+    if (d->step && (!strcmp(key, d->layers) || !strcmp(key, d->step) || !strcmp(key, d->width))) return true;
+    return im->family->theta && (!strcmp(key, "rope_theta") || !strcmp(key, "rope_scaling") || !strcmp(key, "rope_parameters"));
 }
 
 static bool read_config(struct import *im)
 {
     if (!choose_family(im)) return false;
     for (int i = 0; i < im->family->keys; i++) read_key(im, &im->family->key[i]);
-    if (im->family->rope) read_rope(im);
+    if (im->family->dense.step) read_dense(im);
+    if (im->family->theta) read_rope(im);
     check_limits(im, import_limits, import_limit_count);
     check_limits(im, im->family->limit, im->family->limits);
     const char *key;
@@ -207,7 +283,7 @@ static const char *quoted(const char *text)
 
 static void write_plan(const struct import *im, const char *title, bool weights, struct text *to)
 {
-    json_int_t longest = json_integer_value(json_object_get(im->root, "max_position_embeddings"));
+    json_int_t longest = json_integer_value(json_object_get(im->root, im->family->longest));
     long long sequence = longest > 0 && longest < 1024 ? (long long)longest : 1024;
     text_add(to, "# Imported from a Hugging Face configuration. Every key below can be set on the command line: --set batch.sequence=512\n");
     text_add(to, "use \"models/%s.plan\"\nuse \"clusters/cpu.plan\"\n\n", im->family->architecture);
@@ -272,6 +348,8 @@ int command_import(const struct arguments *a)
     struct weight_files weights = {0};
     const char *why = weights_open(im.folder, &weights);
     if (why) return command_fail(EXIT_ENVIRONMENT, "%s", why);
+
+    if (im.family->fused && weights_have(&weights, im.family->fused)) entry(&im, "fused_experts", "on");
 
     const char *base = strrchr(im.folder, '/'), *title = base && base[1] ? base + 1 : im.family->model_type;
     struct text plan = {0};

@@ -106,6 +106,15 @@ const char *weights_open(const char *folder, struct weight_files *w)
     return is_file(index) ? read_index(folder, index, w) : NULL;
 }
 
+bool weights_have(const struct weight_files *w, const char *pattern)
+{
+    json_t *entry;
+    const char *name;
+    json_object_foreach((json_t *)w->headers, name, entry)
+        if (!fnmatch(pattern, name, 0)) return true;
+    return false;
+}
+
 /* ── against the architecture ─────────────────────────────────────────────── */
 static const char *with_number(const char *name, const char *mark, int64_t number)
 {
@@ -192,7 +201,10 @@ const char *weights_match(const struct weight_files *w, const struct plan *p, co
     json_t *left = json_copy(w->headers), *entry;
     const char *why = NULL, *name;
     for (int i = 0; i < g->weight.n && !why; i++) why = match_weight(p, left, g, g->weight.item[i]);
-    json_object_foreach(left, name, entry)
-        if (!why && !is_ignored(p, name)) why = text_format("'%s' is stored, but the architecture has no such weight", name);
+    json_object_foreach(left, name, entry) {
+        if (is_ignored(p, name) || (why && strstr(why, "is missing") == NULL)) continue;
+        return why ? text_format("%s, and '%s' is stored, which the architecture has not", why, name)
+                   : text_format("'%s' is stored, but the architecture has no such weight", name);
+    }
     return why;
 }

@@ -12,6 +12,8 @@ struct weight_files {
 /* Reads the headers of model.safetensors, or of the files of model.safetensors.index.json; none there leaves `files`
  * empty. NULL when fine, else why not, in one line. */
 const char *weights_open(const char *folder, struct weight_files *w);
+/* Whether a tensor is stored whose name the pattern fits; * stands for any text. */
+bool weights_have(const struct weight_files *w, const char *pattern);
 /* Every weight is stored with its shape, and nothing else is but what the architecture says to ignore: NULL, else the first
  * difference. */
 const char *weights_match(const struct weight_files *w, const struct plan *p, const struct graph *g);
