@@ -3,7 +3,7 @@
 # nothing and needs no rights; when something is missing it installs exactly that, through sudo when the user is not
 # root; when it cannot, it says what to install and stops, because a compiler error a minute later says less.
 set -u
-packages=(gcc make flex bison libjansson-dev libxxhash-dev libopenmpi-dev openmpi-bin libdnnl-dev python3 bible-kjv)
+packages=(gcc libc6-dev make procps flex bison libjansson-dev libxxhash-dev libopenmpi-dev openmpi-bin libdnnl-dev python3 bible-kjv)
 
 missing=()
 if command -v dpkg-query >/dev/null; then
