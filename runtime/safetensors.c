@@ -255,11 +255,11 @@ bool st_open(struct st_set *set, const char *path)
     char full[4096];
     snprintf(full, sizeof full, "%s/model.safetensors.index.json", path);
     if (access(full, F_OK) == 0)
-        return open_index(set, copy(full));
+        return open_index(set, set->path = copy(full));
     snprintf(full, sizeof full, "%s/model.safetensors", path);
     if (access(full, F_OK) != 0)
         return fail_note("%s: neither model.safetensors nor model.safetensors.index.json in it", path);
-    if (!open_file(set, full))
+    if (!open_file(set, set->path = copy(full)))
         return false;
     qsort(set->tensor, (size_t)set->tensors, sizeof *set->tensor, by_name);
     return true;

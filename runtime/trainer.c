@@ -193,7 +193,12 @@ static struct device *come_up(struct options *o, int argc, char **argv)
         catch_signals();
     world_agree();
 
-    const int64_t limit = machine_available_bytes() / world.host_size;
+    const int64_t limit = machine_available_bytes() / world.host_size;   /* before anybody takes any of it */
+    char need[32], have[32];
+    if (limit > 0 && device_predicted_bytes() > limit)
+        fail_note("rank %d: needs %s bytes; the %d ranks of this host have %s each", world.rank, count_text(device_predicted_bytes(), need), world.host_size,
+                  count_text(limit, have));
+    world_agree();
     struct device *d = device_open();
     world_agree();
     const int64_t mapped = device_mapped_bytes(d), predicted = device_predicted_bytes();

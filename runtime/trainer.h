@@ -127,7 +127,7 @@ bool segments_check(void);                  /* that program.c agrees with itself
 /* ── safetensors.c ─────────────────────────────────────────────────────────── */
 enum st_type { ST_F32, ST_BF16, ST_OTHER };
 struct st_tensor { const char *name, *file, *dtype; int fd; enum st_type type; int rank; int64_t dim[8], begin, bytes; bool used; };
-struct st_set { const char *path; struct st_tensor *tensor; int64_t tensors; };
+struct st_set { const char *path /* of the file or index that was found */; struct st_tensor *tensor; int64_t tensors; };
 bool st_open(struct st_set *set, const char *path);                  /* a file, an index, or a directory; false: noted */
 struct st_tensor *st_find(struct st_set *set, const char *name);     /* NULL: not there */
 bool st_read(const struct st_tensor *t, int64_t element, int64_t n, float *to);

@@ -1,6 +1,7 @@
 /* Weights: where the first ones come from and where the last ones go. Each rank fills and gives only what its shard
  * holds; the names, shapes and pieces are those of segments.c, so a file is the same whatever the mesh was. A file that
- * does not match the model tensor for tensor is refused: a weight silently left at its seed trains a wrong model. */
+ * does not match the model tensor for tensor is refused: a weight silently left at its seed trains a wrong model. That
+ * includes a stored copy of a tied head, unless the architecture lists it among the tensors to ignore. */
 #define _GNU_SOURCE
 #include "trainer.h"
 

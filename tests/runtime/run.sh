@@ -150,6 +150,30 @@ same bf16_near_f32 near mesh_f2.jsonl bf16.jsonl 1e-2
 tiny from_saved -DFSDP=4 '-DINIT="mesh_1.initial"'
 went from_saved 4 0 'weights: mesh_1.initial' --metrics from_saved.jsonl
 same from_saved_alike near mesh_1.jsonl from_saved.jsonl 1e-6
+# Other names, other types, several files, and what does not belong.
+python3 "$here/rewrite.py" mesh_1.initial
+head -n 2 mesh_1.jsonl >two.jsonl
+loads() { # NAME WANT [TOLERANCE]: how a trainer takes rewritten/NAME
+    tiny "load_$1" -DFSDP=2 "-DINIT=\"rewritten/$1\""
+    if [ "$2" = fine ]; then
+        went "load_$1" 2 0 'step 1 of 2' --steps 2 --metrics "load_$1.jsonl"
+        same "load_$1_alike" near two.jsonl "load_$1.jsonl" "${3:-1e-6}"
+    else
+        went "load_$1" 2 4 "$2"
+    fi
+}
+loads renamed fine
+loads buffers fine
+loads bf16 fine 1e-2
+loads sharded fine
+loads missing 'missing/model.safetensors: tensor model.layers.1.mix.weight \[2, 257\] is missing'
+loads extra 'extra/model.safetensors: tensor model.layers.3.mix.weight \[2, 257\] is not part of this model'
+loads misshaped 'misshaped/model.safetensors: tensor model.bias.weight is \[1, 257\], the plan.s is \[257\]'
+loads half 'half/model.safetensors: tensor model.bias.weight is F16: F32 and BF16 are read'
+loads truncated 'truncated/model.safetensors: truncated: tensor'
+loads unlisted 'two.safetensors: holds tensor .*, which .*index.json does not list there'
+loads absent_shard 'absent_shard/two.safetensors: No such file'
+loads empty_folder 'empty_folder: neither model.safetensors'
 
 # ── data ─────────────────────────────────────────────────────────────────────
 tiny split -DFSDP=2 '-DTRAIN="split-*.bin"'

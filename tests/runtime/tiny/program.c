@@ -37,7 +37,7 @@ static const struct step_name steps[] = {
     {"update", "wait for gradients"}, {"update", "squares"}, {"update", "sum of squares"}, {"update", "wait for sum"}, {"update", "norm"}, {"update", "adamw"},
 };
 static const char *const trains[] = {TRAIN};
-static const char *const ignores[] = {"model.layers.{i}.buffer"};
+static const char *const ignores[] = {"model.layers.{i}.buffer", "*rotary.inv_freq"};
 static const char *const prefixes[] = {"model.", ""};
 static const char *const features[] = {FEATURES};
 
@@ -51,6 +51,6 @@ const struct program program = {
 #ifdef IGNORE
     .has_ignore = true, .ignore = IGNORE,
 #endif
-    .init_from = INIT, .init_seed = 1, .tensor_ignore = ignores, .tensor_ignores = 1, .tensor_prefix = prefixes, .tensor_prefixes = 2,
+    .init_from = INIT, .init_seed = 1, .tensor_ignore = ignores, .tensor_ignores = 2, .tensor_prefix = prefixes, .tensor_prefixes = 2,
     .timeout_seconds = TIMEOUT, .nonfinite = NONFINITE, .cpu_feature = features, .cpu_features = 1,
 };
