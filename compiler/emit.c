@@ -132,27 +132,46 @@ bool emit_walks_shard(const struct emit_kernel *k)
 }
 
 /* ── names ────────────────────────────────────────────────────────────────── */
-static bool taken(const char *name)
+static bool among(const char *name, const char *const *word, size_t n)
 {
-    static const char *const word[] = {
-        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if",
-        "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union",
-        "unsigned", "void", "volatile", "while", "j", "k", "p", "r", "s", "j0", "bf16", "scalars", "gemm", "memset", "memcpy", "positions",
-        "rope_cos", "rope_sin", "embedding", "embedding_grad", "attention", "attention_grad", "top_k", "route_plan", "load", "dispatch",
-        "collect", "to_rows", "from_rows", "expert_matmul", "expert_matmul_grad", "sum_squares", "exp", "log",
-        "sqrt", "tanh", "erf", "pow", "sin", "cos", "fabs", "unix", "linux", "NULL", "INFINITY", "NAN"};
-    for (size_t i = 0; i < COUNT_OF(word); i++)
+    for (size_t i = 0; i < n; i++)
         if (!strcmp(name, word[i])) return true;
     return false;
 }
 
-const char *emit_identifier(const char *name)
+/* Words of C, and macros of compilers. */
+static bool is_keyword(const char *name)
+{
+    static const char *const word[] = {
+        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if",
+        "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union",
+        "unsigned", "void", "volatile", "while", "unix", "linux", "NULL"};
+    return among(name, word, COUNT_OF(word));
+}
+
+/* What kernels say themselves: loop variables, functions of the templates and of the C library. */
+static bool is_ours(const char *name)
+{
+    static const char *const word[] = {
+        "j", "k", "p", "r", "s", "j0", "bf16", "scalars", "gemm", "memset", "memcpy", "positions", "rope_cos", "rope_sin", "embedding", "embedding_grad",
+        "attention", "attention_grad", "top_k", "route_plan", "load", "dispatch", "collect", "to_rows", "from_rows", "expert_matmul", "expert_matmul_grad",
+        "sum_squares", "exp", "log", "sqrt", "tanh", "erf", "pow", "sin", "cos", "fabs", "INFINITY", "NAN"};
+    return among(name, word, COUNT_OF(word));
+}
+
+const char *emit_word(const char *name)
 {
     struct text t = {0};
     if (!isalpha((unsigned char)name[0])) text_add(&t, "v_");
     for (const char *c = name; *c; c++) text_add(&t, "%c", isalnum((unsigned char)*c) ? *c : '_');
-    if (taken(t.bytes)) text_add(&t, "_");
+    if (is_keyword(t.bytes)) text_add(&t, "_");
     return intern(t.bytes);
+}
+
+const char *emit_identifier(const char *name)
+{
+    const char *word = emit_word(name);
+    return is_ours(word) ? intern_format("%s_", word) : word;
 }
 
 const char *emit_argument_name(const struct argument *a, int index, bool canonical)

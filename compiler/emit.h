@@ -53,7 +53,9 @@ int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct arg
 /* Whether the kernel walks a unit's shard (run_shard) and works on a stretch of it. */
 bool emit_walks_shard(const struct emit_kernel *k);
 
-/* A C identifier made of an IR name: dots and the like become '_'; a word of C or of ours gets one behind it. */
+/* A C identifier made of an IR name: dots and the like become '_'; a word of C gets one behind it. In kernels
+ * (emit_identifier) so does a word that kernels use themselves. */
+const char *emit_word(const char *name);
 const char *emit_identifier(const char *name);
 
 /* The body of a kernel over rows and columns (map, index, row, column, total), indented once. `canonical`: arguments

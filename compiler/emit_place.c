@@ -89,7 +89,7 @@ static const char *offset_of(struct places *p, const struct buffer *b)
 {
     const char *note = strcmp(b->kind, "alias") ? text_format("%s, %lld bytes, %lld of them, steps %d to %d", b->kind, L(b->bytes), L(b->entries), b->live_from, b->live_to)
                                                 : text_format("in another's place, steps %d to %d", b->live_from, b->live_to);
-    bool slot = !strcmp(b->kind, "gathered") || !strcmp(b->kind, "gradient slots");
+    bool slot = !strncmp(b->name, "gather.", 7) || !strncmp(b->name, "slot.", 5);
     return place_constant(p, text_format("at %s", b->name), slot ? place_slot_name(b->name) : b->name, b->offset, note);
 }
 

@@ -53,7 +53,7 @@ static const char *function_name(const struct region *r, const struct body *b)
 static const char *local_name(const char *name)
 {
     static const char *const word[] = {"d", "i", "n", "e", "micro", "local", "wire", "run", "run_shard", "gather", "reduce", "await", "tap", "iteration", "sum_ranks", "load_batch"};
-    const char *id = emit_identifier(name);
+    const char *id = emit_word(name);
     for (size_t k = 0; k < COUNT_OF(word); k++)
         if (!strcmp(id, word[k])) return intern_format("%s_", id);
     return id;
