@@ -15,7 +15,13 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static json_t *as_json(const char *path, const struct ledger *l)
+/* As the plan writes element types. */
+static const char *type_word(enum element type) { return type == BF16 ? "bf16" : "fp32"; }
+static int type_bytes(enum element type) { return type == BF16 ? 2 : 4; }
+/* What stays for every parameter of a shard: the weight, its gradient, two moments. */
+static int state_bytes(const struct plan *p) { return type_bytes(p->master) + type_bytes(p->gradients) + 2 * type_bytes(p->moments); }
+
+static json_t *as_json(const char *path, const struct plan *p, const struct ledger *l)
 {
     json_t *terms = json_array();
     for (int i = 0; i < l->term.n; i++) {
@@ -23,10 +29,14 @@ static json_t *as_json(const char *path, const struct ledger *l)
         json_array_append_new(terms, json_pack("{s:s, s:I, s:b, s:s, s:i}", "name", t->name, "bytes", (json_int_t)t->bytes, "inside", t->inside, "formula",
                                                t->formula, "line", t->line));
     }
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:[]}", "plan", path, "verdict", l->verdict, "devices", (json_int_t)l->devices,
+    json_t *all = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:[]}", "plan", path, "verdict", l->verdict, "devices", (json_int_t)l->devices,
                      "parameters", (json_int_t)l->parameters, "active_parameters", (json_int_t)l->active_parameters, "limit_bytes",
                      (json_int_t)l->limit_bytes, "peak_bytes", (json_int_t)l->peak_bytes, "arena_bytes", (json_int_t)l->arena_bytes, "outside_bytes",
                      (json_int_t)l->outside_bytes, "peak_at", l->peak_at, "terms", terms, "repairs");
+    json_object_set_new(all, "precision", json_pack("{s:s, s:s, s:s, s:s}", "compute", type_word(p->compute), "master", type_word(p->master), "gradients",
+                                                    type_word(p->gradients), "moments", type_word(p->moments)));
+    json_object_set_new(all, "state_bytes_per_parameter", json_integer(state_bytes(p)));
+    return all;
 }
 
 static void print_text(const char *path, const struct plan *p, const struct ledger *l, double seconds)
@@ -35,7 +45,9 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
            (long long)l->devices, l->devices == 1 ? "" : "s", p->cluster.device_name ? p->cluster.device_name : p->cluster.name);
     printf("  parameters  %s", text_count(l->parameters));
     if (l->active_parameters != l->parameters) printf("  (%s of them work on a token)", text_count(l->active_parameters));
-    printf("\n  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);
+    printf("\n  precision   %s weights, %s gradients, two %s moments: %d B a parameter / %lld shard%s; computes in %s\n", type_word(p->master), type_word(p->gradients),
+           type_word(p->moments), state_bytes(p), (long long)p->fsdp, p->fsdp == 1 ? "" : "s", type_word(p->compute));
+    printf("  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);
     printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));
     printf("  outside     %s\n", text_bytes(l->outside_bytes));
     printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes), l->limit_is_machine ? "this machine's available memory / ranks" : "what the plan's cluster says");
@@ -55,7 +67,7 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
     g = pipeline_run(g, LEVEL_MEMORY);
     const struct ledger *l = ledger_read(plan, g);
     if (!l) return EXIT_ENVIRONMENT;
-    if (all) json_array_append_new(all, as_json(path, l));
+    if (all) json_array_append_new(all, as_json(path, plan, l));
     else print_text(path, plan, l, now() - start);
     if (!strcmp(l->verdict, "tight"))
         warn(plan->model_at, "tight: %s of %s", text_bytes(l->peak_bytes), text_bytes(l->limit_bytes));

@@ -72,7 +72,7 @@ static const char *formula_of(const struct ledger *l, const struct graph *g, con
 {
     static const char *const of_weights[] = {"master", "gradient", "moment1", "moment2"};
     for (size_t i = 0; i < COUNT_OF(of_weights); i++)
-        if (!strcmp(kind, of_weights[i])) return text_format("4 B x %s parameters / %lld shards, padded", text_count(l->parameters), (long long)g->facts.fsdp);
+        if (!strcmp(kind, of_weights[i])) return text_format("fp32: 4 B x %s parameters / %lld shards, padded", text_count(l->parameters), (long long)g->facts.fsdp);
     const struct buffer *largest = NULL;
     int n = 0;
     for (int i = 0; i < g->buffer.n; i++) {

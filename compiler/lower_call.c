@@ -226,7 +226,10 @@ static bool argument_read(struct lower *l, const struct function *f, const struc
     bool ok;
     switch (p->kind) {
     case VALUE: case EITHER: case IDS: case ROUTING: return argument_value(l, f, p, a);
-    case NUMBER: return lower_number(l, a->at, what, &a->number);
+    case NUMBER: /* an epsilon, an angle's base, a factor: none has a meaning below zero */
+        if (!lower_number(l, a->at, what, &a->number)) return false;
+        if (a->number < 0) lower_trace(l, complain(a->at->at, "%s must be at least 0, this is %s", what, text_number(a->number)), a->at);
+        return a->number >= 0;
     case SIZE: return lower_dimension(l, a->at, what, 1, &a->whole);
     case OFFSET: return lower_dimension(l, a->at, what, 0, &a->whole);
     case TRUTH: a->truth = lower_condition(l, a->at, &ok); return ok;

@@ -158,6 +158,9 @@ bool data_open(void)
     data.width = (int64_t)1 << program.data_format;
     if (!program.data_trains)
         return fail_note("the plan has no data.train to train on");
+    if (program.has_ignore && program.ignore >= program.vocabulary)
+        return fail_note("data.ignore = %lld masks nothing: the vocabulary has %lld ids, 0 to %lld", (long long)program.ignore, (long long)program.vocabulary,
+                         (long long)program.vocabulary - 1);
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;

@@ -157,4 +157,5 @@ def main():
         complain(f"{type(error).__name__}: {error}")
 
 
-main()
+if __name__ == "__main__":
+    main()
