@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Laid-out schedules run over addresses: every reader must find the very value it means (compiler/prove.c). All kinds of
+# plans are proved; then a proved text is broken by hand, one property at a time, and each break must be caught.
+. "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
+[ "$BUILD" = build-sanitize ] && flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+objects=$(ls "$top/$BUILD"/compiler/*.o | grep -vE '/(main|command_[a-z]*|import[a-z_]*)\.o$')
+if ! cc -std=c17 -g -O1 -Wall -Wextra ${flags:-} -I "$top/compiler" "$top/tests/prove/prove.c" $objects "$top/$BUILD"/gen/*.o -o prove -ljansson -lm -ldl 2>build.err; then
+    fail build "$(tail_of build.err)"
+    exit 0
+fi
+
+# proved NAME FILE
+proved() { local said; said=$(./prove "$2" 2>&1) && ok "$1" || fail "$1" "${said:-died}"; }
+# caught NAME FILE PATTERN: the text must still be read, and be refused for the reason
+caught() {
+    local said
+    if cmp -s "$2" whole.ir; then fail "$1" "nothing was broken"; return; fi
+    if said=$(./prove "$2" 2>&1); then fail "$1" "went unnoticed"; return; fi
+    grep -qE -- "$3" <<<"$said" && ok "$1" || fail "$1" "$said"
+}
+
+for text in "$top"/tests/ir/*.ir; do proved "$(basename "$text" .ir)" "$text"; done
+
+cat >tiny.plan <<'P'
+use "models/llama.plan"
+use "clusters/cpu.plan"
+plan "tiny" {
+    model llama { layers = 5;  hidden = 32;  heads = 4;  kv_heads = 2;  ffn = 48;  vocab = 96 }
+    cluster cpu { }
+    mesh { fsdp = 2 }
+    batch { sequence = 16;  local = 2 }
+}
+P
+# point NAME --set …: the tiny plan at one point of the settings
+point() {
+    local name=$1
+    shift
+    "$planc" dump tiny.plan --after memory "$@" >"$name.ir" 2>"$name.err" && proved "$name" "$name.ir" || { [ -s "$name.err" ] && fail "$name" "$(tail_of "$name.err")"; }
+}
+for fsdp in 1 2 3 8; do for mode in none selective full; do
+    point "fsdp$fsdp.$mode" --set "mesh.fsdp=$fsdp" --set "activation_checkpoint.mode=$mode"
+done; done
+for prefetch in 0 1 2 3 9; do for slots in 1 2 3; do
+    point "prefetch$prefetch.slots$slots" --set "mesh.prefetch=$prefetch" --set "mesh.reduce_slots=$slots"
+done; done
+for layers in 1 2 3; do point "layers$layers.prefetch2" --set "model.layers=$layers" --set mesh.prefetch=2; done
+for chunks in 2 4 32; do for tied in on off; do for fsdp in 1 2; do
+    point "chunks$chunks.tied_$tied.fsdp$fsdp" --set "batch.loss_chunks=$chunks" --set "model.tied=$tied" --set "mesh.fsdp=$fsdp"
+done; done; done
+point dp_accumulated --set mesh.dp=2 --set batch.global=16 --set model.tied=on
+point bf16 --set precision.compute=bf16 --set mesh.fsdp=1
+point every2 --set activation_checkpoint.mode=full --set activation_checkpoint.every=2
+point some_layers --set activation_checkpoint.mode=selective --set 'activation_checkpoint.layers=[0, 3..4]' --set mesh.prefetch=2
+"$planc" dump tiny.plan --after memory --fusion off >unfused.ir 2>/dev/null && proved unfused unfused.ir || fail unfused "no dump"
+for plan in "$top"/plans/*.plan; do
+    name=$(basename "$plan" .plan)
+    "$planc" dump "$plan" --after memory --set model.layers=3 >"$name.ir" 2>"$name.err" && proved "library.$name" "$name.ir" || fail "library.$name" "$(tail_of "$name.err")"
+done
+
+# ── broken by hand ──
+cp fsdp2.none.ir whole.ir
+offset() { grep -E "^buffer $1 " whole.ir | grep -oE 'offset=[0-9]+'; }
+event() { grep -E "^    $1\(\) .*\"$2\"" whole.ir | grep -oE 'event=[0-9]+' | head -n 1; }
+forward=$(event gather gather.layers.forward.layers)
+slot=$(event reduce slot.layers.backward.layers)
+saved=$(grep -E '^buffer .* kind="saved"' whole.ir | awk '{print $2}' | sed -n 2p)
+other=$(grep -E '^buffer .* kind="saved"' whole.ir | awk '{print $2}' | sed -n 3p)
+grep -vE "^    wait\(\) $forward .*all=0" whole.ir >no_gather_wait.ir
+caught a_gather_nobody_waits_for no_gather_wait.ir 'read before event|never waited|still under way'
+grep -vE "^    wait\(\) $slot " whole.ir >no_slot_wait.ir
+caught a_slot_nobody_waits_for no_slot_wait.ir 'still under way|never waited'
+sed -E "s/^(buffer $saved .*) offset=[0-9]+/\1 $(offset "$other")/" whole.ir >overlap.ir
+caught two_in_one_place overlap.ir 'something else was written'
+sed -E "/^buffer $saved /s/ entries=[0-9]+ stride=[0-9]+ index=\"i\"/ entries=1 stride=0 index=\"\"/" whole.ir >one_entry.ir
+caught one_entry_for_all_layers one_entry.ir 'something else was written'
+sed -E '/^buffer .*index="n\+1"/s/index="n\+1"/index="n"/' whole.ir >ring.ir
+caught a_ring_that_does_not_turn ring.ir 'something else was written|written over'
+sed -E "/^    gather.*gather.layers.forward.layers.* shift=1/s/shift=1/shift=2/" whole.ir >shift.ir
+caught a_layer_that_is_not_gathered shift.ir 'never gathered|something else was written|under way'
+sed -E "s/^(buffer gather.layers.forward.layers .*) entries=2/\1 entries=1/; /^    gather.*gather.layers.forward.layers/s/ring=2/ring=1/" whole.ir >short.ir
+caught a_ring_one_entry_short short.ir 'something else was written|under way|read before event'
+sed -E "s/^(buffer $saved .*) offset=[0-9]+/\1 offset=999999999/" whole.ir >outside.ir
+caught bytes_outside_the_segment outside.ir 'outside its segment'
