@@ -284,11 +284,6 @@ int trainer_plan(const struct arguments *a, struct trainer *t)
     t->plan = command_plan(a, a->word.item[0], &status);
     if (!t->plan) return status;
     if (!device_of(a, t->plan, &t->device)) return EXIT_USAGE;
-    if (t->plan->compute != F32) {
-        struct span at = t->plan->at.precision.file ? t->plan->at.precision : t->plan->model_at;
-        add_help(complain(at, "compute = bf16 can be checked but not yet built"), "--set precision.compute=fp32");
-        return EXIT_PLAN;
-    }
     t->graph = pass_lower(t->plan);
     if (!t->graph) return EXIT_PLAN;
     if (!a->fusion) t->graph->facts.fuse = false;

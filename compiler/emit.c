@@ -153,7 +153,7 @@ static bool is_keyword(const char *name)
 static bool is_ours(const char *name)
 {
     static const char *const word[] = {
-        "j", "k", "p", "r", "s", "j0", "bf16", "scalars", "gemm", "memset", "memcpy", "positions", "rope_cos", "rope_sin", "embedding", "embedding_grad",
+        "j", "k", "p", "r", "s", "j0", "bf16", "scalars", "gemm", "product", "memset", "memcpy", "positions", "rope_cos", "rope_sin", "embedding", "embedding_grad",
         "attention", "attention_grad", "top_k", "route_plan", "load", "dispatch", "collect", "to_rows", "from_rows", "expert_matmul", "expert_matmul_grad",
         "sum_squares", "exp", "log", "sqrt", "tanh", "erf", "pow", "sin", "cos", "fabs", "INFINITY", "NAN"};
     return among(name, word, COUNT_OF(word));

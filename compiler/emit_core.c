@@ -1,5 +1,6 @@
 /* Kernels that are one call: a matrix product, attention, routing. The work is in templates/cpu; here its sizes, which are
- * constants, are read off the shapes, so that the C compiler sees a function specialised for them. */
+ * constants, are read off the shapes, so that the C compiler sees a function specialised for them. Element types are those of
+ * the pointers: a template says in C what it does with which. */
 #include "emit.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 const char *emit_core_template(enum op op)
 {
     switch ((int)op) {
-    case OP_matmul: case OP_matmul_add: return "gemm.h";
+    case OP_matmul: case OP_matmul_add: return "cpu/product.h";
     case OP_embedding: case OP_embedding_grad: return "cpu/embedding.h";
     case OP_positions: case OP_rope_cos: case OP_rope_sin: return "cpu/positions.h";
     case OP_attention: case OP_attention_grad: return "cpu/attention.h";
@@ -43,14 +44,6 @@ static const char *state_name(const struct call *c)
     bug("kernel %s reads no state", c->k->kernel->name);
 }
 
-static void all_f32(const struct node *n)
-{
-    for (int i = 0; i < n->n_in + n->n_out; i++) {
-        const struct value *v = i < n->n_in ? n->in[i].value : n->out[i - n->n_in];
-        if (v && v->type == BF16) bug("%s of bf16 has no kernel on the cpu device", op_rows[n->op].name);
-    }
-}
-
 /* `x, y, z, ` of operands and results. */
 static void names(struct call *c, const struct node *n)
 {
@@ -65,7 +58,7 @@ static void call_matmul(struct call *c, const struct node *n)
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
     bool ta = attr_or(n, "ta", 0), tb = attr_or(n, "tb", 0);
     int64_t m = y->shape.dim[0], columns = y->shape.dim[1], inner = a->shape.dim[ta ? 0 : 1];
-    text_add(c->to, "gemm(%s, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);\n", ta ? "true" : "false", tb ? "true" : "false", L(m), L(columns), L(inner),
+    text_add(c->to, "product(%s, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);\n", ta ? "true" : "false", tb ? "true" : "false", L(m), L(columns), L(inner),
              name_of(c, a), L(columns_of(a)), name_of(c, b), L(columns_of(b)), n->op == OP_matmul_add ? "true" : "false", name_of(c, y), L(columns));
 }
 
@@ -117,7 +110,6 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
             n = k->node.item[i];
         }
     const struct value *y = n->out[0];
-    all_f32(n);
     text_add(to, "    ");
     switch ((int)n->op) {
     case OP_matmul: case OP_matmul_add: call_matmul(&c, n); return;

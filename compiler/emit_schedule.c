@@ -243,7 +243,7 @@ static void say_tap(struct schedule_text *s, struct body_text *b, struct here h,
     const struct value *v = n->in[0].value;
     int64_t columns = v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
     const char *name = declared_value(s, b, h, v);
-    say(&b->calls, NULL, "tap(d, %d, \"%s\", %s, %lld, %lld);", n->step, attr_get_word(n, "name"), name, L(shape_count(v->shape) / columns), L(columns));
+    say(&b->calls, NULL, "tap(d, %d, \"%s\", %s, %s, %lld, %lld);", n->step, attr_get_word(n, "name"), v->type == BF16 ? "TYPE_BF16" : "TYPE_F32", name, L(shape_count(v->shape) / columns), L(columns));
 }
 
 static void say_node(struct schedule_text *s, struct body_text *b, struct here h, const struct node *n)

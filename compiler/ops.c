@@ -247,6 +247,8 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         return true;
     case OP_attention_grad:
         for (int i = 0; i < 3; i++) type[i] = in[i].value->type, shape[i] = in[i].value->shape;
+        type[3] = F32;
+        shape[3] = shape3(2, whole(attr, n_attr, "sequence", 1), last);
         return true;
     case OP_top_k: {
         int64_t k = whole(attr, n_attr, "k", 0);

@@ -26,6 +26,9 @@ struct stretch { int64_t from, count; double decay; };
 /* One compute kernel. cpu: `call` is the function; trace: NULL. flops and bytes: of one call, for the profile. */
 struct kernel { const char *name; void (*call)(void *const *address, const struct stretch *s); double flops, bytes; };
 
+/* What activations and gathered weights are kept in. */
+enum element_type { TYPE_F32, TYPE_BF16 };
+
 /* Which micro-batch of the step: a step of one is both. */
 enum micro { MICRO_FIRST = 1, MICRO_LAST = 2 };
 
@@ -55,8 +58,8 @@ void await(struct device *d, int step, int event);
 
 /* Host lane, then compute waits: token ids of this micro-batch, int32, tokens x 2 (inputs and targets). */
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro);
-/* For --probe, step 0, first micro-batch: rows x columns FP32 named `name`. Nothing otherwise. */
-void tap(struct device *d, int step, const char *name, const float *value, int64_t rows, int64_t columns);
+/* For --probe, step 0, first micro-batch: rows x columns of `type` named `name`. Nothing otherwise. */
+void tap(struct device *d, int step, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns);
 
 /* ── what schedule.c gives ───────────────────────────────────────────────── */
 void schedule_setup(struct device *d);                 /* once, before the first step: tables */

@@ -214,11 +214,11 @@ void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, i
     data_batch(d->micro_batch, tokens, targets);
 }
 
-void tap(struct device *d, int step, const char *name, const float *value, int64_t rows, int64_t columns)
+void tap(struct device *d, int step, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
 {
     (void)d;
     position_set(step);
-    probe_tap(name, value, rows, columns);
+    probe_tap(name, type, value, rows, columns);
 }
 
 /* ── the host's side ───────────────────────────────────────────────────────── */

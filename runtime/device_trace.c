@@ -121,10 +121,10 @@ void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, i
     line(d, step, "host", "load tokens to %s, targets to %s, %s micro-batch", place(tokens, a), place(targets, b), micro_text(micro));
 }
 
-void tap(struct device *d, int step, const char *name, const float *value, int64_t rows, int64_t columns)
+void tap(struct device *d, int step, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
 {
     char at[40];
-    line(d, step, "compute", "tap %s %lld x %lld at %s", name, (long long)rows, (long long)columns, place(value, at));
+    line(d, step, "compute", "tap %s %lld x %lld %s at %s", name, (long long)rows, (long long)columns, type == TYPE_BF16 ? "bf16" : "f32", place(value, at));
 }
 
 /* What fail.c asks of a world of one. */

@@ -27,12 +27,19 @@ bool probe_open(const char *path)
 }
 
 /* Logits may come in chunks of rows, in order; sample 0 is the first `sequence` of them. */
-void probe_tap(const char *name, const float *value, int64_t rows, int64_t columns)
+void probe_tap(const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
 {
     if (!probe.logits || probe.rows == program.sequence || strcmp(name, "logits") != 0 || columns != program.vocabulary)
         return;
     int64_t n = program.sequence - probe.rows < rows ? program.sequence - probe.rows : rows;
-    memcpy(probe.logits + probe.rows * columns, value, (size_t)(n * columns) * sizeof *value);
+    float *to = probe.logits + probe.rows * columns;
+    const uint16_t *half = value;   /* of TYPE_BF16: the upper half of a float */
+    if (type == TYPE_F32)
+        memcpy(to, value, (size_t)(n * columns) * sizeof *to);
+    for (int64_t i = 0; i < n * columns && type == TYPE_BF16; i++) {
+        uint32_t bits = (uint32_t)half[i] << 16;
+        memcpy(to + i, &bits, sizeof *to);
+    }
     probe.rows += n;
 }
 

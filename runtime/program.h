@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 enum init_kind { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
-enum { TYPE_F32, TYPE_BF16 };
 
 /* One weight of a unit. `name` may hold {i} (layer) and {e} (stacked part). stack 0: one stored tensor of shape dim[0..rank);
  * otherwise `stack` stored tensors of shape dim[1..rank). */
@@ -45,7 +44,7 @@ struct program {
     int64_t local_bytes, wire_bytes;
     int64_t master, gradient, moment1, moment2, scalars; /* local segment */
     int64_t staging, staging_bytes;                      /* local segment: for saving, loading, checking */
-    int compute_type;
+    int compute_type;                                    /* TYPE_F32 or TYPE_BF16 of device.h */
     const struct unit *unit; int units;                  /* instances are numbered unit by unit in this order */
     const struct metric *metric; int metrics;            /* [0] is "loss" */
     const struct step_name *step; int steps;             /* highest step number */

@@ -147,7 +147,7 @@ void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets);
 
 /* ── probe.c ───────────────────────────────────────────────────────────────── */
 bool probe_open(const char *path);
-void probe_tap(const char *name, const float *value, int64_t rows, int64_t columns);
+void probe_tap(const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns);
 bool probe_write(struct device *d, double loss, double norm); /* after step 0; every rank calls it; false: noted */
 
 /* ── metrics.c ─────────────────────────────────────────────────────────────── */

@@ -1,11 +1,9 @@
 /* Rows of a table by token id, and the table's gradient. The gradient adds in token order, one row after the other, so
- * that its bits do not depend on how often an id occurs where. Ids are checked where data is read. */
+ * that its bits do not depend on how often an id occurs where, and its sums are F32 whatever the rows are. Ids are checked where data is read. */
 #ifndef TEMPLATE_EMBEDDING_H
 #define TEMPLATE_EMBEDDING_H
 
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "product.h"
 
 static inline void embedding(const int32_t *restrict ids, const void *restrict table, void *restrict out, int64_t tokens, int64_t row_bytes)
 {
@@ -13,14 +11,16 @@ static inline void embedding(const int32_t *restrict ids, const void *restrict t
         memcpy((char *)out + t * row_bytes, (const char *)table + ids[t] * row_bytes, (size_t)row_bytes);
 }
 
-static inline void embedding_grad(const int32_t *restrict ids, const float *restrict dy, float *restrict dw, int64_t tokens, int64_t rows, int64_t width)
+SPECIALISED void embedding_grad_of(enum element type, const int32_t *restrict ids, const void *restrict dy, float *restrict dw, int64_t tokens, int64_t rows, int64_t width)
 {
     memset(dw, 0, sizeof *dw * (size_t)(rows * width));
     for (int64_t t = 0; t < tokens; t++) {
         float *restrict to = dw + ids[t] * width;
-        const float *restrict from = dy + t * width;
-        for (int64_t c = 0; c < width; c++) to[c] += from[c];
+        const void *restrict from = element_at(type, dy, t * width);
+        for (int64_t c = 0; c < width; c++) to[c] += element_load(type, from, c);
     }
 }
+
+#define embedding_grad(ids, dy, ...) embedding_grad_of(ELEMENT(dy), ids, dy, __VA_ARGS__)
 
 #endif

@@ -1,11 +1,11 @@
 /* A mixture of experts without dropped tokens: choices, the order of rows that brings each expert's rows together, moving
  * rows there and back, and one matrix product per expert. Row counts differ from step to step but their sum is tokens x k,
- * so nothing here needs more room than its results, and every sum has one order: that of the choices, then of the tokens. */
+ * so nothing here needs more room than its results, and every sum has one order: that of the choices, then of the tokens.
+ * What moves or is multiplied is F32 or BF16; sums are F32. */
 #ifndef TEMPLATE_EXPERTS_H
 #define TEMPLATE_EXPERTS_H
 
-#include "gemm.h"
-#include "op_math.h"
+#include "product.h"
 
 /* The k largest of each row, largest first, ties to the lowest id. A NaN ranks below everything. */
 static inline void top_k(const float *restrict p, int32_t *restrict ids, int64_t tokens, int64_t experts, int64_t k)
@@ -45,19 +45,25 @@ static inline void load(const int32_t *restrict ids, float *restrict out, int64_
     for (int64_t c = 0; c < choices; c++) out[ids[c]] += 1.0f;
 }
 
-static inline void dispatch(const float *restrict x, const int32_t *restrict place, float *restrict z, int64_t tokens, int64_t k, int64_t width)
+static inline void dispatch_of(enum element type, const void *restrict x, const int32_t *restrict place, void *restrict z, int64_t tokens, int64_t k, int64_t width)
 {
+    int64_t bytes = width * (type == ELEMENT_BF16 ? 2 : 4);
     for (int64_t t = 0; t < tokens; t++)
-        for (int64_t j = 0; j < k; j++) memcpy(z + place[t * k + j] * width, x + t * width, sizeof *x * (size_t)width);
+        for (int64_t j = 0; j < k; j++) memcpy((char *)z + place[t * k + j] * bytes, (const char *)x + t * bytes, (size_t)bytes);
 }
 
-static inline void collect(const float *restrict dz, const int32_t *restrict place, float *restrict dx, int64_t tokens, int64_t k, int64_t width)
+enum { COLLECT_COLUMNS = 256 };
+SPECIALISED void collect_of(enum element type, const void *restrict z, const int32_t *restrict place, void *restrict y, int64_t tokens, int64_t k, int64_t width)
 {
+    float sum[COLLECT_COLUMNS];
     for (int64_t t = 0; t < tokens; t++)
-        for (int64_t j = 0; j < k; j++) {
-            const float *restrict from = dz + place[t * k + j] * width;
-            float *restrict to = dx + t * width;
-            for (int64_t c = 0; c < width; c++) to[c] = j ? to[c] + from[c] : from[c];
+        for (int64_t from = 0; from < width; from += COLLECT_COLUMNS) {
+            int64_t columns = product_smaller(COLLECT_COLUMNS, width - from);
+            for (int64_t j = 0; j < k; j++) {
+                const void *restrict row = element_at(type, z, place[t * k + j] * width + from);
+                for (int64_t c = 0; c < columns; c++) sum[c] = j ? sum[c] + element_load(type, row, c) : element_load(type, row, c);
+            }
+            element_store(type, element_at(type, y, t * width + from), sum, columns);
         }
 }
 
@@ -72,24 +78,36 @@ static inline void from_rows(const float *restrict row, const int32_t *restrict 
 }
 
 /* y[r] = W[expert of r] z[r]; W[e] is [out, in], with `transposed` [in, out]. */
-static inline void expert_matmul(const float *restrict z, const float *restrict w, const int32_t *restrict first, float *restrict y,
-                                 int64_t experts, int64_t in, int64_t out, bool transposed)
+static inline void expert_matmul_of(struct operand z, struct operand w, const int32_t *restrict first, enum element type, void *restrict y,
+                                    int64_t experts, int64_t in, int64_t out, bool transposed)
 {
-    for (int64_t e = 0; e < experts; e++)
-        gemm(false, !transposed, first[e + 1] - first[e], out, in, z + first[e] * in, in, w + e * in * out, transposed ? out : in,
-             false, y + first[e] * out, out);
+    z.stride = in;
+    w.stride = transposed ? out : in;
+    w.transposed = !transposed;
+    for (int64_t e = 0; e < experts; e++, w.at = element_at(w.type, w.at, in * out))
+        product_of(first[e + 1] - first[e], out, in, operand_from(z, first[e], 0), w, false, type, element_at(type, y, first[e] * out), out);
 }
 
 /* dW[e] = dy' z over the expert's rows, [out, in]; zeros for an expert without rows. */
-static inline void expert_matmul_grad(const float *restrict dy, const float *restrict z, const int32_t *restrict first, float *restrict dw,
-                                      int64_t experts, int64_t in, int64_t out)
+static inline void expert_matmul_grad_of(struct operand dy, struct operand z, const int32_t *restrict first, float *restrict dw,
+                                         int64_t experts, int64_t in, int64_t out)
 {
+    dy.stride = out;
+    z.stride = in;
     for (int64_t e = 0; e < experts; e++) {
         float *to = dw + e * in * out;
+        struct operand left = operand_from(dy, first[e], 0);
+        left.transposed = true;
         if (first[e + 1] == first[e]) memset(to, 0, sizeof *to * (size_t)(in * out));
-        else
-            gemm(true, false, out, in, first[e + 1] - first[e], dy + first[e] * out, out, z + first[e] * in, in, false, to, in);
+        else product_f32(out, in, first[e + 1] - first[e], left, operand_from(z, first[e], 0), false, to, in);
     }
 }
+
+#define dispatch(x, ...) dispatch_of(ELEMENT(x), x, __VA_ARGS__)
+#define collect(z, ...) collect_of(ELEMENT(z), z, __VA_ARGS__)
+#define expert_matmul(z, w, first, y, ...) \
+    expert_matmul_of((struct operand){ELEMENT(z), false, z, 0}, (struct operand){ELEMENT(w), false, w, 0}, first, ELEMENT(y), y, __VA_ARGS__)
+#define expert_matmul_grad(dy, z, ...) \
+    expert_matmul_grad_of((struct operand){ELEMENT(dy), false, dy, 0}, (struct operand){ELEMENT(z), false, z, 0}, __VA_ARGS__)
 
 #endif

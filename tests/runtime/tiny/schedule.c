@@ -40,7 +40,7 @@ void schedule_micro_batch(struct device *d, int micro)
         RUN(7, shift, local(d, LOGITS), layer_slot(d, i));
     }
     iteration(d, -1);
-    tap(d, 8, "logits", local(d, LOGITS), TOKENS, V);
+    tap(d, 8, "logits", TYPE_F32, local(d, LOGITS), TOKENS, V);
     RUN(9, loss, local(d, LOGITS), local(d, TARGET), local(d, COLUMN), local(d, SCALARS), local(d, METRICS));
     await(d, 10, TABLE_REDUCED);
     RUN(10, table_gradient, wire(d, TABLE_SUM), local(d, LOGITS), local(d, TOKEN), local(d, COLUMN));
