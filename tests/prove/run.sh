@@ -70,7 +70,7 @@ caught a_gather_nobody_waits_for no_gather_wait.ir 'read before event|never wait
 grep -vE "^    wait\(\) $slot " whole.ir >no_slot_wait.ir
 caught a_slot_nobody_waits_for no_slot_wait.ir 'still under way|never waited'
 sed -E "s/^(buffer $saved .*) offset=[0-9]+/\1 $(offset "$other")/" whole.ir >overlap.ir
-caught two_in_one_place overlap.ir 'something else was written'
+caught two_in_one_place overlap.ir 'something else was written|written over what its kernel reads'
 sed -E "/^buffer $saved /s/ entries=[0-9]+ stride=[0-9]+ index=\"i\"/ entries=1 stride=0 index=\"\"/" whole.ir >one_entry.ir
 caught one_entry_for_all_layers one_entry.ir 'something else was written'
 sed -E '/^buffer .*index="n\+1"/s/index="n\+1"/index="n"/' whole.ir >ring.ir
