@@ -97,14 +97,21 @@ def expect(case, log, options):
                 error = abs(got) if t[key] == 0 and got == got else relative(got, t[key])
                 if not error <= limit:
                     bad.append(f"step {t['step']}: {key} {got} not {t[key]:.9g} ({error:.1e})")
+            for key in ("ce", "aux", "load"):  # a mixture's: how often each expert was chosen is exact
+                got, want = (x[key] if isinstance(x.get(key), list) else [x.get(key, math.nan)] for x in (rows.get(t["step"], {}), t))
+                error = max(map(relative, got, want)) if key in t and len(got) == len(want) else 0 if key not in t else math.inf
+                if not error <= (1e-6 if key == "load" else 1e-5):
+                    bad.append(f"step {t['step']}: {key} {got} not {want}")
     if "--final" in options:
         got = tensors_of(options["--final"])
         want = truth["final_params"]
         if set(got) != set(want):
             bad.append(f"tensors differ: {sorted(set(got) ^ set(want))[:4]}")
         for name in sorted(set(got) & set(want)):
-            values = got[name][1]
-            error = relative(math.sqrt(math.fsum(x * x for x in values)), want[name]["norm"])
+            values = counted = got[name][1]
+            if "norm_without_key" in want[name]:  # GPT-2: rounding alone moves the bias of the keys
+                counted = values[:len(values) // 3] + values[len(values) // 3 * 2:]
+            error = relative(math.sqrt(math.fsum(x * x for x in counted)), want[name].get("norm_without_key", want[name]["norm"]))
             scale = max(abs(x) for x in want[name]["first8"])
             error = max(error, max(abs(a - b) for a, b in zip(values, want[name]["first8"])) / max(scale, 1e-12))
             if not error <= 5e-4:
