@@ -140,6 +140,11 @@ ordered shuffled_other 1.1.1.none.on --set data.train=ids32.bin --set data.forma
 for other in ids16 shuffled_other; do
     python3 "$here/check.py" hashes shuffled_1.1.1.jsonl $other.jsonl >/dev/null && fail "order_unlike_$other" "the same samples in the same order" || ok "order_unlike_$other"
 done
+# A byte is a token id too, and may be too large for the vocabulary.
+{ head -c 300 /dev/zero | tr '\0' '\140'; printf '\310'; head -c 100 /dev/zero | tr '\0' '\1'; } >high_byte.txt
+build high_byte base.plan --set data.train=high_byte.txt --set data.format=bytes --set mesh.fsdp=2 --set batch.local=4
+timeout 60 mpirun -n 2 --oversubscribe --bind-to none high_byte/trainer >high_byte.log 2>&1 </dev/null
+[ $? -eq 4 ] && [ "$(grep -c '^trainer:.*high_byte.txt: token id 200 at byte 300 .*97 ids' high_byte.log)" = 1 ] && ok byte_past_the_vocabulary || fail byte_past_the_vocabulary "$(tail_of high_byte.log)"
 # One and a half batches, a hundred steps: the second pass is the first again, at a place that three steps share.
 make_tokens plain short.bin $((12 * 16 + 1)) 97 uint16
 ordered short 2.1.1.none.on --set data.train=short.bin --set run.steps=100 && [ "$(wc -l <short.jsonl)" = 100 ] && holds one_and_a_half_batches period short.jsonl 3

@@ -186,6 +186,29 @@ tiny doubled -DFSDP=2 '-DTRAIN="split-2.bin", "split-*.bin"'
 went doubled 2 4 'split-2.bin: the same file as split-2.bin'
 tiny high -DFSDP=2 '-DTRAIN="high.bin"'
 went high 2 4 'high.bin: token id 257 at byte 3648 \(token 1824 of the file\); the vocabulary has 257'
+# Ids of 32 bits, the largest ones too: none passes as negative, and the last of a vocabulary is fine.
+python3 - <<'PY'
+import struct
+ids = list(struct.unpack("<1825H", open("tokens.bin", "rb").read()))
+ids[7] = 256
+def write(name, change): open(f"wide_{name}.bin", "wb").write(struct.pack("<1825I", *[change.get(i, x) for i, x in enumerate(ids)]))
+write("fine", {})
+write("257", {1820: 257})
+write("65536", {3: 65536})
+write("2147483648", {0: 2147483648})
+write("4294967295", {1824: 4294967295})
+open("wide_odd.bin", "wb").write(open("wide_fine.bin", "rb").read()[:-2])
+PY
+tiny wide -DFSDP=2 -DFORMAT=2 '-DTRAIN="wide.bin"'
+wide() { cp "wide_$1.bin" wide.bin && dir=wide went "wide_$1" 2 "$2" "$3"; }
+wide fine 0 'uint32, 1,825 tokens in 1 file'
+wide 257 4 'wide.bin: token id 257 at byte 7280 \(token 1820 of the file\); the vocabulary has 257'
+wide 65536 4 'wide.bin: token id 65536 at byte 12 '
+wide 2147483648 4 'wide.bin: token id 2147483648 at byte 0 '
+wide 4294967295 4 'wide.bin: token id 4294967295 at byte 7296 '
+wide odd 4 'wide.bin: 7298 bytes are no whole number of tokens of 4 bytes'
+tiny mask_of_nobody -DFSDP=2 -DIGNORE=257
+went mask_of_nobody 2 4 'data.ignore = 257 masks nothing: the vocabulary has 257 ids'
 tiny odd -DFSDP=2 '-DTRAIN="odd.bin"'
 went odd 2 4 'odd.bin: 3651 bytes are no whole number'
 tiny short -DFSDP=2 '-DTRAIN="short.bin"'
