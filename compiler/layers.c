@@ -14,6 +14,9 @@ static struct value *to_type(struct build *b, struct value *x, enum element type
 
 static struct value *to_f32(struct build *b, struct value *x) { return x->type == BF16 ? to_type(b, x, F32) : x; }
 
+/* As an operand of F32 arithmetic. A weight is read as it is: one cast of it would be a kernel of its own in every layer. */
+static struct operand f32(struct build *b, struct value *x) { return by(x->weight ? x : to_f32(b, x)); }
+
 static struct value *reshaped(struct build *b, struct value *x, struct shape s)
 {
     static const char *const key[] = {"d0", "d1", "d2", "d3"};
@@ -43,8 +46,9 @@ struct value *layer_arith(struct build *b, enum op op, struct operand x, struct 
             if (!other.value || other.value->type == BF16) type = BF16;
         }
     }
-    if (x.value) x.value = to_f32(b, x.value);
-    if (y.value) y.value = to_f32(b, y.value);
+    bool arithmetic = (x.value && !x.value->weight) || (y.value && !y.value->weight);
+    if (x.value) x = arithmetic ? f32(b, x.value) : by(to_f32(b, x.value));
+    if (y.value) y = arithmetic ? f32(b, y.value) : by(to_f32(b, y.value));
     struct node *n = build_node(b, op, (struct operand[]){x, y}, 2, NULL, 0, why);
     return n ? to_type(b, n->out[0], type) : NULL;
 }
@@ -74,8 +78,8 @@ struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, 
     struct value *f = to_f32(b, x);
     struct value *mean = build2(b, OP_mul, by(build1(b, OP_sum_last, by(build2(b, OP_mul, by(f), by(f))))), num(1.0 / (double)n));
     struct value *r = build1(b, OP_rsqrt, by(build2(b, OP_add, by(mean), num(eps))));
-    struct value *normal = build2(b, OP_mul, by(f), by(r)), *scale = to_f32(b, g);
-    return to_type(b, build2(b, OP_mul, by(normal), by(scale)), x->type);
+    struct value *normal = build2(b, OP_mul, by(f), by(r));
+    return to_type(b, build2(b, OP_mul, by(normal), f32(b, g)), x->type);
 }
 
 struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g, struct value *bias, double eps, const char **why)
@@ -90,9 +94,9 @@ struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g
     struct value *c = build2(b, OP_sub, by(f), by(mean));
     struct value *variance = build2(b, OP_mul, by(build1(b, OP_sum_last, by(build2(b, OP_mul, by(c), by(c))))), num(1.0 / (double)n));
     struct value *r = build1(b, OP_rsqrt, by(build2(b, OP_add, by(variance), num(eps))));
-    struct value *normal = build2(b, OP_mul, by(c), by(r)), *scale = to_f32(b, g), *shift = to_f32(b, bias);
-    struct value *y = build2(b, OP_mul, by(normal), by(scale));
-    return to_type(b, build2(b, OP_add, by(y), by(shift)), x->type);
+    struct value *normal = build2(b, OP_mul, by(c), by(r));
+    struct value *y = build2(b, OP_mul, by(normal), f32(b, g));
+    return to_type(b, build2(b, OP_add, by(y), f32(b, bias)), x->type);
 }
 
 struct value *layer_silu(struct build *b, struct value *x)

@@ -83,7 +83,7 @@ static bool infer_map(enum op op, const struct operand *in, int n_in, const stru
                       enum element *type, struct shape *shape, const char **why)
 {
     struct shape all = {.rank = 0};
-    bool any = false;
+    bool any = false, weights = true;
     for (int i = 0; i < n_in; i++) {
         const struct value *v = in[i].value;
         if (!v) continue;
@@ -93,12 +93,14 @@ static bool infer_map(enum op op, const struct operand *in, int n_in, const stru
             *why = text_format("%s against %s", shape_text(before), shape_text(v->shape));
             return false;
         }
-        bool condition = op == OP_select && i == 0;
-        if (!condition && any && v->type != *type && op != OP_select) {
+        /* a weight that is gathered in BF16 is read as the F32 numbers that it holds, beside F32 values */
+        bool condition = op == OP_select && i == 0, weight = v->weight && v->type == BF16, mixes = v->type == F32 ? weights && *type == BF16 : weight && *type == F32;
+        if (!condition && any && v->type != *type && op != OP_select && !mixes) {
             *why = "operands of different element types";
             return false;
         }
-        if (!condition) *type = v->type;
+        if (!condition && !(any && weight)) *type = v->type;
+        weights &= weight;
         any = true;
     }
     if (!any) {

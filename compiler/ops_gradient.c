@@ -85,6 +85,10 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     case OP_cast:
         if (!wants(&in[0])) return;
         into[0] = d;
+        if (x->type == BF16 && d->node && d->node->op == OP_cast && d->node->in[0].value->type == BF16) { /* widened before: exact */
+            into[0] = d->node->in[0].value;
+            return;
+        }
         if (!x->weight && d->type != x->type)
             into[0] = build_op(b, OP_cast, (struct operand[]){by(d)}, 1, (struct attr[]){attr_word("to", element_names[x->type])}, 1);
         return;
