@@ -150,6 +150,24 @@ static bool yielded_elsewhere(const struct graph *g, const struct unit *u, int i
     return false;
 }
 
+/* A slot is reduced whole, so what this body has no gradient for (the other weights of a tied one's unit) is zero in it. */
+static void fill_slot(struct build *b, const struct unit *u)
+{
+    for (int k = 0; k < b->graph->weight.n; k++) {
+        const struct weight *w = b->graph->weight.item[k];
+        bool there = strcmp(w->unit, u->name) != 0;
+        for (int i = 0; i < b->body->gradient.n; i++) there |= b->body->gradient.item[i].weight == w->value;
+        if (there) continue;
+        struct attr dim[SHAPE_RANK];
+        static const char *const key[SHAPE_RANK] = {"d0", "d1", "d2", "d3"};
+        for (int i = 0; i < w->value->shape.rank; i++) dim[i] = attr_whole(key[i], w->value->shape.dim[i]);
+        b->base = w->value->name;
+        struct value *zero = build1(b, OP_copy, by(build_op(b, OP_zeros, NULL, 0, dim, w->value->shape.rank)));
+        zero->mark = 1;
+        PUSH(&b->body->gradient, ((struct yield_gradient){w->value, zero}));
+    }
+}
+
 struct graph *pass_shard(const struct graph *old)
 {
     struct graph *g = graph_begin(old, LEVEL_SHARD);
@@ -172,6 +190,7 @@ struct graph *pass_shard(const struct graph *old)
             place_nexts(&b);
             for (int u = 0; u < g->unit.n; u++) {
                 if (!yields_unit(body, g->unit.item[u])) continue;
+                fill_slot(&b, g->unit.item[u]);
                 struct attr attr[] = {attr_word("unit", g->unit.item[u]->name), attr_whole("first", !yielded_elsewhere(old, g->unit.item[u], i, -1)),
                                       attr_whole("last", !yielded_elsewhere(old, g->unit.item[u], i, 1))};
                 build_op(&b, OP_reduce, NULL, 0, attr, 3);
