@@ -48,9 +48,15 @@ void group_refuse_path(struct span at)
 
 void group_check(struct checker *c)
 {
-    for (int i = 0; i < c->group.n; i++)
-        if (c->group.item[i].decay.entry)
-            value_of_key(c, K_weights_weight_decay, &c->group.item[i].decay, c->group.item[i].path);
+    for (int i = 0; i < c->group.n; i++) {
+        struct group *g = &c->group.item[i];
+        const struct ast *value = g->decay.entry ? g->decay.entry->kid[1] : NULL;
+        if (value && (value->kind == AST_ALTERNATIVES || value->kind == AST_RANGE)) /* no --set and no search could name it */
+            add_help(complain(value->at, "a group's value cannot be left open"), "a constant can stand there, which --set gives another value: %s = name, and outside the plan name = 0",
+                     key_rows[K_weights_weight_decay].name);
+        else if (value)
+            value_of_key(c, K_weights_weight_decay, &g->decay, g->path);
+    }
 }
 
 void group_resolve(const struct checker *c, struct plan *p)

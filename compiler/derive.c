@@ -262,6 +262,10 @@ static void check_schedule(struct checker *c)
                  place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
     if (constant && key_given(c, K_schedule_floor))
         warn(place_of(c, K_schedule_floor), "schedule.floor has no effect: a constant rate does not fall");
+    int64_t run = 0;
+    if (!constant && has_steps && key_given(c, K_run_steps) && whole(c, K_run_steps, &run, NULL) && run > steps)
+        add_note(warn(place_of(c, K_run_steps), "the run goes %lld step%s beyond its schedule: there the rate stays at the floor", (long long)(run - steps), run - steps == 1 ? "" : "s"),
+                 place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
     if (name && strcmp(name, "wsd") == 0)
         check_decay(c, warmup, steps);
     else if (key_given(c, K_schedule_decay))
