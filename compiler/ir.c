@@ -249,17 +249,32 @@ static struct value *value_copy(const struct value *old)
     return v;
 }
 
+/* The names that old's text shows, and no others: a name that an earlier pass gave out and dropped again is free, as it
+ * is for whoever begins with the text. */
+static void names_of(struct graph *g, const struct graph *old)
+{
+    for (int i = 0; i < old->input.n; i++) name_add(g, old->input.item[i]->name);
+    for (int i = 0; i < old->weight.n; i++) name_add(g, old->weight.item[i]->value->name);
+    for (int i = 0; i < old->region.n; i++) {
+        const struct region *r = old->region.item[i];
+        for (int k = 0; k < r->carry.n; k++) {
+            name_add(g, r->carry.item[k].value->name);
+            name_add(g, r->carry.item[k].last->name);
+        }
+        for (int k = 0; k < r->body.n; k++)
+            for (int j = 0; j < r->body.item[k]->node.n; j++) {
+                const struct node *n = r->body.item[k]->node.item[j];
+                for (int o = 0; o < n->n_out; o++) name_add(g, n->out[o]->name);
+            }
+    }
+}
+
 struct graph *graph_begin(const struct graph *old, enum level level)
 {
     struct graph *g = TAKE(struct graph);
     g->level = level;
     g->facts = old->facts;
-    if (old->names) {
-        g->names = TAKE(struct name_set);
-        *g->names = *old->names;
-        g->names->entry = TAKE_MANY(struct name_entry, old->names->room);
-        memcpy(g->names->entry, old->names->entry, old->names->room * sizeof(struct name_entry));
-    }
+    names_of(g, old);
     for (int i = 0; i < old->input.n; i++) PUSH(&g->input, value_copy(old->input.item[i]));
     for (int i = 0; i < old->unit.n; i++) {
         struct unit *u = TAKE(struct unit);

@@ -99,7 +99,7 @@ static bool infer_map(enum op op, const struct operand *in, int n_in, const stru
             *why = "operands of different element types";
             return false;
         }
-        if (!condition && !(any && weight)) *type = v->type;
+        if (!any || !weight) *type = v->type; /* a condition's, where it chooses between two numbers */
         weights &= weight;
         any = true;
     }
