@@ -52,3 +52,9 @@ variants_equal() {
 }
 # kernels DIR: how many the generated schedule can call
 kernels_of() { grep -cE '^[[:space:]]*(static )?(const )?struct kernel |^[[:space:]]*\{ *"' "$1/schedule.c" 2>/dev/null; }
+# samples_together GLOBAL VARIANT: how many samples a rank sees at a time
+samples_together() {
+    local fsdp dp accumulation
+    IFS=. read -r fsdp dp accumulation _ <<<"$2"
+    echo $(($1 / fsdp / dp / accumulation))
+}

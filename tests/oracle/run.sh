@@ -3,25 +3,29 @@
 # checkpointing mode, with and without fusion; each held against the float64 numbers by the checker that comes with
 # them. A mixture's balance loss spans what one rank sees at a time, so it has one truth for every local batch. The reference
 # lies beside the repository; where it is absent these cases are skipped and tests/oracle_own stands alone.
-# make test takes what tells most; LONG=1 every combination.
+# make test takes what tells most, less of it for families that share their machinery; LONG=1 every combination.
 . "$(dirname "$0")/../lib/common.sh"
 . "$top/tests/lib/training.sh"
 
-modes=(none full selective)
-if [ -n "${LONG:-}" ]; then
+# choose NAME: sets `variants` and `off`, the variants without fusion
+choose() {
+    local mesh accumulation mode
+    variants=(1.1.1.none.on 1.1.1.full.on 1.1.1.selective.on 2.1.2.none.on 2.1.2.full.on 1.2.1.selective.on 4.1.1.full.on 2.2.1.none.on)
+    off=(1.1.1.none.off)
+    case $1 in llama | qwen3moe)
+        variants+=(1.1.4.none.on 2.1.1.full.on 2.1.2.selective.on 1.2.2.none.on 4.1.1.none.on 4.1.2.selective.on 2.2.2.full.on)
+        off+=(2.1.2.full.off) ;;
+    esac
+    [ -n "${LONG:-}" ] || return
     variants=()
+    off=(1.1.1.none.off 1.1.1.full.off 1.1.1.selective.off 2.1.1.none.off 2.1.2.full.off)
     for mesh in 1.1 2.1 1.2 4.1 2.2; do
         for accumulation in 1 2 4; do
             case $mesh.$accumulation in 4.1.4 | 2.2.4) continue ;; esac
-            for mode in "${modes[@]}"; do variants+=("$mesh.$accumulation.$mode.on"); done
+            for mode in none full selective; do variants+=("$mesh.$accumulation.$mode.on"); done
         done
     done
-    off=(1.1.1.none.off 1.1.1.full.off 1.1.1.selective.off 2.1.1.none.off 2.1.2.full.off)
-else
-    variants=(1.1.1.none.on 1.1.1.full.on 1.1.1.selective.on 1.1.4.none.on 2.1.1.full.on 2.1.2.none.on 2.1.2.full.on 2.1.2.selective.on
-              1.2.1.selective.on 1.2.2.none.on 4.1.1.none.on 4.1.1.full.on 4.1.2.selective.on 2.2.1.none.on 2.2.2.full.on)
-    off=(1.1.1.none.off 2.1.2.full.off)
-fi
+}
 
 for name in llama gpt2 qwen3 qwen3moe; do
     case=$oracle/${name}_tiny
@@ -32,6 +36,7 @@ for name in llama gpt2 qwen3 qwen3moe; do
     "$planc" import "$case" -o "$plan" >import.log 2>&1 || { fail "$name.import" "$(tail_of import.log)"; continue; }
     ok "$name.import"
     numbers recipe "$case" >settings
+    choose "$name"
     build_all "$plan" 8 settings "${variants[@]}" "${off[@]}"
     for variant in "${variants[@]}" "${off[@]}"; do
         if ! why=$(variant_run "$variant"); then fail "$name.$variant" "$why"; continue; fi

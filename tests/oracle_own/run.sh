@@ -28,7 +28,7 @@ for m in 1 2 4; do held qwen3moe_tiny aux_microbatch_$m "$mixture together=$m"; 
 
 # train NAME "TRUTH KEYS" "EXTRA SETTINGS" VARIANT...; a mixture's truth depends on how many samples are balanced together
 train() {
-    local name=$1 keys=$2 extra=$3 variant why truth fsdp dp accumulation m
+    local name=$1 keys=$2 extra=$3 variant why truth m
     shift 3
     rm -rf "${scratch:?}/$name"
     mkdir -p "$scratch/$name/case" && cd "$scratch/$name" || return
@@ -42,8 +42,7 @@ train() {
     for variant in "$@"; do
         if ! why=$(variant_run "$variant"); then fail "$name.$variant" "$why"; continue; fi
         truth=case
-        IFS=. read -r fsdp dp accumulation _ <<<"$variant"
-        m=$((8 / fsdp / dp / accumulation))
+        m=$(samples_together 8 "$variant")
         case " $keys " in *" family=qwen3_moe "* | *" family=mixtral "*) truth=case.$m ;; esac
         # shellcheck disable=SC2086
         [ $truth = case ] || [ -e $truth ] || { mkdir $truth && "$scratch/truth" $truth $keys together=$m; }
