@@ -35,6 +35,7 @@ train() {
     # shellcheck disable=SC2086
     if ! why=$("$scratch/truth" case $keys 2>&1); then fail "$name" "$why"; return; fi
     if ! "$planc" import case -o case.plan >import.log 2>&1; then fail "$name.import" "$(tail_of import.log)"; return; fi
+    [ -z "$groups" ] || sed -i "s/optimizer adamw {/& $groups;/" case.plan
     numbers recipe "$PWD/case" >settings
     # shellcheck disable=SC2086
     [ -z "$extra" ] || printf '%s\n' $extra >>settings
@@ -50,6 +51,7 @@ train() {
     done
 }
 equal() { variants_equal "$1 $2=$3" "$2" "$3"; }
+groups=   # what stands in the optimizer's block besides
 
 train odd "" "" 1.1.1.none.on 1.1.2.full.on 1.1.1.none.off 1.1.1.full.on 2.1.1.none.on 2.1.2.full.on 4.1.1.full.on 2.2.2.none.on 8.1.1.none.on
 equal odd 1.1.1.none.on 1.1.1.none.off
@@ -88,3 +90,16 @@ train moe_dense_end "$moe layers=4 dense=14 seed=23 tied=0" "--set mesh.prefetch
 train moe_fused "$moe fused=1 seed=24" "" 1.1.1.none.on 2.1.1.full.on
 train moe_one_expert "$moe experts=3 top_k=1 seed=25" "" 1.1.1.none.on 2.1.2.full.on
 train mixtral_odd "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003" "" 1.1.1.none.on 2.1.1.full.on 2.2.1.none.on
+
+# Positions past the tables of the other cases, where a rotation that pairs the wrong halves is far off; norms whose input is
+# as small as their epsilon, for both that are in use: 0.30 or 0.71 of the input's own size.
+train long_positions "seq=67 layers=1 steps=4 warmup=1 seed=9 factor=1 theta=500" "" 1.1.1.none.on 2.1.2.full.on
+train small_norms "std=0.001 eps=1e-6 lr=1e-4 seed=10 steps=4 warmup=1" "" 1.1.1.none.on 2.1.1.none.on
+train small_norms_5 "std=0.001 eps=1e-5 lr=1e-4 seed=10 steps=4 warmup=1" "" 1.1.1.none.on
+if why=$(numbers expect "$scratch/small_norms_5/case" "$scratch/small_norms/1.1.1.none.on.jsonl"); then fail epsilon_counts "1e-5 and 1e-6 train alike"; else ok epsilon_counts; fi
+# Groups with a decay of their own, on tensors of every rank, in one piece and stacked; the last that matches decides.
+groups='weights "*norm*" { weight_decay = 0.5 }; weights "model.*" { weight_decay = 0.05 }; weights "*norm*" { weight_decay = 0.3 }; weights "model.layers.{i}.*proj*" { weight_decay = 0.1 }'
+train groups "vector_decay=0.3 embed_decay=0.05 seed=31 tied=0" "" 1.1.1.none.on 2.2.1.none.on 4.1.2.full.on
+groups='weights "*.experts.{e}.*" { weight_decay = 0.4 }'
+train groups_of_experts "$moe expert_decay=0.4 seed=32" "" 1.1.1.none.on 4.1.1.full.on
+groups=

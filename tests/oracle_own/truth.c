@@ -30,7 +30,7 @@ struct knob knob[KNOBS] = {
     {"fused", 0},     /* experts stored in two tensors */
     {"bare", 0},      /* stored without the prefix, and with buffers that are no weights */
     {"erf", 0}, {"router", 0.5},
-    {"lr", 0.01}, {"floor", 0.1}, {"clip", 1}, {"decay", 0.1}, {"eps", 1e-5}, {"theta", 10000}, {"factor", 8}, {"low", 1},
+    {"lr", 0.01}, {"floor", 0.1}, {"clip", 1}, {"decay", 0.1}, {"vector_decay", 0}, {"embed_decay", -1}, {"expert_decay", -1}, /* -1: as decay */ {"eps", 1e-5}, {"theta", 10000}, {"factor", 8}, {"low", 1},
     {"high", 4}, {"original", 64}, {"std", 0.08},
 };
 
@@ -208,6 +208,10 @@ static void write_final(FILE *f) {
     }
     fprintf(f, "}");
 }
+static double decay_of(const struct tensor *t) {
+    double embed = t == tensor ? knob[EMBED_DECAY].value : -1, expert = strstr(t->name, ".experts.") ? knob[EXPERT_DECAY].value : -1;
+    return embed >= 0 ? embed : expert >= 0 ? expert : knob[t->rank > 1 ? DECAY : VECTOR_DECAY].value;
+}
 int main(int argc, char **argv) {
     if (argc < 2) fatal("usage: truth OUT", "key=value ...");
     const char *folder = argv[1], *weights_file = NULL, *tokens_file = NULL;
@@ -270,7 +274,7 @@ int main(int argc, char **argv) {
         for (int i = 0; i < tensors; i++)
             for (int j = tensor[i].at; j < tensor[i].at + tensor[i].count; j++) {
                 double g = gradient[j] * clip, t = s + 1;
-                if (tensor[i].rank > 1) value[j] *= 1 - lr * knob[DECAY].value;
+                value[j] *= 1 - lr * decay_of(&tensor[i]);
                 m[j] = 0.9 * m[j] + 0.1 * g;
                 v[j] = 0.95 * v[j] + 0.05 * g * g;
                 value[j] -= lr / (1 - pow(0.9, t)) * m[j] / (sqrt(v[j]) / sqrt(1 - pow(0.95, t)) + 1e-8);

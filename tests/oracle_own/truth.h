@@ -14,7 +14,7 @@ extern enum family family;
 extern const char *const family_names[FAMILIES];
 enum { LAYERS, HIDDEN, HEADS, KV, HEAD_DIM, FFN, VOCAB, CONTEXT, SEQ, GLOBAL, STEPS, WARMUP, TIED, BF16, MASK, IGNORE, SEED,
        EXPERTS, TOP_K, WIDTH, NORMALIZE, AUX, TOGETHER, DENSE, FUSED, BARE, ERF, ROUTER,
-       LR, FLOOR, CLIP, DECAY, EPS, THETA, FACTOR, LOW, HIGH, ORIGINAL, STD, KNOBS };
+       LR, FLOOR, CLIP, DECAY, VECTOR_DECAY, EMBED_DECAY, EXPERT_DECAY, EPS, THETA, FACTOR, LOW, HIGH, ORIGINAL, STD, KNOBS };
 extern struct knob { const char *name; double value; } knob[KNOBS];
 static inline int whole(int k) { return (int)knob[k].value; }
 static inline bool is_mixture(void) { return family == QWEN3_MOE || family == MIXTRAL; }
