@@ -1,6 +1,7 @@
 /* program.c: everything else that the trainer must know, as tables of numbers and names. Nothing of a plan is parsed when a
  * trainer starts, and nothing here says what a rank does (that is schedule.c): units and their tensors, the step names
  * for the watchdog and the trace, where state lies, and the recipe. */
+#include "cost.h"
 #include "emit_place.h"
 
 #include <string.h>
@@ -139,42 +140,6 @@ static int64_t events_of(const struct graph *g)
     return n;
 }
 
-static int64_t iterations(const struct region *r, const struct body *b)
-{
-    int64_t n = b->layers.n ? 0 : r->count;
-    for (int i = 0; i < b->layers.n; i++) n += b->layers.item[i].to - b->layers.item[i].from;
-    return n;
-}
-
-/* Matrix products as they are; scores and weighted sums of attention over the whole sequence, twice that backward (Chowdhery
- * et al., 2022, appendix B); nothing that is computed a second time. */
-static double flops_per_token(const struct graph *g)
-{
-    double all = 0;
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n && g->region.item[i]->phase == PHASE_MICRO; k++) {
-            const struct body *b = g->region.item[i]->body.item[k];
-            for (int j = 0; j < b->node.n; j++) {
-                const struct node *n = b->node.item[j];
-                double flops = 0, bytes;
-                bool product = n->op == OP_matmul || n->op == OP_matmul_add || n->op == OP_expert_matmul || n->op == OP_expert_matmul_grad;
-                if (n->again) continue;
-                if (product) op_cost(n, &flops, &bytes);
-                if (n->op == OP_attention || n->op == OP_attention_grad)
-                    flops = (n->op == OP_attention ? 4.0 : 8.0) * (double)shape_count(n->in[0].value->shape) * (double)attr_get(n, "sequence");
-                all += flops * (double)iterations(g->region.item[i], b);
-            }
-        }
-    return all / (double)g->facts.tokens;
-}
-
-static int64_t parameters_of(const struct graph *g)
-{
-    int64_t n = 0;
-    for (int i = 0; i < g->weight.n; i++) n += graph_unit(g, g->weight.item[i]->unit)->count * shape_count(g->weight.item[i]->value->shape);
-    return n;
-}
-
 /* Rows of the table that token ids are looked up in. */
 static int64_t vocabulary_of(const struct graph *g)
 {
@@ -229,7 +194,7 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     text_add(to, "    .title = %s, .plan_path = %s, .device = \"%s\",\n", quoted(p->title ? p->title : p->architecture), quoted(p->path), device == EMIT_CPU ? "cpu" : "trace");
     text_add(to, "    .fsdp = %lld, .dp = %lld, .accumulation = %lld, .local = %lld, .sequence = %lld, .global = %lld, .tokens = %lld,\n", L(f->fsdp), L(f->dp), L(f->accumulation),
              L(f->local), L(f->sequence), L(p->global), L(f->tokens));
-    text_add(to, "    .parameters = %lld, .vocabulary = %lld, .flops_per_token = %.0f,\n", L(parameters_of(g)), L(vocabulary_of(g)), flops_per_token(g));
+    text_add(to, "    .parameters = %lld, .vocabulary = %lld, .flops_per_token = %.0f,\n", L(cost_parameters(g)), L(vocabulary_of(g)), cost_flops_per_token(g).full);
     text_add(to, "    .local_bytes = %lld, .wire_bytes = %lld,\n", L(g->local_bytes), L(g->wire_bytes));
     text_add(to, "    .master = %lld, .gradient = %lld, .moment1 = %lld, .moment2 = %lld, .scalars = %lld,\n", L(offset_of(g, "state.master")), L(offset_of(g, "state.gradient")),
              L(offset_of(g, "state.moment1")), L(offset_of(g, "state.moment2")), L(offset_of(g, "scalars")));
