@@ -36,8 +36,13 @@ static json_t *as_json(const char *path, const struct plan *p, const struct ledg
     json_object_set_new(all, "precision", json_pack("{s:s, s:s, s:s, s:s}", "compute", type_word(p->compute), "master", type_word(p->master), "gradients",
                                                     type_word(p->gradients), "moments", type_word(p->moments)));
     json_object_set_new(all, "state_bytes_per_parameter", json_integer(state_bytes(p)));
+    json_object_set_new(all, "flops_per_token", json_pack("{s:I, s:I, s:I}", "full", (json_int_t)l->flops.full, "causal", (json_int_t)l->flops.causal,
+                                                          "hardware", (json_int_t)l->flops.hardware));
     return all;
 }
+
+/* "27.91 G", for people. */
+static const char *giga(double x) { return text_format("%.4g %s", x < 1e9 ? x / 1e6 : x / 1e9, x < 1e9 ? "M" : "G"); }
 
 static void print_text(const char *path, const struct plan *p, const struct ledger *l, double seconds)
 {
@@ -45,6 +50,7 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
            (long long)l->devices, l->devices == 1 ? "" : "s", p->cluster.device_name ? p->cluster.device_name : p->cluster.name);
     printf("  parameters  %s", text_count(l->parameters));
     if (l->active_parameters != l->parameters) printf("  (%s of them work on a token)", text_count(l->active_parameters));
+    printf("\n  FLOPs       %s a token (full), %s (causal), %s (hardware)", giga(l->flops.full), giga(l->flops.causal), giga(l->flops.hardware));
     printf("\n  precision   %s weights, %s gradients, two %s moments: %d B a parameter / %lld shard%s; computes in %s\n", type_word(p->master), type_word(p->gradients),
            type_word(p->moments), state_bytes(p), (long long)p->fsdp, p->fsdp == 1 ? "" : "s", type_word(p->compute));
     printf("  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);

@@ -106,31 +106,13 @@ static void add_terms(struct ledger *l, const struct plan *p, const struct graph
     }
 }
 
-/* Of a stack of experts a token uses k: the top_k of its body says how many. */
-static int64_t active_of(const struct graph *g, const struct weight *w, int64_t elements)
-{
-    const struct unit *u = graph_unit(g, w->unit);
-    for (int i = 0; w->stack && i < g->region.n; i++) {
-        const struct region *r = g->region.item[i];
-        for (int k = 0; k < r->body.n && !strcmp(r->loop, u->loop) && r->phase == PHASE_MICRO; k++) {
-            const struct body *b = r->body.item[k];
-            for (int j = 0; j < b->node.n && !strcmp(b->name, u->variant); j++)
-                if (b->node.item[j]->op == OP_top_k) return elements / w->stack * attr_get(b->node.item[j], "k");
-        }
-    }
-    return elements;
-}
-
 struct ledger *ledger_read(const struct plan *p, const struct graph *g)
 {
     struct ledger *l = TAKE(struct ledger);
     l->devices = p->fsdp * p->dp;
-    for (int i = 0; i < g->weight.n; i++) {
-        const struct weight *w = g->weight.item[i];
-        int64_t count = graph_unit(g, w->unit)->count, elements = shape_count(w->value->shape);
-        l->parameters += elements * count;
-        l->active_parameters += active_of(g, w, elements) * count;
-    }
+    l->parameters = cost_parameters(g);
+    l->active_parameters = cost_active_parameters(g);
+    l->flops = cost_flops_per_token(g);
     l->arena_bytes = g->local_bytes + g->wire_bytes;
     l->outside_bytes = p->cluster.outside_bytes;
     l->peak_bytes = l->arena_bytes + l->outside_bytes;

@@ -3,11 +3,12 @@
 #ifndef PLANC_COMMAND_LEDGER_H
 #define PLANC_COMMAND_LEDGER_H
 
-#include "ir.h"
+#include "cost.h"
 
 struct term { const char *name; int64_t bytes; bool inside; const char *formula; int line; };
 struct ledger {
     int64_t devices, parameters, active_parameters;
+    struct flops flops;            /* per token */
     int64_t limit_bytes, peak_bytes, arena_bytes, outside_bytes; /* peak = arena + outside; the limit is what a device offers */
     bool limit_is_machine;         /* read from this machine: available memory / ranks */
     const char *peak_at;           /* "layers.backward, step 57 of 93" */
