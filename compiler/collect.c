@@ -115,6 +115,10 @@ static bool name_entry(struct checker *c, enum layer layer, const char *path, co
     enum section_id s = section_find(path);
     if (s == SECTION_COUNT)
         return false;
+    if (s == S_weights) {
+        group_refuse_path(entry->at);
+        return true;
+    }
     const struct ast *value = entry->kid[1];
     bool takes = section_rows[s].takes[0] && s != S_device;
     if (takes && (value->kind == AST_NAME || value->kind == AST_STRING))

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { VALUE, EITHER, IDS, ROUTING, NUMBER, SIZE, OFFSET, TRUTH, AXIS, SHAPE };
+enum kind { VALUE, EITHER, IDS, ROUTING, NUMBER, ABOVE, SIZE, OFFSET, TRUTH, AXIS, SHAPE };
 #define PARAMETERS 6
 struct parameter { const char *name; enum kind kind; const char *otherwise; }; /* otherwise NULL: must be given */
 struct argument {
@@ -151,8 +151,8 @@ static const struct function functions[] = {
     {"layer_norm", {{"x", VALUE, NULL}, {"g", VALUE, NULL}, {"b", VALUE, NULL}, {"eps", NUMBER, NULL}}, build_layer_norm},
     {"heads_of", {{"x", VALUE, NULL}, {"d", SIZE, NULL}}, build_heads_of},
     {"merge_heads", {{"x", VALUE, NULL}}, build_merge_heads},
-    {"rope", {{"x", VALUE, NULL}, {"theta", NUMBER, NULL}, {"factor", NUMBER, "1"}, {"low", NUMBER, "1"}, {"high", NUMBER, "4"},
-              {"original", NUMBER, "8192"}}, build_rope},
+    {"rope", {{"x", VALUE, NULL}, {"theta", ABOVE, NULL}, {"factor", ABOVE, "1"}, {"low", ABOVE, "1"}, {"high", ABOVE, "4"},
+              {"original", ABOVE, "8192"}}, build_rope},
     {"attention", {{"q", VALUE, NULL}, {"k", VALUE, NULL}, {"v", VALUE, NULL}}, build_attention},
     {"silu", {{"x", VALUE, NULL}}, build_silu},
     {"gelu", {{"x", VALUE, NULL}}, build_gelu},
@@ -226,10 +226,11 @@ static bool argument_read(struct lower *l, const struct function *f, const struc
     bool ok;
     switch (p->kind) {
     case VALUE: case EITHER: case IDS: case ROUTING: return argument_value(l, f, p, a);
-    case NUMBER: /* an epsilon, an angle's base, a factor: none has a meaning below zero */
+    case NUMBER: case ABOVE: /* an epsilon; an angle's base, a factor: none has a meaning below zero, and only the first at zero */
         if (!lower_number(l, a->at, what, &a->number)) return false;
-        if (a->number < 0) lower_trace(l, complain(a->at->at, "%s must be at least 0, this is %s", what, text_number(a->number)), a->at);
-        return a->number >= 0;
+        ok = p->kind == NUMBER ? a->number >= 0 : a->number > 0;
+        if (!ok) lower_trace(l, complain(a->at->at, "%s must be %s 0, this is %s", what, p->kind == NUMBER ? "at least" : "more than", text_number(a->number)), a->at);
+        return ok;
     case SIZE: return lower_dimension(l, a->at, what, 1, &a->whole);
     case OFFSET: return lower_dimension(l, a->at, what, 0, &a->whole);
     case TRUTH: a->truth = lower_condition(l, a->at, &ok); return ok;
