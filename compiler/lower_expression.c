@@ -37,16 +37,16 @@ const char *lower_kind(const struct meaning *m)
  * plan came to use it; others as the user wrote them. */
 static const char *place_name(int file)
 {
-    static VECTOR(const char *) known; /* by file number */
-    while (known.n <= file) PUSH(&known, NULL);
-    if (known.item[file]) return known.item[file];
+    static const char *known[256]; /* by file number; not the arena's, whose marks it outlives */
+    if (file < (int)COUNT_OF(known) && known[file]) return known[file];
     const char *name = source_name(file), *library = plan_library();
     char *real = realpath(name, NULL);
     size_t n = library ? strlen(library) : 0;
     bool ours = n && real && !strncmp(real, library, n) && real[n] == '/';
-    known.item[file] = intern(ours ? real + n + 1 : name);
+    const char *shown = intern(ours ? real + n + 1 : name);
     free(real);
-    return known.item[file];
+    if (file < (int)COUNT_OF(known)) known[file] = shown;
+    return shown;
 }
 
 void lower_place(struct lower *l, struct span at)
