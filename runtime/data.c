@@ -70,8 +70,9 @@ static bool read_file(const struct file *f, int64_t at, int64_t n, int32_t *to)
             got += more;
         }
         for (int64_t i = 0; i < some; i++) {
-            const unsigned char *b = data.raw + i * data.width;
-            int64_t id = data.width == 1 ? b[0] : data.width == 2 ? b[0] | b[1] << 8 : (int64_t)(b[0] | b[1] << 8 | b[2] << 16 | (uint32_t)b[3] << 24);
+            uint32_t id = 0;   /* little-endian, whatever this machine is */
+            for (int64_t k = data.width; k-- > 0;)
+                id = id << 8 | data.raw[i * data.width + k];
             if (id >= program.vocabulary)
                 return bad_token(f, at + i, id);
             if (to)
