@@ -37,5 +37,7 @@ struct ast *parse_source(int file);
 struct ast *parse_setting(const char *text);
 /* The same for a key that wants a string: all that follows '=' is its text, as it stands. */
 struct ast *parse_setting_as_text(const char *text);
+/* format.c: a source that parses, in its canonical layout. */
+const char *format_source(int file);
 
 #endif

@@ -16,7 +16,20 @@ struct arguments {
     bool json, colour;              /* colour: for diagnostics, decided */
     const char *output, *device, *ranks, *after, *all, *from, *pass;
     bool fusion;                    /* off with --fusion off */
+    bool write, check;              /* of format */
 };
+
+/* The tables of main.c; manual and completion are written from them. */
+struct command_row {
+    const char *name;
+    int bit;                                    /* 0: planned */
+    int (*run)(const struct arguments *);
+    const char *usage, *help;
+};
+struct option_row { const char *name; int option; int commands; const char *value, *help; }; /* value: NULL for a switch */
+extern const struct command_row command_rows[];
+extern const struct option_row option_rows[];
+extern const int command_count, option_count;
 
 int command_check(const struct arguments *a);
 int command_build(const struct arguments *a);
@@ -24,6 +37,9 @@ int command_run(const struct arguments *a);
 int command_dump(const struct arguments *a);
 int command_keys(const struct arguments *a);   /* word: none or one section */
 int command_import(const struct arguments *a);
+int command_format(const struct arguments *a);
+/* `planc help TOPIC`: a command, or `man`, `bash`, `zsh`: the manual page and the completions. False when it is none of them. */
+bool help_print(const char *topic);
 
 /* One line "planc: …" on stderr; returns `status`. */
 int command_fail(int status, const char *format, ...) PRINTF_LIKE(2, 3);

@@ -7,14 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHECK = 1, BUILD = 2, RUN = 4, DUMP = 8, KEYS = 16, IMPORT = 32, ANY = 63 };
+enum { CHECK = 1, BUILD = 2, RUN = 4, DUMP = 8, KEYS = 16, IMPORT = 32, FORMAT = 64, ANY = 127 };
 
-static const struct command {
-    const char *name;
-    int bit;                                    /* 0: planned */
-    int (*run)(const struct arguments *);
-    const char *usage, *help;
-} commands[] = {
+const struct command_row command_rows[] = {
     {"check", CHECK, command_check, "check PLAN…", "validate plans and lay out their memory: does it fit, and what takes the room"},
     {"memory", 0, NULL, NULL, NULL},
     {"simulate", 0, NULL, NULL, NULL},
@@ -23,7 +18,7 @@ static const struct command {
     {"run", RUN, command_run, "run PLAN [-n RANKS] [--fusion off] [-- trainer options]", "build (cached) and launch with mpirun"},
     {"dump", DUMP, command_dump, "dump PLAN --after PASS | --all DIR [--fusion off]", "the IR as text after a pass"},
     {"dump", DUMP, command_dump, "dump --from FILE.ir [--pass PASS]", "a dump read back, and a pass applied to it"},
-    {"format", 0, NULL, NULL, NULL},
+    {"format", FORMAT, command_format, "format FILE… [--write | --check]", "a plan in its canonical layout, comments kept"},
     {"keys", KEYS, command_keys, "keys [SECTION]", "every key: type, unit, default, help"},
     {"diff", 0, NULL, NULL, NULL},
     {"report", 0, NULL, NULL, NULL},
@@ -32,22 +27,26 @@ static const struct command {
     {"data", 0, NULL, NULL, NULL},
     {"calibrate", 0, NULL, NULL, NULL},
 };
+const int command_count = COUNT_OF(command_rows);
 
 /* Where an option's word goes. */
-enum option { SET, JSON, COLOR, OUTPUT, DEVICE, FUSION, RANKS, AFTER, ALL, FROM, PASS };
-static const struct option_row { const char *name; enum option option; int commands; const char *value; } options[] = {
-    {"--set", SET, ANY, "section.key=value"},
-    {"--json", JSON, ANY, NULL},
-    {"--color", COLOR, ANY, "auto, always or never"},
-    {"-o", OUTPUT, BUILD | IMPORT, "a path"},
-    {"--device", DEVICE, BUILD | RUN, "cpu or trace"},
-    {"--fusion", FUSION, BUILD | RUN | DUMP, "on or off"},
-    {"-n", RANKS, RUN, "a number of ranks"},
-    {"--after", AFTER, DUMP, "a pass"},
-    {"--all", ALL, DUMP, "a folder"},
-    {"--from", FROM, DUMP, "a file"},
-    {"--pass", PASS, DUMP, "a pass"},
+enum option { SET, JSON, COLOR, OUTPUT, DEVICE, FUSION, RANKS, AFTER, ALL, FROM, PASS, WRITE, ONLY_CHECK };
+const struct option_row option_rows[] = {
+    {"--set", SET, CHECK | BUILD | RUN | DUMP | IMPORT, "section.key=value", "one more entry of the plan, read before anything is checked; may be given several times"},
+    {"--json", JSON, ANY, NULL, "the result as JSON, mistakes too"},
+    {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
+    {"-o", OUTPUT, BUILD | IMPORT, "a path", "where the result goes"},
+    {"--device", DEVICE, BUILD | RUN, "cpu or trace", "what the trainer runs on; trace prints every step and runs none"},
+    {"--fusion", FUSION, BUILD | RUN | DUMP, "on or off", "off: a kernel for every op"},
+    {"-n", RANKS, RUN, "a number of ranks", "processes to start; the mesh says how many"},
+    {"--after", AFTER, DUMP, "a pass", "the pass after which the text is printed"},
+    {"--all", ALL, DUMP, "a folder", "a text after every pass, in this folder"},
+    {"--from", FROM, DUMP, "a file", "a text that was dumped"},
+    {"--pass", PASS, DUMP, "a pass", "the pass that is applied to that text"},
+    {"--write", WRITE, FORMAT, NULL, "change the files"},
+    {"--check", ONLY_CHECK, FORMAT, NULL, "only say which files are not in the canonical layout: status 1"},
 };
+const int option_count = COUNT_OF(option_rows);
 
 int command_fail(int status, const char *format, ...)
 {
@@ -61,16 +60,17 @@ int command_fail(int status, const char *format, ...)
 static void usage(FILE *to)
 {
     fprintf(to, "usage: planc COMMAND …\n");
-    for (size_t i = 0; i < COUNT_OF(commands); i++)
-        if (commands[i].bit) fprintf(to, "  %-58s %s\n", commands[i].usage, commands[i].help);
-    fprintf(to, "common options: --set section.key=value (repeatable), --json, --color auto|always|never\n");
+    for (size_t i = 0; i < COUNT_OF(command_rows); i++)
+        if (command_rows[i].bit) fprintf(to, "  %-58s %s\n", command_rows[i].usage, command_rows[i].help);
+    fprintf(to, "common options: --set section.key=value (repeatable), --json, --color auto|always|never\n"
+                "`planc help COMMAND` says more of one, `planc keys` lists what a plan may say\n");
 }
 
 static int unknown_command(const char *word)
 {
     if (word[0] == '-') return command_fail(EXIT_USAGE, "the command comes first: planc COMMAND … %s", word);
-    const char *names[COUNT_OF(commands)];
-    for (size_t i = 0; i < COUNT_OF(commands); i++) names[i] = commands[i].name;
+    const char *names[COUNT_OF(command_rows)];
+    for (size_t i = 0; i < COUNT_OF(command_rows); i++) names[i] = command_rows[i].name;
     const char *near = nearest_name(word, names, (int)COUNT_OF(names));
     if (near) return command_fail(EXIT_USAGE, "there is no command '%s'; did you mean '%s'?", word, near);
     return command_fail(EXIT_USAGE, "there is no command '%s'; `planc help` lists them", word);
@@ -78,8 +78,8 @@ static int unknown_command(const char *word)
 
 static const struct option_row *find_option(const char *word, size_t n)
 {
-    for (size_t i = 0; i < COUNT_OF(options); i++)
-        if (strlen(options[i].name) == n && !strncmp(options[i].name, word, n)) return &options[i];
+    for (size_t i = 0; i < COUNT_OF(option_rows); i++)
+        if (strlen(option_rows[i].name) == n && !strncmp(option_rows[i].name, word, n)) return &option_rows[i];
     return NULL;
 }
 
@@ -87,9 +87,11 @@ static const struct option_row *find_option(const char *word, size_t n)
 static bool take_option(struct arguments *a, const struct option_row *row, const char *value, const char **colour)
 {
     const char **once = NULL;
-    switch (row->option) {
+    switch ((enum option)row->option) {
     case SET: PUSH(&a->set, value); return true;
     case JSON: a->json = true; return true;
+    case WRITE: a->write = true; return true;
+    case ONLY_CHECK: a->check = true; return true;
     case COLOR:
         *colour = value;
         if (!strcmp(value, "auto") || !strcmp(value, "always") || !strcmp(value, "never")) return true;
@@ -183,21 +185,19 @@ int main(int argc, char **argv)
     }
     const char *word = argv[1];
     if (!strcmp(word, "help") || !strcmp(word, "--help") || !strcmp(word, "-h")) {
-        usage(stdout);
-        return EXIT_FINE;
+        if (argc == 2) usage(stdout);
+        if (argc == 2 || (argc == 3 && help_print(argv[2]))) return EXIT_FINE;
+        return argc == 3 ? command_fail(EXIT_USAGE, "there is no help on '%s': a command, or man, bash or zsh", argv[2])
+                         : command_fail(EXIT_USAGE, "help is for one command at a time");
     }
-    const struct command *command = NULL;
-    for (size_t i = 0; i < COUNT_OF(commands) && !command; i++)
-        if (!strcmp(commands[i].name, word)) command = &commands[i];
+    const struct command_row *command = NULL;
+    for (size_t i = 0; i < COUNT_OF(command_rows) && !command; i++)
+        if (!strcmp(command_rows[i].name, word)) command = &command_rows[i];
     if (!command) return unknown_command(word);
     if (!command->bit) return command_fail(EXIT_USAGE, "'%s' is not available in this version", word);
 
     for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            for (size_t k = 0; k < COUNT_OF(commands); k++)
-                if (commands[k].bit == command->bit) printf("planc %s\n    %s\n", commands[k].usage, commands[k].help);
-            return EXIT_FINE;
-        }
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return help_print(word) ? EXIT_FINE : EXIT_USAGE;
 
     struct arguments a = {.command = word, .fusion = true};
     const char *colour = "auto";
