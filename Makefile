@@ -5,6 +5,7 @@
 #   make            the compiler and the runtimes            make demo        train on real text, about two minutes
 #   make test       all tests (UPDATE=1 rewrites goldens)    make test-long   what does not fit in five minutes
 #   make bench      kernel and step speed of this machine    SANITIZE=1       any of them, under ASan and UBSan
+#   make install    into PREFIX (/usr/local), under DESTDIR  make fuzz        damage plans until the front end breaks
 
 ifdef SANITIZE
 BUILD := build-sanitize
@@ -110,10 +111,31 @@ test-long: setup
 bench: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench.sh
+# The compiler finds its library in PREFIX/share/planc and what trainers are made of in PREFIX/lib/planc, both from
+# where it lies itself, so an installed tree may be moved whole.
+PREFIX ?= /usr/local
+INTO    = $(DESTDIR)$(PREFIX)
+install: all
+	$(call say,into,$(INTO))
+	$(Q)set -e; install -d "$(INTO)/bin" "$(INTO)/lib/planc/runtime" "$(INTO)/share/man/man1"
+	$(Q)install -m 755 $(BUILD)/planc "$(INTO)/bin/planc"
+	$(Q)install -m 644 $(BUILD)/lib/libtrainer_*.a "$(INTO)/lib/planc/"
+	$(Q)install -m 644 runtime/*.h "$(INTO)/lib/planc/runtime/"
+	$(Q)set -e; for file in $$(find templates plans -type f); do \
+	    case $$file in plans/*) to="$(INTO)/share/planc/$$file";; *) to="$(INTO)/lib/planc/$$file";; esac; \
+	    install -d "$$(dirname "$$to")"; install -m 644 "$$file" "$$to"; done
+	$(Q)$(BUILD)/planc help man > $(BUILD)/planc.1 && install -m 644 $(BUILD)/planc.1 "$(INTO)/share/man/man1/planc.1"
+	$(Q)$(BUILD)/planc help bash > $(BUILD)/planc.bash && install -D -m 644 $(BUILD)/planc.bash "$(INTO)/share/bash-completion/completions/planc"
+	$(Q)$(BUILD)/planc help zsh > $(BUILD)/planc.zsh && install -D -m 644 $(BUILD)/planc.zsh "$(INTO)/share/zsh/site-functions/_planc"
+	$(Q)set -e; for file in syntax ftdetect; do install -D -m 644 docs/editor/vim/$$file/plan.vim "$(INTO)/share/vim/vimfiles/$$file/plan.vim"; done
+uninstall:
+	rm -rf "$(INTO)/bin/planc" "$(INTO)/lib/planc" "$(INTO)/share/planc" "$(INTO)/share/man/man1/planc.1" \
+	    "$(INTO)/share/bash-completion/completions/planc" "$(INTO)/share/zsh/site-functions/_planc" \
+	    "$(INTO)/share/vim/vimfiles/syntax/plan.vim" "$(INTO)/share/vim/vimfiles/ftdetect/plan.vim"
 clean:
 	rm -rf build build-sanitize
 
 always:
-.PHONY: all setup demo test test-long bench clean always
+.PHONY: all setup demo test test-long bench install uninstall clean always
 .DELETE_ON_ERROR:
 .SUFFIXES:

@@ -79,9 +79,12 @@ static bool find_places(enum emit_device device, struct places *p)
 {
     const char *home = command_home();
     if (!home) return false;
-    p->runtime = text_format("%s/../runtime", home);
-    p->templates = text_format("%s/../templates", home);
-    p->library = text_format("%s/lib/libtrainer_%s.a", home, device == EMIT_CPU ? "cpu" : "trace");
+    const char *base = text_format("%s/..", home), *built = home; /* build/planc in its repository */
+    const char *installed = text_format("%s/../lib/planc", home); /* PREFIX/bin/planc */
+    if (!access(installed, R_OK)) base = built = installed;
+    p->runtime = text_format("%s/runtime", base);
+    p->templates = text_format("%s/templates", base);
+    p->library = text_format("%s%s/libtrainer_%s.a", built, built == home ? "/lib" : "", device == EMIT_CPU ? "cpu" : "trace");
     p->compiler = compiler_of(device);
     const char *const needed[] = {p->runtime, p->templates, p->library};
     for (size_t i = 0; i < COUNT_OF(needed); i++)
