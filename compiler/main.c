@@ -61,7 +61,7 @@ static void usage(FILE *to)
 {
     fprintf(to, "usage: planc COMMAND …\n");
     for (size_t i = 0; i < COUNT_OF(command_rows); i++)
-        if (command_rows[i].bit) fprintf(to, "  %-58s %s\n", command_rows[i].usage, command_rows[i].help);
+        if (command_rows[i].bit) fprintf(to, "  %-*s %s\n", (strstr(command_rows[i].usage, "…") ? 2 : 0) + 58, command_rows[i].usage, command_rows[i].help);
     fprintf(to, "common options: --set section.key=value (repeatable), --json, --color auto|always|never\n"
                 "`planc help COMMAND` says more of one, `planc keys` lists what a plan may say\n");
 }
