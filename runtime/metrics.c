@@ -134,13 +134,37 @@ static void json(const struct measured *m)
     write_line();
 }
 
+/* What the loss is made of, and of a value for each expert (or the like) the ends of the range. Empty when there is nothing. */
+static void add_others(char *to, size_t size, const double *value)
+{
+    size_t used = 0;
+    to[0] = 0;
+    for (int i = 0; i < program.metrics && used + 1 < size; value += program.metric[i].count, i++) {
+        const struct metric *m = &program.metric[i];
+        int64_t low = 0, high = 0;
+        double sum = 0;
+        for (int64_t k = 0; k < m->count; k++) {
+            low = value[k] < value[low] ? k : low;
+            high = value[k] > value[high] ? k : high;
+            sum += value[k];
+        }
+        if (i == 0 || (program.metrics == 2 && m->count == 1))
+            continue;
+        int n = m->count == 1 ? snprintf(to + used, size - used, "  %s %.6g", m->name, *value)
+                              : snprintf(to + used, size - used, "  %s %.3g at %lld to %.3g at %lld, mean %.3g", m->name, value[low], (long long)low, value[high],
+                                         (long long)high, sum / (double)m->count);
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
 /* On a terminal one line is drawn over and over; elsewhere every log_every-th step and the last one get a line. Steps are
  * counted from 0, here as everywhere. */
 static void people(const struct measured *m)
 {
-    char text[256];
-    snprintf(text, sizeof text, "step %lld of %lld  loss %.9g  grad_norm %.9g  lr %.4g  %.0f tokens/s%s", (long long)m->step, (long long)out.end, m->value[0],
-             m->grad_norm, m->lr, step_tokens() / m->seconds, m->skipped ? "  (not finite: update skipped)" : "");
+    char text[512], others[256];
+    add_others(others, sizeof others, m->value);
+    snprintf(text, sizeof text, "step %lld of %lld  loss %.9g  grad_norm %.9g  lr %.4g  %.0f tokens/s%s%s", (long long)m->step, (long long)out.end, m->value[0],
+             m->grad_norm, m->lr, step_tokens() / m->seconds, m->skipped ? "  (not finite: update skipped)" : "", others);
     bool keep = m->step % out.log_every == 0 || m->step + 1 == out.end || m->skipped;
     if (out.terminal && out.log_every == 1 && m->step + 1 != out.end && !m->skipped) {
         dprintf(STDOUT_FILENO, "\r\033[K%s", text);
