@@ -78,11 +78,20 @@ const char *c_type(enum element type, bool stored)
     bug("element type %d", (int)type);
 }
 
+/* To bf16: eight digits of two, to nearest, ties to even. */
+static double rounded(double x)
+{
+    int exponent;
+    double digits = frexp((double)(float)x, &exponent);
+    return ldexp(nearbyint(ldexp(digits, 8)), exponent - 8);
+}
+
 const char *c_number(double x, enum element type)
 {
     if (isnan(x)) return "NAN";
     if (isinf(x)) return x > 0 ? "INFINITY" : "(-INFINITY)";
     if (type == I32) return text_format("%lld", (long long)x);
+    if (type == BF16) x = rounded(x);
     char digits[40];
     if (type == F64) snprintf(digits, sizeof digits, "%s", text_number(x));
     else
@@ -94,7 +103,8 @@ const char *c_number(double x, enum element type)
     return signbit(x) ? text_format("(%s%s%s)", digits, point, end) : text_format("%s%s%s", digits, point, end);
 }
 
-const char *c_store(enum element type, const char *x) { return type == BF16 ? text_format("op_to_bf16(%s)", x) : x; }
+/* A value of bf16 is rounded where it is made, so storing it drops nothing. */
+const char *c_store(enum element type, const char *x) { return type == BF16 ? text_format("op_half(%s)", x) : x; }
 
 /* The op's C of one element, with the names a, b, c and `ignore` replaced. */
 static const char *filled_in(const struct node *n, const char *const *operand)

@@ -135,14 +135,15 @@ static inline double op_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 /* bf16: the upper half of a float. Rounding is to nearest, ties to even; a NaN stays one. */
 typedef uint16_t bf16;
 static inline float op_from_bf16(bf16 x) { return op_from_bits((int32_t)((uint32_t)x << 16)); }
-static inline bf16 op_to_bf16(float x)
+static inline uint32_t op_bf16_bits(float x)
 {
     uint32_t bits = (uint32_t)op_to_bits(x), odd = (bits >> 16) & 1;
-    uint32_t rounded = (bits + 0x7fff + odd) >> 16, quiet = (bits >> 16) | 0x40;
-    return (bf16)(x == x ? rounded : quiet);
+    return (x == x ? bits + 0x7fff + odd : bits | 0x400000) & 0xffff0000;
 }
-/* A float as it comes back from being stored in bf16. */
-static inline float op_round_bf16(float x) { return op_from_bf16(op_to_bf16(x)); }
+static inline bf16 op_to_bf16(float x) { return (bf16)(op_bf16_bits(x) >> 16); }
+/* A float as it comes back from being stored in bf16, and the half to store of one that came through here. */
+static inline float op_round_bf16(float x) { return op_from_bits((int32_t)op_bf16_bits(x)); }
+static inline bf16 op_half(float rounded) { return (bf16)((uint32_t)op_to_bits(rounded) >> 16); }
 
 /* The one order in which sixteen partial results become one; a row reduction deals its elements out to sixteen lanes by
  * column, so the order of a sum is a function of its length and of nothing else. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct trial { enum op op; const char *name; int first, last, end; struct value *seed[3]; struct value *into[8]; };
-static struct { struct graph *g; struct build b; VECTOR(struct trial) trial; uint64_t state; int given; } t;
+static struct { struct graph *g; struct build b; VECTOR(struct trial) trial; uint64_t state; int given; enum element type; } t;
 
 static double uniform(double low, double high)
 {
@@ -33,6 +33,8 @@ static struct operand given(enum element type, struct shape s, double low, doubl
 }
 
 static struct operand f32(int64_t a, int64_t b, int64_t c) { return given(F32, shape(a, b, c), -2, 2); }
+/* Of the type that core ops are on trial in. */
+static struct operand floats(int64_t a, int64_t b, int64_t c) { return given(t.type, shape(a, b, c), -2, 2); }
 
 static struct node *node(enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr)
 {
@@ -44,18 +46,21 @@ static struct node *node(enum op op, const struct operand *in, int n_in, const s
 
 static struct operand first(struct node *n) { return by(n->out[0]); }
 
-/* The last node built is the one on trial; its gradient follows it. */
+static bool is_real(enum element type) { return type == F32 || type == BF16; }
+
+/* The last node built is the one on trial; its gradient follows it (not when it is `large`: differences take long). */
 static void trial(const char *what, struct node *n)
 {
-    struct trial x = {.op = n->op, .name = text_format("%s%s%s", op_rows[n->op].name, what[0] ? "." : "", what)};
+    const char *type = t.type == BF16 ? ".bf16" : "";
+    struct trial x = {.op = n->op, .name = text_format("%s%s%s%s", op_rows[n->op].name, what[0] ? "." : "", what, type)};
     x.last = t.b.body->node.n - 1;
     x.first = t.trial.n ? t.trial.item[t.trial.n - 1].end : 0;
-    bool differentiable = n->n_out > 0;
-    for (int i = 0; i < n->n_out; i++) differentiable &= n->out[i]->type == F32;
+    bool differentiable = n->n_out > 0 && strcmp(what, "large");
+    for (int i = 0; i < n->n_out; i++) differentiable &= is_real(n->out[i]->type);
     if (differentiable) {
-        for (int i = 0; i < n->n_out; i++) x.seed[i] = n->op == OP_attention && i ? NULL : given(F32, n->out[i]->shape, -1, 1).value;
+        for (int i = 0; i < n->n_out; i++) x.seed[i] = n->op == OP_attention && i ? NULL : given(n->out[i]->type, n->out[i]->shape, -1, 1).value;
         for (int i = 0; i < n->n_in; i++)
-            if (n->in[i].value) n->in[i].value->mark = n->in[i].value->type == F32 && !(i && !strcmp(what, "repeated")); /* a table needs none */
+            if (n->in[i].value) n->in[i].value->mark = is_real(n->in[i].value->type) && !(i && !strcmp(what, "repeated")); /* a table needs none */
         op_gradient(&t.b, n, x.seed, x.into);
     }
     x.end = t.b.body->node.n;
@@ -146,8 +151,19 @@ static void matmul_trials(void)
 {
     for (int ta = 0; ta < 2; ta++)
         for (int tb = 0; tb < 2; tb++)
-            trial(text_format("%d%d", ta, tb), node(OP_matmul, (struct operand[]){ta ? f32(13, 7, 0) : f32(7, 13, 0), tb ? f32(19, 13, 0) : f32(13, 19, 0)}, 2,
-                                                    (struct attr[]){attr_whole("ta", ta), attr_whole("tb", tb), attr_word("to", "f32")}, 3));
+            for (int to = 0; to < (t.type == BF16 ? 2 : 1); to++)
+                trial(text_format("%d%d%s", ta, tb, to ? ".rounded" : ""),
+                      node(OP_matmul, (struct operand[]){ta ? floats(13, 7, 0) : floats(7, 13, 0), tb ? floats(19, 13, 0) : floats(13, 19, 0)}, 2,
+                           (struct attr[]){attr_whole("ta", ta), attr_whole("tb", tb), attr_word("to", to ? "bf16" : "f32")}, 3));
+    if (t.type == F32) return;
+    /* one operand of each type, and more rows, columns and depth than a panel and the tile of sums have */
+    for (int form = 0; form < 8; form++) {
+        int ta = form & 1, tb = form >> 1 & 1, swap = form >> 2;
+        struct operand a = given(swap ? F32 : BF16, shape(ta ? 300 : 9, ta ? 9 : 300, 0), -0.5, 0.5), b = given(swap ? BF16 : F32, shape(tb ? 11 : 300, tb ? 300 : 11, 0), -0.5, 0.5);
+        trial("large", node(OP_matmul, (struct operand[]){a, b}, 2, (struct attr[]){attr_whole("ta", ta), attr_whole("tb", tb), attr_word("to", form % 3 ? "bf16" : "f32")}, 3));
+    }
+    trial("large", node(OP_matmul, (struct operand[]){floats(700, 20, 0), floats(20, 600, 0)}, 2, (struct attr[]){attr_whole("ta", 0), attr_whole("tb", 0), attr_word("to", "bf16")}, 3));
+    trial("large", node(OP_matmul, (struct operand[]){floats(20, 530, 0), f32(520, 20, 0)}, 2, (struct attr[]){attr_whole("ta", 1), attr_whole("tb", 1), attr_word("to", "bf16")}, 3));
 }
 
 static void attention_trials(void)
@@ -155,7 +171,7 @@ static void attention_trials(void)
     static const int64_t form[][5] = {{38, 6, 3, 10, 19}, {16, 2, 2, 8, 8}, {150, 2, 1, 16, 150}, {600, 1, 1, 4, 300}};
     for (size_t i = 0; i < COUNT_OF(form); i++) {
         const int64_t *s = form[i];
-        trial(text_format("%zu", i), node(OP_attention, (struct operand[]){f32(s[0], s[1], s[3]), f32(s[0], s[2], s[3]), f32(s[0], s[2], s[3])}, 3, (struct attr[]){attr_whole("sequence", s[4])}, 1));
+        trial(text_format("%zu", i), node(OP_attention, (struct operand[]){floats(s[0], s[1], s[3]), floats(s[0], s[2], s[3]), floats(s[0], s[2], s[3])}, 3, (struct attr[]){attr_whole("sequence", s[4])}, 1));
     }
 }
 
@@ -181,15 +197,15 @@ static void expert_trials(enum op op)
     struct operand place = by(plan->out[0]), starts = by(plan->out[1]);
     switch ((int)op) {
     case OP_route_plan: trial("", plan); return;
-    case OP_dispatch: trial("", node(op, (struct operand[]){f32(T, A, 0), place}, 2, k, 1)); return;
-    case OP_collect: trial("", node(op, (struct operand[]){f32(T * K, A, 0), place}, 2, k, 1)); return;
+    case OP_dispatch: trial("", node(op, (struct operand[]){floats(T, A, 0), place}, 2, k, 1)); return;
+    case OP_collect: trial("", node(op, (struct operand[]){floats(T * K, A, 0), place}, 2, k, 1)); return;
     case OP_to_rows: trial("", node(op, (struct operand[]){f32(T, K, 0), place}, 2, NULL, 0)); return;
     case OP_from_rows: trial("", node(op, (struct operand[]){f32(T * K, 1, 0), place}, 2, k, 1)); return;
     case OP_expert_matmul:
-        trial("", node(op, (struct operand[]){f32(T * K, A, 0), f32(E, B, A), starts}, 3, (struct attr[]){attr_whole("ta", 0)}, 1));
-        trial("transposed", node(op, (struct operand[]){f32(T * K, A, 0), f32(E, A, B), starts}, 3, (struct attr[]){attr_whole("ta", 1)}, 1));
+        trial("", node(op, (struct operand[]){floats(T * K, A, 0), floats(E, B, A), starts}, 3, (struct attr[]){attr_whole("ta", 0)}, 1));
+        trial("transposed", node(op, (struct operand[]){floats(T * K, A, 0), floats(E, A, B), starts}, 3, (struct attr[]){attr_whole("ta", 1)}, 1));
         return;
-    case OP_expert_matmul_grad: trial("", node(op, (struct operand[]){f32(T * K, B, 0), f32(T * K, A, 0), starts}, 3, NULL, 0)); return;
+    case OP_expert_matmul_grad: trial("", node(op, (struct operand[]){floats(T * K, B, 0), floats(T * K, A, 0), starts}, 3, NULL, 0)); return;
     }
 }
 
@@ -229,18 +245,28 @@ static void trials_of(enum op op)
     case OP_rope_cos: case OP_rope_sin: rope_trials(op); return;
     case OP_matmul: matmul_trials(); return;
     case OP_matmul_add: { /* in place: result and last operand are one buffer */
-        struct node *n = node(op, (struct operand[]){f32(13, 7, 0), f32(13, 19, 0), f32(7, 19, 0)}, 3, (struct attr[]){attr_whole("ta", 1), attr_whole("tb", 0)}, 2);
+        struct node *n = node(op, (struct operand[]){floats(13, 7, 0), floats(13, 19, 0), f32(7, 19, 0)}, 3, (struct attr[]){attr_whole("ta", 1), attr_whole("tb", 0)}, 2);
         trial("", n);
         return;
     }
-    case OP_embedding: trial("", node(op, (struct operand[]){given(I32, shape(30, 0, 0), 0, 11), f32(11, 24, 0)}, 2, NULL, 0)); return;
-    case OP_embedding_grad: trial("", node(op, (struct operand[]){given(I32, shape(30, 0, 0), 0, 11), f32(30, 24, 0)}, 2, (struct attr[]){attr_whole("rows", 11)}, 1)); return;
+    case OP_embedding: trial("", node(op, (struct operand[]){given(I32, shape(30, 0, 0), 0, 11), floats(11, 24, 0)}, 2, NULL, 0)); return;
+    case OP_embedding_grad: trial("", node(op, (struct operand[]){given(I32, shape(30, 0, 0), 0, 11), floats(30, 24, 0)}, 2, (struct attr[]){attr_whole("rows", 11)}, 1)); return;
     case OP_attention: attention_trials(); return;
     case OP_attention_grad: return; /* the gradient of every attention trial */
     default: break;
     }
     if (op_rows[op].class == CLASS_MAP) map_trials(op);
     else if (op_rows[op].class == CLASS_CORE) expert_trials(op);
+}
+
+/* Core ops that read or write what is kept in the compute type; the others work on ids, positions and F32 choices. */
+static bool moves_bf16(enum op op)
+{
+    switch ((int)op) {
+    case OP_matmul: case OP_matmul_add: case OP_embedding: case OP_embedding_grad: case OP_attention: case OP_dispatch: case OP_collect: case OP_expert_matmul:
+    case OP_expert_matmul_grad: return true;
+    }
+    return false;
 }
 
 /* ── verdicts ─────────────────────────────────────────────────────────────── */
@@ -317,6 +343,9 @@ int ops_test(const char *directory, const char *root)
         int before = t.trial.n;
         if (elsewhere((enum op)op)) continue;
         trials_of((enum op)op);
+        t.type = BF16;
+        if (op_rows[op].class == CLASS_CORE && moves_bf16((enum op)op)) trials_of((enum op)op);
+        t.type = F32;
         if (t.trial.n == before && op != OP_attention_grad) printf("FAIL %s: no trial for this op\n", op_rows[op].name);
     }
     make_kernels();

@@ -18,3 +18,6 @@ fi
 for which in ops fusion update; do
     ./kernels $which "$scratch" "$top" 2>$which.err || fail $which "status $?: $(tail_of $which.err)"
 done
+# A processor without BF16 products, as the library sees it: operands are widened instead.
+DNNL_MAX_CPU_ISA=AVX2 KEEP_KERNELS=1 ./kernels ops "$scratch" "$top" 2>widened.err | sed -n 's/^\([a-zA-Z]*\) \(.*bf16\)/\1 widened.\2/p'
+[ "${PIPESTATUS[0]}" -eq 0 ] || fail widened "$(tail_of widened.err)"
