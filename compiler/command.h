@@ -14,7 +14,7 @@ struct arguments {
     VECTOR(const char *) set;       /* texts of --set, in order */
     VECTOR(const char *) rest;      /* behind -- */
     bool json, colour;              /* colour: for diagnostics, decided */
-    const char *output, *device, *ranks, *after, *all, *from, *pass;
+    const char *output, *device, *ranks, *after, *all, *from, *pass, *at;
     bool fusion;                    /* off with --fusion off */
     bool write, check;              /* of format */
 };
@@ -32,6 +32,8 @@ extern const struct option_row option_rows[];
 extern const int command_count, option_count;
 
 int command_check(const struct arguments *a);
+int command_memory(const struct arguments *a);
+int command_diff(const struct arguments *a);
 int command_build(const struct arguments *a);
 int command_run(const struct arguments *a);
 int command_dump(const struct arguments *a);

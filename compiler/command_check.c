@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "command.h"
 #include "command_ledger.h"
+#include "command_repair.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -23,16 +24,7 @@ static int state_bytes(const struct plan *p) { return type_bytes(p->master) + ty
 
 static json_t *as_json(const char *path, const struct plan *p, const struct ledger *l)
 {
-    json_t *terms = json_array();
-    for (int i = 0; i < l->term.n; i++) {
-        const struct term *t = &l->term.item[i];
-        json_array_append_new(terms, json_pack("{s:s, s:I, s:b, s:s, s:i}", "name", t->name, "bytes", (json_int_t)t->bytes, "inside", t->inside, "formula",
-                                               t->formula, "line", t->line));
-    }
-    json_t *all = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:[]}", "plan", path, "verdict", l->verdict, "devices", (json_int_t)l->devices,
-                     "parameters", (json_int_t)l->parameters, "active_parameters", (json_int_t)l->active_parameters, "limit_bytes",
-                     (json_int_t)l->limit_bytes, "peak_bytes", (json_int_t)l->peak_bytes, "arena_bytes", (json_int_t)l->arena_bytes, "outside_bytes",
-                     (json_int_t)l->outside_bytes, "peak_at", l->peak_at, "terms", terms, "repairs");
+    json_t *all = ledger_json(path, l, false);
     json_object_set_new(all, "precision", json_pack("{s:s, s:s, s:s, s:s}", "compute", type_word(p->compute), "master", type_word(p->master), "gradients",
                                                     type_word(p->gradients), "moments", type_word(p->moments)));
     json_object_set_new(all, "state_bytes_per_parameter", json_integer(state_bytes(p)));
@@ -43,6 +35,8 @@ static json_t *as_json(const char *path, const struct plan *p, const struct ledg
 
 /* "27.91 G", for people. */
 static const char *giga(double x) { return text_format("%.4g %s", x < 1e9 ? x / 1e6 : x / 1e9, x < 1e9 ? "M" : "G"); }
+
+static double ratio(int64_t a, int64_t b) { return b ? (double)a / (double)b : 1; }
 
 static void print_text(const char *path, const struct plan *p, const struct ledger *l, double seconds)
 {
@@ -57,9 +51,35 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
     printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));
     printf("  outside     %s\n", text_bytes(l->outside_bytes));
     printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes), l->limit_is_machine ? "this machine's available memory / ranks" : "what the plan's cluster says");
+    if (l->peak_bytes <= l->limit_bytes) printf("  margin      %s\n", text_bytes(l->limit_bytes - l->peak_bytes));
+    printf("  layout      arena / fullest instant %.4f: local %.4f, wire %.4f of their own\n", ratio(l->arena_bytes, l->fullest_bytes),
+           ratio(l->segment_bytes[SEGMENT_LOCAL], l->bound_bytes[SEGMENT_LOCAL]), ratio(l->segment_bytes[SEGMENT_WIRE], l->bound_bytes[SEGMENT_WIRE]));
     for (int i = 0; i < l->term.n; i++)
         if (l->term.item[i].inside) printf("    %12s  %-14s %s\n", text_bytes(l->term.item[i].bytes), l->term.item[i].name, l->term.item[i].formula);
-    printf("  checked in %.1f ms\n", seconds * 1e3);
+    printf("  checked in %.1f ms; planc memory shows every buffer\n", seconds * 1e3);
+}
+
+/* Over by how much, where, and who sits there. */
+static void print_excess(const struct plan *p, const struct graph *g, const struct ledger *l)
+{
+    const struct holding *all[3] = {0};
+    const char *file;
+    int line;
+    const char *deed = ledger_deed(g, l->peak_step, &file, &line);
+    printf("  over by     %s above 97 %% of the limit, at %s: %s%s\n", text_bytes(ledger_over(l)), l->peak_at, deed, file ? text_format("  (%s:%d)", file, line) : "");
+    for (int i = 0; i < l->term.n; i++)
+        for (int k = 0; k < l->term.item[i].holding.n && strcmp(l->term.item[i].name, "unused"); k++) {
+            const struct holding *h = &l->term.item[i].holding.item[k];
+            for (int n = 0; n < 3; n++)
+                if (!all[n] || h->bytes > all[n]->bytes) {
+                    for (int m = 2; m > n; m--) all[m] = all[m - 1];
+                    all[n] = h;
+                    break;
+                }
+        }
+    printf("  the three largest tenants:\n");
+    for (int n = 0; n < 3 && all[n]; n++)
+        printf("    %12s  %s: %s  (%s:%d)\n", text_bytes(all[n]->bytes), all[n]->name, all[n]->formula, all[n]->file ? all[n]->file : p->path, all[n]->line);
 }
 
 /* One plan; its JSON goes into `all` when that is wanted. */
@@ -73,12 +93,21 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
     g = pipeline_run(g, LEVEL_MEMORY);
     const struct ledger *l = ledger_read(plan, g);
     if (!l) return EXIT_ENVIRONMENT;
-    if (all) json_array_append_new(all, as_json(path, plan, l));
-    else print_text(path, plan, l, now() - start);
-    if (!strcmp(l->verdict, "tight"))
-        warn(plan->model_at, "tight: %s of %s", text_bytes(l->peak_bytes), text_bytes(l->limit_bytes));
-    if (strcmp(l->verdict, "exceeds")) return EXIT_FINE;
-    if (!all) fprintf(stderr, "planc: %s needs %s a device, over by %s\n", path, text_bytes(l->peak_bytes), text_bytes(l->peak_bytes - l->limit_bytes));
+    bool exceeds = !strcmp(l->verdict, "exceeds");
+    double seconds = now() - start;
+    repair_list repairs = {0};
+    if (exceeds) repairs = repairs_find(a, path, plan, g, l);
+    if (all) {
+        json_t *o = as_json(path, plan, l);
+        json_object_set_new(o, "repairs", repairs_json(&repairs));
+        json_array_append_new(all, o);
+    } else {
+        print_text(path, plan, l, seconds);
+        if (exceeds) print_excess(plan, g, l), repairs_print(&repairs);
+    }
+    if (!strcmp(l->verdict, "tight")) warn(plan->model_at, "tight: %s of %s", text_bytes(l->peak_bytes), text_bytes(l->limit_bytes));
+    if (!exceeds) return EXIT_FINE;
+    if (!all) fprintf(stderr, "planc: %s needs %s a device, %s are offered\n", path, text_bytes(l->peak_bytes), text_bytes(l->limit_bytes));
     return EXIT_NO_FIT;
 }
 

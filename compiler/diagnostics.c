@@ -167,6 +167,24 @@ void diagnostics_reset(void)
     diagnostic_count = errors = 0;
 }
 
+struct diagnostics_mark diagnostics_mark(void) { return (struct diagnostics_mark){ last, diagnostic_count, errors }; }
+
+const char *diagnostics_since(struct diagnostics_mark mark)
+{
+    for (const struct diagnostic *d = *mark.last; d; d = d->next)
+        if (d->error)
+            return d->text;
+    return NULL;
+}
+
+void diagnostics_drop(struct diagnostics_mark mark)
+{
+    last = mark.last;
+    *last = NULL;
+    diagnostic_count = mark.count;
+    errors = mark.errors;
+}
+
 static int by_place(const void *left, const void *right)
 {
     const struct diagnostic *a = *(const struct diagnostic *const *)left, *b = *(const struct diagnostic *const *)right;

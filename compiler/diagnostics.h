@@ -26,6 +26,11 @@ void add_help(struct diagnostic *d, const char *format, ...) PRINTF_LIKE(2, 3);
 
 int error_count(void);
 void diagnostics_reset(void); /* forget all (between points of a space, or files) */
+/* What is said from a mark on can be taken back, when a try was only a try. */
+struct diagnostics_mark { struct diagnostic **last; int count, errors; };
+struct diagnostics_mark diagnostics_mark(void);
+const char *diagnostics_since(struct diagnostics_mark mark); /* the first error's words, NULL: none */
+void diagnostics_drop(struct diagnostics_mark mark);
 /* Sorted by file and place, at most 20 errors (the rest counted). Colour only if asked. */
 void diagnostics_print(FILE *to, bool colour);
 /* {"errors": [{file, line, column, message, help}]}: the stable form. */

@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHECK = 1, BUILD = 2, RUN = 4, DUMP = 8, KEYS = 16, IMPORT = 32, FORMAT = 64, ANY = 127 };
+enum { CHECK = 1, BUILD = 2, RUN = 4, DUMP = 8, KEYS = 16, IMPORT = 32, FORMAT = 64, MEMORY = 128, DIFF = 256, ANY = 511 };
 
 const struct command_row command_rows[] = {
     {"check", CHECK, command_check, "check PLAN…", "validate plans and lay out their memory: does it fit, and what takes the room"},
-    {"memory", 0, NULL, NULL, NULL},
+    {"memory", MEMORY, command_memory, "memory PLAN [--at 120GiB]", "every byte of a device at the fullest instant, by kind and by the plan's lines"},
     {"simulate", 0, NULL, NULL, NULL},
     {"tune", 0, NULL, NULL, NULL},
     {"build", BUILD, command_build, "build PLAN -o DIR [--device cpu|trace] [--fusion off]", "generate and compile the trainer: DIR/trainer and its sources"},
@@ -20,7 +20,7 @@ const struct command_row command_rows[] = {
     {"dump", DUMP, command_dump, "dump --from FILE.ir [--pass PASS]", "a dump read back, and a pass applied to it"},
     {"format", FORMAT, command_format, "format FILE… [--write | --check]", "a plan in its canonical layout, comments kept"},
     {"keys", KEYS, command_keys, "keys [SECTION]", "every key: type, unit, default, help"},
-    {"diff", 0, NULL, NULL, NULL},
+    {"diff", DIFF, command_diff, "diff A B", "what changes between two plans: parameters and memory so far, not mathematics, speed, checkpoints"},
     {"report", 0, NULL, NULL, NULL},
     {"import", IMPORT, command_import, "import DIR_OR_CONFIG -o FILE.plan", "a Hugging Face config.json to a plan"},
     {"export", 0, NULL, NULL, NULL},
@@ -30,9 +30,9 @@ const struct command_row command_rows[] = {
 const int command_count = COUNT_OF(command_rows);
 
 /* Where an option's word goes. */
-enum option { SET, JSON, COLOR, OUTPUT, DEVICE, FUSION, RANKS, AFTER, ALL, FROM, PASS, WRITE, ONLY_CHECK };
+enum option { SET, JSON, COLOR, OUTPUT, DEVICE, FUSION, RANKS, AFTER, ALL, FROM, PASS, WRITE, ONLY_CHECK, AT };
 const struct option_row option_rows[] = {
-    {"--set", SET, CHECK | BUILD | RUN | DUMP | IMPORT, "section.key=value", "one more entry of the plan, read before anything is checked; may be given several times"},
+    {"--set", SET, CHECK | MEMORY | BUILD | RUN | DUMP | DIFF | IMPORT, "section.key=value", "one more entry of the plan, read before anything is checked; may be given several times"},
     {"--json", JSON, ANY, NULL, "the result as JSON, mistakes too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
     {"-o", OUTPUT, BUILD | IMPORT, "a path", "where the result goes"},
@@ -43,6 +43,7 @@ const struct option_row option_rows[] = {
     {"--all", ALL, DUMP, "a folder", "a text after every pass, in this folder"},
     {"--from", FROM, DUMP, "a file", "a text that was dumped"},
     {"--pass", PASS, DUMP, "a pass", "the pass that is applied to that text"},
+    {"--at", AT, MEMORY, "a number of bytes", "also the first instant that holds more than this: 120GiB (GiB is 2^30 bytes, GB is 10^9)"},
     {"--write", WRITE, FORMAT, NULL, "change the files"},
     {"--check", ONLY_CHECK, FORMAT, NULL, "only say which files are not in the canonical layout: status 1"},
 };
@@ -109,6 +110,7 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case ALL: once = &a->all; break;
     case FROM: once = &a->from; break;
     case PASS: once = &a->pass; break;
+    case AT: once = &a->at; break;
     }
     if (*once) {
         command_fail(EXIT_USAGE, "%s is given twice", row->name);
