@@ -140,6 +140,22 @@ again=$(grep -cE ' again( |$)' full.fsdp4.recompute.2.ir)
 [ "$again" -gt 10 ] && ok full_recomputes_visibly || fail full_recomputes_visibly "$again nodes are marked again"
 grep -E ' again( |$)' full.fsdp4.recompute.2.ir | grep -q 'attention(' && ok full_recomputes_attention || fail full_recomputes_attention "no attention among them"
 
+# mode none: no more than a hand-written trainer keeps, for every family, in both element types.
+kept() { # FAMILY "hyper-parameters" "numbers of kept.py"
+    local why compute bytes
+    printf 'use "models/%s.plan"\nuse "clusters/cpu.plan"\nplan "kept" {\n    model %s { layers = 5;  %s }\n    cluster cpu { }\n    batch { sequence = 32;  local = 4 }\n}\n' "$1" "$1" "$2" >"kept_$1.plan"
+    for compute in fp32 bf16; do
+        bytes=$([ $compute = fp32 ] && echo 4 || echo 2)
+        "$planc" dump "kept_$1.plan" --after memory --set "precision.compute=$compute" >"kept_$1.ir" 2>"kept_$1.err" &&
+            why=$(python3 "$here/kept.py" "kept_$1.ir" 128 5 $bytes $3) && ok "kept_$1.$compute" || fail "kept_$1.$compute" "$why $(tail_of "kept_$1.err")"
+    done
+}
+kept llama 'hidden = 64;  heads = 4;  kv_heads = 2;  head_dim = 24;  ffn = 90;  vocab = 61' 'h=64 D=96 K=48 heads=4 f=90 products=2'
+kept gpt2 'hidden = 64;  heads = 4;  ffn = 90;  vocab = 61;  context = 32' 'h=64 D=64 K=64 heads=4 f=90 products=1'
+kept qwen3 'hidden = 64;  heads = 4;  kv_heads = 2;  head_dim = 24;  ffn = 90;  vocab = 61' 'h=64 D=96 K=48 heads=4 f=90 products=2 qk=1'
+kept qwen3_moe 'hidden = 64;  heads = 4;  kv_heads = 2;  head_dim = 24;  experts = 6;  top_k = 3;  expert_width = 34;  vocab = 61' 'h=64 D=96 K=48 heads=4 E=6 k=3 e=34 qk=1'
+kept mixtral 'hidden = 64;  heads = 4;  kv_heads = 2;  experts = 6;  top_k = 2;  ffn = 90;  vocab = 61' 'h=64 D=64 K=32 heads=4 E=6 k=2 e=90'
+
 # ── fusion halves the kernels ────────────────────────────────────────────────
 "$planc" dump shape.plan --after fuse --fusion off >fuse_off.ir 2>fuse_off.err || "$planc" build shape.plan -o fuse_off --fusion off >fuse_off.build 2>&1
 on=$(grep -c '^kernel ' none.fsdp4.fuse.2.ir) off=$(grep -c '^kernel ' fuse_off.ir)
