@@ -111,6 +111,31 @@ test-long: setup
 bench: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench.sh
+# The front end under libFuzzer: the compiler's sources once more, by clang, with coverage and both sanitizers. Needs
+# clang and libclang-rt; SECONDS_OF_FUZZ says how long.
+FUZZED := $(patsubst compiler/%.c,build/fuzz/%.o,$(filter-out compiler/main.c compiler/command% compiler/import%,$(wildcard compiler/*.c))) \
+          build/fuzz/plan.tab.o build/fuzz/plan.lex.o build/fuzz/front.o
+FUZZ_FLAGS := -std=c17 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
+              -Icompiler -Ibuild/gen -w -MMD -MP
+SECONDS_OF_FUZZ ?= 60
+build/fuzz/front: $(FUZZED)
+	$(call say,link,$@)
+	$(Q)clang -fsanitize=fuzzer,address,undefined -o $@ $^ -ljansson -lm
+build/fuzz/%.o: compiler/%.c | build/gen/plan.tab.h build/gen/plan.lex.h
+	@mkdir -p $(@D)
+	$(call say,fuzz,$<)
+	$(Q)clang $(FUZZ_FLAGS) -c -o $@ $<
+build/fuzz/%.o: build/gen/%.c
+	@mkdir -p $(@D)
+	$(Q)clang $(FUZZ_FLAGS) -c -o $@ $<
+build/fuzz/%.o: tests/fuzz/%.c
+	@mkdir -p $(@D)
+	$(Q)clang $(FUZZ_FLAGS) -c -o $@ $<
+-include $(wildcard build/fuzz/*.d)
+fuzz:
+	@$(MAKE) --no-print-directory $(JOBS) build/fuzz/front
+	@bash tests/fuzz/front.sh $(SECONDS_OF_FUZZ) build/fuzz/run
+
 # The compiler finds its library in PREFIX/share/planc and what trainers are made of in PREFIX/lib/planc, both from
 # where it lies itself, so an installed tree may be moved whole.
 PREFIX ?= /usr/local
@@ -136,6 +161,6 @@ clean:
 	rm -rf build build-sanitize
 
 always:
-.PHONY: all setup demo test test-long bench install uninstall clean always
+.PHONY: all setup demo test test-long bench fuzz install uninstall clean always
 .DELETE_ON_ERROR:
 .SUFFIXES:

@@ -166,6 +166,13 @@ struct ast *ast_named(struct lex *lx, struct span name, struct ast *value)
 struct ast *parse_source(int file)
 {
     struct lex lx;
+    size_t n;
+    const char *bytes = source_bytes(file, &n), *zero = memchr(bytes, 0, n);
+    if (zero) { /* it would end a name or a path before its end */
+        int at = (int)(zero - bytes);
+        complain((struct span){ file, at, at + 1 }, "this is no text: it holds a zero byte");
+        return ast_node(AST_ITEMS, (struct span){ file, 0, 0 });
+    }
     lex_start(&lx, file);
     plan_parse(&lx); /* its return value means nothing after a recovery: diagnostics are counted instead */
     lex_end(&lx);

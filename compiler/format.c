@@ -53,7 +53,7 @@ static void read_gap(struct format *f, struct piece *p, int from, int to)
                 PUSH(&p->comment, at);
         }
     }
-    p->newline |= ends > 0;
+    p->newline = ends > 0 || p->comment.n > 0;
 }
 
 /* The tokens of a source, with the ends of entries that are written or understood. */
@@ -176,7 +176,7 @@ static void lay_out(struct format *f)
             f->blank = blank_before(f, p->token.at.from) && !(first && !p->comment.n) && kind != RBRACE;
         }
         if (kind == END_OF_FILE) {
-            end_line(f, beside);
+            end_line(f, newline ? (struct span){ 0 } : beside);
             break;
         }
         if (!f->now.length)
