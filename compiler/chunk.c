@@ -125,7 +125,7 @@ static void leave(struct loop *l, struct build *before, const struct node *n, st
     if (n->op != OP_matmul) {
         struct value *part = piece_of(l, n, n->op, in, n->n_in)->out[0];
         next = build2(l->b, OP_add, by(c->value), by(part));
-    } else if (by_rows(l->c, y)) {
+    } else if (!attr_get(n, "ta")) { /* rows stay rows; the other product adds them up, whatever its result's shape */
         struct value *part = piece_of(l, n, n->op, in, n->n_in)->out[0];
         next = build2(l->b, OP_put_part, by(c->value), by(part));
     } else {
