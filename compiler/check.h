@@ -97,6 +97,11 @@ void hyper_check(struct checker *c);
 void hyper_resolve(struct checker *c, struct plan *p);
 void stored_resolve(struct checker *c, struct plan *p);
 
+/* resolve.c: files and texts, nothing worked out yet (NULL: no plan in them); then values, rules and the plan (NULL: wrong
+ * since `before` errors, or open). */
+struct checker *check_begin(const char *path, const char *const *set, int n_set);
+struct plan *check_end(struct checker *c, int before);
+
 /* derive.c: the keys that follow from others; KNOWN, OPEN or FAILED. */
 void derive_key(struct checker *c, enum key_id key, struct slot *slot);
 void check_together(struct checker *c);

@@ -4,6 +4,7 @@
 #include "command.h"
 #include "command_ledger.h"
 #include "command_repair.h"
+#include "command_space.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -86,7 +87,8 @@ static void print_excess(const struct plan *p, const struct graph *g, const stru
 static int check_one(const struct arguments *a, const char *path, json_t *all)
 {
     double start = now();
-    int status;
+    int status = check_space(a, path, all);
+    if (status >= 0) return status;
     struct plan *plan = command_plan(a, path, &status);
     struct graph *g = plan ? pass_lower(plan) : NULL;
     if (!g) return plan ? EXIT_PLAN : status;

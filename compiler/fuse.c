@@ -11,32 +11,32 @@
 
 #include <string.h>
 
-struct space { int64_t rows, columns; };
+struct walk { int64_t rows, columns; };
 
 struct group {
     VECTOR(struct node *) node;
-    struct space space;
+    struct walk walk;
     bool open;               /* can be joined */
 };
 
 struct fuse { struct graph *graph; const struct body *body; const struct region *region; VECTOR(struct group *) group; };
 
-static struct space space_of_shape(struct shape s)
+static struct walk walk_of_shape(struct shape s)
 {
     int64_t columns = s.rank ? s.dim[s.rank - 1] : 1;
-    return (struct space){columns ? shape_count(s) / columns : 0, columns};
+    return (struct walk){columns ? shape_count(s) / columns : 0, columns};
 }
 
 /* What a node walks: its result, or what it reduces. */
-static struct space space_of(const struct node *n)
+static struct walk walk_of(const struct node *n)
 {
     switch (op_rows[n->op].class) {
-    case CLASS_MAP: case CLASS_INDEX: return space_of_shape(n->out[0]->shape);
-    case CLASS_ROW: case CLASS_COLUMN: case CLASS_TOTAL: return space_of_shape(n->in[0].value->shape);
-    case CLASS_EFFECT: return n->in[0].value ? space_of_shape(n->in[0].value->shape) : (struct space){1, 1};
+    case CLASS_MAP: case CLASS_INDEX: return walk_of_shape(n->out[0]->shape);
+    case CLASS_ROW: case CLASS_COLUMN: case CLASS_TOTAL: return walk_of_shape(n->in[0].value->shape);
+    case CLASS_EFFECT: return n->in[0].value ? walk_of_shape(n->in[0].value->shape) : (struct walk){1, 1};
     case CLASS_VIEW: case CLASS_LEAF: case CLASS_CORE: case CLASS_LANE: break;
     }
-    return (struct space){0, 0};
+    return (struct walk){0, 0};
 }
 
 static bool floating(const struct node *n)
@@ -76,7 +76,7 @@ static int ready(const struct fuse *f, const struct value *v, int *in)
 }
 
 /* Row values ([R,1]) ride along with any walk over the same rows; a walk over rows alone widens when columns join. */
-static bool fits(struct space *g, struct space n, bool take)
+static bool fits(struct walk *g, struct walk n, bool take)
 {
     if (g->rows != n.rows) return false;
     if (g->columns == n.columns || n.columns == 1) return true;
@@ -104,7 +104,7 @@ static bool index_allowed(const struct node *n, const struct group *g)
 }
 
 /* Nothing that others wait for happens in it: scalars, and what is shown to the probe. */
-static bool aside(const struct group *g) { return (g->space.rows == 1 && g->space.columns == 1) || g->node.item[0]->op == OP_tap; }
+static bool aside(const struct group *g) { return (g->walk.rows == 1 && g->walk.columns == 1) || g->node.item[0]->op == OP_tap; }
 
 static struct group *group_for(struct fuse *f, struct node *n)
 {
@@ -114,11 +114,11 @@ static struct group *group_for(struct fuse *f, struct node *n)
         if (at > first) first = at;
         if (in > maker) maker = in;
     }
-    struct space s = space_of(n);
+    struct walk s = walk_of(n);
     bool walks = joins(n) && f->graph->facts.fuse;
     if (walks && maker >= first && maker >= 0) {
         struct group *g = f->group.item[maker];
-        if (g->open && index_allowed(n, g) && fits(&g->space, s, true)) return n->mark = maker, g;
+        if (g->open && index_allowed(n, g) && fits(&g->walk, s, true)) return n->mark = maker, g;
     }
     /* without a maker: the newest kernel if it has the same walk (in the update any), or one that reads the same; a
      * second computation stays as late as it was put, or what it makes would have to be kept */
@@ -126,11 +126,11 @@ static struct group *group_for(struct fuse *f, struct node *n)
     for (int k = f->group.n - 1; walks && k >= first; k--) {
         struct group *g = f->group.item[k];
         bool near = newest || f->region->phase == PHASE_UPDATE;
-        if (g->open && (near || (!n->again && reads_same(g, n))) && index_allowed(n, g) && fits(&g->space, s, near)) return n->mark = k, g;
+        if (g->open && (near || (!n->again && reads_same(g, n))) && index_allowed(n, g) && fits(&g->walk, s, near)) return n->mark = k, g;
         newest &= aside(g);
     }
     struct group *g = TAKE(struct group);
-    g->space = s, g->open = walks;
+    g->walk = s, g->open = walks;
     n->mark = f->group.n;
     PUSH(&f->group, g);
     return g;
@@ -266,7 +266,7 @@ static void fuse_body(struct graph *g, struct region *r, const struct body *old,
             for (int a = 0; a < group->node.item[i]->n_in; a++) emit_floating(&b, f, group->node.item[i]->in[a].value);
         struct kernel kernel = {0};
         if (op_rows[first->op].class != CLASS_LANE && first->op != OP_tap) {
-            kernel = (struct kernel){.number = g->kernel.n + 1, .name = kernel_name(r, group), .class = kernel_class(group), .rows = group->space.rows, .columns = group->space.columns};
+            kernel = (struct kernel){.number = g->kernel.n + 1, .name = kernel_name(r, group), .class = kernel_class(group), .rows = group->walk.rows, .columns = group->walk.columns};
             for (int i = 0; i < g->kernel.n; i++)
                 if (!strcmp(g->kernel.item[i].name, kernel.name)) kernel.name = intern_format("%s_k%d", kernel.name, kernel.number);
             kernel_cost(group, &kernel);

@@ -91,6 +91,14 @@ int stored_distance(const char *pattern, const char *name);
  * of two or more dimensions. */
 double plan_weight_decay(const struct plan *p, const char *stored, int rank);
 
+/* A plan with open alternatives, as a space: one axis an open key, its choices in the order of the text, ranges written out. */
+struct axis { const char *key; const char *const *choice; int n; };
+struct space { struct axis *axis; int n_axes; int64_t points; struct checker *checker; const struct ast ***tree; };
+/* NULL after diagnostics, or (with none) when nothing is open. */
+struct space *space_load(const char *path, const char *const *set, int n_set);
+/* The plan of one point: choice[k] of axis k. NULL when its keys do not go together, *why then saying it. Says nothing. */
+struct plan *space_plan(const struct space *s, const int *choice, const char **why);
+
 /* Whole hyper-parameter by name; bug() when there is none. */
 int64_t plan_hyper_whole(const struct plan *p, const char *name);
 

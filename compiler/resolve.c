@@ -236,16 +236,18 @@ static void check_require(struct checker *c, const struct ast *head)
 
 /* The door ----------------------------------------------------------------------------------------------------------------- */
 
-struct plan *plan_load(const char *path, const char *const *set, int n_set, const char *const **open_keys, int *n_open)
+struct checker *check_begin(const char *path, const char *const *set, int n_set)
 {
     struct checker *c = TAKE(struct checker);
-    int before = error_count();
-    *open_keys = NULL;
-    *n_open = 0;
     load_all(c, path, set, n_set);
     if (!c->plan)
         return NULL;
     collect(c);
+    return c;
+}
+
+struct plan *check_end(struct checker *c, int before)
+{
     check_keys(c);
     if (c->model)
         hyper_check(c);
@@ -254,14 +256,26 @@ struct plan *plan_load(const char *path, const char *const *set, int n_set, cons
         check_require(c, c->require.item[i]);
     struct plan *p = TAKE(struct plan);
     stored_resolve(c, p);
-    *open_keys = c->open.item;
-    *n_open = c->open.n;
     if (error_count() > before || c->open.n)
         return NULL;
     if (!c->model || !c->machines)
         bug("a plan without model or cluster passed its checks");
     resolve(c, p);
     return error_count() > before ? NULL : p;
+}
+
+struct plan *plan_load(const char *path, const char *const *set, int n_set, const char *const **open_keys, int *n_open)
+{
+    int before = error_count();
+    *open_keys = NULL;
+    *n_open = 0;
+    struct checker *c = check_begin(path, set, n_set);
+    if (!c)
+        return NULL;
+    struct plan *p = check_end(c, before);
+    *open_keys = c->open.item;
+    *n_open = c->open.n;
+    return p;
 }
 
 int64_t plan_hyper_whole(const struct plan *p, const char *name)
