@@ -3,6 +3,7 @@
  * batch, rates, seeds) makes no family of its own. Between two points the arena is cut back, so that a large space costs
  * time and not memory. */
 #include "command_space.h"
+#include "budget.h"
 #include "command_ledger.h"
 #include "family.h"
 
@@ -25,7 +26,7 @@ static bool changes_structure(const char *key)
 static const char *family_key(const struct space *s, const int *choice, const struct plan *p)
 {
     struct text t = {0};
-    text_add(&t, "%d %d ", p->loss_chunks > 1, p->fsdp > 1);
+    text_add(&t, "%d %d %s %s %s ", p->loss_chunks > 1, p->fsdp > 1, p->checkpoint_layers, p->checkpoint_save, p->checkpoint_rest_save);
     for (int k = 0; k < s->n_axes; k++)
         if (changes_structure(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
     return intern(t.bytes);
@@ -74,12 +75,24 @@ static bool next_point(const struct space *s, int *choice)
     return false;
 }
 
+/* Only what a command would train with is judged: a budget is decided at each point. */
+static struct plan *plan_at(const struct space *s, const int *choice, const char **why)
+{
+    struct plan *p = space_plan(s, choice, why);
+    if (!p) return NULL;
+    struct diagnostics_mark mark = diagnostics_mark();
+    if (budget_decide(p)) return p;
+    *why = intern(diagnostics_since(mark));
+    diagnostics_drop(mark);
+    return NULL;
+}
+
 static struct judged judge(const struct space *s, const int *choice, struct known *table, size_t room)
 {
     struct judged j = {.verdict = "impossible"};
     struct arena_mark mark = arena_mark();
     const char *why = NULL;
-    struct plan *p = space_plan(s, choice, &why);
+    struct plan *p = plan_at(s, choice, &why);
     struct known *k = p ? find(table, room, family_key(s, choice, p)) : NULL;
     int64_t limit = 0, bytes = -1;
     if (k && !k->key) {

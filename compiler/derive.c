@@ -225,12 +225,15 @@ static void check_batch(struct checker *c)
 /* Keys that the mode makes idle are said to be. */
 static void check_checkpoint(struct checker *c)
 {
-    static const enum key_id with_mode[] = { K_activation_checkpoint_save, K_activation_checkpoint_every, K_activation_checkpoint_layers };
+    static const enum key_id with_mode[] = { K_activation_checkpoint_save, K_activation_checkpoint_every, K_activation_checkpoint_layers, K_activation_checkpoint_budget };
     const struct constant *mode = key_value(c, K_activation_checkpoint_mode);
     for (size_t i = 0; mode && i < COUNT_OF(with_mode); i++) {
-        bool works = strcmp(mode->text, "none") && (with_mode[i] != K_activation_checkpoint_save || !strcmp(mode->text, "selective"));
+        bool budget = !strcmp(mode->text, "budget");
+        bool works = with_mode[i] == K_activation_checkpoint_budget ? budget
+                     : with_mode[i] == K_activation_checkpoint_save ? !strcmp(mode->text, "selective") : strcmp(mode->text, "none") && !budget;
         if (key_given(c, with_mode[i]) && !works)
-            add_help(warn(place_of(c, with_mode[i]), "%s has no effect: activation_checkpoint.mode is %s", key_path(with_mode[i]), mode->text), "mode = selective");
+            add_help(warn(place_of(c, with_mode[i]), "%s has no effect: activation_checkpoint.mode is %s", key_path(with_mode[i]), mode->text),
+                     with_mode[i] == K_activation_checkpoint_budget ? "mode = budget" : "mode = selective");
     }
 }
 

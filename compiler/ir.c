@@ -305,7 +305,7 @@ struct region *region_begin(struct graph *g, const struct region *old)
 struct body *body_begin(struct region *r, const struct body *old)
 {
     struct body *b = body_new(r, old->name);
-    b->keep = old->keep;
+    b->keep = old->keep, b->save = old->save;
     for (int i = 0; i < old->layers.n; i++) PUSH(&b->layers, old->layers.item[i]);
     return b;
 }

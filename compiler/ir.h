@@ -73,6 +73,7 @@ struct stretch { int64_t from, to; };       /* half open */
 struct body {
     const char *name;                       /* of the variant; "" when there is only one */
     enum checkpoint_mode keep;              /* what its mirror may find kept (split); none until then */
+    const char *save;                       /* what mode selective keeps of it: op kinds, value names, "#7" (its node 7) */
     VECTOR(struct node *) node;
     VECTOR(struct value *) next;            /* for carry k, the value handed to the next iteration */
     VECTOR(struct yield_gradient) gradient;
@@ -131,7 +132,9 @@ struct facts {
     enum checkpoint_mode checkpoint_mode;
     int64_t checkpoint_every;               /* one layer in so many is under checkpoint_mode; the others keep all that is needed */
     const char *checkpoint_layers;          /* "0..4 8..12", half open: the layers it may apply to; "" all */
-    const char *checkpoint_save;            /* op kinds and value names that mode selective keeps, blanks between */
+    const char *checkpoint_save;            /* what mode selective keeps, blanks between; "LOOP/BODY#7" is node 7 of that body */
+    enum checkpoint_mode checkpoint_rest;   /* the mode of the layers that checkpoint_mode leaves alone, and what it keeps */
+    const char *checkpoint_rest_save;
     enum element compute;
     bool fuse;
     bool has_ignore; int64_t ignore;

@@ -206,6 +206,7 @@ static void read_facts(struct reader *r)
     f->reshard = (enum reshard)choice(r, reshard_names, 3, key_word(r, "reshard"));
     f->checkpoint_mode = (enum checkpoint_mode)choice(r, checkpoint_names, 4, key_word(r, "checkpoint"));
     f->checkpoint_every = key_whole(r, "every"), f->checkpoint_layers = key_word(r, "layers"), f->checkpoint_save = key_word(r, "save");
+    f->checkpoint_rest = (enum checkpoint_mode)choice(r, checkpoint_names, 4, key_word(r, "rest")), f->checkpoint_rest_save = key_word(r, "rest_save");
     f->compute = (enum element)choice(r, element_names, 4, key_word(r, "compute"));
     f->fuse = key_whole(r, "fuse") != 0, f->has_ignore = key_whole(r, "has_ignore") != 0, f->ignore = key_whole(r, "ignore");
     f->beta1 = key_real(r, "beta1"), f->beta2 = key_real(r, "beta2"), f->eps = key_real(r, "eps"), f->clip = key_real(r, "clip");
@@ -340,6 +341,7 @@ static void read_body(struct reader *r)
 {
     r->body = body_new(r->region, quoted(r));
     r->body->keep = (enum checkpoint_mode)choice(r, checkpoint_names, 4, key_word(r, "keep"));
+    if (r->body->keep == CHECKPOINT_SELECTIVE) r->body->save = key_word(r, "save");
     while (!at_line_end(r)) {
         struct stretch s = {.from = whole(r)};
         need(r, "..");

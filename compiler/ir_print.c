@@ -61,6 +61,7 @@ static void print_node(struct text *to, const struct node *n)
 static void print_body(struct text *to, const struct region *r, const struct body *b)
 {
     text_add(to, "  body \"%s\" keep=\"%s\"", b->name, checkpoint_names[b->keep]);
+    if (b->keep == CHECKPOINT_SELECTIVE) text_add(to, " save=\"%s\"", b->save);
     for (int i = 0; i < b->layers.n; i++) text_add(to, " %lld..%lld", (long long)b->layers.item[i].from, (long long)b->layers.item[i].to);
     text_add(to, "\n");
     for (int i = 0; i < b->node.n; i++) print_node(to, b->node.item[i]);
@@ -90,8 +91,9 @@ static void print_facts(struct text *to, const struct facts *f)
     text_add(to, "facts sequence=%lld local=%lld tokens=%lld accumulation=%lld fsdp=%lld dp=%lld prefetch=%lld reduce_slots=%lld loss_chunks=%lld",
              (long long)f->sequence, (long long)f->local, (long long)f->tokens, (long long)f->accumulation, (long long)f->fsdp,
              (long long)f->dp, (long long)f->prefetch, (long long)f->reduce_slots, (long long)f->loss_chunks);
-    text_add(to, " reshard=\"%s\" checkpoint=\"%s\" every=%lld layers=\"%s\" save=\"%s\" compute=\"%s\" fuse=%d has_ignore=%d ignore=%lld", reshard_names[f->reshard],
-             checkpoint_names[f->checkpoint_mode], (long long)f->checkpoint_every, f->checkpoint_layers, f->checkpoint_save, element_names[f->compute], f->fuse, f->has_ignore, (long long)f->ignore);
+    text_add(to, " reshard=\"%s\" checkpoint=\"%s\" every=%lld layers=\"%s\" save=\"%s\" rest=\"%s\" rest_save=\"%s\" compute=\"%s\" fuse=%d has_ignore=%d ignore=%lld", reshard_names[f->reshard],
+             checkpoint_names[f->checkpoint_mode], (long long)f->checkpoint_every, f->checkpoint_layers, f->checkpoint_save, checkpoint_names[f->checkpoint_rest],
+             f->checkpoint_rest_save, element_names[f->compute], f->fuse, f->has_ignore, (long long)f->ignore);
     const struct { const char *key; double x; } real[] = {{"beta1", f->beta1}, {"beta2", f->beta2}, {"eps", f->eps}, {"clip", f->clip}};
     for (size_t i = 0; i < COUNT_OF(real); i++) print_attr(to, &(struct attr){.key = real[i].key, .kind = ATTR_REAL, .real = real[i].x});
     text_add(to, "\n");

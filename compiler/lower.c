@@ -200,7 +200,8 @@ static struct graph *graph_of(const struct plan *p)
         .sequence = p->sequence, .local = p->local, .tokens = p->local * p->sequence, .accumulation = p->accumulation,
         .fsdp = p->fsdp, .dp = p->dp, .prefetch = p->prefetch, .reduce_slots = p->reduce_slots, .loss_chunks = p->loss_chunks,
         .reshard = p->reshard, .checkpoint_mode = p->checkpoint_mode, .checkpoint_every = p->checkpoint_every,
-        .checkpoint_layers = p->checkpoint_layers, .checkpoint_save = p->checkpoint_save, .compute = p->compute, .fuse = true,
+        .checkpoint_layers = p->checkpoint_layers, .checkpoint_save = p->checkpoint_save,
+        .checkpoint_rest = p->checkpoint_rest, .checkpoint_rest_save = p->checkpoint_rest_save, .compute = p->compute, .fuse = true,
         .has_ignore = p->has_ignore, .ignore = p->ignore, .beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps, .clip = p->clip,
     };
     struct shape rows = shape_of(1, &g->facts.tokens);
@@ -243,7 +244,7 @@ static void check_checkpoint(const struct plan *p, const struct graph *g)
     for (const char *c = p->checkpoint_save; *c; c += strspn(c, " ")) {
         size_t n = strcspn(c, " ");
         const char *word = intern_bytes(c, n);
-        if (!kept_exists(g, word))
+        if (!memchr(c, '#', n) && !kept_exists(g, word))
             add_help(complain(p->at.checkpoint, "activation_checkpoint.save names '%s', which is no kind of op and no value of a layer of %s", word, p->architecture),
                      "kinds are attention, matmul, expert_matmul, routing; values are names that the architecture assigns inside repeat");
         c += n;

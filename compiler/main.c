@@ -1,6 +1,7 @@
 /* The command line: one table of commands, one of options, and the words sorted by them, so that what exists is refused
  * or helped with in one voice. A command or option that does not exist yet is refused by name; nothing is ignored. */
 #include "command.h"
+#include "budget.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -170,6 +171,7 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
     const char *const *open_keys = NULL;
     int n_open = 0;
     struct plan *plan = plan_load(path, a->set.item, a->set.n, &open_keys, &n_open);
+    if (plan && !budget_decide(plan)) return NULL;
     if (plan || error_count()) return plan;
     struct text keys = {0};
     for (int i = 0; i < n_open; i++) text_add(&keys, "%s%s", i ? ", " : "", open_keys[i]);

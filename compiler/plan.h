@@ -56,6 +56,9 @@ struct plan {
     int64_t checkpoint_every;
     const char *checkpoint_layers;       /* "0..4 8..12", half open; "": all */
     const char *checkpoint_save;         /* op kinds and value names, blanks between: what selective keeps */
+    int64_t checkpoint_budget;           /* bytes that a device's peak may reach (mode budget); 0: 92 % of what it offers */
+    enum checkpoint_mode checkpoint_rest; /* the other layers' mode, and what it keeps: none, but where a budget decides */
+    const char *checkpoint_rest_save;
     int64_t sequence, local, global, accumulation, loss_chunks;
     double lr, beta1, beta2, eps, weight_decay, clip;   /* clip 0: none */
     struct decay_group *group; int n_groups;

@@ -41,9 +41,15 @@ static bool in_list(const char *list, const char *word, size_t n)
 
 /* Kinds: "routing" is the plan of who goes where; else the op's name; else the name that the architecture gave the value
  * (a name that is given again has a number behind it here). */
-static bool listed(const struct graph *g, const struct value *v)
+static bool listed(const char *save, const struct region *home, const struct value *v)
 {
-    const char *save = g->facts.checkpoint_save, *op = op_rows[v->node->op].name;
+    const char *op = op_rows[v->node->op].name;
+    for (int k = 0; strchr(save, '#') && k < home->body.n; k++)
+        for (int n = 0; n < home->body.item[k]->node.n; n++) {
+            if (home->body.item[k]->node.item[n] != v->node) continue;
+            const char *word = text_format("#%d", n);
+            if (in_list(save, word, strlen(word))) return true;
+        }
     if (v->node->op == OP_route_plan && in_list(save, "routing", strlen("routing"))) return true;
     if (in_list(save, op, strlen(op))) return true;
     size_t n = strlen(v->name), stem = n;
@@ -76,7 +82,7 @@ static void mark_core_inputs(const struct graph *g)
         }
 }
 
-struct again { const struct policy *policy; const struct region *region; struct build *build; };
+struct again { const struct policy *policy; const char *save; const struct region *region; struct build *build; };
 
 
 static enum kept decide(const struct again *a, const struct value *v, const struct region *home)
@@ -89,7 +95,7 @@ static enum kept decide(const struct again *a, const struct value *v, const stru
     }
     if (n->op == OP_top_k) return KEPT;
     if (moves_rows(n->op)) return AGAIN;
-    if (a->policy->listed && listed(a->build->graph, v)) return KEPT;
+    if (a->policy->listed && listed(a->save, home, v)) return KEPT;
     if (class == CLASS_CORE) return a->policy->core_output;
     if (class == CLASS_VIEW || class == CLASS_LEAF) return AGAIN;
     return v->mark ? a->policy->core_input : AGAIN;
@@ -142,7 +148,7 @@ struct graph *pass_recompute(const struct graph *old)
         for (int k = 0; k < from->body.n; k++) {
             struct body *body = body_begin(r, from->body.item[k]);
             struct build b = {.graph = g, .region = r, .body = body};
-            struct again a = {.policy = policy_of(from->body.item[k]->keep), .region = from, .build = &b};
+            struct again a = {.policy = policy_of(from->body.item[k]->keep), .save = from->body.item[k]->save, .region = from, .build = &b};
             struct made_list list = {0};
             for (int n = 0; n < from->body.item[k]->node.n; n++) {
                 const struct node *node = from->body.item[k]->node.item[n];

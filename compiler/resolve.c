@@ -160,6 +160,9 @@ static void resolve_checkpoint(struct checker *c, struct plan *p)
     p->checkpoint_mode = (enum checkpoint_mode)word(c, K_activation_checkpoint_mode);
     p->checkpoint_every = count(c, K_activation_checkpoint_every);
     p->checkpoint_layers = layers ? layer_stretches(layers) : "";
+    p->checkpoint_budget = count(c, K_activation_checkpoint_budget);
+    p->checkpoint_rest = CHECKPOINT_NONE;
+    p->checkpoint_rest_save = "";
     for (int i = 0; save && i < save->n; i++)
         text_add(&t, "%s%s", i ? " " : "", save->item[i].text);
     p->checkpoint_save = p->checkpoint_mode != CHECKPOINT_SELECTIVE ? "" : save ? intern(t.bytes ? t.bytes : "") : "attention matmul routing";

@@ -93,6 +93,28 @@ static const struct unit *unit_of(const struct graph *g, const struct region *r,
     return NULL; /* a body without weights */
 }
 
+/* The words of a list that are for this body: kinds and names as they are, nodes of this body without its name. */
+static const char *save_for(const struct region *r, const struct body *b, const char *list)
+{
+    struct text t = {0};
+    const char *own = text_format("%s/%s#", r->loop, b->name);
+    text_add(&t, "%s", "");
+    for (const char *c = list; *c; c += strspn(c, " ")) {
+        size_t n = strcspn(c, " ");
+        bool node = memchr(c, '#', n) != NULL;
+        if (!node) text_add(&t, "%s%.*s", t.length ? " " : "", (int)n, c);
+        else if (n > strlen(own) && !memcmp(c, own, strlen(own))) text_add(&t, "%s#%.*s", t.length ? " " : "", (int)(n - strlen(own)), c + strlen(own));
+        c += n;
+    }
+    return intern(t.bytes);
+}
+
+static void set_mode(const struct facts *f, const struct region *r, const struct body *old, struct body *now, bool under)
+{
+    now->keep = under ? f->checkpoint_mode : f->checkpoint_rest;
+    now->save = save_for(r, old, under ? f->checkpoint_save : f->checkpoint_rest_save);
+}
+
 static void split_loop(struct graph *g, const struct graph *old, const struct region *from)
 {
     const struct facts *f = &g->facts;
@@ -103,16 +125,18 @@ static void split_loop(struct graph *g, const struct graph *old, const struct re
         struct stretch first = body->layers.n ? body->layers.item[0] : (struct stretch){0, from->count};
         bool two = under && rest && f->checkpoint_mode != CHECKPOINT_NONE, first_under = two ? chosen(f, first.from) : under > 0;
         struct body *one = two ? body_new(r, body->name) : body_begin(r, body);
-        one->keep = first_under ? f->checkpoint_mode : CHECKPOINT_NONE;
+        set_mode(f, from, body, one, first_under);
         struct build b = {.graph = g, .region = r, .body = one};
         for (int n = 0; n < body->node.n; n++) node_copy(&b, body->node.item[n]);
         body_end(one, body);
         if (!two) continue;
         const struct unit *u = unit_of(g, from, body);
-        enum checkpoint_mode other = first_under ? CHECKPOINT_NONE : f->checkpoint_mode;
-        const char *name = body->name[0] ? text_format("%s.%s", body->name, checkpoint_names[other]) : checkpoint_names[other];
+        /* called by what sets it apart: the mode, or that it is the rest under the same mode */
+        enum checkpoint_mode other = first_under ? f->checkpoint_rest : f->checkpoint_mode;
+        const char *apart = f->checkpoint_rest != f->checkpoint_mode ? checkpoint_names[other] : first_under ? "rest" : "chosen";
+        const char *name = body->name[0] ? text_format("%s.%s", body->name, apart) : apart;
         struct body *second = body_new(r, name);
-        second->keep = other;
+        set_mode(f, from, body, second, !first_under);
         stretches(f, from, body, first_under, one);
         stretches(f, from, body, !first_under, second);
         if (u) {
