@@ -217,22 +217,6 @@ term_list ledger_at(const struct ledger *l, const struct plan *p, const struct g
     return all;
 }
 
-bool ledger_limit(const struct plan *p, int64_t *bytes)
-{
-    static int64_t machine; /* one answer a run, or verdicts beside each other would not compare */
-    *bytes = p->cluster.memory_bytes;
-    if (*bytes) return true;
-    if (!machine && !machine_bytes(&machine)) return false;
-    *bytes = machine / (p->fsdp * p->dp);
-    return true;
-}
-
-const char *ledger_verdict(int64_t peak_bytes, int64_t limit_bytes)
-{
-    double part = (double)peak_bytes / (double)limit_bytes;
-    return part < 0.92 ? "fits" : part <= 0.97 ? "tight" : "exceeds";
-}
-
 struct ledger *ledger_read(const struct plan *p, const struct graph *g)
 {
     struct ledger *l = TAKE(struct ledger);

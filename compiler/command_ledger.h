@@ -62,9 +62,4 @@ void formula_place(const struct plan *plan, const struct graph *graph, const str
 /* That line's text, without the blanks around it; NULL when its file is not at hand. */
 const char *formula_line(const struct plan *plan, const char *file, int line);
 
-/* What a device offers: the plan's word, else this machine's available memory / ranks. False with errno. */
-bool ledger_limit(const struct plan *plan, int64_t *bytes);
-/* fits below 92 %, tight up to 97 %, exceeds. */
-const char *ledger_verdict(int64_t peak_bytes, int64_t limit_bytes);
-
 #endif
