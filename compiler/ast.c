@@ -38,9 +38,9 @@ static struct ast *capped(struct lex *lx, struct ast *a)
     if (a->depth <= DEEPEST_EXPRESSION)
         return a;
     lex_too_deep(lx, a->at, "this expression");
-    struct ast *stub = ast_node(AST_NUMBER, a->at);
-    stub->text = intern("0");
-    return stub;
+    struct ast *nothing = ast_node(AST_NUMBER, a->at);
+    nothing->text = intern("0");
+    return nothing;
 }
 
 /* A string's content: the quotes off, \" \\ \n \t resolved. */

@@ -4,6 +4,10 @@
  * are a wrong mark, found at the step that would have trained on it. The passes that lay out memory are not asked
  * how they did it; only their texts are believed, and only as far as the records go.
  *
+ * Order: the text is one for all ranks and no step of it asks for the rank, so collectives are issued in one order
+ * everywhere if they are issued in one order here; an event is recorded by one lane step, waited for once it was recorded, and
+ * not recorded again before somebody waited.
+ *
  * Lanes: a gather fills its slot from its issue to the wait for its event, a reduce reads its slot as long; whoever touches
  * those bytes in between is wrong, whatever a fast link would have got away with. */
 #include "prove.h"
@@ -186,6 +190,25 @@ static void read_weight(struct prove *p, const struct weight *w)
     wrong(p, "%s is read and was never gathered", w->value->name);
 }
 
+/* A lane step begins: its event must have been waited for since it was last recorded. */
+static void take_off(struct prove *p, struct flight f)
+{
+    for (int k = 0; k < p->flight.n; k++)
+        if (p->flight.item[k].event == f.event) wrong(p, "event %d is recorded again before anyone has waited for it", f.event);
+    PUSH(&p->flight, f);
+}
+
+static bool records(const struct graph *g, int event, enum op op)
+{
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int j = 0; j < g->region.item[i]->body.item[k]->node.n; j++) {
+                const struct node *n = g->region.item[i]->body.item[k]->node.item[j];
+                if (n->op == op && event >= attr_get(n, "event") && event < attr_get(n, "event") + attr_get(n, "ring")) return true;
+            }
+    return false;
+}
+
 static void gather(struct prove *p, const struct node *n)
 {
     int64_t at = p->n + attr_get(n, "shift");
@@ -195,7 +218,7 @@ static void gather(struct prove *p, const struct node *n)
     struct gathered one = {b->name, at, ++p->fresh};
     write_bytes(p, SEGMENT_WIRE, from, from + b->bytes, one.mark, b->name);
     PUSH(&gathered, one);
-    PUSH(&p->flight, ((struct flight){SEGMENT_WIRE, from, from + b->bytes, (int)(attr_get(n, "event") + entry), true}));
+    take_off(p, (struct flight){SEGMENT_WIRE, from, from + b->bytes, (int)(attr_get(n, "event") + entry), true});
 }
 
 static void reduce(struct prove *p, const struct node *n)
@@ -209,18 +232,21 @@ static void reduce(struct prove *p, const struct node *n)
         int64_t at = from + y->weight->weight->offset * 4;
         read_bytes(p, SEGMENT_WIRE, at, at + shape_count(y->weight->shape) * 4, meant(p, bytes_of(y->value)), y->value->name);
     }
-    PUSH(&p->flight, ((struct flight){SEGMENT_WIRE, from, from + b->bytes, (int)(attr_get(n, "event") + entry), false}));
+    take_off(p, (struct flight){SEGMENT_WIRE, from, from + b->bytes, (int)(attr_get(n, "event") + entry), false});
 }
 
 static void wait_for(struct prove *p, const struct node *n)
 {
     int first = (int)attr_get(n, "event"), ring = (int)attr_get(n, "ring"), one = first + (int)(p->n % ring), kept = 0;
-    bool all = attr_get(n, "all");
+    bool all = attr_get(n, "all"), found = false;
     for (int k = 0; k < p->flight.n; k++) {
         int e = p->flight.item[k].event;
+        found |= e == one;
         if (all ? e < first || e >= first + ring : e != one) p->flight.item[kept++] = p->flight.item[k];
     }
     p->flight.n = kept;
+    /* a slot is waited for before its first use too; a gather is always on its way when somebody waits */
+    if (!all && !found && records(p->g, one, OP_gather)) wrong(p, "event %d is waited for and nobody has recorded it", one);
 }
 
 /* ── running ──────────────────────────────────────────────────────────────── */

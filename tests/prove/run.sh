@@ -79,5 +79,10 @@ sed -E "/^    gather.*gather.layers.forward.layers.* shift=1/s/shift=1/shift=2/"
 caught a_layer_that_is_not_gathered shift.ir 'never gathered|something else was written|under way'
 sed -E "s/^(buffer gather.layers.forward.layers .*) entries=2/\1 entries=1/; /^    gather.*gather.layers.forward.layers/s/ring=2/ring=1/" whole.ir >short.ir
 caught a_ring_one_entry_short short.ir 'something else was written|under way|read before event'
+twice=$(event gather gather.layers.backward.layers)
+sed -E "/^    gather.*gather.layers.backward.layers/s/$twice/$forward/" whole.ir >event.ir
+caught an_event_of_two_owners event.ir 'recorded again|nobody has recorded|read before event|still under way'
+sed -E "/^    gather.*gather.epilogue/d" whole.ir >no_gather.ir
+caught a_wait_before_its_event no_gather.ir 'nobody has recorded|never gathered'
 sed -E "s/^(buffer $saved .*) offset=[0-9]+/\1 offset=999999999/" whole.ir >outside.ir
 caught bytes_outside_the_segment outside.ir 'outside its segment'
