@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# BF16 trainers end to end: no checkpointing mode and no fusion changes a bit, one rank and two of the same mesh repeat themselves,
+# BF16 trainers end to end: no checkpointing mode and no fusion changes a bit,
 # and the numbers stay as near to the float64 truth as BF16's eight bits of mantissa let them.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"

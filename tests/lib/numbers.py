@@ -100,7 +100,7 @@ def expect(case, log, options):
             for key in ("ce", "aux", "load"):  # a mixture's: how often each expert was chosen is exact
                 got, want = (x[key] if isinstance(x.get(key), list) else [x.get(key, math.nan)] for x in (rows.get(t["step"], {}), t))
                 error = max(map(relative, got, want)) if key in t and len(got) == len(want) else 0 if key not in t else math.inf
-                if not error <= (1e-6 if key == "load" else 1e-5):
+                if not error <= (1e-6 if key == "load" else tolerance["loss"]):
                     bad.append(f"step {t['step']}: {key} {got} not {want}")
     if "--final" in options:
         got = tensors_of(options["--final"])
