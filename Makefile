@@ -118,7 +118,7 @@ FUZZED := $(patsubst compiler/%.c,build/fuzz/%.o,$(filter-out compiler/main.c co
 FUZZ_FLAGS := -std=c17 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
               -Icompiler -Ibuild/gen -w -MMD -MP
 SECONDS_OF_FUZZ ?= 60
-build/fuzz/front: $(FUZZED)
+build/planc-fuzz: $(FUZZED)
 	$(call say,link,$@)
 	$(Q)clang -fsanitize=fuzzer,address,undefined -o $@ $^ -ljansson -lm
 build/fuzz/%.o: compiler/%.c | build/gen/plan.tab.h build/gen/plan.lex.h
@@ -133,7 +133,7 @@ build/fuzz/%.o: tests/fuzz/%.c
 	$(Q)clang $(FUZZ_FLAGS) -c -o $@ $<
 -include $(wildcard build/fuzz/*.d)
 fuzz:
-	@$(MAKE) --no-print-directory $(JOBS) build/fuzz/front
+	@$(MAKE) --no-print-directory $(JOBS) build/planc-fuzz
 	@bash tests/fuzz/front.sh $(SECONDS_OF_FUZZ) build/fuzz/run
 
 # The compiler finds its library in PREFIX/share/planc and what trainers are made of in PREFIX/lib/planc, both from

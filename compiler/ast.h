@@ -37,6 +37,8 @@ struct ast *parse_source(int file);
 struct ast *parse_setting(const char *text);
 /* The same for a key that wants a string: all that follows '=' is its text, as it stands. */
 struct ast *parse_setting_as_text(const char *text);
+/* number.c: whether "80GiB" ends in a unit of the language. */
+bool number_has_unit(const char *text);
 /* format.c: a source that parses, in its canonical layout. */
 const char *format_source(int file);
 

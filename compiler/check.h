@@ -61,6 +61,7 @@ struct checker {
 
 /* load.c */
 void load_all(struct checker *c, const char *path, const char *const *set, int n_set);
+const char *library_file(const char *folder, const char *name);     /* "clusters/h100.plan" when the library has it or the like, else NULL */
 const char *path_folder(const char *path);                          /* "" for a bare file name */
 const char *path_resolve(const struct checker *c, const char *text, struct span at); /* against the plan's folder, or the current one for --set */
 
@@ -69,6 +70,7 @@ void collect(struct checker *c);
 bool section_given(const struct checker *c, enum section_id s);
 
 /* value.c */
+void unit_help(struct diagnostic *d, const struct ast *e, const struct constant *got); /* for a number whose unit is not wanted */
 void check_keys(struct checker *c);                                 /* every key that is given */
 /* A key's value, worked out on first use; NULL when it is open, wrong, or not given and without default. */
 const struct constant *key_value(struct checker *c, enum key_id key);

@@ -33,7 +33,12 @@ static bool in_section(const char *path, const char *section)
 static void unknown_key(struct checker *c, const char *section, const char *name, struct span at)
 {
     struct diagnostic *d = complain(at, "'%s' is not a key of %s", name, section);
-    const char *guess = key_guess(section, name);
+    const char *guess = key_guess(section, name), *advice = foreign_advice(name);
+    if (!guess && advice) {
+        add_help(d, "%s", advice);
+        c->absent_is_fine[strcmp(section, "cluster") == 0 ? K_cluster_nodes : strcmp(section, "batch") == 0 ? K_batch_global : K_schedule_steps] = true;
+        return;
+    }
     if (!guess) {
         if (section_find(section) != SECTION_COUNT)
             add_help(d, "`planc keys %s` lists them", section);
@@ -72,10 +77,13 @@ static void unknown_hyper(struct checker *c, const char *name, struct span at)
         names[i] = c->declared.item[i].name;
         text_add(&all, "%s%s", i ? ", " : "", names[i]);
     }
-    const char *near = nearest_name(name, names, c->declared.n);
+    const char *near = foreign_hyper(name, names, c->declared.n);
+    near = near ? near : nearest_name(name, names, c->declared.n);
     const char *guess = near ? NULL : key_guess("", name);
     if (near)
         add_help(d, "did you mean '%s'?", near);
+    else if (foreign_advice(name))
+        add_help(d, "%s", foreign_advice(name));
     else if (guess)
         add_help(d, "it may belong in %s: %s", section_rows[key_rows[key_find_path(guess)].section].path, guess);
     else
@@ -142,6 +150,8 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
         struct diagnostic *d = complain(at, "'%s' is not a key of a plan", path);
         if (guess)
             add_help(d, "did you mean '%s'?", guess);
+        else if (foreign_advice(path))
+            add_help(d, "%s", foreign_advice(path));
         return;
     }
     const char *section = intern_bytes(path, (size_t)(dot - path));
@@ -299,7 +309,10 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
         return NULL;
     struct diagnostic *d = complain(n.at, cluster ? "there is no cluster '%s'" : "there is no architecture '%s'", n.name);
     const char *near = nearest_name(n.name, names, count);
-    if (near)
+    const char *file = library_file(cluster ? "clusters" : "models", n.name);
+    if (file && !near)
+        add_help(d, "the library has it: use \"%s\" before the plan", file);
+    else if (near)
         add_help(d, "did you mean '%s'?", near);
     else
         add_help(d, "use \"%s/%s.plan\" brings it, if there is such a file", cluster ? "clusters" : "models", n.name);

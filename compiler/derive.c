@@ -83,6 +83,12 @@ static void note_devices(struct checker *c, struct diagnostic *d)
 
 /* Derived keys ------------------------------------------------------------------------------------------------------------ */
 
+/* How many nodes there are was said in a way that was not understood. */
+static bool nodes_unknown(const struct checker *c)
+{
+    return c->absent_is_fine[K_cluster_nodes] || (c->broken && !key_given(c, K_cluster_nodes));
+}
+
 static enum state derive_dp(struct checker *c, int64_t *dp)
 {
     enum state state = FAILED;
@@ -95,6 +101,8 @@ static enum state derive_dp(struct checker *c, int64_t *dp)
     *dp = devices / fsdp;
     if (devices % fsdp == 0)
         return KNOWN;
+    if (nodes_unknown(c))
+        return FAILED;
     struct diagnostic *d = complain(place_of(c, K_mesh_fsdp), "fsdp = %lld does not divide the %lld devices of the cluster", (long long)fsdp, (long long)devices);
     note_devices(c, d);
     int64_t below, above;
@@ -177,7 +185,7 @@ static void check_mesh(struct checker *c)
                      place_of(c, K_mesh_fsdp), "the mesh is %lld x %lld", (long long)fsdp, (long long)dp);
         return;
     }
-    if (!device_count(c, &devices, NULL) || covered == devices)
+    if (!device_count(c, &devices, NULL) || covered == devices || nodes_unknown(c))
         return;
     struct span at = place_of(c, key_given(c, K_mesh_fsdp) ? K_mesh_fsdp : K_mesh_dp);
     struct diagnostic *d = complain(at, "the mesh covers %lld device%s, the cluster has %lld", (long long)covered, covered == 1 ? "" : "s", (long long)devices);
@@ -208,6 +216,10 @@ static void check_batch(struct checker *c)
         else add_help(d, "loss_chunks = %lld", (long long)below);
     }
     local = 1;
+    if (key_given(c, K_batch_global) && whole(c, K_batch_global, &global, NULL) && whole(c, K_batch_sequence, &sequence, NULL) &&
+        global > (int64_t)500000000 / sequence)
+        warn(place_of(c, K_batch_global), "global counts sequences, not tokens: %s of them are %.3g G tokens a step", text_count(global),
+             (double)global * (double)sequence * 1e-9);
     if (!key_given(c, K_batch_global) || !whole(c, K_batch_global, &global, NULL) || !held_sequences(c, &held, NULL) || global % held == 0)
         return;
     whole(c, K_batch_local, &local, NULL);
@@ -263,6 +275,10 @@ static void check_schedule(struct checker *c)
     if (has_steps && whole(c, K_schedule_warmup, &warmup, NULL) && warmup > steps)
         add_note(complain(place_of(c, K_schedule_warmup), "the warm-up of %lld steps is longer than the schedule", (long long)warmup),
                  place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
+    const struct constant *floor = key_given(c, K_schedule_floor) ? key_value(c, K_schedule_floor) : NULL, *lr = key_value(c, K_optimizer_lr);
+    if (floor && lr && !constant && floor->number > 0 && floor->number < 1e-3 && floor->number <= lr->number)
+        add_help(warn(place_of(c, K_schedule_floor), "schedule.floor is a fraction of lr: the rate falls to %s", text_number(floor->number * lr->number)),
+                 "floor = %s falls to %s", text_format("%.3g", floor->number / lr->number), constant_text(floor));
     if (constant && key_given(c, K_schedule_floor))
         warn(place_of(c, K_schedule_floor), "schedule.floor has no effect: a constant rate does not fall");
     int64_t run = 0;

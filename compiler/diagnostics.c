@@ -155,6 +155,20 @@ void add_help(struct diagnostic *d, const char *format, ...)
     va_end(args);
 }
 
+void diagnostics_blame(int file)
+{
+    for (struct diagnostic *d = first; d; d = d->next) {
+        int culprit = d->notes - 1;
+        while (culprit >= 0 && (d->note[culprit].at.file == file || !d->note[culprit].at.file))
+            culprit--;
+        if (d->at.file != file || culprit < 0)
+            continue;
+        struct span shown = d->at;
+        d->at = d->note[culprit].at;
+        d->note[culprit] = (struct note){ shown, "here it shows" };
+    }
+}
+
 int error_count(void)
 {
     return errors;
@@ -247,8 +261,19 @@ static int sequence_length(const char *bytes, int n)
 
 #define WIDEST 160 /* columns of a plan that are shown at once */
 
-static void print_line(FILE *to, bool colour, struct span at)
+/* Whether a byte lies in a place that a note of the message points at: an accomplice. */
+static bool is_noted(const struct diagnostic *d, int at)
 {
+    for (int i = 0; i < d->notes; i++)
+        if (d->note[i].at.file == d->at.file && at >= d->note[i].at.from && at < d->note[i].at.to)
+            return true;
+    return false;
+}
+
+/* The line, the culprit underlined with ^ and accomplices on the same line with -. */
+static void print_line(FILE *to, bool colour, const struct diagnostic *d)
+{
+    struct span at = d->at;
     const struct source *s = source_of(at.file);
     int from = at.from > s->n ? s->n : at.from, to_byte = at.to > s->n ? s->n : at.to;
     int start = line_start(s, from), end = from, line, column;
@@ -292,7 +317,7 @@ static void print_line(FILE *to, bool colour, struct span at)
                 text_add(&shown, "?");
             else
                 text_add_bytes(&shown, s->bytes + i, (size_t)length);
-            text_add(&marks, marked ? "^" : " ");
+            text_add(&marks, marked ? "^" : is_noted(d, i) ? "-" : " ");
         }
         carets += marked;
         i += length ? length : 1;
@@ -329,7 +354,7 @@ static void print_one(FILE *to, bool colour, const struct diagnostic *d)
 {
     print_head(to, colour, d->at, d->error ? "error" : "warning", d->error ? RED : MAGENTA, d->text);
     if (d->at.file)
-        print_line(to, colour, d->at);
+        print_line(to, colour, d);
     for (int i = 0; i < d->notes; i++)
         print_head(to, colour, d->note[i].at, "note", CYAN, d->note[i].text);
     for (int i = 0; i < d->helps; i++) {
@@ -411,7 +436,13 @@ void diagnostics_print_json(FILE *to)
 
 /* Spelling ---------------------------------------------------------------------------------------------------------- */
 
-/* Edit distance with swapped neighbours as one slip; names longer than 63 bytes are not slips of anything. */
+static bool same_letter(char a, char b)
+{
+    return a == b || ((a ^ b) == 0x20 && ((a | 0x20) >= 'a' && (a | 0x20) <= 'z'));
+}
+
+/* Edit distance with swapped neighbours as one slip and capitals as none; names longer than 63 bytes are not slips of
+ * anything. */
 static int distance(const char *a, const char *b)
 {
     enum { MOST = 64 };
@@ -424,7 +455,7 @@ static int distance(const char *a, const char *b)
         int *now = row[i % 3], *up = row[(i + 2) % 3], *upper = row[(i + 1) % 3];
         now[0] = i;
         for (int j = 1; j <= m; j++) {
-            int best = up[j - 1] + (a[i - 1] != b[j - 1]);
+            int best = up[j - 1] + !same_letter(a[i - 1], b[j - 1]);
             if (up[j] + 1 < best)
                 best = up[j] + 1;
             if (now[j - 1] + 1 < best)

@@ -74,11 +74,16 @@ static bool one_hyper_value(struct checker *c, const void *which, const struct a
 {
     static const char *const wanted[] = { "a whole number", "a number", "on or off", "a list" };
     const struct declared *d = which;
+    const char *ours = d->type == HYPER_SWITCH && e->kind == AST_NAME ? foreign_switch(e->text) : NULL;
+    if (ours && !hyper_find(c, e->text)) {
+        add_help(complain(e->at, "model.%s wants on or off, not '%s'", d->name, e->text), "%s = %s", d->name, ours);
+        return false;
+    }
     if (!value_evaluate(c, S_model, e, out, open))
         return false;
     bool number = out->kind == CONST_NUMBER, fine = true;
     if (number && out->unit) {
-        complain(e->at, "model.%s wants a number without unit, not %s", d->name, e->kind == AST_NUMBER ? e->text : constant_text(out));
+        unit_help(complain(e->at, "model.%s wants a number without unit, not %s", d->name, e->kind == AST_NUMBER ? e->text : constant_text(out)), e, out);
         return false;
     }
     switch (d->type) {

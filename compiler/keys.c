@@ -1,5 +1,5 @@
-/* Look-ups over the rows of keys.def, and the guess at what an unknown key was meant to be. People bring the words of the
- * tools they know; those words are a table here, so that micro_batch_size finds batch.local and not the nearest spelling. */
+/* Look-ups over the rows of keys.def: sections, keys, words, defaults, and how a message names what a key takes. What an
+ * unknown name may have meant is guessed in keys_foreign.c. */
 #include "keys.h"
 
 #include <stdlib.h>
@@ -20,24 +20,6 @@ const struct key_row key_rows[KEY_COUNT] = {
 #include "keys.def"
 #undef SECTION
 #undef KEY
-};
-
-/* Words of other tools. */
-static const struct { const char *word, *path; } synonyms[] = {
-    { "learning_rate", "optimizer.lr" }, { "max_lr", "optimizer.lr" }, { "beta1", "optimizer.betas" },
-    { "beta2", "optimizer.betas" }, { "adam_eps", "optimizer.eps" }, { "epsilon", "optimizer.eps" },
-    { "grad_clip", "optimizer.clip" }, { "clip_grad", "optimizer.clip" }, { "max_norm", "optimizer.clip" },
-    { "seq_len", "batch.sequence" }, { "seq_length", "batch.sequence" }, { "sequence_length", "batch.sequence" },
-    { "context_length", "batch.sequence" }, { "micro_batch_size", "batch.local" }, { "local_batch_size", "batch.local" },
-    { "micro_batch", "batch.local" }, { "local_batch", "batch.local" }, { "batch_size", "batch.global" },
-    { "global_batch_size", "batch.global" }, { "global_batch", "batch.global" },
-    { "shard", "mesh.fsdp" }, { "zero", "mesh.fsdp" }, { "data_parallel", "mesh.dp" },
-    { "replicate", "mesh.dp" }, { "dtype", "precision.compute" }, { "param_dtype", "precision.master" },
-    { "grad_dtype", "precision.gradients" }, { "reduce_dtype", "precision.gradients" },
-    { "warmup_steps", "schedule.warmup" }, { "max_steps", "run.steps" }, { "train_steps", "run.steps" },
-    { "total_steps", "schedule.steps" }, { "min_lr", "schedule.floor" }, { "min_lr_ratio", "schedule.floor" },
-    { "ignore_index", "data.ignore" }, { "valid", "data.validation" }, { "save_every", "checkpoint.every" },
-    { "gpus_per_node", "cluster.devices_per_node" }, { "num_nodes", "cluster.nodes" },
 };
 
 enum section_id section_find(const char *path)
@@ -193,55 +175,4 @@ const char *key_type_text(enum key_id key)
     case KEY_LIST: return "a list in [ ]";
     }
     return "";
-}
-
-/* Guessing ------------------------------------------------------------------------------------------------------------ */
-
-static const char *guess_in_section(const char *section, const char *name)
-{
-    const char *names[KEY_COUNT];
-    int n = 0;
-    enum section_id s = section_find(section);
-    for (int k = 0; k < KEY_COUNT; k++)
-        if (key_rows[k].section == s)
-            names[n++] = key_rows[k].name;
-    const char *near = nearest_name(name, names, n);
-    return near ? intern_format("%s.%s", section, near) : NULL;
-}
-
-/* The same name in another section, one that works before one that does not; or the nearest name anywhere. */
-static const char *guess_anywhere(const char *name)
-{
-    const char *found = NULL, *names[KEY_COUNT];
-    bool works = false;
-    for (int k = 0; k < KEY_COUNT; k++) {
-        names[k] = key_rows[k].name;
-        if (strcmp(key_rows[k].name, name) == 0 && (!found || (!works && !key_rows[k].missing[0]))) {
-            found = key_path((enum key_id)k);
-            works = !key_rows[k].missing[0];
-        }
-    }
-    const char *near = found ? NULL : nearest_name(name, names, KEY_COUNT);
-    return near ? guess_anywhere(near) : found;
-}
-
-const char *key_guess(const char *section, const char *name)
-{
-    const char *words[COUNT_OF(synonyms)];
-    for (size_t i = 0; i < COUNT_OF(synonyms); i++) {
-        words[i] = synonyms[i].word;
-        if (strcmp(name, words[i]) == 0)
-            return synonyms[i].path;
-    }
-    const char *near = guess_in_section(section, name);
-    if (near)
-        return near;
-    for (int k = 0; k < KEY_COUNT; k++) /* an exact name elsewhere is no slip of the pen */
-        if (strcmp(key_rows[k].name, name) == 0)
-            return guess_anywhere(name);
-    const char *word = nearest_name(name, words, (int)COUNT_OF(words));
-    for (size_t i = 0; word && i < COUNT_OF(synonyms); i++)
-        if (synonyms[i].word == word)
-            return synonyms[i].path;
-    return strlen(name) >= 4 ? guess_anywhere(name) : NULL;
 }

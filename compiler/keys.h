@@ -60,4 +60,11 @@ const char *key_type_text(enum key_id key);
 /* A key known by another name elsewhere ("learning_rate"), or misspelt, or in another section: its path, or NULL. */
 const char *key_guess(const char *section, const char *name);
 
+/* keys_foreign.c: the words of other tools. What there is instead of something that planc has not ("tp"); the declared
+ * hyper-parameter that a name means ("n_layer"); the word of a key that a value means ("bfloat16"). NULL: not known. */
+const char *foreign_advice(const char *name);
+const char *foreign_hyper(const char *name, const char *const *declared, int n);
+const char *foreign_value(enum key_id key, const char *word);
+const char *foreign_switch(const char *word);                /* "on" or "off" for "true", "no" … */
+
 #endif

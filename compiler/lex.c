@@ -8,6 +8,7 @@
 #define YYLTYPE PLAN_LTYPE
 #include "plan.lex.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { NONE = -1 };
@@ -197,9 +198,40 @@ static const char *named(const struct lex *lx, const struct token *t)
     return text_format("'%s'", written(lx, t));
 }
 
+/* "80 GiB": a unit that stands behind a blank. */
+static bool is_apart(struct lex *lx)
+{
+    const struct token *number = &lx->before, *unit = &lx->last;
+    if (number->kind != NUMBER || unit->kind != NAME)
+        return false;
+    const char *text = text_format("%s%s", written(lx, number), written(lx, unit));
+    if (!number_has_unit(text))
+        return false;
+    lex_complain(lx, span_join(number->at, unit->at), "a unit follows its number without a blank", text);
+    return true;
+}
+
+/* "92%" before the end of an entry. */
+static bool is_percentage(struct lex *lx)
+{
+    const struct token *percent = &lx->before;
+    int to = percent->at.from, from = to;
+    while (from > 0 && strchr("0123456789._", lx->bytes[from - 1]))
+        from--;
+    if (percent->kind != PERCENT || from == to)
+        return false;
+    double part = strtod(text_format("%.*s", to - from, lx->bytes + from), NULL) / 100;
+    lex_complain(lx, (struct span){ lx->file, from, percent->at.to }, "'%' divides and keeps the rest; a part is written as a fraction", text_number(part));
+    return true;
+}
+
+static const char separated[] = "entries are separated by ';' or a new line";
+
 static void unexpected_in_value(struct lex *lx, const struct expectation *e)
 {
     const struct token *t = &lx->last;
+    if (is_apart(lx))
+        return;
     const char *wanted = e->colon ? "':'" : lx->unclosed.kind == LBRACK || (lx->n_brackets && lx->bracket[lx->n_brackets - 1].kind == LBRACK) ? "']'" : "')'";
     bool compares = t->kind == EQ || t->kind == NE || t->kind == LT || t->kind == LE || t->kind == GT || t->kind == GE;
     if (compares && e->sign) {
@@ -217,9 +249,11 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
         lx->failed = true;
         if (open.kind != NONE)
             add_note(d, open.at, "'%s' was opened here", written(lx, &open));
+        if (t->kind == COMMA && open.kind == LPAR)
+            add_help(d, "a list stands in [ ]: [0.9, 0.95]");
     } else {
         lex_complain(lx, t->at, text_format("%s cannot follow a finished value", named(lx, t)),
-                     t->kind == NAME ? "entries are separated by ';' or a new line" : NULL);
+                     t->kind == NAME || t->kind == COMMA ? separated : NULL);
     }
 }
 
@@ -232,15 +266,20 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
         lex_complain(lx, t->at, text_format("'=' is missing before number '%s'", text),
                      text_format("%s = %s", written(lx, &lx->before), text));
     else if (number)
-        lex_complain(lx, t->at, text_format("'%s' is not a name", text), "a name starts with a letter or '_'");
+        lex_complain(lx, t->at, text_format("'%s' is not a name", text), "a name starts with a letter or '_'; a title stands in double quotes");
     else if (t->kind == END)
         lex_complain(lx, t->at, "'=' and a value are missing", NULL);
     else if (t->kind == EQ)
         lex_complain(lx, t->at, "'==' compares; an entry is written with '='", NULL);
+    else if (t->kind == COLON)
+        lex_complain(lx, t->at, "':' gives no value", text_format("an entry is written %s = value", lx->before.kind == NAME ? written(lx, &lx->before) : "name"));
+    else if (t->kind == MINUS)
+        lex_complain(lx, t->at, "a name has no '-'", "names are made of letters, digits and '_'; what is more stands in double quotes");
     else if (t->kind == ASSIGN)
         lex_complain(lx, t->at, "'=' stands after one name", "put '.' between the names of a path, or ';' between entries");
     else
-        lex_complain(lx, t->at, text_format("%s cannot stand here: '=' or '{' was expected", named(lx, t)), NULL);
+        lex_complain(lx, t->at, text_format("%s cannot stand here: '=' or '{' was expected", named(lx, t)),
+                     t->kind == COMMA ? separated : t->kind == SLASH || t->kind == DOT ? "a file name stands in double quotes" : NULL);
 }
 
 void lex_unexpected(struct lex *lx, const struct expectation *e)
@@ -249,6 +288,8 @@ void lex_unexpected(struct lex *lx, const struct expectation *e)
     if (lx->stopped || (t->kind == END_OF_FILE && lx->failed))
         return;
     if (e->value) {
+        if (is_percentage(lx))
+            return;
         bool missing = t->kind == END || t->kind == END_OF_FILE || is_infix(t->kind) || t->kind == RPAR || t->kind == RBRACK;
         if (missing)
             lex_complain(lx, t->at, text_format("a value is missing before %s", named(lx, t)), NULL);
@@ -259,7 +300,15 @@ void lex_unexpected(struct lex *lx, const struct expectation *e)
     } else if (e->assign || e->brace) {
         unexpected_after_name(lx, e);
     } else if (e->name && e->end) {
-        lex_complain(lx, t->at, text_format("an entry or a block starts with a name, not with %s", named(lx, t)), NULL);
+        const char *text = written(lx, t), *help = NULL;
+        size_t n = strlen(text);
+        if (t->kind == STRING && n > 2 && strspn(text + 1, "abcdefghijklmnopqrstuvwxyz_") == n - 2)
+            help = text_format("without quotes: %.*s", (int)n - 2, text + 1);
+        else if (t->kind == STRING && !lx->n_braces)
+            help = "plan \"title\" { … }";
+        else if (t->kind == COMMA)
+            help = separated;
+        lex_complain(lx, t->at, text_format("an entry or a block starts with a name, not with %s", named(lx, t)), help);
     } else if (e->name) {
         lex_complain(lx, t->at, text_format("a name is expected after '.', not %s", named(lx, t)), NULL);
     } else {

@@ -99,6 +99,18 @@ static const char *nearest_file(const char *path)
     return nearest_name(base ? base + 1 : path, names.item, names.n);
 }
 
+const char *library_file(const char *folder, const char *name)
+{
+    const char *end = strlen(name) > 5 && strcmp(name + strlen(name) - 5, ".plan") == 0 ? "" : ".plan";
+    const char *shelf = plan_library(), *file = text_format("%s/%s%s", folder, name, end);
+    if (!shelf)
+        return NULL;
+    if (access(joined(shelf, file), R_OK) == 0)
+        return file;
+    const char *near = nearest_file(joined(shelf, file));
+    return near ? text_format("%s/%s", folder, near) : NULL;
+}
+
 static void sort_items(struct checker *c, int file);
 
 /* Reads, parses and sorts a file; false (errno) when it cannot be read. `shown` is its name in messages. */
@@ -144,7 +156,10 @@ static bool use_file(struct checker *c, const char *path, const char *shown, con
 static void use(struct checker *c, int file, const struct ast *head)
 {
     if (head->n != 2 || head->kid[1]->kind != AST_STRING) {
-        add_help(complain(head->at, "use takes one file name in double quotes"), "use \"models/llama.plan\"");
+        const char *word = head->n > 1 && head->kid[1]->text ? head->kid[1]->text : "llama";
+        const char *model = library_file("models", word), *cluster = library_file("clusters", word);
+        add_help(complain(head->at, "use takes one file name in double quotes"), "use \"%s\"", model ? model : cluster ? cluster : "models/llama.plan");
+        c->broken = true; /* what it would have brought is not a second error */
         return;
     }
     const struct ast *label = head->kid[1];
@@ -165,9 +180,12 @@ static void use(struct checker *c, int file, const struct ast *head)
     const char *near = nearest_file(beside);
     if (!near && shelved)
         near = nearest_file(shelved);
+    const char *model = library_file("models", text), *cluster = library_file("clusters", text);
     if (near)
         add_help(d, "did you mean \"%s\"?", joined(path_folder(text), near));
-    c->broken = true; /* what it would have brought is not a second error */
+    else if (!strchr(text, '/') && (model || cluster))
+        add_help(d, "did you mean \"%s\"?", model ? model : cluster);
+    c->broken = true;
 }
 
 /* File level ------------------------------------------------------------------------------------------------------------ */
@@ -220,13 +238,20 @@ static void add_constant(struct checker *c, int source, const struct ast *entry)
         PUSH(&c->constant, ((struct file_constant){ .name = entry->text, .source = source, .entry = entry }));
 }
 
-static void misplaced(const struct ast *head)
+static void misplaced(struct checker *c, const struct ast *head)
 {
+    static const char *const brings[] = { "import", "include", "from", "require", "source", "load" };
     static const char *const known[] = { "use", "plan", "architecture", "cluster" };
     const char *word = head->kid[0]->text;
     struct diagnostic *d = complain(head->at, "'%s' means nothing at file level", word);
+    bool file = false;
+    for (size_t i = 0; i < COUNT_OF(brings); i++)
+        file |= strcmp(word, brings[i]) == 0 && head->n > 1 && head->kid[1]->kind == AST_STRING;
+    c->broken |= file;
     if (section_find(word) != SECTION_COUNT)
         add_help(d, "it belongs in plan { }");
+    else if (file)
+        add_help(d, "use \"%s\"", head->kid[1]->text);
     else if (nearest_name(word, known, (int)COUNT_OF(known)))
         add_help(d, "did you mean '%s'?", nearest_name(word, known, (int)COUNT_OF(known)));
     else
@@ -248,7 +273,7 @@ static void sort_items(struct checker *c, int file)
         else if (item->kind == AST_BLOCK && (strcmp(word, "architecture") == 0 || strcmp(word, "cluster") == 0))
             add_named(c, file, item, word[0] == 'c');
         else
-            misplaced(head);
+            misplaced(c, head);
     }
 }
 

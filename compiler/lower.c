@@ -251,7 +251,7 @@ static void check_checkpoint(const struct plan *p, const struct graph *g)
     }
 }
 
-struct graph *pass_lower(const struct plan *plan)
+static struct graph *lowered(const struct plan *plan)
 {
     int before = error_count();
     int64_t tokens;
@@ -273,4 +273,11 @@ struct graph *pass_lower(const struct plan *plan)
     drop_empty(l.g);
     ir_verify(l.g);
     return l.g;
+}
+
+struct graph *pass_lower(const struct plan *plan)
+{
+    struct graph *g = lowered(plan);
+    diagnostics_blame(plan->architecture_body->at.file); /* the family is right, the number that the plan gave it is not */
+    return g;
 }

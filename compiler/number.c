@@ -51,6 +51,13 @@ static bool find_unit(const char *suffix, int64_t *factor, size_t *base)
     return false;
 }
 
+bool number_has_unit(const char *text)
+{
+    int64_t factor;
+    size_t base, n = strspn(text, "0123456789_.");
+    return text[n] && find_unit(text + n, &factor, &base);
+}
+
 /* The digits of text[0..n) as top / bottom. False when they do not fit in 64 bits but are whole. */
 static bool digits(const char *text, size_t n, struct span at, struct constant *out)
 {

@@ -131,9 +131,19 @@ static bool wrong_type(enum key_id key, const struct ast *e, const struct consta
 {
     static const char *const kind[] = { "a number", "on/off", "a string", "a word", "a list", "a range" };
     struct diagnostic *d = complain(e->at, "%s wants %s, not %s", key_path(key), key_type_text(key), kind[got->kind]);
+    if (key_rows[key].type == KEY_LIST && e->kind == AST_NUMBER && key == K_optimizer_betas)
+        add_help(d, "betas = [%s, 0.95]", e->text);
     if ((key_rows[key].type == KEY_STRING || key_rows[key].type == KEY_FILES) && (e->kind == AST_NAME || e->kind == AST_PATH))
         add_help(d, "\"%s\"", e->text);
     return false;
+}
+
+/* "7B" is not seven billion. */
+void unit_help(struct diagnostic *d, const struct ast *e, const struct constant *got)
+{
+    size_t n = e->kind == AST_NUMBER ? strlen(e->text) : 0;
+    if (got->unit == UNIT_BYTES && n > 1 && e->text[n - 1] == 'B' && strspn(e->text, "0123456789._") == n - 1)
+        add_help(d, "B is bytes; %.*sG is %.*s x 10^9", (int)n - 1, e->text, (int)n - 1, e->text);
 }
 
 static bool wrong_unit(enum key_id key, const struct ast *e, const struct constant *got)
@@ -156,6 +166,7 @@ static bool wrong_unit(enum key_id key, const struct ast *e, const struct consta
     } else {
         d = complain(e->at, "%s wants %s, %s is %s", key_path(key), want == UNIT_NONE ? "a number without unit" : key_type_text(key),
                      shown(e, got), unit[got->unit]);
+        unit_help(d, e, got);
     }
     return true;
 }
@@ -183,8 +194,9 @@ static bool word_value(enum key_id key, const struct ast *e, struct constant *ou
     if (!words_find(row->words, e->text, &works)) {
         const char *list[16];
         int n = words_list(row->words, false, list, (int)COUNT_OF(list));
-        struct diagnostic *d = complain(e->at, "%s is one of %s, not '%s'", key_path(key), words_text(row->words, false), e->text);
-        const char *near = nearest_name(e->text, list, n);
+        struct diagnostic *d = complain(e->at, "%s is one of %s, not '%s'", key_path(key), words_text(row->words, true), e->text);
+        const char *near = foreign_value(key, e->text);
+        near = near ? near : nearest_name(e->text, list, n);
         if (near)
             add_help(d, "did you mean '%s'?", near);
         return false;
@@ -275,7 +287,8 @@ static bool number_value(enum key_id key, const struct ast *e, struct constant *
     if (wrong_unit(key, e, v))
         return false;
     if (row->type == KEY_WHOLE && !constant_is_whole(v)) {
-        complain(e->at, "%s wants a whole number, not %s", key_path(key), constant_text(v));
+        const char *unit = row->unit[0] ? text_format(" of %s", row->unit) : "";
+        complain(e->at, "%s wants a whole number%s, not %s", key_path(key), unit, constant_text(v));
         return false;
     }
     if (!within(key, e, v))
@@ -307,6 +320,11 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
     }
     if (e->kind == AST_NAME && words_find(row->words, e->text, &works))
         return word_value(key, e, out);
+    const char *ours = e->kind == AST_NAME ? foreign_value(key, e->text) : NULL;
+    if (ours && !constant_value(c, e->at.file, e->text, out)) {
+        add_help(complain(e->at, "%s wants %s, not '%s'", key_path(key), key_type_text(key), e->text), "%s = %s", row->name, ours);
+        return false;
+    }
     if (row->type == KEY_FILES && e->kind == AST_LIST)
         return files_value(key, e, out);
     if ((row->type == KEY_STRING || row->type == KEY_FILES) && e->kind != AST_STRING)
@@ -382,12 +400,22 @@ static bool is_auto(const struct slot *slot)
     return value->kind == AST_NAME && strcmp(value->text, "auto") == 0;
 }
 
+/* What a section cannot do yet is said at the first of the keys that ask for it. */
+static bool is_refused_before(const struct checker *c, enum key_id key)
+{
+    for (int k = 0; k < (int)key; k++)
+        if (key_rows[k].section == key_rows[key].section && c->key[k].entry && strcmp(key_rows[k].missing, key_rows[key].missing) == 0)
+            return true;
+    return false;
+}
+
 static void work_out(struct checker *c, enum key_id key)
 {
     struct slot *slot = &c->key[key];
     const struct key_row *row = &key_rows[key];
     if (slot->entry && row->missing[0]) {
-        complain(slot->at, "'%s' is refused: planc cannot %s yet", key_path(key), row->missing);
+        if (!is_refused_before(c, key))
+            complain(slot->at, "'%s' is refused: planc cannot %s yet", key_path(key), row->missing);
         slot->state = FAILED;
     } else if (slot->entry && is_auto(slot) && !key_is_derived(key)) {
         struct diagnostic *d = complain(slot->entry->kid[1]->at, "%s cannot be auto: it follows from nothing", key_path(key));

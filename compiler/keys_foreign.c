@@ -1,0 +1,171 @@
+/* What an unknown name was meant to be. People bring the words of the tools they know; those words are tables here, so that
+ * micro_batch_size finds batch.local and not the nearest spelling, and tp, which has no counterpart, is told so instead of
+ * being taken for a slip of dp. */
+#include "keys.h"
+
+#include <string.h>
+
+/* Keys under their names elsewhere. */
+static const struct { const char *word, *path; } synonyms[] = {
+    { "learning_rate", "optimizer.lr" }, { "max_lr", "optimizer.lr" }, { "peak_lr", "optimizer.lr" }, { "beta1", "optimizer.betas" },
+    { "beta2", "optimizer.betas" }, { "adam_beta1", "optimizer.betas" }, { "adam_beta2", "optimizer.betas" },
+    { "adam_eps", "optimizer.eps" }, { "epsilon", "optimizer.eps" }, { "wd", "optimizer.weight_decay" },
+    { "grad_clip", "optimizer.clip" }, { "clip_grad", "optimizer.clip" }, { "max_norm", "optimizer.clip" },
+    { "gradient_clipping", "optimizer.clip" }, { "max_grad_norm", "optimizer.clip" },
+    { "seq_len", "batch.sequence" }, { "seq_length", "batch.sequence" }, { "sequence_length", "batch.sequence" },
+    { "context_length", "batch.sequence" }, { "block_size", "batch.sequence" }, { "max_seq_len", "batch.sequence" },
+    { "micro_batch_size", "batch.local" }, { "local_batch_size", "batch.local" }, { "device_batch_size", "batch.local" },
+    { "per_device_batch_size", "batch.local" }, { "train_micro_batch_size_per_gpu", "batch.local" },
+    { "micro_batch", "batch.local" }, { "local_batch", "batch.local" }, { "batch_size", "batch.global" },
+    { "global_batch_size", "batch.global" }, { "global_batch", "batch.global" }, { "train_batch_size", "batch.global" },
+    { "shard", "mesh.fsdp" }, { "zero", "mesh.fsdp" }, { "data_parallel_shard_degree", "mesh.fsdp" }, { "dp_shard", "mesh.fsdp" },
+    { "data_parallel", "mesh.dp" }, { "replicate", "mesh.dp" }, { "replicas", "mesh.dp" }, { "ddp", "mesh.dp" },
+    { "data_parallel_replicate_degree", "mesh.dp" }, { "dp_replicate", "mesh.dp" },
+    { "dtype", "precision.compute" }, { "param_dtype", "precision.master" },
+    { "grad_dtype", "precision.gradients" }, { "reduce_dtype", "precision.gradients" },
+    { "warmup_steps", "schedule.warmup" }, { "warmup_iters", "schedule.warmup" }, { "max_steps", "run.steps" }, { "train_steps", "run.steps" },
+    { "total_steps", "schedule.steps" }, { "train_iters", "schedule.steps" }, { "lr_decay_iters", "schedule.steps" },
+    { "min_lr", "schedule.floor" }, { "min_lr_ratio", "schedule.floor" }, { "lr_min", "schedule.floor" },
+    { "ignore_index", "data.ignore" }, { "valid", "data.validation" }, { "dataset", "data.train" }, { "data_path", "data.train" },
+    { "path", "data.train" }, { "files", "data.train" }, { "dataset_path", "data.train" }, { "shuffle", "data.order" },
+    { "save_every", "checkpoint.every" }, { "save_interval", "checkpoint.every" }, { "gpus_per_node", "cluster.devices_per_node" },
+    { "num_nodes", "cluster.nodes" }, { "nnodes", "cluster.nodes" }, { "nproc_per_node", "cluster.devices_per_node" },
+    { "recompute", "activation_checkpoint.mode" }, { "ac", "activation_checkpoint.mode" },
+    { "activation_checkpointing", "activation_checkpoint.mode" }, { "gradient_checkpointing", "activation_checkpoint.mode" },
+};
+
+/* Hyper-parameters of a model under their names elsewhere; the first that the architecture declares. */
+static const struct { const char *word, *name; } hypers[] = {
+    { "n_layer", "layers" }, { "n_layers", "layers" }, { "num_layers", "layers" }, { "num_hidden_layers", "layers" }, { "depth", "layers" },
+    { "d_model", "hidden" }, { "dim", "hidden" }, { "n_embd", "hidden" }, { "hidden_size", "hidden" }, { "hidden_dim", "hidden" },
+    { "n_head", "heads" }, { "n_heads", "heads" }, { "num_heads", "heads" }, { "num_attention_heads", "heads" },
+    { "n_kv_heads", "kv_heads" }, { "num_kv_heads", "kv_heads" }, { "num_key_value_heads", "kv_heads" }, { "num_query_groups", "kv_heads" },
+    { "intermediate_size", "ffn" }, { "ffn_hidden_size", "ffn" }, { "ffn_dim", "ffn" }, { "mlp_dim", "ffn" }, { "d_ff", "ffn" },
+    { "vocab_size", "vocab" }, { "tie_word_embeddings", "tied" }, { "tie_embeddings", "tied" }, { "weight_tying", "tied" },
+    { "rms_norm_eps", "norm_eps" }, { "layer_norm_epsilon", "norm_eps" }, { "layernorm_epsilon", "norm_eps" }, { "rope_base", "rope_theta" },
+    { "rotary_base", "rope_theta" }, { "initializer_range", "init_std" }, { "init_method_std", "init_std" },
+    { "num_experts", "experts" }, { "n_experts", "experts" }, { "n_routed_experts", "experts" }, { "num_local_experts", "experts" },
+    { "num_experts_per_tok", "top_k" }, { "experts_per_token", "top_k" }, { "moe_router_topk", "top_k" }, { "topk", "top_k" },
+    { "moe_intermediate_size", "expert_width" }, { "moe_ffn_hidden_size", "expert_width" }, { "intermediate_size", "expert_width" },
+    { "router_aux_loss_coef", "aux_weight" }, { "moe_aux_loss_coeff", "aux_weight" }, { "norm_topk_prob", "normalize" },
+    { "n_positions", "context" }, { "n_ctx", "context" }, { "block_size", "context" }, { "max_position_embeddings", "context" },
+};
+
+/* Values under their names elsewhere. */
+static const struct { const char *word, *value; } values[] = {
+    { "true", "on" }, { "yes", "on" }, { "True", "on" }, { "enabled", "on" }, { "false", "off" }, { "no", "off" }, { "False", "off" },
+    { "disabled", "off" }, { "none", "off" }, { "None", "off" }, { "null", "off" }, { "bfloat16", "bf16" }, { "float32", "fp32" },
+    { "float", "fp32" }, { "fp16", "bf16" }, { "float16", "bf16" }, { "half", "bf16" }, { "f32", "fp32" }, { "single", "fp32" }, { "gpu", "cuda" }, { "shuffle", "shuffled" }, { "random", "shuffled" },
+    { "u16", "uint16" }, { "u32", "uint32" }, { "int32", "uint32" }, { "byte", "bytes" }, { "off", "none" }, { "all", "full" },
+};
+
+/* What has no counterpart, and what there is instead. */
+#define ONLY "a plan divides devices by fsdp (weights shared) and dp (replicas)"
+static const struct { const char *word, *advice; } absent[] = {
+    { "tp", "there is no tensor parallelism: " ONLY }, { "tensor_parallel", "there is no tensor parallelism: " ONLY },
+    { "tensor_parallel_degree", "there is no tensor parallelism: " ONLY }, { "tensor_model_parallel_size", "there is no tensor parallelism: " ONLY },
+    { "pp", "there is no pipeline parallelism: " ONLY }, { "pipeline_parallel", "there is no pipeline parallelism: " ONLY },
+    { "pipeline_parallel_degree", "there is no pipeline parallelism: " ONLY }, { "pipeline_model_parallel_size", "there is no pipeline parallelism: " ONLY },
+    { "cp", "there is no context parallelism: " ONLY }, { "context_parallel_degree", "there is no context parallelism: " ONLY },
+    { "sp", "there is no sequence parallelism: " ONLY }, { "ep", "there is no expert parallelism: " ONLY },
+    { "expert_parallel", "there is no expert parallelism: " ONLY }, { "gpus", "a cluster has nodes x devices_per_node devices: nodes = 8 are 64 of them with eight a node" },
+    { "devices", "a cluster has nodes x devices_per_node devices: nodes = 8 are 64 of them with eight a node" },
+    { "world_size", "a cluster has nodes x devices_per_node devices: nodes = 8 are 64 of them with eight a node" },
+    { "tokens", "batch.global counts sequences: tokens of a step / batch.sequence" }, { "tokens_per_step", "batch.global counts sequences: tokens of a step / batch.sequence" },
+    { "epochs", "a run is counted in steps: schedule.steps = tokens of the data / (batch.global x batch.sequence) an epoch" },
+    { "gradient_accumulation", "accumulation follows: batch.global / (batch.local x devices)" },
+    { "gradient_accumulation_steps", "accumulation follows: batch.global / (batch.local x devices)" },
+    { "grad_accum", "accumulation follows: batch.global / (batch.local x devices)" }, { "accumulation", "it follows: batch.global / (batch.local x devices)" },
+    { "dropout", "there is no dropout" }, { "tokenizer", "data.train are token files: a tokenizer made them, and model.vocab is its size" },
+    { "compile", "a plan is always compiled" }, { "flash_attention", "attention never writes its scores: there is nothing to switch on" },
+};
+
+const char *foreign_advice(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(absent); i++)
+        if (strcmp(absent[i].word, name) == 0)
+            return absent[i].advice;
+    return NULL;
+}
+
+const char *foreign_hyper(const char *name, const char *const *declared, int n)
+{
+    for (size_t i = 0; i < COUNT_OF(hypers); i++)
+        for (int k = 0; k < n && strcmp(hypers[i].word, name) == 0; k++)
+            if (strcmp(hypers[i].name, declared[k]) == 0)
+                return declared[k];
+    return NULL;
+}
+
+const char *foreign_switch(const char *word)
+{
+    for (size_t i = 0; i < COUNT_OF(values); i++)
+        if (strcmp(values[i].word, word) == 0 && (strcmp(values[i].value, "on") == 0 || strcmp(values[i].value, "off") == 0))
+            return values[i].value;
+    return NULL;
+}
+
+const char *foreign_value(enum key_id key, const char *word)
+{
+    bool works;
+    for (size_t i = 0; i < COUNT_OF(values); i++) {
+        const char *ours = values[i].value;
+        bool is_switch = key_rows[key].type == KEY_SWITCH && foreign_switch(word) == ours;
+        if (strcmp(values[i].word, word) == 0 && (is_switch || words_find(key_rows[key].words, ours, &works)))
+            return ours;
+    }
+    return NULL;
+}
+
+/* Guessing ------------------------------------------------------------------------------------------------------------ */
+
+static const char *guess_in_section(const char *section, const char *name)
+{
+    const char *names[KEY_COUNT];
+    int n = 0;
+    enum section_id s = section_find(section);
+    for (int k = 0; k < KEY_COUNT; k++)
+        if (key_rows[k].section == s)
+            names[n++] = key_rows[k].name;
+    const char *near = nearest_name(name, names, n);
+    return near ? intern_format("%s.%s", section, near) : NULL;
+}
+
+/* The same name in another section, one that works before one that does not; or the nearest name anywhere. */
+static const char *guess_anywhere(const char *name)
+{
+    const char *found = NULL, *names[KEY_COUNT];
+    bool works = false;
+    for (int k = 0; k < KEY_COUNT; k++) {
+        names[k] = key_rows[k].name;
+        if (strcmp(key_rows[k].name, name) == 0 && (!found || (!works && !key_rows[k].missing[0]))) {
+            found = key_path((enum key_id)k);
+            works = !key_rows[k].missing[0];
+        }
+    }
+    const char *near = found ? NULL : nearest_name(name, names, KEY_COUNT);
+    return near ? guess_anywhere(near) : found;
+}
+
+const char *key_guess(const char *section, const char *name)
+{
+    const char *words[COUNT_OF(synonyms)];
+    for (size_t i = 0; i < COUNT_OF(synonyms); i++) {
+        words[i] = synonyms[i].word;
+        if (strcmp(name, words[i]) == 0)
+            return synonyms[i].path;
+    }
+    if (foreign_advice(name))
+        return NULL;
+    const char *near = guess_in_section(section, name);
+    if (near)
+        return near;
+    for (int k = 0; k < KEY_COUNT; k++) /* an exact name elsewhere is no slip of the pen */
+        if (strcmp(key_rows[k].name, name) == 0)
+            return guess_anywhere(name);
+    const char *word = nearest_name(name, words, (int)COUNT_OF(words));
+    for (size_t i = 0; word && i < COUNT_OF(synonyms); i++)
+        if (synonyms[i].word == word)
+            return synonyms[i].path;
+    return strlen(name) >= 4 ? guess_anywhere(name) : NULL;
+}
