@@ -86,7 +86,7 @@ static void note_devices(struct checker *c, struct diagnostic *d)
 /* How many nodes there are was said in a way that was not understood. */
 static bool nodes_unknown(const struct checker *c)
 {
-    return c->absent_is_fine[K_cluster_nodes] || (c->broken && !key_given(c, K_cluster_nodes));
+    return c->absent_is_fine[K_cluster_nodes] || (c->broken && c->key[K_cluster_nodes].layer <= LAYER_CLUSTER);
 }
 
 static enum state derive_dp(struct checker *c, int64_t *dp)
