@@ -55,6 +55,13 @@ static bool joins(const struct node *n)
     return false;
 }
 
+/* Reading BF16 as F32 costs a reader nothing, while a kernel for it would store what is there already in half the bytes: it
+ * goes where its first reader goes. */
+static bool rides(const struct fuse *f, const struct node *n)
+{
+    return f->graph->facts.fuse && n->op == OP_cast && n->in[0].value->type == BF16 && n->out[0]->type == F32;
+}
+
 /* Earliest group (by number) in which `v` can be read; *in: the group that makes it while it runs, or -1. node->mark is
  * the number of a node's group in this body, -1 outside. */
 static int ready(const struct fuse *f, const struct value *v, int *in)
@@ -67,6 +74,7 @@ static int ready(const struct fuse *f, const struct value *v, int *in)
         int inside, at = ready(f, n->in[0].value, &inside);
         return inside >= 0 ? inside + 1 : at;
     }
+    if (n->mark == -1 && rides(f, n)) return ready(f, n->in[0].value, in);
     int at = (int)n->mark;
     enum op_class class = op_rows[n->op].class;
     bool whole = class == CLASS_COLUMN || class == CLASS_TOTAL || class == CLASS_CORE || class == CLASS_LANE;
@@ -231,6 +239,29 @@ static void count_reads(const struct graph *g)
         }
 }
 
+static void place(struct fuse *f, struct node *n)
+{
+    struct group *group = group_for(f, n);
+    PUSH(&group->node, n);
+}
+
+/* Waits for its first reader still. */
+static bool waits(const struct fuse *f, const struct node *n) { return n->note == f && n->mark == -1 && rides(f, n); }
+
+static bool same_walk(const struct node *a, const struct node *b)
+{
+    struct walk x = walk_of(a), y = walk_of(b);
+    return x.rows == y.rows && x.columns == y.columns;
+}
+
+/* Those that a reader cannot take along (another walk, a kernel of its own, behind a view) get their place before it. */
+static void place_behind_view(struct fuse *f, const struct value *v)
+{
+    struct node *n = v ? v->node : NULL;
+    for (; n && n->note == f && op_rows[n->op].class == CLASS_VIEW; n = n->in[0].value->node) {}
+    if (n && waits(f, n)) place(f, n);
+}
+
 /* Nodes are looked at from those that must run: what walks rows is put as late as its first reader lets it, so that a
  * chain that a matrix product interrupts only by its position (silu(gate), then up, then their product) is one kernel. */
 static void wanted(struct fuse *f, struct node *n)
@@ -241,8 +272,18 @@ static void wanted(struct fuse *f, struct node *n)
         const struct value *v = n->in[i].value;
         if (v && v->node) wanted(f, v->node);
     }
-    if (floating(n)) return;
+    if (floating(n) || rides(f, n)) return;
+    for (int i = 0; i < n->n_in; i++) {
+        struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
+        if (!from || !waits(f, from) || !joins(n) || !same_walk(n, from)) place_behind_view(f, n->in[i].value);
+    }
     struct group *group = group_for(f, n);
+    for (int i = 0; i < n->n_in; i++) {
+        struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
+        if (!from || !waits(f, from)) continue;
+        from->mark = n->mark;
+        PUSH(&group->node, from);
+    }
     PUSH(&group->node, n);
 }
 
@@ -259,6 +300,8 @@ static void fuse_body(struct graph *g, struct region *r, const struct body *old,
         if (class == CLASS_CORE || class == CLASS_EFFECT || class == CLASS_LANE) wanted(f, n);
     }
     for (int i = 0; i < old->node.n; i++) wanted(f, old->node.item[i]);
+    for (int i = 0; i < old->node.n; i++)
+        if (waits(f, old->node.item[i])) place(f, old->node.item[i]);
     for (int k = 0; k < f->group.n; k++) {
         struct group *group = f->group.item[k];
         struct node *first = group->node.item[0];
