@@ -1,9 +1,14 @@
-/* `planc keys [SECTION]`: the tables of keys.def, to be read. Nothing is written here that is not in a row, so the
- * command cannot fall behind the checker. A key that does not work yet says so, as the checker would. */
+/* `planc keys [SECTION]`: the tables of keys.def, to be read, and what the library's families and clusters are called.
+ * Nothing is written here that is not in a row or in a file of the library, so the command cannot fall behind the checker. A
+ * key that does not work yet says so, as the checker would. */
+#define _XOPEN_SOURCE 700
+#include "ast.h"
 #include "command.h"
 #include "keys.h"
 
+#include <dirent.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void print_key(enum key_id key)
@@ -21,12 +26,104 @@ static void print_key(enum key_id key)
         printf("  %-17s   of these work: %s\n", "", words_text(row->words, true));
 }
 
+/* What the library brings for a section: families with their hyper-parameters, clusters. */
+struct family { const char *name, *file, *needs, *may; };
+typedef VECTOR(struct family) families;
+
+static const char *written(const struct ast *e)
+{
+    size_t n;
+    const char *bytes = source_bytes(e->at.file, &n);
+    return text_format("%.*s", e->at.to - e->at.from, bytes + e->at.from);
+}
+
+static struct family family_of(const char *file, const struct ast *block)
+{
+    struct family f = { block->kid[0]->kid[1]->text, file, NULL, NULL };
+    struct text needs = { 0 }, may = { 0 };
+    for (int i = 0; i < block->kid[1]->n; i++) {
+        const struct ast *hyper = block->kid[1]->kid[i];
+        if (hyper->kind != AST_BLOCK || strcmp(hyper->kid[0]->kid[0]->text, "hyper") != 0)
+            continue;
+        for (int k = 0; k < hyper->kid[1]->n; k++) {
+            const struct ast *item = hyper->kid[1]->kid[k];
+            struct text *to = item->kind == AST_ENTRY ? &may : &needs;
+            text_add(to, "%s%s", to->length ? ";  " : "", written(item));
+        }
+    }
+    f.needs = needs.bytes;
+    f.may = may.bytes;
+    return f;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct family *)a)->name, ((const struct family *)b)->name);
+}
+
+static families library_of(const char *folder, const char *what)
+{
+    families all = { 0 };
+    const char *library = plan_library();
+    DIR *d = library ? opendir(text_format("%s/%s", library, folder)) : NULL;
+    if (!d)
+        return all;
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t n, length = strlen(e->d_name);
+        const char *shown = text_format("%s/%s", folder, e->d_name), *path = text_format("%s/%s", library, shown), *bytes;
+        if (length < 6 || strcmp(e->d_name + length - 5, ".plan") != 0 || !(bytes = file_read(path, &n)))
+            continue;
+        const struct ast *items = parse_source(source_add(shown, bytes, n));
+        for (int i = 0; i < items->n; i++)
+            if (items->kid[i]->kind == AST_BLOCK && strcmp(items->kid[i]->kid[0]->kid[0]->text, what) == 0 && items->kid[i]->kid[0]->n == 2 &&
+                items->kid[i]->kid[0]->kid[1]->text)
+                PUSH(&all, family_of(shown, items->kid[i]));
+    }
+    closedir(d);
+    if (all.n)
+        qsort(all.item, (size_t)all.n, sizeof *all.item, by_name);
+    return all;
+}
+
+static families names_of(enum section_id section)
+{
+    if (section == S_model)
+        return library_of("models", "architecture");
+    if (section == S_cluster)
+        return library_of("clusters", "cluster");
+    return (families){ 0 };
+}
+
+static void print_names(const families *all)
+{
+    for (int i = 0; i < all->n; i++) {
+        const struct family *f = &all->item[i];
+        printf("  %-17s use \"%s\"\n", f->name, f->file);
+        if (f->needs)
+            printf("  %-17s   needs %s\n", "", f->needs);
+        if (f->may)
+            printf("  %-17s   has   %s\n", "", f->may);
+    }
+}
+
+static json_t *names_as_json(const families *all)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < all->n; i++) {
+        const struct family *f = &all->item[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "name", f->name, "file", f->file, "needs", f->needs ? f->needs : "", "has", f->may ? f->may : ""));
+    }
+    return list;
+}
+
 static void print_section(enum section_id section)
 {
     const struct section_row *row = &section_rows[section];
     printf("%s%s\n  %s\n", row->path, row->takes[0] ? " NAME" : "", row->help);
     if (row->takes[0] && row->takes[0] != '*')
         printf("  NAME: %s\n", words_text(row->takes, true));
+    families library = names_of(section);
+    print_names(&library);
     for (int k = 0; k < KEY_COUNT; k++)
         if (key_rows[k].section == section)
             print_key((enum key_id)k);
@@ -42,7 +139,8 @@ static json_t *section_as_json(enum section_id section)
                                                   row->unit, "default", row->fallback, "works", !row->missing[0], "help", row->help));
     }
     const struct section_row *row = &section_rows[section];
-    return json_pack("{s:s, s:s, s:o}", "section", row->path, "help", row->help, "keys", keys);
+    families library = names_of(section);
+    return json_pack("{s:s, s:s, s:o, s:o}", "section", row->path, "help", row->help, "names", names_as_json(&library), "keys", keys);
 }
 
 /* Whether a section is the one asked for, or lies in it (cluster.device in cluster). */
@@ -52,6 +150,20 @@ static bool is_within(const char *path, const char *wanted)
     return strncmp(path, wanted, n) == 0 && (path[n] == 0 || path[n] == '.');
 }
 
+/* What the keys below stand in, for who has never seen a plan. */
+static const char example[] =
+    "A plan is a text file; entries end with ';' or the line, numbers carry their units, # starts a comment:\n\n"
+    "    use \"models/llama.plan\"\n"
+    "    use \"clusters/h100.plan\"\n\n"
+    "    plan \"a title\" {\n"
+    "        model llama { layers = 16;  hidden = 2048;  heads = 32;  kv_heads = 8;  ffn = 8192;  vocab = 128256 }\n"
+    "        cluster h100 { nodes = 2 }\n"
+    "        mesh { fsdp = 16 }\n"
+    "        batch { sequence = 4096;  local = 2;  global = 256 }\n"
+    "        data { train = \"tokens-*.bin\";  format = uint32 }\n"
+    "    }\n\n"
+    "The sections, and the keys of each:\n\n";
+
 int command_keys(const struct arguments *a)
 {
     const char *wanted = a->word.n ? a->word.item[0] : "", *names[SECTION_COUNT];
@@ -60,6 +172,8 @@ int command_keys(const struct arguments *a)
     json_in_arena();
     json_t *all = a->json ? json_array() : NULL;
     int printed = 0;
+    if (!all && !wanted[0])
+        fputs(example, stdout);
     for (int s = 0; s < SECTION_COUNT; s++) {
         names[s] = section_rows[s].path;
         if (wanted[0] && !is_within(names[s], wanted))

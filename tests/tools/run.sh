@@ -13,6 +13,7 @@ for in in *.plan; do
     cmp -s "$name.want" "$scratch/$name.got" && ok "format.$name" || fail "format.$name" "$(diff "$name.want" "$scratch/$name.got" | tr '\n' '|' | cut -c1-300)"
 done
 cd "$scratch" || exit 1
+rm -f doc.*
 why=
 for in in "$top"/tests/*/*.plan "$top"/tests/*/*.test; do
     "$planc" format "$in" >once.plan 2>once.log
@@ -52,6 +53,26 @@ for in in "$top"/plans/clusters/*.plan; do
     bare=$(grep -nE '[0-9](G|T|P|Gi|k|us|M)?(B|FLOP|bit)?(/s)?( |$)' "$in" | grep -E '= *[0-9]' | grep -v '#' | grep -vE 'link ')
     [ -z "$bare" ] && ok "library.sources.$name" || fail "library.sources.$name" "a number without its source: $bare"
 done
+
+# ── the documents ─────────────────────────────────────────────────────────────
+missing=$("$planc" keys --json | python3 -c '
+import json, re, sys
+text = open(sys.argv[1]).read()
+words = set(re.findall(r"[a-z_0-9]+", " ".join(re.findall(r"`[^`]*`", text))))
+print(" ".join(s["section"] + "." + k["name"] for s in json.load(sys.stdin) for k in s["keys"] if k["name"] not in words))' "$top/docs/language.md")
+[ -z "$missing" ] && ok docs.keys || fail docs.keys "docs/language.md lacks $missing"
+python3 - "$top/docs/tutorial.md" "$top/docs/language.md" "$top/README.md" <<'PY'
+import re, sys
+for path in sys.argv[1:]:
+    for n, block in enumerate(re.findall(r"```\n(use .*?)```", open(path).read(), re.S)):
+        open(f"doc.{path.split('/')[-1]}.{n}.plan", "w").write(block)
+PY
+for in in doc.*.plan; do
+    "$planc" check "$in" >doc.log 2>&1 && "$planc" format --check "$in" >>doc.log 2>&1 && ok "docs.${in#doc.}" || fail "docs.${in#doc.}" "$(tail_of doc.log)"
+done
+broken=$(cd "$top" && grep -oE '\]\([^)#h][^)]*\)' README.md docs/*.md | while IFS=: read -r from link; do
+    link=${link#](}; link=${link%)}; [ -e "$(dirname "$from")/$link" ] || echo "$from: $link"; done)
+[ -z "$broken" ] && ok docs.links || fail docs.links "$broken"
 
 # ── install ───────────────────────────────────────────────────────────────────
 rm -rf root && mkdir root
