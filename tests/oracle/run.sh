@@ -16,6 +16,7 @@ choose() {
         variants+=(1.1.4.none.on 2.1.1.full.on 2.1.2.selective.on 1.2.2.none.on 4.1.1.none.on 4.1.2.selective.on 2.2.2.full.on)
         off+=(2.1.2.full.off) ;;
     esac
+    if [ "$BUILD" = build-sanitize ]; then variants=(1.1.1.none.on 1.1.1.full.on 2.1.2.selective.on) off=(1.1.1.none.off); fi # slow there
     [ -n "${LONG:-}" ] || return
     variants=()
     off=(1.1.1.none.off 1.1.1.full.off 1.1.1.selective.off 2.1.1.none.off 2.1.2.full.off)

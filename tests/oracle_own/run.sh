@@ -30,6 +30,7 @@ for m in 1 2 4; do held qwen3moe_tiny aux_microbatch_$m "$mixture together=$m"; 
 train() {
     local name=$1 keys=$2 extra=$3 variant why truth m
     shift 3
+    [ "$BUILD" = build-sanitize ] && set -- "${@:1:2}" # slow there; the numbers are the same
     rm -rf "${scratch:?}/$name"
     mkdir -p "$scratch/$name/case" && cd "$scratch/$name" || return
     # shellcheck disable=SC2086
@@ -50,7 +51,7 @@ train() {
         why=$(numbers expect $truth "$variant.jsonl" --final "$variant.safetensors" --probe "$variant.probe") && ok "$name.$variant" || fail "$name.$variant" "$why"
     done
 }
-equal() { variants_equal "$1 $2=$3" "$2" "$3"; }
+equal() { [ "$BUILD" = build-sanitize ] || variants_equal "$1 $2=$3" "$2" "$3"; }
 groups=   # what stands in the optimizer's block besides
 
 train odd "" "" 1.1.1.none.on 1.1.2.full.on 1.1.1.none.off 1.1.1.full.on 2.1.1.none.on 2.1.2.full.on 4.1.1.full.on 2.2.2.none.on 8.1.1.none.on
@@ -103,3 +104,7 @@ train groups "vector_decay=0.3 embed_decay=0.05 seed=31 tied=0" "" 1.1.1.none.on
 groups='weights "*.experts.{e}.*" { weight_decay = 0.4 }'
 train groups_of_experts "$moe expert_decay=0.4 seed=32" "" 1.1.1.none.on 4.1.1.full.on
 groups=
+
+# Cases that nobody thought of.
+[ -n "${LONG:-}" ] && while IFS='|' read -r name keys settings variant; do train "$name" "$keys" "$settings" "$variant"; done < <(python3 "$here/random_cases.py" 60 "${SEED:-1}")
+exit 0

@@ -282,7 +282,7 @@ int main(int argc, char **argv) {
     }
     if (fclose(p)) fatal("out of", "memory");
     fprintf(f, "],\n%s", probe);
-    if (is_mixture()) fprintf(f, "\"router_logit_gap_min\": %.3g, ", router_gap);
+    if (is_mixture()) fprintf(f, "\"router_logit_gap_min\": %.3g, ", fmin(router_gap, 1e9));
     write_final(f);
     fprintf(f, "}}\n");
     finish(f);
