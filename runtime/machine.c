@@ -84,6 +84,25 @@ __attribute__((target("avx512f"))) static double fma_512(void)
     return (double)sum;
 }
 
+/* Two products and two sums a lane: what a BF16 matrix product is made of. */
+__attribute__((target("avx512f,avx512bf16"))) static double pairs_512(void)
+{
+    __m512 a[CHAINS];
+    __m512bh m = (__m512bh)_mm512_set1_epi16(0x3c00), c = (__m512bh)_mm512_set1_epi16(0x3c00);
+    for (int i = 0; i < CHAINS; i++)
+        a[i] = _mm512_set1_ps((float)i);
+    for (int r = 0; r < ROUNDS; r++)
+#pragma GCC unroll 24
+        for (int i = 0; i < CHAINS; i++)
+            a[i] = _mm512_dpbf16_ps(a[i], m, c);
+    float sum = 0, lane[16];
+    for (int i = 0; i < CHAINS; i++) {
+        _mm512_storeu_ps(lane, a[i]);
+        sum += lane[i % 16];
+    }
+    return (double)sum;
+}
+
 __attribute__((target("avx2,fma"))) static double fma_256(void)
 {
     enum { FEWER = 12 };  /* sixteen registers */
@@ -118,11 +137,14 @@ static double fma_plain(void)
     return (double)sum;
 }
 
-double machine_peak_flops(void)
+double machine_peak_flops(enum element_type type)
 {
     double (*loop)(void) = fma_plain, flops = 2.0 * 16 * (CHAINS / 4) * ROUNDS;
 #if defined __x86_64__
-    if (__builtin_cpu_supports("avx512f")) {
+    if (type == TYPE_BF16 && __builtin_cpu_supports("avx512bf16")) {
+        loop = pairs_512;
+        flops = 4.0 * 16 * CHAINS * ROUNDS;
+    } else if (__builtin_cpu_supports("avx512f")) {
         loop = fma_512;
         flops = 2.0 * 16 * CHAINS * ROUNDS;
     } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {

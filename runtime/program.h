@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "device.h"
+
 enum init_kind { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
 
 /* One weight of a unit. `name` may hold {i} (layer) and {e} (stacked part). stack 0: one stored tensor of shape dim[0..rank);
@@ -44,7 +46,7 @@ struct program {
     int64_t local_bytes, wire_bytes;
     int64_t master, gradient, moment1, moment2, scalars; /* local segment */
     int64_t staging, staging_bytes;                      /* local segment: for saving, loading, checking */
-    int compute_type;                                    /* TYPE_F32 or TYPE_BF16 of device.h */
+    enum element_type compute_type;
     const struct unit *unit; int units;                  /* instances are numbered unit by unit in this order */
     const struct metric *metric; int metrics;            /* [0] is "loss" */
     const struct step_name *step; int steps;             /* highest step number */

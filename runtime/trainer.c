@@ -159,7 +159,7 @@ static void introduce(const struct options *o, int64_t mapped, double machine_fl
         count_text(mapped, b), count_text(room_bytes(), c));
     say("weights: %s", p->init_from ? p->init_from : "seeded");
     data_describe(0, o->steps);
-    say("machine: FMA peak %.1f GFLOP/s in FP32, one core a rank, measured on all ranks at once", 1e-9 * machine_flops);
+    say("machine: FMA peak %.1f GFLOP/s in %s, one core a rank, measured on all ranks at once", 1e-9 * machine_flops, p->compute_type == TYPE_BF16 ? "BF16" : "FP32");
 }
 
 static void explain(void)
@@ -206,7 +206,7 @@ static struct device *come_up(struct options *o, int argc, char **argv)
         fail_note("rank %d: the ledger has %lld bytes, /proc/self/maps shows %lld", world.rank, (long long)predicted, (long long)mapped);
     world_agree();
 
-    double machine_flops = machine_peak_flops();
+    double machine_flops = machine_peak_flops(program.compute_type);
     world_sum(&machine_flops, 1);
     const int64_t told = TELL_METRICS + metrics_count();
     step_state.mine = ROOM(double, told);

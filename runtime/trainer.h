@@ -89,7 +89,7 @@ bool position_claimed(void);                /* somebody has; fit for a signal ha
 
 /* ── machine.c: what is under us ───────────────────────────────────────────── */
 bool machine_has_features(void);            /* of program.cpu_feature; false: noted */
-double machine_peak_flops(void);            /* FMA, F32, one core, measured for about 20 ms */
+double machine_peak_flops(enum element_type type); /* FMA on F32, or on pairs of BF16 where the processor can; one core, measured for about 20 ms */
 int64_t machine_available_bytes(void);      /* 0: unknown */
 int64_t machine_mapped_bytes(const void *from, int64_t bytes);       /* of this stretch of addresses; -1: cannot tell */
 int64_t machine_peak_bytes(void);           /* largest resident size of this process so far */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # How fast this machine is with what the compiler makes: a generated RMSNorm beside one written by hand, then the demo's plan
-# on one and on two ranks. Figures, not verdicts: they belong to the machine and to what else it is doing.
+# on one and on two ranks, in FP32 and in BF16. Figures, not verdicts: they belong to the machine and to what else it is doing.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
@@ -31,6 +31,9 @@ OMP_NUM_THREADS=1 "$out/rms_norm" || die "the comparison did not run"
 text=$out/text.bin
 [ -s "$text" ] || head -c 1000000 < <(cat docs/*.md README.md compiler/*.c compiler/*.c compiler/*.c compiler/*.c) >"$text"
 for fsdp in 1 2; do
-    "$planc" build plans/demo.plan -o "$out/step$fsdp" --set "data.train=$text" --set data.format=bytes --set "mesh.fsdp=$fsdp" --set "batch.local=$((4 / fsdp))" >/dev/null || die "the demo's plan did not build"
-    OMP_NUM_THREADS=1 mpirun -n "$fsdp" --oversubscribe --bind-to none "$out/step$fsdp/trainer" --steps 60 --log-every 1000 | sed -n "s/^speed: /$fsdp rank(s): /p"
+    for type in fp32 bf16; do
+        "$planc" build plans/demo.plan -o "$out/$type.$fsdp" --set "data.train=$text" --set data.format=bytes --set "mesh.fsdp=$fsdp" --set "batch.local=$((4 / fsdp))" \
+            --set "precision.compute=$type" >/dev/null || die "the demo's plan did not build"
+        OMP_NUM_THREADS=1 mpirun -n "$fsdp" --oversubscribe --bind-to none "$out/$type.$fsdp/trainer" --steps 60 --log-every 1000 | sed -n "s/^speed: /$fsdp rank(s), $type: /p"
+    done
 done
