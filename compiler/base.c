@@ -382,8 +382,11 @@ bool file_write(const char *path, const char *bytes, size_t n)
 {
     if (file_holds(path, bytes, n))
         return true;
-    const char *temporary = text_format("%s.%ld.part", path, (long)getpid());
-    int file = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    /* What is no plain file (/dev/null, a pipe) is written into: a rename would put a file in its place. */
+    struct stat old;
+    bool replaced = stat(path, &old) != 0 || S_ISREG(old.st_mode);
+    const char *temporary = replaced ? text_format("%s.%ld.part", path, (long)getpid()) : path;
+    int file = open(temporary, O_WRONLY | O_CLOEXEC | (replaced ? O_CREAT | O_TRUNC : 0), 0666);
     if (file < 0)
         return false;
     bool written = write_all(file, bytes, n);
@@ -392,14 +395,15 @@ bool file_write(const char *path, const char *bytes, size_t n)
         written = false;
         reason = errno;
     }
-    if (written && rename(temporary, path) < 0) {
+    if (written && replaced && rename(temporary, path) < 0) {
         written = false;
         reason = errno;
     }
-    if (!written) {
+    if (!written && replaced) {
         (void)unlink(temporary); /* nothing half-written stays; the reason below is what counts */
-        errno = reason;
     }
+    if (!written)
+        errno = reason;
     return written;
 }
 

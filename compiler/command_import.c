@@ -354,6 +354,8 @@ int command_import(const struct arguments *a)
     const char *base = strrchr(im.folder, '/'), *title = base && base[1] ? base + 1 : im.family->model_type;
     struct text plan = {0};
     write_plan(&im, title, weights.files.n > 0, &plan);
+    struct stat old;
+    if (!stat(a->output, &old) && !S_ISREG(old.st_mode)) return command_fail(EXIT_USAGE, "-o wants a file to write, '%s' is none", a->output);
     const char *part = text_format("%s.%d.part", a->output, (int)getpid());
     if (!file_write(part, plan.bytes, plan.length)) return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
     status = prove(&im, part, &weights);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { NAME_BYTES = 512, SHAPE_BYTES = 128 };
@@ -212,6 +213,9 @@ bool weights_final_open(const char *path)
     final.folder = dirname(scratch);
     if (access(final.folder, W_OK | X_OK) != 0)
         return fail_note("--final %s: %s: %s", path, final.folder, strerror(errno));
+    struct stat old;
+    if (stat(path, &old) == 0 && !S_ISREG(old.st_mode)) /* a rename would put a file in the place of a device */
+        return fail_note("--final %s: it is there, and is no file", path);
     final_header();
     return true;
 }

@@ -54,6 +54,9 @@ for in in "$top"/plans/clusters/*.plan; do
     [ -z "$bare" ] && ok "library.sources.$name" || fail "library.sources.$name" "a number without its source: $bare"
 done
 
+# ── every key ─────────────────────────────────────────────────────────────────
+. "$here/keys.sh"
+
 # ── the documents ─────────────────────────────────────────────────────────────
 missing=$("$planc" keys --json | python3 -c '
 import json, re, sys
