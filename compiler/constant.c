@@ -323,6 +323,21 @@ static bool contains(const struct constant *list, const struct constant *x, stru
     return true;
 }
 
+/* How many things a list names; a range names each of its numbers. */
+static bool count(const struct constant *list, struct span at, struct constant *out)
+{
+    if (list->kind != CONST_LIST) {
+        complain(at, "count wants a list, not %s", kind_name(list));
+        return false;
+    }
+    wide all = 0;
+    for (int i = 0; i < list->n; i++) {
+        const struct constant *item = &list->item[i];
+        all += item->kind == CONST_RANGE ? (wide)item->item[1].top - item->item[0].top + 1 : 1;
+    }
+    return constant_fraction(all, 1, UNIT_NONE, at, out);
+}
+
 static bool extreme(const char *name, const struct constant *arg, int n, struct span at, struct constant *out)
 {
     int best = 0;
@@ -340,7 +355,7 @@ static bool extreme(const char *name, const struct constant *arg, int n, struct 
 
 static const struct { const char *name; int least, most; } functions[] = {
     { "sqrt", 1, 1 }, { "exp", 1, 1 }, { "log", 1, 1 }, { "floor", 1, 1 }, { "ceil", 1, 1 },
-    { "min", 1, 16 }, { "max", 1, 16 }, { "contains", 2, 2 },
+    { "min", 1, 16 }, { "max", 1, 16 }, { "contains", 2, 2 }, { "count", 1, 1 },
 };
 
 bool constant_call(const char *name, const struct constant *arg, int n, struct span at, struct constant *out, bool *known)
@@ -357,7 +372,7 @@ bool constant_call(const char *name, const struct constant *arg, int n, struct s
         return false;
     }
     if (name[0] == 'c' && name[1] == 'o')
-        return contains(&arg[0], &arg[1], at, out);
+        return name[2] == 'n' ? contains(&arg[0], &arg[1], at, out) : count(&arg[0], at, out);
     bool keeps_unit = name[0] == 'm' || name[0] == 'f' || name[0] == 'c';
     for (int i = 0; i < n; i++)
         if (arg[i].kind != CONST_NUMBER || (!keeps_unit && arg[i].unit)) {

@@ -25,7 +25,7 @@ static bool name_value(const struct ast *e, struct scope *scope, struct constant
 
 static bool call_value(const struct ast *e, struct scope *scope, struct constant *out)
 {
-    static const char *const names[] = { "sqrt", "exp", "log", "floor", "ceil", "min", "max", "contains" };
+    static const char *const names[] = { "sqrt", "exp", "log", "floor", "ceil", "min", "max", "contains", "count" };
     struct constant *arg = TAKE_MANY(struct constant, e->n);
     bool fine = true, known;
     for (int i = 0; i < e->n; i++) {

@@ -291,7 +291,7 @@ static struct meaning call_constants(const struct ast *call, const struct meanin
     }
     bool known = false, ok = constant_call(name, c, n, call->at, &m.constant, &known);
     if (known) return ok ? m : lower_nothing();
-    const char *names[COUNT_OF(functions) + 5] = {"weight", "contains", "min", "max", "abs"};
+    const char *names[COUNT_OF(functions) + 5] = {"weight", "contains", "count", "min", "max"};
     for (size_t i = 0; i < COUNT_OF(functions); i++) names[i + 5] = functions[i].name;
     struct diagnostic *d = complain(lower_name_at(call), "there is no function '%s'", name);
     const char *near = nearest_name(name, names, (int)COUNT_OF(names));

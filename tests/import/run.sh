@@ -38,6 +38,12 @@ for k, want in zip(("full", "causal"), map(float, sys.argv[2:])):
 flops flops_4096 27.91 23.08 "$top/plans/qwen3-30b-a3b.plan"
 flops flops_8192 37.58 27.91 "$top/plans/qwen3-30b-a3b.plan" --set batch.sequence=8192 --set batch.local=1
 
+# The same whether the head is the table or not; fewer key heads cost only their own projections: 6 x 2 x hidden x head_dim a layer and head.
+flops_of() { "$planc" check "$top/plans/llama-8b.plan" "$@" --json | grep -A 1 flops_per_token | grep -oE '[0-9]{6,}'; }
+[ "$(flops_of)" = "$(flops_of --set model.tied=on)" ] && ok flops_tied || fail flops_tied "$(flops_of) and $(flops_of --set model.tied=on)"
+[ $(($(flops_of --set model.kv_heads=32) - $(flops_of --set model.kv_heads=8))) = $((24 * 6 * 2 * 4096 * 128 * 32)) ] && ok flops_key_heads ||
+    fail flops_key_heads "$(flops_of --set model.kv_heads=32) and $(flops_of --set model.kv_heads=8)"
+
 # Small models with weights, in the layouts that are found.
 tiny() { # FAMILY: the words that make its published configuration small
     case $1 in
@@ -124,5 +130,12 @@ refused gpt2_unscaled 'scale_attn_weights = false' 1 gpt2 none scale_attn_weight
 refused gpt2_dropout 'resid_pdrop = 0.1|attn_pdrop = 0.1|embd_pdrop = 0.2' 1 gpt2 none resid_pdrop=0.1 attn_pdrop=0.1 embd_pdrop=0.2
 refused gpt2_missing 'is missing' 4 gpt2 missing
 refused gpt2_extra '.9.' 4 gpt2 extra
+plan_refused() { # NAME WORD PLAN settings...
+    "$planc" check "$3" "${@:4}" >"$1.log" 2>&1
+    [ $? -eq 1 ] && grep -qF -- "$2" "$1.log" && ok "$1" || fail "$1" "$(tail_of "$1.log")"
+}
+plan_refused all_layers_dense 'a mixture without a layer that has experts' "$top/plans/moe-small.plan" --set 'model.dense_layers=[0..3]'
+plan_refused dense_without_width 'ffn is 0' "$top/plans/qwen3-30b-a3b.plan" --set 'model.dense_layers=[0]'
+plan_refused positions_run_out 'longer than the table of positions' "$top/plans/gpt2-124m.plan" --set batch.sequence=2048
 take unknown_key qwen3 none attention_flavour=3
 [ $? -eq 0 ] && grep -q 'warning: attention_flavour = 3' unknown_key.log && ok unknown_key || fail unknown_key "$(tail_of unknown_key.log)"
