@@ -149,7 +149,7 @@ bool budget_decide(struct plan *p)
     }
     int64_t low = 0, high = c.kept.n * c.layers, least = peak_of(p, &c, 0);
     if (least > budget) {
-        struct diagnostic *d = complain(p->at.checkpoint, "a budget of %s cannot be kept: with everything computed again the peak is %s", text_bytes(budget), text_bytes(least));
+        struct diagnostic *d = complain(p->at.budget, "a budget of %s cannot be kept: with everything computed again the peak is %s", text_bytes(budget), text_bytes(least));
         add_help(d, "a smaller batch.local, more batch.loss_chunks, or a larger mesh.fsdp takes less");
         return false;
     }

@@ -310,8 +310,10 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
     struct diagnostic *d = complain(n.at, cluster ? "there is no cluster '%s'" : "there is no architecture '%s'", n.name);
     const char *near = nearest_name(n.name, names, count);
     const char *file = library_file(cluster ? "clusters" : "models", n.name);
-    if (file && !near)
+    if (file && !near && strcmp(file, text_format("%s/%s.plan", cluster ? "clusters" : "models", n.name)) == 0)
         add_help(d, "the library has it: use \"%s\" before the plan", file);
+    else if (file && !near)
+        add_help(d, "did you mean the one of \"%s\"?", file);
     else if (near)
         add_help(d, "did you mean '%s'?", near);
     else

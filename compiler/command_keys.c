@@ -150,6 +150,26 @@ static bool is_within(const char *path, const char *wanted)
     return strncmp(path, wanted, n) == 0 && (path[n] == 0 || path[n] == '.');
 }
 
+/* Keys by name or whole path, wherever they stand, and a family by its name; how many were found. */
+static int print_matches(const char *wanted)
+{
+    int found = 0;
+    for (int k = 0; k < KEY_COUNT; k++)
+        if (strcmp(key_rows[k].name, wanted) == 0 || strcmp(key_path((enum key_id)k), wanted) == 0) {
+            printf("%s%s\n", found++ ? "\n" : "", section_rows[key_rows[k].section].path);
+            print_key((enum key_id)k);
+        }
+    families all[] = { names_of(S_model), names_of(S_cluster) };
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        for (int n = 0; n < all[i].n; n++)
+            if (strcmp(all[i].item[n].name, wanted) == 0) {
+                families one = { &all[i].item[n], 1, 1 };
+                printf("%s%s\n", found++ ? "\n" : "", i ? "cluster" : "model");
+                print_names(&one);
+            }
+    return found;
+}
+
 /* What the keys below stand in, for who has never seen a plan. */
 static const char example[] =
     "A plan is a text file; entries end with ';' or the line, numbers carry their units, # starts a comment:\n\n"
@@ -189,6 +209,8 @@ int command_keys(const struct arguments *a)
     if (printed && all)
         printf("%s\n", json_dumps(all, JSON_INDENT(2)));
     if (printed)
+        return EXIT_FINE;
+    if (print_matches(wanted))
         return EXIT_FINE;
     const char *near = nearest_name(wanted, names, SECTION_COUNT);
     return command_fail(EXIT_USAGE, "there is no section '%s'%s", wanted,

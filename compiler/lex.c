@@ -253,7 +253,7 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
             add_help(d, "a list stands in [ ]: [0.9, 0.95]");
     } else {
         lex_complain(lx, t->at, text_format("%s cannot follow a finished value", named(lx, t)),
-                     t->kind == NAME || t->kind == COMMA ? separated : NULL);
+                     t->kind == COMMA ? "entries are separated by ';' or a new line, alternatives by '|'" : t->kind == NAME ? separated : NULL);
     }
 }
 

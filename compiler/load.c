@@ -290,6 +290,20 @@ static void load_setting(struct checker *c, const char *text)
         c->broken = true;
 }
 
+/* `--set cluster=cpu`: what the library has under that name, when the plan did not bring it. */
+static void load_named(struct checker *c, const struct ast *entry)
+{
+    bool cluster = strcmp(entry->text, "cluster") == 0;
+    const char *name = entry->kid[1]->text, *shelf = plan_library();
+    if (!shelf || !name || (!cluster && strcmp(entry->text, "model") != 0))
+        return;
+    for (int i = 0; i < (cluster ? c->cluster.n : c->architecture.n); i++)
+        if ((cluster ? c->cluster.item[i].name : c->architecture.item[i].name) == name)
+            return;
+    const char *file = text_format("%s/%s.plan", cluster ? "clusters" : "models", name);
+    use_file(c, joined(shelf, file), file, entry->kid[1]);
+}
+
 void load_all(struct checker *c, const char *path, const char *const *set, int n_set)
 {
     if (!load_file(c, path, path)) {
@@ -299,6 +313,8 @@ void load_all(struct checker *c, const char *path, const char *const *set, int n
     }
     for (int i = 0; i < n_set; i++)
         load_setting(c, set[i]);
+    for (int i = 0; i < c->setting.n; i++)
+        load_named(c, c->setting.item[i]);
     if (!c->plan && !c->broken)
         add_help(complain((struct span){ c->file.item[0].source, 0, 0 }, "this file has no plan"), "plan \"title\" { model …  cluster …  mesh …  batch … }");
 }

@@ -239,13 +239,13 @@ static void check_checkpoint(const struct plan *p, const struct graph *g)
         if (g->region.item[i]->direction != ONCE && g->region.item[i]->count > layers) layers = g->region.item[i]->count;
     const char *last = strrchr(p->checkpoint_layers, '.');
     if (p->checkpoint_mode != CHECKPOINT_NONE && last && strtoll(last + 1, NULL, 10) > layers)
-        add_help(complain(p->at.checkpoint, "activation_checkpoint.layers names layer %lld, the model has %lld", strtoll(last + 1, NULL, 10) - 1, (long long)layers),
+        add_help(complain(p->at.layers, "activation_checkpoint.layers names layer %lld, the model has %lld", strtoll(last + 1, NULL, 10) - 1, (long long)layers),
                  "layers are 0..%lld", (long long)layers - 1);
     for (const char *c = p->checkpoint_save; *c; c += strspn(c, " ")) {
         size_t n = strcspn(c, " ");
         const char *word = intern_bytes(c, n);
         if (!memchr(c, '#', n) && !kept_exists(g, word))
-            add_help(complain(p->at.checkpoint, "activation_checkpoint.save names '%s', which is no kind of op and no value of a layer of %s", word, p->architecture),
+            add_help(complain(p->at.save, "activation_checkpoint.save names '%s', which is no kind of op and no value of a layer of %s", word, p->architecture),
                      "kinds are attention, matmul, expert_matmul, routing; values are names that the architecture assigns inside repeat");
         c += n;
     }

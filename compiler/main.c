@@ -71,6 +71,7 @@ static void usage(FILE *to)
 static int unknown_command(const char *word)
 {
     if (word[0] == '-') return command_fail(EXIT_USAGE, "the command comes first: planc COMMAND … %s", word);
+    if (strlen(word) > 5 && !strcmp(word + strlen(word) - 5, ".plan")) return command_fail(EXIT_USAGE, "the command comes first: planc check %s", word);
     const char *names[COUNT_OF(command_rows)];
     for (size_t i = 0; i < COUNT_OF(command_rows); i++) names[i] = command_rows[i].name;
     const char *near = nearest_name(word, names, (int)COUNT_OF(names));
@@ -83,6 +84,15 @@ static const struct option_row *find_option(const char *word, size_t n)
     for (size_t i = 0; i < COUNT_OF(option_rows); i++)
         if (strlen(option_rows[i].name) == n && !strncmp(option_rows[i].name, word, n)) return &option_rows[i];
     return NULL;
+}
+
+static const char *nearest_option(const char *word, int bit)
+{
+    const char *names[COUNT_OF(option_rows)];
+    int n = 0;
+    for (size_t i = 0; i < COUNT_OF(option_rows); i++)
+        if (option_rows[i].commands & bit) names[n++] = option_rows[i].name;
+    return nearest_name(text_format("%.*s", (int)strcspn(word, "="), word), names, n);
 }
 
 /* One option with its value; false after saying why not. `colour`: auto, always or never. */
@@ -142,7 +152,11 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
         const char *equals = w[1] == '-' ? strchr(w, '=') : NULL;
         const struct option_row *row = find_option(w, equals ? (size_t)(equals - w) : strlen(w));
         if (!row || !(row->commands & bit)) {
-            command_fail(EXIT_USAGE, "%s has no option '%s'", a->command, w);
+            const char *near = nearest_option(w, bit);
+            if (row) command_fail(EXIT_USAGE, "%s is not an option of %s; `planc help %s` lists those", row->name, a->command, a->command);
+            else if (equals && strchr(w, '.') && strchr(w, '.') < equals) command_fail(EXIT_USAGE, "%s has no option '%s'; a key of the plan is given by --set %s", a->command, w, w + 2);
+            else if (near) command_fail(EXIT_USAGE, "%s has no option '%s'; did you mean '%s'?", a->command, w, near);
+            else command_fail(EXIT_USAGE, "%s has no option '%s'; `planc help %s` lists those", a->command, w, a->command);
             return false;
         }
         const char *value = equals ? equals + 1 : NULL;

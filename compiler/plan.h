@@ -76,7 +76,7 @@ struct plan {
     double timeout_seconds;
     enum nonfinite nonfinite;
     /* where the plan says it, for diagnostics and for the ledger's lines */
-    struct { struct span mesh, batch, precision, checkpoint, optimizer, schedule, data, init, run; } at;
+    struct { struct span mesh, batch, precision, checkpoint, save, layers, budget, optimizer, schedule, data, init, run; } at;
 };
 
 /* From a file: parses it and what it uses, applies `set` (texts of --set, in order), checks, resolves.

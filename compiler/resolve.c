@@ -50,6 +50,12 @@ static struct span section_place(const struct checker *c, enum section_id s)
     return section_given(c, s) ? c->section_at[s] : c->plan->kid[0]->at;
 }
 
+/* Where a key is given; its section when it is not. */
+static struct span key_place(const struct checker *c, enum key_id key)
+{
+    return key_given(c, key) ? c->key[key].entry->at : section_place(c, key_rows[key].section);
+}
+
 static void resolve_cluster(struct checker *c, struct plan *p)
 {
     struct cluster *m = &p->cluster;
@@ -196,6 +202,9 @@ static void resolve(struct checker *c, struct plan *p)
     p->at.batch = section_place(c, S_batch);
     p->at.precision = section_place(c, S_precision);
     p->at.checkpoint = section_place(c, S_activation_checkpoint);
+    p->at.save = key_place(c, K_activation_checkpoint_save);
+    p->at.layers = key_place(c, K_activation_checkpoint_layers);
+    p->at.budget = key_place(c, K_activation_checkpoint_budget);
     p->at.optimizer = section_place(c, S_optimizer);
     p->at.schedule = section_place(c, S_schedule);
     p->at.data = section_place(c, S_data);
