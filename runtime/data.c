@@ -29,11 +29,12 @@ static struct {
     int32_t *token;                                      /* of a step: accumulation x local x (sequence + 1) */
 } data;
 
+/* O_NONBLOCK: a pipe is refused, nobody waits for its other end. */
 static bool open_one(struct file *f, const char *path)
 {
     struct stat s;
     size_t n = strlen(path) + 1;
-    *f = (struct file){.path = memcpy(room((int64_t)n), path, n), .fd = open(path, O_RDONLY | O_CLOEXEC), .first = data.tokens};
+    *f = (struct file){.path = memcpy(room((int64_t)n), path, n), .fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .first = data.tokens};
     if (f->fd < 0 || fstat(f->fd, &s) != 0)
         return fail_note("%s: %s", path, strerror(errno));
     if (!S_ISREG(s.st_mode))

@@ -45,6 +45,7 @@ bool options_read(struct options *o, int argc, char **argv);
 struct world { int rank, size, replica, shard, host_rank, host_size; bool one_host; };
 extern struct world world;
 void world_open(int *argc, char ***argv);   /* before anything else; leaves when the launch itself is wrong */
+void world_met(void);                       /* the watchdog sees all ranks: the timer of the start ends */
 void world_split(void);                     /* the groups of the mesh; leaves when the world is not the mesh */
 void world_agree(void);                     /* returns only when no rank noted a failure */
 _Noreturn void world_leave(int status);     /* every rank calls it: the orderly end */

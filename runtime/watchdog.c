@@ -161,6 +161,7 @@ void watchdog_open(void)
         pthread_create(&thread, NULL, watch, NULL))
         fail_now("rank %d: no thread for the watchdog", world.rank);
     running = true;
+    world_met();
 }
 
 void watchdog_close(void)

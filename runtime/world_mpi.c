@@ -4,11 +4,14 @@
 #include "world_mpi.h"
 
 #include <limits.h>
+#include <math.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -61,6 +64,30 @@ void mpi_duplicate(MPI_Comm *to)
 
 /* ── coming up ─────────────────────────────────────────────────────────────── */
 
+/* Until the ranks have met there is no page on which a rank's silence could be seen, and MPI waits for a stopped one for
+ * ever. So each sets itself a timer: the run's timeout, and no less than a busy machine may take to start. Rank 0 speaks
+ * first and its end takes the others along; one that is late was itself stopped, and has nothing to say. */
+enum { MEET_SECONDS = 30, MEET_TURN = 5 };
+static double meet_until;
+
+static void not_met(int signal)
+{
+    static const char line[] = "trainer: the ranks have not found each other: one of them is stopped or cannot be reached\n";
+    (void)signal;
+    ssize_t told = clock_seconds() < meet_until + 0.5 ? write(STDERR_FILENO, line, sizeof line - 1) : 0;
+    (void)told;   /* there is nobody left to tell that it could not be told */
+    _exit(STATUS_ENVIRONMENT);
+}
+
+static void meet(double seconds)
+{
+    struct itimerval timer = {.it_value = {.tv_sec = (time_t)seconds}};
+    struct sigaction rings = {.sa_handler = not_met};
+    meet_until = clock_seconds() + (double)timer.it_value.tv_sec;
+    if (sigaction(SIGALRM, &rings, NULL) != 0 || setitimer(ITIMER_REAL, &timer, NULL) != 0)
+        fail_print("no timer, waiting for the other ranks has no end");
+}
+
 static int variable(const char *name)
 {
     const char *text = getenv(name);
@@ -94,7 +121,9 @@ static void refuse_foreign_launcher(void)
 
 void world_open(int *argc, char ***argv)
 {
-    int provided = MPI_THREAD_SINGLE;
+    int provided = MPI_THREAD_SINGLE, rank = variable("OMPI_COMM_WORLD_RANK");
+    if (program.timeout_seconds > 0)
+        meet(ceil(fmax(program.timeout_seconds, MEET_SECONDS)) + (rank > 0 ? MEET_TURN * rank : 0));
     if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
         fail_print("MPI does not start");
         _exit(STATUS_ENVIRONMENT);
@@ -115,6 +144,12 @@ void world_open(int *argc, char ***argv)
     mpi_check(MPI_Comm_rank(host_comm, &world.host_rank), "ranks of this host");
     mpi_check(MPI_Comm_size(host_comm, &world.host_size), "ranks of this host");
     world.one_host = world.host_size == world.size;
+}
+
+void world_met(void)
+{
+    if (setitimer(ITIMER_REAL, &(struct itimerval){.it_value = {0}}, NULL) != 0)
+        fail_now("rank %d: the timer of the start does not end", world.rank);
 }
 
 void world_split(void)

@@ -120,6 +120,20 @@ for rank in 2 0; do
     fi
 done
 
+# Stopped before the ranks have met, where no watchdog sees it: MPI would wait for ever.
+name=stopped_at_start
+mpirun -n 4 --oversubscribe --bind-to none "$scratch/long/trainer" >$name.log 2>&1 </dev/null &
+launcher=$!
+for _ in $(seq 500); do
+    pid=$(rank_pid 2)
+    [ -n "$pid" ] && break
+    sleep 0.01
+done
+kill -STOP "$pid"
+if end_of $name 50 && gone $name; then
+    if [ $status -eq 4 ] && [ "$(grep -c '^trainer:' $name.log)" -eq 1 ]; then ok $name; else fail $name "exit $status: $(tail_of $name.log)"; fi
+fi
+
 if start_long killed_rank; then
     kill -KILL "$(rank_pid 1)"
     if end_of killed_rank 20 && gone killed_rank; then
@@ -171,8 +185,12 @@ refused odd_sized_file odd 2 'odd' 4
 make_trainer absent --set data.train=absent.bin
 refused absent_file absent 2 'absent.bin' 4
 
+mkfifo pipe.bin 2>/dev/null
+make_trainer pipe --set data.train=pipe.bin
+refused pipe_for_tokens pipe 2 'pipe.bin' 4
+
 # ── weight files ─────────────────────────────────────────────────────────────
-cc -O2 -std=gnu17 -o truth "$here/../oracle_own/truth.c" -lm && mkdir -p weights && ./truth weights hidden=48 heads=4 kv=2 head_dim=12 ffn=64 vocab=256 factor=1 tied=0
+cc -O2 -std=gnu17 -o truth "$here"/../oracle_own/*.c -lm && mkdir -p weights && ./truth weights hidden=48 heads=4 kv=2 head_dim=12 ffn=64 vocab=256 factor=1 tied=0
 weights_case() { # NAME KIND PATTERN
     mkdir -p "$1.from"
     cp weights/config.json "$1.from/"
@@ -204,6 +222,14 @@ if [ -x "$scratch/long/trainer" ]; then
         status=$?
         if [ $status -eq 4 ] && [ "$(grep -c '^trainer:' "$name.log")" -eq 1 ] && none_left "$scratch/four"; then ok "$name"
         else fail "$name" "exit $status: $(tail_of "$name.log")"; sweep "$scratch/four"; fi
+    done
+    # A file is put in the place of a file, and what is none is refused before the first step.
+    for there in folder.final pipe.bin; do
+        mkdir -p folder.final
+        timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" --final $there >final_on.log 2>&1 </dev/null
+        status=$?
+        if [ $status -eq 4 ] && [ "$(grep -c '^trainer:' final_on.log)" -eq 1 ] && ! grep -q '^step' final_on.log && [ ! -f $there ]; then ok "final_on_$there"
+        else fail "final_on_$there" "exit $status: $(tail_of final_on.log)"; fi
     done
     timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" --no-such-option >option.log 2>&1 </dev/null
     status=$?
