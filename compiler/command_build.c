@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -17,6 +18,7 @@
 #ifndef PLANC_TRAINER_FLAGS
 #define PLANC_TRAINER_FLAGS ""
 #endif
+#define HASH_DIGITS 32
 #define PLAIN_FLAGS "-std=c17 -O2 -march=native -ffp-contract=off"
 
 static void remove_file(const char *path)
@@ -195,6 +197,31 @@ static void add_means(struct text *to, const struct places *p)
     add_headers(to, p->templates);
 }
 
+/* A kept object ends with the hash of what stands before it, which linkers do not look at: a disk that was full or a machine
+ * that went down must not make every later build fail. */
+static const char *hash_bytes(const char *bytes, size_t n)
+{
+    return hash_text(&(struct text){.bytes = (char *)(uintptr_t)bytes, .length = n});
+}
+
+static bool object_is_whole(const char *path)
+{
+    size_t n = 0;
+    char *bytes = file_read(path, &n);
+    return bytes && n > HASH_DIGITS && !memcmp(bytes + n - HASH_DIGITS, hash_bytes(bytes, n - HASH_DIGITS), HASH_DIGITS);
+}
+
+static void object_keep(const char *path, const char *object)
+{
+    size_t n = 0;
+    char *bytes = file_read(object, &n);
+    struct text all = {0};
+    if (!bytes) return;
+    text_add_bytes(&all, bytes, n);
+    text_add_bytes(&all, hash_bytes(bytes, n), HASH_DIGITS);
+    if (!file_write(path, all.bytes, all.length)) remove_file(path);
+}
+
 /* Where the kernels' object of this very text is kept, NULL: nowhere. False: the compiler does not work. */
 static bool find_kept(const struct trainer *t, const struct places *p, const char *directory, const char **kept)
 {
@@ -228,12 +255,22 @@ const char *trainer_hash(const struct trainer *t)
     return hash_text(&all);
 }
 
+bool trainer_folder(const char *directory)
+{
+    if (!make_folders(directory)) {
+        command_fail(EXIT_ENVIRONMENT, "cannot make the folder '%s': %s", directory, strerror(errno));
+        return false;
+    }
+    int folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder >= 0) (void)flock(folder, LOCK_EX); /* where a disk has no locks, two builds at once are the caller's affair */
+    return true;
+}
+
 int trainer_build(const struct trainer *t, const char *directory)
 {
     struct places p;
     if (!find_places(t->device, &p)) return EXIT_ENVIRONMENT;
     const char *trainer = text_format("%s/trainer", directory);
-    if (!make_folders(directory)) return command_fail(EXIT_ENVIRONMENT, "cannot make the folder '%s': %s", directory, strerror(errno));
     remove_file(trainer);
     if (!emit_files(t->graph, t->plan, t->device, directory)) return command_fail(EXIT_ENVIRONMENT, "cannot write into '%s': %s", directory, strerror(errno));
 
@@ -241,7 +278,7 @@ int trainer_build(const struct trainer *t, const char *directory)
     const char *kept, *object[3];
     if (!find_kept(t, &p, directory, &kept)) return EXIT_ENVIRONMENT;
     struct job job[3] = {0};
-    bool fine = true, known = kept && !access(kept, R_OK);
+    bool fine = true, known = kept && object_is_whole(kept);
     for (int i = 0; i < 3; i++) {
         object[i] = text_format("%s/.%s.%d.o", directory, file[i], (int)getpid());
         if (i == 0 && known) object[i] = kept;
@@ -257,11 +294,7 @@ int trainer_build(const struct trainer *t, const char *directory)
     }
     if (!fine) remove_file(fresh);
     /* the next build of the same kernels finds them; another folder on another disk only costs a compilation */
-    if (fine && kept && !known) {
-        size_t n;
-        char *bytes = file_read(object[0], &n);
-        if (bytes && !file_write(kept, bytes, n)) remove_file(kept);
-    }
+    if (fine && kept && !known) object_keep(kept, object[0]);
     for (int i = known; i < 3; i++) remove_file(object[i]);
     return fine ? EXIT_FINE : EXIT_ENVIRONMENT;
 }
@@ -300,6 +333,7 @@ int command_build(const struct arguments *a)
     if (!a->output) return command_fail(EXIT_USAGE, "build wants -o DIR");
     int status = trainer_plan(a, &t);
     if (status != EXIT_FINE) return status;
+    if (!trainer_folder(a->output)) return EXIT_ENVIRONMENT;
     status = trainer_build(&t, a->output);
     if (status != EXIT_FINE) return status;
     int64_t ranks = t.plan->fsdp * t.plan->dp;

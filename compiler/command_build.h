@@ -13,6 +13,8 @@ struct trainer {
 /* The plan of a command's one word, taken through the pipeline for the device that was asked for; anything but
  * EXIT_FINE after saying why not. */
 int trainer_plan(const struct arguments *a, struct trainer *t);
+/* Makes DIR where it is not there, and waits for other builds in it: it is this process's until that ends. */
+bool trainer_folder(const char *directory);
 /* Writes DIR's sources and compiles DIR/trainer. A failed build leaves no trainer. */
 int trainer_build(const struct trainer *t, const char *directory);
 /* What a built trainer depends on, as 32 digits: generated texts, flags, libraries, processor. */

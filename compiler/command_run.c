@@ -54,6 +54,7 @@ int command_run(const struct arguments *a)
     if (!hash) return EXIT_ENVIRONMENT;
     if (!cache) return command_fail(EXIT_ENVIRONMENT, "there is no folder for built trainers: set HOME or XDG_CACHE_HOME, or use build");
     const char *directory = text_format("%s/run-%s", cache, hash), *trainer = text_format("%s/trainer", directory);
+    if (!trainer_folder(directory)) return EXIT_ENVIRONMENT;
     if (access(trainer, X_OK)) {
         status = trainer_build(&t, directory);
         if (status != EXIT_FINE) return status;

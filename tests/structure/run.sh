@@ -110,6 +110,21 @@ sed 's/^  *x[^ ]* = add(/    x.wrong:f32[3,3] = add(/' none.fsdp1.lower.2.ir >br
 if [ -e twice.a/schedule.c ] && for f in schedule.c kernels.c program.c plan.json; do cmp -s "twice.a/$f" "twice.b/$f" || exit 1; done; then ok same_bytes_twice
 else fail same_bytes_twice "$(tail_of twice.log)"; fi
 
+# A kept object that a full disk cut short is compiled again.
+(
+    export XDG_CACHE_HOME=$scratch/kept
+    rm -rf kept
+    "$planc" build shape.plan -o kept.a --device cpu >kept.log 2>&1
+    for object in kept/planc/*.o; do truncate -s 1000 "$object"; done
+    "$planc" build shape.plan -o kept.a --device cpu >>kept.log 2>&1 && [ "$(stat -c %s "$object")" -gt 1000 ]
+) && ok kept_object_cut_short || fail kept_object_cut_short "$(tail_of kept.log)"
+# Two builds in one folder wait for each other: what comes out is one of the two, not half of each.
+for layers in 2 3; do "$planc" build shape.plan -o one_folder --device trace --set model.layers=$layers >one_folder.$layers.log 2>&1 & done
+wait
+made=$(sed -nE 's/.*"layers": ([0-9]+).*/\1/p' one_folder/plan.json | head -n 1)
+"$planc" build shape.plan -o one_folder.alone --device trace --set "model.layers=$made" >one_folder.log 2>&1
+if cmp -s <(one_folder/trainer --steps 1 2>&1) <(one_folder.alone/trainer --steps 1 2>&1); then ok one_folder; else fail one_folder "the trainer is not that of $made layers"; fi
+
 # ── a large plan is checked in milliseconds ──────────────────────────────────
 large=("$top/plans/llama-8b.plan" --set model.layers=48 --set cluster.nodes=64)
 if "$planc" check "${large[@]}" >large.log 2>&1; status=$?; [ $status -eq 0 ] || [ $status -eq 2 ]; then
