@@ -53,8 +53,7 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
     printf("  outside     %s\n", text_bytes(l->outside_bytes));
     printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes), l->limit_is_machine ? "this machine's available memory / ranks" : "what the plan's cluster says");
     if (l->peak_bytes <= l->limit_bytes) printf("  margin      %s\n", text_bytes(l->limit_bytes - l->peak_bytes));
-    printf("  layout      arena / fullest instant %.4f: local %.4f, wire %.4f of their own\n", ratio(l->arena_bytes, l->fullest_bytes),
-           ratio(l->segment_bytes[SEGMENT_LOCAL], l->bound_bytes[SEGMENT_LOCAL]), ratio(l->segment_bytes[SEGMENT_WIRE], l->bound_bytes[SEGMENT_WIRE]));
+    printf("  layout      %.4f of what is alive at the fullest instant\n", ratio(l->arena_bytes, l->fullest_bytes));
     for (int i = 0; i < l->term.n; i++)
         if (l->term.item[i].inside) printf("    %12s  %-14s %s\n", text_bytes(l->term.item[i].bytes), l->term.item[i].name, l->term.item[i].formula);
     printf("  checked in %.1f ms; planc memory shows every buffer\n", seconds * 1e3);

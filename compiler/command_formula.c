@@ -129,7 +129,7 @@ static const char *name_of(const struct words *w, const struct value *v, int axi
 static const char *choices(const struct words *w, const struct value *rows, int64_t k, int depth)
 {
     const char *a = name_of(w, rows, 0, depth), *b = by_value(w, k);
-    return a && b ? text_format("%s * %s", a, b) : NULL;
+    return a ? text_format("%s * %s", a, b ? b : text_count(k)) : NULL;
 }
 
 /* The factor of a product of names that is that number, the number of it wanted of equal ones. */
@@ -302,13 +302,21 @@ static const char *formula_of_state(const struct graph *g, const struct buffer *
     return text_format("fp32 4 B x %s parameters / fsdp %lld + %s B of padding", text_count(parameters), (long long)shards, text_count(b->bytes - whole));
 }
 
+/* One shard at a time passes through it. */
+static const char *formula_of_stage(const struct graph *g, const struct buffer *b)
+{
+    const char *name = "the largest unit";
+    for (int i = 0; i < g->unit.n; i++)
+        if (g->unit.item[i]->shard_elements * 4 == b->bytes) name = text_format("unit %s", g->unit.item[i]->name);
+    return text_format("fp32 4 B x (%s / fsdp) %s elements", name, text_count(b->bytes / 4));
+}
+
 const char *formula_of(const struct plan *p, const struct graph *g, const struct buffer *b)
 {
     struct owner o;
     if (!strncmp(b->name, "state.", 6)) return formula_of_state(g, b);
     if (!strcmp(b->kind, "gathered") || !strcmp(b->kind, "gradient slots")) return formula_of_slot(g, b, !strcmp(b->kind, "gathered"));
-    if (!strcmp(b->kind, "reduce staging"))
-        return text_format("fp32 4 B x %s elements: the largest unit / fsdp %lld", text_count(b->bytes / 4), (long long)g->facts.fsdp);
+    if (!strcmp(b->kind, "reduce staging")) return formula_of_stage(g, b);
     if (!strcmp(b->kind, "staging")) return "fixed: files pass through it";
     if (!strcmp(b->kind, "scalars")) return "fixed: learning rate, bias corrections, norm, clipping";
     if (!strcmp(b->kind, "metrics")) return text_format("%s%sfp64 8 B", b->bytes == 8 ? "" : text_count(b->bytes / 8), b->bytes == 8 ? "" : " x ");

@@ -1,16 +1,12 @@
 /* The ledger of one device. A buffer lives between two schedule steps; the terms are the kinds of the buffers that are
  * alive at one step, by default the one where their sum is largest, each with the buffers in it; and what the layout does
- * not use there is a term too, in three parts, so that the inside terms add up to exactly the bytes that the trainer maps.
- * The two segments are fullest at moments of their own, so their sizes add up to more than any one moment needs:
- * that is the first part and the second, and alignment is the third. */
+ * not use there is a term too, so that the inside terms add up to exactly the bytes that the trainer maps. */
 #include "command_ledger.h"
 #include "command.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const segment_names[] = {[SEGMENT_LOCAL] = "local", [SEGMENT_WIRE] = "wire"};
 
 /* MemAvailable of this machine. */
 static bool machine_bytes(int64_t *bytes)
@@ -52,20 +48,17 @@ static bool alive(const struct buffer *b, int step) { return b->live_from <= ste
 static void find_live(struct ledger *l, const struct graph *g)
 {
     l->steps = g->steps;
-    for (int s = 0; s < 2; s++) l->live_bytes[s] = TAKE_MANY(int64_t, g->steps + 1);
+    l->live_bytes = TAKE_MANY(int64_t, g->steps + 1);
     for (int i = 0; i < g->buffer.n; i++) {
         const struct buffer *b = g->buffer.item[i];
         for (int s = b->live_from < 0 ? 0 : b->live_from; s <= b->live_to && s <= g->steps; s++)
-            if (alive(b, s)) l->live_bytes[b->segment][s] += extent(b);
+            if (alive(b, s)) l->live_bytes[s] += extent(b);
     }
-    for (int s = 0; s <= g->steps; s++) {
-        for (int k = 0; k < 2; k++)
-            if (l->live_bytes[k][s] > l->bound_bytes[k]) l->bound_bytes[k] = l->live_bytes[k][s], l->bound_step[k] = s;
-        if (ledger_live(l, s) > l->fullest_bytes) l->fullest_bytes = ledger_live(l, s), l->peak_step = s;
-    }
+    for (int s = 0; s <= g->steps; s++)
+        if (l->live_bytes[s] > l->fullest_bytes) l->fullest_bytes = l->live_bytes[s], l->peak_step = s;
 }
 
-int64_t ledger_live(const struct ledger *l, int step) { return l->live_bytes[0][step] + l->live_bytes[1][step]; }
+int64_t ledger_live(const struct ledger *l, int step) { return l->live_bytes[step]; }
 
 /* Step 0 is before the first: what lives as long as the run. */
 static const struct node *node_at(const struct graph *g, int step, const struct region **region, const struct body **body)
@@ -96,7 +89,7 @@ const char *ledger_deed(const struct graph *g, int step, const char **file, int 
     const char *what = n->kernel ? graph_kernel(g, n->kernel)->name : op_rows[n->op].name;
     if (n->op == OP_gather || n->op == OP_reduce) what = text_format("%s of %s", what, attr_get_word(n, "unit"));
     /* what a loop keeps is complete in the last iteration forward and the first one back */
-    if (r->direction != ONCE && r->phase == PHASE_MICRO) what = text_format("%s, %s %lld", what, r->loop, (long long)r->count - 1);
+    if (r->direction != ONCE && r->phase == PHASE_MICRO) what = text_format("%s, %s[%lld]", what, r->loop, (long long)r->count - 1);
     return what;
 }
 
@@ -172,21 +165,11 @@ static int larger_first(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes > y->bytes ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-static void add_unused(const struct ledger *l, const struct plan *p, const struct graph *g, term_list *all, int step)
+static void add_unused(const struct ledger *l, const struct plan *p, term_list *all, int step)
 {
     struct term *t = term_of(all, p, "unused");
-    int64_t left = l->arena_bytes - ledger_live(l, step);
-    t->bytes = left;
-    for (int s = 0; s < 2; s++) {
-        int64_t at_rest = l->bound_bytes[s] - l->live_bytes[s][step];
-        if (!at_rest) continue;
-        struct holding h = {.name = text_format("%s at rest", segment_names[s]), .bytes = at_rest, .segment = (enum segment)s, .from = step, .to = step};
-        h.formula = text_format("what segment %s holds at %s and not here", segment_names[s], ledger_place(g, l->bound_step[s]));
-        PUSH(&t->holding, h);
-        left -= at_rest;
-    }
-    PUSH(&t->holding, ((struct holding){.name = "alignment", .bytes = left, .formula = "buffers begin at 256 B, segments end at 4 KiB", .from = 0, .to = l->steps}));
-    t->formula = t->holding.n > 1 ? text_format("mostly %s", t->holding.item[0].formula) : t->holding.item[0].formula;
+    t->bytes = l->arena_bytes - ledger_live(l, step);
+    t->formula = step == l->peak_step ? "gaps of the layout, buffers that begin at 256 B, segments that end at 4 KiB" : "what another instant needs and this one does not";
 }
 
 term_list ledger_at(const struct ledger *l, const struct plan *p, const struct graph *g, int step)
@@ -196,7 +179,7 @@ term_list ledger_at(const struct ledger *l, const struct plan *p, const struct g
         const struct buffer *b = g->buffer.item[i];
         if (!alive(b, step)) continue;
         struct term *t = term_of(&all, p, b->kind);
-        struct holding h = {.name = b->name, .bytes = extent(b), .segment = b->segment, .formula = formula_of(p, g, b), .from = b->live_from, .to = b->live_to};
+        struct holding h = {.name = b->name, .bytes = extent(b), .formula = formula_of(p, g, b), .from = b->live_from, .to = b->live_to};
         formula_place(p, g, b, &h.file, &h.line);
         t->bytes += h.bytes;
         PUSH(&t->holding, h);
@@ -207,7 +190,7 @@ term_list ledger_at(const struct ledger *l, const struct plan *p, const struct g
         const struct holding *h = &t->holding.item[0];
         t->formula = t->holding.n == 1 ? h->formula : text_format("%d buffers, the largest %s: %s", t->holding.n, h->name, h->formula);
     }
-    add_unused(l, p, g, &all, step);
+    add_unused(l, p, &all, step);
     if (l->outside_bytes) {
         struct term t = {.name = "outside", .bytes = l->outside_bytes, .formula = "context, modules and communicators: assumed, not measured"};
         if (p->cluster.kind == DEVICE_CPU) t.formula = "MPI, oneDNN and the program itself: assumed, not measured";
@@ -224,7 +207,7 @@ struct ledger *ledger_read(const struct plan *p, const struct graph *g)
     l->parameters = cost_parameters(g);
     l->active_parameters = cost_active_parameters(g);
     l->flops = cost_flops_per_token(g);
-    l->segment_bytes[SEGMENT_LOCAL] = g->local_bytes, l->segment_bytes[SEGMENT_WIRE] = g->wire_bytes;
+    l->wire_bytes = g->wire_bytes;
     l->arena_bytes = g->local_bytes + g->wire_bytes;
     l->outside_bytes = p->cluster.outside_bytes;
     l->peak_bytes = l->arena_bytes + l->outside_bytes;
@@ -257,8 +240,7 @@ json_t *ledger_terms_json(const term_list *terms, bool all)
         json_t *holdings = json_array();
         for (int k = 0; k < t->holding.n && all; k++) {
             const struct holding *h = &t->holding.item[k];
-            json_t *one = json_pack("{s:s, s:I, s:s, s:s, s:i, s:i}", "name", h->name, "bytes", (json_int_t)h->bytes, "segment", segment_names[h->segment], "formula",
-                                    h->formula, "from", h->from, "to", h->to);
+            json_t *one = json_pack("{s:s, s:I, s:s, s:i, s:i}", "name", h->name, "bytes", (json_int_t)h->bytes, "formula", h->formula, "from", h->from, "to", h->to);
             add_place(one, h->file, h->line);
             json_array_append_new(holdings, one);
         }
@@ -275,8 +257,7 @@ json_t *ledger_json(const char *path, const struct ledger *l, bool all)
                           (json_int_t)l->limit_bytes, "peak_bytes", (json_int_t)l->peak_bytes, "arena_bytes", (json_int_t)l->arena_bytes, "outside_bytes",
                           (json_int_t)l->outside_bytes, "peak_at", l->peak_at, "terms", ledger_terms_json(&l->term, all), "repairs");
     json_object_set_new(o, "margin_bytes", json_integer((json_int_t)(l->limit_bytes - l->peak_bytes)));
-    json_object_set_new(o, "layout", json_pack("{s:I, s:I, s:I, s:I, s:I}", "local_bytes", (json_int_t)l->segment_bytes[SEGMENT_LOCAL], "wire_bytes",
-                                               (json_int_t)l->segment_bytes[SEGMENT_WIRE], "local_bound_bytes", (json_int_t)l->bound_bytes[SEGMENT_LOCAL],
-                                               "wire_bound_bytes", (json_int_t)l->bound_bytes[SEGMENT_WIRE], "fullest_bytes", (json_int_t)l->fullest_bytes));
+    json_object_set_new(o, "fullest_bytes", json_integer((json_int_t)l->fullest_bytes));
+    json_object_set_new(o, "wire_bytes", json_integer((json_int_t)l->wire_bytes));
     return o;
 }

@@ -9,7 +9,7 @@
 
 /* Bytes under one name: a buffer of the layout, or what the layout leaves. from, to: the steps between which it holds
  * something, in text order. */
-struct holding { const char *name; int64_t bytes; enum segment segment; const char *formula, *file; int line, from, to; };
+struct holding { const char *name; int64_t bytes; const char *formula, *file; int line, from, to; };
 /* All holdings of one kind. file, line: of the plan, where it decides about the kind. */
 struct term { const char *name; int64_t bytes; bool inside; const char *formula, *file; int line; VECTOR(struct holding) holding; };
 typedef VECTOR(struct term) term_list;
@@ -19,20 +19,20 @@ struct ledger {
     struct flops flops;            /* per token */
     int64_t limit_bytes, peak_bytes, arena_bytes, outside_bytes; /* peak = arena + outside; the limit is what a device offers */
     bool limit_is_machine;         /* read from this machine: available memory / ranks */
-    int peak_step;                 /* the fullest instant: both segments together */
+    int peak_step;                 /* the fullest instant */
     const char *peak_at;           /* "layers.backward, step 57 of 93" */
     const char *verdict;           /* "fits", "tight", "exceeds" */
     term_list term;                /* at the fullest instant; inside ones add up to the arena */
-    int64_t segment_bytes[2], bound_bytes[2], fullest_bytes;  /* by segment: as laid out, and the least that any layout takes; live at the fullest instant */
-    int bound_step[2];
-    int64_t *live_bytes[2];        /* by segment and step, 0 … steps */
+    int64_t fullest_bytes;         /* alive at the fullest instant: what no layout can go below */
+    int64_t wire_bytes;            /* the end of the arena that collectives touch */
+    int64_t *live_bytes;           /* by step, 0 … steps */
     int steps;
 };
 /* NULL after one line: this machine's memory could not be read. `graph` is at LEVEL_MEMORY. */
 struct ledger *ledger_read(const struct plan *plan, const struct graph *graph);
 /* The terms of another instant; those inside add up to the arena at every one. */
 term_list ledger_at(const struct ledger *l, const struct plan *plan, const struct graph *graph, int step);
-/* Live bytes at a step, both segments; outside is not in it. */
+/* Live bytes of the arena at a step; outside is not in it. */
 int64_t ledger_live(const struct ledger *l, int step);
 /* "layers.backward, step 57 of 93"; what runs there ("k23 matmul", "gather of layers", "before the first step"), and the plan's line of it (NULL: none). */
 const char *ledger_place(const struct graph *graph, int step);

@@ -157,16 +157,10 @@ static void print_level(const struct ledger *l, const struct plan *p, const stru
 
 static double part(int64_t a, int64_t b) { return b ? (double)a / (double)b : 1; }
 
-static void print_segments(const struct ledger *l, const struct graph *g)
+static void print_arena(const struct ledger *l)
 {
-    static const struct { enum segment segment; const char *name; } row[] = {{SEGMENT_LOCAL, "local"}, {SEGMENT_WIRE, "wire"}};
-    for (size_t i = 0; i < COUNT_OF(row); i++) {
-        enum segment s = row[i].segment;
-        printf("    %-8s %*s  fullest with %s at %s: ratio %.4f\n", row[i].name, WIDTH, text_bytes(l->segment_bytes[s]), text_bytes(l->bound_bytes[s]),
-               ledger_place(g, l->bound_step[s]), part(l->segment_bytes[s], l->bound_bytes[s]));
-    }
-    printf("    %-8s %*s  fullest with %s at %s: ratio %.4f\n", "arena", WIDTH, text_bytes(l->arena_bytes), text_bytes(l->fullest_bytes), l->peak_at,
-           part(l->arena_bytes, l->fullest_bytes));
+    printf("    %*s  laid out, of which the last %s are segment wire, what collectives touch\n", WIDTH, text_bytes(l->arena_bytes), text_bytes(l->wire_bytes));
+    printf("    %*s  alive at the fullest instant, and no layout goes below that: ratio %.4f\n", WIDTH, text_bytes(l->fullest_bytes), part(l->arena_bytes, l->fullest_bytes));
 }
 
 static void print_text(const char *path, const struct ledger *l, const struct plan *p, const struct graph *g)
@@ -183,8 +177,8 @@ static void print_text(const char *path, const struct ledger *l, const struct pl
     print_lines(p, &l->term);
     printf("\n  the fullest instants: outside and what is alive\n");
     print_instants(l, g);
-    printf("\n  the arena: what is laid out, over what no layout can go below\n");
-    print_segments(l, g);
+    printf("\n  the arena\n");
+    print_arena(l);
 }
 
 static json_t *lines_json(const term_list *terms)

@@ -185,5 +185,6 @@ int64_t family_arena_bytes(const struct family *f, const struct plan *p)
         buffer[i] = (struct buffer){.name = "", .kind = "", .segment = s->segment, .bytes = bytes, .entries = s->entries, .stride = up_to(bytes, 256), .live_from = s->live_from, .live_to = s->live_to};
         PUSH(&g.buffer, &buffer[i]);
     }
-    return layout_place(&g, SEGMENT_LOCAL) + layout_place(&g, SEGMENT_WIRE);
+    layout_place(&g);
+    return g.local_bytes + g.wire_bytes;
 }

@@ -116,7 +116,7 @@ enum segment { SEGMENT_LOCAL, SEGMENT_WIRE };
 struct buffer {
     const char *name, *kind;                /* kind: ledger term, "saved", "working", "gathered", "master" … */
     enum segment segment;
-    int64_t offset, bytes;                  /* bytes of one entry; entries lie `stride` apart */
+    int64_t offset, bytes;                  /* from where its segment begins (a local one may reach into wire); of one entry, entries lie `stride` apart */
     int64_t entries, stride;
     const char *index;                      /* which entry: "" the only one; "i" this iteration (layer order); "n" iteration number
                                                modulo entries (a ring, counted in running order); see memory.c */
@@ -152,7 +152,7 @@ struct graph {
     VECTOR(struct region *) region;
     VECTOR(struct kernel) kernel;           /* fuse */
     VECTOR(struct buffer *) buffer;         /* memory */
-    int64_t local_bytes, wire_bytes;        /* memory: the two segments */
+    int64_t local_bytes, wire_bytes;        /* memory: the arena is both, `wire` behind `local` */
     int steps;                              /* schedule: highest step number */
     struct name_set *names;                 /* every name taken, for fresh ones (not printed: it follows from the text) */
 };

@@ -4,10 +4,12 @@
 
 #include "ir.h"
 
-/* Gives every owning buffer of a segment an offset (multiple of 256) so that no two that are live at the same step
- * overlap; returns the segment's bytes (multiple of 4096, or 0). Records of kind "alias" are left alone. */
-int64_t layout_place(struct graph *g, enum segment segment);
-/* The most bytes that owning buffers of the segment hold at one step: what no layout can go below. *step: where. */
-int64_t layout_bound(const struct graph *g, enum segment segment, int *step);
+/* Gives every owning buffer an offset (multiple of 256) so that no two that are live at the same step overlap, and the graph
+ * its local_bytes and wire_bytes (multiples of 4096). The arena is one stretch of addresses: `wire` buffers lie in its last
+ * wire_bytes and count from there; `local` ones count from its beginning and may lie anywhere, so also where `wire`
+ * is free just then. Records of kind "alias" are left alone. */
+void layout_place(struct graph *g);
+/* The most bytes that owning buffers hold at one step: what no layout can go below. *step: where. */
+int64_t layout_bound(const struct graph *g, int *step);
 
 #endif

@@ -1,6 +1,6 @@
 /* Needs: a schedule with step numbers.
- * Gives: a place for every byte: each value that outlives its kernel, every slot, all state, in two segments whose sizes are
- *   the trainer's two allocations. What is not here does not exist at run time.
+ * Gives: a place for every byte: each value that outlives its kernel, every slot, all state, in one arena that is the
+ *   trainer's allocation and whose end, segment `wire`, collectives touch. What is not here does not exist at run time.
  * Loses: nothing.
  * A buffer is live between two steps in text order, both included. A loop's text stands for all its iterations, so what
  * a loop reads from outside lives to its end, and what iterations hand to each other or to the mirror loop has one
@@ -415,8 +415,7 @@ struct graph *pass_memory(const struct graph *old)
     put_slots(&m);
     put_within(&m);
     put_values(&m);
-    g->local_bytes = layout_place(g, SEGMENT_LOCAL);
-    g->wire_bytes = layout_place(g, SEGMENT_WIRE);
+    layout_place(g);
     settle_aliases(&m);
     return g;
 }

@@ -8,6 +8,9 @@
  * everywhere if they are issued in one order here; an event is recorded by one lane step, waited for once it was recorded, and
  * not recorded again before somebody waited.
  *
+ * What stays for the whole run (weights, moments, scalars, staging) is written by nothing that is proved here, so whoever
+ * touches it is wrong.
+ *
  * Lanes: a gather fills its slot from its issue to the wait for its event, a reduce reads its slot as long; whoever touches
  * those bytes in between is wrong, whatever a fast link would have got away with. */
 #include "prove.h"
@@ -16,13 +19,15 @@
 #include <string.h>
 
 struct range { int64_t from, to; int64_t mark; };
-struct flight { enum segment segment; int64_t from, to; int event; bool fills; };
+struct flight { int64_t from, to; int event; bool fills; };
+struct kept { const char *name; int64_t from, to; };
 /* Marks of a value by iteration of its loop (one entry for straight code). note of the value. */
 struct marks { int64_t *of; int64_t n; };
 
 struct prove {
     const struct graph *g;
-    VECTOR(struct range) bytes[2];       /* sorted, apart */
+    VECTOR(struct range) bytes;          /* of the arena; sorted, apart */
+    VECTOR(struct kept) kept;
     VECTOR(struct flight) flight;
     int64_t fresh;
     const struct region *region; const struct body *body;
@@ -43,18 +48,47 @@ static void wrong(struct prove *p, const char *format, ...)
 }
 
 /* ── bytes ────────────────────────────────────────────────────────────────── */
-static void write_bytes(struct prove *p, enum segment s, int64_t from, int64_t to, int64_t mark, const char *what)
+/* Addresses are the arena's: segment wire begins behind local_bytes. */
+static int64_t address_of(struct prove *p, const struct buffer *b, int64_t offset, int64_t bytes, const char *what)
 {
-    int64_t room = s == SEGMENT_WIRE ? p->g->wire_bytes : p->g->local_bytes;
-    if (from < 0 || to > room) wrong(p, "%s lies outside its segment", what);
+    bool wire = b->segment == SEGMENT_WIRE;
+    if (offset < 0 || offset + bytes > p->g->wire_bytes + (wire ? 0 : p->g->local_bytes)) wrong(p, "%s lies outside its segment", what);
+    return offset + (wire ? p->g->local_bytes : 0);
+}
+
+/* What is there for good (weights, moments, scalars, staging) is nobody else's. */
+static void keep_clear(struct prove *p, int64_t from, int64_t to, const char *what)
+{
+    for (int k = 0; k < p->kept.n; k++)
+        if (p->kept.item[k].from < to && from < p->kept.item[k].to) wrong(p, "%s is written over %s", what, p->kept.item[k].name);
+}
+
+static void keep_all(struct prove *p)
+{
+    static const char *const kind[] = {"master", "gradient", "moment1", "moment2", "scalars", "metrics", "staging", "reduce staging"};
+    p->region = p->g->region.item[0];
+    for (int i = 0; i < p->g->buffer.n; i++) {
+        const struct buffer *b = p->g->buffer.item[i];
+        for (size_t k = 0; k < COUNT_OF(kind); k++) {
+            if (strcmp(b->kind, kind[k])) continue;
+            int64_t from = address_of(p, b, b->offset, b->bytes, b->name);
+            keep_clear(p, from, from + b->bytes, b->name);
+            PUSH(&p->kept, ((struct kept){b->name, from, from + b->bytes}));
+        }
+    }
+}
+
+static void write_bytes(struct prove *p, int64_t from, int64_t to, int64_t mark, const char *what)
+{
+    keep_clear(p, from, to, what);
     for (int k = 0; k < p->flight.n; k++) {
         const struct flight *f = &p->flight.item[k];
-        if (f->segment == s && f->from < to && from < f->to) wrong(p, "%s is written where event %d is still under way", what, f->event);
+        if (f->from < to && from < f->to) wrong(p, "%s is written where event %d is still under way", what, f->event);
     }
     VECTOR(struct range) now = {0};
     bool put = false;
-    for (int k = 0; k < p->bytes[s].n; k++) {
-        struct range r = p->bytes[s].item[k];
+    for (int k = 0; k < p->bytes.n; k++) {
+        struct range r = p->bytes.item[k];
         if (!put && r.to > from) {
             if (r.from < from) PUSH(&now, ((struct range){r.from, from, r.mark}));
             PUSH(&now, ((struct range){from, to, mark}));
@@ -64,19 +98,19 @@ static void write_bytes(struct prove *p, enum segment s, int64_t from, int64_t t
         else if (r.to > to) PUSH(&now, ((struct range){to, r.to, r.mark}));
     }
     if (!put) PUSH(&now, ((struct range){from, to, mark}));
-    p->bytes[s].n = 0;
-    for (int k = 0; k < now.n; k++) PUSH(&p->bytes[s], now.item[k]);
+    p->bytes.n = 0;
+    for (int k = 0; k < now.n; k++) PUSH(&p->bytes, now.item[k]);
 }
 
-static void read_bytes(struct prove *p, enum segment s, int64_t from, int64_t to, int64_t mark, const char *what)
+static void read_bytes(struct prove *p, int64_t from, int64_t to, int64_t mark, const char *what)
 {
     int64_t at = from;
     for (int k = 0; k < p->flight.n; k++) {
         const struct flight *f = &p->flight.item[k];
-        if (f->fills && f->segment == s && f->from < to && from < f->to) wrong(p, "%s is read before event %d is waited for", what, f->event);
+        if (f->fills && f->from < to && from < f->to) wrong(p, "%s is read before event %d is waited for", what, f->event);
     }
-    for (int k = 0; k < p->bytes[s].n && at < to; k++) {
-        const struct range *r = &p->bytes[s].item[k];
+    for (int k = 0; k < p->bytes.n && at < to; k++) {
+        const struct range *r = &p->bytes.item[k];
         if (r->to <= at) continue;
         if (r->from > at) break;
         if (r->mark != mark) wrong(p, "%s is read where something else was written since", what);
@@ -155,7 +189,7 @@ static bool handed_on(const struct graph *g, const struct value *v)
     return false;
 }
 
-static bool place(struct prove *p, const struct value *v, enum segment *s, int64_t *from, int64_t *to)
+static bool place(struct prove *p, const struct value *v, int64_t *from, int64_t *to)
 {
     const struct buffer *b = graph_buffer(p->g, v->name);
     if (!b) return false;
@@ -163,8 +197,9 @@ static bool place(struct prove *p, const struct value *v, enum segment *s, int64
     if (!strcmp(b->index, "i")) entry = handed_on(p->g, v) ? p->i : ordinal(p->body, p->i);
     else if (!strcmp(b->index, "n")) entry = p->n % b->entries;
     else if (!strcmp(b->index, "n+1")) entry = (p->n + 1) % b->entries;
-    *s = b->segment, *from = b->offset + entry * b->stride;
-    *to = *from + shape_count(v->shape) * element_bytes(v->type);
+    int64_t bytes = shape_count(v->shape) * element_bytes(v->type);
+    *from = address_of(p, b, b->offset + entry * b->stride, bytes, v->name);
+    *to = *from + bytes;
     return true;
 }
 
@@ -181,10 +216,11 @@ static void read_weight(struct prove *p, const struct weight *w)
     const struct buffer *b = graph_buffer(p->g, slot_name("gather", p->region->name, u));
     if (!b) return; /* read where the master lives */
     const char *owner = p->region->within ? slot_name("gather", p->region->within, u) : b->name;
-    int64_t size = element_bytes(p->g->facts.compute), from = b->offset + (u->loop[0] ? p->n % b->entries : 0) * b->stride + w->offset * size;
+    int64_t size = element_bytes(p->g->facts.compute), bytes = shape_count(w->value->shape) * size;
+    int64_t from = address_of(p, b, b->offset + (u->loop[0] ? p->n % b->entries : 0) * b->stride + w->offset * size, bytes, w->value->name);
     for (int k = gathered.n - 1; k >= 0; k--)
         if (!strcmp(gathered.item[k].buffer, owner) && gathered.item[k].iteration == (u->loop[0] ? p->n : 0)) {
-            read_bytes(p, SEGMENT_WIRE, from, from + shape_count(w->value->shape) * size, gathered.item[k].mark, w->value->name);
+            read_bytes(p, from, from + bytes, gathered.item[k].mark, w->value->name);
             return;
         }
     wrong(p, "%s is read and was never gathered", w->value->name);
@@ -214,25 +250,25 @@ static void gather(struct prove *p, const struct node *n)
     int64_t at = p->n + attr_get(n, "shift");
     if (p->region->direction != ONCE && (p->n < attr_get(n, "from") || p->n >= attr_get(n, "to"))) return;
     const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "into"));
-    int64_t entry = at % attr_get(n, "ring"), from = b->offset + entry * b->stride;
+    int64_t entry = at % attr_get(n, "ring"), from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
     struct gathered one = {b->name, at, ++p->fresh};
-    write_bytes(p, SEGMENT_WIRE, from, from + b->bytes, one.mark, b->name);
+    write_bytes(p, from, from + b->bytes, one.mark, b->name);
     PUSH(&gathered, one);
-    take_off(p, (struct flight){SEGMENT_WIRE, from, from + b->bytes, (int)(attr_get(n, "event") + entry), true});
+    take_off(p, (struct flight){from, from + b->bytes, (int)(attr_get(n, "event") + entry), true});
 }
 
 static void reduce(struct prove *p, const struct node *n)
 {
     const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "from"));
-    int64_t entry = p->n % attr_get(n, "ring"), from = b->offset + entry * b->stride;
+    int64_t entry = p->n % attr_get(n, "ring"), from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
     for (int k = 0; k < p->body->gradient.n; k++) {
         const struct yield_gradient *y = &p->body->gradient.item[k];
         const struct unit *u = graph_unit(p->g, y->weight->weight->unit);
         if (strcmp(slot_name("slot", p->region->name, u), b->name)) continue;
         int64_t at = from + y->weight->weight->offset * 4;
-        read_bytes(p, SEGMENT_WIRE, at, at + shape_count(y->weight->shape) * 4, meant(p, bytes_of(y->value)), y->value->name);
+        read_bytes(p, at, at + shape_count(y->weight->shape) * 4, meant(p, bytes_of(y->value)), y->value->name);
     }
-    take_off(p, (struct flight){SEGMENT_WIRE, from, from + b->bytes, (int)(attr_get(n, "event") + entry), false});
+    take_off(p, (struct flight){from, from + b->bytes, (int)(attr_get(n, "event") + entry), false});
 }
 
 static void wait_for(struct prove *p, const struct node *n)
@@ -256,7 +292,6 @@ static void read_value(struct prove *p, const struct value *v)
         read_weight(p, v->weight);
         return;
     }
-    enum segment s;
     int64_t from, to;
     const struct value *root = bytes_of(v);
     if (root->node && op_rows[root->node->op].class == CLASS_LEAF) return;
@@ -264,8 +299,8 @@ static void read_value(struct prove *p, const struct value *v)
         read_weight(p, root->weight);
         return;
     }
-    if (!place(p, root, &s, &from, &to)) wrong(p, "%s is read and has no bytes", root->name);
-    read_bytes(p, s, from, to, meant(p, root), root->name);
+    if (!place(p, root, &from, &to)) wrong(p, "%s is read and has no bytes", root->name);
+    read_bytes(p, from, to, meant(p, root), root->name);
 }
 
 static bool inside(const struct body *b, int first, int last, const struct value *v)
@@ -278,11 +313,10 @@ static bool inside(const struct body *b, int first, int last, const struct value
 
 static void make(struct prove *p, const struct value *v)
 {
-    enum segment s;
     int64_t from, to;
     struct marks *m = marks_of(v, p->region->direction == ONCE ? 1 : p->region->count);
     int64_t mark = m->of[p->region->direction == ONCE ? 0 : p->i] = ++p->fresh;
-    if (place(p, v, &s, &from, &to)) write_bytes(p, s, from, to, mark, v->name);
+    if (place(p, v, &from, &to)) write_bytes(p, from, to, mark, v->name);
 }
 
 /* All reads of a kernel come before all its writes, and they do not touch: rows are walked in turn. */
@@ -297,16 +331,15 @@ static void run_kernel(struct prove *p, int first, int last)
             read_value(p, v);
             struct flight f = {0};
             bool own = b->node.item[k]->op == OP_matmul_add && a == 2;
-            if (!own && !v->weight && place(p, bytes_of(v), &f.segment, &f.from, &f.to)) PUSH(&read, f);
+            if (!own && !v->weight && place(p, bytes_of(v), &f.from, &f.to)) PUSH(&read, f);
         }
     for (int k = first; k < last; k++)
         for (int o = 0; o < b->node.item[k]->n_out; o++) {
-            enum segment s;
             int64_t from, to;
             const struct value *v = b->node.item[k]->out[o];
             if (looked_through(v->node)) continue;
-            for (int r = 0; place(p, v, &s, &from, &to) && r < read.n; r++)
-                if (read.item[r].segment == s && read.item[r].from < to && from < read.item[r].to) wrong(p, "%s is written over what its kernel reads", v->name);
+            for (int r = 0; place(p, v, &from, &to) && r < read.n; r++)
+                if (read.item[r].from < to && from < read.item[r].to) wrong(p, "%s is written over what its kernel reads", v->name);
             make(p, v);
         }
 }
@@ -314,14 +347,13 @@ static void run_kernel(struct prove *p, int first, int last)
 /* A part was made in its place: the whole is another value now. */
 static void put_part(struct prove *p, const struct node *n)
 {
-    enum segment s;
     int64_t from, to;
     const struct value *whole = bytes_of(n->in[0].value);
     read_value(p, n->in[1].value);
-    if (!place(p, whole, &s, &from, &to)) wrong(p, "%s has no bytes", whole->name);
+    if (!place(p, whole, &from, &to)) wrong(p, "%s has no bytes", whole->name);
     struct marks *m = marks_of(whole, p->region->count);
     m->of[p->i] = ++p->fresh;
-    write_bytes(p, s, from, to, m->of[p->i], whole->name);
+    write_bytes(p, from, to, m->of[p->i], whole->name);
 }
 
 static void run_body(struct prove *p)
@@ -342,7 +374,9 @@ static void run_body(struct prove *p)
                 const struct value *v = p->g->input.item[i];
                 const struct buffer *at = graph_buffer(p->g, v->name);
                 marks_of(v, 1)->of[0] = ++p->fresh;
-                if (at) write_bytes(p, at->segment, at->offset, at->offset + at->bytes, p->fresh, v->name);
+                if (!at) continue;
+                int64_t from = address_of(p, at, at->offset, at->bytes, v->name);
+                write_bytes(p, from, from + at->bytes, p->fresh, v->name);
             }
             break;
         default:
@@ -398,6 +432,7 @@ const char *prove(const struct graph *g)
     forget(g);
     gathered.n = 0;
     if (!setjmp(p->out)) {
+        keep_all(p);
         for (int round = 0; round < 4; round++)
             for (int i = 0; i < g->region.n; i++) {
                 static const enum phase phase[] = {PHASE_SETUP, PHASE_MICRO, PHASE_MICRO, PHASE_UPDATE};

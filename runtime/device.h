@@ -11,7 +11,8 @@
  *     memory, so the micro-batch (first, middle, last) and the update can be captured once and replayed;
  *   - every verb carries the number of its schedule step, which the runtime publishes before it does anything, so
  *     that a watchdog can say where a rank stands.
- * A device is two allocations, `wire` (slots that collectives touch; same offsets on every rank) and `local`. */
+ * A device is one allocation. Its end is `wire`, what collectives touch (same offsets on every rank); `local` counts from
+ * its beginning and may reach into `wire` where no collective needs the bytes just then. */
 #ifndef PLANC_DEVICE_H
 #define PLANC_DEVICE_H
 
@@ -32,7 +33,7 @@ enum element_type { TYPE_F32, TYPE_BF16 };
 /* Which micro-batch of the step: a step of one is both. */
 enum micro { MICRO_FIRST = 1, MICRO_LAST = 2 };
 
-/* Addresses in the two allocations (on trace: the offset itself, tagged by segment, never read). */
+/* Addresses in the allocation (on trace: the offset itself, tagged by segment, never read). */
 void *local(struct device *d, int64_t offset);
 void *wire(struct device *d, int64_t offset);
 

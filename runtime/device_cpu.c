@@ -3,9 +3,9 @@
  * makes events cheap: an event is the number of the command it stands for, and it has happened when the worker
  * has come that far.
  *
- * Memory is two mappings of exactly the bytes that the compiler laid out, each between two pages that may not be touched:
- * a kernel that runs over the end stops there instead of in somebody's weights, and /proc/self/maps shows our bytes and
- * no others. They are populated at once, so that too little memory is known before the first step. */
+ * Memory is one mapping of exactly the bytes that the compiler laid out, between two pages that may not be touched: what
+ * runs over the end stops there instead of in somebody else's memory, and /proc/self/maps shows our bytes and no
+ * others. It is populated at once, so that too little memory is known before the first step. */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -44,12 +44,12 @@ static int64_t whole_pages(int64_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-static void *map(int64_t bytes, const char *name)
+static void *map(int64_t bytes)
 {
     int64_t page = sysconf(_SC_PAGESIZE), inside = whole_pages(bytes ? bytes : 1);
     char *base = mmap(NULL, (size_t)(inside + 2 * page), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED || mprotect(base + page, (size_t)inside, PROT_READ | PROT_WRITE) != 0) {
-        fail_note("rank %d: cannot map %lld bytes for segment %s: %s", world.rank, (long long)bytes, name, strerror(errno));
+        fail_note("rank %d: cannot map the %lld bytes of the arena: %s", world.rank, (long long)bytes, strerror(errno));
         return NULL;
     }
     base += page;
@@ -58,7 +58,7 @@ static void *map(int64_t bytes, const char *name)
     if (madvise(base, (size_t)inside, MADV_POPULATE_WRITE) == 0)
         return base;
     if (errno != EINVAL) {
-        fail_note("rank %d: no memory for %lld bytes of segment %s: %s", world.rank, (long long)bytes, name, strerror(errno));
+        fail_note("rank %d: no memory for the %lld bytes of the arena: %s", world.rank, (long long)bytes, strerror(errno));
         return NULL;
     }
 #endif
@@ -69,13 +69,11 @@ static void *map(int64_t bytes, const char *name)
 void *local(struct device *d, int64_t offset) { return d->local + offset; }
 void *wire(struct device *d, int64_t offset) { return d->wire + offset; }
 
-int64_t device_mapped_bytes(struct device *d)
-{
-    int64_t l = machine_mapped_bytes(d->local, program.local_bytes), w = program.wire_bytes ? machine_mapped_bytes(d->wire, program.wire_bytes) : 0;
-    return l < 0 || w < 0 ? -1 : l + w;
-}
+static int64_t arena_bytes(void) { return program.local_bytes + program.wire_bytes; }
 
-int64_t device_predicted_bytes(void) { return whole_pages(program.local_bytes) + whole_pages(program.wire_bytes); }
+int64_t device_mapped_bytes(struct device *d) { return machine_mapped_bytes(d->local, arena_bytes()); }
+
+int64_t device_predicted_bytes(void) { return whole_pages(arena_bytes()); }
 
 /* ── the worker ────────────────────────────────────────────────────────────── */
 
@@ -260,10 +258,10 @@ struct device *device_open(void)
 {
     static struct device device;
     struct device *d = &device;
-    d->local = map(program.local_bytes, "local");
-    d->wire = map(program.wire_bytes, "wire");
-    if (!d->local || !d->wire)
+    d->local = map(arena_bytes());
+    if (!d->local)
         return NULL;
+    d->wire = d->local + program.local_bytes;
     number_instances(d);
     d->event = ROOM(int64_t, program.events + 1);
     if (pthread_mutex_init(&d->lock, NULL) || pthread_cond_init(&d->work, NULL) || pthread_cond_init(&d->done, NULL) || pthread_create(&d->worker, NULL, work, d)) {

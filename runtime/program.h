@@ -43,7 +43,7 @@ struct program {
     int64_t parameters, vocabulary;
     double flops_per_token;                              /* forward and backward, full convention */
     /* memory */
-    int64_t local_bytes, wire_bytes;
+    int64_t local_bytes, wire_bytes;                     /* the arena is both, wire behind local */
     int64_t master, gradient, moment1, moment2, scalars; /* local segment */
     int64_t staging, staging_bytes;                      /* local segment: for saving, loading, checking */
     enum element_type compute_type;

@@ -138,7 +138,8 @@ bool segments_check(void)
     }
     if (parameters != p->parameters)
         return fail_note("program.c contradicts itself: %lld parameters, its tensors have %lld", (long long)p->parameters, (long long)parameters);
-    if (p->master + 4 * state > p->local_bytes || p->gradient + 4 * state > p->local_bytes)
-        return fail_note("program.c contradicts itself: the state of %lld elements passes the end of the local segment", (long long)state);
+    const int64_t arena = p->local_bytes + p->wire_bytes;
+    if (p->master + 4 * state > arena || p->gradient + 4 * state > arena)
+        return fail_note("program.c contradicts itself: the state of %lld elements passes the end of the arena", (long long)state);
     return true;
 }

@@ -68,11 +68,11 @@ void collective_all_reduce(float *shard, int64_t count);             /* over the
 void collective_sum(double *value, int64_t count, bool whole_world); /* rank order, same bits everywhere */
 
 /* ── device_cpu.c: beyond the verbs of device.h ────────────────────────────── */
-struct device *device_open(void);           /* maps both segments, starts the worker; false starts are noted, then NULL */
+struct device *device_open(void);           /* maps the arena, starts the worker; false starts are noted, then NULL */
 void device_drain(struct device *d);        /* returns when all that was issued is done */
-int64_t device_predicted_bytes(void);       /* both segments, in whole pages */
+int64_t device_predicted_bytes(void);       /* the arena, in whole pages */
 double device_exposed_seconds(struct device *d);                     /* spent waiting for collectives since the last call */
-int64_t device_mapped_bytes(struct device *d);                       /* of both segments, as /proc/self/maps has it */
+int64_t device_mapped_bytes(struct device *d);                       /* of the arena, as /proc/self/maps has it */
 void device_close(struct device *d);
 
 /* ── watchdog.c: where every rank of this host stands ──────────────────────── */
