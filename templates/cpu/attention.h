@@ -104,7 +104,7 @@ SPECIALISED void attention_grad_of(enum element type, const void *restrict q, co
     memset(slope, 0, sizeof slope);
     int64_t row = heads * width, kv_row = kv_heads * width, shared = heads / kv_heads, out_row = type == ELEMENT_F32 ? row : width;
     float *key_sum = work, *value_sum = work + sequence * width;
-    const struct operand w = {ELEMENT_F32, false, weight, ATTENTION_KEYS}, s = {ELEMENT_F32, false, slope, ATTENTION_KEYS};
+    const struct operand s = {ELEMENT_F32, false, slope, ATTENTION_KEYS};
     const struct operand w_across = {ELEMENT_F32, true, weight, ATTENTION_KEYS}, s_across = {ELEMENT_F32, true, slope, ATTENTION_KEYS};
     for (int64_t start = 0; start < tokens; start += sequence)
         for (int64_t h = 0; h < heads; h++) {
