@@ -36,7 +36,10 @@ static void unknown_key(struct checker *c, const char *section, const char *name
     const char *guess = key_guess(section, name), *advice = foreign_advice(name);
     if (!guess && advice) {
         add_help(d, "%s", advice);
-        c->absent_is_fine[strcmp(section, "cluster") == 0 ? K_cluster_nodes : strcmp(section, "batch") == 0 ? K_batch_global : K_schedule_steps] = true;
+        if (strcmp(section, "cluster") == 0)
+            c->absent_is_fine[K_cluster_nodes] = true;
+        else if (strcmp(section, "schedule") == 0)
+            c->absent_is_fine[K_schedule_steps] = true;
         return;
     }
     if (!guess) {
@@ -117,6 +120,18 @@ static void name_section(struct checker *c, enum section_id s, enum layer layer,
     *old = (struct naming){ layer, name, at };
 }
 
+/* The key of a section that takes this word: `precision bf16` means compute. */
+static void suggest_key(struct diagnostic *d, enum section_id s, const char *word)
+{
+    bool works;
+    for (int k = 0; word && k < KEY_COUNT; k++)
+        if (key_rows[k].section == s && words_find(key_rows[k].words, word, &works)) {
+            add_help(d, "%s { %s = %s }", section_rows[s].path, key_rows[k].name, word);
+            return;
+        }
+    add_help(d, "%s { key = value }", section_rows[s].path);
+}
+
 /* `schedule = cosine` as an entry; false when it is none. */
 static bool name_entry(struct checker *c, enum layer layer, const char *path, const struct ast *entry)
 {
@@ -134,7 +149,7 @@ static bool name_entry(struct checker *c, enum layer layer, const char *path, co
     else if (takes)
         complain(value->at, "%s takes a name", path);
     else
-        add_help(complain(entry->at, "%s is a section, not a key", path), "%s.key = value", path);
+        suggest_key(complain(entry->at, "%s is a section, not a key", path), s, value->kind == AST_NAME ? value->text : NULL);
     return true;
 }
 
@@ -192,7 +207,7 @@ static void collect_name(struct checker *c, enum layer layer, enum section_id s,
     bool fits = label && head->n == 2 && (label->kind == AST_NAME || label->kind == AST_STRING);
     if (!row->takes[0]) {
         if (label)
-            complain(label->at, "%s takes no name", row->path);
+            suggest_key(complain(label->at, "%s takes no name", row->path), s, label->kind == AST_NAME ? label->text : NULL);
     } else if (fits) {
         if (layer == LAYER_CLUSTER && s == S_cluster)
             return;
@@ -248,9 +263,17 @@ static void collect_say(struct checker *c, const char *prefix, const struct ast 
     } else if (!prefix[0] && strcmp(word, "use") == 0) {
         add_help(complain(head->at, "use stands outside the plan"), "move it before plan");
     } else {
-        struct diagnostic *d = complain(head->at, "'%s' alone says nothing", word);
         bool section = !prefix[0] && section_find(word) != SECTION_COUNT;
-        add_help(d, section ? "%s { }" : "%s = value", word);
+        if (section && head->n == 2 && section_rows[section_find(word)].takes[0]) { /* `cluster h100`, and nothing of its own */
+            collect_name(c, LAYER_PLAN, section_find(word), head);
+            return;
+        }
+        struct diagnostic *d = complain(head->at, "'%s' alone says nothing", word);
+        c->broken |= section; /* what it should have said is no second error */
+        if (section && head->n > 1)
+            suggest_key(d, section_find(word), head->kid[1]->text);
+        else
+            add_help(d, section ? "%s { }" : "%s = value", word);
         if (section) /* it was meant to be there */
             section_seen(c, section_find(word), LAYER_PLAN, head->at);
         else if (prefix[0] && key_find_path(text_format("%s.%s", prefix, word)) != KEY_COUNT)
@@ -283,7 +306,7 @@ static struct naming peek_name(const struct checker *c, enum section_id s)
     const struct ast *items = c->plan ? c->plan->kid[1] : NULL;
     for (int i = 0; items && i < items->n; i++) {
         const struct ast *item = items->kid[i], *head = item->kid[0];
-        if (item->kind == AST_BLOCK && strcmp(head->kid[0]->text, path) == 0 && head->n == 2 && head->kid[1]->text)
+        if ((item->kind == AST_BLOCK || item->kind == AST_SAY) && strcmp(head->kid[0]->text, path) == 0 && head->n == 2 && head->kid[1]->text)
             found = (struct naming){ LAYER_PLAN, head->kid[1]->text, span_join(head->kid[0]->at, head->kid[1]->at) };
         else if (item->kind == AST_ENTRY && strcmp(item->text, path) == 0 && item->kid[1]->text)
             found = (struct naming){ LAYER_PLAN, item->kid[1]->text, item->at };
@@ -337,7 +360,7 @@ static bool leaves_behind(const struct checker *c, const struct ast *item)
 {
     if (c->naming[S_cluster].layer != LAYER_SET)
         return false;
-    if (item->kind == AST_BLOCK)
+    if (item->kind == AST_BLOCK || item->kind == AST_SAY)
         return strcmp(item->kid[0]->kid[0]->text, "cluster") == 0 && item->kid[0]->n == 2 &&
                item->kid[0]->kid[1]->text != c->naming[S_cluster].name;
     return false;

@@ -418,7 +418,19 @@ static void print_json_list(FILE *to, struct diagnostic **list, int n, bool erro
             text_add(&help, "%s%s", j ? "\n" : "", d->help[j]);
         fputs(", \"help\": ", to);
         print_json_string(to, help.bytes ? help.bytes : "");
-        fputc('}', to);
+        fputs(", \"notes\": [", to);
+        for (int j = 0; j < d->notes; j++) {
+            const struct span at = d->note[j].at;
+            line = column = 0;
+            if (at.file)
+                source_place(at.file, at.from, &line, &column);
+            fprintf(to, "%s{\"file\": ", j ? ", " : "");
+            print_json_string(to, at.file ? source_name(at.file) : "");
+            fprintf(to, ", \"line\": %d, \"column\": %d, \"message\": ", line, column);
+            print_json_string(to, d->note[j].text);
+            fputc('}', to);
+        }
+        fputs("]}", to);
     }
     fputs(some ? "\n]" : "]", to);
 }

@@ -70,7 +70,9 @@ static bool truth_value(const struct ast *e, struct scope *scope, const char *wh
     if (!evaluate(e, scope, &c))
         return false;
     if (c.kind != CONST_TRUTH) {
-        complain(e->at, "%s wants a condition, %s is none", who, constant_text(&c));
+        struct diagnostic *d = complain(e->at, "%s wants a condition, %s is none", who, constant_text(&c));
+        if (strcmp(who, "'or'") == 0)
+            add_help(d, "alternatives are written with '|': 8 | 16");
         return false;
     }
     *out = c.truth;

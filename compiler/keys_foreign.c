@@ -76,6 +76,9 @@ static const struct { const char *word, *advice; } absent[] = {
     { "gradient_accumulation", "accumulation follows: batch.global / (batch.local x devices)" },
     { "gradient_accumulation_steps", "accumulation follows: batch.global / (batch.local x devices)" },
     { "grad_accum", "accumulation follows: batch.global / (batch.local x devices)" }, { "accumulation", "it follows: batch.global / (batch.local x devices)" },
+    { "no_decay", "optimizer adamw { weights \"*norm*\" { weight_decay = 0 } } is a group" },
+    { "no_weight_decay", "optimizer adamw { weights \"*norm*\" { weight_decay = 0 } } is a group" },
+    { "param_groups", "optimizer adamw { weights \"*norm*\" { weight_decay = 0 } } is a group" },
     { "dropout", "there is no dropout" }, { "tokenizer", "data.train are token files: a tokenizer made them, and model.vocab is its size" },
     { "compile", "a plan is always compiled" }, { "flash_attention", "attention never writes its scores: there is nothing to switch on" },
 };

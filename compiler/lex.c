@@ -276,10 +276,10 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
     else if (t->kind == MINUS)
         lex_complain(lx, t->at, "a name has no '-'", "names are made of letters, digits and '_'; what is more stands in double quotes");
     else if (t->kind == ASSIGN)
-        lex_complain(lx, t->at, "'=' stands after one name", "put '.' between the names of a path, or ';' between entries");
+        lex_complain(lx, t->at, "'=' stands after one name", "put '.' between the names of a path, ';' between entries, { } around those of a block");
     else
         lex_complain(lx, t->at, text_format("%s cannot stand here: '=' or '{' was expected", named(lx, t)),
-                     t->kind == COMMA ? separated : t->kind == SLASH || t->kind == DOT ? "a file name stands in double quotes" : NULL);
+                     t->kind == COMMA ? separated : t->kind == SLASH || t->kind == DOT ? "a condition stands in ( ), the name of a file in double quotes" : NULL);
 }
 
 void lex_unexpected(struct lex *lx, const struct expectation *e)

@@ -131,6 +131,12 @@ static bool wrong_type(enum key_id key, const struct ast *e, const struct consta
 {
     static const char *const kind[] = { "a number", "on/off", "a string", "a word", "a list", "a range" };
     struct diagnostic *d = complain(e->at, "%s wants %s, not %s", key_path(key), key_type_text(key), kind[got->kind]);
+    if (got->kind == CONST_LIST && e->kind == AST_LIST && e->n > 1 && key_rows[key].type != KEY_STRING) {
+        struct text t = { 0 };
+        for (int i = 0; i < e->n; i++)
+            text_add(&t, "%s%s", i ? " | " : "", i < got->n ? constant_text(&got->item[i]) : "…");
+        add_help(d, "alternatives are written %s", t.bytes);
+    }
     if (key_rows[key].type == KEY_LIST && e->kind == AST_NUMBER && key == K_optimizer_betas)
         add_help(d, "betas = [%s, 0.95]", e->text);
     if ((key_rows[key].type == KEY_STRING || key_rows[key].type == KEY_FILES) && (e->kind == AST_NAME || e->kind == AST_PATH))
