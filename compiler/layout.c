@@ -1,19 +1,20 @@
 /* Packs buffers, each a stretch of steps by a number of bytes, into as few bytes as a greedy rule finds: in some order, each
  * at the lowest gap between the buffers already placed that are live with it. By size is the order of Pisarchyk and Lee
- * (2020). Where that leaves a gap, the buffer that ends highest goes first in the next try, and so on until the bound is as
- * good as reached; what is missed of it is printed by those who care, never hidden.
+ * (2020); here those that are alive at the fullest instant come before all others, and so lie there without a gap,
+ * as high as any layout must be. The others go around them. Where one does not, the buffer that ends highest goes
+ * first in the next try, and so on until the bound is as good as reached; what is missed of it is printed by
+ * those who care, never hidden.
  *
- * Buffers that collectives touch come first and have a window of their own, which a collectives library can register; the
- * longest lived lie at its bottom, so that its holes are whole. The others fill those holes and go on behind the window.
- * With two allocations instead, each as large as its own worst moment, a mixture of experts pays for its logits and its
- * gradient slots although it never has both. In the layout the window is the end of the arena, so places are counted
- * from there while packing. */
+ * Buffers that collectives touch come before the rest and have a window of their own, which a collectives library can register;
+ * the rest fill its holes and go on behind it. With two allocations instead, each as large as its own worst moment, a
+ * mixture of experts pays for its logits and its gradient slots although it never has both. In the layout the
+ * window is the end of the arena, so places are counted from there while packing. */
 #include "layout.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct item { struct buffer *buffer; int64_t bytes, at; int from, to, order; };
+struct item { struct buffer *buffer; int64_t bytes, at; int from, to, order; bool full; };    /* full: alive at the fullest instant */
 struct placed { int64_t at, end; int from, to; };
 typedef int compare(const void *, const void *);
 
@@ -24,6 +25,7 @@ static int64_t whole_pages(int64_t bytes) { return (bytes + 4095) / 4096 * 4096;
 static int larger_first(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
+    if (x->full != y->full) return x->full ? -1 : 1;
     if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
     return x->order - y->order;
 }
@@ -32,7 +34,7 @@ static int longer_first(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
     int p = x->to - x->from, q = y->to - y->from;
-    return p != q ? q - p : larger_first(a, b);
+    return x->full != y->full || p == q ? larger_first(a, b) : q - p;
 }
 
 /* Places item[first .. n) in their order around those before them; the highest byte of all of them. near: those placed so far,
@@ -85,11 +87,11 @@ static bool promote(struct item *item, int wire, int n)
     return true;
 }
 
-static int collect(struct graph *g, enum segment segment, struct item *item, int n)
+static int collect(struct graph *g, enum segment segment, int fullest, struct item *item, int n)
 {
     for (int i = 0; i < g->buffer.n; i++) {
         struct buffer *b = g->buffer.item[i];
-        if (owns(b) && b->segment == segment) item[n] = (struct item){b, whole_bytes(b), 0, b->live_from, b->live_to, n}, n++;
+        if (owns(b) && b->segment == segment) item[n] = (struct item){b, whole_bytes(b), 0, b->live_from, b->live_to, n, b->live_from <= fullest && fullest <= b->live_to}, n++;
     }
     return n;
 }
@@ -100,8 +102,9 @@ void layout_place(struct graph *g)
     const int patience = 20; /* tries without a better one */
     struct item *item = TAKE_MANY(struct item, g->buffer.n + 1);
     struct placed *near = TAKE_MANY(struct placed, g->buffer.n + 1), *all = TAKE_MANY(struct placed, g->buffer.n + 1);
-    int wire = collect(g, SEGMENT_WIRE, item, 0), n = collect(g, SEGMENT_LOCAL, item, wire), step;
-    int64_t least = INT64_MAX, bound = layout_bound(g, &step);
+    int fullest;
+    int64_t least = INT64_MAX, bound = layout_bound(g, &fullest);
+    int wire = collect(g, SEGMENT_WIRE, fullest, item, 0), n = collect(g, SEGMENT_LOCAL, fullest, item, wire);
     for (size_t w = 0; w < COUNT_OF(of_wire); w++) {
         qsort(item, (size_t)wire, sizeof *item, of_wire[w]);
         qsort(item + wire, (size_t)(n - wire), sizeof *item, larger_first);
