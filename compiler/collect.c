@@ -254,6 +254,22 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
     collect_items(c, layer, path, block->kid[1]);
 }
 
+/* `full` in activation_checkpoint is a word of its mode; `layers 32` lacks an equals sign. */
+static void suggest_entry(struct diagnostic *d, const char *prefix, const struct ast *head)
+{
+    const char *word = head->kid[0]->text;
+    enum section_id s = prefix[0] ? section_find(prefix) : SECTION_COUNT;
+    bool works;
+    for (int k = 0; k < KEY_COUNT && s != SECTION_COUNT && head->n == 1; k++)
+        if (key_rows[k].section == s && words_find(key_rows[k].words, word, &works)) {
+            add_help(d, "%s = %s", key_rows[k].name, word);
+            return;
+        }
+    const struct ast *label = head->n > 1 ? head->kid[1] : NULL;
+    if (label && label->text) add_help(d, label->kind == AST_STRING ? "%s = \"%s\"" : "%s = %s", word, label->text);
+    else add_help(d, "%s = value", word);
+}
+
 static void collect_say(struct checker *c, const char *prefix, const struct ast *say)
 {
     const struct ast *head = say->kid[0];
@@ -272,8 +288,10 @@ static void collect_say(struct checker *c, const char *prefix, const struct ast 
         c->broken |= section; /* what it should have said is no second error */
         if (section && head->n > 1)
             suggest_key(d, section_find(word), head->kid[1]->text);
+        else if (section)
+            add_help(d, "%s { }", word);
         else
-            add_help(d, section ? "%s { }" : "%s = value", word);
+            suggest_entry(d, prefix, head);
         if (section) /* it was meant to be there */
             section_seen(c, section_find(word), LAYER_PLAN, head->at);
         else if (prefix[0] && key_find_path(text_format("%s.%s", prefix, word)) != KEY_COUNT)

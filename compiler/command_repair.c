@@ -4,6 +4,7 @@
  * together one after the other. The cost is counted off the same layouts: FLOPs per token with what is computed again, and the bytes that
  * collectives move for one step of the same global batch. */
 #include "command_repair.h"
+#include "budget.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,7 @@ static struct tried try(const struct search *s, const char *const *set, int n)
     const char *const *open_keys;
     int n_open;
     struct plan *p = plan_load(s->path, all.item, all.n, &open_keys, &n_open);
+    if (p && !budget_decide(p)) p = NULL;
     struct graph *g = p ? pass_lower(p) : NULL;
     if (g) {
         g = pipeline_run(g, LEVEL_MEMORY);

@@ -41,6 +41,19 @@ sed 's/mode = none | selective | full/mode = budget;  budget = 5GiB | 6GiB/; s/f
 "$planc" check open_budget.plan --json >open_budget.json 2>open_budget.err && [ "$(ask count open_budget.json)" = 72 ] && ok budgets_as_alternatives || fail budgets_as_alternatives "$(tail_of open_budget.err)"
 
 # ── budgets ──
+cat >too_much.plan <<'P'
+use "models/llama.plan"
+use "clusters/h100.plan"
+plan "a budget larger than the device" {
+    model llama { layers = 32;  hidden = 4096;  heads = 32;  ffn = 11008;  vocab = 32000 }
+    cluster h100 { nodes = 8 }
+    mesh { fsdp = 64 }
+    activation_checkpoint { mode = budget;  budget = 200GiB }
+    batch { sequence = 4096;  local = 8 }
+}
+P
+"$planc" check too_much.plan >too_much.txt 2>&1
+[ $? -eq 2 ] && grep -q -- '--set activation_checkpoint.mode=full' too_much.txt && ok budget_over_the_device_is_repaired || fail budget_over_the_device_is_repaired "$(tail_of too_much.txt)"
 cat >budget.plan <<'P'
 use "models/llama.plan"
 use "clusters/cpu.plan"
