@@ -19,10 +19,10 @@ run_suite() {
     timeout -k 10 "$limit" bash "$here/$suite/run.sh" >"$log" 2>&1
     status=$?
     seconds=$(awk -v a="$start" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }')
-    p=$(grep -c '^ok ' "$log")
-    f=$(grep -c '^FAIL ' "$log")
-    s=$(grep -c '^skip ' "$log")
-    report=$(grep -E '^(FAIL|skip|note) ' "$log" | sed "s/^/  $suite: /")
+    p=$(grep -ac '^ok ' "$log")
+    f=$(grep -ac '^FAIL ' "$log")
+    s=$(grep -ac '^skip ' "$log")
+    report=$(grep -aE '^(FAIL|skip|note) ' "$log" | sed "s/^/  $suite: /")
     if [ $((p + f + s)) -eq 0 ] || { [ $status -ne 0 ] && [ "$f" -eq 0 ]; }; then
         f=$((f + 1))
         report+=$'\n'"  $suite: FAIL the suite itself ended with status $status; its last lines:"$'\n'$(tail -n 5 "$log" | sed 's/^/      /')
