@@ -15,7 +15,7 @@ static int64_t iterations(const struct region *r, const struct body *b)
 static void add(struct flops *all, const struct node *n, double times)
 {
     double flops = 0, bytes, seen = 1; /* seen: the part that a causal mask leaves */
-    if (n->op == OP_matmul || n->op == OP_expert_matmul || n->op == OP_expert_matmul_grad) op_cost(n, &flops, &bytes);
+    if (n->op == OP_matmul || n->op == OP_matmul_add || n->op == OP_expert_matmul || n->op == OP_expert_matmul_grad) op_cost(n, &flops, &bytes);
     if (n->op == OP_attention || n->op == OP_attention_grad) { /* two products forward, four backward */
         flops = (n->op == OP_attention ? 4.0 : 8.0) * (double)shape_count(n->in[0].value->shape) * (double)attr_get(n, "sequence");
         seen = 0.5;

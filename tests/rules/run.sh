@@ -219,6 +219,7 @@ worth kv_2 "$(flops_of 2 32)"
 worth kv_1 "$(flops_of 1 32)" --set model.kv_heads=1
 worth tied "$(flops_of 2 32)" --set model.tied=on
 worth sequence_64 "$(flops_of 2 64)" --set batch.sequence=64
+worth chunked "$(flops_of 2 32)" --set batch.loss_chunks=4
 worth full "$(flops_of 2 32)" --set activation_checkpoint.mode=full
 worth accumulated "$(flops_of 2 32)" --set mesh.fsdp=4 --set mesh.dp=2 --set batch.global=64
 # Peaks: dense, of the element type at hand, as the makers state them.
