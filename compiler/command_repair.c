@@ -174,13 +174,23 @@ static struct ladder some_layers(int64_t layers)
     return (struct ladder){{"activation_checkpoint.mode=full", intern_format("activation_checkpoint.layers=[0..%lld]", (long long)layers - 1)}, 2};
 }
 
-/* Selective, full, and full for as many layers as are needed. */
+/* What is kept chosen so that the peak stays within 92 % of the limit, which a machine's own memory has to be told. */
+static struct ladder within_budget(const struct search *s)
+{
+    struct ladder l = {{"activation_checkpoint.mode=budget"}, 1};
+    if (s->ledger->limit_is_machine) l.set[l.n++] = intern_format("activation_checkpoint.budget=%lldMiB", (long long)(s->ledger->limit_bytes / 100 * 92 >> 20));
+    return l;
+}
+
+/* By value and layer, selective, full, and full for as many layers as are needed. */
 static void change_checkpointing(struct search *s)
 {
     const struct ladder selective = {{"activation_checkpoint.mode=selective"}, 1}, full = {{"activation_checkpoint.mode=full"}, 1};
     bool everywhere = !s->plan->checkpoint_layers[0] && s->plan->checkpoint_every == 1;
+    struct ladder budget = within_budget(s);
     if (s->plan->checkpoint_mode == CHECKPOINT_FULL && everywhere) return;
     if (s->plan->checkpoint_mode != CHECKPOINT_FULL) {
+        climb(s, &budget, 1);
         climb(s, &selective, s->plan->checkpoint_mode == CHECKPOINT_NONE);
         climb(s, &full, 1);
     }
