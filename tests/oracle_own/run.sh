@@ -26,6 +26,9 @@ held qwen3_tiny "" "family=qwen3 hidden=64 heads=4 kv=2 head_dim=32 ffn=128 voca
 held qwen3moe_tiny "" "$mixture"
 for m in 1 2 4; do held qwen3moe_tiny aux_microbatch_$m "$mixture together=$m"; done
 
+# Whether some token's last chosen and first rejected expert are closer than single precision can tell; random cases may be so.
+between_experts() { grep -o '"router_logit_gap_min": [^,]*' "$1/expected.json" | awk '$2 < 5e-6 { found = 1 } END { exit !found }'; }
+
 # train NAME "TRUTH KEYS" "EXTRA SETTINGS" VARIANT...; a mixture's truth depends on how many samples are balanced together
 train() {
     local name=$1 keys=$2 extra=$3 variant why truth m
@@ -48,7 +51,9 @@ train() {
         case " $keys " in *" family=qwen3_moe "* | *" family=mixtral "*) truth=case.$m ;; esac
         # shellcheck disable=SC2086
         [ $truth = case ] || [ -e $truth ] || { mkdir $truth && "$scratch/truth" $truth $keys together=$m; }
-        why=$(numbers expect $truth "$variant.jsonl" --final "$variant.safetensors" --probe "$variant.probe") && ok "$name.$variant" || fail "$name.$variant" "$why"
+        if why=$(numbers expect $truth "$variant.jsonl" --final "$variant.safetensors" --probe "$variant.probe"); then ok "$name.$variant"
+        elif between_experts $truth; then skip "$name.$variant" "a token lies between two experts, and rounding decides"
+        else fail "$name.$variant" "$why"; fi
     done
 }
 equal() { [ "$BUILD" = build-sanitize ] || variants_equal "$1 $2=$3" "$2" "$3"; }
