@@ -24,6 +24,13 @@ ledger repairs dense "$top/plans/llama-8b.plan" --set mesh.fsdp=8 --set batch.lo
 ledger repairs together "$top/plans/llama-8b.plan" --set mesh.fsdp=8 --set mesh.dp=1 --set cluster.nodes=1 --set batch.local=16 --set batch.global=128 --set cluster.device.memory=60GiB
 ledger edges "$top/plans/gpt2-124m.plan"
 ledger differ "$top/plans/llama-8b.plan" "$top/plans/qwen3-30b-a3b.plan"
+# What docs/memory.md says of published plans is what comes out.
+while IFS= read -r line; do
+    read -r -a words <<<"${line%%#*}"
+    want=${line##*# arena }
+    got=$(cd "$top" && "$planc" "${words[@]:1}" 2>&1 | sed -nE 's/^ +arena +([0-9.]+ GiB).*/\1/p')
+    [ "$got" = "$want" ] && grep -q "here .*$want" "$top/docs/memory.md" && ok "published.$want" || fail "published.$want" "${line%%#*} gives $got"
+done < <(grep -E '^ +planc check .*# arena ' "$top/docs/memory.md")
 if [ "$BUILD" = build ]; then
     point=("$top/plans/30b-a3b-16.plan")
     best=$(for _ in 1 2 3 4 5 6 7; do s=$(date +%s%N); "$planc" check "${point[@]}" >/dev/null 2>&1; echo $((($(date +%s%N) - s) / 1000)); done | sort -n | head -n 1)
