@@ -89,10 +89,10 @@ static struct checker *copy_of(const struct checker *old)
     *c = *old;
     c->declared.item = TAKE_MANY(struct declared, old->declared.n);
     c->declared.room = old->declared.n;
-    memcpy(c->declared.item, old->declared.item, sizeof *old->declared.item * (size_t)old->declared.n);
+    if (old->declared.n) memcpy(c->declared.item, old->declared.item, sizeof *old->declared.item * (size_t)old->declared.n);
     c->constant.item = TAKE_MANY(struct file_constant, old->constant.n);
     c->constant.room = old->constant.n;
-    memcpy(c->constant.item, old->constant.item, sizeof *old->constant.item * (size_t)old->constant.n);
+    if (old->constant.n) memcpy(c->constant.item, old->constant.item, sizeof *old->constant.item * (size_t)old->constant.n);
     memset(&c->open, 0, sizeof c->open);
     return c;
 }
