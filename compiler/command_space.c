@@ -154,6 +154,7 @@ int check_space(const struct arguments *a, const char *path, json_t *all)
             text_add(&lines, "  %-10s  %12s  %s%s%s\n", j.verdict, j.why ? "" : text_bytes(j.peak_bytes), point_text(s, choice), j.why ? ": " : "", j.why ? j.why : "");
         more = next_point(s, choice);
     }
+    for (size_t i = 0; i < room; i++) family_free(table[i].family);
     free(table);
     if (all) {
         json_t *o = json_pack("{s:s, s:o}", "plan", path, "points", points);

@@ -174,6 +174,14 @@ struct family *family_make(const struct plan *p)
     return f;
 }
 
+void family_free(struct family *f)
+{
+    if (!f) return;
+    free(f->sized);
+    free(f->unit);
+    free(f);
+}
+
 int64_t family_arena_bytes(const struct family *f, const struct plan *p)
 {
     if (!f->holds) return -1;
