@@ -268,8 +268,8 @@ during() {
     elif ! grep -qE "$pattern" "$name.log"; then fail "$name" "no /$pattern/: $(tail_of "$name.log")"
     else ok "$name"; fi
 }
-during stopped_rank_0 STOP 0 4 '^trainer: rank 0 has not moved .* \(its process is stopped\); it stands at step [0-9]+ of the schedule'
-during stopped_rank_1 STOP 1 4 '^trainer: rank 1 has not moved .* \(its process is stopped\); it stands at step [0-9]+ of the schedule'
+during stopped_rank_0 STOP 0 4 '^trainer: rank 0 has not moved .* \(its process is stopped\); it stands (at step [0-9]+ of|before) the schedule'
+during stopped_rank_1 STOP 1 4 '^trainer: rank 1 has not moved .* \(its process is stopped\); it stands (at step [0-9]+ of|before) the schedule'
 during killed_rank KILL 1 137 'exited on signal 9'
 during terminated TERM 1 75 'stopped by SIGTERM after step' --final terminated.safetensors
 same final_when_terminated st terminated.safetensors
