@@ -3,7 +3,7 @@
 # `make clean` has little to do. Sources are found by name: a new file in compiler/ or runtime/ needs no line here.
 #
 #   make            the compiler and the runtimes            make demo        train on real text, about two minutes
-#   make test       all tests (UPDATE=1 rewrites goldens)    make test-long   what does not fit in five minutes
+#   make test       all tests (UPDATE=1 rewrites goldens)    make test-long   what does not fit in ten minutes
 #   make bench      kernel and step speed of this machine    SANITIZE=1       any of them, under ASan and UBSan
 #   make install    into PREFIX (/usr/local), under DESTDIR  make fuzz        damage plans until the front end breaks
 
