@@ -185,7 +185,10 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
     const char *const *open_keys = NULL;
     int n_open = 0;
     struct plan *plan = plan_load(path, a->set.item, a->set.n, &open_keys, &n_open);
-    if (plan && !budget_decide(plan)) return NULL;
+    if (plan && !budget_decide(plan)) { /* right, and no feasible point; or it says no budget at all */
+        if (plan->checkpoint_budget || plan->cluster.memory_bytes) *status = EXIT_NO_FIT;
+        return NULL;
+    }
     if (plan || error_count()) return plan;
     struct text keys = {0};
     for (int i = 0; i < n_open; i++) text_add(&keys, "%s%s", i ? ", " : "", open_keys[i]);
