@@ -95,7 +95,9 @@ static enum kept decide(const struct again *a, const struct value *v, const stru
     }
     if (n->op == OP_top_k) return KEPT;
     if (moves_rows(n->op)) return AGAIN;
-    if (a->policy->listed && listed(a->save, home, v)) return KEPT;
+    /* names choose among what mode none would keep: not every step of an expression is a value that anybody reads back */
+    bool worth = class == CLASS_CORE || v->mark;
+    if (a->policy->listed && worth && listed(a->save, home, v)) return KEPT;
     if (class == CLASS_CORE) return a->policy->core_output;
     if (class == CLASS_VIEW || class == CLASS_LEAF) return AGAIN;
     return v->mark ? a->policy->core_input : AGAIN;
