@@ -78,10 +78,10 @@ broken=$(cd "$top" && grep -oE '\]\([^)#h][^)]*\)' README.md docs/*.md | while I
 [ -z "$broken" ] && ok docs.links || fail docs.links "$broken"
 
 # ── install ───────────────────────────────────────────────────────────────────
-rm -rf root && mkdir root
-if make -s -C "$top" install BUILD="$BUILD" $([ "$BUILD" = build-sanitize ] && echo SANITIZE=1) DESTDIR="$scratch/root" PREFIX=/opt/planc >install.log 2>&1; then
-    mv root/opt/planc "root/a place" # with a blank, and not where it was put
-    there="$scratch/root/a place"
+rm -rf tree && mkdir tree
+if make -s -C "$top" install BUILD="$BUILD" $([ "$BUILD" = build-sanitize ] && echo SANITIZE=1) DESTDIR="$scratch/tree" PREFIX=/opt/planc >install.log 2>&1; then
+    mv tree/opt/planc "tree/a place" # with a blank, and not where it was put
+    there="$scratch/tree/a place"
     ok install
     mkdir -p elsewhere && cp on_cpu.plan elsewhere/
     (cd elsewhere && "$there/bin/planc" check on_cpu.plan) >installed.log 2>&1 && ok installed.check || fail installed.check "$(tail_of installed.log)"
