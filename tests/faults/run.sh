@@ -135,7 +135,7 @@ done
 kill -STOP "$pid"
 if end_of $name 50 && gone $name; then
     # mpirun that is told to abort while its ranks still start has been seen to crash itself (status 139): nobody is left then either
-    if { [ $status -eq 4 ] || [ $status -eq 139 ]; } && [ "$(grep -ac '^trainer:' $name.log)" -ge 1 ]; then ok $name; else fail $name "exit $status: $(tail_of $name.log)"; fi
+    if { [ $status -eq 4 ] || [ $status -eq 139 ]; } && [ "$(grep -ac '^trainer:' $name.log)" -eq 1 ]; then ok $name; else fail $name "exit $status: $(tail_of $name.log)"; fi
 fi
 
 if start_long killed_rank; then
