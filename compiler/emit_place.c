@@ -135,7 +135,7 @@ static struct address place_weight(struct places *p, struct here h, const struct
 {
     const struct graph *g = p->graph;
     const struct unit *u = graph_unit(g, w->unit);
-    const char *name = text_format("gather.%s.%s", h.region->name, u->loop[0] ? u->loop : u->name);
+    const char *name = slot_name("gather", h.region->name, u);
     const struct buffer *slot = graph_buffer(g, name);
     struct address a = {.name = w->value->name, .base = text_format("%s.weights", u->name)};
     a.base_address = slot ? place_slot(p, name, u, h.running, slot->entries) : place_state(p, "master", u, h.index);
@@ -146,7 +146,7 @@ static struct address place_weight(struct places *p, struct here h, const struct
 static struct address place_gradient(struct places *p, struct here h, const struct weight *w)
 {
     const struct unit *u = graph_unit(p->graph, w->unit);
-    const char *name = text_format("slot.%s.%s", h.region->name, u->loop[0] ? u->loop : u->name);
+    const char *name = slot_name("slot", h.region->name, u);
     return (struct address){.name = text_format("grad.%s", w->value->name), .base = text_format("%s.gradients", u->name),
                             .base_address = place_slot(p, name, u, h.running, buffer_of(p, name)->entries), .at = in_unit(p, w, 4)};
 }

@@ -202,6 +202,11 @@ struct unit *graph_unit(const struct graph *g, const char *name)
     return NULL;
 }
 
+const char *slot_name(const char *kind, const char *region, const struct unit *u)
+{
+    return intern_format("%s.%s.%s", kind, region, u->loop[0] ? u->loop : u->name);
+}
+
 struct buffer *graph_buffer(const struct graph *g, const char *name)
 {
     for (int i = 0; i < g->buffer.n; i++)

@@ -199,6 +199,8 @@ void op_cost(const struct node *n, double *flops, double *bytes);
 
 struct region *graph_region(const struct graph *g, const char *name); /* NULL: none */
 struct unit *graph_unit(const struct graph *g, const char *name);
+/* The buffer that a region gathers a unit into (kind "gather") or leaves its gradients in ("slot"): the units of a loop share one. */
+const char *slot_name(const char *kind, const char *region, const struct unit *u);
 struct buffer *graph_buffer(const struct graph *g, const char *name);
 const struct kernel *graph_kernel(const struct graph *g, int number);
 

@@ -189,8 +189,6 @@ static int64_t slot_elements(const struct graph *g, const char *unit)
     return n;
 }
 
-static const char *gather_name(const char *region, const struct unit *u) { return text_format("gather.%s.%s", region, u->loop[0] ? u->loop : u->name); }
-
 static void put_slots(struct memory *m)
 {
     struct graph *g = m->graph;
@@ -211,7 +209,7 @@ static void put_slots(struct memory *m)
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
         for (int k = 0; k < g->unit.n; k++) {
-            struct buffer *b = graph_buffer(g, gather_name(r->name, g->unit.item[k]));
+            struct buffer *b = graph_buffer(g, slot_name("gather", r->name, g->unit.item[k]));
             if (b) b->live_to = m->steps[i].last;
         }
         for (int k = 0; k < r->body.n; k++)
@@ -240,10 +238,10 @@ static void put_within(struct memory *m)
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->unit.n && g->region.item[i]->within; k++) {
             const struct region *r = g->region.item[i];
-            struct buffer *own = graph_buffer(g, gather_name(r->within, g->unit.item[k]));
+            struct buffer *own = graph_buffer(g, slot_name("gather", r->within, g->unit.item[k]));
             if (!own) continue;
             if (m->steps[i].last > own->live_to) own->live_to = m->steps[i].last;
-            put(m, gather_name(r->name, g->unit.item[k]), "alias", SEGMENT_WIRE, own->bytes, 1, "", own->live_from, own->live_to);
+            put(m, slot_name("gather", r->name, g->unit.item[k]), "alias", SEGMENT_WIRE, own->bytes, 1, "", own->live_from, own->live_to);
         }
 }
 
@@ -259,7 +257,7 @@ static struct buffer *slot_of_carry(const struct memory *m, const struct carry *
                 const struct weight *w = b->gradient.item[n].weight->weight;
                 const struct unit *u = graph_unit(g, w->unit);
                 *offset = w->offset * 4;
-                return graph_buffer(g, text_format("slot.%s.%s", g->region.item[i]->name, u->loop[0] ? u->loop : u->name));
+                return graph_buffer(g, slot_name("slot", g->region.item[i]->name, u));
             }
         }
     return NULL;
@@ -323,7 +321,7 @@ static void put_values(struct memory *m)
                 struct value *v = b->gradient.item[n].value;
                 if (graph_buffer(g, v->name)) continue; /* a carry made in the slot */
                 const struct unit *u = graph_unit(g, w->unit);
-                const struct buffer *slot = graph_buffer(g, text_format("slot.%s.%s", g->region.item[i]->name, u->loop[0] ? u->loop : u->name));
+                const struct buffer *slot = graph_buffer(g, slot_name("slot", g->region.item[i]->name, u));
                 holder_of(v)->placed = true;
                 struct buffer *alias = put(m, v->name, "alias", SEGMENT_WIRE, bytes_of(v), slot->entries, "n", slot->live_from, slot->live_to);
                 alias->stride = slot->stride;
@@ -376,7 +374,7 @@ static void settle_body(struct memory *m, const struct region *r, const struct b
     for (int n = 0; n < b->gradient.n; n++) {
         const struct value *v = b->gradient.item[n].value;
         const struct unit *u = graph_unit(g, b->gradient.item[n].weight->weight->unit);
-        if (v->node) graph_buffer(g, v->name)->offset += graph_buffer(g, text_format("slot.%s.%s", r->name, u->loop[0] ? u->loop : u->name))->offset;
+        if (v->node) graph_buffer(g, v->name)->offset += graph_buffer(g, slot_name("slot", r->name, u))->offset;
     }
     for (int n = 0; n < b->node.n; n++) {
         const struct node *node = b->node.item[n];
@@ -395,8 +393,8 @@ static void settle_aliases(struct memory *m)
         const struct region *r = g->region.item[i];
         for (int k = 0; k < r->body.n; k++) settle_body(m, r, r->body.item[k]);
         for (int k = 0; k < g->unit.n && r->within; k++) {
-            struct buffer *alias = graph_buffer(g, gather_name(r->name, g->unit.item[k]));
-            if (alias) alias->offset = graph_buffer(g, gather_name(r->within, g->unit.item[k]))->offset;
+            struct buffer *alias = graph_buffer(g, slot_name("gather", r->name, g->unit.item[k]));
+            if (alias) alias->offset = graph_buffer(g, slot_name("gather", r->within, g->unit.item[k]))->offset;
         }
     }
 }

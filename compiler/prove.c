@@ -204,8 +204,6 @@ static bool place(struct prove *p, const struct value *v, int64_t *from, int64_t
 }
 
 /* ── weights and slots ────────────────────────────────────────────────────── */
-static const char *slot_name(const char *kind, const char *region, const struct unit *u) { return text_format("%s.%s.%s", kind, region, u->loop[0] ? u->loop : u->name); }
-
 /* Marks of gathered units: by slot buffer and iteration, kept on a name's behalf. */
 struct gathered { const char *buffer; int64_t iteration, mark; };
 static VECTOR(struct gathered) gathered;

@@ -49,8 +49,6 @@ static struct gradient_slot *find_slot(struct schedule *s, const struct region *
     return NULL;
 }
 
-static const char *slot_name(const char *kind, const struct region *r, const struct unit *u) { return intern_format("%s.%s.%s", kind, r->name, u->loop[0] ? u->loop : u->name); }
-
 static void collect(struct schedule *s, const struct graph *old)
 {
     const struct facts *f = &old->facts;
@@ -63,13 +61,13 @@ static void collect(struct schedule *s, const struct graph *old)
                 const struct unit *u = slot_unit(s->graph, graph_unit(s->graph, attr_get_word(node, "unit")));
                 if (node->op == OP_use && !find_use(s, r, u)) {
                     struct use one = {.region = r, .unit = u, .count = r->count, .start = s->positions, .ring = least(f->prefetch + 1, r->count), .event = s->events};
-                    one.buffer = slot_name("gather", r, u);
+                    one.buffer = slot_name("gather", r->name, u);
                     s->positions += r->count, s->events += (int)one.ring;
                     PUSH(&s->use, one);
                 }
                 if (node->op == OP_reduce && !find_slot(s, r, u)) {
                     struct gradient_slot one = {.region = r, .unit = u, .ring = least(f->reduce_slots, r->count), .event = s->events};
-                    one.buffer = slot_name("slot", r, u);
+                    one.buffer = slot_name("slot", r->name, u);
                     s->events += (int)one.ring;
                     PUSH(&s->slot, one);
                 }
