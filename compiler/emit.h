@@ -21,6 +21,8 @@ void emit_kernels_h(struct text *to, const struct graph *g);
 void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device device);
 void emit_schedule_c(struct text *to, const struct graph *g, const struct plan *plan);
 void emit_program_c(struct text *to, const struct graph *g, const struct plan *plan, enum emit_device device);
+/* arguments.c: beside kernels.c the other text of DIR/reference.so, with which --compare judges another device's kernels. */
+void emit_arguments_c(struct text *to, const struct graph *g);
 void emit_plan_json(struct text *to, const struct graph *g, const struct plan *plan);
 
 /* ── shared by the emitters ───────────────────────────────────────────────── */
