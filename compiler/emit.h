@@ -7,7 +7,7 @@
 
 #include "ir.h"
 
-enum emit_device { EMIT_CPU, EMIT_TRACE };
+enum emit_device { EMIT_CPU, EMIT_TRACE, EMIT_CUDA };
 
 /* How kernels.c is compiled on cpu: contraction and reassociation would change bits, the other flags only say that
  * nobody looks at errno or at floating-point exceptions and honour `omp simd`, so that loops vectorise. Include paths: runtime, templates. */
@@ -19,6 +19,13 @@ bool emit_files(const struct graph *graph, const struct plan *plan, enum emit_de
 
 void emit_kernels_h(struct text *to, const struct graph *g);
 void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device device);
+/* On cuda: the kernels, and the host text that launches them, with the records that kernels.h declares. */
+void emit_kernels_cu(struct text *to, const struct graph *g);
+void emit_launch_c(struct text *to, const struct graph *g);
+/* What kernels.cu includes, beside the texts above: paths in the folder `templates` ("cuda/machine.cuh") and in `runtime`
+ * ("op_math.h"), NULL behind the last. An included template may include others of templates/cuda. */
+const char *const *emit_cuda_templates(const struct graph *g);
+const char *const *emit_cuda_headers(void);
 void emit_schedule_c(struct text *to, const struct graph *g, const struct plan *plan);
 void emit_program_c(struct text *to, const struct graph *g, const struct plan *plan, enum emit_device device);
 /* arguments.c: beside kernels.c the other text of DIR/reference.so, with which --compare judges another device's kernels. */
@@ -66,6 +73,12 @@ void emit_fused_body(struct text *to, const struct emit *e, const struct emit_ke
 /* The body of a kernel that is one call of a template, and the template's file name ("attention.h"). */
 void emit_core_body(struct text *to, const struct emit *e, const struct emit_kernel *k, bool canonical);
 const char *emit_core_template(enum op op);
+/* "const bf16": what an argument points at. */
+const char *emit_argument_type(const struct argument *a);
+/* The kernel's core op; OP_COUNT: it is a fused one. */
+enum op emit_core_op(const struct emit_kernel *k);
+/* A line that says where a kernel comes from. */
+void emit_kernel_comment(struct text *to, const struct emit_kernel *k);
 /* How argument `a` is called inside the kernel. */
 const char *emit_argument_name(const struct argument *a, int index, bool canonical);
 

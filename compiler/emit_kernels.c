@@ -18,14 +18,14 @@ void emit_kernels_h(struct text *to, const struct graph *g)
     text_add(to, "\n#endif\n");
 }
 
-static enum op core_of(const struct emit_kernel *k)
+enum op emit_core_op(const struct emit_kernel *k)
 {
     for (int i = 0; i < k->node.n; i++)
         if (op_rows[k->node.item[i]->op].class == CLASS_CORE) return k->node.item[i]->op;
     return OP_COUNT;
 }
 
-static const char *argument_type(const struct argument *a)
+const char *emit_argument_type(const struct argument *a)
 {
     const char *constant = a->written ? "" : "const ";
     switch (a->kind) {
@@ -50,9 +50,9 @@ static void function(struct text *to, const struct emit *e, const struct emit_ke
     int n = emit_arguments(e, k, &argument);
     bool walks = emit_walks_shard(k);
     text_add(to, "static void f_%s(", name);
-    for (int i = 0; i < n; i++) text_add(to, "%s%s *restrict %s", i ? ", " : "", argument_type(&argument[i]), emit_argument_name(&argument[i], i, canonical));
+    for (int i = 0; i < n; i++) text_add(to, "%s%s *restrict %s", i ? ", " : "", emit_argument_type(&argument[i]), emit_argument_name(&argument[i], i, canonical));
     text_add(to, "%s)\n{\n", walks ? ", const struct stretch *s" : n ? "" : "void");
-    if (core_of(k) == OP_COUNT) emit_fused_body(to, e, k, canonical);
+    if (emit_core_op(k) == OP_COUNT) emit_fused_body(to, e, k, canonical);
     else emit_core_body(to, e, k, canonical);
     text_add(to, "}\nstatic void call_%s(void *const *p, const struct stretch *s)\n{\n%s    f_%s(", name, walks ? "" : n ? "    (void)s;\n" : "    (void)p, (void)s;\n", name);
     for (int i = 0; i < n; i++) text_add(to, "%sp[%d]", i ? ", " : "", i);
@@ -64,7 +64,7 @@ static void includes(struct text *to, const struct emit *e)
     text_add(to, "#include \"kernels.h\"\n\n#include \"op_math.h\"\n#include \"program.h\"\n");
     VECTOR(const char *) seen = {0};
     for (int i = 0; i < e->kernel.n; i++) {
-        const char *file = emit_core_template(core_of(&e->kernel.item[i]));
+        const char *file = emit_core_template(emit_core_op(&e->kernel.item[i]));
         bool known = !file;
         for (int k = 0; k < seen.n && !known; k++) known = !strcmp(seen.item[k], file);
         if (known) continue;
@@ -75,11 +75,11 @@ static void includes(struct text *to, const struct emit *e)
 }
 
 /* "layers.forward, map over 2048 x 384, tiny.plan:12" */
-static void comment(struct text *to, const struct emit_kernel *k)
+void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
 {
     const struct kernel *kernel = k->kernel;
     text_add(to, "/* %s%s%s: %s", k->region ? k->region->name : "", k->body && k->body->name[0] ? " " : "", k->body ? k->body->name : "", kernel->class);
-    if (core_of(k) == OP_COUNT) text_add(to, " over %lld x %lld", (long long)kernel->rows, (long long)kernel->columns);
+    if (emit_core_op(k) == OP_COUNT) text_add(to, " over %lld x %lld", (long long)kernel->rows, (long long)kernel->columns);
     for (int i = 0; i < k->node.n; i++)
         if (k->node.item[i]->file) {
             text_add(to, ", %s:%d", k->node.item[i]->file, k->node.item[i]->line);
@@ -104,7 +104,7 @@ void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device dev
             function(&canonical, e, k, "", true);
             int at = 0;
             while (at < n && strcmp(done[at].body, canonical.bytes)) at++;
-            comment(to, k);
+            emit_kernel_comment(to, k);
             if (at == n) {
                 done[n].body = canonical.bytes, done[n++].name = name;
                 function(to, e, k, name, false);

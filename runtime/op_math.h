@@ -1,39 +1,50 @@
 /* The arithmetic of generated kernels: one inline function for every scalar operation of the IR that C has no operator
  * for. They are ours, and not the C library's, for two reasons. A loop over them vectorises: no branches, no tables,
- * no errno. And they give the same bits whether the compiler vectorised a loop or not, at whatever width, because
- * every rounding is spelled out: multiply-adds that are meant to be fused say fmaf, and the kernels are compiled
- * with -ffp-contract=off so that no other is. Errors, against the exact value, are below 2.5 units in the last place
- * for every function over all finite inputs (tests/kernels measures them); infinities, NaN, signed zeros and
+ * no errno. And they give the same bits whether the compiler vectorised a loop or not, at whatever width, and on every
+ * device, because every rounding is spelled out: multiply-adds that are meant to be fused say fmaf, and the kernels are
+ * compiled with -ffp-contract=off or --fmad=false so that no other is. Errors, against the exact value, are below 2.5 units in the
+ * last place for every function over all finite inputs (tests/kernels measures them); infinities, NaN, signed zeros and
  * subnormal results come out as IEEE 754 asks. Coefficients are minimax fits (Remez exchange) for the reduced ranges
  * named beside them. Double precision appears only in the few scalars of the gradient norm; there the C library
- * serves. */
+ * serves. The text is C, C++17 and CUDA: under NVRTC, which has no headers, machine.cuh is included before it. */
 #ifndef OP_MATH_H
 #define OP_MATH_H
 
+#ifdef DEVICE
+#define OP_FUNCTION DEVICE
+#else
+#define OP_FUNCTION static inline
+#endif
+
+#ifdef __CUDACC_RTC__ /* knows the functions of math.h and string.h by itself */
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
+#else
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#endif
 
-static inline float op_from_bits(int32_t bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
-static inline int32_t op_to_bits(float x) { int32_t bits; memcpy(&bits, &x, sizeof bits); return bits; }
+OP_FUNCTION float op_from_bits(int32_t bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
+OP_FUNCTION int32_t op_to_bits(float x) { int32_t bits; memcpy(&bits, &x, sizeof bits); return bits; }
 
 /* NaN in either operand is kept. Written so that a running maximum in `a` waits for one instruction, not for three. */
-static inline float op_min_f32(float a, float b) { float least = b < a ? b : a; return b != b ? b : least; }
-static inline float op_max_f32(float a, float b) { float most = b > a ? b : a; return b != b ? b : most; }
-static inline double op_min_f64(double a, double b) { double least = b < a ? b : a; return b != b ? b : least; }
-static inline double op_max_f64(double a, double b) { double most = b > a ? b : a; return b != b ? b : most; }
+OP_FUNCTION float op_min_f32(float a, float b) { float least = b < a ? b : a; return b != b ? b : least; }
+OP_FUNCTION float op_max_f32(float a, float b) { float most = b > a ? b : a; return b != b ? b : most; }
+OP_FUNCTION double op_min_f64(double a, double b) { double least = b < a ? b : a; return b != b ? b : least; }
+OP_FUNCTION double op_max_f64(double a, double b) { double most = b > a ? b : a; return b != b ? b : most; }
 
-static inline float op_finite_f32(float a) { return a - a == 0.0f ? 1.0f : 0.0f; }
-static inline double op_finite_f64(double a) { return a - a == 0.0 ? 1.0 : 0.0; }
+OP_FUNCTION float op_finite_f32(float a) { return a - a == 0.0f ? 1.0f : 0.0f; }
+OP_FUNCTION double op_finite_f64(double a) { return a - a == 0.0 ? 1.0 : 0.0; }
 
-static inline float op_sqrt_f32(float a) { return sqrtf(a); }
-static inline double op_sqrt_f64(double a) { return sqrt(a); }
-static inline float op_rsqrt_f32(float a) { return 1.0f / sqrtf(a); }
-static inline double op_rsqrt_f64(double a) { return 1.0 / sqrt(a); }
+OP_FUNCTION float op_sqrt_f32(float a) { return sqrtf(a); }
+OP_FUNCTION double op_sqrt_f64(double a) { return sqrt(a); }
+OP_FUNCTION float op_rsqrt_f32(float a) { return 1.0f / sqrtf(a); }
+OP_FUNCTION double op_rsqrt_f64(double a) { return 1.0 / sqrt(a); }
 
 /* exp: x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 P(r), error 3.3e-9. 2^n goes in as two factors, so
  * that results down to the smallest subnormal are rounded once. */
-static inline float op_exp_f32(float x)
+OP_FUNCTION float op_exp_f32(float x)
 {
     float low = x < -104.0f ? -104.0f : x, y = low > 89.0f ? 89.0f : low;
     float n = fmaf(y, 1.44269504f, 12582912.0f) - 12582912.0f;
@@ -48,10 +59,10 @@ static inline float op_exp_f32(float x)
     int32_t whole = (int32_t)(n == n ? n : 0.0f), half = whole >> 1;
     return p * op_from_bits((half + 127) * (1 << 23)) * op_from_bits((whole - half + 127) * (1 << 23));
 }
-static inline double op_exp_f64(double x) { return exp(x); }
+OP_FUNCTION double op_exp_f64(double x) { return exp(x); }
 
 /* log: x = m 2^e with sqrt(1/2) <= m < sqrt(2), f = m - 1; log(1 + f) = f - f^2 / 2 + f^3 P(f), error 7.5e-10. */
-static inline float op_log_f32(float x)
+OP_FUNCTION float op_log_f32(float x)
 {
     float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x, under = x < 1.17549435e-38f ? -23.0f : 0.0f;
     int32_t bits = op_to_bits(scaled), above = (bits - 0x3f3504f3) >> 23;
@@ -72,10 +83,10 @@ static inline float op_log_f32(float x)
     y = x < 0.0f ? NAN : y;
     return x - x == 0.0f ? y : x < 0.0f ? NAN : x;
 }
-static inline double op_log_f64(double x) { return log(x); }
+OP_FUNCTION double op_log_f64(double x) { return log(x); }
 
 /* tanh: x + x^3 P(x^2) below 0.65 (error 6.8e-9), 1 - 2 / (exp(2|x|) + 1) above. */
-static inline float op_tanh_f32(float x)
+OP_FUNCTION float op_tanh_f32(float x)
 {
     float z = x * x, p = -0.00551516263f;
     p = fmaf(p, z, 0.0204694185f);
@@ -86,10 +97,10 @@ static inline float op_tanh_f32(float x)
     float large = copysignf(1.0f - 2.0f / (op_exp_f32(2.0f * size) + 1.0f), x);
     return size < 0.65f ? small : large;
 }
-static inline double op_tanh_f64(double x) { return tanh(x); }
+OP_FUNCTION double op_tanh_f64(double x) { return tanh(x); }
 
 /* erf: x + x P(x^2) below 1 (error 1.2e-9), 1 - exp(Q(|x|)) above, Q = log erfc on 0.95..4. */
-static inline float op_erf_f32(float x)
+OP_FUNCTION float op_erf_f32(float x)
 {
     float z = x * x, p = 7.853862657e-5f;
     p = fmaf(p, z, -0.0008010194033f);
@@ -110,16 +121,29 @@ static inline float op_erf_f32(float x)
     float large = copysignf(1.0f - op_exp_f32(q), x);
     return size < 1.0f ? small : large;
 }
-static inline double op_erf_f64(double x) { return erf(x); }
+OP_FUNCTION double op_erf_f64(double x) { return erf(x); }
 
 /* 1 / (1 + exp(-x)), by the side on which exp does not overflow. */
-static inline float op_sigmoid_f32(float x)
+OP_FUNCTION float op_sigmoid_f32(float x)
 {
     float e = op_exp_f32(-fabsf(x));
     return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
-static inline double op_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
+OP_FUNCTION double op_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 
+/* By the operands' type; of two, double when either is. */
+#ifdef __cplusplus
+#define OP_EITHER(name) \
+    OP_FUNCTION float op_##name(float a) { return op_##name##_f32(a); } \
+    OP_FUNCTION double op_##name(double a) { return op_##name##_f64(a); }
+#define OP_EITHER_OF_TWO(name) \
+    OP_FUNCTION float op_##name(float a, float b) { return op_##name##_f32(a, b); } \
+    OP_FUNCTION double op_##name(double a, double b) { return op_##name##_f64(a, b); } \
+    OP_FUNCTION double op_##name(float a, double b) { return op_##name##_f64(a, b); } \
+    OP_FUNCTION double op_##name(double a, float b) { return op_##name##_f64(a, b); }
+OP_EITHER(exp) OP_EITHER(log) OP_EITHER(tanh) OP_EITHER(erf) OP_EITHER(sigmoid) OP_EITHER(sqrt) OP_EITHER(rsqrt) OP_EITHER(finite)
+OP_EITHER_OF_TWO(min) OP_EITHER_OF_TWO(max)
+#else
 #define OP_EITHER(name, a) _Generic((a), double: op_##name##_f64, default: op_##name##_f32)
 #define op_exp(a) OP_EITHER(exp, a)(a)
 #define op_log(a) OP_EITHER(log, a)(a)
@@ -131,25 +155,31 @@ static inline double op_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 #define op_finite(a) OP_EITHER(finite, a)(a)
 #define op_min(a, b) OP_EITHER(min, (a) + (b))(a, b)
 #define op_max(a, b) OP_EITHER(max, (a) + (b))(a, b)
+#endif
 
 /* bf16: the upper half of a float. Rounding is to nearest, ties to even; a NaN stays one. */
 typedef uint16_t bf16;
-static inline float op_from_bf16(bf16 x) { return op_from_bits((int32_t)((uint32_t)x << 16)); }
-static inline uint32_t op_bf16_bits(float x)
+OP_FUNCTION float op_from_bf16(bf16 x) { return op_from_bits((int32_t)((uint32_t)x << 16)); }
+OP_FUNCTION uint32_t op_bf16_bits(float x)
 {
+#ifdef __CUDACC_RTC__ /* one instruction; another NaN */
+    return pack_bf16(0.0f, x);
+#else
     uint32_t bits = (uint32_t)op_to_bits(x), odd = (bits >> 16) & 1;
     return (x == x ? bits + 0x7fff + odd : bits | 0x400000) & 0xffff0000;
+#endif
 }
-static inline bf16 op_to_bf16(float x) { return (bf16)(op_bf16_bits(x) >> 16); }
+OP_FUNCTION bf16 op_to_bf16(float x) { return (bf16)(op_bf16_bits(x) >> 16); }
 /* A float as it comes back from being stored in bf16, and the half to store of one that came through here. */
-static inline float op_round_bf16(float x) { return op_from_bits((int32_t)op_bf16_bits(x)); }
-static inline bf16 op_half(float rounded) { return (bf16)((uint32_t)op_to_bits(rounded) >> 16); }
+OP_FUNCTION float op_round_bf16(float x) { return op_from_bits((int32_t)op_bf16_bits(x)); }
+OP_FUNCTION bf16 op_half(float rounded) { return (bf16)((uint32_t)op_to_bits(rounded) >> 16); }
 
-/* The one order in which sixteen partial results become one; a row reduction deals its elements out to sixteen lanes by
+#ifndef __cplusplus
+/* The one order in which sixteen partial results become one; on cpu, a row reduction deals its elements out to sixteen lanes by
  * column, so the order of a sum is a function of its length and of nothing else. */
 #define OP_LANES 16
 typedef float op_f32x16 __attribute__((vector_size(64)));
-static inline float op_sum_lanes_f32(const float *lane)
+OP_FUNCTION float op_sum_lanes_f32(const float *lane)
 {
     op_f32x16 all; /* read whole, or the lanes would live in memory while they are filled */
     memcpy(&all, lane, sizeof all);
@@ -158,19 +188,20 @@ static inline float op_sum_lanes_f32(const float *lane)
     __typeof__(__builtin_shufflevector(a, a, 0, 1, 2, 3)) b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
     return (b[0] + b[2]) + (b[1] + b[3]);
 }
-static inline double op_sum_lanes_f64(const double *lane)
+OP_FUNCTION double op_sum_lanes_f64(const double *lane)
 {
     double a[8], b[4];
     for (int k = 0; k < 8; k++) a[k] = lane[k] + lane[k + 8];
     for (int k = 0; k < 4; k++) b[k] = a[k] + a[k + 4];
     return (b[0] + b[2]) + (b[1] + b[3]);
 }
-static inline float op_max_lanes_f32(const float *lane)
+OP_FUNCTION float op_max_lanes_f32(const float *lane)
 {
     float a[8], b[4];
     for (int k = 0; k < 8; k++) a[k] = op_max_f32(lane[k], lane[k + 8]);
     for (int k = 0; k < 4; k++) b[k] = op_max_f32(a[k], a[k + 4]);
     return op_max_f32(op_max_f32(b[0], b[2]), op_max_f32(b[1], b[3]));
 }
+#endif
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "device.h"
+#include "scalar.h"
 
 enum init_kind { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
 
@@ -29,10 +30,6 @@ struct unit {
     int64_t state_offset;       /* elements: instance 0's shard in master, gradient, moments; instances follow each other */
     const struct tensor *tensor; int tensors;
 };
-
-enum scalar { SCALAR_LR, SCALAR_BIAS1, SCALAR_BIAS2, SCALAR_LOSS_SCALE, SCALAR_NORM, SCALAR_CLIP, SCALAR_SKIP, SCALAR_COUNT };
-/* F32 each: rate; 1 - beta1^t; 1 - beta2^t; accumulation x ranks / valid targets of the step (0 when none); gradient norm;
- * clipping coefficient; 1 when the step's update is not applied. The first four are written by the host before a step. */
 
 struct step_name { const char *region, *what; };      /* by schedule step, [0] unused */
 struct metric { const char *name; int64_t count; int64_t offset; }; /* F64 sums over the step's micro-batches, local segment */

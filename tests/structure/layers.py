@@ -13,7 +13,7 @@ LAYERS = [
     (2, r"(ir\w*|ops\w*|verify|cost\w*)"),
     (3, r"layers\w*"),
     (4, r"strategy\w*"),
-    (5, r"(lower\w*|gradient\w*|optimizer\w*|recompute\w*|shard\w*|fuse\w*|schedule\w*|memory\w*|pipeline|passes|sweep\w*|split\w*|prove\w*|chunk\w*|kernel\w*|layout\w*|budget|family|liveness\w*|pass_\w*)"),
+    (5, r"(lower\w*|gradient\w*|optimizer\w*|recompute\w*|shard\w*|fuse\w*|schedule\w*|memory\w*|pipeline|passes|sweep\w*|split\w*|prove\w*|chunk\w*|kernel\w*|layout\w*|budget|family|liveness\w*|workspace|pass_\w*)"),
     (6, r"emit\w*"),
     (7, r"(simulate|tune|report)\w*"),
     (8, r"(main|command\w*|import\w*)"),

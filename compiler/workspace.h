@@ -1,0 +1,22 @@
+/* How much room kernels of the cuda device need for what does not outlive them: the partial sums of reductions that no single block
+ * can finish. Memory lays the room out and the emitters use it; both ask here, so neither can be wrong alone. Everything is
+ * a function of op, shape and type, because the order in which a sum is added must be. */
+#ifndef PLANC_WORKSPACE_H
+#define PLANC_WORKSPACE_H
+
+#include "ir.h"
+
+/* Threads that share one row of so many columns, eight columns each at a time: a power of two, 1 to 512. */
+int row_threads(int64_t columns);
+
+/* A sum over rows: `count` chunks of `rows` rows each (the last may have fewer), one block and one row of partials a chunk. */
+struct row_chunks { int64_t count, rows; };
+struct row_chunks row_chunks(int64_t rows, int64_t columns);
+
+/* Bytes of the partials of one node, a multiple of 256; 0 when it needs none. Nodes of one kernel lie behind each other, in order. */
+int64_t workspace_of_node(const struct node *n);
+
+/* What the kernel with the largest need has of it. */
+int64_t workspace_bytes(const struct graph *g);
+
+#endif
