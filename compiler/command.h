@@ -14,7 +14,8 @@ struct arguments {
     VECTOR(const char *) set;       /* texts of --set, in order */
     VECTOR(const char *) rest;      /* behind -- */
     bool json, colour;              /* colour: for diagnostics, decided */
-    const char *output, *device, *ranks, *after, *all, *from, *pass, *at;
+    const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at;
+    bool traces;                    /* the command's --device may be trace */
     bool fusion;                    /* off with --fusion off */
     bool write, check;              /* of format */
 };
@@ -47,6 +48,8 @@ bool help_print(const char *topic);
 int command_fail(int status, const char *format, ...) PRINTF_LIKE(2, 3);
 /* The plan of a file under --set, complete and without open keys; NULL after saying why, *status then set. */
 struct plan *command_plan(const struct arguments *a, const char *path, int *status);
+/* Takes the plan to the device that --device asks for, when it is cpu or cuda; trace leaves it where its cluster is. */
+void command_device(const struct arguments *a, struct plan *p);
 /* The running compiler's folder ("/usr/lib/planc/build"), for what lies beside it; NULL when it cannot be found. */
 const char *command_home(void);
 /* From here on what jansson makes is the arena's, like everything else: nothing of it is let go of one by one. */

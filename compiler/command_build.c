@@ -300,17 +300,15 @@ int trainer_build(const struct trainer *t, const char *directory)
 }
 
 /* ── the door ─────────────────────────────────────────────────────────────── */
-static bool device_of(const struct arguments *a, const struct plan *p, enum emit_device *device)
+static int device_of(const struct arguments *a, struct plan *p, enum emit_device *device)
 {
-    const char *name = a->device ? a->device : p->cluster.kind == DEVICE_CUDA ? "cuda" : "cpu";
-    if (!strcmp(name, "cpu") || !strcmp(name, "trace")) {
-        *device = !strcmp(name, "cpu") ? EMIT_CPU : EMIT_TRACE;
-        return true;
-    }
-    if (strcmp(name, "cuda")) command_fail(EXIT_USAGE, "there is no device '%s'; --device is cpu or trace", name);
-    else if (a->device) command_fail(EXIT_USAGE, "--device cuda is not available in this version; cpu and trace are");
-    else command_fail(EXIT_USAGE, "the cluster %s has cuda devices, and building for cuda is not available in this version; --device cpu builds for this machine", p->cluster.name);
-    return false;
+    bool traced = a->device && !strcmp(a->device, "trace");
+    const char *why = a->arch && p->device == DEVICE_CUDA ? plan_set_arch(p, a->arch) : NULL;
+    if (why) return command_fail(EXIT_USAGE, "--arch: %s", why);
+    if (a->arch && (p->device == DEVICE_CPU || traced)) return command_fail(EXIT_USAGE, "--arch is of cuda devices, and this trainer is for %s", traced ? "trace" : "cpu");
+    *device = traced ? EMIT_TRACE : EMIT_CPU;
+    if (traced || p->device == DEVICE_CPU) return EXIT_FINE;
+    return command_fail(EXIT_USAGE, "building for cuda is not available in this version; --device cpu builds for this machine");
 }
 
 int trainer_plan(const struct arguments *a, struct trainer *t)
@@ -319,7 +317,8 @@ int trainer_plan(const struct arguments *a, struct trainer *t)
     if (a->word.n != 1) return command_fail(EXIT_USAGE, "%s takes one plan, not %d", a->command, a->word.n);
     t->plan = command_plan(a, a->word.item[0], &status);
     if (!t->plan) return status;
-    if (!device_of(a, t->plan, &t->device)) return EXIT_USAGE;
+    status = device_of(a, t->plan, &t->device);
+    if (status != EXIT_FINE) return status;
     t->graph = pass_lower(t->plan);
     if (!t->graph) return EXIT_PLAN;
     if (!a->fusion) t->graph->facts.fuse = false;

@@ -37,12 +37,19 @@ static json_t *as_json(const char *path, const struct plan *p, const struct ledg
 /* "27.91 G", for people. */
 static const char *giga(double x) { return text_format("%.4g %s", x < 1e9 ? x / 1e6 : x / 1e9, x < 1e9 ? "M" : "G"); }
 
+/* Whose memory is the limit when the plan does not say what a device offers. */
+static const char *machine_text(const struct plan *p)
+{
+    return p->device == DEVICE_CPU ? "this machine's available memory / ranks"
+                                   : text_format("this machine's available memory / ranks: cluster %s does not say what a cuda device offers", p->cluster.name);
+}
+
 static double ratio(int64_t a, int64_t b) { return b ? (double)a / (double)b : 1; }
 
 static void print_text(const char *path, const struct plan *p, const struct ledger *l, double seconds)
 {
     printf("%s: %s, %.1f %% of what each of %lld device%s offers (%s)\n", path, l->verdict, 100 * (double)l->peak_bytes / (double)l->limit_bytes,
-           (long long)l->devices, l->devices == 1 ? "" : "s", p->cluster.device_name ? p->cluster.device_name : p->cluster.name);
+           (long long)l->devices, l->devices == 1 ? "" : "s", ledger_device(p));
     printf("  parameters  %s", text_count(l->parameters));
     if (l->active_parameters != l->parameters) printf("  (%s of them work on a token)", text_count(l->active_parameters));
     printf("\n  FLOPs       %s a token (full), %s (causal), %s (hardware)", giga(l->flops.full), giga(l->flops.causal), giga(l->flops.hardware));
@@ -51,7 +58,7 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
     printf("  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);
     printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));
     printf("  outside     %s\n", text_bytes(l->outside_bytes));
-    printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes), l->limit_is_machine ? "this machine's available memory / ranks" : "what the plan's cluster says");
+    printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes), l->limit_is_machine ? machine_text(p) : "what the plan's cluster says");
     if (l->peak_bytes <= l->limit_bytes) printf("  margin      %s\n", text_bytes(l->limit_bytes - l->peak_bytes));
     printf("  layout      %.4f of what is alive at the fullest instant\n", ratio(l->arena_bytes, l->fullest_bytes));
     for (int i = 0; i < l->term.n; i++)

@@ -317,6 +317,7 @@ const char *formula_of(const struct plan *p, const struct graph *g, const struct
     if (!strncmp(b->name, "state.", 6)) return formula_of_state(g, b);
     if (!strcmp(b->kind, "gathered") || !strcmp(b->kind, "gradient slots")) return formula_of_slot(g, b, !strcmp(b->kind, "gathered"));
     if (!strcmp(b->kind, "reduce staging")) return formula_of_stage(g, b);
+    if (!strcmp(b->kind, "workspace")) return text_format("%s B: the most that a kernel works in beside its operands", text_count(b->bytes));
     if (!strcmp(b->kind, "staging")) return "fixed: files pass through it";
     if (!strcmp(b->kind, "scalars")) return "fixed: learning rate, bias corrections, norm, clipping";
     if (!strcmp(b->kind, "metrics")) return text_format("%s%sfp64 8 B", b->bytes == 8 ? "" : text_count(b->bytes / 8), b->bytes == 8 ? "" : " x ");

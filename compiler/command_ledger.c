@@ -32,6 +32,12 @@ bool ledger_limit(const struct plan *p, int64_t *bytes)
     return true;
 }
 
+const char *ledger_device(const struct plan *p)
+{
+    const char *name = p->cluster.device_name ? p->cluster.device_name : p->cluster.name;
+    return p->device == p->cluster.kind ? name : text_format("%s, not the cluster's %s", device_names[p->device], name);
+}
+
 const char *ledger_verdict(int64_t peak_bytes, int64_t limit_bytes)
 {
     double part = (double)peak_bytes / (double)limit_bytes;
@@ -193,7 +199,7 @@ term_list ledger_at(const struct ledger *l, const struct plan *p, const struct g
     add_unused(l, p, &all, step);
     if (l->outside_bytes) {
         struct term t = {.name = "outside", .bytes = l->outside_bytes, .formula = "context, modules and communicators: assumed, not measured"};
-        if (p->cluster.kind == DEVICE_CPU) t.formula = "MPI, oneDNN and the program itself: assumed, not measured";
+        if (p->device == DEVICE_CPU) t.formula = "MPI, oneDNN and the program itself: assumed, not measured";
         place_of(p->cluster.at, &t.file, &t.line);
         PUSH(&all, t);
     }

@@ -45,6 +45,8 @@ int ledger_first_above(const struct ledger *l, int64_t bytes);
 /* Above 97 % of the limit a plan exceeds: by how much. Negative: room below that mark. */
 int64_t ledger_over(const struct ledger *l);
 
+/* The device in words: "NVIDIA B200", or that --device asks for another kind than the cluster's. */
+const char *ledger_device(const struct plan *plan);
 /* What a device offers: the plan's word, else this machine's available memory / ranks. False with errno. */
 bool ledger_limit(const struct plan *plan, int64_t *bytes);
 /* fits below 92 %, tight up to 97 %, exceeds. */

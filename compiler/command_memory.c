@@ -166,7 +166,7 @@ static void print_arena(const struct ledger *l)
 static void print_text(const char *path, const struct ledger *l, const struct plan *p, const struct graph *g)
 {
     printf("%s: %s, %.1f %% of what each of %s device%s offers (%s)\n", path, l->verdict, 100 * part(l->peak_bytes, l->limit_bytes), text_count(l->devices),
-           l->devices == 1 ? "" : "s", p->cluster.device_name ? p->cluster.device_name : p->cluster.name);
+           l->devices == 1 ? "" : "s", ledger_device(p));
     printf("  peak        %s = arena %s + outside %s; %s offered\n", text_bytes(l->peak_bytes), text_bytes(l->arena_bytes), text_bytes(l->outside_bytes),
            text_bytes(l->limit_bytes));
     printf("  tokens      %s = local %s x sequence %s, a micro-batch\n", text_count(g->facts.tokens), text_count(g->facts.local), text_count(g->facts.sequence));

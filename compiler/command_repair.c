@@ -81,6 +81,7 @@ static struct tried try(const struct search *s, const char *const *set, int n)
     const char *const *open_keys;
     int n_open;
     struct plan *p = plan_load(s->path, all.item, all.n, &open_keys, &n_open);
+    if (p) command_device(s->arguments, p);
     if (p && !budget_decide(p)) p = NULL;
     struct graph *g = p ? pass_lower(p) : NULL;
     if (g) {

@@ -56,7 +56,7 @@ static void know(const struct plan *p, struct known *k)
     diagnostics_drop(mark);
 }
 
-static int64_t arena_bytes(const struct family *f, const struct plan *p)
+static int64_t arena_bytes(struct family *f, const struct plan *p)
 {
     int64_t bytes = family_arena_bytes(f, p);
     if (bytes >= 0) return bytes;
@@ -76,10 +76,11 @@ static bool next_point(const struct space *s, int *choice)
 }
 
 /* Only what a command would train with is judged: a budget is decided at each point. */
-static struct plan *plan_at(const struct space *s, const int *choice, const char **why)
+static struct plan *plan_at(const struct arguments *a, const struct space *s, const int *choice, const char **why)
 {
     struct plan *p = space_plan(s, choice, why);
     if (!p) return NULL;
+    command_device(a, p);
     struct diagnostics_mark mark = diagnostics_mark();
     if (budget_decide(p)) return p;
     *why = intern(diagnostics_since(mark));
@@ -87,12 +88,12 @@ static struct plan *plan_at(const struct space *s, const int *choice, const char
     return NULL;
 }
 
-static struct judged judge(const struct space *s, const int *choice, struct known *table, size_t room)
+static struct judged judge(const struct arguments *a, const struct space *s, const int *choice, struct known *table, size_t room)
 {
     struct judged j = {.verdict = "impossible"};
     struct arena_mark mark = arena_mark();
     const char *why = NULL;
-    struct plan *p = plan_at(s, choice, &why);
+    struct plan *p = plan_at(a, s, choice, &why);
     struct known *k = p ? find(table, room, family_key(s, choice, p)) : NULL;
     int64_t limit = 0, bytes = -1;
     if (k && !k->key) {
@@ -147,7 +148,7 @@ int check_space(const struct arguments *a, const char *path, json_t *all)
     text_add(&lines, "%s", "");
     bool more = true;
     for (int64_t n = 0; more; n++) {
-        struct judged j = judge(s, choice, table, room);
+        struct judged j = judge(a, s, choice, table, room);
         for (int v = 0; v < 4; v++) count[v] += !strcmp(j.verdict, name[v]);
         if (points) json_array_append_new(points, point_json(s, choice, &j));
         else if (n < shown)

@@ -5,11 +5,12 @@
  * The layout is the same code that lays out a trainer: the answer is the allocation, not an estimate of it. */
 #include "family.h"
 #include "layout.h"
+#include "workspace.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum rule { FIXED, ROWS, STATE, SLOT, STAGE };
+enum rule { FIXED, ROWS, STATE, SLOT, STAGE, WORK };
 struct sized {
     enum rule rule;
     enum segment segment;
@@ -18,10 +19,13 @@ struct sized {
     int64_t base, per_row, per_piece_row;  /* ROWS: bytes = base + per_row x tokens + per_piece_row x tokens / chunks */
     int64_t element_size; int first_unit, units; /* SLOT: the longest of these units */
 };
+/* What kernels work in is no polynomial of sizes (the largest of many, each rounded its own way), so every size is asked once. */
+struct work_size { int64_t tokens, chunks, fsdp, bytes; };
 struct unit_size { int64_t length, count; };   /* unpadded elements */
 struct family {
     struct sized *sized; int n;
     struct unit_size *unit; int units;
+    struct work_size *work; int works;
     int64_t alignment;
     bool holds;
 };
@@ -35,7 +39,7 @@ static void *keep(size_t bytes)
     return p;
 }
 
-static struct graph *compile(const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks)
+static struct graph *compile_to(enum level level, const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks)
 {
     struct plan at = *p;
     at.fsdp = fsdp;
@@ -43,7 +47,22 @@ static struct graph *compile(const struct plan *p, int64_t fsdp, int64_t local, 
     at.loss_chunks = chunks;
     at.accumulation = 1;
     struct graph *g = pass_lower(&at);
-    return g ? pipeline_run(g, LEVEL_MEMORY) : NULL;
+    return g ? pipeline_run(g, level) : NULL;
+}
+
+static struct graph *compile(const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks) { return compile_to(LEVEL_MEMORY, p, fsdp, local, chunks); }
+
+static int64_t work_bytes(struct family *f, const struct plan *p)
+{
+    int64_t tokens = p->local * p->sequence;
+    for (int i = 0; i < f->works; i++)
+        if (f->work[i].tokens == tokens && f->work[i].chunks == p->loss_chunks && f->work[i].fsdp == p->fsdp) return f->work[i].bytes;
+    struct graph *g = compile_to(LEVEL_FUSE, p, p->fsdp, p->local, p->loss_chunks);
+    struct work_size *more = realloc(f->work, sizeof *more * (size_t)(f->works + 1));
+    if (!more) bug("out of memory for a family's workspaces");
+    f->work = more;
+    f->work[f->works] = (struct work_size){tokens, p->loss_chunks, p->fsdp, g ? workspace_bytes(g) : 0};
+    return f->work[f->works++].bytes;
 }
 
 static bool owns(const struct buffer *b) { return strcmp(b->kind, "alias") != 0; }
@@ -82,7 +101,7 @@ static enum rule rule_of(const struct buffer *b)
 {
     static const struct { const char *kind; enum rule rule; } row[] = {
         {"master", STATE}, {"gradient", STATE}, {"moment1", STATE}, {"moment2", STATE}, {"gathered", SLOT}, {"gradient slots", SLOT}, {"reduce staging", STAGE},
-        {"scalars", FIXED}, {"staging", FIXED}, {"metrics", FIXED},
+        {"scalars", FIXED}, {"staging", FIXED}, {"metrics", FIXED}, {"workspace", WORK},
     };
     for (size_t i = 0; i < COUNT_OF(row); i++)
         if (!strcmp(b->kind, row[i].kind)) return row[i].rule;
@@ -109,7 +128,7 @@ static int64_t bytes_of(const struct family *f, const struct sized *s, int64_t t
 {
     int64_t n = 0;
     switch (s->rule) {
-    case FIXED: return s->base;
+    case FIXED: case WORK: return s->base;
     case ROWS: return s->base + s->per_row * tokens + s->per_piece_row * (tokens / chunks);
     case STATE:
         for (int i = 0; i < f->units; i++) n += f->unit[i].count * padded(f, i, fsdp) / fsdp;
@@ -135,7 +154,7 @@ static bool foretells(const struct family *f, const struct graph *g)
     for (int i = 0; i < n && same; i++) {
         const struct sized *a = &now[i], *b = &f->sized[i];
         same = a->rule == b->rule && a->segment == b->segment && a->entries == b->entries && a->live_from == b->live_from && a->live_to == b->live_to &&
-               a->base == bytes_of(f, b, g->facts.tokens, g->facts.loss_chunks, g->facts.fsdp);
+               (a->rule == WORK || a->base == bytes_of(f, b, g->facts.tokens, g->facts.loss_chunks, g->facts.fsdp));
     }
     free(now);
     return same;
@@ -179,17 +198,18 @@ void family_free(struct family *f)
     if (!f) return;
     free(f->sized);
     free(f->unit);
+    free(f->work);
     free(f);
 }
 
-int64_t family_arena_bytes(const struct family *f, const struct plan *p)
+int64_t family_arena_bytes(struct family *f, const struct plan *p)
 {
     if (!f->holds) return -1;
     struct graph g = {.level = LEVEL_MEMORY};
     struct buffer *buffer = TAKE_MANY(struct buffer, f->n);
     for (int i = 0; i < f->n; i++) {
         const struct sized *s = &f->sized[i];
-        int64_t bytes = bytes_of(f, s, p->local * p->sequence, p->loss_chunks, p->fsdp);
+        int64_t bytes = s->rule == WORK ? work_bytes(f, p) : bytes_of(f, s, p->local * p->sequence, p->loss_chunks, p->fsdp);
         buffer[i] = (struct buffer){.name = "", .kind = "", .segment = s->segment, .bytes = bytes, .entries = s->entries, .stride = up_to(bytes, 256), .live_from = s->live_from, .live_to = s->live_to};
         PUSH(&g.buffer, &buffer[i]);
     }

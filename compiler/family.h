@@ -11,7 +11,7 @@ struct family;
 struct family *family_make(const struct plan *p);
 /* The arena's bytes of a plan of the family, as pass_memory would give them; -1 when it does not follow the family's
  * rule, which is found by trying it on a plan that was not used to find the rule. */
-int64_t family_arena_bytes(const struct family *f, const struct plan *p);
+int64_t family_arena_bytes(struct family *f, const struct plan *p);
 void family_free(struct family *f); /* NULL: nothing */
 
 #endif

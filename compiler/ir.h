@@ -25,7 +25,7 @@ extern const struct op_row op_rows[OP_COUNT];
 
 enum level { LEVEL_LOWER, LEVEL_SPLIT, LEVEL_GRADIENT, LEVEL_CHUNK, LEVEL_OPTIMIZER, LEVEL_RECOMPUTE, LEVEL_SHARD, LEVEL_FUSE, LEVEL_SCHEDULE, LEVEL_MEMORY };
 extern const char *const level_names[], *const element_names[], *const lane_names[], *const phase_names[], *const direction_names[];
-extern const char *const reshard_names[], *const checkpoint_names[];
+extern const char *const reshard_names[], *const checkpoint_names[], *const device_names[];
 
 #define SHAPE_RANK 4
 struct shape { int rank; int64_t dim[SHAPE_RANK]; };
@@ -136,6 +136,7 @@ struct facts {
     enum checkpoint_mode checkpoint_rest;   /* the mode of the layers that checkpoint_mode leaves alone, and what it keeps */
     const char *checkpoint_rest_save;
     enum element compute;
+    enum device_kind device;                /* what the kernels are for: cuda has a workspace; not printed when it is cpu */
     bool fuse;
     bool has_ignore; int64_t ignore;
     double beta1, beta2, eps, clip;

@@ -2,6 +2,7 @@
  * or helped with in one voice. A command or option that does not exist yet is refused by name; nothing is ignored. */
 #include "command.h"
 #include "budget.h"
+#include "ir.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ const struct command_row command_rows[] = {
     {"memory", MEMORY, command_memory, "memory PLAN [--at 120GiB]", "every byte of a device at the fullest instant, by kind and by the plan's lines"},
     {"simulate", 0, NULL, NULL, NULL},
     {"tune", 0, NULL, NULL, NULL},
-    {"build", BUILD, command_build, "build PLAN -o DIR [--device cpu|trace] [--fusion off]", "generate and compile the trainer: DIR/trainer and its sources"},
+    {"build", BUILD, command_build, "build PLAN -o DIR [--device DEVICE] [--arch LIST] [--fusion off]", "generate and compile the trainer: DIR/trainer and its sources"},
     {"run", RUN, command_run, "run PLAN [-n RANKS] [--fusion off] [-- trainer options]", "build (cached) and launch with mpirun"},
     {"dump", DUMP, command_dump, "dump PLAN --after PASS | --all DIR [--fusion off]", "the IR as text after a pass"},
     {"dump", DUMP, command_dump, "dump --from FILE.ir [--pass PASS]", "a dump read back, and a pass applied to it"},
@@ -31,13 +32,14 @@ const struct command_row command_rows[] = {
 const int command_count = COUNT_OF(command_rows);
 
 /* Where an option's word goes. */
-enum option { SET, JSON, COLOR, OUTPUT, DEVICE, FUSION, RANKS, AFTER, ALL, FROM, PASS, WRITE, ONLY_CHECK, AT };
+enum option { SET, JSON, COLOR, OUTPUT, DEVICE, ARCH, FUSION, RANKS, AFTER, ALL, FROM, PASS, WRITE, ONLY_CHECK, AT };
 const struct option_row option_rows[] = {
     {"--set", SET, CHECK | MEMORY | BUILD | RUN | DUMP | DIFF | IMPORT, "section.key=value", "one more entry of the plan, read before anything is checked; may be given several times"},
     {"--json", JSON, ANY, NULL, "the result as JSON, mistakes too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
     {"-o", OUTPUT, BUILD | IMPORT, "a path", "where the result goes"},
-    {"--device", DEVICE, BUILD | RUN, "cpu or trace", "what the trainer runs on; trace prints every step and runs none"},
+    {"--device", DEVICE, CHECK | MEMORY | BUILD | RUN | DUMP, "cpu, cuda or trace", "what the trainer runs on, where that is not what the plan's cluster has; trace (of build and run) prints every step and runs none"},
+    {"--arch", ARCH, BUILD | RUN, "sm_90a,sm_100a", "the architectures that cuda kernels are compiled for; without it the cluster's"},
     {"--fusion", FUSION, BUILD | RUN | DUMP, "on or off", "off: a kernel for every op"},
     {"-n", RANKS, RUN, "a number of ranks", "processes to start; the mesh says how many"},
     {"--after", AFTER, DUMP, "a pass", "the pass after which the text is printed"},
@@ -115,7 +117,14 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
         command_fail(EXIT_USAGE, "--fusion is on or off, not '%s'", value);
         return false;
     case OUTPUT: once = &a->output; break;
-    case DEVICE: once = &a->device; break;
+    case DEVICE:
+        if (strcmp(value, "cpu") && strcmp(value, "cuda") && (strcmp(value, "trace") || !a->traces)) {
+            command_fail(EXIT_USAGE, "there is no device '%s'; --device of %s is %s", value, a->command, a->traces ? "cpu, cuda or trace" : "cpu or cuda");
+            return false;
+        }
+        once = &a->device;
+        break;
+    case ARCH: once = &a->arch; break;
     case RANKS: once = &a->ranks; break;
     case AFTER: once = &a->after; break;
     case ALL: once = &a->all; break;
@@ -174,6 +183,20 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
     return true;
 }
 
+void command_device(const struct arguments *a, struct plan *p)
+{
+    for (int k = DEVICE_CPU; k <= DEVICE_CUDA; k++)
+        if (a->device && !strcmp(a->device, device_names[k])) plan_set_device(p, (enum device_kind)k);
+}
+
+/* Nothing is taken and ignored in silence. */
+static void warn_of_cuda_keys(const struct plan *p)
+{
+    const struct { struct span at; const char *key; } row[] = {{p->given.graph, "run.graph"}, {p->given.gemm, "run.gemm"}, {p->given.attention, "run.attention"}};
+    for (size_t i = 0; i < COUNT_OF(row) && p->device == DEVICE_CPU; i++)
+        if (row[i].at.file) warn(row[i].at, "%s is of cuda devices alone: without effect on cpu", row[i].key);
+}
+
 struct plan *command_plan(const struct arguments *a, const char *path, int *status)
 {
     *status = EXIT_PLAN;
@@ -185,6 +208,10 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
     const char *const *open_keys = NULL;
     int n_open = 0;
     struct plan *plan = plan_load(path, a->set.item, a->set.n, &open_keys, &n_open);
+    if (plan) {
+        command_device(a, plan);
+        warn_of_cuda_keys(plan);
+    }
     if (plan && !budget_decide(plan)) { /* right, and no feasible point; or it says no budget at all */
         if (plan->checkpoint_budget || plan->cluster.memory_bytes) *status = EXIT_NO_FIT;
         return NULL;
@@ -220,7 +247,7 @@ int main(int argc, char **argv)
     for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return help_print(word) ? EXIT_FINE : EXIT_USAGE;
 
-    struct arguments a = {.command = word, .fusion = true};
+    struct arguments a = {.command = word, .traces = command->bit & (BUILD | RUN), .fusion = true};
     const char *colour = "auto";
     if (!sort_words(&a, command->bit, argv + 2, argc - 2, &colour)) return EXIT_USAGE;
     a.colour = !strcmp(colour, "always") || (!strcmp(colour, "auto") && isatty(STDERR_FILENO) && !getenv("NO_COLOR"));

@@ -12,6 +12,7 @@
  * for its event: gradient slots live from their region to the waits of the update (and the next micro-batch begins by
  * waiting for them), gather slots from the first issue into them. */
 #include "layout.h"
+#include "workspace.h"
 
 #include <string.h>
 
@@ -167,6 +168,8 @@ static void put_state(struct memory *m)
     for (size_t i = 0; i < COUNT_OF(name); i++) put(m, text_format("state.%s", name[i]), intern(name[i]), SEGMENT_LOCAL, elements * 4, 1, "", 0, m->end);
     put(m, "scalars", "scalars", SEGMENT_LOCAL, 64, 1, "", 0, m->end);
     put(m, "io", "staging", SEGMENT_LOCAL, 1 << 20, 1, "", 0, m->end);
+    int64_t work = g->facts.device == DEVICE_CUDA ? workspace_bytes(g) : 0;
+    if (work) put(m, "workspace", "workspace", SEGMENT_LOCAL, work, 1, "", 0, m->end);
     if (g->facts.fsdp > 1) put(m, "stage", "reduce staging", SEGMENT_WIRE, stage * 4, 1, "", 0, m->end);
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->body.n; k++)

@@ -14,6 +14,8 @@ enum checkpoint_mode { CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_FULL, C
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD };
 enum data_format { DATA_BYTES, DATA_UINT16, DATA_UINT32, DATA_MEGATRON };
 enum data_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
+enum gemm { GEMM_CUBLASLT, GEMM_PLANC };
+enum attention { ATTENTION_PLANC, ATTENTION_CUDNN };
 enum nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 struct hyper { const char *name; struct constant value; struct span at; };  /* at: where the plan (or the default) says so */
@@ -49,6 +51,8 @@ struct plan {
     const char *const *stored_prefix; int n_stored_prefix;
     const char *const *stored_ignore; int n_stored_ignore;
     struct cluster cluster;
+    enum device_kind device;             /* what the trainer is for: the cluster's kind, but where a command's --device says otherwise */
+    const char *const *arch; int n_arch; /* of cuda: what kernels are compiled for, the cluster's or those of --arch; else none */
     int64_t fsdp, dp, prefetch, reduce_slots;
     enum reshard reshard;
     enum element compute, master, gradients, moments;
@@ -75,8 +79,12 @@ struct plan {
     int64_t run_steps;                   /* default: schedule_steps; 0: not given */
     double timeout_seconds;
     enum nonfinite nonfinite;
+    bool graph;                          /* of cuda alone, as are the two below */
+    enum gemm gemm;
+    enum attention attention;
     /* where the plan says it, for diagnostics and for the ledger's lines */
     struct { struct span mesh, batch, precision, checkpoint, save, layers, budget, optimizer, schedule, data, init, run; } at;
+    struct { struct span graph, gemm, attention; } given; /* none when the plan leaves them to their defaults */
 };
 
 /* From a file: parses it and what it uses, applies `set` (texts of --set, in order), checks, resolves.
@@ -93,6 +101,12 @@ int stored_distance(const char *pattern, const char *name);
 /* Decoupled decay of a weight: that of the last group that its stored name is in; else the optimizer's, for stored tensors
  * of two or more dimensions. */
 double plan_weight_decay(const struct plan *p, const char *stored, int rank);
+
+/* Takes the plan to another kind of device than its cluster has (--device), before a budget is decided: what a processor offers
+ * is then read from the machine, and what libraries take beside the plan is what they take on that kind. */
+void plan_set_device(struct plan *p, enum device_kind device);
+/* The architectures of --arch, "sm_90a,sm_100a"; NULL, or why that is no list of them. */
+const char *plan_set_arch(struct plan *p, const char *list);
 
 /* A plan with open alternatives, as a space: one axis an open key, its choices in the order of the text, ranges written out. */
 struct axis { const char *key; const char *const *choice; int n; };

@@ -56,6 +56,11 @@ static struct span key_place(const struct checker *c, enum key_id key)
     return key_given(c, key) ? c->key[key].entry->at : section_place(c, key_rows[key].section);
 }
 
+static struct span given_place(const struct checker *c, enum key_id key)
+{
+    return key_given(c, key) ? key_place(c, key) : (struct span){ 0 };
+}
+
 static void resolve_cluster(struct checker *c, struct plan *p)
 {
     struct cluster *m = &p->cluster;
@@ -80,6 +85,7 @@ static void resolve_cluster(struct checker *c, struct plan *p)
     m->link_network.latency = number(c, K_link_network_latency);
     m->link_network.base = number(c, K_link_network_base);
     m->at = section_place(c, S_cluster);
+    plan_set_device(p, m->kind);
     m->memory_at = c->key[K_device_memory].at.file ? c->key[K_device_memory].at : m->at;
 }
 
@@ -129,6 +135,9 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->run_steps = count(c, K_run_steps);
     p->timeout_seconds = number(c, K_run_timeout);
     p->nonfinite = (enum nonfinite)word(c, K_run_nonfinite);
+    p->graph = key_value(c, K_run_graph)->truth;
+    p->gemm = (enum gemm)word(c, K_run_gemm);
+    p->attention = (enum attention)word(c, K_run_attention);
 }
 
 /* The layers as stretches "0..4 8..12", half open, in order, joined where they touch. */
@@ -210,6 +219,9 @@ static void resolve(struct checker *c, struct plan *p)
     p->at.data = section_place(c, S_data);
     p->at.init = section_place(c, S_init);
     p->at.run = section_place(c, S_run);
+    p->given.graph = given_place(c, K_run_graph);
+    p->given.gemm = given_place(c, K_run_gemm);
+    p->given.attention = given_place(c, K_run_attention);
 }
 
 /* `require (a <= b) "why"` of a plan --------------------------------------------------------------------------------------- */
@@ -288,6 +300,53 @@ struct plan *plan_load(const char *path, const char *const *set, int n_set, cons
     *open_keys = c->open.item;
     *n_open = c->open.n;
     return p;
+}
+
+/* Taking a plan to another device ------------------------------------------------------------------------------------------ */
+
+void plan_set_device(struct plan *p, enum device_kind device)
+{
+    static const int64_t outside_bytes[] = { [DEVICE_CPU] = 256LL << 20, [DEVICE_CUDA] = 3LL << 30 }; /* as in plans/clusters */
+    static const char *const usual[] = { "sm_90a", "sm_100a" };
+    p->device = device;
+    p->arch = device == DEVICE_CPU ? NULL : p->cluster.arch ? &p->cluster.arch : usual;
+    p->n_arch = device == DEVICE_CPU ? 0 : p->cluster.arch ? 1 : (int)COUNT_OF(usual);
+    if (device == p->cluster.kind)
+        return;
+    if (!p->checkpoint_budget)
+        p->checkpoint_budget = p->cluster.memory_bytes / 100 * 92; /* what is kept stays the same on both */
+    if (device == DEVICE_CPU)
+        p->cluster.memory_bytes = 0;
+    p->cluster.outside_bytes = outside_bytes[device];
+}
+
+/* "sm_90a": digits, and perhaps the letter of an architecture's or a family's own instructions. */
+static bool is_arch(const char *word)
+{
+    size_t n = strspn(word + (strncmp(word, "sm_", 3) ? 0 : 3), "0123456789");
+    const char *end = word + 3 + n;
+    return !strncmp(word, "sm_", 3) && n >= 2 && (!*end || ((*end == 'a' || *end == 'f') && !end[1]));
+}
+
+const char *plan_set_arch(struct plan *p, const char *list)
+{
+    VECTOR(const char *) all = { 0 };
+    for (const char *s = list;; s++) {
+        size_t n = strcspn(s, ",");
+        const char *word = intern_bytes(s, n);
+        if (!is_arch(word))
+            return text_format("'%s' is no architecture such as sm_90a", word);
+        for (int i = 0; i < all.n; i++)
+            if (all.item[i] == word)
+                return text_format("'%s' is given twice", word);
+        PUSH(&all, word);
+        s += n;
+        if (!*s)
+            break;
+    }
+    p->arch = all.item;
+    p->n_arch = all.n;
+    return NULL;
 }
 
 int64_t plan_hyper_whole(const struct plan *p, const char *name)

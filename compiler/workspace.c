@@ -20,11 +20,15 @@ struct row_chunks row_chunks(int64_t rows, int64_t columns)
     return (struct row_chunks){.count = (rows + each - 1) / each, .rows = each};
 }
 
+/* What the library of dense products is offered on every call; an algorithm that wants more is not used. */
+#define PRODUCT_BYTES ((int64_t)32 << 20)
+
 static int64_t whole_lines(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 int64_t workspace_of_node(const struct node *n)
 {
     enum op_class class = op_rows[n->op].class;
+    if (n->op == OP_matmul || n->op == OP_matmul_add) return PRODUCT_BYTES;
     if (class != CLASS_COLUMN && class != CLASS_TOTAL) return 0;
     const struct shape s = n->in[0].value->shape;
     int64_t columns = s.rank ? s.dim[s.rank - 1] : 1, rows = columns ? shape_count(s) / columns : 0;

@@ -35,7 +35,7 @@ struct step_name { const char *region, *what; };      /* by schedule step, [0] u
 struct metric { const char *name; int64_t count; int64_t offset; }; /* F64 sums over the step's micro-batches, local segment */
 
 struct program {
-    const char *title, *plan_path, *device;             /* "cpu", "trace" */
+    const char *title, *plan_path, *device;             /* "cpu", "cuda", "trace" */
     int64_t fsdp, dp, accumulation, local, sequence, global, tokens; /* tokens: local x sequence */
     int64_t parameters, vocabulary;
     double flops_per_token;                              /* forward and backward, full convention */
@@ -59,6 +59,12 @@ struct program {
     const char *const *tensor_prefix; int tensor_prefixes; /* a stored name may start with this instead of `tensor_prefix[0]`, e.g. "transformer." and "" */
     double timeout_seconds; int nonfinite;               /* 0 stop, 1 skip */
     const char *const *cpu_feature; int cpu_features;    /* what kernels.c was compiled for: "avx512f" … */
+    /* cuda; zero on cpu */
+    int64_t workspace, workspace_bytes;                  /* local segment: what the kernels of the compute lane share */
+    const char *const *arch; int archs;                  /* there is a DIR/kernels.ARCH.cubin for each: "sm_90a" … */
+    bool graph; int gemm, attention;                     /* gemm: 0 cublaslt, 1 planc; attention: 0 planc, 1 cudnn */
+    double peak_flops;                                   /* of one device for the compute type, what MFU is a part of; 0: not known */
+    int64_t outside_bytes;                               /* assumed beside the arena: context, modules, communicators; 0 on cpu */
 };
 extern const struct program program;
 

@@ -255,5 +255,5 @@ usage misspelt_command "did you mean 'check'" chek tiny.plan
 usage option_of_another "check has no option '--after'" check tiny.plan --after lower
 usage option_without_value '--after wants a pass' dump tiny.plan --after
 usage unknown_pass "no pass 'fuze'; did you mean 'fuse'" dump tiny.plan --after fuze
-usage cuda_not_yet '--device cuda is not available in this version' build tiny.plan -o cuda --device cuda
+usage cuda_not_yet "building for cuda" build tiny.plan -o cuda --device cuda
 usage wrong_ranks 'runs on 2 ranks, not on 3' run tiny.plan -n 3
