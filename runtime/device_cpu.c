@@ -222,12 +222,63 @@ void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, i
 
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
 {
-    (void)d;
     position_set(step);
-    probe_tap(name, type, value, rows, columns);
+    probe_tap(d, name, type, value, rows, columns);
 }
 
 /* ── the host's side ───────────────────────────────────────────────────────── */
+
+bool device_find(void) { return machine_has_features(); }
+
+int64_t device_limit_bytes(void) { return machine_available_bytes() / world.host_size; }
+
+double device_peak_flops(void) { return machine_peak_flops(program.compute_type); }
+
+const char *device_peak_name(void) { return "FMA peak"; }
+
+int64_t device_peak_bytes(struct device *d)
+{
+    (void)d;
+    return machine_peak_bytes();
+}
+
+void device_describe(struct device *d, double flops)
+{
+    char a[32], b[32], c[32];
+    say("memory a rank: predicted %s bytes, mapped %s bytes (from /proc/self/maps); tables and batches on the host: %s", count_text(device_predicted_bytes(), a),
+        count_text(device_mapped_bytes(d), b), count_text(room_bytes(), c));
+    say("machine: FMA peak %.1f GFLOP/s in %s, one core a rank, measured on all ranks at once", 1e-9 * flops, program.compute_type == TYPE_BF16 ? "BF16" : "FP32");
+}
+
+/* Host and device memory are one; what the worker still reads or writes nobody else asks for before a drain or an await. */
+void device_write(struct device *d, void *to, const void *from, int64_t bytes)
+{
+    (void)d;
+    memcpy(to, from, (size_t)bytes);
+}
+
+void device_read(struct device *d, void *to, const void *from, int64_t bytes)
+{
+    (void)d;
+    memcpy(to, from, (size_t)bytes);
+}
+
+void device_clear(struct device *d, void *at, int64_t bytes)
+{
+    (void)d;
+    memset(at, 0, (size_t)bytes);
+}
+
+void *device_staging(struct device *d) { return local(d, program.staging); }
+
+void device_play(struct device *d, enum play what, int micro)
+{
+    switch (what) {
+    case PLAY_SETUP: schedule_setup(d); break;
+    case PLAY_MICRO_BATCH: schedule_micro_batch(d, micro); break;
+    case PLAY_UPDATE: schedule_update(d); break;
+    }
+}
 
 void device_drain(struct device *d) { wait_for(d, d->issued); }
 

@@ -19,7 +19,8 @@ static struct {
     double machine_flops; int64_t memory_limit, log_every, end;
     bool terminal, drawn;
     double last[WINDOW], first_sum; int64_t steps;    /* cross-entropies: the last ones, the sum of the first ones */
-    double first_seconds, later_seconds, exposed;     /* the first step warms up and counts for nothing when there are others */
+    double first_seconds, later_seconds;              /* the first step warms up and counts for nothing when there are others */
+    double exposed, exposed_of;                       /* seconds, of the steps of which it is known */
 } out = {.fd = -1};
 
 static double step_tokens(void) { return (double)(program.global * program.sequence); }
@@ -126,9 +127,11 @@ static void json(const struct measured *m)
     add_number("tokens_per_second_per_device", rate / (double)world.size);
     if (out.machine_flops > 0 && program.flops_per_token > 0)
         add_number("mfu", mfu(1, m->seconds));
-    add_number("exposed_comm_seconds", m->exposed_seconds);
-    add(",\"memory_peak_bytes\":%.0f", m->peak_bytes);
-    if (out.memory_limit > 0)
+    if (m->exposed_seconds >= 0)
+        add_number("exposed_comm_seconds", m->exposed_seconds);
+    if (m->peak_bytes > 0)
+        add(",\"memory_peak_bytes\":%.0f", m->peak_bytes);
+    if (out.memory_limit > 0 && m->peak_bytes > 0)
         add_number("memory_fraction", m->peak_bytes / (double)out.memory_limit);
     add("}\n");
     write_line();
@@ -196,7 +199,10 @@ void metrics_step(const struct measured *m)
         out.first_seconds = m->seconds;
     else
         out.later_seconds += m->seconds;
-    out.exposed += m->exposed_seconds;
+    if (m->exposed_seconds >= 0) {
+        out.exposed += m->exposed_seconds;
+        out.exposed_of += m->seconds;
+    }
     out.steps++;
     if (out.fd >= 0)
         json(m);
@@ -213,10 +219,12 @@ void metrics_summary(void)
     double last = 0, steps = out.steps > 1 ? (double)(out.steps - 1) : 1, seconds = out.steps > 1 ? out.later_seconds : out.first_seconds;
     for (int64_t i = 0; i < n; i++)
         last += out.last[i];
-    say("speed: %.0f tokens/s over %.0f steps%s, exposed communication %.1f %% of the time", step_tokens() * steps / seconds, steps,
-        out.steps > 1 ? " (the first one not counted)" : "", 100 * out.exposed / (out.first_seconds + out.later_seconds));
+    char exposed[64] = "";
+    if (out.exposed_of > 0)
+        snprintf(exposed, sizeof exposed, ", exposed communication %.1f %% of the time", 100 * out.exposed / out.exposed_of);
+    say("speed: %.0f tokens/s over %.0f steps%s%s", step_tokens() * steps / seconds, steps, out.steps > 1 ? " (the first one not counted)" : "", exposed);
     if (out.machine_flops > 0 && program.flops_per_token > 0)
-        say("speed: %.1f %% of the FMA peak of %.1f GFLOP/s (%.4g MFLOP a token)", 100 * mfu(steps, seconds), 1e-9 * out.machine_flops, 1e-6 * program.flops_per_token);
+        say("speed: %.1f %% of the %s of %.1f GFLOP/s (%.4g MFLOP a token)", 100 * mfu(steps, seconds), device_peak_name(), 1e-9 * out.machine_flops, 1e-6 * program.flops_per_token);
     say("loss: mean %.4f of the first %lld steps, %.4f of the last %lld", out.first_sum / (double)n, (long long)n, last / (double)n, (long long)n);
     if (program.data_format == 0)
         say("bits per byte: mean %.4f of the first %lld steps, %.4f of the last %lld", out.first_sum / (double)n / log(2), (long long)n, last / (double)n / log(2), (long long)n);

@@ -27,15 +27,16 @@ bool probe_open(const char *path)
 }
 
 /* Logits may come in chunks of rows, in order; sample 0 is the first `sequence` of them. */
-void probe_tap(const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
+void probe_tap(struct device *d, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
 {
     if (!probe.logits || probe.rows == program.sequence || strcmp(name, "logits") != 0 || columns != program.vocabulary)
         return;
     int64_t n = program.sequence - probe.rows < rows ? program.sequence - probe.rows : rows;
     float *to = probe.logits + probe.rows * columns;
-    const uint16_t *half = value;   /* of TYPE_BF16: the upper half of a float */
-    if (type == TYPE_F32)
-        memcpy(to, value, (size_t)(n * columns) * sizeof *to);
+    /* of TYPE_BF16: upper halves of floats, read to where the last of them will lie and widened from the first one on */
+    const int64_t bytes = n * columns * (type == TYPE_BF16 ? 2 : 4);
+    const uint16_t *half = (const uint16_t *)(void *)to + n * columns;
+    device_read(d, (char *)to + (4 * n * columns - bytes), value, bytes);
     for (int64_t i = 0; i < n * columns && type == TYPE_BF16; i++) {
         uint32_t bits = (uint32_t)half[i] << 16;
         memcpy(to + i, &bits, sizeof *to);
@@ -45,14 +46,19 @@ void probe_tap(const char *name, enum element_type type, const void *value, int6
 
 static void squares(struct device *d)
 {
-    const float *gradient = local(d, program.gradient);
+    float *some = device_staging(d);
+    const int64_t most = program.staging_bytes / 4;
     struct stored s;
     int64_t n = 0;
     for (bool more = stored_first(&s); more; more = stored_next(&s), n++) {
         struct piece p = stored_piece(&s, world.shard);
         double sum = 0;
-        for (int64_t i = 0; i < p.count && world.replica == 0; i++)   /* replicas hold the same gradients */
-            sum += (double)gradient[p.at + i] * (double)gradient[p.at + i];
+        for (int64_t done = 0; done < p.count && world.replica == 0; done += most) {   /* replicas hold the same gradients */
+            const int64_t count = p.count - done < most ? p.count - done : most;
+            device_read(d, some, (float *)local(d, program.gradient) + p.at + done, 4 * count);
+            for (int64_t i = 0; i < count; i++)
+                sum += (double)some[i] * (double)some[i];
+        }
         probe.square[n] = sum;
     }
     world_sum(probe.square, n);

@@ -44,11 +44,10 @@ enum { TELL_STOP, TELL_SKIP, TELL_EXPOSED, TELL_PEAK, TELL_HASH, TELL_HASH_TOP, 
 static struct {
     double *mine, *all;             /* told: TELL_METRICS + metrics_count() numbers, of this rank and of every rank */
     double *value;                  /* the metrics of the step, of all ranks together */
+    float scalar[SCALAR_COUNT];     /* as the device has them */
     int stop;                       /* the signal that some rank got; 0 */
     int suspect;                    /* lowest rank whose own loss was not finite; -1 */
 } step_state;
-
-static float *scalars(struct device *d) { return local(d, program.scalars); }
 
 /* Targets that count, of all micro-batches and ranks. Without a masked id nobody has to ask. */
 static double valid_targets(int64_t mine)
@@ -65,18 +64,19 @@ static double valid_targets(int64_t mine)
 static void set_scalars(struct device *d, int64_t step, double valid)
 {
     const double t = (double)(step + 1), shares = (double)(program.accumulation * world.size);
-    float *s = scalars(d);
+    float *s = step_state.scalar;
+    memset(s, 0, sizeof step_state.scalar);
     s[SCALAR_LR] = (float)schedule_lr(&program, step);
     s[SCALAR_BIAS1] = (float)(1 - pow(program.beta1, t));
     s[SCALAR_BIAS2] = (float)(1 - pow(program.beta2, t));
     s[SCALAR_LOSS_SCALE] = (float)(valid > 0 ? shares / valid : 0);
-    s[SCALAR_SKIP] = 0;
+    device_write(d, local(d, program.scalars), s, sizeof step_state.scalar);
 }
 
 static void clear_metrics(struct device *d)
 {
     for (int i = 0; i < program.metrics; i++)
-        memset(local(d, program.metric[i].offset), 0, (size_t)program.metric[i].count * sizeof(double));
+        device_clear(d, local(d, program.metric[i].offset), program.metric[i].count * (int64_t)sizeof(double));
 }
 
 /* Every rank tells what it has and adds up what all have in the order of ranks, so all know the same bits. */
@@ -85,14 +85,15 @@ static void combine(struct device *d, struct measured *m)
     const int64_t metrics = metrics_count(), n = TELL_METRICS + metrics;
     const double shares = (double)(program.accumulation * world.size);
     double *mine = step_state.mine, *to = mine + TELL_METRICS;
+    device_read(d, step_state.scalar, local(d, program.scalars), sizeof step_state.scalar);
     mine[TELL_STOP] = asked_to_stop;
-    mine[TELL_SKIP] = (double)scalars(d)[SCALAR_SKIP];
+    mine[TELL_SKIP] = (double)step_state.scalar[SCALAR_SKIP];
     mine[TELL_EXPOSED] = device_exposed_seconds(d);
-    mine[TELL_PEAK] = (double)machine_peak_bytes();
+    mine[TELL_PEAK] = (double)device_peak_bytes(d);
     mine[TELL_HASH] = (double)(data_hash() & UINT32_MAX);   /* a double holds no 64 bits */
     mine[TELL_HASH_TOP] = (double)(data_hash() >> 32);
     for (int i = 0; i < program.metrics; to += program.metric[i].count, i++)
-        memcpy(to, local(d, program.metric[i].offset), (size_t)program.metric[i].count * sizeof(double));
+        device_read(d, to, local(d, program.metric[i].offset), program.metric[i].count * (int64_t)sizeof(double));
     world_exchange(mine, n, step_state.all);
 
     memset(step_state.value, 0, (size_t)metrics * sizeof(double));
@@ -102,7 +103,7 @@ static void combine(struct device *d, struct measured *m)
         if (told[TELL_STOP] > 0)
             step_state.stop = (int)told[TELL_STOP];
         m->skipped = m->skipped || told[TELL_SKIP] > 0;
-        m->exposed_seconds += told[TELL_EXPOSED] / world.size;
+        m->exposed_seconds = told[TELL_EXPOSED] < 0 || m->exposed_seconds < 0 ? -1 : m->exposed_seconds + told[TELL_EXPOSED] / world.size;
         m->peak_bytes = fmax(m->peak_bytes, told[TELL_PEAK]);
         m->tokens_hash += (uint64_t)told[TELL_HASH] + ((uint64_t)told[TELL_HASH_TOP] << 32);
         if (step_state.suspect < 0 && !isfinite(told[TELL_METRICS]))
@@ -111,7 +112,7 @@ static void combine(struct device *d, struct measured *m)
             step_state.value[i] += told[TELL_METRICS + i] / shares;
     }
     m->value = step_state.value;
-    m->grad_norm = (double)scalars(d)[SCALAR_NORM];
+    m->grad_norm = (double)step_state.scalar[SCALAR_NORM];
 }
 
 static struct measured train_step(struct device *d, int64_t step)
@@ -125,8 +126,8 @@ static struct measured train_step(struct device *d, int64_t step)
     clear_metrics(d);
 
     for (int64_t j = 0; j < program.accumulation; j++)
-        schedule_micro_batch(d, (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0));
-    schedule_update(d);
+        device_play(d, PLAY_MICRO_BATCH, (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0));
+    device_play(d, PLAY_UPDATE, 0);
     device_drain(d);
 
     position_set(0);
@@ -146,20 +147,18 @@ static void keep_freed_memory(void)
     mallopt(M_ARENA_MAX, 1);
 }
 
-static void introduce(const struct options *o, int64_t mapped, double machine_flops)
+static void introduce(struct device *d, const struct options *o, double machine_flops)
 {
-    char a[32], b[32], c[32];
+    char a[32];
     const struct program *p = &program;
     say("plan: %s (%s), device %s", p->title, p->plan_path, p->device);
     say("mesh: %d rank%s = fsdp %lld x dp %lld", world.size, world.size == 1 ? "" : "s", (long long)p->fsdp, (long long)p->dp);
     say("batch: global %lld = %d rank%s x %lld local x %lld accumulation, sequence %lld: %s tokens a step", (long long)p->global, world.size,
         world.size == 1 ? "" : "s", (long long)p->local, (long long)p->accumulation, (long long)p->sequence, count_text(p->global * p->sequence, a));
     say("parameters: %s", count_text(p->parameters, a));
-    say("memory a rank: predicted %s bytes, mapped %s bytes (from /proc/self/maps); tables and batches on the host: %s", count_text(device_predicted_bytes(), a),
-        count_text(mapped, b), count_text(room_bytes(), c));
+    device_describe(d, machine_flops);
     say("weights: %s", p->init_from ? p->init_from : "seeded");
     data_describe(0, o->steps);
-    say("machine: FMA peak %.1f GFLOP/s in %s, one core a rank, measured on all ranks at once", 1e-9 * machine_flops, p->compute_type == TYPE_BF16 ? "BF16" : "FP32");
 }
 
 static void explain(void)
@@ -189,11 +188,11 @@ static struct device *come_up(struct options *o, int argc, char **argv)
     watchdog_open();
     if (o->steps < 0)
         fail_note("the plan does not say how many steps: schedule.steps or run.steps would, --steps N does");
-    else if (machine_has_features() && segments_check())
+    else if (device_find() && segments_check())
         catch_signals();
     world_agree();
 
-    const int64_t limit = machine_available_bytes() / world.host_size;   /* before anybody takes any of it */
+    const int64_t limit = device_limit_bytes();   /* before anybody takes any of it */
     char need[32], have[32];
     if (limit > 0 && device_predicted_bytes() > limit)
         fail_note("rank %d: needs %s bytes; the %d ranks of this host have %s each", world.rank, count_text(device_predicted_bytes(), need), world.host_size,
@@ -203,10 +202,10 @@ static struct device *come_up(struct options *o, int argc, char **argv)
     world_agree();
     const int64_t mapped = device_mapped_bytes(d), predicted = device_predicted_bytes();
     if (mapped != predicted)
-        fail_note("rank %d: the ledger has %lld bytes, /proc/self/maps shows %lld", world.rank, (long long)predicted, (long long)mapped);
+        fail_note("rank %d: the ledger has %lld bytes, the system gave %lld", world.rank, (long long)predicted, (long long)mapped);
     world_agree();
 
-    double machine_flops = machine_peak_flops(program.compute_type);
+    double machine_flops = device_peak_flops();
     world_sum(&machine_flops, 1);
     const int64_t told = TELL_METRICS + metrics_count();
     step_state.mine = ROOM(double, told);
@@ -216,7 +215,7 @@ static struct device *come_up(struct options *o, int argc, char **argv)
     if ((nothing_to_read || data_open()) && weights_start(d) && metrics_open(o, machine_flops, limit) && (!o->final || weights_final_open(o->final)))
         o->probe ? probe_open(o->probe) : true;
     world_agree();
-    introduce(o, mapped, machine_flops);
+    introduce(d, o, machine_flops);
     if (o->explain)
         explain();
     return d;
@@ -244,7 +243,7 @@ int main(int argc, char **argv)
     struct device *d = come_up(&o, argc, argv);
     int64_t step = 0;
 
-    schedule_setup(d);
+    device_play(d, PLAY_SETUP, 0);
     device_drain(d);
     position_phase(PHASE_STEPS);
     for (; step < o.steps && !step_state.stop; step++) {

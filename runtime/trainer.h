@@ -1,6 +1,7 @@
 /* What the parts of the trainer know of each other. The generated files see only device.h and program.h; this header
- * is for the runtime itself. One rank is one process; the main thread computes, one worker thread moves data between
- * ranks, one watchdog thread looks on. Everything is allocated before the first step.
+ * is for the runtime itself. One rank is one process; the main thread computes (on cpu) or issues (on cuda), one worker
+ * thread moves data between ranks (on cpu), one watchdog thread looks on. Everything is allocated before the first step.
+ * Memory of the device is the device's: the host sees it through device_write, device_read and device_clear alone.
  *
  * Errors have two lives. Before the first step they are noted (fail_note) and agreed (world_agree): the lowest rank
  * that has one prints it, all leave with status 4. During a step a rank cannot wait for the others any more:
@@ -67,13 +68,31 @@ void collective_reduce_scatter(const float *slot, float *stage, float *into, int
 void collective_all_reduce(float *shard, int64_t count);             /* over the replicas, in place */
 void collective_sum(double *value, int64_t count, bool whole_world); /* rank order, same bits everywhere */
 
-/* ── device_cpu.c: beyond the verbs of device.h ────────────────────────────── */
-struct device *device_open(void);           /* maps the arena, starts the worker; false starts are noted, then NULL */
-void device_drain(struct device *d);        /* returns when all that was issued is done */
-int64_t device_predicted_bytes(void);       /* the arena, in whole pages */
-double device_exposed_seconds(struct device *d);                     /* spent waiting for collectives since the last call */
-int64_t device_mapped_bytes(struct device *d);                       /* of the arena, as /proc/self/maps has it */
+/* ── device_cpu.c, device_cuda.c: beyond the verbs of device.h ─────────────── */
+bool device_find(void);                     /* what this rank runs on: is it there, can it run these kernels? false: noted */
+int64_t device_limit_bytes(void);           /* of its memory a rank may have; before the arena is taken; 0: unknown */
+struct device *device_open(void);           /* takes the arena, makes ready; false starts are noted, then NULL */
+int64_t device_predicted_bytes(void);       /* the arena, in what memory is given out in */
+int64_t device_mapped_bytes(struct device *d);                       /* of the arena, as the system has it; -1: cannot tell */
+double device_peak_flops(void);             /* of program.compute_type, a second; 0: unknown */
+int64_t device_peak_bytes(struct device *d);/* the most that this rank took so far, all in all; 0: unknown */
+/* Two lines: what memory was taken; what the machine is, of whose ranks together do `flops`. */
+void device_describe(struct device *d, double flops);
+const char *device_peak_name(void);         /* what device_peak_flops is, in a sentence: "FMA peak" */
 void device_close(struct device *d);
+
+/* Device memory from the host's side. In order with what was played before and what is played after; `from` and `to` of the
+ * host are free when the call returns. device_read waits for the compute lane. */
+void device_write(struct device *d, void *to, const void *from, int64_t bytes);
+void device_read(struct device *d, void *to, const void *from, int64_t bytes);
+void device_clear(struct device *d, void *at, int64_t bytes);
+void *device_staging(struct device *d);     /* program.staging_bytes of host memory that files pass through */
+
+/* One call of a part of schedule.c. Between the trainer and the schedule, so that a device may record and replay. */
+enum play { PLAY_SETUP, PLAY_MICRO_BATCH, PLAY_UPDATE };
+void device_play(struct device *d, enum play what, int micro);
+void device_drain(struct device *d);        /* returns when all that was issued is done */
+double device_exposed_seconds(struct device *d);                     /* spent waiting for collectives since the last call; negative: unknown */
 
 /* ── watchdog.c: where every rank of this host stands ──────────────────────── */
 enum phase { PHASE_START, PHASE_STEPS, PHASE_END };
@@ -148,13 +167,13 @@ void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets);
 
 /* ── probe.c ───────────────────────────────────────────────────────────────── */
 bool probe_open(const char *path);
-void probe_tap(const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns);
+void probe_tap(struct device *d, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns);
 bool probe_write(struct device *d, double loss, double norm); /* after step 0; every rank calls it; false: noted */
 
 /* ── metrics.c ─────────────────────────────────────────────────────────────── */
 /* One step, known alike on all ranks. value: program.metrics' numbers one behind the other. */
 struct measured {
-    int64_t step; double lr, grad_norm, seconds, exposed_seconds, peak_bytes; uint64_t tokens_hash; bool skipped; const double *value;
+    int64_t step; double lr, grad_norm, seconds, exposed_seconds /* negative: unknown */, peak_bytes; uint64_t tokens_hash; bool skipped; const double *value;
 };
 bool metrics_open(const struct options *o, double machine_flops, int64_t memory_limit);
 int64_t metrics_count(void);                /* numbers a step reports: sum of program.metric[].count */

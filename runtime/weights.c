@@ -17,11 +17,24 @@
 
 enum { NAME_BYTES = 512, SHAPE_BYTES = 128 };
 
-static float *master_of(struct device *d) { return local(d, program.master); }
-static float *staging_of(struct device *d) { return local(d, program.staging); }
+/* Host memory that all of them pass through, and where an element of the resident shards lies on the device. */
+static float *staging_of(struct device *d) { return device_staging(d); }
+static float *master_at(struct device *d, int64_t element) { return (float *)local(d, program.master) + element; }
 static int64_t staging_floats(void) { return program.staging_bytes / 4; }
 
 /* ── the first weights ─────────────────────────────────────────────────────── */
+
+static void first_values(const struct stored *s, const char *name, int64_t from, int64_t n, float *to)
+{
+    switch ((enum init_kind)s->tensor->init) {
+    case INIT_NORMAL: random_normal(random_key(program.init_seed, name), s->tensor->std, from, n, to); break;
+    case INIT_ONES:
+        for (int64_t i = 0; i < n; i++)
+            to[i] = 1;
+        break;
+    case INIT_ZEROS: memset(to, 0, (size_t)n * sizeof *to); break;
+    }
+}
 
 static void seed(struct device *d)
 {
@@ -29,19 +42,13 @@ static void seed(struct device *d)
     char name[NAME_BYTES];
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
         struct piece p = stored_piece(&s, world.shard);
-        float *to = master_of(d) + p.at;
-        if (p.count == 0)
-            continue;
         stored_name(&s, name, sizeof name);
-        switch ((enum init_kind)s.tensor->init) {
-        case INIT_NORMAL: random_normal(random_key(program.init_seed, name), s.tensor->std, p.element, p.count, to); break;
-        case INIT_ONES:
-            for (int64_t i = 0; i < p.count; i++)
-                to[i] = 1;
-            break;
-        case INIT_ZEROS: memset(to, 0, (size_t)p.count * sizeof *to); break;
+        for (int64_t done = 0; done < p.count; done += staging_floats()) {
+            const int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
+            first_values(&s, name, p.element + done, n, staging_of(d));
+            device_write(d, master_at(d, p.at + done), staging_of(d), 4 * n);
+            position_moved();
         }
-        position_moved();
     }
 }
 
@@ -141,15 +148,15 @@ static bool load(struct device *d, const char *path)
             st_shape_text(set.tensor[i].rank, set.tensor[i].dim, shape, sizeof shape);
             return fail_note("%s: tensor %s %s is not part of this model", set.tensor[i].file, set.tensor[i].name, shape);
         }
-    const int64_t chunk = 1 << 22;
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
         struct piece p = stored_piece(&s, world.shard);
         stored_name(&s, name, sizeof name);
         const struct st_tensor *t = p.count ? find(&set, name) : NULL;
-        for (int64_t done = 0; done < p.count; done += chunk) {
-            int64_t n = p.count - done < chunk ? p.count - done : chunk;
-            if (!st_read(t, p.element + done, n, master_of(d) + p.at + done))
+        for (int64_t done = 0; done < p.count; done += staging_floats()) {
+            int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
+            if (!st_read(t, p.element + done, n, staging_of(d)))
                 return false;
+            device_write(d, master_at(d, p.at + done), staging_of(d), 4 * n);
             position_moved();
         }
     }
@@ -292,14 +299,14 @@ bool weights_final(struct device *d)
                 continue;
             for (int64_t done = 0; done < p.count; done += staging_floats()) {
                 int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
-                float *from = owner == 0 ? master_of(d) + p.at + done : staging_of(d);
+                if (world.rank == owner)
+                    device_read(d, staging_of(d), master_at(d, p.at + done), 4 * n);
+                else
+                    world_receive(staging_of(d), 4 * n, owner);
                 if (world.rank != 0)
-                    world_send(master_of(d) + p.at + done, 4 * n, 0);
-                else {
-                    if (owner != 0)
-                        world_receive(staging_of(d), 4 * n, owner);
-                    writing = writing && put(from, 4 * n);
-                }
+                    world_send(staging_of(d), 4 * n, 0);
+                else
+                    writing = writing && put(staging_of(d), 4 * n);
             }
         }
     return world.rank == 0 ? writing && final_end() : true;
