@@ -1,6 +1,7 @@
-# Builds the compiler (build/planc) and the two runtimes that its trainers link: one for this machine's processors and
-# MPI, one that only prints. Everything made lies in build/, or build-sanitize/ with SANITIZE=1, so the two never mix and
-# `make clean` has little to do. Sources are found by name: a new file in compiler/ or runtime/ needs no line here.
+# Builds the compiler (build/planc) and the runtimes that its trainers link: one for this machine's processors and MPI,
+# one for NVIDIA's GPUs and MPI, one that only prints. Everything made lies in build/, or build-sanitize/ with SANITIZE=1,
+# so the two never mix and `make clean` has little to do. Sources are found by name: a new file in compiler/ or runtime/
+# needs no line here.
 #
 #   make            the compiler and the runtimes            make demo        train on real text, about two minutes
 #   make test       all tests (UPDATE=1 rewrites goldens)    make test-long   what does not fit in ten minutes
@@ -39,11 +40,16 @@ GENERATED := $(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.lex.c
 COMPILER  := $(patsubst compiler/%.c,$(BUILD)/compiler/%.o,$(wildcard compiler/*.c)) \
              $(patsubst %.c,%.o,$(if $(wildcard grammar/plan.y),$(GENERATED)))
 
-# The trainer that trains is everything but the trace device; the one that only prints needs little beside it.
+# A trainer is what all devices share and what its own device needs; the one that only prints needs little beside that. Nothing
+# here needs CUDA to build: its libraries are found when a trainer starts.
+ONLY_CPU  := $(patsubst %,runtime/%.c,device_cpu collectives_mpi gemm_dnnl)
+ONLY_CUDA := $(wildcard runtime/device_cuda.c runtime/cuda_*.c runtime/*_nccl.c runtime/*_cublaslt.c runtime/*_cudnn.c)
+SHARED    := $(filter-out runtime/device_trace.c $(ONLY_CPU) $(ONLY_CUDA),$(wildcard runtime/*.c))
 TRACE := $(patsubst %,$(BUILD)/runtime/trace/%.o,device_trace options fail)
-CPU   := $(patsubst runtime/%.c,$(BUILD)/runtime/cpu/%.o,$(filter-out runtime/device_trace.c,$(wildcard runtime/*.c)))
+CPU   := $(patsubst runtime/%.c,$(BUILD)/runtime/cpu/%.o,$(SHARED) $(ONLY_CPU))
+CUDA  := $(patsubst runtime/%.c,$(BUILD)/runtime/cpu/%.o,$(SHARED) $(ONLY_CUDA))
 
-all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_trace.a
+all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_cuda.a $(BUILD)/lib/libtrainer_trace.a
 
 $(BUILD)/planc: $(COMPILER)
 	@mkdir -p $(@D)
@@ -51,6 +57,7 @@ $(BUILD)/planc: $(COMPILER)
 	$(Q)$(CC) $(SANITIZE_FLAGS) -o $@.new $^ -ljansson -lm && mv $@.new $@
 
 $(BUILD)/lib/libtrainer_cpu.a: $(CPU)
+$(BUILD)/lib/libtrainer_cuda.a: $(CUDA)
 $(BUILD)/lib/libtrainer_trace.a: $(TRACE)
 $(BUILD)/lib/%.a:
 	@mkdir -p $(@D)

@@ -104,6 +104,7 @@ void position_set(int schedule_step);
 void position_iteration(int64_t i);
 void position_wait(bool waiting);           /* this rank now depends on others */
 void position_moved(void);
+const char *position_text(char text[256]); /* where this rank stands: "at step 12 of the schedule (…) of training step 3" */
 bool position_claim(void);                  /* true for the first caller on this host: it may print the last line */
 bool position_claimed(void);                /* somebody has; fit for a signal handler */
 

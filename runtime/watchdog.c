@@ -57,7 +57,7 @@ bool position_claimed(void) { return page && atomic_load(&page->claimed); }
 
 static double age(int64_t stamp, int64_t now) { return 1e-9 * (double)(now - stamp); }
 
-static void place(const struct position *p, char text[256])
+static const char *place(const struct position *p, char text[256])
 {
     int step = GET(p, step);
     int64_t i = GET(p, iteration);
@@ -73,7 +73,10 @@ static void place(const struct position *p, char text[256])
     else
         snprintf(text, 256, "at step %d of the schedule (%s%s, %s) of training step %lld", step, program.step[step].region, index, program.step[step].what,
                  (long long)GET(p, training_step));
+    return text;
 }
+
+const char *position_text(char text[256]) { return place(mine, text); }
 
 /* The likeliest culprit on this host: stopped before busy before waiting, and among equals who moved least recently. */
 static const struct position *culprit(int64_t now, double stopped_after, int *kind)

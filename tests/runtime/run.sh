@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 run=$top/runtime
 flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror=switch -I$run -I$here/tiny -pthread"
 [ "$BUILD" = build-sanitize ] && flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
-sources=$(ls "$run"/*.c | grep -vE '/(device_trace|gemm[^/]*)\.c$')
+sources=$(ls "$run"/*.c | grep -vE '/(device_trace|device_cuda|cuda_[^/]*|[^/]*_(nccl|cublaslt|cudnn)|gemm[^/]*)\.c$')
 
 # ── without ranks ────────────────────────────────────────────────────────────
 pieces() { # MESH
