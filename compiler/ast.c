@@ -43,28 +43,31 @@ static struct ast *capped(struct lex *lx, struct ast *a)
     return nothing;
 }
 
-/* A string's content: the quotes off, \" \\ \n \t resolved. */
+/* A string's content: the quotes off, \" \\ \n \t resolved. Strings in other quotes, or in none, were complained about. */
 static const char *unquoted(struct lex *lx, struct span at)
 {
     const char *from = lx->bytes + at.from + 1, *end = lx->bytes + at.to;
-    char quote = lx->bytes[at.from];
-    if (end > from && end[-1] == quote)
+    if (lx->bytes[at.from] != '"') {
+        from = lex_string_meant(text_format("%.*s", at.to - at.from, lx->bytes + at.from)) + 1;
+        end = from + strlen(from);
+    }
+    if (end > from && end[-1] == '"')
         end--;
     char *out = take((size_t)(end - from) + 1);
     size_t n = 0;
     for (const char *p = from; p < end; p++) {
-        if (*p != '\\' || quote != '"') {
+        if (*p != '\\') {
             out[n++] = *p;
             continue;
         }
-        int place = (int)(p - lx->bytes);
-        char c = ++p < end ? *p : 0;
+        const char *slash = p++;
+        char c = p < end ? *p : 0;
         if (c == 'n' || c == 't')
             out[n++] = c == 'n' ? '\n' : '\t';
         else if (c == '"' || c == '\\')
             out[n++] = c;
-        else if (c)
-            lex_complain(lx, (struct span){ lx->file, place, place + 2 }, text_format("there is no escape '\\%c'", c),
+        else if (c && lx->bytes[at.from] == '"')
+            lex_complain(lx, (struct span){ lx->file, (int)(slash - lx->bytes), (int)(slash - lx->bytes) + 2 }, text_format("there is no escape '\\%c'", c),
                          "\\\" \\\\ \\n and \\t are the escapes of a string");
     }
     return intern_bytes(out, n);
@@ -74,12 +77,12 @@ struct ast *ast_leaf(struct lex *lx, enum ast_kind kind, struct span at)
 {
     struct ast *a = ast_node(kind, at);
     const char *bytes = lx->bytes + at.from;
-    if (kind == AST_STRING)
+    if (kind == AST_STRING || *bytes == '"') /* a name in quotes was complained about */
         a->text = unquoted(lx, at);
-    else if (*bytes == '.') /* ".5" was complained about and means 0.5 from here on */
-        a->text = intern_format("0%.*s", at.to - at.from, bytes);
     else
         a->text = intern_bytes(bytes, (size_t)(at.to - at.from));
+    if (kind == AST_NUMBER && (*bytes == '.' || strpbrk(a->text, ",^*")))
+        a->text = intern(lex_number_meant(a->text));
     return a;
 }
 
@@ -163,6 +166,11 @@ struct ast *ast_named(struct lex *lx, struct span name, struct ast *value)
 
 /* The doors ----------------------------------------------------------------------------------------------------------- */
 
+/* Whether any of the text was not understood, so that what is missing may be there. */
+static bool torn;
+
+bool parse_was_torn(void) { return torn; }
+
 struct ast *parse_source(int file)
 {
     struct lex lx;
@@ -171,11 +179,13 @@ struct ast *parse_source(int file)
     if (zero) { /* it would end a name or a path before its end */
         int at = (int)(zero - bytes);
         complain((struct span){ file, at, at + 1 }, "this is no text: it holds a zero byte");
+        torn = true;
         return ast_node(AST_ITEMS, (struct span){ file, 0, 0 });
     }
     lex_start(&lx, file);
     plan_parse(&lx); /* its return value means nothing after a recovery: diagnostics are counted instead */
     lex_end(&lx);
+    torn = lx.torn;
     return lx.root ? lx.root : ast_node(AST_ITEMS, (struct span){ file, 0, 0 });
 }
 

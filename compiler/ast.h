@@ -33,6 +33,7 @@ struct ast {
 
 /* Parses a source (source_add'ed). Never NULL; errors are diagnostics. */
 struct ast *parse_source(int file);
+bool parse_was_torn(void); /* whether the last one left out text that it did not understand */
 /* Parses "mesh.fsdp=16" of --set as one entry; NULL after a diagnostic. */
 struct ast *parse_setting(const char *text);
 /* The same for a key that wants a string: all that follows '=' is its text, as it stands. */

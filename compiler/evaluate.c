@@ -7,6 +7,8 @@
 
 static bool name_value(const struct ast *e, struct scope *scope, struct constant *out)
 {
+    if (e->text[0] == '$') /* a variable of a shell: that was said */
+        return false;
     if (scope && scope->lookup(scope, e->text, out)) {
         out->at = e->at;
         return true;

@@ -1,7 +1,8 @@
 /* Between the scanner and the parser: where an entry ends. The language ends entries with lines, but not every line end
  * ends one; deciding that here keeps the grammar free of newlines (and of the conflicts that come with them). The same
  * place knows the brackets that are open, so it can say which one was forgotten, and resets them where a person would: a
- * '{', a '}', a ';', or a line that cannot go on what stands before it. Messages about order are worded here too. */
+ * '{', a '}', a ';', or a line that cannot go on what stands before it. What is wrong with the order of tokens is worded in
+ * lex_order.c; slips with one meaning are mended on the way by lex_slips.c, braces by lex_braces.c. */
 #include "lex.h"
 #include "plan.tab.h"
 #define YYSTYPE PLAN_STYPE
@@ -11,13 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = -1 };
-
 void lex_start(struct lex *lx, int file)
 {
     size_t n;
-    const struct token none = { .kind = NONE };
-    *lx = (struct lex){ .file = file, .pending = none, .last = none, .before = none, .unclosed = none };
+    const struct token none = { .kind = NO_TOKEN };
+    *lx = (struct lex){ .file = file, .pending = none, .held = none, .last = none, .before = none, .first = none, .unclosed = none };
     lx->bytes = source_bytes(file, &n);
     bool marked = n >= 3 && memcmp(lx->bytes, "\xef\xbb\xbf", 3) == 0; /* a byte order mark */
     lx->at = marked ? 3 : 0;
@@ -25,11 +24,62 @@ void lex_start(struct lex *lx, int file)
         bug("the scanner does not start");
     if (!raw__scan_bytes(lx->bytes + lx->at, (int)n - lx->at, lx->scanner))
         bug("the scanner does not take its text");
+    lex_look_for_braces(lx, (int)n);
+}
+
+/* "the same in lines 4, 5 and 9", at the first of its kind. */
+static void count_slips(struct slips *s)
+{
+    enum { SHOWN = 5 };
+    struct text t = { 0 };
+    int n = 0;
+    for (int i = 0; i < s->line.n; i++) {
+        bool again = s->line.item[i] == (i ? s->line.item[i - 1] : s->first_line);
+        if (!again && n++ < SHOWN)
+            text_add(&t, "%s%d", n > 1 ? ", " : "", s->line.item[i]);
+    }
+    if (n)
+        add_help(s->said, "the same in line%s %s%s", n > 1 ? "s" : "", t.bytes, n > SHOWN ? text_format(" and %d more", n - SHOWN) : "");
 }
 
 void lex_end(struct lex *lx)
 {
+    for (int i = 0; i < SLIP_COUNT; i++)
+        count_slips(&lx->slip[i]);
     raw_lex_destroy(lx->scanner); /* and its buffer */
+}
+
+/* Copies what is left of the text, so it is for mistakes only. */
+void lex_jump(struct lex *lx, int to)
+{
+    enum { MOST = 1000 };
+    size_t n;
+    source_bytes(lx->file, &n);
+    if (++lx->jumps > MOST) { /* a text of nothing but slips: enough was said */
+        lx->stopped = lx->torn = true;
+        return;
+    }
+    raw_pop_buffer_state(lx->scanner);
+    lx->at = to;
+    if (!raw__scan_bytes(lx->bytes + to, (int)n - to, lx->scanner))
+        bug("the scanner does not take its text");
+}
+
+void lex_slip(struct lex *lx, enum slip which, struct span at, const char *message, const char *help)
+{
+    struct slips *s = &lx->slip[which];
+    int line, column;
+    if (lx->stopped)
+        return;
+    source_place(lx->file, at.from, &line, &column);
+    if (s->said) {
+        PUSH(&s->line, line);
+        return;
+    }
+    s->first_line = line;
+    s->said = complain(at, "%s", message);
+    if (help)
+        add_help(s->said, "%s", help);
 }
 
 void lex_complain(struct lex *lx, struct span at, const char *message, const char *help)
@@ -47,18 +97,18 @@ void lex_too_deep(struct lex *lx, struct span at, const char *what)
     if (lx->stopped)
         return;
     lex_complain(lx, at, text_format("%s is nested too deeply", what), NULL);
-    lx->stopped = true;
+    lx->stopped = lx->torn = true;
 }
 
 void lex_recovered(struct lex *lx)
 {
     lx->n_brackets = 0;
-    lx->unclosed.kind = NONE;
+    lx->unclosed.kind = NO_TOKEN;
 }
 
 /* The newline rule ---------------------------------------------------------------------------------------------------- */
 
-static bool is_infix(int kind)
+bool lex_is_infix(int kind)
 {
     switch (kind) {
     case BAR: case COMMA: case DOT: case RANGE: case QUERY: case COLON: case PLUS: case MINUS: case STAR: case SLASH:
@@ -73,15 +123,15 @@ static bool starts_operand(int kind)
     return kind == NAME || kind == NUMBER || kind == STRING;
 }
 
-static bool ends_operand(int kind)
+bool lex_ends_operand(int kind)
 {
     return starts_operand(kind) || kind == RPAR || kind == RBRACK;
 }
 
-/* Nothing is unfinished: an END here would end nothing. */
-static bool is_idle(int kind)
+bool lex_is_idle(const struct lex *lx)
 {
-    return kind == END || kind == LBRACE || kind == RBRACE || kind == NONE;
+    int kind = lx->last.kind;
+    return kind == END || kind == LBRACE || kind == RBRACE || kind == NO_TOKEN;
 }
 
 static struct token scan(struct lex *lx, bool *newline)
@@ -105,29 +155,86 @@ static void close_brackets(struct lex *lx)
     lx->n_brackets = 0;
 }
 
+/* A brace that lex_braces.c found to be missing before a byte, or to be too much there. */
+static const struct mended_brace *mended_at(struct lex *lx, int at, bool supplied)
+{
+    const struct mended_brace *m = lx->mended < lx->mend.n ? &lx->mend.item[lx->mended] : NULL;
+    if (!m || lx->stopped || m->supplied != supplied || (supplied ? m->at > at : m->at != at))
+        return NULL;
+    lx->mended++;
+    struct diagnostic *d = complain(m->brace, supplied ? "this '{' is never closed" : "this '}' is one too many: it ends the plan");
+    add_note(d, m->accomplice, supplied ? "a '}' is missing before this" : "the plan goes on here");
+    return m;
+}
+
+/* The next token of the text, mended. */
+static struct token scan_mended(struct lex *lx, bool *newline)
+{
+    for (;;) {
+        struct token t = scan(lx, newline);
+        if (mended_at(lx, t.at.from, true)) {
+            lx->held = t;
+            return (struct token){ RBRACE, { lx->file, t.at.from, t.at.from } };
+        }
+        if ((t.kind != RBRACE || !mended_at(lx, t.at.from, false)) && lex_mend(lx, &t, *newline))
+            return t;
+    }
+}
+
+static struct token waiting(struct token *from)
+{
+    struct token t = *from;
+    from->kind = NO_TOKEN;
+    return t;
+}
+
+static bool continues(int last, int kind) { return kind == LBRACE || lex_is_infix(last) || last == NOT || lex_is_infix(kind); }
+
 /* The next token, or the END that must come before it (the token then waits). */
 static struct token next(struct lex *lx)
 {
-    if (lx->pending.kind != NONE) {
-        struct token t = lx->pending;
-        lx->pending.kind = NONE;
-        return t;
-    }
-    bool newline = false;
+    if (lx->pending.kind != NO_TOKEN)
+        return waiting(&lx->pending);
+    bool newline = false, held = lx->held.kind != NO_TOKEN;
     int last = lx->last.kind;
-    struct token t = scan(lx, &newline);
+    struct token t = held ? waiting(&lx->held) : scan_mended(lx, &newline);
+    if (held && mended_at(lx, t.at.from, true)) {
+        lx->held = t;
+        t = (struct token){ RBRACE, { lx->file, t.at.from, t.at.from } };
+    }
     bool closes = t.kind == RBRACE || t.kind == END_OF_FILE;
     if (closes || t.kind == LBRACE || t.kind == END)
         close_brackets(lx);
-    else if (newline && lx->n_brackets && ends_operand(last) && starts_operand(t.kind))
+    else if (newline && lx->n_brackets && lex_ends_operand(last) && starts_operand(t.kind))
         close_brackets(lx); /* no expression goes on like this: a bracket was forgotten on the line above */
-    if (is_idle(last) || t.kind == END)
+    if (lex_is_idle(lx) || t.kind == END)
         return t;
-    bool ends = newline && !lx->n_brackets && t.kind != LBRACE && !is_infix(last) && last != NOT && !is_infix(t.kind);
-    if (!ends && !closes)
+    bool nameless = newline && t.kind == LBRACE && lx->first.kind == NAME && lx->first.at.to - lx->first.at.from == 3 &&
+                    memcmp(lx->bytes + lx->first.at.from, "use", 3) == 0; /* a use has no block */
+    if (!closes && !nameless && (!newline || lx->n_brackets || continues(last, t.kind)))
         return t;
     lx->pending = t;
     return (struct token){ END, { lx->file, lx->last.at.to, lx->last.at.to } };
+}
+
+/* What never came: the innermost block that is open, and how many more are. */
+static void complain_of_open(struct lex *lx)
+{
+    struct diagnostic *d = complain(lx->brace[lx->n_braces - 1].at, "this '{' is never closed");
+    for (int i = lx->n_braces - 2; i >= 0 && i > lx->n_braces - 5; i--)
+        add_note(d, lx->brace[i].at, "nor is this one");
+    lx->failed = lx->torn = true;
+}
+
+static void remember(struct lex *lx, struct token t)
+{
+    if (lex_is_idle(lx)) {
+        lx->first = t;
+        lx->in_value = false;
+    }
+    lx->in_value |= t.kind == ASSIGN && lx->n_brackets == 0;
+    lx->before = lx->last;
+    lx->last = t;
 }
 
 int plan_lex(PLAN_STYPE *value, PLAN_LTYPE *at, struct lex *lx)
@@ -145,6 +252,16 @@ again:
         lx->bracket[lx->n_brackets++] = t;
         break;
     case RPAR: case RBRACK:
+        if (!lx->n_brackets && lx->n_braces && lx->bytes[lx->brace[lx->n_braces - 1].at.from] == (t.kind == RPAR ? '(' : '[')) {
+            t.kind = RBRACE; /* of a block that was opened with a bracket */
+            if (!lex_is_idle(lx)) {
+                lx->pending = t;
+                t = (struct token){ END, { lx->file, lx->last.at.to, lx->last.at.to } };
+            } else {
+                lx->n_braces--;
+            }
+            break;
+        }
         lx->n_brackets -= lx->n_brackets > 0;
         break;
     case LBRACE:
@@ -163,155 +280,16 @@ again:
         break;
     case END_OF_FILE:
         if (lx->n_braces && !lx->stopped) {
-            struct token open = lx->brace[--lx->n_braces];
-            if (!lx->failed)
-                lex_complain(lx, open.at, "this '{' is never closed", NULL);
+            if (!lx->unfinished)
+                complain_of_open(lx);
+            lx->unfinished = true;
+            lx->n_braces--;
             lx->pending = t;
             t.kind = RBRACE;
         }
         break;
     }
-    lx->before = lx->last;
-    lx->last = t;
+    remember(lx, t);
     *at = t.at;
     return t.kind;
-}
-
-/* What is wrong with the order ---------------------------------------------------------------------------------------- */
-
-static const char *written(const struct lex *lx, const struct token *t)
-{
-    int n = t->at.to - t->at.from;
-    return n > 40 ? text_format("%.*s…", 37, lx->bytes + t->at.from) : text_format("%.*s", n, lx->bytes + t->at.from);
-}
-
-/* The token as a message names it: "number '2048'", "the end of the entry". */
-static const char *named(const struct lex *lx, const struct token *t)
-{
-    switch (t->kind) {
-    case END_OF_FILE: return "the end of the file";
-    case END: return "the end of the entry";
-    case NAME: return text_format("name '%s'", written(lx, t));
-    case NUMBER: return text_format("number '%s'", written(lx, t));
-    case STRING: return text_format("string %s", written(lx, t));
-    }
-    return text_format("'%s'", written(lx, t));
-}
-
-/* "80 GiB": a unit that stands behind a blank. */
-static bool is_apart(struct lex *lx)
-{
-    const struct token *number = &lx->before, *unit = &lx->last;
-    if (number->kind != NUMBER || unit->kind != NAME)
-        return false;
-    const char *text = text_format("%s%s", written(lx, number), written(lx, unit));
-    if (!number_has_unit(text))
-        return false;
-    lex_complain(lx, span_join(number->at, unit->at), "a unit follows its number without a blank", text);
-    return true;
-}
-
-/* "92%" before the end of an entry. */
-static bool is_percentage(struct lex *lx)
-{
-    const struct token *percent = &lx->before;
-    int to = percent->at.from, from = to;
-    while (from > 0 && strchr("0123456789._", lx->bytes[from - 1]))
-        from--;
-    if (percent->kind != PERCENT || from == to)
-        return false;
-    double part = strtod(text_format("%.*s", to - from, lx->bytes + from), NULL) / 100;
-    lex_complain(lx, (struct span){ lx->file, from, percent->at.to }, "'%' divides and keeps the rest; a part is written as a fraction", text_number(part));
-    return true;
-}
-
-static const char separated[] = "entries are separated by ';' or a new line";
-
-static void unexpected_in_value(struct lex *lx, const struct expectation *e)
-{
-    const struct token *t = &lx->last;
-    if (is_apart(lx))
-        return;
-    const char *wanted = e->colon ? "':'" : lx->unclosed.kind == LBRACK || (lx->n_brackets && lx->bracket[lx->n_brackets - 1].kind == LBRACK) ? "']'" : "')'";
-    bool compares = t->kind == EQ || t->kind == NE || t->kind == LT || t->kind == LE || t->kind == GT || t->kind == GE;
-    if (compares && e->sign) {
-        lex_complain(lx, t->at, "comparisons do not chain", "join two of them with 'and'");
-    } else if (t->kind == RANGE && e->sign) {
-        lex_complain(lx, t->at, "ranges do not chain", NULL);
-    } else if (e->colon) {
-        lex_complain(lx, t->at, "the ':' that belongs to '?' is missing", "write condition ? value : other value");
-    } else if (e->closer) {
-        struct token open = lx->unclosed.kind != NONE ? lx->unclosed
-                          : lx->n_brackets ? lx->bracket[lx->n_brackets - 1] : (struct token){ .kind = NONE };
-        bool ended = t->kind == END || t->kind == END_OF_FILE || t->kind == LBRACE || t->kind == RBRACE;
-        struct diagnostic *d = complain(t->at, ended ? "%s is missing" : "%s or an operator is missing before %s",
-                                        e->comma && !ended ? text_format("',', %s", wanted) : wanted, named(lx, t));
-        lx->failed = true;
-        if (open.kind != NONE)
-            add_note(d, open.at, "'%s' was opened here", written(lx, &open));
-        if (t->kind == COMMA && open.kind == LPAR)
-            add_help(d, "a list stands in [ ]: [0.9, 0.95]");
-    } else {
-        lex_complain(lx, t->at, text_format("%s cannot follow a finished value", named(lx, t)),
-                     t->kind == COMMA ? "entries are separated by ';' or a new line, alternatives by '|'" : t->kind == NAME ? separated : NULL);
-    }
-}
-
-static void unexpected_after_name(struct lex *lx, const struct expectation *e)
-{
-    const struct token *t = &lx->last;
-    const char *text = written(lx, t);
-    bool number = t->kind == NUMBER;
-    if (number && e->assign && lx->before.kind == NAME && strspn(text, "0123456789_.") == strlen(text))
-        lex_complain(lx, t->at, text_format("'=' is missing before number '%s'", text),
-                     text_format("%s = %s", written(lx, &lx->before), text));
-    else if (number)
-        lex_complain(lx, t->at, text_format("'%s' is not a name", text), "a name starts with a letter or '_'; a title stands in double quotes");
-    else if (t->kind == END)
-        lex_complain(lx, t->at, "'=' and a value are missing", NULL);
-    else if (t->kind == EQ)
-        lex_complain(lx, t->at, "'==' compares; an entry is written with '='", NULL);
-    else if (t->kind == COLON)
-        lex_complain(lx, t->at, "':' gives no value", text_format("an entry is written %s = value", lx->before.kind == NAME ? written(lx, &lx->before) : "name"));
-    else if (t->kind == MINUS)
-        lex_complain(lx, t->at, "a name has no '-'", "names are made of letters, digits and '_'; what is more stands in double quotes");
-    else if (t->kind == ASSIGN)
-        lex_complain(lx, t->at, "'=' stands after one name", "put '.' between the names of a path, ';' between entries, { } around those of a block");
-    else
-        lex_complain(lx, t->at, text_format("%s cannot stand here: '=' or '{' was expected", named(lx, t)),
-                     t->kind == COMMA ? separated : t->kind == SLASH || t->kind == DOT ? "a condition stands in ( ), the name of a file in double quotes" : NULL);
-}
-
-void lex_unexpected(struct lex *lx, const struct expectation *e)
-{
-    const struct token *t = &lx->last;
-    if (lx->stopped || (t->kind == END_OF_FILE && lx->failed))
-        return;
-    if (e->value) {
-        if (is_percentage(lx))
-            return;
-        bool missing = t->kind == END || t->kind == END_OF_FILE || is_infix(t->kind) || t->kind == RPAR || t->kind == RBRACK;
-        if (missing)
-            lex_complain(lx, t->at, text_format("a value is missing before %s", named(lx, t)), NULL);
-        else
-            lex_complain(lx, t->at, text_format("%s cannot stand where a value is expected", named(lx, t)), NULL);
-    } else if (e->sign || e->closer || e->colon) {
-        unexpected_in_value(lx, e);
-    } else if (e->assign || e->brace) {
-        unexpected_after_name(lx, e);
-    } else if (e->name && e->end) {
-        const char *text = written(lx, t), *help = NULL;
-        size_t n = strlen(text);
-        if (t->kind == STRING && n > 2 && strspn(text + 1, "abcdefghijklmnopqrstuvwxyz_") == n - 2)
-            help = text_format("without quotes: %.*s", (int)n - 2, text + 1);
-        else if (t->kind == STRING && !lx->n_braces)
-            help = "plan \"title\" { … }";
-        else if (t->kind == COMMA)
-            help = separated;
-        lex_complain(lx, t->at, text_format("an entry or a block starts with a name, not with %s", named(lx, t)), help);
-    } else if (e->name) {
-        lex_complain(lx, t->at, text_format("a name is expected after '.', not %s", named(lx, t)), NULL);
-    } else {
-        lex_complain(lx, t->at, text_format("%s cannot stand here", named(lx, t)), NULL);
-    }
 }

@@ -120,11 +120,10 @@ static bool load_file(struct checker *c, const char *path, const char *shown)
     const char *bytes = file_read(path, &n);
     if (!bytes)
         return false;
-    int before = error_count();
     struct file f = { .path = intern(shown), .real = real_path(path), .loading = true };
     f.source = source_add(shown, bytes, n);
     f.items = parse_source(f.source);
-    c->broken |= error_count() > before;
+    c->broken |= parse_was_torn();
     PUSH(&c->file, f);
     int index = c->file.n - 1;
     sort_items(c, index);
@@ -243,6 +242,8 @@ static void misplaced(struct checker *c, const struct ast *head)
     static const char *const brings[] = { "import", "include", "from", "require", "source", "load" };
     static const char *const known[] = { "use", "plan", "architecture", "cluster" };
     const char *word = head->kid[0]->text;
+    if (c->broken && section_find(word) != SECTION_COUNT) /* the plan around it was not understood */
+        return;
     struct diagnostic *d = complain(head->at, "'%s' means nothing at file level", word);
     bool file = false;
     for (size_t i = 0; i < COUNT_OF(brings); i++)

@@ -369,6 +369,10 @@ void value_of_entry(struct checker *c, struct slot *slot, const void *row, bool 
     for (int i = 0; i < n; i++) {
         const struct ast *e = value->kind == AST_ALTERNATIVES ? value->kid[i] : value;
         const struct ast *ends[2] = { e, NULL };
+        if (e->kind == AST_NAME && e->text[0] == '$') { /* a variable of a shell: that was said */
+            fine = false;
+            continue;
+        }
         if (e->kind == AST_RANGE && !wants_list) {
             ends[0] = e->kid[0];
             ends[1] = e->kid[1];

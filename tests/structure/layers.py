@@ -9,7 +9,7 @@ import sys
 # First match wins; the layers are those of docs/tour.md.
 LAYERS = [
     (0, r"(base|diagnostics)"),
-    (1, r"(ast|lex|format|number|evaluate|collect|load|value|derive|hyper|constant\w*|keys\w*|check\w*|resolve\w*|plan\w*|cluster\w*|space\w*|json\w*)"),
+    (1, r"(ast|lex\w*|format|number|evaluate|collect\w*|load|value\w*|derive|hyper|constant\w*|keys\w*|check\w*|resolve\w*|plan\w*|cluster\w*|space\w*|json\w*)"),
     (2, r"(ir\w*|ops\w*|verify|cost\w*)"),
     (3, r"layers\w*"),
     (4, r"strategy\w*"),

@@ -1,0 +1,342 @@
+/* Slips that have one meaning: `mesh: {`, `fsdp: 16`, `"mesh" {`, 32,000, a file without quotes, a comma between entries,
+ * two entries on a line. People bring them from JSON, YAML, TOML and command lines. Each is said once and mended before the
+ * parser sees it, so that one slip is one message and what stands around it is still read; the same slip again is counted
+ * and not repeated. Keys are asked of the tables only to say what is wrong: no text that is right is read differently. */
+#include "lex.h"
+#include "keys.h"
+#include "plan.tab.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static const char *text_of(const struct lex *lx, struct span at)
+{
+    return text_format("%.*s", at.to - at.from, lx->bytes + at.from);
+}
+
+/* The first byte behind blanks of this line. */
+static int behind_blanks(const struct lex *lx, int at)
+{
+    while (lx->bytes[at] == ' ' || lx->bytes[at] == '\t' || lx->bytes[at] == '\r')
+        at++;
+    return at;
+}
+
+static int line_end(const struct lex *lx, int at)
+{
+    while (lx->bytes[at] && lx->bytes[at] != '\n')
+        at++;
+    return at;
+}
+
+static int line_indent(const struct lex *lx, int at)
+{
+    int start = at;
+    while (start > 0 && lx->bytes[start - 1] != '\n')
+        start--;
+    return behind_blanks(lx, start) - start;
+}
+
+static int behind_name(const struct lex *lx, int at)
+{
+    while (is_letter(lx->bytes[at]) || is_digit(lx->bytes[at]))
+        at++;
+    return at;
+}
+
+/* What stands from here to the end of the entry, for an example. */
+static const char *rest_text(const struct lex *lx, int from)
+{
+    from = behind_blanks(lx, from);
+    int to = from;
+    while (lx->bytes[to] && !strchr(",;{}#\n", lx->bytes[to]))
+        to++;
+    while (to > from && strchr(" \t\r", lx->bytes[to - 1]))
+        to--;
+    return to == from || to - from > 40 ? "…" : text_of(lx, (struct span){ lx->file, from, to });
+}
+
+/* Whole files in another format -------------------------------------------------------------------------------------------- */
+
+static bool is_json(struct lex *lx, const struct token *t)
+{
+    int at = t->at.to;
+    while (lx->bytes[at] == '\n' || behind_blanks(lx, at) > at)
+        at = lx->bytes[at] == '\n' ? at + 1 : behind_blanks(lx, at);
+    if (t->kind != LBRACE || lx->last.kind != NO_TOKEN || lx->bytes[at] != '"')
+        return false;
+    lex_complain(lx, t->at, "this is JSON, and a plan is written in its own language", "plan \"title\" { mesh { fsdp = 16 }  … }: names without quotes, `planc keys` shows one");
+    lx->stopped = lx->torn = true;
+    return true;
+}
+
+/* At file level a whole file may be in another format. */
+static const char *block_example(const struct lex *lx, const char *name)
+{
+    return lx->n_braces ? text_format("%s { … }", name) : text_format("plan \"title\" { %s { … }  … }; `planc keys` shows a whole one", name);
+}
+
+/* `model:` at the end of its line, and what belongs to it on deeper lines. */
+static bool is_yaml(struct lex *lx, struct token *t)
+{
+    int end = line_end(lx, t->at.to), next = behind_blanks(lx, t->at.to), indent = line_indent(lx, t->at.from);
+    if (lx->bytes[next] && lx->bytes[next] != '\n' && lx->bytes[next] != '#')
+        return false;
+    struct span head = { lx->file, lx->first.at.from, t->at.to };
+    const char *name = text_of(lx, (struct span){ lx->file, head.from, lx->last.at.to });
+    lex_slip(lx, SLIP_BLOCK, head, "a block stands in { }, whatever its indentation", block_example(lx, name));
+    while (lx->bytes[end]) {
+        int line = end + 1, word = behind_blanks(lx, line);
+        bool empty = !lx->bytes[word] || lx->bytes[word] == '\n';
+        if (!empty && (word - line <= indent || lx->bytes[word] == '}'))
+            break;
+        end = line_end(lx, line);
+    }
+    lex_jump(lx, end);
+    *t = (struct token){ LBRACE, { lx->file, t->at.from, t->at.to } };
+    lx->held = (struct token){ RBRACE, { lx->file, t->at.to, t->at.to } };
+    lx->torn = true;
+    return true;
+}
+
+/* `[mesh]` on a line of its own, and the entries below it. */
+static bool is_toml(struct lex *lx, const struct token *t)
+{
+    int at = t->at.to;
+    while (lx->bytes[at] == '[')
+        at++;
+    int from = at;
+    while (is_letter(lx->bytes[at]) || is_digit(lx->bytes[at]) || lx->bytes[at] == '.')
+        at++;
+    int to = at;
+    while (lx->bytes[at] == ']')
+        at++;
+    int next = behind_blanks(lx, at);
+    if (to == from || at == to || (lx->bytes[next] && lx->bytes[next] != '\n' && lx->bytes[next] != '#'))
+        return false;
+    lex_slip(lx, SLIP_BLOCK, (struct span){ lx->file, t->at.from, at }, "a block stands in { }", block_example(lx, text_of(lx, (struct span){ lx->file, from, to })));
+    int end = line_end(lx, at);
+    while (lx->bytes[end]) {
+        int word = behind_blanks(lx, end + 1), equals = behind_blanks(lx, behind_name(lx, word));
+        bool skipped = !lx->bytes[word] || strchr("\n#", lx->bytes[word]) || (equals > word && lx->bytes[equals] == '=');
+        if (!skipped)
+            break;
+        end = line_end(lx, end + 1);
+    }
+    lex_jump(lx, end);
+    lx->torn = true;
+    return true;
+}
+
+/* `--fsdp 16`, `-- a remark`, `- an item`. */
+static bool is_dash(struct lex *lx, const struct token *t)
+{
+    int end = line_end(lx, t->at.from), at = t->at.to;
+    bool two = lx->bytes[at] == '-', named = two && is_letter(lx->bytes[at + 1]);
+    if (named) {
+        struct text name = { 0 };
+        for (at++; is_letter(lx->bytes[at]) || is_digit(lx->bytes[at]) || lx->bytes[at] == '-'; at++)
+            text_add(&name, "%c", lx->bytes[at] == '-' ? '_' : lx->bytes[at]);
+        const char *path = key_guess("", name.bytes);
+        lex_slip(lx, SLIP_OPTION, (struct span){ lx->file, t->at.from, end }, "a plan has entries, not options of a command line",
+                 path ? text_format("%s = %s", path, rest_text(lx, at + (lx->bytes[at] == '='))) : "name = value, in the section that it belongs to");
+    } else if (two) {
+        lex_slip(lx, SLIP_COMMENT, (struct span){ lx->file, t->at.from, end }, "a comment does not start with '--'", "write '#'");
+    } else if (lx->bytes[at] == ' ') {
+        lex_slip(lx, SLIP_OPTION, (struct span){ lx->file, t->at.from, end }, "a list stands in [ ]", "name = [a, b]");
+    } else {
+        return false;
+    }
+    lx->torn |= named || !two;
+    lex_jump(lx, end);
+    return true;
+}
+
+/* Files without quotes ------------------------------------------------------------------------------------------------------ */
+
+static bool wants_text(const char *name)
+{
+    for (int k = 0; k < KEY_COUNT; k++)
+        if ((key_rows[k].type == KEY_STRING || key_rows[k].type == KEY_FILES) && strcmp(key_rows[k].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a word is one that only a file can have. */
+static bool looks_like_file(const char *word, const char *key)
+{
+    static const char *const ends[] = { ".bin", ".plan", ".txt", ".npy", ".json", ".jsonl", ".idx", ".safetensors", ".parquet", ".arrow", ".zst", ".gz" };
+    size_t n = strlen(word);
+    bool letter = false, sign = strpbrk(word, "/*?-~") != NULL;
+    for (size_t i = 0; i < n; i++)
+        letter |= is_letter(word[i]);
+    if (!letter || !sign)
+        return false;
+    if (word[0] == '~' || (word[0] == '/' && word[1] != '*' && word[1] != '/') || strncmp(word, "./", 2) == 0 || strncmp(word, "../", 3) == 0 || wants_text(key))
+        return true;
+    for (size_t i = 0; i < COUNT_OF(ends); i++)
+        if (n > strlen(ends[i]) && strcmp(word + n - strlen(ends[i]), ends[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_file(struct lex *lx, struct token *t)
+{
+    bool use = lx->last.kind == NAME && lx->last.at.from == lx->first.at.from && strcmp(text_of(lx, lx->last.at), "use") == 0;
+    bool listed = lx->n_brackets && (lx->last.kind == LBRACK || lx->last.kind == COMMA) && lx->bracket[lx->n_brackets - 1].kind == LBRACK;
+    if ((!use && lx->last.kind != ASSIGN && !listed) || t->kind == STRING)
+        return false;
+    int to = t->at.from;
+    while (lx->bytes[to] && !strchr(" \t\r\n;,|(){}[]\"'#", lx->bytes[to]))
+        to++;
+    struct span at = { lx->file, t->at.from, to };
+    const char *word = text_of(lx, at), *key = lx->last.kind == ASSIGN ? text_of(lx, lx->before.at) : "";
+    if (!(use && strpbrk(word, "/.")) && !looks_like_file(word, key))
+        return false;
+    lex_slip(lx, SLIP_FILE, at, "the name of a file stands in double quotes", text_format("%s\"%s\"", use ? "use " : "", word));
+    lex_jump(lx, to);
+    *t = (struct token){ STRING, at };
+    return true;
+}
+
+/* Names, blocks, entries ------------------------------------------------------------------------------------------------------ */
+
+/* `( fsdp = 16 )` or `[ ]` where a block was meant. */
+static bool opens_block(const struct lex *lx, const struct token *t)
+{
+    int at = behind_blanks(lx, t->at.to);
+    if (lx->bytes[at] == (t->kind == LPAR ? ')' : ']'))
+        return true;
+    int name = behind_name(lx, at), sign = behind_blanks(lx, name);
+    return name > at && ((lx->bytes[sign] == '=' && lx->bytes[sign + 1] != '=') || (t->kind == LBRACK && lx->bytes[sign] == ':'));
+}
+
+static const char *head_text(const struct lex *lx)
+{
+    bool quoted = lx->first.kind == NAME && lx->bytes[lx->first.at.from] == '"';
+    return text_of(lx, (struct span){ lx->file, lx->first.at.from + quoted, lx->last.at.to - (quoted && lx->bytes[lx->last.at.to - 1] == '"') });
+}
+
+/* What stands behind the first word of an item, before any '='. False: dropped. */
+static bool mend_head(struct lex *lx, struct token *t, bool newline)
+{
+    bool before_block = lx->bytes[behind_blanks(lx, t->at.to)] == '{';
+    bool named = lx->last.kind == NAME || lx->last.kind == STRING, one = lx->last.at.from == lx->first.at.from;
+    if (!named)
+        return true;
+    if ((t->kind == COLON || t->kind == ASSIGN) && before_block) {
+        if (!lx->json || t->kind == ASSIGN)
+            lex_slip(lx, SLIP_BLOCK, t->at, text_format("a block has no '%s' before its '{'", text_of(lx, t->at)), text_format("%s { … }", head_text(lx)));
+        return false;
+    }
+    if ((t->kind == LPAR || t->kind == LBRACK) && !newline && lx->first.kind == NAME && opens_block(lx, t)) {
+        lex_slip(lx, SLIP_BLOCK, t->at, text_format("a block stands in { }, not in %s", t->kind == LPAR ? "( )" : "[ ]"), text_format("%s { … }", head_text(lx)));
+        t->kind = LBRACE;
+        return true;
+    }
+    if (t->kind == COLON && is_yaml(lx, t))
+        return true;
+    if (t->kind == COLON && one) {
+        bool both = lx->bytes[t->at.to] == '=';
+        if (!lx->json)
+            lex_slip(lx, SLIP_COLON, t->at, "':' gives no value", text_format("%s = %s", head_text(lx), rest_text(lx, t->at.to + both)));
+        if (both)
+            return false;
+        t->kind = ASSIGN;
+    } else if (t->kind == EQ && lx->first.kind == NAME) {
+        lex_slip(lx, SLIP_COMPARES, t->at, "'==' compares; an entry is written with '='", NULL);
+        t->kind = ASSIGN;
+    } else if (t->kind == NUMBER && one && strspn(text_of(lx, t->at), "0123456789_.eE-+kMGTi") == (size_t)(t->at.to - t->at.from) && !newline) {
+        lex_slip(lx, SLIP_NO_EQUALS, t->at, text_format("'=' is missing before number '%s'", text_of(lx, t->at)), text_format("%s = %s", head_text(lx), text_of(lx, t->at)));
+        lx->held = *t;
+        *t = (struct token){ ASSIGN, { lx->file, t->at.from, t->at.from } };
+    }
+    return true;
+}
+
+/* 32,000: the commas become part of the number. */
+static void mend_grouped(struct lex *lx, struct token *t)
+{
+    const char *bytes = lx->bytes;
+    int to = t->at.to;
+    while (bytes[to] == ',' && is_digit(bytes[to + 1]) && is_digit(bytes[to + 2]) && is_digit(bytes[to + 3]) && !is_digit(bytes[to + 4]))
+        to += 4;
+    if (to == t->at.to)
+        return;
+    struct text grouped = { 0 };
+    for (int i = t->at.from; i < to; i++)
+        text_add(&grouped, "%c", bytes[i] == ',' ? '_' : bytes[i]);
+    t->at.to = to;
+    lex_slip(lx, SLIP_GROUPED, t->at, "digits are grouped by '_'", grouped.bytes);
+    lex_jump(lx, to);
+}
+
+/* What stands behind a finished value. */
+static bool mend_behind_value(struct lex *lx, struct token *t, bool newline)
+{
+    const char *bytes = lx->bytes;
+    if (t->kind == COMMA) {
+        bool called = lx->n_braces && bytes[lx->brace[lx->n_braces - 1].at.from] != '{'; /* and that was said */
+        if (!lx->json && !called)
+            lex_slip(lx, SLIP_COMMA, t->at, "',' ends no entry", "entries are separated by ';' or a new line, alternatives by '|'");
+        t->kind = END;
+        return true;
+    }
+    int next = behind_blanks(lx, t->at.to);
+    if ((t->kind == NAME || t->kind == STRING) && !newline && ((bytes[next] == '=' && bytes[next + 1] != '=') || bytes[next] == ':')) {
+        const char *name = text_of(lx, t->at);
+        lex_slip(lx, SLIP_ONE_LINE, t->at, text_format("'%s' cannot follow a finished value", name), "entries are separated by ';' or a new line");
+        lx->held = *t;
+        *t = (struct token){ END, { lx->file, lx->last.at.to, lx->last.at.to } };
+    }
+    return true;
+}
+
+/* `"fsdp": 16`: a name in quotes. */
+static void mend_quoted_name(struct lex *lx, struct token *t)
+{
+    int next = behind_blanks(lx, t->at.to);
+    const char *name = text_of(lx, (struct span){ lx->file, t->at.from + 1, t->at.to - 1 });
+    bool fits = t->at.to - t->at.from > 2 && is_letter(name[0]) && strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == strlen(name);
+    if (!fits || !strchr("={:", lx->bytes[next]) || !lx->bytes[next])
+        return;
+    lx->json = lx->bytes[next] == ':';
+    if (lx->json)
+        lex_slip(lx, SLIP_QUOTED_NAME, (struct span){ lx->file, t->at.from, next + 1 }, "this is JSON: a plan has names without quotes, '=' and ';'",
+                 lx->bytes[behind_blanks(lx, next + 1)] == '{' ? text_format("%s { … }", name) : text_format("%s = %s", name, rest_text(lx, next + 1)));
+    else
+        lex_slip(lx, SLIP_QUOTED_NAME, t->at, text_format("an entry or a block starts with a name, not with string %s", text_of(lx, t->at)), text_format("without quotes: %s", name));
+    t->kind = NAME;
+}
+
+bool lex_mend(struct lex *lx, struct token *t, bool newline)
+{
+    if (lx->stopped || is_json(lx, t))
+        return true;
+    if (lex_is_idle(lx)) {
+        if (t->kind == LBRACK && is_toml(lx, t))
+            return false;
+        if (t->kind == MINUS && is_dash(lx, t))
+            return false;
+        if (t->kind == COMMA && lx->last.kind == RBRACE) {
+            if (!lx->json)
+                lex_slip(lx, SLIP_COMMA, t->at, "',' ends no block", "blocks and entries are separated by a new line, entries of one line by ';'");
+            return false;
+        }
+        if (t->kind == STRING)
+            mend_quoted_name(lx, t);
+        return true;
+    }
+    if (is_file(lx, t))
+        return true;
+    if (lx->n_brackets)
+        return true;
+    if (t->kind == NUMBER && lx->in_value)
+        mend_grouped(lx, t);
+    if (!lx->in_value)
+        return mend_head(lx, t, newline);
+    return lex_ends_operand(lx->last.kind) ? mend_behind_value(lx, t, newline) : true;
+}
