@@ -54,7 +54,7 @@ all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_cuda.a
 $(BUILD)/planc: $(COMPILER)
 	@mkdir -p $(@D)
 	$(call say,link,$@)
-	$(Q)$(CC) $(SANITIZE_FLAGS) -o $@.new $^ -ljansson -lm && mv $@.new $@
+	$(Q)$(CC) $(SANITIZE_FLAGS) -o $@.new $^ -ljansson -lm -ldl && mv $@.new $@
 
 $(BUILD)/lib/libtrainer_cpu.a: $(CPU)
 $(BUILD)/lib/libtrainer_cuda.a: $(CUDA)

@@ -16,6 +16,7 @@ struct arguments {
     bool json, colour;              /* colour: for diagnostics, decided */
     const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at;
     bool traces;                    /* the command's --device may be trace */
+    bool reference;                 /* of build for cuda */
     bool fusion;                    /* off with --fusion off */
     bool write, check;              /* of format */
 };

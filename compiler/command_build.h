@@ -9,7 +9,10 @@ struct trainer {
     struct plan *plan;
     struct graph *graph;       /* LEVEL_MEMORY */
     enum emit_device device;
+    bool reference, demanded;  /* cuda: DIR/reference.so is wanted too; --arch named the cubins */
 };
+/* Where the compiler finds what trainers are made of. */
+struct places { const char *runtime, *templates, *library, *compiler; };
 /* The plan of a command's one word, taken through the pipeline for the device that was asked for; anything but
  * EXIT_FINE after saying why not. */
 int trainer_plan(const struct arguments *a, struct trainer *t);
@@ -19,7 +22,5 @@ bool trainer_folder(const char *directory);
 int trainer_build(const struct trainer *t, const char *directory);
 /* What a built trainer depends on, as 32 digits: generated texts, flags, libraries, processor. */
 const char *trainer_hash(const struct trainer *t);
-/* ${XDG_CACHE_HOME:-~/.cache}/planc, made when it is not there; NULL when that cannot be. */
-const char *cache_folder(void);
 
 #endif

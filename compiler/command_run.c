@@ -1,6 +1,7 @@
 /* `planc run`: a trainer that is already there for this very plan is started, another is built first. The launcher
  * takes this process's place, so that signals and the exit status are its own. */
 #define _GNU_SOURCE
+#include "build_kept.h"
 #include "command_build.h"
 
 #include <errno.h>
@@ -27,7 +28,7 @@ static bool launcher_settings(void)
 static int launch(const struct trainer *t, const struct arguments *a, const char *trainer)
 {
     VECTOR(char *) argv = {0};
-    if (t->device == EMIT_CPU) {
+    if (t->device != EMIT_TRACE) {
         const char *const start[] = {"mpirun", "-n", text_format("%lld", (long long)(t->plan->fsdp * t->plan->dp))};
         for (size_t i = 0; i < COUNT_OF(start); i++) PUSH(&argv, (char *)(uintptr_t)start[i]);
     }

@@ -13,9 +13,9 @@ enum emit_device { EMIT_CPU, EMIT_TRACE, EMIT_CUDA };
  * nobody looks at errno or at floating-point exceptions and honour `omp simd`, so that loops vectorise. Include paths: runtime, templates. */
 #define EMIT_KERNEL_FLAGS "-std=c17 -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd"
 
-/* All five files of DIR: kernels.h, kernels.c, schedule.c, program.c, plan.json. False with errno when one cannot be
- * written; an identical file keeps its time stamp. `graph` is at LEVEL_MEMORY. */
-bool emit_files(const struct graph *graph, const struct plan *plan, enum emit_device device, const char *directory);
+/* All files of DIR: kernels.h, kernels.c (cuda: kernels.cu and launch.c), schedule.c, program.c, plan.json; with `reference` (cuda) kernels.c
+ * and arguments.c too. False with errno when one cannot be written; an identical file keeps its time stamp. `graph` is at LEVEL_MEMORY. */
+bool emit_files(const struct graph *graph, const struct plan *plan, enum emit_device device, bool reference, const char *directory);
 
 void emit_kernels_h(struct text *to, const struct graph *g);
 void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device device);

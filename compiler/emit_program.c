@@ -202,7 +202,7 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     feature_table(to);
     const struct buffer *io = graph_buffer(g, "io");
     text_add(to, "const struct program program = {\n");
-    text_add(to, "    .title = %s, .plan_path = %s, .device = \"%s\",\n", quoted(p->title ? p->title : p->architecture), quoted(p->path), device == EMIT_CPU ? "cpu" : "trace");
+    text_add(to, "    .title = %s, .plan_path = %s, .device = \"%s\",\n", quoted(p->title ? p->title : p->architecture), quoted(p->path), device == EMIT_CPU ? "cpu" : device == EMIT_CUDA ? "cuda" : "trace");
     text_add(to, "    .fsdp = %lld, .dp = %lld, .accumulation = %lld, .local = %lld, .sequence = %lld, .global = %lld, .tokens = %lld,\n", L(f->fsdp), L(f->dp), L(f->accumulation),
              L(f->local), L(f->sequence), L(p->global), L(f->tokens));
     text_add(to, "    .parameters = %lld, .vocabulary = %lld, .flops_per_token = %.0f,\n", L(cost_parameters(g)), L(vocabulary_of(g)), cost_flops_per_token(g).full);

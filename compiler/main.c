@@ -32,7 +32,7 @@ const struct command_row command_rows[] = {
 const int command_count = COUNT_OF(command_rows);
 
 /* Where an option's word goes. */
-enum option { SET, JSON, COLOR, OUTPUT, DEVICE, ARCH, FUSION, RANKS, AFTER, ALL, FROM, PASS, WRITE, ONLY_CHECK, AT };
+enum option { SET, JSON, COLOR, OUTPUT, DEVICE, ARCH, FUSION, REFERENCE, RANKS, AFTER, ALL, FROM, PASS, WRITE, ONLY_CHECK, AT };
 const struct option_row option_rows[] = {
     {"--set", SET, CHECK | MEMORY | BUILD | RUN | DUMP | DIFF | IMPORT, "section.key=value", "one more entry of the plan, read before anything is checked; may be given several times"},
     {"--json", JSON, ANY, NULL, "the result as JSON, mistakes too"},
@@ -40,6 +40,7 @@ const struct option_row option_rows[] = {
     {"-o", OUTPUT, BUILD | IMPORT, "a path", "where the result goes"},
     {"--device", DEVICE, CHECK | MEMORY | BUILD | RUN | DUMP, "cpu, cuda or trace", "what the trainer runs on, where that is not what the plan's cluster has; trace (of build and run) prints every step and runs none"},
     {"--arch", ARCH, BUILD | RUN, "sm_90a,sm_100a", "the architectures that cuda kernels are compiled for; without it the cluster's"},
+    {"--reference", REFERENCE, BUILD, NULL, "of cuda: also DIR/reference.so, the same kernels for this machine, which the trainer's --compare holds the device against"},
     {"--fusion", FUSION, BUILD | RUN | DUMP, "on or off", "off: a kernel for every op"},
     {"-n", RANKS, RUN, "a number of ranks", "processes to start; the mesh says how many"},
     {"--after", AFTER, DUMP, "a pass", "the pass after which the text is printed"},
@@ -103,6 +104,7 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     const char **once = NULL;
     switch ((enum option)row->option) {
     case SET: PUSH(&a->set, value); return true;
+    case REFERENCE: a->reference = true; return true;
     case JSON: a->json = true; return true;
     case WRITE: a->write = true; return true;
     case ONLY_CHECK: a->check = true; return true;

@@ -16,7 +16,7 @@ LAYERS = [
     (5, r"(lower\w*|gradient\w*|optimizer\w*|recompute\w*|shard\w*|fuse\w*|schedule\w*|memory\w*|pipeline|passes|sweep\w*|split\w*|prove\w*|chunk\w*|kernel\w*|layout\w*|budget|family|liveness\w*|workspace|pass_\w*)"),
     (6, r"emit\w*"),
     (7, r"(simulate|tune|report)\w*"),
-    (8, r"(main|command\w*|import\w*)"),
+    (8, r"(main|command\w*|import\w*|build\w*|nvrtc)"),
 ]
 LONGEST = 700
 top = pathlib.Path(sys.argv[1])
