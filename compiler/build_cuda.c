@@ -107,12 +107,10 @@ static void show(const char *path)
     if (bytes) fwrite(bytes, 1, n, stderr);
 }
 
-/* What NVRTC and the kernels themselves can be compiled for. */
 static int check_archs(const struct plan *p)
 {
     for (int i = 0; i < p->n_arch; i++) {
         const char *arch = p->arch[i], *known;
-        if (atoi(arch + 3) < 80) return command_fail(EXIT_USAGE, "the kernels need sm_80 or later, with its BF16 products; %s is older", arch);
         if ((known = nvrtc_refuses(arch)))
             return command_fail(EXIT_ENVIRONMENT, "%s compiles for %s, not for %s: --arch may name another, PLANC_NVRTC=FILE another toolkit's libnvrtc.so", nvrtc_identity(), known, arch);
     }

@@ -272,6 +272,8 @@ static int device_of(const struct arguments *a, struct trainer *t)
     if (why) return command_fail(EXIT_USAGE, "--arch: %s", why);
     if (a->arch && !cuda) return command_fail(EXIT_USAGE, "--arch is of cuda devices, and this trainer is for %s", name);
     if (a->reference && !cuda) return command_fail(EXIT_USAGE, "--reference is what kernels of cuda are compared with, and this trainer is for %s", name);
+    for (int i = 0; i < t->plan->n_arch && cuda; i++)
+        if (atoi(t->plan->arch[i] + 3) < 80) return command_fail(EXIT_USAGE, "kernels need sm_80 or later, with its BF16 products; %s is older", t->plan->arch[i]);
     t->demanded = a->arch != NULL;
     t->reference = a->reference;
     return EXIT_FINE;

@@ -255,5 +255,11 @@ usage misspelt_command "did you mean 'check'" chek tiny.plan
 usage option_of_another "check has no option '--after'" check tiny.plan --after lower
 usage option_without_value '--after wants a pass' dump tiny.plan --after
 usage unknown_pass "no pass 'fuze'; did you mean 'fuse'" dump tiny.plan --after fuze
-usage cuda_not_yet "building for cuda" build tiny.plan -o cuda --device cuda
+usage unknown_device "no device 'gpu'; --device of build is cpu, cuda or trace" build tiny.plan -o gpu --device gpu
+usage device_of_check "no device 'trace'; --device of check is cpu or cuda" check tiny.plan --device trace
+usage arch_of_cpu '--arch is of cuda devices, and this trainer is for cpu' build tiny.plan -o arch --arch sm_90a
+usage arch_misspelt "'90a' is no architecture such as sm_90a" build tiny.plan -o arch --device cuda --arch sm_100a,90a
+usage arch_twice "'sm_90a' is given twice" build tiny.plan -o arch --device cuda --arch sm_90a,sm_90a
+usage reference_of_trace 'this trainer is for trace' build tiny.plan -o reference --device trace --reference
+usage arch_too_old 'kernels need sm_80 or later' build tiny.plan -o arch --device cuda --arch sm_75
 usage wrong_ranks 'runs on 2 ranks, not on 3' run tiny.plan -n 3
