@@ -60,6 +60,7 @@ static const char *const *templates_of(const struct emit *e)
     VECTOR(const char *) file = {0};
     PUSH(&file, "cuda/machine.cuh");
     PUSH(&file, "cuda/row.cuh");
+    PUSH(&file, "cuda/runtime.cuh");
     for (int i = 0; i < e->kernel.n; i++) {
         enum op op = emit_core_op(&e->kernel.item[i]);
         const char *name = op == OP_COUNT ? NULL : emit_cuda_core_template(op);

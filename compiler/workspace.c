@@ -25,10 +25,34 @@ struct row_chunks row_chunks(int64_t rows, int64_t columns)
 
 static int64_t whole_lines(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
+enum { SORT_CHUNKS = 256, SORT_ROUND = 256, SORT_BITS = 9, SORT_BINS = 1024 };
+
+struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key)
+{
+    struct sort_plan s = {.items = items, .bins = (int)keys, .passes = 1};
+    if (by_key) {
+        int bits = 1;
+        while (((int64_t)1 << bits) < keys) bits++;
+        s.passes = (bits + SORT_BITS - 1) / SORT_BITS;
+        s.bits = (bits + s.passes - 1) / s.passes;
+        s.bins = 1 << s.bits;
+        s.order = whole_lines(items * (int64_t)sizeof(int32_t)) / (int64_t)sizeof(int32_t);
+    } else if (keys > SORT_BINS) bug("%lld experts; cuda kernels count up to %d", (long long)keys, SORT_BINS);
+    int64_t each = (items + SORT_CHUNKS - 1) / SORT_CHUNKS;
+    s.chunk = (each + SORT_ROUND - 1) / SORT_ROUND * SORT_ROUND;
+    s.chunks = (items + s.chunk - 1) / s.chunk;
+    s.counts = s.passes > 1 ? 2 * s.order : s.order;
+    s.bytes = whole_lines((s.counts + s.bins * s.chunks) * (int64_t)sizeof(int32_t));
+    return s;
+}
+
 int64_t workspace_of_node(const struct node *n)
 {
     enum op_class class = op_rows[n->op].class;
     if (n->op == OP_matmul || n->op == OP_matmul_add) return PRODUCT_BYTES;
+    if (n->op == OP_route_plan || n->op == OP_load) return sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false).bytes;
+    if (n->op == OP_embedding_grad) return sort_plan(shape_count(n->in[0].value->shape), n->out[0]->shape.dim[0], true).bytes;
+    if (n->op == OP_sum_squares) return SUM_SQUARES_BLOCKS * (int64_t)sizeof(double);
     if (class != CLASS_COLUMN && class != CLASS_TOTAL) return 0;
     const struct shape s = n->in[0].value->shape;
     int64_t columns = s.rank ? s.dim[s.rank - 1] : 1, rows = columns ? shape_count(s) / columns : 0;

@@ -13,6 +13,15 @@ int row_threads(int64_t columns);
 struct row_chunks { int64_t count, rows; };
 struct row_chunks row_chunks(int64_t rows, int64_t columns);
 
+/* Items into bins, stable (templates/cuda/sort.cuh): items are counted in `chunks` chunks of `chunk`. By bins: one pass. By keys below `keys`:
+ * as many passes of `bits` bits as it takes, each into another of two orders. Places in the workspace, in int32: orders at 0 and
+ * `order`, counts at `counts`. */
+struct sort_plan { int64_t items, chunk, chunks, order, counts, bytes; int bins, bits, passes; };
+struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key);
+
+/* A norm's stretch is cut into parts of so many elements, at most so many of them. */
+enum { SUM_SQUARES_EACH = 16384, SUM_SQUARES_BLOCKS = 1024 };
+
 /* Bytes of the partials of one node, a multiple of 256; 0 when it needs none. Nodes of one kernel lie behind each other, in order. */
 int64_t workspace_of_node(const struct node *n);
 

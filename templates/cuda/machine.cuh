@@ -27,8 +27,8 @@ typedef unsigned long long uint64_t;
 
 DEVICE uint32_t shared_address(const void *shared) { return (uint32_t)__cvta_generic_to_shared(shared); }
 
-/* 16 bytes from global to shared memory, behind the thread's back; zeros when not `valid` (the address must still be a real
- * one). Both 16-byte aligned. Complete for this thread after commit and wait; for others after a barrier too. */
+/* 16 bytes from global to shared memory, behind the thread's back; zeros when not `valid` (then nothing is
+ * read, and `global` may point anywhere). Both 16-byte aligned. Complete for this thread after commit and wait; for others after a barrier too. */
 DEVICE void copy_async_16(void *shared, const void *global, bool valid)
 {
     int bytes = valid ? 16 : 0;

@@ -1,0 +1,52 @@
+/* Rows of a table by token id, and the table's gradient. The gradient adds in token order, one row after the other, so that its bits do
+ * not depend on how often an id occurs where; its sums are F32 whatever the rows are. It begins with zeros everywhere and
+ * tokens in the order of their ids (sort.cuh); then whoever stands first of an id's tokens adds up all of them. */
+#ifndef CUDA_EMBEDDING_CUH
+#define CUDA_EMBEDDING_CUH
+
+#include "piece.cuh"
+#include "sort.cuh"
+
+/* Rows of `width` pieces of type T. A thread a piece, 256 a block. */
+template <class T> DEVICE void embedding(const int32_t *ids, const T *table, T *out, int64_t tokens, int width)
+{
+    int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, t = i / width, c = i % width;
+    if (t < tokens) out[i] = table[(int64_t)ids[t] * width + c];
+}
+
+/* Zeros. A thread four elements, 256 a block. */
+DEVICE void embedding_clear(float *dw, int64_t n)
+{
+    int64_t i = ((int64_t)blockIdx.x * 256 + (int)threadIdx.x) * 4;
+    if (i + 4 <= n) *(float4 *)(dw + i) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    else
+        for (; i < n; i++) dw[i] = 0.0f;
+}
+
+/* order: token numbers by id, those of one id rising. Blocks: tokens x (pieces of a row / THREADS), the place in the order and a stretch of columns. */
+template <int EACH, int THREADS, class T> DEVICE void embedding_grad(const int32_t *ids, const int32_t *order, const T *dy, float *dw, int tokens, int width)
+{
+    int at = (int)blockIdx.x, id = ids[order[at]], column = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * EACH;
+    if ((at > 0 && ids[order[at - 1]] == id) || column >= width) return;
+    float sum[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; e++) sum[e] = 0.0f;
+    int token = order[at];
+    do {
+        int next = at + 1 < tokens ? order[at + 1] : -1;
+        float row[EACH];
+        piece_load<EACH>(row, dy + (int64_t)token * width + column);
+#pragma unroll
+        for (int e = 0; e < EACH; e++) sum[e] += row[e];
+        token = next;
+        at++;
+    } while (at < tokens && ids[token] == id);
+    float *to = dw + (int64_t)id * width + column;
+#pragma unroll
+    for (int e = 0; e < EACH; e += 4) {
+        if (EACH == 1) to[0] = sum[0];
+        else piece_store<4>(to + e, sum + e);
+    }
+}
+
+#endif

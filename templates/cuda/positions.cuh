@@ -1,0 +1,40 @@
+/* Tables that depend on the position in the sequence only, made once before the first step, in double: the same formulas as
+ * those of the cpu device (templates/cpu/positions.h, which explains them); the libraries' functions may differ in the last bit of a double. */
+#ifndef CUDA_POSITIONS_CUH
+#define CUDA_POSITIONS_CUH
+
+#include "machine.cuh"
+
+/* A thread an element, 256 a block, in all of these. */
+DEVICE void positions(int32_t *out, int64_t tokens, int64_t sequence)
+{
+    int64_t t = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;
+    if (t < tokens) out[t] = (int32_t)(t % sequence);
+}
+
+DEVICE double rope_frequency(int64_t j, int64_t width, double theta, double factor, double low, double high, double original)
+{
+    double frequency = pow(theta, -2.0 * (double)j / (double)width);
+    if (!(factor > 1.0)) return frequency;
+    double turns = original * frequency / 6.283185307179586;
+    if (turns > high) return frequency;
+    if (turns < low) return frequency / factor;
+    double share = (turns - low) / (high - low);
+    return (1.0 - share) * frequency / factor + share * frequency;
+}
+
+DEVICE void rope_cos(float *out, int64_t sequence, int64_t width, double theta, double factor, double low, double high, double original)
+{
+    int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, s = i / width, j = i % width;
+    if (s < sequence) out[i] = (float)cos((double)s * rope_frequency(j % (width / 2), width, theta, factor, low, high, original));
+}
+
+DEVICE void rope_sin(float *out, int64_t sequence, int64_t width, double theta, double factor, double low, double high, double original)
+{
+    int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, s = i / width, j = i % width;
+    if (s >= sequence) return;
+    double sine = sin((double)s * rope_frequency(j % (width / 2), width, theta, factor, low, high, original));
+    out[i] = (float)(j < width / 2 ? -sine : sine);
+}
+
+#endif

@@ -1,0 +1,54 @@
+/* Kernels that the runtime launches itself, in every kernels.cu under these names: casts of shards before a gather, copies and sums of
+ * shards after a reduction. A thread four elements, 256 threads a block, any number of elements, blocks for all of them:
+ * ceil(n / 1024). Where an address allows no 16-byte accesses, elements go one by one. */
+#ifndef CUDA_RUNTIME_CUH
+#define CUDA_RUNTIME_CUH
+
+#include "machine.cuh"
+#include "op_math.h"
+
+/* The thread's elements, i .. end; whether they are four that can be taken at once. */
+DEVICE bool runtime_four(const void *from, const void *to, int64_t n, int64_t *i, int64_t *end)
+{
+    *i = ((int64_t)blockIdx.x * 256 + (int)threadIdx.x) * 4;
+    *end = *i + 4 < n ? *i + 4 : n;
+    return *i + 4 <= n && (((uint64_t)from | (uint64_t)to) & 15) == 0;
+}
+
+KERNEL(256) runtime_cast_bf16(const float *from, bf16 *to, int64_t n)
+{
+    int64_t i, end;
+    if (runtime_four(from, to, n, &i, &end)) {
+        float4 v = *(const float4 *)(from + i);
+        *(uint2 *)(to + i) = make_uint2(pack_bf16(v.x, v.y), pack_bf16(v.z, v.w));
+    } else
+        for (; i < end; i++) to[i] = op_to_bf16(from[i]);
+}
+
+KERNEL(256) runtime_copy_f32(const float *from, float *to, int64_t n)
+{
+    int64_t i, end;
+    if (runtime_four(from, to, n, &i, &end)) *(float4 *)(to + i) = *(const float4 *)(from + i);
+    else
+        for (; i < end; i++) to[i] = from[i];
+}
+
+/* to = from, and to += from: what arrives from a reduction in the first micro-batch, and in the others. */
+KERNEL(256) runtime_set_f32(const float *from, float *to, int64_t n)
+{
+    int64_t i, end;
+    if (runtime_four(from, to, n, &i, &end)) *(float4 *)(to + i) = *(const float4 *)(from + i);
+    else
+        for (; i < end; i++) to[i] = from[i];
+}
+KERNEL(256) runtime_add_f32(const float *from, float *to, int64_t n)
+{
+    int64_t i, end;
+    if (runtime_four(from, to, n, &i, &end)) {
+        float4 a = *(float4 *)(to + i), b = *(const float4 *)(from + i);
+        *(float4 *)(to + i) = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+    } else
+        for (; i < end; i++) to[i] += from[i];
+}
+
+#endif
