@@ -31,6 +31,38 @@ else
     fail fibers.compile "$(tail_of fibers.log)"
 fi
 
+# ── the stand-in libraries ───────────────────────────────────────────────────
+libraries=$scratch/libraries
+if "$here/libraries/build.sh" "$libraries" >libraries.log 2>&1 && [ ! -s libraries.log ] && "$here/module.sh" "$here/libraries/check.cu" check.so -I"$top/templates/cuda" 2>>libraries.log &&
+    cc -std=c17 -O1 -g -Wall -Wextra -I"$top/runtime" -o check "$here/libraries/check.c" -L"$libraries/lib" -l:libcuda.so.1 -l:libnccl.so.2 -l:libcublasLt.so.13 2>>libraries.log; then
+    check() { LD_LIBRARY_PATH=$libraries/lib STANDIN_NCCL_SECONDS=3 timeout 60 ./check ./check.so "$@" >check.out 2>&1; }
+    for order in first last random; do
+        for lazy in 0 1; do
+            for name in streams graphs products; do
+                STANDIN_ORDER=$order STANDIN_LAZY=$lazy check $name && ok "libraries.$name.$order.$lazy" || fail "libraries.$name.$order.$lazy" "$(tail_of check.out)"
+            done
+        done
+    done
+    STANDIN_ORDER=random check ranks && ok libraries.ranks || fail libraries.ranks "$(tail_of check.out)"
+    while read -r name words; do
+        check "$name"
+        grep -q "$words" check.out && ok "libraries.$name" || fail "libraries.$name" "not found: $(tail_of check.out)"
+    done <<'WORDS'
+no_wait wrong without the wait
+deadlock kernel deadlock, block (0, 0, 0): deadlock: 31 wait at __syncthreads
+strays strays touches .*, which is nobody's
+host_address argument 0, .*, is no address of the device
+too_much_shared cuLaunchKernel gives 1 and 701
+ranks.sizes here all-gather 1 of 200001 elements, on rank 1 all-gather 1 of 200000
+ranks.order here all-reduce 1 of 200001 elements, on rank 0 all-gather
+ranks.absent a peer does not come
+WORDS
+    check follows && fail libraries.follows "the host follows a device address" || ok libraries.follows
+    [ -z "$(ls /dev/shm | grep '^standin-nccl-')" ] && ok libraries.nothing_left || fail libraries.nothing_left "in /dev/shm"
+else
+    fail libraries "$(tail_of libraries.log)"
+fi
+
 # ── templates ────────────────────────────────────────────────────────────────
 for source in "$here"/templates_*.cc; do
     [ -e "$source" ] || continue

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# build.sh DIR: the stand-in libraries with the sonames of the real ones, into DIR/lib; and damaged ones for what a trainer says
+# about them, each beside links to the sound ones: DIR/no-NAME (a file that is no library), DIR/old (a driver without cuGraphLaunch).
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1/lib" && cd "$1"
+flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -Wshadow -Wconversion -fvisibility=hidden -fPIC -shared"
+make_driver() { # TO [options]
+    local to=$1
+    shift
+    ${CC:-cc} $flags -Wl,-soname,libcuda.so.1 "$@" -o "$to.new" "$here/streams.c" "$here/driver.c" "$here/module.c" -lpthread -ldl && mv "$to.new" "$to"
+}
+make_driver lib/libcuda.so.1
+${CC:-cc} $flags -march=native -O3 -Wl,-soname,libcublasLt.so.13 -o lib/libcublasLt.so.13 "$here/cublaslt.c" -Llib -l:libcuda.so.1
+${CC:-cc} $flags -Wl,-soname,libnccl.so.2 -o lib/libnccl.so.2 "$here/nccl.c" -Llib -l:libcuda.so.1 -lrt
+for name in libcuda.so.1 libcublasLt.so.13 libnccl.so.2; do
+    rm -rf "no-$name" && mkdir "no-$name"
+    for other in lib/*; do [ "$other" = "lib/$name" ] || ln -s "../$other" "no-$name/"; done
+    printf 'not a library\n' >"no-$name/$name"
+done
+rm -rf old && mkdir old
+ln -s ../lib/libcublasLt.so.13 ../lib/libnccl.so.2 old/
+make_driver old/libcuda.so.1 -DcuGraphLaunch=hidden_graph_launch
