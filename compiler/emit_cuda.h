@@ -35,6 +35,8 @@ const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works);
 /* All of a kernel: functions and call. */
 void emit_cuda_fused(struct cuda_kernel *c);
 void emit_cuda_core(struct cuda_kernel *c);
+/* Of emit_cuda_core's ops, attention and attention_grad (emit_cuda_attention.c): the kernel's core node is n. */
+void emit_cuda_attention(struct cuda_kernel *c, const struct node *n);
 /* The file in templates that a core op's functions need ("cuda/product.cuh"). */
 const char *emit_cuda_core_template(enum op op);
 

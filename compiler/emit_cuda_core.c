@@ -259,6 +259,7 @@ void emit_cuda_core(struct cuda_kernel *c)
     case OP_embedding_grad: cuda_embedding_grad(c, n); return;
     case OP_route_plan: cuda_route_plan(c, n); return;
     case OP_load: cuda_load(c, n); return;
+    case OP_attention: case OP_attention_grad: emit_cuda_attention(c, n); return;
     case OP_rope_cos: case OP_rope_sin: cuda_rope(c, n); return;
     case OP_sum_squares: cuda_sum_squares(c, n); return;
     case OP_positions: over(c, shape_count(y->shape), text_format("positions(%s, %lld, %lld)", name_of(c, y), L(shape_count(y->shape)), L(attr_get(n, "sequence")))); return;

@@ -53,6 +53,7 @@ int64_t workspace_of_node(const struct node *n)
     if (n->op == OP_route_plan || n->op == OP_load) return sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false).bytes;
     if (n->op == OP_embedding_grad) return sort_plan(shape_count(n->in[0].value->shape), n->out[0]->shape.dim[0], true).bytes;
     if (n->op == OP_sum_squares) return SUM_SQUARES_BLOCKS * (int64_t)sizeof(double);
+    if (n->op == OP_attention_grad) return whole_lines(2 * shape_count(n->in[4].value->shape) * (int64_t)sizeof(float)); /* two numbers a query and head */
     if (class != CLASS_COLUMN && class != CLASS_TOTAL) return 0;
     const struct shape s = n->in[0].value->shape;
     int64_t columns = s.rank ? s.dim[s.rank - 1] : 1, rows = columns ? shape_count(s) / columns : 0;

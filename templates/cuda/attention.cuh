@@ -22,6 +22,7 @@
 
 #include "machine.cuh"
 #include "op_math.h"
+#include "attention_simt.cuh"
 
 /* A score that is no score; any weight made from it is 0. */
 #define ATTENTION_NONE -3.0e38f
