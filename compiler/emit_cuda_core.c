@@ -56,13 +56,13 @@ static int state_of(const struct cuda_kernel *c)
 }
 
 /* One function with one statement, and its launch over `blocks` in one direction. */
-struct shape_of_launch { const char *ending; int threads; const char *x, *y, *z; int64_t shared_bytes; bool works; };
+struct shape_of_launch { const char *ending; int threads; const char *x, *y; int64_t shared_bytes; bool works; };
 static void step(struct cuda_kernel *c, struct shape_of_launch s, const char *statement)
 {
     const char *function = cuda_begin(c, s.ending, s.threads, s.works);
     text_add(&c->functions, "    %s;\n", statement);
     cuda_end(c);
-    cuda_launch(c, function, s.x, s.y ? s.y : "1", s.z ? s.z : "1", s.threads, s.shared_bytes, s.works);
+    cuda_launch(c, function, s.x, s.y ? s.y : "1", "1", s.threads, s.shared_bytes, s.works);
 }
 static void over(struct cuda_kernel *c, int64_t threads, const char *statement)
 {
@@ -215,61 +215,6 @@ static void cuda_rows(struct cuda_kernel *c, const struct node *n)
     bug("%s moves no rows", op_rows[n->op].name);
 }
 
-/* ── attention ────────────────────────────────────────────────────────────── */
-/* The launches that attention.cuh and attention_simt.cuh list: BF16 rows of whole 16-byte pieces go to the tensor cores. */
-struct attention_cut { bool tensor; int64_t tokens, heads, kv_heads, width, sequence, sequences, line, other; const char *scale; };
-
-static struct attention_cut attention_cut(const struct node *n)
-{
-    const struct value *q = n->in[0].value;
-    struct attention_cut a = {.tokens = q->shape.dim[0], .heads = q->shape.dim[1], .kv_heads = n->in[1].value->shape.dim[1], .width = columns_of(q), .sequence = attr_get(n, "sequence")};
-    a.tensor = q->type == BF16 && a.width % 8 == 0 && a.width <= 256;
-    a.sequences = a.tokens / a.sequence;
-    a.line = 2 * (parts(a.width, 16) * 16 + 8); /* of a row in shared memory */
-    a.other = a.width <= 128 ? 64 : 32;         /* rows of the operand that passes by, backward */
-    a.scale = text_format("%.9gf", 1.0 / sqrt((double)a.width));
-    return a;
-}
-
-/* "attention_keys<128>(" or "attention_keys_simt<float, 128>(", and its arguments after the addresses. */
-static const char *attention_name(struct attention_cut a, const struct node *n, const char *what)
-{
-    if (a.tensor) return text_format("attention_%s<%lld>", what, L(a.width));
-    return text_format("attention_%s_simt<%s, %lld>", what, c_type_of(n->in[0].value), L(a.width));
-}
-static const char *attention_sizes(struct attention_cut a)
-{
-    return text_format("%lld, %lld, %lld, %lld, %s", L(a.tokens), L(a.heads), L(a.kv_heads), L(a.sequence), a.scale);
-}
-
-static void cuda_attention(struct cuda_kernel *c, const struct node *n)
-{
-    struct attention_cut a = attention_cut(n);
-    bool half = a.tensor && a.width <= 128;
-    const char *x[5];
-    for (int i = 0; i < 5; i++) x[i] = name_of(c, i < 3 ? n->in[i].value : n->out[i - 3]);
-    step(c, (struct shape_of_launch){.ending = "", .threads = half ? 128 : 256, .x = number(a.heads * a.sequences), .y = number(parts(a.sequence, a.tensor ? 128 : 64)), .shared_bytes = a.tensor ? 384 * a.line : 0},
-         text_format("%s(%s, %s, %s, %s, %s, %s)", attention_name(a, n, "forward"), x[0], x[1], x[2], x[3], x[4], attention_sizes(a)));
-}
-
-/* Row sums of the output and its gradient first, then keys and values, then queries. */
-static void cuda_attention_grad(struct cuda_kernel *c, const struct node *n)
-{
-    enum { Q, K, V, O, LSE, D_O, DQ, DK, DV };
-    struct attention_cut a = attention_cut(n);
-    const char *x[9], *rows = "(const float *)work", *sizes = attention_sizes(a), *tiles = number(parts(a.sequence, a.tensor ? 128 : 64));
-    for (int i = 0; i < 9; i++) x[i] = name_of(c, i < 6 ? n->in[i].value : n->out[i - 6]);
-    int64_t lanes = 1, shared = a.tensor ? (256 + 4 * a.other) * a.line : 0;
-    while (lanes < a.width / 8) lanes *= 2;
-    step(c, (struct shape_of_launch){.ending = "rows", .threads = 256, .x = number(parts(a.tokens, a.tensor ? 256 / lanes : 8)), .y = number(a.heads), .works = true},
-         text_format("%s(%s, %s, %s, (float *)work, %lld, %lld)", attention_name(a, n, "rows"), x[O], x[D_O], x[LSE], L(a.tokens), L(a.heads)));
-    step(c, (struct shape_of_launch){.ending = "keys", .threads = 256, .x = number(a.kv_heads * a.sequences), .y = tiles, .z = a.width > (a.tensor ? 128 : 256) ? "2" : "1",
-                                     .shared_bytes = shared ? shared + 16 * a.other : 0, .works = true},
-         text_format("%s(%s, %s, %s, %s, %s, %s, %s, %s)", attention_name(a, n, "keys"), x[Q], x[K], x[V], x[D_O], rows, x[DK], x[DV], sizes));
-    step(c, (struct shape_of_launch){.ending = "", .threads = 256, .x = number(a.heads * a.sequences), .y = tiles, .shared_bytes = shared, .works = true},
-         text_format("%s(%s, %s, %s, %s, %s, %s, %s)", attention_name(a, n, "queries"), x[Q], x[K], x[V], x[D_O], rows, x[DQ], sizes));
-}
-
 /* ── tables, norms ────────────────────────────────────────────────────────── */
 static void cuda_rope(struct cuda_kernel *c, const struct node *n)
 {
@@ -310,8 +255,6 @@ void emit_cuda_core(struct cuda_kernel *c)
     case OP_matmul: case OP_matmul_add: cuda_matmul(c, n); return;
     case OP_expert_matmul: cuda_expert_matmul(c, n); return;
     case OP_expert_matmul_grad: cuda_expert_matmul_grad(c, n); return;
-    case OP_attention: cuda_attention(c, n); return;
-    case OP_attention_grad: cuda_attention_grad(c, n); return;
     case OP_embedding: case OP_dispatch: case OP_collect: case OP_to_rows: case OP_from_rows: cuda_rows(c, n); return;
     case OP_embedding_grad: cuda_embedding_grad(c, n); return;
     case OP_route_plan: cuda_route_plan(c, n); return;

@@ -50,7 +50,6 @@ int64_t workspace_of_node(const struct node *n)
 {
     enum op_class class = op_rows[n->op].class;
     if (n->op == OP_matmul || n->op == OP_matmul_add) return PRODUCT_BYTES;
-    if (n->op == OP_attention_grad) return whole_lines(2 * shape_count(n->in[4].value->shape) * (int64_t)sizeof(float)); /* two numbers a token and head */
     if (n->op == OP_route_plan || n->op == OP_load) return sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false).bytes;
     if (n->op == OP_embedding_grad) return sort_plan(shape_count(n->in[0].value->shape), n->out[0]->shape.dim[0], true).bytes;
     if (n->op == OP_sum_squares) return SUM_SQUARES_BLOCKS * (int64_t)sizeof(double);

@@ -20,7 +20,6 @@
 #ifndef CUDA_ATTENTION_CUH
 #define CUDA_ATTENTION_CUH
 
-#include "attention_simt.cuh"
 #include "machine.cuh"
 #include "op_math.h"
 #include "attention_simt.cuh"
