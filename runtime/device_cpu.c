@@ -7,7 +7,8 @@
  * runs over the end stops there instead of in somebody else's memory, and /proc/self/maps shows our bytes and no
  * others. It is populated at once, so that too little memory is known before the first step. */
 #define _GNU_SOURCE
-#include "trainer.h"
+#include "gemm.h"
+#include "watch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,7 +18,7 @@
 #include <unistd.h>
 
 enum kind { GATHER, REDUCE, SUM, STOP };
-struct command { enum kind kind; int64_t unit; void *slot, *stage, *into; int micro; double *value; int64_t count; bool whole_world; };
+struct command { enum kind kind; int64_t unit; void *slot, *stage, *into; int micro; double *value; int64_t count; bool whole_world; int64_t mark; };
 enum { QUEUE = 64 };
 
 struct instance { const struct unit *unit; int64_t index; const struct stretch *stretch; int stretches; };
@@ -27,6 +28,7 @@ struct device {
     struct instance *instance;
     int64_t *event;                          /* number of the command that an event stands for; 0: never recorded */
     int64_t micro_batch;
+    double *stamp; int64_t stamps;           /* of steps that are watched: what the clock said */
     double exposed;
 
     pthread_t worker;
@@ -128,11 +130,13 @@ static void *work(void *argument)
         struct command c = d->queue[d->completed % QUEUE];
         pthread_mutex_unlock(&d->lock);
         switch (c.kind) {
-        case GATHER: do_gather(d, &c); break;
-        case REDUCE: do_reduce(d, &c); break;
-        case SUM: collective_sum(c.value, c.count, c.whole_world); break;
+        case GATHER: c.mark = watching ? watch_begin(d, WATCH_GATHER, "gather", c.unit) : -1; do_gather(d, &c); break;
+        case REDUCE: c.mark = watching ? watch_begin(d, WATCH_REDUCE, "reduce", c.unit) : -1; do_reduce(d, &c); break;
+        case SUM: c.mark = watching ? watch_begin(d, WATCH_REDUCE, "sum over ranks", -1) : -1; collective_sum(c.value, c.count, c.whole_world); break;
         case STOP: more = false; break;
         }
+        if (watching && c.kind != STOP)
+            watch_end(d, c.kind == GATHER ? WATCH_GATHER : WATCH_REDUCE, c.mark);
         pthread_mutex_lock(&d->lock);
         d->completed++;
         pthread_cond_broadcast(&d->done);
@@ -177,11 +181,18 @@ void iteration(struct device *d, int64_t i)
     position_iteration(i);
 }
 
+static void call(struct device *d, const struct kernel *k, void *const *address, const struct stretch *s)
+{
+    if (watching)
+        watch_kernel(d, k, address, s);
+    else
+        k->call(address, s);
+}
+
 void run(struct device *d, int step, const struct kernel *k, void *const *address)
 {
-    (void)d;
     position_set(step);
-    k->call(address, NULL);
+    call(d, k, address, NULL);
 }
 
 void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit, void *const *address)
@@ -189,7 +200,7 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
     const struct instance *n = &d->instance[unit];
     position_set(step);
     for (int i = 0; i < n->stretches; i++)
-        k->call(address, &n->stretch[i]);
+        call(d, k, address, &n->stretch[i]);
 }
 
 void gather(struct device *d, int step, int64_t unit, void *slot, int event)
@@ -281,6 +292,43 @@ void device_play(struct device *d, enum play what, int micro)
 }
 
 void device_drain(struct device *d) { wait_for(d, d->issued); }
+
+/* ── for those who look on ─────────────────────────────────────────────────── */
+
+bool device_stamps(struct device *d, int64_t n)
+{
+    if (n > d->stamps)
+        d->stamp = ROOM(double, n), d->stamps = n;
+    return true;
+}
+
+void device_stamp(struct device *d, enum watch_lane lane, int64_t number)
+{
+    (void)lane;   /* whoever stamps is the lane's thread */
+    d->stamp[number] = clock_seconds();
+}
+
+double device_stamp_seconds(struct device *d, int64_t number) { return d->stamp[number]; }
+
+void device_copy(struct device *d, void *to, const void *from, int64_t bytes)
+{
+    (void)d;
+    memcpy(to, from, (size_t)bytes);
+}
+
+/* A trainer whose kernels multiply nothing is linked without the library that does. */
+#pragma weak gemm
+#pragma weak gemm_bf16
+
+bool device_square_product(struct device *d, enum element_type type, int64_t n, const void *a, const void *b, void *c)
+{
+    (void)d;
+    if (!gemm)
+        return false;
+    if (type == TYPE_F32 || !gemm_bf16(false, false, n, n, n, a, n, b, n, false, c, n))
+        gemm(false, false, n, n, n, a, n, b, n, false, c, n);
+    return true;
+}
 
 double device_exposed_seconds(struct device *d)
 {

@@ -1,13 +1,13 @@
 /* The trainer's own options. What a run is, the plan has fixed; options only say where to stop and what to write, so
  * none of them can change a number that the plan determines. What later versions bring is refused by name, so that no
- * script believes it got a checkpoint or a trace. */
+ * script believes it got a checkpoint. */
 #include "trainer.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const later[] = {"--resume", "--fresh", "--checkpoint-dir", "--trace", "--profile"};
+static const char *const later[] = {"--resume", "--fresh", "--checkpoint-dir"};
 
 static bool names(const char *argument, const char *option)
 {
@@ -38,13 +38,13 @@ bool options_read(struct options *o, int argc, char **argv)
             o->explain = true;
             continue;
         }
-        static const char *const valued[] = {"--steps", "--log-every", "--metrics", "--final", "--probe"};
+        static const char *const valued[] = {"--steps", "--log-every", "--metrics", "--final", "--probe", "--compare", "--profile", "--trace"};
         int which = -1;
-        for (int k = 0; k < 5; k++)
+        for (int k = 0; k < (int)(sizeof valued / sizeof *valued); k++)
             if (names(a, valued[k]))
                 which = k;
         if (which < 0)
-            return fail_note("unknown option '%s' (there are --steps N, --metrics FILE, --final FILE, --probe FILE, --log-every N, --explain)", a);
+            return fail_note("unknown option '%s' (there are --steps N, --metrics FILE, --final FILE, --probe FILE, --log-every N, --compare FILE, --profile N, --trace FILE, --explain)", a);
         const char *value = strchr(a, '=') ? strchr(a, '=') + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!value || !*value)
             return fail_note("%s wants a value", valued[which]);
@@ -55,6 +55,9 @@ bool options_read(struct options *o, int argc, char **argv)
         case 2: o->metrics = value; break;
         case 3: o->final = value; break;
         case 4: o->probe = value; break;
+        case 5: o->compare = value; break;
+        case 6: fine = whole("--profile", value, 1, &o->profile); break;
+        case 7: o->trace = value; break;
         }
         if (!fine)
             return false;

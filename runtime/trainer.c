@@ -3,7 +3,7 @@
  * its tokens, look at what came out, agree on it, go on or end. Every rank runs this same text; no branch
  * below depends on anything that another rank might see differently, except where rank 0 speaks for all. */
 #define _GNU_SOURCE
-#include "trainer.h"
+#include "watch.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -125,10 +125,12 @@ static struct measured train_step(struct device *d, int64_t step)
     set_scalars(d, step, valid_targets(valid));
     clear_metrics(d);
 
+    watch_step(step);
     for (int64_t j = 0; j < program.accumulation; j++)
         device_play(d, PLAY_MICRO_BATCH, (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0));
     device_play(d, PLAY_UPDATE, 0);
     device_drain(d);
+    watch_step_end(d, step, clock_seconds() - begun);
 
     position_set(0);
     combine(d, &m);
@@ -205,6 +207,9 @@ static struct device *come_up(struct options *o, int argc, char **argv)
         fail_note("rank %d: the ledger has %lld bytes, the system gave %lld", world.rank, (long long)predicted, (long long)mapped);
     world_agree();
 
+    watch_open(d, o);
+    world_agree();
+
     double machine_flops = device_peak_flops();
     world_sum(&machine_flops, 1);
     const int64_t told = TELL_METRICS + metrics_count();
@@ -243,6 +248,7 @@ int main(int argc, char **argv)
     struct device *d = come_up(&o, argc, argv);
     int64_t step = 0;
 
+    watch_step(0);
     device_play(d, PLAY_SETUP, 0);
     device_drain(d);
     position_phase(PHASE_STEPS);
@@ -263,6 +269,10 @@ int main(int argc, char **argv)
         world_agree();
     }
     metrics_summary();
+    if (!step_state.stop) {
+        watch_close(d);
+        world_agree();
+    }
     if (o.final)
         say("weights: saved to %s", o.final);
     if (step_state.stop)

@@ -37,7 +37,7 @@ double clock_seconds(void);                                          /* monotoni
 const char *count_text(int64_t n, char text[32]);                    /* "8,030,261,248" */
 
 /* ── options.c ─────────────────────────────────────────────────────────────── */
-struct options { int64_t steps /* -1: as the plan says */, log_every; const char *metrics, *final, *probe; bool explain; };
+struct options { int64_t steps /* -1: as the plan says */, log_every; const char *metrics, *final, *probe, *compare, *trace; bool explain; int64_t profile /* steps; 0: none */; };
 /* Fills *o. False: what is wrong is noted. */
 bool options_read(struct options *o, int argc, char **argv);
 

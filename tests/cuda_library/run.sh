@@ -16,6 +16,7 @@ declared() { # NAME COMMAND...: compiles without a word
 }
 if [ -n "$headers" ] && [ -e "$headers/nccl.h" ] && [ -e "$headers/cudnn.h" ]; then
     declared declared_types_and_values cc -std=c17 "$here/vendor.c"
+    declared declared_products cc -std=c17 "$here/products.c"
     declared declared_parameters c++ -std=c++17 "$here/shapes.cc"
     # that this can fail: one parameter less, one value other
     mkdir -p wrong
