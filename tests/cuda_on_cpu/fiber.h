@@ -14,7 +14,11 @@
 
 #include "fiber_launch.h"
 
+#ifdef FIBER_LIST
+#define KERNEL(threads) FIBER_KERNEL(threads) /* for module.sh, which looks for them */
+#else
 #define KERNEL(threads) extern "C" void
+#endif
 #define DEVICE static inline __attribute__((unused))
 #define DYNAMIC_SHARED(name) unsigned char *const name = fiber_dynamic
 #define __device__

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # module.sh KERNELS.cu OUT.so [more g++ options]: the kernels of a cuda build as a shared object for this processor, with the
-# table by which the stand-in driver finds and launches them. The names are read off the text (KERNEL(threads) name(…)), the
-# types off the functions themselves.
+# table by which the stand-in driver finds and launches them. The names are read off the preprocessed text (KERNEL(threads) name(…)),
+# the types off the functions themselves.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 text=$(realpath "$1") out=$(realpath -m "$2")
 shift 2
+options=(-std=c++17 -DPLANC_MACHINE="\"$here/fiber.h\"" -I"$(dirname "$text")" "$@")
 table=$(mktemp "${TMPDIR:-/tmp}/moduleXXXXXX.cc")
 trap 'rm -f "$table"' EXIT
 {
     printf '#include "%s"\n' "$text"
     printf 'extern "C" __attribute__((visibility("default"))) const fiber_kernel fiber_kernels[] = {\n'
-    tr '\n' ' ' <"$text" | grep -oE '\bKERNEL *\([^)]*\) *[A-Za-z_][A-Za-z_0-9]* *\(' | sed -E 's/KERNEL *\(([^)]*)\) *([A-Za-z_0-9]+) *\(/    fiber_describe("\2", \2, \1),/' | sort -u
+    g++ -E -P -DFIBER_LIST "${options[@]}" -x c++ "$text" | tr '\n' ' ' | grep -oE '\bFIBER_KERNEL *\([^)]*\) *[A-Za-z_][A-Za-z_0-9]* *\(' |
+        sed -E 's/FIBER_KERNEL *\(([^)]*)\) *([A-Za-z_0-9]+) *\(/    fiber_describe("\2", \2, \1),/' | sort -u
     printf '    {0, 0, 0, 0, 0, 0},\n};\n'
     cat <<'DOOR'
 extern "C" __attribute__((visibility("default"))) const char *fiber_module_run(const fiber_kernel *k, const unsigned grid[3], const unsigned block[3], int64_t shared_bytes, void **argument)
@@ -20,5 +22,4 @@ extern "C" __attribute__((visibility("default"))) const char *fiber_module_run(c
 }
 DOOR
 } >"$table"
-exec g++ -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -fPIC -shared -Wno-unknown-pragmas -w \
-    -DPLANC_MACHINE="\"$here/fiber.h\"" -I"$(dirname "$text")" "$@" -o "$out" "$table" -lm
+g++ -O1 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -fPIC -shared -w "${options[@]}" -o "$out" "$table" -lm

@@ -13,11 +13,12 @@ make_driver() { # TO [options]
 make_driver lib/libcuda.so.1
 ${CC:-cc} $flags -march=native -O3 -Wl,-soname,libcublasLt.so.13 -o lib/libcublasLt.so.13 "$here/cublaslt.c" -Llib -l:libcuda.so.1
 ${CC:-cc} $flags -Wl,-soname,libnccl.so.2 -o lib/libnccl.so.2 "$here/nccl.c" -Llib -l:libcuda.so.1 -lrt
-for name in libcuda.so.1 libcublasLt.so.13 libnccl.so.2; do
+${CC:-cc} $flags -Wl,-soname,libnvrtc.so.13 -DSTANDIN_MODULE="\"$here/../module.sh\"" -o lib/libnvrtc.so.13 "$here/nvrtc.c"
+for name in libcuda.so.1 libcublasLt.so.13 libnccl.so.2 libnvrtc.so.13; do
     rm -rf "no-$name" && mkdir "no-$name"
     for other in lib/*; do [ "$other" = "lib/$name" ] || ln -s "../$other" "no-$name/"; done
     printf 'not a library\n' >"no-$name/$name"
 done
 rm -rf old && mkdir old
-ln -s ../lib/libcublasLt.so.13 ../lib/libnccl.so.2 old/
+ln -s ../lib/libcublasLt.so.13 ../lib/libnccl.so.2 ../lib/libnvrtc.so.13 old/
 make_driver old/libcuda.so.1 -DcuGraphLaunch=hidden_graph_launch
