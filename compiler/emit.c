@@ -139,13 +139,18 @@ static bool among(const char *name, const char *const *word, size_t n)
     return false;
 }
 
-/* Words of C, and macros of compilers. */
+/* Words of C and C++, and macros of compilers. */
 static bool is_keyword(const char *name)
 {
     static const char *const word[] = {
         "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if",
         "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union",
-        "unsigned", "void", "volatile", "while", "unix", "linux", "NULL"};
+        "unsigned", "void", "volatile", "while", "unix", "linux", "NULL",
+        /* of C++ */
+        "alignas", "alignof", "and", "and_eq", "asm", "bitand", "bitor", "bool", "catch", "class", "compl", "concept", "const_cast", "constexpr", "decltype", "delete",
+        "dynamic_cast", "explicit", "export", "false", "friend", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private",
+        "protected", "public", "reinterpret_cast", "requires", "static_assert", "static_cast", "template", "this", "throw", "true", "try", "typeid", "typename", "using",
+        "virtual", "wchar_t", "xor", "xor_eq"};
     return among(name, word, COUNT_OF(word));
 }
 
@@ -156,7 +161,10 @@ static bool is_ours(const char *name)
         "j", "k", "p", "r", "s", "j0", "bf16", "scalars", "gemm", "product", "memset", "memcpy", "positions", "rope_cos", "rope_sin", "embedding", "embedding_grad",
         "attention", "attention_grad", "top_k", "route_plan", "load", "dispatch", "collect", "to_rows", "from_rows", "expert_matmul", "expert_matmul_grad",
         "product_of", "embedding_grad_of", "attention_of", "attention_grad_of", "dispatch_of", "collect_of", "expert_matmul_of", "expert_matmul_grad_of",
-        "sum_squares", "exp", "log", "sqrt", "tanh", "erf", "pow", "sin", "cos", "fabs", "INFINITY", "NAN"};
+        "sum_squares", "exp", "log", "sqrt", "tanh", "erf", "pow", "sin", "cos", "fabs", "INFINITY", "NAN",
+        /* on cuda */
+        "t", "i", "r1", "from", "count", "decay", "work", "shared", "wide_shared", "load_8", "store_8", "row_sum", "row_max", "store_sums", "add_chunks", "add_numbers",
+        "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"};
     return among(name, word, COUNT_OF(word));
 }
 

@@ -1,165 +1,19 @@
-/* The loops of a fused kernel. What a kernel must do is a list of ends: values to store, rows, columns or everything to sum,
- * effects. Ends fall into phases (behind a sum over rows everything starts again) and, inside a row, into stages
- * (behind a sum over the row's columns there is another sweep over them); all ends of one stage over equally many
- * columns share one loop. A sum over a row is dealt out to sixteen lanes by column and a sum of everything to sixteen lanes by
- * element, added up in one fixed tree: their order follows from the shape, not from what else the kernel does. */
+/* The loops of a fused kernel on cpu. Each phase is a loop over rows, each stage of it a sweep over the row's columns; all ends of one
+ * stage over equally many columns share one loop. A sum over a row is dealt out to sixteen lanes by column and a sum of everything
+ * to sixteen lanes by element, added up in one fixed tree: their order follows from the shape, not from what else the kernel does. */
 #include "emit_fused.h"
 
 #include <string.h>
 
 #define L(x) ((long long)(x))
 
-enum end_kind { END_STORE, END_ROW, END_COLUMN, END_TOTAL, END_METRIC, END_SCALAR, END_ASSIGN };
-struct end {
-    enum end_kind kind;
-    struct node *node;
-    struct operand of;                /* what is evaluated */
-    enum element like;                /* a number's type */
-    const struct value *shape;        /* whose rows and columns are walked */
-    int64_t rows, columns;
-    int phase, stage;
-    const char *lane;                 /* ROW, TOTAL: the lanes' array */
-};
-/* When a value of the kernel is known: behind which phase and stage. */
-struct timing { const struct value *value; int phase, stage; };
-struct plan_of { VECTOR(struct end) end; VECTOR(struct timing) timing; int phases; };
-
-static bool reduces_row(const struct node *n) { return op_rows[n->op].class == CLASS_ROW && n->op != OP_pick; }
-
-/* ── when ─────────────────────────────────────────────────────────────────── */
-static struct timing timing_of(const struct plan_of *p, const struct value *v)
-{
-    const struct value *root = emit_root(v);
-    for (int i = 0; i < p->timing.n; i++)
-        if (p->timing.item[i].value == root) return p->timing.item[i];
-    return (struct timing){.value = root};
-}
-
-static struct timing later(struct timing a, struct timing b)
-{
-    return a.phase != b.phase ? (a.phase > b.phase ? a : b) : a.stage > b.stage ? a : b;
-}
-
-/* Behind the operands; a row's sum read from rows of another count must have been finished for all rows. */
-static struct timing behind_operands(struct fused *f, const struct plan_of *p, const struct node *n, const struct value *space)
-{
-    struct timing t = {0};
-    int64_t rows, columns, mine, width;
-    fused_extent(f, space, &rows, &columns);
-    for (int i = 0; i < n->n_in; i++) {
-        if (!n->in[i].value || !fused_inside(f, n->in[i].value)) continue;
-        struct timing o = timing_of(p, n->in[i].value);
-        fused_extent(f, emit_root(n->in[i].value), &mine, &width);
-        if (o.stage && mine != rows) o = (struct timing){.phase = o.phase + 1};
-        t = later(t, o);
-    }
-    return t;
-}
-
-static void end_add(struct fused *f, struct plan_of *p, struct end e, struct timing t)
-{
-    fused_extent(f, e.shape, &e.rows, &e.columns);
-    e.phase = t.phase;
-    e.stage = t.stage;
-    if (e.phase >= p->phases) p->phases = e.phase + 1;
-    PUSH(&p->end, e);
-}
-
-static void plan_node(struct fused *f, struct plan_of *p, struct node *n)
-{
-    enum op_class class = op_rows[n->op].class;
-    const struct value *y = n->n_out ? n->out[0] : NULL, *a = n->n_in ? n->in[0].value : NULL;
-    bool reduction = reduces_row(n) || class == CLASS_COLUMN || class == CLASS_TOTAL;
-    const struct value *space = reduction || !y ? (n->op == OP_assign ? n->in[0].value : a) : y;
-    struct timing t = {0};
-    if (space) t = behind_operands(f, p, n, space);
-    struct end e = {.node = n, .of = n->n_in ? n->in[0] : (struct operand){0}, .shape = space, .like = a ? a->type : F32};
-    switch (class) {
-    case CLASS_ROW:
-        if (n->op == OP_pick) break;
-        e.kind = END_ROW;
-        end_add(f, p, e, t);
-        t.stage++;
-        break;
-    case CLASS_COLUMN: case CLASS_TOTAL:
-        e.kind = class == CLASS_COLUMN ? END_COLUMN : END_TOTAL;
-        end_add(f, p, e, t);
-        t = (struct timing){.phase = t.phase + 1};
-        if (class == CLASS_COLUMN) { /* accumulated where it is stored */
-            PUSH(&p->timing, ((struct timing){y, t.phase, 0}));
-            return;
-        }
-        break;
-    case CLASS_EFFECT:
-        if (n->op == OP_tap) return;
-        e.kind = n->op == OP_metric ? END_METRIC : n->op == OP_assign ? END_ASSIGN : END_SCALAR;
-        if (n->op == OP_assign) e.of = n->in[1], e.like = F32;
-        if (!e.shape) { /* a number */
-            e.rows = e.columns = 1;
-            PUSH(&p->end, e);
-            p->phases = p->phases ? p->phases : 1;
-            return;
-        }
-        end_add(f, p, e, t);
-        return;
-    case CLASS_MAP: case CLASS_INDEX: break;
-    case CLASS_VIEW: case CLASS_LEAF: return;
-    case CLASS_CORE: case CLASS_LANE: bug("%s in a fused kernel", op_rows[n->op].name);
-    }
-    PUSH(&p->timing, ((struct timing){y, t.phase, t.stage}));
-    if (emit_stored(f->e, y)) end_add(f, p, (struct end){.kind = END_STORE, .node = n, .of = by(n->out[0]), .shape = y, .like = y->type}, t);
-}
-
-/* Whether every value that `v` needs in the kernel is `count` elements long or one: then its rows need not be told apart. */
-static bool is_flat(const struct fused *f, const struct value *v, int64_t count)
-{
-    const struct value *root = emit_root(v);
-    if (shape_count(v->shape) != count) return shape_count(v->shape) == 1;
-    if (!fused_inside(f, v)) return true;
-    enum op_class class = op_rows[root->node->op].class;
-    return class == CLASS_MAP;
-}
-
-static bool kernel_is_flat(const struct fused *f)
-{
-    int64_t count = 0;
-    for (int i = 0; i < f->k->node.n; i++) {
-        const struct node *n = f->k->node.item[i];
-        enum op_class class = op_rows[n->op].class;
-        if (class == CLASS_VIEW || class == CLASS_LEAF || n->op == OP_tap) continue;
-        if (class == CLASS_TOTAL || class == CLASS_EFFECT) {
-            if (class == CLASS_TOTAL && count && shape_count(n->in[0].value->shape) != count) return false;
-            for (int o = 0; o < n->n_in; o++)
-                if (n->in[o].value && shape_count(n->in[o].value->shape) > 1) {
-                    if (!count) count = shape_count(n->in[o].value->shape);
-                    if (shape_count(n->in[o].value->shape) != count) return false;
-                }
-            continue;
-        }
-        if (class != CLASS_MAP) return false;
-        int64_t mine = shape_count(n->out[0]->shape);
-        if (mine == 1) continue;
-        if (!count) count = mine;
-        if (mine != count) return false;
-        for (int o = 0; o < n->n_in; o++)
-            if (n->in[o].value && !is_flat(f, n->in[o].value, count)) return false;
-    }
-    return true;
-}
-
 /* ── loops ────────────────────────────────────────────────────────────────── */
-static const char *result_name(const struct fused *f, const struct end *e)
-{
-    return fused_argument(f, ARGUMENT_OUT, e->node->out[0], NULL);
-}
-
 /* What is done with one element; `lane`: C of its lane. */
 static void end_element(struct fused *f, const struct end *e, struct spot at, int level, const char *lane)
 {
     const char *x = fused_operand(f, &e->of, e->like, at);
-    const struct value *y = e->node->n_out ? e->node->out[0] : NULL;
     switch (e->kind) {
-    case END_STORE: fused_line(f, level, "%s[%s] = %s;", result_name(f, e), fused_index(f, y, at), c_store(y->type, x)); return;
+    case END_STORE: fused_line(f, level, "%s = %s;", fused_target(f, e, at), c_store(e->node->out[0]->type, x)); return;
     case END_ROW:
         if (e->node->op == OP_max_last) fused_line(f, level, "%s[%s] = op_max(%s[%s], %s);", e->lane, lane, e->lane, lane, x);
         else fused_line(f, level, "%s[%s] += %s;", e->lane, lane, x);
@@ -168,23 +22,12 @@ static void end_element(struct fused *f, const struct end *e, struct spot at, in
     case END_COLUMN: {
         struct spot column = at;
         column.row = "0";
-        fused_line(f, level, "%s[%s] += %s;", result_name(f, e), fused_index(f, y, column), x);
+        fused_line(f, level, "%s[%s] += %s;", fused_result(f, e), fused_index(f, e->node->out[0], column), x);
         return;
     }
-    case END_METRIC:
-        fused_line(f, level, "%s[%s] += %s;", fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(e->node, "name")),
-                   e->shape ? fused_index(f, e->shape, at) : "0", x);
-        return;
-    case END_ASSIGN:
-        fused_line(f, level, "%s[%s] = %s;", fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(emit_root(e->node->in[0].value)->node, "name")),
-                   fused_index(f, e->shape, at), x);
-        return;
-    case END_SCALAR: {
-        struct text t = {0};
-        for (const char *c = attr_get_word(e->node, "name"); *c; c++) text_add(&t, "%c", *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
-        fused_line(f, level, "%s[SCALAR_%s] = (float)%s;", fused_argument(f, ARGUMENT_SCALARS, NULL, NULL), t.bytes, x);
-        return;
-    }
+    case END_METRIC: fused_line(f, level, "%s += %s;", fused_target(f, e, at), x); return;
+    case END_ASSIGN: fused_line(f, level, "%s = %s;", fused_target(f, e, at), x); return;
+    case END_SCALAR: fused_line(f, level, "%s = (float)%s;", fused_target(f, e, at), x); return;
     }
 }
 
@@ -217,8 +60,9 @@ static void loop_line(struct fused *f, int extra, const char *line)
 static void loop_body(struct fused *f) { text_add(&fused_block(f, LEVEL_ROW)->text, "%s", f->block[LEVEL_COLUMN].text.bytes); }
 
 /* The columns [f->low, f->high), in which no index op breaks. */
-static void sweep_piece(struct fused *f, const struct sweep *w)
+static void sweep_piece(struct fused *f, const void *of)
 {
+    const struct sweep *w = of;
     int inner = fused_block(f, LEVEL_ROW)->indent + 4;
     f->block[LEVEL_COLUMN].indent = inner;
     if (emit_walks_shard(f->k)) {
@@ -246,29 +90,6 @@ static void sweep_piece(struct fused *f, const struct sweep *w)
     loop_line(f, 0, text_format("for (int64_t j = %lld; j < %lld; j++) {", L(whole), L(f->high)));
     loop_body(f);
     loop_line(f, 0, "}");
-}
-
-/* Piece after piece: a trial that meets a break is taken back and made shorter. */
-static void sweep(struct fused *f, const struct sweep *w)
-{
-    for (f->low = 0; f->low < w->columns; f->low = f->high) {
-        f->high = w->columns;
-        for (;;) {
-            struct { size_t length; int known, name; } before[LEVELS];
-            for (int l = 0; l < LEVELS; l++) before[l].length = f->block[l].text.length, before[l].known = f->block[l].known.n, before[l].name = f->block[l].name.n;
-            int counter = f->counter;
-            f->split = 0;
-            sweep_piece(f, w);
-            if (!f->split) break;
-            for (int l = 0; l < LEVELS; l++) {
-                struct block *b = &f->block[l];
-                b->text.length = before[l].length, b->known.n = before[l].known, b->name.n = before[l].name;
-                if (b->text.bytes) b->text.bytes[b->text.length] = 0;
-            }
-            f->counter = counter;
-            f->high = f->split;
-        }
-    }
 }
 
 static void lanes_open(struct fused *f, struct end *e, int level)
@@ -319,7 +140,7 @@ static void stage(struct fused *f, struct end **end, int n, int number)
             w.end[w.n++] = e;
             now.item[k] = NULL;
         }
-        sweep(f, &w);
+        fused_pieces(f, w.columns, sweep_piece, &w);
         for (int k = 0; k < w.n; k++)
             if (w.end[k]->kind == END_ROW) lanes_close(f, w.end[k], LEVEL_ROW);
     }
@@ -417,7 +238,7 @@ static void group(struct fused *f, struct end **end, int n)
         if (end[i]->kind == END_TOTAL) lanes_open(f, end[i], LEVEL_KERNEL);
         if (end[i]->kind == END_COLUMN) {
             if (end[i]->node->out[0]->type != F32) bug("%s sums rows in another type than f32", end[i]->node->out[0]->name);
-            fused_line(f, LEVEL_KERNEL, "memset(%s, 0, %lld * sizeof *%s);", result_name(f, end[i]), L(end[i]->columns), result_name(f, end[i]));
+            fused_line(f, LEVEL_KERNEL, "memset(%s, 0, %lld * sizeof *%s);", fused_result(f, end[i]), L(end[i]->columns), fused_result(f, end[i]));
         }
     }
     choose_kept(f, end, n);
@@ -433,30 +254,10 @@ static void group(struct fused *f, struct end **end, int n)
 void emit_fused_body(struct text *to, const struct emit *e, const struct emit_kernel *k, bool canonical)
 {
     struct fused f = {.e = e, .k = k, .canonical = canonical};
-    struct plan_of p = {0};
+    struct ends p = {0};
     f.n_argument = emit_arguments(e, k, &f.argument);
     f.block[LEVEL_KERNEL].indent = 4;
-    f.flat = kernel_is_flat(&f);
-    bool assigns = false, other = false;
-    for (int i = 0; i < k->node.n; i++) plan_node(&f, &p, k->node.item[i]);
-    for (int i = 0; i < p.end.n; i++) p.end.item[i].kind == END_ASSIGN ? (assigns = true) : (other = true);
-    if (assigns && other) bug("kernel %s assigns state and does other things", k->kernel->name);
-    if (assigns) fused_line(&f, LEVEL_KERNEL, "if (%s[SCALAR_SKIP] != 0) return;", fused_argument(&f, ARGUMENT_SCALARS, NULL, NULL));
-    for (int phase = 0; phase < p.phases; phase++) {
-        VECTOR(struct end *) now = {0};
-        for (int i = 0; i < p.end.n; i++)
-            if (p.end.item[i].phase == phase) PUSH(&now, &p.end.item[i]);
-        for (int i = 0; i < now.n; i++) {
-            if (!now.item[i]) continue;
-            VECTOR(struct end *) same = {0};
-            int64_t rows = now.item[i]->rows;
-            for (int j = i; j < now.n; j++)
-                if (now.item[j] && now.item[j]->rows == rows) {
-                    PUSH(&same, now.item[j]);
-                    now.item[j] = NULL;
-                }
-            group(&f, same.item, same.n);
-        }
-    }
+    if (fused_ends(&f, &p)) fused_line(&f, LEVEL_KERNEL, "if (%s[SCALAR_SKIP] != 0) return;", fused_argument(&f, ARGUMENT_SCALARS, NULL, NULL));
+    for (int phase = 0; phase < p.phases; phase++) fused_groups(&f, &p, phase, group);
     text_add(to, "%s", f.block[LEVEL_KERNEL].text.length ? f.block[LEVEL_KERNEL].text.bytes : "");
 }

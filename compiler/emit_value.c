@@ -147,7 +147,7 @@ static struct spot at_column(struct spot at, int64_t column)
     return at;
 }
 
-static struct spot at_named(struct spot at, const char *name, int level)
+struct spot spot_named(struct spot at, const char *name, int level)
 {
     at.kind = COLUMN_NAMED;
     at.column = name;
@@ -209,6 +209,9 @@ static struct spot operand_spot(const struct fused *f, const struct value *out, 
     return settled(f, in, at);
 }
 
+/* On cuda rows and columns are 32-bit numbers where they can be; a factor of 64 bits where an index cannot. */
+static const char *wide(const struct fused *f, const struct value *v) { return f->cuda && shape_count(v->shape) > INT32_MAX ? "LL" : ""; }
+
 /* The same element under another shape. */
 static struct spot reshaped_spot(const struct fused *f, const struct value *from, const struct value *to, struct spot at)
 {
@@ -218,7 +221,7 @@ static struct spot reshaped_spot(const struct fused *f, const struct value *from
     at = settled(f, from, at);
     if (columns == to_columns) return settled(f, to, at);
     int level = at.row_level > column_level(at) ? at.row_level : column_level(at);
-    const char *flat = columns == 1 ? at.row : rows == 1 ? column_text(at) : intern_format("(%s * %lld + %s)", at.row, L(columns), column_text(at));
+    const char *flat = columns == 1 ? at.row : rows == 1 ? column_text(at) : intern_format("(%s * %lld%s + %s)", at.row, L(columns), wide(f, from), column_text(at));
     struct spot s = at;
     if (to_columns == 1) {
         s.row = rows == 1 && at.kind == COLUMN_LOOP && at.offset ? intern_format("(%s)", flat) : flat;
@@ -227,7 +230,7 @@ static struct spot reshaped_spot(const struct fused *f, const struct value *from
     }
     s.row = to_rows == 1 ? "0" : intern_format("(%s / %lld)", flat, L(to_columns));
     s.row_level = to_rows == 1 ? LEVEL_KERNEL : level;
-    return settled(f, to, at_named(s, to_rows == 1 ? flat : intern_format("%s %% %lld", flat, L(to_columns)), level));
+    return settled(f, to, spot_named(s, to_rows == 1 ? flat : intern_format("%s %% %lld", flat, L(to_columns)), level));
 }
 
 const char *fused_index(const struct fused *f, const struct value *v, struct spot at)
@@ -237,7 +240,7 @@ const char *fused_index(const struct fused *f, const struct value *v, struct spo
     at = settled(f, v, at);
     if (columns == 1) return at.row;
     if (!strcmp(at.row, "0")) return column_text(at);
-    return text_format("%s * %lld + %s", at.row, L(columns), column_text(at));
+    return text_format("%s * %lld%s + %s", at.row, L(columns), wide(f, v), column_text(at));
 }
 
 /* ── values ───────────────────────────────────────────────────────────────── */
@@ -251,18 +254,19 @@ const char *fused_argument(const struct fused *f, enum argument_kind kind, const
     bug("kernel %s has no argument %s", f->k->kernel->name, v ? v->name : name ? name : "scalars");
 }
 
-static const char *load(const struct fused *f, const char *pointer, const struct value *v, struct spot at)
+static const char *load(struct fused *f, const char *pointer, const struct value *v, struct spot at)
 {
+    const char *special = f->load ? f->load(f, pointer, v, at) : NULL;
+    if (special) return special;
     const char *place = text_format("%s[%s]", pointer, fused_index(f, v, at));
     return v->type == BF16 ? text_format("op_from_bf16(%s)", place) : place;
 }
 
-static int level_of(struct spot at) { return at.row_level > column_level(at) ? at.row_level : column_level(at); }
+int fused_level(struct spot at) { return at.row_level > column_level(at) ? at.row_level : column_level(at); }
 
-/* Declares the variable of `v` at a spot. */
-static const char *declare(struct fused *f, const struct value *v, struct spot at, const char *expression)
+const char *fused_declare(struct fused *f, const struct value *v, struct spot at, const char *expression)
 {
-    int level = level_of(at);
+    int level = fused_level(at);
     const char *name = fused_name(f, level, v->name, "");
     fused_line(f, level, v->type == BF16 ? "const %s %s = op_round_bf16(%s);" : "const %s %s = %s;", c_type(v->type, false), name, expression);
     fused_know(f, level, v, at, name);
@@ -285,11 +289,11 @@ static const char *leaf(struct fused *f, const struct value *v, struct spot at)
         for (const char *c = attr_get_word(n, "name"); *c; c++) text_add(&t, "%c", toupper((unsigned char)*c));
         text_add(&t, "]");
         return t.bytes;
-    case OP_decay: return "(float)s->decay";
+    case OP_decay: return f->cuda ? "decay" : "(float)s->decay";
     case OP_metric_sum: return text_format("%s[0]", fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(n, "name")));
     case OP_state: { /* a variable: it is the old value even behind the assignment of a new one */
         const char *name = known(f, v, at);
-        return name ? name : declare(f, v, at, load(f, fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(n, "name")), v, at));
+        return name ? name : fused_declare(f, v, at, load(f, fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(n, "name")), v, at));
     }
     }
     bug("leaf %s", op_rows[n->op].name);
@@ -306,8 +310,8 @@ static const char *picked(struct fused *f, const struct node *n, struct spot at)
     int level = row.row_level;
     const char *where = fused_name(f, level, y->name, "_at");
     fused_line(f, level, "const int64_t %s = %s >= 0 && %s < %lld ? %s : 0;", where, id, id, L(columns), id);
-    const char *x = fused_value(f, a, settled(f, a, at_named(row, where, level)));
-    return declare(f, y, row, text_format("%s == %s ? %s : %s", id, where, x, c_number(0, y->type)));
+    const char *x = fused_value(f, a, settled(f, a, spot_named(row, where, level)));
+    return fused_declare(f, y, row, text_format("%s == %s ? %s : %s", id, where, x, c_number(0, y->type)));
 }
 
 static const char *indexed(struct fused *f, const struct node *n, struct spot at)
@@ -334,7 +338,7 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
     case OP_onehot: {
         const struct value *g = n->in[1].value;
         const char *id = fused_value(f, a, reshaped_spot(f, g, a, settled(f, g, at))), *x = fused_value(f, g, settled(f, g, at));
-        return declare(f, y, at, text_format("(int32_t)(%s) == %s ? %s : %s", column_text(at), id, x, c_number(0, y->type)));
+        return fused_declare(f, y, at, text_format("(int32_t)(%s) == %s ? %s : %s", column_text(at), id, x, c_number(0, y->type)));
     }
     case OP_put: {
         struct text t = {0};
@@ -342,11 +346,11 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
             const char *id = fused_value(f, a, at_column(at, c)), *x = fused_value(f, n->in[1].value, at_column(at, c));
             text_add(&t, "%s((int32_t)(%s) == %s ? %s : %s)", c ? " + " : "", column_text(at), id, x, c_number(0, y->type));
         }
-        return declare(f, y, at, t.bytes);
+        return fused_declare(f, y, at, t.bytes);
     }
     case OP_take: {
         const char *id = fused_value(f, n->in[1].value, at);
-        return declare(f, y, at, fused_value(f, a, at_named(at, id, level_of(at))));
+        return fused_declare(f, y, at, fused_value(f, a, spot_named(at, id, fused_level(at))));
     }
     }
     bug("index op %s", op_rows[n->op].name);
@@ -366,7 +370,7 @@ static const char *mapped(struct fused *f, const struct node *n, struct spot at)
         if (v && v->type == F64) widest = F64;
     }
     const char *x = filled_in(n, operand);
-    const char *name = declare(f, y, at, widest != y->type || n->op == OP_valid ? text_format("(%s)(%s)", c_type(y->type, false), x) : x);
+    const char *name = fused_declare(f, y, at, widest != y->type || n->op == OP_valid ? text_format("(%s)(%s)", c_type(y->type, false), x) : x);
     for (int i = 0; i < f->kept.n; i++) {
         const struct kept *k = &f->kept.item[i];
         if (k->value == y && k->first == f->stage && at.kind == COLUMN_LOOP && !at.offset)
@@ -393,6 +397,7 @@ const char *fused_value(struct fused *f, const struct value *v, struct spot at)
     case CLASS_VIEW: case CLASS_LEAF: case CLASS_CORE: case CLASS_EFFECT: case CLASS_LANE: bug("%s inside kernel %s", v->name, f->k->kernel->name);
     }
     /* a reduction that an earlier loop of this kernel has finished */
+    if (!emit_stored(f->e, v) && f->finished) return fused_declare(f, v, (struct spot){.row = "0"}, f->finished(f, v));
     if (!emit_stored(f->e, v)) bug("%s is needed in kernel %s where it is not known", v->name, f->k->kernel->name);
     return load(f, fused_argument(f, ARGUMENT_OUT, v, NULL), v, at);
 }

@@ -1,0 +1,123 @@
+/* What fused kernels are made of: eight elements at a time, sums and maxima over the threads of a row, partial sums over rows. The
+ * order in which anything is added up is fixed: eight neighbours of a row belong to one thread, its own elements are added in the order of
+ * their columns, then the threads of the row in one tree; so it depends on the row's length and on nothing else.
+ * G: threads of a row's group, a power of two. Groups of up to 32 lie side by side in a block of 256; a larger one is a block. */
+#ifndef CUDA_ROW_CUH
+#define CUDA_ROW_CUH
+
+#include "machine.cuh"
+#include "op_math.h"
+
+/* ── eight neighbours, 16-byte aligned ────────────────────────────────────── */
+DEVICE void load_8(float (&to)[8], const bf16 *from)
+{
+    const uint4 all = *(const uint4 *)from;
+    const uint32_t two[4] = {all.x, all.y, all.z, all.w};
+    for (int i = 0; i < 4; i++) {
+        to[2 * i] = op_from_bits((int32_t)(two[i] << 16));
+        to[2 * i + 1] = op_from_bits((int32_t)(two[i] & 0xffff0000u));
+    }
+}
+DEVICE void load_8(float (&to)[8], const float *from)
+{
+    const float4 a = ((const float4 *)from)[0], b = ((const float4 *)from)[1];
+    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w, to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+}
+DEVICE void load_8(int32_t (&to)[8], const int32_t *from)
+{
+    const int4 a = ((const int4 *)from)[0], b = ((const int4 *)from)[1];
+    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w, to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+}
+/* Of floats that are rounded to bf16 already. */
+DEVICE void store_8(bf16 *to, const float (&x)[8])
+{
+    uint32_t two[4];
+    for (int i = 0; i < 4; i++) two[i] = (uint32_t)op_to_bits(x[2 * i]) >> 16 | ((uint32_t)op_to_bits(x[2 * i + 1]) & 0xffff0000u);
+    uint4 all;
+    all.x = two[0], all.y = two[1], all.z = two[2], all.w = two[3];
+    *(uint4 *)to = all;
+}
+DEVICE void store_8(float *to, const float (&x)[8])
+{
+    float4 a, b;
+    a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3], b.x = x[4], b.y = x[5], b.z = x[6], b.w = x[7];
+    ((float4 *)to)[0] = a, ((float4 *)to)[1] = b;
+}
+DEVICE void store_8(int32_t *to, const int32_t (&x)[8])
+{
+    int4 a, b;
+    a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3], b.x = x[4], b.y = x[5], b.z = x[6], b.w = x[7];
+    ((int4 *)to)[0] = a, ((int4 *)to)[1] = b;
+}
+
+/* ── one number of the threads of a row ───────────────────────────────────── */
+struct row_add { template <class T> DEVICE T of(T a, T b) { return a + b; } };
+struct row_most { template <class T> DEVICE T of(T a, T b) { return op_max(a, b); } };
+
+/* The first USED threads of the group have one each (both powers of two); all of the group receive the result. G > 32: `shared` is a
+ * place of this call alone, 16 numbers, read until the next barrier. */
+template <class OP, int G, int USED, class T> DEVICE T row_combined(T x, T *shared)
+{
+    const uint32_t mask = G >= 32 ? 0xffffffffu : ((1u << (G & 31)) - 1) << (threadIdx.x % 32 / G * G);
+    for (int far = (USED < 32 ? USED : 32) / 2; far > 0; far /= 2) x = OP::of(x, __shfl_xor_sync(mask, x, far));
+    if (G <= 32) return USED < G ? __shfl_sync(mask, x, 0, G) : x;
+    const int warps = USED > 32 ? USED / 32 : 1;
+    if (threadIdx.x % 32 == 0 && threadIdx.x / 32 < warps) shared[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = shared[threadIdx.x % warps];
+    for (int far = warps / 2; far > 0; far /= 2) x = OP::of(x, __shfl_xor_sync(0xffffffffu, x, far));
+    return x;
+}
+template <int G, int USED, class T> DEVICE T row_sum(T x, T *shared = 0) { return row_combined<row_add, G, USED>(x, shared); }
+template <int G, int USED, class T> DEVICE T row_max(T x, T *shared = 0) { return row_combined<row_most, G, USED>(x, shared); }
+
+/* ── sums over rows ───────────────────────────────────────────────────────── */
+/* What a block has added up of its rows: sum[i][k] of column 8 (t + i G) + k, by each of the SLOTS groups that lie side by
+ * side, added in their order. `to`: C numbers, the block's own. All threads of the block. */
+template <int G, int SLOTS, int C, int ROUNDS> DEVICE void store_sums(float *to, const float (&sum)[ROUNDS][8])
+{
+    const int t = threadIdx.x % G;
+    if (SLOTS == 1) {
+        for (int i = 0; i < ROUNDS; i++)
+            for (int k = 0; k < 8; k++) {
+                const int j = 8 * (t + i * G) + k;
+                if (j < C) to[j] = sum[i][k];
+            }
+        return;
+    }
+    __shared__ float part[SLOTS][8 * G];
+    __syncthreads();
+    for (int k = 0; k < 8; k++) part[threadIdx.x / G][8 * t + k] = sum[0][k];
+    __syncthreads();
+    if ((int)threadIdx.x < C) {
+        float all = 0.0f;
+        for (int s = 0; s < SLOTS; s++) all += part[s][threadIdx.x];
+        to[threadIdx.x] = all;
+    }
+}
+
+/* The sum of CHUNKS such rows of partials; 32 columns a block of 256: eight threads a column take every eighth row. */
+template <int CHUNKS, int C> DEVICE void add_chunks(float *to, const float *part)
+{
+    __shared__ float eighth[8][32];
+    const int j = (int)(blockIdx.x * 32 + threadIdx.x % 32), first = (int)threadIdx.x / 32;
+    float sum = 0.0f;
+    if (j < C)
+        for (int c = first; c < CHUNKS; c += 8) sum += part[(int64_t)c * C + j];
+    eighth[first][threadIdx.x % 32] = sum;
+    __syncthreads();
+    if (first > 0 || j >= C) return;
+    for (int s = 1; s < 8; s++) sum += eighth[s][threadIdx.x];
+    to[j] = sum;
+}
+
+/* The sum of `count` numbers, for all threads of a block of 256. */
+DEVICE double add_numbers(const double *part, int64_t count)
+{
+    __shared__ double shared[16];
+    double sum = 0.0;
+    for (int64_t i = threadIdx.x; i < count; i += 256) sum += part[i];
+    return row_sum<256, 256>(sum, shared);
+}
+
+#endif
