@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "trainer.h"
+#include "device_cuda.h"
 
 /* The first driver whose graphs, captures and cubins of our architectures are all there. */
 enum { OLDEST_DRIVER = 12000 };
@@ -95,8 +95,7 @@ const char *cuda_error_text(unsigned result, char text[160])
 
 void cuda_check(unsigned result, const char *call)
 {
-    char text[160], where[256];
-    if (result == CUDA_OK)
-        return;
-    fail_now("rank %d, %s: %s: %s", world.rank, position_text(where), call, cuda_error_text(result, text));
+    char text[160], where[320];
+    if (result != CUDA_OK)
+        fail_now("%s: %s: %s", cuda_where(where), call, cuda_error_text(result, text));
 }

@@ -241,6 +241,15 @@ void tap(struct device *d, int step, const char *name, enum element_type type, c
 
 bool device_find(void) { return machine_has_features(); }
 
+const char *device_limit_text(int64_t limit, char text[256])
+{
+    char have[32];
+    snprintf(text, 256, "the %d ranks of this host have %s each", world.host_size, count_text(limit, have));
+    return text;
+}
+
+int64_t device_memory_bytes(int64_t limit) { return limit; }
+
 int64_t device_limit_bytes(void) { return machine_available_bytes() / world.host_size; }
 
 double device_peak_flops(void) { return machine_peak_flops(program.compute_type); }
@@ -290,6 +299,8 @@ void device_play(struct device *d, enum play what, int micro)
     case PLAY_UPDATE: schedule_update(d); break;
     }
 }
+
+void device_watch(void) { /* the host is the device: every verb says where it stands */ }
 
 void device_drain(struct device *d) { wait_for(d, d->issued); }
 

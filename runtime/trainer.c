@@ -195,10 +195,9 @@ static struct device *come_up(struct options *o, int argc, char **argv)
     world_agree();
 
     const int64_t limit = device_limit_bytes();   /* before anybody takes any of it */
-    char need[32], have[32];
+    char need[32], have[256];
     if (limit > 0 && device_predicted_bytes() > limit)
-        fail_note("rank %d: needs %s bytes; the %d ranks of this host have %s each", world.rank, count_text(device_predicted_bytes(), need), world.host_size,
-                  count_text(limit, have));
+        fail_note("rank %d: needs %s bytes; %s", world.rank, count_text(device_predicted_bytes(), need), device_limit_text(limit, have));
     world_agree();
     struct device *d = device_open();
     world_agree();
@@ -217,7 +216,7 @@ static struct device *come_up(struct options *o, int argc, char **argv)
     step_state.all = ROOM(double, told * world.size);
     step_state.value = ROOM(double, metrics_count());
     const bool nothing_to_read = o->steps == 0 && !program.data_trains;
-    if ((nothing_to_read || data_open()) && weights_start(d) && metrics_open(o, machine_flops, limit) && (!o->final || weights_final_open(o->final)))
+    if ((nothing_to_read || data_open()) && weights_start(d) && metrics_open(o, machine_flops, device_memory_bytes(limit)) && (!o->final || weights_final_open(o->final)))
         o->probe ? probe_open(o->probe) : true;
     world_agree();
     introduce(d, o, machine_flops);

@@ -56,6 +56,7 @@ void world_exchange(const double *mine, int64_t n, double *all);
 void world_sum(double *value, int64_t n);   /* over all ranks; start, probe and end only */
 void world_send(const void *from, int64_t bytes, int to);
 void world_receive(void *to, int64_t bytes, int from);
+void world_host_barrier(void);              /* of the ranks of this host */
 /* A page that all ranks of this host share, zeroed by all before anyone returns. */
 void *world_host_page(int64_t bytes);
 
@@ -75,6 +76,8 @@ struct device *device_open(void);           /* takes the arena, makes ready; fal
 int64_t device_predicted_bytes(void);       /* the arena, in what memory is given out in */
 int64_t device_mapped_bytes(struct device *d);                       /* of the arena, as the system has it; -1: cannot tell */
 double device_peak_flops(void);             /* of program.compute_type, a second; 0: unknown */
+const char *device_limit_text(int64_t limit, char text[256]); /* "the 4 ranks of this host have 1,000 each" */
+int64_t device_memory_bytes(int64_t limit); /* what fractions are of; limit: device_limit_bytes at start */
 int64_t device_peak_bytes(struct device *d);/* the most that this rank took so far, all in all; 0: unknown */
 /* Two lines: what memory was taken; what the machine is, of whose ranks together do `flops`. */
 void device_describe(struct device *d, double flops);
@@ -92,6 +95,7 @@ void *device_staging(struct device *d);     /* program.staging_bytes of host mem
 enum play { PLAY_SETUP, PLAY_MICRO_BATCH, PLAY_UPDATE };
 void device_play(struct device *d, enum play what, int micro);
 void device_drain(struct device *d);        /* returns when all that was issued is done */
+void device_watch(void);                    /* from the watchdog's thread, now and then: takes over where the device stands */
 double device_exposed_seconds(struct device *d);                     /* spent waiting for collectives since the last call; negative: unknown */
 
 /* ── watchdog.c: where every rank of this host stands ──────────────────────── */
@@ -104,7 +108,10 @@ void position_set(int schedule_step);
 void position_iteration(int64_t i);
 void position_wait(bool waiting);           /* this rank now depends on others */
 void position_moved(void);
-const char *position_text(char text[256]); /* where this rank stands: "at step 12 of the schedule (…) of training step 3" */
+void position_device(int schedule_step, int64_t iteration, bool waiting); /* all of it, of a device that runs behind its host */
+/* Where this rank stands: "at step 12 of the schedule (…) of training step 3"; the same of another step of this training step. */
+const char *position_text(char text[256]);
+const char *position_of(int schedule_step, int64_t iteration, char text[256]);
 bool position_claim(void);                  /* true for the first caller on this host: it may print the last line */
 bool position_claimed(void);                /* somebody has; fit for a signal handler */
 

@@ -43,6 +43,13 @@ void position_phase(enum phase phase) { PUT(phase, (int)phase); position_moved()
 void position_step(int64_t training_step) { PUT(training_step, training_step); position_moved(); }
 void position_set(int schedule_step) { PUT(step, schedule_step); position_moved(); }
 void position_iteration(int64_t i) { PUT(iteration, i); }
+void position_device(int schedule_step, int64_t i, bool waiting)
+{
+    PUT(step, schedule_step);
+    PUT(iteration, i);
+    PUT(waiting, waiting);
+    position_moved();
+}
 void position_wait(bool waiting) { PUT(waiting, waiting); position_moved(); }
 
 bool position_claim(void)
@@ -57,10 +64,8 @@ bool position_claimed(void) { return page && atomic_load(&page->claimed); }
 
 static double age(int64_t stamp, int64_t now) { return 1e-9 * (double)(now - stamp); }
 
-static const char *place(const struct position *p, char text[256])
+static const char *place(const struct position *p, int step, int64_t i, char text[256])
 {
-    int step = GET(p, step);
-    int64_t i = GET(p, iteration);
     char index[32] = "";
     if (i >= 0)
         snprintf(index, sizeof index, "[%lld]", (long long)i);
@@ -76,7 +81,8 @@ static const char *place(const struct position *p, char text[256])
     return text;
 }
 
-const char *position_text(char text[256]) { return place(mine, text); }
+const char *position_of(int schedule_step, int64_t i, char text[256]) { return place(mine, schedule_step, i, text); }
+const char *position_text(char text[256]) { return position_of(GET(mine, step), GET(mine, iteration), text); }
 
 /* The likeliest culprit on this host: stopped before busy before waiting, and among equals who moved least recently. */
 static const struct position *culprit(int64_t now, double stopped_after, int *kind)
@@ -112,7 +118,7 @@ static void look(double period)
         return;
     char where[256], text[512];
     const double seconds = age(GET(p, moved), now);
-    place(p, where);
+    place(p, GET(p, step), GET(p, iteration), where);
     if (kind == 0 && world.one_host)
         snprintf(text, sizeof text, "every rank waits for the others; rank %d has waited longest, %.3g s, %s", GET(p, rank), seconds, where);
     else if (kind == 0)
@@ -139,8 +145,10 @@ static void *watch(void *unused)
             break;
         if (1e-9 * (double)(now - before) > period + program.timeout_seconds / 4)
             position_moved();   /* this process was itself stopped and is going on: it accuses nobody of that time */
-        else
+        else {
+            device_watch();
             look(period);
+        }
     }
     pthread_mutex_unlock(&lock);
     return unused;

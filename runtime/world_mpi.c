@@ -167,6 +167,15 @@ void world_split(void)
     collectives_open();
 }
 
+void world_host_barrier(void)
+{
+    MPI_Request request;
+    mpi_check(MPI_Ibarrier(host_comm, &request), "ranks of this host");
+    position_wait(true);
+    mpi_finish(&request, 1, "ranks of this host");
+    position_wait(false);
+}
+
 void *world_host_page(int64_t bytes)
 {
     void *page = NULL;

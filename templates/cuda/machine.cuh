@@ -66,6 +66,14 @@ DEVICE uint32_t pack_bf16(float low, float high)
     return both;
 }
 
+/* Nanoseconds of one clock of the whole device, which moves on in steps of up to a microsecond. */
+DEVICE uint64_t device_nanoseconds()
+{
+    uint64_t t;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+    return t;
+}
+
 /* 2^x, the machine's own: within 2 units in the last place; for attention weights, where both devices may differ. */
 DEVICE float exp2_fast(float x)
 {

@@ -1,5 +1,5 @@
 /* Kernels that the runtime launches itself, in every kernels.cu under these names: casts of shards before a gather, copies and sums of
- * shards after a reduction. A thread four elements, 256 threads a block, any number of elements, blocks for all of them:
+ * shards after a reduction, where the device stands. A thread four elements, 256 threads a block, any number of elements, blocks for all of them:
  * ceil(n / 1024). Where an address allows no 16-byte accesses, elements go one by one. */
 #ifndef CUDA_RUNTIME_CUH
 #define CUDA_RUNTIME_CUH
@@ -49,6 +49,17 @@ KERNEL(256) runtime_add_f32(const float *from, float *to, int64_t n)
         *(float4 *)(to + i) = make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
     } else
         for (; i < end; i++) to[i] += from[i];
+}
+
+/* Where the device stands, for the host: `at` is memory of the host. turn 1 and 2 are before and behind a wait of the compute lane:
+ * clock[0] keeps when it began, clock[1] gathers how long they all took. */
+KERNEL(32) runtime_publish(uint64_t *at, uint64_t position, uint64_t *clock, int turn)
+{
+    if (threadIdx.x == 0) {
+        if (turn == 1) clock[0] = device_nanoseconds();
+        if (turn == 2) clock[1] += device_nanoseconds() - clock[0];
+        *(volatile uint64_t *)at = position;
+    }
 }
 
 #endif

@@ -3,12 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_library.h"
-#include "trainer.h"
+#include "device_cuda.h"
 
 struct world world;
 void fail_now(const char *format, ...) { (void)format; exit(1); }
-const char *position_text(char text[256]) { return strcpy(text, "nowhere"); }
+const char *cuda_where(char text[320]) { return strcpy(text, "nowhere"); }
 
 int main(int argc, char **argv)
 {

@@ -7,6 +7,15 @@
 
 #include "fiber_block.h"
 
+#include <time.h>
+
+FIBER_FUNCTION uint64_t device_nanoseconds()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 FIBER_FUNCTION uint32_t shared_address(const void *shared) { return (uint32_t)(uintptr_t)shared; }
 
 FIBER_FUNCTION void copy_async_16(void *shared, const void *global, bool valid, FIBER_HERE)

@@ -52,5 +52,5 @@ const struct program program = {
     .has_ignore = true, .ignore = IGNORE,
 #endif
     .init_from = INIT, .init_seed = 1, .tensor_ignore = ignores, .tensor_ignores = 2, .tensor_prefix = prefixes, .tensor_prefixes = 2,
-    .timeout_seconds = TIMEOUT, .nonfinite = NONFINITE, .cpu_feature = features, .cpu_features = 1,
+    .gemm = 1, .timeout_seconds = TIMEOUT, .nonfinite = NONFINITE, .cpu_feature = features, .cpu_features = 1,
 };

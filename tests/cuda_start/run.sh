@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# How a cuda trainer starts, and how it does not: every reason in one line, status 4, nobody left. The trainer is the hand-written one
+# of tests/runtime over the cuda runtime; the driver is driver.c, or none.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib/common.sh"
+tiny=$top/tests/runtime/tiny
+flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -I$top/runtime -I$tiny -pthread"
+[ "$BUILD" = build-sanitize ] && flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+
+# shellcheck disable=SC2086
+mkdir -p driver && cc $flags -shared -fPIC -Wno-missing-prototypes "$here/driver.c" -o driver/libcuda.so.1 2>driver.log || fail driver "$(tail_of driver.log)"
+tiny() { # NAME -D...: NAME/trainer, with kernels for sm_90a
+    local name=$1
+    shift
+    mkdir -p "$name"
+    # shellcheck disable=SC2086
+    mpicc $flags '-DDEVICE="cuda"' "$@" "$tiny"/*.c "$here/launch.c" "$top/$BUILD/lib/libtrainer_cuda.a" -o "$name/trainer" -ljansson -lm -ldl -pthread 2>"$name.build" || fail "build_$name" "$(tail_of "$name.build")"
+    rm -f "$name"/kernels.*
+    echo cubin >"$name/kernels.sm_90a.cubin"
+}
+# went NAME RANKS STATUS PATTERN [options]: in DIR (NAME), with the variables of FAKE; one "trainer:" line when it is not 0
+went() {
+    local name=$1 ranks=$2 want=$3 pattern=$4 dir=${dir:-$1} status lines
+    shift 4
+    # shellcheck disable=SC2086
+    env $FAKE LD_LIBRARY_PATH="${driver-$scratch/driver}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" >"$name.log" 2>&1 </dev/null
+    status=$?
+    lines=$(grep -c '^trainer:' "$name.log")
+    if ! none_left "$scratch/$dir"; then fail "$name" "processes left"; sweep "$scratch/$dir"
+    elif [ $status -ne "$want" ]; then fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
+    elif [ "$lines" -ne "$([ "$want" -eq 0 ] && echo 0 || echo 1)" ]; then fail "$name" "$lines lines begin 'trainer:'"
+    elif ! grep -qE "$pattern" "$name.log"; then fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
+    else ok "$name"; fi
+}
+python3 - <<'PY'
+import random, struct
+random.seed(1)
+ids = [random.randrange(257) for _ in range(12 * 8 * 19 + 1)]
+open("tokens.bin", "wb").write(struct.pack("<%dH" % len(ids), *ids))
+PY
+
+tiny one
+tiny two -DFSDP=2
+tiny bf16 -DCOMPUTE=TYPE_BF16 -DACCUMULATION=2
+tiny timeout -DTIMEOUT=1
+dir=two
+
+# ── what a machine may lack ──────────────────────────────────────────────────
+if ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1 '; then skip no_driver "this machine has one"
+else driver= FAKE='' went no_driver 2 4 '^trainer: no NVIDIA driver: libcuda\.so\.1 cannot be loaded \(.+\)$'; fi
+FAKE=FAKE_VERSION=11080 went old_driver 2 4 '^trainer: the NVIDIA driver is of CUDA 11\.8, this trainer needs 12\.0 or later: update the driver$'
+FAKE=FAKE_INIT=100 went no_gpu 2 4 '^trainer: no GPU: the NVIDIA driver is there and shows none$'
+FAKE='FAKE_DEVICES=0 CUDA_VISIBLE_DEVICES=none' went none_visible 2 4 '^trainer: no GPU: .* with CUDA_VISIBLE_DEVICES=none$'
+FAKE=FAKE_INIT=3 went driver_fails 2 4 '^trainer: the NVIDIA driver does not start: cuInit: CUDA_ERROR_OTHER'
+FAKE=FAKE_DEVICES=1 went one_gpu_for_two 2 4 '^trainer: rank 0 and rank 1 have the same GPU: one rank a GPU; this host shows one$'
+tiny four -DFSDP=4
+FAKE=FAKE_DEVICES=2 dir=four went two_gpus_for_four 4 4 '^trainer: 4 ranks on this host and 2 GPUs: one rank a GPU$'
+dir=one
+FAKE='FAKE_MAJOR=7 FAKE_MINOR=5' went old_gpu 1 4 '^trainer: rank 0: Fake 0 has compute capability 7\.5; the kernels need 8\.0 or later$'
+FAKE=FAKE_MEMORY=100000 went too_little_memory 1 4 '^trainer: rank 0: needs [0-9,]+ bytes; Fake 0 has 100,000 free of 100,000$'
+FAKE=FAKE_NO_ARENA=1 went no_arena 1 4 '^trainer: rank 0: no memory for the [0-9]+ bytes of the arena: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY'
+FAKE=FAKE_GRANTS_MORE=4096 went not_as_predicted 1 4 '^trainer: rank 0: the ledger has [0-9]+ bytes, the system gave [0-9]+$'
+FAKE=FAKE_NO_KERNEL=runtime_publish went other_build 1 4 'kernels\.sm_90a\.cubin has no kernel runtime_publish, it is of another build'
+echo other >one/kernels.sm_90a.cubin
+FAKE='' went bad_cubin 1 4 'kernels\.sm_90a\.cubin is not for Fake 0 with this driver: cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE'
+echo cubin >one/kernels.sm_90a.cubin
+
+# ── kernels for another GPU ──────────────────────────────────────────────────
+FAKE='FAKE_MAJOR=10' went no_kernels 1 4 'for (Fake 0 \(sm_100a\)|sm_100a)'
+echo cubin >one/kernels.sm_80.cubin
+FAKE='FAKE_MAJOR=8 FAKE_MINOR=6' went older_of_its_family 1 0 'kernels kernels\.sm_80\.cubin' --steps 1
+
+# ── a run ────────────────────────────────────────────────────────────────────
+FAKE='' went trains 1 0 'memory a rank: predicted ([0-9,]+) bytes, mapped \1 bytes \(by the driver\); outside the arena' --metrics cuda.jsonl --final cuda.safetensors --probe cuda.probe
+FAKE='' dir=bf16 went trains_bf16 1 0 'step 11 of 12' --metrics bf16.jsonl --final bf16.safetensors
+mkdir -p cpu cpu_bf16
+# shellcheck disable=SC2086
+for one in cpu: cpu_bf16:'-DCOMPUTE=TYPE_BF16 -DACCUMULATION=2'; do
+    mpicc $flags ${one#*:} "$tiny"/*.c "$top/$BUILD/lib/libtrainer_cpu.a" -o "${one%%:*}/trainer" -ljansson -lm -ldnnl -pthread 2>"${one%%:*}.build" || fail "build_${one%%:*}" "$(tail_of "${one%%:*}.build")"
+done
+FAKE='' dir=cpu went cpu 1 0 'step 11 of 12' --metrics cpu.jsonl --final cpu.safetensors --probe cpu.probe
+FAKE='' dir=cpu_bf16 went cpu_bf16 1 0 'step 11 of 12' --final cpu_bf16.safetensors
+cmp -s cuda.safetensors cpu.safetensors && cmp -s cuda.probe cpu.probe && ok same_bits_as_cpu || fail same_bits_as_cpu "weights or probe differ"
+cmp -s bf16.safetensors cpu_bf16.safetensors && ok same_bits_as_cpu_bf16 || fail same_bits_as_cpu_bf16 "weights differ"
+if grep -q '"exposed_comm_seconds":[0-9.e-]*,"memory_peak_bytes":[0-9]*' cuda.jsonl && ! grep -q mfu cuda.jsonl; then ok metrics; else fail metrics "$(head -n 1 cuda.jsonl)"; fi
+
+# ── a device that stops ──────────────────────────────────────────────────────
+FAKE=FAKE_LOST=60 dir=one went lost 1 4 '^trainer: rank 0, the device stopped at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: CUDA_ERROR_ILLEGAL_ADDRESS'
+FAKE=FAKE_HANGS=60 dir=timeout went hangs 1 4 '^trainer: rank 0 has not moved for [0-9.]+ s; it stands at step [0-9]+ of the schedule \(.+\) of training step [0-9]+$'
