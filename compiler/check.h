@@ -48,6 +48,8 @@ struct checker {
     const struct named_block *model, *machines; /* what `model` and `cluster` name, when it exists */
     struct naming naming[SECTION_COUNT];
     struct span section_at[SECTION_COUNT];  /* where the plan first speaks of it */
+    struct span block_at[SECTION_COUNT];    /* its first block in the plan */
+    struct second { struct span at, first; bool said; } second; /* the block that is read is the second of its section */
     struct slot key[KEY_COUNT];
     VECTOR(struct declared) declared;
     VECTOR(struct group) group;             /* of the optimizer, in order */
@@ -69,8 +71,27 @@ const char *path_resolve(const struct checker *c, const char *text, struct span 
 void collect(struct checker *c);
 bool section_given(const struct checker *c, enum section_id s);
 
-/* value.c */
+/* collect_unknown.c: names that are not there, each one diagnostic with a way out. */
+void unknown_key(struct checker *c, const char *section, const char *name, struct span at);
+void unknown_root(struct checker *c, const char *name, struct span at);                      /* an entry of the plan itself */
+void unknown_section(struct checker *c, const char *path, struct span at);
+void unknown_hyper(struct checker *c, const char *name, struct span at);
+void suggest_key(struct diagnostic *d, enum section_id s, const char *word);
+void suggest_entry(struct checker *c, const char *prefix, const struct ast *head);           /* of what is no entry yet */
+/* `optimizer { type = adamw }`: whether the entry names its section; says so, and gives the name. */
+bool key_names_section(enum section_id s, const char *key, const struct ast *value);
+const char *complain_of_named_key(struct checker *c, enum section_id s, const char *key, const struct ast *entry);
+const char *section_name_meant(const struct checker *c, enum section_id s, const char *text);
+
+/* value_wrong.c: each complains and returns false (wrong_unit: true) when something is wrong. */
+bool value_wrong_type(enum key_id key, const struct ast *e, const struct constant *got);
+bool value_wrong_unit(enum key_id key, const struct ast *e, const struct constant *got);
+bool value_within(enum key_id key, const struct ast *e, const struct constant *v);
+void value_words_help(struct diagnostic *d, const struct key_row *row);
 void unit_help(struct diagnostic *d, const struct ast *e, const struct constant *got); /* for a number whose unit is not wanted */
+void unquoted_help(struct diagnostic *d, const char *name, const char *text);          /* for a string where none is wanted */
+
+/* value.c */
 void check_keys(struct checker *c);                                 /* every key that is given */
 /* A key's value, worked out on first use; NULL when it is open, wrong, or not given and without default. */
 const struct constant *key_value(struct checker *c, enum key_id key);
@@ -103,6 +124,14 @@ void stored_resolve(struct checker *c, struct plan *p);
  * since `before` errors, or open). */
 struct checker *check_begin(const char *path, const char *const *set, int n_set);
 struct plan *check_end(struct checker *c, int before);
+
+/* check_training.c: names of optimizer and schedule, rates, steps, data. */
+void check_training(struct checker *c);
+
+/* A whole key's number. False when it has none; *state, when asked for, then is what a key that follows from it becomes. */
+bool whole_value(struct checker *c, enum key_id key, int64_t *out, enum state *state);
+/* Where the plan gives a key; else where it speaks of its section; else the plan's head. */
+struct span place_of(const struct checker *c, enum key_id key);
 
 /* derive.c: the keys that follow from others; KNOWN, OPEN or FAILED. */
 void derive_key(struct checker *c, enum key_id key, struct slot *slot);

@@ -16,90 +16,33 @@ static void section_seen(struct checker *c, enum section_id s, enum layer layer,
         c->section_at[s] = at;
 }
 
-/* Names that are not there ---------------------------------------------------------------------------------------------- */
-
-static const char *last_name(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot ? dot + 1 : path;
-}
-
-static bool in_section(const char *path, const char *section)
-{
-    size_t n = strlen(section);
-    return strncmp(path, section, n) == 0 && path[n] == '.' && !strchr(path + n + 1, '.');
-}
-
-static void unknown_key(struct checker *c, const char *section, const char *name, struct span at)
-{
-    struct diagnostic *d = complain(at, "'%s' is not a key of %s", name, section);
-    const char *guess = key_guess(section, name), *advice = foreign_advice(name);
-    if (!guess && advice) {
-        add_help(d, "%s", advice);
-        if (strcmp(section, "cluster") == 0)
-            c->absent_is_fine[K_cluster_nodes] = true;
-        else if (strcmp(section, "schedule") == 0)
-            c->absent_is_fine[K_schedule_steps] = true;
-        return;
-    }
-    if (!guess) {
-        if (section_find(section) != SECTION_COUNT)
-            add_help(d, "`planc keys %s` lists them", section);
-        return;
-    }
-    enum key_id key = key_find_path(guess);
-    if (in_section(guess, section))
-        add_help(d, "did you mean '%s'?", last_name(guess));
-    else if (strcmp(last_name(guess), name) == 0)
-        add_help(d, "it belongs in %s: %s", section_rows[key_rows[key].section].path, guess);
-    else
-        add_help(d, "did you mean '%s'?", guess);
-    c->absent_is_fine[key] = true;
-}
-
-static void unknown_section(const char *path, struct span at)
-{
-    const char *names[SECTION_COUNT];
-    int n = 0;
-    for (int s = 0; s < SECTION_COUNT; s++)
-        names[n++] = section_rows[s].path;
-    struct diagnostic *d = complain(at, "there is no section '%s'", path);
-    const char *near = nearest_name(path, names, n);
-    if (near)
-        add_help(d, "did you mean '%s'?", near);
-    else
-        add_help(d, "`planc keys` lists all sections and keys");
-}
-
-static void unknown_hyper(struct checker *c, const char *name, struct span at)
-{
-    struct diagnostic *d = complain(at, "'%s' is not a hyper-parameter of %s", name, c->model->name);
-    const char **names = TAKE_MANY(const char *, c->declared.n + 1);
-    struct text all = { 0 };
-    for (int i = 0; i < c->declared.n; i++) {
-        names[i] = c->declared.item[i].name;
-        text_add(&all, "%s%s", i ? ", " : "", names[i]);
-    }
-    const char *near = foreign_hyper(name, names, c->declared.n);
-    near = near ? near : nearest_name(name, names, c->declared.n);
-    const char *guess = near ? NULL : key_guess("", name);
-    if (near)
-        add_help(d, "did you mean '%s'?", near);
-    else if (foreign_advice(name))
-        add_help(d, "%s", foreign_advice(name));
-    else if (guess)
-        add_help(d, "it may belong in %s: %s", section_rows[key_rows[key_find_path(guess)].section].path, guess);
-    else
-        add_help(d, "it has %s", all.bytes ? all.bytes : "none");
-    c->hyper_misspelt = true;
-}
-
 /* Entries --------------------------------------------------------------------------------------------------------------- */
 
-static void fill(struct slot *slot, enum layer layer, const struct ast *entry, const char *path)
+/* Both blocks of a section give the same key: one mistake, however many keys they share. */
+static void complain_of_second(struct checker *c, const struct ast *old, const struct ast *new, const char *path)
+{
+    struct second *s = &c->second;
+    size_t n;
+    const char *bytes = source_bytes(new->at.file, &n);
+    struct span was = old->kid[1]->at, is = new->kid[1]->at;
+    bool differ = was.to - was.from != is.to - is.from || memcmp(bytes + was.from, bytes + is.from, (size_t)(is.to - is.from)) != 0;
+    struct diagnostic *d = s->said && !differ ? NULL : !s->said ? complain(s->at, "a second block of %.*s, and both give %s", (int)strcspn(path, "."), path, strrchr(path, '.') + 1) : NULL;
+    if (!d)
+        return;
+    add_note(d, s->first, "the first");
+    add_help(d, differ ? "one of them is too much; a key that is not decided is left open: %s = %.*s | %.*s" : "one of them is too much", strrchr(path, '.') + 1, was.to - was.from,
+             bytes + was.from, is.to - is.from, bytes + is.from);
+    s->said = true;
+}
+
+static void fill(struct checker *c, struct slot *slot, enum layer layer, const struct ast *entry, const char *path)
 {
     if (slot->layer > layer)
         return;
+    if (slot->layer == layer && layer == LAYER_PLAN && c->second.at.file && slot->at.file == entry->at.file && slot->at.from < c->second.at.from) {
+        complain_of_second(c, slot->entry, entry, path);
+        return;
+    }
     if (slot->layer == layer && layer != LAYER_SET) {
         add_note(complain(entry->at, "%s is given twice", path), slot->at, "the first time");
         return;
@@ -114,22 +57,12 @@ static void name_section(struct checker *c, enum section_id s, enum layer layer,
     if (old->layer > layer)
         return;
     if (old->layer == layer && layer == LAYER_PLAN && old->name != name) {
-        add_note(complain(at, "%s is named twice: %s and %s", section_rows[s].path, old->name, name), old->at, "the first time");
+        struct diagnostic *d = complain(at, "a plan has one %s, and this is the second: %s beside %s", section_rows[s].path, name, old->name);
+        add_note(d, old->at, "the first");
+        add_help(d, "one of them is too much");
         return;
     }
     *old = (struct naming){ layer, name, at };
-}
-
-/* The key of a section that takes this word: `precision bf16` means compute. */
-static void suggest_key(struct diagnostic *d, enum section_id s, const char *word)
-{
-    bool works;
-    for (int k = 0; word && k < KEY_COUNT; k++)
-        if (key_rows[k].section == s && words_find(key_rows[k].words, word, &works)) {
-            add_help(d, "%s { %s = %s }", section_rows[s].path, key_rows[k].name, word);
-            return;
-        }
-    add_help(d, "%s { key = value }", section_rows[s].path);
 }
 
 /* `schedule = cosine` as an entry; false when it is none. */
@@ -161,18 +94,13 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
     if (name_entry(c, layer, path, entry))
         return;
     if (!dot) {
-        const char *guess = key_guess("", path);
-        struct diagnostic *d = complain(at, "'%s' is not a key of a plan", path);
-        if (guess)
-            add_help(d, "did you mean '%s'?", guess);
-        else if (foreign_advice(path))
-            add_help(d, "%s", foreign_advice(path));
+        unknown_root(c, path, at);
         return;
     }
     const char *section = intern_bytes(path, (size_t)(dot - path));
     enum section_id s = section_find(section);
     if (s == SECTION_COUNT) {
-        unknown_section(section, at);
+        unknown_section(c, section, at);
         return;
     }
     if (s == S_weights) {
@@ -183,16 +111,20 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
     if (s == S_model) {
         struct declared *d = hyper_find(c, dot + 1);
         if (d)
-            fill(&d->slot, layer, entry, path);
+            fill(c, &d->slot, layer, entry, path);
+        else if (key_names_section(s, dot + 1, entry->kid[1]))
+            name_section(c, s, layer, complain_of_named_key(c, s, dot + 1, entry), entry->at);
         else if (c->model)
             unknown_hyper(c, dot + 1, at);
         return;
     }
     enum key_id key = key_find(s, dot + 1);
-    if (key == KEY_COUNT)
+    if (key == KEY_COUNT && key_names_section(s, dot + 1, entry->kid[1]))
+        name_section(c, s, layer, complain_of_named_key(c, s, dot + 1, entry), entry->at);
+    else if (key == KEY_COUNT)
         unknown_key(c, section, dot + 1, at);
     else
-        fill(&c->key[key], layer, entry, path);
+        fill(c, &c->key[key], layer, entry, path);
 }
 
 /* Blocks ---------------------------------------------------------------------------------------------------------------- */
@@ -215,6 +147,17 @@ static void collect_name(struct checker *c, enum layer layer, enum section_id s,
     } else if (label) {
         complain(label->at, "%s takes one name", row->path);
     }
+}
+
+/* A second block of a section under another name: said, and not read. */
+static bool is_other(struct checker *c, enum layer layer, enum section_id s, const struct ast *head)
+{
+    const struct naming *old = &c->naming[s];
+    const char *name = head->n == 2 ? head->kid[1]->text : NULL;
+    if (layer != LAYER_PLAN || !c->block_at[s].file || !name || !old->name || old->layer != LAYER_PLAN || old->name == name)
+        return false;
+    name_section(c, s, layer, name, span_join(head->kid[0]->at, head->kid[1]->at));
+    return true;
 }
 
 static void collect_block(struct checker *c, enum layer layer, const char *prefix, const struct ast *block)
@@ -246,28 +189,21 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
         if (key != KEY_COUNT)
             add_help(complain(head->at, "%s is a key, not a block", path), "%s = value", head->kid[0]->text);
         else
-            unknown_section(path, head->kid[0]->at);
+            unknown_section(c, path, head->kid[0]->at);
         return;
     }
     section_seen(c, s, layer, head->at);
+    if (is_other(c, layer, s, head))
+        return;
     collect_name(c, layer, s, head);
+    bool top = layer == LAYER_PLAN && !strchr(path, '.');
+    if (top && c->block_at[s].file)
+        c->second = (struct second){ .at = head->at, .first = c->block_at[s] };
+    else if (top)
+        c->block_at[s] = head->at;
     collect_items(c, layer, path, block->kid[1]);
-}
-
-/* `full` in activation_checkpoint is a word of its mode; `layers 32` lacks an equals sign. */
-static void suggest_entry(struct diagnostic *d, const char *prefix, const struct ast *head)
-{
-    const char *word = head->kid[0]->text;
-    enum section_id s = prefix[0] ? section_find(prefix) : SECTION_COUNT;
-    bool works;
-    for (int k = 0; k < KEY_COUNT && s != SECTION_COUNT && head->n == 1; k++)
-        if (key_rows[k].section == s && words_find(key_rows[k].words, word, &works)) {
-            add_help(d, "%s = %s", key_rows[k].name, word);
-            return;
-        }
-    const struct ast *label = head->n > 1 ? head->kid[1] : NULL;
-    if (label && label->text) add_help(d, label->kind == AST_STRING ? "%s = \"%s\"" : "%s = %s", word, label->text);
-    else add_help(d, "%s = value", word);
+    if (top)
+        c->second = (struct second){ 0 };
 }
 
 static void collect_say(struct checker *c, const char *prefix, const struct ast *say)
@@ -284,20 +220,17 @@ static void collect_say(struct checker *c, const char *prefix, const struct ast 
             collect_name(c, LAYER_PLAN, section_find(word), head);
             return;
         }
+        if (!section) {
+            suggest_entry(c, prefix, head);
+            return;
+        }
         struct diagnostic *d = complain(head->at, "'%s' alone says nothing", word);
-        c->broken |= section; /* what it should have said is no second error */
-        if (section && head->n > 1)
+        c->broken = true; /* what it should have said is no second error */
+        if (head->n > 1)
             suggest_key(d, section_find(word), head->kid[1]->text);
-        else if (section)
-            add_help(d, "%s { }", word);
         else
-            suggest_entry(d, prefix, head);
-        if (section) /* it was meant to be there */
-            section_seen(c, section_find(word), LAYER_PLAN, head->at);
-        else if (prefix[0] && key_find_path(text_format("%s.%s", prefix, word)) != KEY_COUNT)
-            c->absent_is_fine[key_find_path(text_format("%s.%s", prefix, word))] = true;
-        else if (strcmp(prefix, "model") == 0)
-            c->hyper_misspelt = true;
+            add_help(d, "%s { }", word);
+        section_seen(c, section_find(word), LAYER_PLAN, head->at); /* it was meant to be there */
     }
 }
 
@@ -316,15 +249,31 @@ static void collect_items(struct checker *c, enum layer layer, const char *prefi
 
 /* Names that blocks stand for -------------------------------------------------------------------------------------------- */
 
+/* `model { name = llama }`, which will be complained of. */
+static struct naming peek_in_block(const struct checker *c, enum section_id s, const struct ast *block)
+{
+    const struct ast *items = block->kid[1];
+    for (int i = 0; i < items->n; i++) {
+        const struct ast *e = items->kid[i];
+        if (e->kind != AST_ENTRY || !key_names_section(s, e->text, e->kid[1]))
+            continue;
+        const char *meant = section_name_meant(c, s, e->kid[1]->text);
+        return (struct naming){ LAYER_PLAN, meant ? meant : e->kid[1]->text, e->at };
+    }
+    return (struct naming){ 0 };
+}
+
 /* The name that the plan, or a --set, gives a section; read before the keys, which depend on it. */
 static struct naming peek_name(const struct checker *c, enum section_id s)
 {
     struct naming found = { 0 };
     const char *path = section_rows[s].path;
     const struct ast *items = c->plan ? c->plan->kid[1] : NULL;
-    for (int i = 0; items && i < items->n; i++) {
+    for (int i = 0; items && i < items->n && !found.name; i++) {
         const struct ast *item = items->kid[i], *head = item->kid[0];
-        if ((item->kind == AST_BLOCK || item->kind == AST_SAY) && strcmp(head->kid[0]->text, path) == 0 && head->n == 2 && head->kid[1]->text)
+        if (item->kind == AST_BLOCK && strcmp(head->kid[0]->text, path) == 0 && head->n == 1)
+            found = peek_in_block(c, s, item);
+        else if ((item->kind == AST_BLOCK || item->kind == AST_SAY) && strcmp(head->kid[0]->text, path) == 0 && head->n == 2 && head->kid[1]->text)
             found = (struct naming){ LAYER_PLAN, head->kid[1]->text, span_join(head->kid[0]->at, head->kid[1]->at) };
         else if (item->kind == AST_ENTRY && strcmp(item->text, path) == 0 && item->kid[1]->text)
             found = (struct naming){ LAYER_PLAN, item->kid[1]->text, item->at };

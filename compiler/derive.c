@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-/* A whole key's number. False when it has none; *state, when asked for, then is what a key that follows from it becomes. */
-static bool whole(struct checker *c, enum key_id key, int64_t *out, enum state *state)
+bool whole_value(struct checker *c, enum key_id key, int64_t *out, enum state *state)
 {
     const struct constant *v = key_value(c, key);
     if (v && v->kind == CONST_NUMBER) {
@@ -25,7 +24,7 @@ static bool is_elastic(struct checker *c)
 }
 
 /* Where the plan gives a key; else where it speaks of its section; else the plan's head. */
-static struct span place_of(const struct checker *c, enum key_id key)
+struct span place_of(const struct checker *c, enum key_id key)
 {
     if (c->key[key].at.file)
         return c->key[key].at;
@@ -44,7 +43,7 @@ static bool too_many(struct span at)
 static bool device_count(struct checker *c, int64_t *out, enum state *state)
 {
     int64_t nodes, each;
-    if (!whole(c, K_cluster_nodes, &nodes, state) || !whole(c, K_cluster_devices_per_node, &each, state))
+    if (!whole_value(c, K_cluster_nodes, &nodes, state) || !whole_value(c, K_cluster_devices_per_node, &each, state))
         return false;
     if (!__builtin_mul_overflow(nodes, each, out))
         return true;
@@ -73,7 +72,7 @@ static void divisors_beside(int64_t n, int64_t x, int64_t *below, int64_t *above
 static void note_devices(struct checker *c, struct diagnostic *d)
 {
     int64_t nodes, each;
-    if (!whole(c, K_cluster_nodes, &nodes, NULL) || !whole(c, K_cluster_devices_per_node, &each, NULL))
+    if (!whole_value(c, K_cluster_nodes, &nodes, NULL) || !whole_value(c, K_cluster_devices_per_node, &each, NULL))
         return;
     struct span at = c->key[K_cluster_nodes].at;
     if (!at.file)
@@ -89,6 +88,19 @@ static bool nodes_unknown(const struct checker *c)
     return c->absent_is_fine[K_cluster_nodes] || (c->broken && c->key[K_cluster_nodes].layer <= LAYER_CLUSTER);
 }
 
+/* The plan leaves the nodes at one, and the mesh asks for more: that is where a number is missing. */
+static bool too_few_nodes(struct checker *c, int64_t asked, int64_t devices)
+{
+    int64_t each;
+    if (!c->machines || c->key[K_cluster_nodes].layer > LAYER_CLUSTER || asked <= devices || !whole_value(c, K_cluster_devices_per_node, &each, NULL) || asked % each)
+        return false;
+    struct diagnostic *d = complain(c->naming[S_cluster].at, "cluster %s has %lld device%s until it says more nodes, the mesh asks for %lld", c->machines->name, (long long)devices, devices == 1 ? "" : "s",
+                                    (long long)asked);
+    add_note(d, place_of(c, K_mesh_fsdp), "the mesh");
+    add_help(d, "cluster %s { nodes = %lld }", c->machines->name, (long long)(asked / each));
+    return true;
+}
+
 static enum state derive_dp(struct checker *c, int64_t *dp)
 {
     enum state state = FAILED;
@@ -96,12 +108,12 @@ static enum state derive_dp(struct checker *c, int64_t *dp)
     *dp = 1;
     if (is_elastic(c))
         return KNOWN;
-    if (!c->machines || !whole(c, K_mesh_fsdp, &fsdp, &state) || !device_count(c, &devices, &state))
+    if (!c->machines || !whole_value(c, K_mesh_fsdp, &fsdp, &state) || !device_count(c, &devices, &state))
         return state;
     *dp = devices / fsdp;
     if (devices % fsdp == 0)
         return KNOWN;
-    if (nodes_unknown(c))
+    if (nodes_unknown(c) || too_few_nodes(c, fsdp, devices))
         return FAILED;
     struct diagnostic *d = complain(place_of(c, K_mesh_fsdp), "fsdp = %lld does not divide the %lld devices of the cluster", (long long)fsdp, (long long)devices);
     note_devices(c, d);
@@ -118,7 +130,7 @@ static enum state derive_dp(struct checker *c, int64_t *dp)
 static bool mesh_size(struct checker *c, int64_t *out, enum state *state)
 {
     int64_t fsdp, dp;
-    if (!whole(c, K_mesh_fsdp, &fsdp, state) || !whole(c, K_mesh_dp, &dp, state))
+    if (!whole_value(c, K_mesh_fsdp, &fsdp, state) || !whole_value(c, K_mesh_dp, &dp, state))
         return false;
     if (!__builtin_mul_overflow(fsdp, dp, out))
         return true;
@@ -131,7 +143,7 @@ static bool mesh_size(struct checker *c, int64_t *out, enum state *state)
 static bool held_sequences(struct checker *c, int64_t *out, enum state *state)
 {
     int64_t devices, local;
-    if (!whole(c, K_batch_local, &local, state) || !mesh_size(c, &devices, state))
+    if (!whole_value(c, K_batch_local, &local, state) || !mesh_size(c, &devices, state))
         return false;
     if (!__builtin_mul_overflow(devices, local, out))
         return true;
@@ -161,7 +173,7 @@ void derive_key(struct checker *c, enum key_id key, struct slot *slot)
     else if (key == K_batch_global)
         held_sequences(c, &n, &state);
     else if (key == K_run_steps)
-        state = whole(c, K_schedule_steps, &n, &state) ? KNOWN : c->key[K_schedule_steps].state;
+        state = whole_value(c, K_schedule_steps, &n, &state) ? KNOWN : c->key[K_schedule_steps].state;
     else
         state = ABSENT; /* not known, and nothing needs it */
     if (slot->state == BUSY) {
@@ -175,17 +187,17 @@ void derive_key(struct checker *c, enum key_id key, struct slot *slot)
 static void check_mesh(struct checker *c)
 {
     int64_t fsdp, dp, devices, covered, nodes;
-    if (!whole(c, K_mesh_fsdp, &fsdp, NULL) || !whole(c, K_mesh_dp, &dp, NULL) || !mesh_size(c, &covered, NULL) || !c->machines)
+    if (!whole_value(c, K_mesh_fsdp, &fsdp, NULL) || !whole_value(c, K_mesh_dp, &dp, NULL) || !mesh_size(c, &covered, NULL) || !c->machines)
         return;
     if (is_elastic(c)) {
         if (key_given(c, K_cluster_devices_per_node))
             complain(place_of(c, K_cluster_devices_per_node), "cluster %s has as many devices as the mesh asks for", c->machines->name);
-        else if (whole(c, K_cluster_nodes, &nodes, NULL) && covered % nodes)
+        else if (whole_value(c, K_cluster_nodes, &nodes, NULL) && covered % nodes)
             add_note(complain(place_of(c, K_cluster_nodes), "%lld devices do not spread evenly over %lld nodes", (long long)covered, (long long)nodes),
                      place_of(c, K_mesh_fsdp), "the mesh is %lld x %lld", (long long)fsdp, (long long)dp);
         return;
     }
-    if (!device_count(c, &devices, NULL) || covered == devices || nodes_unknown(c))
+    if (!device_count(c, &devices, NULL) || covered == devices || nodes_unknown(c) || (key_given(c, K_mesh_dp) && too_few_nodes(c, covered, devices)))
         return;
     struct span at = place_of(c, key_given(c, K_mesh_fsdp) ? K_mesh_fsdp : K_mesh_dp);
     struct diagnostic *d = complain(at, "the mesh covers %lld device%s, the cluster has %lld", (long long)covered, covered == 1 ? "" : "s", (long long)devices);
@@ -202,11 +214,21 @@ static void check_mesh(struct checker *c)
     }
 }
 
+/* The local batch next below that divides what a device takes in a step, beside the global ones next to it. */
+static void help_local(struct diagnostic *d, int64_t each, int64_t local, int64_t below, int64_t held)
+{
+    while (--local > 1 && each % local)
+        ;
+    int64_t above;
+    if (!__builtin_add_overflow(below, held, &above))
+        add_help(d, "global = %lld or %lld, or local = %lld", (long long)below, (long long)above, (long long)local);
+}
+
 static void check_batch(struct checker *c)
 {
     int64_t global, held, local = 1, devices, chunks;
     int64_t sequence, tokens;
-    if (whole(c, K_batch_loss_chunks, &chunks, NULL) && whole(c, K_batch_local, &local, NULL) && whole(c, K_batch_sequence, &sequence, NULL) &&
+    if (whole_value(c, K_batch_loss_chunks, &chunks, NULL) && whole_value(c, K_batch_local, &local, NULL) && whole_value(c, K_batch_sequence, &sequence, NULL) &&
         !__builtin_mul_overflow(local, sequence, &tokens) && tokens % chunks) {
         struct diagnostic *d = complain(place_of(c, K_batch_loss_chunks), "loss_chunks = %lld does not divide the %lld tokens of a micro-batch", (long long)chunks, (long long)tokens);
         add_note(d, place_of(c, K_batch_local), "local = %lld sequences of %lld tokens", (long long)local, (long long)sequence);
@@ -216,20 +238,26 @@ static void check_batch(struct checker *c)
         else add_help(d, "loss_chunks = %lld", (long long)below);
     }
     local = 1;
-    if (key_given(c, K_batch_global) && whole(c, K_batch_global, &global, NULL) && whole(c, K_batch_sequence, &sequence, NULL) &&
+    if (key_given(c, K_batch_global) && whole_value(c, K_batch_global, &global, NULL) && whole_value(c, K_batch_sequence, &sequence, NULL) &&
         global > (int64_t)500000000 / sequence)
         warn(place_of(c, K_batch_global), "global counts sequences, not tokens: %s of them are %.3g G tokens a step", text_count(global),
              (double)global * (double)sequence * 1e-9);
-    if (!key_given(c, K_batch_global) || !whole(c, K_batch_global, &global, NULL) || !held_sequences(c, &held, NULL) || global % held == 0)
+    if (!key_given(c, K_batch_global) || !whole_value(c, K_batch_global, &global, NULL) || !held_sequences(c, &held, NULL) || global % held == 0)
         return;
-    whole(c, K_batch_local, &local, NULL);
+    whole_value(c, K_batch_local, &local, NULL);
     devices = held / local;
     struct diagnostic *d = complain(place_of(c, K_batch_global), "global = %lld is not a multiple of the %lld sequences that %lld device%s hold at once",
                                     (long long)global, (long long)held, (long long)devices, devices == 1 ? "" : "s");
     add_note(d, place_of(c, K_batch_local), "local = %lld on each of %lld", (long long)local, (long long)devices);
     int64_t more;
-    if (global < held)
-        add_help(d, "global = %lld", (long long)held);
+    if (global < held && global % devices == 0)
+        add_help(d, "local = %lld, or global = %lld", (long long)(global / devices), (long long)held);
+    else if (global < devices)
+        add_help(d, "global = %lld with local = 1: a device holds at least one sequence", (long long)devices);
+    else if (global < held)
+        add_help(d, "local = 1 and global = %lld, or global = %lld", (long long)(global - global % devices), (long long)held);
+    else if (global % devices == 0 && local > 1)
+        help_local(d, global / devices, local, global - global % held, held);
     else if (!__builtin_add_overflow(global - global % held, held, &more))
         add_help(d, "global = %lld or %lld", (long long)(more - held), (long long)more);
 }
@@ -249,73 +277,11 @@ static void check_checkpoint(struct checker *c)
     }
 }
 
-/* wsd: what warm-up and decay leave is the stable stretch, and that cannot be negative. */
-static void check_decay(struct checker *c, int64_t warmup, int64_t steps)
-{
-    int64_t decay;
-    key_value(c, K_schedule_decay);
-    if (c->key[K_schedule_decay].state == ABSENT && !c->broken && !c->absent_is_fine[K_schedule_decay])
-        add_help(complain(c->naming[S_schedule].at, "schedule wsd needs the length of its decay"), "schedule wsd { warmup = 1k;  steps = 10k;  decay = 2k }");
-    if (steps == 0 || warmup > steps || !whole(c, K_schedule_decay, &decay, NULL) || decay <= steps - warmup)
-        return;
-    struct diagnostic *d = complain(place_of(c, K_schedule_decay), "a warm-up of %lld steps and a decay of %lld are more than the %lld steps of the schedule",
-                                    (long long)warmup, (long long)decay, (long long)steps);
-    add_note(d, place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
-    add_help(d, "decay = %lld leaves no stable stretch, less leaves one", (long long)(steps - warmup));
-}
-
-static void check_schedule(struct checker *c)
-{
-    const char *name = c->naming[S_schedule].name;
-    int64_t warmup = 0, steps = 0;
-    bool has_steps = whole(c, K_schedule_steps, &steps, NULL);
-    bool constant = !name || strcmp(name, "constant") == 0;
-    if (!constant && c->key[K_schedule_steps].state == ABSENT && !c->broken && !c->absent_is_fine[K_schedule_steps])
-        add_help(complain(c->naming[S_schedule].at, "schedule %s needs its number of steps", name), "schedule %s { steps = 10k }", name);
-    if (has_steps && whole(c, K_schedule_warmup, &warmup, NULL) && warmup > steps)
-        add_note(complain(place_of(c, K_schedule_warmup), "the warm-up of %lld steps is longer than the schedule", (long long)warmup),
-                 place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
-    const struct constant *floor = key_given(c, K_schedule_floor) ? key_value(c, K_schedule_floor) : NULL, *lr = key_value(c, K_optimizer_lr);
-    if (floor && lr && !constant && floor->number > 0 && floor->number < 1e-3 && floor->number <= lr->number)
-        add_help(warn(place_of(c, K_schedule_floor), "schedule.floor is a fraction of lr: the rate falls to %s", text_number(floor->number * lr->number)),
-                 "floor = %s falls to %s", text_format("%.3g", floor->number / lr->number), constant_text(floor));
-    if (constant && key_given(c, K_schedule_floor))
-        warn(place_of(c, K_schedule_floor), "schedule.floor has no effect: a constant rate does not fall");
-    int64_t run = 0;
-    if (!constant && has_steps && key_given(c, K_run_steps) && whole(c, K_run_steps, &run, NULL) && run > steps)
-        add_note(warn(place_of(c, K_run_steps), "the run goes %lld step%s beyond its schedule: there the rate stays at the floor", (long long)(run - steps), run - steps == 1 ? "" : "s"),
-                 place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
-    if (name && strcmp(name, "wsd") == 0)
-        check_decay(c, warmup, steps);
-    else if (key_given(c, K_schedule_decay))
-        warn(place_of(c, K_schedule_decay), "schedule.decay has no effect: only wsd has a decay of its own length");
-}
-
 static void check_init(struct checker *c)
 {
     struct slot *seed = &c->key[K_init_seed], *from = &c->key[K_init_from];
     if (seed->entry && from->entry && seed->layer == from->layer)
         add_note(complain(seed->at, "weights come from a seed or from files, not from both"), from->at, "from files");
-}
-
-/* The name of an optimizer or schedule. */
-static void check_name(struct checker *c, enum section_id s)
-{
-    const struct naming *n = &c->naming[s];
-    const char *takes = section_rows[s].takes, *list[16];
-    bool works;
-    if (!n->name)
-        return;
-    if (!words_find(takes, n->name, &works)) {
-        struct diagnostic *d = complain(n->at, "there is no %s '%s'", section_rows[s].path, n->name);
-        const char *near = nearest_name(n->name, list, words_list(takes, false, list, (int)COUNT_OF(list)));
-        if (near)
-            add_help(d, "did you mean '%s'?", near);
-        else
-            add_help(d, "there is %s", words_text(takes, true));
-    } else if (!works) {
-        add_help(complain(n->at, "'%s %s' is refused: it does not work yet", section_rows[s].path, n->name), "%s work", words_text(takes, true));
-    }
 }
 
 static void need(struct checker *c, enum key_id key, const char *example)
@@ -343,21 +309,47 @@ static void check_cluster(struct checker *c)
         add_help(complain(at, "cluster %s does not say how much memory a device has", c->machines->name), "device \"name\" { memory = 80GiB }");
 }
 
+/* An entry of a block by its name, if it is a plain number. */
+static int64_t number_in(const struct ast *items, const char *name)
+{
+    struct constant v;
+    for (int i = 0; i < items->n; i++)
+        if (items->kid[i]->kind == AST_ENTRY && strcmp(items->kid[i]->text, name) == 0 && items->kid[i]->kid[1]->kind == AST_NUMBER && constant_from_number(items->kid[i]->kid[1], &v) && constant_is_whole(&v))
+            return v.top;
+    return 0;
+}
+
+/* The cluster that the file uses, with as many nodes as the mesh asks for. */
+static void name_a_cluster(struct checker *c, struct diagnostic *d)
+{
+    const char *used = c->cluster.n ? c->cluster.item[c->cluster.n - 1].name : NULL;
+    int64_t each = used ? number_in(c->cluster.item[c->cluster.n - 1].block->kid[1], "devices_per_node") : 0, fsdp, dp = 1, devices;
+    if (!used) {
+        add_help(d, "use \"clusters/h100.plan\" before the plan, and in it: cluster h100 { nodes = 1 }; `planc keys cluster` lists the machines");
+        return;
+    }
+    bool known = each > 0 && whole_value(c, K_mesh_fsdp, &fsdp, NULL) && !(key_given(c, K_mesh_dp) && !whole_value(c, K_mesh_dp, &dp, NULL)) && !__builtin_mul_overflow(fsdp, dp, &devices);
+    int64_t nodes = known && devices % each == 0 ? devices / each : 1;
+    if (each)
+        add_help(d, "cluster %s { nodes = %lld }", used, (long long)nodes);
+    else
+        add_help(d, "cluster %s { }", used);
+}
+
 void check_together(struct checker *c)
 {
     struct span head = c->plan->kid[0]->at;
     if (!c->naming[S_model].name && !c->broken)
-        add_help(complain(section_given(c, S_model) ? c->section_at[S_model] : head, "the plan names no model"), "model llama { … }");
+        add_help(complain(section_given(c, S_model) ? c->section_at[S_model] : head, "the plan names no model"), "model %s { … }",
+                 c->architecture.n == 1 ? c->architecture.item[0].name : "llama");
     if (!c->naming[S_cluster].name && !c->broken)
-        add_help(complain(section_given(c, S_cluster) ? c->section_at[S_cluster] : head, "the plan names no cluster"), "cluster b200 { nodes = 1 }");
+        name_a_cluster(c, complain(section_given(c, S_cluster) ? c->section_at[S_cluster] : head, "the plan names no cluster"));
     need(c, K_batch_sequence, "batch { sequence = 4096 }");
     need(c, K_batch_local, "batch { local = 1 }");
     check_cluster(c);
-    check_name(c, S_optimizer);
-    check_name(c, S_schedule);
     check_mesh(c);
     check_checkpoint(c);
     check_batch(c);
-    check_schedule(c);
+    check_training(c);
     check_init(c);
 }

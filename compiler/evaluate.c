@@ -1,7 +1,7 @@
 /* Works out an expression of a plan. Names are asked of the caller's scope, because a name means one thing in a model
  * block and another in an architecture; only what is needed is asked (one branch of a choice, and `and`, `or` stop
  * early), so that `tied ? 0 : lookup` never complains about what it does not use. */
-#include "constant.h"
+#include "keys.h"
 
 #include <string.h>
 
@@ -20,8 +20,14 @@ static bool name_value(const struct ast *e, struct scope *scope, struct constant
     }
     struct diagnostic *d = complain(e->at, "'%s' is not known here", e->text);
     const char *near = scope ? nearest_name(e->text, scope->names, scope->n_names) : NULL;
-    if (near)
+    if (foreign_number(e->text))
+        add_help(d, "a number: %s", foreign_number(e->text));
+    else if (foreign_switch(e->text))
+        add_help(d, "%s", foreign_switch(e->text));
+    else if (near)
         add_help(d, "did you mean '%s'?", near);
+    else
+        add_help(d, "names in values are keys by their path (batch.local), constants (name = value outside the plan), on and off");
     return false;
 }
 

@@ -79,6 +79,10 @@ static bool one_hyper_value(struct checker *c, const void *which, const struct a
         add_help(complain(e->at, "model.%s wants on or off, not '%s'", d->name, e->text), "%s = %s", d->name, ours);
         return false;
     }
+    if (e->kind == AST_NAME && foreign_number(e->text) && !hyper_find(c, e->text)) {
+        add_help(complain(e->at, "model.%s wants %s, not '%s'", d->name, wanted[d->type], e->text), "%s = %s", d->name, foreign_number(e->text));
+        return false;
+    }
     if (!value_evaluate(c, S_model, e, out, open))
         return false;
     bool number = out->kind == CONST_NUMBER, fine = true;
@@ -92,9 +96,18 @@ static bool one_hyper_value(struct checker *c, const void *which, const struct a
     case HYPER_SWITCH: fine = out->kind == CONST_TRUTH; break;
     case HYPER_LIST: fine = out->kind == CONST_LIST; break;
     }
-    if (!fine)
-        complain(e->at, "model.%s wants %s, not %s", d->name, wanted[d->type], constant_text(out));
-    else if (d->type == HYPER_COUNT && out->top < 1) {
+    if (!fine) {
+        struct diagnostic *said = complain(e->at, "model.%s wants %s, not %s", d->name, wanted[d->type], constant_text(out));
+        if (e->kind == AST_STRING)
+            unquoted_help(said, d->name, e->text);
+        else if (d->type == HYPER_SWITCH && constant_is_whole(out) && (out->top == 0 || out->top == 1))
+            add_help(said, "%s = %s", d->name, out->top ? "on" : "off");
+        else if (number && d->type == HYPER_COUNT)
+            add_help(said, "%s = %lld or %lld", d->name, (long long)out->number, (long long)out->number + 1);
+        else if (d->type == HYPER_LIST && number)
+            add_help(said, "%s = [%s]", d->name, constant_text(out));
+    }
+    if (fine && d->type == HYPER_COUNT && out->top < 1) {
         complain(e->at, "model.%s must be at least 1, this is %s", d->name, constant_text(out));
         fine = false;
     }

@@ -157,6 +157,24 @@ const char *words_text(const char *words, bool works_only)
     return t.bytes ? t.bytes : "";
 }
 
+const char *section_keys(enum section_id section)
+{
+    struct text t = { 0 };
+    for (int k = 0; k < KEY_COUNT; k++)
+        if (key_rows[k].section == section && !key_rows[k].missing[0])
+            text_add(&t, "%s%s", t.length ? ", " : "", key_rows[k].name);
+    return t.bytes ? t.bytes : "no keys that work yet";
+}
+
+const char *section_names(void)
+{
+    struct text t = { 0 };
+    for (int s = 0; s < SECTION_COUNT; s++)
+        if (!strchr(section_rows[s].path, '.'))
+            text_add(&t, "%s%s", t.length ? ", " : "", section_rows[s].path);
+    return t.bytes;
+}
+
 const char *key_type_text(enum key_id key)
 {
     const struct key_row *row = &key_rows[key];

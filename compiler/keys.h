@@ -57,6 +57,9 @@ const char *words_text(const char *words, bool works_only);
 
 /* What the value of a key is, as `planc keys` and messages say it: "a whole number", "bytes", "one of bf16, fp32". */
 const char *key_type_text(enum key_id key);
+/* The names of a section's keys that work, and of the sections: "fsdp, dp, reshard". */
+const char *section_keys(enum section_id section);
+const char *section_names(void);
 /* A key known by another name elsewhere ("learning_rate"), or misspelt, or in another section: its path, or NULL. */
 const char *key_guess(const char *section, const char *name);
 
@@ -65,6 +68,9 @@ const char *key_guess(const char *section, const char *name);
 const char *foreign_advice(const char *name);
 const char *foreign_hyper(const char *name, const char *const *declared, int n);
 const char *foreign_value(enum key_id key, const char *word);
+const char *foreign_section(const char *name);               /* what to write instead of a section of other tools */
+const char *key_instead(enum key_id key);                    /* what works in place of a key that does not work yet */
+const char *foreign_number(const char *word);                /* "2" for "two" */
 const char *foreign_switch(const char *word);                /* "on" or "off" for "true", "no" … */
 
 #endif

@@ -83,6 +83,79 @@ static const struct { const char *word, *advice; } absent[] = {
     { "compile", "a plan is always compiled" }, { "flash_attention", "attention never writes its scores: there is nothing to switch on" },
 };
 
+/* Sections of other tools. */
+#define BATCH "batch { sequence = 4096;  local = 1;  global = 1024 }"
+#define TRAIN "a plan says this in " BATCH ", optimizer adamw { lr }, schedule cosine { warmup;  steps } and run { steps }"
+#define MESH "mesh { fsdp = 16;  dp = auto }"
+#define CLUSTER "cluster h100 { nodes = 8 }"
+#define MODEL "model llama { layers = 32 … }; `planc keys model` lists the families"
+#define MOE "model qwen3_moe { experts;  top_k;  expert_width … } is a mixture of experts, and so is mixtral"
+#define PRECISION "precision { compute = bf16 }"
+#define DATA "data { train = \"tokens-*.bin\";  format = uint16 }"
+#define RECOMPUTE "activation_checkpoint { mode = full }"
+#define METRICS "a plan does not say what is logged: DIR/trainer --metrics FILE writes every step"
+static const struct { const char *word, *help; } sections[] = {
+    { "training", TRAIN }, { "train", TRAIN }, { "trainer", TRAIN }, { "training_args", TRAIN }, { "hyperparameters", TRAIN }, { "hparams", TRAIN }, { "hyper", TRAIN },
+    { "tokens", BATCH }, { "batch_size", BATCH }, { "batching", BATCH }, { "sequence", BATCH }, { "parallelism", MESH }, { "parallel", MESH }, { "parallelization", MESH },
+    { "distributed", MESH }, { "distribution", MESH }, { "fsdp", MESH }, { "ddp", MESH }, { "hsdp", MESH }, { "zero", MESH }, { "zero_optimization", MESH }, { "sharding", MESH },
+    { "topology", MESH }, { "strategy", MESH }, { "hardware", CLUSTER }, { "system", CLUSTER }, { "machine", CLUSTER }, { "machines", CLUSTER }, { "nodes", CLUSTER }, { "devices", CLUSTER },
+    { "gpu", CLUSTER }, { "gpus", CLUSTER }, { "compute", CLUSTER }, { "resources", CLUSTER }, { "slurm", CLUSTER }, { "env", CLUSTER }, { "network", MODEL }, { "net", MODEL }, { "arch", MODEL },
+    { "model_config", MODEL }, { "transformer", MODEL }, { "moe", MOE }, { "experts", MOE }, { "router", MOE }, { "attention", MODEL }, { "rope", MODEL }, { "dtype", PRECISION }, { "dtypes", PRECISION },
+    { "mixed_precision", PRECISION }, { "amp", PRECISION }, { "bf16", PRECISION }, { "fp16", PRECISION }, { "fp8", PRECISION }, { "float8", PRECISION }, { "quantization", PRECISION },
+    { "quantize", PRECISION }, { "types", PRECISION }, { "dataset", DATA }, { "datasets", DATA }, { "dataloader", DATA }, { "data_loader", DATA }, { "data_stages", DATA }, { "corpus", DATA },
+    { "input", DATA }, { "files", DATA }, { "optim", "optimizer adamw { lr = 3e-4 }" }, { "adam", "optimizer adamw { lr = 3e-4 }" }, { "opt", "optimizer adamw { lr = 3e-4 }" },
+    { "scheduler", "schedule cosine { warmup = 2000;  steps = 100k }" }, { "lr_scheduler", "schedule cosine { warmup = 2000;  steps = 100k }" },
+    { "lr_schedule", "schedule cosine { warmup = 2000;  steps = 100k }" }, { "learning_rate", "optimizer adamw { lr } is its peak, schedule cosine { warmup;  steps;  floor } its way" },
+    { "lr", "optimizer adamw { lr } is its peak, schedule cosine { warmup;  steps;  floor } its way" },
+    { "learning_rate_scheduler", "schedule cosine { warmup = 2000;  steps = 100k }" }, { "ac", RECOMPUTE }, { "recompute", RECOMPUTE }, { "remat", RECOMPUTE },
+    { "activation_checkpointing", RECOMPUTE }, { "gradient_checkpointing", RECOMPUTE }, { "recomputation", RECOMPUTE },
+    { "checkpoints", "checkpoint saves the state of training; what is computed again is activation_checkpoint { mode = full }" }, { "checkpointing", "checkpoint saves the state of training; what is computed again is activation_checkpoint { mode = full }" },
+    { "logging", METRICS }, { "log", METRICS }, { "metrics", METRICS }, { "profiling", METRICS }, { "profiler", METRICS }, { "wandb", METRICS }, { "tensorboard", METRICS }, { "monitoring", METRICS },
+    { "validation", "planc cannot validate yet; data { validation } will say on what" }, { "eval", "planc cannot validate yet; data { validation } will say on what" },
+    { "evaluation", "planc cannot validate yet; data { validation } will say on what" }, { "tokenizer", "data { train } are token files: a tokenizer made them, and model.vocab is its size" },
+    { "comm", "a plan does not say how to communicate; run { timeout = 10min } is how long a rank waits" }, { "nccl", "a plan does not say how to communicate; run { timeout = 10min } is how long a rank waits" },
+    { "compile", "a plan is always compiled" }, { "loss", "the model's architecture says its loss; batch { loss_chunks } works it out in pieces" },
+    { "seed", "init { seed = 0 } is that of the weights, data { seed = 0 } that of the order" }, { "initialization", "init { seed = 0 }, or init { from = \"folder\" }" },
+    { "init_weights", "init { seed = 0 }, or init { from = \"folder\" }" }, { "resume", "init { from = \"folder\" } begins with weights; planc cannot resume yet" },
+    { "general", "a plan has a title and no more of the kind: plan \"title\" { … }" }, { "job", "a plan has a title and no more of the kind: plan \"title\" { … }" },
+    { "experiment", "a plan has a title and no more of the kind: plan \"title\" { … }" }, { "global", "a constant stands outside the plan: name = value" },
+    { "constants", "a constant stands outside the plan: name = value" }, { "variables", "a constant stands outside the plan: name = value" }, { "vars", "a constant stands outside the plan: name = value" },
+    { "experimental", "there is nothing of the kind: a key works, or is refused" },
+};
+
+const char *foreign_section(const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(sections); i++)
+        if (strcmp(sections[i].word, name) == 0)
+            return sections[i].help;
+    return NULL;
+}
+
+/* What works instead of what keys.def says planc cannot do yet. */
+static const struct { const char *missing, *help; } instead[] = {
+    { "save checkpoints", "DIR/trainer --final FILE writes the weights at the end; init { from = \"folder\" } begins with them" },
+    { "validate", "the loss on other files: run with init.from = the weights, data.train = those files, optimizer.lr = 0 and few run.steps" },
+    { "end a run by the clock", "SIGTERM ends a run in order: timeout -s TERM 10h mpirun … DIR/trainer" },
+    { "choose between faster and repeatable kernels (the cpu is always repeatable)", "leave it out: all kernels are repeatable" },
+};
+
+const char *key_instead(enum key_id key)
+{
+    for (size_t i = 0; i < COUNT_OF(instead); i++)
+        if (strcmp(instead[i].missing, key_rows[key].missing) == 0)
+            return instead[i].help;
+    return NULL;
+}
+
+const char *foreign_number(const char *word)
+{
+    static const char *const numbers[] = { "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten" };
+    for (size_t i = 0; i < COUNT_OF(numbers); i++)
+        if (strcmp(numbers[i], word) == 0)
+            return text_format("%zu", i);
+    return NULL;
+}
+
 const char *foreign_advice(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(absent); i++)

@@ -121,78 +121,6 @@ bool value_evaluate(struct checker *c, enum section_id section, const struct ast
 
 /* One value of a key ------------------------------------------------------------------------------------------------------ */
 
-/* A value as the plan writes it when it is a plain number, else as it came out. */
-static const char *shown(const struct ast *e, const struct constant *v)
-{
-    return e->kind == AST_NUMBER ? e->text : constant_text(v);
-}
-
-static bool wrong_type(enum key_id key, const struct ast *e, const struct constant *got)
-{
-    static const char *const kind[] = { "a number", "on/off", "a string", "a word", "a list", "a range" };
-    struct diagnostic *d = complain(e->at, "%s wants %s, not %s", key_path(key), key_type_text(key), kind[got->kind]);
-    if (got->kind == CONST_LIST && e->kind == AST_LIST && e->n > 1 && key_rows[key].type != KEY_STRING) {
-        struct text t = { 0 };
-        for (int i = 0; i < e->n; i++)
-            text_add(&t, "%s%s", i ? " | " : "", i < got->n ? constant_text(&got->item[i]) : "…");
-        add_help(d, "alternatives are written %s", t.bytes);
-    }
-    if (key_rows[key].type == KEY_LIST && e->kind == AST_NUMBER && key == K_optimizer_betas)
-        add_help(d, "betas = [%s, 0.95]", e->text);
-    if ((key_rows[key].type == KEY_STRING || key_rows[key].type == KEY_FILES) && (e->kind == AST_NAME || e->kind == AST_PATH))
-        add_help(d, "\"%s\"", e->text);
-    return false;
-}
-
-/* "7B" is not seven billion. */
-void unit_help(struct diagnostic *d, const struct ast *e, const struct constant *got)
-{
-    size_t n = e->kind == AST_NUMBER ? strlen(e->text) : 0;
-    if (got->unit == UNIT_BYTES && n > 1 && e->text[n - 1] == 'B' && strspn(e->text, "0123456789._") == n - 1)
-        add_help(d, "B is bytes; %.*sG is %.*s x 10^9", (int)n - 1, e->text, (int)n - 1, e->text);
-}
-
-static bool wrong_unit(enum key_id key, const struct ast *e, const struct constant *got)
-{
-    static const enum unit_kind wanted[] = { [KEY_BYTES] = UNIT_BYTES, [KEY_RATE] = UNIT_BYTES_PER_S, [KEY_FLOPS] = UNIT_FLOPS,
-                                             [KEY_TIME] = UNIT_SECONDS, [KEY_LIST] = UNIT_NONE };
-    static const char *const unit[] = { "no unit", "bytes", "bytes a second", "operations a second", "a time" };
-    enum key_type type = key_rows[key].type;
-    enum unit_kind want = type >= KEY_BYTES && type <= KEY_TIME ? wanted[type] : UNIT_NONE;
-    if (got->unit == want)
-        return false;
-    struct diagnostic *d;
-    if (got->unit == UNIT_NONE) {
-        const char *text = shown(e, got);
-        d = complain(e->at, "%s wants %s, %s has no unit", key_path(key), key_type_text(key), text);
-        if (want == UNIT_BYTES)
-            add_help(d, "%sGiB is %s x 2^30 bytes, %sGB is %s x 10^9", text, text, text, text);
-        else if (want == UNIT_SECONDS)
-            add_help(d, "%ss is %s seconds, %smin is %s minutes", text, text, text, text);
-    } else {
-        d = complain(e->at, "%s wants %s, %s is %s", key_path(key), want == UNIT_NONE ? "a number without unit" : key_type_text(key),
-                     shown(e, got), unit[got->unit]);
-        unit_help(d, e, got);
-    }
-    return true;
-}
-
-static bool within(enum key_id key, const struct ast *e, const struct constant *v)
-{
-    bool whole = key_rows[key].type == KEY_WHOLE, fine = true;
-    const char *demand = "";
-    switch (key_rows[key].limit) {
-    case LIMIT_ANY: break;
-    case LIMIT_POSITIVE: fine = v->number > 0; demand = whole ? "at least 1" : "more than 0"; break;
-    case LIMIT_NOT_NEGATIVE: fine = v->number >= 0; demand = "at least 0"; break;
-    case LIMIT_FRACTION: fine = v->number >= 0 && v->number <= 1; demand = "from 0 to 1"; break;
-    case LIMIT_BELOW_ONE: fine = v->number >= 0 && v->number < 1; demand = "at least 0 and less than 1"; break;
-    }
-    if (!fine)
-        complain(e->at, "%s must be %s, this is %s", key_path(key), demand, constant_text(v));
-    return fine;
-}
-
 static bool word_value(enum key_id key, const struct ast *e, struct constant *out)
 {
     const struct key_row *row = &key_rows[key];
@@ -200,16 +128,18 @@ static bool word_value(enum key_id key, const struct ast *e, struct constant *ou
     if (!words_find(row->words, e->text, &works)) {
         const char *list[16];
         int n = words_list(row->words, false, list, (int)COUNT_OF(list));
-        struct diagnostic *d = complain(e->at, "%s is one of %s, not '%s'", key_path(key), words_text(row->words, true), e->text);
+        struct diagnostic *d = complain(e->at, strchr(words_text(row->words, true), ',') ? "%s is one of %s, not '%s'" : "%s is %s today, not '%s'", key_path(key), words_text(row->words, true), e->text);
         const char *near = foreign_value(key, e->text);
         near = near ? near : nearest_name(e->text, list, n);
-        if (near)
+        if (near && words_find(row->words, near, &works) && works)
             add_help(d, "did you mean '%s'?", near);
+        else
+            value_words_help(d, row);
         return false;
     }
     if (!works) {
         struct diagnostic *d = complain(e->at, "'%s = %s' is refused: it does not work yet", key_path(key), e->text);
-        add_help(d, "%s work%s", words_text(row->words, true), strchr(words_text(row->words, true), ',') ? "" : "s");
+        value_words_help(d, row);
         return false;
     }
     *out = (struct constant){ .kind = CONST_WORD, .text = e->text, .at = e->at };
@@ -221,7 +151,7 @@ static bool names_value(enum key_id key, const struct ast *e, struct constant *o
 {
     struct constant list = { .kind = CONST_LIST, .at = e->at, .n = e->n, .item = TAKE_MANY(struct constant, e->n) };
     if (e->kind != AST_LIST)
-        return wrong_type(key, e, &(struct constant){ .kind = e->kind == AST_NUMBER ? CONST_NUMBER : e->kind == AST_STRING ? CONST_STRING : CONST_WORD });
+        return value_wrong_type(key, e, &(struct constant){ .kind = e->kind == AST_NUMBER ? CONST_NUMBER : e->kind == AST_STRING ? CONST_STRING : CONST_WORD });
     for (int i = 0; i < e->n; i++) {
         const struct ast *item = e->kid[i];
         bool name = (item->kind == AST_NAME || item->kind == AST_STRING) && item->text[0] && !strchr(item->text, ' ') && !strchr(item->text, '"');
@@ -252,18 +182,18 @@ static bool layers_value(enum key_id key, const struct ast *e, const struct cons
 static bool list_value(enum key_id key, const struct ast *e, const struct constant *list)
 {
     if (list->kind != CONST_LIST)
-        return wrong_type(key, e, list);
+        return value_wrong_type(key, e, list);
     if (key == K_activation_checkpoint_layers)
         return layers_value(key, e, list);
     if (key == K_optimizer_betas && list->n != 2) {
-        complain(e->at, "%s are two numbers, this list has %d", key_path(key), list->n);
+        add_help(complain(e->at, "%s are two numbers, this list has %d", key_path(key), list->n), "betas = %s", key_rows[key].fallback);
         return false;
     }
     for (int i = 0; i < list->n; i++) {
         if (list->item[i].kind != CONST_NUMBER)
-            return wrong_type(key, e->kind == AST_LIST ? e->kid[i] : e, &list->item[i]);
-        if (wrong_unit(key, e->kind == AST_LIST ? e->kid[i] : e, &list->item[i]) ||
-            !within(key, e->kind == AST_LIST ? e->kid[i] : e, &list->item[i]))
+            return value_wrong_type(key, e->kind == AST_LIST ? e->kid[i] : e, &list->item[i]);
+        if (value_wrong_unit(key, e->kind == AST_LIST ? e->kid[i] : e, &list->item[i]) ||
+            !value_within(key, e->kind == AST_LIST ? e->kid[i] : e, &list->item[i]))
             return false;
     }
     return true;
@@ -289,15 +219,15 @@ static bool number_value(enum key_id key, const struct ast *e, struct constant *
 {
     const struct key_row *row = &key_rows[key];
     if (v->kind != CONST_NUMBER)
-        return wrong_type(key, e, v);
-    if (wrong_unit(key, e, v))
+        return value_wrong_type(key, e, v);
+    if (value_wrong_unit(key, e, v))
         return false;
     if (row->type == KEY_WHOLE && !constant_is_whole(v)) {
         const char *unit = row->unit[0] ? text_format(" of %s", row->unit) : "";
         complain(e->at, "%s wants a whole number%s, not %s", key_path(key), unit, constant_text(v));
         return false;
     }
-    if (!within(key, e, v))
+    if (!value_within(key, e, v))
         return false;
     if (row->type == KEY_BYTES && v->exact) { /* a part of a byte holds nothing */
         int64_t bytes = v->top / v->bottom;
@@ -311,6 +241,33 @@ static bool number_value(enum key_id key, const struct ast *e, struct constant *
     return true;
 }
 
+/* Whether a bare word in a section stands for something: a key beside it, a hyper-parameter, a constant of the file. */
+static bool is_known(struct checker *c, enum section_id section, const struct ast *e)
+{
+    struct constant v;
+    bool truth = strcmp(e->text, "on") == 0 || strcmp(e->text, "off") == 0;
+    return truth || (section == S_model && hyper_find(c, e->text)) || key_find(section, e->text) != KEY_COUNT || constant_value(c, e->at.file, e->text, &v);
+}
+
+static void word_help(struct checker *c, struct diagnostic *d, const struct key_row *row, const struct ast *e)
+{
+    struct scope s = { 0 };
+    hints(c, row->section, &s);
+    const char *near = nearest_name(e->text, s.names, s.n_names);
+    if (foreign_number(e->text))
+        add_help(d, "%s = %s", row->name, foreign_number(e->text));
+    else if (near)
+        add_help(d, "did you mean '%s'?", near);
+    else if (row->fallback[0] && row->fallback[0] != '(')
+        add_help(d, "the default is %s = %s", row->name, row->fallback);
+    else if (key_is_derived((enum key_id)(row - key_rows)))
+        add_help(d, "without the entry it is %s", row->fallback);
+    else if (row->type == KEY_WHOLE)
+        add_help(d, "%s = 1, or a constant: an entry outside the plan, name = 1", row->name);
+    else
+        add_help(d, "a constant is an entry outside the plan: %s = …", e->text);
+}
+
 static bool one_key_value(struct checker *c, const void *which, const struct ast *e, struct constant *out, bool *open)
 {
     const struct key_row *row = which;
@@ -319,9 +276,15 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
     if (row->type == KEY_WORD) {
         if (e->kind == AST_NAME)
             return word_value(key, e, out);
-        struct diagnostic *d = complain(e->at, "%s is %s", key_path(key), key_type_text(key));
+        struct diagnostic *d = complain(e->at, "%s is %s%s", key_path(key), key_type_text(key), e->kind == AST_STRING ? ", not a string" : e->kind == AST_NUMBER ? ", not a number" : "");
+        const char *list[16], *ours = e->kind == AST_STRING ? foreign_value(key, e->text) : NULL;
+        ours = ours || e->kind != AST_STRING ? ours : nearest_name(e->text, list, words_list(row->words, true, list, (int)COUNT_OF(list)));
         if (e->kind == AST_STRING && words_find(row->words, e->text, &works))
             add_help(d, "without quotes: %s", e->text);
+        else if (ours)
+            add_help(d, "%s = %s", row->name, ours);
+        else
+            value_words_help(d, row);
         return false;
     }
     if (e->kind == AST_NAME && words_find(row->words, e->text, &works))
@@ -331,17 +294,23 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
         add_help(complain(e->at, "%s wants %s, not '%s'", key_path(key), key_type_text(key), e->text), "%s = %s", row->name, ours);
         return false;
     }
+    bool counts = row->type != KEY_STRING && row->type != KEY_FILES && row->type != KEY_LIST;
+    if (counts && e->kind == AST_NAME && !is_known(c, row->section, e)) {
+        struct diagnostic *d = complain(e->at, "%s wants %s, not '%s'", key_path(key), key_type_text(key), e->text);
+        word_help(c, d, row, e);
+        return false;
+    }
     if (row->type == KEY_FILES && e->kind == AST_LIST)
         return files_value(key, e, out);
     if ((row->type == KEY_STRING || row->type == KEY_FILES) && e->kind != AST_STRING)
-        return wrong_type(key, e, &(struct constant){ .kind = e->kind == AST_NUMBER ? CONST_NUMBER : e->kind == AST_LIST ? CONST_LIST : CONST_WORD });
+        return value_wrong_type(key, e, &(struct constant){ .kind = e->kind == AST_NUMBER ? CONST_NUMBER : e->kind == AST_LIST ? CONST_LIST : CONST_WORD });
     if (key == K_activation_checkpoint_save)
         return names_value(key, e, out);
     if (!value_evaluate(c, row->section, e, out, open))
         return false;
     switch (row->type) {
     case KEY_STRING: case KEY_FILES: return true;
-    case KEY_SWITCH: return out->kind == CONST_TRUTH || wrong_type(key, e, out);
+    case KEY_SWITCH: return out->kind == CONST_TRUTH || value_wrong_type(key, e, out);
     case KEY_LIST: return list_value(key, e, out);
     case KEY_WHOLE: case KEY_NUMBER: case KEY_BYTES: case KEY_RATE: case KEY_FLOPS: case KEY_TIME: return number_value(key, e, out);
     case KEY_WORD: break;
@@ -410,11 +379,11 @@ static bool is_auto(const struct slot *slot)
     return value->kind == AST_NAME && strcmp(value->text, "auto") == 0;
 }
 
-/* What a section cannot do yet is said at the first of the keys that ask for it. */
+/* What planc cannot do yet is said at the first of the keys that ask for it. */
 static bool is_refused_before(const struct checker *c, enum key_id key)
 {
     for (int k = 0; k < (int)key; k++)
-        if (key_rows[k].section == key_rows[key].section && c->key[k].entry && strcmp(key_rows[k].missing, key_rows[key].missing) == 0)
+        if (c->key[k].entry && strcmp(key_rows[k].missing, key_rows[key].missing) == 0)
             return true;
     return false;
 }
@@ -424,8 +393,11 @@ static void work_out(struct checker *c, enum key_id key)
     struct slot *slot = &c->key[key];
     const struct key_row *row = &key_rows[key];
     if (slot->entry && row->missing[0]) {
-        if (!is_refused_before(c, key))
-            complain(slot->at, "'%s' is refused: planc cannot %s yet", key_path(key), row->missing);
+        if (!is_refused_before(c, key)) {
+            struct diagnostic *d = complain(slot->at, "'%s' is refused: planc cannot %s yet", key_path(key), row->missing);
+            if (key_instead(key))
+                add_help(d, "%s", key_instead(key));
+        }
         slot->state = FAILED;
     } else if (slot->entry && is_auto(slot) && !key_is_derived(key)) {
         struct diagnostic *d = complain(slot->entry->kid[1]->at, "%s cannot be auto: it follows from nothing", key_path(key));
