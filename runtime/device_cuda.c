@@ -20,6 +20,13 @@ static cuda_address address_of(const void *at) { return (cuda_address)(uintptr_t
 void *local(struct device *d, int64_t offset) { return (void *)(uintptr_t)(d->arena + (cuda_address)offset); }
 void *wire(struct device *d, int64_t offset) { return local(d, program.local_bytes + offset); }
 
+/* Where the host is in the schedule. It moves, whatever the device does; what it does the device says itself. */
+static void issue(struct device *d, int step)
+{
+    d->issuing = step;
+    position_moved();
+}
+
 /* ── verbs: compute ────────────────────────────────────────────────────────── */
 
 void iteration(struct device *d, int64_t i) { d->iteration = i; }
@@ -37,14 +44,14 @@ static void call(struct device *d, const struct kernel *k, void *const *address,
 
 void run(struct device *d, int step, const struct kernel *k, void *const *address)
 {
-    d->issuing = step;
+    issue(d, step);
     call(d, k, address, NULL);
 }
 
 void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit, void *const *address)
 {
     const struct instance *n = &d->instance[unit];
-    d->issuing = step;
+    issue(d, step);
     for (int i = 0; i < n->stretches; i++)
         call(d, k, address, &n->stretch[i]);
 }
@@ -52,7 +59,7 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
 void await(struct device *d, int step, int event)
 {
     const struct happening *h = &d->event[event];
-    d->issuing = step;
+    issue(d, step);
     if (h->piece != d->piece)
         return;
     cuda_publish(d, LANE_COMPUTE, step, true);
@@ -65,7 +72,7 @@ void await(struct device *d, int step, int event)
 /* Its answer goes to `end`. */
 static int64_t begin(struct device *d, int step, enum lane lane, const char *what, int64_t unit)
 {
-    d->issuing = step;
+    issue(d, step);
     cuda_record(d, &d->computed, LANE_COMPUTE);
     cuda_wait(d, &d->computed, lane);
     cuda_publish(d, lane, step, false);
@@ -131,7 +138,7 @@ void sum_ranks(struct device *d, int step, const char *group, double *address, i
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro)
 {
     (void)micro;
-    d->issuing = step;
+    issue(d, step);
     d->tokens = address_of(tokens);
     d->targets = address_of(targets);
     if (d->piece == 0)
@@ -149,7 +156,7 @@ void cuda_copy_batch(struct device *d)
 
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
 {
-    d->issuing = step;
+    issue(d, step);
     if (d->piece == 0)
         probe_tap(d, name, type, value, rows, columns);
 }

@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +38,49 @@ static void first_values(const struct stored *s, const char *name, int64_t from,
     }
 }
 
+/* A billion normal numbers take a core the better part of a minute, so those of a piece are shared out over the cores that are this
+ * rank's. Each is a function of its place alone: how many threads there are changes no bit. */
+enum { SEEDERS = 32, WORTH_A_THREAD = 1 << 13, SEEDER_STACK = 1 << 18 };
+struct share { const struct stored *s; const char *name; int64_t from, n; float *to; };
+
+static void *seed_share(void *argument)
+{
+    const struct share *h = argument;
+    first_values(h->s, h->name, h->from, h->n, h->to);
+    return NULL;
+}
+
+static int64_t own_cores(void)
+{
+    cpu_set_t set;
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN), fair = cores > world.host_size ? cores / world.host_size : 1;
+    const long bound = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    const long n = bound < fair ? bound : fair;
+    return n < 1 ? 1 : n < SEEDERS ? n : SEEDERS;
+}
+
+/* Where a thread cannot be had its share is done here. */
+static void seed_piece(const struct stored *s, const char *name, int64_t from, int64_t n, float *to)
+{
+    pthread_t thread[SEEDERS];
+    struct share share[SEEDERS];
+    bool started[SEEDERS] = {false};
+    pthread_attr_t attributes;
+    const int64_t cores = own_cores(), worth = (n + WORTH_A_THREAD - 1) / WORTH_A_THREAD, threads = cores < worth ? cores : worth;
+    const bool able = pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, SEEDER_STACK) == 0;
+    for (int64_t i = threads - 1; i >= 0; i--) {
+        const int64_t low = n * i / threads, high = n * (i + 1) / threads;
+        share[i] = (struct share){s, name, from + low, high - low, to + low};
+        started[i] = i > 0 && able && pthread_create(&thread[i], &attributes, seed_share, &share[i]) == 0;
+        if (!started[i])
+            seed_share(&share[i]);
+    }
+    for (int64_t i = 0; i < threads; i++)
+        if (started[i])
+            pthread_join(thread[i], NULL);
+    pthread_attr_destroy(&attributes);
+}
+
 static void seed(struct device *d)
 {
     struct stored s;
@@ -45,7 +90,7 @@ static void seed(struct device *d)
         stored_name(&s, name, sizeof name);
         for (int64_t done = 0; done < p.count; done += staging_floats()) {
             const int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
-            first_values(&s, name, p.element + done, n, staging_of(d));
+            seed_piece(&s, name, p.element + done, n, staging_of(d));
             device_write(d, master_at(d, p.at + done), staging_of(d), 4 * n);
             position_moved();
         }
