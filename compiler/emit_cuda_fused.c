@@ -413,8 +413,8 @@ static void put_rows(struct fused *f, struct text *to, int64_t rows, const struc
     if (c->form == FORM_CHUNKS) {
         int side_by_side = c->threads / c->group;
         text_add(to, "    const %s r1 = (%s)(blockIdx.x + 1) * %lld;\n", type, type, L(chunks->rows));
-        text_add(to, "    for (%s r = r1 - %lld%s; r < r1 && r < %lld; r += %d) {\n", type, L(chunks->rows), side_by_side > 1 ? text_format(" + (int)threadIdx.x / %d", c->group) : "", L(rows),
-                 side_by_side);
+        text_add(to, "    for (%s r = r1 - %lld%s; r < r1 && r < %lld; %s) {\n", type, L(chunks->rows), side_by_side > 1 ? text_format(" + (int)threadIdx.x / %d", c->group) : "", L(rows),
+                 side_by_side > 1 ? text_format("r += %d", side_by_side) : "r++");
         if (c->sums || c->wide_sums) text_add(to, "        __syncthreads();\n"); /* the last row's sums have been read */
     }
     text_add(to, "%s%s", lines, c->form == FORM_CHUNKS ? "    }\n" : "");

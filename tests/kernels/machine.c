@@ -1,7 +1,9 @@
 /* See machine.h. */
 #define _GNU_SOURCE
 #include "machine.h"
+#include "fibers.h"
 #include "interpret.h"
+#include "workspace.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -11,28 +13,57 @@ enum { GUARD = 256 };
 /* The beginning of runtime/device.h's struct kernel; that header's names are those of the compiler too. */
 struct compiled { const char *name; void (*call)(void *const *address, const void *stretch); };
 
+static bool on_fibers(void) { return getenv("KERNELS_ON") && !strcmp(getenv("KERNELS_ON"), "fibers"); }
+
+static bool run_command(const char *name, const char *command)
+{
+    if (!system(command)) return true;
+    printf("FAIL %s: this does not compile: %s\n", name, command);
+    return false;
+}
+
+static void *loaded(const char *name, const char *path)
+{
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!object) printf("FAIL %s: %s\n", name, dlerror());
+    return object;
+}
+
+/* kernels.so from kernels.c, or from kernels.cu and launch.c. */
+static void *open_cpu(const struct graph *g, const char *folder, const char *name, const char *root)
+{
+    struct text c = {0};
+    emit_kernels_c(&c, g, EMIT_CPU);
+    if (!file_write(text_format("%s/kernels.c", folder), c.bytes, c.length)) return NULL;
+    bool made = getenv("KEEP_KERNELS"); /* by the run before, from the same text */
+    const char *sanitize = getenv("SANITIZE_FLAGS") ? getenv("SANITIZE_FLAGS") : "";
+    if (!made && !run_command(name, text_format("cc %s %s -D_DEFAULT_SOURCE -shared -fPIC -I %s -I %s/runtime -I %s/templates %s/kernels.c %s/runtime/gemm_dnnl.c -o %s/kernels.so -ldnnl -lgomp -lm",
+                                                EMIT_KERNEL_FLAGS, sanitize, folder, root, root, folder, root, folder))) return NULL;
+    return loaded(name, text_format("%s/kernels.so", folder));
+}
+
+static void *open_cuda(const struct graph *g, const char *folder, const char *name, const char *root)
+{
+    struct text cu = {0}, launch = {0};
+    emit_kernels_cu(&cu, g);
+    emit_launch_c(&launch, g);
+    if (!file_write(text_format("%s/kernels.cu", folder), cu.bytes, cu.length) || !file_write(text_format("%s/launch.c", folder), launch.bytes, launch.length)) return NULL;
+    if (!run_command(name, text_format("%s/tests/cuda_on_cpu/module.sh %s/kernels.cu %s/module.so -I%s/templates -I%s/runtime", root, folder, folder, root, root))) return NULL;
+    if (!run_command(name, text_format("cc -std=c17 -O1 -shared -fPIC -I %s -I %s/runtime %s/launch.c -o %s/kernels.so", folder, root, folder, folder))) return NULL;
+    void *object = loaded(name, text_format("%s/kernels.so", folder)), *module = loaded(name, text_format("%s/module.so", folder));
+    return object && module && fibers_open(module, object, workspace_bytes(g)) ? object : NULL;
+}
+
 struct machine *machine_open(const struct graph *g, const char *directory, const char *name, const char *root)
 {
-    struct text h = {0}, c = {0};
+    struct text h = {0};
     emit_kernels_h(&h, g);
-    emit_kernels_c(&c, g, EMIT_CPU);
     const char *folder = text_format("%s/%s", directory, name);
-    char *command;
-    if (asprintf(&command, "mkdir -p %s", folder) < 0 || system(command)) return NULL;
-    free(command);
-    if (!file_write(text_format("%s/kernels.h", folder), h.bytes, h.length) || !file_write(text_format("%s/kernels.c", folder), c.bytes, c.length)) return NULL;
-    bool made = getenv("KEEP_KERNELS"); /* by the run before, from the same text */
-    if (!made && (asprintf(&command, "cc %s %s -D_DEFAULT_SOURCE -shared -fPIC -I %s -I %s/runtime -I %s/templates %s/kernels.c %s/runtime/gemm_dnnl.c -o %s/kernels.so -ldnnl -lgomp -lm",
-                 EMIT_KERNEL_FLAGS, getenv("SANITIZE_FLAGS") ? getenv("SANITIZE_FLAGS") : "", folder, root, root, folder, root, folder) < 0 || system(command))) {
-        printf("FAIL %s: the kernels do not compile\n", name);
-        return NULL;
-    }
-    if (!made) free(command);
+    if (!run_command(name, text_format("mkdir -p %s", folder)) || !file_write(text_format("%s/kernels.h", folder), h.bytes, h.length)) return NULL;
     struct machine *m = TAKE(struct machine);
     m->graph = g;
     m->emit = emit_open(g);
-    m->object = dlopen(text_format("%s/kernels.so", folder), RTLD_NOW | RTLD_LOCAL);
-    if (!m->object) printf("FAIL %s: %s\n", name, dlerror());
+    m->object = on_fibers() ? open_cuda(g, folder, name, root) : open_cpu(g, folder, name, root);
     return m->object ? m : NULL;
 }
 
@@ -126,5 +157,6 @@ const char *machine_overrun(const struct machine *m)
         for (int k = 0; k < GUARD; k++)
             if (p->bytes[-1 - k] != 0xa5 || p->bytes[bytes + k] != 0xa5) return p->name;
     }
+    if (fibers_overrun()) return "workspace";
     return NULL;
 }

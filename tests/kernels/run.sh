@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Generated kernels by themselves: every op of ops.def against a naive loop and its gradient against finite differences;
 # the composite layers with fusion on and off, bit by bit; updates over a shard; and the functions of op_math.h. The test
-# links the compiler's own objects, emits the kernels' text, compiles it with the flags of a real build and calls it.
+# links the compiler's own objects, emits the kernels' text, compiles it with the flags of a real build and calls it; then all of
+# it again as cuda kernels.
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
 flags=$(grep -o '#define EMIT_KERNEL_FLAGS ".*"' "$top/compiler/emit.h" | cut -d'"' -f2)
 [ "$BUILD" = build-sanitize ] && export SANITIZE_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g"
@@ -9,8 +10,8 @@ flags=$(grep -o '#define EMIT_KERNEL_FLAGS ".*"' "$top/compiler/emit.h" | cut -d
 if cc $flags -Wall -Wextra -I "$top/runtime" "$top/tests/kernels/math/math.c" -o math -lm 2>math.err; then ./math
 else fail math "$(tail_of math.err)"; fi
 
-objects=$(ls "$top/$BUILD"/compiler/*.o | grep -vE '/(main|command_[a-z]*|import[a-z_]*)\.o$')
-if ! cc -std=c17 -g -O1 -Wall -Wextra ${SANITIZE_FLAGS:-} -I "$top/compiler" -I "$top/tests/kernels" "$top"/tests/kernels/*.c $objects "$top/$BUILD"/gen/*.o \
+objects=$(ls "$top/$BUILD"/compiler/*.o | grep -vE '/(main|build_[a-z]*|command_[a-z]*|import[a-z_]*)\.o$')
+if ! cc -std=c17 -g -O1 -Wall -Wextra -rdynamic ${SANITIZE_FLAGS:-} -I "$top/compiler" -I "$top/runtime" -I "$top/tests/kernels" "$top"/tests/kernels/*.c $objects "$top/$BUILD"/gen/*.o \
     -o kernels -ljansson -lm -ldl 2>kernels.err; then
     fail kernels "$(tail_of kernels.err)"
     exit 0
@@ -21,3 +22,10 @@ done
 # A processor without BF16 products, as the library sees it: operands are widened instead.
 DNNL_MAX_CPU_ISA=AVX2 KEEP_KERNELS=1 ./kernels ops "$scratch" "$top" 2>widened.err | sed -n 's/^\([a-zA-Z]*\) \(.*bf16\)/\1 widened.\2/p'
 [ "${PIPESTATUS[0]}" -eq 0 ] || fail widened "$(tail_of widened.err)"
+# The same as cuda kernels, thread by thread on this processor. (Fibers and sanitizers do not know each other's stacks.)
+[ "$BUILD" = build-sanitize ] && { skip fibers "sanitizers do not follow fibers"; exit 0; }
+mkdir -p fibers
+for which in ops fusion update; do
+    KERNELS_ON=fibers ./kernels $which "$scratch/fibers" "$top" 2>fibers.$which.err | sed -n 's/^\([a-zA-Z]*\) /\1 fibers./p'
+    [ "${PIPESTATUS[0]}" -eq 0 ] || fail fibers.$which "$(tail_of fibers.$which.err)"
+done
