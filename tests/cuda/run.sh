@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Every kernel of every plan of the library compiled for real, for both architectures that are sold: what it takes of a multiprocessor,
+# and that nothing of it lies in local memory unless docs/cuda.md says why. Then the command that does it: the same bytes
+# twice, cubins that are kept, words for what is missing. Without NVRTC only the texts and the words are tested.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib/common.sh"
+doc=$top/docs/cuda.md archs="sm_90a sm_100a"
+
+# ── texts of every plan: no C compiler is needed to look at them ─────────────
+cat >no_compiler <<'SH'
+#!/bin/sh
+for word; do [ "$before" = -o ] && : >"$word"; before=$word; done
+SH
+chmod +x no_compiler
+texts() { # NAME PLAN [option…]: NAME/kernels.cu and NAME/launch.c
+    rm -rf "$1"
+    MPICC=$scratch/no_compiler PLANC_NVRTC=/nowhere "$planc" build "$2" -o "$1" --device cuda "${@:3}" >"$1.build" 2>&1
+}
+families() {
+    cat <<'PLANS'
+mixtral model mixtral { layers = 2;  hidden = 1024;  heads = 16;  kv_heads = 4;  vocab = 32000;  experts = 8;  top_k = 2;  expert_width = 1792 }
+qwen3 model qwen3 { layers = 2;  hidden = 1024;  heads = 16;  kv_heads = 8;  head_dim = 128;  ffn = 3072;  vocab = 151936 }
+awkward model qwen3_moe { layers = 2;  hidden = 24;  heads = 6;  kv_heads = 3;  head_dim = 10;  vocab = 97;  experts = 5;  top_k = 2;  expert_width = 13;  dense_layers = [1];  ffn = 29 }
+PLANS
+}
+families | while read -r name model; do
+    printf 'use "models/%s.plan"\nuse "clusters/h200.plan"\nplan "%s" {\n    %s\n    cluster h200 { }\n    mesh { fsdp = 8 }\n    precision { compute = bf16 }\n    batch { sequence = 2048;  local = 2 }\n}\n' \
+        "$(sed -E 's/model ([a-z0-9_]+) .*/\1/' <<<"$model")" "$name" "$model" >"$name.plan"
+done
+folders=()
+while read -r name plan settings; do
+    common=()
+    for word in $settings; do common+=(--set "$word"); done
+    for variant in none.bf16 selective.bf16 full.bf16 chunks.bf16 none.fp32 full.fp32; do
+        folder=$name.$variant
+        options=("${common[@]}" --set "precision.compute=${variant#*.}")
+        case ${variant%.*} in chunks) options+=(--set batch.loss_chunks=4 --set activation_checkpoint.mode=none) ;; *) options+=(--set "activation_checkpoint.mode=${variant%.*}") ;; esac
+        if texts "$folder" "$plan" "${options[@]}"; then ok "texts.$folder" && folders+=("$folder"); else fail "texts.$folder" "$(tail_of "$folder.build")"; fi
+    done
+done <<PLANS
+30b-a3b-16 $top/plans/30b-a3b-16.plan model.layers=2
+30b-a3b-dense $top/plans/30b-a3b-16.plan model.layers=2 model.dense_layers=[0] model.ffn=6144
+qwen3-30b-a3b $top/plans/qwen3-30b-a3b.plan model.layers=2
+llama-8b $top/plans/llama-8b.plan model.layers=2
+gpt2-124m $top/plans/gpt2-124m.plan model.layers=2
+demo $top/plans/demo.plan model.layers=2
+moe-small $top/plans/moe-small.plan model.layers=2
+mixtral mixtral.plan
+qwen3 qwen3.plan
+awkward awkward.plan batch.sequence=19
+PLANS
+texts unfused "$top/plans/gpt2-124m.plan" --set model.layers=1 --fusion off && ok texts.unfused && folders+=(unfused) || fail texts.unfused "$(tail_of unfused.build)"
+texts twice "$top/plans/moe-small.plan" --set model.layers=2 && cmp -s twice/kernels.cu <(cp -r twice twice.first && texts twice "$top/plans/moe-small.plan" --set model.layers=2 && cat twice/kernels.cu) &&
+    cmp -s twice/launch.c twice.first/launch.c && ok same_bytes_twice || fail same_bytes_twice "$(tail_of twice.build)"
+
+# ── what every build for cuda says of the same plan ──────────────────────────
+texts on_cuda "$top/plans/moe-small.plan" --set model.layers=2 && "$planc" build "$top/plans/moe-small.plan" -o on_cpu --device trace --set model.layers=2 >on_cpu.build 2>&1
+moved() { sed -E 's/(local|wire)\(d, [0-9]+/\1(d, N/g; s/[0-9]+ \* /N * /g' "$1"; }
+cmp -s <(moved on_cuda/schedule.c) <(moved on_cpu/schedule.c) && ok schedule_is_the_same || fail schedule_is_the_same "$(diff <(moved on_cuda/schedule.c) <(moved on_cpu/schedule.c) | head -n 3 | tr '\n' '|')"
+for file in cuda/machine.cuh op_math.h; do [ -s "on_cuda/$file" ] || fail stands_alone "no $file"; done && ok stands_alone
+grep -q '^    .workspace = .*\.arch = archs, .archs = 2' on_cuda/program.c && grep -q '"sm_90a", "sm_100a"' on_cuda/program.c && ok tables || fail tables "$(grep -n workspace on_cuda/program.c)"
+grep -q "there is no libnvrtc\|PLANC_NVRTC is '/nowhere'" on_cuda.build && grep -q 'compiles its kernels when it starts' on_cuda.build && ok without_nvrtc || fail without_nvrtc "$(tail_of on_cuda.build)"
+says() { # NAME STATUS PATTERN words…
+    PLANC_NVRTC=${nvrtc-} "$planc" "${@:4}" >"$1.log" 2>&1
+    local status=$?
+    [ $status -eq "$2" ] && grep -qE -- "$3" "$1.log" && ok "$1" || fail "$1" "exit $status: $(tail_of "$1.log")"
+}
+nvrtc=/nowhere says arch_without_nvrtc 4 "--arch wants kernels compiled, and there is .*/nowhere" build "$top/plans/moe-small.plan" -o none --device cuda --arch sm_90a
+says cuda_plan_on_cpu 0 'cpu, not the cluster.s NVIDIA B200' check "$top/plans/gpt2-124m.plan" --device cpu --set batch.local=1 --set batch.sequence=32 --set batch.global=8 --set model.layers=1 --set model.hidden=48 --set model.vocab=97
+says cpu_plan_on_cuda 0 'cluster cpu does not say what a cuda device offers' check "$top/plans/demo.plan" --device cuda --set model.layers=1
+grep -q '  workspace ' cpu_plan_on_cuda.log && ! grep -q '  workspace ' cuda_plan_on_cpu.log && ok workspace_of_cuda_only || fail workspace_of_cuda_only "$(grep workspace cpu_plan_on_cuda.log)"
+says keys_of_cuda 0 'run.gemm is of cuda devices alone: without effect on cpu' check "$top/plans/demo.plan" --set run.gemm=planc
+"$planc" dump "$top/plans/demo.plan" --after schedule --device cuda >demo.ir 2>&1 && grep -q '^facts .* device="cuda"$' demo.ir && "$planc" dump --from demo.ir | cmp -s - demo.ir &&
+    "$planc" dump --from demo.ir --pass memory | grep -q '^buffer workspace kind="workspace"' && ok device_in_the_text || fail device_in_the_text "$(head -n 2 demo.ir | tail_of /dev/stdin)"
+
+# ── compiled ─────────────────────────────────────────────────────────────────
+cc -std=c17 -I "$top/compiler" $(grep -q fsanitize <<<"$BUILD" && echo -fsanitize=address,undefined) "$here/compile.c" "$top/$BUILD"/compiler/{nvrtc,base}.o -o compile -ldl -lm $([ "$BUILD" = build-sanitize ] && echo -fsanitize=address,undefined) \
+    >compile.build 2>&1 || { fail compile "$(tail_of compile.build)"; exit 0; }
+mkdir -p include && rm -rf include/cuda && cp -r "$top/templates/cuda" include/ && cp "$top"/runtime/{op_math,scalar}.h include/
+: >empty.cu
+missing=$(./compile include sm_90a empty.cu empty.log)
+if [ $? -eq 77 ]; then
+    for name in cubins spills kept arch_unknown; do skip $name "$missing"; done
+    exit 0
+fi
+count=$(python3 "$here/kernels.py" gather all "${folders[@]}" 2>gather.err) && ok gathered || fail gathered "$(tail_of gather.err)"
+for part in 0 1; do
+    for arch in $archs; do ./compile include $arch all.$part.cu all.$part.$arch.log || echo $part.$arch >>failed; done &
+done
+rm -f failed
+wait
+if [ -e failed ]; then fail cubins "$(tr '\n' ' ' <failed) $(grep -hm2 error all.*.log | tr '\n' '|')"; else ok cubins; fi
+grep -hE 'warning' all.*.log >warnings; [ -s warnings ] && fail no_warnings "$(tail_of warnings)" || ok no_warnings
+python3 "$here/kernels.py" table all "$doc" $archs >table.txt 2>table.err && ok spills || fail spills "$(grep ^BAD table.txt | head -n 5 | tr '\n' '|')$(tail_of table.err)"
+echo "note $count kernels of ${#folders[@]} builds, $(grep occupancy: table.txt); build/tests/cuda/table.txt has them all"
+
+# ── the command ──────────────────────────────────────────────────────────────
+(
+    export XDG_CACHE_HOME=$scratch/kept
+    rm -rf kept kept.a kept.b
+    small=("$top/plans/moe-small.plan" --device cuda --arch sm_90a --set model.layers=2)
+    "$planc" build "${small[@]}" -o kept.a >kept.log 2>&1 || exit 1
+    cp kept.a/kernels.sm_90a.cubin first.cubin
+    for cubin in kept/planc/*.cubin; do [ -s "$cubin" ] || exit 1; done
+    start=$(date +%s%N)
+    "$planc" build "${small[@]}" -o kept.b --set mesh.fsdp=1 >>kept.log 2>&1 || exit 1     # another mesh: the same kernels
+    [ "$(ls kept/planc/*.cubin | wc -l)" = 1 ] && cmp -s kept.b/kernels.sm_90a.cubin first.cubin && [ -s kept.b/kernels.sm_90a.log ] || exit 1
+    truncate -s 1000 "$cubin"
+    "$planc" build "${small[@]}" -o kept.a >>kept.log 2>&1 && cmp -s kept.a/kernels.sm_90a.cubin first.cubin || exit 1    # and the same bytes a second time
+    "$planc" build "$top/plans/moe-small.plan" -o kept.a --device trace --set model.layers=2 >>kept.log 2>&1
+    [ ! -e kept.a/kernels.sm_90a.cubin ] && [ ! -e kept.a/kernels.cu ] && [ ! -e kept.a/launch.c ]
+) && ok kept || fail kept "$(tail_of kept.log)"
+says arch_unknown 4 'NVRTC .* compiles for sm_.* to sm_.*, not for sm_999: ' build "$top/plans/moe-small.plan" -o none --device cuda --arch sm_999
+says reference 0 'on cuda \(sm_90a\)' build "$top/plans/moe-small.plan" -o reference --device cuda --arch sm_90a --reference --set model.layers=2
+[ -s reference/reference.so ] && ok reference_so || fail reference_so "$(tail_of reference.log)"
