@@ -31,10 +31,10 @@ folders=()
 while read -r name plan settings; do
     common=()
     for word in $settings; do common+=(--set "$word"); done
-    for variant in none.bf16 selective.bf16 full.bf16 chunks.bf16 none.fp32 full.fp32; do
+    for variant in none.bf16 full.bf16 selective.bf16.4 none.fp32 ${LONG:+selective.bf16 full.fp32}; do # the number: pieces of the loss
         folder=$name.$variant
-        options=("${common[@]}" --set "precision.compute=${variant#*.}")
-        case ${variant%.*} in chunks) options+=(--set batch.loss_chunks=4 --set activation_checkpoint.mode=none) ;; *) options+=(--set "activation_checkpoint.mode=${variant%.*}") ;; esac
+        IFS=. read -r mode compute pieces <<<"$variant"
+        options=("${common[@]}" --set "precision.compute=$compute" --set "activation_checkpoint.mode=$mode" ${pieces:+--set batch.loss_chunks=$pieces})
         if texts "$folder" "$plan" "${options[@]}"; then ok "texts.$folder" && folders+=("$folder"); else fail "texts.$folder" "$(tail_of "$folder.build")"; fi
     done
 done <<PLANS
@@ -47,7 +47,7 @@ demo $top/plans/demo.plan model.layers=2
 moe-small $top/plans/moe-small.plan model.layers=2
 mixtral mixtral.plan
 qwen3 qwen3.plan
-awkward awkward.plan batch.sequence=19
+awkward awkward.plan batch.sequence=20
 PLANS
 texts unfused "$top/plans/gpt2-124m.plan" --set model.layers=1 --fusion off && ok texts.unfused && folders+=(unfused) || fail texts.unfused "$(tail_of unfused.build)"
 texts twice "$top/plans/moe-small.plan" --set model.layers=2 && cmp -s twice/kernels.cu <(cp -r twice twice.first && texts twice "$top/plans/moe-small.plan" --set model.layers=2 && cat twice/kernels.cu) &&
