@@ -34,7 +34,7 @@ bool cublaslt_open(void)
 {
     char why[LIBRARY_WHY];
     if (!cuda_library_open(LIBRARY_CUBLASLT, why))
-        return fail_note("rank %d: %s; run.gemm = \"ours\" does without cuBLASLt", world.rank, why);
+        return fail_note("rank %d: %s; run.gemm = planc does without cuBLASLt", world.rank, why);
     unsigned status = cublaslt.cublasLtCreate(&lt.handle);
     if (status)
         return fail_note("rank %d: cuBLASLt does not start on this device: %s", world.rank, cublaslt.cublasLtGetStatusName(status));
@@ -51,7 +51,7 @@ bool cublaslt_same(double device)
     world_exchange(mine, 2, all);
     for (int r = 1; r < world.size; r++)
         if (all[2 * r] != all[0] || all[2 * r + 1] != all[1])
-            return fail_note("rank %d has another %s than rank 0: matrix products would differ; run.gemm = \"ours\" does without cuBLASLt", r,
+            return fail_note("rank %d has another %s than rank 0: matrix products would differ; run.gemm = planc does without cuBLASLt", r,
                              all[2 * r] != all[0] ? "cuBLASLt" : "kind of device");
     return true;
 }
@@ -131,7 +131,7 @@ static struct entry *find(const struct key *k)
         if (e->used)
             continue;
         if (lt.entries == ENTRIES / 2)
-            fail_now("more than %d different matrix products; run.gemm = \"ours\" does without cuBLASLt", ENTRIES / 2);
+            fail_now("more than %d different matrix products; run.gemm = planc does without cuBLASLt", ENTRIES / 2);
         lt.entries++;
         e->key = *k;
         e->used = true;

@@ -25,7 +25,7 @@ static struct {
 
 /* ── what the device can do ────────────────────────────────────────────────── */
 
-/* Numbers of either type between -1 and 1, because zeros take less power and so are multiplied faster. */
+/* Numbers of either type between -1 and 1, because zeros take less power and so are multiplied faster. A block of them, copied on. */
 static void fill(struct device *d, char *at, int64_t bytes)
 {
     enum { BLOCK = 1 << 18 };
@@ -34,8 +34,12 @@ static void fill(struct device *d, char *at, int64_t bytes)
         uint32_t random = (uint32_t)shuffle_mix((uint64_t)i);
         block[i] = 0x3f003f00u | (random & 0x807f807fu);
     }
-    for (int64_t i = 0; i < bytes; i += BLOCK)
-        device_write(d, at + i, block, bytes - i < BLOCK ? bytes - i : BLOCK);
+    int64_t done = bytes < BLOCK ? bytes : BLOCK;
+    device_write(d, at, block, done);
+    for (int64_t n; done < bytes; done += n) {
+        n = bytes - done < done ? bytes - done : done;
+        device_copy(d, at + done, at, n);
+    }
 }
 
 enum probe { PROBE_COPY, PROBE_PRODUCT };

@@ -95,7 +95,7 @@ prepare_all() {
     build tiny.fp32 "$here/plans/tiny.plan" --set precision.compute=fp32
     for name in dense mixture; do
         build "$name" "$here/plans/$name.plan"
-        [ "$device" = cuda ] && build "$name.own" "$here/plans/$name.plan" --set run.gemm=ours --set run.attention=ours
+        [ "$device" = cuda ] && build "$name.own" "$here/plans/$name.plan" --set run.gemm=planc --set run.attention=planc
     done
     rm -rf "$dir/oracle"
     for name in llama gpt2 qwen3 qwen3moe; do
@@ -108,6 +108,7 @@ prepare_all() {
     for name in "$dir"/*/trainer; do
         [ -x "$name" ] && carry_mpi "$name" && break
     done
+    strip -g "$dir"/*/trainer 2>/dev/null
     # Texts were for building; a trainer that finds its cubin does not read them again, one on another architecture does.
     rm -f "$dir"/*/kernels.c "$dir"/*/arguments.c "$dir"/*.build
     echo "prepared $(ls -d "$dir"/*/trainer 2>/dev/null | wc -l) trainers in $dir, $(du -sm "$dir" | cut -f1) MB, $((SECONDS - begun)) s"
@@ -148,7 +149,7 @@ trainer() {
     local limit=$1 name=$2
     shift 2
     [ -x "$dir/$name/trainer" ] || { echo "trainer: $name was not built: $(grep -m 1 "^$name:" "$dir/failed_builds" 2>/dev/null)" >&2; return 4; }
-    timeout -k 5 "$limit" env LD_LIBRARY_PATH="$dir/lib:$libraries" OPAL_PREFIX="$dir/openmpi" OMPI_MCA_mca_base_component_path="$dir/openmpi/plugins" \
+    timeout -k 5 "$limit" env LD_LIBRARY_PATH="$dir/lib:$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" OPAL_PREFIX="$dir/openmpi" OMPI_MCA_mca_base_component_path="$dir/openmpi/plugins" \
         OMPI_MCA_ess_singleton_isolated=1 OMPI_MCA_mca_base_component_show_load_errors=0 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ${wrapper:-} \
         "$dir/$name/trainer" "$@" </dev/null
 }
