@@ -39,6 +39,9 @@ static const char *said(unsigned result, nccl_comm comm, char text[400])
     return text;
 }
 
+/* NCCL waits for a rank that cannot be reached for ever, and a large mesh takes a while to come together. */
+enum { MEET_SECONDS = 180 };
+
 static bool join(struct group *g)
 {
     struct nccl_config config = NCCL_CONFIG;
@@ -69,9 +72,12 @@ bool nccl_open(void)
     if (!cuda_library_open(LIBRARY_NCCL, why))
         fail_note("%d ranks, and %s", world.size, why);
     world_agree();      /* all have it, or nobody waits in it for others */
-    if (program.fsdp > 1 && program.dp > 1)
-        return join(&shards) && join(&replicas) && join(&everyone);
-    return join(program.fsdp > 1 ? &shards : &replicas);
+    if (program.timeout_seconds > 0)
+        world_meet(program.timeout_seconds > MEET_SECONDS ? program.timeout_seconds : MEET_SECONDS);
+    bool fine = program.fsdp > 1 && program.dp > 1 ? join(&shards) && join(&replicas) && join(&everyone) : join(program.fsdp > 1 ? &shards : &replicas);
+    if (program.timeout_seconds > 0)
+        world_met();
+    return fine;
 }
 
 /* One group is the whole world when the other has one rank. */

@@ -130,7 +130,9 @@ bool cuda_take_arena(struct device *d)
     }
     if (!WENT(cuMemGetAddressRange, &base, &granted, d->arena))
         return false;
-    d->granted = nccl_wanted() && (int64_t)granted > bytes ? bytes : (int64_t)granted;
+    d->granted = (int64_t)granted / MEMORY_GRAIN * MEMORY_GRAIN;
+    if (nccl_wanted() && d->granted > bytes)
+        d->granted = bytes;
     return true;
 }
 

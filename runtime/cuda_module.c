@@ -22,7 +22,7 @@ static const char *const runtime_name[RUNTIME_KERNELS] = {"runtime_cast_bf16", "
 static struct {
     char dir[PATH_BYTES - 2 * NAME_BYTES], name[NAME_BYTES];   /* of the cubin that was loaded */
     cuda_function *function;                                   /* launch_function's, in their order */
-    int64_t *shared;                                           /* dynamic shared memory that a function was allowed so far */
+    int64_t *shared;                                           /* dynamic shared memory that a function may have so far */
     cuda_function runtime[RUNTIME_KERNELS];
 } module;
 
@@ -251,10 +251,12 @@ static bool load(void)
         bool own = i >= launch_functions;
         const char *name = own ? runtime_name[i - launch_functions] : launch_function[i];
         cuda_function *to = own ? &module.runtime[i - launch_functions] : &module.function[i];
-        int registers = 0;   /* asking for them loads the function now and not in the middle of a step */
+        int fixed = 0;       /* shared memory; asking for it loads the function now and not in the middle of a step */
         result = driver.cuModuleGetFunction(to, loaded, name);
-        if (result != CUDA_OK || (result = driver.cuFuncGetAttribute(&registers, CUDA_FUNCTION_REGISTERS, *to)) != CUDA_OK)
+        if (result != CUDA_OK || (result = driver.cuFuncGetAttribute(&fixed, CUDA_FUNCTION_SHARED, *to)) != CUDA_OK)
             return fail_note("rank %d: %s has no kernel %s, it is of another build: %s", world.rank, path, name, cuda_error_text(result, text));
+        if (!own)
+            module.shared[i] = PLAIN_SHARED - fixed;
     }
     return true;
 }
@@ -288,7 +290,7 @@ void launch(const struct shot *s, void **argument)
     if (s->x > INT_MAX || s->y > UINT16_MAX || s->z > UINT16_MAX)
         fail_now("rank %d: %s wants a grid of %lld x %lld x %lld blocks, more than a GPU takes", world.rank, launch_function[s->function], (long long)s->x, (long long)s->y,
                  (long long)s->z);
-    if (s->shared_bytes > PLAIN_SHARED && s->shared_bytes > module.shared[s->function])
+    if (s->shared_bytes > module.shared[s->function])
         allow_shared(s->function, s->shared_bytes);
     check_launch(driver.cuLaunchKernel(module.function[s->function], (unsigned)s->x, (unsigned)s->y, (unsigned)s->z, (unsigned)s->threads, 1, 1, (unsigned)s->shared_bytes,
                                        cuda.stream[LANE_COMPUTE], argument, NULL),

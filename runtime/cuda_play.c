@@ -16,6 +16,7 @@
 
 /* Two words of the arena's staging buffer, which files do not use on this device: when the wait at hand began, and the time of all. */
 enum { CLOCK_BYTES = 16, NAP_NANOSECONDS = 20000 };
+#define SPIN_SECONDS 50e-6
 #define LOOK_SECONDS 0.25
 
 static void *clock_words(struct device *d) { return local(d, program.staging); }
@@ -101,11 +102,13 @@ static bool lane_done(struct device *d, enum lane lane)
 
 void cuda_settle(struct device *d)
 {
-    double looked = clock_seconds();
+    const double from = clock_seconds();
+    double looked = from;
     for (int lane = 0; lane < LANES; lane++)
         while (!lane_done(d, lane)) {
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NANOSECONDS}, NULL);
             double now = clock_seconds();
+            if (now - from > SPIN_SECONDS)
+                nanosleep(&(struct timespec){.tv_nsec = NAP_NANOSECONDS}, NULL);
             if (now - looked > LOOK_SECONDS) {
                 device_watch();
                 looked = now;

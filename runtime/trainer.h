@@ -47,6 +47,7 @@ struct world { int rank, size, replica, shard, host_rank, host_size; bool one_ho
 extern struct world world;
 void world_open(int *argc, char ***argv);   /* before anything else; leaves when the launch itself is wrong */
 void world_met(void);                       /* the watchdog sees all ranks: the timer of the start ends */
+void world_meet(double seconds);            /* starts it again, around what may wait for a rank for ever */
 void world_split(void);                     /* the groups of the mesh; leaves when the world is not the mesh */
 void world_agree(void);                     /* returns only when no rank noted a failure */
 _Noreturn void world_leave(int status);     /* every rank calls it: the orderly end */

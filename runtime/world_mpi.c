@@ -79,7 +79,7 @@ static void not_met(int signal)
     _exit(STATUS_ENVIRONMENT);
 }
 
-static void meet(double seconds)
+void world_meet(double seconds)
 {
     struct itimerval timer = {.it_value = {.tv_sec = (time_t)seconds}};
     struct sigaction rings = {.sa_handler = not_met};
@@ -123,7 +123,7 @@ void world_open(int *argc, char ***argv)
 {
     int provided = MPI_THREAD_SINGLE, rank = variable("OMPI_COMM_WORLD_RANK");
     if (program.timeout_seconds > 0)
-        meet(ceil(fmax(program.timeout_seconds, MEET_SECONDS)) + (rank > 0 ? MEET_TURN * rank : 0));
+        world_meet(ceil(fmax(program.timeout_seconds, MEET_SECONDS)) + (rank > 0 ? MEET_TURN * rank : 0));
     if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
         fail_print("MPI does not start");
         _exit(STATUS_ENVIRONMENT);
