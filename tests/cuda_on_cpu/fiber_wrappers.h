@@ -5,6 +5,8 @@
 #ifndef FIBER_WRAPPERS_H
 #define FIBER_WRAPPERS_H
 
+#include <time.h>
+
 #include "fiber_block.h"
 
 #include <time.h>
@@ -115,6 +117,13 @@ FIBER_FUNCTION float exp2_fast(float x)
 {
     float y = exp2f(x);
     return y < 1.17549435e-38f ? 0.0f : y; /* subnormal results are 0 there */
+}
+
+FIBER_FUNCTION uint64_t device_nanoseconds()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 #endif
