@@ -1,7 +1,7 @@
 /* libcublasLt.so.13 as plain loops: D = alpha op(A) op(B) + beta C by columns, BF16 or F32 operands, F32 sums. The heuristic keeps to
  * the workspace that it is given and refuses what the library refuses (mixed operand types, strides shorter than a column,
- * alignments that the addresses do not have). STANDIN_CUBLASLT_WORKSPACE: the bytes that every algorithm wants; what a product is
- * given is filled with NaN, as a workspace is nobody's afterwards. */
+ * alignments that the addresses do not have). STANDIN_CUBLASLT_WORKSPACE: the bytes that every algorithm wants; the beginning of what a
+ * product is given is filled with NaN, as a workspace is nobody's afterwards. */
 #include "streams.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { SUCCESS = 0, INVALID = 7, ARCH_MISMATCH = 8, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
-enum { F32 = 0, BF16 = 14, COMPUTE_F32 = 68, MAGIC = 0x51a4d1 };
+enum { F32 = 0, BF16 = 14, COMPUTE_F32 = 68, MAGIC = 0x51a4d1, TOUCHED = 1 << 16 };
 struct layout { uint32_t type, unused; uint64_t rows, columns; int64_t ld; };
 struct operation { uint32_t compute, scale; int32_t transpose_a, transpose_b; };
 struct preference { uint64_t workspace; uint32_t alignment[4], reduction; };
@@ -149,7 +149,7 @@ static enum standin_progress run_product(void *data)
     const int64_t m = (int64_t)p->c.rows, n = (int64_t)p->c.columns, k = (int64_t)(p->o.transpose_a ? p->a.rows : p->a.columns);
     float *a = unpack(p->at_a, &p->a, p->o.transpose_a, false, m, k), *b = unpack(p->at_b, &p->b, p->o.transpose_b, false, k, n), *sum = malloc(sizeof *sum * (size_t)m);
     if (p->workspace)
-        memset(p->workspace, 0xff, p->workspace_bytes);
+        memset(p->workspace, 0xff, p->workspace_bytes < TOUCHED ? p->workspace_bytes : TOUCHED);
     for (int64_t j = 0; a && b && sum && j < n; j++) {
         memset(sum, 0, sizeof *sum * (size_t)m);
         for (int64_t l = 0; l < k; l++) {

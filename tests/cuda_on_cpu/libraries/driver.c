@@ -1,7 +1,7 @@
 /* libcuda.so.1 without a device: everything of the driver but streams (streams.c). Modules are shared objects for this processor
  * that module.sh made from kernels.cu; a kernel runs thread by thread under fibers, on the taker's thread. What kind of device is
  * played comes from the environment:
- *   STANDIN_DEVICES (1)   STANDIN_COMPUTE ("9.0")   STANDIN_NAME   STANDIN_MEMORY (bytes, 4 GiB)   STANDIN_DRIVER (13000)
+ *   STANDIN_DEVICES (8)   STANDIN_COMPUTE ("9.0")   STANDIN_NAME   STANDIN_MEMORY (bytes, 4 GiB)   STANDIN_DRIVER (13000)
  * What a real driver would only sometimes punish is always punished: shared memory beyond what was asked for, a block larger than
  * the kernel was compiled for, an argument that is an address of the host, memory that nobody wrote (it holds NaN). */
 #define _GNU_SOURCE
@@ -241,20 +241,20 @@ EXPORTED unsigned cuDriverGetVersion(int *version)
 EXPORTED unsigned cuInit(unsigned flags)
 {
     (void)flags;
-    if (standin_setting("STANDIN_DEVICES", 1) == 0)
+    if (standin_setting("STANDIN_DEVICES", 8) == 0)
         return NO_DEVICE;
     begun = true;
     return OK;
 }
 EXPORTED unsigned cuDeviceGetCount(int *count)
 {
-    *count = (int)standin_setting("STANDIN_DEVICES", 1);
+    *count = (int)standin_setting("STANDIN_DEVICES", 8);
     return begun ? OK : NOT_INITIALIZED;
 }
 EXPORTED unsigned cuDeviceGet(int *device, int ordinal)
 {
     *device = ordinal;
-    return !begun ? NOT_INITIALIZED : ordinal >= 0 && ordinal < standin_setting("STANDIN_DEVICES", 1) ? OK : INVALID_DEVICE;
+    return !begun ? NOT_INITIALIZED : ordinal >= 0 && ordinal < standin_setting("STANDIN_DEVICES", 8) ? OK : INVALID_DEVICE;
 }
 EXPORTED unsigned cuDeviceGetName(char *name, int bytes, int device)
 {
