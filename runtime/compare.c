@@ -5,8 +5,9 @@
  * Two right results differ by what rounding may do and no more; how much that is depends on what is computed (enum bound):
  *   EXACT      no bit
  *   ROUNDED    1 unit in the last place in BF16, 2 in F32 (one expression, element by element)
- *   SUMMED     with e = 2^-23 (16 + 2 sqrt(terms)): each element e times the largest, and in BF16 1 unit; as a whole e, in BF16 2^-9 more.
+ *   SUMMED     with e = 2^-23 (64 + 4 sqrt(terms)): each element e times the largest, and in BF16 1 unit; as a whole e, in BF16 2^-9 more.
  *              A sum of n numbers in another order is off by about sqrt(n) roundings of them.
+ *              What cancels on the way makes that worse.
  *   PRODUCT    each element 2^-8 of the sum of |a b| (F32 operands: e of it), and in BF16 1 unit; as a whole 2^-16 (e) of those sums' norm
  *              and in BF16 2^-9 of the result's. The sums of |a b| are the same kernel on the operands' absolute values.
  *   ATTENTION  BF16: each element 2^-6 of the largest, as a whole 2^-7, for weights rounded to BF16; F32: 2^-15 and 2^-15
@@ -173,7 +174,7 @@ struct allowance { double ulps, of_largest, of_sums, of_norm, of_sums_norm; };
 
 static struct allowance allowance_of(const struct reference_kernel *r, enum stored_type t, bool halves)
 {
-    const double e = ldexp(16 + 2 * sqrt(r->terms), -23);
+    const double e = ldexp(64 + 4 * sqrt(r->terms), -23);
     const bool half = t == STORED_BF16;
     const double rounded = half ? ldexp(1, -9) : 0;
     if (t == STORED_I32)
