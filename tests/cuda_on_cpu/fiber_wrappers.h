@@ -119,11 +119,4 @@ FIBER_FUNCTION float exp2_fast(float x)
     return y < 1.17549435e-38f ? 0.0f : y; /* subnormal results are 0 there */
 }
 
-FIBER_FUNCTION uint64_t device_nanoseconds()
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 #endif
