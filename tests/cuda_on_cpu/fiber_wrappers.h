@@ -9,8 +9,6 @@
 
 #include "fiber_block.h"
 
-#include <time.h>
-
 FIBER_FUNCTION uint64_t device_nanoseconds()
 {
     struct timespec t;
