@@ -70,7 +70,7 @@ static void unit_text(int64_t instance, char *to, size_t bytes)
 void trace_step(const struct mark *mark, int64_t marks, int64_t step)
 {
     static const char *const lane[WATCH_LANES] = {"compute", "gather", "reduce"};
-    for (int i = 0; i < WATCH_LANES && trace.length == 0; i++)
+    for (int i = 0; i < WATCH_LANES && trace.origin == 0; i++)
         add("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", world.rank, i, lane[i]);
     if (trace.origin == 0)
         trace.origin = first_of_all(mark, marks);
