@@ -14,10 +14,10 @@
 #   mixture     a mixture of 3.3 billion parameters, 0.6 of them a token, the same way
 #   oracle      the reference cases, where they were beside the repository when it was prepared: FP32 by the strict checker, BF16 loosely
 #   repeat      one run twice and once op by op: the same bits
-#   own         dense and mixture by our own kernels alone
-#   trace       a trace of two steps
-#   sanitizer   compute-sanitizer over the smallest plan
 #   peer        PyTorch on the dense model
+#   trace       a trace of two steps
+#   own         dense and mixture by our own kernels alone
+#   sanitizer   compute-sanitizer over the smallest plan
 # The table is printed and written to FOLDER/table.md (default DIR/out), the logs lie beside it. Exit status: 0 when no step failed.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -25,7 +25,7 @@ top=$here/../..
 place=/tmp/planc-gpu
 device=${PLANC_DEVICE:-cuda}          # cpu: to try this script where there is no GPU
 arch=${ARCH:-sm_90a,sm_100a}
-all_steps=machine,compare,dense,mixture,oracle,repeat,own,trace,sanitizer,peer
+all_steps=machine,compare,dense,mixture,oracle,repeat,peer,trace,own,sanitizer
 
 usage() { sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$0"; exit 3; }
 prepare=yes run=yes dir= out= only= minutes=9
@@ -130,6 +130,10 @@ library_folders() {
     for soname in libcublasLt.so.13 libnccl.so.2 libcudnn.so.9 libnvrtc.so.13; do
         ldconfig -p 2>/dev/null | grep -q "$soname " && continue
         folder=$(for root in "${roots[@]}"; do [ -d "$root" ] && find -L "$root" -name "$soname" -not -path '*/stubs/*' 2>/dev/null; done | head -n 1)
+        if [ -z "$folder" ] && [ "$soname" = libcublasLt.so.13 ]; then # what we call of it is the same in 12, under another name
+            folder=$(for root in "${roots[@]}"; do [ -d "$root" ] && find -L "$root" -name libcublasLt.so.12 -not -path '*/stubs/*' 2>/dev/null; done | head -n 1)
+            [ -n "$folder" ] && mkdir -p "$out/older" && ln -sfn "$folder" "$out/older/$soname" && folder=$out/older/$soname
+        fi
         [ -n "$folder" ] || { echo "no $soname" >>"$out/missing"; continue; }
         folder=$(dirname "$folder")
         case ":$found:" in *":$folder:"*) ;; *) found=$found:$folder ;; esac
@@ -222,6 +226,7 @@ speed() {
     [ -s "$out/$name.profile" ] || return
     note "$name, at best" "$(sed -n 's/^profile: measured at best: //p' "$out/$name.profile")"
     note "$name, op by op" "$(sed -n 's/^profile: \([0-9]* steps\)/\1/p' "$out/$name.profile")"
+    case $name in *.own) return ;; esac
     grep '^profile: class' "$out/$name.profile" | head -n 14 | while read -r _ _ class calls ms share _ tflops gbs part _; do
         note "$name, $class" "$calls calls, $ms ms, $share % of kernels, $tflops TFLOP/s, $gbs GB/s, $part % of the roofline"
     done
@@ -274,10 +279,10 @@ step_sanitizer() {
     local sanitizer tool type
     sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
     [ -n "$sanitizer" ] || { row sanitizer skipped "there is no compute-sanitizer"; return; }
-    for tool in memcheck racecheck initcheck synccheck; do
+    for tool in memcheck racecheck synccheck initcheck; do
         for type in bf16 fp32; do
             [ "$(left)" -gt 20 ] || { row "$tool $type" skipped "no time left"; continue; }
-            if wrapper="$sanitizer --tool $tool --error-exitcode 9 --print-limit 20" trainer "$(at_most 60)" tiny.$type --steps 1 >"$out/$tool.$type.log" 2>&1; then
+            if wrapper="$sanitizer --tool $tool --error-exitcode 9 --print-limit 20" trainer "$(at_most 45)" tiny.$type --steps 1 >"$out/$tool.$type.log" 2>&1; then
                 row "$tool $type" ok "$(grep -m 1 'ERROR SUMMARY\|RACECHECK SUMMARY' "$out/$tool.$type.log" | sed 's/=* *//')"
             else row "$tool $type" FAIL "$(grep -m 2 -E 'Invalid|Race|hazard|Uninit|ERROR SUMMARY|RACECHECK SUMMARY|Error' "$out/$tool.$type.log" | tr '\n' ' ') $(why "$out/$tool.$type.log")"; fi
         done
