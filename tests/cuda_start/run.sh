@@ -70,6 +70,28 @@ FAKE='FAKE_MAJOR=10' went no_kernels 1 4 'for (Fake 0 \(sm_100a\)|sm_100a)'
 echo cubin >one/kernels.sm_80.cubin
 FAKE='FAKE_MAJOR=8 FAKE_MINOR=6' went older_of_its_family 1 0 'kernels kernels\.sm_80\.cubin' --steps 1
 
+# Made at start: once, by the lowest rank, under a name that follows everything it is made of.
+if ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so\.13 '; then
+    rm -f two/kernels.* && mkdir -p two/cuda
+    cp "$top/templates/cuda/"{machine,runtime}.cuh two/cuda/ && cp "$top/runtime/"{op_math,scalar}.h two/
+    printf '#include "cuda/machine.cuh"\n#include "op_math.h"\n#include "scalar.h"\n#include "cuda/runtime.cuh"\n' >two/kernels.cu
+    kept() { ls two/kernels.sm_90a.*.cubin 2>/dev/null | wc -l; }
+    FAKE=FAKE_DEVICES=2 dir=two went no_nccl_to_talk 2 4 '^trainer: (2 ranks, and no NCCL|rank [01]: NCCL does not bring the FSDP group together)'   # NCCL, where it is there, finds no such driver
+    [ "$(kept)" -eq 1 ] && grep -q 'kernels: compiled for sm_90a' no_nccl_to_talk.log && ok made_at_start || fail made_at_start "$(kept) kept: $(tail_of no_nccl_to_talk.log)"
+    cp -r two/kernels.cu two/cuda two/*.h one/ && rm -f one/kernels.sm_*.cubin && cp two/kernels.sm_90a.*.cubin one/
+    FAKE='' dir=one went found_again 1 0 'kernels kernels\.sm_90a\.[0-9a-f]{16}\.cubin' --steps 1
+    grep -q 'compiled for' found_again.log && fail not_made_twice "compiled again" || ok not_made_twice
+    echo '/* other */' >>one/cuda/runtime.cuh
+    FAKE='' dir=one went other_text 1 0 'kernels: compiled for sm_90a' --steps 1
+    FAKE='FAKE_MAJOR=10' dir=one went other_gpu 1 0 'kernels: compiled for sm_100a' --steps 1
+    echo 'no kernel;' >>one/kernels.cu
+    FAKE='' dir=one went broken_text 1 4 'one/kernels\.cu is not compiled for sm_90a: NVRTC_ERROR_COMPILATION: kernels\.cu\(5\): error'
+    FAKE='FAKE_MAJOR=42' dir=one went unknown_gpu 1 4 'one/kernels\.cu is not compiled for sm_420a: NVRTC_ERROR_INVALID_OPTION'
+    rm -f one/kernels.sm_* && echo cubin >one/kernels.sm_90a.cubin
+else
+    skip made_at_start "no libnvrtc.so.13"
+fi
+
 # ── a run ────────────────────────────────────────────────────────────────────
 FAKE='' went trains 1 0 'memory a rank: predicted ([0-9,]+) bytes, mapped \1 bytes \(by the driver\); outside the arena' --metrics cuda.jsonl --final cuda.safetensors --probe cuda.probe
 FAKE='' dir=bf16 went trains_bf16 1 0 'step 11 of 12' --metrics bf16.jsonl --final bf16.safetensors
