@@ -4,16 +4,23 @@
 
 #include <math.h>
 
+#include "workspace.h"
+
 #define L(x) ((long long)(x))
 
 static int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
 static const char *number(int64_t n) { return text_format("%lld", L(n)); }
 
-static const char *name_of(const struct cuda_kernel *c, const struct value *v)
+static int argument_of(const struct cuda_kernel *c, const struct value *v)
 {
     for (int i = 0; i < c->n_argument; i++)
-        if (c->argument[i].value && c->argument[i].value == emit_root(v)) return emit_argument_name(&c->argument[i], i, c->canonical);
+        if (c->argument[i].value && c->argument[i].value == emit_root(v)) return i;
     bug("%s is no argument of kernel %s", v->name, c->kernel->kernel->name);
+}
+static const char *name_of(const struct cuda_kernel *c, const struct value *v)
+{
+    int i = argument_of(c, v);
+    return emit_argument_name(&c->argument[i], i, c->canonical);
 }
 
 /* Sizes of one node, and what the templates make of a width. */
@@ -43,6 +50,26 @@ static void step(struct cuda_kernel *c, struct attention_step s, const char *cal
     cuda_launch(c, function, number(s.x), number(s.y), number(s.z), s.threads, s.shared_bytes, s.works);
 }
 
+/* Before our own launches: the library, where it knows this shape. What it keeps of the log-sum-exp goes through the workspace. */
+static void offer(struct cuda_kernel *c, const struct node *n, struct attention_shape a)
+{
+    if (!c->emit->graph->facts.attention_library || !attention_offered(n)) return;
+    bool gradient = n->op == OP_attention_grad;
+    const char *function = cuda_begin(c, "stats", 256, true), *name = name_of(c, gradient ? n->in[4].value : n->out[1]);
+    struct text addresses = {0};
+    for (int i = 0; i < 3; i++) text_add(&addresses, "p[%d], ", argument_of(c, n->in[i].value));
+    text_add(&addresses, "p[%d]", argument_of(c, gradient ? n->in[3].value : n->out[0]));
+    if (gradient) text_add(&addresses, ", p[%d], p[%d], p[%d], p[%d]", argument_of(c, n->in[5].value), argument_of(c, n->out[0]), argument_of(c, n->out[1]), argument_of(c, n->out[2]));
+    if (gradient) text_add(&c->functions, "    attention_stats<true>(%s, (float *)work, %lld, %lld, %lld);\n", name, L(a.tokens), L(a.heads), L(a.sequence));
+    else text_add(&c->functions, "    attention_stats<false>((const float *)work, %s, %lld, %lld, %lld);\n", name, L(a.tokens), L(a.heads), L(a.sequence));
+    cuda_end(c);
+    const char *call = text_format("        attention(&a, (void *[]){%s});\n", addresses.bytes);
+    text_add(&c->call, "    static const struct attention a = {%lld, %lld, %lld, %lld, %lld, (float)%.17g, %s};\n    if (attention_known(&a)) {\n%s", L(a.tokens / a.sequence), L(a.sequence),
+             L(a.heads), L(a.kv_heads), L(a.width), 1.0 / sqrt((double)a.width), gradient ? "true" : "false", gradient ? "" : call);
+    text_add(&c->call, "        launch(&(struct shot){%s, %lld, 1, 1, 256, 0},\n               %s);\n%s        return;\n    }\n", function, L(parts(a.tokens * a.heads, 256)),
+             cuda_launch_arguments(c, true), gradient ? call : "");
+}
+
 static void emit_forward(struct cuda_kernel *c, const struct node *n, struct attention_shape a)
 {
     int threads = a.tensor && a.width <= 128 ? 128 : 256;
@@ -69,6 +96,7 @@ static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct at
 void emit_cuda_attention(struct cuda_kernel *c, const struct node *n)
 {
     struct attention_shape a = attention_shape(n);
+    offer(c, n, a);
     if (n->op == OP_attention) emit_forward(c, n, a);
     else emit_gradient(c, n, a);
 }

@@ -137,6 +137,7 @@ struct facts {
     const char *checkpoint_rest_save;
     enum element compute;
     enum device_kind device;                /* what the kernels are for: cuda has a workspace; not printed when it is cpu */
+    bool attention_library;                 /* on cuda: attention is offered to a library first, with room for it; printed only then */
     bool fuse;
     bool has_ignore; int64_t ignore;
     double beta1, beta2, eps, clip;

@@ -46,6 +46,13 @@ struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key)
     return s;
 }
 
+bool attention_offered(const struct node *n)
+{
+    if (n->op != OP_attention && n->op != OP_attention_grad) return false;
+    const struct value *q = n->in[0].value;
+    return q->type == BF16 && q->shape.dim[2] % 8 == 0 && q->shape.dim[2] <= 128;
+}
+
 int64_t workspace_of_node(const struct node *n)
 {
     enum op_class class = op_rows[n->op].class;
@@ -61,13 +68,27 @@ int64_t workspace_of_node(const struct node *n)
     return whole_lines(row_chunks(rows, columns).count * columns * (int64_t)sizeof(float));
 }
 
+/* What attention's library is offered (attention_cudnn.c lays it out): the log-sum-exp in its own order, for the gradient also the inner
+ * products and two F32 rows a query and head, and a bit for itself. */
+static int64_t library_bytes(const struct node *n)
+{
+    if (!attention_offered(n)) return 0;
+    const struct shape q = n->in[0].value->shape;
+    int64_t numbers = whole_lines(q.dim[0] * q.dim[1] * (int64_t)sizeof(float)), own = (int64_t)1 << 20;
+    return n->op == OP_attention ? numbers + own : 2 * numbers + 2 * numbers * q.dim[2] + own;
+}
+
 int64_t workspace_bytes(const struct graph *g)
 {
     int64_t *of_kernel = TAKE_MANY(int64_t, g->kernel.n + 1), most = 0;
     for (int i = 0; i < g->region.n; i++)
         for (int b = 0; b < g->region.item[i]->body.n; b++) {
             const struct body *body = g->region.item[i]->body.item[b];
-            for (int k = 0; k < body->node.n; k++) of_kernel[body->node.item[k]->kernel] += workspace_of_node(body->node.item[k]);
+            for (int k = 0; k < body->node.n; k++) {
+                of_kernel[body->node.item[k]->kernel] += workspace_of_node(body->node.item[k]);
+                int64_t library = g->facts.attention_library ? library_bytes(body->node.item[k]) : 0;
+                if (library > most) most = library;
+            }
         }
     for (int i = 1; i <= g->kernel.n; i++)
         if (of_kernel[i] > most) most = of_kernel[i];

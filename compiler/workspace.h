@@ -25,7 +25,10 @@ enum { SUM_SQUARES_EACH = 16384, SUM_SQUARES_BLOCKS = 1024 };
 /* Bytes of the partials of one node, a multiple of 256; 0 when it needs none. Nodes of one kernel lie behind each other, in order. */
 int64_t workspace_of_node(const struct node *n);
 
-/* What the kernel with the largest need has of it. */
+/* Whether a node is attention, or its gradient, of a kind that a library may do (facts.attention_library): BF16, rows of whole 16 bytes, up to 128 wide. */
+bool attention_offered(const struct node *n);
+
+/* What the kernel with the largest need has of it, and the libraries. */
 int64_t workspace_bytes(const struct graph *g);
 
 #endif

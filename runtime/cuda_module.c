@@ -3,6 +3,7 @@
  * it depends on. DIR is where the program lies. */
 #define _GNU_SOURCE
 #include "device_cuda.h"
+#include "attention_cudnn.h"
 #include "gemm_cublaslt.h"
 
 #include <dirent.h>
@@ -310,3 +311,7 @@ void product(const struct product *p, const void *a, const void *b, void *c)
     if (program.gemm != 0 || !cublaslt_product(p, a, b, c, cuda.stream[LANE_COMPUTE], workspace(), program.workspace_bytes))
         launch(&p->ours, (void *[]){&a, &b, &c});
 }
+
+bool attention_known(const struct attention *a) { return program.attention == 1 && cudnn_attention_known(a, program.workspace_bytes); }
+
+void attention(const struct attention *a, void *const *p) { cudnn_attention(a, p, cuda.stream[LANE_COMPUTE], workspace(), program.workspace_bytes); }

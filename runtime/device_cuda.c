@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "attention_cudnn.h"
 #include "gemm_cublaslt.h"
 #include "watch.h"
 
@@ -308,9 +309,13 @@ struct device *device_open(void)
     nccl_open();
     if (program.gemm == 0)
         cublaslt_open();
+    if (program.attention == 1)
+        cudnn_open(gpu.major, gpu.minor);
     world_agree();
     if (program.gemm == 0)
         cublaslt_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
+    if (program.attention == 1)
+        cudnn_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
     world_agree();
     if (!cuda_take_arena(d))
         return NULL;

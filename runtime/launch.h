@@ -27,4 +27,11 @@ void *workspace(void);
 struct product { bool ta, tb, add; int64_t m, n, k, lda, ldb, ldc; enum element_type a, b, c; struct shot ours; };
 void product(const struct product *p, const void *a, const void *b, void *c);
 
+/* Causal attention of BF16 rows, `sequences` of `sequence` tokens behind each other, or its gradient. p: q, k, v, o; of the gradient also do, dq, dk, dv.
+ * The log-sum-exp lies at the workspace's beginning, [sequences, heads, sequence] F32: the result's, or put there
+ * for the gradient. Only where the library knows it; where it does not, our own kernels are launched instead. */
+struct attention { int64_t sequences, sequence, heads, kv_heads, width; float scale; bool gradient; };
+bool attention_known(const struct attention *a);
+void attention(const struct attention *a, void *const *p);
+
 #endif

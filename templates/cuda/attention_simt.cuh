@@ -146,6 +146,16 @@ template <typename T, int WIDTH> DEVICE void attention_rows_simt(const T *o, con
     }
 }
 
+/* The log-sum-exp between its rows, [tokens, heads], and a library's, [sequences, heads, sequence]; a thread an element. 256 threads, x =
+ * ceil(tokens * heads / 256). */
+template <bool TO_LIBRARY> DEVICE void attention_stats(const float *from, float *to, int64_t tokens, int heads, int sequence)
+{
+    int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x, a_head = i / sequence, at = (a_head / heads * sequence + i % sequence) * heads + a_head % heads;
+    if (i >= tokens * heads) return;
+    if (TO_LIBRARY) to[i] = from[at];
+    else to[at] = from[i];
+}
+
 /* Of a weight and its slope, what attention.cuh calls P and dS (without scale); 0 where the key comes after the query or either is not there. */
 DEVICE void attention_slope(float &p, float &s, bool seen, float scale, float lse, float delta)
 {

@@ -17,6 +17,7 @@ declared() { # NAME COMMAND...: compiles without a word
 if [ -n "$headers" ] && [ -e "$headers/nccl.h" ] && [ -e "$headers/cudnn.h" ]; then
     declared declared_types_and_values cc -std=c17 "$here/vendor.c"
     declared declared_products cc -std=c17 "$here/products.c"
+    declared declared_graphs cc -std=c17 "$here/graph.c"
     declared declared_parameters c++ -std=c++17 "$here/shapes.cc"
     # that this can fail: one parameter less, one value other
     mkdir -p wrong
@@ -45,4 +46,37 @@ if cc -std=c17 -Wall -I"$run" "$here/load.c" "$run/cuda_library.c" -ldl -o load 
     grep -qF 'has no cuInit' <<<"$said" && ok symbol_missing || fail symbol_missing "$said"
 else
     fail load "$(tail_of load.log)"
+fi
+
+# ── attention's graphs before cuDNN, for devices that are not there ──────────
+# The library wants a driver to hand its kernels to; this one takes every kernel and does nothing.
+mkdir -p driver
+names=$(for lib in "$headers"/../lib*/stubs/libcuda.so; do [ -e "$lib" ] && nm -D --defined-only "$lib" && break; done 2>/dev/null | awk '$3 ~ /^cu[A-Z]/ { sub(/@.*/, "", $3); print $3 }' | sort -u)
+{
+    for name in $names; do
+        case $name in
+        cuLibraryLoadData | cuLibraryGetKernel | cuModuleLoadData | cuModuleGetFunction) echo "int $name(void **to) { *to = (void *)16; return 0; }" ;;
+        cuGetErrorName | cuGetErrorString) echo "int $name(int error, const char **text) { (void)error; *text = \"none\"; return 0; }" ;;
+        cuDriverGetVersion) echo "int $name(int *version) { *version = 13000; return 0; }" ;;
+        cuKernelGetAttribute | cuOccupancyMax*) echo "int $name(int *value) { *value = 1; return 0; }" ;;
+        cuKernelSetAttribute | cuFuncSetAttribute | cuLibraryUnload | cuModuleUnload) echo "int $name(void) { return 0; }" ;;
+        *) echo "int $name(void) { return 34; }" ;;
+        esac
+    done
+} >driver/driver.c
+if [ -z "$headers" ] || [ -z "$names" ]; then skip attention_graphs "no CUDA toolkit with a stub of the driver"
+elif ! cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o driver/libcuda.so.1 driver/driver.c 2>driver.log; then fail attention_graphs "$(tail_of driver.log)"
+elif ! cc -std=c17 -Wall -I"$run" "$here/attention.c" "$run/attention_cudnn.c" "$run/graph_cudnn.c" "$run/cuda_library.c" -ldl -o attention 2>attention.log; then fail attention_graphs "$(tail_of attention.log)"
+else
+    judged() { # CAPABILITY WANTED: what the library says of every shape, one word a shape
+        LD_LIBRARY_PATH=$PWD/driver:$(dirname "$headers")/lib64:$(dirname "$headers")/lib:${LD_LIBRARY_PATH:-} timeout 100 ./attention $1 >attention.$1 2>&1
+        local status=$? said
+        said=$(sed 's/.*: //; s/^[0-9]* bytes do not fit/large/; s/no plan/none/' attention.$1 | tr '\n' ' ')
+        if [ $status = 2 ]; then skip attention_graphs_$1 "$(tail_of attention.$1)"
+        elif [ "$said" = "$2 " ]; then ok attention_graphs_$1
+        else fail attention_graphs_$1 "$(tail_of attention.$1 6)"; fi
+    }
+    ln -sf libcuda.so.1 driver/libcuda.so
+    judged 90 "fits large fits fits"
+    judged 100 "fits fits fits fits"
 fi

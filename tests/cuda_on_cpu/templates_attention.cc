@@ -133,6 +133,14 @@ template <typename T, int W, bool simt> static void check(int heads, int kv_head
     fiber_launch(dim3(n * of, tiles), dim3(256), simt ? 0 : (256 + 4 * other) * row, queries<T, W, simt>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
                  (const T *)d_o.data(), (const float *)stats.data(), dq.data(), tokens, heads, kv_heads, sequence, scale);
 
+    vector<float> stats_there = unwritten<float>(many), lse_back = unwritten<float>(many);
+    unsigned pieces = (unsigned)((many + 255) / 256);
+    fiber_launch(dim3(pieces), dim3(256), 0, attention_stats<true>, (const float *)lse.data(), stats_there.data(), tokens, heads, sequence);
+    fiber_launch(dim3(pieces), dim3(256), 0, attention_stats<false>, (const float *)stats_there.data(), lse_back.data(), tokens, heads, sequence);
+    bool there = lse_back == lse;
+    for (int64_t t = 0; t < tokens; t++)
+        for (int h = 0; h < heads; h++) there = there && stats_there[(size_t)((t / sequence * heads + h) * sequence + t % sequence)] == lse[(size_t)(t * heads + h)];
+
     double out = 0, log_sum = 0, bound = sizeof(T) == 2 ? 1.5 / 256 : 1e-5; /* BF16: weights and result are each rounded once, 2^-9 of either */
     for (size_t i = 0; i < o.size(); i++) {
         double error = std::fabs(value(o[i]) - want.o[i]) / want.size[i];
@@ -141,7 +149,7 @@ template <typename T, int W, bool simt> static void check(int heads, int kv_head
     for (size_t i = 0; i < lse.size(); i++)
         if (!(std::fabs(lse[i] - want.lse[i]) <= log_sum)) log_sum = std::fabs(lse[i] - want.lse[i]);
     double g = sizeof(T) == 2 ? 1e-2 : 1e-5, eq = norm_error(want.dq, dq), ek = norm_error(want.dk, dk), ev = norm_error(want.dv, dv);
-    bool right = out <= bound && log_sum <= 2e-5 && eq <= g && ek <= g && ev <= g;
+    bool right = there && out <= bound && log_sum <= 2e-5 && eq <= g && ek <= g && ev <= g;
     wrong += !right;
     if (!right || getenv("SHOW"))
         printf("%s%s%s width %d, heads %d/%d, %d sequences of %d: o %.2g, lse %.2g, dq %.2g, dk %.2g, dv %.2g\n", right ? "" : "wrong: ", sizeof(T) == 2 ? "bf16" : "f32", simt ? " simt" : "", W,
