@@ -163,7 +163,7 @@ static bool is_ours(const char *name)
         "product_of", "embedding_grad_of", "attention_of", "attention_grad_of", "dispatch_of", "collect_of", "expert_matmul_of", "expert_matmul_grad_of",
         "sum_squares", "exp", "log", "sqrt", "tanh", "erf", "pow", "sin", "cos", "fabs", "INFINITY", "NAN",
         /* on cuda */
-        "t", "i", "r1", "from", "count", "decay", "work", "shared", "wide_shared", "load_8", "store_8", "row_sum", "row_max", "store_sums", "add_chunks", "add_numbers",
+        "t", "i", "r0", "r1", "from", "count", "decay", "work", "shared", "wide_shared", "store", "row_sum", "row_max", "store_sums", "add_chunks", "add_numbers",
         "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"};
     return among(name, word, COUNT_OF(word));
 }

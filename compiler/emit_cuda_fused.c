@@ -1,11 +1,12 @@
 /* The loops of a fused kernel on cuda. Every group of ends over equally many rows is a launch of its own, in one of three forms:
- *   grid    nothing but elements of one long row: each thread has eight neighbours;
+ *   grid    nothing but elements of one long row: each thread has eight neighbours, or four where some are F32, so that the threads of a
+ *           warp always read and write whole lines;
  *   rows    a power of two threads, a function of the columns, share a row; where it is read again they sweep over it again;
  *   chunks  as rows, but a block takes a stretch of rows one behind the other and keeps, per thread, the sums of its columns; they go
  *           to the workspace, and a second launch adds the chunks in order.
  * A total leaves one number a row in the workspace, added up by a second launch likewise. Eight columns 8 t + 8 G i .. are always
  * the same thread's, however an index op cuts the row into pieces, so the order of a sum is a function of the row's length. Where a
- * piece is made of whole eights its elements are read and written eight at a time. */
+ * piece is made of whole eights (or fours) its elements are read and written together. */
 #include "emit_cuda.h"
 
 #include <ctype.h>
@@ -19,16 +20,17 @@
 enum { BLOCK = 256, KEPT_COLUMNS = 4 * 8 * 512 }; /* sums of wider rows are kept in memory, not in registers */
 enum form { FORM_GRID, FORM_ROWS, FORM_CHUNKS };
 
-struct eight { const char *pointer, *index, *name; };
+struct together { const char *pointer, *index, *name; };
 
 /* Of the launch that is being written. */
 struct cuda_fused {
     struct cuda_kernel *c;
     enum form form;
     int threads, group;                  /* threads a block and a row */
-    bool eights;                         /* the piece is read and written eight at a time */
-    VECTOR(struct eight) read;
-    struct text behind;                  /* what comes behind the loop over eight columns */
+    int width;                           /* neighbours that are one thread's: 8, or 4 */
+    bool together;                       /* the piece is read and written so many at a time */
+    VECTOR(struct together) read;
+    struct text behind;                  /* what comes behind the loop over them */
     int sums, wide_sums;                 /* row sums so far that threads of several warps add up: float, double */
     int launches;
     const char *first;                   /* "if (t == 0) ": one thread of all that compute the same */
@@ -67,41 +69,41 @@ static bool works(const struct emit_kernel *k)
     return false;
 }
 
-/* ── eight at a time ──────────────────────────────────────────────────────── */
-/* Element [row, j0 + offset] of `v` as an index, when eight from there on are aligned and neighbours; else NULL. */
-static const char *eight_index(const struct fused *f, const struct value *v, struct spot at)
+/* ── neighbours together ──────────────────────────────────────────────────── */
+/* Element [row, j0 + offset] of `v` as an index, when `width` from there on are aligned and neighbours; else NULL. */
+static const char *together_index(const struct fused *f, const struct value *v, struct spot at)
 {
     int64_t rows, columns;
     fused_extent(f, v, &rows, &columns);
-    if (!f->cuda->eights || at.kind != COLUMN_LOOP || at.row_level == LEVEL_COLUMN || v->type == F64) return NULL;
-    if (columns % 8 || at.offset % 8) return NULL;
+    if (!f->cuda->together || at.kind != COLUMN_LOOP || at.row_level == LEVEL_COLUMN || v->type == F64) return NULL;
+    if (columns % f->cuda->width || at.offset % f->cuda->width) return NULL;
     const char *column = at.offset ? text_format("j0 %c %lld", at.offset < 0 ? '-' : '+', L(at.offset < 0 ? -at.offset : at.offset)) : "j0";
-    return fused_index(f, v, spot_named(at, column, LEVEL_EIGHT));
+    return fused_index(f, v, spot_named(at, column, LEVEL_TOGETHER));
 }
 
-static const char *load_eight(struct fused *f, const char *pointer, const struct value *v, struct spot at)
+static const char *load_together(struct fused *f, const char *pointer, const struct value *v, struct spot at)
 {
-    const char *index = eight_index(f, v, at);
+    const char *index = together_index(f, v, at);
     if (!index) return NULL;
     struct cuda_fused *c = f->cuda;
     for (int i = 0; i < c->read.n; i++)
         if (!strcmp(c->read.item[i].pointer, pointer) && !strcmp(c->read.item[i].index, index)) return text_format("%s[k]", c->read.item[i].name);
-    const char *name = fused_name(f, LEVEL_EIGHT, v->name, "_8");
-    fused_line(f, LEVEL_EIGHT, "%s %s[8];", c_type(v->type, false), name);
-    fused_line(f, LEVEL_EIGHT, "load_8(%s, &%s[%s]);", name, pointer, index);
-    PUSH(&c->read, ((struct eight){pointer, index, name}));
+    const char *name = fused_name(f, LEVEL_TOGETHER, v->name, text_format("_%d", f->cuda->width));
+    fused_line(f, LEVEL_TOGETHER, "%s %s[%d];", c_type(v->type, false), name, f->cuda->width);
+    fused_line(f, LEVEL_TOGETHER, "load(%s, &%s[%s]);", name, pointer, index);
+    PUSH(&c->read, ((struct together){pointer, index, name}));
     return text_format("%s[k]", name);
 }
 
 /* Gathers what goes to `pointer`; false when it cannot. */
-static bool store_eight(struct fused *f, const char *pointer, const struct value *v, struct spot at, const char *x)
+static bool store_together(struct fused *f, const char *pointer, const struct value *v, struct spot at, const char *x)
 {
-    const char *index = eight_index(f, v, at);
+    const char *index = together_index(f, v, at);
     if (!index) return false;
-    const char *name = fused_name(f, LEVEL_EIGHT, v->name, "_8");
-    fused_line(f, LEVEL_EIGHT, "%s %s[8];", c_type(v->type, false), name);
+    const char *name = fused_name(f, LEVEL_TOGETHER, v->name, text_format("_%d", f->cuda->width));
+    fused_line(f, LEVEL_TOGETHER, "%s %s[%d];", c_type(v->type, false), name, f->cuda->width);
     fused_line(f, LEVEL_COLUMN, "%s[k] = %s;", name, x);
-    text_add(&f->cuda->behind, "%*sstore_8(&%s[%s], %s);\n", f->block[LEVEL_EIGHT].indent, "", pointer, index, name);
+    text_add(&f->cuda->behind, "%*sstore(&%s[%s], %s);\n", f->block[LEVEL_TOGETHER].indent, "", pointer, index, name);
     return true;
 }
 
@@ -115,10 +117,10 @@ static void element(struct fused *f, const struct end *e)
     const char *x = fused_operand(f, &e->of, e->like, at);
     switch (e->kind) {
     case END_STORE:
-        if (!store_eight(f, fused_result(f, e), e->node->out[0], at, x)) fused_line(f, LEVEL_COLUMN, "%s = %s;", fused_target(f, e, at), c_store(e->node->out[0]->type, x));
+        if (!store_together(f, fused_result(f, e), e->node->out[0], at, x)) fused_line(f, LEVEL_COLUMN, "%s = %s;", fused_target(f, e, at), c_store(e->node->out[0]->type, x));
         return;
     case END_ASSIGN:
-        if (!store_eight(f, fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(emit_root(e->node->in[0].value)->node, "name")), e->shape, at, x))
+        if (!store_together(f, fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(emit_root(e->node->in[0].value)->node, "name")), e->shape, at, x))
             fused_line(f, LEVEL_COLUMN, "%s = %s;", fused_target(f, e, at), x);
         return;
     case END_ROW: case END_TOTAL:
@@ -172,32 +174,32 @@ static void row_text(struct fused *f, int extra, const char *line)
     text_add(&b->text, "%*s%s\n", b->indent + extra, "", line);
 }
 
-/* What all ends do to eight columns from j0 on. `leave`: where a column is not of the piece, or NULL. Values that are the same for the
+/* What all ends do to a thread's neighbours, from j0 on. `leave`: where a column is not of the piece, or NULL. Values that are the same for the
  * whole row are written to the row's own text on the way, so the loop's first line may only come behind this. */
-static const char *eight_columns(struct fused *f, const struct sweep *w, int indent, const char *leave)
+static const char *neighbours(struct fused *f, const struct sweep *w, int indent, const char *leave)
 {
     struct text t = {0};
-    struct block *column = &f->block[LEVEL_COLUMN], *eight = &f->block[LEVEL_EIGHT];
-    column->text.length = eight->text.length = f->cuda->behind.length = 0;
-    column->known.n = column->name.n = eight->known.n = eight->name.n = f->cuda->read.n = 0;
-    eight->indent = indent, column->indent = indent + 4;
+    struct block *column = &f->block[LEVEL_COLUMN], *together = &f->block[LEVEL_TOGETHER];
+    column->text.length = together->text.length = f->cuda->behind.length = 0;
+    column->known.n = column->name.n = together->known.n = together->name.n = f->cuda->read.n = 0;
+    together->indent = indent, column->indent = indent + 4;
     for (int i = 0; i < w->n; i++) element(f, w->end[i]);
-    text_add(&t, "%s#pragma unroll\n%*sfor (int k = 0; k < 8; k++) {\n", text_of(&eight->text), indent, "");
+    text_add(&t, "%s#pragma unroll\n%*sfor (int k = 0; k < %d; k++) {\n", text_of(&together->text), indent, "", f->cuda->width);
     if (leave || mentions(column->text.bytes, "j")) text_add(&t, "%*sconst auto j = j0 + k;\n", indent + 4, "");
     if (leave) text_add(&t, "%*sif (%s) continue;\n", indent + 4, "", leave);
     text_add(&t, "%s%*s}\n%s", column->text.bytes, indent, "", text_of(&f->cuda->behind));
     return t.bytes;
 }
 
-/* The stretch of a shard begins and ends anywhere: eights that lie in it whole, and what is left of the first and the last. */
+/* The stretch of a shard begins and ends anywhere: fours that lie in it whole, and what is left of the first and the last. */
 static void shard_piece(struct fused *f, const struct sweep *w)
 {
     int indent = fused_block(f, LEVEL_ROW)->indent + 4;
-    f->cuda->eights = true;
-    const char *whole = eight_columns(f, w, indent, NULL);
-    f->cuda->eights = false;
-    const char *rest = eight_columns(f, w, indent, "j < from || j >= from + count");
-    row_text(f, 0, "if (j0 >= from && j0 + 8 <= from + count) {");
+    f->cuda->together = true;
+    const char *whole = neighbours(f, w, indent, NULL);
+    f->cuda->together = false;
+    const char *rest = neighbours(f, w, indent, "j < from || j >= from + count");
+    row_text(f, 0, text_format("if (j0 >= from && j0 + %d <= from + count) {", f->cuda->width));
     text_add(&fused_block(f, LEVEL_ROW)->text, "%s", whole);
     row_text(f, 0, "} else {");
     text_add(&fused_block(f, LEVEL_ROW)->text, "%s", rest);
@@ -218,10 +220,11 @@ static void piece(struct fused *f, const void *of)
     int64_t low = f->low, high = f->high, reach = 8 * c->group;
     bool once = w->columns <= reach, unrolled = !once && w->sums;
     int indent = fused_block(f, LEVEL_ROW)->indent, inner = indent + (unrolled ? 8 : 4);
-    c->eights = low % 8 == 0 && high % 8 == 0;
-    const char *low_j = low % 8 ? text_format("j >= %lld", L(low)) : "", *high_j = high % 8 ? text_format("j < %lld", L(high)) : "";
-    const char *body = eight_columns(f, w, inner, c->eights ? NULL : text_format("!(%s)", between(low_j, high_j)));
-    const char *low_j0 = low >= 8 ? text_format("j0 >= %lld", L(low / 8 * 8)) : "";
+    int width = c->width;
+    c->together = low % width == 0 && high % width == 0;
+    const char *low_j = low % width ? text_format("j >= %lld", L(low)) : "", *high_j = high % width ? text_format("j < %lld", L(high)) : "";
+    const char *body = neighbours(f, w, inner, c->together ? NULL : text_format("!(%s)", between(low_j, high_j)));
+    const char *low_j0 = low >= width ? text_format("j0 >= %lld", L(low / width * width)) : "";
     const char *high_j0 = high < reach || c->form == FORM_GRID || !once ? text_format("j0 < %lld", L(high)) : "";
     const char *inside = between(low_j0, high_j0);
     if (c->form == FORM_GRID) row_text(f, 0, text_format("if (%s) {", inside));
@@ -233,7 +236,7 @@ static void piece(struct fused *f, const void *of)
         row_text(f, 4, text_format("if (const int j0 = 8 * t + %lld * i; %s) {", L(reach), inside));
     } else {
         row_text(f, 0, text_format("for (int j0 = 8 * t; j0 < %lld; j0 += %lld) {", L(high), L(reach)));
-        if (*low_j0) row_text(f, 4, text_format("if (j0 < %lld) continue;", L(low / 8 * 8)));
+        if (*low_j0) row_text(f, 4, text_format("if (j0 < %lld) continue;", L(low / width * width)));
     }
     text_add(&fused_block(f, LEVEL_ROW)->text, "%s", body);
     row_text(f, inner - indent - 4, "}");
@@ -370,6 +373,16 @@ static bool has(struct end **end, int n, enum end_kind kind)
 
 static const char *whole_type(int64_t most) { return most > INT32_MAX / 2 ? "int64_t" : "int"; }
 
+/* Whether one of the long arguments is of F32. */
+static bool moves_floats(const struct fused *f, int64_t columns)
+{
+    for (int i = 0; i < f->n_argument; i++) {
+        const struct argument *a = &f->argument[i];
+        if (a->kind == ARGUMENT_STATE || ((a->kind == ARGUMENT_IN || a->kind == ARGUMENT_OUT) && a->value->type == F32 && shape_count(a->value->shape) == columns)) return true;
+    }
+    return false;
+}
+
 static const char *place_in_row(const struct cuda_fused *c)
 {
     return c->group == 1 ? "0" : c->threads > c->group ? text_format("(int)threadIdx.x %% %d", c->group) : "(int)threadIdx.x";
@@ -384,13 +397,13 @@ static const char *stand(struct fused *f, struct text *to, int64_t rows, int64_t
     int side_by_side = c->threads / c->group;
     if (f->cuda->assigns) text_add(to, "    if (%s[SCALAR_SKIP] != 0) return;\n", fused_argument(f, ARGUMENT_SCALARS, NULL, NULL));
     if (c->c->walks) {
-        text_add(to, "    const int64_t j0 = from / 8 * 8 + 8 * ((int64_t)blockIdx.x * %d + threadIdx.x);\n", BLOCK);
-        return text_format("(s->from %% 8 + s->count + %d) / %d", 8 * BLOCK - 1, 8 * BLOCK);
+        text_add(to, "    const int64_t j0 = from / %d * %d + %d * ((int64_t)blockIdx.x * %d + threadIdx.x);\n", c->width, c->width, c->width, BLOCK);
+        return text_format("(s->from %% %d + s->count + %d) / %d", c->width, c->width * BLOCK - 1, c->width * BLOCK);
     }
     switch (c->form) {
     case FORM_GRID:
-        if (columns > 1) text_add(to, "    const %s j0 = 8 * ((%s)blockIdx.x * %d + (int)threadIdx.x);\n", whole_type(columns), whole_type(columns), c->threads);
-        return text_format("%lld", L((columns + 8 * c->threads - 1) / (8 * c->threads)));
+        if (columns > 1) text_add(to, "    const %s j0 = %d * ((%s)blockIdx.x * %d + (int)threadIdx.x);\n", whole_type(columns), c->width, whole_type(columns), c->threads);
+        return text_format("%lld", L((columns + c->width * c->threads - 1) / (c->width * c->threads)));
     case FORM_ROWS:
         if (uses_t(f)) text_add(to, "    const int t = %s;\n", place_in_row(c));
         if (f->one_row) return "1";
@@ -405,15 +418,17 @@ static const char *stand(struct fused *f, struct text *to, int64_t rows, int64_t
 }
 
 /* The row's own lines, in the loop over a chunk's rows where there is one. */
-static void put_rows(struct fused *f, struct text *to, int64_t rows, const struct row_chunks *chunks)
+static void put_rows(struct fused *f, struct text *to, int64_t rows, const struct row_chunks *chunks, bool sums_rows)
 {
     const struct cuda_fused *c = f->cuda;
     const char *lines = text_of(&f->block[LEVEL_ROW].text), *type = whole_type(rows);
     if (f->one_row) return;
     if (c->form == FORM_CHUNKS) {
         int side_by_side = c->threads / c->group;
-        text_add(to, "    const %s r1 = (%s)(blockIdx.x + 1) * %lld;\n", type, type, L(chunks->rows));
-        text_add(to, "    for (%s r = r1 - %lld%s; r < r1 && r < %lld; %s) {\n", type, L(chunks->rows), side_by_side > 1 ? text_format(" + (int)threadIdx.x / %d", c->group) : "", L(rows),
+        text_add(to, "    const %s r0 = (%s)blockIdx.x * %lld, r1 = %s;\n", type, type, L(chunks->rows),
+                 rows % chunks->rows ? text_format("r0 < %lld ? r0 + %lld : %lld", L(rows - chunks->rows), L(chunks->rows), L(rows)) : text_format("r0 + %lld", L(chunks->rows)));
+        if (!sums_rows) text_add(to, "#pragma unroll 4\n"); /* rows do not wait for each other: read some ahead */
+        text_add(to, "    for (%s r = r0%s; r < r1; %s) {\n", type, side_by_side > 1 ? text_format(" + (int)threadIdx.x / %d", c->group) : "",
                  side_by_side > 1 ? text_format("r += %d", side_by_side) : "r++");
         if (c->sums || c->wide_sums) text_add(to, "        __syncthreads();\n"); /* the last row's sums have been read */
     }
@@ -433,8 +448,9 @@ static void launch_of(struct fused *f, struct end **end, int n)
     c->form = column ? FORM_CHUNKS : f->one_row && !has(end, n, END_ROW) && !has(end, n, END_TOTAL) ? FORM_GRID : FORM_ROWS;
     c->group = row_threads(columns);
     c->threads = c->group > 32 || f->one_row ? c->group : BLOCK;
+    c->width = c->form == FORM_GRID && moves_floats(f, columns) ? 4 : 8;
     if (c->form == FORM_GRID) {
-        int64_t needed = (columns + 7) / 8;
+        int64_t needed = (columns + c->width - 1) / c->width;
         c->threads = columns == 1 ? 1 : 32;
         while (c->threads < BLOCK && c->threads < needed) c->threads *= 2;
         if (k->walks) c->threads = BLOCK;
@@ -454,7 +470,7 @@ static void launch_of(struct fused *f, struct end **end, int n)
     if (c->sums) text_add(to, "    __shared__ float shared[%d][16];\n", c->sums);
     if (c->wide_sums) text_add(to, "    __shared__ double wide_shared[%d][16];\n", c->wide_sums);
     text_add(to, "%s", text_of(&f->block[LEVEL_KERNEL].text));
-    put_rows(f, to, rows, &chunks);
+    put_rows(f, to, rows, &chunks, has(end, n, END_ROW) || has(end, n, END_TOTAL));
     for (int i = 0; i < n; i++)
         if (end[i]->kind == END_COLUMN) column_close(f, end[i], to);
     cuda_end(k);
@@ -486,7 +502,7 @@ void emit_cuda_fused(struct cuda_kernel *c)
 {
     struct cuda_fused cuda = {.c = c};
     struct fused f = {.e = c->emit, .k = c->kernel, .canonical = c->canonical, .argument = c->argument, .n_argument = c->n_argument,
-                      .load = load_eight, .finished = finished, .cuda = &cuda};
+                      .load = load_together, .finished = finished, .cuda = &cuda};
     struct ends p = {0};
     cuda.assigns = fused_ends(&f, &p);
     for (int phase = 0; phase < p.phases; phase++) fused_groups(&f, &p, phase, group);

@@ -8,8 +8,8 @@
 
 #include "emit.h"
 
-/* EIGHT, on cuda: what is done once for the eight columns of a thread, in front of the loop over them. */
-enum { LEVEL_KERNEL, LEVEL_ROW, LEVEL_COLUMN, LEVEL_EIGHT, LEVELS };
+/* TOGETHER, on cuda: what is done once for the neighbouring columns of a thread, in front of the loop over them. */
+enum { LEVEL_KERNEL, LEVEL_ROW, LEVEL_COLUMN, LEVEL_TOGETHER, LEVELS };
 
 /* A column: a constant, the loop's j plus an offset, or a variable of some level. */
 enum column_kind { COLUMN_FIXED, COLUMN_LOOP, COLUMN_NAMED };

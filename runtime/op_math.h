@@ -47,7 +47,7 @@ OP_FUNCTION double op_rsqrt_f64(double a) { return 1.0 / sqrt(a); }
 OP_FUNCTION float op_exp_f32(float x)
 {
     float low = x < -104.0f ? -104.0f : x, y = low > 89.0f ? 89.0f : low;
-    float n = fmaf(y, 1.44269504f, 12582912.0f) - 12582912.0f;
+    float shifted = fmaf(y, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f; /* the last bits of `shifted` are n */
     float r = fmaf(n, -0.693145752f, y);
     r = fmaf(n, -1.42860677e-6f, r);
     float p = 0.001381314232f;
@@ -56,8 +56,8 @@ OP_FUNCTION float op_exp_f32(float x)
     p = fmaf(p, r, 0.1666651479f);
     p = fmaf(p, r, 0.4999999305f);
     p = fmaf(r * r, p, r) + 1.0f;
-    int32_t whole = (int32_t)(n == n ? n : 0.0f), half = whole >> 1;
-    return p * op_from_bits((half + 127) * (1 << 23)) * op_from_bits((whole - half + 127) * (1 << 23));
+    int32_t whole = (int32_t)((uint32_t)op_to_bits(shifted) - 0x4b400000u), half = whole >> 1; /* of a NaN: anything, times NaN */
+    return p * op_from_bits((int32_t)((uint32_t)(half + 127) << 23)) * op_from_bits((int32_t)((uint32_t)(whole - half + 127) << 23));
 }
 OP_FUNCTION double op_exp_f64(double x) { return exp(x); }
 
@@ -65,8 +65,8 @@ OP_FUNCTION double op_exp_f64(double x) { return exp(x); }
 OP_FUNCTION float op_log_f32(float x)
 {
     float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x, under = x < 1.17549435e-38f ? -23.0f : 0.0f;
-    int32_t bits = op_to_bits(scaled), above = (bits - 0x3f3504f3) >> 23;
-    float e = (float)above + under, f = op_from_bits(bits - above * (1 << 23)) - 1.0f;
+    int32_t bits = op_to_bits(scaled), above = (int32_t)((uint32_t)bits - 0x3f3504f3u) >> 23;
+    float e = (float)above + under, f = op_from_bits((int32_t)((uint32_t)bits - ((uint32_t)above << 23))) - 1.0f;
     float p = 0.06746602805f;
     p = fmaf(p, f, -0.1167560422f);
     p = fmaf(p, f, 0.1188815361f);

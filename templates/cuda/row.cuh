@@ -8,8 +8,24 @@
 #include "machine.cuh"
 #include "op_math.h"
 
-/* ── eight neighbours, 16-byte aligned ────────────────────────────────────── */
-DEVICE void load_8(float (&to)[8], const bf16 *from)
+/* ── neighbours, four or eight, as aligned as they are long ───────────────── */
+DEVICE void load(float (&to)[4], const float *from)
+{
+    const float4 a = *(const float4 *)from;
+    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+}
+DEVICE void load(int32_t (&to)[4], const int32_t *from)
+{
+    const int4 a = *(const int4 *)from;
+    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w;
+}
+DEVICE void load(float (&to)[4], const bf16 *from)
+{
+    const uint2 a = *(const uint2 *)from;
+    to[0] = op_from_bits((int32_t)(a.x << 16)), to[1] = op_from_bits((int32_t)(a.x & 0xffff0000u));
+    to[2] = op_from_bits((int32_t)(a.y << 16)), to[3] = op_from_bits((int32_t)(a.y & 0xffff0000u));
+}
+DEVICE void load(float (&to)[8], const bf16 *from)
 {
     const uint4 all = *(const uint4 *)from;
     const uint32_t two[4] = {all.x, all.y, all.z, all.w};
@@ -18,36 +34,48 @@ DEVICE void load_8(float (&to)[8], const bf16 *from)
         to[2 * i + 1] = op_from_bits((int32_t)(two[i] & 0xffff0000u));
     }
 }
-DEVICE void load_8(float (&to)[8], const float *from)
+template <class T> DEVICE void load(T (&to)[8], const T *from)
 {
-    const float4 a = ((const float4 *)from)[0], b = ((const float4 *)from)[1];
-    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w, to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+    T half[4];
+    for (int h = 0; h < 8; h += 4) {
+        load(half, from + h);
+        for (int i = 0; i < 4; i++) to[h + i] = half[i];
+    }
 }
-DEVICE void load_8(int32_t (&to)[8], const int32_t *from)
+
+DEVICE void store(float *to, const float (&x)[4])
 {
-    const int4 a = ((const int4 *)from)[0], b = ((const int4 *)from)[1];
-    to[0] = a.x, to[1] = a.y, to[2] = a.z, to[3] = a.w, to[4] = b.x, to[5] = b.y, to[6] = b.z, to[7] = b.w;
+    float4 a;
+    a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3];
+    *(float4 *)to = a;
+}
+DEVICE void store(int32_t *to, const int32_t (&x)[4])
+{
+    int4 a;
+    a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3];
+    *(int4 *)to = a;
 }
 /* Of floats that are rounded to bf16 already. */
-DEVICE void store_8(bf16 *to, const float (&x)[8])
+DEVICE uint32_t two_halves(float low, float high) { return (uint32_t)op_to_bits(low) >> 16 | ((uint32_t)op_to_bits(high) & 0xffff0000u); }
+DEVICE void store(bf16 *to, const float (&x)[4])
 {
-    uint32_t two[4];
-    for (int i = 0; i < 4; i++) two[i] = (uint32_t)op_to_bits(x[2 * i]) >> 16 | ((uint32_t)op_to_bits(x[2 * i + 1]) & 0xffff0000u);
-    uint4 all;
-    all.x = two[0], all.y = two[1], all.z = two[2], all.w = two[3];
-    *(uint4 *)to = all;
+    uint2 a;
+    a.x = two_halves(x[0], x[1]), a.y = two_halves(x[2], x[3]);
+    *(uint2 *)to = a;
 }
-DEVICE void store_8(float *to, const float (&x)[8])
+DEVICE void store(bf16 *to, const float (&x)[8])
 {
-    float4 a, b;
-    a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3], b.x = x[4], b.y = x[5], b.z = x[6], b.w = x[7];
-    ((float4 *)to)[0] = a, ((float4 *)to)[1] = b;
+    uint4 a;
+    a.x = two_halves(x[0], x[1]), a.y = two_halves(x[2], x[3]), a.z = two_halves(x[4], x[5]), a.w = two_halves(x[6], x[7]);
+    *(uint4 *)to = a;
 }
-DEVICE void store_8(int32_t *to, const int32_t (&x)[8])
+template <class T> DEVICE void store(T *to, const T (&x)[8])
 {
-    int4 a, b;
-    a.x = x[0], a.y = x[1], a.z = x[2], a.w = x[3], b.x = x[4], b.y = x[5], b.z = x[6], b.w = x[7];
-    ((int4 *)to)[0] = a, ((int4 *)to)[1] = b;
+    T half[4];
+    for (int h = 0; h < 8; h += 4) {
+        for (int i = 0; i < 4; i++) half[i] = x[h + i];
+        store(to + h, half);
+    }
 }
 
 /* ── one number of the threads of a row ───────────────────────────────────── */
