@@ -2,11 +2,12 @@
 # Everything that only a GPU can settle, in one command under ten minutes, with one table at the end.
 #
 #   tests/gpu/run.sh                        prepare and run here
-#   tests/gpu/run.sh --prepare DIR          on any machine: build the trainers of all cases, with what they need of MPI, into DIR
+#   tests/gpu/run.sh --prepare DIR [--only STEP,STEP]
+#                                           on any machine: build the trainers of all cases (of those steps), with what they need of MPI, into DIR
 #   tests/gpu/run.sh --run DIR [--out FOLDER] [--only STEP,STEP] [--minutes N]
 #                                           on the machine with the GPU: needs DIR and NVIDIA's libraries, no compiler, no MPI
 #
-# DIR may be copied to the other machine; the trainers read their tokens below /tmp/planc-gpu, which --run makes. The architectures that
+# DIR may be copied to the other machine; the trainers read their tokens below /tmp/planc-gpu (PLANC_GPU_PLACE, when it is prepared and when it is run), which --run makes. The architectures that
 # kernels are compiled for are ARCH (sm_90a,sm_100a). The steps, in this order, each with a limit of its own, none stopping the others:
 #   machine     what there is: device, driver, libraries
 #   compare     every kernel of every family against the same kernel on the host, BF16 and FP32, at sizes that divide well and that do not
@@ -22,7 +23,7 @@
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 top=$here/../..
-place=/tmp/planc-gpu
+place=${PLANC_GPU_PLACE:-/tmp/planc-gpu}
 device=${PLANC_DEVICE:-cuda}          # cpu: to try this script where there is no GPU
 arch=${ARCH:-sm_90a,sm_100a}
 all_steps=machine,compare,dense,mixture,oracle,repeat,peer,trace,own,sanitizer
@@ -43,13 +44,16 @@ mkdir -p "$dir" && dir=$(cd "$dir" && pwd) || exit 4
 families="llama gpt2 qwen3 qwen3_moe mixtral"
 oracle=$top/../shared/oracle
 
+wanted() { case ",$only," in *",$1,"*) return 0 ;; *) return 1 ;; esac; }
+
 # build NAME PLAN WORDS...: DIR/NAME, its log beside it; FAILED_BUILDS has a line a failure
 build() {
     local name=$1 plan=$2
     shift 2
     local words=(--device "$device")
+    case $name in dense* | mixture*) words+=(--set "data.train=$place/tokens.bin") ;; compare.* | tiny.*) words+=(--set "data.train=$place/small.bin") ;; esac
     [ "$device" = cuda ] && words+=(--arch "$arch")
-    if "$top/build/planc" build "$plan" -o "$dir/$name" "${words[@]}" "$@" >"$dir/$name.build" 2>&1; then
+    if "$built/planc" build "$plan" -o "$dir/$name" "${words[@]}" "$@" >"$dir/$name.build" 2>&1; then
         printf '%s\n' "$(tail -n 1 "$dir/$name.build" | sed 's/^[^:]*trainer: //')"
     else
         echo "$name: $(grep -m 1 -iE 'error|failed|cannot' "$dir/$name.build" || tail -n 1 "$dir/$name.build")" | tee -a "$dir/failed_builds"
@@ -89,19 +93,22 @@ prepare_all() {
     cp "$here/run.sh" "$here/peer.py" "$dir/"
     [ "$device" = cuda ] && reference=(--reference)
     for family in $families wide; do
-        for type in bf16 fp32; do build "compare.$family.$type" "$here/plans/$family.plan" --set precision.compute=$type "${reference[@]}"; done
+        for type in bf16 fp32; do
+            wanted compare || { [ $type = bf16 ] && [ $family = llama ] && wanted trace; } || { [ $type = bf16 ] && [ $family = qwen3_moe ] && wanted repeat; } || continue
+            build "compare.$family.$type" "$here/plans/$family.plan" --set precision.compute=$type "${reference[@]}"
+        done
     done
-    build tiny.bf16 "$here/plans/tiny.plan" --set precision.compute=bf16
-    build tiny.fp32 "$here/plans/tiny.plan" --set precision.compute=fp32
+    if wanted machine || wanted sanitizer; then build tiny.bf16 "$here/plans/tiny.plan" --set precision.compute=bf16; fi
+    wanted sanitizer && build tiny.fp32 "$here/plans/tiny.plan" --set precision.compute=fp32
     for name in dense mixture; do
-        build "$name" "$here/plans/$name.plan"
-        [ "$device" = cuda ] && build "$name.own" "$here/plans/$name.plan" --set run.gemm=planc --set run.attention=planc
+        wanted $name && build "$name" "$here/plans/$name.plan"
+        wanted own && [ "$device" = cuda ] && build "$name.own" "$here/plans/$name.plan" --set run.gemm=planc --set run.attention=planc
     done
     rm -rf "$dir/oracle"
     for name in llama gpt2 qwen3 qwen3moe; do
-        [ -e "$oracle/${name}_tiny/expected.json" ] || continue
+        wanted oracle && [ -e "$oracle/${name}_tiny/expected.json" ] || continue
         mkdir -p "$dir/oracle" && cp -r "$oracle/${name}_tiny" "$oracle/check.py" "$dir/oracle/" && chmod -R u+w "$dir/oracle"
-        "$top/build/planc" import "$oracle/${name}_tiny" -o "$dir/oracle/$name.plan" >"$dir/oracle/$name.import" 2>&1
+        "$built/planc" import "$oracle/${name}_tiny" -o "$dir/oracle/$name.plan" >"$dir/oracle/$name.import" 2>&1
         mapfile -t words < <(python3 "$top/tests/lib/numbers.py" recipe "$oracle/${name}_tiny" | sed "s|=.*/${name}_tiny|=$place/oracle/${name}_tiny|")
         for type in fp32 bf16; do build "oracle.$name.$type" "$dir/oracle/$name.plan" "${words[@]}" --set batch.local=8 --set precision.compute=$type; done
     done
@@ -162,9 +169,9 @@ trainer() {
 failed=0
 row() { # WHAT RESULT DETAIL
     [ "$2" = FAIL ] && failed=$((failed + 1))
-    printf '| %s | %s | %s |\n' "$1" "$2" "$(tr '|\n' '/ ' <<<"$3")" | tee -a "$out/table.md"
+    printf '| %s | %s | %s |\n' "$1" "$2" "$(printf %s "$3" | tr '|\n' '/ ')" | tee -a "$out/table.md"
 }
-note() { printf '| %s | | %s |\n' "$1" "$(tr '|\n' '/ ' <<<"$2")" | tee -a "$out/table.md"; }
+note() { printf '| %s | | %s |\n' "$1" "$(printf %s "$2" | tr '|\n' '/ ')" | tee -a "$out/table.md"; }
 # Why a run ended: our own line if there is one, or its last.
 why() { grep -h -m 1 '^trainer:' "$1" 2>/dev/null || tail -n 1 "$1" 2>/dev/null; }
 left() { echo $((deadline - SECONDS)); }
@@ -328,10 +335,10 @@ run_all() {
     [ $failed -eq 0 ]
 }
 
-only=${only:-$all_steps}
+only=${only:-$all_steps} built=$top/${BUILD:-build}
 status=0
 if [ -n "$prepare" ]; then
-    [ -x "$top/build/planc" ] || make -C "$top" || exit 4
+    [ -x "$built/planc" ] || make -C "$top" || exit 4
     prepare_all || status=1
 fi
 if [ -n "$run" ]; then run_all || status=1; fi

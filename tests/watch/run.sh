@@ -35,7 +35,7 @@ if ! "$top/tests/cuda_on_cpu/libraries/build.sh" "$scratch/libraries" >libraries
     exit 0
 fi
 standing_in() { LD_LIBRARY_PATH=$scratch/libraries/lib timeout 240 "$scratch/cuda/trainer" "$@" </dev/null; }
-PLANC_NVRTC=$scratch/libraries/lib/libnvrtc.so.13 "$planc" build small.plan -o cuda --device cuda --arch sm_90a --reference --set precision.compute=bf16 >cuda.build 2>&1 ||
+PLANC_NVRTC=$scratch/libraries/lib/libnvrtc.so.13 "$planc" build "$top/tests/gpu/plans/tiny.plan" -o cuda --device cuda --arch sm_90a --reference --set precision.compute=bf16 --set "data.train=$PWD/tokens.bin" >cuda.build 2>&1 ||
     { fail cuda.build "$(tail_of cuda.build)"; exit 0; }
 standing_in --steps 1 --compare cuda/reference.so >cuda.log 2>&1 && grep -q '^compare: \([0-9]*\) of \1 kernels, .* 0 beyond their bounds' cuda.log && ok cuda.compare ||
     fail cuda.compare "$(grep -m 3 '^compare.*BEYOND' cuda.log | tr '\n' '|') $(tail_of cuda.log)"
@@ -54,4 +54,16 @@ else
     found=$(sed -n 's/^compare: \([^ ]*\) .*BEYOND$/\1/p' wrong.log)
     [ $status -eq 4 ] && [ "$(grep -c '^trainer: --compare: .* beyond what rounding may do' wrong.log)" = 1 ] && [ -n "$found" ] && ! grep -qv '^dispatch_' <<<"$found" && ok wrong_kernel ||
         fail wrong_kernel "exit $status: $found $(tail_of wrong.log 1)"
+fi
+
+# ── tests/gpu/run.sh, as far as there is no GPU ──────────────────────────────
+# Prepared as for another machine, and run from there with what it carries of MPI.
+rm -rf gpu gpu.out
+export PLANC_GPU_PLACE=$scratch/place
+if ARCH=sm_90a PLANC_NVRTC=$scratch/libraries/lib/libnvrtc.so.13 bash "$top/tests/gpu/run.sh" --prepare gpu --only machine >gpu.prepare 2>&1; then
+    LD_LIBRARY_PATH=$scratch/libraries/lib bash gpu/run.sh --run gpu --out gpu.out --only machine,compare,nonsense >gpu.log 2>&1
+    [ $? -eq 1 ] && grep -q '^| a trainer starts | ok | machine: stand-in device' gpu.out/table.md && grep -q '^| nonsense | FAIL |' gpu.out/table.md && grep -q '; 1 failed |$' gpu.out/table.md && ok gpu_command ||
+        fail gpu_command "$(tail_of gpu.log 6)"
+else
+    fail gpu_command.prepare "$(tail_of gpu.prepare)"
 fi
