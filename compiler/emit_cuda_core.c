@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernel_tile.h"
 #include "workspace.h"
 
 const char *emit_cuda_core_template(enum op op)
@@ -78,42 +79,41 @@ static const char *piece_of(int64_t row_bytes, int64_t *pieces)
 }
 
 /* ── matrix products ──────────────────────────────────────────────────────── */
-/* A tile of product.cuh: what a block takes, how many blocks a multiprocessor holds, its speed against the largest. EACH: of the F32 form. */
-struct tile { const char *name; int m, n, threads, together; int64_t shared_bytes; double speed; };
-static const struct tile tensor_tile[] = {
-    {"product_large", 128, 256, 256, 1, 196608, 1.0}, {"product_middle", 128, 128, 128, 2, 98304, 0.85}, {"product_small", 64, 64, 128, 3, 65536, 0.5}};
-static const struct tile plain_tile[] = {{"8", 128, 128, 256, 2, 0, 1.0}, {"4", 64, 64, 256, 4, 0, 0.6}};
-enum { MULTIPROCESSORS = 132 };
-
-/* The tile with the least time for `count` products m x n, by the rounds that the device needs. Odd lines are copied one by one, which takes
- * registers that only the small tile has. */
-static const struct tile *choose_tile(bool tensor, bool wide, int64_t count, int64_t m, int64_t n)
-{
-    const struct tile *tile = tensor ? tensor_tile : plain_tile, *best = NULL;
-    int tiles = tensor ? (int)COUNT_OF(tensor_tile) : (int)COUNT_OF(plain_tile);
-    double least = 0;
-    for (int i = tensor && !wide ? tiles - 1 : 0; i < tiles; i++) {
-        int64_t blocks = count * parts(m, tile[i].m) * parts(n, tile[i].n), at_once = (int64_t)MULTIPROCESSORS * tile[i].together;
-        double rounds = (double)(blocks / at_once * tile[i].together + parts(blocks % at_once, MULTIPROCESSORS)), time = rounds * tile[i].m * tile[i].n / tile[i].speed;
-        if (!best || time < least) best = &tile[i], least = time;
-    }
-    return best;
-}
-
 static const char *c_type_of(const struct value *v) { return v->type == BF16 ? "bf16" : "float"; }
+
+/* An F32 operand in planes, the product of it, and the sum of its parts where there are several. Ours alone: no library has it. */
+static void cuda_planes(struct cuda_kernel *c, const struct node *n, struct product_shape s, struct planes p)
+{
+    const char *a = name_of(c, n->in[0].value), *b = name_of(c, n->in[1].value), *y = name_of(c, n->out[0]), *type = c_type_of(n->out[0]), *planes = "(const bf16 *)work";
+    const char *part = text_format("(float *)((char *)work + %lld)", L(p.part_offset));
+    bool parted = p.parts > 1;
+    step(c, (struct shape_of_launch){.ending = "split", .threads = 256, .x = number(parts(p.elements, 1024)), .works = true},
+         text_format("product_split(%s, (bf16 *)work, %lld, %lld)", p.split_a ? a : b, L(p.elements), L(p.plane)));
+    step(c, (struct shape_of_launch){.ending = parted ? "parts" : "", .threads = p.tile->threads, .x = number(parts(s.m, p.tile->m) * parts(s.n, p.tile->n)), .y = number(p.parts), .shared_bytes = p.tile->shared_bytes, .works = true},
+         text_format("product_planes<%s, %s, %s, %s, %s>(%s, %s, %s, %lld, %lld, %lld, %lld, %lld, %lld, %lld)", p.tile->name, truth(s.ta), truth(s.tb), truth(p.split_a), truth(s.add && !parted),
+                     p.split_a ? planes : a, p.split_a ? b : planes, parted ? part : y, L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(p.plane), L(p.each)));
+    if (parted)
+        step(c, (struct shape_of_launch){.ending = "", .threads = 256, .x = number(parts(s.m * s.n, 256)), .works = true},
+             text_format("product_join<%s, %s>(%s, %s, %lld, %lld)", truth(s.add), type, part, y, L(s.m * s.n), L(p.parts)));
+}
 
 static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
-    bool ta = attr_or(n, "ta", 0), tb = attr_or(n, "tb", 0), add = n->op == OP_matmul_add, tensor = a->type == BF16 && b->type == BF16;
-    int64_t rows = y->shape.dim[0], columns = y->shape.dim[1], inner = a->shape.dim[ta ? 0 : 1], lda = columns_of(a), ldb = columns_of(b);
-    const struct tile *tile = choose_tile(tensor, lda % 8 == 0 && ldb % 8 == 0, 1, rows, columns);
+    struct product_shape s = product_shape(n);
+    struct planes p = planes_of(n);
+    if (p.tile) {
+        cuda_planes(c, n, s, p);
+        return;
+    }
+    bool tensor = a->type == BF16 && b->type == BF16;
+    const struct tile *tile = tile_choose(tensor, s.lda % 8 == 0 && s.ldb % 8 == 0, 1, s.m, s.n);
     text_add(&c->functions, "KERNEL(%d) f_%s(const %s *a, const %s *b, %s *c)\n{\n    product_%s<%s, %s, %s, %s>(a, b, c, %lld, %lld, %lld, %lld, %lld, %lld);\n}\n", tile->threads, c->name,
-             c_type_of(a), c_type_of(b), c_type_of(y), tensor ? "tensor" : "plain", tile->name, truth(ta), truth(tb), truth(add), L(rows), L(columns), L(inner), L(lda), L(ldb), L(columns));
+             c_type_of(a), c_type_of(b), c_type_of(y), tensor ? "tensor" : "plain", tile->name, truth(s.ta), truth(s.tb), truth(s.add), L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(s.n));
     PUSH(&c->function, c->name);
     text_add(&c->call, "    product(&(struct product){%s, %s, %s, %lld, %lld, %lld, %lld, %lld, %lld, %s, %s, %s,\n                              {FUNCTION_%s, %lld, 1, 1, %d, %lld}},\n            p[%d], p[%d], p[%d]);\n",
-             truth(ta), truth(tb), truth(add), L(rows), L(columns), L(inner), L(lda), L(ldb), L(columns), a->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
-             b->type == BF16 ? "TYPE_BF16" : "TYPE_F32", y->type == BF16 ? "TYPE_BF16" : "TYPE_F32", c->name, L(parts(rows, tile->m) * parts(columns, tile->n)), tile->threads,
+             truth(s.ta), truth(s.tb), truth(s.add), L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(s.n), a->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
+             b->type == BF16 ? "TYPE_BF16" : "TYPE_F32", y->type == BF16 ? "TYPE_BF16" : "TYPE_F32", c->name, L(parts(s.m, tile->m) * parts(s.n, tile->n)), tile->threads,
              L(tile->shared_bytes), argument_of(c, a), argument_of(c, b), argument_of(c, y));
 }
 
@@ -122,7 +122,7 @@ static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
     const struct value *z = n->in[0].value, *w = n->in[1].value, *first = n->in[2].value, *y = n->out[0];
     bool tensor = z->type == BF16 && w->type == BF16, across = attr_or(n, "ta", 0);
     int64_t rows = rows_of(z), experts = w->shape.dim[0], in = columns_of(z), out = columns_of(y);
-    const struct tile *tile = choose_tile(tensor, in % 8 == 0 && out % 8 == 0, experts, parts(rows, experts), out);
+    const struct tile *tile = tile_choose(tensor, in % 8 == 0 && out % 8 == 0, experts, parts(rows, experts), out);
     step(c, (struct shape_of_launch){.ending = "", .threads = tile->threads, .x = number((rows / tile->m + experts) * parts(out, tile->n)), .shared_bytes = tile->shared_bytes},
          text_format("expert_%s<%s, %s>(%s, %s, %s, %s, %lld, %lld, %lld)", tensor ? "product" : "plain", tile->name, truth(across), name_of(c, z), name_of(c, w), name_of(c, first), name_of(c, y),
                      L(experts), L(in), L(out)));
@@ -133,7 +133,7 @@ static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
     const struct value *dy = n->in[0].value, *z = n->in[1].value, *first = n->in[2].value, *dw = n->out[0];
     bool tensor = dy->type == BF16 && z->type == BF16;
     int64_t experts = dw->shape.dim[0], out = dw->shape.dim[1], in = dw->shape.dim[2];
-    const struct tile *tile = choose_tile(tensor, in % 8 == 0 && out % 8 == 0, experts, out, in);
+    const struct tile *tile = tile_choose(tensor, in % 8 == 0 && out % 8 == 0, experts, out, in);
     step(c, (struct shape_of_launch){.ending = "", .threads = tile->threads, .x = number(experts * parts(out, tile->m) * parts(in, tile->n)), .shared_bytes = tile->shared_bytes},
          text_format("expert_%s_grad<%s>(%s, %s, %s, %s, %lld, %lld)", tensor ? "product" : "plain", tile->name, name_of(c, dy), name_of(c, z), name_of(c, first), name_of(c, dw), L(in), L(out)));
 }

@@ -1,6 +1,8 @@
 /* Sizes of the partial sums that cuda kernels leave between two launches; see workspace.h. */
 #include "workspace.h"
 
+#include "kernel_tile.h"
+
 enum { COLUMNS_A_THREAD = 8, ROW_THREADS = 512, BLOCK_THREADS = 256, RESIDENT_THREADS = 264 * 512, ROWS_AT_LEAST = 8 };
 
 int row_threads(int64_t columns)
@@ -56,7 +58,10 @@ bool attention_offered(const struct node *n)
 int64_t workspace_of_node(const struct node *n)
 {
     enum op_class class = op_rows[n->op].class;
-    if (n->op == OP_matmul || n->op == OP_matmul_add) return PRODUCT_BYTES;
+    if (n->op == OP_matmul || n->op == OP_matmul_add) {
+        int64_t own = whole_lines(planes_of(n).bytes);
+        return own > PRODUCT_BYTES ? own : PRODUCT_BYTES;
+    }
     if (n->op == OP_route_plan || n->op == OP_load) return sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false).bytes;
     if (n->op == OP_embedding_grad) return sort_plan(shape_count(n->in[0].value->shape), n->out[0]->shape.dim[0], true).bytes;
     if (n->op == OP_sum_squares) return SUM_SQUARES_BLOCKS * (int64_t)sizeof(double);

@@ -78,54 +78,52 @@ template <class TILE> DEVICE int product_warp_row() { return (int)threadIdx.x / 
 template <class TILE> DEVICE int product_warp_column() { return (int)threadIdx.x / 32 / TILE::warps_m * TILE::warp_n; }
 
 /* sums = a b over all of k, of a tile whose first row of a and first column of b are at `a`, `b`. TA: a is stored [k, m]; TB: b is
- * stored [n, k]. The whole block calls it; `shared` is stages x stage_bytes, and free again after the next barrier. */
-template <class TILE, bool TA, bool TB, bool WIDE_A, bool WIDE_B>
-DEVICE void product_multiply(product_sums<TILE> &sums, unsigned char *shared, const bf16 *a, int64_t lda, int rows, const bf16 *b, int64_t ldb, int columns, int k)
+ * stored [n, k]. PLANES: the sum of so many products, of operands that lie plane_a and plane_b further on each time. The whole
+ * block calls it; `shared` is stages x stage_bytes, and free again after the next barrier. */
+template <class TILE, bool TA, bool TB, bool WIDE_A, bool WIDE_B, int PLANES = 1>
+DEVICE void product_multiply(product_sums<TILE> &sums, unsigned char *shared, const bf16 *a, int64_t lda, int rows, const bf16 *b, int64_t ldb, int columns, int k, int64_t plane_a = 0, int64_t plane_b = 0)
 {
-    constexpr int MS = TILE::warp_m / 16, NS = TILE::warp_n / 16, STEPS = PRODUCT_K / 16, STAGES = TILE::stages;
-    int row = product_warp_row<TILE>(), column = product_warp_column<TILE>(), tiles = (k + PRODUCT_K - 1) / PRODUCT_K;
+    constexpr int MS = TILE::warp_m / 16, NS = TILE::warp_n / 16, STEPS = PRODUCT_K / 16, STAGES = TILE::stages, LAST = STEPS - 1;
+    int row = product_warp_row<TILE>(), column = product_warp_column<TILE>(), deep = (k + PRODUCT_K - 1) / PRODUCT_K, tiles = PLANES * deep;
     uint32_t fa[2][MS][4], fb[2][NS][4];
+    const unsigned char *now = shared;
+    auto fetch = [&](int slot, int tile) {
+        int plane = PLANES == 1 ? 0 : tile / deep, k0 = (tile - plane * deep) * PRODUCT_K;
+        unsigned char *to = shared + slot * TILE::stage_bytes;
+        product_fetch<TILE::m, TILE::threads, !TA, WIDE_A>(to, a + plane * plane_a, lda, rows, k0, k);
+        product_fetch<TILE::n, TILE::threads, TB, WIDE_B>(to + TILE::a_bytes, b + plane * plane_b, ldb, columns, k0, k);
+    };
+    auto fragments = [&](int side, int step) {
+#pragma unroll
+        for (int i = 0; i < MS; i++) product_fragment_a<TILE::m, !TA>(fa[side][i], now, row + i * 16, step);
+#pragma unroll
+        for (int j = 0; j < NS; j++) product_fragment_b<TILE::n, TB>(fb[side][j], now + TILE::a_bytes, column + j * 16, step);
+    };
 #pragma unroll
     for (int i = 0; i < MS; i++)
 #pragma unroll
         for (int j = 0; j < 2 * NS; j++) sums.at[i][j][0] = sums.at[i][j][1] = sums.at[i][j][2] = sums.at[i][j][3] = 0.0f;
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        if (s < tiles) {
-            product_fetch<TILE::m, TILE::threads, !TA, WIDE_A>(shared + s * TILE::stage_bytes, a, lda, rows, s * PRODUCT_K, k);
-            product_fetch<TILE::n, TILE::threads, TB, WIDE_B>(shared + s * TILE::stage_bytes + TILE::a_bytes, b, ldb, columns, s * PRODUCT_K, k);
-        }
+        if (s < tiles) fetch(s, s);
         copy_async_commit();
     }
     copy_async_wait<STAGES - 2>();
     __syncthreads();
-    const unsigned char *now = shared;
-#pragma unroll
-    for (int i = 0; i < MS; i++) product_fragment_a<TILE::m, !TA>(fa[0][i], now, row + i * 16, 0);
-#pragma unroll
-    for (int j = 0; j < NS; j++) product_fragment_b<TILE::n, TB>(fb[0][j], now + TILE::a_bytes, column + j * 16, 0);
+    fragments(0, 0);
     int slot = 0;
     for (int t = 0; t < tiles; t++) {
 #pragma unroll
         for (int step = 0; step < STEPS; step++) {
-            constexpr int LAST = STEPS - 1;
             if (step == LAST) { /* every warp has read all of this tile */
                 copy_async_wait<STAGES - 2>();
                 __syncthreads();
                 slot = slot + 1 == STAGES ? 0 : slot + 1;
                 now = shared + slot * TILE::stage_bytes;
             }
-            int next = (step + 1) % STEPS;
-#pragma unroll
-            for (int i = 0; i < MS; i++) product_fragment_a<TILE::m, !TA>(fa[(step + 1) & 1][i], now, row + i * 16, next);
-#pragma unroll
-            for (int j = 0; j < NS; j++) product_fragment_b<TILE::n, TB>(fb[(step + 1) & 1][j], now + TILE::a_bytes, column + j * 16, next);
+            fragments((step + 1) & 1, (step + 1) % STEPS);
             if (step == 0) {
-                int ahead = t + STAGES - 1, to = slot == 0 ? STAGES - 1 : slot - 1;
-                if (ahead < tiles) {
-                    product_fetch<TILE::m, TILE::threads, !TA, WIDE_A>(shared + to * TILE::stage_bytes, a, lda, rows, ahead * PRODUCT_K, k);
-                    product_fetch<TILE::n, TILE::threads, TB, WIDE_B>(shared + to * TILE::stage_bytes + TILE::a_bytes, b, ldb, columns, ahead * PRODUCT_K, k);
-                }
+                if (t + STAGES - 1 < tiles) fetch(slot == 0 ? STAGES - 1 : slot - 1, t + STAGES - 1);
                 copy_async_commit();
             }
 #pragma unroll
@@ -324,6 +322,55 @@ DEVICE void product_plain(const A *a, const B *b, C *c, int64_t m, int64_t n, in
     product_plain_sums<EACH> sums;
     product_plain_multiply<EACH, TA, TB>(sums, a + (TA ? row : row * lda), lda, rows, b + (TB ? column * ldb : column), ldb, columns, k);
     product_plain_store<ADD>(sums, c + row * ldc + column, ldc, rows, columns);
+}
+
+/* ── products of F32 and BF16 ─────────────────────────────────────────────── */
+/* A float as the sum of three BF16 numbers, exactly: each takes the next eight bits of what is left. So the product of an F32 and a
+ * BF16 operand is the sum of three products on the tensor cores, which loses no bit of either. What is not finite is its first
+ * part; what lies below the smallest normal number is lost. x[n] to to[3][plane]; a thread four elements, 256 a block. */
+DEVICE void product_split(const float *x, bf16 *to, int64_t n, int64_t plane)
+{
+    int64_t i = ((int64_t)blockIdx.x * 256 + (int)threadIdx.x) * 4;
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        if (i + e >= n) return;
+        float left = x[i + e];
+        bool finite = left - left == 0.0f;
+        to[i + e] = finite ? (bf16)((uint32_t)op_to_bits(left) >> 16) : op_to_bf16(left);
+#pragma unroll
+        for (int p = 1; p < 3; p++) {
+            left -= op_from_bits((int32_t)((uint32_t)op_to_bits(left) & 0xffff0000u));
+            to[p * plane + i + e] = finite ? (bf16)((uint32_t)op_to_bits(left) >> 16) : (bf16)0;
+        }
+    }
+}
+
+/* c = a b, or c += (F32), operand A or B (SPLIT_A) in three planes. With blockIdx.y above 0 a product of few tiles and a long k in
+ * parts: c[blockIdx.y][m, n] = a b over `each` of k, a multiple of 64. */
+template <class TILE, bool TA, bool TB, bool SPLIT_A, bool ADD, class C>
+DEVICE void product_planes(const bf16 *a, const bf16 *b, C *c, int64_t m, int64_t n, int k, int64_t lda, int64_t ldb, int64_t plane, int each)
+{
+    DYNAMIC_SHARED(shared);
+    int tile_m, tile_n, from = (int)blockIdx.y * each, deep = k % each == 0 ? each : product_smaller(k - from, each);
+    product_place((int)blockIdx.x, (int)((m + TILE::m - 1) / TILE::m), (int)((n + TILE::n - 1) / TILE::n), &tile_m, &tile_n);
+    int64_t row = (int64_t)tile_m * TILE::m, column = (int64_t)tile_n * TILE::n;
+    int rows = m % TILE::m == 0 ? TILE::m : product_smaller(m - row, TILE::m), columns = n % TILE::n == 0 ? TILE::n : product_smaller(n - column, TILE::n);
+    product_sums<TILE> sums;
+    product_multiply<TILE, TA, TB, true, true, 3>(sums, shared, a + (TA ? from * lda + row : row * lda + from), lda, rows, b + (TB ? column * ldb + from : from * ldb + column), ldb, columns, deep,
+                                                  SPLIT_A ? plane : 0, SPLIT_A ? 0 : plane);
+    c += ((int64_t)blockIdx.y * m + row) * n + column;
+    if (n % 8 == 0) product_store<TILE, true, ADD>(sums, c, n, rows, columns);
+    else product_store<TILE, false, ADD>(sums, c, n, rows, columns);
+}
+
+/* c = the sum of the parts, in their order, or c += it; a thread an element, 256 a block. */
+template <bool ADD, class C> DEVICE void product_join(const float *part, C *c, int64_t n, int parts)
+{
+    int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;
+    if (i >= n) return;
+    float sum = part[i];
+    for (int p = 1; p < parts; p++) sum += part[p * n + i];
+    product_keep(c + i, ADD ? product_load(c + i) + sum : sum);
 }
 
 #endif

@@ -121,6 +121,51 @@ template <bool TA, bool TB> static void plain_cases()
     plain_case<8, TA, TB, false, bf16, float, bf16>(33, 129, 17);
 }
 
+/* F32 times BF16: planes of the F32 operand, parts of k where `parts` is more than one. */
+static void split_kernel(const float *x, bf16 *to, int64_t n, int64_t plane) { product_split(x, to, n, plane); }
+template <class TILE, bool TA, bool TB, bool SPLIT_A, bool ADD, class C> static void planes_kernel(const bf16 *a, const bf16 *b, C *c, int64_t m, int64_t n, int k, int64_t plane, int each)
+{
+    product_planes<TILE, TA, TB, SPLIT_A, ADD>(a, b, c, m, n, k, TA ? m : k, TB ? k : n, plane, each);
+}
+template <bool ADD, class C> static void join_kernel(const float *part, C *c, int64_t n, int parts) { product_join<ADD>(part, c, n, parts); }
+template <class TILE, bool TA, bool TB, bool SPLIT_A, bool ADD, class C> static void planes_case(int64_t m, int64_t n, int64_t k, int each)
+{
+    typedef std::conditional_t<SPLIT_A, float, bf16> A;
+    typedef std::conditional_t<SPLIT_A, bf16, float> B;
+    product_case<A, B, C>("planes", [=](A *a, B *b, C *c) {
+        int64_t elements = SPLIT_A ? m * k : k * n, plane = up(elements, 128) * 128, parts = up(k, each);
+        unsigned blocks = (unsigned)(up(m, TILE::m) * up(n, TILE::n));
+        buffer<bf16> planes(3 * plane);
+        buffer<float> part(parts * m * n);
+        fiber_launch(dim3((unsigned)up(elements, 1024)), dim3(256), 0, split_kernel, SPLIT_A ? (const float *)a : (const float *)b, planes.at, elements, plane);
+        const bf16 *left = SPLIT_A ? planes.at : (const bf16 *)a, *right = SPLIT_A ? (const bf16 *)b : planes.at;
+        if (parts == 1) fiber_launch(dim3(blocks), dim3(TILE::threads), TILE::stages * TILE::stage_bytes, planes_kernel<TILE, TA, TB, SPLIT_A, ADD, C>, left, right, c, m, n, (int)k, plane, each);
+        else {
+            fiber_launch(dim3(blocks, (unsigned)parts), dim3(TILE::threads), TILE::stages * TILE::stage_bytes, planes_kernel<TILE, TA, TB, SPLIT_A, false, float>, left, right, part.at, m, n, (int)k, plane, each);
+            fiber_launch(dim3((unsigned)up(m * n, 256)), dim3(256), 0, join_kernel<ADD, C>, (const float *)part.at, c, m * n, (int)parts);
+        }
+        planes.unharmed("planes"), part.unharmed("parts");
+    }, TA, TB, ADD, m, n, k);
+}
+static void split_cases()
+{
+    planes_case<product_small, false, false, true, false, bf16>(72, 136, 40, 64);
+    planes_case<product_small, true, false, true, false, float>(40, 72, 300, 128);
+    planes_case<product_small, true, false, false, true, float>(64, 80, 200, 64);
+    planes_case<product_middle, false, true, true, true, float>(130, 264, 72, 128);
+    planes_case<product_large, true, false, true, false, bf16>(128, 256, 256, 128);
+    /* three parts are all of a float, whatever its size; what is not finite stays so */
+    buffer<float> x(11);
+    buffer<bf16> planes(384);
+    const float some[] = {1.0f, -3.14159274f, 3.40282347e38f, -1.17549435e-38f, 1e-30f, 16777215.0f, 0.0f, -0.0f, INFINITY, -INFINITY, NAN};
+    memcpy(x.at, some, sizeof some);
+    fiber_launch(dim3(1), dim3(256), 0, split_kernel, (const float *)x.at, planes.at, (int64_t)11, (int64_t)128);
+    for (int64_t i = 0; i < 11; i++) {
+        double sum = (double)get(planes[i]) + get(planes[128 + i]) + get(planes[256 + i]);
+        want(sum == (double)some[i] || (sum != sum && some[i] != some[i]) || fabs(sum - (double)some[i]) < 1e-38, "split", i, sum, (double)some[i]);
+    }
+}
+
 /* ── experts ──────────────────────────────────────────────────────────────── */
 template <class TILE, bool ACROSS, class Y> static void expert_kernel(const bf16 *z, const bf16 *w, const int32_t *first, Y *y, int experts, int in, int out)
 {
@@ -374,6 +419,7 @@ int main()
 {
     odd_cases<false, false>(), odd_cases<false, true>(), odd_cases<true, false>(), odd_cases<true, true>();
     plain_cases<false, false>(), plain_cases<false, true>(), plain_cases<true, false>(), plain_cases<true, true>();
+    split_cases();
     expert_cases<product_small>({0, 3, 70, 0, 64, 1, 0}, 40, 72);
     expert_cases<product_small>({11, 0, 130, 2, 7}, 37, 53);
     expert_cases<product_middle>({0, 300, 1}, 136, 152);
