@@ -7,14 +7,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 doc=$top/docs/cuda.md archs="sm_90a sm_100a"
 
 # ── texts of every plan: no C compiler is needed to look at them ─────────────
-cat >no_compiler <<'SH'
-#!/bin/sh
-for word; do [ "$before" = -o ] && : >"$word"; before=$word; done
-SH
-chmod +x no_compiler
-texts() { # NAME PLAN [option…]: NAME/kernels.cu and NAME/launch.c
+of_plan() { # NAME PLAN [option…]: NAME/kernels.cu and NAME/launch.c
     rm -rf "$1"
-    MPICC=$scratch/no_compiler PLANC_NVRTC=/nowhere "$planc" build "$2" -o "$1" --device cuda "${@:3}" >"$1.build" 2>&1
+    texts "$2" "$1" "${@:3}" >"$1.build" 2>&1
 }
 families() {
     cat <<'PLANS'
@@ -35,7 +30,7 @@ while read -r name plan settings; do
         folder=$name.$variant
         IFS=. read -r mode compute pieces <<<"$variant"
         options=("${common[@]}" --set "precision.compute=$compute" --set "activation_checkpoint.mode=$mode" ${pieces:+--set batch.loss_chunks=$pieces})
-        if texts "$folder" "$plan" "${options[@]}"; then ok "texts.$folder" && folders+=("$folder"); else fail "texts.$folder" "$(tail_of "$folder.build")"; fi
+        if of_plan "$folder" "$plan" "${options[@]}"; then ok "texts.$folder" && folders+=("$folder"); else fail "texts.$folder" "$(tail_of "$folder.build")"; fi
     done
 done <<PLANS
 30b-a3b-16 $top/plans/30b-a3b-16.plan model.layers=2
@@ -49,12 +44,12 @@ mixtral mixtral.plan
 qwen3 qwen3.plan
 awkward awkward.plan batch.sequence=20
 PLANS
-texts unfused "$top/plans/gpt2-124m.plan" --set model.layers=1 --fusion off && ok texts.unfused && folders+=(unfused) || fail texts.unfused "$(tail_of unfused.build)"
-texts twice "$top/plans/moe-small.plan" --set model.layers=2 && cmp -s twice/kernels.cu <(cp -r twice twice.first && texts twice "$top/plans/moe-small.plan" --set model.layers=2 && cat twice/kernels.cu) &&
+of_plan unfused "$top/plans/gpt2-124m.plan" --set model.layers=1 --fusion off && ok texts.unfused && folders+=(unfused) || fail texts.unfused "$(tail_of unfused.build)"
+of_plan twice "$top/plans/moe-small.plan" --set model.layers=2 && cmp -s twice/kernels.cu <(cp -r twice twice.first && of_plan twice "$top/plans/moe-small.plan" --set model.layers=2 && cat twice/kernels.cu) &&
     cmp -s twice/launch.c twice.first/launch.c && ok same_bytes_twice || fail same_bytes_twice "$(tail_of twice.build)"
 
 # ── what every build for cuda says of the same plan ──────────────────────────
-texts on_cuda "$top/plans/moe-small.plan" --set model.layers=2 && "$planc" build "$top/plans/moe-small.plan" -o on_cpu --device trace --set model.layers=2 >on_cpu.build 2>&1
+of_plan on_cuda "$top/plans/moe-small.plan" --set model.layers=2 && "$planc" build "$top/plans/moe-small.plan" -o on_cpu --device trace --set model.layers=2 >on_cpu.build 2>&1
 moved() { sed -E 's/(local|wire)\(d, [0-9]+/\1(d, N/g; s/[0-9]+ \* /N * /g' "$1"; }
 cmp -s <(moved on_cuda/schedule.c) <(moved on_cpu/schedule.c) && ok schedule_is_the_same || fail schedule_is_the_same "$(diff <(moved on_cuda/schedule.c) <(moved on_cpu/schedule.c) | head -n 3 | tr '\n' '|')"
 for file in cuda/machine.cuh op_math.h; do [ -s "on_cuda/$file" ] || fail stands_alone "no $file"; done && ok stands_alone

@@ -27,6 +27,12 @@ skip() { printf 'skip %s: %s\n' "$1" "$2"; }
 # The last lines of a file on one line, for a verdict.
 tail_of() { tail -n "${2:-3}" "$1" 2>/dev/null | tr '\n' '|' | cut -c1-400; }
 
+# texts PLAN DIR [option…]: a build for cuda whose texts alone are wanted: no NVRTC, and a C compiler that only makes empty files.
+texts() {
+    printf '#!/bin/sh\nfor word; do [ "$before" = -o ] && : >"$word"; before=$word; done\n' >"$scratch/no_compiler" && chmod +x "$scratch/no_compiler" &&
+        MPICC=$scratch/no_compiler PLANC_NVRTC=/nowhere "$planc" build "$1" -o "$2" --device cuda "${@:3}"
+}
+
 # launch RANKS DIR [trainer options]: output goes where the caller sends it.
 launch() {
     local ranks=$1 dir=$2
