@@ -2,6 +2,7 @@
  * they are when left out. Arguments are matched and checked here, once for all functions, so that a row's builder sees
  * only what fits; what it adds is shapes, and those are the composite layers' and the ops' own business. */
 #include "lower.h"
+#include "workspace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -104,6 +105,11 @@ BUILD(route)
 {
     (void)call;
     struct meaning m = {.kind = MEANS_ROUTING};
+    struct shape s = a[0].value->shape;
+    if (l->plan->device == DEVICE_CUDA && s.rank && s.dim[s.rank - 1] > CUDA_EXPERTS) {
+        *why = text_format("on cuda up to %d experts can be counted, not %s", CUDA_EXPERTS, text_count(s.dim[s.rank - 1]));
+        return lower_nothing();
+    }
     return layer_route(&l->b, wide(l, a[0].value), a[1].whole, a[2].truth, &m.routing, why) ? m : lower_nothing();
 }
 

@@ -27,7 +27,7 @@ struct row_chunks row_chunks(int64_t rows, int64_t columns)
 
 static int64_t whole_lines(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-enum { SORT_CHUNKS = 256, SORT_ROUND = 256, SORT_BITS = 9, SORT_BINS = 1024 };
+enum { SORT_CHUNKS = 256, SORT_ROUND = 256, SORT_BITS = 9, SORT_BINS = CUDA_EXPERTS };
 
 struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key)
 {

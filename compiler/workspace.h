@@ -6,6 +6,9 @@
 
 #include "ir.h"
 
+/* The most experts whose tokens a block counts; lower refuses more on cuda. */
+enum { CUDA_EXPERTS = 1024 };
+
 /* Threads that share one row of so many columns, eight columns each at a time: a power of two, 1 to 512. */
 int row_threads(int64_t columns);
 
