@@ -6,6 +6,8 @@
 
 #include "plan.h"
 
+#define PLANC_VERSION "0.1"
+
 enum { EXIT_FINE = 0, EXIT_PLAN = 1, EXIT_NO_FIT = 2, EXIT_USAGE = 3, EXIT_ENVIRONMENT = 4 };
 
 struct arguments {
@@ -40,9 +42,12 @@ int command_build(const struct arguments *a);
 int command_run(const struct arguments *a);
 int command_dump(const struct arguments *a);
 int command_keys(const struct arguments *a);   /* word: none or one section */
+/* What `planc keys WORD` says of a section, a key, a family, a word of other tools; false: nothing. */
+bool keys_print(const char *wanted);
 int command_import(const struct arguments *a);
 int command_format(const struct arguments *a);
-/* `planc help TOPIC`: a command, or `man`, `bash`, `zsh`: the manual page and the completions. False when it is none of them. */
+/* `planc help TOPIC`: a command, `man`, `bash`, `zsh` (the manual page and the completions), or what `keys` knows. False when it
+ * is none of them. */
 bool help_print(const char *topic);
 
 /* One line "planc: …" on stderr; returns `status`. */
@@ -51,6 +56,8 @@ int command_fail(int status, const char *format, ...) PRINTF_LIKE(2, 3);
 struct plan *command_plan(const struct arguments *a, const char *path, int *status);
 /* Takes the plan to the device that --device asks for, when it is cpu or cuda; trace leaves it where its cluster is. */
 void command_device(const struct arguments *a, struct plan *p);
+/* The same from one reading of the file, but a plan with open keys is no mistake: its space then, and no plan. */
+struct plan *command_plan_or_space(const struct arguments *a, const char *path, struct space **space, int *status);
 /* The running compiler's folder ("/usr/lib/planc/build"), for what lies beside it; NULL when it cannot be found. */
 const char *command_home(void);
 /* From here on what jansson makes is the arena's, like everything else: nothing of it is let go of one by one. */

@@ -28,6 +28,9 @@ static json_t *as_json(const char *path, const struct plan *p, const struct ledg
     json_t *all = ledger_json(path, l, false);
     json_object_set_new(all, "precision", json_pack("{s:s, s:s, s:s, s:s}", "compute", type_word(p->compute), "master", type_word(p->master), "gradients",
                                                     type_word(p->gradients), "moments", type_word(p->moments)));
+    json_object_set_new(all, "mesh", json_pack("{s:I, s:I}", "fsdp", (json_int_t)p->fsdp, "dp", (json_int_t)p->dp));
+    json_object_set_new(all, "accumulation", json_integer((json_int_t)p->accumulation));
+    json_object_set_new(all, "tokens_per_step", json_integer((json_int_t)(p->global * p->sequence)));
     json_object_set_new(all, "state_bytes_per_parameter", json_integer(state_bytes(p)));
     json_object_set_new(all, "flops_per_token", json_pack("{s:I, s:I, s:I}", "full", (json_int_t)l->flops.full, "causal", (json_int_t)l->flops.causal,
                                                           "hardware", (json_int_t)l->flops.hardware));
@@ -46,6 +49,23 @@ static const char *machine_text(const struct plan *p)
 
 static double ratio(int64_t a, int64_t b) { return b ? (double)a / (double)b : 1; }
 
+/* The mesh, what a step takes, and how it trains: what a person wants to see before starting. */
+static void print_step(const struct plan *p)
+{
+    static const char *const way[] = {[SCHEDULE_CONSTANT] = "constant", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_WSD] = "wsd"};
+    int64_t devices = p->fsdp * p->dp;
+    printf("  mesh        fsdp %lld x dp %lld = %lld device%s", (long long)p->fsdp, (long long)p->dp, (long long)devices, devices == 1 ? "" : "s");
+    if (!p->cluster.elastic) printf(", %lld node%s of %lld", (long long)p->cluster.nodes, p->cluster.nodes == 1 ? "" : "s", (long long)p->cluster.devices_per_node);
+    printf("\n  step        %s tokens: %lld sequences of %lld, local %lld x %lld device%s x accumulation %lld\n", text_count(p->global * p->sequence), (long long)p->global,
+           (long long)p->sequence, (long long)p->local, (long long)devices, devices == 1 ? "" : "s", (long long)p->accumulation);
+    printf("  training    adamw, lr %s, %s", text_number(p->lr), way[p->schedule]);
+    if (p->run_steps) printf("; %s steps, %.4g G tokens", text_count(p->run_steps), (double)p->run_steps * (double)p->global * (double)p->sequence * 1e-9);
+    if (!p->n_data_train || !p->run_steps)
+        printf("; the trainer will want%s%s%s", p->n_data_train ? "" : " data { train = \"tokens-*.bin\" }", p->n_data_train || p->run_steps ? "" : " and",
+               p->run_steps ? "" : " steps: run { steps }, schedule { steps } or --steps");
+    printf("\n");
+}
+
 static void print_text(const char *path, const struct plan *p, const struct ledger *l, double seconds)
 {
     printf("%s: %s, %.1f %% of what each of %lld device%s offers (%s)\n", path, l->verdict, 100 * (double)l->peak_bytes / (double)l->limit_bytes,
@@ -55,6 +75,7 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
     printf("\n  FLOPs       %s a token (full), %s (causal), %s (hardware)", giga(l->flops.full), giga(l->flops.causal), giga(l->flops.hardware));
     printf("\n  precision   %s weights, %s gradients, two %s moments: %d B a parameter / %lld shard%s; computes in %s\n", type_word(p->master), type_word(p->gradients),
            type_word(p->moments), state_bytes(p), (long long)p->fsdp, p->fsdp == 1 ? "" : "s", type_word(p->compute));
+    print_step(p);
     printf("  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);
     printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));
     printf("  outside     %s\n", text_bytes(l->outside_bytes));
@@ -93,9 +114,10 @@ static void print_excess(const struct plan *p, const struct graph *g, const stru
 static int check_one(const struct arguments *a, const char *path, json_t *all)
 {
     double start = now();
-    int status = check_space(a, path, all);
-    if (status >= 0) return status;
-    struct plan *plan = command_plan(a, path, &status);
+    int status;
+    struct space *space;
+    struct plan *plan = command_plan_or_space(a, path, &space, &status);
+    if (space) return check_space(a, space, path, all);
     struct graph *g = plan ? pass_lower(plan) : NULL;
     if (!g) return plan ? EXIT_PLAN : status;
     g = pipeline_run(g, LEVEL_MEMORY);
@@ -115,7 +137,6 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
     }
     if (!strcmp(l->verdict, "tight")) warn(plan->model_at, "tight: %s of %s", text_bytes(l->peak_bytes), text_bytes(l->limit_bytes));
     if (!exceeds) return EXIT_FINE;
-    if (!all) fprintf(stderr, "planc: %s needs %s a device, %s are offered\n", path, text_bytes(l->peak_bytes), text_bytes(l->limit_bytes));
     return EXIT_NO_FIT;
 }
 

@@ -205,6 +205,6 @@ bool help_print(const char *topic)
     if (!strcmp(topic, "man")) manual();
     else if (!strcmp(topic, "bash")) bash_completion();
     else if (!strcmp(topic, "zsh")) zsh_completion();
-    else return command_help(topic);
+    else return command_help(topic) || keys_print(topic);
     return true;
 }

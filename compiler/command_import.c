@@ -296,7 +296,8 @@ static void write_plan(const struct import *im, const char *title, bool weights,
     text_add(to, "    batch { sequence = %lld;  local = 1;  global = auto }\n", sequence);
     text_add(to, "    optimizer adamw { lr = 3e-4;  betas = [0.9, 0.95];  eps = 1e-8;  weight_decay = 0.1;  clip = 1.0 }\n");
     text_add(to, "    schedule cosine { warmup = 0;  steps = 1000;  floor = 0.1 }\n");
-    text_add(to, "    data { train = \"tokens.bin\";  format = uint16;  order = sequential }\n");
+    bool wide = json_integer_value(json_object_get(im->root, "vocab_size")) > 65536;
+    text_add(to, "    data { train = \"tokens.bin\";  format = %s;  order = sequential }\n", wide ? "uint32" : "uint16");
     if (weights) text_add(to, "    init { from = %s }\n", quoted(im->folder));
     else text_add(to, "    init { seed = 0 }\n");
     text_add(to, "}\n");

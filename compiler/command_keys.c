@@ -184,35 +184,111 @@ static const char example[] =
     "    }\n\n"
     "The sections, and the keys of each:\n\n";
 
+/* Whether a family declares a hyper-parameter of this name. */
+static bool declares(const struct family *f, const char *name)
+{
+    const char *texts[] = { f->needs, f->may };
+    size_t n = strlen(name);
+    for (size_t i = 0; i < COUNT_OF(texts); i++)
+        for (const char *at = texts[i]; at && *at; at = strstr(at, ";  ") ? strstr(at, ";  ") + 3 : NULL)
+            if (strncmp(at, name, n) == 0 && strchr("; =", at[n]))
+                return true;
+    return false;
+}
+
+/* A hyper-parameter, by its name here or elsewhere: the families that have it. */
+static bool print_hyper(const char *wanted)
+{
+    static const char *const ours[] = { "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "tied", "norm_eps", "rope_theta", "init_std", "experts", "top_k", "expert_width", "aux_weight", "normalize", "context", "head_dim" };
+    const char *meant = foreign_hyper(wanted, ours, (int)COUNT_OF(ours));
+    families all = names_of(S_model);
+    struct text t = { 0 };
+    const char *name = meant ? meant : wanted;
+    for (int i = 0; i < all.n; i++)
+        if (declares(&all.item[i], name))
+            text_add(&t, "%s%s", t.length ? ", " : "", all.item[i].name);
+    if (t.length)
+        printf("%s%s is a hyper-parameter of model %s\n`planc keys model` lists the families with theirs\n", meant ? text_format("%s here is %s, and ", wanted, meant) : "", name, t.bytes);
+    return t.length > 0;
+}
+
+/* What there is instead of it, and that section's keys when it is one section. */
+static void print_foreign_section(const char *wanted, const char *help)
+{
+    enum section_id s = section_find(intern_bytes(help, strcspn(help, " ")));
+    printf("%s here: %s\n", wanted, help);
+    if (s == SECTION_COUNT)
+        return;
+    printf("\n");
+    print_section(s);
+}
+
+/* A word that is no section, key or family: what a section takes as its name, or a word of other tools. */
+static bool print_meant(const char *wanted)
+{
+    bool works;
+    for (int s = 0; s < SECTION_COUNT; s++)
+        if (section_rows[s].takes[0] != '*' && words_find(section_rows[s].takes, wanted, &works)) {
+            print_section((enum section_id)s);
+            return true;
+        }
+    if (print_hyper(wanted))
+        return true;
+    const char *guess = key_guess("", wanted), *section = foreign_section(wanted);
+    enum key_id key = guess ? key_find_path(guess) : KEY_COUNT;
+    if (foreign_advice(wanted))
+        printf("%s\n", foreign_advice(wanted));
+    else if (section)
+        print_foreign_section(wanted, section);
+    else if (key != KEY_COUNT)
+        printf("%s here is %s\n\n%s\n", wanted, guess, section_rows[key_rows[key].section].path);
+    if (key != KEY_COUNT && !section && !foreign_advice(wanted))
+        print_key(key);
+    return foreign_advice(wanted) || section || key != KEY_COUNT;
+}
+
+bool keys_print(const char *wanted)
+{
+    bool printed = false;
+    for (int s = 0; s < SECTION_COUNT; s++)
+        if (is_within(section_rows[s].path, wanted)) {
+            printf(printed ? "\n" : "");
+            print_section((enum section_id)s);
+            printed = true;
+        }
+    return printed || print_matches(wanted) || print_meant(wanted);
+}
+
+static void print_all(void)
+{
+    fputs(example, stdout);
+    for (int s = 0; s < SECTION_COUNT; s++) {
+        printf(s ? "\n" : "");
+        print_section((enum section_id)s);
+    }
+}
+
 int command_keys(const struct arguments *a)
 {
     const char *wanted = a->word.n ? a->word.item[0] : "", *names[SECTION_COUNT];
     if (a->word.n > 1)
         return command_fail(EXIT_USAGE, "keys takes one section, not %d", a->word.n);
     json_in_arena();
-    json_t *all = a->json ? json_array() : NULL;
-    int printed = 0;
-    if (!all && !wanted[0])
-        fputs(example, stdout);
+    json_t *all = json_array();
     for (int s = 0; s < SECTION_COUNT; s++) {
         names[s] = section_rows[s].path;
-        if (wanted[0] && !is_within(names[s], wanted))
-            continue;
-        if (all)
+        if (a->json && (!wanted[0] || is_within(names[s], wanted)))
             json_array_append_new(all, section_as_json((enum section_id)s));
-        else if (printed)
-            printf("\n");
-        if (!all)
-            print_section((enum section_id)s);
-        printed++;
     }
-    if (printed && all)
+    if (json_array_size(all)) {
         printf("%s\n", json_dumps(all, JSON_INDENT(2)));
-    if (printed)
         return EXIT_FINE;
-    if (print_matches(wanted))
+    }
+    if (!wanted[0])
+        print_all();
+    if (!wanted[0] || keys_print(wanted))
         return EXIT_FINE;
     const char *near = nearest_name(wanted, names, SECTION_COUNT);
-    return command_fail(EXIT_USAGE, "there is no section '%s'%s", wanted,
+    return command_fail(EXIT_USAGE, "there is no section or key '%s'%s", wanted,
                         near ? text_format("; did you mean '%s'?", near) : "; `planc keys` prints all");
 }

@@ -20,7 +20,7 @@ struct search {
     struct tried now;
     repair_list all;
 };
-enum { SETTINGS = 4 };
+enum { SETTINGS = 5 };
 
 /* ── one try ──────────────────────────────────────────────────────────────── */
 static bool runs(const struct body *b, int64_t i)
@@ -157,15 +157,32 @@ static void change_batch(struct search *s)
     climb(s, rung, n);
 }
 
-/* More shards on the same devices. */
+/* More shards on the same devices: as many as divide them, up to all. */
 static void change_mesh(struct search *s)
 {
     struct ladder rung[16] = {0};
     int n = 0;
-    int64_t fsdp = s->plan->fsdp, dp = s->plan->dp;
-    for (; dp % 2 == 0 && n < 16; n++) {
-        fsdp *= 2, dp /= 2;
-        rung[n] = (struct ladder){{whole("mesh.fsdp", fsdp), whole("mesh.dp", dp)}, 2};
+    int64_t fsdp = s->plan->fsdp, dp = s->plan->dp, last = 1;
+    for (int64_t more = 2; more <= dp && more <= 65536 && n < 15; more++) /* at least twice the one before, so that few are many */
+        if (dp % more == 0 && (more >= 2 * last || more == dp)) {
+            rung[n++] = (struct ladder){{whole("mesh.fsdp", fsdp * more), whole("mesh.dp", dp / more)}, 2};
+            last = more;
+        }
+    if (last < dp && n < 16) rung[n++] = (struct ladder){{whole("mesh.fsdp", fsdp * dp), whole("mesh.dp", 1)}, 2};
+    climb(s, rung, n);
+}
+
+/* More devices, which is for a person to decide: all of them share the weights, the global batch is the same where it can be. */
+static void change_nodes(struct search *s)
+{
+    struct ladder rung[8] = {0};
+    int n = 0;
+    int64_t nodes = s->plan->cluster.nodes, devices = s->plan->fsdp * s->plan->dp;
+    if (s->plan->cluster.elastic) return;
+    for (int64_t more = 2; more <= 64 && n < 8; more *= 2) {
+        struct ladder l = {{whole("cluster.nodes", nodes * more), whole("mesh.fsdp", devices * more), whole("mesh.dp", 1)}, 3};
+        if (s->plan->global % (devices * more * s->plan->local)) l.set[l.n++] = whole("batch.global", devices * more * s->plan->local);
+        rung[n++] = l;
     }
     climb(s, rung, n);
 }
@@ -229,6 +246,20 @@ static void change_one(struct search *s)
     if (!has(s, "mesh.prefetch") && !has(s, "mesh.reduce_slots")) change_slots(s);
 }
 
+static bool some_fit(const struct search *s);
+
+/* On the same devices nothing is enough: what is best there, on more of them, and what that still lacks. */
+static void add_devices(struct search *s)
+{
+    if (some_fit(s)) return;
+    for (int i = s->base.n - 1; i >= 0; i--)
+        if (!strncmp(s->base.item[i], "mesh.", 5) || !strncmp(s->base.item[i], "batch.global", 12)) {
+            for (int k = i; k + 1 < s->base.n; k++) s->base.item[k] = s->base.item[k + 1];
+            s->base.n--;
+        }
+    change_nodes(s);
+}
+
 /* ── ranking ──────────────────────────────────────────────────────────────── */
 static int rank_of(const char *verdict) { return !strcmp(verdict, "fits") ? 0 : !strcmp(verdict, "tight") ? 1 : 2; }
 
@@ -263,6 +294,13 @@ static void combine(struct search *s)
     }
 }
 
+static bool some_fit(const struct search *s)
+{
+    for (int i = 0; i < s->all.n; i++)
+        if (rank_of(s->all.item[i].verdict) < 2) return true;
+    return false;
+}
+
 repair_list repairs_find(const struct arguments *a, const char *path, const struct plan *p, const struct graph *g, const struct ledger *l)
 {
     struct search s = {.arguments = a, .path = path, .plan = p, .ledger = l, .peak_bytes = l->peak_bytes};
@@ -271,6 +309,7 @@ repair_list repairs_find(const struct arguments *a, const char *path, const stru
     s.now.flops = cost_flops_per_token(g).hardware, s.now.moved = moved_bytes(g);
     change_one(&s);
     combine(&s);
+    add_devices(&s);
     sort(&s.all);
     return s.all;
 }
@@ -282,12 +321,13 @@ void repairs_print(const repair_list *all)
         printf("  no repair was found: checkpointing, loss chunks, the local batch, more shards, prefetch and slots were tried\n");
         return;
     }
-    printf("  repairs, each laid out and judged; FLOPs a token and bytes that collectives move in a step, against this plan:\n");
-    int shown = 0, useless = 0;
-    for (int i = 0; i < all->n; i++) {
+    bool enough_alone = rank_of(all->item[0].verdict) < 2;
+    printf(enough_alone ? "  repairs, each laid out and judged; FLOPs a token and bytes that collectives move in a step, against this plan:\n"
+                        : "  nothing that was tried is enough (checkpointing, loss chunks, the local batch, more shards, more nodes, prefetch and slots); what helps most:\n");
+    int shown = 0;
+    for (int i = 0; i < all->n && shown < (enough_alone ? 12 : 3); i++) {
         const struct repair *r = &all->item[i];
-        bool exceeds = rank_of(r->verdict) == 2;
-        if (exceeds && (shown > 2 || ++useless > 3)) continue;
+        if (enough_alone && rank_of(r->verdict) == 2) break; /* what exceeds is no repair */
         struct text set = {0};
         for (int k = 0; k < r->set.n; k++) text_add(&set, strpbrk(r->set.item[k], "[ ") ? " --set '%s'" : " --set %s", r->set.item[k]);
         printf("    %-7s %12s  %+5.1f %% FLOPs  %+6.1f %% moved %s\n", r->verdict, text_bytes(r->peak_bytes), 100 * r->flops_more, 100 * r->moved_more, set.bytes);

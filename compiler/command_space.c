@@ -123,20 +123,11 @@ static json_t *point_json(const struct space *s, const int *choice, const struct
     return o;
 }
 
-int check_space(const struct arguments *a, const char *path, json_t *all)
+int check_space(const struct arguments *a, const struct space *s, const char *path, json_t *all)
 {
     enum { FITS, TIGHT, EXCEEDS, IMPOSSIBLE };
     static const char *const name[] = {"fits", "tight", "exceeds", "impossible"};
     const int64_t shown = 64;
-    size_t bytes;
-    if (!file_read(path, &bytes)) return -1; /* command_plan says so */
-    struct diagnostics_mark mark = diagnostics_mark();
-    struct space *s = space_load(path, a->set.item, a->set.n);
-    if (!s && error_count()) return EXIT_PLAN;
-    if (!s) { /* what it warned of will be said of the plan */
-        diagnostics_drop(mark);
-        return -1;
-    }
     size_t room = 64;
     while ((int64_t)room < s->points * 2 && room < ((size_t)1 << 22)) room *= 2;
     struct known *table = calloc(room, sizeof *table);

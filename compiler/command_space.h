@@ -6,8 +6,7 @@
 
 #include <jansson.h>
 
-/* -1 when the plan leaves nothing open (or is wrong: plan_load will say so); else the exit status: fine when a point fits.
- * `all` (NULL: print) gets the plan's JSON. */
-int check_space(const struct arguments *a, const char *path, json_t *all);
+/* The exit status: fine when a point fits. `all` (NULL: print) gets the plan's JSON. */
+int check_space(const struct arguments *a, const struct space *s, const char *path, json_t *all);
 
 #endif

@@ -199,26 +199,40 @@ static void warn_of_cuda_keys(const struct plan *p)
         if (row[i].at.file) warn(row[i].at, "%s is of cuda devices alone: without effect on cpu", row[i].key);
 }
 
-struct plan *command_plan(const struct arguments *a, const char *path, int *status)
+static bool is_readable(const char *path, int *status)
 {
-    *status = EXIT_PLAN;
     size_t n;
-    if (!file_read(path, &n)) {
-        *status = command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", path, strerror(errno));
-        return NULL;
-    }
-    const char *const *open_keys = NULL;
-    int n_open = 0;
-    struct plan *plan = plan_load(path, a->set.item, a->set.n, &open_keys, &n_open);
+    *status = EXIT_PLAN;
+    if (file_read(path, &n)) return true;
+    *status = command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", path, strerror(errno));
+    return false;
+}
+
+/* A plan for its device, with its budget decided; NULL when it has no feasible point. */
+static struct plan *decided(const struct arguments *a, struct plan *plan, int *status)
+{
     if (plan) {
         command_device(a, plan);
         warn_of_cuda_keys(plan);
     }
-    if (plan && !budget_decide(plan)) { /* right, and no feasible point; or it says no budget at all */
-        if (plan->checkpoint_budget || plan->cluster.memory_bytes) *status = EXIT_NO_FIT;
-        return NULL;
-    }
-    if (plan || error_count()) return plan;
+    if (!plan || budget_decide(plan)) return plan;
+    if (plan->checkpoint_budget || plan->cluster.memory_bytes) *status = EXIT_NO_FIT; /* it is right; or it says no budget at all */
+    return NULL;
+}
+
+struct plan *command_plan_or_space(const struct arguments *a, const char *path, struct space **space, int *status)
+{
+    *space = NULL;
+    return is_readable(path, status) ? decided(a, plan_or_space_load(path, a->set.item, a->set.n, space), status) : NULL;
+}
+
+struct plan *command_plan(const struct arguments *a, const char *path, int *status)
+{
+    if (!is_readable(path, status)) return NULL;
+    const char *const *open_keys = NULL;
+    int n_open = 0;
+    struct plan *plan = plan_load(path, a->set.item, a->set.n, &open_keys, &n_open);
+    if (plan || error_count()) return decided(a, plan, status);
     struct text keys = {0};
     for (int i = 0; i < n_open; i++) text_add(&keys, "%s%s", i ? ", " : "", open_keys[i]);
     struct diagnostic *d = complain((struct span){0, 0, 0}, "%s leaves %s open: %s works on one plan, not on a space of them", path,
@@ -234,10 +248,14 @@ int main(int argc, char **argv)
         return EXIT_USAGE;
     }
     const char *word = argv[1];
+    if (!strcmp(word, "--version") || !strcmp(word, "-V") || !strcmp(word, "version")) {
+        printf("planc " PLANC_VERSION "\n");
+        return EXIT_FINE;
+    }
     if (!strcmp(word, "help") || !strcmp(word, "--help") || !strcmp(word, "-h")) {
         if (argc == 2) usage(stdout);
         if (argc == 2 || (argc == 3 && help_print(argv[2]))) return EXIT_FINE;
-        return argc == 3 ? command_fail(EXIT_USAGE, "there is no help on '%s': a command, or man, bash or zsh", argv[2])
+        return argc == 3 ? command_fail(EXIT_USAGE, "there is no help on '%s': a command, a section or key of a plan, or man, bash or zsh", argv[2])
                          : command_fail(EXIT_USAGE, "help is for one command at a time");
     }
     const struct command_row *command = NULL;

@@ -111,8 +111,8 @@ const char *plan_set_arch(struct plan *p, const char *list);
 /* A plan with open alternatives, as a space: one axis an open key, its choices in the order of the text, ranges written out. */
 struct axis { const char *key; const char *const *choice; int n; };
 struct space { struct axis *axis; int n_axes; int64_t points; struct checker *checker; const struct ast ***tree; };
-/* NULL after diagnostics, or (with none) when nothing is open. */
-struct space *space_load(const char *path, const char *const *set, int n_set);
+/* A file read and checked once: its plan, or the space of its open keys (the plan is NULL then); neither after diagnostics. */
+struct plan *plan_or_space_load(const char *path, const char *const *set, int n_set, struct space **space);
 /* The plan of one point: choice[k] of axis k. NULL when its keys do not go together, *why then saying it. Says nothing. */
 struct plan *space_plan(const struct space *s, const int *choice, const char **why);
 

@@ -97,13 +97,9 @@ static struct checker *copy_of(const struct checker *old)
     return c;
 }
 
-struct space *space_load(const char *path, const char *const *set, int n_set)
+/* The space of a checker whose keys `tried` found open; NULL after a diagnostic. */
+static struct space *space_of(struct checker *c, struct checker *tried)
 {
-    int before = error_count();
-    struct checker *c = check_begin(path, set, n_set);
-    if (!c) return NULL;
-    struct checker *tried = copy_of(c);
-    if (check_end(tried, before) || error_count() > before || !tried->open.n) return NULL;
     struct space *s = TAKE(struct space);
     s->axis = TAKE_MANY(struct axis, tried->open.n);
     s->points = 1;
@@ -112,6 +108,18 @@ struct space *space_load(const char *path, const char *const *set, int n_set)
     for (int i = 0; i < tried->open.n; i++)
         if (!add_axis(s, tried, tried->open.item[i])) return NULL;
     return s;
+}
+
+struct plan *plan_or_space_load(const char *path, const char *const *set, int n_set, struct space **space)
+{
+    int before = error_count();
+    *space = NULL;
+    struct checker *c = check_begin(path, set, n_set);
+    if (!c) return NULL;
+    struct checker *tried = copy_of(c);
+    struct plan *p = check_end(tried, before);
+    if (!p && error_count() == before && tried->open.n) *space = space_of(c, tried);
+    return p;
 }
 
 struct plan *space_plan(const struct space *s, const int *choice, const char **why)
