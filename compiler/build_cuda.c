@@ -138,9 +138,9 @@ int cuda_cubins(const struct trainer *t, const char *directory, const struct tex
 {
     const struct plan *p = t->plan;
     const char *missing = nvrtc_open(), *cache = cache_folder();
-    if (missing && demanded) return command_fail(EXIT_ENVIRONMENT, "--arch wants kernels compiled, and there is %s", missing);
+    if (missing && demanded) return command_fail(EXIT_ENVIRONMENT, "--arch wants kernels compiled, and there is no NVRTC: %s", missing);
     if (missing) {
-        fprintf(stderr, "planc: there is %s: '%s' has no cubins, and the trainer compiles its kernels when it starts\n", missing, directory);
+        fprintf(stderr, "planc: no NVRTC: %s; '%s' has no cubins, and the trainer compiles its kernels when it starts\n", missing, directory);
         return EXIT_FINE;
     }
     int status = check_archs(p);

@@ -54,7 +54,7 @@ const char *nvrtc_open(void)
     if (named && *named) return open_one(named) ? NULL : text_format("PLANC_NVRTC is '%s', which cannot be loaded as NVRTC", named);
     for (size_t i = 0; i < COUNT_OF(usual); i++)
         if (open_one(usual[i])) return NULL;
-    return "no libnvrtc.so.13 or .12 along the loader's path or in /usr/local/cuda/lib64; PLANC_NVRTC=FILE names it";
+    return "neither libnvrtc.so.13 nor .12 lies along the loader's path or in /usr/local/cuda/lib64 (PLANC_NVRTC=FILE names it)";
 }
 
 const char *nvrtc_identity(void)
