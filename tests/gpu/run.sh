@@ -15,6 +15,7 @@
 #   mixture     a mixture of 3.3 billion parameters, 0.6 of them a token, the same way
 #   oracle      the reference cases, where they were beside the repository when it was prepared: FP32 by the strict checker, BF16 loosely
 #   repeat      one run twice and once op by op: the same bits
+#   cudnn       attention by cuDNN: against the host, and the dense model with it
 #   peer        PyTorch on the dense model
 #   trace       a trace of two steps
 #   own         dense and mixture by our own kernels alone
@@ -26,7 +27,7 @@ top=$here/../..
 place=${PLANC_GPU_PLACE:-/tmp/planc-gpu}
 device=${PLANC_DEVICE:-cuda}          # cpu: to try this script where there is no GPU
 arch=${ARCH:-sm_90a,sm_100a}
-all_steps=machine,compare,dense,mixture,oracle,repeat,peer,trace,own,sanitizer
+all_steps=machine,compare,dense,mixture,oracle,repeat,cudnn,peer,trace,own,sanitizer
 
 usage() { sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$0"; exit 3; }
 prepare=yes run=yes dir= out= only= minutes=9
@@ -51,7 +52,7 @@ build() {
     local name=$1 plan=$2
     shift 2
     local words=(--device "$device")
-    case $name in dense* | mixture*) words+=(--set "data.train=$place/tokens.bin") ;; compare.* | tiny.*) words+=(--set "data.train=$place/small.bin") ;; esac
+    case $name in dense* | mixture*) words+=(--set "data.train=$place/tokens.bin") ;; compare.* | tiny.* | cudnn.*) words+=(--set "data.train=$place/small.bin") ;; esac
     [ "$device" = cuda ] && words+=(--arch "$arch")
     if "$built/planc" build "$plan" -o "$dir/$name" "${words[@]}" "$@" >"$dir/$name.build" 2>&1; then
         printf '%s\n' "$(tail -n 1 "$dir/$name.build" | sed 's/^[^:]*trainer: //')"
@@ -100,6 +101,10 @@ prepare_all() {
     done
     if wanted machine || wanted sanitizer; then build tiny.bf16 "$here/plans/tiny.plan" --set precision.compute=bf16; fi
     wanted sanitizer && build tiny.fp32 "$here/plans/tiny.plan" --set precision.compute=fp32
+    if wanted cudnn && [ "$device" = cuda ]; then
+        build cudnn.wide "$here/plans/wide.plan" --set precision.compute=bf16 --set run.attention=cudnn "${reference[@]}"
+        build dense.cudnn "$here/plans/dense.plan" --set run.attention=cudnn
+    fi
     for name in dense mixture; do
         wanted $name && build "$name" "$here/plans/$name.plan"
         wanted own && [ "$device" = cuda ] && build "$name.own" "$here/plans/$name.plan" --set run.gemm=planc --set run.attention=planc
@@ -233,7 +238,7 @@ speed() {
     [ -s "$out/$name.profile" ] || return
     note "$name, at best" "$(sed -n 's/^profile: measured at best: //p' "$out/$name.profile")"
     note "$name, op by op" "$(sed -n 's/^profile: \([0-9]* steps\)/\1/p' "$out/$name.profile")"
-    case $name in *.own) return ;; esac
+    case $name in *.own | *.cudnn) return ;; esac
     grep '^profile: class' "$out/$name.profile" | head -n 14 | while read -r _ _ class calls ms share _ tflops gbs part _; do
         note "$name, $class" "$calls calls, $ms ms, $share % of kernels, $tflops TFLOP/s, $gbs GB/s, $part % of the roofline"
     done
@@ -241,6 +246,13 @@ speed() {
 step_dense() { speed dense 110 16 --profile 3; }
 step_mixture() { speed mixture 150 14 --profile 3; }
 step_own() { speed dense.own 80 10 --profile 2; [ "$(left)" -gt 60 ] && speed mixture.own 120 8 --profile 2; }
+
+step_cudnn() {
+    trainer "$(at_most 90)" cudnn.wide --steps 1 --compare "$dir/cudnn.wide/reference.so" >"$out/cudnn.wide.log" 2>&1 &
+    settle "$!:cudnn.wide"
+    speed dense.cudnn 80 10 --profile 2
+    grep '^profile: kernel *attention' "$out/dense.cudnn.profile" 2>/dev/null | while read -r _ _ kernel calls ms share _ tflops gbs part _; do note "dense.cudnn, $kernel" "$calls calls, $ms ms, $tflops TFLOP/s, $part % of the roofline"; done
+}
 
 step_oracle() {
     local name type words log
