@@ -155,7 +155,8 @@ static void bash_completion(void)
     key_words(" ");
     printf("\" -- \"$word\"))\n            compopt -o nospace 2>/dev/null\n            return ;;\n"
            "        --color) COMPREPLY=($(compgen -W \"auto always never\" -- \"$word\")); return ;;\n"
-           "        --device) COMPREPLY=($(compgen -W \"cpu trace\" -- \"$word\")); return ;;\n"
+           "        --device) COMPREPLY=($(compgen -W \"cpu cuda trace\" -- \"$word\")); return ;;\n"
+           "        --arch) COMPREPLY=($(compgen -W \"sm_90a sm_100a\" -- \"$word\")); return ;;\n"
            "        --fusion) COMPREPLY=($(compgen -W \"on off\" -- \"$word\")); return ;;\n    esac\n"
            "    case $word in\n        -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")); return ;;\n    esac\n"
            "    if [ \"$command\" = keys ]; then\n        COMPREPLY=($(compgen -W \"");
@@ -192,7 +193,7 @@ static void zsh_completion(void)
     printf("    esac\n    keys=(");
     key_words(" ");
     printf(")\n    case $words[CURRENT-1] in\n    --set) compadd -S '' -- $keys; return ;;\n    --color) compadd auto always never; return ;;\n"
-           "    --device) compadd cpu trace; return ;;\n    --fusion) compadd on off; return ;;\n    esac\n"
+           "    --device) compadd cpu cuda trace; return ;;\n    --arch) compadd sm_90a sm_100a; return ;;\n    --fusion) compadd on off; return ;;\n    esac\n"
            "    if [[ $words[CURRENT] == -* ]]; then\n        _describe option options\n    elif [[ $words[2] == keys ]]; then\n        compadd ");
     top_sections();
     printf("\n    elif [[ $words[2] == help ]]; then\n        compadd ");

@@ -16,7 +16,7 @@ const struct command_row command_rows[] = {
     {"memory", MEMORY, command_memory, "memory PLAN [--at 120GiB]", "every byte of a device at the fullest instant, by kind and by the plan's lines"},
     {"simulate", 0, NULL, NULL, NULL},
     {"tune", 0, NULL, NULL, NULL},
-    {"build", BUILD, command_build, "build PLAN -o DIR [--device DEVICE] [--arch LIST] [--fusion off]", "generate and compile the trainer: DIR/trainer and its sources"},
+    {"build", BUILD, command_build, "build PLAN -o DIR [--device DEVICE] [--arch LIST]", "generate and compile the trainer: DIR/trainer and its sources"},
     {"run", RUN, command_run, "run PLAN [-n RANKS] [--fusion off] [-- trainer options]", "build (cached) and launch with mpirun"},
     {"dump", DUMP, command_dump, "dump PLAN --after PASS | --all DIR [--fusion off]", "the IR as text after a pass"},
     {"dump", DUMP, command_dump, "dump --from FILE.ir [--pass PASS]", "a dump read back, and a pass applied to it"},

@@ -61,6 +61,14 @@ static struct span given_place(const struct checker *c, enum key_id key)
     return key_given(c, key) ? key_place(c, key) : (struct span){ 0 };
 }
 
+/* "sm_90a": digits, and perhaps the letter of an architecture's or a family's own instructions. */
+static bool is_arch(const char *word)
+{
+    size_t n = strspn(word + (strncmp(word, "sm_", 3) ? 0 : 3), "0123456789");
+    const char *end = word + 3 + n;
+    return !strncmp(word, "sm_", 3) && n >= 2 && (!*end || ((*end == 'a' || *end == 'f') && !end[1]));
+}
+
 static void resolve_cluster(struct checker *c, struct plan *p)
 {
     struct cluster *m = &p->cluster;
@@ -85,6 +93,8 @@ static void resolve_cluster(struct checker *c, struct plan *p)
     m->link_network.latency = number(c, K_link_network_latency);
     m->link_network.base = number(c, K_link_network_base);
     m->at = section_place(c, S_cluster);
+    if (m->arch && !is_arch(m->arch))
+        add_help(complain(key_place(c, K_device_arch), "'%s' is no architecture that NVRTC knows", m->arch), "arch = \"sm_90a\"");
     plan_set_device(p, m->kind);
     m->memory_at = c->key[K_device_memory].at.file ? c->key[K_device_memory].at : m->at;
 }
@@ -318,14 +328,6 @@ void plan_set_device(struct plan *p, enum device_kind device)
     if (device == DEVICE_CPU)
         p->cluster.memory_bytes = 0;
     p->cluster.outside_bytes = outside_bytes[device];
-}
-
-/* "sm_90a": digits, and perhaps the letter of an architecture's or a family's own instructions. */
-static bool is_arch(const char *word)
-{
-    size_t n = strspn(word + (strncmp(word, "sm_", 3) ? 0 : 3), "0123456789");
-    const char *end = word + 3 + n;
-    return !strncmp(word, "sm_", 3) && n >= 2 && (!*end || ((*end == 'a' || *end == 'f') && !end[1]));
 }
 
 const char *plan_set_arch(struct plan *p, const char *list)
