@@ -62,7 +62,7 @@ rm -rf gpu gpu.out
 export PLANC_GPU_PLACE=$scratch/place
 if ARCH=sm_90a PLANC_NVRTC=$scratch/libraries/lib/libnvrtc.so.13 bash "$top/tests/gpu/run.sh" --prepare gpu --only machine >gpu.prepare 2>&1; then
     LD_LIBRARY_PATH=$scratch/libraries/lib bash gpu/run.sh --run gpu --out gpu.out --only machine,compare,nonsense >gpu.log 2>&1
-    [ $? -eq 1 ] && grep -q '^| a trainer starts | ok | machine: stand-in device' gpu.out/table.md && grep -q '^| nonsense | FAIL |' gpu.out/table.md && grep -q '; 1 failed |$' gpu.out/table.md && ok gpu_command ||
+    [ $? -eq 1 ] && grep -q '^| a trainer starts | ok | machine: stand-in device' gpu.out/table.md && grep -q '^| nonsense | FAIL |' gpu.out/table.md && grep -q ' in all; 1 failed |$' gpu.out/table.md && ok gpu_command ||
         fail gpu_command "$(tail_of gpu.log 6)"
 else
     fail gpu_command.prepare "$(tail_of gpu.prepare)"
