@@ -102,7 +102,7 @@ int64_t device_limit_bytes(void) { return gpu.free; }
 const char *device_limit_text(int64_t limit, char text[256])
 {
     char have[32], all[32];
-    snprintf(text, 256, "%s has %s free of %s", gpu.name, count_text(limit, have), count_text(gpu.total, all));
+    snprintf(text, 256, "%s has %s free of %s: planc check says what would make it fit", gpu.name, count_text(limit, have), count_text(gpu.total, all));
     return text;
 }
 

@@ -245,7 +245,8 @@ static bool load(void)
     unsigned result = driver.cuModuleLoadData(&loaded, image);
     free(image);
     if (result != CUDA_OK)
-        return fail_note("rank %d: %s is not for %s with this driver: cuModuleLoadData: %s", world.rank, path, gpu.name, cuda_error_text(result, text));
+        return fail_note("rank %d: %s does not load on %s: cuModuleLoadData: %s; it is damaged, or made by a newer CUDA than the driver is of", world.rank, path, gpu.name,
+                         cuda_error_text(result, text));
     module.function = ROOM(cuda_function, launch_functions + 1);
     module.shared = ROOM(int64_t, launch_functions + 1);
     for (int i = 0; i < launch_functions + RUNTIME_KERNELS; i++) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # How a cuda trainer starts, and how it does not: every reason in one line, status 4, nobody left. The trainer is the hand-written one
-# of tests/runtime over the cuda runtime; the driver is driver.c, or none.
+# of tests/runtime over the cuda runtime; the driver is driver.c, or none. Then trainers of two ranks over the stand-in libraries of
+# tests/cuda_on_cpu, whose kernels and collectives run: what is said when a rank or a library leaves.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 tiny=$top/tests/runtime/tiny
@@ -57,12 +58,12 @@ tiny four -DFSDP=4
 FAKE=FAKE_DEVICES=2 dir=four went two_gpus_for_four 4 4 '^trainer: 4 ranks on this host and 2 GPUs: one rank a GPU$'
 dir=one
 FAKE='FAKE_MAJOR=7 FAKE_MINOR=5' went old_gpu 1 4 '^trainer: rank 0: Fake 0 has compute capability 7\.5; the kernels need 8\.0 or later$'
-FAKE=FAKE_MEMORY=100000 went too_little_memory 1 4 '^trainer: rank 0: needs [0-9,]+ bytes; Fake 0 has 100,000 free of 100,000$'
+FAKE=FAKE_MEMORY=100000 went too_little_memory 1 4 '^trainer: rank 0: needs [0-9,]+ bytes; Fake 0 has 100,000 free of 100,000: planc check says what would make it fit$'
 FAKE=FAKE_NO_ARENA=1 went no_arena 1 4 '^trainer: rank 0: no memory for the [0-9]+ bytes of the arena: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY'
 FAKE=FAKE_GRANTS_MORE=2097152 went not_as_predicted 1 4 '^trainer: rank 0: the ledger has [0-9]+ bytes, the system gave [0-9]+$'
 FAKE=FAKE_NO_KERNEL=runtime_publish went other_build 1 4 'kernels\.sm_90a\.cubin has no kernel runtime_publish, it is of another build'
 echo other >one/kernels.sm_90a.cubin
-FAKE='' went bad_cubin 1 4 'kernels\.sm_90a\.cubin is not for Fake 0 with this driver: cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE'
+FAKE='' went bad_cubin 1 4 'kernels\.sm_90a\.cubin does not load on Fake 0: cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE \(.+\); it is damaged'
 echo cubin >one/kernels.sm_90a.cubin
 
 # ── kernels for another GPU ──────────────────────────────────────────────────
@@ -109,3 +110,67 @@ if grep -q '"exposed_comm_seconds":[0-9.e-]*,"memory_peak_bytes":[0-9]*' cuda.js
 # ── a device that stops ──────────────────────────────────────────────────────
 FAKE=FAKE_LOST=60 dir=one went lost 1 4 '^trainer: rank 0, the device stopped at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: CUDA_ERROR_ILLEGAL_ADDRESS'
 FAKE=FAKE_HANGS=60 dir=timeout went hangs 1 4 '^trainer: rank 0 has not moved for [0-9.]+ s; it stands at step [0-9]+ of the schedule \(.+\) of training step [0-9]+$'
+
+# ── two ranks, and what can befall them ──────────────────────────────────────
+libraries=$scratch/libraries
+python3 "$here/../faults/make.py" tokens tokens.two 4097 256
+cat >pair.plan <<'PLAN'
+use "models/llama.plan"
+use "clusters/cpu.plan"
+
+plan "pair" {
+    model llama { layers = 2;  hidden = 32;  heads = 2;  kv_heads = 2;  ffn = 48;  vocab = 256 }
+    cluster cpu { }
+    mesh { fsdp = 2 }
+    batch { sequence = 16;  local = 1;  global = 24 }
+    schedule constant { steps = 400 }
+    data { train = "tokens.two";  format = uint16 }
+    run { timeout = 4s }
+}
+PLAN
+pair() { # NAME SETTINGS...
+    local name=$1
+    shift
+    PLANC_NVRTC=$libraries/lib/libnvrtc.so.13 "$planc" build pair.plan -o "$name" --device cuda --arch sm_90a "$@" >"$name.build" 2>&1 || fail "build_$name" "$(tail_of "$name.build")"
+}
+# befalls NAME DIR STATUS LINES PATTERN SIGNAL RANK [options]: the signal when step 1 is done; -: none. LINES: 1, or 01: one at most
+befalls() {
+    local name=$1 dir=$2 want=$3 most=$4 pattern=$5 signal=$6 rank=$7 status lines pid i
+    shift 7
+    env $FAKE STANDIN_DEVICES=2 LD_LIBRARY_PATH="$libraries/${driver:-lib}" timeout -k 5 90 mpirun -n 2 --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" >"$name.log" 2>&1 </dev/null &
+    local run=$!
+    if [ "$signal" != - ]; then
+        for i in $(seq 400); do grep -q '^step 1 ' "$name.log" && break; sleep 0.1; done
+        sleep 0.4   # the line is written between two steps
+        for pid in $(survivors "$scratch/$dir"); do grep -qz "^OMPI_COMM_WORLD_RANK=$rank$" "/proc/$pid/environ" 2>/dev/null && kill -"$signal" "$pid"; done
+    fi
+    wait $run
+    status=$?
+    lines=$(grep -c '^trainer:' "$name.log")
+    if ! none_left "$scratch/$dir"; then fail "$name" "processes left"; sweep "$scratch/$dir"
+    elif [[ ! $status =~ ^($want)$ ]]; then fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
+    elif [[ ! $lines =~ ^[$most]$ ]]; then fail "$name" "$lines lines begin 'trainer:'"
+    elif ! grep -qE "$pattern" "$name.log"; then fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
+    else ok "$name"; fi
+}
+if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; then
+    pair quick
+    pair patient --set run.timeout=60s
+    pair eager --set run.graph=off
+    FAKE=''
+    befalls stopped quick 4 1 '^trainer: rank 1 has not moved for [0-9.]+ s \(its process is stopped\); it stands (at step [0-9]+ of the schedule \(.+\) of|before the schedule of) training step [0-9]+$' STOP 1
+    befalls stopped_eager eager 4 1 '^trainer: rank 0 has not moved for [0-9.]+ s \(its process is stopped\); it stands ' STOP 0
+    befalls killed quick '[1-9][0-9]*' 01 '^step 1 ' KILL 1
+    befalls asked_to_stop quick 75 0 '^stopped by SIGTERM after step [0-9]+, as asked$' TERM 1
+    FAKE=STANDIN_NCCL_SECONDS=2 befalls collective_fails patient 4 1 '^trainer: rank 0, at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: a collective of the FSDP group failed: ' STOP 1
+    befalls first_weights quick 0 0 '^weights: saved to' - 0 --steps 0 --final first.safetensors
+    python3 "$here/../faults/make.py" tensors first.safetensors wild.safetensors nan
+    pair wild --set "init.from=$scratch/wild.safetensors"
+    befalls not_finite wild 4 1 '^trainer: step [0-9]+: (the loss of rank [01] is|loss .* on all ranks:) not finite' - 0
+    driver=no-libnccl.so.2 befalls no_nccl quick 4 1 '^trainer: 2 ranks, and no NCCL: libnccl\.so\.2 cannot be loaded \(.+\)$' - 0
+    driver=no-libcublasLt.so.13 befalls no_cublaslt quick 4 1 '^trainer: rank 0: no cuBLASLt of CUDA 13: libcublasLt\.so\.13 cannot be loaded \(.+\); run\.gemm = planc does without cuBLASLt$' - 0
+    driver=old befalls driver_lacks quick 4 1 '^trainer: the NVIDIA driver that is installed \(libcuda\.so\.1\) has no cuGraphLaunch: ' - 0
+    FAKE=STANDIN_MEMORY=30000000 befalls memory_of_two quick 4 1 '^trainer: rank 0: needs [0-9,]+ bytes; .* free of 30,000,000: planc check' - 0
+else
+    fail stand_ins "$(tail_of libraries.log)"
+fi
