@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# The cuda path without a GPU: kernel text compiled for this processor and executed thread by thread (fiber.h), first the
-# fibers themselves, then every templates_*.cc beside this file: programs that launch kernels of templates/cuda and hold
-# them against plain loops.
+# The cuda path without a GPU: kernel text compiled for this processor and executed thread by thread (fiber.h), and libraries with
+# the sonames of NVIDIA's. First both by themselves; then every templates_*.cc beside this file: programs that launch kernels
+# of templates/cuda and hold them against plain loops; then whole trainers (trainers.sh), and what they say when
+# something is missing. LONG=1: more of the trainers.
 . "$(dirname "$0")/../lib/common.sh"
+. "$top/tests/lib/training.sh"
 here=$top/tests/cuda_on_cpu
 compile() { # compile SOURCE PROGRAM
     g++ -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function \
@@ -72,3 +74,57 @@ for source in "$here"/templates_*.cc; do
         FIBER_SEED=$seed timeout 120 "./$name" >"$name.$seed.out" 2>&1 && ok "$name.$seed" || fail "$name.$seed" "$(tail_of "$name.$seed.out" 4)"
     done
 done
+
+# ── whole trainers, two at a time ────────────────────────────────────────────
+[ -e "$libraries/old/libcuda.so.1" ] || exit 0 # told above
+. "$here/trainers.sh"
+small() { # NAME CASE's keys: how a case is made for `beside`
+    rm -rf "${scratch:?}/$1" && mkdir -p "$scratch/$1/case" && cd "$scratch/$1" || return
+    # shellcheck disable=SC2086
+    "$scratch/truth" case $2 >truth.log 2>&1 && "$planc" import case -o case.plan >import.log 2>&1 || fail "$1.import" "$(tail_of truth.log)$(tail_of import.log)"
+    mapfile -t settings < <(numbers recipe "$PWD/case")
+}
+moe="family=qwen3_moe kv=2 factor=1 lr=0.003 layers=5 dense=9 normalize=1 seed=22 steps=4"
+gpt2="family=gpt2 heads=3 ffn=53 vocab=61 context=29 seq=13 layers=3 erf=1 tied=0 seed=11 steps=4"
+mixtral="family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003 steps=4"
+
+single_precision() {
+    narrow odd "layers=3 steps=4" "" 2.1.2.full.on
+    cd "$scratch/odd" && mapfile -t settings < <(numbers recipe "$PWD/case")
+    courses 2.1.2.full.on
+    # issued call by call instead of as graphs: the same bits; there each wait stands for itself, and one that is gone shows
+    cuda_build case.plan 8 2.1.2.full.on eager "${settings[@]}" --set run.graph=off
+    why=$(cuda_run eager 2 eager --steps 4) && same_run graph.off plain eager || fail graph.off "$why"
+    for event in GATHER_LAYERS_FORWARD_DONE GATHER_EPILOGUE_DONE; do without eager 2 $event; done
+    # that collectives follow one another hides a slot written too early; without shards it does not
+    cuda_build case.plan 8 1.2.2.full.on replicas "${settings[@]}" --set run.graph=off
+    why=$(cuda_run replicas 2 plain --steps 4) || fail replicas "$why"
+    without replicas 2 SLOT_LAYERS_BACKWARD_DONE
+    narrow moe_mixed "$moe" "" 2.1.1.none.on
+    narrow gpt2_odd "$gpt2" "--set run.gemm=planc" 1.2.2.selective.off
+    reference llama 2.2.1.selective.on
+    reference qwen3moe 1.1.1.none.on
+    [ -n "${LONG:-}" ] || return
+    narrow mixtral_odd "$mixtral" "" 1.1.1.full.on 4.1.1.none.on 2.1.2.full.off
+    reference gpt2 1.1.1.none.on 2.2.2.full.on 4.1.1.selective.on
+    reference qwen3 1.1.1.full.off 2.1.4.none.on 1.4.1.selective.on
+    for variant in 1.1.1.none.off 1.1.4.full.on 4.1.2.selective.on; do reference llama $variant; reference qwen3moe $variant; done
+}
+half_precision() {
+    small bf16_moe "$moe" && beside bf16_moe 1.1.1.full.on
+    small bf16_gpt2 "$gpt2" && beside bf16_gpt2 1.1.1.none.off --set run.gemm=planc
+    for name in llama ${LONG:+gpt2 qwen3 qwen3moe}; do
+        if [ ! -e "$oracle/${name}_tiny/expected.json" ]; then skip "bf16_$name" "there is no ../shared/oracle/${name}_tiny"; continue; fi
+        rm -rf "${scratch:?}/bf16_$name" && mkdir -p "$scratch/bf16_$name" && cd "$scratch/bf16_$name" || continue
+        "$planc" import "$oracle/${name}_tiny" -o case.plan >import.log 2>&1
+        mapfile -t settings < <(numbers recipe "$oracle/${name}_tiny")
+        beside "bf16_$name" 1.1.1.none.on
+        [ -z "${LONG:-}" ] || beside "bf16_$name" 2.1.2.full.on --set run.gemm=planc
+    done
+    . "$here/refusals.sh"
+}
+(single_precision) >single.out 2>&1 &
+(half_precision) >half.out 2>&1 &
+wait
+cat single.out half.out
+[ -z "$(ls /dev/shm | grep '^standin-nccl-')" ] && ok nothing_left || fail nothing_left "in /dev/shm"

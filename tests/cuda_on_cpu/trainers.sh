@@ -74,9 +74,9 @@ reference() {
 }
 
 # ── the same bits, whatever the device takes first ───────────────────────────
-# courses NAME: in NAME/, where 2.2.2.full.on has been built and run
+# courses VARIANT: built in this folder; leaves `plain`, four steps of it
 courses() {
-    local variant=$1 order lazy why
+    local variant=$1 order lazy seed why
     cuda_run "$variant" "$(ranks_of "$variant")" plain --steps 4 >plain.why || { fail "courses.$variant" "$(cat plain.why)"; return; }
     while read -r order lazy seed; do
         if why=$(STANDIN_ORDER=$order STANDIN_LAZY=$lazy STANDIN_SEED=$seed FIBER_SEED=$seed cuda_run "$variant" "$(ranks_of "$variant")" other --steps 4); then same_run "course.$variant.$order.$lazy" plain other
@@ -105,15 +105,15 @@ beside() {
 link_trainer() { # DIR: its program from its texts, as they now are
     mpicc -O1 -w -std=c17 -I"$top/runtime" -I"$1" -o "$1/trainer" "$1/schedule.c" "$1/launch.c" "$1/program.c" "$top/$BUILD/lib/libtrainer_cuda.a" -ljansson -lm -ldl -pthread
 }
-# without VARIANT EVENT: the schedule of VARIANT/ without its waits for EVENT; found when a course gives other bits or an error
+# without DIR RANKS EVENT: the schedule of DIR without its waits for EVENT; found when a course gives other bits than `plain`, or an error
 without() {
-    local variant=$1 event=$2 order
-    rm -rf planted && cp -r "$variant" planted
+    local dir=$1 ranks=$2 event=$3 order
+    rm -rf planted && cp -r "$dir" planted
     sed -i "s/\bawait(d, [0-9]*, $event[^;]*;/;/" planted/schedule.c
-    cmp -s "$variant/schedule.c" planted/schedule.c && { fail "without.$event" "the schedule has no such wait"; return; }
+    cmp -s "$dir/schedule.c" planted/schedule.c && { fail "without.$event" "the schedule has no such wait"; return; }
     link_trainer planted >planted.build 2>&1 || { fail "without.$event" "$(tail_of planted.build)"; return; }
     for order in first last random; do
-        if ! STANDIN_NCCL_SECONDS=5 STANDIN_ORDER=$order cuda_run planted "$(ranks_of "$variant")" planted --steps 4 >planted.why || ! numbers same plain.jsonl planted.jsonl >planted.why; then
+        if ! STANDIN_NCCL_SECONDS=5 STANDIN_ORDER=$order cuda_run planted "$ranks" planted --steps 4 >planted.why || ! numbers same plain.jsonl planted.jsonl >planted.why; then
             ok "without.$event"
             return
         fi

@@ -1,0 +1,41 @@
+# What a trainer says where something is missing: one line, from one rank, exit status 4 and nobody left. Sourced by run.sh.
+# The trainer is one of two ranks.
+rm -rf "${scratch:?}/refusals" && mkdir -p "$scratch/refusals/case" && cd "$scratch/refusals" || return
+"$scratch/truth" case steps=4 >truth.log 2>&1 && "$planc" import case -o case.plan >import.log 2>&1
+mapfile -t settings < <(numbers recipe "$PWD/case")
+cuda_build case.plan 8 2.1.1.none.on pair "${settings[@]}" --set run.timeout=4s
+[ -x pair/trainer ] || fail refusals.build "$(tail_of pair.build)"
+
+# refused NAME "WORDS" LIBRARIES [VARIABLE=VALUE...]
+refused() {
+    local name=$1 words=$2 path=$3 status lines
+    shift 3
+    env LD_LIBRARY_PATH="$libraries/$path" "$@" timeout 60 mpirun -n 2 --oversubscribe --bind-to none "$PWD/pair/trainer" --steps 1 >"$name.log" 2>&1 </dev/null
+    status=$? lines=$(grep -c '^trainer:' "$name.log")
+    if [ $status -eq 4 ] && [ "$lines" -eq 1 ] && grep -q "^trainer: .*$words" "$name.log"; then ok "refused.$name"
+    else fail "refused.$name" "exit $status, $lines lines: $(grep -m 2 '^trainer:' "$name.log" | tr '\n' '|')"; fi
+}
+while IFS='|' read -r name path setting words; do
+    # shellcheck disable=SC2086
+    refused "$name" "$words" "$path" $setting
+done <<'CASES'
+no_driver|no-libcuda.so.1||no NVIDIA driver: libcuda.so.1 cannot be loaded
+old_driver|lib|STANDIN_DRIVER=11080|CUDA 11.8, this trainer needs .* update the driver
+driver_without_a_function|old||has no cuGraphLaunch
+no_device|lib|STANDIN_DEVICES=0|no GPU
+one_device_for_two|lib|STANDIN_DEVICES=1|one rank a GPU
+little_memory|lib|STANDIN_MEMORY=30000000|needs .* bytes; .* has .* free
+old_device|lib|STANDIN_COMPUTE=7.0|compute capability 7.0; the kernels need
+no_kernels_and_no_compiler|no-libnvrtc.so.13|STANDIN_COMPUTE=10.0|has no kernels for .* build with --arch sm_100a
+no_nccl|no-libnccl.so.2||no NCCL: libnccl.so.2 cannot be loaded
+no_cublaslt|no-libcublasLt.so.13||no cuBLASLt .* run.gemm = planc does without
+cublaslt_refuses|lib|STANDIN_CUBLASLT_REFUSES=1|cuBLASLt does not start on this device
+CASES
+# Kernels for another device are made when the trainer starts, once, and found the next time.
+for time in made found; do
+    STANDIN_COMPUTE=10.0 cuda_run pair 2 "start.$time" --steps 1 >"start.$time.why" && [ "$(grep -c 'kernels: compiled for sm_100a' "start.$time.log")" = $([ $time = made ] && echo 1 || echo 0) ] &&
+        ok "kernels.$time" || fail "kernels.$time" "$(cat "start.$time.why") $(tail_of "start.$time.log")"
+done
+# No algorithm fits the workspace: our own products serve.
+STANDIN_CUBLASLT_WORKSPACE=1000000000 cuda_run pair 2 large --steps 1 >large.why && ok no_algorithm_fits || fail no_algorithm_fits "$(cat large.why)"
+cd "$scratch" || exit 1
