@@ -31,6 +31,9 @@ struct ast {
     int depth; /* of the expression below; capped by the parser, so that walks may recurse */
 };
 
+/* $HOME, ~: what the lexer has refused, and nobody mentions again. */
+static inline bool ast_is_refused(const struct ast *e) { return e->kind == AST_NAME && (e->text[0] == '$' || e->text[0] == '~'); }
+
 /* Parses a source (source_add'ed). Never NULL; errors are diagnostics. */
 struct ast *parse_source(int file);
 bool parse_was_torn(void); /* whether the last one left out text that it did not understand */

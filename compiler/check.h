@@ -31,6 +31,9 @@ struct declared { const char *name; enum hyper_type type; const struct ast *fall
 /* An entry at file level. */
 struct file_constant { const char *name; int source; const struct ast *entry; enum state state; struct constant value; };
 
+/* A block at file level that belongs in a plan; `first`: the cluster or architecture that has its name already, or NULL. */
+struct outside { const struct ast *head, *first; };
+
 /* `weights "pattern" { … }` of the optimizer. */
 struct group { const char *pattern, *path; struct span at; struct slot decay; };
 
@@ -42,6 +45,7 @@ struct checker {
     VECTOR(struct named_block) architecture;
     VECTOR(struct named_block) cluster;
     VECTOR(struct file_constant) constant;
+    VECTOR(struct outside) outside;         /* blocks of a plan that stand at file level */
     VECTOR(const struct ast *) setting;     /* entries of --set, in order */
     VECTOR(const struct ast *) require;     /* heads, of the plan block */
     const struct ast *plan;                 /* its block */

@@ -10,7 +10,7 @@ static void check_name(struct checker *c, enum section_id s)
     const struct naming *n = &c->naming[s];
     const char *takes = section_rows[s].takes, *list[16];
     bool works;
-    if (!n->name)
+    if (!n->name || strchr(n->name, '-')) /* no name, which the lexer has said */
         return;
     if (!words_find(takes, n->name, &works)) {
         struct diagnostic *d = complain(n->at, "there is no %s '%s'", section_rows[s].path, n->name);
@@ -104,9 +104,22 @@ static void check_optimizer(struct checker *c)
 
 /* Data ---------------------------------------------------------------------------------------------------------------- */
 
+/* "s3://bucket/x", "hf://meta/llama": nothing is downloaded. */
+static void check_place(struct checker *c, enum key_id key)
+{
+    const struct constant *v = key_given(c, key) ? key_value(c, key) : NULL;
+    const struct constant *one = v && v->kind == CONST_LIST && v->n ? &v->item[0] : v;
+    if (!one || one->kind != CONST_STRING || !strstr(one->text, "://"))
+        return;
+    struct diagnostic *d = complain(c->key[key].entry->kid[1]->at, "%s names a place elsewhere, and planc downloads nothing", key_path(key));
+    add_help(d, key == K_init_from ? "download it first, then init { from = \"folder\" }" : "copy the files first, then data { train = \"folder/*.bin\" }");
+}
+
 /* Token ids that the format of the files cannot hold. */
 static void check_data(struct checker *c)
 {
+    check_place(c, K_data_train);
+    check_place(c, K_init_from);
     struct declared *vocab = hyper_find(c, "vocab");
     const struct constant *size = vocab ? hyper_value(c, vocab) : NULL, *format = key_given(c, K_data_train) ? key_value(c, K_data_format) : NULL;
     if (!size || !constant_is_whole(size) || !format)

@@ -91,6 +91,8 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
 {
     struct span at = entry->kid[0]->at;
     const char *dot = strrchr(path, '.');
+    if (strchr(path, '-')) /* no name, which the lexer has said */
+        return;
     if (name_entry(c, layer, path, entry))
         return;
     if (!dot) {
@@ -145,8 +147,34 @@ static void collect_name(struct checker *c, enum layer layer, enum section_id s,
             return;
         name_section(c, s, layer, label->text, s == S_device ? head->at : span_join(head->kid[0]->at, label->at));
     } else if (label) {
-        complain(label->at, "%s takes one name", row->path);
+        struct span more = head->kid[head->n > 2 ? 2 : 1]->at;
+        struct diagnostic *d = complain(more, "%s takes one name", row->path);
+        if (label->text)
+            add_help(d, "%s %s { … }", row->path, label->text);
+        if (label->kind == AST_NAME && !(layer == LAYER_CLUSTER && s == S_cluster))
+            name_section(c, s, layer, label->text, span_join(head->kid[0]->at, label->at));
     }
+}
+
+/* A section none of whose keys works: one message, whatever stands in it. */
+static bool is_refused(enum section_id s, const struct ast *head)
+{
+    const char *missing = NULL;
+    enum key_id last = KEY_COUNT;
+    for (int k = 0; k < KEY_COUNT; k++) {
+        if (key_rows[k].section != s)
+            continue;
+        if (!key_rows[k].missing[0])
+            return false;
+        missing = key_rows[k].missing;
+        last = (enum key_id)k;
+    }
+    if (!missing)
+        return false;
+    struct diagnostic *d = complain(head->at, "section %s is refused: planc cannot %s yet", section_rows[s].path, missing);
+    if (key_instead(last))
+        add_help(d, "%s", key_instead(last));
+    return true;
 }
 
 /* A second block of a section under another name: said, and not read. */
@@ -164,6 +192,8 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
 {
     const struct ast *head = block->kid[0];
     const char *path = intern_format("%s%s%s", prefix, prefix[0] ? "." : "", head->kid[0]->text);
+    if (strchr(path, '-'))
+        return;
     if (strcmp(path, "cluster.link") == 0 && head->n == 2 && head->kid[1]->text) {
         path = intern_format("%s.%s", path, head->kid[1]->text);
         if (section_find(path) == SECTION_COUNT)
@@ -186,6 +216,8 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
     }
     if (s == SECTION_COUNT) {
         enum key_id key = key_find_path(path);
+        if (key != KEY_COUNT && c->broken && !block->kid[1]->n) /* a list of YAML, which the lexer has left out */
+            return;
         if (key != KEY_COUNT)
             add_help(complain(head->at, "%s is a key, not a block", path), "%s = value", head->kid[0]->text);
         else
@@ -193,7 +225,7 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
         return;
     }
     section_seen(c, s, layer, head->at);
-    if (is_other(c, layer, s, head))
+    if (is_other(c, layer, s, head) || is_refused(s, head))
         return;
     collect_name(c, layer, s, head);
     bool top = layer == LAYER_PLAN && !strchr(path, '.');
@@ -273,7 +305,7 @@ static struct naming peek_name(const struct checker *c, enum section_id s)
         const struct ast *item = items->kid[i], *head = item->kid[0];
         if (item->kind == AST_BLOCK && strcmp(head->kid[0]->text, path) == 0 && head->n == 1)
             found = peek_in_block(c, s, item);
-        else if ((item->kind == AST_BLOCK || item->kind == AST_SAY) && strcmp(head->kid[0]->text, path) == 0 && head->n == 2 && head->kid[1]->text)
+        else if ((item->kind == AST_BLOCK || item->kind == AST_SAY) && strcmp(head->kid[0]->text, path) == 0 && head->n >= 2 && head->kid[1]->text)
             found = (struct naming){ LAYER_PLAN, head->kid[1]->text, span_join(head->kid[0]->at, head->kid[1]->at) };
         else if (item->kind == AST_ENTRY && strcmp(item->text, path) == 0 && item->kid[1]->text)
             found = (struct naming){ LAYER_PLAN, item->kid[1]->text, item->at };
@@ -298,16 +330,15 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
     if (c->broken)
         return NULL;
     struct diagnostic *d = complain(n.at, cluster ? "there is no cluster '%s'" : "there is no architecture '%s'", n.name);
-    const char *near = nearest_name(n.name, names, count);
-    const char *file = library_file(cluster ? "clusters" : "models", n.name);
-    if (file && !near && strcmp(file, text_format("%s/%s.plan", cluster ? "clusters" : "models", n.name)) == 0)
+    const char *folder = cluster ? "clusters" : "models", *near = nearest_name(n.name, names, count), *file = library_file(folder, n.name);
+    if (file && strcmp(file, text_format("%s/%s.plan", folder, n.name)) == 0)
         add_help(d, "the library has it: use \"%s\" before the plan", file);
-    else if (file && !near)
-        add_help(d, "did you mean the one of \"%s\"?", file);
     else if (near)
         add_help(d, "did you mean '%s'?", near);
+    else if (file)
+        add_help(d, "did you mean the one of \"%s\"?", file);
     else
-        add_help(d, "use \"%s/%s.plan\" brings it, if there is such a file", cluster ? "clusters" : "models", n.name);
+        add_help(d, "use \"%s/%s.plan\" brings it, if there is such a file; `planc keys %s` lists the library's", folder, n.name, cluster ? "cluster" : "model");
     return NULL;
 }
 

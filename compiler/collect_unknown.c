@@ -28,6 +28,16 @@ static void excuse(struct checker *c, const char *section, const char *guess)
         c->absent_is_fine[K_schedule_steps] = true;
 }
 
+/* The key of a section that takes this word. */
+static enum key_id key_of_word(enum section_id s, const char *word)
+{
+    bool works;
+    int k = 0;
+    while (k < KEY_COUNT && (key_rows[k].section != s || !words_find(key_rows[k].words, word, &works)))
+        k++;
+    return (enum key_id)k;
+}
+
 /* The hyper-parameter of the model that a name is, here or elsewhere. */
 static const char *hyper_meant(struct checker *c, const char *name)
 {
@@ -41,7 +51,10 @@ void unknown_key(struct checker *c, const char *section, const char *name, struc
 {
     struct diagnostic *d = complain(at, "'%s' is not a key of %s", name, section);
     const char *guess = key_guess(section, name), *advice = foreign_advice(name);
-    if (guess && in_section(guess, section))
+    enum key_id of = key_of_word(section_find(section), name);
+    if (of != KEY_COUNT)
+        add_help(d, "it is a value: %s = %s", key_rows[of].name, name);
+    else if (guess && in_section(guess, section))
         add_help(d, "did you mean '%s'?", last_name(guess));
     else if (guess && strcmp(last_name(guess), name) == 0)
         add_help(d, "it belongs in %s: %s", section_rows[key_rows[key_find_path(guess)].section].path, guess);
@@ -101,13 +114,17 @@ void unknown_section(struct checker *c, const char *path, struct span at)
         return;
     }
     struct diagnostic *d = complain(at, "there is no section '%s'", path);
-    const char *owner = section_named(c, path), *foreign = foreign_section(path), *near = nearest_name(path, names, n);
+    const char *name = last_name(path), *owner = section_named(c, name), *foreign = foreign_section(name), *near = nearest_name(path, names, n);
     const char *guess = strchr(path, '.') || foreign || owner || near ? NULL : key_guess("", path);
     const char *dot = strrchr(path, '.'), *outer = dot ? intern_bytes(path, (size_t)(dot - path)) : NULL;
-    if (owner)
-        add_help(d, "%s %s { … }", owner, path);
+    if (owner && outer && strcmp(outer, owner) == 0)
+        add_help(d, "%s %s { key = value }, or %s.key = value", owner, name, owner);
+    else if (owner)
+        add_help(d, "%s %s { … }", owner, name);
     else if (foreign)
         add_help(d, "%s", foreign);
+    else if (foreign_advice(name))
+        add_help(d, "%s", foreign_advice(name));
     else if (near)
         add_help(d, "did you mean '%s'?", near);
     else if (guess)

@@ -7,7 +7,7 @@
 
 static bool name_value(const struct ast *e, struct scope *scope, struct constant *out)
 {
-    if (e->text[0] == '$') /* a variable of a shell: that was said */
+    if (ast_is_refused(e))
         return false;
     if (scope && scope->lookup(scope, e->text, out)) {
         out->at = e->at;
@@ -20,10 +20,13 @@ static bool name_value(const struct ast *e, struct scope *scope, struct constant
     }
     struct diagnostic *d = complain(e->at, "'%s' is not known here", e->text);
     const char *near = scope ? nearest_name(e->text, scope->names, scope->n_names) : NULL;
+    const char *guess = strchr(e->text, '.') ? NULL : key_guess("", e->text);
     if (foreign_number(e->text))
         add_help(d, "a number: %s", foreign_number(e->text));
     else if (foreign_switch(e->text))
         add_help(d, "%s", foreign_switch(e->text));
+    else if (guess && strcmp(strrchr(guess, '.') + 1, e->text) == 0)
+        add_help(d, "did you mean '%s'?", guess);
     else if (near)
         add_help(d, "did you mean '%s'?", near);
     else

@@ -30,7 +30,20 @@ static const struct { const char *word, *path; } synonyms[] = {
     { "path", "data.train" }, { "files", "data.train" }, { "dataset_path", "data.train" }, { "shuffle", "data.order" },
     { "save_every", "checkpoint.every" }, { "save_interval", "checkpoint.every" }, { "gpus_per_node", "cluster.devices_per_node" },
     { "num_nodes", "cluster.nodes" }, { "nnodes", "cluster.nodes" }, { "nproc_per_node", "cluster.devices_per_node" },
-    { "recompute", "activation_checkpoint.mode" }, { "ac", "activation_checkpoint.mode" },
+    { "recompute", "activation_checkpoint.mode" }, { "ac", "activation_checkpoint.mode" }, { "recompute_granularity", "activation_checkpoint.mode" },
+    { "recompute_method", "activation_checkpoint.mode" }, { "recompute_num_layers", "activation_checkpoint.every" }, { "selective_ac_option", "activation_checkpoint.save" },
+    { "fsdp_reshard_after_forward", "mesh.reshard" }, { "reshard_after_forward", "mesh.reshard" }, { "use_distributed_optimizer", "mesh.fsdp" }, { "zero_stage", "mesh.fsdp" },
+    { "stage", "mesh.fsdp" }, { "shards", "mesh.fsdp" }, { "world", "mesh.fsdp" }, { "decay_ratio", "schedule.decay" }, { "decay_steps", "schedule.decay" }, { "cooldown", "schedule.decay" },
+    { "lr_wsd_decay_iters", "schedule.decay" }, { "cooldown_steps", "schedule.decay" }, { "min_lr_factor", "schedule.floor" }, { "lr_warmup_fraction", "schedule.warmup" },
+    { "warmup_ratio", "schedule.warmup" }, { "warmup_fraction", "schedule.warmup" }, { "lr_warmup_iters", "schedule.warmup" }, { "lr_warmup_steps", "schedule.warmup" },
+    { "num_warmup_steps", "schedule.warmup" }, { "lr_decay_steps", "schedule.steps" }, { "num_training_steps", "schedule.steps" }, { "num_steps", "schedule.steps" },
+    { "iterations", "schedule.steps" }, { "max_iters", "schedule.steps" }, { "accumulate_grad_in_fp32", "precision.gradients" }, { "bf16", "precision.compute" },
+    { "torch_dtype", "precision.compute" }, { "mixed_precision_param", "precision.compute" }, { "mixed_precision_reduce", "precision.gradients" }, { "fp16", "precision.compute" },
+    { "seqlen", "batch.sequence" }, { "ctx_len", "batch.sequence" }, { "context_len", "batch.sequence" }, { "max_length", "batch.sequence" }, { "mbs", "batch.local" }, { "gbs", "batch.global" },
+    { "microbatch", "batch.local" }, { "microbatch_size", "batch.local" }, { "bs", "batch.global" }, { "interval", "checkpoint.every" }, { "checkpoint_interval", "checkpoint.every" },
+    { "save_dir", "checkpoint.directory" }, { "output_dir", "checkpoint.directory" }, { "keep_latest_k", "checkpoint.keep" }, { "load", "init.from" }, { "pretrained", "init.from" },
+    { "checkpoint_path", "init.from" }, { "resume_from", "init.from" }, { "num_gpus", "cluster.nodes" }, { "n_gpus", "cluster.nodes" }, { "num_devices", "cluster.nodes" }, { "hosts", "cluster.nodes" },
+    { "number_of_nodes", "cluster.nodes" }, { "nccl_timeout", "run.timeout" }, { "init_timeout_seconds", "run.timeout" }, { "train_data", "data.train" }, { "train_files", "data.train" },
     { "activation_checkpointing", "activation_checkpoint.mode" }, { "gradient_checkpointing", "activation_checkpoint.mode" },
 };
 
@@ -48,6 +61,11 @@ static const struct { const char *word, *name; } hypers[] = {
     { "num_experts_per_tok", "top_k" }, { "experts_per_token", "top_k" }, { "moe_router_topk", "top_k" }, { "topk", "top_k" },
     { "moe_intermediate_size", "expert_width" }, { "moe_ffn_hidden_size", "expert_width" }, { "intermediate_size", "expert_width" },
     { "router_aux_loss_coef", "aux_weight" }, { "moe_aux_loss_coeff", "aux_weight" }, { "norm_topk_prob", "normalize" },
+    { "kv_channels", "head_dim" }, { "head_size", "head_dim" }, { "d_head", "head_dim" }, { "n_kv_head", "kv_heads" }, { "n_head_kv", "kv_heads" }, { "n_inner", "ffn" }, { "feed_forward", "ffn" },
+    { "d_ffn", "ffn" }, { "mlp", "ffn" }, { "embed_dim", "hidden" }, { "embedding_dim", "hidden" }, { "model_dim", "hidden" }, { "width", "hidden" }, { "d_embed", "hidden" }, { "blocks", "layers" },
+    { "n_vocab", "vocab" }, { "vocabulary", "vocab" }, { "padded_vocab_size", "vocab" }, { "theta", "rope_theta" }, { "rope_freq_base", "rope_theta" }, { "eps", "norm_eps" }, { "rms_eps", "norm_eps" },
+    { "layernorm_eps", "norm_eps" }, { "norm_epsilon", "norm_eps" }, { "std", "init_std" }, { "tie", "tied" }, { "n_expert", "experts" }, { "moe_num_experts", "experts" }, { "moe_top_k", "top_k" },
+    { "experts_per_tok", "top_k" }, { "rope_scaling", "rope_factor" }, { "rope_scaling_factor", "rope_factor" },
     { "n_positions", "context" }, { "n_ctx", "context" }, { "block_size", "context" }, { "max_position_embeddings", "context" },
 };
 
@@ -60,6 +78,7 @@ static const struct { const char *word, *value; } values[] = {
 };
 
 /* What has no counterpart, and what there is instead. */
+#define LOGS "DIR/trainer --log-every N, and --metrics FILE for all of it"
 #define ONLY "a plan divides devices by fsdp (weights shared) and dp (replicas)"
 static const struct { const char *word, *advice; } absent[] = {
     { "tp", "there is no tensor parallelism: " ONLY }, { "tensor_parallel", "there is no tensor parallelism: " ONLY },
@@ -79,6 +98,19 @@ static const struct { const char *word, *advice; } absent[] = {
     { "no_decay", "optimizer adamw { weights \"*norm*\" { weight_decay = 0 } } is a group" },
     { "no_weight_decay", "optimizer adamw { weights \"*norm*\" { weight_decay = 0 } } is a group" },
     { "param_groups", "optimizer adamw { weights \"*norm*\" { weight_decay = 0 } } is a group" },
+    { "batch_accumulation_per_replica", "accumulation follows: batch.global / (batch.local x devices)" }, { "accumulation_steps", "accumulation follows: batch.global / (batch.local x devices)" },
+    { "accum", "accumulation follows: batch.global / (batch.local x devices)" }, { "sequence_parallel", "there is no sequence parallelism: " ONLY }, { "expert_parallel_degree", "there is no expert parallelism: " ONLY },
+    { "context_parallel_size", "there is no context parallelism: " ONLY }, { "total_tokens", "a run is counted in steps: schedule.steps = tokens / (batch.global x batch.sequence)" },
+    { "train_tokens", "a run is counted in steps: schedule.steps = tokens / (batch.global x batch.sequence)" }, { "split", "data.train are the files of training and nothing else; planc cannot validate yet" },
+    { "weights", "files are one stream in the order of the list; a mixture is made before" }, { "mixture", "files are one stream in the order of the list; a mixture is made before" },
+    { "log_every", LOGS }, { "log_interval", LOGS }, { "log_freq", LOGS }, { "logging_steps", LOGS }, { "num_workers", "the trainer reads its files itself" }, { "pin_memory", "the trainer reads its files itself" },
+    { "flavor", "a flavor is a plan of yours, in numbers: layers, hidden, heads …; `planc import` reads a config.json" }, { "ffn_dim_multiplier", "ffn is the width itself: 11008, 14336" },
+    { "multiple_of", "ffn is the width itself: 11008, 14336" }, { "mlp_ratio", "ffn is the width itself: ffn = 4 * hidden" }, { "activation", "the family says its activation" },
+    { "hidden_act", "the family says its activation" }, { "bias", "the family says which weights have a bias" }, { "attention_bias", "the family says which weights have a bias" },
+    { "max_position_embeddings", "positions are rotary and need no length: batch.sequence is what is trained on" }, { "max_seq_len", "positions are rotary and need no length: batch.sequence is what is trained on" },
+    { "fused", "AdamW is one kernel: there is nothing to switch on" }, { "foreach", "AdamW is one kernel: there is nothing to switch on" }, { "momentum", "the first of betas is the momentum" },
+    { "pad_token_id", "data.ignore is a target that is masked" }, { "bos_token_id", "token files hold what a tokenizer wrote" }, { "eos_token_id", "token files hold what a tokenizer wrote" },
+    { "enable", "a section that is there is on" }, { "enabled", "a section that is there is on" },
     { "dropout", "there is no dropout" }, { "tokenizer", "data.train are token files: a tokenizer made them, and model.vocab is its size" },
     { "compile", "a plan is always compiled" }, { "flash_attention", "attention never writes its scores: there is nothing to switch on" },
 };
@@ -117,6 +149,10 @@ static const struct { const char *word, *help; } sections[] = {
     { "compile", "a plan is always compiled" }, { "loss", "the model's architecture says its loss; batch { loss_chunks } works it out in pieces" },
     { "seed", "init { seed = 0 } is that of the weights, data { seed = 0 } that of the order" }, { "initialization", "init { seed = 0 }, or init { from = \"folder\" }" },
     { "init_weights", "init { seed = 0 }, or init { from = \"folder\" }" }, { "resume", "init { from = \"folder\" } begins with weights; planc cannot resume yet" },
+    { "if", "a value may be condition ? a : b; what must hold is require (condition) \"why\"" }, { "when", "when stands in architectures; in a plan a value may be condition ? a : b" },
+    { "for", "alternatives are written 8 | 16 or 1..4, and `check` judges each" }, { "sweep", "alternatives are written in place: fsdp = 8 | 16, and `check` judges each" },
+    { "search", "alternatives are written in place: fsdp = 8 | 16, and `check` judges each" }, { "grid", "alternatives are written in place: fsdp = 8 | 16, and `check` judges each" },
+    { "defaults", "a key that is not given has its default; `planc keys` says which" }, { "include", "use \"file\" stands before the plan" },
     { "general", "a plan has a title and no more of the kind: plan \"title\" { … }" }, { "job", "a plan has a title and no more of the kind: plan \"title\" { … }" },
     { "experiment", "a plan has a title and no more of the kind: plan \"title\" { … }" }, { "global", "a constant stands outside the plan: name = value" },
     { "constants", "a constant stands outside the plan: name = value" }, { "variables", "a constant stands outside the plan: name = value" }, { "vars", "a constant stands outside the plan: name = value" },
@@ -225,6 +261,12 @@ static const char *guess_anywhere(const char *name)
 
 const char *key_guess(const char *section, const char *name)
 {
+    if (strchr(name, '-')) {
+        char *plain = take(strlen(name) + 1);
+        for (size_t i = 0; name[i]; i++)
+            plain[i] = name[i] == '-' ? '_' : name[i];
+        name = intern(plain);
+    }
     const char *words[COUNT_OF(synonyms)];
     for (size_t i = 0; i < COUNT_OF(synonyms); i++) {
         words[i] = synonyms[i].word;

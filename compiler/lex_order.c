@@ -2,6 +2,7 @@
  * and which bracket is open; here that becomes a sentence with a way out. Slips that have one meaning never come here:
  * lex_slips.c says them, mends them, and the parser goes on. */
 #include "lex.h"
+#include "keys.h"
 #include "plan.tab.h"
 
 #include <stdlib.h>
@@ -77,12 +78,37 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
         lx->failed = true;
         if (open.kind != NO_TOKEN)
             add_note(d, open.at, "'%s' was opened here", written(lx, &open));
-        if (t->kind == COMMA && open.kind == LPAR)
+        if (t->kind == COMMA && open.kind == LPAR && lx->first.kind == NAME && strcmp(written(lx, &lx->first), "require") == 0)
+            add_help(d, "require (batch.local <= 4) \"why\"");
+        else if (t->kind == COMMA && open.kind == LPAR)
             add_help(d, "a list stands in [ ]: [0.9, 0.95]");
+    } else if (t->kind == NAME && lx->before.kind == NUMBER) {
+        lex_complain(lx, t->at, text_format("'%s' cannot follow the number '%s'", written(lx, t), written(lx, &lx->before)), "a unit has no blank before it, a remark stands behind '#', entries are separated by ';' or a new line");
     } else {
         lex_complain(lx, t->at, text_format("%s cannot follow a finished value", named(lx, t)),
                      t->kind == COMMA ? "entries are separated by ';' or a new line, alternatives by '|'" : t->kind == NAME ? separated : NULL);
     }
+}
+
+/* `mesh 64`, `cluster h100 * 8`, `mesh fsdp = 64`. */
+static void said_of_section(struct lex *lx, const struct token *t, enum section_id s)
+{
+    const char *path = section_rows[s].path, *name = lx->last.kind != NAME && lx->before.kind == NAME && lx->before.at.from != lx->first.at.from ? written(lx, &lx->before) : NULL;
+    bool keyed = name && t->kind == ASSIGN && key_find(s, name) != KEY_COUNT;
+    const char *head = section_rows[s].takes[0] ? text_format("%s %s", path, name && t->kind != ASSIGN ? written(lx, &lx->before) : "NAME") : path;
+    if (keyed)
+        lex_complain(lx, t->at, "'=' stands after one name", text_format("%s { %s = … }, or %s.%s = …", path, name, path, name));
+    else
+        lex_complain(lx, t->at, text_format("%s cannot stand here: what %s says stands in { }", named(lx, t), path), text_format("%s { key = value }: it has %s", head, section_keys(s)));
+}
+
+static bool is_declared(const char *word)
+{
+    static const char *const words[] = { "let", "var", "const", "set", "def", "int", "float", "string", "str", "export", "local", "global", "auto", "val" };
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        if (strcmp(word, words[i]) == 0)
+            return true;
+    return false;
 }
 
 static void unexpected_after_name(struct lex *lx, const struct expectation *e)
@@ -90,7 +116,18 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
     const struct token *t = &lx->last;
     const char *text = written(lx, t);
     bool number = t->kind == NUMBER;
-    if (number && e->assign && lx->before.kind == NAME && strspn(text, "0123456789_.") == strlen(text))
+    const char *first = lx->first.kind == NAME ? written(lx, &lx->first) : "";
+    enum section_id section = section_find(first);
+    bool digits = number && strspn(text, "0123456789_.") == strlen(text);
+    if (section != SECTION_COUNT && (digits || t->kind == STAR || t->kind == ASSIGN)) {
+        said_of_section(lx, t, section);
+        return;
+    }
+    if (strcmp(first, "require") == 0 || strcmp(first, "when") == 0) {
+        lex_complain(lx, t->at, text_format("a condition of %s stands in ( )", first), first[0] == 'r' ? "require (batch.local <= 4) \"why\"" : "when (condition) { … }");
+        return;
+    }
+    if (digits && e->assign && lx->before.kind == NAME)
         lex_complain(lx, t->at, text_format("'=' is missing before number '%s'", text),
                      text_format("%s = %s", written(lx, &lx->before), text));
     else if (number)
@@ -103,6 +140,8 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
         lex_complain(lx, t->at, "':' gives no value", text_format("an entry is written %s = value", lx->before.kind == NAME ? written(lx, &lx->before) : "name"));
     else if (t->kind == MINUS)
         lex_complain(lx, t->at, "a name has no '-'", "names are made of letters, digits and '_'; what is more stands in double quotes");
+    else if (t->kind == ASSIGN && is_declared(first))
+        lex_complain(lx, lx->first.at, text_format("'%s' declares nothing: an entry is its name and its value", first), text_format("%s = …; outside the plan that is a constant", written(lx, &lx->before)));
     else if (t->kind == ASSIGN)
         lex_complain(lx, t->at, "'=' stands after one name", "put '.' between the names of a path, ';' between entries, { } around those of a block");
     else
@@ -131,10 +170,12 @@ void lex_unexpected(struct lex *lx, const struct expectation *e)
     } else if (e->name && e->end) {
         const char *text = written(lx, t), *help = NULL;
         size_t n = strlen(text);
-        if (t->kind == STRING && n > 2 && strspn(text + 1, "abcdefghijklmnopqrstuvwxyz_") == n - 2)
+        if (t->kind == STRING && !lx->n_braces)
+            help = text_format("plan %s { … }", text);
+        else if (t->kind == NUMBER)
+            help = "an entry is written name = value";
+        else if (t->kind == STRING && n > 2 && strspn(text + 1, "abcdefghijklmnopqrstuvwxyz_") == n - 2)
             help = text_format("without quotes: %.*s", (int)n - 2, text + 1);
-        else if (t->kind == STRING && !lx->n_braces)
-            help = "plan \"title\" { … }";
         else if (t->kind == COMMA)
             help = separated;
         else if (t->kind == LBRACE) /* the parser has not counted it yet, lex.c has */

@@ -51,9 +51,9 @@ static int behind_name(const struct lex *lx, int at)
 static const char *rest_text(const struct lex *lx, int from)
 {
     from = behind_blanks(lx, from);
-    int to = from;
-    while (lx->bytes[to] && !strchr(",;{}#\n", lx->bytes[to]))
-        to++;
+    int to = from, depth = 0;
+    for (; lx->bytes[to] && !strchr(";{}#\n", lx->bytes[to]) && (depth || lx->bytes[to] != ','); to++)
+        depth += (lx->bytes[to] == '[') - (lx->bytes[to] == ']');
     while (to > from && strchr(" \t\r", lx->bytes[to - 1]))
         to--;
     return to == from || to - from > 40 ? "…" : text_of(lx, (struct span){ lx->file, from, to });
@@ -87,14 +87,20 @@ static bool is_yaml(struct lex *lx, struct token *t)
         return false;
     struct span head = { lx->file, lx->first.at.from, t->at.to };
     const char *name = text_of(lx, (struct span){ lx->file, head.from, lx->last.at.to });
-    lex_slip(lx, SLIP_BLOCK, head, "a block stands in { }, whatever its indentation", block_example(lx, name));
+    struct text list = { 0 };
     while (lx->bytes[end]) {
         int line = end + 1, word = behind_blanks(lx, line);
-        bool empty = !lx->bytes[word] || lx->bytes[word] == '\n';
-        if (!empty && (word - line <= indent || lx->bytes[word] == '}'))
+        bool empty = !lx->bytes[word] || lx->bytes[word] == '\n', item = lx->bytes[word] == '-' && lx->bytes[word + 1] == ' ';
+        if (!empty && (word - line < indent || (word - line == indent && !item) || lx->bytes[word] == '}'))
             break;
+        if (item)
+            text_add(&list, "%s%s", list.length ? ", " : "", rest_text(lx, word + 1));
         end = line_end(lx, line);
     }
+    if (list.length)
+        lex_slip(lx, SLIP_LIST, head, "a list stands in [ ]", text_format("%s = [%s]", name, list.bytes));
+    else
+        lex_slip(lx, SLIP_BLOCK, head, "a block stands in { }, whatever its indentation", block_example(lx, name));
     lex_jump(lx, end);
     *t = (struct token){ LBRACE, { lx->file, t->at.from, t->at.to } };
     lx->held = (struct token){ RBRACE, { lx->file, t->at.to, t->at.to } };
@@ -185,7 +191,11 @@ static bool looks_like_file(const char *word, const char *key)
 
 static bool is_file(struct lex *lx, struct token *t)
 {
-    bool use = lx->last.kind == NAME && lx->last.at.from == lx->first.at.from && strcmp(text_of(lx, lx->last.at), "use") == 0;
+    static const char *const brings[] = { "use", "import", "include", "source", "load" };
+    const char *first = lx->last.kind == NAME && lx->last.at.from == lx->first.at.from && lx->n_braces == 0 ? text_of(lx, lx->last.at) : "";
+    bool use = false;
+    for (size_t i = 0; i < COUNT_OF(brings); i++)
+        use |= strcmp(first, brings[i]) == 0;
     bool listed = lx->n_brackets && (lx->last.kind == LBRACK || lx->last.kind == COMMA) && lx->bracket[lx->n_brackets - 1].kind == LBRACK;
     if ((!use && lx->last.kind != ASSIGN && !listed) || t->kind == STRING)
         return false;
@@ -196,7 +206,8 @@ static bool is_file(struct lex *lx, struct token *t)
     const char *word = text_of(lx, at), *key = lx->last.kind == ASSIGN ? text_of(lx, lx->before.at) : "";
     if (!(use && strpbrk(word, "/.")) && !looks_like_file(word, key))
         return false;
-    lex_slip(lx, SLIP_FILE, at, "the name of a file stands in double quotes", text_format("%s\"%s\"", use ? "use " : "", word));
+    if (!use || first[0] == 'u') /* another word than use is wrong altogether, and that is said of the whole */
+        lex_slip(lx, SLIP_FILE, at, "the name of a file stands in double quotes", text_format("%s\"%s\"", use ? "use " : "", word));
     lex_jump(lx, to);
     *t = (struct token){ STRING, at };
     return true;
@@ -220,6 +231,14 @@ static const char *head_text(const struct lex *lx)
     return text_of(lx, (struct span){ lx->file, lx->first.at.from + quoted, lx->last.at.to - (quoted && lx->bytes[lx->last.at.to - 1] == '"') });
 }
 
+/* `llama {` or `"title" {` behind '='. */
+static bool names_block(const struct lex *lx, int at)
+{
+    at = behind_blanks(lx, at);
+    int to = lx->bytes[at] == '"' ? at + lex_string_length(lx->bytes + at, line_end(lx, at) - at) : behind_name(lx, at);
+    return to > at && lx->bytes[behind_blanks(lx, to)] == '{';
+}
+
 /* What stands behind the first word of an item, before any '='. False: dropped. */
 static bool mend_head(struct lex *lx, struct token *t, bool newline)
 {
@@ -230,6 +249,10 @@ static bool mend_head(struct lex *lx, struct token *t, bool newline)
     if ((t->kind == COLON || t->kind == ASSIGN) && before_block) {
         if (!lx->json || t->kind == ASSIGN)
             lex_slip(lx, SLIP_BLOCK, t->at, text_format("a block has no '%s' before its '{'", text_of(lx, t->at)), text_format("%s { … }", head_text(lx)));
+        return false;
+    }
+    if ((t->kind == COLON || t->kind == ASSIGN) && one && names_block(lx, t->at.to)) {
+        lex_slip(lx, SLIP_BLOCK, t->at, text_format("a block has no '%s' before its name", text_of(lx, t->at)), text_format("%s %s { … }", head_text(lx), rest_text(lx, t->at.to)));
         return false;
     }
     if ((t->kind == LPAR || t->kind == LBRACK) && !newline && lx->first.kind == NAME && opens_block(lx, t)) {
@@ -249,7 +272,7 @@ static bool mend_head(struct lex *lx, struct token *t, bool newline)
     } else if (t->kind == EQ && lx->first.kind == NAME) {
         lex_slip(lx, SLIP_COMPARES, t->at, "'==' compares; an entry is written with '='", NULL);
         t->kind = ASSIGN;
-    } else if (t->kind == NUMBER && one && strspn(text_of(lx, t->at), "0123456789_.eE-+kMGTi") == (size_t)(t->at.to - t->at.from) && !newline) {
+    } else if (t->kind == NUMBER && one && section_find(head_text(lx)) == SECTION_COUNT && strspn(text_of(lx, t->at), "0123456789_.eE-+kMGTi") == (size_t)(t->at.to - t->at.from) && !newline) {
         lex_slip(lx, SLIP_NO_EQUALS, t->at, text_format("'=' is missing before number '%s'", text_of(lx, t->at)), text_format("%s = %s", head_text(lx), text_of(lx, t->at)));
         lx->held = *t;
         *t = (struct token){ ASSIGN, { lx->file, t->at.from, t->at.from } };
@@ -295,6 +318,45 @@ static bool mend_behind_value(struct lex *lx, struct token *t, bool newline)
     return true;
 }
 
+/* `fsdp -> 16`, `fsdp => 16`; behind a value the rest of the entry is left out. */
+static bool mend_arrow(struct lex *lx, struct token *t)
+{
+    int end = t->at.to + 1;
+    const char *sign = text_of(lx, (struct span){ lx->file, t->at.from, end });
+    bool value = lx->in_value || lx->n_brackets;
+    lex_complain(lx, (struct span){ lx->file, t->at.from, end }, text_format("there is no operator '%s'", sign),
+                 value ? "alternatives are written 1 | 2, ranges 1..4; how a rate falls is schedule NAME { floor }" : text_format("%s = %s", head_text(lx), rest_text(lx, end)));
+    while (value && lx->bytes[end] && !strchr(";}\n", lx->bytes[end]))
+        end++;
+    lx->torn |= value;
+    lex_jump(lx, end);
+    *t = (struct token){ ASSIGN, { lx->file, t->at.from, t->at.from + 2 } };
+    return !value;
+}
+
+/* `micro-batch-size`: one name, and not the one that is meant. */
+static void mend_dashes(struct lex *lx, struct token *t)
+{
+    int to = t->at.to;
+    while (lx->bytes[to] == '-' && (is_letter(lx->bytes[to + 1]) || is_digit(lx->bytes[to + 1])))
+        to = behind_name(lx, to + 1);
+    if (to == t->at.to)
+        return;
+    t->at.to = to;
+    const char *name = text_of(lx, t->at), *guess = key_guess("", name), *before = text_format("%.*s", (int)strcspn(name, "-"), name);
+    enum section_id s = lex_is_idle(lx) ? SECTION_COUNT : section_find(text_of(lx, lx->first.at));
+    bool works, named = s != SECTION_COUNT && words_find(section_rows[s].takes, before, &works);
+    struct text plain = { 0 };
+    for (const char *p = name; *p; p++)
+        text_add(&plain, "%c", *p == '-' ? '_' : *p);
+    if (named)
+        guess = text_format("%s %s", section_rows[s].path, before);
+    lex_complain(lx, t->at, text_format("'%s' is no name: names have no '-'", name),
+                 guess && (named || lex_is_idle(lx)) ? text_format("did you mean '%s'?", guess) : lex_is_idle(lx) ? plain.bytes : "a name is made of letters, digits and '_'; a title stands in double quotes");
+    lx->torn = true;
+    lex_jump(lx, to);
+}
+
 /* `"fsdp": 16`: a name in quotes. */
 static void mend_quoted_name(struct lex *lx, struct token *t)
 {
@@ -328,12 +390,18 @@ bool lex_mend(struct lex *lx, struct token *t, bool newline)
         }
         if (t->kind == STRING)
             mend_quoted_name(lx, t);
+        if (t->kind == NAME && lx->bytes[t->at.to] == '-')
+            mend_dashes(lx, t);
         return true;
     }
     if (is_file(lx, t))
         return true;
+    if ((t->kind == MINUS || t->kind == ASSIGN) && lx->bytes[t->at.to] == '>')
+        return mend_arrow(lx, t);
     if (lx->n_brackets)
         return true;
+    if (t->kind == NAME && lx->bytes[t->at.to] == '-' && !lx->in_value)
+        mend_dashes(lx, t);
     if (t->kind == NUMBER && lx->in_value)
         mend_grouped(lx, t);
     if (!lx->in_value)

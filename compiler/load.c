@@ -179,8 +179,10 @@ static void use(struct checker *c, int file, const struct ast *head)
     const char *near = nearest_file(beside);
     if (!near && shelved)
         near = nearest_file(shelved);
-    const char *model = library_file("models", text), *cluster = library_file("clusters", text);
-    if (near)
+    const char *model = library_file("models", text), *cluster = library_file("clusters", text), *whole = text_format("%s.plan", text);
+    if (access(joined(path_folder(c->file.item[file].path), whole), R_OK) == 0 || (shelf && access(joined(shelf, whole), R_OK) == 0))
+        add_help(d, "use \"%s\"", whole);
+    else if (near)
         add_help(d, "did you mean \"%s\"?", joined(path_folder(text), near));
     else if (!strchr(text, '/') && (model || cluster))
         add_help(d, "did you mean \"%s\"?", model ? model : cluster);
@@ -214,7 +216,7 @@ static void add_named(struct checker *c, int file, const struct ast *block, bool
     for (int i = 0; i < n; i++) {
         const struct named_block *old = cluster ? &c->cluster.item[i] : &c->architecture.item[i];
         if (old->name == new.name) {
-            add_note(complain(head->at, "there are two %ss named %s", what, new.name), old->block->kid[0]->at, "the first");
+            PUSH(&c->outside, ((struct outside){ head, old->block->kid[0] }));
             return;
         }
     }
@@ -237,22 +239,30 @@ static void add_constant(struct checker *c, int source, const struct ast *entry)
         PUSH(&c->constant, ((struct file_constant){ .name = entry->text, .source = source, .entry = entry }));
 }
 
+/* "clusters.h100", "llama": the library's file of that name, if it has one; else the text as it stands. */
+static const char *in_library(const char *text)
+{
+    const char *dot = strchr(text, '/') ? NULL : strrchr(text, '.'), *name = dot && strcmp(dot, ".plan") != 0 ? dot + 1 : text;
+    const char *model = library_file("models", name), *cluster = library_file("clusters", name);
+    return strchr(text, '/') ? text : model ? model : cluster ? cluster : text;
+}
+
 static void misplaced(struct checker *c, const struct ast *head)
 {
     static const char *const brings[] = { "import", "include", "from", "require", "source", "load" };
     static const char *const known[] = { "use", "plan", "architecture", "cluster" };
     const char *word = head->kid[0]->text;
-    if (c->broken && section_find(word) != SECTION_COUNT) /* the plan around it was not understood */
+    if (section_find(word) != SECTION_COUNT) {
+        PUSH(&c->outside, ((struct outside){ head, NULL }));
         return;
+    }
     struct diagnostic *d = complain(head->at, "'%s' means nothing at file level", word);
     bool file = false;
     for (size_t i = 0; i < COUNT_OF(brings); i++)
         file |= strcmp(word, brings[i]) == 0 && head->n > 1 && head->kid[1]->kind == AST_STRING;
-    c->broken |= file;
-    if (section_find(word) != SECTION_COUNT)
-        add_help(d, "it belongs in plan { }");
-    else if (file)
-        add_help(d, "use \"%s\"", head->kid[1]->text);
+    c->broken |= file || strcmp(word, "Plan") == 0 || nearest_name(word, known, 2) == known[1];
+    if (file)
+        add_help(d, "use \"%s\"", in_library(head->kid[1]->text));
     else if (nearest_name(word, known, (int)COUNT_OF(known)))
         add_help(d, "did you mean '%s'?", nearest_name(word, known, (int)COUNT_OF(known)));
     else
@@ -275,6 +285,25 @@ static void sort_items(struct checker *c, int file)
             add_named(c, file, item, word[0] == 'c');
         else
             misplaced(c, head);
+    }
+}
+
+/* What belongs in a plan and stands outside: each is said, but when there is no plan at all it is one mistake. */
+static void say_outside(struct checker *c)
+{
+    for (int i = 0; i < c->outside.n; i++) {
+        const struct ast *head = c->outside.item[i].head, *first = c->outside.item[i].first;
+        const char *word = head->kid[0]->text;
+        if (c->broken) /* the plan around it was not understood */
+            return;
+        if (c->plan && first) {
+            add_note(complain(head->at, "there are two %ss named %s", word, head->kid[1]->text), first->at, "the first");
+        } else if (c->plan) {
+            add_help(complain(head->at, "'%s' means nothing at file level", word), "it belongs in plan { }");
+        } else {
+            add_help(complain(head->at, "'%s' stands outside a plan", word), c->outside.n > 1 ? "plan \"title\" { … } goes round it and the sections behind it" : "plan \"title\" { … } goes round it");
+            c->broken = true;
+        }
     }
 }
 
@@ -316,6 +345,7 @@ void load_all(struct checker *c, const char *path, const char *const *set, int n
         load_setting(c, set[i]);
     for (int i = 0; i < c->setting.n; i++)
         load_named(c, c->setting.item[i]);
+    say_outside(c);
     if (!c->plan && !c->broken)
         add_help(complain((struct span){ c->file.item[0].source, 0, 0 }, "this file has no plan"), "plan \"title\" { model …  cluster …  mesh …  batch … }");
 }

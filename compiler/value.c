@@ -171,7 +171,10 @@ static bool layers_value(enum key_id key, const struct ast *e, const struct cons
     for (int i = 0; i < list->n; i++) {
         const struct constant *v = &list->item[i], *from = v->kind == CONST_RANGE ? &v->item[0] : v, *to = v->kind == CONST_RANGE ? &v->item[1] : v;
         if (!constant_is_whole(from) || !constant_is_whole(to) || from->unit != UNIT_NONE || to->unit != UNIT_NONE || from->top < 0) {
-            complain(e->kind == AST_LIST ? e->kid[i]->at : e->at, "%s lists layers: [0, 4..7]", key_path(key));
+            const struct ast *item = e->kind == AST_LIST ? e->kid[i] : e;
+            struct diagnostic *d = complain(item->at, "%s lists layers: [0, 4..7]", key_path(key));
+            if (item->kind == AST_BINARY && item->text[0] == '-' && item->kid[0]->kind == AST_NUMBER && item->kid[1]->kind == AST_NUMBER)
+                add_help(d, "from one to another: %s..%s", item->kid[0]->text, item->kid[1]->text);
             return false;
         }
     }
@@ -224,7 +227,11 @@ static bool number_value(enum key_id key, const struct ast *e, struct constant *
         return false;
     if (row->type == KEY_WHOLE && !constant_is_whole(v)) {
         const char *unit = row->unit[0] ? text_format(" of %s", row->unit) : "";
-        complain(e->at, "%s wants a whole number%s, not %s", key_path(key), unit, constant_text(v));
+        struct diagnostic *d = complain(e->at, "%s wants a whole number%s, not %s", key_path(key), unit, constant_text(v));
+        if (v->number > 0 && v->number < 1 && (key == K_schedule_warmup || key == K_schedule_decay))
+            add_help(d, "a part of the steps: %s = %s * steps", row->name, constant_text(v));
+        else if (v->number > 1 && v->number < 1e15)
+            add_help(d, "%s = %lld or %lld", row->name, (long long)v->number, (long long)v->number + 1);
         return false;
     }
     if (!value_within(key, e, v))
@@ -338,7 +345,7 @@ void value_of_entry(struct checker *c, struct slot *slot, const void *row, bool 
     for (int i = 0; i < n; i++) {
         const struct ast *e = value->kind == AST_ALTERNATIVES ? value->kid[i] : value;
         const struct ast *ends[2] = { e, NULL };
-        if (e->kind == AST_NAME && e->text[0] == '$') { /* a variable of a shell: that was said */
+        if (ast_is_refused(e)) {
             fine = false;
             continue;
         }

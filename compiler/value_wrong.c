@@ -32,6 +32,10 @@ bool value_wrong_type(enum key_id key, const struct ast *e, const struct constan
         add_help(d, "%s = [%s]", key_rows[key].name, item);
     else if (e->kind == AST_STRING && key_rows[key].type != KEY_LIST)
         unquoted_help(d, key_rows[key].name, e->text);
+    size_t n;
+    const char *bytes = e->at.file ? source_bytes(e->at.file, &n) : NULL;
+    if (key_rows[key].type == KEY_LIST && e->kind == AST_RANGE && bytes)
+        add_help(d, "%s = [%.*s]", key_rows[key].name, e->at.to - e->at.from, bytes + e->at.from);
     if (key == K_optimizer_betas && e->kind == AST_STRING)
         add_help(d, "betas = [0.9, 0.95]");
     if (got->kind == CONST_LIST && e->kind == AST_LIST && e->n > 1 && key_rows[key].type != KEY_STRING) {
@@ -101,7 +105,11 @@ bool value_within(enum key_id key, const struct ast *e, const struct constant *v
     double part = v->number;
     while (part >= 1)
         part /= 10;
-    if (key_rows[key].limit == LIMIT_BELOW_ONE && v->number > 1)
+    if (v->number < 0 && key == K_mesh_fsdp)
+        add_help(d, "all devices: fsdp = cluster.nodes * cluster.devices_per_node");
+    else if (v->number < 0 && (key == K_mesh_dp || key == K_batch_global))
+        add_help(d, "what follows from the rest: %s = auto", key_rows[key].name);
+    else if (key_rows[key].limit == LIMIT_BELOW_ONE && v->number > 1)
         add_help(d, "%s, or the default: %s = %s", text_number(part), key_rows[key].name, key_rows[key].fallback);
     else if (key_rows[key].limit == LIMIT_FRACTION && v->number > 1 && v->number <= 100)
         add_help(d, "%s %% is %s", constant_text(v), text_number(v->number / 100));
