@@ -5,7 +5,8 @@
  * Loses: the order of lower, which meant nothing.
  * Greedy: a node joins the latest kernel that makes or reads one of its operands, if that kernel can have it. What a
  * reduction over rows gives (a column, a total) is complete only when its kernel has ended, so a reader of it comes later;
- * likewise a reader of a view. Joining never changes a bit: every value is rounded to its type wherever it is made, and
+ * likewise a reader of a view. What costs nothing where it is read (a cast from BF16, the constant that a gradient begins with) waits
+ * for its first reader, so that it stands between nothing. Joining never changes a bit: every value is rounded to its type wherever it is made, and
  * a reduction's order depends on its length alone (the numeric contract). With --fusion off every node is a kernel. */
 #include "ir.h"
 
@@ -55,11 +56,22 @@ static bool joins(const struct node *n)
     return false;
 }
 
+/* Nothing but numbers and scalars spread out: the seed of a gradient. */
+static bool constant(const struct node *n)
+{
+    if (op_rows[n->op].class != CLASS_MAP || (n->op != OP_expand && n->op != OP_mul && n->op != OP_neg)) return false;
+    for (int i = 0; i < n->n_in; i++) {
+        const struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
+        if (n->in[i].value && (!from || (op_rows[from->op].class != CLASS_LEAF && !constant(from)))) return false;
+    }
+    return shape_count(n->out[0]->shape) > 1;
+}
+
 /* Reading BF16 as F32 costs a reader nothing, while a kernel for it would store what is there already in half the bytes: it
- * goes where its first reader goes. */
+ * goes where its first reader goes. So does what is constant. */
 static bool rides(const struct fuse *f, const struct node *n)
 {
-    return f->graph->facts.fuse && n->op == OP_cast && n->in[0].value->type == BF16 && n->out[0]->type == F32;
+    return f->graph->facts.fuse && ((n->op == OP_cast && n->in[0].value->type == BF16 && n->out[0]->type == F32) || constant(n));
 }
 
 /* Earliest group (by number) in which `v` can be read; *in: the group that makes it while it runs, or -1. node->mark is
@@ -239,19 +251,31 @@ static void count_reads(const struct graph *g)
         }
 }
 
-static void place(struct fuse *f, struct node *n)
-{
-    struct group *group = group_for(f, n);
-    PUSH(&group->node, n);
-}
-
 /* Waits for its first reader still. */
 static bool waits(const struct fuse *f, const struct node *n) { return n->note == f && n->mark == -1 && rides(f, n); }
 
-static bool same_walk(const struct node *a, const struct node *b)
+/* Into group `mark`, behind those of its operands that have waited. */
+static void put(struct fuse *f, struct group *group, int64_t mark, struct node *n)
 {
-    struct walk x = walk_of(a), y = walk_of(b);
-    return x.rows == y.rows && x.columns == y.columns;
+    for (int i = 0; i < n->n_in; i++) {
+        struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
+        if (from && waits(f, from)) put(f, group, mark, from);
+    }
+    n->mark = mark;
+    PUSH(&group->node, n);
+}
+
+static void place(struct fuse *f, struct node *n)
+{
+    struct group *group = group_for(f, n);
+    put(f, group, n->mark, n);
+}
+
+/* A reader takes along what walks as it does, or the numbers of its rows. */
+static bool takes_along(const struct node *reader, const struct node *n)
+{
+    struct walk x = walk_of(reader), y = walk_of(n);
+    return joins(reader) && x.rows == y.rows && (x.columns == y.columns || (y.columns == 1 && constant(n)));
 }
 
 /* Those that a reader cannot take along (another walk, a kernel of its own, behind a view) get their place before it. */
@@ -275,16 +299,9 @@ static void wanted(struct fuse *f, struct node *n)
     if (floating(n) || rides(f, n)) return;
     for (int i = 0; i < n->n_in; i++) {
         struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
-        if (!from || !waits(f, from) || !joins(n) || !same_walk(n, from)) place_behind_view(f, n->in[i].value);
+        if (!from || !waits(f, from) || !takes_along(n, from)) place_behind_view(f, n->in[i].value);
     }
-    struct group *group = group_for(f, n);
-    for (int i = 0; i < n->n_in; i++) {
-        struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
-        if (!from || !waits(f, from)) continue;
-        from->mark = n->mark;
-        PUSH(&group->node, from);
-    }
-    PUSH(&group->node, n);
+    place(f, n);
 }
 
 static void fuse_body(struct graph *g, struct region *r, const struct body *old, struct body *now)
