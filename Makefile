@@ -120,7 +120,7 @@ bench: setup
 	@BUILD=$(BUILD) bash tests/bench.sh
 # The front end under libFuzzer: the compiler's sources once more, by clang, with coverage and both sanitizers. Needs
 # clang and libclang-rt; SECONDS_OF_FUZZ says how long.
-FUZZED := $(patsubst compiler/%.c,build/fuzz/%.o,$(filter-out compiler/main.c compiler/command% compiler/import%,$(wildcard compiler/*.c))) \
+FUZZED := $(patsubst compiler/%.c,build/fuzz/%.o,$(filter-out compiler/main.c compiler/command% compiler/import% compiler/build_%,$(wildcard compiler/*.c))) \
           build/fuzz/plan.tab.o build/fuzz/plan.lex.o build/fuzz/front.o
 FUZZ_FLAGS := -std=c17 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
               -Icompiler -Ibuild/gen -w -MMD -MP

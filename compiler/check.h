@@ -80,7 +80,7 @@ void unknown_key(struct checker *c, const char *section, const char *name, struc
 void unknown_root(struct checker *c, const char *name, struct span at);                      /* an entry of the plan itself */
 void unknown_section(struct checker *c, const char *path, struct span at);
 void unknown_hyper(struct checker *c, const char *name, struct span at);
-void suggest_key(struct diagnostic *d, enum section_id s, const char *word);
+void suggest_key(struct diagnostic *d, enum section_id s, const struct ast *label);            /* label: NULL, a word or a string */
 void suggest_entry(struct checker *c, const char *prefix, const struct ast *head);           /* of what is no entry yet */
 /* `optimizer { type = adamw }`: whether the entry names its section; says so, and gives the name. */
 bool key_names_section(enum section_id s, const char *key, const struct ast *value);

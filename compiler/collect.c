@@ -82,7 +82,7 @@ static bool name_entry(struct checker *c, enum layer layer, const char *path, co
     else if (takes)
         complain(value->at, "%s takes a name", path);
     else
-        suggest_key(complain(entry->at, "%s is a section, not a key", path), s, value->kind == AST_NAME ? value->text : NULL);
+        suggest_key(complain(entry->at, "%s is a section, not a key", path), s, value);
     return true;
 }
 
@@ -141,7 +141,7 @@ static void collect_name(struct checker *c, enum layer layer, enum section_id s,
     bool fits = label && head->n == 2 && (label->kind == AST_NAME || label->kind == AST_STRING);
     if (!row->takes[0]) {
         if (label)
-            suggest_key(complain(label->at, "%s takes no name", row->path), s, label->kind == AST_NAME ? label->text : NULL);
+            suggest_key(complain(label->at, "%s takes no name", row->path), s, label);
     } else if (fits) {
         if (layer == LAYER_CLUSTER && s == S_cluster)
             return;
@@ -259,7 +259,7 @@ static void collect_say(struct checker *c, const char *prefix, const struct ast 
         struct diagnostic *d = complain(head->at, "'%s' alone says nothing", word);
         c->broken = true; /* what it should have said is no second error */
         if (head->n > 1)
-            suggest_key(d, section_find(word), head->kid[1]->text);
+            suggest_key(d, section_find(word), head->kid[1]);
         else
             add_help(d, "%s { }", word);
         section_seen(c, section_find(word), LAYER_PLAN, head->at); /* it was meant to be there */

@@ -162,9 +162,15 @@ void unknown_hyper(struct checker *c, const char *name, struct span at)
 }
 
 /* The key of a section that takes this word: `precision bf16` means compute. */
-void suggest_key(struct diagnostic *d, enum section_id s, const char *word)
+void suggest_key(struct diagnostic *d, enum section_id s, const struct ast *label)
 {
     bool works;
+    const char *word = label && label->kind == AST_NAME ? label->text : NULL;
+    for (int k = 0; label && label->kind == AST_STRING && k < KEY_COUNT; k++)
+        if (key_rows[k].section == s && (key_rows[k].type == KEY_FILES || key_rows[k].type == KEY_STRING) && !key_rows[k].missing[0]) {
+            add_help(d, "%s { %s = \"%s\" }", section_rows[s].path, key_rows[k].name, label->text);
+            return;
+        }
     for (int k = 0; word && k < KEY_COUNT; k++) {
         const char *ours = key_rows[k].section == s ? foreign_value((enum key_id)k, word) : NULL;
         if (key_rows[k].section != s || (!ours && !words_find(key_rows[k].words, word, &works)))

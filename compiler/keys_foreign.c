@@ -259,8 +259,23 @@ static const char *guess_anywhere(const char *name)
     return near ? guess_anywhere(near) : found;
 }
 
+/* Words that mean a key only in one section. */
+static const struct { const char *section, *word, *path; } in_place[] = {
+    { "data", "dtype", "data.format" }, { "data", "type", "data.format" }, { "data", "token_dtype", "data.format" }, { "precision", "reduce", "precision.gradients" },
+    { "precision", "param", "precision.master" }, { "precision", "params", "precision.master" }, { "precision", "weights", "precision.master" }, { "precision", "grad", "precision.gradients" },
+    { "precision", "grads", "precision.gradients" }, { "precision", "optimizer", "precision.moments" }, { "precision", "activations", "precision.compute" }, { "precision", "type", "precision.compute" },
+    { "batch", "size", "batch.global" }, { "batch", "micro", "batch.local" }, { "batch", "per_device", "batch.local" }, { "batch", "length", "batch.sequence" }, { "batch", "seq", "batch.sequence" },
+    { "batch", "context", "batch.sequence" }, { "batch", "total", "batch.global" }, { "cluster", "count", "cluster.nodes" }, { "cluster", "size", "cluster.nodes" }, { "run", "for", "run.steps" },
+    { "run", "seed", "init.seed" }, { "schedule", "min", "schedule.floor" }, { "schedule", "end", "schedule.floor" }, { "schedule", "final", "schedule.floor" }, { "schedule", "length", "schedule.steps" },
+    { "schedule", "horizon", "schedule.steps" }, { "activation_checkpoint", "type", "activation_checkpoint.mode" }, { "activation_checkpoint", "policy", "activation_checkpoint.mode" },
+    { "activation_checkpoint", "memory", "activation_checkpoint.budget" }, { "init", "path", "init.from" }, { "init", "weights", "init.from" }, { "init", "load", "init.from" },
+};
+
 const char *key_guess(const char *section, const char *name)
 {
+    for (size_t i = 0; i < COUNT_OF(in_place); i++)
+        if (strcmp(in_place[i].section, section) == 0 && strcmp(in_place[i].word, name) == 0)
+            return in_place[i].path;
     if (strchr(name, '-')) {
         char *plain = take(strlen(name) + 1);
         for (size_t i = 0; name[i]; i++)

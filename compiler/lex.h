@@ -16,7 +16,7 @@ struct mended_brace { int at; bool supplied; struct span brace, accomplice; };
 
 /* Slips that come in herds (a file written as another format has them in every line): said once, the others counted. */
 enum slip {
-    SLIP_COLON, SLIP_COMMA, SLIP_QUOTED_NAME, SLIP_QUOTES, SLIP_COMMENT, SLIP_BLOCK, SLIP_LIST, SLIP_COMPARES, SLIP_NO_EQUALS, SLIP_ONE_LINE,
+    SLIP_COLON, SLIP_COMMA, SLIP_QUOTED_NAME, SLIP_QUOTES, SLIP_COMMENT, SLIP_BLOCK, SLIP_LIST, SLIP_VALUES, SLIP_COMPARES, SLIP_NO_EQUALS, SLIP_ONE_LINE,
     SLIP_GROUPED, SLIP_FILE, SLIP_POWER, SLIP_OPTION, SLIP_BLANK, SLIP_COUNT
 };
 struct slips { struct diagnostic *said; int first_line; VECTOR(int) line; }; /* line: of the others */

@@ -69,6 +69,10 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
         lex_complain(lx, t->at, "ranges do not chain", NULL);
     } else if (e->colon) {
         lex_complain(lx, t->at, "the ':' that belongs to '?' is missing", "write condition ? value : other value");
+    } else if (t->kind == COLON && lx->before.kind == NUMBER) {
+        lex_complain(lx, t->at, "':' makes no range", text_format("a range is written %s..%.*s", written(lx, &lx->before), (int)strspn(lx->bytes + t->at.to, "0123456789_"), lx->bytes + t->at.to));
+    } else if (t->kind == ASSIGN && e->closer && lx->n_brackets && lx->bracket[lx->n_brackets - 1].kind == LPAR) {
+        lex_complain(lx, t->at, "'=' gives a value and compares nothing", "write '=='");
     } else if (e->closer) {
         struct token open = lx->unclosed.kind != NO_TOKEN ? lx->unclosed
                           : lx->n_brackets ? lx->bracket[lx->n_brackets - 1] : (struct token){ .kind = NO_TOKEN };
@@ -90,6 +94,15 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
     }
 }
 
+/* "fsdp = 64": the first key of a section that counts something. */
+static const char *first_whole(enum section_id s, const char *number)
+{
+    for (int k = 0; number && k < KEY_COUNT; k++)
+        if (key_rows[k].section == s && key_rows[k].type == KEY_WHOLE && !key_rows[k].missing[0])
+            return text_format("%s = %s", key_rows[k].name, number);
+    return "key = value";
+}
+
 /* `mesh 64`, `cluster h100 * 8`, `mesh fsdp = 64`. */
 static void said_of_section(struct lex *lx, const struct token *t, enum section_id s)
 {
@@ -99,7 +112,8 @@ static void said_of_section(struct lex *lx, const struct token *t, enum section_
     if (keyed)
         lex_complain(lx, t->at, "'=' stands after one name", text_format("%s { %s = … }, or %s.%s = …", path, name, path, name));
     else
-        lex_complain(lx, t->at, text_format("%s cannot stand here: what %s says stands in { }", named(lx, t), path), text_format("%s { key = value }: it has %s", head, section_keys(s)));
+        lex_complain(lx, t->at, text_format("%s cannot stand here: what %s says stands in { }", named(lx, t), path),
+                     text_format("%s { %s }: it has %s", head, first_whole(s, t->kind == NUMBER ? written(lx, t) : NULL), section_keys(s)));
 }
 
 static bool is_declared(const char *word)
@@ -172,8 +186,8 @@ void lex_unexpected(struct lex *lx, const struct expectation *e)
         size_t n = strlen(text);
         if (t->kind == STRING && !lx->n_braces)
             help = text_format("plan %s { … }", text);
-        else if (t->kind == NUMBER)
-            help = "an entry is written name = value";
+        else if (t->kind == NUMBER || (t->kind == STRING && strpbrk(text, "./*")))
+            help = text_format("an entry is written name = %s", text);
         else if (t->kind == STRING && n > 2 && strspn(text + 1, "abcdefghijklmnopqrstuvwxyz_") == n - 2)
             help = text_format("without quotes: %.*s", (int)n - 2, text + 1);
         else if (t->kind == COMMA)

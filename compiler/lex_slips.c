@@ -239,12 +239,34 @@ static bool names_block(const struct lex *lx, int at)
     return to > at && lx->bytes[behind_blanks(lx, to)] == '{';
 }
 
+/* `{8, 16}` where a value was meant. */
+static bool is_set(struct lex *lx, struct token *t)
+{
+    int open = behind_blanks(lx, t->at.to), at = behind_blanks(lx, open + 1), end = open;
+    bool string = lx->bytes[at] == '"';
+    int behind = behind_blanks(lx, string ? at + lex_string_length(lx->bytes + at, line_end(lx, at) - at) : at);
+    if ((!string && !is_digit(lx->bytes[at])) || (string && lx->bytes[behind] != ',' && lx->bytes[behind] != '}'))
+        return false;
+    while (lx->bytes[end] && lx->bytes[end] != '\n' && lx->bytes[end] != '}')
+        end++;
+    if (lx->bytes[end] != '}')
+        return false;
+    lex_complain(lx, (struct span){ lx->file, open, end + 1 }, "a value does not stand in { }", "alternatives are written 8 | 16, a list [8, 16]");
+    lx->torn = true;
+    lex_jump(lx, end + 1);
+    *t = (struct token){ LBRACE, { lx->file, open, open + 1 } };
+    lx->held = (struct token){ RBRACE, { lx->file, end, end + 1 } };
+    return true;
+}
+
 /* What stands behind the first word of an item, before any '='. False: dropped. */
 static bool mend_head(struct lex *lx, struct token *t, bool newline)
 {
     bool before_block = lx->bytes[behind_blanks(lx, t->at.to)] == '{';
     bool named = lx->last.kind == NAME || lx->last.kind == STRING, one = lx->last.at.from == lx->first.at.from;
     if (!named)
+        return true;
+    if ((t->kind == COLON || t->kind == ASSIGN) && before_block && is_set(lx, t))
         return true;
     if ((t->kind == COLON || t->kind == ASSIGN) && before_block) {
         if (!lx->json || t->kind == ASSIGN)
@@ -297,12 +319,35 @@ static void mend_grouped(struct lex *lx, struct token *t)
     lex_jump(lx, to);
 }
 
+/* `8, 16, 32` and `"a.bin", "b.bin"`: more values of the same entry. */
+static bool is_list(struct lex *lx, struct token *t)
+{
+    int next = behind_blanks(lx, t->at.to);
+    bool number = lx->last.kind == NUMBER && is_digit(lx->bytes[next]), string = lx->last.kind == STRING && lx->bytes[next] == '"';
+    if (lx->json || (!number && !string))
+        return false;
+    int from = lx->last.at.from, to = from;
+    while (lx->bytes[to] && !strchr(";}\n#", lx->bytes[to]))
+        to++;
+    while (strchr(" \t\r,", lx->bytes[to - 1]))
+        to--;
+    struct text t2 = { 0 };
+    for (int i = from; i < to; i++)
+        text_add(&t2, lx->bytes[i] == ',' && number ? " |" : "%c", lx->bytes[i]);
+    lex_slip(lx, SLIP_VALUES, t->at, number ? "alternatives are separated by '|'" : "a list of strings stands in [ ]", number ? t2.bytes : text_format("[%s]", t2.bytes));
+    lx->torn = true;
+    t->kind = BAR;
+    return true;
+}
+
 /* What stands behind a finished value. */
 static bool mend_behind_value(struct lex *lx, struct token *t, bool newline)
 {
     const char *bytes = lx->bytes;
     if (t->kind == COMMA) {
         bool called = lx->n_braces && bytes[lx->brace[lx->n_braces - 1].at.from] != '{'; /* and that was said */
+        if (is_list(lx, t))
+            return true;
         if (!lx->json && !called)
             lex_slip(lx, SLIP_COMMA, t->at, "',' ends no entry", "entries are separated by ';' or a new line, alternatives by '|'");
         t->kind = END;

@@ -263,7 +263,7 @@ static void check_require(struct checker *c, const struct ast *head)
     if (!value_evaluate(c, SECTION_COUNT, condition, &v, &open))
         return;
     if (v.kind != CONST_TRUTH)
-        complain(condition->at, "require wants a condition, %s is none", constant_text(&v));
+        add_help(complain(condition->at, "require wants a condition, %s is none", constant_text(&v)), "require (batch.sequence <= 8192) \"why\"");
     else if (!v.truth)
         note_values(c, complain(condition->at, "%s", head->n == 3 ? head->kid[2]->text : "this does not hold"), condition);
 }

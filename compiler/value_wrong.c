@@ -76,7 +76,9 @@ bool value_wrong_unit(enum key_id key, const struct ast *e, const struct constan
     if (got->unit == UNIT_NONE) {
         const char *text = shown(e, got);
         d = complain(e->at, "%s wants %s, %s has no unit", key_path(key), key_type_text(key), text);
-        if (want == UNIT_BYTES)
+        if (key == K_activation_checkpoint_budget && got->number <= 1)
+            add_help(d, "a part of a device: budget = %s * cluster.device.memory", text);
+        else if (want == UNIT_BYTES)
             add_help(d, "%sGiB is %s x 2^30 bytes, %sGB is %s x 10^9", text, text, text, text);
         else if (want == UNIT_SECONDS)
             add_help(d, "%ss is %s seconds, %smin is %s minutes", text, text, text, text);

@@ -48,14 +48,22 @@ static void laid_out(const char *text, size_t n)
         bug("laying out twice gives another text");
 }
 
+static void first_point(const struct space *space)
+{
+    const char *why = NULL;
+    int *choice = TAKE_MANY(int, space->n_axes + 1);
+    if (!space_plan(space, choice, &why) && !why)
+        bug("an impossible point without a reason");
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static FILE *nowhere;
     if (!nowhere && !(nowhere = fopen("/dev/null", "w")))
         abort();
     struct arena_mark mark = arena_mark();
-    const char *set[1] = { NULL }, *const *open_keys;
-    int n_set = 0, n_open;
+    const char *set[1] = { NULL };
+    int n_set = 0;
     char *text = take(n + 1);
     memcpy(text, data, n);
     laid_out(text, n);
@@ -64,10 +72,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (end && n > 8 && memcmp(text, "# --set ", 8) == 0)
         set[n_set++] = text_format("%.*s", (int)(end - text - 8), text + 8);
     write_input(data, n);
-    struct plan *plan = plan_load(input_file(), set, n_set, &open_keys, &n_open);
+    struct space *space;
+    struct plan *plan = plan_or_space_load(input_file(), set, n_set, &space);
     if (plan)
         pass_lower(plan);
-    else if (!error_count() && !n_open)
+    else if (space)
+        first_point(space);
+    else if (!error_count())
         bug("no plan, and nothing said");
     diagnostics_print(nowhere, false);
     diagnostics_print_json(nowhere);
