@@ -3,6 +3,7 @@
  * followed through the ops to where the architecture declares it, a weight's list of dimensions, and is used only when its
  * value there is the dimension. What cannot be followed stays a number. */
 #include "command_ledger.h"
+#include "workspace.h"
 
 #include <string.h>
 
@@ -311,13 +312,20 @@ static const char *formula_of_stage(const struct graph *g, const struct buffer *
     return text_format("fp32 4 B x (%s / fsdp) %s elements", name, text_count(b->bytes / 4));
 }
 
+static const char *formula_of_workspace(const struct graph *g)
+{
+    int64_t bytes;
+    const struct kernel *k = workspace_kernel(g, &bytes);
+    return text_format("%s B that %s works in beside its operands, the most of all kernels", text_count(bytes), k ? k->name : "none");
+}
+
 const char *formula_of(const struct plan *p, const struct graph *g, const struct buffer *b)
 {
     struct owner o;
     if (!strncmp(b->name, "state.", 6)) return formula_of_state(g, b);
     if (!strcmp(b->kind, "gathered") || !strcmp(b->kind, "gradient slots")) return formula_of_slot(g, b, !strcmp(b->kind, "gathered"));
     if (!strcmp(b->kind, "reduce staging")) return formula_of_stage(g, b);
-    if (!strcmp(b->kind, "workspace")) return text_format("%s B: the most that a kernel works in beside its operands", text_count(b->bytes));
+    if (!strcmp(b->kind, "workspace")) return formula_of_workspace(g);
     if (!strcmp(b->kind, "staging")) return "fixed: files pass through it";
     if (!strcmp(b->kind, "scalars")) return "fixed: learning rate, bias corrections, norm, clipping";
     if (!strcmp(b->kind, "metrics")) return text_format("%s%sfp64 8 B", b->bytes == 8 ? "" : text_count(b->bytes / 8), b->bytes == 8 ? "" : " x ");

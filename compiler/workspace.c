@@ -83,19 +83,31 @@ static int64_t library_bytes(const struct node *n)
     return n->op == OP_attention ? numbers + own : 2 * numbers + 2 * numbers * q.dim[2] + own;
 }
 
-int64_t workspace_bytes(const struct graph *g)
+const struct kernel *workspace_kernel(const struct graph *g, int64_t *bytes)
 {
-    int64_t *of_kernel = TAKE_MANY(int64_t, g->kernel.n + 1), most = 0;
+    int64_t *of_kernel = TAKE_MANY(int64_t, g->kernel.n + 1), *of_library = TAKE_MANY(int64_t, g->kernel.n + 1);
+    const struct kernel *most = NULL;
     for (int i = 0; i < g->region.n; i++)
         for (int b = 0; b < g->region.item[i]->body.n; b++) {
             const struct body *body = g->region.item[i]->body.item[b];
             for (int k = 0; k < body->node.n; k++) {
-                of_kernel[body->node.item[k]->kernel] += workspace_of_node(body->node.item[k]);
-                int64_t library = g->facts.attention_library ? library_bytes(body->node.item[k]) : 0;
-                if (library > most) most = library;
+                const struct node *n = body->node.item[k];
+                of_kernel[n->kernel] += workspace_of_node(n);
+                if (g->facts.attention_library && n->kernel) of_library[n->kernel] += library_bytes(n);
             }
         }
-    for (int i = 1; i <= g->kernel.n; i++)
-        if (of_kernel[i] > most) most = of_kernel[i];
+    *bytes = 0;
+    for (int i = 0; i < g->kernel.n; i++) {
+        int number = g->kernel.item[i].number;
+        int64_t here = of_kernel[number] > of_library[number] ? of_kernel[number] : of_library[number];
+        if (here > *bytes) *bytes = here, most = &g->kernel.item[i];
+    }
     return most;
+}
+
+int64_t workspace_bytes(const struct graph *g)
+{
+    int64_t bytes;
+    workspace_kernel(g, &bytes);
+    return bytes;
 }

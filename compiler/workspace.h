@@ -33,5 +33,7 @@ bool attention_offered(const struct node *n);
 
 /* What the kernel with the largest need has of it, and the libraries. */
 int64_t workspace_bytes(const struct graph *g);
+/* That kernel (of equal ones the first), and *bytes; NULL and 0 when none needs any. */
+const struct kernel *workspace_kernel(const struct graph *g, int64_t *bytes);
 
 #endif
