@@ -94,15 +94,6 @@ void nccl_register(struct device *d)
         say("NCCL did not register the wire segment, transfers go through its own buffers: %s", said(result, shards.comm, text));
 }
 
-void nccl_close(void)
-{
-    if (registered)
-        nccl.ncclCommDeregister(shards.comm, registered);
-    for (int i = 0; i < GROUPS; i++)
-        if (groups[i]->comm)
-            nccl.ncclCommDestroy(groups[i]->comm);
-}
-
 /* ── on a lane ─────────────────────────────────────────────────────────────── */
 
 static void check(unsigned result, nccl_comm comm, const char *call)
@@ -155,4 +146,14 @@ void nccl_sum(struct device *d, enum lane lane, double *value, int64_t count, bo
     before(d, lane);
     check(nccl.ncclAllReduce(value, value, (size_t)count, NCCL_F64, NCCL_SUM, comm, d->stream[lane]), comm, "ncclAllReduce");
     after(d, lane);
+}
+
+/* Graphs that hold collectives must be gone: NCCL waits for them. */
+void nccl_close(void)
+{
+    if (registered)
+        check(nccl.ncclCommDeregister(shards.comm, registered), shards.comm, "ncclCommDeregister");
+    for (int i = 0; i < GROUPS; i++)
+        if (groups[i]->comm)
+            check(nccl.ncclCommDestroy(groups[i]->comm), NULL, "ncclCommDestroy");
 }

@@ -12,6 +12,7 @@
 #include "watch.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 /* Two words of the arena's staging buffer, which files do not use on this device: when the wait at hand began, and the time of all. */
@@ -159,7 +160,15 @@ static void record_all(struct device *d)
         if (!d->graph[micro])
             d->graph[micro] = record(d, PLAY_MICRO_BATCH, micro);
     }
-    d->update = record(d, PLAY_UPDATE, 0);
+    d->graph[GRAPH_UPDATE] = record(d, PLAY_UPDATE, 0);
+}
+
+void cuda_forget(struct device *d)
+{
+    for (int i = 0; i < GRAPHS; i++)
+        if (d->graph[i])
+            CUDA(cuGraphExecDestroy, d->graph[i]);
+    memset(d->graph, 0, sizeof d->graph);
 }
 
 void device_drain(struct device *d)
@@ -175,7 +184,7 @@ void device_drain(struct device *d)
 
 void device_play(struct device *d, enum play what, int micro)
 {
-    cuda_graph_exec graph = what == PLAY_MICRO_BATCH ? d->graph[micro] : what == PLAY_UPDATE ? d->update : NULL;
+    cuda_graph_exec graph = what == PLAY_MICRO_BATCH ? d->graph[micro] : what == PLAY_UPDATE ? d->graph[GRAPH_UPDATE] : NULL;
     d->running = true;
     if (what == PLAY_MICRO_BATCH)
         d->micro_batch = micro & MICRO_FIRST ? 0 : d->micro_batch + 1;

@@ -336,5 +336,6 @@ struct device *device_open(void)
 void device_close(struct device *d)
 {
     device_drain(d);
+    cuda_forget(d);      /* a communicator does not end while a graph holds collectives of it */
     nccl_close();
 }

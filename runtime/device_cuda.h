@@ -14,6 +14,7 @@
 #include "trainer.h"
 
 enum lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANES };
+enum { GRAPH_UPDATE = (MICRO_FIRST | MICRO_LAST) + 1, GRAPHS };   /* those of micro-batches are numbered by enum micro */
 struct happening { cuda_event event; int64_t piece; };       /* piece of its latest recording; -1: never recorded */
 struct instance { const struct unit *unit; int64_t index; const struct stretch *stretch; int stretches; };
 
@@ -42,7 +43,7 @@ struct device {
     volatile uint64_t *position;             /* pinned: of each lane */
     cuda_address position_address;           /* the same, for the device */
 
-    cuda_graph_exec graph[4], update;        /* by enum micro, and of the update; NULL: not recorded */
+    cuda_graph_exec graph[GRAPHS];           /* NULL: not recorded */
     bool played, recorded;                   /* a whole step eagerly; all that can be recorded */
     _Atomic bool running;                    /* something may be under way that publishes positions */
 };
@@ -68,6 +69,7 @@ const char *cuda_module_name(void);          /* "kernels.sm_90a.cubin", or how i
 void cuda_record(struct device *d, struct happening *h, enum lane lane);
 void cuda_wait(struct device *d, const struct happening *h, enum lane lane);
 void cuda_publish(struct device *d, enum lane lane, int step, bool waiting);
+void cuda_forget(struct device *d);          /* the graphs: at the end */
 void cuda_settle(struct device *d);          /* until all lanes have done what they were given */
 /* "rank 2, issuing step 12 of the schedule (…)": where a call of ours stands when it fails. */
 const char *cuda_where(char text[320]);

@@ -27,6 +27,7 @@ EXPORTED void *standin_memory(const void *at, size_t bytes);
 /* The first mistake of the device: every later call says `code`, and stderr says why. */
 EXPORTED void standin_error(unsigned code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 EXPORTED unsigned standin_error_code(void);
+EXPORTED int standin_graphs(void);                                       /* that could be launched */
 
 EXPORTED int64_t standin_setting(const char *name, int64_t otherwise);   /* a number from the environment */
 EXPORTED uint64_t standin_random(void);                                  /* from STANDIN_SEED */
