@@ -24,7 +24,7 @@ static const char *name_of(const struct cuda_kernel *c, const struct value *v)
 }
 
 /* Sizes of one node, and what the templates make of a width. */
-struct attention_shape { int64_t tokens, heads, kv_heads, width, sequence, row_bytes, others, lanes; bool tensor, half; const char *kind, *sizes; };
+struct attention_shape { int64_t tokens, heads, kv_heads, width, sequence, row_bytes, lanes; bool tensor, half; const char *kind, *sizes; };
 
 static struct attention_shape attention_shape(const struct node *n)
 {
@@ -33,7 +33,6 @@ static struct attention_shape attention_shape(const struct node *n)
     a.half = q->type == BF16;
     a.tensor = a.half && a.width % 8 == 0 && a.width <= 256;
     a.row_bytes = 2 * (parts(a.width, 16) * 16 + 8);
-    a.others = a.width <= 128 ? 64 : 32;
     for (a.lanes = 1; a.lanes < a.width / 8; a.lanes *= 2) continue;
     a.kind = a.tensor ? text_format("<%lld>", L(a.width)) : text_format("_simt<%s, %lld>", a.half ? "bf16" : "float", L(a.width));
     a.sizes = text_format("%lld, %lld, %lld, %lld, (float)%.17g", L(a.tokens), L(a.heads), L(a.kv_heads), L(a.sequence), 1.0 / sqrt((double)a.width));
@@ -72,7 +71,7 @@ static void offer(struct cuda_kernel *c, const struct node *n, struct attention_
 
 static void emit_forward(struct cuda_kernel *c, const struct node *n, struct attention_shape a)
 {
-    int threads = a.tensor && a.width <= 128 ? 128 : 256;
+    int threads = a.tensor && a.width % 16 == 0 && a.width <= 128 ? 128 : 256;
     struct attention_step s = {.ending = "", .threads = threads, .x = a.heads * (a.tokens / a.sequence), .y = parts(a.sequence, a.tensor ? 128 : 64), .z = 1};
     s.shared_bytes = a.tensor ? 384 * a.row_bytes : 0;
     step(c, s, text_format("attention_forward%s(%s, %s, %s, %s, %s, %s)", a.kind, name_of(c, n->in[0].value), name_of(c, n->in[1].value), name_of(c, n->in[2].value),
@@ -83,13 +82,14 @@ static void emit_forward(struct cuda_kernel *c, const struct node *n, struct att
 static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct attention_shape a)
 {
     const char *q = name_of(c, n->in[0].value), *k = name_of(c, n->in[1].value), *v = name_of(c, n->in[2].value), *d_o = name_of(c, n->in[5].value);
-    int64_t sequences = a.tokens / a.sequence, tiles = parts(a.sequence, a.tensor ? 128 : 64), shared_bytes = a.tensor ? (256 + 4 * a.others) * a.row_bytes : 0;
+    int64_t sequences = a.tokens / a.sequence, tiles = parts(a.sequence, a.tensor ? 128 : 64), queries = a.width > 64 && a.width <= 128 ? 64 : 32, keys = a.width <= 64 ? 64 : 32;
     step(c, (struct attention_step){.ending = "rows", .threads = 256, .x = parts(a.tokens, a.tensor ? 256 / a.lanes : 8), .y = a.heads, .z = 1, .works = true},
          text_format("attention_rows%s(%s, %s, %s, (float *)work, %lld, %lld)", a.kind, name_of(c, n->in[3].value), d_o, name_of(c, n->in[4].value), L(a.tokens), L(a.heads)));
-    step(c, (struct attention_step){.ending = "keys", .threads = 256, .x = a.kv_heads * sequences, .y = tiles, .z = a.width <= (a.tensor ? 128 : 256) ? 1 : 2,
-                                    .shared_bytes = shared_bytes + (a.tensor ? 16 * a.others : 0), .works = true},
+    step(c, (struct attention_step){.ending = "keys", .threads = a.tensor && a.width % 16 == 0 && a.width <= 64 ? 128 : 256, .x = a.kv_heads * sequences, .y = tiles, .z = a.width <= (a.tensor ? 128 : 256) ? 1 : 2,
+                                    .shared_bytes = a.tensor ? (256 + 4 * queries) * a.row_bytes + 16 * queries : 0, .works = true},
          text_format("attention_keys%s(%s, %s, %s, %s, (const float *)work, %s, %s, %s)", a.kind, q, k, v, d_o, name_of(c, n->out[1]), name_of(c, n->out[2]), a.sizes));
-    step(c, (struct attention_step){.ending = "queries", .threads = 256, .x = a.heads * sequences, .y = tiles, .z = 1, .shared_bytes = shared_bytes, .works = true},
+    step(c, (struct attention_step){.ending = "queries", .threads = a.tensor && a.width % 16 == 0 && a.width <= 128 ? 128 : 256, .x = a.heads * sequences, .y = tiles, .z = 1,
+                                    .shared_bytes = a.tensor ? (256 + 4 * keys) * a.row_bytes : 0, .works = true},
          text_format("attention_queries%s(%s, %s, %s, %s, (const float *)work, %s, %s)", a.kind, q, k, v, d_o, name_of(c, n->out[0]), a.sizes));
 }
 

@@ -8,14 +8,14 @@
  * rows [2, heads, tokens] F32. WIDTH: a multiple of 8, at most 256; others are done by attention_simt.cuh. tokens = sequences x
  * sequence, of any length. scale > 0.
  *
- * function                    threads                      grid x                  y                      z    dynamic shared bytes
- * attention_forward<WIDTH>    WIDTH <= 128 ? 128 : 256     heads * sequences       ceil(sequence / 128)   1    384 * S
- * attention_rows<WIDTH>       256                          ceil(tokens / (256/L))  heads                  1    0
- * attention_keys<WIDTH>       256                          kv_heads * sequences    ceil(sequence / 128)   Z    (256 + 4 * N) * S + 16 * N
- * attention_queries<WIDTH>    256                          heads * sequences       ceil(sequence / 128)   1    (256 + 4 * N) * S
+ * function                    threads                         grid x                  y                      z    dynamic shared bytes
+ * attention_forward<WIDTH>    E && WIDTH <= 128 ? 128 : 256   heads * sequences       ceil(sequence / 128)   1    384 * S
+ * attention_rows<WIDTH>       256                             ceil(tokens / (256/L))  heads                  1    0
+ * attention_keys<WIDTH>       E && WIDTH <= 64 ? 128 : 256    kv_heads * sequences    ceil(sequence / 128)   Z    (256 + 4 * N) * S + 16 * N
+ * attention_queries<WIDTH>    E && WIDTH <= 128 ? 128 : 256   heads * sequences       ceil(sequence / 128)   1    (256 + 4 * M) * S
  *
- * with S = 2 * (round_up(WIDTH, 16) + 8), the bytes of a row in shared memory (16 more than its elements: neighbouring rows then
- * start in other banks); L = the power of two at or above WIDTH / 8; N = WIDTH <= 128 ? 64 : 32; Z = WIDTH <= 128 ? 1 : 2.
+ * with S = 2 * (round_up(WIDTH, 16) + 8), the bytes of a row in shared memory (16 more than its elements: neighbouring rows then start in
+ * other banks); E: WIDTH is a multiple of 16; L = the power of two at or above WIDTH / 8; N = 64 < WIDTH <= 128 ? 64 : 32; M = WIDTH <= 64 ? 64 : 32; Z = WIDTH <= 128 ? 1 : 2.
  * The gradient is rows, then keys and queries; `rows` is its workspace, 8 * tokens * heads bytes. */
 #ifndef CUDA_ATTENTION_CUH
 #define CUDA_ATTENTION_CUH
@@ -28,13 +28,16 @@
 #define ATTENTION_NONE -3.0e38f
 #define ATTENTION_LOG2E 1.44269504f
 
-/* How a width is cut. Rows are those of the operand that stays (queries forward, keys or queries backward), 16 a warp
- * and `deep` times over; tiles of the other are `forward_keys` or `other` rows. */
+/* How a width is cut. A block has 128 rows of the operand that stays (queries, or keys for their gradient), 16 a warp and `deep` times over: what a
+ * warp loads of the other operand then serves twice, where its sums leave registers for that; `other` rows of it make a tile. */
 template <int WIDTH> struct attention_cut {
     static_assert(WIDTH % 8 == 0 && WIDTH <= 256, "rows of whole 16-byte pieces, sums that fit in registers");
     static constexpr int padded = (WIDTH + 15) / 16 * 16, stride = padded + 8, pieces = padded / 8;
-    static constexpr int rows = 128, forward_deep = WIDTH <= 128 ? 2 : 1, forward_threads = WIDTH <= 128 ? 128 : 256, forward_keys = 64;
-    static constexpr int threads = 256, other = WIDTH <= 128 ? 64 : 32;
+    static constexpr bool even = WIDTH % 16 == 0; /* a row that ends inside a step of 16 takes registers for its end */
+    static constexpr int rows = 128, forward_deep = even && WIDTH <= 128 ? 2 : 1, forward_other = 64;
+    static constexpr int keys_deep = even && WIDTH <= 64 ? 2 : 1, keys_other = WIDTH > 64 && WIDTH <= 128 ? 64 : 32;
+    static constexpr int queries_deep = even && WIDTH <= 128 ? 2 : 1, queries_other = WIDTH <= 64 ? 64 : 32;
+    static constexpr int threads(int deep) { return rows / (16 * deep) * 32; }
 };
 
 /* ROWS rows of a head from global to shared memory, behind the thread's back; zeros beyond `valid` rows and WIDTH columns. */
@@ -111,9 +114,9 @@ template <int WIDTH, int M, int N> DEVICE void attention_add(float (&sum)[M][att
     }
 }
 
-/* A warp's rows of a result to global memory, each times its factor, through `room`, 16 M rows of shared memory that are the warp's own. */
+/* A warp's rows of a result to global memory, times a factor, through `room`, 16 M rows of shared memory that are the warp's own. */
 template <int WIDTH, int M>
-DEVICE void attention_store(bf16 *to, int64_t row_elements, int valid, bf16 *room, const float (&sum)[M][attention_cut<WIDTH>::pieces][4], const float (&factor)[M][2])
+DEVICE void attention_store(bf16 *to, int64_t row_elements, int valid, bf16 *room, const float (&sum)[M][attention_cut<WIDTH>::pieces][4], float factor)
 {
     using cut = attention_cut<WIDTH>;
     int lane = (int)threadIdx.x % 32;
@@ -124,7 +127,7 @@ DEVICE void attention_store(bf16 *to, int64_t row_elements, int valid, bf16 *roo
         for (int n = 0; n < cut::pieces; n++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                uint32_t pair = pack_bf16(sum[m][n][2 * half] * factor[m][half], sum[m][n][2 * half + 1] * factor[m][half]);
+                uint32_t pair = pack_bf16(sum[m][n][2 * half] * factor, sum[m][n][2 * half + 1] * factor);
                 *(uint32_t *)(room + (m * 16 + half * 8 + lane / 4) * cut::stride + n * 8 + lane % 4 * 2) = pair;
             }
     __syncwarp();
@@ -172,7 +175,7 @@ template <int WIDTH>
 DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 *o, float *lse, int64_t, int heads, int kv_heads, int sequence, float scale)
 {
     using cut = attention_cut<WIDTH>;
-    constexpr int M = cut::forward_deep, N = cut::forward_keys / 8, threads = cut::forward_threads, keys = cut::forward_keys;
+    constexpr int M = cut::forward_deep, keys = cut::forward_other, N = keys / 8, threads = cut::threads(M);
     DYNAMIC_SHARED(memory);
     bf16 *q_tile = (bf16 *)memory, *k_tile = q_tile + cut::rows * cut::stride, *v_tile = k_tile + 2 * keys * cut::stride;
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
@@ -216,7 +219,6 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
         attention_add<WIDTH>(out, s, v_tile + side * keys * cut::stride + attention_left<cut::stride>(lane));
     }
 
-    float inverse[M][2];
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -224,11 +226,13 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
             float total = sum[m][half];
             total += __shfl_xor_sync(0xffffffffu, total, 1);
             total += __shfl_xor_sync(0xffffffffu, total, 2);
-            inverse[m][half] = 1.0f / total;
+            float inverse = 1.0f / total;
+#pragma unroll
+            for (int c = 0; c < cut::pieces; c++) out[m][c][2 * half] *= inverse, out[m][c][2 * half + 1] *= inverse;
             int query = mine + m * 16 + half * 8 + lane / 4;
             if (lane % 4 == 0 && query < sequence) lse[(start + query) * heads + head] = fmaf(top[m][half], scale, op_log_f32(total));
         }
-    attention_store<WIDTH>(o + (start + mine) * row + head * WIDTH, row, sequence - mine, q_tile + warp * 16 * M * cut::stride, out, inverse);
+    attention_store<WIDTH>(o + (start + mine) * row + head * WIDTH, row, sequence - mine, q_tile + warp * 16 * M * cut::stride, out, 1.0f);
 }
 
 /* What the gradient needs of every query, by head: rows[0] = lse, rows[1] = the inner product of its rows of o and d_o. */
@@ -262,26 +266,25 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
                                 int sequence, float scale)
 {
     using cut = attention_cut<WIDTH>;
-    constexpr int queries = cut::other, N = queries / 8, threads = cut::threads;
+    constexpr int M = cut::keys_deep, queries = cut::keys_other, N = queries / 8, threads = cut::threads(M);
     DYNAMIC_SHARED(memory);
     bf16 *k_tile = (bf16 *)memory, *v_tile = k_tile + cut::rows * cut::stride, *q_tile = v_tile + cut::rows * cut::stride, *d_tile = q_tile + 2 * queries * cut::stride;
     float *stats = (float *)(d_tile + 2 * queries * cut::stride); /* [2 tiles][lse / ln 2, delta][queries] */
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, shared = heads / kv_heads;
-    int head = (int)(blockIdx.x % (unsigned)kv_heads), first = (int)blockIdx.y * cut::rows, mine = first + warp * 16;
+    int head = (int)(blockIdx.x % (unsigned)kv_heads), first = (int)blockIdx.y * cut::rows, mine = first + warp * 16 * M;
     int64_t start = (int64_t)(blockIdx.x / (unsigned)kv_heads) * sequence, row = (int64_t)heads * WIDTH, kv_row = (int64_t)kv_heads * WIDTH;
     int64_t here = (start + first) * kv_row + head * WIDTH;
 
     /* The tile of queries that comes next, and what this thread brings of its stats. */
     int query = first, query_head = head * shared;
     bool lender = (int)threadIdx.x < 2 * queries, lse_lender = (int)threadIdx.x < queries;
-    const float *stat = rows + (lse_lender ? 0 : heads * tokens) + start + (int)threadIdx.x % queries;
     auto bring = [&](int side) {
         int64_t at = (start + query) * row + query_head * WIDTH;
         attention_load<WIDTH, queries, threads>(q_tile + side * queries * cut::stride, q + at, row, sequence - query);
         attention_load<WIDTH, queries, threads>(d_tile + side * queries * cut::stride, d_o + at, row, sequence - query);
         copy_async_commit();
-        bool there = lender && query + (int)threadIdx.x % queries < sequence;
-        float value = there ? stat[query_head * tokens + query] : lse_lender ? 1.0e30f : 0.0f;
+        int mate = query + (int)threadIdx.x % queries;
+        float value = lender && mate < sequence ? rows[(query_head + (lse_lender ? 0 : heads)) * tokens + start + mate] : lse_lender ? 1.0e30f : 0.0f;
         query += queries;
         if (query >= sequence) query = first, query_head++;
         return value;
@@ -293,53 +296,55 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
     attention_load<WIDTH, cut::rows, threads>(k_tile, k + here, kv_row, sequence - first);
     attention_load<WIDTH, cut::rows, threads>(v_tile, v + here, kv_row, sequence - first);
     put(0, bring(0));
-    float k_sum[1][WANT_K ? cut::pieces : 1][4], v_sum[1][WANT_V ? cut::pieces : 1][4];
+    float k_sum[M][WANT_K ? cut::pieces : 1][4], v_sum[M][WANT_V ? cut::pieces : 1][4];
     attention_clear(k_sum);
     attention_clear(v_sum);
-    const bf16 *k_left = k_tile + warp * 16 * cut::stride + attention_left<cut::stride>(lane), *v_left = v_tile + warp * 16 * cut::stride + attention_left<cut::stride>(lane);
+    const bf16 *k_left = k_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane), *v_left = v_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane);
     float factor = scale * ATTENTION_LOG2E;
-    for (int now = first, now_head = head * shared, side = 0; now_head < (head + 1) * shared; side ^= 1) {
+    for (int now = first, side = 0;; side ^= 1) {
         copy_async_wait<0>();
         __syncthreads();
+        int coming = query;
         bool more = query_head < (head + 1) * shared;
         float next = 0.0f;
         if (more) next = bring(side ^ 1);
         if (now + queries > mine) { /* else all of it before this warp's keys */
             const bf16 *q_side = q_tile + side * queries * cut::stride, *d_side = d_tile + side * queries * cut::stride;
             const float *stats_side = stats + side * 2 * queries + lane % 4 * 2;
-            float p[1][N][4];
+            float p[M][N][4];
             attention_scores<WIDTH>(p, k_left, q_side + attention_right<cut::stride>(lane));
             int behind = now + lane % 4 * 2 - mine - lane / 4; /* query - key of p[0][0][0] */
-            bool masked = now < mine + 15;
+            bool masked = now < mine + 16 * M - 1;
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 float2 less = *(const float2 *)(stats_side + n * 8);
 #pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    p[0][n][e] = exp2_fast(fmaf(p[0][n][e], factor, e % 2 ? -less.y : -less.x));
-                    if (masked && behind + n * 8 + e % 2 < e / 2 * 8) p[0][n][e] = 0.0f;
+                for (int i = 0; i < 4 * M; i++) {
+                    int m = i / 4, e = i % 4;
+                    p[m][n][e] = exp2_fast(fmaf(p[m][n][e], factor, e % 2 ? -less.y : -less.x));
+                    if (masked && behind + n * 8 + e % 2 < m * 16 + e / 2 * 8) p[m][n][e] = 0.0f;
                 }
             }
             if constexpr (WANT_V) attention_add<WIDTH>(v_sum, p, d_side + attention_left<cut::stride>(lane));
             if constexpr (WANT_K) {
-                float s[1][N][4];
+                float s[M][N][4];
                 attention_scores<WIDTH>(s, v_left, d_side + attention_right<cut::stride>(lane));
 #pragma unroll
                 for (int n = 0; n < N; n++) {
                     float2 less = *(const float2 *)(stats_side + queries + n * 8);
 #pragma unroll
-                    for (int e = 0; e < 4; e++) s[0][n][e] = p[0][n][e] * (s[0][n][e] - (e % 2 ? less.y : less.x));
+                    for (int i = 0; i < 4 * M; i++) s[i / 4][n][i % 4] = p[i / 4][n][i % 4] * (s[i / 4][n][i % 4] - (i % 2 ? less.y : less.x));
                 }
                 attention_add<WIDTH>(k_sum, s, q_side + attention_left<cut::stride>(lane));
             }
         }
-        if (more) put(side ^ 1, next);
-        now += queries;
-        if (now >= sequence) now = first, now_head++;
+        if (!more) break;
+        put(side ^ 1, next);
+        now = coming;
     }
     int64_t out = (start + mine) * kv_row + head * WIDTH;
-    if constexpr (WANT_K) attention_store<WIDTH>(dk + out, kv_row, sequence - mine, k_tile + warp * 16 * cut::stride, k_sum, {{scale, scale}});
-    if constexpr (WANT_V) attention_store<WIDTH>(dv + out, kv_row, sequence - mine, v_tile + warp * 16 * cut::stride, v_sum, {{1.0f, 1.0f}});
+    if constexpr (WANT_K) attention_store<WIDTH>(dk + out, kv_row, sequence - mine, k_tile + warp * 16 * M * cut::stride, k_sum, scale);
+    if constexpr (WANT_V) attention_store<WIDTH>(dv + out, kv_row, sequence - mine, v_tile + warp * 16 * M * cut::stride, v_sum, 1.0f);
 }
 
 /* Both at once where their sums fit in registers; else half of the grid each. */
@@ -361,11 +366,11 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
                               float scale)
 {
     using cut = attention_cut<WIDTH>;
-    constexpr int keys = cut::other, N = keys / 8, threads = cut::threads;
+    constexpr int M = cut::queries_deep, keys = cut::queries_other, N = keys / 8, threads = cut::threads(M);
     DYNAMIC_SHARED(memory);
     bf16 *q_tile = (bf16 *)memory, *d_tile = q_tile + cut::rows * cut::stride, *k_tile = d_tile + cut::rows * cut::stride, *v_tile = k_tile + 2 * keys * cut::stride;
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    int head = (int)(blockIdx.x % (unsigned)heads), first = (int)(gridDim.y - 1 - blockIdx.y) * cut::rows, mine = first + warp * 16;
+    int head = (int)(blockIdx.x % (unsigned)heads), first = (int)(gridDim.y - 1 - blockIdx.y) * cut::rows, mine = first + warp * 16 * M;
     int64_t start = (int64_t)(blockIdx.x / (unsigned)heads) * sequence, row = (int64_t)heads * WIDTH, kv_row = (int64_t)kv_heads * WIDTH;
     const bf16 *k_head = k + start * kv_row + head / (heads / kv_heads) * WIDTH, *v_head = v + start * kv_row + head / (heads / kv_heads) * WIDTH;
     int64_t here = (start + first) * row + head * WIDTH;
@@ -376,16 +381,16 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
     attention_load<WIDTH, keys, threads>(k_tile, k_head, kv_row, sequence);
     attention_load<WIDTH, keys, threads>(v_tile, v_head, kv_row, sequence);
     copy_async_commit();
-    float less[2], delta[2], sum[1][cut::pieces][4], factor = scale * ATTENTION_LOG2E;
+    float less[M][2], delta[M][2], sum[M][cut::pieces][4], factor = scale * ATTENTION_LOG2E;
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-        int query = mine + half * 8 + lane / 4;
+    for (int i = 0; i < 2 * M; i++) {
+        int query = mine + i * 8 + lane / 4;
         int64_t at = head * tokens + start + query;
-        less[half] = query < sequence ? rows[at] * ATTENTION_LOG2E : 1.0e30f;
-        delta[half] = query < sequence ? rows[heads * tokens + at] : 0.0f;
+        less[i / 2][i % 2] = query < sequence ? rows[at] * ATTENTION_LOG2E : 1.0e30f;
+        delta[i / 2][i % 2] = query < sequence ? rows[heads * tokens + at] : 0.0f;
     }
     attention_clear(sum);
-    const bf16 *q_left = q_tile + warp * 16 * cut::stride + attention_left<cut::stride>(lane), *d_left = d_tile + warp * 16 * cut::stride + attention_left<cut::stride>(lane);
+    const bf16 *q_left = q_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane), *d_left = d_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane);
     for (int key = 0, side = 0; key < end; key += keys, side ^= 1) {
         copy_async_wait<0>();
         __syncthreads();
@@ -395,9 +400,9 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
             attention_load<WIDTH, keys, threads>(v_tile + there, v_head + (key + keys) * kv_row, kv_row, sequence - key - keys);
             copy_async_commit();
         }
-        if (key >= mine + 16) continue; /* all of it after this warp's queries */
+        if (key >= mine + 16 * M) continue; /* all of it after this warp's queries */
         const bf16 *k_side = k_tile + side * keys * cut::stride, *v_side = v_tile + side * keys * cut::stride;
-        float p[1][N][4], s[1][N][4];
+        float p[M][N][4], s[M][N][4];
         attention_scores<WIDTH>(p, q_left, k_side + attention_right<cut::stride>(lane));
         attention_scores<WIDTH>(s, d_left, v_side + attention_right<cut::stride>(lane));
         int behind = mine + lane / 4 - key - lane % 4 * 2; /* query - key of p[0][0][0] */
@@ -405,13 +410,14 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) {
-                float weight = exp2_fast(fmaf(p[0][n][e], factor, -less[e / 2]));
-                s[0][n][e] = masked && behind + e / 2 * 8 < n * 8 + e % 2 ? 0.0f : weight * (s[0][n][e] - delta[e / 2]);
+            for (int i = 0; i < 4 * M; i++) {
+                int m = i / 4, e = i % 4;
+                float weight = exp2_fast(fmaf(p[m][n][e], factor, -less[m][e / 2]));
+                s[m][n][e] = masked && behind + m * 16 + e / 2 * 8 < n * 8 + e % 2 ? 0.0f : weight * (s[m][n][e] - delta[m][e / 2]);
             }
         attention_add<WIDTH>(sum, s, k_side + attention_left<cut::stride>(lane));
     }
-    attention_store<WIDTH>(dq + (start + mine) * row + head * WIDTH, row, sequence - mine, q_tile + warp * 16 * cut::stride, sum, {{scale, scale}});
+    attention_store<WIDTH>(dq + (start + mine) * row + head * WIDTH, row, sequence - mine, q_tile + warp * 16 * M * cut::stride, sum, scale);
 }
 
 #endif

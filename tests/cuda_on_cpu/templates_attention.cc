@@ -121,16 +121,16 @@ template <typename T, int W, bool simt> static void check(int heads, int kv_head
     truth want = define(s, q_exact, k_exact, v_exact, d_exact, scale);
 
     unsigned tile = simt ? 64 : 128, tiles = ((unsigned)sequence + tile - 1) / tile, lanes = 1;
-    int64_t row = 2 * ((W + 15) / 16 * 16 + 8), other = W <= 128 ? 64 : 32;
+    int64_t row = 2 * ((W + 15) / 16 * 16 + 8), n_queries = W > 64 && W <= 128 ? 64 : 32, n_keys = W <= 64 ? 64 : 32;
     while (lanes < W / 8) lanes *= 2;
     unsigned rows_a_block = simt ? 8 : 256 / lanes, parts = W > (simt ? 256 : 128) ? 2 : 1, n = (unsigned)heads, of = (unsigned)sequences, m = (unsigned)kv_heads;
-    fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 ? 256 : 128), simt ? 0 : 384 * row, forward<T, W, simt>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(), o.data(),
+    fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128), simt ? 0 : 384 * row, forward<T, W, simt>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(), o.data(),
                  lse.data(), tokens, heads, kv_heads, sequence, scale);
     fiber_launch(dim3(((unsigned)tokens + rows_a_block - 1) / rows_a_block, n), dim3(256), 0, rows<T, W, simt>, (const T *)o.data(), (const T *)d_o.data(), (const float *)lse.data(),
                  stats.data(), tokens, heads);
-    fiber_launch(dim3(m * of, tiles, parts), dim3(256), simt ? 0 : (256 + 4 * other) * row + 16 * other, keys<T, W, simt>, (const T *)q.data(), (const T *)k.data(),
+    fiber_launch(dim3(m * of, tiles, parts), dim3(simt || W > 64 || W % 16 ? 256 : 128), simt ? 0 : (256 + 4 * n_queries) * row + 16 * n_queries, keys<T, W, simt>, (const T *)q.data(), (const T *)k.data(),
                  (const T *)v.data(), (const T *)d_o.data(), (const float *)stats.data(), dk.data(), dv.data(), tokens, heads, kv_heads, sequence, scale);
-    fiber_launch(dim3(n * of, tiles), dim3(256), simt ? 0 : (256 + 4 * other) * row, queries<T, W, simt>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
+    fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128), simt ? 0 : (256 + 4 * n_keys) * row, queries<T, W, simt>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
                  (const T *)d_o.data(), (const float *)stats.data(), dq.data(), tokens, heads, kv_heads, sequence, scale);
 
     vector<float> stats_there = unwritten<float>(many), lse_back = unwritten<float>(many);
