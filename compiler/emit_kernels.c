@@ -79,7 +79,8 @@ void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
 {
     const struct kernel *kernel = k->kernel;
     text_add(to, "/* %s%s%s: %s", k->region ? k->region->name : "", k->body && k->body->name[0] ? " " : "", k->body ? k->body->name : "", kernel->class);
-    if (emit_core_op(k) == OP_COUNT) text_add(to, " over %lld x %lld", (long long)kernel->rows, (long long)kernel->columns);
+    if (emit_walks_shard(k)) text_add(to, " over a stretch of the shard"); /* whose length the mesh decides, and nothing else here */
+    else if (emit_core_op(k) == OP_COUNT) text_add(to, " over %lld x %lld", (long long)kernel->rows, (long long)kernel->columns);
     for (int i = 0; i < k->node.n; i++)
         if (k->node.item[i]->file) {
             text_add(to, ", %s:%d", k->node.item[i]->file, k->node.item[i]->line);

@@ -101,12 +101,12 @@ echo "note $count kernels of ${#folders[@]} builds, $(grep occupancy: table.txt)
 (
     export XDG_CACHE_HOME=$scratch/kept
     rm -rf kept kept.a kept.b
-    small=("$top/plans/moe-small.plan" --device cuda --arch sm_90a --set model.layers=2)
+    small=("$top/plans/moe-small.plan" --device cuda --arch sm_90a --set model.layers=2 --set batch.global=4)
     "$planc" build "${small[@]}" -o kept.a >kept.log 2>&1 || exit 1
     cp kept.a/kernels.sm_90a.cubin first.cubin
     for cubin in kept/planc/*.cubin; do [ -s "$cubin" ] || exit 1; done
     start=$(date +%s%N)
-    "$planc" build "${small[@]}" -o kept.b --set mesh.fsdp=1 >>kept.log 2>&1 || exit 1     # another mesh: the same kernels
+    "$planc" build "${small[@]}" -o kept.b --set mesh.fsdp=1 >>kept.log 2>&1 || exit 1     # another mesh of the same batch: the same kernels
     [ "$(ls kept/planc/*.cubin | wc -l)" = 1 ] && cmp -s kept.b/kernels.sm_90a.cubin first.cubin && [ -s kept.b/kernels.sm_90a.log ] || exit 1
     truncate -s 1000 "$cubin"
     "$planc" build "${small[@]}" -o kept.a >>kept.log 2>&1 && cmp -s kept.a/kernels.sm_90a.cubin first.cubin || exit 1    # and the same bytes a second time
