@@ -321,7 +321,7 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
     bool cluster = s == S_cluster;
     int count = cluster ? c->cluster.n : c->architecture.n;
     const struct named_block *blocks = cluster ? c->cluster.item : c->architecture.item;
-    const char **names = TAKE_MANY(const char *, count + 1);
+    const char **names = TAKE_MANY(const char *, count + 2);
     for (int i = 0; i < count; i++) {
         names[i] = blocks[i].name;
         if (blocks[i].name == n.name)
@@ -330,8 +330,17 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
     if (c->broken)
         return NULL;
     struct diagnostic *d = complain(n.at, cluster ? "there is no cluster '%s'" : "there is no architecture '%s'", n.name);
-    const char *folder = cluster ? "clusters" : "models", *near = nearest_name(n.name, names, count), *file = library_file(folder, n.name);
-    if (file && strcmp(file, text_format("%s/%s.plan", folder, n.name)) == 0)
+    const char *folder = cluster ? "clusters" : "models", *file = library_file(folder, n.name);
+    const char *shelved = file ? intern_bytes(file + strlen(folder) + 1, strlen(file) - strlen(folder) - 6) : NULL;
+    for (int i = 0; i < count && shelved; i++)
+        if (names[i] == shelved) /* it was used already */
+            shelved = NULL;
+    if (shelved)
+        names[count++] = shelved;
+    const char *near = nearest_name(n.name, names, count);
+    if (near && near == shelved && strcmp(near, n.name) != 0)
+        add_help(d, "did you mean '%s'? the library has it: use \"%s\" before the plan", near, file);
+    else if (file && strcmp(file, text_format("%s/%s.plan", folder, n.name)) == 0)
         add_help(d, "the library has it: use \"%s\" before the plan", file);
     else if (near)
         add_help(d, "did you mean '%s'?", near);

@@ -97,7 +97,7 @@ static bool too_few_nodes(struct checker *c, int64_t asked, int64_t devices)
     struct diagnostic *d = complain(c->naming[S_cluster].at, "cluster %s has %lld device%s until it says more nodes, the mesh asks for %lld", c->machines->name, (long long)devices, devices == 1 ? "" : "s",
                                     (long long)asked);
     add_note(d, place_of(c, K_mesh_fsdp), "the mesh");
-    add_help(d, "cluster %s { nodes = %lld }", c->machines->name, (long long)(asked / each));
+    add_help(d, strcmp(source_name(c->naming[S_cluster].at.file), "--set") == 0 ? "--set cluster=%s --set cluster.nodes=%lld" : "cluster %s { nodes = %lld }", c->machines->name, (long long)(asked / each));
     return true;
 }
 

@@ -284,7 +284,7 @@ static bool mend_head(struct lex *lx, struct token *t, bool newline)
     }
     if (t->kind == COLON && is_yaml(lx, t))
         return true;
-    if (t->kind == COLON && one) {
+    if (t->kind == COLON && (one || lx->before.kind == DOT)) {
         bool both = lx->bytes[t->at.to] == '=';
         if (!lx->json)
             lex_slip(lx, SLIP_COLON, t->at, "':' gives no value", text_format("%s = %s", head_text(lx), rest_text(lx, t->at.to + both)));

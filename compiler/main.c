@@ -142,6 +142,13 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     return true;
 }
 
+/* `mesh.fsdp=16`, and no file of that name. */
+static bool is_entry(const char *word)
+{
+    size_t n = strspn(word, "abcdefghijklmnopqrstuvwxyz_.0123456789");
+    return word[n] == '=' && access(word, F_OK) != 0;
+}
+
 /* Sorts the words behind the command. False after one line that says what is wrong. */
 static bool sort_words(struct arguments *a, int bit, char **word, int n, const char **colour)
 {
@@ -156,6 +163,10 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
             return true;
         }
         if (w[0] != '-' || !w[1]) {
+            if (is_entry(w)) {
+                command_fail(EXIT_USAGE, "a key of the plan is given by --set %s", w);
+                return false;
+            }
             PUSH(&a->word, w);
             continue;
         }
@@ -178,6 +189,10 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
         }
         if (!row->value && value) {
             command_fail(EXIT_USAGE, "%s takes no value", row->name);
+            return false;
+        }
+        if (row->option == SET && !strchr(value, '=') && i + 1 < n && word[i + 1][0] != '-' && access(word[i + 1], F_OK) != 0) {
+            command_fail(EXIT_USAGE, "--set takes one word: --set %s=%s", value, word[i + 1]);
             return false;
         }
         if (!take_option(a, row, value, colour)) return false;
@@ -204,7 +219,10 @@ static bool is_readable(const char *path, int *status)
     size_t n;
     *status = EXIT_PLAN;
     if (file_read(path, &n)) return true;
-    *status = command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", path, strerror(errno));
+    int why = errno;
+    const char *whole = text_format("%s.plan", path);
+    bool near = why == ENOENT && access(whole, R_OK) == 0;
+    *status = command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s%s", path, strerror(why), near ? text_format("; did you mean '%s'?", whole) : "");
     return false;
 }
 
