@@ -33,14 +33,16 @@ template <int ROWS, int THREADS, bool DEEP, bool WIDE> DEVICE void product_fetch
 {
     constexpr int CHUNKS = DEEP ? PRODUCT_K / 8 : ROWS / 8, LINES = DEEP ? ROWS : PRODUCT_K, STEP = THREADS / CHUNKS;
     int chunk = (int)threadIdx.x % CHUNKS, first = (int)threadIdx.x / CHUNKS;
-    int deep = k % PRODUCT_K == 0 ? PRODUCT_K : k - k0, lines = DEEP ? rows : deep, along = DEEP ? deep : rows; /* how much exists of either direction */
+    int deep = k % PRODUCT_K == 0 ? PRODUCT_K : k - k0, along = DEEP ? deep : rows; /* how much exists along the lines */
+    bool within = along >= CHUNKS * 8 || chunk * 8 < along;
+    int lines = DEEP ? rows : !WIDE || within ? deep : 0;
     const bf16 *from = at + (DEEP ? (int64_t)first * stride + k0 : (int64_t)(k0 + first) * stride) + chunk * 8;
     unsigned char *to = shared + first * (CHUNKS * 16) + ((chunk ^ (first & 7)) << 4);
     static_assert(STEP % 8 == 0 && LINES % STEP == 0, "a thread's chunks lie at one place of their lines");
 #pragma unroll
     for (int i = 0; i < LINES / STEP; i++) {
         bool line = lines >= LINES || first + i * STEP < lines;
-        if (WIDE) copy_async_16(to + i * STEP * CHUNKS * 16, from + i * STEP * stride, line && (along >= CHUNKS * 8 || chunk * 8 < along));
+        if (WIDE) copy_async_16(to + i * STEP * CHUNKS * 16, from + i * STEP * stride, line && (!DEEP || within));
         else {
             uint32_t word[4];
 #pragma unroll
@@ -136,21 +138,23 @@ DEVICE void product_multiply(product_sums<TILE> &sums, unsigned char *shared, co
 }
 
 /* ── sums into memory ─────────────────────────────────────────────────────── */
-/* c: the tile's first element. WIDE: lines are multiples of 8 elements, so that what exists is whole chunks. */
+/* c: the tile's first element. WIDE: lines are multiples of 8 elements, so that what exists is whole chunks. Then addresses are
+ * reckoned in chunks, not elements, or the compiler doubts that they are aligned and stores element by element. */
 template <class TILE, bool WIDE, bool ADD> DEVICE void product_store(const product_sums<TILE> &sums, float *c, int64_t ldc, int rows, int columns)
 {
     int lane = (int)threadIdx.x & 31, row = product_warp_row<TILE>() + lane / 4, column = product_warp_column<TILE>() + lane % 4 * 2;
 #pragma unroll
     for (int i = 0; i < TILE::warp_m / 8; i++) {
         if (row + i * 8 >= rows) continue;
+        float2 *pair = (float2 *)c + (row + i * 8) * (ldc / 2) + column / 2;
         float *line = c + (row + i * 8) * ldc + column;
 #pragma unroll
         for (int j = 0; j < TILE::warp_n / 8; j++) {
             const float *from = &sums.at[i / 2][j][i % 2 * 2];
             if (WIDE) {
                 if (column + j * 8 >= columns) continue;
-                float2 *to = (float2 *)(line + j * 8), old = ADD ? *to : make_float2(0.0f, 0.0f);
-                *to = ADD ? make_float2(old.x + from[0], old.y + from[1]) : make_float2(from[0], from[1]);
+                float2 old = ADD ? pair[j * 4] : make_float2(0.0f, 0.0f);
+                pair[j * 4] = ADD ? make_float2(old.x + from[0], old.y + from[1]) : make_float2(from[0], from[1]);
             } else
                 for (int e = 0; e < 2; e++)
                     if (column + j * 8 + e < columns) line[j * 8 + e] = ADD ? line[j * 8 + e] + from[e] : from[e];
@@ -182,6 +186,7 @@ template <class TILE, bool WIDE, bool ADD> DEVICE void product_store(const produ
 #pragma unroll
     for (int i = 0; i < TILE::warp_m / 8; i++) {
         bool there = row + i * 8 < rows;
+        uint4 *chunk = (uint4 *)c + (row + i * 8) * (ldc / 8);
         bf16 *line = c + (row + i * 8) * ldc;
 #pragma unroll
         for (int j = 0; j < TILE::warp_n / 8; j += 4) {
@@ -191,7 +196,7 @@ template <class TILE, bool WIDE, bool ADD> DEVICE void product_store(const produ
             if (WIDE) {
                 product_turn(word);
                 int at = column + (j + lane % 4) * 8;
-                if (there && at < columns) *(uint4 *)(line + at) = make_uint4(word[0], word[1], word[2], word[3]);
+                if (there && at < columns) chunk[at / 8] = make_uint4(word[0], word[1], word[2], word[3]);
             } else
 #pragma unroll
                 for (int w = 0; w < 4; w++) {
@@ -212,7 +217,7 @@ DEVICE void product_keep(bf16 *p, float x) { *p = op_to_bf16(x); }
 #define PRODUCT_PLAIN_K 16
 /* 256 threads, each with EACH x EACH of the 16 EACH x 16 EACH of a tile, four neighbours and four more 64 further on. */
 template <int EACH> struct product_plain_sums { float at[EACH][EACH]; };
-template <int EACH> DEVICE int product_plain_at(int thread, int i) { return i / 4 * 64 + thread * 4 + i % 4; }
+DEVICE int product_plain_at(int thread, int i) { return i / 4 * 64 + thread * 4 + i % 4; }
 
 /* What a thread brings of one operand for 16 of k: EACH elements, neighbouring threads along the stored lines. */
 template <int EACH, bool DEEP, class T> DEVICE void product_plain_fetch(float to[EACH], const T *at, int64_t stride, int rows, int k0, int k)
@@ -240,7 +245,7 @@ template <int EACH, bool DEEP> DEVICE void product_plain_put(float (*to)[16 * EA
 template <int EACH, bool TA, bool TB, class A, class B>
 DEVICE void product_plain_multiply(product_plain_sums<EACH> &sums, const A *a, int64_t lda, int rows, const B *b, int64_t ldb, int columns, int k)
 {
-    __shared__ float tile_a[PRODUCT_PLAIN_K][16 * EACH + 4], tile_b[PRODUCT_PLAIN_K][16 * EACH + 4];
+    __shared__ __align__(16) float tile_a[PRODUCT_PLAIN_K][16 * EACH + 4], tile_b[PRODUCT_PLAIN_K][16 * EACH + 4];
     int row = (int)threadIdx.x / 16, column = (int)threadIdx.x % 16;
     float next_a[EACH], next_b[EACH];
 #pragma unroll
@@ -257,11 +262,15 @@ DEVICE void product_plain_multiply(product_plain_sums<EACH> &sums, const A *a, i
             product_plain_fetch<EACH, !TA>(next_a, a, lda, rows, k0 + PRODUCT_PLAIN_K, k);
             product_plain_fetch<EACH, TB>(next_b, b, ldb, columns, k0 + PRODUCT_PLAIN_K, k);
         }
-#pragma unroll 2
+#pragma unroll 1
         for (int s = 0; s < PRODUCT_PLAIN_K; s++) {
             float left[EACH], right[EACH];
 #pragma unroll
-            for (int i = 0; i < EACH; i++) left[i] = tile_a[s][product_plain_at<EACH>(row, i)], right[i] = tile_b[s][product_plain_at<EACH>(column, i)];
+            for (int i = 0; i < EACH; i += 4) {
+                float4 a4 = *(const float4 *)&tile_a[s][product_plain_at(row, i)], b4 = *(const float4 *)&tile_b[s][product_plain_at(column, i)];
+                left[i] = a4.x, left[i + 1] = a4.y, left[i + 2] = a4.z, left[i + 3] = a4.w;
+                right[i] = b4.x, right[i + 1] = b4.y, right[i + 2] = b4.z, right[i + 3] = b4.w;
+            }
 #pragma unroll
             for (int i = 0; i < EACH; i++)
 #pragma unroll
@@ -271,16 +280,44 @@ DEVICE void product_plain_multiply(product_plain_sums<EACH> &sums, const A *a, i
     }
 }
 
+/* Four neighbours of a row; all or none exist where lines are multiples of four, otherwise those left of `columns`. */
+template <bool ADD> DEVICE void product_plain_four(float *c, int64_t ldc, int row, int column, int columns, const float *from)
+{
+    if (ldc % 4 == 0) {
+        float4 *to = (float4 *)c + row * (ldc / 4) + column / 4;
+        if (column >= columns) return;
+        float4 old = ADD ? *to : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        *to = ADD ? make_float4(old.x + from[0], old.y + from[1], old.z + from[2], old.w + from[3]) : make_float4(from[0], from[1], from[2], from[3]);
+        return;
+    }
+    float *to = c + row * ldc + column;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (column + j < columns) to[j] = ADD ? to[j] + from[j] : from[j];
+}
+template <bool ADD> DEVICE void product_plain_four(bf16 *c, int64_t ldc, int row, int column, int columns, const float *from)
+{
+    static_assert(!ADD, "sums are F32");
+    if (ldc % 4 == 0) {
+        uint2 *to = (uint2 *)c + row * (ldc / 4) + column / 4;
+        if (column < columns) *to = make_uint2(pack_bf16(from[0], from[1]), pack_bf16(from[2], from[3]));
+        return;
+    }
+    bf16 *to = c + row * ldc + column;
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (column + j < columns) to[j] = op_to_bf16(from[j]);
+}
+
 template <bool ADD, int EACH, class C> DEVICE void product_plain_store(const product_plain_sums<EACH> &sums, C *c, int64_t ldc, int rows, int columns)
 {
 #pragma unroll
-    for (int i = 0; i < EACH; i++)
+    for (int i = 0; i < EACH; i++) {
+        int row = product_plain_at((int)threadIdx.x / 16, i);
+        if (row >= rows) continue;
 #pragma unroll
-        for (int j = 0; j < EACH; j++) {
-            int row = product_plain_at<EACH>((int)threadIdx.x / 16, i), column = product_plain_at<EACH>((int)threadIdx.x % 16, j);
-            C *to = c + row * ldc + column;
-            if (row < rows && column < columns) product_keep(to, ADD ? product_load(to) + sums.at[i][j] : sums.at[i][j]);
-        }
+        for (int j = 0; j < EACH; j += 4) product_plain_four<ADD>(c, ldc, row, product_plain_at((int)threadIdx.x % 16, j), columns, &sums.at[i][j]);
+    }
 }
 
 /* ── a product ────────────────────────────────────────────────────────────── */

@@ -25,14 +25,6 @@ KERNEL(256) runtime_cast_bf16(const float *from, bf16 *to, int64_t n)
         for (; i < end; i++) to[i] = op_to_bf16(from[i]);
 }
 
-KERNEL(256) runtime_copy_f32(const float *from, float *to, int64_t n)
-{
-    int64_t i, end;
-    if (runtime_four(from, to, n, &i, &end)) *(float4 *)(to + i) = *(const float4 *)(from + i);
-    else
-        for (; i < end; i++) to[i] = from[i];
-}
-
 /* to = from, and to += from: what arrives from a reduction in the first micro-batch, and in the others. */
 KERNEL(256) runtime_set_f32(const float *from, float *to, int64_t n)
 {
