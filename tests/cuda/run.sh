@@ -70,8 +70,9 @@ says keys_of_cuda 0 'run.gemm is of cuda devices alone: without effect on cpu' c
     "$planc" dump --from demo.ir --pass memory | grep -q '^buffer workspace kind="workspace"' && ok device_in_the_text || fail device_in_the_text "$(head -n 2 demo.ir | tail_of /dev/stdin)"
 
 # ── compiled ─────────────────────────────────────────────────────────────────
-cc -std=c17 -I "$top/compiler" $(grep -q fsanitize <<<"$BUILD" && echo -fsanitize=address,undefined) "$here/compile.c" "$top/$BUILD"/compiler/{nvrtc,base}.o -o compile -ldl -lm $([ "$BUILD" = build-sanitize ] && echo -fsanitize=address,undefined) \
-    >compile.build 2>&1 || { fail compile "$(tail_of compile.build)"; exit 0; }
+sanitizers=()
+[ "$BUILD" = build-sanitize ] && sanitizers=(-fsanitize=address,undefined)
+cc -std=c17 "${sanitizers[@]}" -I "$top/compiler" "$here/compile.c" "$top/$BUILD"/compiler/{nvrtc,base}.o -o compile -ldl -lm >compile.build 2>&1 || { fail compile "$(tail_of compile.build)"; exit 0; }
 mkdir -p include && rm -rf include/cuda && cp -r "$top/templates/cuda" include/ && cp "$top"/runtime/{op_math,scalar}.h include/
 missing=$(./compile)
 if [ $? -eq 77 ]; then

@@ -88,6 +88,8 @@ if make -s -C "$top" install BUILD="$BUILD" $([ "$BUILD" = build-sanitize ] && e
     (cd elsewhere && "$there/bin/planc" build on_cpu.plan -o out --device trace && ./out/trainer --steps 1) >installed.log 2>&1 &&
         ok installed.build || fail installed.build "$(tail_of installed.log)"
     (cd elsewhere && "$there/bin/planc" build on_cpu.plan -o out.cpu) >installed.log 2>&1 && ok installed.build_cpu || fail installed.build_cpu "$(tail_of installed.log)"
+    (cd elsewhere && PLANC_NVRTC=/nowhere "$there/bin/planc" build on_cpu.plan -o out.cuda --device cuda && [ -s out.cuda/cuda/machine.cuh ] && [ -x out.cuda/trainer ]) >installed.log 2>&1 &&
+        ok installed.build_cuda || fail installed.build_cuda "$(tail_of installed.log)"
 else
     fail install "$(tail_of install.log)"
 fi
