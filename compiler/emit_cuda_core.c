@@ -236,6 +236,12 @@ static void cuda_sum_squares(struct cuda_kernel *c, const struct node *n)
     text_add(&c->functions, "KERNEL(32) f_%s(double *sum)\n{\n    if (threadIdx.x == 0) *sum = 0.0;\n}\n", begin);
     PUSH(&c->function, begin);
     text_add(&c->call, "    if (!s) {\n        launch(&(struct shot){FUNCTION_%s, 1, 1, 1, 32, 0}, (void *[]){(void *)&p[%d]});\n        return;\n    }\n    if (!s->count) return;\n", begin, out);
+    const char *brief = cuda_begin(c, "short", 256, false);
+    text_add(&c->functions, "    sum_squares_short(%s, %s, from, count);\n", x, sum);
+    cuda_end(c);
+    text_add(&c->call, "    if (s->count <= %d) {\n    ", SUM_SQUARES_EACH);
+    cuda_launch(c, brief, "1", "1", "1", 256, 0, false);
+    text_add(&c->call, "        return;\n    }\n");
     step(c, (struct shape_of_launch){.ending = "parts", .threads = 256, .x = blocks, .works = true}, text_format("sum_squares_parts(%s, (double *)work, from, count)", x));
     step(c, (struct shape_of_launch){.ending = "", .threads = 256, .x = "1", .works = true},
          text_format("sum_squares_add((const double *)work, %s, count < %d ? (int)((count + %d) / %d) : %d)", sum, SUM_SQUARES_BLOCKS * SUM_SQUARES_EACH, SUM_SQUARES_EACH - 1, SUM_SQUARES_EACH, SUM_SQUARES_BLOCKS));

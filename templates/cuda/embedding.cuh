@@ -23,30 +23,36 @@ DEVICE void embedding_clear(float *dw, int64_t n)
         for (; i < n; i++) dw[i] = 0.0f;
 }
 
-/* order: token numbers by id, those of one id rising. Blocks: tokens x (pieces of a row / THREADS), the place in the order and a stretch of columns. */
+/* order: token numbers by id, those of one id rising. Blocks: tokens x (pieces of a row / THREADS), the place in the order and a stretch of
+ * columns. A warp looks 32 places ahead at a time, so that rows of an id that is often there are on their way together. */
 template <int EACH, int THREADS, class T> DEVICE void embedding_grad(const int32_t *ids, const int32_t *order, const T *dy, float *dw, int tokens, int width)
 {
-    int at = (int)blockIdx.x, id = ids[order[at]], column = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * EACH;
-    if ((at > 0 && ids[order[at - 1]] == id) || column >= width) return;
+    int at = (int)blockIdx.x, id = ids[order[at]], column = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * EACH, lane = (int)threadIdx.x & 31, run = 32;
+    if (at > 0 && ids[order[at - 1]] == id) return;
     float sum[EACH];
 #pragma unroll
     for (int e = 0; e < EACH; e++) sum[e] = 0.0f;
-    int token = order[at];
-    do {
-        int next = at + 1 < tokens ? order[at + 1] : -1;
-        float row[EACH];
-        piece_load<EACH>(row, dy + (int64_t)token * width + column);
+    for (; run == 32; at += run) {
+        int token = at + lane < tokens ? order[at + lane] : -1;
+        unsigned other = ~__ballot_sync(0xffffffffu, token >= 0 && ids[token] == id);
+        run = other ? __ffs((int)other) - 1 : 32;
+#pragma unroll 4
+        for (int r = 0; r < run; r++) {
+            int64_t row = __shfl_sync(0xffffffffu, token, r);
+            float add[EACH];
+            if (column < width) {
+                piece_load<EACH>(add, dy + row * width + column);
 #pragma unroll
-        for (int e = 0; e < EACH; e++) sum[e] += row[e];
-        token = next;
-        at++;
-    } while (at < tokens && ids[token] == id);
-    float *to = dw + (int64_t)id * width + column;
-#pragma unroll
-    for (int e = 0; e < EACH; e += 4) {
-        if (EACH == 1) to[0] = sum[0];
-        else piece_store<4>(to + e, sum + e);
+                for (int e = 0; e < EACH; e++) sum[e] += add[e];
+            }
+        }
     }
+    if (column >= width) return;
+    float *to = dw + (int64_t)id * width + column;
+    if (EACH == 1) to[0] = sum[0];
+    else
+#pragma unroll
+        for (int e = 0; e < EACH; e += 4) piece_store<4>(to + e, sum + e);
 }
 
 #endif

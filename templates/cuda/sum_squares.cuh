@@ -20,8 +20,8 @@ DEVICE double sum_squares_block(double x)
     return sum;
 }
 
-/* part[block] = the block's share of x[from .. from + count)^2; 256 threads. */
-DEVICE void sum_squares_parts(const float *x, double *part, int64_t from, int64_t count)
+/* The block's share of x[from .. from + count)^2, for thread 0; 256 threads. */
+DEVICE double sum_squares_share(const float *x, int64_t from, int64_t count)
 {
     int64_t head = (4 - from % 4) % 4 < count ? (4 - from % 4) % 4 : count, whole = (count - head) / 4, step = (int64_t)gridDim.x * 256;
     int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;
@@ -39,8 +39,19 @@ DEVICE void sum_squares_parts(const float *x, double *part, int64_t from, int64_
         float v = x[i < head ? from + i : from + whole * 4 + i];
         sum[0] += (double)v * (double)v;
     }
-    double all = sum_squares_block((sum[0] + sum[1]) + (sum[2] + sum[3]));
-    if (threadIdx.x == 0) part[blockIdx.x] = all;
+    return sum_squares_block((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+DEVICE void sum_squares_parts(const float *x, double *part, int64_t from, int64_t count)
+{
+    double share = sum_squares_share(x, from, count);
+    if (threadIdx.x == 0) part[blockIdx.x] = share;
+}
+
+/* A short stretch, by one block in one launch. */
+DEVICE void sum_squares_short(const float *x, double *out, int64_t from, int64_t count)
+{
+    double all = sum_squares_share(x, from, count);
+    if (threadIdx.x == 0) *out += all;
 }
 
 /* out += the parts; one block of 256 threads. */

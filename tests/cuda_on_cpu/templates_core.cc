@@ -377,6 +377,7 @@ static void tables()
 }
 
 static void parts_kernel(const float *x, double *part, int64_t from, int64_t count) { sum_squares_parts(x, part, from, count); }
+static void short_kernel(const float *x, double *out, int64_t from, int64_t count) { sum_squares_short(x, out, from, count); }
 static void add_kernel(const double *part, double *out, int parts) { sum_squares_add(part, out, parts); }
 static void norms()
 {
@@ -390,6 +391,9 @@ static void norms()
             int parts = (int)up(count, 4096);
             fiber_launch(dim3((unsigned)parts), dim3(256), 0, parts_kernel, x.at, part.at, from, count);
             fiber_launch(dim3(1), dim3(256), 0, add_kernel, part.at, out.at, parts);
+            want(fabs(out[0] - sum) < 1e-12 * sum, "sum_squares", from, out[0], sum);
+            out[0] = 1.5;
+            fiber_launch(dim3(1), dim3(256), 0, short_kernel, x.at, out.at, from, count);
             want(fabs(out[0] - sum) < 1e-12 * sum, "sum_squares", from, out[0], sum);
         }
     part.unharmed("parts");
