@@ -20,7 +20,12 @@
 #include <sys/mman.h>
 
 #define FIBER_SHARED_STATE __attribute__((weak, visibility("hidden"))) /* one a module, and no compiler believes it unchanged by a call */
-#define FIBER_FUNCTION static __attribute__((unused))
+#define FIBER_FUNCTION static __attribute__((unused, no_sanitize("thread")))
+#ifdef FIBER_RACES /* fiber_race.cc is linked too */
+extern "C" void fiber_race_access(const void *at, int bytes, bool write, const void *place);
+#else
+#define fiber_race_access(at, bytes, write, place) ((void)0)
+#endif
 
 enum { FIBER_THREADS = 1024, FIBER_WARPS = 32, FIBER_STACK = 128 << 10, FIBER_DYNAMIC = 227 << 10, FIBER_CANARY = 256, FIBER_MEETINGS = 64 };
 
@@ -91,7 +96,12 @@ struct fiber_meeting {
     fiber_place place;
     alignas(16) unsigned char slot[2][32][64];
 };
-struct fiber_warp { uint32_t alive; int meetings; fiber_meeting *meeting[FIBER_MEETINGS]; };
+struct fiber_warp {
+    uint32_t alive;
+    int meetings;
+    fiber_meeting *meeting[FIBER_MEETINGS];
+    uint32_t syncs, synced[32][32]; /* how many __syncwarp ended, and which was the last that two lanes had together */
+};
 struct fiber_machine {
     fiber_thread thread[FIBER_THREADS];
     fiber_stack stack[FIBER_THREADS];
@@ -103,9 +113,11 @@ struct fiber_machine {
     bool copy_early; /* asynchronous copies happen at once */
     int barrier_count, barrier_sum[2], barrier_all[2], barrier_turn;
     fiber_place barrier_place;
+    uint32_t launch, epoch; /* of this process; barriers of this block so far */
     uint64_t random;
     bool seeded, failed;
     void *home;
+    unsigned char *shared_from, *shared_to; /* where the module's __shared__ variables lie */
     void (*call)(void *function, void **argument);
     void *function;
     void **argument;
@@ -248,7 +260,7 @@ FIBER_FUNCTION void fiber_wait(fiber_state state, uint32_t mask, const fiber_pla
 /* ── meeting ─────────────────────────────────────────────────────────────── */
 FIBER_FUNCTION void fiber_barrier_opens()
 {
-    fiber_m.barrier_count = 0;
+    fiber_m.barrier_count = 0, fiber_m.epoch++;
     fiber_m.barrier_turn ^= 1;
     fiber_m.barrier_sum[fiber_m.barrier_turn] = fiber_m.barrier_all[fiber_m.barrier_turn] = 0;
     int warps = (fiber_m.threads + 31) / 32;
@@ -300,6 +312,12 @@ FIBER_FUNCTION void fiber_meeting_ends(fiber_warp *w, fiber_meeting *m, int but)
     uint32_t arrived = m->arrived;
     m->of[m->turn] = arrived;
     m->arrived = 0, m->turn ^= 1;
+    if (!strcmp(m->place.what, "__syncwarp")) {
+        w->syncs++;
+        for (int a = 0; a < 32; a++)
+            for (int b = 0; b < 32; b++)
+                if (arrived >> a & arrived >> b & 1) w->synced[a][b] = w->syncs;
+    }
     int first = (int)(w - fiber_m.warp) * 32, from = fiber_m.lane_from;
     for (int i = 0; i < 32; i++) {
         int lane = (i * fiber_m.lane_step + from) & 31;
@@ -396,7 +414,10 @@ FIBER_FUNCTION void fiber_copies_land(fiber_thread *t, int groups) /* the oldest
     int count = 0, taken = groups < t->groups ? groups : t->groups;
     for (int i = 0; i < taken; i++) count += t->group[i];
     if (groups > t->groups) count = t->copies;
-    for (int i = 0; i < count; i++) fiber_copy_now(&t->copy[i]);
+    for (int i = 0; i < count; i++) {
+        fiber_race_access(t->copy[i].to, 16, true, __builtin_return_address(0));
+        fiber_copy_now(&t->copy[i]);
+    }
     memmove(t->copy, t->copy + count, sizeof *t->copy * (size_t)(t->copies - count));
     t->copies -= count;
     memmove(t->group, t->group + taken, sizeof *t->group * (size_t)(t->groups - taken));

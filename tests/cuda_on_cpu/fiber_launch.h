@@ -4,15 +4,29 @@
 #ifndef FIBER_LAUNCH_H
 #define FIBER_LAUNCH_H
 
+#include <link.h>
+
 #include <type_traits>
 #include <utility>
 
 #include "fiber_block.h"
 
-/* __shared__ variables lie in a section of their own, so that they can be filled before each block. Those of other kernels lie
- * there too, which costs time: after a kernel's first block it is known which lines it touches. */
-#define __shared__ static __attribute__((section("fiber_shared")))
-extern "C" __attribute__((weak, visibility("hidden"))) unsigned char __start_fiber_shared[], __stop_fiber_shared[];
+/* __shared__ variables are thread-local, because those of one module then lie together (an attribute for a section is ignored in
+ * templates) and can be filled before each block. Those of other kernels lie there too, which costs time: after a kernel's
+ * first block it is known which lines it touches. */
+#define __shared__ static thread_local
+static thread_local char fiber_shared_mark; /* so that there is one, and where */
+struct fiber_range { unsigned char *from, *to; };
+FIBER_FUNCTION int fiber_find_shared(struct dl_phdr_info *info, size_t, void *data)
+{
+    fiber_range *r = (fiber_range *)data;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+        unsigned char *from = (unsigned char *)info->dlpi_tls_data, *mark = (unsigned char *)&fiber_shared_mark;
+        if (h->p_type == PT_TLS && from && mark >= from && mark < from + h->p_memsz) *r = {from, from + h->p_memsz};
+    }
+    return 0;
+}
 enum { FIBER_KNOWN = 512 };
 constexpr int64_t FIBER_LINE = 64;
 struct fiber_touched { void *function; unsigned char *line; int64_t lines; };
@@ -33,10 +47,10 @@ FIBER_FUNCTION fiber_touched *fiber_touches(void *function, int64_t lines)
 /* Marks what differs from the filling. */
 FIBER_FUNCTION void fiber_touches_more(fiber_touched *k)
 {
-    int64_t bytes = __stop_fiber_shared - __start_fiber_shared;
+    int64_t bytes = fiber_m.shared_to - fiber_m.shared_from;
     for (int64_t i = 0; k && i < k->lines; i++) {
         if (k->line[i]) continue;
-        const unsigned char *p = __start_fiber_shared + i * FIBER_LINE;
+        const unsigned char *p = fiber_m.shared_from + i * FIBER_LINE;
         int64_t left = bytes - i * FIBER_LINE, n = left < FIBER_LINE ? left : FIBER_LINE;
         for (int64_t j = 0; j < n; j++)
             if (p[j] != 0xff) { k->line[i] = 1; break; }
@@ -44,11 +58,11 @@ FIBER_FUNCTION void fiber_touches_more(fiber_touched *k)
 }
 FIBER_FUNCTION void fiber_poison_touched(const fiber_touched *k)
 {
-    int64_t bytes = __stop_fiber_shared - __start_fiber_shared;
-    if (!k) fiber_poison(__start_fiber_shared, bytes);
+    int64_t bytes = fiber_m.shared_to - fiber_m.shared_from;
+    if (!k) fiber_poison(fiber_m.shared_from, bytes);
     for (int64_t i = 0; k && i < k->lines; i++) {
         int64_t left = bytes - i * FIBER_LINE;
-        if (k->line[i]) fiber_poison(__start_fiber_shared + i * FIBER_LINE, left < FIBER_LINE ? left : FIBER_LINE);
+        if (k->line[i]) fiber_poison(fiber_m.shared_from + i * FIBER_LINE, left < FIBER_LINE ? left : FIBER_LINE);
     }
 }
 
@@ -58,7 +72,7 @@ FIBER_FUNCTION void fiber_block_begins(int64_t shared_bytes)
 {
     fiber_m.alive = fiber_m.threads, fiber_m.begun = 0, fiber_m.ready_first = fiber_m.ready_count = 0;
     fiber_m.barrier_count = fiber_m.barrier_turn = 0;
-    fiber_m.barrier_sum[0] = fiber_m.barrier_all[0] = 0;
+    fiber_m.barrier_sum[0] = fiber_m.barrier_all[0] = 0, fiber_m.epoch = 0;
     uint32_t draw = fiber_random();
     fiber_m.eager = draw >> 8 & 1, fiber_m.copy_early = draw >> 9 & 1;
     int warps = (fiber_m.threads + 31) / 32;
@@ -69,6 +83,7 @@ FIBER_FUNCTION void fiber_block_begins(int64_t shared_bytes)
         int left = fiber_m.threads - w * 32;
         fiber_m.warp[w].alive = left >= 32 ? 0xffffffffu : (1u << left) - 1;
         fiber_m.warp[w].meetings = 0;
+        memset(fiber_m.warp[w].synced, 0, sizeof fiber_m.warp[w].synced), fiber_m.warp[w].syncs = 0;
     }
     fiber_poison(fiber_dynamic, shared_bytes);
     memset(fiber_dynamic + shared_bytes, 0xa5, FIBER_CANARY);
@@ -78,7 +93,7 @@ FIBER_FUNCTION void fiber_block_begins(int64_t shared_bytes)
 FIBER_FUNCTION bool fiber_run(dim3 grid, dim3 block, int64_t shared_bytes, void (*call)(void *, void **), void *function, void **argument)
 {
     if (!fiber_m.seeded) fiber_seed(getenv("FIBER_SEED") ? strtoull(getenv("FIBER_SEED"), 0, 10) : 1);
-    fiber_m.failed = false, fiber_m.threads = (int)(block.x * block.y * block.z);
+    fiber_m.launch++, fiber_m.failed = false, fiber_m.threads = (int)(block.x * block.y * block.z);
     fiber_m.call = call, fiber_m.function = function, fiber_m.argument = argument;
     blockDim = block, gridDim = grid, blockIdx = {0, 0, 0};
     if (fiber_m.threads < 1 || fiber_m.threads > FIBER_THREADS || shared_bytes < 0 || shared_bytes > FIBER_DYNAMIC) {
@@ -87,10 +102,13 @@ FIBER_FUNCTION bool fiber_run(dim3 grid, dim3 block, int64_t shared_bytes, void 
     }
     for (int t = 0; t < fiber_m.threads; t++)
         fiber_m.thread[t].index = {(unsigned)t % block.x, (unsigned)t / block.x % block.y, (unsigned)t / block.x / block.y};
-    int64_t lines = (__stop_fiber_shared - __start_fiber_shared + FIBER_LINE - 1) / FIBER_LINE;
+    fiber_range shared = {0, 0};
+    dl_iterate_phdr(fiber_find_shared, &shared);
+    fiber_m.shared_from = shared.from, fiber_m.shared_to = shared.to;
+    int64_t lines = (fiber_m.shared_to - fiber_m.shared_from + FIBER_LINE - 1) / FIBER_LINE;
     fiber_touched *known = lines ? fiber_touches(function, lines) : 0;
     bool first = known && !known->line[lines];
-    if (first) fiber_poison(__start_fiber_shared, __stop_fiber_shared - __start_fiber_shared), known->line[lines] = 1;
+    if (first) fiber_poison(fiber_m.shared_from, fiber_m.shared_to - fiber_m.shared_from), known->line[lines] = 1;
     for (int64_t b = 0, blocks = (int64_t)grid.x * grid.y * grid.z; b < blocks; b++) {
         blockIdx = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
         fiber_block_begins(shared_bytes);

@@ -30,6 +30,8 @@ FIBER_FUNCTION void copy_async_16(void *shared, const void *global, bool valid, 
         t->copy = (fiber_copy *)realloc(t->copy, sizeof *t->copy * (size_t)t->copies_kept);
         if (!t->copy) abort();
     }
+    fiber_race_access(shared, 16, true, __builtin_return_address(0));
+    if (valid) fiber_race_access(global, 16, false, __builtin_return_address(0));
     t->copy[t->copies++] = {shared, global, valid};
     if (fiber_m.copy_early) fiber_copy_now(&t->copy[t->copies - 1]);
 }
@@ -51,25 +53,29 @@ template <int behind> FIBER_FUNCTION void copy_async_wait()
 }
 
 /* Lane t reads element [row t / 4][2 (t % 4)] and the next of each matrix; transposed, [2 (t % 4)][row t / 4] and the one below. */
+struct fiber_rows { const unsigned char *row; uint32_t to[4]; };
+FIBER_FUNCTION void fiber_spread_rows(unsigned char (*all)[64], bool transposed)
+{
+    for (int t = 0; t < 32; t++)
+        for (int i = 0; i < 4; i++) {
+            uint16_t element[2];
+            for (int e = 0; e < 2; e++) {
+                int row = transposed ? 2 * (t % 4) + e : t / 4, column = transposed ? t / 4 : 2 * (t % 4) + e;
+                memcpy(&element[e], ((const fiber_rows *)all[8 * i + row])->row + 2 * column, 2);
+            }
+            ((fiber_rows *)all[t])->to[i] = (uint32_t)element[1] << 16 | element[0];
+        }
+}
 FIBER_FUNCTION void fiber_load_matrices(uint32_t to[4], const void *shared, bool transposed, const fiber_place &place)
 {
-    struct lane { const unsigned char *row; uint32_t to[4]; } mine = {(const unsigned char *)shared, {}};
+    fiber_rows mine = {(const unsigned char *)shared, {}};
     if ((uintptr_t)shared & 15) {
         fiber_report("thread %d at %s (%s:%d) has an address that is no multiple of 16", fiber_m.current, place.what, place.file, place.line);
         fiber_fail_now();
     }
-    unsigned char(*slot)[64] = fiber_meet(0xffffffffu, place, &mine, sizeof mine, 0, [=](unsigned char(*all)[64], uint32_t) {
-        for (int t = 0; t < 32; t++)
-            for (int i = 0; i < 4; i++) {
-                uint16_t element[2];
-                for (int e = 0; e < 2; e++) {
-                    int row = transposed ? 2 * (t % 4) + e : t / 4, column = transposed ? t / 4 : 2 * (t % 4) + e;
-                    memcpy(&element[e], ((const lane *)all[8 * i + row])->row + 2 * column, 2);
-                }
-                ((lane *)all[t])->to[i] = (uint32_t)element[1] << 16 | element[0];
-            }
-    });
-    memcpy(to, ((const lane *)slot[fiber_m.current & 31])->to, 16);
+    fiber_race_access(shared, 16, false, __builtin_return_address(0));
+    unsigned char(*slot)[64] = fiber_meet(0xffffffffu, place, &mine, sizeof mine, 0, [=](unsigned char(*all)[64], uint32_t) { fiber_spread_rows(all, transposed); });
+    memcpy(to, ((const fiber_rows *)slot[fiber_m.current & 31])->to, 16);
 }
 FIBER_FUNCTION void load_matrix_4(uint32_t to[4], const void *shared, FIBER_HERE) { fiber_load_matrices(to, shared, false, {"load_matrix_4", file, line}); }
 FIBER_FUNCTION void load_matrix_4_transposed(uint32_t to[4], const void *shared, FIBER_HERE) { fiber_load_matrices(to, shared, true, {"load_matrix_4_transposed", file, line}); }

@@ -52,6 +52,7 @@ KERNEL(256) sums(const float *in, float *out, int *counts)
     float *turned = (float *)bytes;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (threadIdx.x == 0 && turned[3] == turned[3]) out[blockIdx.x] = 1e30f; /* what was left there is nobody's */
+    __syncthreads();
     turned[threadIdx.x] = in[i];
     __syncthreads();
     float sum = block_sum(turned[blockDim.x - 1 - threadIdx.x]);

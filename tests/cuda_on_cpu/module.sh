@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # module.sh KERNELS.cu OUT.so [more g++ options]: the kernels of a cuda build as a shared object for this processor, with the
 # table by which the stand-in driver finds and launches them. The names are read off the preprocessed text (KERNEL(threads) name(…)),
-# the types off the functions themselves.
+# the types off the functions themselves. FIBER_RACES=1: with the race detector (fiber_race.cc), several times slower.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 text=$(realpath "$1") out=$(realpath -m "$2")
 shift 2
 options=(-std=c++17 -DPLANC_MACHINE="\"$here/fiber.h\"" -I"$(dirname "$text")" "$@")
 table=$(mktemp "${TMPDIR:-/tmp}/moduleXXXXXX.cc")
-trap 'rm -f "$table"' EXIT
+trap 'rm -f "$table" "$table".*' EXIT
 {
     printf '#include "%s"\n' "$text"
     printf 'extern "C" __attribute__((visibility("default"))) const fiber_kernel fiber_kernels[] = {\n'
@@ -22,4 +22,13 @@ extern "C" __attribute__((visibility("default"))) const char *fiber_module_run(c
 }
 DOOR
 } >"$table"
-g++ -O1 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -fPIC -shared -w "${options[@]}" -o "$out" "$table" -lm
+[ "$(uname -m)" = x86_64 ] && tls=-mtls-dialect=gnu2 || tls=
+race=()
+[ -z "${FIBER_RACES:-}" ] || race=(-DFIBER_RACES -g -fsanitize=thread --param tsan-instrument-func-entry-exit=0)
+if [ ${#race[@]} -gt 0 ]; then # the detector itself is not watched
+    g++ -std=c++17 -O2 -fPIC -w -DFIBER_RACES -I"$here" -c -o "$table.o" "$here/fiber_race.cc"
+    g++ -O1 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique $tls -fPIC -w "${race[@]}" "${options[@]}" -c -o "$table.kernels.o" "$table"
+    g++ -shared -o "$out" "$table.kernels.o" "$table.o" -lm
+    exit
+fi
+g++ -O1 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique $tls -fPIC -shared -w "${options[@]}" -o "$out" "$table" -lm

@@ -6,10 +6,15 @@
 . "$(dirname "$0")/../lib/common.sh"
 . "$top/tests/lib/training.sh"
 here=$top/tests/cuda_on_cpu
-compile() { # compile SOURCE PROGRAM
+compile() { # compile SOURCE PROGRAM [g++ options]
+    local source=$1 program=$2
+    shift 2
     g++ -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function \
-        -I"$top/templates/cuda" -I"$top/runtime" -DPLANC_MACHINE="\"$here/fiber.h\"" -o "$2" "$1" >"$2.log" 2>&1
+        -I"$top/templates/cuda" -I"$top/runtime" -DPLANC_MACHINE="\"$here/fiber.h\"" "$@" -o "$program" "$source" >"$program.log" 2>&1
 }
+# With the race detector (fiber_race.cc), which is itself not watched.
+g++ -std=c++17 -O2 -DFIBER_RACES -c -o race.o "$here/fiber_race.cc" >race.log 2>&1 || fail race.compile "$(tail_of race.log)"
+compile_watched() { compile "$1" "$2" -DFIBER_RACES -g -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -c && mv "$2" "$2.o" && g++ -o "$2" "$2.o" race.o; }
 
 # ── the fibers themselves ────────────────────────────────────────────────────
 if compile "$here/fibers.cc" fibers && [ ! -s fibers.log ]; then
@@ -29,6 +34,15 @@ lane_missing deadlock: 31 wait at __shfl_xor_sync .* with mask 0xffffffff
 not_in_mask is not in its own mask 0x0000ffff
 too_far behind its 500 bytes
 WORDS
+    if compile_watched "$here/fibers.cc" watched; then
+        ./watched >fibers.out 2>&1 && ok watched || fail watched "$(tail_of fibers.out)"
+        for mistake in no_barrier no_barrier_before_reuse no_syncwarp no_copy_wait copy_too_early; do
+            ./watched $mistake >planted.out 2>&1
+            grep -q 'race at .* (shared memory): thread' planted.out && ok "watched.$mistake" || fail "watched.$mistake" "not found: $(tail_of planted.out)"
+        done
+    else
+        fail watched.compile "$(tail_of watched.log)"
+    fi
 else
     fail fibers.compile "$(tail_of fibers.log)"
 fi
@@ -70,9 +84,9 @@ for source in "$here"/templates_*.cc; do
     [ -e "$source" ] || continue
     name=$(basename "$source" .cc)
     compile "$source" "$name" || { fail "$name.compile" "$(grep -m 3 error "$name.log" | tr '\n' '|')"; continue; }
-    for seed in 1 2; do
-        FIBER_SEED=$seed timeout 120 "./$name" >"$name.$seed.out" 2>&1 && ok "$name.$seed" || fail "$name.$seed" "$(tail_of "$name.$seed.out" 4)"
-    done
+    timeout 300 "./$name" >"$name.out" 2>&1 && ok "$name" || fail "$name" "$(tail_of "$name.out" 4)"
+    compile_watched "$source" "$name.watched" || { fail "$name.watched.compile" "$(tail_of "$name.watched.log")"; continue; }
+    FIBER_SEED=2 timeout 300 "./$name.watched" >"$name.watched.out" 2>&1 && ok "$name.watched" || fail "$name.watched" "$(tail_of "$name.watched.out" 4)"
 done
 
 # ── whole trainers, two at a time ────────────────────────────────────────────
@@ -112,6 +126,9 @@ single_precision() {
 }
 half_precision() {
     small bf16_moe "$moe" && beside bf16_moe 1.1.1.full.on
+    # every kernel of a step under the race detector
+    FIBER_RACES=1 XDG_CACHE_HOME=$scratch/watched.kept cuda_build case.plan 8 1.1.1.full.on raced "${settings[@]}" --set precision.compute=bf16 --set run.gemm=planc
+    why=$(cuda_run raced 1 raced --steps 1) && ok bf16_moe.no_race || fail bf16_moe.no_race "$why"
     small bf16_gpt2 "$gpt2" && beside bf16_gpt2 1.1.1.none.off --set run.gemm=planc
     for name in llama ${LONG:+gpt2 qwen3 qwen3moe}; do
         if [ ! -e "$oracle/${name}_tiny/expected.json" ]; then skip "bf16_$name" "there is no ../shared/oracle/${name}_tiny"; continue; fi
