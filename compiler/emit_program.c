@@ -184,7 +184,7 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
 {
     const struct buffer *work = graph_buffer(g, "workspace");
     double peak = p->cluster.kind != DEVICE_CUDA ? 0 : p->compute == BF16 ? p->cluster.flops_bf16 : p->cluster.flops_fp32;
-    text_add(to, "    .workspace = %lld, .workspace_bytes = %lld, .arch = archs, .archs = %d,\n", work ? L(work->offset) : 0, work ? L(work->bytes) : 0, p->n_arch);
+    text_add(to, "    .workspace = %lld, .workspace_bytes = %lld,\n", work ? L(work->offset) : 0, work ? L(work->bytes) : 0);
     text_add(to, "    .graph = %s, .gemm = %d, .attention = %d, .peak_flops = %s, .outside_bytes = %lld,\n", p->graph ? "true" : "false", (int)p->gemm, (int)p->attention,
              text_number(peak), L(p->cluster.outside_bytes));
 }
@@ -198,7 +198,6 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     int metrics = metric_table(to, g);
     string_table(to, "trains", p->data_train, p->n_data_train);
     bool prefixes = string_table(to, "prefixes", p->stored_prefix, p->n_stored_prefix), ignored = string_table(to, "ignored", p->stored_ignore, p->n_stored_ignore);
-    bool cuda = string_table(to, "archs", p->arch, p->n_arch);
     feature_table(to);
     const struct buffer *io = graph_buffer(g, "io");
     text_add(to, "const struct program program = {\n");
@@ -220,6 +219,6 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     text_add(to, "    .tensor_ignore = %s, .tensor_ignores = %d, .tensor_prefix = %s, .tensor_prefixes = %d,\n", ignored ? "ignored" : "0", p->n_stored_ignore,
              prefixes ? "prefixes" : "0", p->n_stored_prefix);
     text_add(to, "    .timeout_seconds = %s, .nonfinite = %d,\n", text_number(p->timeout_seconds), (int)p->nonfinite);
-    if (cuda) cuda_numbers(to, g, p);
+    if (f->device == DEVICE_CUDA) cuda_numbers(to, g, p);
     text_add(to, "    .cpu_feature = features, .cpu_features = sizeof features / sizeof *features - 1,\n};\n");
 }

@@ -173,11 +173,11 @@ const char *device_peak_name(void) { return "peak"; }
 
 void device_describe(struct device *d, double flops)
 {
-    char a[32], b[32], c[32], e[32];
+    char a[32], b[32], c[32], e[32], f[32];
     int runtime = 0;
     CUDA(cuDriverGetVersion, &runtime);
-    say("memory a rank: predicted %s bytes, mapped %s bytes (by %s); outside the arena %s bytes (context, kernels, libraries); host %s", count_text(device_predicted_bytes(), a),
-        count_text(d->granted, b), nccl_wanted() ? "NCCL" : "the driver", count_text(taken() - d->granted, c), count_text(room_bytes(), e));
+    say("memory a rank: predicted %s bytes, mapped %s bytes (by %s); outside the arena %s bytes (context, kernels, libraries), %s assumed; host %s", count_text(device_predicted_bytes(), a),
+        count_text(d->granted, b), nccl_wanted() ? "NCCL" : "the driver", count_text(taken() - d->granted, c), count_text(program.outside_bytes, f), count_text(room_bytes(), e));
     if (flops > 0)
         say("machine: %s, sm_%d%d, %d multiprocessors, driver of CUDA %d.%d, kernels %s; peak of all ranks %.1f TFLOP/s in %s", gpu.name, gpu.major, gpu.minor,
             gpu.multiprocessors, runtime / 1000, runtime % 1000 / 10, cuda_module_name(), 1e-12 * flops, program.compute_type == TYPE_BF16 ? "BF16" : "FP32");
