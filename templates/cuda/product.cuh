@@ -367,18 +367,26 @@ DEVICE void product_plain(const A *a, const B *b, C *c, int64_t m, int64_t n, in
  * part; what lies below the smallest normal number is lost. x[n] to to[3][plane]; a thread four elements, 256 a block. */
 DEVICE void product_split(const float *x, bf16 *to, int64_t n, int64_t plane)
 {
-    int64_t i = ((int64_t)blockIdx.x * 256 + (int)threadIdx.x) * 4;
+    int64_t at = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;
+    float left[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (at * 4 >= n) return;
+    if (n % 4 == 0) {
+        float4 four = ((const float4 *)x)[at];
+        left[0] = four.x, left[1] = four.y, left[2] = four.z, left[3] = four.w;
+    } else
+        for (int e = 0; e < 4; e++)
+            if (at * 4 + e < n) left[e] = x[at * 4 + e];
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        if (i + e >= n) return;
-        float left = x[i + e];
-        bool finite = left - left == 0.0f;
-        to[i + e] = finite ? (bf16)((uint32_t)op_to_bits(left) >> 16) : op_to_bf16(left);
+    for (int p = 0; p < 3; p++) { /* planes have room for whole fours */
+        uint32_t half[4];
 #pragma unroll
-        for (int p = 1; p < 3; p++) {
-            left -= op_from_bits((int32_t)((uint32_t)op_to_bits(left) & 0xffff0000u));
-            to[p * plane + i + e] = finite ? (bf16)((uint32_t)op_to_bits(left) >> 16) : (bf16)0;
+        for (int e = 0; e < 4; e++) {
+            uint32_t bits = (uint32_t)op_to_bits(left[e]);
+            bool finite = left[e] - left[e] == 0.0f;
+            half[e] = finite ? bits >> 16 : (uint32_t)op_to_bf16(left[e]);
+            left[e] = finite ? left[e] - op_from_bits((int32_t)(bits & 0xffff0000u)) : 0.0f;
         }
+        ((uint2 *)to)[p * (plane / 4) + at] = make_uint2(half[0] | half[1] << 16, half[2] | half[3] << 16);
     }
 }
 
