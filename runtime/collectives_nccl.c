@@ -45,21 +45,21 @@ enum { MEET_SECONDS = 180 };
 static bool join(struct group *g)
 {
     struct nccl_config config = NCCL_CONFIG;
-    nccl_id id = {{0}};
+    struct { nccl_id id; unsigned result; } told = {.result = NCCL_OK};
     char text[400];
     int rank = 0, n = size_of(g);
-    unsigned result = NCCL_OK;
     MPI_Request request;
     if (n == 1)
         return true;
     mpi_check(MPI_Comm_rank(g->ranks, &rank), g->name);
     if (rank == 0)
-        result = nccl.ncclGetUniqueId(&id);
+        told.result = nccl.ncclGetUniqueId(&told.id);
     position_wait(true);
-    mpi_check(MPI_Ibcast(&id, sizeof id, MPI_BYTE, 0, g->ranks, &request), g->name);
+    mpi_check(MPI_Ibcast(&told, sizeof told, MPI_BYTE, 0, g->ranks, &request), g->name);
     mpi_finish(&request, 1, g->name);
+    unsigned result = told.result;   /* where the first has no id nobody waits for it */
     if (result == NCCL_OK)
-        result = nccl.ncclCommInitRankConfig(&g->comm, n, id, rank, &config);
+        result = nccl.ncclCommInitRankConfig(&g->comm, n, told.id, rank, &config);
     position_wait(false);
     return result == NCCL_OK || fail_note("rank %d: NCCL does not bring %s together: %s", world.rank, g->name, said(result, NULL, text));
 }
@@ -74,10 +74,14 @@ bool nccl_open(void)
     world_agree();      /* all have it, or nobody waits in it for others */
     if (program.timeout_seconds > 0)
         world_meet(program.timeout_seconds > MEET_SECONDS ? program.timeout_seconds : MEET_SECONDS);
-    bool fine = program.fsdp > 1 && program.dp > 1 ? join(&shards) && join(&replicas) && join(&everyone) : join(program.fsdp > 1 ? &shards : &replicas);
+    for (int i = 0; i < GROUPS; i++) {   /* after each they agree: who goes on alone waits for one that has given up */
+        if (groups[i] != &everyone ? size_of(groups[i]) > 1 : program.fsdp > 1 && program.dp > 1)
+            join(groups[i]);
+        world_agree();
+    }
     if (program.timeout_seconds > 0)
         world_met();
-    return fine;
+    return true;
 }
 
 /* One group is the whole world when the other has one rank. */

@@ -74,7 +74,7 @@ static bool take(void)
     int device = 0;
     if (!WENT(cuDeviceGet, &device, g->number) || !WENT(cuDeviceGetName, g->name, sizeof g->name, device) ||
         !WENT(cuDeviceGetAttribute, &g->major, CUDA_COMPUTE_MAJOR, device) || !WENT(cuDeviceGetAttribute, &g->minor, CUDA_COMPUTE_MINOR, device) ||
-        !WENT(cuDeviceGetAttribute, &g->multiprocessors, CUDA_MULTIPROCESSORS, device))
+        !WENT(cuDeviceGetAttribute, &g->multiprocessors, CUDA_MULTIPROCESSORS, device) || !WENT(cuDeviceGetAttribute, &g->shared, CUDA_SHARED_OPTIN, device))
         return false;
     if (g->major < OLDEST_COMPUTE_CAPABILITY)
         return fail_note("rank %d: %s has compute capability %d.%d; the kernels need %d.0 or later", world.rank, g->name, g->major, g->minor, OLDEST_COMPUTE_CAPABILITY);

@@ -76,9 +76,9 @@ static char *read_whole(const char *path, size_t *bytes)
 static bool write_whole(const char *path, const char *bytes, size_t n)
 {
     char partial[PATH_BYTES + 32];
-    snprintf(partial, sizeof partial, "%s.%d", path, (int)getpid());
-    int fd = open(partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool fine = fd >= 0;
+    snprintf(partial, sizeof partial, "%s.XXXXXX", path);   /* other hosts write here too, in containers under the same pid */
+    int fd = mkostemp(partial, O_CLOEXEC);
+    bool fine = fd >= 0 && fchmod(fd, 0644) == 0;
     for (size_t done = 0; fine && done < n;) {
         ssize_t wrote = write(fd, bytes + done, n - done);
         fine = wrote > 0 || (wrote < 0 && errno == EINTR);
@@ -90,7 +90,7 @@ static bool write_whole(const char *path, const char *bytes, size_t n)
         error = errno, fine = false;
     if (fine && rename(partial, path) != 0)
         error = errno, fine = false;
-    if (!fine)
+    if (!fine && fd >= 0)
         unlink(partial);
     errno = error;
     return fine;
@@ -281,6 +281,8 @@ static void check_launch(unsigned result, const char *name)
 
 static void allow_shared(int function, int64_t bytes)
 {
+    if (bytes > gpu.shared)
+        fail_now("rank %d: kernel %s wants %lld bytes of shared memory a block, %s has %d", world.rank, launch_function[function], (long long)bytes, gpu.name, gpu.shared);
     check_launch(driver.cuFuncSetAttribute(module.function[function], CUDA_FUNCTION_DYNAMIC_SHARED, (int)bytes), launch_function[function]);
     module.shared[function] = bytes;
 }

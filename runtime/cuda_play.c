@@ -144,7 +144,7 @@ static cuda_graph_exec record(struct device *d, enum play what, int micro)
             cuda_wait(d, &d->computed, LANE_COMPUTE);
         }
     CUDA(cuStreamEndCapture, d->stream[LANE_COMPUTE], &graph);
-    CUDA(cuGraphInstantiateWithFlags, &exec, graph, 0);
+    CUDA(cuGraphInstantiateWithFlags, &exec, graph, CUDA_GRAPH_NODE_PRIORITY);   /* else all of it runs at the compute lane's */
     CUDA(cuGraphDestroy, graph);
     d->piece = 0;
     d->issuing = 0;

@@ -53,7 +53,7 @@ extern struct device cuda;
 void cuda_copy_batch(struct device *d);      /* d->micro_batch to where the schedule wants it */
 
 /* ── cuda_find.c ───────────────────────────────────────────────────────────── */
-extern struct gpu { int number, major, minor, multiprocessors; char name[128]; cuda_context context; int64_t total, free; } gpu;
+extern struct gpu { int number, major, minor, multiprocessors, shared; char name[128]; cuda_context context; int64_t total, free; } gpu;
 bool cuda_take_arena(struct device *d);      /* false: noted */
 void *cuda_pinned(int64_t bytes);            /* zeroed, for the life of the run; ends the run when there is none */
 

@@ -26,7 +26,7 @@ unsigned cuDeviceGetUuid_v2(struct CUuuid_st *u, int d) { memset(u, 1 + d, sizeo
 unsigned cuDeviceGetAttribute(int *v, unsigned a, int d)
 {
     (void)d;
-    *v = a == CUDA_COMPUTE_MAJOR ? (int)number("FAKE_MAJOR", 9) : a == CUDA_COMPUTE_MINOR ? (int)number("FAKE_MINOR", 0) : 1;
+    *v = a == CUDA_COMPUTE_MAJOR ? (int)number("FAKE_MAJOR", 9) : a == CUDA_COMPUTE_MINOR ? (int)number("FAKE_MINOR", 0) : a == CUDA_SHARED_OPTIN ? 232448 : 1;
     return 0;
 }
 unsigned cuDevicePrimaryCtxRetain(cuda_context *c, int d) { (void)d; *c = (cuda_context)(void *)&taken; return 0; }

@@ -137,7 +137,7 @@ pair() { # NAME SETTINGS...
 befalls() {
     local name=$1 dir=$2 want=$3 most=$4 pattern=$5 signal=$6 rank=$7 status lines pid i
     shift 7
-    env $FAKE STANDIN_DEVICES=2 LD_LIBRARY_PATH="$libraries/${driver:-lib}" timeout -k 5 90 mpirun -n 2 --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" >"$name.log" 2>&1 </dev/null &
+    env $FAKE STANDIN_DEVICES=4 LD_LIBRARY_PATH="$libraries/${driver:-lib}" timeout -k 5 90 mpirun -n "${ranks:-2}" --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" >"$name.log" 2>&1 </dev/null &
     local run=$!
     if [ "$signal" != - ]; then
         for i in $(seq 400); do grep -q '^step 1 ' "$name.log" && break; sleep 0.1; done
@@ -163,10 +163,15 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
     befalls killed quick '[1-9][0-9]*' 01 '^step 1 ' KILL 1
     befalls asked_to_stop quick 75 0 '^stopped by SIGTERM after step [0-9]+, as asked$' TERM 1
     FAKE=STANDIN_NCCL_SECONDS=2 befalls collective_fails patient 4 1 '^trainer: rank 0, at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: a collective of the FSDP group failed: ' STOP 1
+    befalls ends quick 0 0 '^loss: mean' - 0 --steps 2
     befalls first_weights quick 0 0 '^weights: saved to' - 0 --steps 0 --final first.safetensors
     python3 "$here/../faults/make.py" tensors first.safetensors wild.safetensors nan
     pair wild --set "init.from=$scratch/wild.safetensors"
     befalls not_finite wild 4 1 '^trainer: step [0-9]+: (the loss of rank [01] is|loss .* on all ranks:) not finite' - 0
+    pair four_ranks --set mesh.dp=2
+    FAKE=STANDIN_NCCL_NO_ID=2 ranks=4 befalls no_id four_ranks 4 1 '^trainer: rank 2: NCCL does not bring the FSDP group together: unhandled system error$' - 0
+    pair narrow --set precision.compute=bf16 --set run.gemm=planc
+    FAKE=STANDIN_SHARED=60000 befalls little_shared_memory narrow 4 1 '^trainer: rank [01]: kernel f_.* wants 65536 bytes of shared memory a block, stand-in device has 60000$' - 0
     driver=no-libnccl.so.2 befalls no_nccl quick 4 1 '^trainer: 2 ranks, and no NCCL: libnccl\.so\.2 cannot be loaded \(.+\)$' - 0
     driver=no-libcublasLt.so.13 befalls no_cublaslt quick 4 1 '^trainer: rank 0: no cuBLASLt of CUDA 13: libcublasLt\.so\.13 cannot be loaded \(.+\); run\.gemm = planc does without cuBLASLt$' - 0
     driver=old befalls driver_lacks quick 4 1 '^trainer: the NVIDIA driver that is installed \(libcuda\.so\.1\) has no cuGraphLaunch: ' - 0

@@ -139,7 +139,7 @@ static void graphs(void)
     MUST(cuStreamWaitEvent(stream[0], event[1], 0));
     adds(2, 0, 0);
     MUST(cuStreamEndCapture(stream[0], &graph));
-    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 8));
     MUST(cuGraphDestroy(graph));
     zero(0);
     for (int i = 0; i < 10; i++)

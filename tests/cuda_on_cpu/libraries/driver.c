@@ -2,6 +2,7 @@
  * that module.sh made from kernels.cu; a kernel runs thread by thread under fibers, on the taker's thread. What kind of device is
  * played comes from the environment:
  *   STANDIN_DEVICES (8)   STANDIN_COMPUTE ("9.0")   STANDIN_NAME   STANDIN_MEMORY (bytes, 4 GiB)   STANDIN_DRIVER (13000)
+ *   STANDIN_SHARED (bytes a block may have, 227 KiB)
  * What a real driver would only sometimes punish is always punished: shared memory beyond what was asked for, a block larger than
  * the kernel was compiled for, an argument that is an address of the host, memory that nobody wrote (it holds NaN). */
 #define _GNU_SOURCE
@@ -272,10 +273,12 @@ EXPORTED unsigned cuDeviceGetUuid_v2(unsigned char uuid[16], int device)
 EXPORTED unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 {
     static const struct { unsigned attribute; int value; } known[] = {{1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {10, 32},
-        {12, 65536}, {13, 1980000}, {16, 132}, {17, 0}, {18, 0}, {19, 1}, {31, 1}, {35, 0}, {36, 3201000}, {37, 6144}, {38, 62914560}, {39, 2048}, {40, 3}, {41, 1}, {81, 233472}, {97, 232448},
+        {12, 65536}, {13, 1980000}, {16, 132}, {17, 0}, {18, 0}, {19, 1}, {31, 1}, {35, 0}, {36, 3201000}, {37, 6144}, {38, 62914560}, {39, 2048}, {40, 3}, {41, 1}, {81, 233472},
         {106, 32}};
     const char *compute = getenv("STANDIN_COMPUTE") ? getenv("STANDIN_COMPUTE") : "9.0";
     (void)device;
+    if (attribute == 97)
+        return *value = (int)standin_setting("STANDIN_SHARED", 232448), OK;
     if (attribute == 75 || attribute == 76) {
         const char *dot = strchr(compute, '.');
         *value = attribute == 75 ? atoi(compute) : dot ? atoi(dot + 1) : 0;

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_STREAMS = 64, MOST_FRONTIER = 64 };
+enum { MOST_STREAMS = 64, MOST_FRONTIER = 64, USE_NODE_PRIORITY = 8 };
 enum op_kind { OP_WORK, OP_RECORD, OP_WAIT, OP_GRAPH };
 typedef enum standin_progress (*work_function)(void *);
 
@@ -453,7 +453,8 @@ EXPORTED int standin_graphs(void) { return graphs; }
 
 EXPORTED unsigned cuGraphInstantiateWithFlags(struct CUgraphExec_st **exec, struct CUgraph_st *graph, unsigned long long flags)
 {
-    (void)flags;
+    if (flags != USE_NODE_PRIORITY)   /* 0 would run the transfers at the priority of the stream of compute */
+        return INVALID_VALUE;
     graphs++;
     *exec = room(sizeof **exec);
     (*exec)->graph = *graph;
