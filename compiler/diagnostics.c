@@ -94,7 +94,7 @@ struct note { struct span at; const char *text; };
 
 struct diagnostic {
     struct diagnostic *next;
-    bool error;
+    bool error, dropped;
     int order;
     struct span at;
     const char *text;
@@ -155,6 +155,21 @@ void add_help(struct diagnostic *d, const char *format, ...)
     va_end(args);
 }
 
+/* Whether an earlier message blames this place, or notes it as an accomplice. */
+static bool is_blamed(const struct diagnostic *until, int file, struct span at)
+{
+    for (const struct diagnostic *d = first; d && d != until; d = d->next) {
+        bool noted = d->at.file == at.file && d->at.from == at.from, here = false;
+        for (int i = 0; i < d->notes; i++) {
+            noted |= d->note[i].at.file == at.file && d->note[i].at.from == at.from;
+            here |= d->note[i].at.file == file;
+        }
+        if (d->error && !d->dropped && noted && here)
+            return true;
+    }
+    return false;
+}
+
 void diagnostics_blame(int file)
 {
     for (struct diagnostic *d = first; d; d = d->next) {
@@ -164,6 +179,11 @@ void diagnostics_blame(int file)
         if (d->at.file != file || culprit < 0)
             continue;
         struct span shown = d->at;
+        if (d->error && is_blamed(d, file, d->note[culprit].at)) { /* one number that is wrong shows in many places */
+            d->dropped = true;
+            errors--;
+            continue;
+        }
         d->at = d->note[culprit].at;
         d->note[culprit] = (struct note){ shown, "here it shows" };
     }
@@ -220,7 +240,8 @@ static int sorted(struct diagnostic ***out)
     struct diagnostic **list = TAKE_MANY(struct diagnostic *, diagnostic_count + 1);
     int n = 0, kept = 0;
     for (struct diagnostic *d = first; d; d = d->next)
-        list[n++] = d;
+        if (!d->dropped)
+            list[n++] = d;
     qsort(list, (size_t)n, sizeof *list, by_place);
     for (int i = 0; i < n; i++) {
         bool seen = false;

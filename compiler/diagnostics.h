@@ -26,7 +26,7 @@ void add_help(struct diagnostic *d, const char *format, ...) PRINTF_LIKE(2, 3);
 
 int error_count(void);
 /* What was said about a place in `file`, an architecture, and has a note in another file, the plan, is the fault of that
- * place: the two change places. */
+ * place: the two change places. Of several that come from one number of the plan, the first stays. */
 void diagnostics_blame(int file);
 void diagnostics_reset(void); /* forget all (between points of a space, or files) */
 /* What is said from a mark on can be taken back, when a try was only a try. */

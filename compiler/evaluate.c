@@ -90,9 +90,22 @@ static bool truth_value(const struct ast *e, struct scope *scope, const char *wh
     return true;
 }
 
+/* Written `&&` or `||`, which the scanner has refused: whether both sides are conditions is no second mistake. */
+static bool is_foreign(const struct ast *e)
+{
+    size_t n;
+    const char *bytes = source_bytes(e->at.file, &n);
+    for (int i = e->kid[0]->at.to; i < e->kid[1]->at.from; i++)
+        if (bytes[i] == '&' || bytes[i] == '|')
+            return true;
+    return false;
+}
+
 static bool binary_value(const struct ast *e, struct scope *scope, struct constant *out)
 {
     struct constant a, b;
+    if ((e->text[0] == 'a' || e->text[0] == 'o') && is_foreign(e))
+        return false;
     if (strcmp(e->text, "and") == 0 || strcmp(e->text, "or") == 0) {
         bool truth, decides = e->text[0] == 'o';
         if (!truth_value(e->kid[0], scope, text_format("'%s'", e->text), &truth))

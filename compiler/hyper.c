@@ -216,6 +216,25 @@ static void check_dimensions(struct checker *c, const struct ast *e, bool *said)
         check_dimensions(c, e->kid[i], said);
 }
 
+/* A list of layers, by its name: `dense_layers = [50]` of 48 would say nothing. */
+static void check_layers(struct checker *c, struct declared *d)
+{
+    struct declared *all = hyper_find(c, "layers");
+    const struct constant *list = d->slot.entry ? hyper_value(c, d) : NULL, *layers = all && list ? hyper_value(c, all) : NULL;
+    size_t n = strlen(d->name);
+    if (d->type != HYPER_LIST || !list || !layers || list->kind != CONST_LIST || n < 7 || strcmp(d->name + n - 6, "layers") != 0)
+        return;
+    for (int i = 0; i < list->n; i++) {
+        const struct constant *last = list->item[i].kind == CONST_RANGE ? &list->item[i].item[1] : &list->item[i];
+        if (!constant_is_whole(last) || last->top < 0 || last->top >= layers->top) {
+            struct diagnostic *said = complain(list->item[i].at, "model.%s names layer %s, the model has %s", d->name, constant_text(last), constant_text(layers));
+            add_note(said, all->slot.at, "layers is %s", constant_text(layers));
+            add_help(said, "layers are 0..%lld", (long long)layers->top - 1);
+            return;
+        }
+    }
+}
+
 void hyper_check(struct checker *c)
 {
     struct text missing = { 0 };
@@ -223,6 +242,7 @@ void hyper_check(struct checker *c)
     for (int i = 0; i < c->declared.n; i++) {
         struct declared *d = &c->declared.item[i];
         hyper_value(c, d);
+        check_layers(c, d);
         if (!d->slot.entry && !d->fallback)
             text_add(&missing, "%s%s", n++ ? ", " : "", d->name);
     }

@@ -350,8 +350,10 @@ struct meaning lower_call(struct lower *l, const struct ast *call)
             if (w) add_note(d, w->at, "%s is this weight, %s", f->parameter[i].name, shape_text(a[i].value->shape));
             else if (a[i].value) add_note(d, a[i].at->at, "%s is %s", f->parameter[i].name, shape_text(a[i].value->shape));
         }
-        for (int i = 0; i < PARAMETERS; i++) /* the numbers of the plan that shape an operand in place */
-            if (a[i].value && a[i].at && a[i].at->kind == AST_CALL) lower_trace(l, d, a[i].at);
+        for (int i = 0; i < PARAMETERS && f->parameter[i].name; i++) { /* the numbers of the plan that are sizes here, or shape an operand in place */
+            bool size = f->parameter[i].kind == SIZE || f->parameter[i].kind == OFFSET;
+            if (a[i].at && (size || (a[i].value && a[i].at->kind == AST_CALL))) lower_trace(l, d, a[i].at);
+        }
     }
     return m;
 }

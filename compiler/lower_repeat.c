@@ -41,7 +41,7 @@ static bool read_head(struct lower *l, struct loop *loop)
         }
     if (!lower_dimension(l, head->kid[1], "the number of layers", 1, &loop->count)) return false;
     if (loop->count > INT32_MAX) {
-        lower_trace(l, complain(head->kid[1]->at, "%lld layers", (long long)loop->count), head->kid[1]);
+        lower_trace(l, complain(head->kid[1]->at, "%lld layers are more than planc can count (%d)", (long long)loop->count, INT32_MAX), head->kid[1]);
         return false;
     }
     const char *stem = head->kid[1]->kind == AST_NAME ? head->kid[1]->text : "layers";

@@ -107,7 +107,9 @@ bool value_within(enum key_id key, const struct ast *e, const struct constant *v
     double part = v->number;
     while (part >= 1)
         part /= 10;
-    if (v->number < 0 && key == K_mesh_fsdp)
+    if (key == K_data_ignore)
+        add_help(d, "it is an id that the files hold, and ids are not negative; ignore = off masks none");
+    else if (v->number < 0 && key == K_mesh_fsdp)
         add_help(d, "all devices: fsdp = cluster.nodes * cluster.devices_per_node");
     else if (v->number < 0 && (key == K_mesh_dp || key == K_batch_global))
         add_help(d, "what follows from the rest: %s = auto", key_rows[key].name);
