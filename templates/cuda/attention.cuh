@@ -41,10 +41,10 @@ template <int WIDTH> struct attention_cut {
 };
 
 /* ROWS rows of a head from global to shared memory, behind the thread's back; zeros beyond `valid` rows and WIDTH columns. */
-template <int WIDTH, int ROWS, int THREADS> DEVICE void attention_load(bf16 *to, const bf16 *from, int64_t row_elements, int valid)
+template <int WIDTH, int ROWS, int THREADS, int AT_A_TIME = 2> DEVICE void attention_load(bf16 *to, const bf16 *from, int64_t row_elements, int valid)
 {
     using cut = attention_cut<WIDTH>;
-#pragma unroll 2
+#pragma unroll AT_A_TIME
     for (int n = 0; n < (ROWS * cut::pieces + THREADS - 1) / THREADS; n++) {
         int i = n * THREADS + (int)threadIdx.x, row = i / cut::pieces, column = i % cut::pieces * 8;
         bool there = row < valid && column < WIDTH;
@@ -280,8 +280,8 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
     bool lender = (int)threadIdx.x < 2 * queries, lse_lender = (int)threadIdx.x < queries;
     auto bring = [&](int side) {
         int64_t at = (start + query) * row + query_head * WIDTH;
-        attention_load<WIDTH, queries, threads>(q_tile + side * queries * cut::stride, q + at, row, sequence - query);
-        attention_load<WIDTH, queries, threads>(d_tile + side * queries * cut::stride, d_o + at, row, sequence - query);
+        attention_load<WIDTH, queries, threads, 1>(q_tile + side * queries * cut::stride, q + at, row, sequence - query);
+        attention_load<WIDTH, queries, threads, 1>(d_tile + side * queries * cut::stride, d_o + at, row, sequence - query);
         copy_async_commit();
         int mate = query + (int)threadIdx.x % queries;
         float value = lender && mate < sequence ? rows[(query_head + (lse_lender ? 0 : heads)) * tokens + start + mate] : lse_lender ? 1.0e30f : 0.0f;
@@ -313,8 +313,12 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
             const float *stats_side = stats + side * 2 * queries + lane % 4 * 2;
             float p[M][N][4];
             attention_scores<WIDTH>(p, k_left, q_side + attention_right<cut::stride>(lane));
-            int behind = now + lane % 4 * 2 - mine - lane / 4; /* query - key of p[0][0][0] */
-            bool masked = now < mine + 16 * M - 1;
+            if (now < mine + 16 * M - 1) { /* some before their keys */
+                int behind = now + lane % 4 * 2 - mine - lane / 4; /* query - key of p[0][0][0] */
+#pragma unroll
+                for (int i = 0; i < 4 * M * N; i++)
+                    if (behind + i / 4 % N * 8 + i % 2 < i / (4 * N) * 16 + i / 2 % 2 * 8) p[i / (4 * N)][i / 4 % N][i % 4] = ATTENTION_NONE;
+            }
 #pragma unroll
             for (int n = 0; n < N; n++) {
                 float2 less = *(const float2 *)(stats_side + n * 8);
@@ -322,7 +326,6 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
                 for (int i = 0; i < 4 * M; i++) {
                     int m = i / 4, e = i % 4;
                     p[m][n][e] = exp2_fast(fmaf(p[m][n][e], factor, e % 2 ? -less.y : -less.x));
-                    if (masked && behind + n * 8 + e % 2 < m * 16 + e / 2 * 8) p[m][n][e] = 0.0f;
                 }
             }
             if constexpr (WANT_V) attention_add<WIDTH>(v_sum, p, d_side + attention_left<cut::stride>(lane));
@@ -404,16 +407,20 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
         const bf16 *k_side = k_tile + side * keys * cut::stride, *v_side = v_tile + side * keys * cut::stride;
         float p[M][N][4], s[M][N][4];
         attention_scores<WIDTH>(p, q_left, k_side + attention_right<cut::stride>(lane));
+        if (key + keys > mine) { /* some after their queries */
+            int behind = mine + lane / 4 - key - lane % 4 * 2; /* query - key of p[0][0][0] */
+#pragma unroll
+            for (int i = 0; i < 4 * M * N; i++)
+                if (behind + i / (4 * N) * 16 + i / 2 % 2 * 8 < i / 4 % N * 8 + i % 2) p[i / (4 * N)][i / 4 % N][i % 4] = ATTENTION_NONE;
+        }
         attention_scores<WIDTH>(s, d_left, v_side + attention_right<cut::stride>(lane));
-        int behind = mine + lane / 4 - key - lane % 4 * 2; /* query - key of p[0][0][0] */
-        bool masked = key + keys > mine;
 #pragma unroll
         for (int n = 0; n < N; n++)
 #pragma unroll
             for (int i = 0; i < 4 * M; i++) {
                 int m = i / 4, e = i % 4;
                 float weight = exp2_fast(fmaf(p[m][n][e], factor, -less[m][e / 2]));
-                s[m][n][e] = masked && behind + m * 16 + e / 2 * 8 < n * 8 + e % 2 ? 0.0f : weight * (s[m][n][e] - delta[m][e / 2]);
+                s[m][n][e] = weight * (s[m][n][e] - delta[m][e / 2]);
             }
         attention_add<WIDTH>(sum, s, k_side + attention_left<cut::stride>(lane));
     }
