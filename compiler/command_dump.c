@@ -43,6 +43,7 @@ static int from_text(const struct arguments *a)
     if (!a->fusion) g->facts.fuse = false;
     if (a->device && g->level >= LEVEL_MEMORY) return command_fail(EXIT_USAGE, "%s is laid out already; --device wants a text before '%s'", a->from, level_names[LEVEL_MEMORY]);
     if (a->device) g->facts.device = strcmp(a->device, device_names[DEVICE_CUDA]) ? DEVICE_CPU : DEVICE_CUDA;
+    if (g->facts.device == DEVICE_CPU) g->facts.shared_bytes = 0;
     if (!a->pass) return print(g);
     enum level level;
     if (!level_of(a->pass, &level)) return EXIT_USAGE;

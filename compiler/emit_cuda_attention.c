@@ -24,15 +24,20 @@ static const char *name_of(const struct cuda_kernel *c, const struct value *v)
 }
 
 /* Sizes of one node, and what the templates make of a width. */
-struct attention_shape { int64_t tokens, heads, kv_heads, width, sequence, row_bytes, lanes; bool tensor, half; const char *kind, *sizes; };
+struct attention_shape { int64_t tokens, heads, kv_heads, width, sequence, row_bytes, forward_bytes, keys_bytes, queries_bytes, lanes; bool tensor, half; const char *kind, *sizes; };
 
-static struct attention_shape attention_shape(const struct node *n)
+static struct attention_shape attention_shape(int64_t shared, const struct node *n)
 {
     const struct value *q = n->in[0].value, *k = n->in[1].value;
     struct attention_shape a = {.tokens = q->shape.dim[0], .heads = q->shape.dim[1], .kv_heads = k->shape.dim[1], .width = q->shape.dim[2], .sequence = attr_get(n, "sequence")};
     a.half = q->type == BF16;
-    a.tensor = a.half && a.width % 8 == 0 && a.width <= 256;
     a.row_bytes = 2 * (parts(a.width, 16) * 16 + 8);
+    a.forward_bytes = 384 * a.row_bytes;
+    int64_t queries = a.width > 64 && a.width <= 128 ? 64 : 32, keys = a.width <= 64 ? 64 : 32;
+    a.keys_bytes = (256 + 4 * queries) * a.row_bytes + 16 * queries;
+    a.queries_bytes = (256 + 4 * keys) * a.row_bytes;
+    int64_t most = n->op == OP_attention ? a.forward_bytes : a.keys_bytes > a.queries_bytes ? a.keys_bytes : a.queries_bytes;
+    a.tensor = a.half && a.width % 8 == 0 && a.width <= 256 && (!shared || most <= shared); /* the other form has what any block may have */
     for (a.lanes = 1; a.lanes < a.width / 8; a.lanes *= 2) continue;
     a.kind = a.tensor ? text_format("<%lld>", L(a.width)) : text_format("_simt<%s, %lld>", a.half ? "bf16" : "float", L(a.width));
     a.sizes = text_format("%lld, %lld, %lld, %lld, (float)%.17g", L(a.tokens), L(a.heads), L(a.kv_heads), L(a.sequence), 1.0 / sqrt((double)a.width));
@@ -73,7 +78,7 @@ static void emit_forward(struct cuda_kernel *c, const struct node *n, struct att
 {
     int threads = a.tensor && a.width % 16 == 0 && a.width <= 128 ? 128 : 256;
     struct attention_step s = {.ending = "", .threads = threads, .x = a.heads * (a.tokens / a.sequence), .y = parts(a.sequence, a.tensor ? 128 : 64), .z = 1};
-    s.shared_bytes = a.tensor ? 384 * a.row_bytes : 0;
+    s.shared_bytes = a.tensor ? a.forward_bytes : 0;
     step(c, s, text_format("attention_forward%s(%s, %s, %s, %s, %s, %s)", a.kind, name_of(c, n->in[0].value), name_of(c, n->in[1].value), name_of(c, n->in[2].value),
                            name_of(c, n->out[0]), name_of(c, n->out[1]), a.sizes));
 }
@@ -82,20 +87,20 @@ static void emit_forward(struct cuda_kernel *c, const struct node *n, struct att
 static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct attention_shape a)
 {
     const char *q = name_of(c, n->in[0].value), *k = name_of(c, n->in[1].value), *v = name_of(c, n->in[2].value), *d_o = name_of(c, n->in[5].value);
-    int64_t sequences = a.tokens / a.sequence, tiles = parts(a.sequence, a.tensor ? 128 : 64), queries = a.width > 64 && a.width <= 128 ? 64 : 32, keys = a.width <= 64 ? 64 : 32;
+    int64_t sequences = a.tokens / a.sequence, tiles = parts(a.sequence, a.tensor ? 128 : 64);
     step(c, (struct attention_step){.ending = "rows", .threads = 256, .x = parts(a.tokens, a.tensor ? 256 / a.lanes : 8), .y = a.heads, .z = 1, .works = true},
          text_format("attention_rows%s(%s, %s, %s, (float *)work, %lld, %lld)", a.kind, name_of(c, n->in[3].value), d_o, name_of(c, n->in[4].value), L(a.tokens), L(a.heads)));
     step(c, (struct attention_step){.ending = "keys", .threads = a.tensor && a.width % 16 == 0 && a.width <= 64 ? 128 : 256, .x = a.kv_heads * sequences, .y = tiles, .z = a.width <= (a.tensor ? 128 : 256) ? 1 : 2,
-                                    .shared_bytes = a.tensor ? (256 + 4 * queries) * a.row_bytes + 16 * queries : 0, .works = true},
+                                    .shared_bytes = a.tensor ? a.keys_bytes : 0, .works = true},
          text_format("attention_keys%s(%s, %s, %s, %s, (const float *)work, %s, %s, %s)", a.kind, q, k, v, d_o, name_of(c, n->out[1]), name_of(c, n->out[2]), a.sizes));
     step(c, (struct attention_step){.ending = "queries", .threads = a.tensor && a.width % 16 == 0 && a.width <= 128 ? 128 : 256, .x = a.heads * sequences, .y = tiles, .z = 1,
-                                    .shared_bytes = a.tensor ? (256 + 4 * keys) * a.row_bytes : 0, .works = true},
+                                    .shared_bytes = a.tensor ? a.queries_bytes : 0, .works = true},
          text_format("attention_queries%s(%s, %s, %s, %s, (const float *)work, %s, %s)", a.kind, q, k, v, d_o, name_of(c, n->out[0]), a.sizes));
 }
 
 void emit_cuda_attention(struct cuda_kernel *c, const struct node *n)
 {
-    struct attention_shape a = attention_shape(n);
+    struct attention_shape a = attention_shape(c->emit->graph->facts.shared_bytes, n);
     offer(c, n, a);
     if (n->op == OP_attention) emit_forward(c, n, a);
     else emit_gradient(c, n, a);

@@ -101,13 +101,13 @@ static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
     struct product_shape s = product_shape(n);
-    struct planes p = planes_of(n);
+    struct planes p = planes_of(c->emit->graph->facts.shared_bytes, n);
     if (p.tile) {
         cuda_planes(c, n, s, p);
         return;
     }
     bool tensor = a->type == BF16 && b->type == BF16;
-    const struct tile *tile = tile_choose(tensor, s.lda % 8 == 0 && s.ldb % 8 == 0, 1, s.m, s.n);
+    const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor, s.lda % 8 == 0 && s.ldb % 8 == 0, 1, s.m, s.n);
     text_add(&c->functions, "KERNEL(%d) f_%s(const %s *a, const %s *b, %s *c)\n{\n    product_%s<%s, %s, %s, %s>(a, b, c, %lld, %lld, %lld, %lld, %lld, %lld);\n}\n", tile->threads, c->name,
              c_type_of(a), c_type_of(b), c_type_of(y), tensor ? "tensor" : "plain", tile->name, truth(s.ta), truth(s.tb), truth(s.add), L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(s.n));
     PUSH(&c->function, c->name);
@@ -122,7 +122,7 @@ static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
     const struct value *z = n->in[0].value, *w = n->in[1].value, *first = n->in[2].value, *y = n->out[0];
     bool tensor = z->type == BF16 && w->type == BF16, across = attr_or(n, "ta", 0);
     int64_t rows = rows_of(z), experts = w->shape.dim[0], in = columns_of(z), out = columns_of(y);
-    const struct tile *tile = tile_choose(tensor, in % 8 == 0 && out % 8 == 0, experts, parts(rows, experts), out);
+    const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor, in % 8 == 0 && out % 8 == 0, experts, parts(rows, experts), out);
     step(c, (struct shape_of_launch){.ending = "", .threads = tile->threads, .x = number((rows / tile->m + experts) * parts(out, tile->n)), .shared_bytes = tile->shared_bytes},
          text_format("expert_%s<%s, %s>(%s, %s, %s, %s, %lld, %lld, %lld)", tensor ? "product" : "plain", tile->name, truth(across), name_of(c, z), name_of(c, w), name_of(c, first), name_of(c, y),
                      L(experts), L(in), L(out)));
@@ -133,7 +133,7 @@ static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
     const struct value *dy = n->in[0].value, *z = n->in[1].value, *first = n->in[2].value, *dw = n->out[0];
     bool tensor = dy->type == BF16 && z->type == BF16;
     int64_t experts = dw->shape.dim[0], out = dw->shape.dim[1], in = dw->shape.dim[2];
-    const struct tile *tile = tile_choose(tensor, in % 8 == 0 && out % 8 == 0, experts, out, in);
+    const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor, in % 8 == 0 && out % 8 == 0, experts, out, in);
     step(c, (struct shape_of_launch){.ending = "", .threads = tile->threads, .x = number(experts * parts(out, tile->m) * parts(in, tile->n)), .shared_bytes = tile->shared_bytes},
          text_format("expert_%s_grad<%s>(%s, %s, %s, %s, %lld, %lld)", tensor ? "product" : "plain", tile->name, name_of(c, dy), name_of(c, z), name_of(c, first), name_of(c, dw), L(in), L(out)));
 }

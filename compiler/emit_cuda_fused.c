@@ -38,12 +38,14 @@ struct cuda_fused {
 };
 
 /* ── the workspace ────────────────────────────────────────────────────────── */
+static const struct facts *facts_of(const struct fused *f) { return &f->cuda->c->emit->graph->facts; }
+
 static int64_t place_of(const struct fused *f, const struct node *n)
 {
     int64_t at = 0;
     for (int i = 0; i < f->k->node.n; i++) {
         if (f->k->node.item[i] == n) return at;
-        at += workspace_of_node(f->k->node.item[i]);
+        at += workspace_of_node(facts_of(f), f->k->node.item[i]);
     }
     bug("%s is not of kernel %s", op_rows[n->op].name, f->k->kernel->name);
 }
@@ -62,10 +64,10 @@ static const char *finished(struct fused *f, const struct value *v)
     return text_format("(%s)(%s)[%lld]", c_type(v->type, false), work_at("const double", place_of(f, v->node)), L(shape_count(s) / columns));
 }
 
-static bool works(const struct emit_kernel *k)
+static bool works(const struct fused *f)
 {
-    for (int i = 0; i < k->node.n; i++)
-        if (workspace_of_node(k->node.item[i])) return true;
+    for (int i = 0; i < f->k->node.n; i++)
+        if (workspace_of_node(facts_of(f), f->k->node.item[i])) return true;
     return false;
 }
 
@@ -300,7 +302,7 @@ static void stage(struct fused *f, struct end **end, int n, int number)
 static const char *next_function(struct fused *f, int threads)
 {
     int number = ++f->cuda->launches;
-    return cuda_begin(f->cuda->c, number > 1 ? text_format("%d", number) : "", threads, works(f->k));
+    return cuda_begin(f->cuda->c, number > 1 ? text_format("%d", number) : "", threads, works(f));
 }
 
 static void start_over(struct fused *f)
@@ -331,7 +333,7 @@ static void finish(struct fused *f, const struct end *e)
         else text_add(to, "    if (threadIdx.x == 0) %s[0] = (%s)s;\n", fused_result(f, e), c_type(y->type, true));
     }
     cuda_end(f->cuda->c);
-    cuda_launch(f->cuda->c, function, x, "1", "1", BLOCK, 0, works(f->k));
+    cuda_launch(f->cuda->c, function, x, "1", "1", BLOCK, 0, works(f));
 }
 
 /* What a block of a chunk does before and behind its rows. */
@@ -474,7 +476,7 @@ static void launch_of(struct fused *f, struct end **end, int n)
     for (int i = 0; i < n; i++)
         if (end[i]->kind == END_COLUMN) column_close(f, end[i], to);
     cuda_end(k);
-    cuda_launch(k, function, blocks, "1", "1", c->threads, 0, works(f->k));
+    cuda_launch(k, function, blocks, "1", "1", c->threads, 0, works(f));
     for (int i = 0; i < n; i++)
         if (end[i]->kind == END_COLUMN || end[i]->kind == END_TOTAL) finish(f, end[i]);
 }

@@ -2,6 +2,8 @@
  * rounds of blocks that a device needs; they choose among forms that all give the same sums. */
 #include "kernel_tile.h"
 
+#include <stdlib.h>
+
 enum { MULTIPROCESSORS = 132, PLANES = 3, DEEP = 64, LEAST_DEEP = 256, MOST_PARTS = 32, START = 192 };
 
 static const struct tile tensor_tile[] = {
@@ -9,6 +11,20 @@ static const struct tile tensor_tile[] = {
 static const struct tile plain_tile[] = {{"8", 128, 128, 256, 2, 0, 1.0}, {"4", 64, 64, 256, 4, 0, 0.6}};
 
 static int64_t rounded_up(int64_t n, int64_t of) { return (n + of - 1) / of; }
+
+int64_t shared_bytes_of(const char *const *arch, int n)
+{
+    enum { LEAST = 101376, AMPERE = 166912, HOPPER = 232448 }; /* 99, 163 and 227 KiB: compute capabilities, CUDA's programming guide */
+    int64_t least = HOPPER;
+    for (int i = 0; i < n; i++) {
+        int number = atoi(arch[i] + 3), major = number / 10;
+        int64_t offers = number == 80 || number == 87 ? AMPERE : major >= 9 && major <= 11 ? HOPPER : LEAST;
+        if (offers < least) least = offers;
+    }
+    return least == HOPPER ? 0 : least;
+}
+
+static bool fits(const struct tile *t, int64_t shared) { return !shared || t->shared_bytes <= shared; }
 
 /* How long `blocks` take, a block one unit of its tile's area: full rounds, then what is left spread out. */
 static double time_of(const struct tile *t, int64_t blocks)
@@ -18,14 +34,14 @@ static double time_of(const struct tile *t, int64_t blocks)
     return (double)rounds * t->m * t->n / t->speed;
 }
 
-const struct tile *tile_choose(bool tensor, bool wide, int64_t count, int64_t m, int64_t n)
+const struct tile *tile_choose(int64_t shared, bool tensor, bool wide, int64_t count, int64_t m, int64_t n)
 {
     const struct tile *tile = tensor ? tensor_tile : plain_tile, *best = NULL;
     int tiles = tensor ? (int)COUNT_OF(tensor_tile) : (int)COUNT_OF(plain_tile);
     double least = 0;
     for (int i = tensor && !wide ? tiles - 1 : 0; i < tiles; i++) { /* odd lines are copied one by one, which takes registers that only the small tile has */
         double time = time_of(&tile[i], count * rounded_up(m, tile[i].m) * rounded_up(n, tile[i].n));
-        if (!best || time < least) best = &tile[i], least = time;
+        if (fits(&tile[i], shared) && (!best || time < least)) best = &tile[i], least = time;
     }
     return best;
 }
@@ -45,7 +61,7 @@ struct product_shape product_shape(const struct node *n)
                                   .lda = columns_of(a), .ldb = columns_of(b)};
 }
 
-struct planes planes_of(const struct node *n)
+struct planes planes_of(int64_t shared, const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value;
     struct product_shape s = product_shape(n);
@@ -58,7 +74,7 @@ struct planes planes_of(const struct node *n)
             int64_t each = rounded_up(rounded_up(s.k, parts), DEEP) * DEEP, used = rounded_up(s.k, each);
             double written = used == 1 ? 0 : (double)used * (double)(s.m * s.n) * 8; /* bytes of the parts, out and in again; 2.6 multiply-adds a byte and multiprocessor */
             double time = time_of(t, used * rounded_up(s.m, t->m) * rounded_up(s.n, t->n)) * (double)(PLANES * each + START) + written * 0.38;
-            if (!p.tile || time < least) p.tile = t, p.parts = used, p.each = each, least = time;
+            if (fits(t, shared) && (!p.tile || time < least)) p.tile = t, p.parts = used, p.each = each, least = time;
         }
     p.elements = shape_count((p.split_a ? a : b)->shape);
     p.plane = rounded_up(p.elements, 128) * 128;

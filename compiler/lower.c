@@ -7,6 +7,8 @@
 
 #include <stdlib.h>
 
+#include "kernel_tile.h"
+
 static void bind(struct lower *l, const char *name, struct meaning m, struct span at)
 {
     struct binding *b = lower_find(l, name);
@@ -201,7 +203,8 @@ static struct graph *graph_of(const struct plan *p)
         .fsdp = p->fsdp, .dp = p->dp, .prefetch = p->prefetch, .reduce_slots = p->reduce_slots, .loss_chunks = p->loss_chunks,
         .reshard = p->reshard, .checkpoint_mode = p->checkpoint_mode, .checkpoint_every = p->checkpoint_every,
         .checkpoint_layers = p->checkpoint_layers, .checkpoint_save = p->checkpoint_save,
-        .checkpoint_rest = p->checkpoint_rest, .checkpoint_rest_save = p->checkpoint_rest_save, .compute = p->compute, .device = p->device, .attention_library = p->attention == ATTENTION_CUDNN, .fuse = true,
+        .checkpoint_rest = p->checkpoint_rest, .checkpoint_rest_save = p->checkpoint_rest_save, .compute = p->compute, .device = p->device, .attention_library = p->attention == ATTENTION_CUDNN,
+        .shared_bytes = p->device == DEVICE_CUDA ? shared_bytes_of(p->arch, p->n_arch) : 0, .fuse = true,
         .has_ignore = p->has_ignore, .ignore = p->ignore, .beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps, .clip = p->clip,
     };
     struct shape rows = shape_of(1, &g->facts.tokens);

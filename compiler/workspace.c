@@ -55,11 +55,11 @@ bool attention_offered(const struct node *n)
     return q->type == BF16 && q->shape.dim[2] % 8 == 0 && q->shape.dim[2] <= 128;
 }
 
-int64_t workspace_of_node(const struct node *n)
+int64_t workspace_of_node(const struct facts *f, const struct node *n)
 {
     enum op_class class = op_rows[n->op].class;
     if (n->op == OP_matmul || n->op == OP_matmul_add) {
-        int64_t own = whole_lines(planes_of(n).bytes);
+        int64_t own = whole_lines(planes_of(f->shared_bytes, n).bytes);
         return own > PRODUCT_BYTES ? own : PRODUCT_BYTES;
     }
     if (n->op == OP_route_plan || n->op == OP_load) return sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false).bytes;
@@ -92,7 +92,7 @@ const struct kernel *workspace_kernel(const struct graph *g, int64_t *bytes)
             const struct body *body = g->region.item[i]->body.item[b];
             for (int k = 0; k < body->node.n; k++) {
                 const struct node *n = body->node.item[k];
-                of_kernel[n->kernel] += workspace_of_node(n);
+                of_kernel[n->kernel] += workspace_of_node(&g->facts, n);
                 if (g->facts.attention_library && n->kernel) of_library[n->kernel] += library_bytes(n);
             }
         }

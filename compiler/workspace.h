@@ -25,8 +25,9 @@ struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key);
 /* A norm's stretch is cut into parts of so many elements, at most so many of them. */
 enum { SUM_SQUARES_EACH = 16384, SUM_SQUARES_BLOCKS = 1024 };
 
-/* Bytes of the partials of one node, a multiple of 256; 0 when it needs none. Nodes of one kernel lie behind each other, in order. */
-int64_t workspace_of_node(const struct node *n);
+/* Bytes of the partials of one node, a multiple of 256; 0 when it needs none. Nodes of one kernel lie behind each other, in order.
+ * `f`: how products are cut follows from the shared memory that there is. */
+int64_t workspace_of_node(const struct facts *f, const struct node *n);
 
 /* Whether a node is attention, or its gradient, of a kind that a library may do (facts.attention_library): BF16, rows of whole 16 bytes, up to 128 wide. */
 bool attention_offered(const struct node *n);

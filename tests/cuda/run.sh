@@ -69,6 +69,24 @@ says keys_of_cuda 0 'run.gemm is of cuda devices alone: without effect on cpu' c
 "$planc" dump "$top/plans/demo.plan" --after schedule --device cuda >demo.ir 2>&1 && grep -q '^facts .* device="cuda"$' demo.ir && "$planc" dump --from demo.ir | cmp -s - demo.ir &&
     "$planc" dump --from demo.ir --pass memory | grep -q '^buffer workspace kind="workspace"' && ok device_in_the_text || fail device_in_the_text "$(head -n 2 demo.ir | tail_of /dev/stdin)"
 
+# ── what a block may have of shared memory, where that is less than on those that are sold ──
+most_shared() { grep -oE 'FUNCTION_.*, [0-9]+\}' "$1/launch.c" | grep -oE '[0-9]+\}$' | tr -d '}' | sort -n | tail -n 1; }
+for one in 80:166912 87:166912 86:101376 120:101376 103a:232448; do
+    arch=sm_${one%:*} folder=shared.${one%:*}
+    for width in 128 256; do
+        printf 'use "models/qwen3_moe.plan"\nuse "clusters/a100.plan"\nplan "shared" {\n    %s\n    cluster a100 { device { arch = "%s" } }\n    mesh { fsdp = 8 }\n    precision { compute = bf16 }\n    batch { sequence = 2048;  local = 4 }\n}\n' \
+            "model qwen3_moe { layers = 2;  hidden = 4096;  heads = 16;  kv_heads = 4;  head_dim = $width;  vocab = 32000;  experts = 8;  top_k = 2;  expert_width = 4096 }" "$arch" >$folder.plan
+        of_plan $folder.$width $folder.plan || { fail shared.$arch.$width "$(tail_of $folder.$width.build)"; continue; }
+        most=$(most_shared $folder.$width) limit=${one#*:} form='attention_forward<'
+        [ $((384 * (2 * width + 16))) -gt "$limit" ] && form='attention_forward_simt<'
+        if [ "$most" -gt "$limit" ]; then fail shared.$arch.$width "a block of $most bytes, $arch offers $limit"
+        elif ! grep -q "$form" $folder.$width/kernels.cu; then fail shared.$arch.$width "no $form"
+        elif [ "$limit" = 232448 ] && [ "$most" -lt 196608 ]; then fail shared.$arch.$width "no large product"
+        else ok shared.$arch.$width; fi
+    done
+done
+"$planc" dump shared.80.plan --after schedule >shared.ir 2>&1 && grep -q '^facts .* device="cuda" shared=166912$' shared.ir && "$planc" dump --from shared.ir | cmp -s - shared.ir && ok shared_in_the_text || fail shared_in_the_text "$(head -n 2 shared.ir | tail_of /dev/stdin)"
+
 # ── compiled ─────────────────────────────────────────────────────────────────
 sanitizers=()
 [ "$BUILD" = build-sanitize ] && sanitizers=(-fsanitize=address,undefined)
