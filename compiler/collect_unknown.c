@@ -51,6 +51,8 @@ void unknown_key(struct checker *c, const char *section, const char *name, struc
 {
     struct diagnostic *d = complain(at, "'%s' is not a key of %s", name, section);
     const char *guess = key_guess(section, name), *advice = foreign_advice(name);
+    if (guess && hyper_find(c, name) && !in_section(guess, section) && strcmp(last_name(guess), name) != 0)
+        guess = NULL; /* what the model has under this very name is nearer than a similar one */
     enum key_id of = key_of_word(section_find(section), name);
     if (of != KEY_COUNT)
         add_help(d, "it is a value: %s = %s", key_rows[of].name, name);
@@ -66,6 +68,7 @@ void unknown_key(struct checker *c, const char *section, const char *name, struc
         add_help(d, "it belongs in model: model.%s", hyper_meant(c, name));
     else if (section_find(section) != SECTION_COUNT)
         add_help(d, "it has %s", section_keys(section_find(section)));
+    c->hyper_misspelt |= of == KEY_COUNT && !guess && !advice && hyper_meant(c, name);
     excuse(c, section, guess);
 }
 

@@ -344,8 +344,12 @@ void check_together(struct checker *c)
                  c->architecture.n == 1 ? c->architecture.item[0].name : "llama");
     if (!c->naming[S_cluster].name && !c->broken)
         name_a_cluster(c, complain(section_given(c, S_cluster) ? c->section_at[S_cluster] : head, "the plan names no cluster"));
-    need(c, K_batch_sequence, "batch { sequence = 4096 }");
-    need(c, K_batch_local, "batch { local = 1 }");
+    if (section_given(c, S_batch) || c->absent_is_fine[K_batch_sequence] || c->absent_is_fine[K_batch_local]) {
+        need(c, K_batch_sequence, "batch { sequence = 4096 }");
+        need(c, K_batch_local, "batch { local = 1 }");
+    } else if (!c->broken) {
+        add_help(complain(head, "the plan has no batch"), "batch { sequence = 4096;  local = 1 }");
+    }
     check_cluster(c);
     check_mesh(c);
     check_checkpoint(c);

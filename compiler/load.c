@@ -182,6 +182,10 @@ static void use(struct checker *c, int file, const struct ast *head)
     const char *model = library_file("models", text), *cluster = library_file("clusters", text), *whole = text_format("%s.plan", text);
     if (access(joined(path_folder(c->file.item[file].path), whole), R_OK) == 0 || (shelf && access(joined(shelf, whole), R_OK) == 0))
         add_help(d, "use \"%s\"", whole);
+    else if (model && strcmp(model, text_format("models/%s", text)) == 0)
+        add_help(d, "use \"%s\"", model);
+    else if (cluster && strcmp(cluster, text_format("clusters/%s", text)) == 0)
+        add_help(d, "use \"%s\"", cluster);
     else if (near)
         add_help(d, "did you mean \"%s\"?", joined(path_folder(text), near));
     else if (!strchr(text, '/') && (model || cluster))

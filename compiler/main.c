@@ -192,7 +192,9 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
             return false;
         }
         if (row->option == SET && !strchr(value, '=') && i + 1 < n && word[i + 1][0] != '-' && access(word[i + 1], F_OK) != 0) {
-            command_fail(EXIT_USAGE, "--set takes one word: --set %s=%s", value, word[i + 1]);
+            const char *rest = word[i + 1][0] == '=' ? word[i + 1] + 1 : word[i + 1];
+            if (!rest[0] && i + 2 < n) rest = word[i + 2];
+            command_fail(EXIT_USAGE, "--set takes one word: --set %s=%s", value, rest);
             return false;
         }
         if (!take_option(a, row, value, colour)) return false;
