@@ -82,10 +82,12 @@ FIBER_FUNCTION void load_matrix_4_transposed(uint32_t to[4], const void *shared,
 
 FIBER_FUNCTION float fiber_low(uint32_t both) { uint32_t bits = both << 16; float x; memcpy(&x, &bits, 4); return x; }
 FIBER_FUNCTION float fiber_high(uint32_t both) { uint32_t bits = both & 0xffff0000u; float x; memcpy(&x, &bits, 4); return x; }
+typedef float fiber_row8 __attribute__((vector_size(32)));
 struct fiber_fragment { uint32_t a[4], b[2]; float d[4]; };
 FIBER_FUNCTION void fiber_mma(unsigned char (*all)[64])
 {
-    float a[16][16], b[16][8], d[16][8];
+    float a[16][16];
+    fiber_row8 b[16], d[16];
     for (int t = 0; t < 32; t++) {
         const fiber_fragment *f = (const fiber_fragment *)all[t];
         int g = t / 4, k = 2 * (t % 4);
@@ -97,8 +99,7 @@ FIBER_FUNCTION void fiber_mma(unsigned char (*all)[64])
         for (int i = 0; i < 2; i++) b[k + 8 * i][g] = fiber_low(f->b[i]), b[k + 8 * i + 1][g] = fiber_high(f->b[i]);
     }
     for (int m = 0; m < 16; m++)
-        for (int k = 0; k < 16; k++)
-            for (int n = 0; n < 8; n++) d[m][n] += a[m][k] * b[k][n];
+        for (int k = 0; k < 16; k++) d[m] += a[m][k] * b[k];
     for (int t = 0; t < 32; t++)
         for (int i = 0; i < 4; i++) ((fiber_fragment *)all[t])->d[i] = d[t / 4 + (i >> 1) * 8][2 * (t % 4) + (i & 1)];
 }

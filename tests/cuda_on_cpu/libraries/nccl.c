@@ -53,7 +53,8 @@ EXPORTED unsigned ncclGetUniqueId(id_t_ *id)
     memset(id, 0, sizeof *id);
     if (standin_setting("STANDIN_NCCL_NO_ID", -1) == standin_setting("OMPI_COMM_WORLD_RANK", 0))
         return SYSTEM;
-    snprintf(id->internal, sizeof id->internal, "/standin-nccl-%d-%d-%lx", (int)getpid(), made++, (unsigned long)(1e6 * now()));
+    const char *tag = getenv("STANDIN_TAG") ? getenv("STANDIN_TAG") : "run";   /* by which a test knows what is its own */
+    snprintf(id->internal, sizeof id->internal, "/standin-nccl-%.40s-%d-%d-%lx", tag, (int)getpid(), made++, (unsigned long)(1e6 * now()));
     return SUCCESS;
 }
 static struct shared *share(const char *name, int ranks)

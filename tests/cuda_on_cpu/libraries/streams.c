@@ -181,7 +181,7 @@ static void *take_for_ever(void *nothing)
         again = take(choice[which]) == STANDIN_AGAIN ? again + 1 : 0;
         if (again >= n) {   /* all that could go on wait for another process */
             pthread_mutex_unlock(&lock);
-            usleep(again > 100 ? 200 : 10);
+            usleep(again > 4 * n ? 500 : 50);
             pthread_mutex_lock(&lock);
         }
     }
