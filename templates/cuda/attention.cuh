@@ -394,7 +394,8 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
     }
     attention_clear(sum);
     const bf16 *q_left = q_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane), *d_left = d_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane);
-    for (int key = 0, side = 0; key < end; key += keys, side ^= 1) {
+    for (int key = 0; key < end; key += keys) {
+        int side = key / keys & 1;
         copy_async_wait<0>();
         __syncthreads();
         if (key + keys < end) {
