@@ -118,6 +118,7 @@ int lex_sign(struct lex *lx, struct span at)
         { "·", STAR, "there is no operator '·'", "write '*'" }, { "÷", SLASH, "there is no operator '÷'", "write '/'" },
         { "−", MINUS, "this is a minus of typesetting, U+2212", "write '-'" }, { "–", MINUS, "this is a dash, U+2013", "write '-'" },
         { "—", MINUS, "this is a dash, U+2014", "write '-', or '#' before a remark" }, { "…", RANGE, "this is an ellipsis, U+2026", "a range is written 1..4" },
+        { "@", STAR, "there is no operator '@'", "a product with a weight is linear(x, W)" },
         { "→", ASSIGN, "there is no operator '→'", "an entry is written with '='" },
     };
     static const struct { const char *sign, *message; } blanks[] = {

@@ -385,6 +385,16 @@ static void mend_dashes(struct lex *lx, struct token *t)
     int to = t->at.to;
     while (lx->bytes[to] == '-' && (is_letter(lx->bytes[to + 1]) || is_digit(lx->bytes[to + 1])))
         to = behind_name(lx, to + 1);
+    bool model = !lex_is_idle(lx) && lx->first.at.from == lx->last.at.from && section_find(text_of(lx, lx->first.at)) == S_model;
+    if (model && lx->bytes[to] == '/') { /* Qwen/Qwen3-8B */
+        while (lx->bytes[to] && !strchr(" \t\r\n{;#", lx->bytes[to]))
+            to++;
+        t->at.to = to;
+        lex_complain(lx, t->at, "a model is named by its family", "model llama { … }; `planc import DIR -o FILE.plan` makes a plan of a Hugging Face directory");
+        lx->torn = true;
+        lex_jump(lx, to);
+        return;
+    }
     if (to == t->at.to)
         return;
     t->at.to = to;
@@ -445,7 +455,7 @@ bool lex_mend(struct lex *lx, struct token *t, bool newline)
         return mend_arrow(lx, t);
     if (lx->n_brackets)
         return true;
-    if (t->kind == NAME && lx->bytes[t->at.to] == '-' && !lx->in_value)
+    if (t->kind == NAME && strchr("-/", lx->bytes[t->at.to]) && lx->bytes[t->at.to] && !lx->in_value)
         mend_dashes(lx, t);
     if (t->kind == NUMBER && lx->in_value)
         mend_grouped(lx, t);

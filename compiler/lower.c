@@ -100,6 +100,8 @@ static void block(struct lower *l, const struct ast *x)
         struct diagnostic *d = complain(head->kid[0]->at, "an architecture has no block '%s'", word);
         const char *near = nearest_name(word, known, (int)COUNT_OF(known));
         if (near) add_help(d, "did you mean '%s'?", near);
+        else if (!strcmp(word, "for") || !strcmp(word, "while")) add_help(d, "repeat layers \"model.layers.{i}\" { … }");
+        else if (!strcmp(word, "if")) add_help(d, "when (cond) { … }");
     }
 }
 

@@ -50,7 +50,9 @@ struct lower {
     int repeats;                 /* so far */
     int outer_names;             /* in a repeat: the names before this index were there before it */
     VECTOR(struct binding) gone; /* names that were local to a repeat that has ended */
+    VECTOR(const char *) meant;  /* by names that nothing has: not missed a second time */
     struct span repeat_at;
+    bool numberless; /* that its names would be the same for every layer has been said */
     int64_t i;
     bool deciding;
     VECTOR(char) outcome;        /* the decisions of this layer that depend on the layer, in order: '0' or '1' */

@@ -301,6 +301,11 @@ static struct meaning call_constants(const struct ast *call, const struct meanin
     for (size_t i = 0; i < COUNT_OF(functions); i++) names[i + 5] = functions[i].name;
     struct diagnostic *d = complain(lower_name_at(call), "there is no function '%s'", name);
     const char *near = nearest_name(name, names, (int)COUNT_OF(names));
+    static const struct { const char *word, *means; } foreign[] = {
+        {"swish", "silu"}, {"sdpa", "attention"}, {"scaled_dot_product_attention", "attention"}, {"flash_attention", "attention"},
+        {"nll_loss", "cross_entropy"}, {"F.silu", "silu"}, {"F.linear", "linear"}, {"F.cross_entropy", "cross_entropy"}};
+    for (size_t i = 0; !near && i < COUNT_OF(foreign); i++)
+        if (!strcmp(foreign[i].word, name)) near = foreign[i].means;
     if (near) add_help(d, "did you mean '%s'?", near);
     if (!strcmp(name, "normal")) add_help(d, "normal(std) says how a weight starts: weight(…, init = normal(0.02))");
     return lower_nothing();

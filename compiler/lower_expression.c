@@ -5,6 +5,7 @@
  * targets and positions, the plan's batch and mesh, the constants of the file. */
 #define _XOPEN_SOURCE 700
 #include "lower.h"
+#include "keys.h"
 
 #include <stdlib.h>
 
@@ -129,7 +130,14 @@ static void unknown_name(struct lower *l, const struct ast *name)
     for (size_t i = 0; i < COUNT_OF(fixed); i++) PUSH(&known, fixed[i]);
     struct diagnostic *d = complain(name->at, "nothing here is called '%s'", name->text);
     const char *near = nearest_name(name->text, known.item, known.n);
+    static const struct { const char *word, *means; } foreign[] = {{"inputs", "tokens"}, {"input_ids", "tokens"}, {"idx", "tokens"}, {"labels", "targets"}, {"position_ids", "positions"}};
+    for (size_t i = 0; !near && i < COUNT_OF(foreign); i++)
+        if (!strcmp(foreign[i].word, name->text)) near = foreign[i].means;
+    if (!near) near = foreign_hyper(name->text, known.item, known.n);
+    if (near) PUSH(&l->meant, near);
+    const char *dot = strrchr(name->text, '.');
     if (near) add_help(d, "did you mean '%s'?", near);
+    else if (dot && !strcmp(dot, ".T")) add_help(d, "linear(x, W) multiplies by W transposed");
     else if (!strcmp(name->text, "i")) add_help(d, "i is the number of the layer, inside a repeat");
     for (int i = 0; i < l->gone.n; i++)
         if (!strcmp(l->gone.item[i].name, name->text)) {

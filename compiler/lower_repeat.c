@@ -149,6 +149,7 @@ void lower_repeat(struct lower *l, const struct ast *block)
     if (l->repeats++) lower_straight_again(l);
     l->in_repeat = true;
     l->repeat_at = block->kid[0]->at;
+    l->numberless = false;
     l->prefix = block->kid[0]->kid[2]->text;
     l->outer_names = l->name.n;
     loop.before = TAKE_MANY(struct binding, l->name.n + 1);

@@ -97,8 +97,15 @@ static const char *tensor_name(struct lower *l, const struct ast *at, const char
         return NULL;
     }
     if (l->in_repeat && !strstr(t.bytes, "{i}")) {
-        struct diagnostic *d = complain(at->at, "every layer would store its '%s' under one name", t.bytes);
-        add_note(d, l->repeat_at, "the repeat's prefix has no {i}");
+        if (!*l->prefix) {
+            struct diagnostic *d = complain(at->at, "every layer would store its '%s' under one name", t.bytes);
+            add_note(d, l->repeat_at, "the repeat's prefix has no {i}");
+        } else if (!l->numberless) { /* one prefix is one mistake, however many names it stands before */
+            struct diagnostic *d = complain(l->repeat_at, "every layer would store its weights under the same names: the prefix has no {i}");
+            add_note(d, at->at, "one of them: '%s'", t.bytes);
+            add_help(d, "\"%s.{i}\"", l->prefix);
+            l->numberless = true;
+        }
         return NULL;
     }
     return intern(t.bytes);
@@ -234,6 +241,7 @@ void lower_check_hyper(struct lower *l)
         const char *name = l->plan->hyper[h].name;
         const struct ast *declaration = NULL;
         bool read = false;
+        for (int i = 0; i < l->meant.n; i++) read |= !strcmp(l->meant.item[i], name);
         for (int i = 0; i < body->n && !read; i++) {
             const struct ast *item = body->kid[i];
             bool hyper = item->kind == AST_BLOCK && !strcmp(item->kid[0]->kid[0]->text, "hyper");
