@@ -77,10 +77,24 @@ static const char *together_index(const struct fused *f, const struct value *v, 
 {
     int64_t rows, columns;
     fused_extent(f, v, &rows, &columns);
-    if (!f->cuda->together || at.kind != COLUMN_LOOP || at.row_level == LEVEL_COLUMN || v->type == F64) return NULL;
+    if (!f->cuda->together || (at.kind != COLUMN_LOOP && at.kind != COLUMN_TURNED) || at.row_level == LEVEL_COLUMN || v->type == F64) return NULL;
     if (columns % f->cuda->width || at.offset % f->cuda->width) return NULL;
-    const char *column = at.offset ? text_format("j0 %c %lld", at.offset < 0 ? '-' : '+', L(at.offset < 0 ? -at.offset : at.offset)) : "j0";
+    const char *column = at.kind == COLUMN_TURNED ? text_format("j0 + %s", at.column) : at.offset ? text_format("j0 %c %lld", at.offset < 0 ? '-' : '+', L(at.offset < 0 ? -at.offset : at.offset)) : "j0";
     return fused_index(f, v, spot_named(at, column, LEVEL_TOGETHER));
+}
+
+/* All neighbours of a thread lie in one half: both halves of the row are one text, and no two threads of a warp go different ways. */
+static const char *turn(struct fused *f, int64_t half)
+{
+    struct cuda_fused *c = f->cuda;
+    const char *key = text_format("%lld", L(half));
+    if (!c->together || half % c->width) return NULL;
+    for (int i = 0; i < c->read.n; i++)
+        if (!strcmp(c->read.item[i].pointer, "turn") && !strcmp(c->read.item[i].index, key)) return c->read.item[i].name;
+    const char *name = fused_name(f, LEVEL_TOGETHER, "turn", "");
+    fused_line(f, LEVEL_TOGETHER, "const int %s = j0 < %lld ? %lld : -%lld;", name, L(half), L(half), L(half));
+    PUSH(&c->read, ((struct together){"turn", key, name}));
+    return name;
 }
 
 static const char *load_together(struct fused *f, const char *pointer, const struct value *v, struct spot at)
@@ -504,7 +518,7 @@ void emit_cuda_fused(struct cuda_kernel *c)
 {
     struct cuda_fused cuda = {.c = c};
     struct fused f = {.e = c->emit, .k = c->kernel, .canonical = c->canonical, .argument = c->argument, .n_argument = c->n_argument,
-                      .load = load_together, .finished = finished, .cuda = &cuda};
+                      .load = load_together, .turn = turn, .finished = finished, .cuda = &cuda};
     struct ends p = {0};
     cuda.assigns = fused_ends(&f, &p);
     for (int phase = 0; phase < p.phases; phase++) fused_groups(&f, &p, phase, group);

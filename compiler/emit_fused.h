@@ -11,13 +11,13 @@
 /* TOGETHER, on cuda: what is done once for the neighbouring columns of a thread, in front of the loop over them. */
 enum { LEVEL_KERNEL, LEVEL_ROW, LEVEL_COLUMN, LEVEL_TOGETHER, LEVELS };
 
-/* A column: a constant, the loop's j plus an offset, or a variable of some level. */
-enum column_kind { COLUMN_FIXED, COLUMN_LOOP, COLUMN_NAMED };
+/* A column: a constant, the loop's j plus an offset, a variable of some level, or j plus such a variable (of its own half of a row). */
+enum column_kind { COLUMN_FIXED, COLUMN_LOOP, COLUMN_NAMED, COLUMN_TURNED };
 struct spot {
     const char *row; int row_level;      /* C of the row's number: "0", "r", "(r / 6 % 256)" */
     enum column_kind kind;
     int64_t offset;                      /* FIXED: the column; LOOP: added to j */
-    const char *column; int column_level; /* NAMED */
+    const char *column; int column_level; /* NAMED, TURNED: the variable */
 };
 
 /* A value as it is written at a spot. */
@@ -41,6 +41,9 @@ struct fused {
     struct block block[LEVELS];
     /* Where the device has its own way to read an element: C of it, or NULL for a plain load. */
     const char *(*load)(struct fused *f, const char *pointer, const struct value *v, struct spot at);
+    /* Where a thread has neighbours within one half of a row of 2 `half` columns: the variable that leads to the other half, or NULL. */
+    const char *(*turn)(struct fused *f, int64_t half);
+    bool straight;                       /* no turning: an index op reads what another has turned */
     /* Where launches follow each other: C of what an earlier one of the kernel has made and no argument holds. */
     const char *(*finished)(struct fused *f, const struct value *v);
     struct cuda_fused *cuda;             /* NULL: for cpu */

@@ -44,11 +44,12 @@ static const char *column_text(struct spot at)
     case COLUMN_FIXED: return intern_format("%lld", L(at.offset));
     case COLUMN_LOOP: return at.offset ? intern_format("j %c %lld", at.offset > 0 ? '+' : '-', L(llabs(at.offset))) : intern("j");
     case COLUMN_NAMED: return intern(at.column);
+    case COLUMN_TURNED: return intern_format("j + %s", at.column);
     }
     bug("column kind %d", (int)at.kind);
 }
 
-static int column_level(struct spot at) { return at.kind == COLUMN_LOOP ? LEVEL_COLUMN : at.kind == COLUMN_NAMED ? at.column_level : LEVEL_KERNEL; }
+static int column_level(struct spot at) { return at.kind == COLUMN_LOOP || at.kind == COLUMN_TURNED ? LEVEL_COLUMN : at.kind == COLUMN_NAMED ? at.column_level : LEVEL_KERNEL; }
 
 void fused_know(struct fused *f, int level, const struct value *v, struct spot at, const char *name)
 {
@@ -321,12 +322,20 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
     fused_extent(f, y, &rows, &columns);
     fused_extent(f, a, &a_rows, &width);
     if (at.kind == COLUMN_NAMED && (n->op == OP_rotate || n->op == OP_pad)) bug("%s at a column that is not known", op_rows[n->op].name);
+    if (at.kind == COLUMN_TURNED && (n->op == OP_rotate || n->op == OP_pad || n->op == OP_slice)) { /* taken back, and once more without turning */
+        f->straight = true, f->split = f->high;
+        return c_number(0, y->type);
+    }
     /* the columns of y that this piece covers */
     int64_t low = at.kind == COLUMN_FIXED ? at.offset : f->low + at.offset, high = at.kind == COLUMN_FIXED ? low + 1 : f->high + at.offset;
 #define BREAK(c) ((c) > low && (c) < high ? (void)(f->split = (c) - at.offset) : (void)0)
     switch ((int)n->op) {
     case OP_slice: return fused_value(f, a, shifted(at, attr_get(n, "from")));
     case OP_rotate:
+        if (f->turn && !f->straight && at.kind == COLUMN_LOOP && !at.offset && !f->low && f->high == width) {
+            const char *turn = f->turn(f, width / 2);
+            if (turn) return fused_value(f, a, (struct spot){.row = at.row, .row_level = at.row_level, .kind = COLUMN_TURNED, .column = turn});
+        }
         BREAK(width / 2);
         return fused_value(f, a, shifted(at, low < width / 2 ? width / 2 : -(width / 2)));
     case OP_pad: {

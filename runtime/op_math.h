@@ -29,8 +29,13 @@ OP_FUNCTION float op_from_bits(int32_t bits) { float x; memcpy(&x, &bits, sizeof
 OP_FUNCTION int32_t op_to_bits(float x) { int32_t bits; memcpy(&bits, &x, sizeof bits); return bits; }
 
 /* NaN in either operand is kept. Written so that a running maximum in `a` waits for one instruction, not for three. */
+#ifdef __CUDACC_RTC__
+OP_FUNCTION float op_min_f32(float a, float b) { return min_or_nan(a, b); }
+OP_FUNCTION float op_max_f32(float a, float b) { return max_or_nan(a, b); }
+#else
 OP_FUNCTION float op_min_f32(float a, float b) { float least = b < a ? b : a; return b != b ? b : least; }
 OP_FUNCTION float op_max_f32(float a, float b) { float most = b > a ? b : a; return b != b ? b : most; }
+#endif
 OP_FUNCTION double op_min_f64(double a, double b) { double least = b < a ? b : a; return b != b ? b : least; }
 OP_FUNCTION double op_max_f64(double a, double b) { double most = b > a ? b : a; return b != b ? b : most; }
 
@@ -46,7 +51,7 @@ OP_FUNCTION double op_rsqrt_f64(double a) { return 1.0 / sqrt(a); }
  * that results down to the smallest subnormal are rounded once. */
 OP_FUNCTION float op_exp_f32(float x)
 {
-    float low = x < -104.0f ? -104.0f : x, y = low > 89.0f ? 89.0f : low;
+    float y = op_min_f32(op_max_f32(x, -104.0f), 89.0f);
     float shifted = fmaf(y, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f; /* the last bits of `shifted` are n */
     float r = fmaf(n, -0.693145752f, y);
     r = fmaf(n, -1.42860677e-6f, r);
@@ -123,11 +128,20 @@ OP_FUNCTION float op_erf_f32(float x)
 }
 OP_FUNCTION double op_erf_f64(double x) { return erf(x); }
 
-/* 1 / (1 + exp(-x)), by the side on which exp does not overflow. */
+/* 1 / (1 + exp(-x)), by the side on which exp does not overflow. A divisor of 1 to 2 needs none of the care that a division
+ * takes elsewhere: a reciprocal made exact once and a quotient corrected once give the same bits, but for a last one of results below
+ * 2^-100 and where |x| is 1e-7. */
 OP_FUNCTION float op_sigmoid_f32(float x)
 {
-    float e = op_exp_f32(-fabsf(x));
-    return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+    float e = op_exp_f32(-fabsf(x)), over = x < 0.0f ? e : 1.0f, under = 1.0f + e;
+#ifdef __CUDACC_RTC__
+    float inverse = reciprocal_fast(under);
+    inverse = fmaf(fmaf(-under, inverse, 1.0f), inverse, inverse);
+    float quotient = over * inverse;
+    return fmaf(fmaf(-under, quotient, over), inverse, quotient);
+#else
+    return over / under;
+#endif
 }
 OP_FUNCTION double op_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 

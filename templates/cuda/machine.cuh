@@ -74,6 +74,28 @@ DEVICE uint64_t device_nanoseconds()
     return t;
 }
 
+/* The larger and the smaller of two; NaN when either is. */
+DEVICE float max_or_nan(float a, float b)
+{
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+DEVICE float min_or_nan(float a, float b)
+{
+    float y;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+
+/* 1 / x within 1 unit in the last place, for normal x whose inverse is normal. */
+DEVICE float reciprocal_fast(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* 2^x, the machine's own: within 2 units in the last place; for attention weights, where both devices may differ. */
 DEVICE float exp2_fast(float x)
 {
