@@ -12,7 +12,9 @@ const char *cuda_begin(struct cuda_kernel *c, const char *ending, int threads, b
     for (int i = 0; i < c->function.n; i++)
         if (!strcmp(c->function.item[i], name)) bug("kernel %s has two functions %s", c->kernel->kernel->name, name);
     PUSH(&c->function, name);
-    text_add(&c->functions, "KERNEL(%d) f_%s(", threads, name);
+    if (c->resident) text_add(&c->functions, "KERNEL_RESIDENT(%d, %d) f_%s(", threads, c->resident, name);
+    else text_add(&c->functions, "KERNEL(%d) f_%s(", threads, name);
+    c->resident = 0;
     for (int i = 0; i < c->n_argument; i++)
         text_add(&c->functions, "%s%s *__restrict__ %s", i ? ", " : "", emit_argument_type(&c->argument[i]), emit_argument_name(&c->argument[i], i, c->canonical));
     if (c->walks) text_add(&c->functions, ", int64_t from, int64_t count, float decay");

@@ -17,6 +17,7 @@ struct cuda_kernel {
     bool canonical;                  /* names are numbers, so that equal kernels give equal texts */
     struct argument *argument; int n_argument;
     bool walks;                      /* over a unit's shard (emit_walks_shard) */
+    int resident;                    /* of the function begun next: blocks a multiprocessor that registers shall be saved for; 0: as the cuda compiler likes */
     VECTOR(const char *) function;   /* begun so far */
 };
 

@@ -433,6 +433,13 @@ static const char *stand(struct fused *f, struct text *to, int64_t rows, int64_t
     bug("form %d", (int)c->form);
 }
 
+static bool is_light(const struct emit_kernel *k)
+{
+    for (int i = 0; i < k->node.n; i++)
+        if (fused_takes_long(k->node.item[i]->op)) return false;
+    return true;
+}
+
 /* The row's own lines, in the loop over a chunk's rows where there is one. */
 static void put_rows(struct fused *f, struct text *to, int64_t rows, const struct row_chunks *chunks, bool sums_rows)
 {
@@ -443,12 +450,21 @@ static void put_rows(struct fused *f, struct text *to, int64_t rows, const struc
         int side_by_side = c->threads / c->group;
         text_add(to, "    const %s r0 = (%s)blockIdx.x * %lld, r1 = %s;\n", type, type, L(chunks->rows),
                  rows % chunks->rows ? text_format("r0 < %lld ? r0 + %lld : %lld", L(rows - chunks->rows), L(chunks->rows), L(rows)) : text_format("r0 + %lld", L(chunks->rows)));
-        if (!sums_rows) text_add(to, "#pragma unroll 4\n"); /* rows do not wait for each other: read some ahead */
+        if (!sums_rows) text_add(to, "#pragma unroll %d\n", is_light(f->k) ? 4 : 1); /* rows do not wait for each other: read some ahead */
         text_add(to, "    for (%s r = r0%s; r < r1; %s) {\n", type, side_by_side > 1 ? text_format(" + (int)threadIdx.x / %d", c->group) : "",
                  side_by_side > 1 ? text_format("r += %d", side_by_side) : "r++");
         if (c->sums || c->wide_sums) text_add(to, "        __syncthreads();\n"); /* the last row's sums have been read */
     }
     text_add(to, "%s%s", lines, c->form == FORM_CHUNKS ? "    }\n" : "");
+}
+
+/* 64 to 96 registers, with many sums of columns 128: left to itself the compiler saves some for more blocks, and spills. */
+static int resident(int threads, struct end **end, int n)
+{
+    int sums = 0;
+    for (int i = 0; i < n; i++) sums += end[i]->kind == END_COLUMN;
+    if (sums > 2) return 512 / threads;
+    return threads == 512 ? 2 : threads == 256 ? 3 : threads == 128 ? 5 : 11;
 }
 
 static void launch_of(struct fused *f, struct end **end, int n)
@@ -480,6 +496,7 @@ static void launch_of(struct fused *f, struct end **end, int n)
     }
     for (int s = 0; s < stages; s++) stage(f, end, n, s);
 
+    if (c->form != FORM_GRID && c->threads >= 64) k->resident = resident(c->threads, end, n);
     const char *function = next_function(f, c->threads);
     struct text *to = &k->functions;
     const char *blocks = stand(f, to, rows, columns, &chunks);

@@ -147,7 +147,7 @@ static void stage(struct fused *f, struct end **end, int n, int number)
 }
 
 /* ── what is kept from one sweep to the next ──────────────────────────────── */
-static bool takes_long(enum op op) { return op == OP_exp || op == OP_log || op == OP_tanh || op == OP_erf || op == OP_sigmoid; }
+bool fused_takes_long(enum op op) { return op == OP_exp || op == OP_log || op == OP_tanh || op == OP_erf || op == OP_sigmoid; }
 
 struct seen { VECTOR(const struct node *) node; };
 
@@ -161,7 +161,7 @@ static void wanted_long(struct fused *f, const struct value *v, int stage, int64
     PUSH(&seen->node, n);
     int64_t rows, mine;
     fused_extent(f, emit_root(v), &rows, &mine);
-    if (takes_long(n->op) && mine == columns && columns > 1 && n->out[0]->type == F32) {
+    if (fused_takes_long(n->op) && mine == columns && columns > 1 && n->out[0]->type == F32) {
         for (int i = 0; i < f->kept.n; i++)
             if (f->kept.item[i].value == n->out[0]) {
                 if (stage < f->kept.item[i].first) f->kept.item[i].first = stage;

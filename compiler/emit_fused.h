@@ -97,6 +97,8 @@ void fused_line(struct fused *f, int level, const char *format, ...) PRINTF_LIKE
 void fused_know(struct fused *f, int level, const struct value *v, struct spot at, const char *name);
 /* Declares the variable of `v` at a spot, rounded to its type, and knows it. */
 const char *fused_declare(struct fused *f, const struct value *v, struct spot at, const char *expression);
+/* Whether one element of it costs as much as reading a few. */
+bool fused_takes_long(enum op op);
 bool fused_inside(const struct fused *f, const struct value *v);
 const char *c_type(enum element type, bool stored);
 const char *c_number(double x, enum element type);

@@ -21,6 +21,8 @@ typedef unsigned long long uint64_t;
 
 /* KERNEL(256) name(arguments) { ... }: at most so many threads a block. */
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+/* The same where the compiler shall not save registers for more than so many blocks on a multiprocessor. */
+#define KERNEL_RESIDENT(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define DEVICE static __device__ __forceinline__
 /* Shared memory whose size the launch says; 128-byte aligned. One a kernel. */
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]

@@ -19,6 +19,7 @@
 #else
 #define KERNEL(threads) extern "C" void
 #endif
+#define KERNEL_RESIDENT(threads, blocks) KERNEL(threads)
 #define DEVICE static inline __attribute__((unused))
 #define DYNAMIC_SHARED(name) unsigned char *const name = fiber_dynamic
 #define __device__
