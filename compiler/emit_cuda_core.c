@@ -123,6 +123,9 @@ static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
     bool tensor = z->type == BF16 && w->type == BF16, across = attr_or(n, "ta", 0);
     int64_t rows = rows_of(z), experts = w->shape.dim[0], in = columns_of(z), out = columns_of(y);
     const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor, in % 8 == 0 && out % 8 == 0, experts, parts(rows, experts), out);
+    if (c->emit->graph->facts.experts_library && experts_offered(n)) /* before our own launch: the library, where it knows this shape */
+        text_add(&c->call, "    static const struct grouped_product g = {%lld, %lld, %lld, %lld, %s};\n    if (grouped_product(&g, (void *[]){p[%d], p[%d], p[%d], p[%d]})) return;\n", L(experts), L(rows), L(in),
+                 L(out), truth(across), argument_of(c, z), argument_of(c, w), argument_of(c, first), argument_of(c, y));
     step(c, (struct shape_of_launch){.ending = "", .threads = tile->threads, .x = number((rows / tile->m + experts) * parts(out, tile->n)), .shared_bytes = tile->shared_bytes},
          text_format("expert_%s<%s, %s>(%s, %s, %s, %s, %lld, %lld, %lld)", tensor ? "product" : "plain", tile->name, truth(across), name_of(c, z), name_of(c, w), name_of(c, first), name_of(c, y),
                      L(experts), L(in), L(out)));

@@ -98,9 +98,9 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              p->has_ignore ? text_format("%lld", L(p->ignore)) : "null");
     text_add(to, "  \"init\": {\"seed\": %lld, \"from\": ", L(p->init_seed));
     string(to, p->init_from);
-    text_add(to, "},\n  \"run\": {\"steps\": %lld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", \"graph\": %s, \"gemm\": \"%s\", \"attention\": \"%s\"},\n", L(p->run_steps),
+    text_add(to, "},\n  \"run\": {\"steps\": %lld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", \"graph\": %s, \"gemm\": \"%s\", \"attention\": \"%s\", \"experts\": \"%s\"},\n", L(p->run_steps),
              text_number(p->timeout_seconds), p->nonfinite == NONFINITE_SKIP ? "skip" : "stop", p->graph ? "true" : "false", p->gemm == GEMM_PLANC ? "planc" : "cublaslt",
-             p->attention == ATTENTION_CUDNN ? "cudnn" : "planc");
+             p->attention == ATTENTION_CUDNN ? "cudnn" : "planc", p->experts == EXPERTS_CUDNN ? "cudnn" : "planc");
     text_add(to, "  \"device\": \"%s\", \"fusion\": %s, \"kernels\": %d, \"schedule_steps\": %d, \"local_bytes\": %lld, \"wire_bytes\": %lld,\n", device_names[f->device], f->fuse ? "true" : "false", g->kernel.n, g->steps, L(g->local_bytes), L(g->wire_bytes));
     text_add(to, "  \"units\": [");
     for (int i = 0; i < g->unit.n; i++) {

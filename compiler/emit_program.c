@@ -185,8 +185,8 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
     const struct buffer *work = graph_buffer(g, "workspace");
     double peak = p->cluster.kind != DEVICE_CUDA ? 0 : p->compute == BF16 ? p->cluster.flops_bf16 : p->cluster.flops_fp32;
     text_add(to, "    .workspace = %lld, .workspace_bytes = %lld,\n", work ? L(work->offset) : 0, work ? L(work->bytes) : 0);
-    text_add(to, "    .graph = %s, .gemm = %d, .attention = %d, .peak_flops = %s, .outside_bytes = %lld,\n", p->graph ? "true" : "false", (int)p->gemm, (int)p->attention,
-             text_number(peak), L(p->cluster.outside_bytes));
+    text_add(to, "    .graph = %s, .gemm = %d, .attention = %d, .experts = %d, .peak_flops = %s, .outside_bytes = %lld,\n", p->graph ? "true" : "false", (int)p->gemm, (int)p->attention,
+             (int)p->experts, text_number(peak), L(p->cluster.outside_bytes));
 }
 
 void emit_program_c(struct text *to, const struct graph *g, const struct plan *p, enum emit_device device)

@@ -138,6 +138,7 @@ struct facts {
     enum element compute;
     enum device_kind device;                /* what the kernels are for: cuda has a workspace; not printed when it is cpu */
     bool attention_library;                 /* on cuda: attention is offered to a library first, with room for it; printed only then */
+    bool experts_library;                   /* the same of products by experts */
     int64_t shared_bytes;                   /* on cuda: the most shared memory that a block may have; 0: no kernel wants more than there is, and not printed */
     bool fuse;
     bool has_ignore; int64_t ignore;

@@ -212,6 +212,7 @@ static void read_facts(struct reader *r)
     f->beta1 = key_real(r, "beta1"), f->beta2 = key_real(r, "beta2"), f->eps = key_real(r, "eps"), f->clip = key_real(r, "clip");
     if (!at_line_end(r)) f->device = (enum device_kind)choice(r, device_names, 2, key_word(r, "device"));
     if (see(r, "attention=")) f->attention_library = choice(r, (const char *const[]){"library"}, 1, quoted(r)) == 0;
+    if (see(r, "experts=")) f->experts_library = choice(r, (const char *const[]){"library"}, 1, quoted(r)) == 0;
     if (!at_line_end(r) && (f->shared_bytes = key_whole(r, "shared")) < 1) fail(r, "no shared memory");
     const int64_t positive[] = {f->sequence, f->local, f->tokens, f->accumulation, f->fsdp, f->dp, f->reduce_slots, f->loss_chunks};
     for (size_t i = 0; i < COUNT_OF(positive); i++)

@@ -97,7 +97,7 @@ static void print_facts(struct text *to, const struct facts *f)
              f->checkpoint_rest_save, element_names[f->compute], f->fuse, f->has_ignore, (long long)f->ignore);
     const struct { const char *key; double x; } real[] = {{"beta1", f->beta1}, {"beta2", f->beta2}, {"eps", f->eps}, {"clip", f->clip}};
     for (size_t i = 0; i < COUNT_OF(real); i++) print_attr(to, &(struct attr){.key = real[i].key, .kind = ATTR_REAL, .real = real[i].x});
-    if (f->device != DEVICE_CPU) text_add(to, " device=\"%s\"%s", device_names[f->device], f->attention_library ? " attention=\"library\"" : "");
+    if (f->device != DEVICE_CPU) text_add(to, " device=\"%s\"%s%s", device_names[f->device], f->attention_library ? " attention=\"library\"" : "", f->experts_library ? " experts=\"library\"" : "");
     if (f->shared_bytes) text_add(to, " shared=%lld", (long long)f->shared_bytes);
     text_add(to, "\n");
 }

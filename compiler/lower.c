@@ -206,7 +206,7 @@ static struct graph *graph_of(const struct plan *p)
         .reshard = p->reshard, .checkpoint_mode = p->checkpoint_mode, .checkpoint_every = p->checkpoint_every,
         .checkpoint_layers = p->checkpoint_layers, .checkpoint_save = p->checkpoint_save,
         .checkpoint_rest = p->checkpoint_rest, .checkpoint_rest_save = p->checkpoint_rest_save, .compute = p->compute, .device = p->device, .attention_library = p->attention == ATTENTION_CUDNN,
-        .shared_bytes = p->device == DEVICE_CUDA ? shared_bytes_of(p->arch, p->n_arch) : 0, .fuse = true,
+        .experts_library = p->experts == EXPERTS_CUDNN, .shared_bytes = p->device == DEVICE_CUDA ? shared_bytes_of(p->arch, p->n_arch) : 0, .fuse = true,
         .has_ignore = p->has_ignore, .ignore = p->ignore, .beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps, .clip = p->clip,
     };
     struct shape rows = shape_of(1, &g->facts.tokens);

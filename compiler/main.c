@@ -211,7 +211,8 @@ void command_device(const struct arguments *a, struct plan *p)
 /* Nothing is taken and ignored in silence. */
 static void warn_of_cuda_keys(const struct plan *p)
 {
-    const struct { struct span at; const char *key; } row[] = {{p->given.graph, "run.graph"}, {p->given.gemm, "run.gemm"}, {p->given.attention, "run.attention"}};
+    const struct { struct span at; const char *key; } row[] = {{p->given.graph, "run.graph"}, {p->given.gemm, "run.gemm"}, {p->given.attention, "run.attention"},
+                                                             {p->given.experts, "run.experts"}};
     for (size_t i = 0; i < COUNT_OF(row) && p->device == DEVICE_CPU; i++)
         if (row[i].at.file) warn(row[i].at, "%s is of cuda devices alone: without effect on cpu", row[i].key);
 }

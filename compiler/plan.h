@@ -16,6 +16,7 @@ enum data_format { DATA_BYTES, DATA_UINT16, DATA_UINT32, DATA_MEGATRON };
 enum data_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
 enum gemm { GEMM_CUBLASLT, GEMM_PLANC };
 enum attention { ATTENTION_PLANC, ATTENTION_CUDNN };
+enum experts { EXPERTS_PLANC, EXPERTS_CUDNN };
 enum nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 struct hyper { const char *name; struct constant value; struct span at; };  /* at: where the plan (or the default) says so */
@@ -79,12 +80,13 @@ struct plan {
     int64_t run_steps;                   /* default: schedule_steps; 0: not given */
     double timeout_seconds;
     enum nonfinite nonfinite;
-    bool graph;                          /* of cuda alone, as are the two below */
+    bool graph;                          /* of cuda alone, as are the three below */
     enum gemm gemm;
     enum attention attention;
+    enum experts experts;
     /* where the plan says it, for diagnostics and for the ledger's lines */
     struct { struct span mesh, batch, precision, checkpoint, save, layers, budget, optimizer, schedule, data, init, run; } at;
-    struct { struct span graph, gemm, attention; } given; /* none when the plan leaves them to their defaults */
+    struct { struct span graph, gemm, attention, experts; } given; /* none when the plan leaves them to their defaults */
 };
 
 /* From a file: parses it and what it uses, applies `set` (texts of --set, in order), checks, resolves.

@@ -148,6 +148,7 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->graph = key_value(c, K_run_graph)->truth;
     p->gemm = (enum gemm)word(c, K_run_gemm);
     p->attention = (enum attention)word(c, K_run_attention);
+    p->experts = (enum experts)word(c, K_run_experts);
 }
 
 /* The layers as stretches "0..4 8..12", half open, in order, joined where they touch. */
@@ -232,6 +233,7 @@ static void resolve(struct checker *c, struct plan *p)
     p->given.graph = given_place(c, K_run_graph);
     p->given.gemm = given_place(c, K_run_gemm);
     p->given.attention = given_place(c, K_run_attention);
+    p->given.experts = given_place(c, K_run_experts);
 }
 
 /* `require (a <= b) "why"` of a plan --------------------------------------------------------------------------------------- */

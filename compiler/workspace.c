@@ -24,6 +24,7 @@ struct row_chunks row_chunks(int64_t rows, int64_t columns)
 
 /* What the library of dense products is offered on every call; an algorithm that wants more is not used. */
 #define PRODUCT_BYTES ((int64_t)32 << 20)
+#define LIBRARY_BYTES ((int64_t)1 << 20)
 
 static int64_t whole_lines(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
@@ -55,6 +56,13 @@ bool attention_offered(const struct node *n)
     return q->type == BF16 && q->shape.dim[2] % 8 == 0 && q->shape.dim[2] <= 128;
 }
 
+bool experts_offered(const struct node *n)
+{
+    if (n->op != OP_expert_matmul) return false;
+    const struct value *z = n->in[0].value, *w = n->in[1].value, *y = n->out[0];
+    return z->type == BF16 && w->type == BF16 && y->type == BF16 && w->shape.dim[1] % 8 == 0 && w->shape.dim[2] % 8 == 0;
+}
+
 int64_t workspace_of_node(const struct facts *f, const struct node *n)
 {
     enum op_class class = op_rows[n->op].class;
@@ -73,14 +81,15 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n)
     return whole_lines(row_chunks(rows, columns).count * columns * (int64_t)sizeof(float));
 }
 
-/* What attention's library is offered (attention_cudnn.c lays it out): the log-sum-exp in its own order, for the gradient also the inner
- * products and two F32 rows a query and head, and a bit for itself. */
-static int64_t library_bytes(const struct node *n)
+/* What a library is offered. Experts: a bit for itself. Attention (attention_cudnn.c lays it out): the log-sum-exp in its own order, for the
+ * gradient also the inner products and two F32 rows a query and head, and a bit for itself. */
+static int64_t library_bytes(const struct facts *f, const struct node *n)
 {
-    if (!attention_offered(n)) return 0;
+    if (f->experts_library && experts_offered(n)) return LIBRARY_BYTES;
+    if (!f->attention_library || !attention_offered(n)) return 0;
     const struct shape q = n->in[0].value->shape;
-    int64_t numbers = whole_lines(q.dim[0] * q.dim[1] * (int64_t)sizeof(float)), own = (int64_t)1 << 20;
-    return n->op == OP_attention ? numbers + own : 2 * numbers + 2 * numbers * q.dim[2] + own;
+    int64_t numbers = whole_lines(q.dim[0] * q.dim[1] * (int64_t)sizeof(float));
+    return n->op == OP_attention ? numbers + LIBRARY_BYTES : 2 * numbers + 2 * numbers * q.dim[2] + LIBRARY_BYTES;
 }
 
 const struct kernel *workspace_kernel(const struct graph *g, int64_t *bytes)
@@ -93,7 +102,7 @@ const struct kernel *workspace_kernel(const struct graph *g, int64_t *bytes)
             for (int k = 0; k < body->node.n; k++) {
                 const struct node *n = body->node.item[k];
                 of_kernel[n->kernel] += workspace_of_node(&g->facts, n);
-                if (g->facts.attention_library && n->kernel) of_library[n->kernel] += library_bytes(n);
+                if (n->kernel) of_library[n->kernel] += library_bytes(&g->facts, n);
             }
         }
     *bytes = 0;

@@ -32,6 +32,9 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n);
 /* Whether a node is attention, or its gradient, of a kind that a library may do (facts.attention_library): BF16, rows of whole 16 bytes, up to 128 wide. */
 bool attention_offered(const struct node *n);
 
+/* Whether a node is a product by experts of a kind that a library may do (facts.experts_library): BF16, rows of whole 16 bytes. */
+bool experts_offered(const struct node *n);
+
 /* What the kernel with the largest need has of it, and the libraries. */
 int64_t workspace_bytes(const struct graph *g);
 /* That kernel (of equal ones the first), and *bytes; NULL and 0 when none needs any. */

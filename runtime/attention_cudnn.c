@@ -8,47 +8,16 @@
 #include "attention_cudnn.h"
 
 #include "cuda_library.h"
+#include "start_cudnn.h"
 #include "trainer.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { SHAPES = 32, EDGE = 256 };
 struct entry { struct attention key; int64_t bytes; void *plan; struct dnn_graph graph; };
 
-static struct { void *handle; struct entry *entry; int entries, capability; char name[48]; } dnn;
-
-const char *cudnn_name(void) { return dnn.name; }
-
-bool cudnn_open(int major, int minor)
-{
-    char why[LIBRARY_WHY];
-    if (!cuda_library_open(LIBRARY_CUDNN, why))
-        return fail_note("rank %d: %s; run.attention = \"planc\" does without cuDNN", world.rank, why);
-    size_t version = cudnn.cudnnGetVersion();
-    snprintf(dnn.name, sizeof dnn.name, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
-    if (version < 91000)
-        return fail_note("rank %d: %s is too old, attention needs 9.10 or later; run.attention = \"planc\" does without", world.rank, dnn.name);
-    unsigned status = cudnn.cudnnCreate(&dnn.handle);
-    if (status)
-        return fail_note("rank %d: %s does not start on this device: %s; run.attention = \"planc\" does without", world.rank, dnn.name, cudnn.cudnnGetErrorString(status));
-    dnn.entry = ROOM(struct entry, SHAPES);
-    dnn.capability = major * 10 + minor;
-    return true;
-}
-
-bool cudnn_same(double device)
-{
-    const double mine[2] = {(double)cudnn.cudnnGetVersion(), device};
-    double *all = ROOM(double, 2 * world.size);
-    world_exchange(mine, 2, all);
-    for (int r = 1; r < world.size; r++)
-        if (all[2 * r] != all[0] || all[2 * r + 1] != all[1])
-            return fail_note("rank %d has another %s than rank 0: attention would differ; run.attention = \"planc\" does without cuDNN", r,
-                             all[2 * r] != all[0] ? "cuDNN" : "kind of device");
-    return true;
-}
+static struct { struct entry entry[SHAPES]; int entries; } known;
 
 /* ── the graph ────────────────────────────────────────────────────────────── */
 /* [sequences, heads, sequence, width] as it lies in rows of tokens, or with the last two exchanged. */
@@ -189,14 +158,14 @@ struct attention_room cudnn_attention_room(const struct attention *a)
 
 static struct entry *find(const struct attention *a, int64_t bytes)
 {
-    for (int i = 0; i < dnn.entries; i++) {
-        const struct attention *k = &dnn.entry[i].key;
+    for (int i = 0; i < known.entries; i++) {
+        const struct attention *k = &known.entry[i].key;
         if (k->sequences == a->sequences && k->sequence == a->sequence && k->heads == a->heads && k->kv_heads == a->kv_heads && k->width == a->width && k->gradient == a->gradient)
-            return &dnn.entry[i];
+            return &known.entry[i];
     }
-    if (dnn.entries == SHAPES)
+    if (known.entries == SHAPES)
         fail_now("more than %d different shapes of attention; run.attention = \"planc\" does without cuDNN", SHAPES);
-    struct entry *e = &dnn.entry[dnn.entries++];
+    struct entry *e = &known.entry[known.entries++];
     *e = (struct entry){.key = *a};
     void *device = dnn_device_of(&e->graph, dnn.handle);
     cudnn_attention_graph(&e->graph, a);

@@ -8,13 +8,6 @@
 #include "graph_cudnn.h"
 #include "launch.h"
 
-/* Once, in a current context, before the first attention; false: noted, with what is missing. */
-bool cudnn_open(int major, int minor);
-/* Every rank calls it, when all have opened: each finds engines by itself, and finds what the others do when library and
- * device (`device`: any number that tells kinds of devices apart) are theirs. False: noted. */
-bool cudnn_same(double device);
-/* "cuDNN 9.19.0" */
-const char *cudnn_name(void);
 /* As in launch.h, within `bytes` of device memory at `work`. The first use of a shape looks for an engine and compiles it, so it should
  * not be in a capture; later ones only launch. An error of the library ends the run. */
 bool cudnn_attention_known(const struct attention *a, int64_t bytes);

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "device_cuda.h"
 #include "attention_cudnn.h"
+#include "experts_cudnn.h"
 #include "gemm_cublaslt.h"
 
 #include <dirent.h>
@@ -316,5 +317,10 @@ void product(const struct product *p, const void *a, const void *b, void *c)
 }
 
 bool attention_known(const struct attention *a) { return program.attention == 1 && cudnn_attention_known(a, program.workspace_bytes); }
+
+bool grouped_product(const struct grouped_product *g, void *const *p)
+{
+    return program.experts == 1 && cudnn_grouped_product(g, p, cuda.stream[LANE_COMPUTE], workspace(), program.workspace_bytes);
+}
 
 void attention(const struct attention *a, void *const *p) { cudnn_attention(a, p, cuda.stream[LANE_COMPUTE], workspace(), program.workspace_bytes); }

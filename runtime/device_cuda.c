@@ -8,8 +8,8 @@
 
 #include <string.h>
 
-#include "attention_cudnn.h"
 #include "gemm_cublaslt.h"
+#include "start_cudnn.h"
 #include "watch.h"
 
 struct device cuda = {.computed = {.piece = -1}, .collected = {.piece = -1}, .iteration = -1};
@@ -309,13 +309,14 @@ struct device *device_open(void)
     nccl_open();
     if (program.gemm == 0)
         cublaslt_open();
-    if (program.attention == 1)
-        cudnn_open(gpu.major, gpu.minor);
+    struct dnn_use dnn_use = {program.attention == 1, program.experts == 1};
+    if (dnn_use.attention || dnn_use.experts)
+        cudnn_open(dnn_use, gpu.major, gpu.minor);
     world_agree();
     if (program.gemm == 0)
         cublaslt_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
-    if (program.attention == 1)
-        cudnn_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
+    if (dnn_use.attention || dnn_use.experts)
+        cudnn_same(dnn_use, gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
     world_agree();
     if (!cuda_take_arena(d))
         return NULL;

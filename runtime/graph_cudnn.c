@@ -7,7 +7,7 @@
 
 enum { /* kinds of descriptors, attributes, types of attributes, as of cuDNN 9 */
     KIND_POINTWISE = 0, KIND_ENGINE = 2, KIND_CONFIG = 3, KIND_HEURISTIC = 4, KIND_PLAN = 5, KIND_CHOICE = 7, KIND_OF_POINTWISE = 13, KIND_GRAPH = 15, KIND_PACK = 16,
-    KIND_TENSOR = 17, KIND_MATMUL = 18, KIND_OF_MATMUL = 19, KIND_REDUCTION = 21, KIND_OF_REDUCTION = 22, KIND_OF_RESHAPE = 31, KIND_DEVICE = 38,
+    KIND_TENSOR = 17, KIND_MATMUL = 18, KIND_OF_MATMUL = 19, KIND_REDUCTION = 21, KIND_OF_REDUCTION = 22, KIND_OF_RESHAPE = 31, KIND_DEVICE = 38, KIND_OF_GROUPED = 42,
     POINTWISE_MODE = 0, POINTWISE_PRECISION = 1, POINTWISE_AXIS = 9,
     OF_POINTWISE = 750, OF_POINTWISE_X = 751, OF_POINTWISE_B = 752, OF_POINTWISE_Y = 753, OF_POINTWISE_T = 758,
     HEURISTIC_MODE = 200, HEURISTIC_GRAPH = 201, HEURISTIC_RESULTS = 202, HEURISTIC_DEVICE = 204,
@@ -17,9 +17,10 @@ enum { /* kinds of descriptors, attributes, types of attributes, as of cuDNN 9 *
     MATMUL_PRECISION = 1500, OF_MATMUL_A = 1520, OF_MATMUL_B = 1521, OF_MATMUL_C = 1522, OF_MATMUL = 1523,
     REDUCTION_OPERATOR = 1600, REDUCTION_PRECISION = 1601, OF_REDUCTION_X = 1610, OF_REDUCTION_Y = 1611, OF_REDUCTION = 1612, OF_RESHAPE_X = 2200, OF_RESHAPE_Y = 2201,
     DEVICE_HANDLE = 2701, DEVICE_JSON = 2702,
+    OF_GROUPED_MODE = 2900, OF_GROUPED_PRECISION = 2901, OF_GROUPED_Z = 2902, OF_GROUPED_W = 2903, OF_GROUPED_FIRST = 2904, OF_GROUPED_Y = 2905,
     IS_HANDLE = 0, IS_TYPE = 1, IS_BOOLEAN = 2, IS_INT64 = 3, IS_ADDRESS = 6, IS_HEURISTIC = 8, IS_KNOB = 9, IS_NOTE = 11, IS_POINTWISE = 14, IS_DESCRIPTOR = 15, IS_REDUCTION = 18,
-    IS_TEXT = 24,
-    HEURISTIC_A = 3, NOTE_NOT_DETERMINISTIC = 4, NOTES = 16, CONFIGS = 8, ALIGNMENT = 16,
+    IS_TEXT = 24, IS_GROUPED_MODE = 30,
+    HEURISTIC_A = 3, NOTE_NOT_DETERMINISTIC = 4, NOTES = 16, CONFIGS = 8, ROWS_AS_THEY_LIE = 0,
 };
 
 static void *make(struct dnn_graph *g, unsigned kind)
@@ -67,19 +68,21 @@ void dnn_drop(struct dnn_graph *g)
 }
 
 /* ── tensors and operations ───────────────────────────────────────────────── */
-void *dnn_tensor(struct dnn_graph *g, const struct dnn_tensor *t)
+static void *tensor(struct dnn_graph *g, const struct dnn_tensor *t, int rank)
 {
     void *d = make(g, KIND_TENSOR);
     set_word(g, d, TENSOR_TYPE, IS_TYPE, t->type);
-    set(g, d, TENSOR_EXTENTS, IS_INT64, 4, t->extent);
-    set(g, d, TENSOR_STRIDES, IS_INT64, 4, t->stride);
+    set(g, d, TENSOR_EXTENTS, IS_INT64, rank, t->extent);
+    set(g, d, TENSOR_STRIDES, IS_INT64, rank, t->stride);
     set_number(g, d, TENSOR_ID, t->id);
-    set_number(g, d, TENSOR_ALIGNMENT, ALIGNMENT);
+    set_number(g, d, TENSOR_ALIGNMENT, DNN_ALIGNMENT);
     set_flag(g, d, TENSOR_BY_VALUE, t->by_value);
     set_flag(g, d, TENSOR_IS_VIRTUAL, !t->kept && !t->by_value);
     finish(g, d);
     return d;
 }
+void *dnn_tensor(struct dnn_graph *g, const struct dnn_tensor *t) { return tensor(g, t, 4); }
+void *dnn_tensor_3(struct dnn_graph *g, const struct dnn_tensor *t) { return tensor(g, t, 3); }
 
 void dnn_matmul(struct dnn_graph *g, void *a, void *b, void *c)
 {
@@ -134,6 +137,18 @@ void dnn_reshape(struct dnn_graph *g, void *x, void *y)
     void *d = make(g, KIND_OF_RESHAPE);
     set_part(g, d, OF_RESHAPE_X, x);
     set_part(g, d, OF_RESHAPE_Y, y);
+    finish_operation(g, d);
+}
+
+void dnn_grouped_matmul(struct dnn_graph *g, void *z, void *w, void *first, void *y)
+{
+    void *d = make(g, KIND_OF_GROUPED);
+    set_word(g, d, OF_GROUPED_MODE, IS_GROUPED_MODE, ROWS_AS_THEY_LIE);
+    set_word(g, d, OF_GROUPED_PRECISION, IS_TYPE, DNN_F32);
+    set_part(g, d, OF_GROUPED_Z, z);
+    set_part(g, d, OF_GROUPED_W, w);
+    set_part(g, d, OF_GROUPED_FIRST, first);
+    set_part(g, d, OF_GROUPED_Y, y);
     finish_operation(g, d);
 }
 

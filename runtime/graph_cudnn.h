@@ -16,15 +16,17 @@ enum {
     DNN_KNOB_STAGES = 14, DNN_KNOB_KERNEL = 24, DNN_KNOB_CLUSTER_M = 27, DNN_KNOB_STREAM_K = 38, DNN_KNOB_TILE_M = 40, DNN_KNOB_TILE_N = 41,
 };
 
-/* Four extents, and elements between neighbours along each. `id` names it to the plan; kept: in memory, not only between two
+/* Four extents, beginning on DNN_ALIGNMENT bytes, and elements between neighbours along each. `id` names it to the plan; kept: in memory, not only between two
  * operations; by_value: one number on the host. */
 struct dnn_tensor { int64_t id; int type; int64_t extent[4], stride[4]; bool kept, by_value; };
 
-enum { DNN_DESCRIPTORS = 256, DNN_OPERATIONS = 32, DNN_KNOBS = 6 };
+enum { DNN_ALIGNMENT = 16, DNN_DESCRIPTORS = 256, DNN_OPERATIONS = 32, DNN_KNOBS = 6 };
 struct dnn_graph { void *made[DNN_DESCRIPTORS], *operation[DNN_OPERATIONS]; int n, operations; unsigned status; };
 
 /* A tensor's descriptor; NULL when the graph is spoilt. */
 void *dnn_tensor(struct dnn_graph *g, const struct dnn_tensor *t);
+/* The same of three extents; the fourth is not looked at. */
+void *dnn_tensor_3(struct dnn_graph *g, const struct dnn_tensor *t);
 /* c = a b, of the last two extents; sums in F32. */
 void dnn_matmul(struct dnn_graph *g, void *a, void *b, void *c);
 /* y = op(x, b), element by element, extents of 1 repeated; b may be NULL. */
@@ -35,6 +37,8 @@ void dnn_select(struct dnn_graph *g, void *x, void *b, void *which, void *y);
 void dnn_index(struct dnn_graph *g, int axis, void *x, void *y);
 void dnn_reduce(struct dnn_graph *g, int op, void *x, void *y);
 void dnn_reshape(struct dnn_graph *g, void *x, void *y);
+/* y = z w[e] for the rows of each expert e, [1, rows, in] and [experts, in, out]: `first` [experts, 1, 1] has the first row of each; sums in F32. */
+void dnn_grouped_matmul(struct dnn_graph *g, void *z, void *w, void *first, void *y);
 void dnn_drop(struct dnn_graph *g);
 
 /* An engine by number with its knobs, for where the heuristic's choices are not what is wanted. */

@@ -34,4 +34,9 @@ struct attention { int64_t sequences, sequence, heads, kv_heads, width; float sc
 bool attention_known(const struct attention *a);
 void attention(const struct attention *a, void *const *p);
 
+/* y[r] = W[e] z[r] for the rows r of expert e, which are first[e] to first[e + 1] - 1, all BF16; W[e] is [out, in] as it lies, across: [in, out].
+ * p: z, w, first, y. False: nothing was done, the library has no way for these sizes or places, and our own kernel is launched instead. */
+struct grouped_product { int64_t experts, rows, in, out; bool across; };
+bool grouped_product(const struct grouped_product *g, void *const *p);
+
 #endif

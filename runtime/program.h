@@ -61,7 +61,7 @@ struct program {
     const char *const *cpu_feature; int cpu_features;    /* what kernels.c was compiled for: "avx512f" … */
     /* cuda; zero on cpu */
     int64_t workspace, workspace_bytes;                  /* local segment: what the kernels of the compute lane share */
-    bool graph; int gemm, attention;                     /* gemm: 0 cublaslt, 1 planc; attention: 0 planc, 1 cudnn */
+    bool graph; int gemm, attention, experts;            /* gemm: 0 cublaslt, 1 planc; attention, experts: 0 planc, 1 cudnn */
     double peak_flops;                                   /* of one device for the compute type, what MFU is a part of; 0: not known */
     int64_t outside_bytes;                               /* assumed beside the arena: context, modules, communicators; 0 on cpu */
 };

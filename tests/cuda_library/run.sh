@@ -48,7 +48,7 @@ else
     fail load "$(tail_of load.log)"
 fi
 
-# ── attention's graphs before cuDNN, for devices that are not there ──────────
+# ── graphs before cuDNN, for devices that are not there ──────────
 # The library wants a driver to hand its kernels to; this one takes every kernel and does nothing.
 mkdir -p driver
 names=$(for lib in "$headers"/../lib*/stubs/libcuda.so; do [ -e "$lib" ] && nm -D --defined-only "$lib" && break; done 2>/dev/null | awk '$3 ~ /^cu[A-Z]/ { sub(/@.*/, "", $3); print $3 }' | sort -u)
@@ -66,17 +66,21 @@ names=$(for lib in "$headers"/../lib*/stubs/libcuda.so; do [ -e "$lib" ] && nm -
 } >driver/driver.c
 if [ -z "$headers" ] || [ -z "$names" ]; then skip attention_graphs "no CUDA toolkit with a stub of the driver"
 elif ! cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o driver/libcuda.so.1 driver/driver.c 2>driver.log; then fail attention_graphs "$(tail_of driver.log)"
-elif ! cc -std=c17 -Wall -I"$run" "$here/attention.c" "$run/attention_cudnn.c" "$run/graph_cudnn.c" "$run/cuda_library.c" -ldl -o attention 2>attention.log; then fail attention_graphs "$(tail_of attention.log)"
 else
-    judged() { # CAPABILITY WANTED: what the library says of every shape, one word a shape
-        LD_LIBRARY_PATH=$PWD/driver:$(dirname "$headers")/lib64:$(dirname "$headers")/lib:${LD_LIBRARY_PATH:-} timeout 100 ./attention $1 >attention.$1 2>&1
+    # judged PROGRAM CAPABILITY WANTED (a pattern): what the library says of every shape, one word a shape
+    judged() {
+        LD_LIBRARY_PATH=$PWD/driver:$(dirname "$headers")/lib64:$(dirname "$headers")/lib:${LD_LIBRARY_PATH:-} timeout 100 ./$1 $2 >$1.$2 2>&1
         local status=$? said
-        said=$(sed 's/.*: //; s/^[0-9]* bytes do not fit/large/; s/no plan/none/' attention.$1 | tr '\n' ' ')
-        if [ $status = 2 ]; then skip attention_graphs_$1 "$(tail_of attention.$1)"
-        elif [ "$said" = "$2 " ]; then ok attention_graphs_$1
-        else fail attention_graphs_$1 "$(tail_of attention.$1 6)"; fi
+        said=$(sed 's/.*: //; s/^[0-9]* bytes do not fit/large/; s/no plan/none/' $1.$2 | tr '\n' ' ')
+        if [ $status = 2 ]; then skip $1_graphs_$2 "$(tail_of $1.$2)"
+        elif [[ $said =~ ^$3\ $ ]]; then ok $1_graphs_$2
+        else fail $1_graphs_$2 "$(tail_of $1.$2 6)"; fi
     }
     ln -sf libcuda.so.1 driver/libcuda.so
-    judged 90 "fits large fits fits"
-    judged 100 "fits fits fits fits"
+    for what in attention experts; do
+        cc -std=c17 -Wall -I"$run" "$here/$what.c" "$run/${what}_cudnn.c" "$run/start_cudnn.c" "$run/graph_cudnn.c" "$run/cuda_library.c" -ldl -o $what 2>$what.log || fail ${what}_graphs "$(tail_of $what.log)"
+    done
+    [ -x attention ] && judged attention 90 "fits large fits fits" && judged attention 100 "fits fits fits fits"
+    # for the gradient's layout 9.19 has no engine
+    [ -x experts ] && judged experts 90 "fits fits (none|fits)" && judged experts 100 "fits fits (none|fits)"
 fi

@@ -15,7 +15,7 @@
 #   mixture     a mixture of 3.3 billion parameters, 0.6 of them a token, the same way
 #   oracle      the reference cases, where they were beside the repository when it was prepared: FP32 by the strict checker, BF16 loosely
 #   repeat      one run twice and once op by op: the same bits
-#   cudnn       attention by cuDNN: against the host, and the dense model with it
+#   cudnn       attention and products by experts by cuDNN: against the host, and the models with them
 #   peer        PyTorch on the dense model
 #   trace       a trace of two steps
 #   own         dense and mixture by our own kernels alone
@@ -104,6 +104,8 @@ prepare_all() {
     if wanted cudnn && [ "$device" = cuda ]; then
         build cudnn.wide "$here/plans/wide.plan" --set precision.compute=bf16 --set run.attention=cudnn "${reference[@]}"
         build dense.cudnn "$here/plans/dense.plan" --set run.attention=cudnn
+        build cudnn.experts "$here/plans/qwen3_moe.plan" --set precision.compute=bf16 --set run.experts=cudnn "${reference[@]}"
+        build mixture.cudnn "$here/plans/mixture.plan" --set run.experts=cudnn
     fi
     for name in dense mixture; do
         wanted $name && build "$name" "$here/plans/$name.plan"
@@ -253,8 +255,11 @@ step_own() { speed dense.own 60 10 --profile 2; [ "$(left)" -gt 60 ] && speed mi
 step_cudnn() {
     trainer "$(at_most 90)" cudnn.wide --steps 1 --compare "$dir/cudnn.wide/reference.so" >"$out/cudnn.wide.log" 2>&1 &
     settle "$!:cudnn.wide"
+    trainer "$(at_most 90)" cudnn.experts --steps 1 --compare "$dir/cudnn.experts/reference.so" >"$out/cudnn.experts.log" 2>&1 &
+    settle "$!:cudnn.experts"
     speed dense.cudnn 60 10 --profile 2
     grep '^profile: kernel *attention' "$out/dense.cudnn.profile" 2>/dev/null | while read -r _ _ kernel calls ms share _ tflops gbs part _; do note "dense.cudnn, $kernel" "$calls calls, $ms ms, $tflops TFLOP/s, $part % of the roofline"; done
+    [ "$(left)" -gt 60 ] && speed mixture.cudnn 90 8 --profile 2
 }
 
 step_oracle() {
