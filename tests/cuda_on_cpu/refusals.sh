@@ -3,7 +3,7 @@
 rm -rf "${scratch:?}/refusals" && mkdir -p "$scratch/refusals/case" && cd "$scratch/refusals" || return
 "$scratch/truth" case steps=4 >truth.log 2>&1 && "$planc" import case -o case.plan >import.log 2>&1
 mapfile -t settings < <(numbers recipe "$PWD/case")
-cuda_build case.plan 8 2.1.1.none.on pair "${settings[@]}" --set run.timeout=4s
+cuda_build case.plan 8 2.1.1.none.on pair "${settings[@]}" --set run.timeout=4s --set run.experts=cudnn
 [ -x pair/trainer ] || fail refusals.build "$(tail_of pair.build)"
 
 # refused NAME "WORDS" LIBRARIES [VARIABLE=VALUE...]
@@ -30,6 +30,8 @@ no_kernels_and_no_compiler|no-libnvrtc.so.13|STANDIN_COMPUTE=10.0|has no kernels
 no_nccl|no-libnccl.so.2||no NCCL: libnccl.so.2 cannot be loaded
 no_cublaslt|no-libcublasLt.so.13||no cuBLASLt .* run.gemm = planc does without
 cublaslt_refuses|lib|STANDIN_CUBLASLT_REFUSES=1|cuBLASLt does not start on this device
+no_cudnn|no-libcudnn.so.9||no cuDNN 9: libcudnn.so.9 cannot be loaded.* run.experts = "planc" does without cuDNN
+old_cudnn|lib|STANDIN_CUDNN=91700|cuDNN 9.17.0 is too old, products by experts need 9.18
 CASES
 # Kernels for another device are made when the trainer starts, once, and found the next time.
 for time in made found; do

@@ -123,6 +123,18 @@ single_precision() {
     reference qwen3 1.1.1.full.off 2.1.4.none.on 1.4.1.selective.on
     for variant in 1.1.1.none.off 1.1.4.full.on 4.1.2.selective.on; do reference llama $variant; reference qwen3moe $variant; done
 }
+# products by experts through cuDNN; where it has no plan, ours
+by_cudnn() {
+    local why
+    if [ ! -e "$oracle/qwen3moe_tiny/expected.json" ]; then skip by_cudnn "there is no ../shared/oracle/qwen3moe_tiny"; return; fi
+    rm -rf "$scratch/by_cudnn" && mkdir -p "$scratch/by_cudnn" && cd "$scratch/by_cudnn" || return
+    "$planc" import "$oracle/qwen3moe_tiny" -o case.plan >import.log 2>&1
+    mapfile -t settings < <(numbers recipe "$oracle/qwen3moe_tiny")
+    beside by_cudnn 1.1.1.none.on --set run.experts=cudnn
+    grep -q '^stand-in cuDNN: products by experts' bf16.log && ok by_cudnn.asked || fail by_cudnn.asked "the library was not asked: $(tail_of bf16.log)"
+    if ! why=$(STANDIN_CUDNN_WORKSPACE=1000000000 cuda_run bf16.1.1.1.none.on 1 large --steps 1 --compare bf16.1.1.1.none.on/reference.so); then fail by_cudnn.no_plan "$why"
+    else grep -q '^stand-in cuDNN' large.log && fail by_cudnn.no_plan "a plan beyond the workspace was run" || ok by_cudnn.no_plan; fi
+}
 half_precision() {
     small bf16_moe "$moe" && beside bf16_moe 1.1.1.full.on
     # every kernel of a step under the race detector
@@ -137,6 +149,7 @@ half_precision() {
         beside "bf16_$name" 1.1.1.none.on
         [ -z "${LONG:-}" ] || beside "bf16_$name" 2.1.2.full.on --set run.gemm=planc
     done
+    by_cudnn
     . "$here/refusals.sh"
 }
 (single_precision) >single.out 2>&1 &

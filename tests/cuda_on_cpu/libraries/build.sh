@@ -12,9 +12,10 @@ make_driver() { # TO [options]
 }
 make_driver lib/libcuda.so.1
 ${CC:-cc} $flags -march=native -O3 -Wl,-soname,libcublasLt.so.13 -o lib/libcublasLt.so.13 "$here/cublaslt.c" -Llib -l:libcuda.so.1
+${CC:-cc} $flags -march=native -O3 -Wl,-soname,libcudnn.so.9 -o lib/libcudnn.so.9 "$here/cudnn.c" -Llib -l:libcuda.so.1
 ${CC:-cc} $flags -Wl,-soname,libnccl.so.2 -o lib/libnccl.so.2 "$here/nccl.c" -Llib -l:libcuda.so.1 -lrt
 ${CC:-cc} $flags -Wl,-soname,libnvrtc.so.13 -DSTANDIN_MODULE="\"$here/../module.sh\"" -o lib/libnvrtc.so.13 "$here/nvrtc.c"
-for name in libcuda.so.1 libcublasLt.so.13 libnccl.so.2 libnvrtc.so.13; do
+for name in libcuda.so.1 libcublasLt.so.13 libnccl.so.2 libnvrtc.so.13 libcudnn.so.9; do
     rm -rf "no-$name" && mkdir "no-$name"
     for other in lib/*; do [ "$other" = "lib/$name" ] || ln -s "../$other" "no-$name/"; done
     printf 'not a library\n' >"no-$name/$name"
