@@ -7,35 +7,16 @@
  * A total leaves one number a row in the workspace, added up by a second launch likewise. Eight columns 8 t + 8 G i .. are always
  * the same thread's, however an index op cuts the row into pieces, so the order of a sum is a function of the row's length. Where a
  * piece is made of whole eights (or fours) its elements are read and written together. */
-#include "emit_cuda.h"
+#include "emit_cuda_fused.h"
 
 #include <ctype.h>
 #include <string.h>
 
-#include "emit_fused.h"
 #include "workspace.h"
 
 #define L(x) ((long long)(x))
 
 enum { BLOCK = 256, KEPT_COLUMNS = 4 * 8 * 512 }; /* sums of wider rows are kept in memory, not in registers */
-enum form { FORM_GRID, FORM_ROWS, FORM_CHUNKS };
-
-struct together { const char *pointer, *index, *name; };
-
-/* Of the launch that is being written. */
-struct cuda_fused {
-    struct cuda_kernel *c;
-    enum form form;
-    int threads, group;                  /* threads a block and a row */
-    int width;                           /* neighbours that are one thread's: 8, or 4 */
-    bool together;                       /* the piece is read and written so many at a time */
-    VECTOR(struct together) read;
-    struct text behind;                  /* what comes behind the loop over them */
-    int sums, wide_sums;                 /* row sums so far that threads of several warps add up: float, double */
-    int launches;
-    const char *first;                   /* "if (t == 0) ": one thread of all that compute the same */
-    bool assigns;
-};
 
 /* ── the workspace ────────────────────────────────────────────────────────── */
 static const struct facts *facts_of(const struct fused *f) { return &f->cuda->c->emit->graph->facts; }
@@ -71,58 +52,6 @@ static bool works(const struct fused *f)
     return false;
 }
 
-/* ── neighbours together ──────────────────────────────────────────────────── */
-/* Element [row, j0 + offset] of `v` as an index, when `width` from there on are aligned and neighbours; else NULL. */
-static const char *together_index(const struct fused *f, const struct value *v, struct spot at)
-{
-    int64_t rows, columns;
-    fused_extent(f, v, &rows, &columns);
-    if (!f->cuda->together || (at.kind != COLUMN_LOOP && at.kind != COLUMN_TURNED) || at.row_level == LEVEL_COLUMN || v->type == F64) return NULL;
-    if (columns % f->cuda->width || at.offset % f->cuda->width) return NULL;
-    const char *column = at.kind == COLUMN_TURNED ? text_format("j0 + %s", at.column) : at.offset ? text_format("j0 %c %lld", at.offset < 0 ? '-' : '+', L(at.offset < 0 ? -at.offset : at.offset)) : "j0";
-    return fused_index(f, v, spot_named(at, column, LEVEL_TOGETHER));
-}
-
-/* All neighbours of a thread lie in one half: both halves of the row are one text, and no two threads of a warp go different ways. */
-static const char *turn(struct fused *f, int64_t half)
-{
-    struct cuda_fused *c = f->cuda;
-    const char *key = text_format("%lld", L(half));
-    if (!c->together || half % c->width) return NULL;
-    for (int i = 0; i < c->read.n; i++)
-        if (!strcmp(c->read.item[i].pointer, "turn") && !strcmp(c->read.item[i].index, key)) return c->read.item[i].name;
-    const char *name = fused_name(f, LEVEL_TOGETHER, "turn", "");
-    fused_line(f, LEVEL_TOGETHER, "const int %s = j0 < %lld ? %lld : -%lld;", name, L(half), L(half), L(half));
-    PUSH(&c->read, ((struct together){"turn", key, name}));
-    return name;
-}
-
-static const char *load_together(struct fused *f, const char *pointer, const struct value *v, struct spot at)
-{
-    const char *index = together_index(f, v, at);
-    if (!index) return NULL;
-    struct cuda_fused *c = f->cuda;
-    for (int i = 0; i < c->read.n; i++)
-        if (!strcmp(c->read.item[i].pointer, pointer) && !strcmp(c->read.item[i].index, index)) return text_format("%s[k]", c->read.item[i].name);
-    const char *name = fused_name(f, LEVEL_TOGETHER, v->name, text_format("_%d", f->cuda->width));
-    fused_line(f, LEVEL_TOGETHER, "%s %s[%d];", c_type(v->type, false), name, f->cuda->width);
-    fused_line(f, LEVEL_TOGETHER, "load(%s, &%s[%s]);", name, pointer, index);
-    PUSH(&c->read, ((struct together){pointer, index, name}));
-    return text_format("%s[k]", name);
-}
-
-/* Gathers what goes to `pointer`; false when it cannot. */
-static bool store_together(struct fused *f, const char *pointer, const struct value *v, struct spot at, const char *x)
-{
-    const char *index = together_index(f, v, at);
-    if (!index) return false;
-    const char *name = fused_name(f, LEVEL_TOGETHER, v->name, text_format("_%d", f->cuda->width));
-    fused_line(f, LEVEL_TOGETHER, "%s %s[%d];", c_type(v->type, false), name, f->cuda->width);
-    fused_line(f, LEVEL_COLUMN, "%s[k] = %s;", name, x);
-    text_add(&f->cuda->behind, "%*sstore(&%s[%s], %s);\n", f->block[LEVEL_TOGETHER].indent, "", pointer, index, name);
-    return true;
-}
-
 /* ── one element ──────────────────────────────────────────────────────────── */
 static bool kept_in_memory(const struct end *e) { return e->columns > KEPT_COLUMNS; }
 
@@ -133,10 +62,10 @@ static void element(struct fused *f, const struct end *e)
     const char *x = fused_operand(f, &e->of, e->like, at);
     switch (e->kind) {
     case END_STORE:
-        if (!store_together(f, fused_result(f, e), e->node->out[0], at, x)) fused_line(f, LEVEL_COLUMN, "%s = %s;", fused_target(f, e, at), c_store(e->node->out[0]->type, x));
+        if (!cuda_store_together(f, fused_result(f, e), e->node->out[0], at, x)) fused_line(f, LEVEL_COLUMN, "%s = %s;", fused_target(f, e, at), c_store(e->node->out[0]->type, x));
         return;
     case END_ASSIGN:
-        if (!store_together(f, fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(emit_root(e->node->in[0].value)->node, "name")), e->shape, at, x))
+        if (!cuda_store_together(f, fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(emit_root(e->node->in[0].value)->node, "name")), e->shape, at, x))
             fused_line(f, LEVEL_COLUMN, "%s = %s;", fused_target(f, e, at), x);
         return;
     case END_ROW: case END_TOTAL:
@@ -535,7 +464,7 @@ void emit_cuda_fused(struct cuda_kernel *c)
 {
     struct cuda_fused cuda = {.c = c};
     struct fused f = {.e = c->emit, .k = c->kernel, .canonical = c->canonical, .argument = c->argument, .n_argument = c->n_argument,
-                      .load = load_together, .turn = turn, .finished = finished, .cuda = &cuda};
+                      .load = cuda_load_together, .turn = cuda_turn, .finished = finished, .cuda = &cuda};
     struct ends p = {0};
     cuda.assigns = fused_ends(&f, &p);
     for (int phase = 0; phase < p.phases; phase++) fused_groups(&f, &p, phase, group);
