@@ -66,11 +66,11 @@ static bool join(struct group *g)
 
 bool nccl_open(void)
 {
-    char why[LIBRARY_WHY];
+    char why[LIBRARY_WHY], who[128];
     if (!nccl_wanted())
         return true;
     if (!cuda_library_open(LIBRARY_NCCL, why))
-        fail_note("%d ranks, and %s", world.size, why);
+        fail_note("%s%d ranks, and %s", world_rank_text(who), world.size, why);
     world_agree();      /* all have it, or nobody waits in it for others */
     if (program.timeout_seconds > 0)
         world_meet(program.timeout_seconds > MEET_SECONDS ? program.timeout_seconds : MEET_SECONDS);

@@ -29,18 +29,19 @@ static bool went(unsigned result, const char *call)
 
 static bool choose(void)
 {
-    char why[LIBRARY_WHY], text[160];
+    char why[LIBRARY_WHY], text[160], who[128];
     int devices = 0;
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    world_rank_text(who);
     if (!cuda_library_open(LIBRARY_DRIVER, why))
-        return fail_note("%s", why);
+        return fail_note("%s%s", who, why);
     unsigned result = driver.cuInit(0);
     if (result != CUDA_OK && result != CUDA_NO_DEVICE)
-        return fail_note("the NVIDIA driver does not start: cuInit: %s", cuda_error_text(result, text));
+        return fail_note("%sthe NVIDIA driver does not start: cuInit: %s", who, cuda_error_text(result, text));
     if (result == CUDA_NO_DEVICE || driver.cuDeviceGetCount(&devices) != CUDA_OK || devices == 0)
-        return fail_note("no GPU: the NVIDIA driver is there and shows none%s%s", visible ? ", with CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
+        return fail_note("%sno GPU: the NVIDIA driver is there and shows none%s%s", who, visible ? ", with CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
     if (world.host_size > devices && devices > 1)
-        return fail_note("%d ranks on this host and %d GPUs%s%s: one rank a GPU", world.host_size, devices, visible ? ", with CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
+        return fail_note("%s%d ranks on this host and %d GPUs%s%s: one rank a GPU", who, world.host_size, devices, visible ? ", with CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
     gpu.number = devices == 1 ? 0 : world.host_rank;
     return true;
 }
@@ -152,7 +153,7 @@ static int64_t taken(void)
 }
 
 /* All that is taken of the device's memory: by us, what comes with us, and whoever else is there. Looked at in the first
- * steps; nothing of ours is taken after them. */
+ * steps; what comes after them device_outside_bytes has. */
 int64_t device_peak_bytes(struct device *d)
 {
     static int64_t most;
@@ -171,13 +172,23 @@ int64_t device_peak_bytes(struct device *d)
 double device_peak_flops(void) { return program.peak_flops; }
 const char *device_peak_name(void) { return "peak"; }
 
+static int64_t outside_before;
+
+bool device_outside_bytes(struct device *d, double before_and_now[2])
+{
+    before_and_now[0] = (double)outside_before;
+    before_and_now[1] = (double)(taken() - d->granted);
+    return true;
+}
+
 void device_describe(struct device *d, double flops)
 {
     char a[32], b[32], c[32], e[32], f[32];
     int runtime = 0;
     CUDA(cuDriverGetVersion, &runtime);
+    outside_before = taken() - d->granted;
     say("memory a rank: predicted %s bytes, mapped %s bytes (by %s); outside the arena %s bytes (context, kernels, libraries), %s assumed; host %s", count_text(device_predicted_bytes(), a),
-        count_text(d->granted, b), nccl_wanted() ? "NCCL" : "the driver", count_text(taken() - d->granted, c), count_text(program.outside_bytes, f), count_text(room_bytes(), e));
+        count_text(d->granted, b), nccl_wanted() ? "NCCL" : "the driver", count_text(outside_before, c), count_text(program.outside_bytes, f), count_text(room_bytes(), e));
     if (flops > 0)
         say("machine: %s, sm_%d%d, %d multiprocessors, driver of CUDA %d.%d, kernels %s; peak of all ranks %.1f TFLOP/s in %s", gpu.name, gpu.major, gpu.minor,
             gpu.multiprocessors, runtime / 1000, runtime % 1000 / 10, cuda_module_name(), 1e-12 * flops, program.compute_type == TYPE_BF16 ? "BF16" : "FP32");

@@ -10,8 +10,9 @@
 
 #include "device_cuda.h"
 
-/* The first driver whose graphs, captures and cubins of our architectures are all there. */
-enum { OLDEST_DRIVER = 12000 };
+/* The first driver that takes cubins of CUDA 13's NVRTC and is enough for CUDA 13's cuBLASLt: within a major version newer libraries run
+ * on older drivers, from one to the next they do not. 580 is its first release. */
+enum { OLDEST_DRIVER = 13000, OLDEST_RELEASE = 580 };
 
 struct cuda_driver driver;
 struct cuda_nvrtc nvrtc;
@@ -53,8 +54,8 @@ static bool driver_is_new_enough(void *handle, char why[LIBRARY_WHY])
         return false;
     }
     if (version < OLDEST_DRIVER)
-        snprintf(why, LIBRARY_WHY, "the NVIDIA driver is of CUDA %d.%d, this trainer needs %d.%d or later: update the driver", version / 1000, version % 1000 / 10,
-                 OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
+        snprintf(why, LIBRARY_WHY, "the NVIDIA driver is of CUDA %d.%d, the kernels and libraries of this trainer are of CUDA %d and need %d.%d or later: update the driver to %d or newer", version / 1000, version % 1000 / 10,
+                 OLDEST_DRIVER / 1000, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10, OLDEST_RELEASE);
     return version >= OLDEST_DRIVER;
 }
 

@@ -240,6 +240,20 @@ static void refuse_step(const struct measured *m)
     world_agree();
 }
 
+/* What came to the device's memory during the run: connections, graphs, kernels of libraries. The most of any rank. */
+static void say_outside(struct device *d)
+{
+    char a[32], b[32], c[32];
+    double told[2], most[2] = {0};
+    if (!device_outside_bytes(d, told))
+        return;
+    world_exchange(told, 2, step_state.all);
+    for (int i = 0; i < 2 * world.size; i++)
+        most[i % 2] = fmax(most[i % 2], step_state.all[i]);
+    say("memory a rank: outside the arena at most %s bytes behind the last step, %s before the first; %s assumed", count_text((int64_t)most[1], a),
+        count_text((int64_t)most[0], b), count_text(program.outside_bytes, c));
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
@@ -261,13 +275,14 @@ int main(int argc, char **argv)
         if (!finite_step(&m) && program.nonfinite == 0)
             refuse_step(&m);
     }
-    position_phase(PHASE_END);
-
+    position_phase(o.final ? PHASE_WRITE : PHASE_END);
     if (o.final) {
         weights_final(d);
         world_agree();
+        position_phase(PHASE_END);
     }
     metrics_summary();
+    say_outside(d);
     if (!step_state.stop) {
         watch_close(d);
         world_agree();

@@ -57,6 +57,7 @@ void world_exchange(const double *mine, int64_t n, double *all);
 void world_sum(double *value, int64_t n);   /* over all ranks; start, probe and end only */
 void world_send(const void *from, int64_t bytes, int to);
 void world_receive(void *to, int64_t bytes, int from);
+const char *world_rank_text(char text[128]); /* "rank 3 on node07: ", for what is wrong with a host; "" for a rank that is alone */
 void world_host_barrier(void);              /* of the ranks of this host */
 /* A page that all ranks of this host share, zeroed by all before anyone returns. */
 void *world_host_page(int64_t bytes);
@@ -82,6 +83,8 @@ int64_t device_memory_bytes(int64_t limit); /* what fractions are of; limit: dev
 int64_t device_peak_bytes(struct device *d);/* the most that this rank took so far, all in all; 0: unknown */
 /* Two lines: what memory was taken; what the machine is, of whose ranks together do `flops`. */
 void device_describe(struct device *d, double flops);
+/* What is taken of the device's memory and is no part of the arena: when device_describe was called, and now. False: the device has no memory of its own. */
+bool device_outside_bytes(struct device *d, double before_and_now[2]);
 const char *device_peak_name(void);         /* what device_peak_flops is, in a sentence: "FMA peak" */
 void device_close(struct device *d);
 
@@ -100,7 +103,7 @@ void device_watch(void);                    /* from the watchdog's thread, now a
 double device_exposed_seconds(struct device *d);                     /* spent waiting for collectives since the last call; negative: unknown */
 
 /* ── watchdog.c: where every rank of this host stands ──────────────────────── */
-enum phase { PHASE_START, PHASE_STEPS, PHASE_END };
+enum phase { PHASE_START, PHASE_STEPS, PHASE_WRITE, PHASE_END };   /* WRITE: rank 0 writes the weights, however long its disk takes */
 void watchdog_open(void);                   /* collective */
 void watchdog_close(void);
 void position_phase(enum phase phase);

@@ -73,6 +73,8 @@ static const char *place(const struct position *p, int step, int64_t i, char tex
         snprintf(text, 256, "before the first step");
     else if (GET(p, phase) == PHASE_END)
         snprintf(text, 256, "behind the last step");
+    else if (GET(p, phase) == PHASE_WRITE)
+        snprintf(text, 256, "behind the last step, where weights are written");
     else if (step < 1 || step > program.steps)
         snprintf(text, 256, "before the schedule of training step %lld", (long long)GET(p, training_step));
     else
@@ -107,11 +109,13 @@ static void look(double period)
     const double limit = program.timeout_seconds, stopped_after = limit / 2 > 4 * period ? limit / 2 : 4 * period;
     int kind;
     const struct position *p = culprit(now, stopped_after, &kind);
-    bool waited = GET(mine, phase) == PHASE_STEPS && age(GET(mine, moved), now) > limit;
+    bool waited = GET(mine, phase) != PHASE_START && age(GET(mine, moved), now) > limit;
     if (kind != 2 && !waited)
         return;
     if (kind == 1 && age(GET(p, moved), now) < limit / 2)
         return;                                                          /* slow, but it moves */
+    if (kind == 0 && !world.one_host && GET(mine, phase) == PHASE_WRITE)
+        return;                                                          /* rank 0 writes, and its own host sees whether it moves */
     if (kind == 0 && !world.one_host && age(GET(mine, moved), now) < limit + 2)
         return;                                                          /* the other host, which knows more, first */
     if (!position_claim())

@@ -228,7 +228,8 @@ bool weights_start(struct device *d)
 
 /* ── the last weights ──────────────────────────────────────────────────────── */
 
-static struct { const char *path; char *temporary, *folder, *header; int64_t header_bytes; int fd; } final = {.fd = -1};
+enum { FINAL_WAITING = 256 << 20 };   /* bytes that may wait for the disk */
+static struct { const char *path; char *temporary, *folder, *header; int64_t header_bytes, waiting; int fd; } final = {.fd = -1};
 
 /* The header is made before the first step: its text depends on names and shapes only. */
 static void final_header(void)
@@ -293,6 +294,12 @@ static bool put(const void *bytes, int64_t n)
             return final_failed("write");
         p += wrote;
         n -= wrote;
+        final.waiting += wrote;
+    }
+    if (final.waiting >= FINAL_WAITING) {   /* or all of it would wait for the end, where nothing is seen to move */
+        if (fdatasync(final.fd) != 0)
+            return final_failed("fdatasync");
+        final.waiting = 0;
     }
     position_moved();
     return true;

@@ -69,12 +69,14 @@ void mpi_duplicate(MPI_Comm *to)
  * first and its end takes the others along; one that is late was itself stopped, and has nothing to say. */
 enum { MEET_SECONDS = 30, MEET_TURN = 5 };
 static double meet_until;
+static bool leaving;
 
 static void not_met(int signal)
 {
-    static const char line[] = "trainer: the ranks have not found each other: one of them is stopped or cannot be reached\n";
+    static const char met[] = "trainer: the ranks have not found each other: one of them is stopped or cannot be reached\n";
+    static const char left[] = "trainer: the run is over, and MPI does not end: a rank is stopped or cannot be reached\n";
     (void)signal;
-    ssize_t told = clock_seconds() < meet_until + 0.5 ? write(STDERR_FILENO, line, sizeof line - 1) : 0;
+    ssize_t told = clock_seconds() >= meet_until + 0.5 ? 0 : leaving ? write(STDERR_FILENO, left, sizeof left - 1) : write(STDERR_FILENO, met, sizeof met - 1);
     (void)told;   /* there is nobody left to tell that it could not be told */
     _exit(STATUS_ENVIRONMENT);
 }
@@ -165,6 +167,18 @@ void world_split(void)
     world.replica = world.rank / (int)program.fsdp;
     world.shard = world.rank % (int)program.fsdp;
     collectives_open();
+}
+
+const char *world_rank_text(char text[128])
+{
+    char host[65] = "this host";
+    *text = 0;
+    if (gethostname(host, sizeof host) != 0 || !host[0])
+        snprintf(host, sizeof host, "this host");
+    host[sizeof host - 1] = 0;
+    if (world.size > 1)
+        snprintf(text, 128, "rank %d on %s: ", world.rank, host);
+    return text;
 }
 
 void world_host_barrier(void)
@@ -263,6 +277,8 @@ void world_leave(int status)
     if (main_comm != MPI_COMM_NULL && MPI_Ibarrier(main_comm, &request) == MPI_SUCCESS)
         finish(&request, "leave");
     watchdog_close();
+    if (program.timeout_seconds > 0 && main_comm != MPI_COMM_NULL && !__lsan_do_leak_check)   /* nobody watches any more; a leak checker takes its time */
+        leaving = true, world_meet(ceil(fmax(program.timeout_seconds, MEET_SECONDS)) + MEET_TURN * world.rank);
     if (host_window != MPI_WIN_NULL)
         MPI_Win_free(&host_window);
     fflush(NULL);

@@ -41,7 +41,7 @@ if cc -std=c17 -Wall -I"$run" "$here/load.c" "$run/cuda_library.c" -ldl -o load 
         mkdir -p "false/$kind" && cc -shared -fPIC -o "false/$kind/libcuda.so.1" "false/$kind.c"
     done
     said=$(LD_LIBRARY_PATH=$PWD/false/old ./load driver 2>&1)
-    grep -qF 'the NVIDIA driver is of CUDA 11.4, this trainer needs 12.0 or later: update the driver' <<<"$said" && ok old_driver || fail old_driver "$said"
+    grep -qF 'the NVIDIA driver is of CUDA 11.4, the kernels and libraries of this trainer are of CUDA 13 and need 13.0 or later: update the driver to 580 or newer' <<<"$said" && ok old_driver || fail old_driver "$said"
     said=$(LD_LIBRARY_PATH=$PWD/false/empty ./load driver 2>&1)
     grep -qF 'has no cuInit' <<<"$said" && ok symbol_missing || fail symbol_missing "$said"
 else

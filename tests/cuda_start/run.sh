@@ -48,14 +48,16 @@ dir=two
 
 # ── what a machine may lack ──────────────────────────────────────────────────
 if ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1 '; then skip no_driver "this machine has one"
-else driver= FAKE='' went no_driver 2 4 '^trainer: no NVIDIA driver: libcuda\.so\.1 cannot be loaded \(.+\)$'; fi
-FAKE=FAKE_VERSION=11080 went old_driver 2 4 '^trainer: the NVIDIA driver is of CUDA 11\.8, this trainer needs 12\.0 or later: update the driver$'
-FAKE=FAKE_INIT=100 went no_gpu 2 4 '^trainer: no GPU: the NVIDIA driver is there and shows none$'
-FAKE='FAKE_DEVICES=0 CUDA_VISIBLE_DEVICES=none' went none_visible 2 4 '^trainer: no GPU: .* with CUDA_VISIBLE_DEVICES=none$'
-FAKE=FAKE_INIT=3 went driver_fails 2 4 '^trainer: the NVIDIA driver does not start: cuInit: CUDA_ERROR_OTHER'
+else driver= FAKE='' went no_driver 2 4 '^trainer: rank 0 on [^ :]+: no NVIDIA driver: libcuda\.so\.1 cannot be loaded \(.+\)$'; fi
+for version in 11.8 12.9; do
+    FAKE=FAKE_VERSION=${version%.*}0${version#*.}0 went "old_driver_${version%.*}" 2 4 "^trainer: rank 0 on [^ :]+: the NVIDIA driver is of CUDA ${version/./\\.}, the kernels and libraries of this trainer are of CUDA 13 and need 13\.0 or later: update the driver to 580 or newer\$"
+done
+FAKE=FAKE_INIT=100 went no_gpu 2 4 '^trainer: rank 0 on [^ :]+: no GPU: the NVIDIA driver is there and shows none$'
+FAKE='FAKE_DEVICES=0 CUDA_VISIBLE_DEVICES=none' went none_visible 2 4 '^trainer: rank 0 on [^ :]+: no GPU: .* with CUDA_VISIBLE_DEVICES=none$'
+FAKE=FAKE_INIT=3 went driver_fails 2 4 '^trainer: rank 0 on [^ :]+: the NVIDIA driver does not start: cuInit: CUDA_ERROR_OTHER'
 FAKE=FAKE_DEVICES=1 went one_gpu_for_two 2 4 '^trainer: rank 0 and rank 1 have the same GPU: one rank a GPU; this host shows one$'
 tiny four -DFSDP=4
-FAKE=FAKE_DEVICES=2 dir=four went two_gpus_for_four 4 4 '^trainer: 4 ranks on this host and 2 GPUs: one rank a GPU$'
+FAKE=FAKE_DEVICES=2 dir=four went two_gpus_for_four 4 4 '^trainer: rank 0 on [^ :]+: 4 ranks on this host and 2 GPUs: one rank a GPU$'
 dir=one
 FAKE='FAKE_MAJOR=7 FAKE_MINOR=5' went old_gpu 1 4 '^trainer: rank 0: Fake 0 has compute capability 7\.5; the kernels need 8\.0 or later$'
 FAKE=FAKE_MEMORY=100000 went too_little_memory 1 4 '^trainer: rank 0: needs [0-9,]+ bytes; Fake 0 has 100,000 free of 100,000: planc check says what would make it fit$'
@@ -77,7 +79,7 @@ if ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so\.13 '; then
     cp "$top/templates/cuda/"{machine,runtime}.cuh two/cuda/ && cp "$top/runtime/"{op_math,scalar}.h two/
     printf '#include "cuda/machine.cuh"\n#include "op_math.h"\n#include "scalar.h"\n#include "cuda/runtime.cuh"\n' >two/kernels.cu
     kept() { ls two/kernels.sm_90a.*.cubin 2>/dev/null | wc -l; }
-    FAKE=FAKE_DEVICES=2 dir=two went no_nccl_to_talk 2 4 '^trainer: (2 ranks, and no NCCL|rank [01]: NCCL does not bring the FSDP group together)'   # NCCL, where it is there, finds no such driver
+    FAKE=FAKE_DEVICES=2 dir=two went no_nccl_to_talk 2 4 '^trainer: (rank 0 on [^ :]+: 2 ranks, and no NCCL|rank [01]: NCCL does not bring the FSDP group together)'   # NCCL, where it is there, finds no such driver
     [ "$(kept)" -eq 1 ] && grep -q 'kernels: compiled for sm_90a' no_nccl_to_talk.log && ok made_at_start || fail made_at_start "$(kept) kept: $(tail_of no_nccl_to_talk.log)"
     cp -r two/kernels.cu two/cuda two/*.h one/ && rm -f one/kernels.sm_*.cubin && cp two/kernels.sm_90a.*.cubin one/
     FAKE='' dir=one went found_again 1 0 'kernels kernels\.sm_90a\.[0-9a-f]{16}\.cubin' --steps 1
@@ -164,6 +166,8 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
     befalls asked_to_stop quick 75 0 '^stopped by SIGTERM after step [0-9]+, as asked$' TERM 1
     FAKE=STANDIN_NCCL_SECONDS=2 befalls collective_fails patient 4 1 '^trainer: rank 0, at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: a collective of the FSDP group failed: ' STOP 1
     befalls ends quick 0 0 '^loss: mean' - 0 --steps 2
+    grep -qE '^memory a rank: outside the arena at most [0-9,]+ bytes behind the last step, [0-9,]+ before the first; [0-9,]+ assumed$' ends.log && ok outside_again || fail outside_again "$(tail_of ends.log)"
+    FAKE=STANDIN_NCCL_NO_END=1 befalls does_not_end quick 4 1 '^trainer: rank 1 has not moved for [0-9.]+ s; it stands behind the last step$' - 0 --steps 2
     befalls first_weights quick 0 0 '^weights: saved to' - 0 --steps 0 --final first.safetensors
     python3 "$here/../faults/make.py" tensors first.safetensors wild.safetensors nan
     pair wild --set "init.from=$scratch/wild.safetensors"
@@ -172,9 +176,9 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
     FAKE=STANDIN_NCCL_NO_ID=2 ranks=4 befalls no_id four_ranks 4 1 '^trainer: rank 2: NCCL does not bring the FSDP group together: unhandled system error$' - 0
     pair narrow --set precision.compute=bf16 --set run.gemm=planc
     FAKE=STANDIN_SHARED=60000 befalls little_shared_memory narrow 4 1 '^trainer: rank [01]: kernel f_.* wants 65536 bytes of shared memory a block, stand-in device has 60000$' - 0
-    driver=no-libnccl.so.2 befalls no_nccl quick 4 1 '^trainer: 2 ranks, and no NCCL: libnccl\.so\.2 cannot be loaded \(.+\)$' - 0
+    driver=no-libnccl.so.2 befalls no_nccl quick 4 1 '^trainer: rank 0 on [^ :]+: 2 ranks, and no NCCL: libnccl\.so\.2 cannot be loaded \(.+\)$' - 0
     driver=no-libcublasLt.so.13 befalls no_cublaslt quick 4 1 '^trainer: rank 0: no cuBLASLt of CUDA 13: libcublasLt\.so\.13 cannot be loaded \(.+\); run\.gemm = planc does without cuBLASLt$' - 0
-    driver=old befalls driver_lacks quick 4 1 '^trainer: the NVIDIA driver that is installed \(libcuda\.so\.1\) has no cuGraphLaunch: ' - 0
+    driver=old befalls driver_lacks quick 4 1 '^trainer: rank 0 on [^ :]+: the NVIDIA driver that is installed \(libcuda\.so\.1\) has no cuGraphLaunch: ' - 0
     FAKE=STANDIN_MEMORY=30000000 befalls memory_of_two quick 4 1 '^trainer: rank 0: needs [0-9,]+ bytes; .* free of 30,000,000: planc check' - 0
 else
     fail stand_ins "$(tail_of libraries.log)"
