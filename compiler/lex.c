@@ -162,8 +162,8 @@ static const struct mended_brace *mended_at(struct lex *lx, int at, bool supplie
     if (!m || lx->stopped || m->supplied != supplied || (supplied ? m->at > at : m->at != at))
         return NULL;
     lx->mended++;
-    struct diagnostic *d = complain(m->brace, supplied ? "this '{' is never closed" : "this '}' is one too many: it ends the plan");
-    add_note(d, m->accomplice, supplied ? "a '}' is missing before this" : "the plan goes on here");
+    struct diagnostic *d = complain(m->brace, supplied ? "this '{' is never closed" : text_format("this '}' is one too many: it ends the %s", m->ends));
+    add_note(d, m->accomplice, "%s", supplied ? "a '}' is missing before this" : text_format("the %s goes on here", m->ends));
     return m;
 }
 

@@ -12,7 +12,9 @@ enum { NO_TOKEN = -1 };
 struct token { int kind; struct span at; };
 
 /* A brace that is supplied before byte `at`, or that is dropped there; `accomplice`: what shows it. */
-struct mended_brace { int at; bool supplied; struct span brace, accomplice; };
+struct mended_brace { int at; bool supplied; struct span brace, accomplice; const char *ends; };
+/* `mesh`, `mesh:` or `[mesh]` on a line of its own, and the '}' that was meant to close it. */
+struct open_head { int head, brace; };
 
 /* Slips that come in herds (a file written as another format has them in every line): said once, the others counted. */
 enum slip {
@@ -29,6 +31,7 @@ struct lex {
     struct token pending, held;     /* what waits behind a token that was supplied; NO_TOKEN: none */
     struct token first;             /* of the item */
     bool in_value;                  /* its '=' was there */
+    VECTOR(struct open_head) headless;
     VECTOR(struct mended_brace) mend; int mended; /* in the order of the text; how many are done */
     struct slips slip[SLIP_COUNT];
     int jumps;
@@ -86,7 +89,10 @@ const char *lex_number_meant(const char *written);                             /
 const char *lex_string_meant(const char *written);                             /* in double quotes, whatever it stood in */
 int lex_sign(struct lex *lx, struct span at);                                  /* a sign of other places: the token that is meant, 0: none */
 
-/* lex_braces.c: fills `mend`. */
+/* Behind the '}' at `brace` when it is one of `headless`, else `otherwise`. */
+int lex_behind_own(const struct lex *lx, int brace, int otherwise);
+
+/* lex_braces.c: fills `mend` and `headless`. */
 void lex_look_for_braces(struct lex *lx, int n);
 
 /* lex_order.c */

@@ -56,12 +56,14 @@ static int balance(const char *bytes, int n)
 
 static bool holds_sections(const struct block *b) { return !b->name || strcmp(b->name, "plan") == 0; }
 
+static bool is_architecture(const struct block *b) { return b->name && strcmp(b->name, "architecture") == 0; }
+
 static bool is_section(const char *name) { return !strchr(name, '.') && section_find(name) != SECTION_COUNT; }
 
 static void supply(struct look *l, struct span before)
 {
     const struct block *b = &l->open[--l->depth];
-    PUSH(&l->lx->mend, ((struct mended_brace){ before.from, true, b->brace, before }));
+    PUSH(&l->lx->mend, ((struct mended_brace){ before.from, true, b->brace, before, NULL }));
     l->wanted--;
 }
 
@@ -89,8 +91,9 @@ static void see_head(struct look *l, const char *name)
         in_plan |= holds_sections(&l->open[i]);
     while (l->wanted > 0 && l->depth && (top || (section && in_plan && !holds_sections(&l->open[l->depth - 1]))))
         supply(l, l->head);
-    if (l->wanted < 0 && section && l->depth == 0 && l->closed_at) {
-        PUSH(&l->lx->mend, ((struct mended_brace){ l->closed_at, false, { l->lx->file, l->closed_at, l->closed_at + 1 }, l->head }));
+    bool of_architecture = l->closed_at && is_architecture(&l->closed), layer = strcmp(name, "repeat") == 0 || strcmp(name, "metrics") == 0 || strcmp(name, "stored") == 0;
+    if (l->wanted < 0 && (of_architecture ? layer : section) && l->depth == 0 && l->closed_at) {
+        PUSH(&l->lx->mend, ((struct mended_brace){ l->closed_at, false, { l->lx->file, l->closed_at, l->closed_at + 1 }, l->head, of_architecture ? "architecture" : "plan" }));
         l->wanted++;
         l->open[l->depth++] = l->closed;
         l->closed_at = 0;
@@ -117,7 +120,7 @@ static void close_block(struct look *l)
     if (!l->depth)
         return;
     l->depth--;
-    if (l->depth == 0 && holds_sections(&l->open[0])) {
+    if (l->depth == 0 && (holds_sections(&l->open[0]) || is_architecture(&l->open[0]))) {
         l->closed = l->open[0];
         l->closed_at = l->at;
     }
@@ -132,7 +135,7 @@ static void see(struct look *l, int head_indent)
         l->is_head &= !l->idle;
         if (c == '{')
             open_block(l, head_indent);
-        else
+        else if (lex_behind_own(l->lx, l->at, 0) == 0)
             close_block(l);
         l->parens = 0;
     } else {
@@ -155,10 +158,71 @@ static void see(struct look *l, int head_indent)
     l->at = to;
 }
 
+int lex_behind_own(const struct lex *lx, int brace, int otherwise)
+{
+    for (int i = 0; i < lx->headless.n; i++)
+        if (lx->headless.item[i].brace == brace)
+            return brace + 1;
+    return otherwise;
+}
+
+static int behind_blanks(const char *bytes, int at)
+{
+    while (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r')
+        at++;
+    return at;
+}
+
+static bool line_ends(char c) { return !c || c == '\n' || c == '#'; }
+
+static int next_line(const char *bytes, int at, int n)
+{
+    while (at < n && bytes[at] != '\n')
+        at++;
+    return at + 1;
+}
+
+/* The first byte of the head of a block alone on its line, all but its '{'; -1 when there is something else. */
+static int bare_head(const char *bytes, int word)
+{
+    int at = word + (bytes[word] == '['), name = at;
+    while (is_name(bytes[at]))
+        at++;
+    bool section = at > name && is_section(intern_bytes(bytes + name, (size_t)(at - name)));
+    at = behind_blanks(bytes, at);
+    if (bytes[at] == (bytes[word] == '[' ? ']' : ':'))
+        at = behind_blanks(bytes, at + 1);
+    else
+        while (is_name(bytes[at]))
+            at++;
+    return section && line_ends(bytes[behind_blanks(bytes, at)]) ? word : -1;
+}
+
+/* The heads without '{' whose lines lie deeper and whose '}' stands below them; `most` at most. */
+static void find_headless(struct lex *lx, int n, int most)
+{
+    for (int line = lx->at; line < n && lx->headless.n < most; line = next_line(lx->bytes, line, n)) {
+        int word = behind_blanks(lx->bytes, line), head = bare_head(lx->bytes, word), inside = 0;
+        for (int at = next_line(lx->bytes, line, n); head >= 0 && at < n; at = next_line(lx->bytes, at, n)) {
+            int first = behind_blanks(lx->bytes, at);
+            if (line_ends(lx->bytes[first]))
+                continue;
+            if (first - at <= word - line || lx->bytes[first] == '{') {
+                if (inside && first - at == word - line && lx->bytes[first] == '}')
+                    PUSH(&lx->headless, ((struct open_head){ head, first }));
+                break;
+            }
+            inside++;
+        }
+    }
+}
+
 void lex_look_for_braces(struct lex *lx, int n)
 {
     struct look l = { .lx = lx, .n = n, .at = lx->at, .fresh = true, .idle = true };
     l.wanted = balance(lx->bytes, n);
+    find_headless(lx, n, -l.wanted);
+    l.wanted += lx->headless.n;
     int line = lx->at, head_indent = 0;
     while (l.wanted && l.at < n) {
         char c = lx->bytes[l.at];

@@ -101,6 +101,8 @@ static bool is_yaml(struct lex *lx, struct token *t)
         lex_slip(lx, SLIP_LIST, head, "a list stands in [ ]", text_format("%s = [%s]", name, list.bytes));
     else
         lex_slip(lx, SLIP_BLOCK, head, "a block stands in { }, whatever its indentation", block_example(lx, name));
+    if (lx->bytes[end])
+        end = lex_behind_own(lx, behind_blanks(lx, end + 1), end);
     lex_jump(lx, end);
     *t = (struct token){ LBRACE, { lx->file, t->at.from, t->at.to } };
     lx->held = (struct token){ RBRACE, { lx->file, t->at.to, t->at.to } };
@@ -109,7 +111,7 @@ static bool is_yaml(struct lex *lx, struct token *t)
 }
 
 /* `[mesh]` on a line of its own, and the entries below it. */
-static bool is_toml(struct lex *lx, const struct token *t)
+static bool is_toml(struct lex *lx, struct token *t)
 {
     int at = t->at.to;
     while (lx->bytes[at] == '[')
@@ -121,6 +123,12 @@ static bool is_toml(struct lex *lx, const struct token *t)
     while (lx->bytes[at] == ']')
         at++;
     int next = behind_blanks(lx, at);
+    if (to > from && at > to && lx->bytes[next] == '{') {
+        lex_slip(lx, SLIP_BLOCK, (struct span){ lx->file, t->at.from, at }, "the name of a block stands without [ ]", block_example(lx, text_of(lx, (struct span){ lx->file, from, to })));
+        *t = (struct token){ NAME, { lx->file, from, to } };
+        lex_jump(lx, at);
+        return false;
+    }
     if (to == from || at == to || (lx->bytes[next] && lx->bytes[next] != '\n' && lx->bytes[next] != '#'))
         return false;
     lex_slip(lx, SLIP_BLOCK, (struct span){ lx->file, t->at.from, at }, "a block stands in { }", block_example(lx, text_of(lx, (struct span){ lx->file, from, to })));
@@ -132,6 +140,8 @@ static bool is_toml(struct lex *lx, const struct token *t)
             break;
         end = line_end(lx, end + 1);
     }
+    if (lx->bytes[end])
+        end = lex_behind_own(lx, behind_blanks(lx, end + 1), end);
     lex_jump(lx, end);
     lx->torn = true;
     return true;
@@ -429,6 +439,20 @@ static void mend_quoted_name(struct lex *lx, struct token *t)
     t->kind = NAME;
 }
 
+/* `mesh` and its entries on the next lines, closed by a '}' that nothing opened. */
+static bool is_headless(struct lex *lx, struct token *t)
+{
+    for (int i = 0; i < lx->headless.n; i++)
+        if (lx->headless.item[i].head == lx->first.at.from) {
+            struct span head = { lx->file, lx->first.at.from, lx->last.at.to };
+            lex_complain(lx, head, "this block has no '{'", text_format("%s {", text_of(lx, head)));
+            lx->held = *t;
+            *t = (struct token){ LBRACE, { lx->file, head.to, head.to } };
+            return true;
+        }
+    return false;
+}
+
 bool lex_mend(struct lex *lx, struct token *t, bool newline)
 {
     if (lx->stopped || is_json(lx, t))
@@ -449,6 +473,8 @@ bool lex_mend(struct lex *lx, struct token *t, bool newline)
             mend_dashes(lx, t);
         return true;
     }
+    if (newline && t->kind != LBRACE && !lx->in_value && is_headless(lx, t))
+        return true;
     if (is_file(lx, t))
         return true;
     if ((t->kind == MINUS || t->kind == ASSIGN) && lx->bytes[t->at.to] == '>')
