@@ -247,6 +247,20 @@ static bool print_meant(const char *wanted)
     return foreign_advice(wanted) || section || key != KEY_COUNT;
 }
 
+/* `modle`: a section with letters swapped or changed is nearer than a key of another length. */
+static bool print_swapped(const char *wanted)
+{
+    const char *names[SECTION_COUNT];
+    for (int s = 0; s < SECTION_COUNT; s++)
+        names[s] = section_rows[s].path;
+    const char *near = nearest_name(wanted, names, SECTION_COUNT);
+    if (!near || strlen(near) != strlen(wanted) || foreign_section(wanted) || foreign_advice(wanted))
+        return false;
+    printf("%s here is %s\n\n", wanted, near);
+    print_section(section_find(near));
+    return true;
+}
+
 bool keys_print(const char *wanted)
 {
     bool printed = false;
@@ -256,7 +270,7 @@ bool keys_print(const char *wanted)
             print_section((enum section_id)s);
             printed = true;
         }
-    return printed || print_matches(wanted) || print_meant(wanted);
+    return printed || print_matches(wanted) || print_swapped(wanted) || print_meant(wanted);
 }
 
 static void print_all(void)

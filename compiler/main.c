@@ -177,6 +177,7 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
             const char *near = nearest_option(w, bit);
             if (row) command_fail(EXIT_USAGE, "%s has no option '%s', which others have; `planc help %s` lists its own", a->command, row->name, a->command);
             else if (equals && strchr(w, '.') && strchr(w, '.') < equals) command_fail(EXIT_USAGE, "%s has no option '%s'; a key of the plan is given by --set %s", a->command, w, w + 2);
+            else if (!equals && strchr(w, '.') && i + 1 < n) command_fail(EXIT_USAGE, "%s has no option '%s'; a key of the plan is given by --set %s=%s", a->command, w, w + strspn(w, "-"), word[i + 1]);
             else if (near) command_fail(EXIT_USAGE, "%s has no option '%s'; did you mean '%s'?", a->command, w, near);
             else command_fail(EXIT_USAGE, "%s has no option '%s'; `planc help %s` lists those", a->command, w, a->command);
             return false;
