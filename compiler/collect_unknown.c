@@ -56,6 +56,8 @@ void unknown_key(struct checker *c, const char *section, const char *name, struc
     enum key_id of = key_of_word(section_find(section), name);
     if (of != KEY_COUNT)
         add_help(d, "it is a value: %s = %s", key_rows[of].name, name);
+    else if (guess && in_section(guess, section) && key_rows[key_find_path(guess)].type == KEY_LIST && strchr("0123456789", name[strlen(name) - 1]))
+        add_help(d, "one list holds them all: %s = %s", last_name(guess), key_rows[key_find_path(guess)].fallback);
     else if (guess && in_section(guess, section))
         add_help(d, "did you mean '%s'?", last_name(guess));
     else if (guess && strcmp(last_name(guess), name) == 0)

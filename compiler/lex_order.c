@@ -86,6 +86,10 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
             add_help(d, "require (batch.local <= 4) \"why\"");
         else if (t->kind == COMMA && open.kind == LPAR)
             add_help(d, "a list stands in [ ]: [0.9, 0.95]");
+        else if (t->kind == COLON && open.kind == LPAR && lx->before.kind == NAME)
+            add_help(d, "an argument by name: %s = value", written(lx, &lx->before));
+    } else if (t->kind == NAME && strcmp(written(lx, t), "if") == 0) {
+        lex_complain(lx, t->at, "'if' cannot follow a finished value", "a choice is written condition ? value : other");
     } else if (t->kind == NAME && lx->before.kind == NUMBER) {
         lex_complain(lx, t->at, text_format("'%s' cannot follow the number '%s'", written(lx, t), written(lx, &lx->before)), "a unit has no blank before it, a remark stands behind '#', entries are separated by ';' or a new line");
     } else {
