@@ -51,7 +51,8 @@ void unknown_key(struct checker *c, const char *section, const char *name, struc
 {
     struct diagnostic *d = complain(at, "'%s' is not a key of %s", name, section);
     const char *guess = key_guess(section, name), *advice = foreign_advice(name);
-    if (guess && hyper_find(c, name) && !in_section(guess, section) && strcmp(last_name(guess), name) != 0)
+    const char *key = guess ? last_name(guess) : NULL;
+    if (guess && hyper_find(c, name) && strcmp(key, name) != 0 && (!in_section(guess, section) || nearest_name(name, &key, 1)))
         guess = NULL; /* what the model has under this very name is nearer than a similar one */
     enum key_id of = key_of_word(section_find(section), name);
     if (of != KEY_COUNT)
