@@ -33,7 +33,9 @@ unsigned cuDevicePrimaryCtxRetain(cuda_context *c, int d) { (void)d; *c = (cuda_
 unsigned cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }
 unsigned cuCtxSetCurrent(cuda_context c) { return c ? 0 : FAILS_VALUE; }
 unsigned cuCtxGetStreamPriorityRange(int *l, int *g) { *l = 0; *g = -5; return 0; }
-unsigned cuMemGetInfo_v2(size_t *a, size_t *t) { *t = (size_t)number("FAKE_MEMORY", 1 << 30); *a = *t - taken; return 0; }
+static long said;   /* how often the device has said where it stands */
+/* FAKE_GROWS: bytes that something takes once the device has worked. */
+unsigned cuMemGetInfo_v2(size_t *a, size_t *t) { *t = (size_t)number("FAKE_MEMORY", 1 << 30); *a = *t - taken - (size_t)(said > 0 ? number("FAKE_GROWS", 0) : 0); return 0; }
 unsigned cuMemAlloc_v2(cuda_address *at, size_t n)
 {
     if (getenv("FAKE_NO_ARENA")) return CUDA_OUT_OF_MEMORY;
@@ -57,7 +59,6 @@ unsigned cuMemsetD8Async(cuda_address at, unsigned char v, size_t n, cuda_stream
 
 /* Streams and events have nothing to do. FAKE_LOST: when the device has said n times where it stands, it stops with an error;
  * FAKE_HANGS: it is never done. */
-static long said;
 unsigned cuStreamCreateWithPriority(cuda_stream *s, unsigned f, int p) { (void)f, (void)p; *s = (cuda_stream)(void *)&taken; return 0; }
 unsigned cuStreamDestroy_v2(cuda_stream s) { (void)s; return 0; }
 unsigned cuStreamQuery(cuda_stream s)

@@ -97,6 +97,7 @@ fi
 
 # ── a run ────────────────────────────────────────────────────────────────────
 FAKE='' went trains 1 0 'memory a rank: predicted ([0-9,]+) bytes, mapped \1 bytes \(by the driver\); outside the arena' --metrics cuda.jsonl --final cuda.safetensors --probe cuda.probe
+FAKE=FAKE_GROWS=5000000 dir=one went memory_at_the_end 1 0 '^memory a rank: outside the arena at most 5,000,000 bytes behind the last step, 0 before the first; 0 assumed$' --steps 2
 FAKE='' dir=bf16 went trains_bf16 1 0 'step 11 of 12' --metrics bf16.jsonl --final bf16.safetensors
 mkdir -p cpu cpu_bf16
 # shellcheck disable=SC2086
