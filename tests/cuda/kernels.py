@@ -10,7 +10,7 @@ import json
 import re
 import sys
 
-FUNCTION = re.compile(r"^KERNEL\((\d+)\) (\w+)\(.*?^}$", re.S | re.M)
+FUNCTION = re.compile(r"^KERNEL(?:_RESIDENT)?\((\d+)(?:, \d+)?\) (\w+)\(.*?^}$", re.S | re.M)
 INCLUDE = re.compile(r"^#include .*$", re.M)
 SHOT = re.compile(r"\{FUNCTION_(\w+), (.*?)\}", re.S)
 # Of a multiprocessor of compute capability 9.0 and 10.0: registers, warps, blocks, shared memory, and what of it a block costs beside its own.

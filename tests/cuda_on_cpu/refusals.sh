@@ -20,7 +20,7 @@ while IFS='|' read -r name path setting words; do
     refused "$name" "$words" "$path" $setting
 done <<'CASES'
 no_driver|no-libcuda.so.1||no NVIDIA driver: libcuda.so.1 cannot be loaded
-old_driver|lib|STANDIN_DRIVER=11080|CUDA 11.8, this trainer needs .* update the driver
+old_driver|lib|STANDIN_DRIVER=11080|CUDA 11.8, .* need 13.0 or later: update the driver
 driver_without_a_function|old||has no cuGraphLaunch
 no_device|lib|STANDIN_DEVICES=0|no GPU
 one_device_for_two|lib|STANDIN_DEVICES=1|one rank a GPU
