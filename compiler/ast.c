@@ -194,9 +194,52 @@ static int add_setting(const char *text)
     return source_add("--set", text, strlen(text));
 }
 
+/* `mesh:fsdp=32`, `mesh.fsdp:32`: the last sign before the value is '=', those before it are '.'. */
+static bool is_setting_by_colon(int file, const char *text)
+{
+    size_t at = strcspn(text, ":=\"[ "), n = strlen(text);
+    if (text[at] != ':' || !text[at + 1])
+        return false;
+    char *meant = TAKE_MANY(char, n + 1);
+    memcpy(meant, text, n + 1);
+    size_t end = strcspn(text, "=\"[ ");
+    for (size_t i = 0; i < end; i++)
+        if (meant[i] == ':')
+            meant[i] = text[end] != '=' && !memchr(text + i + 1, ':', end - i - 1) ? '=' : '.';
+    add_help(complain((struct span){ file, (int)at, (int)at + 1 }, "':' stands neither in a path nor before a value"), "--set %s", meant);
+    return true;
+}
+
+/* `mesh.fsdp=4,mesh.dp=2`: entries behind a comma. */
+static bool is_list_of_settings(int file, const char *text)
+{
+    struct text each = { 0 };
+    int first = -1, depth = 0;
+    bool quoted = false;
+    text_add(&each, "--set ");
+    for (int i = 0; text[i]; i++) {
+        const char *next = text + i + 1 + strspn(text + i + 1, " ");
+        size_t path = strspn(next, "abcdefghijklmnopqrstuvwxyz_0123456789.");
+        const char *sign = next + path + strspn(next + path, " ");
+        quoted ^= text[i] == '"';
+        depth += (text[i] == '[') - (text[i] == ']');
+        bool another = text[i] == ',' && !quoted && !depth && path && sign[0] == '=' && sign[1] != '=';
+        text_add(&each, another ? " --set " : "%c", text[i]);
+        if (another) {
+            first = first < 0 ? i : first;
+            i = (int)(next - text) - 1;
+        }
+    }
+    if (first >= 0)
+        add_help(complain((struct span){ file, first, first + 1 }, "--set gives one entry"), "one --set for each: %s", each.bytes);
+    return first >= 0;
+}
+
 struct ast *parse_setting(const char *text)
 {
     int before = error_count(), file = add_setting(text);
+    if (is_setting_by_colon(file, text) || is_list_of_settings(file, text))
+        return NULL;
     struct ast *items = parse_source(file);
     if (error_count() > before)
         return NULL;

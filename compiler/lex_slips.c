@@ -329,6 +329,15 @@ static void mend_grouped(struct lex *lx, struct token *t)
     lex_jump(lx, to);
 }
 
+/* Whether `name =` stands before byte `at`. */
+static bool is_value_of(const struct lex *lx, int at, const char *name)
+{
+    int n = (int)strlen(name);
+    while (at > 0 && strchr(" \t=", lx->bytes[at - 1]))
+        at--;
+    return at >= n && memcmp(lx->bytes + at - n, name, (size_t)n) == 0;
+}
+
 /* `8, 16, 32` and `"a.bin", "b.bin"`: more values of the same entry. */
 static bool is_list(struct lex *lx, struct token *t)
 {
@@ -341,6 +350,12 @@ static bool is_list(struct lex *lx, struct token *t)
         to++;
     while (strchr(" \t\r,", lx->bytes[to - 1]))
         to--;
+    if (number && is_value_of(lx, from, "betas")) { /* value_wrong.c leaves its numbers to this */
+        lex_slip(lx, SLIP_VALUES, (struct span){ lx->file, from, to }, "a list stands in [ ]", text_format("betas = [%s]", text_of(lx, (struct span){ lx->file, from, to })));
+        lx->torn = true;
+        t->kind = BAR;
+        return true;
+    }
     struct text t2 = { 0 };
     for (int i = from; i < to; i++)
         text_add(&t2, lx->bytes[i] == ',' && number ? " |" : "%c", lx->bytes[i]);

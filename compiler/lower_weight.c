@@ -215,6 +215,51 @@ static void need_loss(struct graph *g)
         }
 }
 
+/* Whether anything but an assignment of its own speaks of `name`. */
+static bool is_read(const struct ast *x, const char *name)
+{
+    if (x->kind == AST_ENTRY) return lower_mentions(x->kid[1], name);
+    if (x->kind != AST_ITEMS && x->kind != AST_BLOCK) return lower_mentions(x, name);
+    for (int i = 0; i < x->n; i++)
+        if (is_read(x->kid[i], name)) return true;
+    return false;
+}
+
+static const struct ast *entry_at(const struct ast *x, struct span at)
+{
+    if (x->kind == AST_ENTRY && x->kid[0]->at.file == at.file && x->kid[0]->at.from == at.from) return x;
+    const struct ast *found = NULL;
+    for (int i = 0; i < x->n && !found; i++)
+        if (x->kind == AST_ITEMS || x->kind == AST_BLOCK) found = entry_at(x->kid[i], at);
+    return found;
+}
+
+static int untrained(const struct lower *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->declared.n; i++) n += !l->declared.item[i].weight->value->mark;
+    return n;
+}
+
+/* `y = x + …` in a repeat that should have been x: what stands behind the forgotten value is one mistake, not one a weight. */
+static void say_unread(struct lower *l, const struct binding *b)
+{
+    const struct ast *body = l->plan->architecture_body, *it = entry_at(body, b->latest);
+    int before = untrained(l);
+    if (!it || b->means.kind != MEANS_VALUE || b->means.value->mark || b->means.value->weight || is_read(body, b->name)) return;
+    for (int i = 0; i < l->gone.n; i++) /* the same entry in every variant of the layer */
+        if (l->gone.item[i].latest.from == b->latest.from && l->gone.item[i].latest.file == b->latest.file && l->gone.item[i].means.kind == MEANS_VALUE) need(l->gone.item[i].means.value);
+    if (untrained(l) == before) return;
+    struct diagnostic *d = complain(b->latest, "'%s' is assigned and never read, so nothing would train the weights behind it", b->name);
+    for (int i = 0; i < l->name.n; i++) {
+        const struct binding *carried = &l->name.item[i];
+        if (carried->means.kind != MEANS_VALUE || carried->means.value->weight || !shape_same(carried->means.value->shape, b->means.value->shape) || !lower_mentions(it->kid[1], carried->name)) continue;
+        add_help(d, "is it %s that the next layer gets? %s = …", carried->name, carried->name);
+        return;
+    }
+    add_help(d, "use it on the way to the loss, or leave it out");
+}
+
 void lower_sweep(struct lower *l)
 {
     struct graph *g = l->g;
@@ -224,6 +269,7 @@ void lower_sweep(struct lower *l)
             c->value->note = c->last->note = g->region.item[i];
         }
     need_loss(g);
+    for (int i = 0; i < l->gone.n && untrained(l) > 1; i++) say_unread(l, &l->gone.item[i]);
     for (int i = 0; i < l->declared.n; i++) {
         const struct weight *w = l->declared.item[i].weight;
         if (w->value->mark) continue;

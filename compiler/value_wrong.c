@@ -23,8 +23,24 @@ void unquoted_help(struct diagnostic *d, const char *name, const char *text)
         add_help(d, "%s = %s", name, foreign_number(text));
 }
 
+/* `betas = 0.9, 0.95`, which the lexer has said once for both. */
+static bool is_one_of_bare_list(const struct ast *e)
+{
+    size_t n;
+    const char *bytes = e->at.file ? source_bytes(e->at.file, &n) : NULL;
+    if (!bytes || e->kind != AST_NUMBER)
+        return false;
+    const char *behind = bytes + e->at.to + strspn(bytes + e->at.to, " \t");
+    int before = e->at.from;
+    while (before > 0 && strchr(" \t", bytes[before - 1]))
+        before--;
+    return *behind == ',' || (before > 0 && bytes[before - 1] == ',');
+}
+
 bool value_wrong_type(enum key_id key, const struct ast *e, const struct constant *got)
 {
+    if (key == K_optimizer_betas && e->kind == AST_NUMBER && is_one_of_bare_list(e))
+        return false;
     static const char *const kind[] = { "a number", "on/off", "a string", "a word", "a list", "a range" };
     struct diagnostic *d = complain(e->at, "%s wants %s, not %s", key_path(key), key_type_text(key), kind[got->kind]);
     const char *item = key == K_activation_checkpoint_save && (e->kind == AST_STRING || e->kind == AST_NAME) ? e->text : NULL;
