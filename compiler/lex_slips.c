@@ -431,6 +431,15 @@ static void mend_dashes(struct lex *lx, struct token *t)
         text_add(&plain, "%c", *p == '-' ? '_' : *p);
     if (named)
         guess = text_format("%s %s", section_rows[s].path, before);
+    int sign = behind_blanks(lx, to);
+    for (int k = 0; k < KEY_COUNT && lex_is_idle(lx) && lx->bytes[sign] == '='; k++) { /* `weight-decay = 0.1` is a key but for the sign */
+        if (strcmp(key_rows[k].name, plain.bytes) != 0)
+            continue;
+        lex_complain(lx, t->at, text_format("'%s' is no name: names have no '-'", name), text_format("%s = %s", plain.bytes, rest_text(lx, sign + 1)));
+        lx->torn = true;
+        lex_jump(lx, to);
+        return;
+    }
     lex_complain(lx, t->at, text_format("'%s' is no name: names have no '-'", name),
                  guess && (named || lex_is_idle(lx)) ? text_format("did you mean '%s'?", guess) : lex_is_idle(lx) ? plain.bytes : "a name is made of letters, digits and '_'; a title stands in double quotes");
     lx->torn = true;
