@@ -178,7 +178,11 @@ struct ast *parse_source(int file)
     const char *bytes = source_bytes(file, &n), *zero = memchr(bytes, 0, n);
     if (zero) { /* it would end a name or a path before its end */
         int at = (int)(zero - bytes);
-        complain((struct span){ file, at, at + 1 }, "this is no text: it holds a zero byte");
+        bool marked = n > 1 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0);
+        if (marked || (n > 3 && !bytes[0] != !bytes[1] && !bytes[0] == !bytes[2] && !bytes[1] == !bytes[3]))
+            add_help(complain((struct span){ 0 }, "%s is UTF-16, and a plan is UTF-8", source_name(file)), "save it as UTF-8: iconv -f UTF-16%s -t UTF-8 FILE", marked ? "" : bytes[0] ? "LE" : "BE");
+        else
+            complain((struct span){ file, at, at + 1 }, "this is no text: it holds a zero byte");
         torn = true;
         return ast_node(AST_ITEMS, (struct span){ file, 0, 0 });
     }

@@ -48,9 +48,17 @@ static void check_schedule(struct checker *c)
     bool constant = !name || strcmp(name, "constant") == 0;
     if (!constant && c->key[K_schedule_steps].state == ABSENT && !c->broken && !c->absent_is_fine[K_schedule_steps])
         add_help(complain(c->naming[S_schedule].at, "schedule %s needs its number of steps", name), "schedule %s { steps = 10k }", name);
-    if (has_steps && whole_value(c, K_schedule_warmup, &warmup, NULL) && warmup > steps)
-        add_note(complain(place_of(c, K_schedule_warmup), "the warm-up of %lld steps is longer than the schedule", (long long)warmup),
-                 place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
+    if (has_steps && whole_value(c, K_schedule_warmup, &warmup, NULL) && warmup > steps) {
+        struct diagnostic *d = complain(place_of(c, K_schedule_warmup), "the warm-up of %lld steps is longer than the schedule", (long long)warmup);
+        add_note(d, place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
+        add_help(d, "schedule.steps counts the warm-up too: warmup = %lld, or more steps", (long long)(steps > 100 ? steps / 100 : steps > 1));
+    }
+    for (int i = 0; i < 2; i++) { /* 1T: the tokens of the whole run */
+        enum key_id key = i ? K_run_steps : K_schedule_steps;
+        int64_t many = 0;
+        if (key_given(c, key) && whole_value(c, key, &many, NULL) && many > 1000000000)
+            add_help(warn(place_of(c, key), "%s counts steps, not tokens: %s of them", key_path(key), text_count(many)), "steps = tokens / (the tokens of one step, which `planc check` prints)");
+    }
     const struct constant *floor = key_given(c, K_schedule_floor) ? key_value(c, K_schedule_floor) : NULL, *lr = key_value(c, K_optimizer_lr);
     if (floor && lr && !constant && floor->number > 0 && floor->number < 1e-3 && floor->number <= lr->number)
         add_help(warn(place_of(c, K_schedule_floor), "schedule.floor is a fraction of lr: the rate falls to %s", text_number(floor->number * lr->number)),
@@ -74,6 +82,8 @@ static void check_schedule(struct checker *c)
 static void check_rate(struct checker *c)
 {
     const struct constant *lr = key_given(c, K_optimizer_lr) ? key_value(c, K_optimizer_lr) : NULL;
+    if (lr && lr->number == 0)
+        add_help(warn(c->key[K_optimizer_lr].at, "lr = 0 moves no weight: nothing is trained"), "the default is lr = %s", key_rows[K_optimizer_lr].fallback);
     if (!lr || lr->number < 0.05)
         return;
     struct span at = c->key[K_optimizer_lr].at;
@@ -134,6 +144,10 @@ static void check_data(struct checker *c)
         struct diagnostic *d = warn(c->key[K_data_format].at.file ? c->key[K_data_format].at : c->key[K_data_train].at, "a byte is a token id up to 255, the vocabulary has %lld: the trainer refuses what is beyond", (long long)size->top);
         add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
         add_help(d, "vocab = 256");
+    } else if (bytes && size->top > 1024) { /* 256 and some that are rounded up to, or kept for later */
+        struct diagnostic *d = warn(c->key[K_data_format].at.file ? c->key[K_data_format].at : c->key[K_data_train].at, "a byte is a token id up to 255, the vocabulary has %s: the rest never occurs", text_count(size->top));
+        add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
+        add_help(d, "format = uint16 or uint32 for files of token ids; vocab = 256 for bytes");
     }
 }
 

@@ -108,7 +108,13 @@ static bool one_hyper_value(struct checker *c, const void *which, const struct a
             add_help(said, "%s = [%s]", d->name, constant_text(out));
     }
     if (fine && d->type == HYPER_COUNT && out->top < 1) {
-        complain(e->at, "model.%s must be at least 1, this is %s", d->name, constant_text(out));
+        struct diagnostic *said = complain(e->at, "model.%s must be at least 1, this is %s", d->name, constant_text(out));
+        if (d->fallback && d->fallback->kind == AST_NUMBER)
+            add_help(said, "without the entry it is %s", d->fallback->text);
+        else if (out->top < 0)
+            add_help(said, "%s = %s", d->name, constant_text(out) + 1);
+        else
+            add_help(said, "%s = 1 is the least", d->name);
         fine = false;
     }
     return fine;

@@ -112,6 +112,15 @@ static void said_of_section(struct lex *lx, const struct token *t, enum section_
 {
     const char *path = section_rows[s].path, *name = lx->last.kind != NAME && lx->before.kind == NAME && lx->before.at.from != lx->first.at.from ? written(lx, &lx->before) : NULL;
     bool keyed = name && t->kind == ASSIGN && key_find(s, name) != KEY_COUNT;
+    bool times = s == S_cluster && name && t->kind == NUMBER && (strcmp(name, "x") == 0 || strcmp(name, "X") == 0);
+    int machine = lx->first.at.to + (int)strspn(lx->bytes + lx->first.at.to, " \t"), n = (int)strcspn(lx->bytes + machine, " \t");
+    long long devices = times ? atoll(written(lx, t)) : 0;
+    if (times && machine + n < lx->before.at.from) { /* `cluster h100 x 64` */
+        lex_complain(lx, t->at, "what a cluster says stands in { }", devices > 8 && devices % 8 == 0
+                         ? text_format("cluster %.*s { nodes = %lld }: %lld devices, where a node has eight", n, lx->bytes + machine, devices / 8, devices)
+                         : text_format("cluster %.*s { nodes = %s }", n, lx->bytes + machine, written(lx, t)));
+        return;
+    }
     const char *head = section_rows[s].takes[0] ? text_format("%s %s", path, name && t->kind != ASSIGN ? written(lx, &lx->before) : "NAME") : path;
     if (keyed)
         lex_complain(lx, t->at, "'=' stands after one name", text_format("%s { %s = … }, or %s.%s = …", path, name, path, name));

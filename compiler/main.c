@@ -259,7 +259,12 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
     for (int i = 0; i < n_open; i++) text_add(&keys, "%s%s", i ? ", " : "", open_keys[i]);
     struct diagnostic *d = complain((struct span){0, 0, 0}, "%s leaves %s open: %s works on one plan, not on a space of them", path,
                                     keys.length ? keys.bytes : "something", a->command);
-    if (n_open) add_help(d, "--set %s=… decides", open_keys[0]);
+    struct diagnostics_mark mark = diagnostics_mark(); /* what follows says nothing: it was said */
+    struct space *space = NULL;
+    if (n_open) plan_or_space_load(path, a->set.item, a->set.n, &space);
+    diagnostics_drop(mark);
+    if (space && space->n_axes) add_help(d, strpbrk(space->axis[0].choice[0], " [\"'*|") ? "--set '%s=%s' decides, or another of its values" : "--set %s=%s decides, or another of its values", space->axis[0].key, space->axis[0].choice[0]);
+    else if (n_open) add_help(d, "--set %s=… decides", open_keys[0]);
     return NULL;
 }
 

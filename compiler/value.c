@@ -283,7 +283,7 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
     if (row->type == KEY_WORD) {
         if (e->kind == AST_NAME)
             return word_value(key, e, out);
-        struct diagnostic *d = complain(e->at, "%s is %s%s", key_path(key), key_type_text(key), e->kind == AST_STRING ? ", not a string" : e->kind == AST_NUMBER ? ", not a number" : "");
+        struct diagnostic *d = complain(e->at, strchr(words_text(row->words, true), ',') ? "%s is one of %s%s" : "%s is %s today%s", key_path(key), words_text(row->words, true), e->kind == AST_STRING ? ", not a string" : e->kind == AST_NUMBER ? ", not a number" : "");
         const char *list[16], *ours = e->kind == AST_STRING ? foreign_value(key, e->text) : NULL;
         ours = ours || e->kind != AST_STRING ? ours : nearest_name(e->text, list, words_list(row->words, true, list, (int)COUNT_OF(list)));
         if (e->kind == AST_STRING && words_find(row->words, e->text, &works))

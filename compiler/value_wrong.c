@@ -129,6 +129,10 @@ bool value_within(enum key_id key, const struct ast *e, const struct constant *v
         add_help(d, "all devices: fsdp = cluster.nodes * cluster.devices_per_node");
     else if (v->number < 0 && (key == K_mesh_dp || key == K_batch_global))
         add_help(d, "what follows from the rest: %s = auto", key_rows[key].name);
+    else if (v->number < 0 && e->kind == AST_UNARY && e->kid[0]->kind == AST_NUMBER && key_rows[key].limit == LIMIT_NOT_NEGATIVE)
+        add_help(d, "%s = %s", key_rows[key].name, e->kid[0]->text);
+    else if (v->number <= 0 && key == K_batch_sequence)
+        add_help(d, "the tokens of one sample: sequence = 4096");
     else if (key_rows[key].limit == LIMIT_BELOW_ONE && v->number > 1)
         add_help(d, "%s, or the default: %s = %s", text_number(part), key_rows[key].name, key_rows[key].fallback);
     else if (key_rows[key].limit == LIMIT_FRACTION && v->number > 1 && v->number <= 100)
