@@ -129,12 +129,13 @@ static void print_section(enum section_id section)
             print_key((enum key_id)k);
 }
 
-static json_t *section_as_json(enum section_id section)
+/* `key`: only keys of this name or path; "" for all. */
+static json_t *section_as_json(enum section_id section, const char *key)
 {
     json_t *keys = json_array();
     for (int k = 0; k < KEY_COUNT; k++) {
         const struct key_row *row = &key_rows[k];
-        if (row->section == section)
+        if (row->section == section && (!key[0] || strcmp(row->name, key) == 0 || strcmp(key_path((enum key_id)k), key) == 0))
             json_array_append_new(keys, json_pack("{s:s, s:s, s:s, s:s, s:b, s:s}", "name", row->name, "type", key_type_text((enum key_id)k), "unit",
                                                   row->unit, "default", row->fallback, "works", !row->missing[0], "help", row->help));
     }
@@ -292,17 +293,34 @@ int command_keys(const struct arguments *a)
     for (int s = 0; s < SECTION_COUNT; s++) {
         names[s] = section_rows[s].path;
         if (a->json && (!wanted[0] || is_within(names[s], wanted)))
-            json_array_append_new(all, section_as_json((enum section_id)s));
+            json_array_append_new(all, section_as_json((enum section_id)s, ""));
     }
+    for (int s = 0; s < SECTION_COUNT && a->json && wanted[0] && section_find(wanted) == SECTION_COUNT; s++) {
+        json_t *one = section_as_json((enum section_id)s, wanted);
+        if (json_array_size(json_object_get(one, "keys")))
+            json_array_append_new(all, one);
+    }
+    families of[] = { names_of(S_model), names_of(S_cluster) };
+    for (size_t i = 0; i < COUNT_OF(of) && a->json && wanted[0] && !json_array_size(all); i++) /* llama, h100: the section that it is a name of */
+        for (int n = 0; n < of[i].n; n++)
+            if (strcmp(of[i].item[n].name, wanted) == 0)
+                json_array_append_new(all, section_as_json(i ? S_cluster : S_model, ""));
     if (json_array_size(all)) {
         printf("%s\n", json_dumps(all, JSON_INDENT(2)));
         return EXIT_FINE;
+    }
+    const char *near = nearest_name(wanted, names, SECTION_COUNT);
+    if (a->json) {
+        struct diagnostic *d = complain((struct span){ 0, 0, 0 }, "there is no section or key '%s'", wanted);
+        const char *guess = near ? near : key_guess("", wanted);
+        if (guess)
+            add_help(d, "did you mean '%s'?", guess);
+        return EXIT_USAGE;
     }
     if (!wanted[0])
         print_all();
     if (!wanted[0] || keys_print(wanted))
         return EXIT_FINE;
-    const char *near = nearest_name(wanted, names, SECTION_COUNT);
     return command_fail(EXIT_USAGE, "there is no section or key '%s'%s", wanted,
                         near ? text_format("; did you mean '%s'?", near) : "; `planc keys` prints all");
 }

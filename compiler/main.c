@@ -218,15 +218,27 @@ static void warn_of_cuda_keys(const struct plan *p)
         if (row[i].at.file) warn(row[i].at, "%s is of cuda devices alone: without effect on cpu", row[i].key);
 }
 
-static bool is_readable(const char *path, int *status)
+/* `demo` and `7b.pln` where demo.plan and 7b.plan lie; NULL when there is nothing of the kind. */
+static const char *whole_name(const char *path)
+{
+    const char *folder = strrchr(path, '/'), *dot = strrchr(path, '.');
+    const char *added = text_format("%s.plan", path), *exchanged = dot && (!folder || dot > folder) ? text_format("%.*s.plan", (int)(dot - path), path) : added;
+    return access(added, R_OK) == 0 ? added : access(exchanged, R_OK) == 0 ? exchanged : NULL;
+}
+
+static bool is_readable(const struct arguments *a, const char *path, int *status)
 {
     size_t n;
     *status = EXIT_PLAN;
     if (file_read(path, &n)) return true;
     int why = errno;
-    const char *whole = text_format("%s.plan", path);
-    bool near = why == ENOENT && access(whole, R_OK) == 0;
-    *status = command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s%s", path, strerror(why), near ? text_format("; did you mean '%s'?", whole) : "");
+    const char *near = why == ENOENT ? whole_name(path) : NULL, *help = near ? text_format("did you mean '%s'?", near) : "";
+    *status = EXIT_ENVIRONMENT;
+    if (!a->json) command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s%s%s", path, strerror(why), near ? "; " : "", help);
+    else {
+        struct diagnostic *d = complain((struct span){0, 0, 0}, "cannot read '%s': %s", path, strerror(why));
+        if (near) add_help(d, "%s", help);
+    }
     return false;
 }
 
@@ -245,12 +257,12 @@ static struct plan *decided(const struct arguments *a, struct plan *plan, int *s
 struct plan *command_plan_or_space(const struct arguments *a, const char *path, struct space **space, int *status)
 {
     *space = NULL;
-    return is_readable(path, status) ? decided(a, plan_or_space_load(path, a->set.item, a->set.n, space), status) : NULL;
+    return is_readable(a, path, status) ? decided(a, plan_or_space_load(path, a->set.item, a->set.n, space), status) : NULL;
 }
 
 struct plan *command_plan(const struct arguments *a, const char *path, int *status)
 {
-    if (!is_readable(path, status)) return NULL;
+    if (!is_readable(a, path, status)) return NULL;
     const char *const *open_keys = NULL;
     int n_open = 0;
     struct plan *plan = plan_load(path, a->set.item, a->set.n, &open_keys, &n_open);
