@@ -224,9 +224,10 @@ static const char *stem_of(const char *name)
     return end < n && end > 1 && name[end - 1] == '.' ? intern_bytes(name, end - 1) : name;
 }
 
+static const char *const kind[] = {"attention", "matmul", "expert_matmul", "routing", "top_k", "load"};
+
 static bool kept_exists(const struct graph *g, const char *word)
 {
-    static const char *const kind[] = {"attention", "matmul", "expert_matmul", "routing", "top_k", "load"};
     for (size_t i = 0; i < COUNT_OF(kind); i++)
         if (!strcmp(word, kind[i])) return true;
     for (int i = 0; i < g->region.n; i++)
@@ -235,6 +236,32 @@ static bool kept_exists(const struct graph *g, const char *word)
                 for (int o = 0; o < g->region.item[i]->body.item[k]->node.item[n]->n_out; o++)
                     if (!strcmp(stem_of(g->region.item[i]->body.item[k]->node.item[n]->out[o]->name), word)) return true;
     return false;
+}
+
+/* Where an entry says `word`; all of it when it does not. */
+static struct span word_in(struct span entry, const char *word)
+{
+    size_t size, n = strlen(word);
+    const char *bytes = entry.file ? source_bytes(entry.file, &size) : NULL;
+    bool within = false;
+    for (int at = entry.from; bytes && at + (int)n <= entry.to; at++) {
+        bool letter = bytes[at] == '_' || (bytes[at] >= '0' && bytes[at] <= '9') || (bytes[at] >= 'A' && bytes[at] <= 'Z') || (bytes[at] >= 'a' && bytes[at] <= 'z');
+        char end = at + (int)n < entry.to ? bytes[at + (int)n] : ' ';
+        if (!within && !memcmp(bytes + at, word, n) && strchr(" \t\r\n,]\"#|", end)) return (struct span){entry.file, at, at + (int)n};
+        within = letter;
+    }
+    return entry;
+}
+
+/* Names of the same in PyTorch and Megatron, or one that is written almost so. */
+static const char *kept_guess(const char *word)
+{
+    static const struct { const char *word, *means; } foreign[] = {
+        {"mm", "matmul"}, {"addmm", "matmul"}, {"bmm", "matmul"}, {"linear", "matmul"}, {"gemm", "matmul"}, {"dense", "matmul"}, {"sdpa", "attention"}, {"flash", "attention"}, {"attn", "attention"},
+        {"scaled_dot_product_attention", "attention"}, {"flash_attention", "attention"}, {"core_attn", "attention"}, {"grouped_mm", "expert_matmul"}, {"router", "routing"}, {"topk", "top_k"}};
+    for (size_t i = 0; i < COUNT_OF(foreign); i++)
+        if (!strcmp(foreign[i].word, word)) return foreign[i].means;
+    return nearest_name(word, kind, (int)COUNT_OF(kind));
 }
 
 static void check_checkpoint(const struct plan *p, const struct graph *g)
@@ -249,9 +276,14 @@ static void check_checkpoint(const struct plan *p, const struct graph *g)
     for (const char *c = p->checkpoint_save; *c; c += strspn(c, " ")) {
         size_t n = strcspn(c, " ");
         const char *word = intern_bytes(c, n);
-        if (!memchr(c, '#', n) && !kept_exists(g, word))
-            add_help(complain(p->at.save, "activation_checkpoint.save names '%s', which is no kind of op and no value of a layer of %s", word, p->architecture),
-                     "kinds are attention, matmul, expert_matmul, routing; values are names that the architecture assigns inside repeat");
+        bool said = false;
+        for (const char *b = p->checkpoint_save; b < c; b += strcspn(b, " "), b += strspn(b, " ")) said |= strcspn(b, " ") == n && !memcmp(b, c, n);
+        if (!memchr(c, '#', n) && !said && !kept_exists(g, word)) {
+            struct diagnostic *d = complain(word_in(p->at.save, word), "activation_checkpoint.save names '%s', which is no kind of op and no value of a layer of %s", word, p->architecture);
+            const char *guess = kept_guess(word);
+            if (guess) add_help(d, "did you mean '%s'?", guess);
+            else add_help(d, "kinds are attention, matmul, expert_matmul, routing; values are names that the architecture assigns inside repeat");
+        }
         c += n;
     }
 }
