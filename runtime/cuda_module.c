@@ -23,6 +23,7 @@ static const char *const runtime_name[RUNTIME_KERNELS] = {"runtime_cast_bf16", "
 
 static struct {
     char dir[PATH_BYTES - 2 * NAME_BYTES], name[NAME_BYTES];   /* of the cubin that was loaded */
+    cuda_module loaded;                                        /* for the life of the process */
     cuda_function *function;                                   /* launch_function's, in their order */
     int64_t *shared;                                           /* dynamic shared memory that a function may have so far */
     cuda_function runtime[RUNTIME_KERNELS];
@@ -239,11 +240,10 @@ static bool load(void)
 {
     char path[PATH_BYTES], text[160];
     size_t bytes = 0;
-    cuda_module loaded = NULL;
     char *image = read_whole(in_dir(module.name, path), &bytes);
     if (!image)
         return fail_note("rank %d: %s: %s", world.rank, path, strerror(errno));
-    unsigned result = driver.cuModuleLoadData(&loaded, image);
+    unsigned result = driver.cuModuleLoadData(&module.loaded, image);
     free(image);
     if (result != CUDA_OK)
         return fail_note("rank %d: %s does not load on %s: cuModuleLoadData: %s; it is damaged, or made by a newer CUDA than the driver is of", world.rank, path, gpu.name,
@@ -255,7 +255,7 @@ static bool load(void)
         const char *name = own ? runtime_name[i - launch_functions] : launch_function[i];
         cuda_function *to = own ? &module.runtime[i - launch_functions] : &module.function[i];
         int fixed = 0;       /* shared memory; asking for it loads the function now and not in the middle of a step */
-        result = driver.cuModuleGetFunction(to, loaded, name);
+        result = driver.cuModuleGetFunction(to, module.loaded, name);
         if (result != CUDA_OK || (result = driver.cuFuncGetAttribute(&fixed, CUDA_FUNCTION_SHARED, *to)) != CUDA_OK)
             return fail_note("rank %d: %s has no kernel %s, it is of another build: %s", world.rank, path, name, cuda_error_text(result, text));
         if (!own)
