@@ -4,7 +4,7 @@
 # needs no line here.
 #
 #   make            the compiler and the runtimes            make demo        train on real text, about two minutes
-#   make test       all tests (UPDATE=1 rewrites goldens)    make test-long   what does not fit in ten minutes
+#   make test       all tests (UPDATE=1 rewrites goldens)    make test-long   what does not fit in them
 #   make bench      kernel and step speed of this machine    SANITIZE=1       any of them, under ASan and UBSan
 #   make install    into PREFIX (/usr/local), under DESTDIR  make fuzz        damage plans until the front end breaks
 
