@@ -21,8 +21,6 @@ enum kind { GATHER, REDUCE, SUM, STOP };
 struct command { enum kind kind; int64_t unit; void *slot, *stage, *into; int micro; double *value; int64_t count; bool whole_world; int64_t mark; };
 enum { QUEUE = 64 };
 
-struct instance { const struct unit *unit; int64_t index; const struct stretch *stretch; int stretches; };
-
 struct device {
     unsigned char *local, *wire;
     struct instance *instance;
@@ -350,22 +348,6 @@ double device_exposed_seconds(struct device *d)
     return seconds;
 }
 
-static void number_instances(struct device *d)
-{
-    int64_t n = 0;
-    for (int u = 0; u < program.units; u++)
-        n += program.unit[u].count;
-    d->instance = ROOM(struct instance, n);
-    n = 0;
-    for (int u = 0; u < program.units; u++) {
-        const struct unit *unit = &program.unit[u];
-        struct stretch *s = ROOM(struct stretch, unit->tensors);
-        int stretches = segments_stretches(unit, world.shard, s);
-        for (int64_t k = 0; k < unit->count; k++)
-            d->instance[n++] = (struct instance){unit, k, s, stretches};
-    }
-}
-
 struct device *device_open(void)
 {
     static struct device device;
@@ -374,7 +356,7 @@ struct device *device_open(void)
     if (!d->local)
         return NULL;
     d->wire = d->local + program.local_bytes;
-    number_instances(d);
+    d->instance = segments_instances();
     d->event = ROOM(int64_t, program.events + 1);
     if (pthread_mutex_init(&d->lock, NULL) || pthread_cond_init(&d->work, NULL) || pthread_cond_init(&d->done, NULL) || pthread_create(&d->worker, NULL, work, d)) {
         fail_note("rank %d: no thread for the collectives", world.rank);

@@ -269,22 +269,6 @@ bool device_square_product(struct device *d, enum element_type type, int64_t n, 
 
 /* ── coming up, and the end ────────────────────────────────────────────────── */
 
-static void number_instances(struct device *d)
-{
-    int64_t n = 0;
-    for (int u = 0; u < program.units; u++)
-        n += program.unit[u].count;
-    d->instance = ROOM(struct instance, n);
-    n = 0;
-    for (int u = 0; u < program.units; u++) {
-        const struct unit *unit = &program.unit[u];
-        struct stretch *s = ROOM(struct stretch, unit->tensors);
-        int stretches = segments_stretches(unit, world.shard, s);
-        for (int64_t k = 0; k < unit->count; k++)
-            d->instance[n++] = (struct instance){unit, k, s, stretches};
-    }
-}
-
 /* Transfers go before compute where both want to run. */
 static void open_lanes(struct device *d)
 {
@@ -321,7 +305,7 @@ struct device *device_open(void)
     if (!cuda_take_arena(d))
         return NULL;
     open_lanes(d);
-    number_instances(d);
+    d->instance = segments_instances();
     d->staging = cuda_pinned(program.staging_bytes);
     d->post = cuda_pinned(POST_BYTES);
     d->batch = cuda_pinned(2 * program.accumulation * program.tokens * (int64_t)sizeof(int32_t));

@@ -16,7 +16,6 @@
 enum lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANES };
 enum { GRAPH_UPDATE = (MICRO_FIRST | MICRO_LAST) + 1, GRAPHS };   /* those of micro-batches are numbered by enum micro */
 struct happening { cuda_event event; int64_t piece; };       /* piece of its latest recording; -1: never recorded */
-struct instance { const struct unit *unit; int64_t index; const struct stretch *stretch; int stretches; };
 
 /* Where the device stands, written by it into host memory: schedule step, iteration + 1 in the upper half, and in the topmost bit
  * that the compute lane waits for another lane. */

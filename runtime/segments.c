@@ -109,6 +109,23 @@ int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to)
     return n;
 }
 
+struct instance *segments_instances(void)
+{
+    int64_t n = 0;
+    for (int u = 0; u < program.units; u++)
+        n += program.unit[u].count;
+    struct instance *all = ROOM(struct instance, n);
+    n = 0;
+    for (int u = 0; u < program.units; u++) {
+        const struct unit *unit = &program.unit[u];
+        struct stretch *s = ROOM(struct stretch, unit->tensors);
+        int stretches = segments_stretches(unit, world.shard, s);
+        for (int64_t k = 0; k < unit->count; k++)
+            all[n++] = (struct instance){unit, k, s, stretches};
+    }
+    return all;
+}
+
 bool segments_check(void)
 {
     const struct program *p = &program;

@@ -154,6 +154,10 @@ struct piece { int64_t element, at, count; };
 struct piece stored_piece(const struct stored *s, int64_t shard);
 /* The decay groups of a unit's shard in order; at most unit->tensors. Returns how many. */
 int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to);
+/* An instance of a unit, and the stretches of its shard on this rank: the same for all instances of the unit. */
+struct instance { const struct unit *unit; int64_t index; const struct stretch *stretch; int stretches; };
+/* All instances, numbered as program.unit says. For the life of the run. */
+struct instance *segments_instances(void);
 bool segments_check(void);                  /* that program.c agrees with itself; false: noted */
 
 /* ── safetensors.c ─────────────────────────────────────────────────────────── */
