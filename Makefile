@@ -37,17 +37,16 @@ COMPILER_FLAGS = $(STANDARD) $(CFLAGS) $(SANITIZE_FLAGS) -Icompiler -I$(BUILD)/g
 RUNTIME_FLAGS  = $(STANDARD) $(CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic $(SANITIZE_FLAGS) -pthread -Iruntime
 
 GENERATED := $(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.lex.c
-COMPILER  := $(patsubst compiler/%.c,$(BUILD)/compiler/%.o,$(wildcard compiler/*.c)) \
+COMPILER  := $(patsubst compiler/%.c,$(BUILD)/compiler/%.o,$(wildcard compiler/*/*.c)) \
              $(patsubst %.c,%.o,$(if $(wildcard grammar/plan.y),$(GENERATED)))
 
-# A trainer is what all devices share and what its own device needs; the one that only prints needs little beside that. Nothing
-# here needs CUDA to build: its libraries are found when a trainer starts.
-ONLY_CPU  := $(patsubst %,runtime/%.c,device_cpu collectives_mpi gemm_dnnl)
-ONLY_CUDA := $(wildcard runtime/device_cuda.c runtime/cuda_*.c runtime/*_nccl.c runtime/*_cublaslt.c runtime/*_cudnn.c)
-SHARED    := $(filter-out runtime/device_trace.c $(ONLY_CPU) $(ONLY_CUDA),$(wildcard runtime/*.c))
-TRACE := $(patsubst %,$(BUILD)/runtime/trace/%.o,device_trace options fail)
-CPU   := $(patsubst runtime/%.c,$(BUILD)/runtime/cpu/%.o,$(SHARED) $(ONLY_CPU))
-CUDA  := $(patsubst runtime/%.c,$(BUILD)/runtime/cpu/%.o,$(SHARED) $(ONLY_CUDA))
+# A trainer is runtime/shared and the folder of its device. The trace device executes nothing and needs two files of shared.
+# Nothing here needs CUDA to build: a trainer loads NVIDIA's libraries when it starts.
+OBJECTS = $(patsubst runtime/%.c,$(BUILD)/runtime/%.o,$(1))
+SHARED := $(call OBJECTS,$(wildcard runtime/shared/*.c))
+CPU    := $(SHARED) $(call OBJECTS,$(wildcard runtime/cpu/*.c))
+CUDA   := $(SHARED) $(call OBJECTS,$(wildcard runtime/cuda/*.c))
+TRACE  := $(call OBJECTS,$(wildcard runtime/trace/*.c) runtime/shared/options.c runtime/shared/fail.c)
 
 all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_cuda.a $(BUILD)/lib/libtrainer_trace.a
 
@@ -84,11 +83,11 @@ $(BUILD)/compiler/%.o: compiler/%.c $(BUILD)/flags | $(HEADERS)
 	@mkdir -p $(@D)
 	$(call say,cc  ,$<)
 	$(Q)$(CC) $(COMPILER_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
-$(BUILD)/runtime/cpu/%.o: runtime/%.c $(BUILD)/flags
+$(BUILD)/runtime/%.o: runtime/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,mpicc,$<)
 	$(Q)$(MPICC) $(RUNTIME_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
-$(BUILD)/runtime/trace/%.o: runtime/%.c $(BUILD)/flags
+$(BUILD)/runtime/trace/%.o: runtime/trace/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,cc  ,$<)
 	$(Q)$(CC) $(RUNTIME_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
@@ -99,7 +98,7 @@ $(BUILD)/flags: always
 	@printf '%s\n' '$(subst ','\'',$(CC) $(MPICC) $(COMPILER_FLAGS) $(RUNTIME_FLAGS) $(WARNINGS))' | cmp -s - $@ || \
 	 printf '%s\n' '$(subst ','\'',$(CC) $(MPICC) $(COMPILER_FLAGS) $(RUNTIME_FLAGS) $(WARNINGS))' > $@
 
--include $(wildcard $(BUILD)/compiler/*.d $(BUILD)/gen/*.d $(BUILD)/runtime/cpu/*.d $(BUILD)/runtime/trace/*.d)
+-include $(wildcard $(BUILD)/compiler/*/*.d $(BUILD)/gen/*.d $(BUILD)/runtime/*/*.d)
 
 # ── what people run ──────────────────────────────────────────────────────────
 # Installing comes first and in its own make, because the rules above need the tools that it brings.
@@ -120,7 +119,7 @@ bench: setup
 	@BUILD=$(BUILD) bash tests/bench.sh
 # The front end under libFuzzer: the compiler's sources once more, by clang, with coverage and both sanitizers. Needs
 # clang and libclang-rt; SECONDS_OF_FUZZ says how long.
-FUZZED := $(patsubst compiler/%.c,build/fuzz/%.o,$(filter-out compiler/main.c compiler/command% compiler/import% compiler/build_%,$(wildcard compiler/*.c))) \
+FUZZED := $(patsubst compiler/%.c,build/fuzz/%.o,$(filter-out compiler/commands/%,$(wildcard compiler/*/*.c))) \
           build/fuzz/plan.tab.o build/fuzz/plan.lex.o build/fuzz/front.o
 FUZZ_FLAGS := -std=c17 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
               -Icompiler -Ibuild/gen -w -MMD -MP
@@ -138,7 +137,7 @@ build/fuzz/%.o: build/gen/%.c
 build/fuzz/%.o: tests/fuzz/%.c
 	@mkdir -p $(@D)
 	$(Q)clang $(FUZZ_FLAGS) -c -o $@ $<
--include $(wildcard build/fuzz/*.d)
+-include $(wildcard build/fuzz/*.d build/fuzz/*/*.d)
 fuzz:
 	@$(MAKE) --no-print-directory $(JOBS) build/planc-fuzz
 	@bash tests/fuzz/front.sh $(SECONDS_OF_FUZZ) build/fuzz/run
@@ -149,10 +148,10 @@ PREFIX ?= /usr/local
 INTO    = $(DESTDIR)$(PREFIX)
 install: all
 	$(call say,into,$(INTO))
-	$(Q)set -e; install -d "$(INTO)/bin" "$(INTO)/lib/planc/runtime" "$(INTO)/share/man/man1"
+	$(Q)set -e; install -d "$(INTO)/bin" "$(INTO)/lib/planc/runtime/shared" "$(INTO)/share/man/man1"
 	$(Q)install -m 755 $(BUILD)/planc "$(INTO)/bin/planc"
 	$(Q)install -m 644 $(BUILD)/lib/libtrainer_*.a "$(INTO)/lib/planc/"
-	$(Q)install -m 644 runtime/*.h "$(INTO)/lib/planc/runtime/"
+	$(Q)install -m 644 runtime/shared/*.h "$(INTO)/lib/planc/runtime/shared/"
 	$(Q)set -e; for file in $$(find templates plans -type f); do \
 	    case $$file in plans/*) to="$(INTO)/share/planc/$$file";; *) to="$(INTO)/lib/planc/$$file";; esac; \
 	    install -d "$$(dirname "$$to")"; install -m 644 "$$file" "$$to"; done

@@ -10,7 +10,7 @@
 %locations
 %param {struct lex *lx}
 %expect 0
-%code requires { #include "lex.h" }
+%code requires { #include "text/lex.h" }
 %code provides {
 int plan_lex(PLAN_STYPE *, PLAN_LTYPE *, struct lex *);
 void plan_error(PLAN_LTYPE *, struct lex *, const char *);

@@ -25,11 +25,11 @@ PY
 mapfile -t defines <<<"$kernels"
 flags="-std=c17 -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math"
 # shellcheck disable=SC2086
-cc $flags -fopenmp-simd -Iruntime -Itemplates "${defines[@]}" -o "$out/rms_norm" tests/bench/rms_norm.c "$out/norm/kernels.c" "$BUILD"/runtime/cpu/gemm*.o -ldnnl -lgomp -lm || die "the comparison did not compile"
+cc $flags -fopenmp-simd -Iruntime/shared -Itemplates "${defines[@]}" -o "$out/rms_norm" tests/bench/rms_norm.c "$out/norm/kernels.c" "$BUILD"/runtime/cpu/gemm_dnnl.o -ldnnl -lgomp -lm || die "the comparison did not compile"
 OMP_NUM_THREADS=1 "$out/rms_norm" || die "the comparison did not run"
 
 text=$out/text.bin
-[ -s "$text" ] || head -c 1000000 < <(cat docs/*.md README.md compiler/*.c compiler/*.c compiler/*.c compiler/*.c) >"$text"
+[ -s "$text" ] || head -c 1000000 < <(cat docs/*.md README.md compiler/*/*.c compiler/*/*.c compiler/*/*.c compiler/*/*.c) >"$text"
 for fsdp in 1 2; do
     for type in fp32 bf16; do
         "$planc" build plans/demo.plan -o "$out/$type.$fsdp" --set "data.train=$text" --set data.format=bytes --set "mesh.fsdp=$fsdp" --set "batch.local=$((4 / fsdp))" \

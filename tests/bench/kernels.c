@@ -162,7 +162,7 @@ int main(int argc, char **argv)
     if (argc != 3) return 3;
     struct machine *m = machine_open(graph(), argv[1], "bench", argv[2]);
     char *command;
-    if (!m || asprintf(&command, "cc %s -shared -fPIC -I %s/runtime %s/tests/bench/hand.c -o %s/hand.so -lm", EMIT_KERNEL_FLAGS, argv[2], argv[2], argv[1]) < 0 || system(command)) return 4;
+    if (!m || asprintf(&command, "cc %s -shared -fPIC -I %s/runtime/shared %s/tests/bench/hand.c -o %s/hand.so -lm", EMIT_KERNEL_FLAGS, argv[2], argv[2], argv[1]) < 0 || system(command)) return 4;
     void *hand = dlopen(text_format("%s/hand.so", argv[1]), RTLD_NOW);
     if (!hand) return 4;
     void (*rms_forward)(const float *, const float *, float *, int64_t, int64_t, float) = (__typeof__(rms_forward))dlsym(hand, "hand_rms_forward");

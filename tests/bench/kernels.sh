@@ -3,7 +3,7 @@
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
 out=$top/$BUILD/bench
 mkdir -p "$out" || exit 4
-objects=$(ls "$top/$BUILD"/compiler/*.o | grep -vE '/(main|command_[a-z]*|import[a-z_]*)\.o$')
+objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE '/(commands|analysis)/')
 cc -std=c17 -O2 -I "$top/compiler" -I "$top/tests/kernels" "$top/tests/bench/kernels.c" "$top/tests/kernels/machine.c" "$top/tests/kernels/interpret.c" \
     $objects "$top/$BUILD"/gen/*.o -o "$out/kernels" -ljansson -lm -ldl || exit 4
 exec "$out/kernels" "$out" "$top"

@@ -1,7 +1,7 @@
-/* compile FOLDER ARCH FILE.cu LOG: compiles a text as planc does (compiler/nvrtc.c, its very options), for tests that compile
+/* compile FOLDER ARCH FILE.cu LOG: compiles a text as planc does (compiler/commands/nvrtc.c, its very options), for tests that compile
  * what they put together themselves. Status 1: the text does not compile, and LOG says why; 77: there is no NVRTC. Alone it says which
  * NVRTC there is. */
-#include "nvrtc.h"
+#include "commands/nvrtc.h"
 
 #include <string.h>
 

@@ -90,8 +90,8 @@ done
 # ── compiled ─────────────────────────────────────────────────────────────────
 sanitizers=()
 [ "$BUILD" = build-sanitize ] && sanitizers=(-fsanitize=address,undefined)
-cc -std=c17 "${sanitizers[@]}" -I "$top/compiler" "$here/compile.c" "$top/$BUILD"/compiler/{nvrtc,base}.o -o compile -ldl -lm >compile.build 2>&1 || { fail compile "$(tail_of compile.build)"; exit 0; }
-mkdir -p include && rm -rf include/cuda && cp -r "$top/templates/cuda" include/ && cp "$top"/runtime/{op_math,scalar}.h include/
+cc -std=c17 "${sanitizers[@]}" -I "$top/compiler" "$here/compile.c" "$top/$BUILD"/compiler/{commands/nvrtc,base/base}.o -o compile -ldl -lm >compile.build 2>&1 || { fail compile "$(tail_of compile.build)"; exit 0; }
+mkdir -p include && rm -rf include/cuda && cp -r "$top/templates/cuda" include/ && cp "$top"/runtime/shared/{op_math,scalar}.h include/
 missing=$(./compile)
 if [ $? -eq 77 ]; then
     for name in cubins spills kept arch_unknown; do skip $name "$missing"; done

@@ -4,7 +4,7 @@
  *
  * attention CAPABILITY (90 or 100): a line a shape that ends in "fits" (the workspace that the compiler sets aside), "BYTES bytes do
  * not fit" or "no plan". Status 2, and the reason: there is no library to ask. */
-#include "attention_cudnn.h"
+#include "cuda/attention_cudnn.h"
 #include "described.h"
 
 static void judge(const struct attention *a, int capability)

@@ -1,6 +1,6 @@
 /* For what asks cuDNN about graphs without a GPU: devices as its JSON, and what the parts of the runtime under test call of the rest. */
-#include "cuda_library.h"
-#include "trainer.h"
+#include "cuda/library.h"
+#include "shared/trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * experts CAPABILITY (90 or 100): a line a shape that ends in "fits" (the workspace that the compiler sets aside), "BYTES bytes do
  * not fit" or "no plan". Status 2, and the reason: there is no library to ask. */
 #include "described.h"
-#include "experts_cudnn.h"
+#include "cuda/experts_cudnn.h"
 
 static void judge(const struct grouped_product *p, int capability)
 {

@@ -1,7 +1,7 @@
-/* What runtime/graph_cudnn.[ch] say of cuDNN, held against NVIDIA's own header. Compiles or does not; nothing here is run. */
+/* What runtime/cuda/graph_cudnn.[ch] say of cuDNN, held against NVIDIA's own header. Compiles or does not; nothing here is run. */
 #include <cudnn.h>
 
-#include "graph_cudnn.c"
+#include "cuda/graph_cudnn.c"
 
 #define VALUE(ours, theirs) _Static_assert((long long)(ours) == (long long)(theirs), #theirs)
 VALUE(DNN_F32, CUDNN_DATA_FLOAT);

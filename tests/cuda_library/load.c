@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device_cuda.h"
+#include "cuda/device.h"
 
 struct world world;
 void fail_now(const char *format, ...) { (void)format; exit(1); }

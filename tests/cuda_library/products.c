@@ -1,8 +1,8 @@
-/* What runtime/gemm_cublaslt.h says of cuBLASLt, held against NVIDIA's own header. Compiles or does not; nothing here is run. */
+/* What runtime/cuda/gemm_cublaslt.h says of cuBLASLt, held against NVIDIA's own header. Compiles or does not; nothing here is run. */
 #include <cublasLt.h>
 #include <stddef.h>
 
-#include "gemm_cublaslt.h"
+#include "cuda/gemm_cublaslt.h"
 
 #define VALUE(ours, theirs) _Static_assert((long long)(ours) == (long long)(theirs), #theirs)
 VALUE(BLAS_F32, CUDA_R_32F);

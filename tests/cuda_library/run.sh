@@ -3,7 +3,7 @@
 # are; and the loader's messages, which must not need any of them.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
-run=$top/runtime
+run=$top/runtime/cuda
 
 headers=
 for dir in "${CUDA_HOME:-/usr/local/cuda}/include" /usr/local/cuda-*/include /usr/include; do
@@ -12,7 +12,7 @@ done
 declared() { # NAME COMMAND...: compiles without a word
     local name=$1
     shift
-    if "$@" -Wall -fsyntax-only -I"$run" -isystem "$headers" >"$name.log" 2>&1 && [ ! -s "$name.log" ]; then ok "$name"; else fail "$name" "$(tail_of "$name.log")"; fi
+    if "$@" -Wall -fsyntax-only -I"$top/runtime" -isystem "$headers" >"$name.log" 2>&1 && [ ! -s "$name.log" ]; then ok "$name"; else fail "$name" "$(tail_of "$name.log")"; fi
 }
 if [ -n "$headers" ] && [ -e "$headers/nccl.h" ] && [ -e "$headers/cudnn.h" ]; then
     declared declared_types_and_values cc -std=c17 "$here/vendor.c"
@@ -20,15 +20,15 @@ if [ -n "$headers" ] && [ -e "$headers/nccl.h" ] && [ -e "$headers/cudnn.h" ]; t
     declared declared_graphs cc -std=c17 "$here/graph.c"
     declared declared_parameters c++ -std=c++17 "$here/shapes.cc"
     # that this can fail: one parameter less, one value other
-    mkdir -p wrong
-    sed 's/CALL(cudnnSetStream, cudnnSetStream, (void \*handle, cuda_stream stream))/CALL(cudnnSetStream, cudnnSetStream, (void *handle))/' "$run/cuda_library.h" >wrong/cuda_library.h
-    c++ -std=c++17 -fsyntax-only -Iwrong -isystem "$headers" "$here/shapes.cc" >wrong.log 2>&1 && fail declared_wrongly "a parameter less is not seen" || ok declared_wrongly
+    mkdir -p wrong/cuda
+    sed 's/CALL(cudnnSetStream, cudnnSetStream, (void \*handle, cuda_stream stream))/CALL(cudnnSetStream, cudnnSetStream, (void *handle))/' "$run/library.h" >wrong/cuda/library.h
+    c++ -std=c++17 -fsyntax-only -Iwrong -I"$top/runtime" -isystem "$headers" "$here/shapes.cc" >wrong.log 2>&1 && fail declared_wrongly "a parameter less is not seen" || ok declared_wrongly
 else
     skip declared_types_and_values "no headers of the CUDA toolkit, NCCL and cuDNN"
 fi
 
 # found NAME LIBRARY PATTERN: what the loader says about a library, given LD_LIBRARY_PATH
-if cc -std=c17 -Wall -I"$run" "$here/load.c" "$run/cuda_library.c" -ldl -o load 2>load.log; then
+if cc -std=c17 -Wall -I"$top/runtime" "$here/load.c" "$run/library.c" -ldl -o load 2>load.log; then
     for library in driver nvrtc nccl cublaslt cudnn; do
         said=$(./load $library 2>&1)
         if [ "$said" = there ] || grep -qE '^no (NVIDIA driver|NVRTC|NCCL|cuBLASLt|cuDNN)[^:]*: lib[a-zA-Z]+\.so\.[0-9]+ cannot be loaded \(.+\)$' <<<"$said"; then ok "loads_or_says_$library"
@@ -78,7 +78,7 @@ else
     }
     ln -sf libcuda.so.1 driver/libcuda.so
     for what in attention experts; do
-        cc -std=c17 -Wall -I"$run" "$here/$what.c" "$run/${what}_cudnn.c" "$run/start_cudnn.c" "$run/graph_cudnn.c" "$run/cuda_library.c" -ldl -o $what 2>$what.log || fail ${what}_graphs "$(tail_of $what.log)"
+        cc -std=c17 -Wall -I"$top/runtime" "$here/$what.c" "$run/${what}_cudnn.c" "$run/start_cudnn.c" "$run/graph_cudnn.c" "$run/library.c" -ldl -o $what 2>$what.log || fail ${what}_graphs "$(tail_of $what.log)"
     done
     [ -x attention ] && judged attention 90 "fits large fits fits" && judged attention 100 "fits fits fits fits"
     # for the gradient's layout 9.19 has no engine

@@ -1,4 +1,4 @@
-/* Every function that runtime/cuda_library.h declares against the vendor's declaration: as many parameters, each a pointer where
+/* Every function that runtime/cuda/library.h declares against the vendor's declaration: as many parameters, each a pointer where
  * theirs is one and of the same size. Enums and handles have names of their own there, so types cannot be compared as wholes;
  * and only C++ can take a function's type apart. Compiles or does not. */
 #include <cublasLt.h>
@@ -8,7 +8,7 @@
 #include <nvrtc.h>
 #include <type_traits>
 
-#include "cuda_library.h"
+#include "cuda/library.h"
 
 template <class T, class U> constexpr bool alike = sizeof(T) == sizeof(U) && std::is_pointer<T>::value == std::is_pointer<U>::value;
 template <class F, class G> struct same { static constexpr bool value = false; };

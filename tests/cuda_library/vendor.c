@@ -1,4 +1,4 @@
-/* What runtime/cuda_library.h declares, held against NVIDIA's own headers: the types of the driver's and NVRTC's functions, every
+/* What runtime/cuda/library.h declares, held against NVIDIA's own headers: the types of the driver's and NVRTC's functions, every
  * constant, NCCL's configuration. Compiles or does not; nothing here is run. Functions whose handles are void * with us are
  * compared in shapes.cc. */
 #include <cuda.h>
@@ -6,7 +6,7 @@
 #include <nvrtc.h>
 #include <stddef.h>
 
-#include "cuda_library.h"
+#include "cuda/library.h"
 
 #define SAME(name, symbol, parameters) _Static_assert(__builtin_types_compatible_p(__typeof__(&symbol), unsigned (*) parameters), #symbol);
 CUDA_DRIVER_CALLS(SAME)

@@ -4,7 +4,7 @@
  * __activemask, cooperative groups.
  *
  *   g++ -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -Wno-unknown-pragmas \
- *       -Itemplates/cuda -Iruntime -DPLANC_MACHINE='"…/tests/cuda_on_cpu/fiber.h"' test.cc
+ *       -Itemplates/cuda -Iruntime/shared -DPLANC_MACHINE='"…/tests/cuda_on_cpu/fiber.h"' test.cc
  *   fiber_launch(dim3(blocks), dim3(threads), shared_bytes, kernel, argument...);       FIBER_SEED=n draws another order */
 #ifndef FIBER_H
 #define FIBER_H

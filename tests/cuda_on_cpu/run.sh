@@ -11,7 +11,7 @@ compile() { # compile SOURCE PROGRAM [g++ options]
     local source=$1 program=$2
     shift 2
     g++ -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function \
-        -I"$top/templates/cuda" -I"$top/runtime" -DPLANC_MACHINE="\"$here/fiber.h\"" "$@" -o "$program" "$source" >"$program.log" 2>&1
+        -I"$top/templates/cuda" -I"$top/runtime" -I"$top/runtime/shared" -DPLANC_MACHINE="\"$here/fiber.h\"" "$@" -o "$program" "$source" >"$program.log" 2>&1
 }
 # With the race detector (fiber_race.cc), which is itself not watched.
 g++ -std=c++17 -O2 -DFIBER_RACES -c -o race.o "$here/fiber_race.cc" >race.log 2>&1 || fail race.compile "$(tail_of race.log)"
@@ -51,7 +51,7 @@ fi
 # ── the stand-in libraries ───────────────────────────────────────────────────
 libraries=$scratch/libraries
 if "$here/libraries/build.sh" "$libraries" >libraries.log 2>&1 && [ ! -s libraries.log ] && "$here/module.sh" "$here/libraries/check.cu" check.so -I"$top/templates/cuda" 2>>libraries.log &&
-    cc -std=c17 -O1 -g -Wall -Wextra -I"$top/runtime" -o check "$here/libraries/check.c" -L"$libraries/lib" -l:libcuda.so.1 -l:libnccl.so.2 -l:libcublasLt.so.13 2>>libraries.log; then
+    cc -std=c17 -O1 -g -Wall -Wextra -I"$top/runtime" -I"$top/runtime/shared" -o check "$here/libraries/check.c" -L"$libraries/lib" -l:libcuda.so.1 -l:libnccl.so.2 -l:libcublasLt.so.13 2>>libraries.log; then
     check() { LD_LIBRARY_PATH=$libraries/lib STANDIN_NCCL_SECONDS=3 timeout 60 ./check ./check.so "$@" >check.out 2>&1; }
     for order in first last random; do
         for lazy in 0 1; do

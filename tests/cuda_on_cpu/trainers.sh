@@ -103,7 +103,7 @@ beside() {
 
 # ── waits taken out of a schedule ────────────────────────────────────────────
 link_trainer() { # DIR: its program from its texts, as they now are
-    mpicc -O1 -w -std=c17 -I"$top/runtime" -I"$1" -o "$1/trainer" "$1/schedule.c" "$1/launch.c" "$1/program.c" "$top/$BUILD/lib/libtrainer_cuda.a" -ljansson -lm -ldl -pthread
+    mpicc -O1 -w -std=c17 -I"$top/runtime/shared" -I"$1" -o "$1/trainer" "$1/schedule.c" "$1/launch.c" "$1/program.c" "$top/$BUILD/lib/libtrainer_cuda.a" -ljansson -lm -ldl -pthread
 }
 # without DIR RANKS EVENT: the schedule of DIR without its waits for EVENT; found when a course gives other bits than `plain`, or an error
 without() {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda_library.h"
+#include "cuda/library.h"
 
 struct CUuuid_st { char bytes[16]; };
 enum { FAILS_VALUE = 1 };

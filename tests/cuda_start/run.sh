@@ -5,7 +5,7 @@
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 tiny=$top/tests/runtime/tiny
-flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -I$top/runtime -I$tiny -pthread"
+flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -I$top/runtime -I$top/runtime/shared -I$tiny -pthread"
 [ "$BUILD" = build-sanitize ] && flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 
 # shellcheck disable=SC2086
@@ -76,7 +76,7 @@ FAKE='FAKE_MAJOR=8 FAKE_MINOR=6' went older_of_its_family 1 0 'kernels kernels\.
 # Made at start: once, by the lowest rank, under a name that follows everything it is made of.
 if ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so\.13 '; then
     rm -f two/kernels.* && mkdir -p two/cuda
-    cp "$top/templates/cuda/"{machine,runtime}.cuh two/cuda/ && cp "$top/runtime/"{op_math,scalar}.h two/
+    cp "$top/templates/cuda/"{machine,runtime}.cuh two/cuda/ && cp "$top/runtime/shared/"{op_math,scalar}.h two/
     printf '#include "cuda/machine.cuh"\n#include "op_math.h"\n#include "scalar.h"\n#include "cuda/runtime.cuh"\n' >two/kernels.cu
     kept() { ls two/kernels.sm_90a.*.cubin 2>/dev/null | wc -l; }
     FAKE=FAKE_DEVICES=2 dir=two went no_nccl_to_talk 2 4 '^trainer: (rank 0 on [^ :]+: 2 ranks, and no NCCL|rank [01]: NCCL does not bring the FSDP group together)'   # NCCL, where it is there, finds no such driver

@@ -1,6 +1,6 @@
 /* Works out every line of a table (expression => value, or ! message) with the compiler's own arithmetic and compares.
  * Exactness is a promise of the language, so it is tested at the expression and not only where a key happens to show it. */
-#include "constant.h"
+#include "text/constant.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
  * It must end in a plan or in diagnostics; a crash, a hang, a sanitizer's report or bug() is a find. A first line
  * "# --set a.b=c" is also a setting, so that those are damaged too. Built by clang with the compiler's own sources. */
 #define _POSIX_C_SOURCE 200809L
-#include "ast.h"
-#include "command.h"
-#include "ir.h"
+#include "text/ast.h"
+#include "commands/command.h"
+#include "ir/ir.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef TEST_INTERPRET_H
 #define TEST_INTERPRET_H
 
-#include "ir.h"
+#include "ir/ir.h"
 
 struct numbers { double *x; int64_t n; };
 struct numbers *numbers_of(const struct value *v);       /* made at the first use */

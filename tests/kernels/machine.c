@@ -3,14 +3,14 @@
 #include "machine.h"
 #include "fibers.h"
 #include "interpret.h"
-#include "workspace.h"
+#include "passes/workspace.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { GUARD = 256 };
-/* The beginning of runtime/device.h's struct kernel; that header's names are those of the compiler too. */
+/* The beginning of runtime/shared/device.h's struct kernel; that header's names are those of the compiler too. */
 struct compiled { const char *name; void (*call)(void *const *address, const void *stretch); };
 
 static bool on_fibers(void) { return getenv("KERNELS_ON") && !strcmp(getenv("KERNELS_ON"), "fibers"); }
@@ -37,7 +37,7 @@ static void *open_cpu(const struct graph *g, const char *folder, const char *nam
     if (!file_write(text_format("%s/kernels.c", folder), c.bytes, c.length)) return NULL;
     bool made = getenv("KEEP_KERNELS"); /* by the run before, from the same text */
     const char *sanitize = getenv("SANITIZE_FLAGS") ? getenv("SANITIZE_FLAGS") : "";
-    if (!made && !run_command(name, text_format("cc %s %s -D_DEFAULT_SOURCE -shared -fPIC -I %s -I %s/runtime -I %s/templates %s/kernels.c %s/runtime/gemm_dnnl.c -o %s/kernels.so -ldnnl -lgomp -lm",
+    if (!made && !run_command(name, text_format("cc %s %s -D_DEFAULT_SOURCE -shared -fPIC -I %s -I %s/runtime/shared -I %s/templates %s/kernels.c %s/runtime/cpu/gemm_dnnl.c -o %s/kernels.so -ldnnl -lgomp -lm",
                                                 EMIT_KERNEL_FLAGS, sanitize, folder, root, root, folder, root, folder))) return NULL;
     return loaded(name, text_format("%s/kernels.so", folder));
 }
@@ -48,8 +48,8 @@ static void *open_cuda(const struct graph *g, const char *folder, const char *na
     emit_kernels_cu(&cu, g);
     emit_launch_c(&launch, g);
     if (!file_write(text_format("%s/kernels.cu", folder), cu.bytes, cu.length) || !file_write(text_format("%s/launch.c", folder), launch.bytes, launch.length)) return NULL;
-    if (!run_command(name, text_format("%s/tests/cuda_on_cpu/module.sh %s/kernels.cu %s/module.so -I%s/templates -I%s/runtime", root, folder, folder, root, root))) return NULL;
-    if (!run_command(name, text_format("cc -std=c17 -O1 -shared -fPIC -I %s -I %s/runtime %s/launch.c -o %s/kernels.so", folder, root, folder, folder))) return NULL;
+    if (!run_command(name, text_format("%s/tests/cuda_on_cpu/module.sh %s/kernels.cu %s/module.so -I%s/templates -I%s/runtime/shared", root, folder, folder, root, root))) return NULL;
+    if (!run_command(name, text_format("cc -std=c17 -O1 -shared -fPIC -I %s -I %s/runtime/shared %s/launch.c -o %s/kernels.so", folder, root, folder, folder))) return NULL;
     void *object = loaded(name, text_format("%s/kernels.so", folder)), *module = loaded(name, text_format("%s/module.so", folder));
     return object && module && fibers_open(module, object, workspace_bytes(g)) ? object : NULL;
 }

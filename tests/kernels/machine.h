@@ -4,7 +4,7 @@
 #ifndef TEST_MACHINE_H
 #define TEST_MACHINE_H
 
-#include "emit.h"
+#include "emit/emit.h"
 
 struct machine { const struct graph *graph; struct emit *emit; void *object; VECTOR(struct place *) place; };
 struct place { const char *name; enum element type; int64_t n; unsigned char *bytes; };

@@ -4,14 +4,14 @@
 # links the compiler's own objects, emits the kernels' text, compiles it with the flags of a real build and calls it; then all of
 # it again as cuda kernels.
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
-flags=$(grep -o '#define EMIT_KERNEL_FLAGS ".*"' "$top/compiler/emit.h" | cut -d'"' -f2)
+flags=$(grep -o '#define EMIT_KERNEL_FLAGS ".*"' "$top/compiler/emit/emit.h" | cut -d'"' -f2)
 [ "$BUILD" = build-sanitize ] && export SANITIZE_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g"
 
-if cc $flags -Wall -Wextra -I "$top/runtime" "$top/tests/kernels/math/math.c" -o math -lm 2>math.err; then ./math
+if cc $flags -Wall -Wextra -I "$top/runtime" -I "$top/runtime/shared" "$top/tests/kernels/math/math.c" -o math -lm 2>math.err; then ./math
 else fail math "$(tail_of math.err)"; fi
 
-objects=$(ls "$top/$BUILD"/compiler/*.o | grep -vE '/(main|build_[a-z]*|command_[a-z]*|import[a-z_]*)\.o$')
-if ! cc -std=c17 -g -O1 -Wall -Wextra -rdynamic ${SANITIZE_FLAGS:-} -I "$top/compiler" -I "$top/runtime" -I "$top/tests/kernels" "$top"/tests/kernels/*.c $objects "$top/$BUILD"/gen/*.o \
+objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE '/(commands|analysis)/')
+if ! cc -std=c17 -g -O1 -Wall -Wextra -rdynamic ${SANITIZE_FLAGS:-} -I "$top/compiler" -I "$top/runtime" -I "$top/runtime/shared" -I "$top/tests/kernels" "$top"/tests/kernels/*.c $objects "$top/$BUILD"/gen/*.o \
     -o kernels -ljansson -lm -ldl 2>kernels.err; then
     fail kernels "$(tail_of kernels.err)"
     exit 0

@@ -7,7 +7,7 @@
  * dead.h holds, by schedule step, the ranges of the arena where nobody is; ledger.py writes it from the dump. */
 #define _GNU_SOURCE
 #include "device.h"
-#include "trainer.h"
+#include "shared/trainer.h"
 
 #include <fcntl.h>
 #include <malloc.h>

@@ -173,7 +173,7 @@ int main(void)
 C
 flags=$([ "$BUILD" = build-sanitize ] && echo "-fsanitize=address,undefined")
 # shellcheck disable=SC2086
-${CC:-cc} -std=c17 $flags -I"$top/compiler" units.c "$top/$BUILD/compiler/base.o" -o units 2>units.log && got=$(./units)
+${CC:-cc} -std=c17 $flags -I"$top/compiler" units.c "$top/$BUILD/compiler/base/base.o" -o units 2>units.log && got=$(./units)
 want='0=0 B;1=1 B;1023=1023 B;1024=1.000 KiB;1536=1.500 KiB;1048576=1.000 MiB;1073741823=1.000 GiB;1073741824=1.000 GiB;1000000000=953.674 MiB;8589934592=8.000 GiB;4294967296=4.000 GiB;191503392768=178.351 GiB;1099511627776=1.000 TiB;'
 [ "$got" = "$want" ] && ok text_of_bytes || fail text_of_bytes "$got $(tail_of units.log)"
 

@@ -3,7 +3,7 @@
  * every place of the run, in global order, the sample that stood there, and for every step the sum of the ranks' hashes.
  * Checked here: every sample once an epoch, whole, shifted by one; across meshes the files must be equal. */
 #define _GNU_SOURCE
-#include "trainer.h"
+#include "shared/trainer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

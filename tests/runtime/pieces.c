@@ -2,7 +2,7 @@
  * like a suite does; `pieces st FILE` says what the safetensors reader thinks of a file instead. Compiled once a mesh,
  * because the tables of program.c are constants. */
 #define _GNU_SOURCE
-#include "trainer.h"
+#include "shared/trainer.h"
 
 #include <math.h>
 #include <stdio.h>

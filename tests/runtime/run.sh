@@ -4,14 +4,14 @@
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 run=$top/runtime
-flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror=switch -I$run -I$here/tiny -pthread"
+flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror=switch -I$run -I$run/shared -I$here/tiny -pthread"
 [ "$BUILD" = build-sanitize ] && flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
-sources=$(ls "$run"/*.c | grep -vE '/(device_trace|device_cuda|cuda_[^/]*|[^/]*_(nccl|cublaslt|cudnn)|gemm[^/]*)\.c$')
+sources="$(ls "$run"/shared/*.c) $run/cpu/device.c $run/cpu/collectives_mpi.c"
 
 # ── without ranks ────────────────────────────────────────────────────────────
 pieces() { # MESH
     # shellcheck disable=SC2086
-    cc $flags -DFSDP="$1" -DGLOBAL=24 "$here/pieces.c" "$here/tiny/program.c" "$run"/{schedule_lr,random,shuffle,segments,safetensors,fail}.c -o "pieces$1" -ljansson -lm 2>"pieces$1.log"
+    cc $flags -DFSDP="$1" -DGLOBAL=24 "$here/pieces.c" "$here/tiny/program.c" "$run"/shared/{schedule_lr,random,shuffle,segments,safetensors,fail}.c -o "pieces$1" -ljansson -lm 2>"pieces$1.log"
 }
 for n in 1 2 3 4 8; do
     if pieces $n; then "./pieces$n" || fail "pieces_fsdp$n" "status $?"; else fail "pieces_fsdp$n" "$(tail_of "pieces$n.log")"; fi
@@ -20,7 +20,7 @@ done
 order() {
     # shellcheck disable=SC2086
     cc $flags "-DTRAIN=\"stream-[12].bin\", \"stream-[3].bin\", \"stream-x*\"" -DORDER="$2" -DSEED="$3" -DRANKS="$4" -DACCUMULATION="$5" -DLOCAL="$6" \
-        "$here/order.c" "$run"/{data,shuffle,fail}.c -o "$1" -lm 2>"$1.log" && "./$1" "$1.order" >>"$1.log" || fail "$1" "$(tail_of "$1.log")"
+        "$here/order.c" "$run"/shared/{data,shuffle,fail}.c -o "$1" -lm 2>"$1.log" && "./$1" "$1.order" >>"$1.log" || fail "$1" "$(tail_of "$1.log")"
 }
 python3 - <<'PY'
 import struct

@@ -1,50 +1,72 @@
 #!/usr/bin/env python3
-"""Includes point downward only, compiler and runtime share no header, and every file belongs to a layer. A file that
-the table does not know is an error on purpose: whoever adds one says where it stands. Also: every source begins with
-a paragraph that says why it exists, and none outgrows its size."""
+"""Folders are layers: a file includes, and its object refers to, only its own folder and folders below it. Compiler and
+runtime share no header. Every source begins with a paragraph that says why it exists, and none outgrows its size. Every
+folder has a README that says what enters and leaves it.
+    layers.py TOP [BUILD]       with BUILD the symbols of the objects are checked too"""
 import pathlib
 import re
+import subprocess
 import sys
 
-# First match wins; the layers are those of docs/tour.md.
-LAYERS = [
-    (0, r"(base|diagnostics)"),
-    (1, r"(ast|lex\w*|format|number|evaluate|collect\w*|load|value\w*|derive|hyper|constant\w*|keys\w*|check\w*|resolve\w*|plan\w*|cluster\w*|space\w*|json\w*)"),
-    (2, r"(ir\w*|ops\w*|verify|cost\w*)"),
-    (3, r"layers\w*"),
-    (4, r"strategy\w*"),
-    (5, r"(lower\w*|gradient\w*|optimizer\w*|recompute\w*|shard\w*|fuse\w*|schedule\w*|memory\w*|pipeline|passes|sweep\w*|split\w*|prove\w*|chunk\w*|kernel\w*|layout\w*|budget|family|liveness\w*|workspace|pass_\w*)"),
-    (6, r"emit\w*"),
-    (7, r"(simulate|tune|report)\w*"),
-    (8, r"(main|command\w*|import\w*|build\w*|nvrtc)"),
-]
+# From the lowest to the highest. The runtime's devices do not know each other.
+COMPILER = ["base", "text", "check", "ir", "passes", "emit", "analysis", "commands"]
+RUNTIME = {"shared": [], "cpu": ["shared"], "cuda": ["shared"], "trace": ["shared"]}
 LONGEST = 700
 top = pathlib.Path(sys.argv[1])
 bad = []
 
 
-def layer_of(name):
-    stem = name.rsplit(".", 1)[0]
-    return next((n for n, pattern in LAYERS if re.fullmatch(pattern, stem)), None)
+def below(part, folder):
+    """The folders that a file of this folder may know, its own included; None when the folder is unknown."""
+    if part == "runtime":
+        return RUNTIME[folder] + [folder] if folder in RUNTIME else None
+    return COMPILER[: COMPILER.index(folder) + 1] if folder in COMPILER else None
 
 
-for path in sorted(top.glob("compiler/*.[ch]")):
-    here = layer_of(path.name)
-    if here is None:
-        bad.append(f"{path.name} is in no layer")
-        continue
-    for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.M):
-        if name.endswith(".def") or name.startswith("plan.tab") or name.startswith("plan.lex"):
+def check_includes(part):
+    for path in sorted(top.glob(f"{part}/*/*.[ch]")):
+        allowed = below(part, path.parent.name)
+        if allowed is None:
+            bad.append(f"{path.relative_to(top)} is in a folder that has no place in the order")
             continue
-        if not (top / "compiler" / name).exists():
-            bad.append(f"{path.name} includes {name}, which is not the compiler's")
-        elif layer_of(name) is None or layer_of(name) > here:
-            bad.append(f"{path.name} (layer {here}) includes {name} (layer {layer_of(name)})")
-for path in sorted(top.glob("runtime/*.[ch]")):
-    for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.M):
-        if not (top / "runtime" / name).exists() and not (top / "templates" / name).exists():
-            bad.append(f"runtime/{path.name} includes {name}, which is not the runtime's")
-for path in sorted([*top.glob("compiler/*.[ch]"), *top.glob("runtime/*.[ch]"), *top.glob("templates/**/*.h"), *top.glob("grammar/*")]):
+        for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', path.read_text(), re.M):
+            if name.startswith(("plan.tab", "plan.lex")):
+                continue
+            folder = name.split("/")[0] if "/" in name else path.parent.name
+            if not (top / part / name).exists() and not (path.parent / name).exists():
+                bad.append(f"{path.relative_to(top)} includes {name}, which is not in {part}/")
+            elif folder not in allowed:
+                bad.append(f"{path.relative_to(top)} includes {name}, which is above it")
+
+
+def check_symbols(part, build):
+    """Undefined symbols of an object must be defined in a folder that its own may know."""
+    home, uses = {}, []
+    for path in sorted(build.glob(f"{part}/*/*.o")):
+        out = subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True).stdout
+        for line in out.splitlines():
+            kind, name = line.split()[-2:]
+            if kind in "TDBRC":
+                home.setdefault(name, set()).add(path.parent.name)
+            elif kind == "U":
+                uses.append((path, name))
+    for path, name in uses:
+        folders = home.get(name)
+        if folders and not folders & set(below(part, path.parent.name) or []):
+            bad.append(f"{path.relative_to(build)} needs {name} of {'/'.join(sorted(folders))}, which is above it")
+
+
+for part in ("compiler", "runtime"):
+    for stray in sorted(top.glob(f"{part}/*.[ch]")):
+        bad.append(f"{stray.relative_to(top)} is in no folder")
+    for folder in COMPILER if part == "compiler" else RUNTIME:
+        if not (top / part / folder / "README.md").exists():
+            bad.append(f"{part}/{folder} has no README.md")
+    check_includes(part)
+if len(sys.argv) > 2:  # the runtime's devices implement what runtime/shared declares, so its links point both ways
+    check_symbols("compiler", pathlib.Path(sys.argv[2]))
+sources = [*top.glob("compiler/*/*.[ch]"), *top.glob("runtime/*/*.[ch]"), *top.glob("templates/**/*.h"), *top.glob("grammar/*")]
+for path in sorted(sources):
     text = path.read_text()
     if not text.startswith("/*") and not text.startswith("%{"):
         bad.append(f"{path.relative_to(top)} does not begin by saying why it exists")

@@ -5,7 +5,7 @@
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 . "$top/tests/lib/training.sh"
-why=$(python3 "$here/layers.py" "$top") && ok layers || fail layers "$(tr '\n' ';' <<<"$why")"
+why=$(python3 "$here/layers.py" "$top" "$top/$BUILD") && ok layers || fail layers "$(tr '\n' ';' <<<"$why")"
 
 cat >shape.plan <<'PLAN'
 use "models/llama.plan"

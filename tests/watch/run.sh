@@ -47,7 +47,7 @@ standing_in --steps 3 --profile 2 --trace trace.json >cuda.seen.log 2>&1 && why=
 rm -rf wrong && cp -r cuda wrong && sed -i -E 's/^( *)dispatch\((.*), (.*), (z.*), ([0-9]+), ([0-9]+), ([0-9]+)\);$/&\n\1((bf16 *)\4)[3] ^= 1;/' wrong/kernels.c
 flags="-std=c17 -O2 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd -fPIC -shared -fvisibility=hidden -Wl,-Bsymbolic"
 if cmp -s wrong/kernels.c cuda/kernels.c; then fail wrong_kernel "nothing was changed"
-elif ! cc $flags -I wrong -I "$top/runtime" -I "$top/templates" -o wrong/reference.so wrong/kernels.c wrong/arguments.c -lm 2>wrong.build; then fail wrong_kernel "$(tail_of wrong.build)"
+elif ! cc $flags -I wrong -I "$top/runtime/shared" -I "$top/templates" -o wrong/reference.so wrong/kernels.c wrong/arguments.c -lm 2>wrong.build; then fail wrong_kernel "$(tail_of wrong.build)"
 else
     standing_in --steps 1 --compare wrong/reference.so >wrong.log 2>&1
     status=$?

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cuda_library.h"
+#include "cuda/library.h"
 
 #define DECLARED(name, symbol, parameters) extern unsigned symbol parameters;
 CUDA_DRIVER_CALLS(DECLARED)

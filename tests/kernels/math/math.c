@@ -1,4 +1,4 @@
-/* The functions of runtime/op_math.h against the C library in double: the worst error in units in the last place over every
+/* The functions of runtime/shared/op_math.h against the C library in double: the worst error in units in the last place over every
  * 61st float there is, all of the special ones, and the same bits whether a loop over them was vectorised or not. */
 #include "op_math.h"
 

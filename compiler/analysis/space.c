@@ -1,0 +1,166 @@
+/* Judges a space point by point. A point's memory is what its own layout takes, as for a single plan; points of one
+ * structure (family.c) are compiled once and laid out each at its own sizes, and what no byte depends on (replicas, global
+ * batch, rates, seeds) makes no family of its own. Between two points the arena is cut back, so that a large space costs
+ * time and not memory. */
+#include "analysis/space.h"
+#include "passes/budget.h"
+#include "analysis/ledger.h"
+#include "passes/family.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct judged { int64_t peak_bytes; const char *verdict, *why; };  /* why: NULL unless the point is impossible */
+struct known { const char *key; struct family *family; const char *why; };
+
+/* Keys that change the structure. Others change no byte of a layout (replicas, rates), or only a family's numbers. */
+static bool changes_structure(const char *key)
+{
+    static const char *const none[] = {"mesh.dp", "mesh.fsdp", "batch.local", "batch.loss_chunks", "batch.global", "cluster.nodes", "cluster.devices_per_node", "optimizer.lr", "optimizer.betas", "optimizer.eps",
+                                       "optimizer.weight_decay", "init.seed", "data.seed"};
+    for (size_t i = 0; i < COUNT_OF(none); i++)
+        if (!strcmp(key, none[i])) return false;
+    return strncmp(key, "schedule.", 9) && strncmp(key, "run.", 4) && strncmp(key, "cluster.link", 12) && strncmp(key, "cluster.device.", 15);
+}
+
+static const char *family_key(const struct space *s, const int *choice, const struct plan *p)
+{
+    struct text t = {0};
+    text_add(&t, "%d %d %s %s %s ", p->loss_chunks > 1, p->fsdp > 1, p->checkpoint_layers, p->checkpoint_save, p->checkpoint_rest_save);
+    for (int k = 0; k < s->n_axes; k++)
+        if (changes_structure(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
+    return intern(t.bytes);
+}
+
+static const char *point_text(const struct space *s, const int *choice)
+{
+    struct text t = {0};
+    for (int k = 0; k < s->n_axes; k++) text_add(&t, "%s%s=%s", k ? " " : "", s->axis[k].key, s->axis[k].choice[choice[k]]);
+    return t.bytes;
+}
+
+static struct known *find(struct known *table, size_t room, const char *key)
+{
+    size_t at = ((size_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u;
+    for (at &= room - 1; table[at].key && table[at].key != key; at = (at + 1) & (room - 1)) {}
+    return &table[at];
+}
+
+/* The family of a plan, or why its architecture has none. */
+static void know(const struct plan *p, struct known *k)
+{
+    struct diagnostics_mark mark = diagnostics_mark();
+    k->family = family_make(p);
+    const char *why = diagnostics_since(mark);
+    if (!k->family) k->why = intern(why ? why : "the architecture refuses it");
+    diagnostics_drop(mark);
+}
+
+static int64_t arena_bytes(struct family *f, const struct plan *p)
+{
+    int64_t bytes = family_arena_bytes(f, p);
+    if (bytes >= 0) return bytes;
+    struct graph *g = pass_lower(p); /* a structure whose sizes follow no simple rule: compiled point by point */
+    if (!g) return -1;
+    g = pipeline_run(g, LEVEL_MEMORY);
+    return g->local_bytes + g->wire_bytes;
+}
+
+static bool next_point(const struct space *s, int *choice)
+{
+    for (int k = s->n_axes - 1; k >= 0; k--) {
+        if (++choice[k] < s->axis[k].n) return true;
+        choice[k] = 0;
+    }
+    return false;
+}
+
+/* Only what a command would train with is judged: a budget is decided at each point. */
+static struct plan *plan_at(const struct arguments *a, const struct space *s, const int *choice, const char **why)
+{
+    struct plan *p = space_plan(s, choice, why);
+    if (!p) return NULL;
+    plan_take_device(p, a->device);
+    struct diagnostics_mark mark = diagnostics_mark();
+    if (budget_decide(p)) return p;
+    *why = intern(diagnostics_since(mark));
+    diagnostics_drop(mark);
+    return NULL;
+}
+
+static struct judged judge(const struct arguments *a, const struct space *s, const int *choice, struct known *table, size_t room)
+{
+    struct judged j = {.verdict = "impossible"};
+    struct arena_mark mark = arena_mark();
+    const char *why = NULL;
+    struct plan *p = plan_at(a, s, choice, &why);
+    struct known *k = p ? find(table, room, family_key(s, choice, p)) : NULL;
+    int64_t limit = 0, bytes = -1;
+    if (k && !k->key) {
+        k->key = family_key(s, choice, p);
+        know(p, k);
+    }
+    if (k && !k->why) bytes = arena_bytes(k->family, p);
+    if (!p) j.why = intern(why);
+    else if (k->why) j.why = k->why;
+    else if (bytes < 0) j.why = "the architecture refuses it";
+    else if (!ledger_limit(p, &limit)) j.why = "this machine's memory cannot be read";
+    else {
+        j.peak_bytes = bytes + p->cluster.outside_bytes;
+        j.verdict = ledger_verdict(j.peak_bytes, limit);
+    }
+    arena_reset(mark);
+    return j;
+}
+
+static json_t *point_json(const struct space *s, const int *choice, const struct judged *j)
+{
+    json_t *set = json_array();
+    for (int k = 0; k < s->n_axes; k++) json_array_append_new(set, json_string(text_format("%s=%s", s->axis[k].key, s->axis[k].choice[choice[k]])));
+    json_t *o = json_pack("{s:o, s:s}", "set", set, "verdict", j->verdict);
+    if (j->why) json_object_set_new(o, "reason", json_string(j->why));
+    else json_object_set_new(o, "peak_bytes", json_integer((json_int_t)j->peak_bytes));
+    return o;
+}
+
+int check_space(const struct arguments *a, const struct space *s, const char *path, json_t *all)
+{
+    enum { FITS, TIGHT, EXCEEDS, IMPOSSIBLE };
+    static const char *const name[] = {"fits", "tight", "exceeds", "impossible"};
+    const int64_t shown = 64;
+    size_t room = 64;
+    while ((int64_t)room < s->points * 2 && room < ((size_t)1 << 22)) room *= 2;
+    struct known *table = calloc(room, sizeof *table);
+    int *choice = TAKE_MANY(int, s->n_axes);
+    if (!table) return command_fail(EXIT_ENVIRONMENT, "out of memory");
+    json_t *points = all ? json_array() : NULL;
+    int64_t count[4] = {0};
+    struct text lines = {0};
+    text_add(&lines, "%s", "");
+    bool more = true;
+    for (int64_t n = 0; more; n++) {
+        struct judged j = judge(a, s, choice, table, room);
+        for (int v = 0; v < 4; v++) count[v] += !strcmp(j.verdict, name[v]);
+        if (points) json_array_append_new(points, point_json(s, choice, &j));
+        else if (n < shown)
+            text_add(&lines, "  %-10s  %12s  %s%s%s\n", j.verdict, j.why ? "" : text_bytes(j.peak_bytes), point_text(s, choice), j.why ? ": " : "", j.why ? j.why : "");
+        more = next_point(s, choice);
+    }
+    for (size_t i = 0; i < room; i++) family_free(table[i].family);
+    free(table);
+    if (all) {
+        json_t *o = json_pack("{s:s, s:o}", "plan", path, "points", points);
+        json_array_append_new(all, o);
+    } else {
+        printf("%s: a space of %s plans: %s fit, %s tight, %s exceed, %s impossible\n", path, text_count(s->points), text_count(count[FITS]), text_count(count[TIGHT]),
+               text_count(count[EXCEEDS]), text_count(count[IMPOSSIBLE]));
+        for (int k = 0; k < s->n_axes; k++) {
+            printf("  %s =", s->axis[k].key);
+            for (int i = 0; i < s->axis[k].n; i++) printf("%s %s", i ? " |" : "", s->axis[k].choice[i]);
+            printf("\n");
+        }
+        fputs(lines.bytes, stdout);
+        if (s->points > shown) printf("  and %s more: --json has every point\n", text_count(s->points - shown));
+    }
+    return count[FITS] + count[TIGHT] ? EXIT_FINE : EXIT_NO_FIT;
+}

@@ -1,0 +1,144 @@
+/* A plan with open alternatives is a space of plans. Its files are read and its keys collected once; a point is then the
+ * same collection with one alternative in each open key's place, worked out afresh, so that everything the checker knows of
+ * a plan holds of every point, and ten thousand points cost ten thousand checks and not one file. What is wrong with
+ * a point is its own affair: it is told as a reason, not as a diagnostic of the plan. */
+#include "check/check.h"
+
+#include <string.h>
+
+/* The slot of an open key, by its path. */
+static struct slot *slot_of(struct checker *c, const char *path)
+{
+    enum key_id key = key_find_path(path);
+    if (key != KEY_COUNT) return &c->key[key];
+    struct declared *d = strncmp(path, "model.", 6) == 0 ? hyper_find(c, path + 6) : NULL;
+    if (!d) bug("'%s' is open and no key", path);
+    return &d->slot;
+}
+
+static bool wants_list(struct checker *c, const char *path)
+{
+    enum key_id key = key_find_path(path);
+    if (key != KEY_COUNT) return key_rows[key].type == KEY_LIST;
+    return hyper_find(c, path + 6)->type == HYPER_LIST;
+}
+
+static const char *written(const struct ast *e)
+{
+    size_t n;
+    const char *bytes = source_bytes(e->at.file, &n);
+    return intern_bytes(bytes + e->at.from, (size_t)(e->at.to - e->at.from));
+}
+
+struct choices { VECTOR(const char *) text; VECTOR(const struct ast *) ast; };
+
+static void add_choice(struct choices *all, const char *text, const struct ast *e)
+{
+    for (int i = 0; i < all->text.n; i++)
+        if (all->text.item[i] == text) return;
+    PUSH(&all->text, text);
+    PUSH(&all->ast, e);
+}
+
+/* 1..8 is eight numbers; false after a diagnostic. */
+static bool add_range(struct checker *c, enum section_id section, const struct ast *e, struct choices *all)
+{
+    struct constant from, to;
+    bool open = false;
+    if (!value_evaluate(c, section, e->kid[0], &from, &open) || !value_evaluate(c, section, e->kid[1], &to, &open)) {
+        if (open) complain(e->at, "the ends of this range depend on a key that is open");
+        return false;
+    }
+    if (to.top - from.top > 1000000) {
+        complain(e->at, "a range of %s choices is not a space that anyone can look at", text_count(to.top - from.top + 1));
+        return false;
+    }
+    for (int64_t x = from.top; x <= to.top; x++) {
+        struct ast *number = TAKE(struct ast);
+        *number = (struct ast){ .kind = AST_NUMBER, .at = e->at, .text = intern_format("%lld", (long long)x) };
+        add_choice(all, number->text, number);
+    }
+    return true;
+}
+
+static bool add_axis(struct space *s, struct checker *c, const char *path)
+{
+    const struct slot *slot = slot_of(c, path);
+    const struct ast *value = slot->entry->kid[1];
+    enum key_id key = key_find_path(path);
+    struct choices all = { 0 };
+    for (int i = 0; i < (value->kind == AST_ALTERNATIVES ? value->n : 1); i++) {
+        const struct ast *e = value->kind == AST_ALTERNATIVES ? value->kid[i] : value;
+        if (e->kind == AST_RANGE && !wants_list(c, path)) {
+            if (!add_range(c, key != KEY_COUNT ? key_rows[key].section : S_model, e, &all)) return false;
+        } else {
+            add_choice(&all, written(e), e);
+        }
+    }
+    s->axis[s->n_axes] = (struct axis){ .key = path, .choice = all.text.item, .n = all.text.n };
+    s->tree[s->n_axes++] = all.ast.item;
+    if (!__builtin_mul_overflow(s->points, (int64_t)all.text.n, &s->points)) return true;
+    complain(slot->at, "a space of more than 2^63 points");
+    return false;
+}
+
+/* What check_end writes in is copied; trees and names are shared. */
+static struct checker *copy_of(const struct checker *old)
+{
+    struct checker *c = TAKE(struct checker);
+    *c = *old;
+    c->declared.item = TAKE_MANY(struct declared, old->declared.n);
+    c->declared.room = old->declared.n;
+    if (old->declared.n) memcpy(c->declared.item, old->declared.item, sizeof *old->declared.item * (size_t)old->declared.n);
+    c->constant.item = TAKE_MANY(struct file_constant, old->constant.n);
+    c->constant.room = old->constant.n;
+    if (old->constant.n) memcpy(c->constant.item, old->constant.item, sizeof *old->constant.item * (size_t)old->constant.n);
+    memset(&c->open, 0, sizeof c->open);
+    return c;
+}
+
+/* The space of a checker whose keys `tried` found open; NULL after a diagnostic. */
+static struct space *space_of(struct checker *c, struct checker *tried)
+{
+    struct space *s = TAKE(struct space);
+    s->axis = TAKE_MANY(struct axis, tried->open.n);
+    s->points = 1;
+    s->checker = c;
+    s->tree = TAKE_MANY(const struct ast **, tried->open.n);
+    for (int i = 0; i < tried->open.n; i++)
+        if (!add_axis(s, tried, tried->open.item[i])) return NULL;
+    return s;
+}
+
+struct plan *plan_or_space_load(const char *path, const char *const *set, int n_set, struct space **space)
+{
+    int before = error_count();
+    *space = NULL;
+    struct checker *c = check_begin(path, set, n_set);
+    if (!c) return NULL;
+    struct checker *tried = copy_of(c);
+    struct plan *p = check_end(tried, before);
+    if (!p && error_count() == before && tried->open.n) *space = space_of(c, tried);
+    return p;
+}
+
+struct plan *space_plan(const struct space *s, const int *choice, const char **why)
+{
+    struct diagnostics_mark mark = diagnostics_mark();
+    int before = error_count();
+    struct checker *c = copy_of(s->checker);
+    for (int k = 0; k < s->n_axes; k++) {
+        struct slot *slot = slot_of(c, s->axis[k].key);
+        struct ast *entry = TAKE(struct ast);
+        *entry = *slot->entry;
+        entry->kid = TAKE_MANY(struct ast *, entry->n);
+        for (int i = 0; i < entry->n; i++) entry->kid[i] = slot->entry->kid[i];
+        entry->kid[1] = (struct ast *)(uintptr_t)s->tree[k][choice[k]];
+        slot->entry = entry;
+    }
+    struct plan *p = check_end(c, before);
+    *why = p ? NULL : diagnostics_since(mark);
+    if (!p && !*why) *why = "a key is left open";
+    diagnostics_drop(mark);
+    return p;
+}

@@ -1,0 +1,102 @@
+/* `planc diff`: what changes when one plan takes the place of another. Two runs that should be alike and are not, or a plan
+ * that grew, are asked about term by term, so both ledgers are read at their own fullest instants and laid beside each
+ * other. This is the memory part: parameters, verdicts, bytes. */
+#include "commands/command.h"
+#include "analysis/ledger.h"
+
+#include <string.h>
+
+struct side { const char *path; const struct plan *plan; const struct ledger *ledger; };
+struct row { const char *name; int64_t bytes[2]; const char *formula[2]; };
+typedef VECTOR(struct row) row_list;
+
+static int read_side(const struct arguments *a, const char *path, struct side *s)
+{
+    int status;
+    s->path = path;
+    s->plan = command_plan(a, path, &status);
+    struct graph *g = s->plan ? pass_lower(s->plan) : NULL;
+    if (!g) return s->plan ? EXIT_PLAN : status;
+    g = pipeline_run(g, LEVEL_MEMORY);
+    s->ledger = ledger_read(s->plan, g);
+    return s->ledger ? EXIT_FINE : EXIT_ENVIRONMENT;
+}
+
+/* A term may be in one plan only. */
+static row_list rows_of(const struct side *side)
+{
+    row_list all = {0};
+    for (int s = 0; s < 2; s++)
+        for (int i = 0; i < side[s].ledger->term.n; i++) {
+            const struct term *t = &side[s].ledger->term.item[i];
+            int k = 0;
+            while (k < all.n && strcmp(all.item[k].name, t->name)) k++;
+            if (k == all.n) PUSH(&all, ((struct row){.name = t->name}));
+            all.item[k].bytes[s] = t->bytes, all.item[k].formula[s] = t->formula;
+        }
+    return all;
+}
+
+static const char *change(int64_t bytes) { return bytes == 0 ? "the same" : text_format("%s%s", bytes > 0 ? "+" : "-", text_bytes(bytes > 0 ? bytes : -bytes)); }
+
+static void print_row(const char *name, int64_t a, int64_t b) { printf("  %-14s %14s %14s  %s\n", name, text_bytes(a), text_bytes(b), change(b - a)); }
+
+static void print_words(const char *name, const char *a, const char *b) { printf("  %-14s %14s %14s  %s\n", name, a, b, strcmp(a, b) ? "differs" : "the same"); }
+
+static void print_text(const struct side *s)
+{
+    const struct ledger *a = s[0].ledger, *b = s[1].ledger;
+    printf("A %s\nB %s\n", s[0].path, s[1].path);
+    printf("  %-14s %14s %14s  %s\n", "", "A", "B", "B against A");
+    print_words("parameters", text_count(a->parameters), text_count(b->parameters));
+    print_words("active", text_count(a->active_parameters), text_count(b->active_parameters));
+    print_words("devices", text_count(a->devices), text_count(b->devices));
+    print_words("verdict", a->verdict, b->verdict);
+    print_row("limit", a->limit_bytes, b->limit_bytes);
+    print_row("peak", a->peak_bytes, b->peak_bytes);
+    print_row("arena", a->arena_bytes, b->arena_bytes);
+    row_list all = rows_of(s);
+    int same = 0;
+    printf("  terms at the fullest instant: A %s, B %s\n", a->peak_at, b->peak_at);
+    for (int i = 0; i < all.n; i++) {
+        const struct row *r = &all.item[i];
+        bool alike = r->bytes[0] == r->bytes[1];
+        same += alike;
+        if (alike) continue;
+        print_row(r->name, r->bytes[0], r->bytes[1]);
+        for (int k = 0; k < 2; k++)
+            if (r->formula[k] && (!r->formula[!k] || strcmp(r->formula[k], r->formula[!k]))) printf("      %c %s\n", 'A' + k, r->formula[k]);
+    }
+    printf("  %d of %d terms are the same\n", same, all.n);
+}
+
+static json_t *side_json(const struct side *s) { return ledger_json(s->path, s->ledger, false); }
+
+static void print_json(const struct side *s)
+{
+    row_list all = rows_of(s);
+    json_t *list = json_array();
+    for (int i = 0; i < all.n; i++) {
+        const struct row *r = &all.item[i];
+        json_t *o = json_pack("{s:s, s:I, s:I}", "name", r->name, "a_bytes", (json_int_t)r->bytes[0], "b_bytes", (json_int_t)r->bytes[1]);
+        if (r->formula[0]) json_object_set_new(o, "a_formula", json_string(r->formula[0]));
+        if (r->formula[1]) json_object_set_new(o, "b_formula", json_string(r->formula[1]));
+        if (r->bytes[0] != r->bytes[1]) json_array_append_new(list, o);
+    }
+    json_t *o = json_pack("{s:o, s:o, s:o}", "a", side_json(&s[0]), "b", side_json(&s[1]), "memory", list);
+    printf("%s\n", json_dumps(o, JSON_INDENT(2)));
+}
+
+int command_diff(const struct arguments *a)
+{
+    struct side side[2];
+    if (a->word.n != 2) return command_fail(EXIT_USAGE, "diff takes two plans, not %d", a->word.n);
+    json_in_arena();
+    for (int i = 0; i < 2; i++) {
+        int status = read_side(a, a->word.item[i], &side[i]);
+        if (status != EXIT_FINE) return status;
+    }
+    if (a->json) print_json(side);
+    else print_text(side);
+    return EXIT_FINE;
+}

@@ -1,0 +1,77 @@
+/* What commands ask of the system: where the compiler lies, folders, other programs. Nothing here goes through a shell,
+ * so a path with a blank or a quote in it is a path. */
+#define _GNU_SOURCE
+#include "commands/command.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+const char *command_home(void)
+{
+    static const char *home;
+    if (home) return home;
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (n <= 0) return NULL;
+    while (n > 1 && path[n - 1] != '/') n--;
+    return home = intern_bytes(path, (size_t)(n > 1 ? n - 1 : n));
+}
+
+static void *json_take(size_t bytes) { return take(bytes); }
+static void json_keep(void *memory) { (void)memory; }
+void json_in_arena(void) { json_set_alloc_funcs(json_take, json_keep); }
+
+bool make_folders(const char *path)
+{
+    char *copy = (char *)(uintptr_t)text_format("%s", path);
+    for (char *s = copy + 1;; s++) {
+        if (*s != '/' && *s) continue;
+        char end = *s;
+        *s = 0;
+        if (mkdir(copy, 0777) && errno != EEXIST) return false;
+        if (!end) break;
+        *s = end;
+    }
+    struct stat st;
+    if (stat(path, &st)) return false;
+    if (S_ISDIR(st.st_mode)) return true;
+    errno = ENOTDIR;
+    return false;
+}
+
+bool start_program(char *const *argv, const char *log, int *process)
+{
+    posix_spawn_file_actions_t actions;
+    if (posix_spawn_file_actions_init(&actions)) return false;
+    int bad = 0;
+    if (log) {
+        bad |= posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        bad |= posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    }
+    pid_t pid;
+    if (!bad) bad = posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    if (bad) {
+        errno = bad;
+        return false;
+    }
+    *process = pid;
+    return true;
+}
+
+int end_program(int process)
+{
+    int status;
+    while (waitpid(process, &status, 0) < 0)
+        if (errno != EINTR) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}

@@ -1,0 +1,412 @@
+/* One element of one value as C: a variable when the kernel computes it, a load when it comes from outside, a literal when
+ * it is a number. Broadcasting, views and index ops are worked out here as places (row, column) so that the text that
+ * remains is plain arithmetic on arrays, which the C compiler vectorises. Every variable is rounded to the type that its
+ * IR value has, stored or not: that is what makes fused and unfused kernels agree to the last bit. */
+#include "emit/fused.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define L(x) ((long long)(x))
+
+/* ── scopes ───────────────────────────────────────────────────────────────── */
+struct block *fused_block(struct fused *f, int level) { return &f->block[f->one_row && level == LEVEL_ROW ? LEVEL_KERNEL : level]; }
+
+void fused_line(struct fused *f, int level, const char *format, ...)
+{
+    struct block *s = fused_block(f, level);
+    va_list args;
+    va_start(args, format);
+    text_add(&s->text, "%*s%s\n", s->indent, "", text_vformat(format, args));
+    va_end(args);
+}
+
+const char *fused_name(struct fused *f, int level, const char *stem, const char *ending)
+{
+    if (f->canonical) return intern_format("v%d%s", f->counter++, ending);
+    const char *name = intern_format("%s%s", emit_identifier(stem), ending);
+    for (bool fresh = false; !fresh;) {
+        fresh = true;
+        for (int i = 0; i < f->n_argument && fresh; i++) fresh = emit_argument_name(&f->argument[i], i, false) != name;
+        for (int l = 0; l < LEVELS && fresh; l++)
+            for (int i = 0; i < f->block[l].name.n && fresh; i++) fresh = f->block[l].name.item[i] != name;
+        if (!fresh) name = intern_format("%s_", name);
+    }
+    PUSH(&fused_block(f, level)->name, name);
+    return name;
+}
+
+static const char *column_text(struct spot at)
+{
+    switch (at.kind) {
+    case COLUMN_FIXED: return intern_format("%lld", L(at.offset));
+    case COLUMN_LOOP: return at.offset ? intern_format("j %c %lld", at.offset > 0 ? '+' : '-', L(llabs(at.offset))) : intern("j");
+    case COLUMN_NAMED: return intern(at.column);
+    case COLUMN_TURNED: return intern_format("j + %s", at.column);
+    }
+    bug("column kind %d", (int)at.kind);
+}
+
+static int column_level(struct spot at) { return at.kind == COLUMN_LOOP || at.kind == COLUMN_TURNED ? LEVEL_COLUMN : at.kind == COLUMN_NAMED ? at.column_level : LEVEL_KERNEL; }
+
+void fused_know(struct fused *f, int level, const struct value *v, struct spot at, const char *name)
+{
+    PUSH(&fused_block(f, level)->known, ((struct written){v, intern(at.row), column_text(at), name}));
+}
+
+static const char *known(struct fused *f, const struct value *v, struct spot at)
+{
+    const char *row = intern(at.row), *column = column_text(at);
+    for (int l = 0; l < LEVELS; l++)
+        for (int i = 0; i < f->block[l].known.n; i++) {
+            const struct written *w = &f->block[l].known.item[i];
+            if (w->value == v && w->row == row && w->column == column) return w->name;
+        }
+    return NULL;
+}
+
+/* ── C ────────────────────────────────────────────────────────────────────── */
+const char *c_type(enum element type, bool stored)
+{
+    switch (type) {
+    case F32: return "float";
+    case BF16: return stored ? "bf16" : "float";
+    case F64: return "double";
+    case I32: return "int32_t";
+    }
+    bug("element type %d", (int)type);
+}
+
+/* To bf16: eight digits of two, to nearest, ties to even. */
+static double rounded(double x)
+{
+    int exponent;
+    double digits = frexp((double)(float)x, &exponent);
+    return ldexp(nearbyint(ldexp(digits, 8)), exponent - 8);
+}
+
+const char *c_number(double x, enum element type)
+{
+    if (isnan(x)) return "NAN";
+    if (isinf(x)) return x > 0 ? "INFINITY" : "(-INFINITY)";
+    if (type == I32) return text_format("%lld", (long long)x);
+    if (type == BF16) x = rounded(x);
+    char digits[40];
+    if (type == F64) snprintf(digits, sizeof digits, "%s", text_number(x));
+    else
+        for (int precision = 1; precision <= 9; precision++) {
+            snprintf(digits, sizeof digits, "%.*g", precision, (double)(float)x);
+            if (strtof(digits, NULL) == (float)x) break;
+        }
+    const char *point = strpbrk(digits, ".e") ? "" : ".0", *end = type == F64 ? "" : "f";
+    return signbit(x) ? text_format("(%s%s%s)", digits, point, end) : text_format("%s%s%s", digits, point, end);
+}
+
+/* A value of bf16 is rounded where it is made, so storing it drops nothing. */
+const char *c_store(enum element type, const char *x) { return type == BF16 ? text_format("op_half(%s)", x) : x; }
+
+/* The op's C of one element, with the names a, b, c and `ignore` replaced. */
+static const char *filled_in(const struct node *n, const char *const *operand)
+{
+    struct text t = {0};
+    for (const char *c = op_rows[n->op].expression; *c;) {
+        size_t length = 0;
+        while (isalnum((unsigned char)c[length]) || c[length] == '_') length++;
+        if (length == 1 && *c >= 'a' && *c <= 'c') text_add(&t, "%s", operand[*c - 'a']);
+        else if (length == 6 && !strncmp(c, "ignore", 6)) text_add(&t, "%lld", L(attr_get(n, "ignore")));
+        else text_add_bytes(&t, c, length ? length : 1);
+        c += length ? length : 1;
+    }
+    return t.bytes;
+}
+
+/* ── places ───────────────────────────────────────────────────────────────── */
+bool fused_inside(const struct fused *f, const struct value *v)
+{
+    const struct value *root = emit_root(v);
+    return root->node && root->node->kernel == f->k->kernel->number;
+}
+
+void fused_extent(const struct fused *f, const struct value *v, int64_t *rows, int64_t *columns)
+{
+    int64_t n = shape_count(v->shape);
+    *columns = f->flat ? n : v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
+    *rows = *columns ? n / *columns : 0;
+}
+
+struct spot spot_start(const struct fused *f, bool loop)
+{
+    return (struct spot){.row = f->one_row ? "0" : "r", .row_level = f->one_row ? LEVEL_KERNEL : LEVEL_ROW, .kind = loop ? COLUMN_LOOP : COLUMN_FIXED};
+}
+
+static struct spot at_column(struct spot at, int64_t column)
+{
+    at.kind = COLUMN_FIXED;
+    at.offset = column;
+    return at;
+}
+
+struct spot spot_named(struct spot at, const char *name, int level)
+{
+    at.kind = COLUMN_NAMED;
+    at.column = name;
+    at.column_level = level;
+    return at;
+}
+
+static struct spot shifted(struct spot at, int64_t by_columns)
+{
+    at.offset += by_columns;
+    if (at.kind == COLUMN_NAMED) {
+        at.column = intern_format("(%s %c %lld)", at.column, by_columns < 0 ? '-' : '+', L(llabs(by_columns)));
+        at.offset = 0;
+    }
+    return at;
+}
+
+/* A value of one row or one column is the same everywhere along it. */
+static struct spot settled(const struct fused *f, const struct value *v, struct spot at)
+{
+    int64_t rows, columns;
+    fused_extent(f, v, &rows, &columns);
+    if (rows == 1) at.row = "0", at.row_level = LEVEL_KERNEL;
+    if (columns == 1) at = at_column(at, 0);
+    return at;
+}
+
+/* The row of an operand that is broadcast to `out` at row `at.row`: axes matched from the last; 1 spreads, the first repeats. */
+static const char *broadcast_row(const struct value *out, const struct value *in, const char *row)
+{
+    struct text t = {0};
+    int leading = out->shape.rank - 1, skip = out->shape.rank - in->shape.rank;
+    bool same = true;
+    int64_t stride_out = 1, stride_in = 1;
+    for (int k = leading - 1; k >= 0; k--) {
+        int64_t all = out->shape.dim[k], mine = k >= skip ? in->shape.dim[k - skip] : 1;
+        same &= all == mine;
+        if (mine > 1) {
+            struct text term = {0};
+            text_add(&term, "%s", row);
+            if (stride_out > 1) text_add(&term, " / %lld", L(stride_out));
+            if (mine < all) text_add(&term, " %% %lld", L(mine));
+            else if (k > 0) text_add(&term, " %% %lld", L(all));
+            if (stride_in > 1) text_add(&term, " * %lld", L(stride_in));
+            text_add(&t, "%s%s", t.length ? " + " : "", term.bytes);
+        }
+        stride_out *= all;
+        stride_in *= mine;
+    }
+    return same || !strcmp(row, "0") ? row : t.length ? intern_format("(%s)", t.bytes) : "0";
+}
+
+static struct spot operand_spot(const struct fused *f, const struct value *out, const struct value *in, struct spot at)
+{
+    int64_t rows, columns, in_rows, in_columns;
+    fused_extent(f, out, &rows, &columns);
+    fused_extent(f, in, &in_rows, &in_columns);
+    if (!f->flat && in_rows > 1) at.row = broadcast_row(out, in, at.row);
+    return settled(f, in, at);
+}
+
+/* On cuda rows and columns are 32-bit numbers where they can be; a factor of 64 bits where an index cannot. */
+static const char *wide(const struct fused *f, const struct value *v) { return f->cuda && shape_count(v->shape) > INT32_MAX ? "LL" : ""; }
+
+/* The same element under another shape. */
+static struct spot reshaped_spot(const struct fused *f, const struct value *from, const struct value *to, struct spot at)
+{
+    int64_t rows, columns, to_rows, to_columns;
+    fused_extent(f, from, &rows, &columns);
+    fused_extent(f, to, &to_rows, &to_columns);
+    at = settled(f, from, at);
+    if (columns == to_columns) return settled(f, to, at);
+    int level = at.row_level > column_level(at) ? at.row_level : column_level(at);
+    const char *flat = columns == 1 ? at.row : rows == 1 ? column_text(at) : intern_format("(%s * %lld%s + %s)", at.row, L(columns), wide(f, from), column_text(at));
+    struct spot s = at;
+    if (to_columns == 1) {
+        s.row = rows == 1 && at.kind == COLUMN_LOOP && at.offset ? intern_format("(%s)", flat) : flat;
+        s.row_level = level;
+        return settled(f, to, s);
+    }
+    s.row = to_rows == 1 ? "0" : intern_format("(%s / %lld)", flat, L(to_columns));
+    s.row_level = to_rows == 1 ? LEVEL_KERNEL : level;
+    return settled(f, to, spot_named(s, to_rows == 1 ? flat : intern_format("%s %% %lld", flat, L(to_columns)), level));
+}
+
+const char *fused_index(const struct fused *f, const struct value *v, struct spot at)
+{
+    int64_t rows, columns;
+    fused_extent(f, v, &rows, &columns);
+    at = settled(f, v, at);
+    if (columns == 1) return at.row;
+    if (!strcmp(at.row, "0")) return column_text(at);
+    return text_format("%s * %lld%s + %s", at.row, L(columns), wide(f, v), column_text(at));
+}
+
+/* ── values ───────────────────────────────────────────────────────────────── */
+const char *fused_argument(const struct fused *f, enum argument_kind kind, const struct value *v, const char *name)
+{
+    for (int i = 0; i < f->n_argument; i++) {
+        const struct argument *a = &f->argument[i];
+        bool value = a->kind == ARGUMENT_IN || a->kind == ARGUMENT_OUT;
+        if (a->kind == kind && (value ? a->value == v : a->name == name || kind == ARGUMENT_SCALARS)) return emit_argument_name(a, i, f->canonical);
+    }
+    bug("kernel %s has no argument %s", f->k->kernel->name, v ? v->name : name ? name : "scalars");
+}
+
+static const char *load(struct fused *f, const char *pointer, const struct value *v, struct spot at)
+{
+    const char *special = f->load ? f->load(f, pointer, v, at) : NULL;
+    if (special) return special;
+    const char *place = text_format("%s[%s]", pointer, fused_index(f, v, at));
+    return v->type == BF16 ? text_format("op_from_bf16(%s)", place) : place;
+}
+
+int fused_level(struct spot at) { return at.row_level > column_level(at) ? at.row_level : column_level(at); }
+
+const char *fused_declare(struct fused *f, const struct value *v, struct spot at, const char *expression)
+{
+    int level = fused_level(at);
+    const char *name = fused_name(f, level, v->name, "");
+    fused_line(f, level, v->type == BF16 ? "const %s %s = op_round_bf16(%s);" : "const %s %s = %s;", c_type(v->type, false), name, expression);
+    fused_know(f, level, v, at, name);
+    return name;
+}
+
+const char *fused_operand(struct fused *f, const struct operand *o, enum element like, struct spot at)
+{
+    return o->value ? fused_value(f, o->value, at) : c_number(o->number, like);
+}
+
+static const char *leaf(struct fused *f, const struct value *v, struct spot at)
+{
+    const struct node *n = v->node;
+    struct text t = {0};
+    switch ((int)n->op) {
+    case OP_zeros: return c_number(attr_find(n, "value") ? attr_get_real(n, "value") : 0, v->type);
+    case OP_scalar:
+        text_add(&t, "%s[SCALAR_", fused_argument(f, ARGUMENT_SCALARS, NULL, NULL));
+        for (const char *c = attr_get_word(n, "name"); *c; c++) text_add(&t, "%c", toupper((unsigned char)*c));
+        text_add(&t, "]");
+        return t.bytes;
+    case OP_decay: return f->cuda ? "decay" : "(float)s->decay";
+    case OP_metric_sum: return text_format("%s[0]", fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(n, "name")));
+    case OP_state: { /* a variable: it is the old value even behind the assignment of a new one */
+        const char *name = known(f, v, at);
+        return name ? name : fused_declare(f, v, at, load(f, fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(n, "name")), v, at));
+    }
+    }
+    bug("leaf %s", op_rows[n->op].name);
+}
+
+/* A column that is only known when the kernel runs, held inside the row. */
+static const char *picked(struct fused *f, const struct node *n, struct spot at)
+{
+    const struct value *a = n->in[0].value, *ids = n->in[1].value, *y = n->out[0];
+    int64_t rows, columns;
+    fused_extent(f, a, &rows, &columns);
+    struct spot row = at_column(at, 0);
+    const char *id = fused_value(f, ids, reshaped_spot(f, y, ids, row));
+    int level = row.row_level;
+    const char *where = fused_name(f, level, y->name, "_at");
+    fused_line(f, level, "const int64_t %s = %s >= 0 && %s < %lld ? %s : 0;", where, id, id, L(columns), id);
+    const char *x = fused_value(f, a, settled(f, a, spot_named(row, where, level)));
+    return fused_declare(f, y, row, text_format("%s == %s ? %s : %s", id, where, x, c_number(0, y->type)));
+}
+
+static const char *indexed(struct fused *f, const struct node *n, struct spot at)
+{
+    const struct value *a = n->in[0].value, *y = n->out[0];
+    int64_t rows, columns, a_rows, width;
+    fused_extent(f, y, &rows, &columns);
+    fused_extent(f, a, &a_rows, &width);
+    if (at.kind == COLUMN_NAMED && (n->op == OP_rotate || n->op == OP_pad)) bug("%s at a column that is not known", op_rows[n->op].name);
+    if (at.kind == COLUMN_TURNED && (n->op == OP_rotate || n->op == OP_pad || n->op == OP_slice)) { /* taken back, and once more without turning */
+        f->straight = true, f->split = f->high;
+        return c_number(0, y->type);
+    }
+    /* the columns of y that this piece covers */
+    int64_t low = at.kind == COLUMN_FIXED ? at.offset : f->low + at.offset, high = at.kind == COLUMN_FIXED ? low + 1 : f->high + at.offset;
+#define BREAK(c) ((c) > low && (c) < high ? (void)(f->split = (c) - at.offset) : (void)0)
+    switch ((int)n->op) {
+    case OP_slice: return fused_value(f, a, shifted(at, attr_get(n, "from")));
+    case OP_rotate:
+        if (f->turn && !f->straight && at.kind == COLUMN_LOOP && !at.offset && !f->low && f->high == width) {
+            const char *turn = f->turn(f, width / 2);
+            if (turn) return fused_value(f, a, (struct spot){.row = at.row, .row_level = at.row_level, .kind = COLUMN_TURNED, .column = turn});
+        }
+        BREAK(width / 2);
+        return fused_value(f, a, shifted(at, low < width / 2 ? width / 2 : -(width / 2)));
+    case OP_pad: {
+        int64_t from = attr_get(n, "from");
+        BREAK(from);
+        BREAK(from + width);
+        return low >= from && low < from + width ? fused_value(f, a, shifted(at, -from)) : c_number(0, y->type);
+    }
+    case OP_onehot: {
+        const struct value *g = n->in[1].value;
+        const char *id = fused_value(f, a, reshaped_spot(f, g, a, settled(f, g, at))), *x = fused_value(f, g, settled(f, g, at));
+        return fused_declare(f, y, at, text_format("(int32_t)(%s) == %s ? %s : %s", column_text(at), id, x, c_number(0, y->type)));
+    }
+    case OP_put: {
+        struct text t = {0};
+        for (int64_t c = 0; c < width; c++) {
+            const char *id = fused_value(f, a, at_column(at, c)), *x = fused_value(f, n->in[1].value, at_column(at, c));
+            text_add(&t, "%s((int32_t)(%s) == %s ? %s : %s)", c ? " + " : "", column_text(at), id, x, c_number(0, y->type));
+        }
+        return fused_declare(f, y, at, t.bytes);
+    }
+    case OP_take: {
+        const char *id = fused_value(f, n->in[1].value, at);
+        return fused_declare(f, y, at, fused_value(f, a, spot_named(at, id, fused_level(at))));
+    }
+    }
+    bug("index op %s", op_rows[n->op].name);
+#undef BREAK
+}
+
+static const char *mapped(struct fused *f, const struct node *n, struct spot at)
+{
+    const struct value *y = n->out[0];
+    const char *operand[3] = {NULL};
+    enum element widest = y->type;
+    for (int i = 0; i < n->n_in; i++) {
+        const struct value *v = n->in[i].value;
+        struct spot s = at;
+        if (v) s = n->op == OP_valid ? reshaped_spot(f, y, v, at) : operand_spot(f, y, v, at);
+        operand[i] = fused_operand(f, &n->in[i], y->type, s);
+        if (v && v->type == F64) widest = F64;
+    }
+    const char *x = filled_in(n, operand);
+    const char *name = fused_declare(f, y, at, widest != y->type || n->op == OP_valid ? text_format("(%s)(%s)", c_type(y->type, false), x) : x);
+    for (int i = 0; i < f->kept.n; i++) {
+        const struct kept *k = &f->kept.item[i];
+        if (k->value == y && k->first == f->stage && at.kind == COLUMN_LOOP && !at.offset)
+            fused_line(f, LEVEL_COLUMN, "%s[%s] = %s;", k->array, k->in_argument ? fused_index(f, y, at) : "j", name);
+    }
+    return name;
+}
+
+const char *fused_value(struct fused *f, const struct value *v, struct spot at)
+{
+    const struct node *n = v->node;
+    const struct value *root = emit_root(v);
+    if (root->node && op_rows[root->node->op].class == CLASS_LEAF) return leaf(f, root, settled(f, root, v == root ? at : reshaped_spot(f, v, root, at)));
+    if (!fused_inside(f, v)) return load(f, fused_argument(f, ARGUMENT_IN, root, NULL), v, at);
+    if (v != root) return fused_value(f, n->in[0].value, reshaped_spot(f, v, n->in[0].value, at));
+    at = settled(f, v, at);
+    const char *name = known(f, v, at);
+    if (name) return name;
+    switch (op_rows[n->op].class) {
+    case CLASS_MAP: return mapped(f, n, at);
+    case CLASS_INDEX: return indexed(f, n, at);
+    case CLASS_ROW: if (n->op == OP_pick) return picked(f, n, at); break;
+    case CLASS_COLUMN: case CLASS_TOTAL: break;
+    case CLASS_VIEW: case CLASS_LEAF: case CLASS_CORE: case CLASS_EFFECT: case CLASS_LANE: bug("%s inside kernel %s", v->name, f->k->kernel->name);
+    }
+    /* a reduction that an earlier loop of this kernel has finished */
+    if (!emit_stored(f->e, v) && f->finished) return fused_declare(f, v, (struct spot){.row = "0"}, f->finished(f, v));
+    if (!emit_stored(f->e, v)) bug("%s is needed in kernel %s where it is not known", v->name, f->k->kernel->name);
+    return load(f, fused_argument(f, ARGUMENT_OUT, v, NULL), v, at);
+}

@@ -1,0 +1,79 @@
+/* Counts that people compare between trainers, read off the IR: parameters, and FLOPs by the conventions in use. They come
+ * from the ops that will run and not from a family's formula, so a new architecture is counted without a line here, and
+ * a number that disagrees with a published one points at an op that is too many or missing. */
+#include "ir/cost.h"
+
+#include <string.h>
+
+static int64_t iterations(const struct region *r, const struct body *b)
+{
+    int64_t n = b->layers.n ? 0 : r->count;
+    for (int i = 0; i < b->layers.n; i++) n += b->layers.item[i].to - b->layers.item[i].from;
+    return n;
+}
+
+static void add(struct flops *all, const struct node *n, double times)
+{
+    double flops = 0, bytes, seen = 1; /* seen: the part that a causal mask leaves */
+    if (n->op == OP_matmul || n->op == OP_matmul_add || n->op == OP_expert_matmul || n->op == OP_expert_matmul_grad) op_cost(n, &flops, &bytes);
+    if (n->op == OP_attention || n->op == OP_attention_grad) { /* two products forward, four backward */
+        flops = (n->op == OP_attention ? 4.0 : 8.0) * (double)shape_count(n->in[0].value->shape) * (double)attr_get(n, "sequence");
+        seen = 0.5;
+    }
+    all->hardware += flops * times;
+    if (n->again) return;
+    all->full += flops * times;
+    all->causal += flops * seen * times;
+}
+
+struct flops cost_flops_per_token(const struct graph *g)
+{
+    struct flops all = {0};
+    for (int i = 0; i < g->region.n; i++) {
+        const struct region *r = g->region.item[i];
+        for (int k = 0; k < r->body.n && r->phase == PHASE_MICRO; k++)
+            for (int j = 0; j < r->body.item[k]->node.n; j++) add(&all, r->body.item[k]->node.item[j], (double)iterations(r, r->body.item[k]));
+    }
+    double tokens = (double)g->facts.tokens;
+    return (struct flops){all.full / tokens, all.causal / tokens, all.hardware / tokens};
+}
+
+/* The first axis of what an expert product multiplies by lies over the experts; a token has k of them: so says the top_k of
+ * that body. */
+static bool is_experts(const struct body *b, const struct weight *w, int64_t *k)
+{
+    bool multiplies = false;
+    *k = 0;
+    for (int i = 0; i < b->node.n; i++) {
+        const struct node *n = b->node.item[i];
+        if (n->op == OP_top_k) *k = attr_get(n, "k");
+        multiplies |= n->op == OP_expert_matmul && n->in[1].value->weight == w;
+    }
+    return multiplies && *k;
+}
+
+static int64_t active_elements(const struct graph *g, const struct weight *w, int64_t elements)
+{
+    int64_t k;
+    for (int i = 0; i < g->region.n; i++)
+        for (int b = 0; b < g->region.item[i]->body.n; b++)
+            if (is_experts(g->region.item[i]->body.item[b], w, &k)) return elements / w->value->shape.dim[0] * k;
+    return elements;
+}
+
+int64_t cost_parameters(const struct graph *g)
+{
+    int64_t all = 0;
+    for (int i = 0; i < g->weight.n; i++) all += graph_unit(g, g->weight.item[i]->unit)->count * shape_count(g->weight.item[i]->value->shape);
+    return all;
+}
+
+int64_t cost_active_parameters(const struct graph *g)
+{
+    int64_t all = 0;
+    for (int i = 0; i < g->weight.n; i++) {
+        const struct weight *w = g->weight.item[i];
+        all += graph_unit(g, w->unit)->count * active_elements(g, w, shape_count(w->value->shape));
+    }
+    return all;
+}

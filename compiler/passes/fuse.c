@@ -1,0 +1,352 @@
+/* Needs: sharded bodies of primitives.
+ * Gives: kernels. Every node that computes belongs to one; a core op is alone, the others share a kernel when they walk the
+ *   same rows x columns and nothing they need is made in between. The nodes of a kernel become neighbours in the body;
+ *   views and leaves move to just before the kernel that wants them first.
+ * Loses: the order of lower, which meant nothing.
+ * Greedy: a node joins the latest kernel that makes or reads one of its operands, if that kernel can have it. What a
+ * reduction over rows gives (a column, a total) is complete only when its kernel has ended, so a reader of it comes later;
+ * likewise a reader of a view. What costs nothing where it is read (a cast from BF16, the constant that a gradient begins with) waits
+ * for its first reader, so that it stands between nothing. Joining never changes a bit: every value is rounded to its type wherever it is made, and
+ * a reduction's order depends on its length alone (the numeric contract). With --fusion off every node is a kernel. */
+#include "ir/ir.h"
+
+#include <string.h>
+
+struct walk { int64_t rows, columns; };
+
+struct group {
+    VECTOR(struct node *) node;
+    struct walk walk;
+    bool open;               /* can be joined */
+};
+
+struct fuse { struct graph *graph; const struct body *body; const struct region *region; VECTOR(struct group *) group; };
+
+static struct walk walk_of_shape(struct shape s)
+{
+    int64_t columns = s.rank ? s.dim[s.rank - 1] : 1;
+    return (struct walk){columns ? shape_count(s) / columns : 0, columns};
+}
+
+/* What a node walks: its result, or what it reduces. */
+static struct walk walk_of(const struct node *n)
+{
+    switch (op_rows[n->op].class) {
+    case CLASS_MAP: case CLASS_INDEX: return walk_of_shape(n->out[0]->shape);
+    case CLASS_ROW: case CLASS_COLUMN: case CLASS_TOTAL: return walk_of_shape(n->in[0].value->shape);
+    case CLASS_EFFECT: return n->in[0].value ? walk_of_shape(n->in[0].value->shape) : (struct walk){1, 1};
+    case CLASS_VIEW: case CLASS_LEAF: case CLASS_CORE: case CLASS_LANE: break;
+    }
+    return (struct walk){0, 0};
+}
+
+static bool floating(const struct node *n)
+{
+    enum op_class class = op_rows[n->op].class;
+    return class == CLASS_VIEW || class == CLASS_LEAF;
+}
+
+static bool joins(const struct node *n)
+{
+    switch (op_rows[n->op].class) {
+    case CLASS_MAP: case CLASS_INDEX: case CLASS_ROW: case CLASS_COLUMN: case CLASS_TOTAL: return true;
+    case CLASS_EFFECT: return n->op != OP_tap;
+    case CLASS_VIEW: case CLASS_LEAF: case CLASS_CORE: case CLASS_LANE: return false;
+    }
+    return false;
+}
+
+/* Nothing but numbers and scalars spread out: the seed of a gradient. */
+static bool constant(const struct node *n)
+{
+    if (op_rows[n->op].class != CLASS_MAP || (n->op != OP_expand && n->op != OP_mul && n->op != OP_neg)) return false;
+    for (int i = 0; i < n->n_in; i++) {
+        const struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
+        if (n->in[i].value && (!from || (op_rows[from->op].class != CLASS_LEAF && !constant(from)))) return false;
+    }
+    return shape_count(n->out[0]->shape) > 1;
+}
+
+/* Reading BF16 as F32 costs a reader nothing, while a kernel for it would store what is there already in half the bytes: it
+ * goes where its first reader goes. So does what is constant. */
+static bool rides(const struct fuse *f, const struct node *n)
+{
+    return f->graph->facts.fuse && ((n->op == OP_cast && n->in[0].value->type == BF16 && n->out[0]->type == F32) || constant(n));
+}
+
+/* Earliest group (by number) in which `v` can be read; *in: the group that makes it while it runs, or -1. node->mark is
+ * the number of a node's group in this body, -1 outside. */
+static int ready(const struct fuse *f, const struct value *v, int *in)
+{
+    *in = -1;
+    const struct node *n = v ? v->node : NULL;
+    if (!n || n->note != f) return 0;
+    if (op_rows[n->op].class == CLASS_LEAF) return 0;
+    if (op_rows[n->op].class == CLASS_VIEW) {
+        int inside, at = ready(f, n->in[0].value, &inside);
+        return inside >= 0 ? inside + 1 : at;
+    }
+    if (n->mark == -1 && rides(f, n)) return ready(f, n->in[0].value, in);
+    int at = (int)n->mark;
+    enum op_class class = op_rows[n->op].class;
+    bool whole = class == CLASS_COLUMN || class == CLASS_TOTAL || class == CLASS_CORE || class == CLASS_LANE;
+    if (whole) return at + 1;
+    *in = at;
+    return at;
+}
+
+/* Row values ([R,1]) ride along with any walk over the same rows; a walk over rows alone widens when columns join. */
+static bool fits(struct walk *g, struct walk n, bool take)
+{
+    if (g->rows != n.rows) return false;
+    if (g->columns == n.columns || n.columns == 1) return true;
+    if (g->columns != 1 || n.rows == 1) return false;
+    if (take) g->columns = n.columns;
+    return true;
+}
+
+static bool reads_same(const struct group *g, const struct node *n)
+{
+    for (int i = 0; i < g->node.n; i++)
+        for (int a = 0; a < g->node.item[i]->n_in; a++)
+            for (int b = 0; b < n->n_in; b++)
+                if (n->in[b].value && n->in[b].value == g->node.item[i]->in[a].value && shape_count(n->in[b].value->shape) > 1) return true;
+    return false;
+}
+
+/* A column that is only known at run time cannot be found again through a rotation or padding made in the same kernel. */
+static bool index_allowed(const struct node *n, const struct group *g)
+{
+    if (n->op != OP_pick && n->op != OP_take) return true;
+    for (int k = 0; k < g->node.n; k++)
+        if (g->node.item[k]->op == OP_rotate || g->node.item[k]->op == OP_pad) return false;
+    return true;
+}
+
+/* Nothing that others wait for happens in it: scalars, and what is shown to the probe. */
+static bool aside(const struct group *g) { return (g->walk.rows == 1 && g->walk.columns == 1) || g->node.item[0]->op == OP_tap; }
+
+static struct group *group_for(struct fuse *f, struct node *n)
+{
+    int first = 0, maker = -1;
+    for (int i = 0; i < n->n_in; i++) {
+        int in, at = ready(f, n->in[i].value, &in);
+        if (at > first) first = at;
+        if (in > maker) maker = in;
+    }
+    struct walk s = walk_of(n);
+    bool walks = joins(n) && f->graph->facts.fuse;
+    if (walks && maker >= first && maker >= 0) {
+        struct group *g = f->group.item[maker];
+        if (g->open && index_allowed(n, g) && fits(&g->walk, s, true)) return n->mark = maker, g;
+    }
+    /* without a maker: the newest kernel if it has the same walk (in the update any), or one that reads the same; a
+     * second computation stays as late as it was put, or what it makes would have to be kept */
+    bool newest = true;
+    for (int k = f->group.n - 1; walks && k >= first; k--) {
+        struct group *g = f->group.item[k];
+        bool near = newest || f->region->phase == PHASE_UPDATE;
+        if (g->open && (near || (!n->again && reads_same(g, n))) && index_allowed(n, g) && fits(&g->walk, s, near)) return n->mark = k, g;
+        newest &= aside(g);
+    }
+    struct group *g = TAKE(struct group);
+    g->walk = s, g->open = walks;
+    n->mark = f->group.n;
+    PUSH(&f->group, g);
+    return g;
+}
+
+/* ── writing the new body ─────────────────────────────────────────────────── */
+static void emit_floating(struct build *b, const struct fuse *f, const struct value *v)
+{
+    struct node *n = v ? v->node : NULL;
+    if (!n || n->note != f || !floating(n) || n->mark == -2) return;
+    for (int i = 0; i < n->n_in; i++) emit_floating(b, f, n->in[i].value);
+    n->mark = -2;
+    node_copy(b, n);
+}
+
+static const char *cleaned(const char *name)
+{
+    struct text t = {0};
+    for (const char *c = name; *c; c++) text_add(&t, "%c", *c == '.' ? '_' : *c);
+    return t.bytes;
+}
+
+/* After what the kernel leaves behind: its last result, or what it has an effect on. */
+static const char *kernel_name(const struct region *r, const struct group *g)
+{
+    const struct node *last = g->node.item[g->node.n - 1];
+    for (int i = g->node.n - 1; i >= 0; i--)
+        if (g->node.item[i]->op == OP_assign) return intern_format("%s", cleaned(r->name));
+    if (op_rows[last->op].class == CLASS_CORE) return intern_format("%s_%s", op_rows[last->op].name, cleaned(last->out[0]->name));
+    for (int i = g->node.n - 1; i >= 0; i--)
+        if (g->node.item[i]->n_out) return intern_format("%s", cleaned(g->node.item[i]->out[0]->name));
+    return intern_format("%s_%s", cleaned(r->name), attr_find(last, "name") ? cleaned(attr_get_word(last, "name")) : op_rows[last->op].name);
+}
+
+static const char *kernel_class(const struct group *g)
+{
+    bool row = false, column = false;
+    for (int i = 0; i < g->node.n; i++) {
+        enum op_class class = op_rows[g->node.item[i]->op].class;
+        if (class == CLASS_CORE) return op_rows[g->node.item[i]->op].name;
+        if (class == CLASS_ROW) row = true;
+        if (class == CLASS_COLUMN || class == CLASS_TOTAL) column = true;
+    }
+    return row && column ? "row+column" : row ? "row" : column ? "column" : "map";
+}
+
+static bool made_in_group(const struct group *g, const struct value *v)
+{
+    for (int i = 0; i < g->node.n; i++)
+        for (int o = 0; o < g->node.item[i]->n_out; o++)
+            if (g->node.item[i]->out[o] == v) return true;
+    return false;
+}
+
+/* value->mark of the old graph: reads by nodes of other kernels, other bodies, next and gradient lines. */
+static void kernel_cost(const struct group *g, struct kernel *k)
+{
+    VECTOR(const struct value *) seen = {0};
+    for (int i = 0; i < g->node.n; i++) {
+        const struct node *n = g->node.item[i];
+        double flops, bytes;
+        op_cost(n, &flops, &bytes);
+        k->flops += flops;
+        if (g->node.n == 1) k->bytes = bytes;
+        for (int a = 0; a < n->n_in && g->node.n > 1; a++) {
+            const struct value *v = n->in[a].value;
+            bool known = !v || made_in_group(g, v);
+            for (int s = 0; s < seen.n && !known; s++) known = seen.item[s] == v;
+            if (known) continue;
+            PUSH(&seen, v);
+            k->bytes += (double)(shape_count(v->shape) * element_bytes(v->type));
+        }
+        for (int o = 0; o < n->n_out && g->node.n > 1; o++) {
+            int64_t inside = 0;
+            for (int j = 0; j < g->node.n; j++)
+                for (int a = 0; a < g->node.item[j]->n_in; a++) inside += g->node.item[j]->in[a].value == n->out[o];
+            if (n->out[o]->mark > inside) k->bytes += (double)(shape_count(n->out[o]->shape) * element_bytes(n->out[o]->type));
+        }
+    }
+}
+
+static void count_reads(const struct graph *g)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < g->region.n; i++) {
+            const struct region *r = g->region.item[i];
+            for (int k = 0; k < r->body.n; k++) {
+                const struct body *b = r->body.item[k];
+                for (int n = 0; n < b->node.n; n++) {
+                    for (int o = 0; o < b->node.item[n]->n_out && !pass; o++) b->node.item[n]->out[o]->mark = 0;
+                    for (int o = 0; o < b->node.item[n]->n_in && pass; o++)
+                        if (b->node.item[n]->in[o].value) b->node.item[n]->in[o].value->mark++;
+                }
+                for (int n = 0; n < b->next.n && pass; n++) b->next.item[n]->mark++;
+                for (int n = 0; n < b->gradient.n && pass; n++) b->gradient.item[n].value->mark++;
+            }
+            for (int c = 0; c < r->carry.n && pass; c++) r->carry.item[c].first->mark++;
+        }
+}
+
+/* Waits for its first reader still. */
+static bool waits(const struct fuse *f, const struct node *n) { return n->note == f && n->mark == -1 && rides(f, n); }
+
+/* Into group `mark`, behind those of its operands that have waited. */
+static void put(struct fuse *f, struct group *group, int64_t mark, struct node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
+        if (from && waits(f, from)) put(f, group, mark, from);
+    }
+    n->mark = mark;
+    PUSH(&group->node, n);
+}
+
+static void place(struct fuse *f, struct node *n)
+{
+    struct group *group = group_for(f, n);
+    put(f, group, n->mark, n);
+}
+
+/* A reader takes along what walks as it does, or the numbers of its rows. */
+static bool takes_along(const struct node *reader, const struct node *n)
+{
+    struct walk x = walk_of(reader), y = walk_of(n);
+    return joins(reader) && x.rows == y.rows && (x.columns == y.columns || (y.columns == 1 && constant(n)));
+}
+
+/* Those that a reader cannot take along (another walk, a kernel of its own, behind a view) get their place before it. */
+static void place_behind_view(struct fuse *f, const struct value *v)
+{
+    struct node *n = v ? v->node : NULL;
+    for (; n && n->note == f && op_rows[n->op].class == CLASS_VIEW; n = n->in[0].value->node) {}
+    if (n && waits(f, n)) place(f, n);
+}
+
+/* Nodes are looked at from those that must run: what walks rows is put as late as its first reader lets it, so that a
+ * chain that a matrix product interrupts only by its position (silu(gate), then up, then their product) is one kernel. */
+static void wanted(struct fuse *f, struct node *n)
+{
+    if (n->note != f->body) return; /* of another body, or had already */
+    n->note = f, n->mark = -1;
+    for (int i = 0; i < n->n_in; i++) {
+        const struct value *v = n->in[i].value;
+        if (v && v->node) wanted(f, v->node);
+    }
+    if (floating(n) || rides(f, n)) return;
+    for (int i = 0; i < n->n_in; i++) {
+        struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
+        if (!from || !waits(f, from) || !takes_along(n, from)) place_behind_view(f, n->in[i].value);
+    }
+    place(f, n);
+}
+
+static void fuse_body(struct graph *g, struct region *r, const struct body *old, struct body *now)
+{
+    struct fuse *f = TAKE(struct fuse); /* its address marks this body's nodes */
+    *f = (struct fuse){.graph = g, .body = old, .region = r};
+    struct build b = {.graph = g, .region = r, .body = now};
+    for (int i = 0; i < old->node.n; i++) old->node.item[i]->note = (void *)(uintptr_t)old;
+    for (int i = 0; i < old->node.n; i++) {
+        struct node *n = old->node.item[i];
+        enum op_class class = op_rows[n->op].class;
+        if (n->op == OP_reduce) break; /* it waits for every gradient: all that is left comes before it */
+        if (class == CLASS_CORE || class == CLASS_EFFECT || class == CLASS_LANE) wanted(f, n);
+    }
+    for (int i = 0; i < old->node.n; i++) wanted(f, old->node.item[i]);
+    for (int i = 0; i < old->node.n; i++)
+        if (waits(f, old->node.item[i])) place(f, old->node.item[i]);
+    for (int k = 0; k < f->group.n; k++) {
+        struct group *group = f->group.item[k];
+        struct node *first = group->node.item[0];
+        for (int i = 0; i < group->node.n; i++)
+            for (int a = 0; a < group->node.item[i]->n_in; a++) emit_floating(&b, f, group->node.item[i]->in[a].value);
+        struct kernel kernel = {0};
+        if (op_rows[first->op].class != CLASS_LANE && first->op != OP_tap) {
+            kernel = (struct kernel){.number = g->kernel.n + 1, .name = kernel_name(r, group), .class = kernel_class(group), .rows = group->walk.rows, .columns = group->walk.columns};
+            for (int i = 0; i < g->kernel.n; i++)
+                if (!strcmp(g->kernel.item[i].name, kernel.name)) kernel.name = intern_format("%s_k%d", kernel.name, kernel.number);
+            kernel_cost(group, &kernel);
+            PUSH(&g->kernel, kernel);
+        }
+        for (int i = 0; i < group->node.n; i++) node_copy(&b, group->node.item[i])->kernel = kernel.number;
+    }
+    for (int i = 0; i < old->node.n; i++)
+        for (int o = 0; o < old->node.item[i]->n_out; o++) emit_floating(&b, f, old->node.item[i]->out[o]);
+    body_end(now, old);
+}
+
+struct graph *pass_fuse(const struct graph *old)
+{
+    struct graph *g = graph_begin(old, LEVEL_FUSE);
+    count_reads(old);
+    for (int i = 0; i < old->region.n; i++) {
+        struct region *r = region_begin(g, old->region.item[i]);
+        for (int k = 0; k < old->region.item[i]->body.n; k++) fuse_body(g, r, old->region.item[i]->body.item[k], body_begin(r, old->region.item[i]->body.item[k]));
+        region_end(g, r, old->region.item[i]);
+    }
+    return g;
+}

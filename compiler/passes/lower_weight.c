@@ -1,0 +1,308 @@
+/* Weights: declared by architectures, counted by users, stored in files under names of other people's choosing. So a
+ * declaration is held to account here: its dimensions are whole and not absurd, its stored name is its own, and it
+ * reaches the loss: a weight that nothing trains is a mistake that no shape rule would find. */
+#include "passes/lower.h"
+
+#include <string.h>
+
+const struct declared *lower_declared(const struct lower *l, const struct value *v)
+{
+    for (int i = 0; v->weight && i < l->declared.n; i++)
+        if (l->declared.item[i].weight == v->weight) return &l->declared.item[i];
+    return NULL;
+}
+
+/* `init = normal(std) | ones | zeros`. */
+static bool read_init(struct lower *l, const struct ast *x, const char **init, double *std)
+{
+    if (x->kind == AST_NAME && (!strcmp(x->text, "ones") || !strcmp(x->text, "zeros"))) {
+        *init = x->text;
+        return true;
+    }
+    if (x->kind == AST_CHOICE) {
+        bool ok, taken = lower_condition(l, x->kid[0], &ok);
+        return ok && read_init(l, x->kid[taken ? 1 : 2], init, std);
+    }
+    if (x->kind == AST_CALL && !strcmp(x->text, "normal") && x->n == 1 && x->kid[0]->kind != AST_NAMED) {
+        *init = intern("normal");
+        if (!lower_number(l, x->kid[0], "the standard deviation", std)) return false;
+        if (*std >= 0) return true;
+        complain(x->kid[0]->at, "a standard deviation of %s", text_number(*std));
+        return false;
+    }
+    complain(x->at, "a weight starts as normal(std), ones or zeros");
+    return false;
+}
+
+/* The list of dimensions; `e = experts` first makes a stack of stored tensors. */
+static bool read_dims(struct lower *l, const struct ast *x, const char *name, struct shape *s, const char **stacked)
+{
+    if (x->kind != AST_LIST || x->n < 1) {
+        complain(x->at, "the dimensions of a weight are a list, [rows, columns]");
+        return false;
+    }
+    if (x->n > SHAPE_RANK) {
+        complain(x->at, "a weight has at most %d dimensions, this has %d", SHAPE_RANK, x->n);
+        return false;
+    }
+    *stacked = NULL;
+    s->rank = x->n;
+    int64_t count = 1;
+    bool fits = true;
+    for (int i = 0; i < x->n; i++) {
+        const struct ast *dim = x->kid[i];
+        if (dim->kind == AST_NAMED && i == 0 && x->n > 1) *stacked = dim->text;
+        else if (dim->kind == AST_NAMED) {
+            complain(dim->at, "only the first of several dimensions can be named: it says how many tensors are stored");
+            return false;
+        }
+        const char *what = text_format("dimension %d of '%s'", i + 1, name);
+        if (!lower_dimension(l, dim->kind == AST_NAMED ? dim->kid[0] : dim, what, 1, &s->dim[i])) fits = false;
+        /* 16 bytes of state an element must be countable too */
+        else if (fits && (__builtin_mul_overflow(count, s->dim[i], &count) || count > INT64_MAX / 32)) {
+            struct diagnostic *d = complain(dim->at, "'%s' has more elements than can be counted in 63 bits of bytes", name);
+            lower_trace(l, d, x);
+            fits = false;
+        }
+    }
+    return fits;
+}
+
+/* Prefix, dot, name; the name of a stack's axis becomes {e}. */
+static const char *tensor_name(struct lower *l, const struct ast *at, const char *stacked)
+{
+    struct text t = {0};
+    if (*l->prefix) text_add(&t, "%s.", l->prefix);
+    bool numbered = false;
+    for (const char *s = at->text; *s;) {
+        if (*s != '{') {
+            text_add_bytes(&t, s++, 1);
+            continue;
+        }
+        const char *end = strchr(s, '}');
+        const char *inner = end ? intern_bytes(s + 1, (size_t)(end - s - 1)) : "";
+        if (end && stacked && !strcmp(inner, stacked)) {
+            text_add(&t, "{e}");
+            numbered = true;
+        } else if (end && l->in_repeat && !strcmp(inner, "i")) text_add(&t, "{i}");
+        else {
+            struct diagnostic *d = complain(at->at, "'{%s}' in a tensor name stands for nothing here", inner);
+            add_help(d, "{i} is the layer, inside a repeat; {e} the stored tensor of [e = experts, …]");
+            return NULL;
+        }
+        s = end + 1;
+    }
+    if (stacked && !numbered) {
+        complain(at->at, "%s names %s tensors, so its name must hold {%s}", at->text, stacked, stacked);
+        return NULL;
+    }
+    if (l->in_repeat && !strstr(t.bytes, "{i}")) {
+        if (!*l->prefix) {
+            struct diagnostic *d = complain(at->at, "every layer would store its '%s' under one name", t.bytes);
+            add_note(d, l->repeat_at, "the repeat's prefix has no {i}");
+        } else if (!l->numberless) { /* one prefix is one mistake, however many names it stands before */
+            struct diagnostic *d = complain(l->repeat_at, "every layer would store its weights under the same names: the prefix has no {i}");
+            add_note(d, at->at, "one of them: '%s'", t.bytes);
+            add_help(d, "\"%s.{i}\"", l->prefix);
+            l->numberless = true;
+        }
+        return NULL;
+    }
+    return intern(t.bytes);
+}
+
+static struct unit *unit_of(struct lower *l)
+{
+    struct unit *u = graph_unit(l->g, l->unit);
+    if (u) return u;
+    u = TAKE(struct unit);
+    bool loop = l->b.region->direction != ONCE;
+    *u = (struct unit){.name = l->unit, .loop = l->b.region->loop, .variant = intern(l->b.body->name), .count = 1};
+    if (loop) u->count = l->b.region->count;
+    for (int i = 0; loop && i < l->b.body->layers.n; i++)
+        u->count = (i ? u->count : 0) + l->b.body->layers.item[i].to - l->b.body->layers.item[i].from;
+    PUSH(&l->g->unit, u);
+    return u;
+}
+
+static bool same_name_elsewhere(struct lower *l, const struct ast *at, const char *tensor)
+{
+    for (int i = 0; i < l->declared.n; i++) {
+        const struct declared *d = &l->declared.item[i];
+        bool variant = d->region == l->b.region && d->body != l->b.body; /* other layers of the same loop */
+        if (strcmp(d->weight->tensor, tensor) || variant) continue;
+        struct diagnostic *said = complain(at->at, "two weights are stored as '%s'", tensor);
+        add_note(said, d->at, "the other one");
+        add_help(said, "use one weight twice to tie it");
+        return true;
+    }
+    return false;
+}
+
+struct meaning lower_weight(struct lower *l, const struct ast *call)
+{
+    const struct ast *name = NULL, *dims = NULL, *init_at = NULL;
+    for (int i = 0; i < call->n; i++) {
+        const struct ast *x = call->kid[i];
+        if (x->kind == AST_NAMED && !strcmp(x->text, "init") && !init_at) init_at = x->kid[0];
+        else if (x->kind == AST_STRING && !name && !dims) name = x;
+        else if (x->kind != AST_NAMED && name && !dims) dims = x;
+        else {
+            add_help(complain(x->at, "weight does not take this"), "it is weight(\"stored.name\", [rows, columns], init = normal(0.02))");
+            return lower_nothing();
+        }
+    }
+    if (!name || !dims) {
+        add_help(complain(call->at, "a weight needs its stored name and its dimensions"), "weight(\"stored.name\", [rows, columns], init = normal(0.02))");
+        return lower_nothing();
+    }
+    struct shape shape;
+    const char *stacked, *init = intern("normal");
+    double std = 0.02;
+    if (!read_dims(l, dims, name->text, &shape, &stacked)) return lower_nothing();
+    if (init_at && !read_init(l, init_at, &init, &std)) return lower_nothing();
+    if (l->deciding) return (struct meaning){.kind = MEANS_LATER};
+    const char *tensor = tensor_name(l, name, stacked);
+    if (!tensor || same_name_elsewhere(l, name, tensor)) return lower_nothing();
+
+    lower_place(l, call->at);
+    struct weight *w = TAKE(struct weight);
+    *w = (struct weight){.tensor = tensor, .stack = stacked ? shape.dim[0] : 0, .unit = unit_of(l)->name, .init = init,
+                         .std = !strcmp(init, "normal") ? std : 0, .file = l->b.file, .line = l->b.line};
+    w->value = value_new(l->g, fresh_name(l->g, l->b.base ? l->b.base : "weight"), l->g->facts.compute, shape);
+    w->value->weight = w;
+    PUSH(&l->g->weight, w);
+    PUSH(&l->declared, ((struct declared){w, l->b.region, l->b.body, call->at, dims}));
+    return lower_value(w->value);
+}
+
+/* ── after everything ─────────────────────────────────────────────────────── */
+/* Marks what `v` stands on: value->mark 1. A carry stands on its first value and on what every body hands on. */
+static void need(struct value *v)
+{
+    VECTOR(struct value *) open = {0};
+    PUSH(&open, v);
+    while (open.n) {
+        v = open.item[--open.n];
+        if (v->mark) continue;
+        v->mark = 1;
+        if (v->node) {
+            for (int i = 0; i < v->node->n_out; i++) v->node->out[i]->mark = 1;
+            for (int i = 0; i < v->node->n_in; i++)
+                if (v->node->in[i].value) PUSH(&open, v->node->in[i].value);
+            continue;
+        }
+        const struct region *r = v->note;
+        for (int k = 0; r && k < r->carry.n; k++) {
+            const struct carry *c = &r->carry.item[k];
+            if (c->value != v && c->last != v) continue;
+            PUSH(&open, c->value);
+            PUSH(&open, c->first);
+            for (int i = 0; i < r->body.n; i++) PUSH(&open, r->body.item[i]->next.item[k]);
+        }
+    }
+}
+
+static bool is_loss(const struct node *n) { return n->op == OP_metric && !strcmp(attr_get_word(n, "name"), "loss"); }
+
+static void need_loss(struct graph *g)
+{
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++) {
+            const struct body *b = g->region.item[i]->body.item[k];
+            for (int j = 0; j < b->node.n; j++)
+                if (is_loss(b->node.item[j])) need(b->node.item[j]->in[0].value);
+        }
+}
+
+/* Whether anything but an assignment of its own speaks of `name`. */
+static bool is_read(const struct ast *x, const char *name)
+{
+    if (x->kind == AST_ENTRY) return lower_mentions(x->kid[1], name);
+    if (x->kind != AST_ITEMS && x->kind != AST_BLOCK) return lower_mentions(x, name);
+    for (int i = 0; i < x->n; i++)
+        if (is_read(x->kid[i], name)) return true;
+    return false;
+}
+
+static const struct ast *entry_at(const struct ast *x, struct span at)
+{
+    if (x->kind == AST_ENTRY && x->kid[0]->at.file == at.file && x->kid[0]->at.from == at.from) return x;
+    const struct ast *found = NULL;
+    for (int i = 0; i < x->n && !found; i++)
+        if (x->kind == AST_ITEMS || x->kind == AST_BLOCK) found = entry_at(x->kid[i], at);
+    return found;
+}
+
+static int untrained(const struct lower *l)
+{
+    int n = 0;
+    for (int i = 0; i < l->declared.n; i++) n += !l->declared.item[i].weight->value->mark;
+    return n;
+}
+
+/* `y = x + …` in a repeat that should have been x: what stands behind the forgotten value is one mistake, not one a weight. */
+static void say_unread(struct lower *l, const struct binding *b)
+{
+    const struct ast *body = l->plan->architecture_body, *it = entry_at(body, b->latest);
+    int before = untrained(l);
+    if (!it || b->means.kind != MEANS_VALUE || b->means.value->mark || b->means.value->weight || is_read(body, b->name)) return;
+    for (int i = 0; i < l->gone.n; i++) /* the same entry in every variant of the layer */
+        if (l->gone.item[i].latest.from == b->latest.from && l->gone.item[i].latest.file == b->latest.file && l->gone.item[i].means.kind == MEANS_VALUE) need(l->gone.item[i].means.value);
+    if (untrained(l) == before) return;
+    struct diagnostic *d = complain(b->latest, "'%s' is assigned and never read, so nothing would train the weights behind it", b->name);
+    for (int i = 0; i < l->name.n; i++) {
+        const struct binding *carried = &l->name.item[i];
+        if (carried->means.kind != MEANS_VALUE || carried->means.value->weight || !shape_same(carried->means.value->shape, b->means.value->shape) || !lower_mentions(it->kid[1], carried->name)) continue;
+        add_help(d, "is it %s that the next layer gets? %s = …", carried->name, carried->name);
+        return;
+    }
+    add_help(d, "use it on the way to the loss, or leave it out");
+}
+
+void lower_sweep(struct lower *l)
+{
+    struct graph *g = l->g;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->carry.n; k++) {
+            const struct carry *c = &g->region.item[i]->carry.item[k];
+            c->value->note = c->last->note = g->region.item[i];
+        }
+    need_loss(g);
+    for (int i = 0; i < l->gone.n && untrained(l) > 1; i++) say_unread(l, &l->gone.item[i]);
+    for (int i = 0; i < l->declared.n; i++) {
+        const struct weight *w = l->declared.item[i].weight;
+        if (w->value->mark) continue;
+        struct diagnostic *d = complain(l->declared.item[i].at, "the weight '%s' does not reach the loss, so nothing would train it", w->tensor);
+        add_help(d, "use it on the way to the loss, or leave it out");
+    }
+    graph_sweep(g);
+}
+
+/* A hyper-parameter that the architecture never reads would be a number in the plan that does nothing. */
+void lower_check_hyper(struct lower *l)
+{
+    const struct ast *body = l->plan->architecture_body;
+    for (int h = 0; h < l->plan->n_hyper; h++) {
+        const char *name = l->plan->hyper[h].name;
+        const struct ast *declaration = NULL;
+        bool read = false;
+        for (int i = 0; i < l->meant.n; i++) read |= !strcmp(l->meant.item[i], name);
+        for (int i = 0; i < body->n && !read; i++) {
+            const struct ast *item = body->kid[i];
+            bool hyper = item->kind == AST_BLOCK && !strcmp(item->kid[0]->kid[0]->text, "hyper");
+            if (!hyper) {
+                read = lower_mentions(item, name);
+                continue;
+            }
+            for (int k = 0; k < item->kid[1]->n && !read; k++) {
+                const struct ast *one = item->kid[1]->kid[k];
+                const struct ast *it = one->kind == AST_ENTRY ? one->kid[0] : one->kid[0]->kid[0];
+                if (!strcmp(it->text, name)) declaration = it;
+                read = one->kind == AST_ENTRY && lower_mentions(one->kid[1], name);
+            }
+        }
+        if (!read && declaration)
+            add_help(complain(declaration->at, "the architecture never reads its hyper-parameter '%s'", name), "leave it out, or use it");
+    }
+}

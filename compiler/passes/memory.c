@@ -1,0 +1,422 @@
+/* Needs: a schedule with step numbers.
+ * Gives: a place for every byte: each value that outlives its kernel, every slot, all state, in one arena that is the
+ *   trainer's allocation and whose end, segment `wire`, collectives touch. What is not here does not exist at run time.
+ * Loses: nothing.
+ * A buffer is live between two steps in text order, both included. A loop's text stands for all its iterations, so what
+ * a loop reads from outside lives to its end, and what iterations hand to each other or to the mirror loop has one
+ * entry an iteration or a ring of them:
+ *   saved    one entry a layer, read by the mirror body; index "i"
+ *   carried  a ring of two, the iteration reads entry n and writes entry n + 1; index "n", "n+1"
+ *   a carry that the mirror reads is both: a stack of count + 1, so that handing on is writing the next entry.
+ * Records of kind "alias" name bytes that another record owns. An asynchronous reader holds its buffer until the wait
+ * for its event: gradient slots live from their region to the waits of the update (and the next micro-batch begins by
+ * waiting for them), gather slots from the first issue into them. */
+#include "passes/layout.h"
+#include "passes/workspace.h"
+
+#include <string.h>
+
+struct holder {
+    struct value *value;
+    const struct region *region; const struct body *body;
+    int kernel, first, last;
+    bool outside, saved, placed;
+};
+struct stretch_of { int first, last; };
+
+struct memory {
+    struct graph *graph;
+    VECTOR(struct holder *) holder;
+    struct stretch_of *steps;          /* of each region */
+    int micro_first, micro_last, end;
+};
+
+static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
+static int64_t bytes_of(const struct value *v) { return shape_count(v->shape) * element_bytes(v->type); }
+
+/* The value whose bytes these are: views are another's, and so is what is made in another's place. */
+static struct value *root_of(struct value *v)
+{
+    for (;;) {
+        const struct node *n = v->node;
+        if (n && (op_rows[n->op].class == CLASS_VIEW || n->op == OP_sum_ranks)) v = n->in[0].value;
+        else if (n && n->op == OP_matmul_add) v = n->in[2].value;
+        else return v;
+    }
+}
+
+static struct holder *holder_of(struct value *v) { return root_of(v)->note; }
+
+static struct holder *hold(struct memory *m, struct value *v, const struct region *r, const struct body *b, int kernel, int step)
+{
+    struct holder *h = TAKE(struct holder);
+    *h = (struct holder){.value = v, .region = r, .body = b, .kernel = kernel, .first = step, .last = step};
+    v->note = h;
+    PUSH(&m->holder, h);
+    return h;
+}
+
+static struct buffer *put(struct memory *m, const char *name, const char *kind, enum segment segment, int64_t bytes, int64_t entries, const char *index, int from, int to)
+{
+    struct buffer *b = TAKE(struct buffer);
+    *b = (struct buffer){.name = intern(name), .kind = kind, .segment = segment, .bytes = bytes, .entries = entries, .stride = up_to(bytes, 256), .index = index, .live_from = from, .live_to = to};
+    PUSH(&m->graph->buffer, b);
+    return b;
+}
+
+/* ── who holds what, how long ─────────────────────────────────────────────── */
+static void find_steps(struct memory *m)
+{
+    struct graph *g = m->graph;
+    m->steps = TAKE_MANY(struct stretch_of, g->region.n);
+    int at = 1;
+    for (int i = 0; i < g->region.n; i++) {
+        struct region *r = g->region.item[i];
+        m->steps[i] = (struct stretch_of){at, at};
+        for (int k = 0; k < r->body.n; k++)
+            for (int n = 0; n < r->body.item[k]->node.n; n++) {
+                int step = r->body.item[k]->node.item[n]->step;
+                if (step > m->steps[i].last) m->steps[i].last = step;
+            }
+        at = m->steps[i].last + 1;
+        if (r->phase == PHASE_MICRO) {
+            if (!m->micro_first) m->micro_first = m->steps[i].first;
+            m->micro_last = m->steps[i].last;
+        }
+    }
+    m->end = at;
+}
+
+static int region_number(const struct memory *m, const struct region *r)
+{
+    for (int i = 0; i < m->graph->region.n; i++)
+        if (m->graph->region.item[i] == r) return i;
+    bug("region %s is not in its graph", r->name);
+}
+
+static void find_holders(struct memory *m)
+{
+    struct graph *g = m->graph;
+    for (int i = 0; i < g->input.n; i++) {
+        struct holder *h = hold(m, g->input.item[i], NULL, NULL, 0, m->micro_first);
+        h->last = m->micro_last, h->outside = true;
+    }
+    for (int i = 0; i < g->region.n; i++) {
+        struct region *r = g->region.item[i];
+        for (int k = 0; k < r->carry.n; k++) {
+            hold(m, r->carry.item[k].value, r, NULL, 0, m->steps[i].first)->last = m->steps[i].last;
+            hold(m, r->carry.item[k].last, NULL, NULL, 0, m->steps[i].last);
+        }
+        for (int k = 0; k < r->body.n; k++)
+            for (int n = 0; n < r->body.item[k]->node.n; n++) {
+                struct node *node = r->body.item[k]->node.item[n];
+                if (!node->kernel) continue;
+                for (int o = 0; o < node->n_out && root_of(node->out[o]) == node->out[o]; o++) {
+                    struct holder *h = hold(m, node->out[o], r, r->body.item[k], node->kernel, node->step);
+                    if (r->phase == PHASE_SETUP) h->outside = true, h->last = m->end, h->first = 0;
+                    if (op_rows[node->op].class == CLASS_CORE) h->outside = true; /* a core op always writes */
+                }
+            }
+    }
+}
+
+static void read_at(struct memory *m, struct value *v, const struct region *r, int kernel, int step)
+{
+    struct holder *h = holder_of(v);
+    if (!h) return; /* weights and leaves */
+    if (h->kernel && h->kernel == kernel && v == h->value) return;
+    h->outside = true;
+    struct stretch_of here = m->steps[region_number(m, r)];
+    bool same = h->region == r, once = !h->region || h->region->direction == ONCE;
+    int last = same || (once && r->direction == ONCE) ? step : here.last;
+    if (!same && !once) h->saved = true;
+    if (last > h->last) h->last = last;
+}
+
+static void find_reads(struct memory *m)
+{
+    struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n; i++) {
+        struct region *r = g->region.item[i];
+        for (int k = 0; k < r->body.n; k++) {
+            struct body *b = r->body.item[k];
+            for (int n = 0; n < b->node.n; n++) {
+                const struct node *node = b->node.item[n];
+                for (int o = 0; o < node->n_in && node->step; o++)
+                    if (node->in[o].value) read_at(m, node->in[o].value, r, node->kernel, node->step);
+                if (node->op == OP_assign && node->in[0].value->node->op != OP_state) bug("only state is assigned");
+            }
+        }
+    }
+    /* saved values live from the start of their loop */
+    for (int i = 0; i < m->holder.n; i++) {
+        struct holder *h = m->holder.item[i];
+        if (h->saved) h->first = m->steps[region_number(m, h->region)].first;
+    }
+}
+
+/* ── records ──────────────────────────────────────────────────────────────── */
+static void put_state(struct memory *m)
+{
+    struct graph *g = m->graph;
+    int64_t elements = 0, stage = 0;
+    for (int i = 0; i < g->unit.n; i++) {
+        elements += g->unit.item[i]->count * g->unit.item[i]->shard_elements;
+        if (g->unit.item[i]->shard_elements > stage) stage = g->unit.item[i]->shard_elements;
+    }
+    static const char *const name[] = {"master", "gradient", "moment1", "moment2"};
+    for (size_t i = 0; i < COUNT_OF(name); i++) put(m, text_format("state.%s", name[i]), intern(name[i]), SEGMENT_LOCAL, elements * 4, 1, "", 0, m->end);
+    put(m, "scalars", "scalars", SEGMENT_LOCAL, 64, 1, "", 0, m->end);
+    put(m, "io", "staging", SEGMENT_LOCAL, 1 << 20, 1, "", 0, m->end);
+    int64_t work = g->facts.device == DEVICE_CUDA ? workspace_bytes(g) : 0;
+    if (work) put(m, "workspace", "workspace", SEGMENT_LOCAL, work, 1, "", 0, m->end);
+    if (g->facts.fsdp > 1) put(m, "stage", "reduce staging", SEGMENT_WIRE, stage * 4, 1, "", 0, m->end);
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
+                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
+                if (node->op != OP_metric) continue;
+                const char *metric = intern_format("metric.%s", attr_get_word(node, "name"));
+                if (!graph_buffer(g, metric)) put(m, metric, "metrics", SEGMENT_LOCAL, shape_count(node->in[0].value->shape) * 8, 1, "", 0, m->end);
+            }
+}
+
+/* Largest flat length among the variants that share a loop's slots. */
+static int64_t slot_elements(const struct graph *g, const char *unit)
+{
+    int64_t n = 0;
+    for (int i = 0; i < g->unit.n; i++) {
+        const struct unit *u = g->unit.item[i];
+        if ((!strcmp(u->name, unit) || (u->loop[0] && !strcmp(u->loop, unit))) && u->elements > n) n = u->elements;
+    }
+    return n;
+}
+
+static void put_slots(struct memory *m)
+{
+    struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
+                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
+                bool gather = node->op == OP_gather;
+                if (!gather && node->op != OP_reduce) continue;
+                const char *name = attr_get_word(node, gather ? "into" : "from");
+                struct buffer *b = graph_buffer(g, name);
+                if (b) continue; /* the first issue in text order is the earliest */
+                int64_t bytes = slot_elements(g, attr_get_word(node, "unit")) * (gather ? element_bytes(g->facts.compute) : 4);
+                b = put(m, name, gather ? "gathered" : "gradient slots", SEGMENT_WIRE, bytes, attr_get(node, "ring"), "n", node->step, m->end);
+                if (!gather) b->live_from = m->steps[i].first;
+            }
+    /* a gather slot's last reader is its region; a gradient slot's the update's wait */
+    for (int i = 0; i < g->region.n; i++) {
+        const struct region *r = g->region.item[i];
+        for (int k = 0; k < g->unit.n; k++) {
+            struct buffer *b = graph_buffer(g, slot_name("gather", r->name, g->unit.item[k]));
+            if (b) b->live_to = m->steps[i].last;
+        }
+        for (int k = 0; k < r->body.n; k++)
+            for (int n = 0; n < r->body.item[k]->node.n; n++) {
+                const struct node *node = r->body.item[k]->node.item[n];
+                if (node->op != OP_reduce) continue;
+                struct buffer *b = graph_buffer(g, attr_get_word(node, "from"));
+                int last = m->micro_last, first = b->live_from;
+                for (int j = 0; j < g->region.n; j++)
+                    for (int q = 0; q < g->region.item[j]->body.n; q++)
+                        for (int w = 0; w < g->region.item[j]->body.item[q]->node.n; w++) {
+                            const struct node *wait = g->region.item[j]->body.item[q]->node.item[w];
+                            if (wait->op != OP_wait || attr_get(wait, "event") != attr_get(node, "event")) continue;
+                            if (wait->step > last) last = wait->step;
+                            if (!attr_get(wait, "all") && wait->step < first) first = wait->step;
+                        }
+                b->live_to = last, b->live_from = first;
+            }
+    }
+}
+
+/* Regions within another go on reading its gathered units, under records of their own. */
+static void put_within(struct memory *m)
+{
+    struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->unit.n && g->region.item[i]->within; k++) {
+            const struct region *r = g->region.item[i];
+            struct buffer *own = graph_buffer(g, slot_name("gather", r->within, g->unit.item[k]));
+            if (!own) continue;
+            if (m->steps[i].last > own->live_to) own->live_to = m->steps[i].last;
+            put(m, slot_name("gather", r->name, g->unit.item[k]), "alias", SEGMENT_WIRE, own->bytes, 1, "", own->live_from, own->live_to);
+        }
+}
+
+/* The gradient slot that a carry ends in, and its place there; NULL when it ends in none. */
+static struct buffer *slot_of_carry(const struct memory *m, const struct carry *c, int64_t *offset)
+{
+    const struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++) {
+            const struct body *b = g->region.item[i]->body.item[k];
+            for (int n = 0; n < b->gradient.n; n++) {
+                if (b->gradient.item[n].value != c->last) continue;
+                const struct weight *w = b->gradient.item[n].weight->weight;
+                const struct unit *u = graph_unit(g, w->unit);
+                *offset = w->offset * 4;
+                return graph_buffer(g, slot_name("slot", g->region.item[i]->name, u));
+            }
+        }
+    return NULL;
+}
+
+static void put_carry(struct memory *m, const struct region *r, int k)
+{
+    const struct carry *c = &r->carry.item[k];
+    struct holder *value = holder_of(c->value), *first = holder_of(c->first), *last = holder_of(c->last);
+    bool saved = value->saved, in_place = true;
+    int from = first->first, to = last->last;
+    int64_t at = 0;
+    struct buffer *slot = slot_of_carry(m, c, &at);
+    for (int b = 0; b < r->body.n; b++) {
+        struct holder *next = holder_of(r->body.item[b]->next.item[k]);
+        saved |= next->saved;
+        if (next->last > to) to = next->last;
+        next->placed = true;
+        in_place &= next == value;
+    }
+    if (slot && !in_place) bug("%s ends in a gradient slot but is not made there", c->value->name);
+    if (value->last > to) to = value->last;
+    if (first->last > to) to = first->last;
+    if (!saved && first->last > m->steps[region_number(m, r)].last) bug("%s is read behind the loop that overwrites it", first->value->name);
+    first->placed = last->placed = value->placed = true;
+    int64_t entries = in_place ? 1 : saved ? r->count + 1 : 2;
+    struct buffer *own = put(m, c->value->name, slot ? "alias" : saved ? "saved" : "carried", slot ? SEGMENT_WIRE : SEGMENT_LOCAL, bytes_of(c->value), entries,
+                             in_place ? "" : saved ? "i" : "n", from, to);
+    if (slot) own->offset = at;
+    if (in_place) { /* one place under every name */
+        const char *const name[] = {c->first->name, c->last->name};
+        for (int i = 0; i < 2; i++) put(m, name[i], "alias", own->segment, own->bytes, 1, "", from, to);
+        for (int b = 0; b < r->body.n; b++) put(m, r->body.item[b]->next.item[k]->name, "alias", own->segment, own->bytes, 1, "", from, to);
+        return;
+    }
+    put(m, c->first->name, "alias", SEGMENT_LOCAL, own->bytes, 1, "", from, to)->offset = 0;
+    put(m, c->last->name, "alias", SEGMENT_LOCAL, own->bytes, 1, "", from, to)->offset = r->count % entries * own->stride;
+    for (int b = 0; b < r->body.n; b++) {
+        struct buffer *next = put(m, r->body.item[b]->next.item[k]->name, "alias", SEGMENT_LOCAL, own->bytes, entries, saved ? "i" : "n+1", from, to);
+        next->offset = saved ? own->stride : 0;
+    }
+}
+
+static int64_t layers_of(const struct region *r, const struct body *b)
+{
+    int64_t n = b->layers.n ? 0 : r->count;
+    for (int i = 0; i < b->layers.n; i++) n += b->layers.item[i].to - b->layers.item[i].from;
+    return n;
+}
+
+static void put_values(struct memory *m)
+{
+    struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->carry.n; k++) put_carry(m, g->region.item[i], k);
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++) {
+            const struct body *b = g->region.item[i]->body.item[k];
+            for (int n = 0; n < b->gradient.n; n++) {
+                const struct weight *w = b->gradient.item[n].weight->weight;
+                struct value *v = b->gradient.item[n].value;
+                if (graph_buffer(g, v->name)) continue; /* a carry made in the slot */
+                const struct unit *u = graph_unit(g, w->unit);
+                const struct buffer *slot = graph_buffer(g, slot_name("slot", g->region.item[i]->name, u));
+                holder_of(v)->placed = true;
+                struct buffer *alias = put(m, v->name, "alias", SEGMENT_WIRE, bytes_of(v), slot->entries, "n", slot->live_from, slot->live_to);
+                alias->stride = slot->stride;
+                alias->offset = w->offset * 4;
+            }
+        }
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
+                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
+                if (node->op != OP_part && node->op != OP_put_part) continue;
+                struct value *part = node->op == OP_part ? node->out[0] : node->in[1].value;
+                struct holder *whole = holder_of(node->in[0].value);
+                struct buffer *alias = put(m, part->name, "alias", SEGMENT_LOCAL, bytes_of(part), g->facts.loss_chunks, "n", whole->first, whole->last);
+                alias->stride = bytes_of(part);
+                if (node->op == OP_put_part) holder_of(part)->placed = true;
+            }
+    for (int i = 0; i < m->holder.n; i++) {
+        struct holder *h = m->holder.item[i];
+        if (!h->outside || h->placed) continue;
+        const char *kind = !h->region ? "batch" : h->region->phase == PHASE_SETUP ? "tables" : h->saved ? "saved" : "working";
+        put(m, h->value->name, kind, SEGMENT_LOCAL, bytes_of(h->value), h->saved ? layers_of(h->region, h->body) : 1, h->saved ? "i" : "", h->first, h->last);
+    }
+    for (int i = 0; i < g->region.n; i++) /* a sum over ranks works in place */
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
+                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
+                if (node->op != OP_sum_ranks) continue;
+                put(m, node->out[0]->name, "alias", SEGMENT_LOCAL, bytes_of(node->out[0]), 1, "", node->step, node->step);
+            }
+}
+
+/* Offsets of aliases are relative until their owner has one. */
+static void settle_carry(struct memory *m, const struct region *r, int k)
+{
+    struct graph *g = m->graph;
+    const struct carry *c = &r->carry.item[k];
+    struct buffer *own = graph_buffer(g, c->value->name);
+    int64_t at;
+    struct buffer *slot = slot_of_carry(m, c, &at);
+    if (slot) own->offset += slot->offset;
+    graph_buffer(g, c->first->name)->offset += own->offset;
+    graph_buffer(g, c->last->name)->offset += own->offset;
+    for (int b = 0; b < r->body.n; b++) graph_buffer(g, r->body.item[b]->next.item[k]->name)->offset += own->offset;
+}
+
+static void settle_body(struct memory *m, const struct region *r, const struct body *b)
+{
+    struct graph *g = m->graph;
+    for (int n = 0; n < b->gradient.n; n++) {
+        const struct value *v = b->gradient.item[n].value;
+        const struct unit *u = graph_unit(g, b->gradient.item[n].weight->weight->unit);
+        if (v->node) graph_buffer(g, v->name)->offset += graph_buffer(g, slot_name("slot", r->name, u))->offset;
+    }
+    for (int n = 0; n < b->node.n; n++) {
+        const struct node *node = b->node.item[n];
+        if (node->op == OP_sum_ranks) graph_buffer(g, node->out[0]->name)->offset = graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+        if (node->op == OP_part) graph_buffer(g, node->out[0]->name)->offset = graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+        if (node->op == OP_put_part) graph_buffer(g, node->in[1].value->name)->offset = graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+    }
+}
+
+static void settle_aliases(struct memory *m)
+{
+    struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->carry.n; k++) settle_carry(m, g->region.item[i], k);
+    for (int i = 0; i < g->region.n; i++) {
+        const struct region *r = g->region.item[i];
+        for (int k = 0; k < r->body.n; k++) settle_body(m, r, r->body.item[k]);
+        for (int k = 0; k < g->unit.n && r->within; k++) {
+            struct buffer *alias = graph_buffer(g, slot_name("gather", r->name, g->unit.item[k]));
+            if (alias) alias->offset = graph_buffer(g, slot_name("gather", r->within, g->unit.item[k]))->offset;
+        }
+    }
+}
+
+struct graph *pass_memory(const struct graph *old)
+{
+    struct memory m = {.graph = graph_begin(old, LEVEL_MEMORY)};
+    struct graph *g = m.graph;
+    for (int i = 0; i < old->region.n; i++) region_copy(g, old->region.item[i]);
+    kernels_copy(g, old);
+    g->steps = old->steps;
+    find_steps(&m);
+    find_holders(&m);
+    find_reads(&m);
+    put_state(&m);
+    put_slots(&m);
+    put_within(&m);
+    put_values(&m);
+    layout_place(g);
+    settle_aliases(&m);
+    return g;
+}

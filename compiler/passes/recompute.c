@@ -1,0 +1,177 @@
+/* Needs: mirror bodies that name forward values freely.
+ * Gives: a decision for each such value: kept (the mirror goes on naming it, and memory gives it one place a layer) or
+ *   computed again in the mirror body, marked `again`, just before the first node that wants it.
+ * Loses: nothing.
+ * The table of policies says what is kept. Everywhere: carries (a unit's input), routing choices (a second top-k could
+ * fall on the other side of a tie), and what is never recomputed because it is made once (setup). Mode none keeps the
+ * inputs and outputs of core ops too; a map or row value costs a read of its operands inside the kernel that wants it
+ * anyway, so it is never kept. Mode selective keeps what activation_checkpoint.save names: op kinds and values of the
+ * architecture. Mode full keeps nothing else: a layer then keeps tokens x hidden elements.
+ * A second computation is the same op on the same operands, hence the same bits (the numeric contract). */
+#include "ir/ir.h"
+
+#include <string.h>
+
+enum kept { KEPT, AGAIN };
+
+/* What a policy says of the outputs of core ops, of what products read, and whether the plan's list adds to that. */
+struct policy { enum checkpoint_mode mode; enum kept core_output, core_input; bool listed; };
+static const struct policy policies[] = {
+    {CHECKPOINT_NONE, KEPT, KEPT, false},
+    {CHECKPOINT_SELECTIVE, AGAIN, AGAIN, true},
+    {CHECKPOINT_FULL, AGAIN, AGAIN, false},
+};
+
+static const struct policy *policy_of(enum checkpoint_mode mode)
+{
+    for (size_t i = 0; i < COUNT_OF(policies); i++)
+        if (policies[i].mode == mode) return &policies[i];
+    bug("no policy for activation_checkpoint.mode = %s", checkpoint_names[mode]);
+}
+
+static bool in_list(const char *list, const char *word, size_t n)
+{
+    for (const char *c = list; *c; c += strspn(c, " ")) {
+        size_t length = strcspn(c, " ");
+        if (length == n && !memcmp(c, word, n)) return true;
+        c += length;
+    }
+    return false;
+}
+
+/* Kinds: "routing" is the plan of who goes where; else the op's name; else the name that the architecture gave the value
+ * (a name that is given again has a number behind it here). */
+static bool listed(const char *save, const struct region *home, const struct value *v)
+{
+    const char *op = op_rows[v->node->op].name;
+    for (int k = 0; strchr(save, '#') && k < home->body.n; k++)
+        for (int n = 0; n < home->body.item[k]->node.n; n++) {
+            if (home->body.item[k]->node.item[n] != v->node) continue;
+            const char *word = text_format("#%d", n);
+            if (in_list(save, word, strlen(word))) return true;
+        }
+    if (v->node->op == OP_route_plan && in_list(save, "routing", strlen("routing"))) return true;
+    if (in_list(save, op, strlen(op))) return true;
+    size_t n = strlen(v->name), stem = n;
+    while (stem > 0 && v->name[stem - 1] >= '0' && v->name[stem - 1] <= '9') stem--;
+    if (stem == n || stem < 2 || v->name[stem - 1] != '.') stem = n + 1;
+    return in_list(save, v->name, stem - 1);
+}
+
+/* Products need their operands for the gradient; the other core ops do not. */
+static bool keeps_operands(enum op op) { return op == OP_matmul || op == OP_attention || op == OP_expert_matmul; }
+
+/* Moves rows about by an index that is kept: cheaper to do again than to keep. */
+static bool moves_rows(enum op op) { return op == OP_dispatch || op == OP_collect || op == OP_to_rows || op == OP_from_rows; }
+
+/* value->mark of the old graph: 1 when a product reads it, through views too. */
+static void mark_core_inputs(const struct graph *g)
+{
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++) {
+            struct body *b = g->region.item[i]->body.item[k];
+            for (int n = 0; n < b->node.n; n++)
+                for (int o = 0; o < b->node.item[n]->n_out; o++) b->node.item[n]->out[o]->mark = 0;
+            for (int n = b->node.n - 1; n >= 0; n--) {
+                struct node *node = b->node.item[n];
+                bool core = keeps_operands(node->op);
+                bool view = op_rows[node->op].class == CLASS_VIEW && node->out[0]->mark;
+                for (int o = 0; o < node->n_in; o++)
+                    if (node->in[o].value && (core || view)) node->in[o].value->mark = 1;
+            }
+        }
+}
+
+struct again { const struct policy *policy; const char *save; const struct region *region; struct build *build; };
+
+
+static enum kept decide(const struct again *a, const struct value *v, const struct region *home)
+{
+    const struct node *n = v->node;
+    enum op_class class = op_rows[n->op].class;
+    if (home->phase == PHASE_SETUP) return KEPT;
+    if (home->direction == ONCE) { /* made once a micro-batch: only what costs nothing to make again is */
+        return class == CLASS_VIEW || class == CLASS_LEAF ? AGAIN : KEPT;
+    }
+    if (n->op == OP_top_k) return KEPT;
+    if (moves_rows(n->op)) return AGAIN;
+    /* names choose among what mode none would keep: not every step of an expression is a value that anybody reads back */
+    bool worth = class == CLASS_CORE || v->mark;
+    if (a->policy->listed && worth && listed(a->save, home, v)) return KEPT;
+    if (class == CLASS_CORE) return a->policy->core_output;
+    if (class == CLASS_VIEW || class == CLASS_LEAF) return AGAIN;
+    return v->mark ? a->policy->core_input : AGAIN;
+}
+
+/* node->note of the old graph: its region. One list per mirror body of what was made again. */
+struct made { const struct value *old; struct value *now; };
+struct made_list { VECTOR(struct made) item; };
+
+static struct value *get(struct again *a, struct made_list *list, const struct value *old)
+{
+    if (!old->node || old->node->note == a->region) return copied(old); /* inputs, weights, carries, this body's own */
+    for (int i = 0; i < list->item.n; i++)
+        if (list->item.item[i].old == old) return list->item.item[i].now;
+    const struct region *home = old->node->note;
+    bool mirrored = a->region->mirror && !strcmp(a->region->mirror, home->name);
+    if ((home->direction != ONCE && !mirrored) || decide(a, old, home) == KEPT) return copied(old);
+    struct node *n = old->node;
+    struct operand in[8];
+    if (n->n_in > (int)COUNT_OF(in)) bug("%s has %d operands", op_rows[n->op].name, n->n_in);
+    for (int i = 0; i < n->n_in; i++) in[i] = n->in[i].value ? by(get(a, list, n->in[i].value)) : n->in[i];
+    struct build b = *a->build;
+    const char *why = NULL;
+    b.file = n->file, b.line = n->line, b.again = op_rows[n->op].class != CLASS_LEAF && op_rows[n->op].class != CLASS_VIEW;
+    b.base = old->name;
+    struct node *now = build_node(&b, n->op, in, n->n_in, n->attr, n->n_attr, &why);
+    if (!now) bug("%s again: %s", op_rows[n->op].name, why);
+    struct value *result = NULL;
+    for (int o = 0; o < n->n_out; o++) {
+        PUSH(&list->item, ((struct made){n->out[o], now->out[o]}));
+        if (n->out[o] == old) result = now->out[o];
+    }
+    return result;
+}
+
+struct graph *pass_recompute(const struct graph *old)
+{
+    struct graph *g = graph_begin(old, LEVEL_RECOMPUTE);
+    mark_core_inputs(old);
+    for (int i = 0; i < old->region.n; i++)
+        for (int k = 0; k < old->region.item[i]->body.n; k++)
+            for (int n = 0; n < old->region.item[i]->body.item[k]->node.n; n++) old->region.item[i]->body.item[k]->node.item[n]->note = old->region.item[i];
+    for (int i = 0; i < old->region.n; i++) {
+        const struct region *from = old->region.item[i];
+        if (from->phase != PHASE_MICRO) {
+            region_copy(g, from);
+            continue;
+        }
+        struct region *r = region_begin(g, from);
+        for (int k = 0; k < from->body.n; k++) {
+            struct body *body = body_begin(r, from->body.item[k]);
+            struct build b = {.graph = g, .region = r, .body = body};
+            struct again a = {.policy = policy_of(from->body.item[k]->keep), .save = from->body.item[k]->save, .region = from, .build = &b};
+            struct made_list list = {0};
+            for (int n = 0; n < from->body.item[k]->node.n; n++) {
+                const struct node *node = from->body.item[k]->node.item[n];
+                struct operand in[8];
+                struct node changed = *node;
+                if (node->n_in > (int)COUNT_OF(in)) bug("%s has %d operands", op_rows[node->op].name, node->n_in);
+                for (int o = 0; o < node->n_in; o++) {
+                    in[o] = node->in[o];
+                    if (!in[o].value) continue;
+                    struct value *now = get(&a, &list, in[o].value), *stand_in = TAKE(struct value);
+                    *stand_in = *in[o].value;
+                    copied_as(stand_in, now);
+                    in[o].value = stand_in;
+                }
+                changed.in = in;
+                node_copy(&b, &changed);
+            }
+            body_end(body, from->body.item[k]);
+        }
+        region_end(g, r, from);
+    }
+    graph_sweep(g);
+    return g;
+}
