@@ -1,14 +1,20 @@
-/* Says what bytes are made of in the plan's own words: "tokens 16,384 x vocab 151,936 x 4 B". A number alone explains
- * nothing, and a name that is guessed from a number lies as soon as two widths are equal; so the name of a dimension is
- * followed through the ops to where the architecture declares it, a weight's list of dimensions, and is used only when its
- * value there is the dimension. What cannot be followed stays a number. */
+/* Says what bytes are made of in the plan's own words: "tokens 16,384 x vocab 151,936 x 4 B". A
+ * number alone explains nothing, and a name that is guessed from a number lies as soon as two
+ * widths are equal; so the name of a dimension is followed through the ops to where the
+ * architecture declares it, a weight's list of dimensions, and is used only when its value there is
+ * the dimension. What cannot be followed stays a number. */
 #include "analysis/ledger.h"
 #include "passes/workspace.h"
 
 #include <string.h>
 
-/* ── whose bytes a buffer holds ───────────────────────────────────────────── */
-struct owner { const struct value *value; const struct node *node; const struct region *region; const struct carry *carry; };
+/* ── whose bytes a buffer holds ──────────────────────────────────────────────── */
+struct owner {
+    const struct value *value;
+    const struct node *node;
+    const struct region *region;
+    const struct carry *carry;
+};
 
 static bool find_owner(const struct graph *g, const char *name, struct owner *o)
 {
@@ -19,12 +25,14 @@ static bool find_owner(const struct graph *g, const char *name, struct owner *o)
         const struct region *r = g->region.item[i];
         o->region = r;
         for (int k = 0; k < r->carry.n; k++)
-            if (!strcmp(r->carry.item[k].value->name, name)) return o->value = r->carry.item[k].value, o->carry = &r->carry.item[k], true;
+            if (!strcmp(r->carry.item[k].value->name, name))
+                return o->value = r->carry.item[k].value, o->carry = &r->carry.item[k], true;
         for (int k = 0; k < r->body.n; k++)
             for (int n = 0; n < r->body.item[k]->node.n; n++) {
                 const struct node *node = r->body.item[k]->node.item[n];
                 for (int v = 0; v < node->n_out; v++)
-                    if (!strcmp(node->out[v]->name, name)) return o->value = node->out[v], o->node = node, true;
+                    if (!strcmp(node->out[v]->name, name))
+                        return o->value = node->out[v], o->node = node, true;
             }
     }
     return false;
@@ -34,11 +42,13 @@ static const struct carry *carry_of(const struct graph *g, const struct value *v
 {
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->carry.n; k++)
-            if (g->region.item[i]->carry.item[k].value == v || g->region.item[i]->carry.item[k].last == v) return &g->region.item[i]->carry.item[k];
+            if (g->region.item[i]->carry.item[k].value == v ||
+                g->region.item[i]->carry.item[k].last == v)
+                return &g->region.item[i]->carry.item[k];
     return NULL;
 }
 
-/* ── the architecture's text ──────────────────────────────────────────────── */
+/* ── the architecture's text ─────────────────────────────────────────────────── */
 static const char *base_name(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -47,7 +57,8 @@ static const char *base_name(const char *path)
 
 const char *formula_line(const struct plan *p, const char *file, int line)
 {
-    const int from[] = {p->architecture_body ? p->architecture_body->at.file : 0, p->model_at.file, p->cluster.at.file};
+    const int from[] = {p->architecture_body ? p->architecture_body->at.file : 0, p->model_at.file,
+                        p->cluster.at.file};
     for (size_t i = 0; i < COUNT_OF(from) && file && line > 0; i++) {
         if (!from[i] || strcmp(base_name(source_name(from[i])), base_name(file))) continue;
         size_t n;
@@ -68,7 +79,9 @@ const char *formula_line(const struct plan *p, const char *file, int line)
 static bool hyper_of(const struct plan *p, const char *name, size_t n, int64_t *x)
 {
     for (int i = 0; i < p->n_hyper; i++)
-        if (strlen(p->hyper[i].name) == n && !memcmp(p->hyper[i].name, name, n) && constant_is_whole(&p->hyper[i].value)) return *x = p->hyper[i].value.top, true;
+        if (strlen(p->hyper[i].name) == n && !memcmp(p->hyper[i].name, name, n) &&
+            constant_is_whole(&p->hyper[i].value))
+            return *x = p->hyper[i].value.top, true;
     return false;
 }
 
@@ -108,8 +121,11 @@ static const char *declared(const struct plan *p, const struct weight *w, int ax
     return product_of(p, text) == w->value->shape.dim[axis] ? text : NULL;
 }
 
-/* ── names of dimensions ──────────────────────────────────────────────────── */
-struct words { const struct plan *plan; const struct graph *graph; };
+/* ── names of dimensions ─────────────────────────────────────────────────────── */
+struct words {
+    const struct plan *plan;
+    const struct graph *graph;
+};
 
 /* A hyper-parameter with that value, when there is only one; the plan's batch. */
 static const char *by_value(const struct words *w, int64_t x)
@@ -140,7 +156,8 @@ static const char *factor_of(const struct words *w, const char *product, int64_t
     for (const char *s = product; *s; s += strspn(s, " *")) {
         size_t n = strcspn(s, " *");
         int64_t value;
-        if (hyper_of(w->plan, s, n, &value) && value == x && (last || !found)) found = text_format("%.*s", (int)n, s);
+        if (hyper_of(w->plan, s, n, &value) && value == x && (last || !found))
+            found = text_format("%.*s", (int)n, s);
         s += n;
     }
     return found;
@@ -149,10 +166,12 @@ static const char *factor_of(const struct words *w, const char *product, int64_t
 static const char *name_of_view(const struct words *w, const struct node *n, int axis, int depth)
 {
     const struct value *in = n->in[0].value, *out = n->out[0];
-    if (axis < in->shape.rank && in->shape.dim[axis] == out->shape.dim[axis]) return name_of(w, in, axis, depth);
+    if (axis < in->shape.rank && in->shape.dim[axis] == out->shape.dim[axis])
+        return name_of(w, in, axis, depth);
     if (in->shape.rank < out->shape.rank) { /* split: heads_of */
         const char *whole = name_of(w, in, in->shape.rank - 1, depth);
-        const char *part = whole ? factor_of(w, whole, out->shape.dim[axis], axis == out->shape.rank - 1) : NULL;
+        const char *part =
+            whole ? factor_of(w, whole, out->shape.dim[axis], axis == out->shape.rank - 1) : NULL;
         return part ? part : by_value(w, out->shape.dim[axis]);
     }
     struct text t = {0}; /* joined: merge_heads */
@@ -167,7 +186,8 @@ static const char *name_of_view(const struct words *w, const struct node *n, int
 }
 
 /* An operand with as many at the same place, counted from either end. */
-static const char *inherited(const struct words *w, const struct node *n, const struct value *v, int axis, int depth)
+static const char *inherited(const struct words *w, const struct node *n, const struct value *v,
+                             int axis, int depth)
 {
     int64_t x = v->shape.dim[axis];
     for (int from_end = 0; from_end < 2; from_end++)
@@ -190,11 +210,15 @@ static const char *name_of(const struct words *w, const struct value *v, int axi
         const struct carry *c = carry_of(w->graph, v);
         return c ? name_of(w, c->first, axis, depth + 1) : by_value(w, v->shape.dim[axis]);
     }
-    struct { const struct value *of; int axis; } from = {NULL, axis};
+    struct {
+        const struct value *of;
+        int axis;
+    } from = {NULL, axis};
     int out = 0;
     while (n->out[out] != v) out++;
     switch ((int)n->op) {
-    case OP_matmul: case OP_matmul_add:
+    case OP_matmul:
+    case OP_matmul_add:
         from.of = n->in[axis].value;
         from.axis = attr_get(n, axis ? "tb" : "ta") ? 1 - axis : axis;
         break;
@@ -206,17 +230,27 @@ static const char *name_of(const struct words *w, const struct value *v, int axi
         if (axis) from.of = n->in[axis - 1].value, from.axis = 1;
         break;
     case OP_embedding: from.of = n->in[axis].value; break;
-    case OP_embedding_grad: if (axis) from.of = n->in[1].value; break;
+    case OP_embedding_grad:
+        if (axis) from.of = n->in[1].value;
+        break;
     case OP_attention: from.of = n->in[0].value; break;
     case OP_attention_grad:
-        if (out < 3) from.of = n->in[out].value;
-        else if (axis == 2) from.of = n->in[0].value;
-        else return axis == 1 ? "sequence" : NULL;
+        if (out < 3)
+            from.of = n->in[out].value;
+        else if (axis == 2)
+            from.of = n->in[0].value;
+        else
+            return axis == 1 ? "sequence" : NULL;
         break;
-    case OP_rope_cos: case OP_rope_sin: return axis == 0 ? "sequence" : by_value(w, v->shape.dim[axis]);
-    case OP_route_plan: return out == 0 ? choices(w, n->in[0].value, n->in[0].value->shape.dim[1], depth + 1) : NULL;
+    case OP_rope_cos:
+    case OP_rope_sin: return axis == 0 ? "sequence" : by_value(w, v->shape.dim[axis]);
+    case OP_route_plan:
+        return out == 0 ? choices(w, n->in[0].value, n->in[0].value->shape.dim[1], depth + 1)
+                        : NULL;
     case OP_dispatch:
-        if (axis == 0) return choices(w, n->in[0].value, v->shape.dim[0] / n->in[0].value->shape.dim[0], depth + 1);
+        if (axis == 0)
+            return choices(w, n->in[0].value, v->shape.dim[0] / n->in[0].value->shape.dim[0],
+                           depth + 1);
         from.of = n->in[0].value;
         break;
     case OP_to_rows:
@@ -225,17 +259,20 @@ static const char *name_of(const struct words *w, const struct value *v, int axi
     case OP_collect:
         if (axis) from.of = n->in[0].value;
         break;
-    case OP_reshape: case OP_part: case OP_put_part: return name_of_view(w, n, axis, depth + 1);
+    case OP_reshape:
+    case OP_part:
+    case OP_put_part: return name_of_view(w, n, axis, depth + 1);
     default: return inherited(w, n, v, axis, depth + 1);
     }
     const char *name = from.of ? name_of(w, from.of, from.axis, depth + 1) : NULL;
     return name ? name : by_value(w, v->shape.dim[axis]);
 }
 
-/* ── formulas ─────────────────────────────────────────────────────────────── */
+/* ── formulas ────────────────────────────────────────────────────────────────── */
 static const char *type_text(enum element type)
 {
-    static const char *const text[] = {[F32] = "fp32 4 B", [BF16] = "bf16 2 B", [F64] = "fp64 8 B", [I32] = "int32 4 B"};
+    static const char *const text[] = {
+        [F32] = "fp32 4 B", [BF16] = "bf16 2 B", [F64] = "fp64 8 B", [I32] = "int32 4 B"};
     return text[type];
 }
 
@@ -256,11 +293,13 @@ static const char *entries_text(const struct buffer *b, const struct owner *o)
     if (b->entries == 1 && !(r && r->direction != ONCE && !strcmp(b->index, "i"))) return "";
     if (strcmp(b->index, "i")) return text_format(" x %lld in turn", (long long)b->entries);
     if (b->entries == r->count) return text_format(" x %s %s", r->loop, text_count(b->entries));
-    if (b->entries == r->count + 1) return text_format(" x (%s + 1) %s", r->loop, text_count(b->entries));
+    if (b->entries == r->count + 1)
+        return text_format(" x (%s + 1) %s", r->loop, text_count(b->entries));
     return text_format(" x %s of %s %s", text_count(b->entries), text_count(r->count), r->loop);
 }
 
-static const char *formula_of_value(const struct plan *p, const struct graph *g, const struct buffer *b, const struct owner *o)
+static const char *formula_of_value(const struct plan *p, const struct graph *g,
+                                    const struct buffer *b, const struct owner *o)
 {
     struct words w = {p, g};
     struct text t = {0};
@@ -268,7 +307,8 @@ static const char *formula_of_value(const struct plan *p, const struct graph *g,
         int64_t x = o->value->shape.dim[i];
         if (x == 1 && (t.length || i + 1 < o->value->shape.rank)) continue;
         const char *name = name_of(&w, o->value, i, 0);
-        text_add(&t, "%s%s%s%s", t.length ? " x " : "", name ? shown(name) : "", name ? " " : "", text_count(x));
+        text_add(&t, "%s%s%s%s", t.length ? " x " : "", name ? shown(name) : "", name ? " " : "",
+                 text_count(x));
     }
     text_add(&t, "%s%s%s", t.length ? " x " : "", type_text(o->value->type), entries_text(b, o));
     return t.bytes;
@@ -281,7 +321,9 @@ static const struct unit *unit_of(const struct graph *g, const struct buffer *b)
     const char *name = strrchr(b->name, '.');
     for (int i = 0; i < g->unit.n && name; i++) {
         const struct unit *u = g->unit.item[i];
-        if ((!strcmp(u->name, name + 1) || !strcmp(u->loop, name + 1)) && (!found || u->elements > found->elements)) found = u;
+        if ((!strcmp(u->name, name + 1) || !strcmp(u->loop, name + 1)) &&
+            (!found || u->elements > found->elements))
+            found = u;
     }
     return found;
 }
@@ -291,16 +333,23 @@ static const char *formula_of_slot(const struct graph *g, const struct buffer *b
     const struct unit *u = unit_of(g, b);
     const struct facts *f = &g->facts;
     int64_t wished = gathered ? f->prefetch + 1 : f->reduce_slots;
-    const char *many = b->entries == 1 ? "1 slot" : b->entries == wished ? gathered ? text_format("(prefetch + 1) %lld slots", (long long)b->entries)
-                                                                                    : text_format("reduce_slots %lld", (long long)b->entries)
-                                                                         : text_format("%lld slots", (long long)b->entries);
-    return text_format("%s x %s elements of unit %s x %s", many, text_count(u ? u->elements : b->bytes), u ? u->name : "?", type_text(gathered ? f->compute : F32));
+    const char *many = b->entries == 1 ? "1 slot"
+                       : b->entries == wished
+                           ? gathered
+                                 ? text_format("(prefetch + 1) %lld slots", (long long)b->entries)
+                                 : text_format("reduce_slots %lld", (long long)b->entries)
+                           : text_format("%lld slots", (long long)b->entries);
+    return text_format("%s x %s elements of unit %s x %s", many,
+                       text_count(u ? u->elements : b->bytes), u ? u->name : "?",
+                       type_text(gathered ? f->compute : F32));
 }
 
 static const char *formula_of_state(const struct graph *g, const struct buffer *b)
 {
-    int64_t parameters = cost_parameters(g), shards = g->facts.fsdp, whole = (4 * parameters + shards - 1) / shards;
-    return text_format("fp32 4 B x %s parameters / fsdp %lld + %s B of padding", text_count(parameters), (long long)shards, text_count(b->bytes - whole));
+    int64_t parameters = cost_parameters(g), shards = g->facts.fsdp,
+            whole = (4 * parameters + shards - 1) / shards;
+    return text_format("fp32 4 B x %s parameters / fsdp %lld + %s B of padding",
+                       text_count(parameters), (long long)shards, text_count(b->bytes - whole));
 }
 
 /* One shard at a time passes through it. */
@@ -308,7 +357,8 @@ static const char *formula_of_stage(const struct graph *g, const struct buffer *
 {
     const char *name = "the largest unit";
     for (int i = 0; i < g->unit.n; i++)
-        if (g->unit.item[i]->shard_elements * 4 == b->bytes) name = text_format("unit %s", g->unit.item[i]->name);
+        if (g->unit.item[i]->shard_elements * 4 == b->bytes)
+            name = text_format("unit %s", g->unit.item[i]->name);
     return text_format("fp32 4 B x (%s / fsdp) %s elements", name, text_count(b->bytes / 4));
 }
 
@@ -316,23 +366,29 @@ static const char *formula_of_workspace(const struct graph *g)
 {
     int64_t bytes;
     const struct kernel *k = workspace_kernel(g, &bytes);
-    return text_format("%s B that %s works in beside its operands, the most of all kernels", text_count(bytes), k ? k->name : "none");
+    return text_format("%s B that %s works in beside its operands, the most of all kernels",
+                       text_count(bytes), k ? k->name : "none");
 }
 
 const char *formula_of(const struct plan *p, const struct graph *g, const struct buffer *b)
 {
     struct owner o;
     if (!strncmp(b->name, "state.", 6)) return formula_of_state(g, b);
-    if (!strcmp(b->kind, "gathered") || !strcmp(b->kind, "gradient slots")) return formula_of_slot(g, b, !strcmp(b->kind, "gathered"));
+    if (!strcmp(b->kind, "gathered") || !strcmp(b->kind, "gradient slots"))
+        return formula_of_slot(g, b, !strcmp(b->kind, "gathered"));
     if (!strcmp(b->kind, "reduce staging")) return formula_of_stage(g, b);
     if (!strcmp(b->kind, "workspace")) return formula_of_workspace(g);
     if (!strcmp(b->kind, "staging")) return "fixed: files pass through it";
-    if (!strcmp(b->kind, "scalars")) return "fixed: learning rate, bias corrections, norm, clipping";
-    if (!strcmp(b->kind, "metrics")) return text_format("%s%sfp64 8 B", b->bytes == 8 ? "" : text_count(b->bytes / 8), b->bytes == 8 ? "" : " x ");
-    return find_owner(g, b->name, &o) ? formula_of_value(p, g, b, &o) : text_format("%s B", text_count(b->bytes));
+    if (!strcmp(b->kind, "scalars"))
+        return "fixed: learning rate, bias corrections, norm, clipping";
+    if (!strcmp(b->kind, "metrics"))
+        return text_format("%s%sfp64 8 B", b->bytes == 8 ? "" : text_count(b->bytes / 8),
+                           b->bytes == 8 ? "" : " x ");
+    return find_owner(g, b->name, &o) ? formula_of_value(p, g, b, &o)
+                                      : text_format("%s B", text_count(b->bytes));
 }
 
-/* ── lines ────────────────────────────────────────────────────────────────── */
+/* ── lines ───────────────────────────────────────────────────────────────────── */
 static void place_of_span(struct span at, const char **file, int *line)
 {
     int column;
@@ -342,7 +398,8 @@ static void place_of_span(struct span at, const char **file, int *line)
     source_place(at.file, at.from, line, &column);
 }
 
-void formula_place(const struct plan *p, const struct graph *g, const struct buffer *b, const char **file, int *line)
+void formula_place(const struct plan *p, const struct graph *g, const struct buffer *b,
+                   const char **file, int *line)
 {
     static const char *const of_mesh[] = {"gathered", "gradient slots", "reduce staging"};
     struct owner o;
@@ -357,7 +414,11 @@ void formula_place(const struct plan *p, const struct graph *g, const struct buf
     }
     place_of_span(p->model_at, file, line);
     if (strncmp(b->name, "state.", 6) && find_owner(g, b->name, &o)) {
-        const struct node *n = o.node ? o.node : o.carry && o.region->body.n ? o.region->body.item[0]->next.item[o.carry - o.region->carry.item]->node : NULL;
+        const struct node *n =
+            o.node ? o.node
+            : o.carry && o.region->body.n
+                ? o.region->body.item[0]->next.item[o.carry - o.region->carry.item]->node
+                : NULL;
         if (!n && o.carry) n = o.carry->first->node;
         if (n && n->file) *file = n->file, *line = n->line;
     }

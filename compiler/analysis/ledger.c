@@ -1,6 +1,7 @@
-/* The ledger of one device. A buffer lives between two schedule steps; the terms are the kinds of the buffers that are
- * alive at one step, by default the one where their sum is largest, each with the buffers in it; and what the layout does
- * not use there is a term too, so that the inside terms add up to exactly the bytes that the trainer maps. */
+/* The ledger of one device. A buffer lives between two schedule steps; the terms are the kinds of
+ * the buffers that are alive at one step, by default the one where their sum is largest, each with
+ * the buffers in it; and what the layout does not use there is a term too, so that the inside terms
+ * add up to exactly the bytes that the trainer maps. */
 #include "analysis/ledger.h"
 #include "base/arguments.h"
 
@@ -35,7 +36,9 @@ bool ledger_limit(const struct plan *p, int64_t *bytes)
 const char *ledger_device(const struct plan *p)
 {
     const char *name = p->cluster.device_name ? p->cluster.device_name : p->cluster.name;
-    return p->device == p->cluster.kind ? name : text_format("%s, not the cluster's %s", device_names[p->device], name);
+    return p->device == p->cluster.kind
+               ? name
+               : text_format("%s, not the cluster's %s", device_names[p->device], name);
 }
 
 const char *ledger_verdict(int64_t peak_bytes, int64_t limit_bytes)
@@ -44,12 +47,21 @@ const char *ledger_verdict(int64_t peak_bytes, int64_t limit_bytes)
     return part < 0.92 ? "fits" : part <= 0.97 ? "tight" : "exceeds";
 }
 
-int64_t ledger_over(const struct ledger *l) { return l->peak_bytes - (int64_t)(0.97 * (double)l->limit_bytes); }
+int64_t ledger_over(const struct ledger *l)
+{
+    return l->peak_bytes - (int64_t)(0.97 * (double)l->limit_bytes);
+}
 
-/* ── instants ─────────────────────────────────────────────────────────────── */
-static int64_t extent(const struct buffer *b) { return b->entries > 1 ? (b->entries - 1) * b->stride + b->bytes : b->bytes; }
+/* ── instants ────────────────────────────────────────────────────────────────── */
+static int64_t extent(const struct buffer *b)
+{
+    return b->entries > 1 ? (b->entries - 1) * b->stride + b->bytes : b->bytes;
+}
 /* An alias is another name for bytes that a buffer has already. */
-static bool alive(const struct buffer *b, int step) { return b->live_from <= step && step <= b->live_to && strcmp(b->kind, "alias"); }
+static bool alive(const struct buffer *b, int step)
+{
+    return b->live_from <= step && step <= b->live_to && strcmp(b->kind, "alias");
+}
 
 static void find_live(struct ledger *l, const struct graph *g)
 {
@@ -61,19 +73,22 @@ static void find_live(struct ledger *l, const struct graph *g)
             if (alive(b, s)) l->live_bytes[s] += extent(b);
     }
     for (int s = 0; s <= g->steps; s++)
-        if (l->live_bytes[s] > l->fullest_bytes) l->fullest_bytes = l->live_bytes[s], l->peak_step = s;
+        if (l->live_bytes[s] > l->fullest_bytes)
+            l->fullest_bytes = l->live_bytes[s], l->peak_step = s;
 }
 
 int64_t ledger_live(const struct ledger *l, int step) { return l->live_bytes[step]; }
 
 /* Step 0 is before the first: what lives as long as the run. */
-static const struct node *node_at(const struct graph *g, int step, const struct region **region, const struct body **body)
+static const struct node *node_at(const struct graph *g, int step, const struct region **region,
+                                  const struct body **body)
 {
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->body.n; k++) {
             const struct body *b = g->region.item[i]->body.item[k];
             for (int j = 0; j < b->node.n; j++)
-                if (b->node.item[j]->step == step) return *region = g->region.item[i], *body = b, b->node.item[j];
+                if (b->node.item[j]->step == step)
+                    return *region = g->region.item[i], *body = b, b->node.item[j];
         }
     return NULL;
 }
@@ -82,7 +97,9 @@ const char *ledger_place(const struct graph *g, int step)
 {
     const struct region *r;
     const struct body *b;
-    return step && node_at(g, step, &r, &b) ? text_format("%s, step %d of %d", r->name, step, g->steps) : text_format("step %d of %d", step, g->steps);
+    return step && node_at(g, step, &r, &b)
+               ? text_format("%s, step %d of %d", r->name, step, g->steps)
+               : text_format("step %d of %d", step, g->steps);
 }
 
 const char *ledger_deed(const struct graph *g, int step, const char **file, int *line)
@@ -93,9 +110,11 @@ const char *ledger_deed(const struct graph *g, int step, const char **file, int 
     *file = n ? n->file : NULL, *line = n ? n->line : 0;
     if (!n) return "before the first step";
     const char *what = n->kernel ? graph_kernel(g, n->kernel)->name : op_rows[n->op].name;
-    if (n->op == OP_gather || n->op == OP_reduce) what = text_format("%s of %s", what, attr_get_word(n, "unit"));
+    if (n->op == OP_gather || n->op == OP_reduce)
+        what = text_format("%s of %s", what, attr_get_word(n, "unit"));
     /* what a loop keeps is complete in the last iteration forward and the first one back */
-    if (r->direction != ONCE && r->phase == PHASE_MICRO) what = text_format("%s, %s[%lld]", what, r->loop, (long long)r->count - 1);
+    if (r->direction != ONCE && r->phase == PHASE_MICRO)
+        what = text_format("%s, %s[%lld]", what, r->loop, (long long)r->count - 1);
     return what;
 }
 
@@ -114,11 +133,14 @@ struct instants ledger_instants(const struct ledger *l)
         if (s && ledger_live(l, s - 1) >= ledger_live(l, s)) continue; /* it must rise here … */
         int end = s;
         while (end < l->steps && ledger_live(l, end + 1) == ledger_live(l, s)) end++;
-        if (end < l->steps && ledger_live(l, end + 1) > ledger_live(l, s)) continue; /* … and fall behind it */
+        /* … and fall behind it */
+        if (end < l->steps && ledger_live(l, end + 1) > ledger_live(l, s)) continue;
         PUSH(&all.step, s);
     }
     for (int i = 1; i < all.step.n; i++)
-        for (int k = i; k > 0 && fuller_first(&all.step.item[k], &all.step.item[k - 1], (void *)(uintptr_t)l) < 0; k--) {
+        for (int k = i; k > 0 && fuller_first(&all.step.item[k], &all.step.item[k - 1],
+                                              (void *)(uintptr_t)l) < 0;
+             k--) {
             int swap = all.step.item[k];
             all.step.item[k] = all.step.item[k - 1], all.step.item[k - 1] = swap;
         }
@@ -132,7 +154,7 @@ int ledger_first_above(const struct ledger *l, int64_t bytes)
     return -1;
 }
 
-/* ── terms ────────────────────────────────────────────────────────────────── */
+/* ── terms ───────────────────────────────────────────────────────────────────── */
 static void place_of(struct span at, const char **file, int *line)
 {
     int column;
@@ -175,7 +197,9 @@ static void add_unused(const struct ledger *l, const struct plan *p, term_list *
 {
     struct term *t = term_of(all, p, "unused");
     t->bytes = l->arena_bytes - ledger_live(l, step);
-    t->formula = step == l->peak_step ? "gaps of the layout, buffers that begin at 256 B, segments that end at 4 KiB" : "what another instant needs and this one does not";
+    t->formula = step == l->peak_step
+                     ? "gaps of the layout, buffers that begin at 256 B, segments that end at 4 KiB"
+                     : "what another instant needs and this one does not";
 }
 
 term_list ledger_at(const struct ledger *l, const struct plan *p, const struct graph *g, int step)
@@ -185,7 +209,11 @@ term_list ledger_at(const struct ledger *l, const struct plan *p, const struct g
         const struct buffer *b = g->buffer.item[i];
         if (!alive(b, step)) continue;
         struct term *t = term_of(&all, p, b->kind);
-        struct holding h = {.name = b->name, .bytes = extent(b), .formula = formula_of(p, g, b), .from = b->live_from, .to = b->live_to};
+        struct holding h = {.name = b->name,
+                            .bytes = extent(b),
+                            .formula = formula_of(p, g, b),
+                            .from = b->live_from,
+                            .to = b->live_to};
         formula_place(p, g, b, &h.file, &h.line);
         t->bytes += h.bytes;
         PUSH(&t->holding, h);
@@ -194,12 +222,17 @@ term_list ledger_at(const struct ledger *l, const struct plan *p, const struct g
         struct term *t = &all.item[i];
         qsort(t->holding.item, (size_t)t->holding.n, sizeof *t->holding.item, larger_first);
         const struct holding *h = &t->holding.item[0];
-        t->formula = t->holding.n == 1 ? h->formula : text_format("%d buffers, the largest %s: %s", t->holding.n, h->name, h->formula);
+        t->formula = t->holding.n == 1 ? h->formula
+                                       : text_format("%d buffers, the largest %s: %s", t->holding.n,
+                                                     h->name, h->formula);
     }
     add_unused(l, p, &all, step);
     if (l->outside_bytes) {
-        struct term t = {.name = "outside", .bytes = l->outside_bytes, .formula = "context, modules and communicators: assumed, not measured"};
-        if (p->device == DEVICE_CPU) t.formula = "MPI, oneDNN and the program itself: assumed, not measured";
+        struct term t = {.name = "outside",
+                         .bytes = l->outside_bytes,
+                         .formula = "context, modules and communicators: assumed, not measured"};
+        if (p->device == DEVICE_CPU)
+            t.formula = "MPI, oneDNN and the program itself: assumed, not measured";
         place_of(p->cluster.at, &t.file, &t.line);
         PUSH(&all, t);
     }
@@ -218,7 +251,8 @@ struct ledger *ledger_read(const struct plan *p, const struct graph *g)
     l->outside_bytes = p->cluster.outside_bytes;
     l->peak_bytes = l->arena_bytes + l->outside_bytes;
     if (!ledger_limit(p, &l->limit_bytes)) {
-        command_fail(EXIT_ENVIRONMENT, "cannot read the available memory from /proc/meminfo: %s", strerror(errno));
+        command_fail(EXIT_ENVIRONMENT, "cannot read the available memory from /proc/meminfo: %s",
+                     strerror(errno));
         return NULL;
     }
     l->limit_is_machine = !p->cluster.memory_bytes;
@@ -229,7 +263,7 @@ struct ledger *ledger_read(const struct plan *p, const struct graph *g)
     return l;
 }
 
-/* ── JSON ─────────────────────────────────────────────────────────────────── */
+/* ── JSON ────────────────────────────────────────────────────────────────────── */
 static void add_place(json_t *o, const char *file, int line)
 {
     if (file) json_object_set_new(o, "file", json_string(file));
@@ -241,12 +275,15 @@ json_t *ledger_terms_json(const term_list *terms, bool all)
     json_t *list = json_array();
     for (int i = 0; i < terms->n; i++) {
         const struct term *t = &terms->item[i];
-        json_t *o = json_pack("{s:s, s:I, s:b, s:s}", "name", t->name, "bytes", (json_int_t)t->bytes, "inside", t->inside, "formula", t->formula);
+        json_t *o = json_pack("{s:s, s:I, s:b, s:s}", "name", t->name, "bytes",
+                              (json_int_t)t->bytes, "inside", t->inside, "formula", t->formula);
         add_place(o, t->file, t->line);
         json_t *holdings = json_array();
         for (int k = 0; k < t->holding.n && all; k++) {
             const struct holding *h = &t->holding.item[k];
-            json_t *one = json_pack("{s:s, s:I, s:s, s:i, s:i}", "name", h->name, "bytes", (json_int_t)h->bytes, "formula", h->formula, "from", h->from, "to", h->to);
+            json_t *one = json_pack("{s:s, s:I, s:s, s:i, s:i}", "name", h->name, "bytes",
+                                    (json_int_t)h->bytes, "formula", h->formula, "from", h->from,
+                                    "to", h->to);
             add_place(one, h->file, h->line);
             json_array_append_new(holdings, one);
         }
@@ -258,11 +295,15 @@ json_t *ledger_terms_json(const term_list *terms, bool all)
 
 json_t *ledger_json(const char *path, const struct ledger *l, bool all)
 {
-    json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:[]}", "plan", path, "verdict", l->verdict, "devices", (json_int_t)l->devices,
-                          "parameters", (json_int_t)l->parameters, "active_parameters", (json_int_t)l->active_parameters, "limit_bytes",
-                          (json_int_t)l->limit_bytes, "peak_bytes", (json_int_t)l->peak_bytes, "arena_bytes", (json_int_t)l->arena_bytes, "outside_bytes",
-                          (json_int_t)l->outside_bytes, "peak_at", l->peak_at, "terms", ledger_terms_json(&l->term, all), "repairs");
-    json_object_set_new(o, "margin_bytes", json_integer((json_int_t)(l->limit_bytes - l->peak_bytes)));
+    json_t *o = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:[]}", "plan", path, "verdict",
+        l->verdict, "devices", (json_int_t)l->devices, "parameters", (json_int_t)l->parameters,
+        "active_parameters", (json_int_t)l->active_parameters, "limit_bytes",
+        (json_int_t)l->limit_bytes, "peak_bytes", (json_int_t)l->peak_bytes, "arena_bytes",
+        (json_int_t)l->arena_bytes, "outside_bytes", (json_int_t)l->outside_bytes, "peak_at",
+        l->peak_at, "terms", ledger_terms_json(&l->term, all), "repairs");
+    json_object_set_new(o, "margin_bytes",
+                        json_integer((json_int_t)(l->limit_bytes - l->peak_bytes)));
     json_object_set_new(o, "fullest_bytes", json_integer((json_int_t)l->fullest_bytes));
     json_object_set_new(o, "wire_bytes", json_integer((json_int_t)l->wire_bytes));
     return o;

@@ -1,5 +1,6 @@
-/* What a laid-out graph says about a device's memory: every byte under a name, at any instant of the schedule, and the
- * verdict against what the device offers. Read off the layout that the trainer will allocate, never estimated beside it. */
+/* What a laid-out graph says about a device's memory: every byte under a name, at any instant of
+ * the schedule, and the verdict against what the device offers. Read off the layout that the
+ * trainer will allocate, never estimated beside it. */
 #ifndef PLANC_COMMAND_LEDGER_H
 #define PLANC_COMMAND_LEDGER_H
 
@@ -7,38 +8,56 @@
 
 #include <jansson.h>
 
-/* Bytes under one name: a buffer of the layout, or what the layout leaves. from, to: the steps between which it holds
- * something, in text order. */
-struct holding { const char *name; int64_t bytes; const char *formula, *file; int line, from, to; };
+/* Bytes under one name: a buffer of the layout, or what the layout leaves. from, to: the steps
+ * between which it holds something, in text order. */
+struct holding {
+    const char *name;
+    int64_t bytes;
+    const char *formula, *file;
+    int line, from, to;
+};
 /* All holdings of one kind. file, line: of the plan, where it decides about the kind. */
-struct term { const char *name; int64_t bytes; bool inside; const char *formula, *file; int line; VECTOR(struct holding) holding; };
+struct term {
+    const char *name;
+    int64_t bytes;
+    bool inside;
+    const char *formula, *file;
+    int line;
+    VECTOR(struct holding) holding;
+};
 typedef VECTOR(struct term) term_list;
 
 struct ledger {
     int64_t devices, parameters, active_parameters;
-    struct flops flops;            /* per token */
-    int64_t limit_bytes, peak_bytes, arena_bytes, outside_bytes; /* peak = arena + outside; the limit is what a device offers */
-    bool limit_is_machine;         /* read from this machine: available memory / ranks */
-    int peak_step;                 /* the fullest instant */
-    const char *peak_at;           /* "layers.backward, step 57 of 93" */
-    const char *verdict;           /* "fits", "tight", "exceeds" */
-    term_list term;                /* at the fullest instant; inside ones add up to the arena */
-    int64_t fullest_bytes;         /* alive at the fullest instant: what no layout can go below */
-    int64_t wire_bytes;            /* the end of the arena that collectives touch */
-    int64_t *live_bytes;           /* by step, 0 … steps */
+    struct flops flops; /* per token */
+    /* peak = arena + outside; the limit is what a device offers */
+    int64_t limit_bytes, peak_bytes, arena_bytes, outside_bytes;
+    bool limit_is_machine; /* read from this machine: available memory / ranks */
+    int peak_step;         /* the fullest instant */
+    const char *peak_at;   /* "layers.backward, step 57 of 93" */
+    const char *verdict;   /* "fits", "tight", "exceeds" */
+    term_list term;        /* at the fullest instant; inside ones add up to the arena */
+    int64_t fullest_bytes; /* alive at the fullest instant: what no layout can go below */
+    int64_t wire_bytes;    /* the end of the arena that collectives touch */
+    int64_t *live_bytes;   /* by step, 0 … steps */
     int steps;
 };
 /* NULL after one line: this machine's memory could not be read. `graph` is at LEVEL_MEMORY. */
 struct ledger *ledger_read(const struct plan *plan, const struct graph *graph);
 /* The terms of another instant; those inside add up to the arena at every one. */
-term_list ledger_at(const struct ledger *l, const struct plan *plan, const struct graph *graph, int step);
+term_list ledger_at(const struct ledger *l, const struct plan *plan, const struct graph *graph,
+                    int step);
 /* Live bytes of the arena at a step; outside is not in it. */
 int64_t ledger_live(const struct ledger *l, int step);
-/* "layers.backward, step 57 of 93"; what runs there ("k23 matmul", "gather of layers", "before the first step"), and the plan's line of it (NULL: none). */
+/* "layers.backward, step 57 of 93"; what runs there ("k23 matmul", "gather of layers", "before the
+ * first step"), and the plan's line of it (NULL: none). */
 const char *ledger_place(const struct graph *graph, int step);
 const char *ledger_deed(const struct graph *graph, int step, const char **file, int *line);
-/* The instants that are fuller than their neighbours, fullest first; of equal neighbours the first. */
-struct instants { VECTOR(int) step; };
+/* The instants that are fuller than their neighbours, fullest first; of equal neighbours the
+ * first. */
+struct instants {
+    VECTOR(int) step;
+};
 struct instants ledger_instants(const struct ledger *l);
 /* The first instant at which arena and outside hold more than that; -1: none. */
 int ledger_first_above(const struct ledger *l, int64_t bytes);
@@ -47,7 +66,8 @@ int64_t ledger_over(const struct ledger *l);
 
 /* The device in words: "NVIDIA B200", or that --device asks for another kind than the cluster's. */
 const char *ledger_device(const struct plan *plan);
-/* What a device offers: the plan's word, else this machine's available memory / ranks. False with errno. */
+/* What a device offers: the plan's word, else this machine's available memory / ranks. False with
+ * errno. */
 bool ledger_limit(const struct plan *plan, int64_t *bytes);
 /* fits below 92 %, tight up to 97 %, exceeds. */
 const char *ledger_verdict(int64_t peak_bytes, int64_t limit_bytes);
@@ -56,11 +76,12 @@ const char *ledger_verdict(int64_t peak_bytes, int64_t limit_bytes);
 json_t *ledger_json(const char *path, const struct ledger *l, bool all);
 json_t *ledger_terms_json(const term_list *terms, bool all);
 
-/* command_formula.c: the bytes of a buffer as a product of the plan's own words, with their numbers:
- * "tokens 16,384 x vocab 151,936 x 4 B". */
+/* command_formula.c: the bytes of a buffer as a product of the plan's own words, with their
+ * numbers: "tokens 16,384 x vocab 151,936 x 4 B". */
 const char *formula_of(const struct plan *plan, const struct graph *graph, const struct buffer *b);
 /* The line of the plan or of its architecture that a buffer comes from; *file NULL: none. */
-void formula_place(const struct plan *plan, const struct graph *graph, const struct buffer *b, const char **file, int *line);
+void formula_place(const struct plan *plan, const struct graph *graph, const struct buffer *b,
+                   const char **file, int *line);
 /* That line's text, without the blanks around it; NULL when its file is not at hand. */
 const char *formula_line(const struct plan *plan, const char *file, int line);
 

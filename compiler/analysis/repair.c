@@ -1,7 +1,8 @@
-/* Repairs of a plan that does not fit. A rule of thumb ("halve the batch") may miss, or be far too much; here each change
- * goes through the whole pipeline again and is judged like any plan, so its peak is what a trainer would allocate. One key
- * is changed at a time, by the smallest amount that is enough; when none is enough alone, the best are put
- * together one after the other. The cost is counted off the same layouts: FLOPs per token with what is computed again, and the bytes that
+/* Repairs of a plan that does not fit. A rule of thumb ("halve the batch") may miss, or be far too
+ * much; here each change goes through the whole pipeline again and is judged like any plan, so its
+ * peak is what a trainer would allocate. One key is changed at a time, by the smallest amount that
+ * is enough; when none is enough alone, the best are put together one after the other. The cost is
+ * counted off the same layouts: FLOPs per token with what is computed again, and the bytes that
  * collectives move for one step of the same global batch. */
 #include "analysis/repair.h"
 #include "passes/budget.h"
@@ -10,19 +11,27 @@
 #include <string.h>
 
 /* What one layout says. */
-struct tried { bool fine; int64_t peak_bytes; double flops, moved, cost; const char *verdict; };
+struct tried {
+    bool fine;
+    int64_t peak_bytes;
+    double flops, moved, cost;
+    const char *verdict;
+};
 struct search {
-    const struct arguments *arguments; const char *path;
-    const struct plan *plan; const struct ledger *ledger;
-    VECTOR(const char *) base;          /* settings that every try begins with, behind the command's own */
-    int64_t peak_bytes;                 /* under them */
+    const struct arguments *arguments;
+    const char *path;
+    const struct plan *plan;
+    const struct ledger *ledger;
+    /* settings that every try begins with, behind the command's own */
+    VECTOR(const char *) base;
+    int64_t peak_bytes; /* under them */
     int64_t layers;
     struct tried now;
     repair_list all;
 };
 enum { SETTINGS = 5 };
 
-/* ── one try ──────────────────────────────────────────────────────────────── */
+/* ── one try ─────────────────────────────────────────────────────────────────── */
 static bool runs(const struct body *b, int64_t i)
 {
     for (int k = 0; k < b->layers.n; k++)
@@ -33,9 +42,11 @@ static bool runs(const struct body *b, int64_t i)
 /* How often a gather or reduction of a body happens in one micro-batch. */
 static int64_t times_of(const struct region *r, const struct body *b, const struct node *n)
 {
-    int64_t from = n->op == OP_gather ? attr_get(n, "from") : 0, to = n->op == OP_gather ? attr_get(n, "to") : r->count, times = 0;
+    int64_t from = n->op == OP_gather ? attr_get(n, "from") : 0,
+            to = n->op == OP_gather ? attr_get(n, "to") : r->count, times = 0;
     if (r->direction == ONCE) return 1;
-    for (int64_t k = from; k < to && k < r->count; k++) times += runs(b, r->direction == DOWN ? r->count - 1 - k : k);
+    for (int64_t k = from; k < to && k < r->count; k++)
+        times += runs(b, r->direction == DOWN ? r->count - 1 - k : k);
     return times;
 }
 
@@ -43,7 +54,8 @@ static int64_t times_of(const struct region *r, const struct body *b, const stru
 static double moved_bytes(const struct graph *g)
 {
     const struct facts *f = &g->facts;
-    double all = 0, others = (double)(f->fsdp - 1) / (double)f->fsdp, replicas = 2.0 * (double)(f->dp - 1) / (double)f->dp;
+    double all = 0, others = (double)(f->fsdp - 1) / (double)f->fsdp,
+           replicas = 2.0 * (double)(f->dp - 1) / (double)f->dp;
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
         for (int k = 0; k < r->body.n; k++)
@@ -52,7 +64,8 @@ static double moved_bytes(const struct graph *g)
                 if (n->op != OP_gather && n->op != OP_reduce) continue;
                 const struct unit *u = graph_unit(g, attr_get_word(n, "unit"));
                 double times = (double)times_of(r, r->body.item[k], n);
-                double bytes = (double)u->elements * (n->op == OP_gather ? (double)element_bytes(f->compute) : 4.0);
+                double bytes = (double)u->elements *
+                               (n->op == OP_gather ? (double)element_bytes(f->compute) : 4.0);
                 all += bytes * others * times * (double)f->accumulation;
                 if (n->op == OP_reduce) all += 4.0 * (double)u->shard_elements * replicas * times;
             }
@@ -60,11 +73,13 @@ static double moved_bytes(const struct graph *g)
     return all;
 }
 
-/* What a step costs at best, as seconds when the cluster says its rates; without them FLOPs alone, bytes breaking ties. */
+/* What a step costs at best, as seconds when the cluster says its rates; without them FLOPs alone,
+ * bytes breaking ties. */
 static double cost_of(const struct plan *p, double flops_per_token, double moved)
 {
     double peak = p->compute == BF16 ? p->cluster.flops_bf16 : p->cluster.flops_fp32;
-    double link = p->fsdp <= p->cluster.devices_per_node ? p->cluster.link_node.bandwidth : p->cluster.link_network.bandwidth;
+    double link = p->fsdp <= p->cluster.devices_per_node ? p->cluster.link_node.bandwidth
+                                                         : p->cluster.link_network.bandwidth;
     double flops = flops_per_token * (double)(p->global * p->sequence) / (double)(p->fsdp * p->dp);
     return peak > 0 && link > 0 ? flops / peak + moved / link : flops + 1e-6 * moved;
 }
@@ -103,7 +118,8 @@ static bool enough(const struct tried *t) { return t->fine && strcmp(t->verdict,
 
 static void keep(struct search *s, const struct tried *t, const char *const *set, int n)
 {
-    if (!t->fine || t->peak_bytes >= s->peak_bytes - s->peak_bytes / 1000) return; /* less than a thousandth is no help */
+    /* less than a thousandth is no help */
+    if (!t->fine || t->peak_bytes >= s->peak_bytes - s->peak_bytes / 1000) return;
     struct repair r = {.peak_bytes = t->peak_bytes, .verdict = t->verdict, .cost = t->cost};
     for (int i = 0; i < s->base.n; i++) PUSH(&r.set, s->base.item[i]);
     for (int i = 0; i < n; i++) PUSH(&r.set, set[i]);
@@ -112,9 +128,13 @@ static void keep(struct search *s, const struct tried *t, const char *const *set
     PUSH(&s->all, r);
 }
 
-/* ── what is changed ──────────────────────────────────────────────────────── */
-/* A row of ever stronger settings: the first that is enough is kept, else the one with the smallest peak. */
-struct ladder { const char *set[SETTINGS]; int n; };
+/* ── what is changed ─────────────────────────────────────────────────────────── */
+/* A row of ever stronger settings: the first that is enough is kept, else the one with the smallest
+ * peak. */
+struct ladder {
+    const char *set[SETTINGS];
+    int n;
+};
 
 static void climb(struct search *s, const struct ladder *rung, int rungs)
 {
@@ -136,14 +156,18 @@ static bool has(const struct search *s, const char *key)
     return false;
 }
 
-static const char *whole(const char *key, int64_t x) { return intern_format("%s=%lld", key, (long long)x); }
+static const char *whole(const char *key, int64_t x)
+{
+    return intern_format("%s=%lld", key, (long long)x);
+}
 
 static void change_loss(struct search *s)
 {
     struct ladder rung[8] = {0};
     int n = 0;
     for (int64_t c = s->plan->loss_chunks * 2; c <= 128 && n < 8; c *= 2)
-        if (s->plan->local * s->plan->sequence % c == 0) rung[n++] = (struct ladder){{whole("batch.loss_chunks", c)}, 1};
+        if (s->plan->local * s->plan->sequence % c == 0)
+            rung[n++] = (struct ladder){{whole("batch.loss_chunks", c)}, 1};
     climb(s, rung, n);
 }
 
@@ -153,7 +177,9 @@ static void change_batch(struct search *s)
     struct ladder rung[16] = {0};
     int n = 0;
     for (int64_t local = s->plan->local - 1; local > 0 && n < 16; local--)
-        if (s->plan->local % local == 0) rung[n++] = (struct ladder){{whole("batch.local", local), whole("batch.global", s->plan->global)}, 2};
+        if (s->plan->local % local == 0)
+            rung[n++] = (struct ladder){
+                {whole("batch.local", local), whole("batch.global", s->plan->global)}, 2};
     climb(s, rung, n);
 }
 
@@ -163,16 +189,20 @@ static void change_mesh(struct search *s)
     struct ladder rung[16] = {0};
     int n = 0;
     int64_t fsdp = s->plan->fsdp, dp = s->plan->dp, last = 1;
-    for (int64_t more = 2; more <= dp && more <= 65536 && n < 15; more++) /* at least twice the one before, so that few are many */
+    /* at least twice the one before, so that few are many */
+    for (int64_t more = 2; more <= dp && more <= 65536 && n < 15; more++)
         if (dp % more == 0 && (more >= 2 * last || more == dp)) {
-            rung[n++] = (struct ladder){{whole("mesh.fsdp", fsdp * more), whole("mesh.dp", dp / more)}, 2};
+            rung[n++] =
+                (struct ladder){{whole("mesh.fsdp", fsdp * more), whole("mesh.dp", dp / more)}, 2};
             last = more;
         }
-    if (last < dp && n < 16) rung[n++] = (struct ladder){{whole("mesh.fsdp", fsdp * dp), whole("mesh.dp", 1)}, 2};
+    if (last < dp && n < 16)
+        rung[n++] = (struct ladder){{whole("mesh.fsdp", fsdp * dp), whole("mesh.dp", 1)}, 2};
     climb(s, rung, n);
 }
 
-/* More devices, which is for a person to decide: all of them share the weights, the global batch is the same where it can be. */
+/* More devices, which is for a person to decide: all of them share the weights, the global batch is
+ * the same where it can be. */
 static void change_nodes(struct search *s)
 {
     struct ladder rung[8] = {0};
@@ -180,8 +210,11 @@ static void change_nodes(struct search *s)
     int64_t nodes = s->plan->cluster.nodes, devices = s->plan->fsdp * s->plan->dp;
     if (s->plan->cluster.elastic) return;
     for (int64_t more = 2; more <= 64 && n < 8; more *= 2) {
-        struct ladder l = {{whole("cluster.nodes", nodes * more), whole("mesh.fsdp", devices * more), whole("mesh.dp", 1)}, 3};
-        if (s->plan->global % (devices * more * s->plan->local)) l.set[l.n++] = whole("batch.global", devices * more * s->plan->local);
+        struct ladder l = {{whole("cluster.nodes", nodes * more),
+                            whole("mesh.fsdp", devices * more), whole("mesh.dp", 1)},
+                           3};
+        if (s->plan->global % (devices * more * s->plan->local))
+            l.set[l.n++] = whole("batch.global", devices * more * s->plan->local);
         rung[n++] = l;
     }
     climb(s, rung, n);
@@ -189,21 +222,28 @@ static void change_nodes(struct search *s)
 
 static struct ladder some_layers(int64_t layers)
 {
-    return (struct ladder){{"activation_checkpoint.mode=full", intern_format("activation_checkpoint.layers=[0..%lld]", (long long)layers - 1)}, 2};
+    return (struct ladder){
+        {"activation_checkpoint.mode=full",
+         intern_format("activation_checkpoint.layers=[0..%lld]", (long long)layers - 1)},
+        2};
 }
 
-/* What is kept chosen so that the peak stays within 92 % of the limit, which a machine's own memory has to be told. */
+/* What is kept chosen so that the peak stays within 92 % of the limit, which a machine's own memory
+ * has to be told. */
 static struct ladder within_budget(const struct search *s)
 {
     struct ladder l = {{"activation_checkpoint.mode=budget"}, 1};
-    if (s->ledger->limit_is_machine) l.set[l.n++] = intern_format("activation_checkpoint.budget=%lldMiB", (long long)(s->ledger->limit_bytes / 100 * 92 >> 20));
+    if (s->ledger->limit_is_machine)
+        l.set[l.n++] = intern_format("activation_checkpoint.budget=%lldMiB",
+                                     (long long)(s->ledger->limit_bytes / 100 * 92 >> 20));
     return l;
 }
 
 /* By value and layer, selective, full, and full for as many layers as are needed. */
 static void change_checkpointing(struct search *s)
 {
-    const struct ladder selective = {{"activation_checkpoint.mode=selective"}, 1}, full = {{"activation_checkpoint.mode=full"}, 1};
+    const struct ladder selective = {{"activation_checkpoint.mode=selective"}, 1},
+                        full = {{"activation_checkpoint.mode=full"}, 1};
     bool everywhere = !s->plan->checkpoint_layers[0] && s->plan->checkpoint_every == 1;
     struct ladder budget = within_budget(s);
     if (s->plan->checkpoint_mode == CHECKPOINT_FULL && everywhere) return;
@@ -219,8 +259,10 @@ static void change_checkpointing(struct search *s)
         int64_t middle = (low + high) / 2;
         struct ladder some = some_layers(middle);
         struct tried t = try(s, some.set, some.n);
-        if (enough(&t)) high = middle;
-        else low = middle + 1;
+        if (enough(&t))
+            high = middle;
+        else
+            low = middle + 1;
     }
     struct ladder some = some_layers(high);
     if (high < s->layers) climb(s, &some, 1);
@@ -230,10 +272,12 @@ static void change_slots(struct search *s)
 {
     struct ladder prefetch[4] = {0}, slots[4] = {0};
     int n = 0;
-    for (int64_t k = s->plan->prefetch - 1; k >= 0 && n < 4; k--) prefetch[n++] = (struct ladder){{whole("mesh.prefetch", k)}, 1};
+    for (int64_t k = s->plan->prefetch - 1; k >= 0 && n < 4; k--)
+        prefetch[n++] = (struct ladder){{whole("mesh.prefetch", k)}, 1};
     climb(s, prefetch, n);
     n = 0;
-    for (int64_t k = s->plan->reduce_slots - 1; k > 0 && n < 4; k--) slots[n++] = (struct ladder){{whole("mesh.reduce_slots", k)}, 1};
+    for (int64_t k = s->plan->reduce_slots - 1; k > 0 && n < 4; k--)
+        slots[n++] = (struct ladder){{whole("mesh.reduce_slots", k)}, 1};
     climb(s, slots, n);
 }
 
@@ -248,26 +292,34 @@ static void change_one(struct search *s)
 
 static bool some_fit(const struct search *s);
 
-/* On the same devices nothing is enough: what is best there, on more of them, and what that still lacks. */
+/* On the same devices nothing is enough: what is best there, on more of them, and what that still
+ * lacks. */
 static void add_devices(struct search *s)
 {
     if (some_fit(s)) return;
     for (int i = s->base.n - 1; i >= 0; i--)
-        if (!strncmp(s->base.item[i], "mesh.", 5) || !strncmp(s->base.item[i], "batch.global", 12)) {
+        if (!strncmp(s->base.item[i], "mesh.", 5) ||
+            !strncmp(s->base.item[i], "batch.global", 12)) {
             for (int k = i; k + 1 < s->base.n; k++) s->base.item[k] = s->base.item[k + 1];
             s->base.n--;
         }
     change_nodes(s);
 }
 
-/* ── ranking ──────────────────────────────────────────────────────────────── */
-static int rank_of(const char *verdict) { return !strcmp(verdict, "fits") ? 0 : !strcmp(verdict, "tight") ? 1 : 2; }
+/* ── ranking ─────────────────────────────────────────────────────────────────── */
+static int rank_of(const char *verdict)
+{
+    return !strcmp(verdict, "fits") ? 0 : !strcmp(verdict, "tight") ? 1 : 2;
+}
 
 static int better_first(const void *a, const void *b)
 {
     const struct repair *x = a, *y = b;
-    if (rank_of(x->verdict) != rank_of(y->verdict)) return rank_of(x->verdict) - rank_of(y->verdict);
-    if (rank_of(x->verdict) == 2 && x->peak_bytes != y->peak_bytes) return x->peak_bytes < y->peak_bytes ? -1 : 1; /* not enough: what helps most */
+    if (rank_of(x->verdict) != rank_of(y->verdict))
+        return rank_of(x->verdict) - rank_of(y->verdict);
+    /* not enough: what helps most */
+    if (rank_of(x->verdict) == 2 && x->peak_bytes != y->peak_bytes)
+        return x->peak_bytes < y->peak_bytes ? -1 : 1;
     if (x->cost < y->cost || x->cost > y->cost) return x->cost < y->cost ? -1 : 1;
     if (x->peak_bytes != y->peak_bytes) return x->peak_bytes < y->peak_bytes ? -1 : 1;
     return strcmp(x->set.item[0], y->set.item[0]);
@@ -278,7 +330,8 @@ static void sort(repair_list *all)
     if (all->n) qsort(all->item, (size_t)all->n, sizeof *all->item, better_first);
 }
 
-/* None is enough alone: the best one, then the best on top of it, until it is enough or nothing helps. */
+/* None is enough alone: the best one, then the best on top of it, until it is enough or nothing
+ * helps. */
 static void combine(struct search *s)
 {
     for (int depth = 0; depth < 5 && s->all.n; depth++) {
@@ -301,11 +354,15 @@ static bool some_fit(const struct search *s)
     return false;
 }
 
-repair_list repairs_find(const struct arguments *a, const char *path, const struct plan *p, const struct graph *g, const struct ledger *l)
+repair_list repairs_find(const struct arguments *a, const char *path, const struct plan *p,
+                         const struct graph *g, const struct ledger *l)
 {
-    struct search s = {.arguments = a, .path = path, .plan = p, .ledger = l, .peak_bytes = l->peak_bytes};
+    struct search s = {
+        .arguments = a, .path = path, .plan = p, .ledger = l, .peak_bytes = l->peak_bytes};
     for (int i = 0; i < g->region.n; i++)
-        if (g->region.item[i]->direction == UP && g->region.item[i]->phase == PHASE_MICRO && g->region.item[i]->count > s.layers) s.layers = g->region.item[i]->count;
+        if (g->region.item[i]->direction == UP && g->region.item[i]->phase == PHASE_MICRO &&
+            g->region.item[i]->count > s.layers)
+            s.layers = g->region.item[i]->count;
     s.now.flops = cost_flops_per_token(g).hardware, s.now.moved = moved_bytes(g);
     change_one(&s);
     combine(&s);
@@ -314,23 +371,30 @@ repair_list repairs_find(const struct arguments *a, const char *path, const stru
     return s.all;
 }
 
-/* ── showing ──────────────────────────────────────────────────────────────── */
+/* ── showing ─────────────────────────────────────────────────────────────────── */
 void repairs_print(const repair_list *all)
 {
     if (!all->n) {
-        printf("  no repair was found: checkpointing, loss chunks, the local batch, more shards, prefetch and slots were tried\n");
+        printf("  no repair was found: checkpointing, loss chunks, the local batch, more shards, "
+               "prefetch and slots were tried\n");
         return;
     }
     bool enough_alone = rank_of(all->item[0].verdict) < 2;
-    printf(enough_alone ? "  repairs, each laid out and judged; FLOPs a token and bytes that collectives move in a step, against this plan:\n"
-                        : "  nothing that was tried is enough (checkpointing, loss chunks, the local batch, more shards, more nodes, prefetch and slots); what helps most:\n");
+    printf(enough_alone
+               ? "  repairs, each laid out and judged; FLOPs a token and bytes that collectives "
+                 "move in a step, against this plan:\n"
+               : "  nothing that was tried is enough (checkpointing, loss chunks, the local batch, "
+                 "more shards, more nodes, prefetch and slots); what helps most:\n");
     int shown = 0;
     for (int i = 0; i < all->n && shown < (enough_alone ? 12 : 3); i++) {
         const struct repair *r = &all->item[i];
         if (enough_alone && rank_of(r->verdict) == 2) break; /* what exceeds is no repair */
         struct text set = {0};
-        for (int k = 0; k < r->set.n; k++) text_add(&set, strpbrk(r->set.item[k], "[ ") ? " --set '%s'" : " --set %s", r->set.item[k]);
-        printf("    %-7s %12s  %+5.1f %% FLOPs  %+6.1f %% moved %s\n", r->verdict, text_bytes(r->peak_bytes), 100 * r->flops_more, 100 * r->moved_more, set.bytes);
+        for (int k = 0; k < r->set.n; k++)
+            text_add(&set, strpbrk(r->set.item[k], "[ ") ? " --set '%s'" : " --set %s",
+                     r->set.item[k]);
+        printf("    %-7s %12s  %+5.1f %% FLOPs  %+6.1f %% moved %s\n", r->verdict,
+               text_bytes(r->peak_bytes), 100 * r->flops_more, 100 * r->moved_more, set.bytes);
         shown++;
     }
 }
@@ -342,8 +406,10 @@ json_t *repairs_json(const repair_list *all)
         const struct repair *r = &all->item[i];
         json_t *set = json_array();
         for (int k = 0; k < r->set.n; k++) json_array_append_new(set, json_string(r->set.item[k]));
-        json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:f, s:f}", "set", set, "peak_bytes", (json_int_t)r->peak_bytes, "verdict", r->verdict, "flops_more",
-                                              r->flops_more, "moved_more", r->moved_more));
+        json_array_append_new(list,
+                              json_pack("{s:o, s:I, s:s, s:f, s:f}", "set", set, "peak_bytes",
+                                        (json_int_t)r->peak_bytes, "verdict", r->verdict,
+                                        "flops_more", r->flops_more, "moved_more", r->moved_more));
     }
     return list;
 }

@@ -1,4 +1,5 @@
-/* What would make a plan fit, tried and not guessed: each repair is the plan with other settings, laid out and judged. */
+/* What would make a plan fit, tried and not guessed: each repair is the plan with other settings,
+ * laid out and judged. */
 #ifndef PLANC_COMMAND_REPAIR_H
 #define PLANC_COMMAND_REPAIR_H
 
@@ -7,16 +8,19 @@
 #include "analysis/ledger.h"
 
 struct repair {
-    VECTOR(const char *) set;           /* "batch.loss_chunks=16" */
-    int64_t peak_bytes; const char *verdict;
-    double flops_more, moved_more;      /* per token, and bytes that a device's collectives move in a step: 0.33 is a third more */
-    double cost;                        /* what it is ranked by among those with its verdict */
+    VECTOR(const char *) set; /* "batch.loss_chunks=16" */
+    int64_t peak_bytes;
+    const char *verdict;
+    /* per token, and bytes that a device's collectives move in a step: 0.33 is a third more */
+    double flops_more, moved_more;
+    double cost; /* what it is ranked by among those with its verdict */
 };
 typedef VECTOR(struct repair) repair_list;
 
-/* Best first; none when nothing that is tried makes the peak smaller. `plan`, `graph` and `ledger` are those that `path` under
- * the command's settings gives. Leaves no diagnostics. */
-repair_list repairs_find(const struct arguments *a, const char *path, const struct plan *plan, const struct graph *graph, const struct ledger *ledger);
+/* Best first; none when nothing that is tried makes the peak smaller. `plan`, `graph` and `ledger`
+ * are those that `path` under the command's settings gives. Leaves no diagnostics. */
+repair_list repairs_find(const struct arguments *a, const char *path, const struct plan *plan,
+                         const struct graph *graph, const struct ledger *ledger);
 void repairs_print(const repair_list *all);
 json_t *repairs_json(const repair_list *all);
 

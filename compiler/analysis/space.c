@@ -1,7 +1,7 @@
-/* Judges a space point by point. A point's memory is what its own layout takes, as for a single plan; points of one
- * structure (family.c) are compiled once and laid out each at its own sizes, and what no byte depends on (replicas, global
- * batch, rates, seeds) makes no family of its own. Between two points the arena is cut back, so that a large space costs
- * time and not memory. */
+/* Judges a space point by point. A point's memory is what its own layout takes, as for a single
+ * plan; points of one structure (family.c) are compiled once and laid out each at its own sizes,
+ * and what no byte depends on (replicas, global batch, rates, seeds) makes no family of its own.
+ * Between two points the arena is cut back, so that a large space costs time and not memory. */
 #include "analysis/space.h"
 #include "passes/budget.h"
 #include "analysis/ledger.h"
@@ -10,23 +10,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct judged { int64_t peak_bytes; const char *verdict, *why; };  /* why: NULL unless the point is impossible */
-struct known { const char *key; struct family *family; const char *why; };
+/* why: NULL unless the point is impossible */
+struct judged {
+    int64_t peak_bytes;
+    const char *verdict, *why;
+};
+struct known {
+    const char *key;
+    struct family *family;
+    const char *why;
+};
 
-/* Keys that change the structure. Others change no byte of a layout (replicas, rates), or only a family's numbers. */
+/* Keys that change the structure. Others change no byte of a layout (replicas, rates), or only a
+ * family's numbers. */
 static bool changes_structure(const char *key)
 {
-    static const char *const none[] = {"mesh.dp", "mesh.fsdp", "batch.local", "batch.loss_chunks", "batch.global", "cluster.nodes", "cluster.devices_per_node", "optimizer.lr", "optimizer.betas", "optimizer.eps",
-                                       "optimizer.weight_decay", "init.seed", "data.seed"};
+    static const char *const none[] = {"mesh.dp",
+                                       "mesh.fsdp",
+                                       "batch.local",
+                                       "batch.loss_chunks",
+                                       "batch.global",
+                                       "cluster.nodes",
+                                       "cluster.devices_per_node",
+                                       "optimizer.lr",
+                                       "optimizer.betas",
+                                       "optimizer.eps",
+                                       "optimizer.weight_decay",
+                                       "init.seed",
+                                       "data.seed"};
     for (size_t i = 0; i < COUNT_OF(none); i++)
         if (!strcmp(key, none[i])) return false;
-    return strncmp(key, "schedule.", 9) && strncmp(key, "run.", 4) && strncmp(key, "cluster.link", 12) && strncmp(key, "cluster.device.", 15);
+    return strncmp(key, "schedule.", 9) && strncmp(key, "run.", 4) &&
+           strncmp(key, "cluster.link", 12) && strncmp(key, "cluster.device.", 15);
 }
 
 static const char *family_key(const struct space *s, const int *choice, const struct plan *p)
 {
     struct text t = {0};
-    text_add(&t, "%d %d %s %s %s ", p->loss_chunks > 1, p->fsdp > 1, p->checkpoint_layers, p->checkpoint_save, p->checkpoint_rest_save);
+    text_add(&t, "%d %d %s %s %s ", p->loss_chunks > 1, p->fsdp > 1, p->checkpoint_layers,
+             p->checkpoint_save, p->checkpoint_rest_save);
     for (int k = 0; k < s->n_axes; k++)
         if (changes_structure(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
     return intern(t.bytes);
@@ -35,7 +57,8 @@ static const char *family_key(const struct space *s, const int *choice, const st
 static const char *point_text(const struct space *s, const int *choice)
 {
     struct text t = {0};
-    for (int k = 0; k < s->n_axes; k++) text_add(&t, "%s%s=%s", k ? " " : "", s->axis[k].key, s->axis[k].choice[choice[k]]);
+    for (int k = 0; k < s->n_axes; k++)
+        text_add(&t, "%s%s=%s", k ? " " : "", s->axis[k].key, s->axis[k].choice[choice[k]]);
     return t.bytes;
 }
 
@@ -60,7 +83,8 @@ static int64_t arena_bytes(struct family *f, const struct plan *p)
 {
     int64_t bytes = family_arena_bytes(f, p);
     if (bytes >= 0) return bytes;
-    struct graph *g = pass_lower(p); /* a structure whose sizes follow no simple rule: compiled point by point */
+    /* a structure whose sizes follow no simple rule: compiled point by point */
+    struct graph *g = pass_lower(p);
     if (!g) return -1;
     g = pipeline_run(g, LEVEL_MEMORY);
     return g->local_bytes + g->wire_bytes;
@@ -76,7 +100,8 @@ static bool next_point(const struct space *s, int *choice)
 }
 
 /* Only what a command would train with is judged: a budget is decided at each point. */
-static struct plan *plan_at(const struct arguments *a, const struct space *s, const int *choice, const char **why)
+static struct plan *plan_at(const struct arguments *a, const struct space *s, const int *choice,
+                            const char **why)
 {
     struct plan *p = space_plan(s, choice, why);
     if (!p) return NULL;
@@ -88,7 +113,8 @@ static struct plan *plan_at(const struct arguments *a, const struct space *s, co
     return NULL;
 }
 
-static struct judged judge(const struct arguments *a, const struct space *s, const int *choice, struct known *table, size_t room)
+static struct judged judge(const struct arguments *a, const struct space *s, const int *choice,
+                           struct known *table, size_t room)
 {
     struct judged j = {.verdict = "impossible"};
     struct arena_mark mark = arena_mark();
@@ -101,10 +127,14 @@ static struct judged judge(const struct arguments *a, const struct space *s, con
         know(p, k);
     }
     if (k && !k->why) bytes = arena_bytes(k->family, p);
-    if (!p) j.why = intern(why);
-    else if (k->why) j.why = k->why;
-    else if (bytes < 0) j.why = "the architecture refuses it";
-    else if (!ledger_limit(p, &limit)) j.why = "this machine's memory cannot be read";
+    if (!p)
+        j.why = intern(why);
+    else if (k->why)
+        j.why = k->why;
+    else if (bytes < 0)
+        j.why = "the architecture refuses it";
+    else if (!ledger_limit(p, &limit))
+        j.why = "this machine's memory cannot be read";
     else {
         j.peak_bytes = bytes + p->cluster.outside_bytes;
         j.verdict = ledger_verdict(j.peak_bytes, limit);
@@ -116,10 +146,14 @@ static struct judged judge(const struct arguments *a, const struct space *s, con
 static json_t *point_json(const struct space *s, const int *choice, const struct judged *j)
 {
     json_t *set = json_array();
-    for (int k = 0; k < s->n_axes; k++) json_array_append_new(set, json_string(text_format("%s=%s", s->axis[k].key, s->axis[k].choice[choice[k]])));
+    for (int k = 0; k < s->n_axes; k++)
+        json_array_append_new(
+            set, json_string(text_format("%s=%s", s->axis[k].key, s->axis[k].choice[choice[k]])));
     json_t *o = json_pack("{s:o, s:s}", "set", set, "verdict", j->verdict);
-    if (j->why) json_object_set_new(o, "reason", json_string(j->why));
-    else json_object_set_new(o, "peak_bytes", json_integer((json_int_t)j->peak_bytes));
+    if (j->why)
+        json_object_set_new(o, "reason", json_string(j->why));
+    else
+        json_object_set_new(o, "peak_bytes", json_integer((json_int_t)j->peak_bytes));
     return o;
 }
 
@@ -141,9 +175,12 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
     for (int64_t n = 0; more; n++) {
         struct judged j = judge(a, s, choice, table, room);
         for (int v = 0; v < 4; v++) count[v] += !strcmp(j.verdict, name[v]);
-        if (points) json_array_append_new(points, point_json(s, choice, &j));
+        if (points)
+            json_array_append_new(points, point_json(s, choice, &j));
         else if (n < shown)
-            text_add(&lines, "  %-10s  %12s  %s%s%s\n", j.verdict, j.why ? "" : text_bytes(j.peak_bytes), point_text(s, choice), j.why ? ": " : "", j.why ? j.why : "");
+            text_add(&lines, "  %-10s  %12s  %s%s%s\n", j.verdict,
+                     j.why ? "" : text_bytes(j.peak_bytes), point_text(s, choice),
+                     j.why ? ": " : "", j.why ? j.why : "");
         more = next_point(s, choice);
     }
     for (size_t i = 0; i < room; i++) family_free(table[i].family);
@@ -152,15 +189,18 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
         json_t *o = json_pack("{s:s, s:o}", "plan", path, "points", points);
         json_array_append_new(all, o);
     } else {
-        printf("%s: a space of %s plans: %s fit, %s tight, %s exceed, %s impossible\n", path, text_count(s->points), text_count(count[FITS]), text_count(count[TIGHT]),
+        printf("%s: a space of %s plans: %s fit, %s tight, %s exceed, %s impossible\n", path,
+               text_count(s->points), text_count(count[FITS]), text_count(count[TIGHT]),
                text_count(count[EXCEEDS]), text_count(count[IMPOSSIBLE]));
         for (int k = 0; k < s->n_axes; k++) {
             printf("  %s =", s->axis[k].key);
-            for (int i = 0; i < s->axis[k].n; i++) printf("%s %s", i ? " |" : "", s->axis[k].choice[i]);
+            for (int i = 0; i < s->axis[k].n; i++)
+                printf("%s %s", i ? " |" : "", s->axis[k].choice[i]);
             printf("\n");
         }
         fputs(lines.bytes, stdout);
-        if (s->points > shown) printf("  and %s more: --json has every point\n", text_count(s->points - shown));
+        if (s->points > shown)
+            printf("  and %s more: --json has every point\n", text_count(s->points - shown));
     }
     return count[FITS] + count[TIGHT] ? EXIT_FINE : EXIT_NO_FIT;
 }

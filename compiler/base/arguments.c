@@ -1,4 +1,5 @@
-/* What planc says of its command line and its environment: one line on stderr that begins with its name. */
+/* What planc says of its command line and its environment: one line on stderr that begins with its
+ * name. */
 #include "base/arguments.h"
 
 #include <stdarg.h>

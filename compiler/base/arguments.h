@@ -1,5 +1,6 @@
-/* The words of the command line, sorted once by commands/main.c, and the one way in which planc reports what is no mistake
- * of a plan. They are in base because analyses read the settings (--set, --device) as commands do. */
+/* The words of the command line, sorted once by commands/main.c, and the one way in which planc
+ * reports what is no mistake of a plan. They are in base because analyses read the settings (--set,
+ * --device) as commands do. */
 #ifndef PLANC_ARGUMENTS_H
 #define PLANC_ARGUMENTS_H
 
@@ -9,15 +10,15 @@ enum { EXIT_FINE = 0, EXIT_PLAN = 1, EXIT_NO_FIT = 2, EXIT_USAGE = 3, EXIT_ENVIR
 
 struct arguments {
     const char *command;
-    VECTOR(const char *) word;      /* what is no option: plans, a section */
-    VECTOR(const char *) set;       /* texts of --set, in order */
-    VECTOR(const char *) rest;      /* behind -- */
-    bool json, colour;              /* colour: for diagnostics, decided */
+    VECTOR(const char *) word; /* what is no option: plans, a section */
+    VECTOR(const char *) set;  /* texts of --set, in order */
+    VECTOR(const char *) rest; /* behind -- */
+    bool json, colour;         /* colour: for diagnostics, decided */
     const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at;
-    bool traces;                    /* the command's --device may be trace */
-    bool reference;                 /* of build for cuda */
-    bool fusion;                    /* off with --fusion off */
-    bool write, check;              /* of format */
+    bool traces;       /* the command's --device may be trace */
+    bool reference;    /* of build for cuda */
+    bool fusion;       /* off with --fusion off */
+    bool write, check; /* of format */
 };
 
 /* One line "planc: ..." on stderr; returns `status`. */

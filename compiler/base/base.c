@@ -1,7 +1,8 @@
-/* The ground: an arena, interned names, text, vectors, whole files. Everything the compiler takes lives in one chain of
- * chunks that is only ever cut back to a mark, so no pass owns anything and no pass can leak or free too early. Interned
- * strings live apart, because a name must outlive the point of a search that first met it. Chunks that a reset lets go of
- * are kept for the next take: a search of thousands of points asks the system for memory once. */
+/* The ground: an arena, interned names, text, vectors, whole files. Everything the compiler takes
+ * lives in one chain of chunks that is only ever cut back to a mark, so no pass owns anything and
+ * no pass can leak or free too early. Interned strings live apart, because a name must outlive the
+ * point of a search that first met it. Chunks that a reset lets go of are kept for the next take: a
+ * search of thousands of points asks the system for memory once. */
 #define _POSIX_C_SOURCE 200809L
 #include "base/base.h"
 
@@ -13,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Arena ------------------------------------------------------------------------------------------------------------- */
+/* ── Arena ───────────────────────────────────────────────────────────────────── */
 
 #define CHUNK_BYTES ((size_t)256 * 1024)
 #define ALIGNMENT ((size_t)16)
@@ -36,17 +37,16 @@ static _Noreturn void out_of_memory(size_t bytes)
 static struct chunk *chunk_new(size_t bytes)
 {
     size_t room = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
-    if (room > SIZE_MAX - sizeof(struct chunk))
-        out_of_memory(bytes);
+    if (room > SIZE_MAX - sizeof(struct chunk)) out_of_memory(bytes);
     struct chunk *c = malloc(sizeof *c + room);
-    if (!c)
-        out_of_memory(bytes);
+    if (!c) out_of_memory(bytes);
     c->next = NULL;
     c->room = room;
     return c;
 }
 
-/* Makes current_chunk one that has `bytes` left, reusing a later chunk of the chain when it is large enough. */
+/* Makes current_chunk one that has `bytes` left, reusing a later chunk of the chain when it is
+ * large enough. */
 static void chunk_for(size_t bytes)
 {
     struct chunk **link = current_chunk ? &current_chunk->next : &first_chunk;
@@ -61,22 +61,16 @@ static void chunk_for(size_t bytes)
 
 void *take(size_t bytes)
 {
-    if (bytes > SIZE_MAX / 2)
-        out_of_memory(bytes);
+    if (bytes > SIZE_MAX / 2) out_of_memory(bytes);
     bytes = (bytes + (ALIGNMENT - 1)) & ~(ALIGNMENT - 1);
-    if (bytes == 0)
-        bytes = ALIGNMENT;
-    if (!current_chunk || current_chunk->room - current_used < bytes)
-        chunk_for(bytes);
+    if (bytes == 0) bytes = ALIGNMENT;
+    if (!current_chunk || current_chunk->room - current_used < bytes) chunk_for(bytes);
     void *p = current_chunk->bytes + current_used;
     current_used += bytes;
     return memset(p, 0, bytes);
 }
 
-struct arena_mark arena_mark(void)
-{
-    return (struct arena_mark){ current_chunk, current_used };
-}
+struct arena_mark arena_mark(void) { return (struct arena_mark){current_chunk, current_used}; }
 
 void arena_reset(struct arena_mark mark)
 {
@@ -86,20 +80,26 @@ void arena_reset(struct arena_mark mark)
 
 void *vector_grow(void *item, int *room, size_t item_bytes)
 {
-    if (*room > INT32_MAX / 2)
-        bug("a vector of more than 2^30 items");
+    if (*room > INT32_MAX / 2) bug("a vector of more than 2^30 items");
     int wanted = *room ? *room * 2 : 8;
     void *grown = take(item_bytes * (size_t)wanted);
-    if (*room)
-        memcpy(grown, item, item_bytes * (size_t)*room);
+    if (*room) memcpy(grown, item, item_bytes * (size_t)*room);
     *room = wanted;
     return grown;
 }
 
-/* Interned strings: an open-addressed table of pointers into blocks that are never let go ---------------------------- */
+/* ── Interned strings: an open-addressed table of pointers into blocks that are never let go
+ * ──── */
 
-struct interned { uint64_t hash; size_t length; const char *bytes; };
-struct block { struct block *next; char bytes[]; };
+struct interned {
+    uint64_t hash;
+    size_t length;
+    const char *bytes;
+};
+struct block {
+    struct block *next;
+    char bytes[];
+};
 
 static struct interned *table;
 static size_t table_room, table_used;
@@ -110,8 +110,7 @@ static size_t block_left;
 static uint64_t hash_bytes(const char *bytes, size_t n)
 {
     uint64_t h = 1469598103934665603u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)bytes[i]) * 1099511628211u;
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)bytes[i]) * 1099511628211u;
     return h ^ (h >> 29);
 }
 
@@ -120,8 +119,7 @@ static char *intern_room(size_t bytes)
     if (bytes > block_left) {
         size_t room = bytes > 65536 ? bytes : 65536;
         struct block *b = malloc(sizeof *b + room);
-        if (!b)
-            out_of_memory(room);
+        if (!b) out_of_memory(room);
         b->next = blocks;
         blocks = b;
         block_free = b->bytes;
@@ -137,14 +135,11 @@ static void table_grow(void)
 {
     size_t room = table_room ? table_room * 2 : 1024;
     struct interned *grown = calloc(room, sizeof *grown);
-    if (!grown)
-        out_of_memory(room * sizeof *grown);
+    if (!grown) out_of_memory(room * sizeof *grown);
     for (size_t i = 0; i < table_room; i++) {
-        if (!table[i].bytes)
-            continue;
+        if (!table[i].bytes) continue;
         size_t slot = table[i].hash & (room - 1);
-        while (grown[slot].bytes)
-            slot = (slot + 1) & (room - 1);
+        while (grown[slot].bytes) slot = (slot + 1) & (room - 1);
         grown[slot] = table[i];
     }
     free(table);
@@ -154,25 +149,22 @@ static void table_grow(void)
 
 const char *intern_bytes(const char *bytes, size_t n)
 {
-    if (table_used * 2 >= table_room)
-        table_grow();
+    if (table_used * 2 >= table_room) table_grow();
     uint64_t hash = hash_bytes(bytes, n);
     size_t slot = hash & (table_room - 1);
     for (; table[slot].bytes; slot = (slot + 1) & (table_room - 1))
-        if (table[slot].hash == hash && table[slot].length == n && memcmp(table[slot].bytes, bytes, n) == 0)
+        if (table[slot].hash == hash && table[slot].length == n &&
+            memcmp(table[slot].bytes, bytes, n) == 0)
             return table[slot].bytes;
     char *copy = intern_room(n + 1);
     memcpy(copy, bytes, n);
     copy[n] = 0;
-    table[slot] = (struct interned){ hash, n, copy };
+    table[slot] = (struct interned){hash, n, copy};
     table_used++;
     return copy;
 }
 
-const char *intern(const char *text)
-{
-    return intern_bytes(text, strlen(text));
-}
+const char *intern(const char *text) { return intern_bytes(text, strlen(text)); }
 
 const char *intern_format(const char *format, ...)
 {
@@ -183,7 +175,7 @@ const char *intern_format(const char *format, ...)
     return intern(text);
 }
 
-/* Text -------------------------------------------------------------------------------------------------------------- */
+/* ── Text ────────────────────────────────────────────────────────────────────── */
 
 static int format_length(const char *format, va_list args)
 {
@@ -191,8 +183,7 @@ static int format_length(const char *format, va_list args)
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, format, again);
     va_end(again);
-    if (n < 0)
-        bug("a format that vsnprintf refuses: %s", format);
+    if (n < 0) bug("a format that vsnprintf refuses: %s", format);
     return n;
 }
 
@@ -216,14 +207,11 @@ const char *text_format(const char *format, ...)
 static void text_room(struct text *t, size_t more)
 {
     size_t wanted = t->length + more + 1;
-    if (wanted <= t->room)
-        return;
+    if (wanted <= t->room) return;
     size_t room = t->room ? t->room : 256;
-    while (room < wanted)
-        room *= 2;
+    while (room < wanted) room *= 2;
     char *grown = take(room);
-    if (t->length)
-        memcpy(grown, t->bytes, t->length);
+    if (t->length) memcpy(grown, t->bytes, t->length);
     t->bytes = grown;
     t->room = room;
 }
@@ -231,8 +219,7 @@ static void text_room(struct text *t, size_t more)
 void text_add_bytes(struct text *t, const char *bytes, size_t n)
 {
     text_room(t, n);
-    if (n)
-        memcpy(t->bytes + t->length, bytes, n);
+    if (n) memcpy(t->bytes + t->length, bytes, n);
     t->length += n;
     t->bytes[t->length] = 0;
 }
@@ -250,12 +237,12 @@ void text_add(struct text *t, const char *format, ...)
 
 const char *text_bytes(int64_t bytes)
 {
-    static const char *const unit[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
-    if (bytes > -1024 && bytes < 1024)
-        return text_format("%lld B", (long long)bytes);
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    if (bytes > -1024 && bytes < 1024) return text_format("%lld B", (long long)bytes);
     double x = (double)bytes;
     size_t i = 0;
-    while (i + 1 < COUNT_OF(unit) && fabs(x) >= 1023.9995) { /* what would round to 1024.000 is one of the next */
+    /* what would round to 1024.000 is one of the next */
+    while (i + 1 < COUNT_OF(unit) && fabs(x) >= 1023.9995) {
         x /= 1024;
         i++;
     }
@@ -269,8 +256,7 @@ const char *text_count(int64_t count)
     int at = (int)sizeof digits, written = 0;
     digits[--at] = 0;
     do {
-        if (written && written % 3 == 0)
-            digits[--at] = ',';
+        if (written && written % 3 == 0) digits[--at] = ',';
         digits[--at] = (char)('0' + rest % 10);
         rest /= 10;
         written++;
@@ -280,25 +266,22 @@ const char *text_count(int64_t count)
 
 const char *text_number(double x)
 {
-    if (x == floor(x) && fabs(x) < 1e15 && !(x == 0 && signbit(x)))
-        return text_format("%.0f", x);
+    if (x == floor(x) && fabs(x) < 1e15 && !(x == 0 && signbit(x))) return text_format("%.0f", x);
     for (int digits = 1; digits < 17; digits++) {
         char shorter[64];
         snprintf(shorter, sizeof shorter, "%.*g", digits, x);
-        if (strtod(shorter, NULL) == x)
-            return text_format("%s", shorter);
+        if (strtod(shorter, NULL) == x) return text_format("%s", shorter);
     }
     return text_format("%.17g", x);
 }
 
-/* Files ------------------------------------------------------------------------------------------------------------- */
+/* ── Files ───────────────────────────────────────────────────────────────────── */
 
 /* Reads what an open file holds; closes it. */
 static char *read_all(int file, size_t *bytes)
 {
     struct stat st;
-    if (fstat(file, &st) < 0)
-        goto failed;
+    if (fstat(file, &st) < 0) goto failed;
     if (S_ISDIR(st.st_mode)) {
         errno = EISDIR;
         goto failed;
@@ -309,11 +292,9 @@ static char *read_all(int file, size_t *bytes)
         if (used + 1 >= room) { /* grew under us, or a pipe whose size is not known */
             char probe;
             ssize_t one = read(file, &probe, 1);
-            if (one == 0)
-                break;
+            if (one == 0) break;
             if (one < 0) {
-                if (errno == EINTR)
-                    continue;
+                if (errno == EINTR) continue;
                 goto failed;
             }
             char *grown = take(room * 2);
@@ -324,17 +305,14 @@ static char *read_all(int file, size_t *bytes)
             continue;
         }
         ssize_t n = read(file, buffer + used, room - used - 1);
-        if (n == 0)
-            break;
+        if (n == 0) break;
         if (n < 0) {
-            if (errno == EINTR)
-                continue;
+            if (errno == EINTR) continue;
             goto failed;
         }
         used += (size_t)n;
     }
-    if (close(file) < 0)
-        return NULL;
+    if (close(file) < 0) return NULL;
     buffer[used] = 0;
     *bytes = used;
     return buffer;
@@ -354,8 +332,7 @@ char *file_read(const char *path, size_t *bytes)
 static bool file_holds(const char *path, const char *bytes, size_t n)
 {
     struct stat st;
-    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != n)
-        return false;
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != n) return false;
     size_t have;
     struct arena_mark mark = arena_mark();
     char *old = file_read(path, &have);
@@ -369,8 +346,7 @@ static bool write_all(int file, const char *bytes, size_t n)
     for (size_t done = 0; done < n;) {
         ssize_t wrote = write(file, bytes + done, n - done);
         if (wrote < 0) {
-            if (errno == EINTR)
-                continue;
+            if (errno == EINTR) continue;
             return false;
         }
         done += (size_t)wrote;
@@ -380,15 +356,14 @@ static bool write_all(int file, const char *bytes, size_t n)
 
 bool file_write(const char *path, const char *bytes, size_t n)
 {
-    if (file_holds(path, bytes, n))
-        return true;
-    /* What is no plain file (/dev/null, a pipe) is written into: a rename would put a file in its place. */
+    if (file_holds(path, bytes, n)) return true;
+    /* What is no plain file (/dev/null, a pipe) is written into: a rename would put a file in its
+     * place. */
     struct stat old;
     bool replaced = stat(path, &old) != 0 || S_ISREG(old.st_mode);
     const char *temporary = replaced ? text_format("%s.%ld.part", path, (long)getpid()) : path;
     int file = open(temporary, O_WRONLY | O_CLOEXEC | (replaced ? O_CREAT | O_TRUNC : 0), 0666);
-    if (file < 0)
-        return false;
+    if (file < 0) return false;
     bool written = write_all(file, bytes, n);
     int reason = errno;
     if (close(file) < 0 && written) {
@@ -402,8 +377,7 @@ bool file_write(const char *path, const char *bytes, size_t n)
     if (!written && replaced) {
         (void)unlink(temporary); /* nothing half-written stays; the reason below is what counts */
     }
-    if (!written)
-        errno = reason;
+    if (!written) errno = reason;
     return written;
 }
 
@@ -414,7 +388,8 @@ void bug_at(const char *file, int line, const char *format, ...)
     fflush(stdout);
     fprintf(stderr, "planc: internal failure at %s:%d: ", file, line);
     vfprintf(stderr, format, args);
-    fprintf(stderr, "\nThis is a mistake in planc, not in the plan; please report it with the plan that shows it.\n");
+    fprintf(stderr, "\nThis is a mistake in planc, not in the plan; please report it with the plan "
+                    "that shows it.\n");
     va_end(args);
     exit(70);
 }

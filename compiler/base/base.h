@@ -15,13 +15,17 @@
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
 #define PRINTF_LIKE(f, a) __attribute__((format(printf, f, a)))
 
-/* Zeroed memory, aligned for any type; never NULL (out of memory ends the program with status 4). */
+/* Zeroed memory, aligned for any type; never NULL (out of memory ends the program with status
+ * 4). */
 void *take(size_t bytes);
 #define TAKE(type) ((type *)take(sizeof(type)))
 #define TAKE_MANY(type, n) ((type *)take(sizeof(type) * (size_t)(n)))
 
 /* Everything taken after a mark is let go by the reset to it. Interned strings stay. */
-struct arena_mark { void *chunk; size_t used; };
+struct arena_mark {
+    void *chunk;
+    size_t used;
+};
 struct arena_mark arena_mark(void);
 void arena_reset(struct arena_mark mark);
 
@@ -35,14 +39,23 @@ const char *text_format(const char *format, ...) PRINTF_LIKE(1, 2);
 const char *text_vformat(const char *format, va_list args);
 
 /* Text under construction; `bytes` is always NUL-terminated once something was written. */
-struct text { char *bytes; size_t length, room; };
+struct text {
+    char *bytes;
+    size_t length, room;
+};
 void text_add(struct text *t, const char *format, ...) PRINTF_LIKE(2, 3);
 void text_add_bytes(struct text *t, const char *bytes, size_t n);
 
-/* A growable array: struct { T *item; int n, room; }. PUSH returns nothing; memory is the arena's. */
-#define VECTOR(type) struct { type *item; int n, room; }
-#define PUSH(v, x)                                                                                 \
-    ((v)->n == (v)->room ? ((v)->item = vector_grow((v)->item, &(v)->room, sizeof *(v)->item)) : 0, \
+/* A growable array: struct { T *item; int n, room; }. PUSH returns nothing; memory is the
+ * arena's. */
+#define VECTOR(type) \
+    struct {         \
+        type *item;  \
+        int n, room; \
+    }
+#define PUSH(v, x)                                                                             \
+    ((v)->n == (v)->room ? ((v)->item = vector_grow((v)->item, &(v)->room, sizeof *(v)->item)) \
+                         : 0,                                                                  \
      (v)->item[(v)->n++] = (x))
 void *vector_grow(void *item, int *room, size_t item_bytes);
 
@@ -52,8 +65,9 @@ const char *text_count(int64_t count);
 /* The shortest decimal that reads back as exactly this double: "0.1", "1e-05", "4096". */
 const char *text_number(double x);
 
-/* Whole files. read_file: NULL and errno on failure. write_file: false and errno; atomic (a temporary
- * name, then rename); leaves an identical file untouched so that its time stamp stands. */
+/* Whole files. read_file: NULL and errno on failure. write_file: false and errno; atomic (a
+ * temporary name, then rename); leaves an identical file untouched so that its time stamp
+ * stands. */
 char *file_read(const char *path, size_t *bytes);
 bool file_write(const char *path, const char *bytes, size_t n);
 

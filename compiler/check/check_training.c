@@ -1,5 +1,6 @@
-/* Rules about training: schedules that end before they begin, rates that no run survives, data that cannot hold the
- * vocabulary. What cannot be meant is an error; what can, and hardly ever is, a warning that says what it will do. */
+/* Rules about training: schedules that end before they begin, rates that no run survives, data that
+ * cannot hold the vocabulary. What cannot be meant is an error; what can, and hardly ever is, a
+ * warning that says what it will do. */
 #include "check/check.h"
 
 #include <string.h>
@@ -13,15 +14,20 @@ static void check_name(struct checker *c, enum section_id s)
     if (!n->name || strchr(n->name, '-')) /* no name, which the lexer has said */
         return;
     if (!words_find(takes, n->name, &works)) {
-        struct diagnostic *d = complain(n->at, "there is no %s '%s'", section_rows[s].path, n->name);
+        struct diagnostic *d =
+            complain(n->at, "there is no %s '%s'", section_rows[s].path, n->name);
         const char *near = section_name_meant(c, s, n->name);
-        near = near ? near : nearest_name(n->name, list, words_list(takes, false, list, (int)COUNT_OF(list)));
+        near =
+            near ? near
+                 : nearest_name(n->name, list, words_list(takes, false, list, (int)COUNT_OF(list)));
         if (near)
             add_help(d, "did you mean '%s'?", near);
         else
             add_help(d, "there is %s", words_text(takes, true));
     } else if (!works) {
-        add_help(complain(n->at, "'%s %s' is refused: it does not work yet", section_rows[s].path, n->name), "%s work", words_text(takes, true));
+        add_help(complain(n->at, "'%s %s' is refused: it does not work yet", section_rows[s].path,
+                          n->name),
+                 "%s work", words_text(takes, true));
     }
 }
 
@@ -30,14 +36,20 @@ static void check_decay(struct checker *c, int64_t warmup, int64_t steps)
 {
     int64_t decay;
     key_value(c, K_schedule_decay);
-    if (c->key[K_schedule_decay].state == ABSENT && !c->broken && !c->absent_is_fine[K_schedule_decay])
-        add_help(complain(c->naming[S_schedule].at, "schedule wsd needs the length of its decay"), "schedule wsd { warmup = 1k;  steps = 10k;  decay = 2k }");
-    if (steps == 0 || warmup > steps || !whole_value(c, K_schedule_decay, &decay, NULL) || decay <= steps - warmup)
+    if (c->key[K_schedule_decay].state == ABSENT && !c->broken &&
+        !c->absent_is_fine[K_schedule_decay])
+        add_help(complain(c->naming[S_schedule].at, "schedule wsd needs the length of its decay"),
+                 "schedule wsd { warmup = 1k;  steps = 10k;  decay = 2k }");
+    if (steps == 0 || warmup > steps || !whole_value(c, K_schedule_decay, &decay, NULL) ||
+        decay <= steps - warmup)
         return;
-    struct diagnostic *d = complain(place_of(c, K_schedule_decay), "a warm-up of %lld steps and a decay of %lld are more than the %lld steps of the schedule",
-                                    (long long)warmup, (long long)decay, (long long)steps);
+    struct diagnostic *d = complain(
+        place_of(c, K_schedule_decay),
+        "a warm-up of %lld steps and a decay of %lld are more than the %lld steps of the schedule",
+        (long long)warmup, (long long)decay, (long long)steps);
     add_note(d, place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
-    add_help(d, "decay = %lld leaves no stable stretch, less leaves one", (long long)(steps - warmup));
+    add_help(d, "decay = %lld leaves no stable stretch, less leaves one",
+             (long long)(steps - warmup));
 }
 
 static void check_schedule(struct checker *c)
@@ -46,83 +58,119 @@ static void check_schedule(struct checker *c)
     int64_t warmup = 0, steps = 0;
     bool has_steps = whole_value(c, K_schedule_steps, &steps, NULL);
     bool constant = !name || strcmp(name, "constant") == 0;
-    if (!constant && c->key[K_schedule_steps].state == ABSENT && !c->broken && !c->absent_is_fine[K_schedule_steps])
-        add_help(complain(c->naming[S_schedule].at, "schedule %s needs its number of steps", name), "schedule %s { steps = 10k }", name);
+    if (!constant && c->key[K_schedule_steps].state == ABSENT && !c->broken &&
+        !c->absent_is_fine[K_schedule_steps])
+        add_help(complain(c->naming[S_schedule].at, "schedule %s needs its number of steps", name),
+                 "schedule %s { steps = 10k }", name);
     if (has_steps && whole_value(c, K_schedule_warmup, &warmup, NULL) && warmup > steps) {
-        struct diagnostic *d = complain(place_of(c, K_schedule_warmup), "the warm-up of %lld steps is longer than the schedule", (long long)warmup);
+        struct diagnostic *d =
+            complain(place_of(c, K_schedule_warmup),
+                     "the warm-up of %lld steps is longer than the schedule", (long long)warmup);
         add_note(d, place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
-        add_help(d, "schedule.steps counts the warm-up too: warmup = %lld, or more steps", (long long)(steps > 100 ? steps / 100 : steps > 1));
+        add_help(d, "schedule.steps counts the warm-up too: warmup = %lld, or more steps",
+                 (long long)(steps > 100 ? steps / 100 : steps > 1));
     }
     for (int i = 0; i < 2; i++) { /* 1T: the tokens of the whole run */
         enum key_id key = i ? K_run_steps : K_schedule_steps;
         int64_t many = 0;
         if (key_given(c, key) && whole_value(c, key, &many, NULL) && many > 1000000000)
-            add_help(warn(place_of(c, key), "%s counts steps, not tokens: %s of them", key_path(key), text_count(many)), "steps = tokens / (the tokens of one step, which `planc check` prints)");
+            add_help(warn(place_of(c, key), "%s counts steps, not tokens: %s of them",
+                          key_path(key), text_count(many)),
+                     "steps = tokens / (the tokens of one step, which `planc check` prints)");
     }
-    const struct constant *floor = key_given(c, K_schedule_floor) ? key_value(c, K_schedule_floor) : NULL, *lr = key_value(c, K_optimizer_lr);
-    if (floor && lr && !constant && floor->number > 0 && floor->number < 1e-3 && floor->number <= lr->number)
-        add_help(warn(place_of(c, K_schedule_floor), "schedule.floor is a fraction of lr: the rate falls to %s", text_number(floor->number * lr->number)),
-                 "floor = %s falls to %s", text_format("%.3g", floor->number / lr->number), constant_text(floor));
+    const struct constant *floor = key_given(c, K_schedule_floor) ? key_value(c, K_schedule_floor)
+                                                                  : NULL,
+                          *lr = key_value(c, K_optimizer_lr);
+    if (floor && lr && !constant && floor->number > 0 && floor->number < 1e-3 &&
+        floor->number <= lr->number)
+        add_help(warn(place_of(c, K_schedule_floor),
+                      "schedule.floor is a fraction of lr: the rate falls to %s",
+                      text_number(floor->number * lr->number)),
+                 "floor = %s falls to %s", text_format("%.3g", floor->number / lr->number),
+                 constant_text(floor));
     if (constant && key_given(c, K_schedule_floor))
-        add_help(warn(place_of(c, K_schedule_floor), "schedule.floor has no effect: a constant rate does not fall"), "schedule cosine { … } falls to it, and so do linear and wsd");
+        add_help(warn(place_of(c, K_schedule_floor),
+                      "schedule.floor has no effect: a constant rate does not fall"),
+                 "schedule cosine { … } falls to it, and so do linear and wsd");
     int64_t run = 0;
-    if (!constant && has_steps && key_given(c, K_run_steps) && whole_value(c, K_run_steps, &run, NULL) && run > steps)
-        add_note(warn(place_of(c, K_run_steps), "the run goes %lld step%s beyond its schedule: there the rate stays at the floor", (long long)(run - steps), run - steps == 1 ? "" : "s"),
-                 place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
+    if (!constant && has_steps && key_given(c, K_run_steps) &&
+        whole_value(c, K_run_steps, &run, NULL) && run > steps)
+        add_note(
+            warn(place_of(c, K_run_steps),
+                 "the run goes %lld step%s beyond its schedule: there the rate stays at the floor",
+                 (long long)(run - steps), run - steps == 1 ? "" : "s"),
+            place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
     if (name && strcmp(name, "wsd") == 0)
         check_decay(c, warmup, steps);
     else if (key_given(c, K_schedule_decay))
-        warn(place_of(c, K_schedule_decay), "schedule.decay has no effect: only wsd has a decay of its own length");
+        warn(place_of(c, K_schedule_decay),
+             "schedule.decay has no effect: only wsd has a decay of its own length");
 }
 
+/* ── Rates ───────────────────────────────────────────────────────────────────── */
 
-/* Rates --------------------------------------------------------------------------------------------------------------- */
-
-/* A step of AdamW moves a weight by about lr, whatever the gradient, so its size can be judged without knowing the model. */
+/* A step of AdamW moves a weight by about lr, whatever the gradient, so its size can be judged
+ * without knowing the model. */
 static void check_rate(struct checker *c)
 {
     const struct constant *lr = key_given(c, K_optimizer_lr) ? key_value(c, K_optimizer_lr) : NULL;
     if (lr && lr->number == 0)
-        add_help(warn(c->key[K_optimizer_lr].at, "lr = 0 moves no weight: nothing is trained"), "the default is lr = %s", key_rows[K_optimizer_lr].fallback);
-    if (!lr || lr->number < 0.05)
-        return;
+        add_help(warn(c->key[K_optimizer_lr].at, "lr = 0 moves no weight: nothing is trained"),
+                 "the default is lr = %s", key_rows[K_optimizer_lr].fallback);
+    if (!lr || lr->number < 0.05) return;
     struct span at = c->key[K_optimizer_lr].at;
     double digit = lr->number;
-    while (digit >= 10)
-        digit /= 10;
+    while (digit >= 10) digit /= 10;
     bool sure = lr->number > 1;
-    struct diagnostic *d = sure ? complain(at, "lr = %.4g moves every weight by about %.4g in a step: no run survives that", lr->number, lr->number)
-                                : warn(at, "lr = %s moves every weight by about %s in a step; 1e-4 to 1e-2 are usual", constant_text(lr), constant_text(lr));
-    if (sure)
-        add_help(d, "lr = %.3ge-4 or %.3ge-3", digit, digit);
+    struct diagnostic *d =
+        sure
+            ? complain(at,
+                       "lr = %.4g moves every weight by about %.4g in a step: no run survives that",
+                       lr->number, lr->number)
+            : warn(at, "lr = %s moves every weight by about %s in a step; 1e-4 to 1e-2 are usual",
+                   constant_text(lr), constant_text(lr));
+    if (sure) add_help(d, "lr = %.3ge-4 or %.3ge-3", digit, digit);
 }
 
 static void check_optimizer(struct checker *c)
 {
-    const struct constant *betas = key_given(c, K_optimizer_betas) ? key_value(c, K_optimizer_betas) : NULL;
-    const struct constant *eps = key_given(c, K_optimizer_eps) ? key_value(c, K_optimizer_eps) : NULL;
-    const struct constant *decay = key_given(c, K_optimizer_weight_decay) ? key_value(c, K_optimizer_weight_decay) : NULL;
+    const struct constant *betas =
+        key_given(c, K_optimizer_betas) ? key_value(c, K_optimizer_betas) : NULL;
+    const struct constant *eps =
+        key_given(c, K_optimizer_eps) ? key_value(c, K_optimizer_eps) : NULL;
+    const struct constant *decay =
+        key_given(c, K_optimizer_weight_decay) ? key_value(c, K_optimizer_weight_decay) : NULL;
     check_rate(c);
     if (betas && betas->item[0].number > betas->item[1].number)
-        add_help(warn(c->key[K_optimizer_betas].at, "the first moment is remembered longer than the second"), "the usual order is betas = [%s, %s]", constant_text(&betas->item[1]),
+        add_help(warn(c->key[K_optimizer_betas].at,
+                      "the first moment is remembered longer than the second"),
+                 "the usual order is betas = [%s, %s]", constant_text(&betas->item[1]),
                  constant_text(&betas->item[0]));
     if (eps && eps->number > 1e-3)
-        warn(c->key[K_optimizer_eps].at, "eps = %s is added to a root that is about as large as a gradient: most steps become smaller", constant_text(eps));
+        warn(c->key[K_optimizer_eps].at,
+             "eps = %s is added to a root that is about as large as a gradient: most steps become "
+             "smaller",
+             constant_text(eps));
     if (decay && decay->number > 1)
-        warn(c->key[K_optimizer_weight_decay].at, "weight_decay = %s takes lr x %s off every weight in every step; 0.1 is usual", constant_text(decay), constant_text(decay));
+        warn(c->key[K_optimizer_weight_decay].at,
+             "weight_decay = %s takes lr x %s off every weight in every step; 0.1 is usual",
+             constant_text(decay), constant_text(decay));
 }
 
-/* Data ---------------------------------------------------------------------------------------------------------------- */
+/* ── Data ────────────────────────────────────────────────────────────────────── */
 
 /* "s3://bucket/x", "hf://meta/llama": nothing is downloaded. */
 static void check_place(struct checker *c, enum key_id key)
 {
     const struct constant *v = key_given(c, key) ? key_value(c, key) : NULL;
     const struct constant *one = v && v->kind == CONST_LIST && v->n ? &v->item[0] : v;
-    if (!one || one->kind != CONST_STRING || !strstr(one->text, "://"))
-        return;
-    struct diagnostic *d = complain(c->key[key].entry->kid[1]->at, "%s names a place elsewhere, and planc downloads nothing", key_path(key));
-    add_help(d, key == K_init_from ? "download it first, then init { from = \"folder\" }" : "copy the files first, then data { train = \"folder/*.bin\" }");
+    if (!one || one->kind != CONST_STRING || !strstr(one->text, "://")) return;
+    struct diagnostic *d =
+        complain(c->key[key].entry->kid[1]->at,
+                 "%s names a place elsewhere, and planc downloads nothing", key_path(key));
+    add_help(d, key == K_init_from
+                    ? "download it first, then init { from = \"folder\" }"
+                    : "copy the files first, then data { train = \"folder/*.bin\" }");
 }
 
 /* Token ids that the format of the files cannot hold. */
@@ -131,21 +179,32 @@ static void check_data(struct checker *c)
     check_place(c, K_data_train);
     check_place(c, K_init_from);
     struct declared *vocab = hyper_find(c, "vocab");
-    const struct constant *size = vocab ? hyper_value(c, vocab) : NULL, *format = key_given(c, K_data_train) ? key_value(c, K_data_format) : NULL;
-    if (!size || !constant_is_whole(size) || !format)
-        return;
-    bool bytes = strcmp(format->text, "bytes") == 0, wide = strcmp(format->text, "uint16") == 0 && size->top > 65536;
+    const struct constant *size = vocab ? hyper_value(c, vocab) : NULL,
+                          *format = key_given(c, K_data_train) ? key_value(c, K_data_format) : NULL;
+    if (!size || !constant_is_whole(size) || !format) return;
+    bool bytes = strcmp(format->text, "bytes") == 0,
+         wide = strcmp(format->text, "uint16") == 0 && size->top > 65536;
     if (wide) {
         struct span at = c->key[key_given(c, K_data_format) ? K_data_format : K_data_train].at;
-        struct diagnostic *d = warn(at, "uint16 holds token ids up to 65,535, the vocabulary has %s", text_count(size->top));
+        struct diagnostic *d =
+            warn(at, "uint16 holds token ids up to 65,535, the vocabulary has %s",
+                 text_count(size->top));
         add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
         add_help(d, "format = uint32, if the files are so");
     } else if (bytes && size->top < 256) {
-        struct diagnostic *d = warn(c->key[K_data_format].at.file ? c->key[K_data_format].at : c->key[K_data_train].at, "a byte is a token id up to 255, the vocabulary has %lld: the trainer refuses what is beyond", (long long)size->top);
+        struct diagnostic *d =
+            warn(c->key[K_data_format].at.file ? c->key[K_data_format].at : c->key[K_data_train].at,
+                 "a byte is a token id up to 255, the vocabulary has %lld: the trainer refuses "
+                 "what is beyond",
+                 (long long)size->top);
         add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
         add_help(d, "vocab = 256");
-    } else if (bytes && size->top > 1024) { /* 256 and some that are rounded up to, or kept for later */
-        struct diagnostic *d = warn(c->key[K_data_format].at.file ? c->key[K_data_format].at : c->key[K_data_train].at, "a byte is a token id up to 255, the vocabulary has %s: the rest never occurs", text_count(size->top));
+        /* 256 and some that are rounded up to, or kept for later */
+    } else if (bytes && size->top > 1024) {
+        struct diagnostic *d =
+            warn(c->key[K_data_format].at.file ? c->key[K_data_format].at : c->key[K_data_train].at,
+                 "a byte is a token id up to 255, the vocabulary has %s: the rest never occurs",
+                 text_count(size->top));
         add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
         add_help(d, "format = uint16 or uint32 for files of token ids; vocab = 256 for bytes");
     }

@@ -1,6 +1,7 @@
-/* Which text gives which key. The cluster's file, the plan and --set speak of the same keys, in blocks or with paths, and
- * the later replaces the earlier before anything is worked out; a key said twice in one place is an error with a note at
- * the first, and a name that no table knows is an error with the name it may have meant. */
+/* Which text gives which key. The cluster's file, the plan and --set speak of the same keys, in
+ * blocks or with paths, and the later replaces the earlier before anything is worked out; a key
+ * said twice in one place is an error with a note at the first, and a name that no table knows is
+ * an error with the name it may have meant. */
 #include "check/check.h"
 
 #include <string.h>
@@ -12,34 +13,43 @@ bool section_given(const struct checker *c, enum section_id s)
 
 static void section_seen(struct checker *c, enum section_id s, enum layer layer, struct span at)
 {
-    if (layer != LAYER_CLUSTER && !section_given(c, s))
-        c->section_at[s] = at;
+    if (layer != LAYER_CLUSTER && !section_given(c, s)) c->section_at[s] = at;
 }
 
-/* Entries --------------------------------------------------------------------------------------------------------------- */
+/* ── Entries ─────────────────────────────────────────────────────────────────── */
 
 /* Both blocks of a section give the same key: one mistake, however many keys they share. */
-static void complain_of_second(struct checker *c, const struct ast *old, const struct ast *new, const char *path)
+static void complain_of_second(struct checker *c, const struct ast *old, const struct ast *new,
+                               const char *path)
 {
     struct second *s = &c->second;
     size_t n;
     const char *bytes = source_bytes(new->at.file, &n);
     struct span was = old->kid[1]->at, is = new->kid[1]->at;
-    bool differ = was.to - was.from != is.to - is.from || memcmp(bytes + was.from, bytes + is.from, (size_t)(is.to - is.from)) != 0;
-    struct diagnostic *d = s->said && !differ ? NULL : !s->said ? complain(s->at, "a second block of %.*s, and both give %s", (int)strcspn(path, "."), path, strrchr(path, '.') + 1) : NULL;
-    if (!d)
-        return;
+    bool differ = was.to - was.from != is.to - is.from ||
+                  memcmp(bytes + was.from, bytes + is.from, (size_t)(is.to - is.from)) != 0;
+    struct diagnostic *d = s->said && !differ ? NULL
+                           : !s->said
+                               ? complain(s->at, "a second block of %.*s, and both give %s",
+                                          (int)strcspn(path, "."), path, strrchr(path, '.') + 1)
+                               : NULL;
+    if (!d) return;
     add_note(d, s->first, "the first");
-    add_help(d, differ ? "one of them is too much; a key that is not decided is left open: %s = %.*s | %.*s" : "one of them is too much", strrchr(path, '.') + 1, was.to - was.from,
-             bytes + was.from, is.to - is.from, bytes + is.from);
+    add_help(
+        d,
+        differ ? "one of them is too much; a key that is not decided is left open: %s = %.*s | %.*s"
+               : "one of them is too much",
+        strrchr(path, '.') + 1, was.to - was.from, bytes + was.from, is.to - is.from,
+        bytes + is.from);
     s->said = true;
 }
 
-static void fill(struct checker *c, struct slot *slot, enum layer layer, const struct ast *entry, const char *path)
+static void fill(struct checker *c, struct slot *slot, enum layer layer, const struct ast *entry,
+                 const char *path)
 {
-    if (slot->layer > layer)
-        return;
-    if (slot->layer == layer && layer == LAYER_PLAN && c->second.at.file && slot->at.file == entry->at.file && slot->at.from < c->second.at.from) {
+    if (slot->layer > layer) return;
+    if (slot->layer == layer && layer == LAYER_PLAN && c->second.at.file &&
+        slot->at.file == entry->at.file && slot->at.from < c->second.at.from) {
         complain_of_second(c, slot->entry, entry, path);
         return;
     }
@@ -47,30 +57,32 @@ static void fill(struct checker *c, struct slot *slot, enum layer layer, const s
         add_note(complain(entry->at, "%s is given twice", path), slot->at, "the first time");
         return;
     }
-    *slot = (struct slot){ .layer = layer, .entry = entry, .at = entry->at };
+    *slot = (struct slot){.layer = layer, .entry = entry, .at = entry->at};
 }
 
-static void name_section(struct checker *c, enum section_id s, enum layer layer, const char *name, struct span at)
+static void name_section(struct checker *c, enum section_id s, enum layer layer, const char *name,
+                         struct span at)
 {
     struct naming *old = &c->naming[s];
     section_seen(c, s, layer, at);
-    if (old->layer > layer)
-        return;
+    if (old->layer > layer) return;
     if (old->layer == layer && layer == LAYER_PLAN && old->name != name) {
-        struct diagnostic *d = complain(at, "a plan has one %s, and this is the second: %s beside %s", section_rows[s].path, name, old->name);
+        struct diagnostic *d =
+            complain(at, "a plan has one %s, and this is the second: %s beside %s",
+                     section_rows[s].path, name, old->name);
         add_note(d, old->at, "the first");
         add_help(d, "one of them is too much");
         return;
     }
-    *old = (struct naming){ layer, name, at };
+    *old = (struct naming){layer, name, at};
 }
 
 /* `schedule = cosine` as an entry; false when it is none. */
-static bool name_entry(struct checker *c, enum layer layer, const char *path, const struct ast *entry)
+static bool name_entry(struct checker *c, enum layer layer, const char *path,
+                       const struct ast *entry)
 {
     enum section_id s = section_find(path);
-    if (s == SECTION_COUNT)
-        return false;
+    if (s == SECTION_COUNT) return false;
     if (s == S_weights) {
         group_refuse_path(entry->at);
         return true;
@@ -93,8 +105,7 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
     const char *dot = strrchr(path, '.');
     if (strchr(path, '-')) /* no name, which the lexer has said */
         return;
-    if (name_entry(c, layer, path, entry))
-        return;
+    if (name_entry(c, layer, path, entry)) return;
     if (!dot) {
         unknown_root(c, path, at);
         return;
@@ -129,28 +140,28 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
         fill(c, &c->key[key], layer, entry, path);
 }
 
-/* Blocks ---------------------------------------------------------------------------------------------------------------- */
+/* ── Blocks ──────────────────────────────────────────────────────────────────── */
 
-static void collect_items(struct checker *c, enum layer layer, const char *prefix, const struct ast *items);
+static void collect_items(struct checker *c, enum layer layer, const char *prefix,
+                          const struct ast *items);
 
 /* The label behind a section's name, for those that take one. */
-static void collect_name(struct checker *c, enum layer layer, enum section_id s, const struct ast *head)
+static void collect_name(struct checker *c, enum layer layer, enum section_id s,
+                         const struct ast *head)
 {
     const struct section_row *row = &section_rows[s];
     const struct ast *label = head->n > 1 ? head->kid[1] : NULL;
     bool fits = label && head->n == 2 && (label->kind == AST_NAME || label->kind == AST_STRING);
     if (!row->takes[0]) {
-        if (label)
-            suggest_key(complain(label->at, "%s takes no name", row->path), s, label);
+        if (label) suggest_key(complain(label->at, "%s takes no name", row->path), s, label);
     } else if (fits) {
-        if (layer == LAYER_CLUSTER && s == S_cluster)
-            return;
-        name_section(c, s, layer, label->text, s == S_device ? head->at : span_join(head->kid[0]->at, label->at));
+        if (layer == LAYER_CLUSTER && s == S_cluster) return;
+        name_section(c, s, layer, label->text,
+                     s == S_device ? head->at : span_join(head->kid[0]->at, label->at));
     } else if (label) {
         struct span more = head->kid[head->n > 2 ? 2 : 1]->at;
         struct diagnostic *d = complain(more, "%s takes one name", row->path);
-        if (label->text)
-            add_help(d, "%s %s { … }", row->path, label->text);
+        if (label->text) add_help(d, "%s %s { … }", row->path, label->text);
         if (label->kind == AST_NAME && !(layer == LAYER_CLUSTER && s == S_cluster))
             name_section(c, s, layer, label->text, span_join(head->kid[0]->at, label->at));
     }
@@ -162,18 +173,15 @@ static bool is_refused(enum section_id s, const struct ast *head)
     const char *missing = NULL;
     enum key_id last = KEY_COUNT;
     for (int k = 0; k < KEY_COUNT; k++) {
-        if (key_rows[k].section != s)
-            continue;
-        if (!key_rows[k].missing[0])
-            return false;
+        if (key_rows[k].section != s) continue;
+        if (!key_rows[k].missing[0]) return false;
         missing = key_rows[k].missing;
         last = (enum key_id)k;
     }
-    if (!missing)
-        return false;
-    struct diagnostic *d = complain(head->at, "section %s is refused: planc cannot %s yet", section_rows[s].path, missing);
-    if (key_instead(last))
-        add_help(d, "%s", key_instead(last));
+    if (!missing) return false;
+    struct diagnostic *d = complain(head->at, "section %s is refused: planc cannot %s yet",
+                                    section_rows[s].path, missing);
+    if (key_instead(last)) add_help(d, "%s", key_instead(last));
     return true;
 }
 
@@ -182,22 +190,24 @@ static bool is_other(struct checker *c, enum layer layer, enum section_id s, con
 {
     const struct naming *old = &c->naming[s];
     const char *name = head->n == 2 ? head->kid[1]->text : NULL;
-    if (layer != LAYER_PLAN || !c->block_at[s].file || !name || !old->name || old->layer != LAYER_PLAN || old->name == name)
+    if (layer != LAYER_PLAN || !c->block_at[s].file || !name || !old->name ||
+        old->layer != LAYER_PLAN || old->name == name)
         return false;
     name_section(c, s, layer, name, span_join(head->kid[0]->at, head->kid[1]->at));
     return true;
 }
 
-static void collect_block(struct checker *c, enum layer layer, const char *prefix, const struct ast *block)
+static void collect_block(struct checker *c, enum layer layer, const char *prefix,
+                          const struct ast *block)
 {
     const struct ast *head = block->kid[0];
     const char *path = intern_format("%s%s%s", prefix, prefix[0] ? "." : "", head->kid[0]->text);
-    if (strchr(path, '-'))
-        return;
+    if (strchr(path, '-')) return;
     if (strcmp(path, "cluster.link") == 0 && head->n == 2 && head->kid[1]->text) {
         path = intern_format("%s.%s", path, head->kid[1]->text);
         if (section_find(path) == SECTION_COUNT)
-            add_help(complain(head->kid[1]->at, "there is no link '%s'", head->kid[1]->text), "the links are node and network");
+            add_help(complain(head->kid[1]->at, "there is no link '%s'", head->kid[1]->text),
+                     "the links are node and network");
         else
             collect_items(c, layer, path, block->kid[1]);
         return;
@@ -208,34 +218,36 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
         return;
     }
     enum section_id s = section_find(path);
-    if (s == SECTION_COUNT && section_find(head->kid[0]->text) != SECTION_COUNT) { /* in a block that was not closed */
+    /* in a block that was not closed */
+    if (s == SECTION_COUNT && section_find(head->kid[0]->text) != SECTION_COUNT) {
         if (!c->broken)
-            add_help(complain(head->kid[0]->at, "section %s stands in %s", head->kid[0]->text, prefix), "is a '}' missing before it?");
+            add_help(
+                complain(head->kid[0]->at, "section %s stands in %s", head->kid[0]->text, prefix),
+                "is a '}' missing before it?");
         path = head->kid[0]->text;
         s = section_find(path);
     }
     if (s == SECTION_COUNT) {
         enum key_id key = key_find_path(path);
-        if (key != KEY_COUNT && c->broken && !block->kid[1]->n) /* a list of YAML, which the lexer has left out */
-            return;
+        /* a list of YAML, which the lexer has left out */
+        if (key != KEY_COUNT && c->broken && !block->kid[1]->n) return;
         if (key != KEY_COUNT)
-            add_help(complain(head->at, "%s is a key, not a block", path), "%s = value", head->kid[0]->text);
+            add_help(complain(head->at, "%s is a key, not a block", path), "%s = value",
+                     head->kid[0]->text);
         else
             unknown_section(c, path, head->kid[0]->at);
         return;
     }
     section_seen(c, s, layer, head->at);
-    if (is_other(c, layer, s, head) || is_refused(s, head))
-        return;
+    if (is_other(c, layer, s, head) || is_refused(s, head)) return;
     collect_name(c, layer, s, head);
     bool top = layer == LAYER_PLAN && !strchr(path, '.');
     if (top && c->block_at[s].file)
-        c->second = (struct second){ .at = head->at, .first = c->block_at[s] };
+        c->second = (struct second){.at = head->at, .first = c->block_at[s]};
     else if (top)
         c->block_at[s] = head->at;
     collect_items(c, layer, path, block->kid[1]);
-    if (top)
-        c->second = (struct second){ 0 };
+    if (top) c->second = (struct second){0};
 }
 
 static void collect_say(struct checker *c, const char *prefix, const struct ast *say)
@@ -248,7 +260,8 @@ static void collect_say(struct checker *c, const char *prefix, const struct ast 
         add_help(complain(head->at, "use stands outside the plan"), "move it before plan");
     } else {
         bool section = !prefix[0] && section_find(word) != SECTION_COUNT;
-        if (section && head->n == 2 && section_rows[section_find(word)].takes[0]) { /* `cluster h100`, and nothing of its own */
+        /* `cluster h100`, and nothing of its own */
+        if (section && head->n == 2 && section_rows[section_find(word)].takes[0]) {
             collect_name(c, LAYER_PLAN, section_find(word), head);
             return;
         }
@@ -266,12 +279,14 @@ static void collect_say(struct checker *c, const char *prefix, const struct ast 
     }
 }
 
-static void collect_items(struct checker *c, enum layer layer, const char *prefix, const struct ast *items)
+static void collect_items(struct checker *c, enum layer layer, const char *prefix,
+                          const struct ast *items)
 {
     for (int i = 0; i < items->n; i++) {
         const struct ast *item = items->kid[i];
         if (item->kind == AST_ENTRY)
-            place(c, layer, prefix[0] ? intern_format("%s.%s", prefix, item->text) : item->text, item);
+            place(c, layer, prefix[0] ? intern_format("%s.%s", prefix, item->text) : item->text,
+                  item);
         else if (item->kind == AST_BLOCK)
             collect_block(c, layer, prefix, item);
         else
@@ -279,40 +294,43 @@ static void collect_items(struct checker *c, enum layer layer, const char *prefi
     }
 }
 
-/* Names that blocks stand for -------------------------------------------------------------------------------------------- */
+/* ── Names that blocks stand for ─────────────────────────────────────────────── */
 
 /* `model { name = llama }`, which will be complained of. */
-static struct naming peek_in_block(const struct checker *c, enum section_id s, const struct ast *block)
+static struct naming peek_in_block(const struct checker *c, enum section_id s,
+                                   const struct ast *block)
 {
     const struct ast *items = block->kid[1];
     for (int i = 0; i < items->n; i++) {
         const struct ast *e = items->kid[i];
-        if (e->kind != AST_ENTRY || !key_names_section(s, e->text, e->kid[1]))
-            continue;
+        if (e->kind != AST_ENTRY || !key_names_section(s, e->text, e->kid[1])) continue;
         const char *meant = section_name_meant(c, s, e->kid[1]->text);
-        return (struct naming){ LAYER_PLAN, meant ? meant : e->kid[1]->text, e->at };
+        return (struct naming){LAYER_PLAN, meant ? meant : e->kid[1]->text, e->at};
     }
-    return (struct naming){ 0 };
+    return (struct naming){0};
 }
 
 /* The name that the plan, or a --set, gives a section; read before the keys, which depend on it. */
 static struct naming peek_name(const struct checker *c, enum section_id s)
 {
-    struct naming found = { 0 };
+    struct naming found = {0};
     const char *path = section_rows[s].path;
     const struct ast *items = c->plan ? c->plan->kid[1] : NULL;
     for (int i = 0; items && i < items->n && !found.name; i++) {
         const struct ast *item = items->kid[i], *head = item->kid[0];
         if (item->kind == AST_BLOCK && strcmp(head->kid[0]->text, path) == 0 && head->n == 1)
             found = peek_in_block(c, s, item);
-        else if ((item->kind == AST_BLOCK || item->kind == AST_SAY) && strcmp(head->kid[0]->text, path) == 0 && head->n >= 2 && head->kid[1]->text)
-            found = (struct naming){ LAYER_PLAN, head->kid[1]->text, span_join(head->kid[0]->at, head->kid[1]->at) };
+        else if ((item->kind == AST_BLOCK || item->kind == AST_SAY) &&
+                 strcmp(head->kid[0]->text, path) == 0 && head->n >= 2 && head->kid[1]->text)
+            found = (struct naming){LAYER_PLAN, head->kid[1]->text,
+                                    span_join(head->kid[0]->at, head->kid[1]->at)};
         else if (item->kind == AST_ENTRY && strcmp(item->text, path) == 0 && item->kid[1]->text)
-            found = (struct naming){ LAYER_PLAN, item->kid[1]->text, item->at };
+            found = (struct naming){LAYER_PLAN, item->kid[1]->text, item->at};
     }
     for (int i = 0; i < c->setting.n; i++)
         if (strcmp(c->setting.item[i]->text, path) == 0 && c->setting.item[i]->kid[1]->text)
-            found = (struct naming){ LAYER_SET, c->setting.item[i]->kid[1]->text, c->setting.item[i]->at };
+            found = (struct naming){LAYER_SET, c->setting.item[i]->kid[1]->text,
+                                    c->setting.item[i]->at};
     return found;
 }
 
@@ -324,22 +342,22 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
     const char **names = TAKE_MANY(const char *, count + 2);
     for (int i = 0; i < count; i++) {
         names[i] = blocks[i].name;
-        if (blocks[i].name == n.name)
-            return &blocks[i];
+        if (blocks[i].name == n.name) return &blocks[i];
     }
-    if (c->broken)
-        return NULL;
-    struct diagnostic *d = complain(n.at, cluster ? "there is no cluster '%s'" : "there is no architecture '%s'", n.name);
+    if (c->broken) return NULL;
+    struct diagnostic *d = complain(
+        n.at, cluster ? "there is no cluster '%s'" : "there is no architecture '%s'", n.name);
     const char *folder = cluster ? "clusters" : "models", *file = library_file(folder, n.name);
-    const char *shelved = file ? intern_bytes(file + strlen(folder) + 1, strlen(file) - strlen(folder) - 6) : NULL;
+    const char *shelved =
+        file ? intern_bytes(file + strlen(folder) + 1, strlen(file) - strlen(folder) - 6) : NULL;
     for (int i = 0; i < count && shelved; i++)
         if (names[i] == shelved) /* it was used already */
             shelved = NULL;
-    if (shelved)
-        names[count++] = shelved;
+    if (shelved) names[count++] = shelved;
     const char *near = nearest_name(n.name, names, count);
     if (near && near == shelved && strcmp(near, n.name) != 0)
-        add_help(d, "did you mean '%s'? the library has it: use \"%s\" before the plan", near, file);
+        add_help(d, "did you mean '%s'? the library has it: use \"%s\" before the plan", near,
+                 file);
     else if (file && strcmp(file, text_format("%s/%s.plan", folder, n.name)) == 0)
         add_help(d, "the library has it: use \"%s\" before the plan", file);
     else if (near)
@@ -347,7 +365,10 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
     else if (file)
         add_help(d, "did you mean the one of \"%s\"?", file);
     else
-        add_help(d, "use \"%s/%s.plan\" brings it, if there is such a file; `planc keys %s` lists the library's", folder, n.name, cluster ? "cluster" : "model");
+        add_help(d,
+                 "use \"%s/%s.plan\" brings it, if there is such a file; `planc keys %s` lists the "
+                 "library's",
+                 folder, n.name, cluster ? "cluster" : "model");
     return NULL;
 }
 
@@ -355,7 +376,8 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
 static bool set_constant(struct checker *c, const struct ast *entry)
 {
     for (int i = 0; i < c->constant.n; i++)
-        if (c->constant.item[i].source == c->file.item[0].source && c->constant.item[i].name == entry->text) {
+        if (c->constant.item[i].source == c->file.item[0].source &&
+            c->constant.item[i].name == entry->text) {
             c->constant.item[i].entry = entry;
             return true;
         }
@@ -365,8 +387,7 @@ static bool set_constant(struct checker *c, const struct ast *entry)
 /* A --set that names another cluster leaves behind what the plan says of its own. */
 static bool leaves_behind(const struct checker *c, const struct ast *item)
 {
-    if (c->naming[S_cluster].layer != LAYER_SET)
-        return false;
+    if (c->naming[S_cluster].layer != LAYER_SET) return false;
     if (item->kind == AST_BLOCK || item->kind == AST_SAY)
         return strcmp(item->kid[0]->kid[0]->text, "cluster") == 0 && item->kid[0]->n == 2 &&
                item->kid[0]->kid[1]->text != c->naming[S_cluster].name;
@@ -381,15 +402,14 @@ void collect(struct checker *c)
     c->naming[S_cluster].layer = cluster.layer == LAYER_SET ? LAYER_SET : LAYER_NONE;
     c->naming[S_cluster].name = cluster.name;
     hyper_declare(c);
-    if (c->machines)
-        collect_items(c, LAYER_CLUSTER, "cluster", c->machines->block->kid[1]);
+    if (c->machines) collect_items(c, LAYER_CLUSTER, "cluster", c->machines->block->kid[1]);
     const struct ast *items = c->plan ? c->plan->kid[1] : NULL;
     for (int i = 0; items && i < items->n; i++) {
         if (leaves_behind(c, items->kid[i])) {
             section_seen(c, S_cluster, LAYER_PLAN, items->kid[i]->kid[0]->at);
             continue;
         }
-        struct ast one = { .kind = AST_ITEMS, .kid = (struct ast *[]){ items->kid[i] }, .n = 1 };
+        struct ast one = {.kind = AST_ITEMS, .kid = (struct ast *[]){items->kid[i]}, .n = 1};
         collect_items(c, LAYER_PLAN, "", &one);
     }
     for (int i = 0; i < c->setting.n; i++)

@@ -1,6 +1,7 @@
-/* Names that no table knows, and where a known one was meant to stand. A wrong name is answered with the right one, and with
- * the block it belongs to; what the name should have given is then not missed a second time. The words of other tools are
- * rows of keys_foreign.c, so nothing here knows a tool. */
+/* Names that no table knows, and where a known one was meant to stand. A wrong name is answered
+ * with the right one, and with the block it belongs to; what the name should have given is then not
+ * missed a second time. The words of other tools are rows of keys_foreign.c, so nothing here knows
+ * a tool. */
 #include "check/check.h"
 
 #include <string.h>
@@ -33,7 +34,8 @@ static enum key_id key_of_word(enum section_id s, const char *word)
 {
     bool works;
     int k = 0;
-    while (k < KEY_COUNT && (key_rows[k].section != s || !words_find(key_rows[k].words, word, &works)))
+    while (k < KEY_COUNT &&
+           (key_rows[k].section != s || !words_find(key_rows[k].words, word, &works)))
         k++;
     return (enum key_id)k;
 }
@@ -42,8 +44,7 @@ static enum key_id key_of_word(enum section_id s, const char *word)
 static const char *hyper_meant(struct checker *c, const char *name)
 {
     const char **names = TAKE_MANY(const char *, c->declared.n + 1);
-    for (int i = 0; i < c->declared.n; i++)
-        names[i] = c->declared.item[i].name;
+    for (int i = 0; i < c->declared.n; i++) names[i] = c->declared.item[i].name;
     return hyper_find(c, name) ? name : foreign_hyper(name, names, c->declared.n);
 }
 
@@ -52,17 +53,22 @@ void unknown_key(struct checker *c, const char *section, const char *name, struc
     struct diagnostic *d = complain(at, "'%s' is not a key of %s", name, section);
     const char *guess = key_guess(section, name), *advice = foreign_advice(name);
     const char *key = guess ? last_name(guess) : NULL;
-    if (guess && hyper_find(c, name) && strcmp(key, name) != 0 && (!in_section(guess, section) || nearest_name(name, &key, 1)))
+    if (guess && hyper_find(c, name) && strcmp(key, name) != 0 &&
+        (!in_section(guess, section) || nearest_name(name, &key, 1)))
         guess = NULL; /* what the model has under this very name is nearer than a similar one */
     enum key_id of = key_of_word(section_find(section), name);
     if (of != KEY_COUNT)
         add_help(d, "it is a value: %s = %s", key_rows[of].name, name);
-    else if (guess && in_section(guess, section) && key_rows[key_find_path(guess)].type == KEY_LIST && strchr("0123456789", name[strlen(name) - 1]))
-        add_help(d, "one list holds them all: %s = %s", last_name(guess), key_rows[key_find_path(guess)].fallback);
+    else if (guess && in_section(guess, section) &&
+             key_rows[key_find_path(guess)].type == KEY_LIST &&
+             strchr("0123456789", name[strlen(name) - 1]))
+        add_help(d, "one list holds them all: %s = %s", last_name(guess),
+                 key_rows[key_find_path(guess)].fallback);
     else if (guess && in_section(guess, section))
         add_help(d, "did you mean '%s'?", last_name(guess));
     else if (guess && strcmp(last_name(guess), name) == 0)
-        add_help(d, "it belongs in %s: %s", section_rows[key_rows[key_find_path(guess)].section].path, guess);
+        add_help(d, "it belongs in %s: %s",
+                 section_rows[key_rows[key_find_path(guess)].section].path, guess);
     else if (guess)
         add_help(d, "did you mean '%s'?", guess);
     else if (advice)
@@ -80,7 +86,8 @@ void unknown_root(struct checker *c, const char *name, struct span at)
     const char *hyper = hyper_meant(c, name), *guess = hyper ? NULL : key_guess("", name);
     struct diagnostic *d = complain(at, "'%s' is not a key of a plan", name);
     if (guess && strcmp(last_name(guess), name) == 0)
-        add_help(d, "it belongs in %s: %s", section_rows[key_rows[key_find_path(guess)].section].path, guess);
+        add_help(d, "it belongs in %s: %s",
+                 section_rows[key_rows[key_find_path(guess)].section].path, guess);
     else if (guess)
         add_help(d, "did you mean '%s'?", guess);
     else if (hyper)
@@ -92,8 +99,7 @@ void unknown_root(struct checker *c, const char *name, struct span at)
     else
         add_help(d, "a plan holds sections: %s", section_names());
     c->hyper_misspelt |= hyper != NULL;
-    if (guess)
-        excuse(c, "", guess);
+    if (guess) excuse(c, "", guess);
 }
 
 /* `llama { … }`, `adamw { … }`, `h100 { … }`: a section's name without the section. */
@@ -101,28 +107,30 @@ static const char *section_named(const struct checker *c, const char *name)
 {
     bool works;
     for (int i = 0; i < c->architecture.n; i++)
-        if (c->architecture.item[i].name == name)
-            return "model";
+        if (c->architecture.item[i].name == name) return "model";
     for (int i = 0; i < c->cluster.n; i++)
-        if (c->cluster.item[i].name == name)
-            return "cluster";
-    return words_find(section_rows[S_optimizer].takes, name, &works) ? "optimizer" : words_find(section_rows[S_schedule].takes, name, &works) ? "schedule" : NULL;
+        if (c->cluster.item[i].name == name) return "cluster";
+    return words_find(section_rows[S_optimizer].takes, name, &works)  ? "optimizer"
+           : words_find(section_rows[S_schedule].takes, name, &works) ? "schedule"
+                                                                      : NULL;
 }
 
 void unknown_section(struct checker *c, const char *path, struct span at)
 {
     const char *names[SECTION_COUNT];
     int n = 0;
-    for (int s = 0; s < SECTION_COUNT; s++)
-        names[n++] = section_rows[s].path;
+    for (int s = 0; s < SECTION_COUNT; s++) names[n++] = section_rows[s].path;
     if (strcmp(path, "architecture") == 0 || strcmp(path, "plan") == 0) {
-        add_help(complain(at, "%s stands outside the plan", path), path[0] == 'p' ? "a file has one plan" : "move it behind or before plan { }");
+        add_help(complain(at, "%s stands outside the plan", path),
+                 path[0] == 'p' ? "a file has one plan" : "move it behind or before plan { }");
         return;
     }
     struct diagnostic *d = complain(at, "there is no section '%s'", path);
-    const char *name = last_name(path), *owner = section_named(c, name), *foreign = foreign_section(name), *near = nearest_name(path, names, n);
+    const char *name = last_name(path), *owner = section_named(c, name),
+               *foreign = foreign_section(name), *near = nearest_name(path, names, n);
     const char *guess = strchr(path, '.') || foreign || owner || near ? NULL : key_guess("", path);
-    const char *dot = strrchr(path, '.'), *outer = dot ? intern_bytes(path, (size_t)(dot - path)) : NULL;
+    const char *dot = strrchr(path, '.'),
+               *outer = dot ? intern_bytes(path, (size_t)(dot - path)) : NULL;
     if (owner && outer && strcmp(outer, owner) == 0)
         add_help(d, "%s %s { key = value }, or %s.key = value", owner, name, owner);
     else if (owner)
@@ -144,9 +152,10 @@ void unknown_section(struct checker *c, const char *path, struct span at)
 
 void unknown_hyper(struct checker *c, const char *name, struct span at)
 {
-    struct diagnostic *d = complain(at, "'%s' is not a hyper-parameter of %s", name, c->model->name);
+    struct diagnostic *d =
+        complain(at, "'%s' is not a hyper-parameter of %s", name, c->model->name);
     const char **names = TAKE_MANY(const char *, c->declared.n + 1);
-    struct text all = { 0 };
+    struct text all = {0};
     for (int i = 0; i < c->declared.n; i++) {
         names[i] = c->declared.item[i].name;
         text_add(&all, "%s%s", i ? ", " : "", names[i]);
@@ -159,12 +168,12 @@ void unknown_hyper(struct checker *c, const char *name, struct span at)
     else if (foreign_advice(name))
         add_help(d, "%s", foreign_advice(name));
     else if (guess)
-        add_help(d, "it may belong in %s: %s", section_rows[key_rows[key_find_path(guess)].section].path, guess);
+        add_help(d, "it may belong in %s: %s",
+                 section_rows[key_rows[key_find_path(guess)].section].path, guess);
     else
         add_help(d, "it has %s", all.bytes ? all.bytes : "none");
     c->hyper_misspelt = true;
-    if (guess)
-        excuse(c, "", guess);
+    if (guess) excuse(c, "", guess);
 }
 
 /* The key of a section that takes this word: `precision bf16` means compute. */
@@ -173,7 +182,9 @@ void suggest_key(struct diagnostic *d, enum section_id s, const struct ast *labe
     bool works;
     const char *word = label && label->kind == AST_NAME ? label->text : NULL;
     for (int k = 0; label && label->kind == AST_STRING && k < KEY_COUNT; k++)
-        if (key_rows[k].section == s && (key_rows[k].type == KEY_FILES || key_rows[k].type == KEY_STRING) && !key_rows[k].missing[0]) {
+        if (key_rows[k].section == s &&
+            (key_rows[k].type == KEY_FILES || key_rows[k].type == KEY_STRING) &&
+            !key_rows[k].missing[0]) {
             add_help(d, "%s { %s = \"%s\" }", section_rows[s].path, key_rows[k].name, label->text);
             return;
         }
@@ -192,7 +203,9 @@ void suggest_entry(struct checker *c, const char *prefix, const struct ast *head
 {
     const char *word = head->kid[0]->text;
     const struct ast *label = head->n > 1 ? head->kid[1] : NULL;
-    struct diagnostic *d = label && label->text ? complain(label->at, "'=' is missing before '%s'", label->text) : complain(head->at, "'%s' alone says nothing", word);
+    struct diagnostic *d = label && label->text
+                               ? complain(label->at, "'=' is missing before '%s'", label->text)
+                               : complain(head->at, "'%s' alone says nothing", word);
     enum section_id s = prefix[0] ? section_find(prefix) : SECTION_COUNT;
     bool works;
     for (int k = 0; k < KEY_COUNT && s != SECTION_COUNT && head->n == 1; k++)
@@ -210,43 +223,52 @@ void suggest_entry(struct checker *c, const char *prefix, const struct ast *head
         excuse(c, "", text_format("%s.%s", prefix, word));
 }
 
-/* Sections that are named as other formats name them ----------------------------------------------------------------------- */
+/* ── Sections that are named as other formats name them ──────────────────────── */
 
-/* The name that a section takes and that a word of other tools means: AdamW, CosineAnnealingLR. NULL: none. */
+/* The name that a section takes and that a word of other tools means: AdamW, CosineAnnealingLR.
+ * NULL: none. */
 const char *section_name_meant(const struct checker *c, enum section_id s, const char *text)
 {
     const char *list[32];
-    struct text low = { 0 };
+    struct text low = {0};
     for (const char *p = text; *p; p++)
         text_add(&low, "%c", *p >= 'A' && *p <= 'Z' ? *p | 0x20 : *p);
-    if (!low.length)
-        return NULL;
-    int n = s == S_model || s == S_cluster ? 0 : words_list(section_rows[s].takes, false, list, (int)COUNT_OF(list));
+    if (!low.length) return NULL;
+    int n = s == S_model || s == S_cluster
+                ? 0
+                : words_list(section_rows[s].takes, false, list, (int)COUNT_OF(list));
     for (int i = 0; s == S_model && i < c->architecture.n && n < 32; i++)
         list[n++] = c->architecture.item[i].name;
     for (int i = 0; s == S_cluster && i < c->cluster.n && n < 32; i++)
         list[n++] = c->cluster.item[i].name;
     for (int i = 0; i < n; i++)
-        if (strstr(low.bytes, list[i]) || (low.length > 3 && strncmp(list[i], low.bytes, low.length) == 0))
+        if (strstr(low.bytes, list[i]) ||
+            (low.length > 3 && strncmp(list[i], low.bytes, low.length) == 0))
             return list[i];
     return nearest_name(low.bytes, list, n);
 }
 
 bool key_names_section(enum section_id s, const char *key, const struct ast *value)
 {
-    static const char *const names[] = { "type", "name", "kind", "class", "family", "architecture", "arch", "model_type", "algorithm", "decay_type", "lr_decay_style", "lr_scheduler_type", "style", "scheduler", "optimizer", "cluster", "model", "schedule" };
-    if (!section_rows[s].takes[0] || s == S_device || s == S_weights || (value->kind != AST_NAME && value->kind != AST_STRING))
+    static const char *const names[] = {
+        "type",  "name",       "kind",      "class",      "family",         "architecture",
+        "arch",  "model_type", "algorithm", "decay_type", "lr_decay_style", "lr_scheduler_type",
+        "style", "scheduler",  "optimizer", "cluster",    "model",          "schedule"};
+    if (!section_rows[s].takes[0] || s == S_device || s == S_weights ||
+        (value->kind != AST_NAME && value->kind != AST_STRING))
         return false;
     for (size_t i = 0; i < COUNT_OF(names); i++)
-        if (strcmp(names[i], key) == 0)
-            return true;
+        if (strcmp(names[i], key) == 0) return true;
     return false;
 }
 
-const char *complain_of_named_key(struct checker *c, enum section_id s, const char *key, const struct ast *entry)
+const char *complain_of_named_key(struct checker *c, enum section_id s, const char *key,
+                                  const struct ast *entry)
 {
-    const char *text = entry->kid[1]->text, *meant = section_name_meant(c, s, text), *path = section_rows[s].path;
-    struct diagnostic *d = complain(entry->at, "'%s' is not a key of %s: its name stands behind '%s'", key, path, path);
+    const char *text = entry->kid[1]->text, *meant = section_name_meant(c, s, text),
+               *path = section_rows[s].path;
+    struct diagnostic *d = complain(
+        entry->at, "'%s' is not a key of %s: its name stands behind '%s'", key, path, path);
     add_help(d, "%s %s { … }", path, meant ? meant : text);
     return meant ? meant : text;
 }

@@ -1,6 +1,7 @@
-/* Keys together: what follows from others (replicas from devices, the global batch from the local one) and what must
- * agree (mesh and cluster, batch and mesh). Every message here names the numbers it compared and computes its way out.
- * A rule is silent when one of its numbers is open, wrong or missing: that has been said where it was found. */
+/* Keys together: what follows from others (replicas from devices, the global batch from the local
+ * one) and what must agree (mesh and cluster, batch and mesh). Every message here names the numbers
+ * it compared and computes its way out. A rule is silent when one of its numbers is open, wrong or
+ * missing: that has been said where it was found. */
 #include "check/check.h"
 
 #include <string.h>
@@ -12,8 +13,7 @@ bool whole_value(struct checker *c, enum key_id key, int64_t *out, enum state *s
         *out = v->top;
         return true;
     }
-    if (state)
-        *state = c->key[key].state == OPEN ? OPEN : FAILED;
+    if (state) *state = c->key[key].state == OPEN ? OPEN : FAILED;
     return false;
 }
 
@@ -26,11 +26,9 @@ static bool is_elastic(struct checker *c)
 /* Where the plan gives a key; else where it speaks of its section; else the plan's head. */
 struct span place_of(const struct checker *c, enum key_id key)
 {
-    if (c->key[key].at.file)
-        return c->key[key].at;
+    if (c->key[key].at.file) return c->key[key].at;
     enum section_id s = key_rows[key].section;
-    if (section_given(c, s))
-        return c->section_at[s];
+    if (section_given(c, s)) return c->section_at[s];
     return c->plan->kid[0]->at;
 }
 
@@ -43,12 +41,11 @@ static bool too_many(struct span at)
 static bool device_count(struct checker *c, int64_t *out, enum state *state)
 {
     int64_t nodes, each;
-    if (!whole_value(c, K_cluster_nodes, &nodes, state) || !whole_value(c, K_cluster_devices_per_node, &each, state))
+    if (!whole_value(c, K_cluster_nodes, &nodes, state) ||
+        !whole_value(c, K_cluster_devices_per_node, &each, state))
         return false;
-    if (!__builtin_mul_overflow(nodes, each, out))
-        return true;
-    if (state)
-        *state = FAILED;
+    if (!__builtin_mul_overflow(nodes, each, out)) return true;
+    if (state) *state = FAILED;
     return too_many(place_of(c, K_cluster_nodes));
 }
 
@@ -57,14 +54,11 @@ static void divisors_beside(int64_t n, int64_t x, int64_t *below, int64_t *above
 {
     *below = *above = 0;
     for (int64_t i = 1; i <= n / i; i++) {
-        if (n % i)
-            continue;
-        int64_t pair[2] = { i, n / i };
+        if (n % i) continue;
+        int64_t pair[2] = {i, n / i};
         for (int j = 0; j < 2; j++) {
-            if (pair[j] <= x && pair[j] > *below)
-                *below = pair[j];
-            if (pair[j] > x && (!*above || pair[j] < *above))
-                *above = pair[j];
+            if (pair[j] <= x && pair[j] > *below) *below = pair[j];
+            if (pair[j] > x && (!*above || pair[j] < *above)) *above = pair[j];
         }
     }
 }
@@ -72,32 +66,42 @@ static void divisors_beside(int64_t n, int64_t x, int64_t *below, int64_t *above
 static void note_devices(struct checker *c, struct diagnostic *d)
 {
     int64_t nodes, each;
-    if (!whole_value(c, K_cluster_nodes, &nodes, NULL) || !whole_value(c, K_cluster_devices_per_node, &each, NULL))
+    if (!whole_value(c, K_cluster_nodes, &nodes, NULL) ||
+        !whole_value(c, K_cluster_devices_per_node, &each, NULL))
         return;
     struct span at = c->key[K_cluster_nodes].at;
-    if (!at.file)
-        at = c->naming[S_cluster].at;
-    add_note(d, at, "%lld node%s of %lld device%s", (long long)nodes, nodes == 1 ? "" : "s", (long long)each, each == 1 ? "" : "s");
+    if (!at.file) at = c->naming[S_cluster].at;
+    add_note(d, at, "%lld node%s of %lld device%s", (long long)nodes, nodes == 1 ? "" : "s",
+             (long long)each, each == 1 ? "" : "s");
 }
 
-/* Derived keys ------------------------------------------------------------------------------------------------------------ */
+/* ── Derived keys ────────────────────────────────────────────────────────────── */
 
 /* How many nodes there are was said in a way that was not understood. */
 static bool nodes_unknown(const struct checker *c)
 {
-    return c->absent_is_fine[K_cluster_nodes] || (c->broken && c->key[K_cluster_nodes].layer <= LAYER_CLUSTER);
+    return c->absent_is_fine[K_cluster_nodes] ||
+           (c->broken && c->key[K_cluster_nodes].layer <= LAYER_CLUSTER);
 }
 
-/* The plan leaves the nodes at one, and the mesh asks for more: that is where a number is missing. */
+/* The plan leaves the nodes at one, and the mesh asks for more: that is where a number is
+ * missing. */
 static bool too_few_nodes(struct checker *c, int64_t asked, int64_t devices)
 {
     int64_t each;
-    if (!c->machines || c->key[K_cluster_nodes].layer > LAYER_CLUSTER || asked <= devices || !whole_value(c, K_cluster_devices_per_node, &each, NULL) || asked % each)
+    if (!c->machines || c->key[K_cluster_nodes].layer > LAYER_CLUSTER || asked <= devices ||
+        !whole_value(c, K_cluster_devices_per_node, &each, NULL) || asked % each)
         return false;
-    struct diagnostic *d = complain(c->naming[S_cluster].at, "cluster %s has %lld device%s until it says more nodes, the mesh asks for %lld", c->machines->name, (long long)devices, devices == 1 ? "" : "s",
-                                    (long long)asked);
+    struct diagnostic *d =
+        complain(c->naming[S_cluster].at,
+                 "cluster %s has %lld device%s until it says more nodes, the mesh asks for %lld",
+                 c->machines->name, (long long)devices, devices == 1 ? "" : "s", (long long)asked);
     add_note(d, place_of(c, K_mesh_fsdp), "the mesh");
-    add_help(d, strcmp(source_name(c->naming[S_cluster].at.file), "--set") == 0 ? "--set cluster=%s --set cluster.nodes=%lld" : "cluster %s { nodes = %lld }", c->machines->name, (long long)(asked / each));
+    add_help(d,
+             strcmp(source_name(c->naming[S_cluster].at.file), "--set") == 0
+                 ? "--set cluster=%s --set cluster.nodes=%lld"
+                 : "cluster %s { nodes = %lld }",
+             c->machines->name, (long long)(asked / each));
     return true;
 }
 
@@ -106,23 +110,24 @@ static enum state derive_dp(struct checker *c, int64_t *dp)
     enum state state = FAILED;
     int64_t fsdp, devices;
     *dp = 1;
-    if (is_elastic(c))
-        return KNOWN;
-    if (!c->machines || !whole_value(c, K_mesh_fsdp, &fsdp, &state) || !device_count(c, &devices, &state))
+    if (is_elastic(c)) return KNOWN;
+    if (!c->machines || !whole_value(c, K_mesh_fsdp, &fsdp, &state) ||
+        !device_count(c, &devices, &state))
         return state;
     *dp = devices / fsdp;
-    if (devices % fsdp == 0)
-        return KNOWN;
-    if (nodes_unknown(c) || too_few_nodes(c, fsdp, devices))
-        return FAILED;
-    struct diagnostic *d = complain(place_of(c, K_mesh_fsdp), "fsdp = %lld does not divide the %lld devices of the cluster", (long long)fsdp, (long long)devices);
+    if (devices % fsdp == 0) return KNOWN;
+    if (nodes_unknown(c) || too_few_nodes(c, fsdp, devices)) return FAILED;
+    struct diagnostic *d = complain(place_of(c, K_mesh_fsdp),
+                                    "fsdp = %lld does not divide the %lld devices of the cluster",
+                                    (long long)fsdp, (long long)devices);
     note_devices(c, d);
     int64_t below, above;
     divisors_beside(devices, fsdp, &below, &above);
-    const int64_t way_out[2] = { below, above };
+    const int64_t way_out[2] = {below, above};
     for (int i = 0; i < 2; i++)
         if (way_out[i])
-            add_help(d, "fsdp = %lld makes %lld with dp = %lld", (long long)way_out[i], (long long)devices, (long long)(devices / way_out[i]));
+            add_help(d, "fsdp = %lld makes %lld with dp = %lld", (long long)way_out[i],
+                     (long long)devices, (long long)(devices / way_out[i]));
     return FAILED;
 }
 
@@ -132,10 +137,8 @@ static bool mesh_size(struct checker *c, int64_t *out, enum state *state)
     int64_t fsdp, dp;
     if (!whole_value(c, K_mesh_fsdp, &fsdp, state) || !whole_value(c, K_mesh_dp, &dp, state))
         return false;
-    if (!__builtin_mul_overflow(fsdp, dp, out))
-        return true;
-    if (state)
-        *state = FAILED;
+    if (!__builtin_mul_overflow(fsdp, dp, out)) return true;
+    if (state) *state = FAILED;
     return too_many(place_of(c, K_mesh_fsdp));
 }
 
@@ -145,10 +148,8 @@ static bool held_sequences(struct checker *c, int64_t *out, enum state *state)
     int64_t devices, local;
     if (!whole_value(c, K_batch_local, &local, state) || !mesh_size(c, &devices, state))
         return false;
-    if (!__builtin_mul_overflow(devices, local, out))
-        return true;
-    if (state)
-        *state = FAILED;
+    if (!__builtin_mul_overflow(devices, local, out)) return true;
+    if (state) *state = FAILED;
     return too_many(place_of(c, K_batch_local));
 }
 
@@ -157,7 +158,8 @@ static void derive_compute(struct checker *c, struct slot *slot)
     const struct constant *kind = key_value(c, K_device_kind);
     slot->state = kind ? KNOWN : c->key[K_device_kind].state == OPEN ? OPEN : FAILED;
     if (kind)
-        slot->value = (struct constant){ .kind = CONST_WORD, .text = intern(strcmp(kind->text, "cuda") == 0 ? "bf16" : "fp32") };
+        slot->value = (struct constant){
+            .kind = CONST_WORD, .text = intern(strcmp(kind->text, "cuda") == 0 ? "bf16" : "fp32")};
 }
 
 void derive_key(struct checker *c, enum key_id key, struct slot *slot)
@@ -173,7 +175,8 @@ void derive_key(struct checker *c, enum key_id key, struct slot *slot)
     else if (key == K_batch_global)
         held_sequences(c, &n, &state);
     else if (key == K_run_steps)
-        state = whole_value(c, K_schedule_steps, &n, &state) ? KNOWN : c->key[K_schedule_steps].state;
+        state =
+            whole_value(c, K_schedule_steps, &n, &state) ? KNOWN : c->key[K_schedule_steps].state;
     else
         state = ABSENT; /* not known, and nothing needs it */
     if (slot->state == BUSY) {
@@ -182,25 +185,33 @@ void derive_key(struct checker *c, enum key_id key, struct slot *slot)
     }
 }
 
-/* Rules ------------------------------------------------------------------------------------------------------------------- */
+/* ── Rules ───────────────────────────────────────────────────────────────────── */
 
 static void check_mesh(struct checker *c)
 {
     int64_t fsdp, dp, devices, covered, nodes;
-    if (!whole_value(c, K_mesh_fsdp, &fsdp, NULL) || !whole_value(c, K_mesh_dp, &dp, NULL) || !mesh_size(c, &covered, NULL) || !c->machines)
+    if (!whole_value(c, K_mesh_fsdp, &fsdp, NULL) || !whole_value(c, K_mesh_dp, &dp, NULL) ||
+        !mesh_size(c, &covered, NULL) || !c->machines)
         return;
     if (is_elastic(c)) {
         if (key_given(c, K_cluster_devices_per_node))
-            complain(place_of(c, K_cluster_devices_per_node), "cluster %s has as many devices as the mesh asks for", c->machines->name);
+            complain(place_of(c, K_cluster_devices_per_node),
+                     "cluster %s has as many devices as the mesh asks for", c->machines->name);
         else if (whole_value(c, K_cluster_nodes, &nodes, NULL) && covered % nodes)
-            add_note(complain(place_of(c, K_cluster_nodes), "%lld devices do not spread evenly over %lld nodes", (long long)covered, (long long)nodes),
-                     place_of(c, K_mesh_fsdp), "the mesh is %lld x %lld", (long long)fsdp, (long long)dp);
+            add_note(complain(place_of(c, K_cluster_nodes),
+                              "%lld devices do not spread evenly over %lld nodes",
+                              (long long)covered, (long long)nodes),
+                     place_of(c, K_mesh_fsdp), "the mesh is %lld x %lld", (long long)fsdp,
+                     (long long)dp);
         return;
     }
-    if (!device_count(c, &devices, NULL) || covered == devices || nodes_unknown(c) || (key_given(c, K_mesh_dp) && too_few_nodes(c, covered, devices)))
+    if (!device_count(c, &devices, NULL) || covered == devices || nodes_unknown(c) ||
+        (key_given(c, K_mesh_dp) && too_few_nodes(c, covered, devices)))
         return;
     struct span at = place_of(c, key_given(c, K_mesh_fsdp) ? K_mesh_fsdp : K_mesh_dp);
-    struct diagnostic *d = complain(at, "the mesh covers %lld device%s, the cluster has %lld", (long long)covered, covered == 1 ? "" : "s", (long long)devices);
+    struct diagnostic *d =
+        complain(at, "the mesh covers %lld device%s, the cluster has %lld", (long long)covered,
+                 covered == 1 ? "" : "s", (long long)devices);
     note_devices(c, d);
     int64_t below, above;
     if (devices % dp == 0)
@@ -210,52 +221,72 @@ static void check_mesh(struct checker *c)
     else {
         divisors_beside(devices, fsdp, &below, &above);
         int64_t best = above && (!below || above - fsdp < fsdp - below) ? above : below;
-        add_help(d, "fsdp = %lld with dp = %lld makes %lld", (long long)best, (long long)(devices / best), (long long)devices);
+        add_help(d, "fsdp = %lld with dp = %lld makes %lld", (long long)best,
+                 (long long)(devices / best), (long long)devices);
     }
 }
 
-/* The local batch next below that divides what a device takes in a step, beside the global ones next to it. */
-static void help_local(struct diagnostic *d, int64_t each, int64_t local, int64_t below, int64_t held)
+/* The local batch next below that divides what a device takes in a step, beside the global ones
+ * next to it. */
+static void help_local(struct diagnostic *d, int64_t each, int64_t local, int64_t below,
+                       int64_t held)
 {
     while (--local > 1 && each % local)
         ;
     int64_t above;
     if (!__builtin_add_overflow(below, held, &above))
-        add_help(d, "global = %lld or %lld, or local = %lld", (long long)below, (long long)above, (long long)local);
+        add_help(d, "global = %lld or %lld, or local = %lld", (long long)below, (long long)above,
+                 (long long)local);
 }
 
 static void check_batch(struct checker *c)
 {
     int64_t global, held, local = 1, devices, chunks;
     int64_t sequence, tokens;
-    if (whole_value(c, K_batch_loss_chunks, &chunks, NULL) && whole_value(c, K_batch_local, &local, NULL) && whole_value(c, K_batch_sequence, &sequence, NULL) &&
+    if (whole_value(c, K_batch_loss_chunks, &chunks, NULL) &&
+        whole_value(c, K_batch_local, &local, NULL) &&
+        whole_value(c, K_batch_sequence, &sequence, NULL) &&
         !__builtin_mul_overflow(local, sequence, &tokens) && tokens % chunks) {
-        struct diagnostic *d = complain(place_of(c, K_batch_loss_chunks), "loss_chunks = %lld does not divide the %lld tokens of a micro-batch", (long long)chunks, (long long)tokens);
-        add_note(d, place_of(c, K_batch_local), "local = %lld sequences of %lld tokens", (long long)local, (long long)sequence);
+        struct diagnostic *d =
+            complain(place_of(c, K_batch_loss_chunks),
+                     "loss_chunks = %lld does not divide the %lld tokens of a micro-batch",
+                     (long long)chunks, (long long)tokens);
+        add_note(d, place_of(c, K_batch_local), "local = %lld sequences of %lld tokens",
+                 (long long)local, (long long)sequence);
         int64_t below, above;
         divisors_beside(tokens, chunks, &below, &above);
-        if (above && above != below) add_help(d, "loss_chunks = %lld or %lld", (long long)below, (long long)above);
-        else add_help(d, "loss_chunks = %lld", (long long)below);
+        if (above && above != below)
+            add_help(d, "loss_chunks = %lld or %lld", (long long)below, (long long)above);
+        else
+            add_help(d, "loss_chunks = %lld", (long long)below);
     }
     local = 1;
-    if (key_given(c, K_batch_global) && whole_value(c, K_batch_global, &global, NULL) && whole_value(c, K_batch_sequence, &sequence, NULL) &&
-        global > (int64_t)500000000 / sequence)
-        warn(place_of(c, K_batch_global), "global counts sequences, not tokens: %s of them are %.3g G tokens a step", text_count(global),
-             (double)global * (double)sequence * 1e-9);
-    if (!key_given(c, K_batch_global) || !whole_value(c, K_batch_global, &global, NULL) || !held_sequences(c, &held, NULL) || global % held == 0)
+    if (key_given(c, K_batch_global) && whole_value(c, K_batch_global, &global, NULL) &&
+        whole_value(c, K_batch_sequence, &sequence, NULL) && global > (int64_t)500000000 / sequence)
+        warn(place_of(c, K_batch_global),
+             "global counts sequences, not tokens: %s of them are %.3g G tokens a step",
+             text_count(global), (double)global * (double)sequence * 1e-9);
+    if (!key_given(c, K_batch_global) || !whole_value(c, K_batch_global, &global, NULL) ||
+        !held_sequences(c, &held, NULL) || global % held == 0)
         return;
     whole_value(c, K_batch_local, &local, NULL);
     devices = held / local;
-    struct diagnostic *d = complain(place_of(c, K_batch_global), "global = %lld is not a multiple of the %lld sequences that %lld device%s hold at once",
-                                    (long long)global, (long long)held, (long long)devices, devices == 1 ? "" : "s");
-    add_note(d, place_of(c, K_batch_local), "local = %lld on each of %lld", (long long)local, (long long)devices);
+    struct diagnostic *d = complain(
+        place_of(c, K_batch_global),
+        "global = %lld is not a multiple of the %lld sequences that %lld device%s hold at once",
+        (long long)global, (long long)held, (long long)devices, devices == 1 ? "" : "s");
+    add_note(d, place_of(c, K_batch_local), "local = %lld on each of %lld", (long long)local,
+             (long long)devices);
     int64_t more;
     if (global < held && global % devices == 0)
-        add_help(d, "local = %lld, or global = %lld", (long long)(global / devices), (long long)held);
+        add_help(d, "local = %lld, or global = %lld", (long long)(global / devices),
+                 (long long)held);
     else if (global < devices)
-        add_help(d, "global = %lld with local = 1: a device holds at least one sequence", (long long)devices);
+        add_help(d, "global = %lld with local = 1: a device holds at least one sequence",
+                 (long long)devices);
     else if (global < held)
-        add_help(d, "local = 1 and global = %lld, or global = %lld", (long long)(global - global % devices), (long long)held);
+        add_help(d, "local = 1 and global = %lld, or global = %lld",
+                 (long long)(global - global % devices), (long long)held);
     else if (global % devices == 0 && local > 1)
         help_local(d, global / devices, local, global - global % held, held);
     else if (!__builtin_add_overflow(global - global % held, held, &more))
@@ -265,15 +296,22 @@ static void check_batch(struct checker *c)
 /* Keys that the mode makes idle are said to be. */
 static void check_checkpoint(struct checker *c)
 {
-    static const enum key_id with_mode[] = { K_activation_checkpoint_save, K_activation_checkpoint_every, K_activation_checkpoint_layers, K_activation_checkpoint_budget };
+    static const enum key_id with_mode[] = {
+        K_activation_checkpoint_save, K_activation_checkpoint_every, K_activation_checkpoint_layers,
+        K_activation_checkpoint_budget};
     const struct constant *mode = key_value(c, K_activation_checkpoint_mode);
     for (size_t i = 0; mode && i < COUNT_OF(with_mode); i++) {
         bool budget = !strcmp(mode->text, "budget");
         bool works = with_mode[i] == K_activation_checkpoint_budget ? budget
-                     : with_mode[i] == K_activation_checkpoint_save ? !strcmp(mode->text, "selective") : strcmp(mode->text, "none") && !budget;
+                     : with_mode[i] == K_activation_checkpoint_save
+                         ? !strcmp(mode->text, "selective")
+                         : strcmp(mode->text, "none") && !budget;
         if (key_given(c, with_mode[i]) && !works)
-            add_help(warn(place_of(c, with_mode[i]), "%s has no effect: activation_checkpoint.mode is %s", key_path(with_mode[i]), mode->text),
-                     with_mode[i] == K_activation_checkpoint_budget ? "mode = budget" : "mode = selective");
+            add_help(warn(place_of(c, with_mode[i]),
+                          "%s has no effect: activation_checkpoint.mode is %s",
+                          key_path(with_mode[i]), mode->text),
+                     with_mode[i] == K_activation_checkpoint_budget ? "mode = budget"
+                                                                    : "mode = selective");
     }
 }
 
@@ -281,14 +319,14 @@ static void check_init(struct checker *c)
 {
     struct slot *seed = &c->key[K_init_seed], *from = &c->key[K_init_from];
     if (seed->entry && from->entry && seed->layer == from->layer)
-        add_note(complain(seed->at, "weights come from a seed or from files, not from both"), from->at, "from files");
+        add_note(complain(seed->at, "weights come from a seed or from files, not from both"),
+                 from->at, "from files");
 }
 
 static void need(struct checker *c, enum key_id key, const char *example)
 {
     key_value(c, key);
-    if (c->key[key].state != ABSENT || c->broken || c->absent_is_fine[key])
-        return;
+    if (c->key[key].state != ABSENT || c->broken || c->absent_is_fine[key]) return;
     enum section_id s = key_rows[key].section;
     struct span at = section_given(c, s) ? c->section_at[s] : c->plan->kid[0]->at;
     add_help(complain(at, "%s is not given", key_path(key)), "%s", example);
@@ -296,17 +334,19 @@ static void need(struct checker *c, enum key_id key, const char *example)
 
 static void check_cluster(struct checker *c)
 {
-    if (!c->machines)
-        return;
+    if (!c->machines) return;
     const struct constant *kind = key_value(c, K_device_kind);
     struct span at = c->machines->block->kid[0]->at;
-    if (c->broken)
-        return;
+    if (c->broken) return;
     if (c->key[K_device_kind].state == ABSENT)
-        add_help(complain(at, "cluster %s does not say what its devices are", c->machines->name), "device \"name\" { kind = cuda }");
+        add_help(complain(at, "cluster %s does not say what its devices are", c->machines->name),
+                 "device \"name\" { kind = cuda }");
     key_value(c, K_device_memory);
-    if (kind && strcmp(kind->text, "cuda") == 0 && c->key[K_device_memory].state == ABSENT && !c->absent_is_fine[K_device_memory])
-        add_help(complain(at, "cluster %s does not say how much memory a device has", c->machines->name), "device \"name\" { memory = 80GiB }");
+    if (kind && strcmp(kind->text, "cuda") == 0 && c->key[K_device_memory].state == ABSENT &&
+        !c->absent_is_fine[K_device_memory])
+        add_help(
+            complain(at, "cluster %s does not say how much memory a device has", c->machines->name),
+            "device \"name\" { memory = 80GiB }");
 }
 
 /* An entry of a block by its name, if it is a plain number. */
@@ -314,7 +354,9 @@ static int64_t number_in(const struct ast *items, const char *name)
 {
     struct constant v;
     for (int i = 0; i < items->n; i++)
-        if (items->kid[i]->kind == AST_ENTRY && strcmp(items->kid[i]->text, name) == 0 && items->kid[i]->kid[1]->kind == AST_NUMBER && constant_from_number(items->kid[i]->kid[1], &v) && constant_is_whole(&v))
+        if (items->kid[i]->kind == AST_ENTRY && strcmp(items->kid[i]->text, name) == 0 &&
+            items->kid[i]->kid[1]->kind == AST_NUMBER &&
+            constant_from_number(items->kid[i]->kid[1], &v) && constant_is_whole(&v))
             return v.top;
     return 0;
 }
@@ -323,12 +365,18 @@ static int64_t number_in(const struct ast *items, const char *name)
 static void name_a_cluster(struct checker *c, struct diagnostic *d)
 {
     const char *used = c->cluster.n ? c->cluster.item[c->cluster.n - 1].name : NULL;
-    int64_t each = used ? number_in(c->cluster.item[c->cluster.n - 1].block->kid[1], "devices_per_node") : 0, fsdp, dp = 1, devices;
+    int64_t each = used ? number_in(c->cluster.item[c->cluster.n - 1].block->kid[1],
+                                    "devices_per_node")
+                        : 0,
+            fsdp, dp = 1, devices;
     if (!used) {
-        add_help(d, "use \"clusters/h100.plan\" before the plan, and in it: cluster h100 { nodes = 1 }; `planc keys cluster` lists the machines");
+        add_help(d, "use \"clusters/h100.plan\" before the plan, and in it: cluster h100 { nodes = "
+                    "1 }; `planc keys cluster` lists the machines");
         return;
     }
-    bool known = each > 0 && whole_value(c, K_mesh_fsdp, &fsdp, NULL) && !(key_given(c, K_mesh_dp) && !whole_value(c, K_mesh_dp, &dp, NULL)) && !__builtin_mul_overflow(fsdp, dp, &devices);
+    bool known = each > 0 && whole_value(c, K_mesh_fsdp, &fsdp, NULL) &&
+                 !(key_given(c, K_mesh_dp) && !whole_value(c, K_mesh_dp, &dp, NULL)) &&
+                 !__builtin_mul_overflow(fsdp, dp, &devices);
     int64_t nodes = known && devices % each == 0 ? devices / each : 1;
     if (each)
         add_help(d, "cluster %s { nodes = %lld }", used, (long long)nodes);
@@ -340,11 +388,14 @@ void check_together(struct checker *c)
 {
     struct span head = c->plan->kid[0]->at;
     if (!c->naming[S_model].name && !c->broken)
-        add_help(complain(section_given(c, S_model) ? c->section_at[S_model] : head, "the plan names no model"), "model %s { … }",
-                 c->architecture.n == 1 ? c->architecture.item[0].name : "llama");
+        add_help(complain(section_given(c, S_model) ? c->section_at[S_model] : head,
+                          "the plan names no model"),
+                 "model %s { … }", c->architecture.n == 1 ? c->architecture.item[0].name : "llama");
     if (!c->naming[S_cluster].name && !c->broken)
-        name_a_cluster(c, complain(section_given(c, S_cluster) ? c->section_at[S_cluster] : head, "the plan names no cluster"));
-    if (section_given(c, S_batch) || c->absent_is_fine[K_batch_sequence] || c->absent_is_fine[K_batch_local]) {
+        name_a_cluster(c, complain(section_given(c, S_cluster) ? c->section_at[S_cluster] : head,
+                                   "the plan names no cluster"));
+    if (section_given(c, S_batch) || c->absent_is_fine[K_batch_sequence] ||
+        c->absent_is_fine[K_batch_local]) {
         need(c, K_batch_sequence, "batch { sequence = 4096 }");
         need(c, K_batch_local, "batch { local = 1 }");
     } else if (!c->broken) {

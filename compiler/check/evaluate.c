@@ -1,14 +1,14 @@
-/* Works out an expression of a plan. Names are asked of the caller's scope, because a name means one thing in a model
- * block and another in an architecture; only what is needed is asked (one branch of a choice, and `and`, `or` stop
- * early), so that `tied ? 0 : lookup` never complains about what it does not use. */
+/* Works out an expression of a plan. Names are asked of the caller's scope, because a name means
+ * one thing in a model block and another in an architecture; only what is needed is asked (one
+ * branch of a choice, and `and`, `or` stop early), so that `tied ? 0 : lookup` never complains
+ * about what it does not use. */
 #include "check/keys.h"
 
 #include <string.h>
 
 static bool name_value(const struct ast *e, struct scope *scope, struct constant *out)
 {
-    if (ast_is_refused(e))
-        return false;
+    if (ast_is_refused(e)) return false;
     if (scope && scope->lookup(scope, e->text, out)) {
         out->at = e->at;
         return true;
@@ -30,13 +30,15 @@ static bool name_value(const struct ast *e, struct scope *scope, struct constant
     else if (near)
         add_help(d, "did you mean '%s'?", near);
     else
-        add_help(d, "names in values are keys by their path (batch.local), constants (name = value outside the plan), on and off");
+        add_help(d, "names in values are keys by their path (batch.local), constants (name = value "
+                    "outside the plan), on and off");
     return false;
 }
 
 static bool call_value(const struct ast *e, struct scope *scope, struct constant *out)
 {
-    static const char *const names[] = { "sqrt", "exp", "log", "floor", "ceil", "min", "max", "contains", "count" };
+    static const char *const names[] = {"sqrt", "exp", "log",      "floor", "ceil",
+                                        "min",  "max", "contains", "count"};
     struct constant *arg = TAKE_MANY(struct constant, e->n);
     bool fine = true, known;
     for (int i = 0; i < e->n; i++) {
@@ -47,29 +49,26 @@ static bool call_value(const struct ast *e, struct scope *scope, struct constant
             fine = evaluate(e->kid[i], scope, &arg[i]) && fine;
         }
     }
-    if (!fine)
-        return false;
-    if (constant_call(e->text, arg, e->n, e->at, out, &known))
-        return true;
+    if (!fine) return false;
+    if (constant_call(e->text, arg, e->n, e->at, out, &known)) return true;
     if (!known) {
         struct diagnostic *d = complain(e->at, "there is no function '%s' on numbers", e->text);
         const char *near = nearest_name(e->text, names, (int)COUNT_OF(names));
-        if (near)
-            add_help(d, "did you mean '%s'?", near);
+        if (near) add_help(d, "did you mean '%s'?", near);
     }
     return false;
 }
 
 static bool list_value(const struct ast *e, struct scope *scope, struct constant *out)
 {
-    struct constant list = { .kind = CONST_LIST, .at = e->at, .n = e->n, .item = TAKE_MANY(struct constant, e->n) };
+    struct constant list = {
+        .kind = CONST_LIST, .at = e->at, .n = e->n, .item = TAKE_MANY(struct constant, e->n)};
     for (int i = 0; i < e->n; i++) {
         if (e->kid[i]->kind == AST_NAMED) {
             complain(e->kid[i]->at, "this list has no named items");
             return false;
         }
-        if (!evaluate(e->kid[i], scope, &list.item[i]))
-            return false;
+        if (!evaluate(e->kid[i], scope, &list.item[i])) return false;
     }
     *out = list;
     return true;
@@ -78,45 +77,44 @@ static bool list_value(const struct ast *e, struct scope *scope, struct constant
 static bool truth_value(const struct ast *e, struct scope *scope, const char *who, bool *out)
 {
     struct constant c;
-    if (!evaluate(e, scope, &c))
-        return false;
+    if (!evaluate(e, scope, &c)) return false;
     if (c.kind != CONST_TRUTH) {
-        struct diagnostic *d = complain(e->at, "%s wants a condition, %s is none", who, constant_text(&c));
-        if (strcmp(who, "'or'") == 0)
-            add_help(d, "alternatives are written with '|': 8 | 16");
+        struct diagnostic *d =
+            complain(e->at, "%s wants a condition, %s is none", who, constant_text(&c));
+        if (strcmp(who, "'or'") == 0) add_help(d, "alternatives are written with '|': 8 | 16");
         return false;
     }
     *out = c.truth;
     return true;
 }
 
-/* Written `&&` or `||`, which the scanner has refused: whether both sides are conditions is no second mistake. */
+/* Written `&&` or `||`, which the scanner has refused: whether both sides are conditions is no
+ * second mistake. */
 static bool is_foreign(const struct ast *e)
 {
     size_t n;
     const char *bytes = source_bytes(e->at.file, &n);
     for (int i = e->kid[0]->at.to; i < e->kid[1]->at.from; i++)
-        if (bytes[i] == '&' || bytes[i] == '|')
-            return true;
+        if (bytes[i] == '&' || bytes[i] == '|') return true;
     return false;
 }
 
 static bool binary_value(const struct ast *e, struct scope *scope, struct constant *out)
 {
     struct constant a, b;
-    if ((e->text[0] == 'a' || e->text[0] == 'o') && is_foreign(e))
-        return false;
+    if ((e->text[0] == 'a' || e->text[0] == 'o') && is_foreign(e)) return false;
     if (strcmp(e->text, "and") == 0 || strcmp(e->text, "or") == 0) {
         bool truth, decides = e->text[0] == 'o';
-        if (!truth_value(e->kid[0], scope, text_format("'%s'", e->text), &truth))
-            return false;
-        if (truth != decides && !truth_value(e->kid[1], scope, text_format("'%s'", e->text), &truth))
+        if (!truth_value(e->kid[0], scope, text_format("'%s'", e->text), &truth)) return false;
+        if (truth != decides &&
+            !truth_value(e->kid[1], scope, text_format("'%s'", e->text), &truth))
             return false;
         *out = constant_truth(truth);
         out->at = e->at;
         return true;
     }
-    return evaluate(e->kid[0], scope, &a) && evaluate(e->kid[1], scope, &b) && constant_binary(e->text, &a, &b, e->at, out);
+    return evaluate(e->kid[0], scope, &a) && evaluate(e->kid[1], scope, &b) &&
+           constant_binary(e->text, &a, &b, e->at, out);
 }
 
 bool evaluate(const struct ast *e, struct scope *scope, struct constant *out)
@@ -124,28 +122,28 @@ bool evaluate(const struct ast *e, struct scope *scope, struct constant *out)
     struct constant a;
     bool truth;
     switch (e->kind) {
-    case AST_NUMBER:
-        return constant_from_number(e, out);
+    case AST_NUMBER: return constant_from_number(e, out);
     case AST_STRING:
-        *out = (struct constant){ .kind = CONST_STRING, .text = e->text, .at = e->at };
+        *out = (struct constant){.kind = CONST_STRING, .text = e->text, .at = e->at};
         return true;
-    case AST_NAME: case AST_PATH:
-        return name_value(e, scope, out);
+    case AST_NAME:
+    case AST_PATH: return name_value(e, scope, out);
     case AST_UNARY:
         return evaluate(e->kid[0], scope, &a) && constant_unary(e->text, &a, e->at, out);
-    case AST_BINARY: case AST_RANGE:
-        return binary_value(e, scope, out);
+    case AST_BINARY:
+    case AST_RANGE: return binary_value(e, scope, out);
     case AST_CHOICE:
-        return truth_value(e->kid[0], scope, "'?'", &truth) && evaluate(e->kid[truth ? 1 : 2], scope, out);
-    case AST_CALL:
-        return call_value(e, scope, out);
-    case AST_LIST:
-        return list_value(e, scope, out);
-    case AST_ALTERNATIVES:
-        complain(e->at, "alternatives cannot stand here");
-        return false;
-    case AST_ITEMS: case AST_BLOCK: case AST_SAY: case AST_HEAD: case AST_ENTRY: case AST_NAMED:
-        break;
+        return truth_value(e->kid[0], scope, "'?'", &truth) &&
+               evaluate(e->kid[truth ? 1 : 2], scope, out);
+    case AST_CALL: return call_value(e, scope, out);
+    case AST_LIST: return list_value(e, scope, out);
+    case AST_ALTERNATIVES: complain(e->at, "alternatives cannot stand here"); return false;
+    case AST_ITEMS:
+    case AST_BLOCK:
+    case AST_SAY:
+    case AST_HEAD:
+    case AST_ENTRY:
+    case AST_NAMED: break;
     }
     bug("an item was evaluated as an expression");
 }

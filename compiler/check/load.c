@@ -1,6 +1,7 @@
-/* Files: the plan, what it uses, and the texts of --set. A use looks beside the file that says it, then in the library
- * that came with the compiler; a file is read once however often it is used, and one that uses itself is told so. What
- * stands at file level is sorted here: families, clusters, constants, the plan. */
+/* Files: the plan, what it uses, and the texts of --set. A use looks beside the file that says it,
+ * then in the library that came with the compiler; a file is read once however often it is used,
+ * and one that uses itself is told so. What stands at file level is sorted here: families,
+ * clusters, constants, the plan. */
 #define _XOPEN_SOURCE 700
 #include "check/check.h"
 
@@ -37,15 +38,13 @@ const char *plan_library(void)
 {
     static const char *found;
     static bool looked;
-    if (looked)
-        return found;
+    if (looked) return found;
     looked = true;
     char exe[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n <= 0)
-        return NULL;
+    if (n <= 0) return NULL;
     exe[n] = 0;
-    static const char *const places[] = { "../plans", "../share/planc/plans" };
+    static const char *const places[] = {"../plans", "../share/planc/plans"};
     for (size_t i = 0; i < COUNT_OF(places) && !found; i++)
         found = real_path(joined(path_folder(exe), places[i]));
     return found;
@@ -54,13 +53,11 @@ const char *plan_library(void)
 /* A relative path's folder without symbolic links, so that its ".." can be taken off the text. */
 const char *path_resolve(const struct checker *c, const char *text, struct span at)
 {
-    if (text[0] == '/')
-        return intern(text);
+    if (text[0] == '/') return intern(text);
     bool from_set = strcmp(source_name(at.file), "--set") == 0;
     const char *home = from_set ? "" : path_folder(c->file.item[0].path);
     const char *folder = real_path(home[0] ? home : ".");
-    if (!folder)
-        return intern(joined(home, text));
+    if (!folder) return intern(joined(home, text));
     for (;;) {
         if (strncmp(text, "./", 2) == 0) {
             text += 2;
@@ -70,26 +67,22 @@ const char *path_resolve(const struct checker *c, const char *text, struct span 
         } else {
             return intern(joined(folder, text));
         }
-        while (*text == '/')
-            text++;
+        while (*text == '/') text++;
     }
 }
 
-/* Using ----------------------------------------------------------------------------------------------------------------- */
+/* ── Using ───────────────────────────────────────────────────────────────────── */
 
 /* The file of a folder that `name` may have meant. */
 static const char *nearest_file(const char *path)
 {
     const char *folder = path_folder(path), *base = strrchr(path, '/');
     DIR *d = opendir(folder[0] ? folder : ".");
-    if (!d)
-        return NULL;
-    VECTOR(const char *) names = { 0 };
+    if (!d) return NULL;
+    VECTOR(const char *) names = {0};
     for (struct dirent *e; (e = readdir(d));)
-        if (strstr(e->d_name, ".plan"))
-            PUSH(&names, intern(e->d_name));
-    if (closedir(d) != 0)
-        return NULL;
+        if (strstr(e->d_name, ".plan")) PUSH(&names, intern(e->d_name));
+    if (closedir(d) != 0) return NULL;
     for (int i = 1; i < names.n; i++) /* in the order of their names, not of the disk */
         for (int j = i; j > 0 && strcmp(names.item[j - 1], names.item[j]) > 0; j--) {
             const char *swap = names.item[j];
@@ -101,26 +94,25 @@ static const char *nearest_file(const char *path)
 
 const char *library_file(const char *folder, const char *name)
 {
-    const char *end = strlen(name) > 5 && strcmp(name + strlen(name) - 5, ".plan") == 0 ? "" : ".plan";
+    const char *end =
+        strlen(name) > 5 && strcmp(name + strlen(name) - 5, ".plan") == 0 ? "" : ".plan";
     const char *shelf = plan_library(), *file = text_format("%s/%s%s", folder, name, end);
-    if (!shelf)
-        return NULL;
-    if (access(joined(shelf, file), R_OK) == 0)
-        return file;
+    if (!shelf) return NULL;
+    if (access(joined(shelf, file), R_OK) == 0) return file;
     const char *near = nearest_file(joined(shelf, file));
     return near ? text_format("%s/%s", folder, near) : NULL;
 }
 
 static void sort_items(struct checker *c, int file);
 
-/* Reads, parses and sorts a file; false (errno) when it cannot be read. `shown` is its name in messages. */
+/* Reads, parses and sorts a file; false (errno) when it cannot be read. `shown` is its name in
+ * messages. */
 static bool load_file(struct checker *c, const char *path, const char *shown)
 {
     size_t n;
     const char *bytes = file_read(path, &n);
-    if (!bytes)
-        return false;
-    struct file f = { .path = intern(shown), .real = real_path(path), .loading = true };
+    if (!bytes) return false;
+    struct file f = {.path = intern(shown), .real = real_path(path), .loading = true};
     f.source = source_add(shown, bytes, n);
     f.items = parse_source(f.source);
     c->broken |= parse_was_torn();
@@ -132,22 +124,22 @@ static bool load_file(struct checker *c, const char *path, const char *shown)
 }
 
 /* True when the file is there (and is read, or was). */
-static bool use_file(struct checker *c, const char *path, const char *shown, const struct ast *label)
+static bool use_file(struct checker *c, const char *path, const char *shown,
+                     const struct ast *label)
 {
     const char *real = real_path(path);
-    if (!real)
-        return false;
+    if (!real) return false;
     for (int i = 0; i < c->file.n; i++)
         if (c->file.item[i].real == real) {
             if (c->file.item[i].loading) {
                 struct diagnostic *d = complain(label->at, "%s uses itself", c->file.item[i].path);
                 if (i != c->file.n - 1)
-                    add_help(d, "the way round is %s, then what it uses, back to %s", c->file.item[i].path, c->file.item[i].path);
+                    add_help(d, "the way round is %s, then what it uses, back to %s",
+                             c->file.item[i].path, c->file.item[i].path);
             }
             return true;
         }
-    if (load_file(c, path, shown))
-        return true;
+    if (load_file(c, path, shown)) return true;
     complain(label->at, "%s cannot be read: %s", shown, strerror(errno));
     return true;
 }
@@ -157,30 +149,34 @@ static void use(struct checker *c, int file, const struct ast *head)
     if (head->n != 2 || head->kid[1]->kind != AST_STRING) {
         const char *word = head->n > 1 && head->kid[1]->text ? head->kid[1]->text : "llama";
         const char *model = library_file("models", word), *cluster = library_file("clusters", word);
-        add_help(complain(head->at, "use takes one file name in double quotes"), "use \"%s\"", model ? model : cluster ? cluster : "models/llama.plan");
+        add_help(complain(head->at, "use takes one file name in double quotes"), "use \"%s\"",
+                 model     ? model
+                 : cluster ? cluster
+                           : "models/llama.plan");
         c->broken = true; /* what it would have brought is not a second error */
         return;
     }
     const struct ast *label = head->kid[1];
     const char *text = label->text;
     const char *beside = text[0] == '/' ? text : joined(path_folder(c->file.item[file].path), text);
-    if (c->file.item[file].real && text[0] != '/') { /* a library file's shown name is not where it lies */
+    /* a library file's shown name is not where it lies */
+    if (c->file.item[file].real && text[0] != '/') {
         const char *real_beside = joined(path_folder(c->file.item[file].real), text);
-        if (use_file(c, real_beside, beside, label))
-            return;
+        if (use_file(c, real_beside, beside, label)) return;
     } else if (use_file(c, beside, beside, label)) {
         return;
     }
     const char *shelf = text[0] == '/' ? NULL : plan_library();
     const char *shelved = shelf ? joined(shelf, text) : NULL;
-    if (shelved && use_file(c, shelved, text, label))
-        return;
-    struct diagnostic *d = complain(label->at, "there is no file '%s'%s", text, text[0] == '/' ? "" : " beside this one or in the library");
+    if (shelved && use_file(c, shelved, text, label)) return;
+    struct diagnostic *d = complain(label->at, "there is no file '%s'%s", text,
+                                    text[0] == '/' ? "" : " beside this one or in the library");
     const char *near = nearest_file(beside);
-    if (!near && shelved)
-        near = nearest_file(shelved);
-    const char *model = library_file("models", text), *cluster = library_file("clusters", text), *whole = text_format("%s.plan", text);
-    if (access(joined(path_folder(c->file.item[file].path), whole), R_OK) == 0 || (shelf && access(joined(shelf, whole), R_OK) == 0))
+    if (!near && shelved) near = nearest_file(shelved);
+    const char *model = library_file("models", text), *cluster = library_file("clusters", text),
+               *whole = text_format("%s.plan", text);
+    if (access(joined(path_folder(c->file.item[file].path), whole), R_OK) == 0 ||
+        (shelf && access(joined(shelf, whole), R_OK) == 0))
         add_help(d, "use \"%s\"", whole);
     else if (model && strcmp(model, text_format("models/%s", text)) == 0)
         add_help(d, "use \"%s\"", model);
@@ -193,15 +189,17 @@ static void use(struct checker *c, int file, const struct ast *head)
     c->broken = true;
 }
 
-/* File level ------------------------------------------------------------------------------------------------------------ */
+/* ── File level ──────────────────────────────────────────────────────────────── */
 
 static void add_plan(struct checker *c, int file, const struct ast *block)
 {
     if (file != 0) {
-        add_help(complain(block->kid[0]->at, "a file that is used brings families and clusters, not a plan"), "take the plan out of %s",
-                 c->file.item[file].path);
+        add_help(complain(block->kid[0]->at,
+                          "a file that is used brings families and clusters, not a plan"),
+                 "take the plan out of %s", c->file.item[file].path);
     } else if (c->plan) {
-        add_note(complain(block->kid[0]->at, "a file holds one plan, this is the second"), c->plan->kid[0]->at, "the first");
+        add_note(complain(block->kid[0]->at, "a file holds one plan, this is the second"),
+                 c->plan->kid[0]->at, "the first");
     } else {
         c->plan = block;
     }
@@ -215,12 +213,12 @@ static void add_named(struct checker *c, int file, const struct ast *block, bool
         complain(head->at, "%s takes one name", what);
         return;
     }
-    struct named_block new = { head->kid[1]->text, block, file };
+    struct named_block new = {head->kid[1]->text, block, file};
     int n = cluster ? c->cluster.n : c->architecture.n;
     for (int i = 0; i < n; i++) {
         const struct named_block *old = cluster ? &c->cluster.item[i] : &c->architecture.item[i];
         if (old->name == new.name) {
-            PUSH(&c->outside, ((struct outside){ head, old->block->kid[0] }));
+            PUSH(&c->outside, ((struct outside){head, old->block->kid[0]}));
             return;
         }
     }
@@ -234,30 +232,35 @@ static void add_constant(struct checker *c, int source, const struct ast *entry)
 {
     for (int i = 0; i < c->constant.n; i++)
         if (c->constant.item[i].source == source && c->constant.item[i].name == entry->text) {
-            add_note(complain(entry->at, "'%s' is given twice", entry->text), c->constant.item[i].entry->at, "the first time");
+            add_note(complain(entry->at, "'%s' is given twice", entry->text),
+                     c->constant.item[i].entry->at, "the first time");
             return;
         }
     if (entry->kid[0]->kind == AST_PATH)
-        add_help(complain(entry->at, "'%s' stands outside the plan", entry->text), "move it into plan { }");
+        add_help(complain(entry->at, "'%s' stands outside the plan", entry->text),
+                 "move it into plan { }");
     else
-        PUSH(&c->constant, ((struct file_constant){ .name = entry->text, .source = source, .entry = entry }));
+        PUSH(&c->constant,
+             ((struct file_constant){.name = entry->text, .source = source, .entry = entry}));
 }
 
-/* "clusters.h100", "llama": the library's file of that name, if it has one; else the text as it stands. */
+/* "clusters.h100", "llama": the library's file of that name, if it has one; else the text as it
+ * stands. */
 static const char *in_library(const char *text)
 {
-    const char *dot = strchr(text, '/') ? NULL : strrchr(text, '.'), *name = dot && strcmp(dot, ".plan") != 0 ? dot + 1 : text;
+    const char *dot = strchr(text, '/') ? NULL : strrchr(text, '.'),
+               *name = dot && strcmp(dot, ".plan") != 0 ? dot + 1 : text;
     const char *model = library_file("models", name), *cluster = library_file("clusters", name);
     return strchr(text, '/') ? text : model ? model : cluster ? cluster : text;
 }
 
 static void misplaced(struct checker *c, const struct ast *head)
 {
-    static const char *const brings[] = { "import", "include", "from", "require", "source", "load" };
-    static const char *const known[] = { "use", "plan", "architecture", "cluster" };
+    static const char *const brings[] = {"import", "include", "from", "require", "source", "load"};
+    static const char *const known[] = {"use", "plan", "architecture", "cluster"};
     const char *word = head->kid[0]->text;
     if (section_find(word) != SECTION_COUNT) {
-        PUSH(&c->outside, ((struct outside){ head, NULL }));
+        PUSH(&c->outside, ((struct outside){head, NULL}));
         return;
     }
     struct diagnostic *d = complain(head->at, "'%s' means nothing at file level", word);
@@ -285,14 +288,16 @@ static void sort_items(struct checker *c, int file)
             use(c, file, head);
         else if (item->kind == AST_BLOCK && strcmp(word, "plan") == 0)
             add_plan(c, file, item);
-        else if (item->kind == AST_BLOCK && (strcmp(word, "architecture") == 0 || strcmp(word, "cluster") == 0))
+        else if (item->kind == AST_BLOCK &&
+                 (strcmp(word, "architecture") == 0 || strcmp(word, "cluster") == 0))
             add_named(c, file, item, word[0] == 'c');
         else
             misplaced(c, head);
     }
 }
 
-/* What belongs in a plan and stands outside: each is said, but when there is no plan at all it is one mistake. */
+/* What belongs in a plan and stands outside: each is said, but when there is no plan at all it is
+ * one mistake. */
 static void say_outside(struct checker *c)
 {
     for (int i = 0; i < c->outside.n; i++) {
@@ -301,11 +306,16 @@ static void say_outside(struct checker *c)
         if (c->broken) /* the plan around it was not understood */
             return;
         if (c->plan && first) {
-            add_note(complain(head->at, "there are two %ss named %s", word, head->kid[1]->text), first->at, "the first");
+            add_note(complain(head->at, "there are two %ss named %s", word, head->kid[1]->text),
+                     first->at, "the first");
         } else if (c->plan) {
-            add_help(complain(head->at, "'%s' means nothing at file level", word), "it belongs in plan { }");
+            add_help(complain(head->at, "'%s' means nothing at file level", word),
+                     "it belongs in plan { }");
         } else {
-            add_help(complain(head->at, "'%s' stands outside a plan", word), c->outside.n > 1 ? "plan \"title\" { … } goes round it and the sections behind it" : "plan \"title\" { … } goes round it");
+            add_help(complain(head->at, "'%s' stands outside a plan", word),
+                     c->outside.n > 1
+                         ? "plan \"title\" { … } goes round it and the sections behind it"
+                         : "plan \"title\" { … } goes round it");
             c->broken = true;
         }
     }
@@ -316,7 +326,9 @@ static void load_setting(struct checker *c, const char *text)
 {
     const char *path = intern_bytes(text, strcspn(text, "= "));
     enum key_id key = key_find_path(path);
-    bool string = key != KEY_COUNT && (key_rows[key].type == KEY_STRING || key_rows[key].type == KEY_FILES) && strchr(text, '=');
+    bool string = key != KEY_COUNT &&
+                  (key_rows[key].type == KEY_STRING || key_rows[key].type == KEY_FILES) &&
+                  strchr(text, '=');
     const struct ast *entry = string ? parse_setting_as_text(text) : parse_setting(text);
     if (entry)
         PUSH(&c->setting, entry);
@@ -329,11 +341,9 @@ static void load_named(struct checker *c, const struct ast *entry)
 {
     bool cluster = strcmp(entry->text, "cluster") == 0;
     const char *name = entry->kid[1]->text, *shelf = plan_library();
-    if (!shelf || !name || (!cluster && strcmp(entry->text, "model") != 0))
-        return;
+    if (!shelf || !name || (!cluster && strcmp(entry->text, "model") != 0)) return;
     for (int i = 0; i < (cluster ? c->cluster.n : c->architecture.n); i++)
-        if ((cluster ? c->cluster.item[i].name : c->architecture.item[i].name) == name)
-            return;
+        if ((cluster ? c->cluster.item[i].name : c->architecture.item[i].name) == name) return;
     const char *file = text_format("%s/%s.plan", cluster ? "clusters" : "models", name);
     use_file(c, joined(shelf, file), file, entry->kid[1]);
 }
@@ -341,15 +351,14 @@ static void load_named(struct checker *c, const struct ast *entry)
 void load_all(struct checker *c, const char *path, const char *const *set, int n_set)
 {
     if (!load_file(c, path, path)) {
-        complain((struct span){ 0 }, "%s cannot be read: %s", path, strerror(errno));
+        complain((struct span){0}, "%s cannot be read: %s", path, strerror(errno));
         c->broken = true;
         return;
     }
-    for (int i = 0; i < n_set; i++)
-        load_setting(c, set[i]);
-    for (int i = 0; i < c->setting.n; i++)
-        load_named(c, c->setting.item[i]);
+    for (int i = 0; i < n_set; i++) load_setting(c, set[i]);
+    for (int i = 0; i < c->setting.n; i++) load_named(c, c->setting.item[i]);
     say_outside(c);
     if (!c->plan && !c->broken)
-        add_help(complain((struct span){ c->file.item[0].source, 0, 0 }, "this file has no plan"), "plan \"title\" { model …  cluster …  mesh …  batch … }");
+        add_help(complain((struct span){c->file.item[0].source, 0, 0}, "this file has no plan"),
+                 "plan \"title\" { model …  cluster …  mesh …  batch … }");
 }

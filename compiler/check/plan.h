@@ -1,13 +1,14 @@
-/* The plan: what the text means once every key is known, checked and defaulted. Everything behind the
- * checker reads this and never the text, so a plan that exists is valid by construction: whole numbers
- * divide, degrees cover the cluster, names are families that exist. Sizes are bytes, counts are counts,
- * times are seconds. One number per key: a plan with alternatives is a space and yields none. */
+/* The plan: what the text means once every key is known, checked and defaulted. Everything behind
+ * the checker reads this and never the text, so a plan that exists is valid by construction: whole
+ * numbers divide, degrees cover the cluster, names are families that exist. Sizes are bytes, counts
+ * are counts, times are seconds. One number per key: a plan with alternatives is a space and yields
+ * none. */
 #ifndef PLANC_PLAN_H
 #define PLANC_PLAN_H
 
 #include "text/constant.h"
 
-enum element { F32, BF16, F64, I32 };                 /* element types, also of the IR */
+enum element { F32, BF16, F64, I32 }; /* element types, also of the IR */
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum reshard { RESHARD_FORWARD, RESHARD_BACKWARD, RESHARD_STEP };
 enum checkpoint_mode { CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_FULL, CHECKPOINT_BUDGET };
@@ -19,105 +20,159 @@ enum attention { ATTENTION_PLANC, ATTENTION_CUDNN };
 enum experts { EXPERTS_PLANC, EXPERTS_CUDNN };
 enum nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
-struct hyper { const char *name; struct constant value; struct span at; };  /* at: where the plan (or the default) says so */
+/* at: where the plan (or the default) says so */
+struct hyper {
+    const char *name;
+    struct constant value;
+    struct span at;
+};
 
 struct cluster {
-    const char *name;            /* "b200", "cpu" */
-    const char *device_name;     /* "NVIDIA B200" */
+    const char *name;        /* "b200", "cpu" */
+    const char *device_name; /* "NVIDIA B200" */
     enum device_kind kind;
-    bool elastic;                /* as many devices as the mesh asks for */
+    bool elastic; /* as many devices as the mesh asks for */
     int64_t nodes, devices_per_node;
-    const char *arch;            /* "sm_100a"; NULL on cpu */
+    const char *arch; /* "sm_100a"; NULL on cpu */
     int64_t multiprocessors;
-    int64_t memory_bytes;        /* what a device offers; 0: read from the machine */
-    int64_t outside_bytes;       /* context, modules, communicators: assumed */
-    double bandwidth;            /* device memory, bytes/s; 0: not known */
+    int64_t memory_bytes;  /* what a device offers; 0: read from the machine */
+    int64_t outside_bytes; /* context, modules, communicators: assumed */
+    double bandwidth;      /* device memory, bytes/s; 0: not known */
     double flops_bf16, flops_fp32;
-    struct { double bandwidth, latency, base; } link_node, link_network; /* one direction, a device; seconds */
+    /* one direction, a device; seconds */
+    struct {
+        double bandwidth, latency, base;
+    } link_node, link_network;
     struct span at, memory_at;
 };
 
-/* An optimizer group: its decay holds for weights whose stored name the pattern stands for; the last that matches counts. */
-struct decay_group { const char *pattern; double weight_decay; struct span at; };
+/* An optimizer group: its decay holds for weights whose stored name the pattern stands for; the
+ * last that matches counts. */
+struct decay_group {
+    const char *pattern;
+    double weight_decay;
+    struct span at;
+};
 
 struct plan {
     const char *path, *title;
     const char *architecture;            /* "llama" */
     const struct ast *architecture_body; /* items of its block */
-    struct hyper *hyper; int n_hyper;    /* every declared hyper-parameter, defaulted */
+    struct hyper *hyper;
+    int n_hyper; /* every declared hyper-parameter, defaulted */
     struct span model_at;
-    struct hyper *constant; int n_constants;   /* entries at file level of the architecture's file */
-    /* Said in the architecture's block `stored { prefix "model." ""; ignore "*.inv_freq" }`: other prefixes that a stored
-     * name may have instead of the first, and stored names (patterns with *) that may be there and are not read. */
-    const char *const *stored_prefix; int n_stored_prefix;
-    const char *const *stored_ignore; int n_stored_ignore;
+    /* entries at file level of the architecture's file */
+    struct hyper *constant;
+    int n_constants;
+    /* Said in the architecture's block `stored { prefix "model." ""; ignore "*.inv_freq" }`: other
+     * prefixes that a stored name may have instead of the first, and stored names (patterns with *)
+     * that may be there and are not read. */
+    const char *const *stored_prefix;
+    int n_stored_prefix;
+    const char *const *stored_ignore;
+    int n_stored_ignore;
     struct cluster cluster;
-    enum device_kind device;             /* what the trainer is for: the cluster's kind, but where a command's --device says otherwise */
-    const char *const *arch; int n_arch; /* of cuda: what kernels are compiled for, the cluster's or those of --arch; else none */
+    /* what the trainer is for: the cluster's kind, but where a command's --device says otherwise */
+    enum device_kind device;
+    /* of cuda: what kernels are compiled for, the cluster's or those of --arch; else none */
+    const char *const *arch;
+    int n_arch;
     int64_t fsdp, dp, prefetch, reduce_slots;
     enum reshard reshard;
     enum element compute, master, gradients, moments;
     enum checkpoint_mode checkpoint_mode;
     int64_t checkpoint_every;
-    const char *checkpoint_layers;       /* "0..4 8..12", half open; "": all */
-    const char *checkpoint_save;         /* op kinds and value names, blanks between: what selective keeps */
-    int64_t checkpoint_budget;           /* bytes that a device's peak may reach (mode budget); 0: 92 % of what it offers */
-    enum checkpoint_mode checkpoint_rest; /* the other layers' mode, and what it keeps: none, but where a budget decides */
+    const char *checkpoint_layers; /* "0..4 8..12", half open; "": all */
+    /* op kinds and value names, blanks between: what selective keeps */
+    const char *checkpoint_save;
+    /* bytes that a device's peak may reach (mode budget); 0: 92 % of what it offers */
+    int64_t checkpoint_budget;
+    /* the other layers' mode, and what it keeps: none, but where a budget decides */
+    enum checkpoint_mode checkpoint_rest;
     const char *checkpoint_rest_save;
     int64_t sequence, local, global, accumulation, loss_chunks;
-    double lr, beta1, beta2, eps, weight_decay, clip;   /* clip 0: none */
-    struct decay_group *group; int n_groups;
+    double lr, beta1, beta2, eps, weight_decay, clip; /* clip 0: none */
+    struct decay_group *group;
+    int n_groups;
     enum schedule_kind schedule;
     int64_t warmup, schedule_steps, decay;
     double floor;
-    const char *const *data_train; int n_data_train; /* resolved against the plan's folder, may be patterns; 0: not given */
+    /* resolved against the plan's folder, may be patterns; 0: not given */
+    const char *const *data_train;
+    int n_data_train;
     enum data_format data_format;
     enum data_order data_order;
     int64_t data_seed;
-    bool has_ignore; int64_t ignore;
+    bool has_ignore;
+    int64_t ignore;
     int64_t init_seed;
-    const char *init_from;               /* resolved; NULL: seeded */
-    int64_t run_steps;                   /* default: schedule_steps; 0: not given */
+    const char *init_from; /* resolved; NULL: seeded */
+    int64_t run_steps;     /* default: schedule_steps; 0: not given */
     double timeout_seconds;
     enum nonfinite nonfinite;
-    bool graph;                          /* of cuda alone, as are the three below */
+    bool graph; /* of cuda alone, as are the three below */
     enum gemm gemm;
     enum attention attention;
     enum experts experts;
     /* where the plan says it, for diagnostics and for the ledger's lines */
-    struct { struct span mesh, batch, precision, checkpoint, save, layers, budget, optimizer, schedule, data, init, run; } at;
-    struct { struct span graph, gemm, attention, experts; } given; /* none when the plan leaves them to their defaults */
+    struct {
+        struct span mesh, batch, precision, checkpoint, save, layers, budget, optimizer, schedule,
+            data, init, run;
+    } at;
+    /* none when the plan leaves them to their defaults */
+    struct {
+        struct span graph, gemm, attention, experts;
+    } given;
 };
 
-/* From a file: parses it and what it uses, applies `set` (texts of --set, in order), checks, resolves.
- * NULL after diagnostics. *open_keys: the names of keys left open ("mesh.fsdp"), when that is the reason. */
-struct plan *plan_load(const char *path, const char *const *set, int n_set, const char *const **open_keys, int *n_open);
+/* From a file: parses it and what it uses, applies `set` (texts of --set, in order), checks,
+ * resolves. NULL after diagnostics. *open_keys: the names of keys left open ("mesh.fsdp"), when
+ * that is the reason. */
+struct plan *plan_load(const char *path, const char *const *set, int n_set,
+                       const char *const **open_keys, int *n_open);
 
 /* The plan library, beside the compiler or where it was installed; NULL when there is none. */
 const char *plan_library(void);
 
-/* `*` stands for anything, {i} and {e} for a number. The name may be an architecture's, with {i} and {e} in it. */
+/* `*` stands for anything, {i} and {e} for a number. The name may be an architecture's, with {i}
+ * and {e} in it. */
 bool stored_matches(const char *pattern, const char *name);
 /* How many letters of a pattern would have to change for it to stand for the name. */
 int stored_distance(const char *pattern, const char *name);
-/* Decoupled decay of a weight: that of the last group that its stored name is in; else the optimizer's, for stored tensors
- * of two or more dimensions. */
+/* Decoupled decay of a weight: that of the last group that its stored name is in; else the
+ * optimizer's, for stored tensors of two or more dimensions. */
 double plan_weight_decay(const struct plan *p, const char *stored, int rank);
 
-/* Takes the plan to another kind of device than its cluster has (--device), before a budget is decided: what a processor offers
- * is then read from the machine, and what libraries take beside the plan is what they take on that kind. */
+/* Takes the plan to another kind of device than its cluster has (--device), before a budget is
+ * decided: what a processor offers is then read from the machine, and what libraries take beside
+ * the plan is what they take on that kind. */
 void plan_set_device(struct plan *p, enum device_kind device);
-/* The same by its name ("cpu", "cuda"); another name, trace for one, or NULL leaves the plan where its cluster is. */
+/* The same by its name ("cpu", "cuda"); another name, trace for one, or NULL leaves the plan where
+ * its cluster is. */
 void plan_take_device(struct plan *p, const char *name);
 /* The architectures of --arch, "sm_90a,sm_100a"; NULL, or why that is no list of them. */
 const char *plan_set_arch(struct plan *p, const char *list);
 
-/* A plan with open alternatives, as a space: one axis an open key, its choices in the order of the text, ranges written out. */
-struct axis { const char *key; const char *const *choice; int n; };
-struct space { struct axis *axis; int n_axes; int64_t points; struct checker *checker; const struct ast ***tree; };
-/* A file read and checked once: its plan, or the space of its open keys (the plan is NULL then); neither after diagnostics. */
-struct plan *plan_or_space_load(const char *path, const char *const *set, int n_set, struct space **space);
-/* The plan of one point: choice[k] of axis k. NULL when its keys do not go together, *why then saying it. Says nothing. */
+/* A plan with open alternatives, as a space: one axis an open key, its choices in the order of the
+ * text, ranges written out. */
+struct axis {
+    const char *key;
+    const char *const *choice;
+    int n;
+};
+struct space {
+    struct axis *axis;
+    int n_axes;
+    int64_t points;
+    struct checker *checker;
+    const struct ast ***tree;
+};
+/* A file read and checked once: its plan, or the space of its open keys (the plan is NULL then);
+ * neither after diagnostics. */
+struct plan *plan_or_space_load(const char *path, const char *const *set, int n_set,
+                                struct space **space);
+/* The plan of one point: choice[k] of axis k. NULL when its keys do not go together, *why then
+ * saying it. Says nothing. */
 struct plan *space_plan(const struct space *s, const int *choice, const char **why);
 
 /* Whole hyper-parameter by name; bug() when there is none. */

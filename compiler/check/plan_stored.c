@@ -1,16 +1,14 @@
-/* Stored names and the patterns that stand for them. The names come from other people's files and hold numbers; a rolled
- * model knows them with {i} (layer) and {e} (part of a stack) in their place, and a pattern must mean the same for both.
- * Asked by the lowering, which refuses patterns that stand for nothing or tell layers apart, and by the program's tables. */
+/* Stored names and the patterns that stand for them. The names come from other people's files and
+ * hold numbers; a rolled model knows them with {i} (layer) and {e} (part of a stack) in their
+ * place, and a pattern must mean the same for both. Asked by the lowering, which refuses patterns
+ * that stand for nothing or tell layers apart, and by the program's tables. */
 #include "check/plan.h"
 
 #include <ctype.h>
 #include <string.h>
 
 /* {i} or {e}: one letter of a name, that nothing but itself and * stands for. */
-static bool is_number(const char *at)
-{
-    return !strncmp(at, "{i}", 3) || !strncmp(at, "{e}", 3);
-}
+static bool is_number(const char *at) { return !strncmp(at, "{i}", 3) || !strncmp(at, "{e}", 3); }
 
 bool stored_matches(const char *pattern, const char *name)
 {
@@ -20,22 +18,17 @@ bool stored_matches(const char *pattern, const char *name)
             if (is_number(name))
                 name += 3;
             else
-                while (isdigit((unsigned char)*name))
-                    name++;
-            if (name == from)
-                return false;
+                while (isdigit((unsigned char)*name)) name++;
+            if (name == from) return false;
             pattern += 3;
         } else if (is_number(name) || *pattern++ != *name++) {
             return false;
         }
     }
-    if (!*pattern)
-        return !*name;
+    if (!*pattern) return !*name;
     for (;; name += is_number(name) ? 3 : 1) {
-        if (stored_matches(pattern + 1, name))
-            return true;
-        if (!*name)
-            return false;
+        if (stored_matches(pattern + 1, name)) return true;
+        if (!*name) return false;
     }
 }
 
@@ -43,28 +36,29 @@ double plan_weight_decay(const struct plan *p, const char *stored, int rank)
 {
     double decay = rank < 2 ? 0 : p->weight_decay;
     for (int i = 0; i < p->n_groups; i++)
-        if (stored_matches(p->group[i].pattern, stored))
-            decay = p->group[i].weight_decay;
+        if (stored_matches(p->group[i].pattern, stored)) decay = p->group[i].weight_decay;
     return decay;
 }
 
 static int least(int a, int b) { return a < b ? a : b; }
 
-/* The fewest changes, swaps of neighbours among them, that turn n letters of `word` into some stretch of `text` (Sellers,
- * 1980; Damerau, 1964). cost[i] is for the first i letters of the word and a stretch that ends here. */
+/* The fewest changes, swaps of neighbours among them, that turn n letters of `word` into some
+ * stretch of `text` (Sellers, 1980; Damerau, 1964). cost[i] is for the first i letters of the word
+ * and a stretch that ends here. */
 static int distance_within(const char *word, int n, const char *text)
 {
-    int *cost = TAKE_MANY(int, n + 1), *before = TAKE_MANY(int, n + 1), *last = TAKE_MANY(int, n + 1), best = n;
-    for (int i = 0; i <= n; i++)
-        cost[i] = i;
+    int *cost = TAKE_MANY(int, n + 1), *before = TAKE_MANY(int, n + 1),
+        *last = TAKE_MANY(int, n + 1), best = n;
+    for (int i = 0; i <= n; i++) cost[i] = i;
     for (int k = 0; text[k]; k++) {
         int *free = last;
         last = before;
         before = cost;
         cost = free;
-        cost[0] = 0;   /* a stretch may begin anywhere */
+        cost[0] = 0; /* a stretch may begin anywhere */
         for (int i = 1; i <= n; i++) {
-            cost[i] = least(before[i - 1] + (word[i - 1] != text[k]), least(before[i], cost[i - 1]) + 1);
+            cost[i] =
+                least(before[i - 1] + (word[i - 1] != text[k]), least(before[i], cost[i - 1]) + 1);
             if (i > 1 && k > 0 && word[i - 1] == text[k - 1] && word[i - 2] == text[k])
                 cost[i] = least(cost[i], last[i - 2] + 1);
         }

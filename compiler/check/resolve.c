@@ -1,6 +1,7 @@
-/* The door of the checker: from a file to a plan that is valid by construction, or to diagnostics. All that is wrong with
- * the keys is found before anything is given up, so one run shows every mistake. A plan whose mistakes are none and whose
- * keys are not all decided is a space: the names of its open keys are given instead. */
+/* The door of the checker: from a file to a plan that is valid by construction, or to diagnostics.
+ * All that is wrong with the keys is found before anything is given up, so one run shows every
+ * mistake. A plan whose mistakes are none and whose keys are not all decided is a space: the names
+ * of its open keys are given instead. */
 #include "check/check.h"
 
 #include <string.h>
@@ -22,8 +23,7 @@ static int word(struct checker *c, enum key_id key)
 {
     const struct constant *v = key_value(c, key);
     int index = v ? words_index(key_rows[key].words, v->text) : -1;
-    if (index < 0)
-        bug("%s has no word", key_path(key));
+    if (index < 0) bug("%s has no word", key_path(key));
     return index;
 }
 
@@ -58,7 +58,7 @@ static struct span key_place(const struct checker *c, enum key_id key)
 
 static struct span given_place(const struct checker *c, enum key_id key)
 {
-    return key_given(c, key) ? key_place(c, key) : (struct span){ 0 };
+    return key_given(c, key) ? key_place(c, key) : (struct span){0};
 }
 
 /* "sm_90a": digits, and perhaps the letter of an architecture's or a family's own instructions. */
@@ -66,19 +66,22 @@ static bool is_arch(const char *word)
 {
     size_t n = strspn(word + (strncmp(word, "sm_", 3) ? 0 : 3), "0123456789");
     const char *end = word + 3 + n;
-    return !strncmp(word, "sm_", 3) && n >= 2 && (!*end || ((*end == 'a' || *end == 'f') && !end[1]));
+    return !strncmp(word, "sm_", 3) && n >= 2 &&
+           (!*end || ((*end == 'a' || *end == 'f') && !end[1]));
 }
 
 static void resolve_cluster(struct checker *c, struct plan *p)
 {
     struct cluster *m = &p->cluster;
-    const struct constant *elastic = key_value(c, K_cluster_elastic), *arch = key_value(c, K_device_arch);
+    const struct constant *elastic = key_value(c, K_cluster_elastic),
+                          *arch = key_value(c, K_device_arch);
     m->name = c->machines->name;
     m->device_name = c->naming[S_device].name ? c->naming[S_device].name : m->name;
     m->kind = (enum device_kind)word(c, K_device_kind);
     m->elastic = elastic && elastic->truth;
     m->nodes = count(c, K_cluster_nodes);
-    m->devices_per_node = m->elastic ? p->fsdp * p->dp / m->nodes : count(c, K_cluster_devices_per_node);
+    m->devices_per_node =
+        m->elastic ? p->fsdp * p->dp / m->nodes : count(c, K_cluster_devices_per_node);
     m->arch = arch ? arch->text : NULL;
     m->multiprocessors = count(c, K_device_multiprocessors);
     m->memory_bytes = count(c, K_device_memory);
@@ -94,7 +97,9 @@ static void resolve_cluster(struct checker *c, struct plan *p)
     m->link_network.base = number(c, K_link_network_base);
     m->at = section_place(c, S_cluster);
     if (m->arch && !is_arch(m->arch))
-        add_help(complain(key_place(c, K_device_arch), "'%s' is no architecture that NVRTC knows", m->arch), "arch = \"sm_90a\"");
+        add_help(complain(key_place(c, K_device_arch), "'%s' is no architecture that NVRTC knows",
+                          m->arch),
+                 "arch = \"sm_90a\"");
     plan_set_device(p, m->kind);
     m->memory_at = c->key[K_device_memory].at.file ? c->key[K_device_memory].at : m->at;
 }
@@ -110,15 +115,18 @@ static void resolve_model(struct checker *c, struct plan *p)
     for (int i = 0; i < c->constant.n; i++) {
         struct file_constant *f = &c->constant.item[i];
         bool open = false;
-        if (f->source == source && (f->state == KNOWN || value_evaluate(c, SECTION_COUNT, f->entry->kid[1], &f->value, &open)))
-            p->constant[n++] = (struct hyper){ f->name, f->value, f->entry->at };
+        if (f->source == source &&
+            (f->state == KNOWN ||
+             value_evaluate(c, SECTION_COUNT, f->entry->kid[1], &f->value, &open)))
+            p->constant[n++] = (struct hyper){f->name, f->value, f->entry->at};
     }
     p->n_constants = n;
 }
 
 static void resolve_training(struct checker *c, struct plan *p)
 {
-    const struct constant *betas = key_value(c, K_optimizer_betas), *clip = key_value(c, K_optimizer_clip);
+    const struct constant *betas = key_value(c, K_optimizer_betas),
+                          *clip = key_value(c, K_optimizer_clip);
     const struct constant *ignore = key_value(c, K_data_ignore);
     p->lr = number(c, K_optimizer_lr);
     p->beta1 = betas->item[0].number;
@@ -128,7 +136,9 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->clip = clip->kind == CONST_NUMBER ? clip->number : 0;
     group_resolve(c, p);
     const char *schedule = c->naming[S_schedule].name;
-    p->schedule = schedule ? (enum schedule_kind)words_index(section_rows[S_schedule].takes, schedule) : SCHEDULE_CONSTANT;
+    p->schedule = schedule
+                      ? (enum schedule_kind)words_index(section_rows[S_schedule].takes, schedule)
+                      : SCHEDULE_CONSTANT;
     p->warmup = count(c, K_schedule_warmup);
     p->schedule_steps = count(c, K_schedule_steps);
     p->decay = count(c, K_schedule_decay);
@@ -139,7 +149,8 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->data_seed = count(c, K_data_seed);
     p->has_ignore = ignore->kind == CONST_NUMBER;
     p->ignore = p->has_ignore ? ignore->top : 0;
-    bool seeded = key_given(c, K_init_seed) && c->key[K_init_seed].layer > c->key[K_init_from].layer;
+    bool seeded =
+        key_given(c, K_init_seed) && c->key[K_init_seed].layer > c->key[K_init_from].layer;
     p->init_seed = count(c, K_init_seed);
     p->init_from = seeded ? NULL : path_value(c, K_init_from);
     p->run_steps = count(c, K_run_steps);
@@ -154,7 +165,7 @@ static void resolve_training(struct checker *c, struct plan *p)
 /* The layers as stretches "0..4 8..12", half open, in order, joined where they touch. */
 static const char *layer_stretches(const struct constant *list)
 {
-    struct text t = { 0 };
+    struct text t = {0};
     text_add(&t, "%s", "");
     int64_t from = -1, to = -1;
     for (;;) {
@@ -162,9 +173,9 @@ static const char *layer_stretches(const struct constant *list)
         int64_t low = 0, high = 0;
         for (int i = 0; i < list->n; i++) {
             const struct constant *v = &list->item[i];
-            int64_t a = v->kind == CONST_RANGE ? v->item[0].top : v->top, b = (v->kind == CONST_RANGE ? v->item[1].top : v->top) + 1;
-            if (b > to && (!next || a < low))
-                next = v, low = a, high = b;
+            int64_t a = v->kind == CONST_RANGE ? v->item[0].top : v->top,
+                    b = (v->kind == CONST_RANGE ? v->item[1].top : v->top) + 1;
+            if (b > to && (!next || a < low)) next = v, low = a, high = b;
         }
         if (next && from >= 0 && low <= to) {
             to = high;
@@ -172,8 +183,7 @@ static const char *layer_stretches(const struct constant *list)
         }
         if (from >= 0)
             text_add(&t, "%s%lld..%lld", t.length ? " " : "", (long long)from, (long long)to);
-        if (!next)
-            return intern(t.bytes);
+        if (!next) return intern(t.bytes);
         from = low;
         to = high;
     }
@@ -181,8 +191,9 @@ static const char *layer_stretches(const struct constant *list)
 
 static void resolve_checkpoint(struct checker *c, struct plan *p)
 {
-    const struct constant *save = key_value(c, K_activation_checkpoint_save), *layers = key_value(c, K_activation_checkpoint_layers);
-    struct text t = { 0 };
+    const struct constant *save = key_value(c, K_activation_checkpoint_save),
+                          *layers = key_value(c, K_activation_checkpoint_layers);
+    struct text t = {0};
     p->checkpoint_mode = (enum checkpoint_mode)word(c, K_activation_checkpoint_mode);
     p->checkpoint_every = count(c, K_activation_checkpoint_every);
     p->checkpoint_layers = layers ? layer_stretches(layers) : "";
@@ -191,7 +202,9 @@ static void resolve_checkpoint(struct checker *c, struct plan *p)
     p->checkpoint_rest_save = "";
     for (int i = 0; save && i < save->n; i++)
         text_add(&t, "%s%s", i ? " " : "", save->item[i].text);
-    p->checkpoint_save = p->checkpoint_mode != CHECKPOINT_SELECTIVE ? "" : save ? intern(t.bytes ? t.bytes : "") : "attention matmul routing";
+    p->checkpoint_save = p->checkpoint_mode != CHECKPOINT_SELECTIVE ? ""
+                         : save                                     ? intern(t.bytes ? t.bytes : "")
+                                                                    : "attention matmul routing";
 }
 
 static void resolve(struct checker *c, struct plan *p)
@@ -236,48 +249,52 @@ static void resolve(struct checker *c, struct plan *p)
     p->given.experts = given_place(c, K_run_experts);
 }
 
-/* `require (a <= b) "why"` of a plan --------------------------------------------------------------------------------------- */
+/* ── `require (a <= b) "why"` of a plan ──────────────────────────────────────── */
 
 static void note_values(struct checker *c, struct diagnostic *d, const struct ast *e)
 {
     if (e->kind == AST_PATH || e->kind == AST_NAME) {
         enum key_id key = key_find_path(e->text);
         struct declared *h = strncmp(e->text, "model.", 6) == 0 ? hyper_find(c, e->text + 6) : NULL;
-        const struct constant *v = key != KEY_COUNT ? key_value(c, key) : h ? hyper_value(c, h) : NULL;
+        const struct constant *v = key != KEY_COUNT ? key_value(c, key)
+                                   : h              ? hyper_value(c, h)
+                                                    : NULL;
         struct span at = key != KEY_COUNT ? c->key[key].at : h ? h->slot.at : e->at;
-        if (v)
-            add_note(d, at.file ? at : e->at, "%s is %s", e->text, constant_text(v));
+        if (v) add_note(d, at.file ? at : e->at, "%s is %s", e->text, constant_text(v));
         return;
     }
-    for (int i = 0; i < e->n; i++)
-        note_values(c, d, e->kid[i]);
+    for (int i = 0; i < e->n; i++) note_values(c, d, e->kid[i]);
 }
 
 static void check_require(struct checker *c, const struct ast *head)
 {
     if (head->n < 2 || head->n > 3 || (head->n == 3 && head->kid[2]->kind != AST_STRING)) {
-        add_help(complain(head->at, "require is a condition and a reason"), "require (batch.sequence <= 8192) \"why\"");
+        add_help(complain(head->at, "require is a condition and a reason"),
+                 "require (batch.sequence <= 8192) \"why\"");
         return;
     }
     const struct ast *condition = head->kid[1];
     struct constant v;
     bool open = false;
-    if (!value_evaluate(c, SECTION_COUNT, condition, &v, &open))
-        return;
+    if (!value_evaluate(c, SECTION_COUNT, condition, &v, &open)) return;
     if (v.kind != CONST_TRUTH)
-        add_help(complain(condition->at, "require wants a condition, %s is none", constant_text(&v)), "require (batch.sequence <= 8192) \"why\"");
+        add_help(
+            complain(condition->at, "require wants a condition, %s is none", constant_text(&v)),
+            "require (batch.sequence <= 8192) \"why\"");
     else if (!v.truth)
-        note_values(c, complain(condition->at, "%s", head->n == 3 ? head->kid[2]->text : "this does not hold"), condition);
+        note_values(
+            c,
+            complain(condition->at, "%s", head->n == 3 ? head->kid[2]->text : "this does not hold"),
+            condition);
 }
 
-/* The door ----------------------------------------------------------------------------------------------------------------- */
+/* ── The door ────────────────────────────────────────────────────────────────── */
 
 struct checker *check_begin(const char *path, const char *const *set, int n_set)
 {
     struct checker *c = TAKE(struct checker);
     load_all(c, path, set, n_set);
-    if (!c->plan)
-        return NULL;
+    if (!c->plan) return NULL;
     collect(c);
     return c;
 }
@@ -285,68 +302,60 @@ struct checker *check_begin(const char *path, const char *const *set, int n_set)
 struct plan *check_end(struct checker *c, int before)
 {
     check_keys(c);
-    if (c->model)
-        hyper_check(c);
+    if (c->model) hyper_check(c);
     check_together(c);
-    for (int i = 0; i < c->require.n; i++)
-        check_require(c, c->require.item[i]);
+    for (int i = 0; i < c->require.n; i++) check_require(c, c->require.item[i]);
     struct plan *p = TAKE(struct plan);
     stored_resolve(c, p);
-    if (error_count() > before || c->open.n)
-        return NULL;
-    if (!c->model || !c->machines)
-        bug("a plan without model or cluster passed its checks");
+    if (error_count() > before || c->open.n) return NULL;
+    if (!c->model || !c->machines) bug("a plan without model or cluster passed its checks");
     resolve(c, p);
     return error_count() > before ? NULL : p;
 }
 
-struct plan *plan_load(const char *path, const char *const *set, int n_set, const char *const **open_keys, int *n_open)
+struct plan *plan_load(const char *path, const char *const *set, int n_set,
+                       const char *const **open_keys, int *n_open)
 {
     int before = error_count();
     *open_keys = NULL;
     *n_open = 0;
     struct checker *c = check_begin(path, set, n_set);
-    if (!c)
-        return NULL;
+    if (!c) return NULL;
     struct plan *p = check_end(c, before);
     *open_keys = c->open.item;
     *n_open = c->open.n;
     return p;
 }
 
-/* Taking a plan to another device ------------------------------------------------------------------------------------------ */
+/* ── Taking a plan to another device ─────────────────────────────────────────── */
 
 void plan_set_device(struct plan *p, enum device_kind device)
 {
-    static const int64_t outside_bytes[] = { [DEVICE_CPU] = 256LL << 20, [DEVICE_CUDA] = 3LL << 30 }; /* as in plans/clusters */
-    static const char *const usual[] = { "sm_90a", "sm_100a" };
+    /* as in plans/clusters */
+    static const int64_t outside_bytes[] = {[DEVICE_CPU] = 256LL << 20, [DEVICE_CUDA] = 3LL << 30};
+    static const char *const usual[] = {"sm_90a", "sm_100a"};
     p->device = device;
     p->arch = device == DEVICE_CPU ? NULL : p->cluster.arch ? &p->cluster.arch : usual;
     p->n_arch = device == DEVICE_CPU ? 0 : p->cluster.arch ? 1 : (int)COUNT_OF(usual);
-    if (device == p->cluster.kind)
-        return;
-    if (!p->checkpoint_budget)
-        p->checkpoint_budget = p->cluster.memory_bytes / 100 * 92; /* what is kept stays the same on both */
-    if (device == DEVICE_CPU)
-        p->cluster.memory_bytes = 0;
+    if (device == p->cluster.kind) return;
+    if (!p->checkpoint_budget) /* what is kept stays the same on both */
+        p->checkpoint_budget = p->cluster.memory_bytes / 100 * 92;
+    if (device == DEVICE_CPU) p->cluster.memory_bytes = 0;
     p->cluster.outside_bytes = outside_bytes[device];
 }
 
 const char *plan_set_arch(struct plan *p, const char *list)
 {
-    VECTOR(const char *) all = { 0 };
+    VECTOR(const char *) all = {0};
     for (const char *s = list;; s++) {
         size_t n = strcspn(s, ",");
         const char *word = intern_bytes(s, n);
-        if (!is_arch(word))
-            return text_format("'%s' is no architecture such as sm_90a", word);
+        if (!is_arch(word)) return text_format("'%s' is no architecture such as sm_90a", word);
         for (int i = 0; i < all.n; i++)
-            if (all.item[i] == word)
-                return text_format("'%s' is given twice", word);
+            if (all.item[i] == word) return text_format("'%s' is given twice", word);
         PUSH(&all, word);
         s += n;
-        if (!*s)
-            break;
+        if (!*s) break;
     }
     p->arch = all.item;
     p->n_arch = all.n;

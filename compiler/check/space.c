@@ -1,7 +1,8 @@
-/* A plan with open alternatives is a space of plans. Its files are read and its keys collected once; a point is then the
- * same collection with one alternative in each open key's place, worked out afresh, so that everything the checker knows of
- * a plan holds of every point, and ten thousand points cost ten thousand checks and not one file. What is wrong with
- * a point is its own affair: it is told as a reason, not as a diagnostic of the plan. */
+/* A plan with open alternatives is a space of plans. Its files are read and its keys collected
+ * once; a point is then the same collection with one alternative in each open key's place, worked
+ * out afresh, so that everything the checker knows of a plan holds of every point, and ten thousand
+ * points cost ten thousand checks and not one file. What is wrong with a point is its own affair:
+ * it is told as a reason, not as a diagnostic of the plan. */
 #include "check/check.h"
 
 #include <string.h>
@@ -30,7 +31,10 @@ static const char *written(const struct ast *e)
     return intern_bytes(bytes + e->at.from, (size_t)(e->at.to - e->at.from));
 }
 
-struct choices { VECTOR(const char *) text; VECTOR(const struct ast *) ast; };
+struct choices {
+    VECTOR(const char *) text;
+    VECTOR(const struct ast *) ast;
+};
 
 static void add_choice(struct choices *all, const char *text, const struct ast *e)
 {
@@ -41,21 +45,25 @@ static void add_choice(struct choices *all, const char *text, const struct ast *
 }
 
 /* 1..8 is eight numbers; false after a diagnostic. */
-static bool add_range(struct checker *c, enum section_id section, const struct ast *e, struct choices *all)
+static bool add_range(struct checker *c, enum section_id section, const struct ast *e,
+                      struct choices *all)
 {
     struct constant from, to;
     bool open = false;
-    if (!value_evaluate(c, section, e->kid[0], &from, &open) || !value_evaluate(c, section, e->kid[1], &to, &open)) {
+    if (!value_evaluate(c, section, e->kid[0], &from, &open) ||
+        !value_evaluate(c, section, e->kid[1], &to, &open)) {
         if (open) complain(e->at, "the ends of this range depend on a key that is open");
         return false;
     }
     if (to.top - from.top > 1000000) {
-        complain(e->at, "a range of %s choices is not a space that anyone can look at", text_count(to.top - from.top + 1));
+        complain(e->at, "a range of %s choices is not a space that anyone can look at",
+                 text_count(to.top - from.top + 1));
         return false;
     }
     for (int64_t x = from.top; x <= to.top; x++) {
         struct ast *number = TAKE(struct ast);
-        *number = (struct ast){ .kind = AST_NUMBER, .at = e->at, .text = intern_format("%lld", (long long)x) };
+        *number = (struct ast){
+            .kind = AST_NUMBER, .at = e->at, .text = intern_format("%lld", (long long)x)};
         add_choice(all, number->text, number);
     }
     return true;
@@ -66,16 +74,17 @@ static bool add_axis(struct space *s, struct checker *c, const char *path)
     const struct slot *slot = slot_of(c, path);
     const struct ast *value = slot->entry->kid[1];
     enum key_id key = key_find_path(path);
-    struct choices all = { 0 };
+    struct choices all = {0};
     for (int i = 0; i < (value->kind == AST_ALTERNATIVES ? value->n : 1); i++) {
         const struct ast *e = value->kind == AST_ALTERNATIVES ? value->kid[i] : value;
         if (e->kind == AST_RANGE && !wants_list(c, path)) {
-            if (!add_range(c, key != KEY_COUNT ? key_rows[key].section : S_model, e, &all)) return false;
+            if (!add_range(c, key != KEY_COUNT ? key_rows[key].section : S_model, e, &all))
+                return false;
         } else {
             add_choice(&all, written(e), e);
         }
     }
-    s->axis[s->n_axes] = (struct axis){ .key = path, .choice = all.text.item, .n = all.text.n };
+    s->axis[s->n_axes] = (struct axis){.key = path, .choice = all.text.item, .n = all.text.n};
     s->tree[s->n_axes++] = all.ast.item;
     if (!__builtin_mul_overflow(s->points, (int64_t)all.text.n, &s->points)) return true;
     complain(slot->at, "a space of more than 2^63 points");
@@ -89,10 +98,14 @@ static struct checker *copy_of(const struct checker *old)
     *c = *old;
     c->declared.item = TAKE_MANY(struct declared, old->declared.n);
     c->declared.room = old->declared.n;
-    if (old->declared.n) memcpy(c->declared.item, old->declared.item, sizeof *old->declared.item * (size_t)old->declared.n);
+    if (old->declared.n)
+        memcpy(c->declared.item, old->declared.item,
+               sizeof *old->declared.item * (size_t)old->declared.n);
     c->constant.item = TAKE_MANY(struct file_constant, old->constant.n);
     c->constant.room = old->constant.n;
-    if (old->constant.n) memcpy(c->constant.item, old->constant.item, sizeof *old->constant.item * (size_t)old->constant.n);
+    if (old->constant.n)
+        memcpy(c->constant.item, old->constant.item,
+               sizeof *old->constant.item * (size_t)old->constant.n);
     memset(&c->open, 0, sizeof c->open);
     return c;
 }
@@ -110,7 +123,8 @@ static struct space *space_of(struct checker *c, struct checker *tried)
     return s;
 }
 
-struct plan *plan_or_space_load(const char *path, const char *const *set, int n_set, struct space **space)
+struct plan *plan_or_space_load(const char *path, const char *const *set, int n_set,
+                                struct space **space)
 {
     int before = error_count();
     *space = NULL;

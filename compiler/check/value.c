@@ -1,16 +1,24 @@
-/* What the text of a key is worth. Keys are worked out when they are first asked for, because one may be written in terms
- * of another; each once, so each mistake is said once. A key with alternatives is open: it has no value, only its name is
- * kept, and what reads it is open with it. Types, units, words and limits all come from the key's row. */
+/* What the text of a key is worth. Keys are worked out when they are first asked for, because one
+ * may be written in terms of another; each once, so each mistake is said once. A key with
+ * alternatives is open: it has no value, only its name is kept, and what reads it is open with it.
+ * Types, units, words and limits all come from the key's row. */
 #include "check/check.h"
 
 #include <string.h>
 
-/* Names in expressions --------------------------------------------------------------------------------------------------- */
+/* ── Names in expressions ────────────────────────────────────────────────────── */
 
-struct names { struct scope scope; struct checker *c; enum section_id section; int source; bool hyper; };
+struct names {
+    struct scope scope;
+    struct checker *c;
+    enum section_id section;
+    int source;
+    bool hyper;
+};
 
 /* What an expression sees of a key that has no value now; `tainted` makes its result be dropped. */
-static bool stand_in(struct checker *c, enum state state, const struct constant *first, struct constant *out)
+static bool stand_in(struct checker *c, enum state state, const struct constant *first,
+                     struct constant *out)
 {
     c->tainted = true;
     c->tainted_open |= state == OPEN;
@@ -20,10 +28,8 @@ static bool stand_in(struct checker *c, enum state state, const struct constant 
 
 static bool slot_value(struct checker *c, const struct slot *slot, struct constant *out)
 {
-    if (slot->state == ABSENT)
-        return false;
-    if (slot->state != KNOWN)
-        return stand_in(c, slot->state, &slot->value, out);
+    if (slot->state == ABSENT) return false;
+    if (slot->state != KNOWN) return stand_in(c, slot->state, &slot->value, out);
     *out = slot->value;
     return true;
 }
@@ -32,12 +38,10 @@ static bool constant_value(struct checker *c, int source, const char *name, stru
 {
     int main_source = c->file.item[0].source;
     const char *file = source_name(source);
-    if (strcmp(file, "--set") == 0)
-        source = main_source;
+    if (strcmp(file, "--set") == 0) source = main_source;
     for (int i = 0; i < c->constant.n; i++) {
         struct file_constant *f = &c->constant.item[i];
-        if (f->source != source || strcmp(f->name, name) != 0)
-            continue;
+        if (f->source != source || strcmp(f->name, name) != 0) continue;
         bool open = false;
         if (f->state == BUSY) {
             complain(f->entry->at, "'%s' depends on itself", f->name);
@@ -45,11 +49,9 @@ static bool constant_value(struct checker *c, int source, const char *name, stru
         } else if (f->state == UNSEEN) {
             f->state = BUSY;
             bool fine = value_evaluate(c, SECTION_COUNT, f->entry->kid[1], &f->value, &open);
-            if (f->state == BUSY)
-                f->state = fine ? KNOWN : open ? OPEN : FAILED;
+            if (f->state == BUSY) f->state = fine ? KNOWN : open ? OPEN : FAILED;
         }
-        if (f->state != KNOWN)
-            return stand_in(c, f->state, NULL, out);
+        if (f->state != KNOWN) return stand_in(c, f->state, NULL, out);
         *out = f->value;
         return true;
     }
@@ -65,8 +67,7 @@ static bool key_named(struct checker *c, enum key_id key, struct constant *out)
 static bool hyper_named(struct checker *c, const char *name, struct constant *out)
 {
     struct declared *d = hyper_find(c, name);
-    if (!d)
-        return false;
+    if (!d) return false;
     hyper_value(c, d);
     return slot_value(c, &d->slot, out);
 }
@@ -76,14 +77,12 @@ static bool lookup(struct scope *s, const char *name, struct constant *out)
     struct names *n = s->context;
     struct checker *c = n->c;
     if (!strchr(name, '.')) {
-        if (n->section == S_model && hyper_named(c, name, out))
-            return true;
+        if (n->section == S_model && hyper_named(c, name, out)) return true;
         if (n->section != SECTION_COUNT && key_find(n->section, name) != KEY_COUNT)
             return key_named(c, key_find(n->section, name), out);
         return constant_value(c, n->source, name, out);
     }
-    if (strncmp(name, "model.", 6) == 0)
-        return hyper_named(c, name + 6, out);
+    if (strncmp(name, "model.", 6) == 0) return hyper_named(c, name + 6, out);
     enum key_id key = key_find_path(name);
     return key != KEY_COUNT && key_named(c, key, out);
 }
@@ -97,18 +96,17 @@ static void hints(struct checker *c, enum section_id section, struct scope *s)
         names[n++] = c->declared.item[i].name;
     for (int k = 0; k < KEY_COUNT; k++)
         names[n++] = key_rows[k].section == section ? key_rows[k].name : key_path((enum key_id)k);
-    for (int i = 0; i < c->constant.n; i++)
-        names[n++] = c->constant.item[i].name;
+    for (int i = 0; i < c->constant.n; i++) names[n++] = c->constant.item[i].name;
     s->names = names;
     s->n_names = n;
 }
 
-bool value_evaluate(struct checker *c, enum section_id section, const struct ast *e, struct constant *out, bool *open)
+bool value_evaluate(struct checker *c, enum section_id section, const struct ast *e,
+                    struct constant *out, bool *open)
 {
-    if (e->kind == AST_NUMBER)
-        return constant_from_number(e, out);
-    struct names n = { .c = c, .section = section, .source = e->at.file };
-    n.scope = (struct scope){ .lookup = lookup, .context = &n };
+    if (e->kind == AST_NUMBER) return constant_from_number(e, out);
+    struct names n = {.c = c, .section = section, .source = e->at.file};
+    n.scope = (struct scope){.lookup = lookup, .context = &n};
     hints(c, section, &n.scope);
     bool tainted = c->tainted, tainted_open = c->tainted_open;
     c->tainted = c->tainted_open = false;
@@ -119,7 +117,7 @@ bool value_evaluate(struct checker *c, enum section_id section, const struct ast
     return fine;
 }
 
-/* One value of a key ------------------------------------------------------------------------------------------------------ */
+/* ── One value of a key ──────────────────────────────────────────────────────── */
 
 static bool word_value(enum key_id key, const struct ast *e, struct constant *out)
 {
@@ -128,7 +126,11 @@ static bool word_value(enum key_id key, const struct ast *e, struct constant *ou
     if (!words_find(row->words, e->text, &works)) {
         const char *list[16];
         int n = words_list(row->words, false, list, (int)COUNT_OF(list));
-        struct diagnostic *d = complain(e->at, strchr(words_text(row->words, true), ',') ? "%s is one of %s, not '%s'" : "%s is %s today, not '%s'", key_path(key), words_text(row->words, true), e->text);
+        struct diagnostic *d =
+            complain(e->at,
+                     strchr(words_text(row->words, true), ',') ? "%s is one of %s, not '%s'"
+                                                               : "%s is %s today, not '%s'",
+                     key_path(key), words_text(row->words, true), e->text);
         const char *near = foreign_value(key, e->text);
         near = near ? near : nearest_name(e->text, list, n);
         if (near && words_find(row->words, near, &works) && works)
@@ -138,28 +140,34 @@ static bool word_value(enum key_id key, const struct ast *e, struct constant *ou
         return false;
     }
     if (!works) {
-        struct diagnostic *d = complain(e->at, "'%s = %s' is refused: it does not work yet", key_path(key), e->text);
+        struct diagnostic *d =
+            complain(e->at, "'%s = %s' is refused: it does not work yet", key_path(key), e->text);
         value_words_help(d, row);
         return false;
     }
-    *out = (struct constant){ .kind = CONST_WORD, .text = e->text, .at = e->at };
+    *out = (struct constant){.kind = CONST_WORD, .text = e->text, .at = e->at};
     return true;
 }
 
 /* Names of things to keep, with or without quotes. */
 static bool names_value(enum key_id key, const struct ast *e, struct constant *out)
 {
-    struct constant list = { .kind = CONST_LIST, .at = e->at, .n = e->n, .item = TAKE_MANY(struct constant, e->n) };
+    struct constant list = {
+        .kind = CONST_LIST, .at = e->at, .n = e->n, .item = TAKE_MANY(struct constant, e->n)};
     if (e->kind != AST_LIST)
-        return value_wrong_type(key, e, &(struct constant){ .kind = e->kind == AST_NUMBER ? CONST_NUMBER : e->kind == AST_STRING ? CONST_STRING : CONST_WORD });
+        return value_wrong_type(key, e,
+                                &(struct constant){.kind = e->kind == AST_NUMBER   ? CONST_NUMBER
+                                                           : e->kind == AST_STRING ? CONST_STRING
+                                                                                   : CONST_WORD});
     for (int i = 0; i < e->n; i++) {
         const struct ast *item = e->kid[i];
-        bool name = (item->kind == AST_NAME || item->kind == AST_STRING) && item->text[0] && !strchr(item->text, ' ') && !strchr(item->text, '"');
+        bool name = (item->kind == AST_NAME || item->kind == AST_STRING) && item->text[0] &&
+                    !strchr(item->text, ' ') && !strchr(item->text, '"');
         if (!name) {
             complain(item->at, "%s lists names of ops and of values", key_path(key));
             return false;
         }
-        list.item[i] = (struct constant){ .kind = CONST_WORD, .text = item->text, .at = item->at };
+        list.item[i] = (struct constant){.kind = CONST_WORD, .text = item->text, .at = item->at};
     }
     *out = list;
     return true;
@@ -169,11 +177,14 @@ static bool names_value(enum key_id key, const struct ast *e, struct constant *o
 static bool layers_value(enum key_id key, const struct ast *e, const struct constant *list)
 {
     for (int i = 0; i < list->n; i++) {
-        const struct constant *v = &list->item[i], *from = v->kind == CONST_RANGE ? &v->item[0] : v, *to = v->kind == CONST_RANGE ? &v->item[1] : v;
-        if (!constant_is_whole(from) || !constant_is_whole(to) || from->unit != UNIT_NONE || to->unit != UNIT_NONE || from->top < 0) {
+        const struct constant *v = &list->item[i], *from = v->kind == CONST_RANGE ? &v->item[0] : v,
+                              *to = v->kind == CONST_RANGE ? &v->item[1] : v;
+        if (!constant_is_whole(from) || !constant_is_whole(to) || from->unit != UNIT_NONE ||
+            to->unit != UNIT_NONE || from->top < 0) {
             const struct ast *item = e->kind == AST_LIST ? e->kid[i] : e;
             struct diagnostic *d = complain(item->at, "%s lists layers: [0, 4..7]", key_path(key));
-            if (item->kind == AST_BINARY && item->text[0] == '-' && item->kid[0]->kind == AST_NUMBER && item->kid[1]->kind == AST_NUMBER)
+            if (item->kind == AST_BINARY && item->text[0] == '-' &&
+                item->kid[0]->kind == AST_NUMBER && item->kid[1]->kind == AST_NUMBER)
                 add_help(d, "from one to another: %s..%s", item->kid[0]->text, item->kid[1]->text);
             return false;
         }
@@ -184,12 +195,11 @@ static bool layers_value(enum key_id key, const struct ast *e, const struct cons
 /* A list of numbers; betas are two. */
 static bool list_value(enum key_id key, const struct ast *e, const struct constant *list)
 {
-    if (list->kind != CONST_LIST)
-        return value_wrong_type(key, e, list);
-    if (key == K_activation_checkpoint_layers)
-        return layers_value(key, e, list);
+    if (list->kind != CONST_LIST) return value_wrong_type(key, e, list);
+    if (key == K_activation_checkpoint_layers) return layers_value(key, e, list);
     if (key == K_optimizer_betas && list->n != 2) {
-        add_help(complain(e->at, "%s are two numbers, this list has %d", key_path(key), list->n), "betas = %s", key_rows[key].fallback);
+        add_help(complain(e->at, "%s are two numbers, this list has %d", key_path(key), list->n),
+                 "betas = %s", key_rows[key].fallback);
         return false;
     }
     for (int i = 0; i < list->n; i++) {
@@ -205,15 +215,16 @@ static bool list_value(enum key_id key, const struct ast *e, const struct consta
 /* A list of file names, at least one. */
 static bool files_value(enum key_id key, const struct ast *e, struct constant *out)
 {
-    *out = (struct constant){ .kind = CONST_LIST, .item = TAKE_MANY(struct constant, e->n + 1), .n = e->n, .at = e->at };
-    if (e->n == 0)
-        complain(e->at, "%s is an empty list", key_path(key));
+    *out = (struct constant){
+        .kind = CONST_LIST, .item = TAKE_MANY(struct constant, e->n + 1), .n = e->n, .at = e->at};
+    if (e->n == 0) complain(e->at, "%s is an empty list", key_path(key));
     for (int i = 0; i < e->n; i++) {
         if (e->kid[i]->kind != AST_STRING) {
             complain(e->kid[i]->at, "%s wants %s", key_path(key), key_type_text(key));
             return false;
         }
-        out->item[i] = (struct constant){ .kind = CONST_STRING, .text = e->kid[i]->text, .at = e->kid[i]->at };
+        out->item[i] =
+            (struct constant){.kind = CONST_STRING, .text = e->kid[i]->text, .at = e->kid[i]->at};
     }
     return e->n > 0;
 }
@@ -221,21 +232,20 @@ static bool files_value(enum key_id key, const struct ast *e, struct constant *o
 static bool number_value(enum key_id key, const struct ast *e, struct constant *v)
 {
     const struct key_row *row = &key_rows[key];
-    if (v->kind != CONST_NUMBER)
-        return value_wrong_type(key, e, v);
-    if (value_wrong_unit(key, e, v))
-        return false;
+    if (v->kind != CONST_NUMBER) return value_wrong_type(key, e, v);
+    if (value_wrong_unit(key, e, v)) return false;
     if (row->type == KEY_WHOLE && !constant_is_whole(v)) {
         const char *unit = row->unit[0] ? text_format(" of %s", row->unit) : "";
-        struct diagnostic *d = complain(e->at, "%s wants a whole number%s, not %s", key_path(key), unit, constant_text(v));
+        struct diagnostic *d = complain(e->at, "%s wants a whole number%s, not %s", key_path(key),
+                                        unit, constant_text(v));
         if (v->number > 0 && v->number < 1 && (key == K_schedule_warmup || key == K_schedule_decay))
             add_help(d, "a part of the steps: %s = %s * steps", row->name, constant_text(v));
         else if (v->number > 1 && v->number < 1e15)
-            add_help(d, "%s = %lld or %lld", row->name, (long long)v->number, (long long)v->number + 1);
+            add_help(d, "%s = %lld or %lld", row->name, (long long)v->number,
+                     (long long)v->number + 1);
         return false;
     }
-    if (!value_within(key, e, v))
-        return false;
+    if (!value_within(key, e, v)) return false;
     if (row->type == KEY_BYTES && v->exact) { /* a part of a byte holds nothing */
         int64_t bytes = v->top / v->bottom;
         struct span at = v->at;
@@ -244,21 +254,25 @@ static bool number_value(enum key_id key, const struct ast *e, struct constant *
         v->at = at;
     }
     if (key == K_batch_sequence && e->kind == AST_NUMBER && e->text[strlen(e->text) - 1] == 'k')
-        add_help(warn(e->at, "%s is %s tokens", e->text, text_count(v->top)), "%.*sKi is a multiple of 1024", (int)strlen(e->text) - 1, e->text);
+        add_help(warn(e->at, "%s is %s tokens", e->text, text_count(v->top)),
+                 "%.*sKi is a multiple of 1024", (int)strlen(e->text) - 1, e->text);
     return true;
 }
 
-/* Whether a bare word in a section stands for something: a key beside it, a hyper-parameter, a constant of the file. */
+/* Whether a bare word in a section stands for something: a key beside it, a hyper-parameter, a
+ * constant of the file. */
 static bool is_known(struct checker *c, enum section_id section, const struct ast *e)
 {
     struct constant v;
     bool truth = strcmp(e->text, "on") == 0 || strcmp(e->text, "off") == 0;
-    return truth || (section == S_model && hyper_find(c, e->text)) || key_find(section, e->text) != KEY_COUNT || constant_value(c, e->at.file, e->text, &v);
+    return truth || (section == S_model && hyper_find(c, e->text)) ||
+           key_find(section, e->text) != KEY_COUNT || constant_value(c, e->at.file, e->text, &v);
 }
 
-static void word_help(struct checker *c, struct diagnostic *d, const struct key_row *row, const struct ast *e)
+static void word_help(struct checker *c, struct diagnostic *d, const struct key_row *row,
+                      const struct ast *e)
 {
-    struct scope s = { 0 };
+    struct scope s = {0};
     hints(c, row->section, &s);
     const char *near = nearest_name(e->text, s.names, s.n_names);
     if (foreign_number(e->text))
@@ -275,17 +289,26 @@ static void word_help(struct checker *c, struct diagnostic *d, const struct key_
         add_help(d, "a constant is an entry outside the plan: %s = …", e->text);
 }
 
-static bool one_key_value(struct checker *c, const void *which, const struct ast *e, struct constant *out, bool *open)
+static bool one_key_value(struct checker *c, const void *which, const struct ast *e,
+                          struct constant *out, bool *open)
 {
     const struct key_row *row = which;
     enum key_id key = (enum key_id)(row - key_rows);
     bool works;
     if (row->type == KEY_WORD) {
-        if (e->kind == AST_NAME)
-            return word_value(key, e, out);
-        struct diagnostic *d = complain(e->at, strchr(words_text(row->words, true), ',') ? "%s is one of %s%s" : "%s is %s today%s", key_path(key), words_text(row->words, true), e->kind == AST_STRING ? ", not a string" : e->kind == AST_NUMBER ? ", not a number" : "");
+        if (e->kind == AST_NAME) return word_value(key, e, out);
+        struct diagnostic *d = complain(
+            e->at,
+            strchr(words_text(row->words, true), ',') ? "%s is one of %s%s" : "%s is %s today%s",
+            key_path(key), words_text(row->words, true),
+            e->kind == AST_STRING   ? ", not a string"
+            : e->kind == AST_NUMBER ? ", not a number"
+                                    : "");
         const char *list[16], *ours = e->kind == AST_STRING ? foreign_value(key, e->text) : NULL;
-        ours = ours || e->kind != AST_STRING ? ours : nearest_name(e->text, list, words_list(row->words, true, list, (int)COUNT_OF(list)));
+        ours = ours || e->kind != AST_STRING
+                   ? ours
+                   : nearest_name(e->text, list,
+                                  words_list(row->words, true, list, (int)COUNT_OF(list)));
         if (e->kind == AST_STRING && words_find(row->words, e->text, &works))
             add_help(d, "without quotes: %s", e->text);
         else if (ours)
@@ -298,45 +321,55 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
         return word_value(key, e, out);
     const char *ours = e->kind == AST_NAME ? foreign_value(key, e->text) : NULL;
     if (ours && !constant_value(c, e->at.file, e->text, out)) {
-        add_help(complain(e->at, "%s wants %s, not '%s'", key_path(key), key_type_text(key), e->text), "%s = %s", row->name, ours);
+        add_help(
+            complain(e->at, "%s wants %s, not '%s'", key_path(key), key_type_text(key), e->text),
+            "%s = %s", row->name, ours);
         return false;
     }
     bool counts = row->type != KEY_STRING && row->type != KEY_FILES && row->type != KEY_LIST;
     if (counts && e->kind == AST_NAME && !is_known(c, row->section, e)) {
-        struct diagnostic *d = complain(e->at, "%s wants %s, not '%s'", key_path(key), key_type_text(key), e->text);
+        struct diagnostic *d =
+            complain(e->at, "%s wants %s, not '%s'", key_path(key), key_type_text(key), e->text);
         word_help(c, d, row, e);
         return false;
     }
-    if (row->type == KEY_FILES && e->kind == AST_LIST)
-        return files_value(key, e, out);
+    if (row->type == KEY_FILES && e->kind == AST_LIST) return files_value(key, e, out);
     if ((row->type == KEY_STRING || row->type == KEY_FILES) && e->kind != AST_STRING)
-        return value_wrong_type(key, e, &(struct constant){ .kind = e->kind == AST_NUMBER ? CONST_NUMBER : e->kind == AST_LIST ? CONST_LIST : CONST_WORD });
-    if (key == K_activation_checkpoint_save)
-        return names_value(key, e, out);
-    if (!value_evaluate(c, row->section, e, out, open))
-        return false;
+        return value_wrong_type(key, e,
+                                &(struct constant){.kind = e->kind == AST_NUMBER ? CONST_NUMBER
+                                                           : e->kind == AST_LIST ? CONST_LIST
+                                                                                 : CONST_WORD});
+    if (key == K_activation_checkpoint_save) return names_value(key, e, out);
+    if (!value_evaluate(c, row->section, e, out, open)) return false;
     switch (row->type) {
-    case KEY_STRING: case KEY_FILES: return true;
+    case KEY_STRING:
+    case KEY_FILES: return true;
     case KEY_SWITCH: return out->kind == CONST_TRUTH || value_wrong_type(key, e, out);
     case KEY_LIST: return list_value(key, e, out);
-    case KEY_WHOLE: case KEY_NUMBER: case KEY_BYTES: case KEY_RATE: case KEY_FLOPS: case KEY_TIME: return number_value(key, e, out);
+    case KEY_WHOLE:
+    case KEY_NUMBER:
+    case KEY_BYTES:
+    case KEY_RATE:
+    case KEY_FLOPS:
+    case KEY_TIME: return number_value(key, e, out);
     case KEY_WORD: break;
     }
     bug("a key of no type");
 }
 
-/* Alternatives ------------------------------------------------------------------------------------------------------------ */
+/* ── Alternatives ────────────────────────────────────────────────────────────── */
 
 static bool same_value(const struct constant *a, const struct constant *b)
 {
-    if (a->kind != b->kind)
-        return false;
+    if (a->kind != b->kind) return false;
     struct constant equal;
-    return (a->kind == CONST_NUMBER || a->kind == CONST_WORD || a->kind == CONST_TRUTH || a->kind == CONST_STRING) &&
+    return (a->kind == CONST_NUMBER || a->kind == CONST_WORD || a->kind == CONST_TRUTH ||
+            a->kind == CONST_STRING) &&
            constant_binary("==", a, b, a->at, &equal) && equal.truth;
 }
 
-void value_of_entry(struct checker *c, struct slot *slot, const void *row, bool wants_list, value_one *one, const char *path)
+void value_of_entry(struct checker *c, struct slot *slot, const void *row, bool wants_list,
+                    value_one *one, const char *path)
 {
     const struct ast *value = slot->entry->kid[1];
     int n = value->kind == AST_ALTERNATIVES ? value->n : 1, known = 0;
@@ -344,7 +377,7 @@ void value_of_entry(struct checker *c, struct slot *slot, const void *row, bool 
     slot->state = BUSY;
     for (int i = 0; i < n; i++) {
         const struct ast *e = value->kind == AST_ALTERNATIVES ? value->kid[i] : value;
-        const struct ast *ends[2] = { e, NULL };
+        const struct ast *ends[2] = {e, NULL};
         if (ast_is_refused(e)) {
             fine = false;
             continue;
@@ -353,32 +386,26 @@ void value_of_entry(struct checker *c, struct slot *slot, const void *row, bool 
             ends[0] = e->kid[0];
             ends[1] = e->kid[1];
         }
-        struct constant v[2] = { 0 };
+        struct constant v[2] = {0};
         for (int j = 0; j < 2 && ends[j]; j++) {
             if (!one(c, row, ends[j], &v[j], &open)) {
                 fine = false;
                 continue;
             }
             differ |= known > 0 && !same_value(&slot->value, &v[j]);
-            if (known++ == 0)
-                slot->value = v[j];
+            if (known++ == 0) slot->value = v[j];
         }
         struct constant range;
-        if (fine && ends[1] && !open)
-            fine = constant_binary("..", &v[0], &v[1], e->at, &range);
+        if (fine && ends[1] && !open) fine = constant_binary("..", &v[0], &v[1], e->at, &range);
     }
     if (slot->state == BUSY) /* not when it was found to depend on itself */
         slot->state = open ? OPEN : !fine ? FAILED : differ ? OPEN : KNOWN;
-    if (fine && differ)
-        PUSH(&c->open, path);
+    if (fine && differ) PUSH(&c->open, path);
 }
 
-/* Keys -------------------------------------------------------------------------------------------------------------------- */
+/* ── Keys ────────────────────────────────────────────────────────────────────── */
 
-bool key_given(const struct checker *c, enum key_id key)
-{
-    return c->key[key].entry != NULL;
-}
+bool key_given(const struct checker *c, enum key_id key) { return c->key[key].entry != NULL; }
 
 static bool is_auto(const struct slot *slot)
 {
@@ -390,8 +417,7 @@ static bool is_auto(const struct slot *slot)
 static bool is_refused_before(const struct checker *c, enum key_id key)
 {
     for (int k = 0; k < (int)key; k++)
-        if (c->key[k].entry && strcmp(key_rows[k].missing, key_rows[key].missing) == 0)
-            return true;
+        if (c->key[k].entry && strcmp(key_rows[k].missing, key_rows[key].missing) == 0) return true;
     return false;
 }
 
@@ -401,15 +427,15 @@ static void work_out(struct checker *c, enum key_id key)
     const struct key_row *row = &key_rows[key];
     if (slot->entry && row->missing[0]) {
         if (!is_refused_before(c, key)) {
-            struct diagnostic *d = complain(slot->at, "'%s' is refused: planc cannot %s yet", key_path(key), row->missing);
-            if (key_instead(key))
-                add_help(d, "%s", key_instead(key));
+            struct diagnostic *d = complain(slot->at, "'%s' is refused: planc cannot %s yet",
+                                            key_path(key), row->missing);
+            if (key_instead(key)) add_help(d, "%s", key_instead(key));
         }
         slot->state = FAILED;
     } else if (slot->entry && is_auto(slot) && !key_is_derived(key)) {
-        struct diagnostic *d = complain(slot->entry->kid[1]->at, "%s cannot be auto: it follows from nothing", key_path(key));
-        if (row->fallback[0])
-            add_help(d, "its default is %s", row->fallback);
+        struct diagnostic *d = complain(
+            slot->entry->kid[1]->at, "%s cannot be auto: it follows from nothing", key_path(key));
+        if (row->fallback[0]) add_help(d, "its default is %s", row->fallback);
         slot->state = FAILED;
     } else if (slot->entry && !is_auto(slot)) {
         value_of_entry(c, slot, row, row->type == KEY_LIST, one_key_value, key_path(key));
@@ -425,11 +451,13 @@ const struct constant *key_value(struct checker *c, enum key_id key)
 {
     struct slot *slot = &c->key[key];
     if (slot->state == BUSY) {
-        complain(slot->at.file ? slot->at : c->plan ? c->plan->kid[0]->at : slot->at, "%s depends on itself", key_path(key));
+        complain(slot->at.file ? slot->at
+                 : c->plan     ? c->plan->kid[0]->at
+                               : slot->at,
+                 "%s depends on itself", key_path(key));
         slot->state = FAILED;
     }
-    if (slot->state == UNSEEN)
-        work_out(c, key);
+    if (slot->state == UNSEEN) work_out(c, key);
     return slot->state == KNOWN ? &slot->value : NULL;
 }
 
@@ -441,7 +469,6 @@ void value_of_key(struct checker *c, enum key_id key, struct slot *slot, const c
 void check_keys(struct checker *c)
 {
     for (int k = 0; k < KEY_COUNT; k++)
-        if (c->key[k].entry)
-            key_value(c, (enum key_id)k);
+        if (c->key[k].entry) key_value(c, (enum key_id)k);
     group_check(c);
 }

@@ -1,5 +1,6 @@
-/* What is said of a value that its key does not take: the wrong kind, the wrong unit, out of its limits. The way out is
- * written as the entry would be, so that it can be copied: `fsdp = 64` for "64", `save = [attention]` for attention. */
+/* What is said of a value that its key does not take: the wrong kind, the wrong unit, out of its
+ * limits. The way out is written as the entry would be, so that it can be copied: `fsdp = 64` for
+ * "64", `save = [attention]` for attention. */
 #include "check/check.h"
 
 #include <string.h>
@@ -14,10 +15,12 @@ static const char *shown(const struct ast *e, const struct constant *v)
 void unquoted_help(struct diagnostic *d, const char *name, const char *text)
 {
     size_t n = strspn(text, "0123456789_.eE+-");
-    bool digits = text[0] >= '0' && text[0] <= '9', number = digits && (!text[n] || number_has_unit(text));
+    bool digits = text[0] >= '0' && text[0] <= '9',
+         number = digits && (!text[n] || number_has_unit(text));
     if (foreign_switch(text))
         add_help(d, "%s = %s", name, foreign_switch(text));
-    else if (number || strcmp(text, "on") == 0 || strcmp(text, "off") == 0 || strcmp(text, "auto") == 0)
+    else if (number || strcmp(text, "on") == 0 || strcmp(text, "off") == 0 ||
+             strcmp(text, "auto") == 0)
         add_help(d, "without quotes: %s = %s", name, text);
     else if (foreign_number(text))
         add_help(d, "%s = %s", name, foreign_number(text));
@@ -28,23 +31,26 @@ static bool is_one_of_bare_list(const struct ast *e)
 {
     size_t n;
     const char *bytes = e->at.file ? source_bytes(e->at.file, &n) : NULL;
-    if (!bytes || e->kind != AST_NUMBER)
-        return false;
+    if (!bytes || e->kind != AST_NUMBER) return false;
     const char *behind = bytes + e->at.to + strspn(bytes + e->at.to, " \t");
     int before = e->at.from;
-    while (before > 0 && strchr(" \t", bytes[before - 1]))
-        before--;
+    while (before > 0 && strchr(" \t", bytes[before - 1])) before--;
     return *behind == ',' || (before > 0 && bytes[before - 1] == ',');
 }
 
 bool value_wrong_type(enum key_id key, const struct ast *e, const struct constant *got)
 {
-    if (key == K_optimizer_betas && e->kind == AST_NUMBER && is_one_of_bare_list(e))
-        return false;
-    static const char *const kind[] = { "a number", "on/off", "a string", "a word", "a list", "a range" };
-    struct diagnostic *d = complain(e->at, "%s wants %s, not %s", key_path(key), key_type_text(key), kind[got->kind]);
-    const char *item = key == K_activation_checkpoint_save && (e->kind == AST_STRING || e->kind == AST_NAME) ? e->text : NULL;
-    if (item && item[0] && item[strspn(item, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")] == 0)
+    if (key == K_optimizer_betas && e->kind == AST_NUMBER && is_one_of_bare_list(e)) return false;
+    static const char *const kind[] = {"a number", "on/off", "a string",
+                                       "a word",   "a list", "a range"};
+    struct diagnostic *d =
+        complain(e->at, "%s wants %s, not %s", key_path(key), key_type_text(key), kind[got->kind]);
+    const char *item =
+        key == K_activation_checkpoint_save && (e->kind == AST_STRING || e->kind == AST_NAME)
+            ? e->text
+            : NULL;
+    if (item && item[0] &&
+        item[strspn(item, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")] == 0)
         add_help(d, "%s = [%s]", key_rows[key].name, item);
     else if (e->kind == AST_STRING && key_rows[key].type != KEY_LIST)
         unquoted_help(d, key_rows[key].name, e->text);
@@ -52,17 +58,18 @@ bool value_wrong_type(enum key_id key, const struct ast *e, const struct constan
     const char *bytes = e->at.file ? source_bytes(e->at.file, &n) : NULL;
     if (key_rows[key].type == KEY_LIST && e->kind == AST_RANGE && bytes)
         add_help(d, "%s = [%.*s]", key_rows[key].name, e->at.to - e->at.from, bytes + e->at.from);
-    if (key == K_optimizer_betas && e->kind == AST_STRING)
-        add_help(d, "betas = [0.9, 0.95]");
-    if (got->kind == CONST_LIST && e->kind == AST_LIST && e->n > 1 && key_rows[key].type != KEY_STRING) {
-        struct text t = { 0 };
+    if (key == K_optimizer_betas && e->kind == AST_STRING) add_help(d, "betas = [0.9, 0.95]");
+    if (got->kind == CONST_LIST && e->kind == AST_LIST && e->n > 1 &&
+        key_rows[key].type != KEY_STRING) {
+        struct text t = {0};
         for (int i = 0; i < e->n; i++)
             text_add(&t, "%s%s", i ? " | " : "", i < got->n ? constant_text(&got->item[i]) : "…");
         add_help(d, "alternatives are written %s", t.bytes);
     }
     if (key_rows[key].type == KEY_LIST && e->kind == AST_NUMBER && key == K_optimizer_betas)
         add_help(d, "betas = [%s, 0.95]", e->text);
-    if ((key_rows[key].type == KEY_STRING || key_rows[key].type == KEY_FILES) && (e->kind == AST_NAME || e->kind == AST_PATH))
+    if ((key_rows[key].type == KEY_STRING || key_rows[key].type == KEY_FILES) &&
+        (e->kind == AST_NAME || e->kind == AST_PATH))
         add_help(d, "\"%s\"", e->text);
     return false;
 }
@@ -71,23 +78,28 @@ bool value_wrong_type(enum key_id key, const struct ast *e, const struct constan
 void unit_help(struct diagnostic *d, const struct ast *e, const struct constant *got)
 {
     size_t n = e->kind == AST_NUMBER ? strlen(e->text) : 0;
-    if (got->unit != UNIT_BYTES || n < 2 || e->text[n - 1] != 'B' || strspn(e->text, "0123456789._") != n - 1)
+    if (got->unit != UNIT_BYTES || n < 2 || e->text[n - 1] != 'B' ||
+        strspn(e->text, "0123456789._") != n - 1)
         return;
     if (got->number < 1000)
-        add_help(d, "B is bytes: %.*s without a unit, or %.*sG for %.*s x 10^9", (int)n - 1, e->text, (int)n - 1, e->text, (int)n - 1, e->text);
+        add_help(d, "B is bytes: %.*s without a unit, or %.*sG for %.*s x 10^9", (int)n - 1,
+                 e->text, (int)n - 1, e->text, (int)n - 1, e->text);
     else
         add_help(d, "B is bytes: %.*s", (int)n - 1, e->text);
 }
 
 bool value_wrong_unit(enum key_id key, const struct ast *e, const struct constant *got)
 {
-    static const enum unit_kind wanted[] = { [KEY_BYTES] = UNIT_BYTES, [KEY_RATE] = UNIT_BYTES_PER_S, [KEY_FLOPS] = UNIT_FLOPS,
-                                             [KEY_TIME] = UNIT_SECONDS, [KEY_LIST] = UNIT_NONE };
-    static const char *const unit[] = { "no unit", "bytes", "bytes a second", "operations a second", "a time" };
+    static const enum unit_kind wanted[] = {[KEY_BYTES] = UNIT_BYTES,
+                                            [KEY_RATE] = UNIT_BYTES_PER_S,
+                                            [KEY_FLOPS] = UNIT_FLOPS,
+                                            [KEY_TIME] = UNIT_SECONDS,
+                                            [KEY_LIST] = UNIT_NONE};
+    static const char *const unit[] = {"no unit", "bytes", "bytes a second", "operations a second",
+                                       "a time"};
     enum key_type type = key_rows[key].type;
     enum unit_kind want = type >= KEY_BYTES && type <= KEY_TIME ? wanted[type] : UNIT_NONE;
-    if (got->unit == want)
-        return false;
+    if (got->unit == want) return false;
     struct diagnostic *d;
     if (got->unit == UNIT_NONE) {
         const char *text = shown(e, got);
@@ -99,7 +111,8 @@ bool value_wrong_unit(enum key_id key, const struct ast *e, const struct constan
         else if (want == UNIT_SECONDS)
             add_help(d, "%ss is %s seconds, %smin is %s minutes", text, text, text, text);
     } else {
-        d = complain(e->at, "%s wants %s, %s is %s", key_path(key), want == UNIT_NONE ? "a number without unit" : key_type_text(key),
+        d = complain(e->at, "%s wants %s, %s is %s", key_path(key),
+                     want == UNIT_NONE ? "a number without unit" : key_type_text(key),
                      shown(e, got), unit[got->unit]);
         unit_help(d, e, got);
     }
@@ -112,29 +125,44 @@ bool value_within(enum key_id key, const struct ast *e, const struct constant *v
     const char *demand = "";
     switch (key_rows[key].limit) {
     case LIMIT_ANY: break;
-    case LIMIT_POSITIVE: fine = v->number > 0; demand = whole ? "at least 1" : "more than 0"; break;
-    case LIMIT_NOT_NEGATIVE: fine = v->number >= 0; demand = "at least 0"; break;
-    case LIMIT_FRACTION: fine = v->number >= 0 && v->number <= 1; demand = "from 0 to 1"; break;
-    case LIMIT_BELOW_ONE: fine = v->number >= 0 && v->number < 1; demand = "at least 0 and less than 1"; break;
+    case LIMIT_POSITIVE:
+        fine = v->number > 0;
+        demand = whole ? "at least 1" : "more than 0";
+        break;
+    case LIMIT_NOT_NEGATIVE:
+        fine = v->number >= 0;
+        demand = "at least 0";
+        break;
+    case LIMIT_FRACTION:
+        fine = v->number >= 0 && v->number <= 1;
+        demand = "from 0 to 1";
+        break;
+    case LIMIT_BELOW_ONE:
+        fine = v->number >= 0 && v->number < 1;
+        demand = "at least 0 and less than 1";
+        break;
     }
-    if (fine)
-        return true;
-    struct diagnostic *d = complain(e->at, "%s must be %s, this is %s", key_path(key), demand, constant_text(v));
+    if (fine) return true;
+    struct diagnostic *d =
+        complain(e->at, "%s must be %s, this is %s", key_path(key), demand, constant_text(v));
     double part = v->number;
-    while (part >= 1)
-        part /= 10;
+    while (part >= 1) part /= 10;
     if (key == K_data_ignore)
-        add_help(d, "it is an id that the files hold, and ids are not negative; ignore = off masks none");
+        add_help(
+            d,
+            "it is an id that the files hold, and ids are not negative; ignore = off masks none");
     else if (v->number < 0 && key == K_mesh_fsdp)
         add_help(d, "all devices: fsdp = cluster.nodes * cluster.devices_per_node");
     else if (v->number < 0 && (key == K_mesh_dp || key == K_batch_global))
         add_help(d, "what follows from the rest: %s = auto", key_rows[key].name);
-    else if (v->number < 0 && e->kind == AST_UNARY && e->kid[0]->kind == AST_NUMBER && key_rows[key].limit == LIMIT_NOT_NEGATIVE)
+    else if (v->number < 0 && e->kind == AST_UNARY && e->kid[0]->kind == AST_NUMBER &&
+             key_rows[key].limit == LIMIT_NOT_NEGATIVE)
         add_help(d, "%s = %s", key_rows[key].name, e->kid[0]->text);
     else if (v->number <= 0 && key == K_batch_sequence)
         add_help(d, "the tokens of one sample: sequence = 4096");
     else if (key_rows[key].limit == LIMIT_BELOW_ONE && v->number > 1)
-        add_help(d, "%s, or the default: %s = %s", text_number(part), key_rows[key].name, key_rows[key].fallback);
+        add_help(d, "%s, or the default: %s = %s", text_number(part), key_rows[key].name,
+                 key_rows[key].fallback);
     else if (key_rows[key].limit == LIMIT_FRACTION && v->number > 1 && v->number <= 100)
         add_help(d, "%s %% is %s", constant_text(v), text_number(v->number / 100));
     else if (key_rows[key].words[0] && v->number == 0)
@@ -147,7 +175,7 @@ void value_words_help(struct diagnostic *d, const struct key_row *row)
 {
     const char *list[16];
     int n = words_list(row->words, true, list, (int)COUNT_OF(list));
-    struct text t = { 0 };
+    struct text t = {0};
     for (int i = 0; i < n; i++)
         text_add(&t, "%s%s", i == 0 ? "" : i == n - 1 ? " or " : ", ", list[i]);
     add_help(d, n == 1 ? "%s = %s is what works" : "%s = %s", row->name, t.bytes);

@@ -1,6 +1,7 @@
-/* `planc build`: generated files and the trainer compiled from them. The kernels are the slow part and depend on
- * neither mesh nor data, so what they are compiled to is kept under a hash of everything that goes into it; another mesh compiles
- * only the schedule and the tables. A build that fails shows the compiler's own words and leaves no trainer behind. */
+/* `planc build`: generated files and the trainer compiled from them. The kernels are the slow part
+ * and depend on neither mesh nor data, so what they are compiled to is kept under a hash of
+ * everything that goes into it; another mesh compiles only the schedule and the tables. A build
+ * that fails shows the compiler's own words and leaves no trainer behind. */
 #define _GNU_SOURCE
 #include "commands/build_cuda.h"
 #include "commands/build_job.h"
@@ -20,12 +21,25 @@
 #endif
 #define PLAIN_FLAGS "-std=c17 -O2 -march=native -ffp-contract=off"
 
-/* ── what a device's trainer is made of ───────────────────────────────────── */
-/* object: the texts that are compiled, the kernels' first. links: behind the runtime's library. mpi: by mpicc, or by cc. */
-static const struct device_row { const char *name, *object[3], *flags, *links; bool mpi; } device_rows[] = {
-    [EMIT_CPU] = {"cpu", {"kernels", "schedule", "program"}, PLAIN_FLAGS, "-ldnnl -ljansson -lgomp -lm -pthread", true},
-    [EMIT_TRACE] = {"trace", {"kernels", "schedule", "program"}, PLAIN_FLAGS, "-lm -pthread", false},
-    [EMIT_CUDA] = {"cuda", {"launch", "schedule", "program"}, CUDA_HOST_FLAGS, "-ljansson -lm -ldl -pthread", true},
+/* ── what a device's trainer is made of ──────────────────────────────────────── */
+/* object: the texts that are compiled, the kernels' first. links: behind the runtime's library.
+ * mpi: by mpicc, or by cc. */
+static const struct device_row {
+    const char *name, *object[3], *flags, *links;
+    bool mpi;
+} device_rows[] = {
+    [EMIT_CPU] = {"cpu",
+                  {"kernels", "schedule", "program"},
+                  PLAIN_FLAGS,
+                  "-ldnnl -ljansson -lgomp -lm -pthread",
+                  true},
+    [EMIT_TRACE] =
+        {"trace", {"kernels", "schedule", "program"}, PLAIN_FLAGS, "-lm -pthread", false},
+    [EMIT_CUDA] = {"cuda",
+                   {"launch", "schedule", "program"},
+                   CUDA_HOST_FLAGS,
+                   "-ljansson -lm -ldl -pthread",
+                   true},
 };
 
 static const char *compiler_of(enum emit_device device)
@@ -39,24 +53,31 @@ static bool find_places(enum emit_device device, struct places *p)
 {
     const char *home = command_home();
     if (!home) return false;
-    const char *base = text_format("%s/..", home), *built = home; /* build/planc in its repository */
+    /* build/planc in its repository */
+    const char *base = text_format("%s/..", home), *built = home;
     const char *installed = text_format("%s/../lib/planc", home); /* PREFIX/bin/planc */
     if (!access(installed, R_OK)) base = built = installed;
     p->runtime = text_format("%s/runtime/shared", base);
     p->templates = text_format("%s/templates", base);
-    p->library = text_format("%s%s/libtrainer_%s.a", built, built == home ? "/lib" : "", device_rows[device].name);
+    p->library = text_format("%s%s/libtrainer_%s.a", built, built == home ? "/lib" : "",
+                             device_rows[device].name);
     p->compiler = compiler_of(device);
     const char *const needed[] = {p->runtime, p->templates, p->library};
     for (size_t i = 0; i < COUNT_OF(needed); i++)
         if (access(needed[i], R_OK)) {
-            command_fail(EXIT_ENVIRONMENT, "the trainer needs '%s', which should lie beside the compiler: %s", needed[i], strerror(errno));
+            command_fail(EXIT_ENVIRONMENT,
+                         "the trainer needs '%s', which should lie beside the compiler: %s",
+                         needed[i], strerror(errno));
             return false;
         }
     return true;
 }
 
-/* ── what a result depends on ─────────────────────────────────────────────── */
-static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+/* ── what a result depends on ────────────────────────────────────────────────── */
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 /* Adds the headers of a folder and of the folders in it, in the order of their names. */
 static void add_headers(struct text *to, const char *folder)
@@ -74,7 +95,8 @@ static void add_headers(struct text *to, const char *folder)
         if (stat(path, &st)) continue;
         if (S_ISDIR(st.st_mode)) add_headers(to, path);
         size_t n;
-        char *bytes = end && (!strcmp(end, ".h") || !strcmp(end, ".cuh")) ? file_read(path, &n) : NULL;
+        char *bytes =
+            end && (!strcmp(end, ".h") || !strcmp(end, ".cuh")) ? file_read(path, &n) : NULL;
         if (bytes) text_add_bytes(to, bytes, n);
     }
 }
@@ -91,9 +113,10 @@ static bool add_target(struct text *to, const char *compiler, const char *scratc
     return words != NULL;
 }
 
-/* ── compiling ────────────────────────────────────────────────────────────── */
+/* ── compiling ───────────────────────────────────────────────────────────────── */
 /* Compiles DIR/`file`.c; begins only. */
-static bool compile(struct job *j, const struct places *p, const char *flags, const char *directory, const char *file, const char *object)
+static bool compile(struct job *j, const struct places *p, const char *flags, const char *directory,
+                    const char *file, const char *object)
 {
     j->log = text_format("%s.log", object);
     job_say(j, p->compiler);
@@ -110,7 +133,8 @@ static bool compile(struct job *j, const struct places *p, const char *flags, co
     return job_start(j);
 }
 
-static bool link_trainer(const struct trainer *t, const struct places *p, const char *const *object, const char *trainer)
+static bool link_trainer(const struct trainer *t, const struct places *p, const char *const *object,
+                         const char *trainer)
 {
     struct job j = {.log = text_format("%s.log", trainer)};
     job_say(&j, p->compiler);
@@ -134,13 +158,16 @@ static void add_means(struct text *to, const struct places *p)
 static void add_kernels(struct text *to, const struct trainer *t)
 {
     emit_kernels_h(to, t->graph);
-    if (t->device != EMIT_CUDA) emit_kernels_c(to, t->graph, t->device);
-    else emit_kernels_cu(to, t->graph), emit_launch_c(to, t->graph);
+    if (t->device != EMIT_CUDA)
+        emit_kernels_c(to, t->graph, t->device);
+    else
+        emit_kernels_cu(to, t->graph), emit_launch_c(to, t->graph);
 }
 
-/* Where the kernels' object of this very text is kept, NULL: nowhere (launch.c of cuda compiles at once). False: the compiler
- * does not work. */
-static bool find_kept(const struct trainer *t, const struct places *p, const char *directory, const char **kept)
+/* Where the kernels' object of this very text is kept, NULL: nowhere (launch.c of cuda compiles at
+ * once). False: the compiler does not work. */
+static bool find_kept(const struct trainer *t, const struct places *p, const char *directory,
+                      const char **kept)
 {
     struct text all = {0};
     *kept = NULL;
@@ -163,7 +190,8 @@ const char *trainer_hash(const struct trainer *t)
     emit_program_c(&all, t->graph, t->plan, t->device);
     emit_plan_json(&all, t->graph, t->plan);
     add_means(&all, &p);
-    const char *const also[] = {p.library, "/proc/sys/kernel/hostname"}; /* a shared home: other hosts, other processors */
+    /* a shared home: other hosts, other processors */
+    const char *const also[] = {p.library, "/proc/sys/kernel/hostname"};
     for (size_t i = 0; i < COUNT_OF(also); i++) {
         size_t n;
         char *bytes = file_read(also[i], &n);
@@ -175,28 +203,37 @@ const char *trainer_hash(const struct trainer *t)
 bool trainer_folder(const char *directory)
 {
     if (!make_folders(directory)) {
-        command_fail(EXIT_ENVIRONMENT, "cannot make the folder '%s': %s", directory, strerror(errno));
+        command_fail(EXIT_ENVIRONMENT, "cannot make the folder '%s': %s", directory,
+                     strerror(errno));
         return false;
     }
     int folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder >= 0) (void)flock(folder, LOCK_EX); /* where a disk has no locks, two builds at once are the caller's affair */
+    /* where a disk has no locks, two builds at once are the caller's affair */
+    if (folder >= 0) (void)flock(folder, LOCK_EX);
     return true;
 }
 
-/* Nothing of an earlier build, for another device perhaps, may be taken for this one's; what is written anew keeps its time stamp
- * where it stays the same. */
+/* Nothing of an earlier build, for another device perhaps, may be taken for this one's; what is
+ * written anew keeps its time stamp where it stays the same. */
 static void remove_earlier(const struct trainer *t, const char *directory)
 {
-    const struct { const char *file; bool stays; } row[] = {
-        {"trainer", false}, {"reference.so", false}, {"kernels.cu", t->device == EMIT_CUDA}, {"launch.c", t->device == EMIT_CUDA},
-        {"kernels.c", t->device != EMIT_CUDA || t->reference}, {"arguments.c", t->reference}};
+    const struct {
+        const char *file;
+        bool stays;
+    } row[] = {{"trainer", false},
+               {"reference.so", false},
+               {"kernels.cu", t->device == EMIT_CUDA},
+               {"launch.c", t->device == EMIT_CUDA},
+               {"kernels.c", t->device != EMIT_CUDA || t->reference},
+               {"arguments.c", t->reference}};
     for (size_t i = 0; i < COUNT_OF(row); i++)
         if (!row[i].stays) remove_file(text_format("%s/%s", directory, row[i].file));
     cuda_remove_stale(directory);
 }
 
 /* DIR/trainer out of DIR's texts. */
-static bool build_objects(const struct trainer *t, const struct places *p, const char *directory, const char *trainer)
+static bool build_objects(const struct trainer *t, const struct places *p, const char *directory,
+                          const char *trainer)
 {
     const char *const *file = device_rows[t->device].object;
     const char *kept, *object[3];
@@ -205,8 +242,13 @@ static bool build_objects(const struct trainer *t, const struct places *p, const
     bool fine = true, known = kept && kept_is_whole(kept);
     for (int i = 0; i < 3; i++) {
         object[i] = text_format("%s/.%s.%d.o", directory, file[i], (int)getpid());
-        if (i == 0 && known) object[i] = kept;
-        else fine &= compile(&job[i], p, i == 0 && t->device == EMIT_CPU ? EMIT_KERNEL_FLAGS : device_rows[t->device].flags, directory, file[i], object[i]);
+        if (i == 0 && known)
+            object[i] = kept;
+        else
+            fine &= compile(&job[i], p,
+                            i == 0 && t->device == EMIT_CPU ? EMIT_KERNEL_FLAGS
+                                                            : device_rows[t->device].flags,
+                            directory, file[i], object[i]);
     }
     for (int i = 0; i < 3; i++)
         if (i || !known) fine &= job_end(&job[i]);
@@ -217,7 +259,8 @@ static bool build_objects(const struct trainer *t, const struct places *p, const
         fine = false;
     }
     if (!fine) remove_file(fresh);
-    /* the next build of the same kernels finds them; another folder on another disk only costs a compilation */
+    /* the next build of the same kernels finds them; another folder on another disk only costs a
+     * compilation */
     size_t n;
     const char *bytes = fine && kept && !known ? file_read(object[0], &n) : NULL;
     if (bytes) kept_write(kept, bytes, n);
@@ -225,16 +268,19 @@ static bool build_objects(const struct trainer *t, const struct places *p, const
     return fine;
 }
 
-/* DIR/reference.so: the kernels of the same graph as text for this machine, with which --compare judges the device's. */
+/* DIR/reference.so: the kernels of the same graph as text for this machine, with which --compare
+ * judges the device's. */
 static bool build_reference(const struct places *p, const char *directory)
 {
     static const char *const file[] = {"kernels", "arguments"};
     const char *object[COUNT_OF(file)];
-    struct job job[COUNT_OF(file)] = {0}, link = {.log = text_format("%s/.reference.%d.log", directory, (int)getpid())};
+    struct job job[COUNT_OF(file)] = {0},
+               link = {.log = text_format("%s/.reference.%d.log", directory, (int)getpid())};
     bool fine = true;
     for (size_t i = 0; i < COUNT_OF(file); i++) {
         object[i] = text_format("%s/.%s.%d.o", directory, file[i], (int)getpid());
-        fine &= compile(&job[i], p, EMIT_KERNEL_FLAGS " -fPIC -fvisibility=hidden", directory, file[i], object[i]);
+        fine &= compile(&job[i], p, EMIT_KERNEL_FLAGS " -fPIC -fvisibility=hidden", directory,
+                        file[i], object[i]);
     }
     for (size_t i = 0; i < COUNT_OF(file); i++) fine &= job_end(&job[i]);
     job_say(&link, p->compiler);
@@ -253,27 +299,41 @@ int trainer_build(const struct trainer *t, const char *directory)
     struct text copied = {0};
     if (!find_places(t->device, &p)) return EXIT_ENVIRONMENT;
     remove_earlier(t, directory);
-    if (!emit_files(t->graph, t->plan, t->device, t->reference, directory)) return command_fail(EXIT_ENVIRONMENT, "cannot write into '%s': %s", directory, strerror(errno));
+    if (!emit_files(t->graph, t->plan, t->device, t->reference, directory))
+        return command_fail(EXIT_ENVIRONMENT, "cannot write into '%s': %s", directory,
+                            strerror(errno));
     if (t->device == EMIT_CUDA) {
         if (!cuda_copy_templates(t->graph, &p, directory, &copied)) return EXIT_ENVIRONMENT;
         int status = cuda_cubins(t, directory, &copied, t->demanded);
         if (status != EXIT_FINE) return status;
     }
-    if (!build_objects(t, &p, directory, text_format("%s/trainer", directory))) return EXIT_ENVIRONMENT;
+    if (!build_objects(t, &p, directory, text_format("%s/trainer", directory)))
+        return EXIT_ENVIRONMENT;
     return !t->reference || build_reference(&p, directory) ? EXIT_FINE : EXIT_ENVIRONMENT;
 }
 
-/* ── the door ─────────────────────────────────────────────────────────────── */
+/* ── the door ────────────────────────────────────────────────────────────────── */
 static int device_of(const struct arguments *a, struct trainer *t)
 {
-    bool traced = a->device && !strcmp(a->device, "trace"), cuda = !traced && t->plan->device == DEVICE_CUDA;
+    bool traced = a->device && !strcmp(a->device, "trace"),
+         cuda = !traced && t->plan->device == DEVICE_CUDA;
     t->device = traced ? EMIT_TRACE : cuda ? EMIT_CUDA : EMIT_CPU;
-    const char *name = device_rows[t->device].name, *why = a->arch && cuda ? plan_set_arch(t->plan, a->arch) : NULL;
+    const char *name = device_rows[t->device].name,
+               *why = a->arch && cuda ? plan_set_arch(t->plan, a->arch) : NULL;
     if (why) return command_fail(EXIT_USAGE, "--arch: %s", why);
-    if (a->arch && !cuda) return command_fail(EXIT_USAGE, "--arch is of cuda devices, and this trainer is for %s", name);
-    if (a->reference && !cuda) return command_fail(EXIT_USAGE, "--reference is what kernels of cuda are compared with, and this trainer is for %s", name);
+    if (a->arch && !cuda)
+        return command_fail(EXIT_USAGE, "--arch is of cuda devices, and this trainer is for %s",
+                            name);
+    if (a->reference && !cuda)
+        return command_fail(
+            EXIT_USAGE,
+            "--reference is what kernels of cuda are compared with, and this trainer is for %s",
+            name);
     for (int i = 0; i < t->plan->n_arch && cuda; i++)
-        if (atoi(t->plan->arch[i] + 3) < 80) return command_fail(EXIT_USAGE, "kernels need sm_80 or later, with its BF16 products; %s is older", t->plan->arch[i]);
+        if (atoi(t->plan->arch[i] + 3) < 80)
+            return command_fail(EXIT_USAGE,
+                                "kernels need sm_80 or later, with its BF16 products; %s is older",
+                                t->plan->arch[i]);
     t->demanded = a->arch != NULL;
     t->reference = a->reference;
     return EXIT_FINE;
@@ -282,7 +342,8 @@ static int device_of(const struct arguments *a, struct trainer *t)
 int trainer_plan(const struct arguments *a, struct trainer *t)
 {
     int status;
-    if (a->word.n != 1) return command_fail(EXIT_USAGE, "%s takes one plan, not %d", a->command, a->word.n);
+    if (a->word.n != 1)
+        return command_fail(EXIT_USAGE, "%s takes one plan, not %d", a->command, a->word.n);
     *t = (struct trainer){.plan = command_plan(a, a->word.item[0], &status)};
     if (!t->plan) return status;
     status = device_of(a, t);
@@ -299,7 +360,8 @@ static const char *device_text(const struct trainer *t)
 {
     struct text all = {0};
     text_add(&all, "%s", device_rows[t->device].name);
-    for (int i = 0; i < t->plan->n_arch && t->device == EMIT_CUDA; i++) text_add(&all, "%s%s", i ? ", " : " (", t->plan->arch[i]);
+    for (int i = 0; i < t->plan->n_arch && t->device == EMIT_CUDA; i++)
+        text_add(&all, "%s%s", i ? ", " : " (", t->plan->arch[i]);
     return t->device == EMIT_CUDA ? text_format("%s)", all.bytes) : all.bytes;
 }
 
@@ -313,7 +375,9 @@ int command_build(const struct arguments *a)
     status = trainer_build(&t, a->output);
     if (status != EXIT_FINE) return status;
     int64_t ranks = t.plan->fsdp * t.plan->dp;
-    printf("%s/trainer: %s for %lld rank%s on %s, %d kernels, %s a rank\n", a->output, t.plan->title ? t.plan->title : a->word.item[0], (long long)ranks,
-           ranks == 1 ? "" : "s", device_text(&t), t.graph->kernel.n, text_bytes(t.graph->local_bytes + t.graph->wire_bytes));
+    printf("%s/trainer: %s for %lld rank%s on %s, %d kernels, %s a rank\n", a->output,
+           t.plan->title ? t.plan->title : a->word.item[0], (long long)ranks, ranks == 1 ? "" : "s",
+           device_text(&t), t.graph->kernel.n,
+           text_bytes(t.graph->local_bytes + t.graph->wire_bytes));
     return EXIT_FINE;
 }

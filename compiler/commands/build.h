@@ -7,16 +7,19 @@
 
 struct trainer {
     struct plan *plan;
-    struct graph *graph;       /* LEVEL_MEMORY */
+    struct graph *graph; /* LEVEL_MEMORY */
     enum emit_device device;
-    bool reference, demanded;  /* cuda: DIR/reference.so is wanted too; --arch named the cubins */
+    bool reference, demanded; /* cuda: DIR/reference.so is wanted too; --arch named the cubins */
 };
 /* Where the compiler finds what trainers are made of. */
-struct places { const char *runtime, *templates, *library, *compiler; };
-/* The plan of a command's one word, taken through the pipeline for the device that was asked for; anything but
- * EXIT_FINE after saying why not. */
+struct places {
+    const char *runtime, *templates, *library, *compiler;
+};
+/* The plan of a command's one word, taken through the pipeline for the device that was asked for;
+ * anything but EXIT_FINE after saying why not. */
 int trainer_plan(const struct arguments *a, struct trainer *t);
-/* Makes DIR where it is not there, and waits for other builds in it: it is this process's until that ends. */
+/* Makes DIR where it is not there, and waits for other builds in it: it is this process's until
+ * that ends. */
 bool trainer_folder(const char *directory);
 /* Writes DIR's sources and compiles DIR/trainer. A failed build leaves no trainer. */
 int trainer_build(const struct trainer *t, const char *directory);

@@ -1,6 +1,7 @@
-/* Makes DIR stand alone for NVRTC (a trainer on a device of another architecture compiles there when it starts) and compiles the cubins.
- * Kernels do not depend on the mesh, so cubins are kept like the objects of a cpu build, under a hash of all that goes into
- * them. One process an architecture: NVRTC is one thread a compilation, and a crash of it is then a message of ours. */
+/* Makes DIR stand alone for NVRTC (a trainer on a device of another architecture compiles there
+ * when it starts) and compiles the cubins. Kernels do not depend on the mesh, so cubins are kept
+ * like the objects of a cpu build, under a hash of all that goes into them. One process an
+ * architecture: NVRTC is one thread a compilation, and a crash of it is then a message of ours. */
 #include "commands/build_cuda.h"
 #include "commands/build_job.h"
 #include "commands/build_kept.h"
@@ -12,14 +13,22 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ── templates ────────────────────────────────────────────────────────────── */
-struct copies { const struct places *places; const char *directory; struct text *all; VECTOR(const char *) name; };
+/* ── templates ───────────────────────────────────────────────────────────────── */
+struct copies {
+    const struct places *places;
+    const char *directory;
+    struct text *all;
+    VECTOR(const char *) name;
+};
 
-/* Where a name of an #include is, as DIR will have it: a template by its path in templates, a header of the runtime by its own. */
+/* Where a name of an #include is, as DIR will have it: a template by its path in templates, a
+ * header of the runtime by its own. */
 static const char *resolve_include(const struct copies *c, const char *name, const char **from)
 {
     const char *const to[] = {name, text_format("cuda/%s", name), name};
-    const char *const path[] = {text_format("%s/%s", c->places->templates, name), text_format("%s/cuda/%s", c->places->templates, name), text_format("%s/%s", c->places->runtime, name)};
+    const char *const path[] = {text_format("%s/%s", c->places->templates, name),
+                                text_format("%s/cuda/%s", c->places->templates, name),
+                                text_format("%s/%s", c->places->runtime, name)};
     for (size_t i = 0; i < COUNT_OF(path); i++)
         if (!access(path[i], R_OK)) return *from = path[i], to[i];
     return NULL;
@@ -29,13 +38,20 @@ static bool copy_one(struct copies *c, const char *name)
 {
     const char *from, *to = resolve_include(c, name, &from);
     size_t n;
-    if (!to) return command_fail(EXIT_ENVIRONMENT, "the kernels include '%s', which lies neither in '%s' nor in '%s'", name, c->places->templates, c->places->runtime), false;
+    if (!to)
+        return command_fail(EXIT_ENVIRONMENT,
+                            "the kernels include '%s', which lies neither in '%s' nor in '%s'",
+                            name, c->places->templates, c->places->runtime),
+               false;
     for (int i = 0; i < c->name.n; i++)
         if (!strcmp(c->name.item[i], to)) return true;
     PUSH(&c->name, to);
     const char *bytes = file_read(from, &n), *target = text_format("%s/%s", c->directory, to);
-    if (!bytes) return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", from, strerror(errno)), false;
-    if (!file_write(target, bytes, n)) return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", target, strerror(errno)), false;
+    if (!bytes)
+        return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", from, strerror(errno)), false;
+    if (!file_write(target, bytes, n))
+        return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", target, strerror(errno)),
+               false;
     text_add_bytes(c->all, bytes, n);
     for (const char *s = strstr(bytes, "#include \""); s; s = strstr(s, "#include \"")) {
         s += strlen("#include \"");
@@ -44,10 +60,14 @@ static bool copy_one(struct copies *c, const char *name)
     return true;
 }
 
-bool cuda_copy_templates(const struct graph *g, const struct places *p, const char *directory, struct text *all)
+bool cuda_copy_templates(const struct graph *g, const struct places *p, const char *directory,
+                         struct text *all)
 {
     struct copies c = {.places = p, .directory = directory, .all = all};
-    if (!make_folders(text_format("%s/cuda", directory))) return command_fail(EXIT_ENVIRONMENT, "cannot make the folder '%s/cuda': %s", directory, strerror(errno)), false;
+    if (!make_folders(text_format("%s/cuda", directory)))
+        return command_fail(EXIT_ENVIRONMENT, "cannot make the folder '%s/cuda': %s", directory,
+                            strerror(errno)),
+               false;
     for (const char *const *name = emit_cuda_templates(g); *name; name++)
         if (!copy_one(&c, *name)) return false;
     for (const char *const *name = emit_cuda_headers(); *name; name++)
@@ -55,8 +75,11 @@ bool cuda_copy_templates(const struct graph *g, const struct places *p, const ch
     return true;
 }
 
-/* ── cubins ───────────────────────────────────────────────────────────────── */
-struct cubin { const char *arch, *path, *log, *kept, *kept_log; int process; };
+/* ── cubins ──────────────────────────────────────────────────────────────────── */
+struct cubin {
+    const char *arch, *path, *log, *kept, *kept_log;
+    int process;
+};
 
 static const char *hash_of(const char *arch, const struct text *kernels, const struct text *copied)
 {
@@ -70,7 +93,8 @@ static const char *hash_of(const char *arch, const struct text *kernels, const s
 static bool copy_kept(const struct cubin *c)
 {
     size_t n, log_n;
-    const char *bytes = c->kept ? kept_read(c->kept, &n) : NULL, *log = bytes ? kept_read(c->kept_log, &log_n) : NULL;
+    const char *bytes = c->kept ? kept_read(c->kept, &n) : NULL,
+               *log = bytes ? kept_read(c->kept_log, &log_n) : NULL;
     return log && file_write(c->path, bytes, n) && file_write(c->log, log, log_n);
 }
 
@@ -112,7 +136,10 @@ static int check_archs(const struct plan *p)
     for (int i = 0; i < p->n_arch; i++) {
         const char *arch = p->arch[i], *known;
         if ((known = nvrtc_refuses(arch)))
-            return command_fail(EXIT_ENVIRONMENT, "%s compiles for %s, not for %s: --arch may name another, PLANC_NVRTC=FILE another toolkit's libnvrtc.so", nvrtc_identity(), known, arch);
+            return command_fail(EXIT_ENVIRONMENT,
+                                "%s compiles for %s, not for %s: --arch may name another, "
+                                "PLANC_NVRTC=FILE another toolkit's libnvrtc.so",
+                                nvrtc_identity(), known, arch);
     }
     return EXIT_FINE;
 }
@@ -123,24 +150,35 @@ static int finish(struct cubin *all, int n, const char *directory)
     for (int i = 0; i < n; i++) {
         if (!all[i].process) continue;
         int status = end_program(all[i].process);
-        if (status == 2) lost = &all[i];
-        else if (status) wrong = &all[i];
-        if (status) remove_file(all[i].path);
-        else if (all[i].kept) keep(&all[i]);
+        if (status == 2)
+            lost = &all[i];
+        else if (status)
+            wrong = &all[i];
+        if (status)
+            remove_file(all[i].path);
+        else if (all[i].kept)
+            keep(&all[i]);
     }
     if (lost) return command_fail(EXIT_ENVIRONMENT, "cannot write '%s'", lost->path);
     if (!wrong) return EXIT_FINE;
     show(wrong->log);
-    bug("%s/kernels.cu does not compile for %s: the words above are in %s", directory, wrong->arch, wrong->log);
+    bug("%s/kernels.cu does not compile for %s: the words above are in %s", directory, wrong->arch,
+        wrong->log);
 }
 
-int cuda_cubins(const struct trainer *t, const char *directory, const struct text *copied, bool demanded)
+int cuda_cubins(const struct trainer *t, const char *directory, const struct text *copied,
+                bool demanded)
 {
     const struct plan *p = t->plan;
     const char *missing = nvrtc_open(), *cache = cache_folder();
-    if (missing && demanded) return command_fail(EXIT_ENVIRONMENT, "--arch wants kernels compiled, and there is no NVRTC: %s", missing);
+    if (missing && demanded)
+        return command_fail(EXIT_ENVIRONMENT,
+                            "--arch wants kernels compiled, and there is no NVRTC: %s", missing);
     if (missing) {
-        fprintf(stderr, "planc: no NVRTC: %s; '%s' has no cubins, and the trainer compiles its kernels when it starts\n", missing, directory);
+        fprintf(stderr,
+                "planc: no NVRTC: %s; '%s' has no cubins, and the trainer compiles its kernels "
+                "when it starts\n",
+                missing, directory);
         return EXIT_FINE;
     }
     int status = check_archs(p);
@@ -152,13 +190,18 @@ int cuda_cubins(const struct trainer *t, const char *directory, const struct tex
     for (int i = 0; i < p->n_arch; i++) {
         struct cubin *c = &all[i];
         c->arch = p->arch[i];
-        c->path = text_format("%s/kernels.%s.cubin", directory, c->arch), c->log = text_format("%s/kernels.%s.log", directory, c->arch);
+        c->path = text_format("%s/kernels.%s.cubin", directory, c->arch),
+        c->log = text_format("%s/kernels.%s.log", directory, c->arch);
         const char *hash = cache ? hash_of(c->arch, &kernels, copied) : NULL;
-        if (hash) c->kept = text_format("%s/%s.cubin", cache, hash), c->kept_log = text_format("%s/%s.log", cache, hash);
+        if (hash)
+            c->kept = text_format("%s/%s.cubin", cache, hash),
+            c->kept_log = text_format("%s/%s.log", cache, hash);
         if (!copy_kept(c)) started &= start(c, &kernels, directory);
     }
     status = finish(all, p->n_arch, directory);
-    return started ? status : command_fail(EXIT_ENVIRONMENT, "cannot start a process for NVRTC: %s", strerror(errno));
+    return started ? status
+                   : command_fail(EXIT_ENVIRONMENT, "cannot start a process for NVRTC: %s",
+                                  strerror(errno));
 }
 
 void cuda_remove_stale(const char *directory)
@@ -167,7 +210,9 @@ void cuda_remove_stale(const char *directory)
     if (!d) return;
     VECTOR(const char *) old = {0};
     for (struct dirent *e = readdir(d); e; e = readdir(d))
-        if (!strncmp(e->d_name, "kernels.", 8) && (strstr(e->d_name, ".cubin") || strstr(e->d_name, ".log"))) PUSH(&old, text_format("%s/%s", directory, e->d_name));
+        if (!strncmp(e->d_name, "kernels.", 8) &&
+            (strstr(e->d_name, ".cubin") || strstr(e->d_name, ".log")))
+            PUSH(&old, text_format("%s/%s", directory, e->d_name));
     closedir(d);
     for (int i = 0; i < old.n; i++) remove_file(old.item[i]);
 }

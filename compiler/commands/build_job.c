@@ -1,4 +1,5 @@
-/* Runs compilers. Their words go to a file and are shown only when they fail, because a build that works says one line. */
+/* Runs compilers. Their words go to a file and are shown only when they fail, because a build that
+ * works says one line. */
 #include "commands/build_job.h"
 
 #include <errno.h>
@@ -7,10 +8,14 @@
 
 void remove_file(const char *path)
 {
-    if (unlink(path) && errno != ENOENT) command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", path, strerror(errno));
+    if (unlink(path) && errno != ENOENT)
+        command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", path, strerror(errno));
 }
 
-void job_say(struct job *j, const char *word) { PUSH(&j->word, (char *)(uintptr_t)text_format("%s", word)); }
+void job_say(struct job *j, const char *word)
+{
+    PUSH(&j->word, (char *)(uintptr_t)text_format("%s", word));
+}
 
 void job_say_all(struct job *j, const char *words)
 {

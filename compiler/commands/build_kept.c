@@ -1,4 +1,5 @@
-/* The cache of a build: files named by a hash of what they were made of, so that nothing in it is ever out of date. */
+/* The cache of a build: files named by a hash of what they were made of, so that nothing in it is
+ * ever out of date. */
 #define _GNU_SOURCE
 #include "commands/build_kept.h"
 #include "commands/build_job.h"
@@ -14,7 +15,8 @@ const char *cache_folder(void)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if ((!base || base[0] != '/') && (!home || !*home)) return NULL;
-    const char *path = base && base[0] == '/' ? text_format("%s/planc", base) : text_format("%s/.cache/planc", home);
+    const char *path = base && base[0] == '/' ? text_format("%s/planc", base)
+                                              : text_format("%s/.cache/planc", home);
     return make_folders(path) ? path : NULL;
 }
 
@@ -24,7 +26,10 @@ const char *hash_text(const struct text *t)
     return text_format("%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
 }
 
-static const char *hash_bytes(const char *bytes, size_t n) { return hash_text(&(struct text){.bytes = (char *)(uintptr_t)bytes, .length = n}); }
+static const char *hash_bytes(const char *bytes, size_t n)
+{
+    return hash_text(&(struct text){.bytes = (char *)(uintptr_t)bytes, .length = n});
+}
 
 const char *kept_read(const char *path, size_t *n)
 {

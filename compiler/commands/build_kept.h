@@ -9,8 +9,9 @@ const char *cache_folder(void);
 /* As 32 digits. */
 const char *hash_text(const struct text *t);
 
-/* Whether `path` is whole: a kept file ends with the hash of what stands before it, which linkers do not look at. A disk that was
- * full or a machine that went down must not make every later build fail. */
+/* Whether `path` is whole: a kept file ends with the hash of what stands before it, which linkers
+ * do not look at. A disk that was full or a machine that went down must not make every later build
+ * fail. */
 bool kept_is_whole(const char *path);
 /* What was kept there, without the hash; NULL when it is not there or not whole. */
 const char *kept_read(const char *path, size_t *bytes);

@@ -1,5 +1,5 @@
-/* `planc check`: is the plan right, and does it fit? The whole pipeline runs up to the memory layout, so the answer is
- * the allocation itself. Exit 2 when a plan is right and too large. */
+/* `planc check`: is the plan right, and does it fit? The whole pipeline runs up to the memory
+ * layout, so the answer is the allocation itself. Exit 2 when a plan is right and too large. */
 #define _POSIX_C_SOURCE 200809L
 #include "commands/command.h"
 #include "analysis/ledger.h"
@@ -21,30 +21,44 @@ static double now(void)
 static const char *type_word(enum element type) { return type == BF16 ? "bf16" : "fp32"; }
 static int type_bytes(enum element type) { return type == BF16 ? 2 : 4; }
 /* What stays for every parameter of a shard: the weight, its gradient, two moments. */
-static int state_bytes(const struct plan *p) { return type_bytes(p->master) + type_bytes(p->gradients) + 2 * type_bytes(p->moments); }
+static int state_bytes(const struct plan *p)
+{
+    return type_bytes(p->master) + type_bytes(p->gradients) + 2 * type_bytes(p->moments);
+}
 
 static json_t *as_json(const char *path, const struct plan *p, const struct ledger *l)
 {
     json_t *all = ledger_json(path, l, false);
-    json_object_set_new(all, "precision", json_pack("{s:s, s:s, s:s, s:s}", "compute", type_word(p->compute), "master", type_word(p->master), "gradients",
-                                                    type_word(p->gradients), "moments", type_word(p->moments)));
-    json_object_set_new(all, "mesh", json_pack("{s:I, s:I}", "fsdp", (json_int_t)p->fsdp, "dp", (json_int_t)p->dp));
+    json_object_set_new(all, "precision",
+                        json_pack("{s:s, s:s, s:s, s:s}", "compute", type_word(p->compute),
+                                  "master", type_word(p->master), "gradients",
+                                  type_word(p->gradients), "moments", type_word(p->moments)));
+    json_object_set_new(
+        all, "mesh", json_pack("{s:I, s:I}", "fsdp", (json_int_t)p->fsdp, "dp", (json_int_t)p->dp));
     json_object_set_new(all, "accumulation", json_integer((json_int_t)p->accumulation));
-    json_object_set_new(all, "tokens_per_step", json_integer((json_int_t)(p->global * p->sequence)));
+    json_object_set_new(all, "tokens_per_step",
+                        json_integer((json_int_t)(p->global * p->sequence)));
     json_object_set_new(all, "state_bytes_per_parameter", json_integer(state_bytes(p)));
-    json_object_set_new(all, "flops_per_token", json_pack("{s:I, s:I, s:I}", "full", (json_int_t)l->flops.full, "causal", (json_int_t)l->flops.causal,
-                                                          "hardware", (json_int_t)l->flops.hardware));
+    json_object_set_new(all, "flops_per_token",
+                        json_pack("{s:I, s:I, s:I}", "full", (json_int_t)l->flops.full, "causal",
+                                  (json_int_t)l->flops.causal, "hardware",
+                                  (json_int_t)l->flops.hardware));
     return all;
 }
 
 /* "27.91 G", for people. */
-static const char *giga(double x) { return text_format("%.4g %s", x < 1e9 ? x / 1e6 : x / 1e9, x < 1e9 ? "M" : "G"); }
+static const char *giga(double x)
+{
+    return text_format("%.4g %s", x < 1e9 ? x / 1e6 : x / 1e9, x < 1e9 ? "M" : "G");
+}
 
 /* Whose memory is the limit when the plan does not say what a device offers. */
 static const char *machine_text(const struct plan *p)
 {
     return p->device == DEVICE_CPU ? "this machine's available memory / ranks"
-                                   : text_format("this machine's available memory / ranks: cluster %s does not say what a cuda device offers", p->cluster.name);
+                                   : text_format("this machine's available memory / ranks: cluster "
+                                                 "%s does not say what a cuda device offers",
+                                                 p->cluster.name);
 }
 
 static double ratio(int64_t a, int64_t b) { return b ? (double)a / (double)b : 1; }
@@ -52,38 +66,62 @@ static double ratio(int64_t a, int64_t b) { return b ? (double)a / (double)b : 1
 /* The mesh, what a step takes, and how it trains: what a person wants to see before starting. */
 static void print_step(const struct plan *p)
 {
-    static const char *const way[] = {[SCHEDULE_CONSTANT] = "constant", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_WSD] = "wsd"};
+    static const char *const way[] = {[SCHEDULE_CONSTANT] = "constant",
+                                      [SCHEDULE_COSINE] = "cosine",
+                                      [SCHEDULE_LINEAR] = "linear",
+                                      [SCHEDULE_WSD] = "wsd"};
     int64_t devices = p->fsdp * p->dp;
-    printf("  mesh        fsdp %lld x dp %lld = %lld device%s", (long long)p->fsdp, (long long)p->dp, (long long)devices, devices == 1 ? "" : "s");
-    if (!p->cluster.elastic) printf(", %lld node%s of %lld", (long long)p->cluster.nodes, p->cluster.nodes == 1 ? "" : "s", (long long)p->cluster.devices_per_node);
-    printf("\n  step        %s tokens: %lld sequences of %lld, local %lld x %lld device%s x accumulation %lld\n", text_count(p->global * p->sequence), (long long)p->global,
-           (long long)p->sequence, (long long)p->local, (long long)devices, devices == 1 ? "" : "s", (long long)p->accumulation);
+    printf("  mesh        fsdp %lld x dp %lld = %lld device%s", (long long)p->fsdp,
+           (long long)p->dp, (long long)devices, devices == 1 ? "" : "s");
+    if (!p->cluster.elastic)
+        printf(", %lld node%s of %lld", (long long)p->cluster.nodes,
+               p->cluster.nodes == 1 ? "" : "s", (long long)p->cluster.devices_per_node);
+    printf("\n  step        %s tokens: %lld sequences of %lld, local %lld x %lld device%s x "
+           "accumulation %lld\n",
+           text_count(p->global * p->sequence), (long long)p->global, (long long)p->sequence,
+           (long long)p->local, (long long)devices, devices == 1 ? "" : "s",
+           (long long)p->accumulation);
     printf("  training    adamw, lr %s, %s", text_number(p->lr), way[p->schedule]);
-    if (p->run_steps) printf("; %s steps, %.4g G tokens", text_count(p->run_steps), (double)p->run_steps * (double)p->global * (double)p->sequence * 1e-9);
+    if (p->run_steps)
+        printf("; %s steps, %.4g G tokens", text_count(p->run_steps),
+               (double)p->run_steps * (double)p->global * (double)p->sequence * 1e-9);
     if (!p->n_data_train || !p->run_steps)
-        printf("; the trainer will want%s%s%s", p->n_data_train ? "" : " data { train = \"tokens-*.bin\" }", p->n_data_train || p->run_steps ? "" : " and",
+        printf("; the trainer will want%s%s%s",
+               p->n_data_train ? "" : " data { train = \"tokens-*.bin\" }",
+               p->n_data_train || p->run_steps ? "" : " and",
                p->run_steps ? "" : " steps: run { steps }, schedule { steps } or --steps");
     printf("\n");
 }
 
-static void print_text(const char *path, const struct plan *p, const struct ledger *l, double seconds)
+static void print_text(const char *path, const struct plan *p, const struct ledger *l,
+                       double seconds)
 {
-    printf("%s: %s, %.1f %% of what each of %lld device%s offers (%s)\n", path, l->verdict, 100 * (double)l->peak_bytes / (double)l->limit_bytes,
-           (long long)l->devices, l->devices == 1 ? "" : "s", ledger_device(p));
+    printf("%s: %s, %.1f %% of what each of %lld device%s offers (%s)\n", path, l->verdict,
+           100 * (double)l->peak_bytes / (double)l->limit_bytes, (long long)l->devices,
+           l->devices == 1 ? "" : "s", ledger_device(p));
     printf("  parameters  %s", text_count(l->parameters));
-    if (l->active_parameters != l->parameters) printf("  (%s of them work on a token)", text_count(l->active_parameters));
-    printf("\n  FLOPs       %s a token (full), %s (causal), %s (hardware)", giga(l->flops.full), giga(l->flops.causal), giga(l->flops.hardware));
-    printf("\n  precision   %s weights, %s gradients, two %s moments: %d B a parameter / %lld shard%s; computes in %s\n", type_word(p->master), type_word(p->gradients),
-           type_word(p->moments), state_bytes(p), (long long)p->fsdp, p->fsdp == 1 ? "" : "s", type_word(p->compute));
+    if (l->active_parameters != l->parameters)
+        printf("  (%s of them work on a token)", text_count(l->active_parameters));
+    printf("\n  FLOPs       %s a token (full), %s (causal), %s (hardware)", giga(l->flops.full),
+           giga(l->flops.causal), giga(l->flops.hardware));
+    printf("\n  precision   %s weights, %s gradients, two %s moments: %d B a parameter / %lld "
+           "shard%s; computes in %s\n",
+           type_word(p->master), type_word(p->gradients), type_word(p->moments), state_bytes(p),
+           (long long)p->fsdp, p->fsdp == 1 ? "" : "s", type_word(p->compute));
     print_step(p);
     printf("  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);
     printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));
     printf("  outside     %s\n", text_bytes(l->outside_bytes));
-    printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes), l->limit_is_machine ? machine_text(p) : "what the plan's cluster says");
-    if (l->peak_bytes <= l->limit_bytes) printf("  margin      %s\n", text_bytes(l->limit_bytes - l->peak_bytes));
-    printf("  layout      %.4f of what is alive at the fullest instant\n", ratio(l->arena_bytes, l->fullest_bytes));
+    printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes),
+           l->limit_is_machine ? machine_text(p) : "what the plan's cluster says");
+    if (l->peak_bytes <= l->limit_bytes)
+        printf("  margin      %s\n", text_bytes(l->limit_bytes - l->peak_bytes));
+    printf("  layout      %.4f of what is alive at the fullest instant\n",
+           ratio(l->arena_bytes, l->fullest_bytes));
     for (int i = 0; i < l->term.n; i++)
-        if (l->term.item[i].inside) printf("    %12s  %-14s %s\n", text_bytes(l->term.item[i].bytes), l->term.item[i].name, l->term.item[i].formula);
+        if (l->term.item[i].inside)
+            printf("    %12s  %-14s %s\n", text_bytes(l->term.item[i].bytes), l->term.item[i].name,
+                   l->term.item[i].formula);
     printf("  checked in %.1f ms; planc memory shows every buffer\n", seconds * 1e3);
 }
 
@@ -94,9 +132,11 @@ static void print_excess(const struct plan *p, const struct graph *g, const stru
     const char *file;
     int line;
     const char *deed = ledger_deed(g, l->peak_step, &file, &line);
-    printf("  over by     %s above 97 %% of the limit, at %s: %s%s\n", text_bytes(ledger_over(l)), l->peak_at, deed, file ? text_format("  (%s:%d)", file, line) : "");
+    printf("  over by     %s above 97 %% of the limit, at %s: %s%s\n", text_bytes(ledger_over(l)),
+           l->peak_at, deed, file ? text_format("  (%s:%d)", file, line) : "");
     for (int i = 0; i < l->term.n; i++)
-        for (int k = 0; k < l->term.item[i].holding.n && strcmp(l->term.item[i].name, "unused"); k++) {
+        for (int k = 0; k < l->term.item[i].holding.n && strcmp(l->term.item[i].name, "unused");
+             k++) {
             const struct holding *h = &l->term.item[i].holding.item[k];
             for (int n = 0; n < 3; n++)
                 if (!all[n] || h->bytes > all[n]->bytes) {
@@ -107,7 +147,8 @@ static void print_excess(const struct plan *p, const struct graph *g, const stru
         }
     printf("  the three largest tenants:\n");
     for (int n = 0; n < 3 && all[n]; n++)
-        printf("    %12s  %s: %s  (%s:%d)\n", text_bytes(all[n]->bytes), all[n]->name, all[n]->formula, all[n]->file ? all[n]->file : p->path, all[n]->line);
+        printf("    %12s  %s: %s  (%s:%d)\n", text_bytes(all[n]->bytes), all[n]->name,
+               all[n]->formula, all[n]->file ? all[n]->file : p->path, all[n]->line);
 }
 
 /* One plan; its JSON goes into `all` when that is wanted. */
@@ -135,7 +176,9 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
         print_text(path, plan, l, seconds);
         if (exceeds) print_excess(plan, g, l), repairs_print(&repairs);
     }
-    if (!strcmp(l->verdict, "tight")) warn(plan->model_at, "tight: %s of %s", text_bytes(l->peak_bytes), text_bytes(l->limit_bytes));
+    if (!strcmp(l->verdict, "tight"))
+        warn(plan->model_at, "tight: %s of %s", text_bytes(l->peak_bytes),
+             text_bytes(l->limit_bytes));
     if (!exceeds) return EXIT_FINE;
     return EXIT_NO_FIT;
 }
@@ -149,8 +192,11 @@ int command_check(const struct arguments *a)
     for (int i = 0; i < a->word.n; i++) {
         if (i && !a->json && !error_count()) printf("\n");
         int status = check_one(a, a->word.item[i], all);
-        /* a plan that is wrong outweighs one that is too large; what failed around them outweighs both */
-        if (status == EXIT_ENVIRONMENT || (status == EXIT_PLAN && worst != EXIT_ENVIRONMENT) || worst == EXIT_FINE) worst = status;
+        /* a plan that is wrong outweighs one that is too large; what failed around them outweighs
+         * both */
+        if (status == EXIT_ENVIRONMENT || (status == EXIT_PLAN && worst != EXIT_ENVIRONMENT) ||
+            worst == EXIT_FINE)
+            worst = status;
         if (a->word.n > 1 && !a->json) {
             diagnostics_print(stderr, a->colour);
             diagnostics_reset();

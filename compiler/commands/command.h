@@ -1,6 +1,7 @@
-/* What the commands share: the words of the command line, sorted out once in main.c, and the way from a file to a plan
- * that was checked. A command is one file with one door that returns the program's exit status; main prints whatever
- * diagnostics it left. stdout carries a command's result and nothing else. */
+/* What the commands share: the words of the command line, sorted out once in main.c, and the way
+ * from a file to a plan that was checked. A command is one file with one door that returns the
+ * program's exit status; main prints whatever diagnostics it left. stdout carries a command's
+ * result and nothing else. */
 #ifndef PLANC_COMMAND_H
 #define PLANC_COMMAND_H
 
@@ -12,11 +13,17 @@
 /* The tables of main.c; manual and completion are written from them. */
 struct command_row {
     const char *name;
-    int bit;                                    /* 0: planned */
+    int bit; /* 0: planned */
     int (*run)(const struct arguments *);
     const char *usage, *help;
 };
-struct option_row { const char *name; int option; int commands; const char *value, *help; }; /* value: NULL for a switch */
+/* value: NULL for a switch */
+struct option_row {
+    const char *name;
+    int option;
+    int commands;
+    const char *value, *help;
+};
 extern const struct command_row command_rows[];
 extern const struct option_row option_rows[];
 extern const int command_count, option_count;
@@ -27,26 +34,33 @@ int command_diff(const struct arguments *a);
 int command_build(const struct arguments *a);
 int command_run(const struct arguments *a);
 int command_dump(const struct arguments *a);
-int command_keys(const struct arguments *a);   /* word: none or one section */
-/* What `planc keys WORD` says of a section, a key, a family, a word of other tools; false: nothing. */
+int command_keys(const struct arguments *a); /* word: none or one section */
+/* What `planc keys WORD` says of a section, a key, a family, a word of other tools; false:
+ * nothing. */
 bool keys_print(const char *wanted);
 int command_import(const struct arguments *a);
 int command_format(const struct arguments *a);
-/* `planc help TOPIC`: a command, `man`, `bash`, `zsh` (the manual page and the completions), or what `keys` knows. False when it
- * is none of them. */
+/* `planc help TOPIC`: a command, `man`, `bash`, `zsh` (the manual page and the completions), or
+ * what `keys` knows. False when it is none of them. */
 bool help_print(const char *topic);
 
-/* The plan of a file under --set, complete and without open keys; NULL after saying why, *status then set. */
+/* The plan of a file under --set, complete and without open keys; NULL after saying why, *status
+ * then set. */
 struct plan *command_plan(const struct arguments *a, const char *path, int *status);
-/* The same from one reading of the file, but a plan with open keys is no mistake: its space then, and no plan. */
-struct plan *command_plan_or_space(const struct arguments *a, const char *path, struct space **space, int *status);
-/* The running compiler's folder ("/usr/lib/planc/build"), for what lies beside it; NULL when it cannot be found. */
+/* The same from one reading of the file, but a plan with open keys is no mistake: its space then,
+ * and no plan. */
+struct plan *command_plan_or_space(const struct arguments *a, const char *path,
+                                   struct space **space, int *status);
+/* The running compiler's folder ("/usr/lib/planc/build"), for what lies beside it; NULL when it
+ * cannot be found. */
 const char *command_home(void);
-/* From here on what jansson makes is the arena's, like everything else: nothing of it is let go of one by one. */
+/* From here on what jansson makes is the arena's, like everything else: nothing of it is let go of
+ * one by one. */
 void json_in_arena(void);
 /* Folders made as needed, like mkdir -p. False with errno. */
 bool make_folders(const char *path);
-/* Starts a program (found along PATH); both its streams go to the file `log` when that is not NULL. False with errno. */
+/* Starts a program (found along PATH); both its streams go to the file `log` when that is not NULL.
+ * False with errno. */
 bool start_program(char *const *argv, const char *log, int *process);
 /* Waits for it: its exit status, 128 + signal, or -1 with errno. */
 int end_program(int process);

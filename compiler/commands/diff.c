@@ -1,13 +1,22 @@
-/* `planc diff`: what changes when one plan takes the place of another. Two runs that should be alike and are not, or a plan
- * that grew, are asked about term by term, so both ledgers are read at their own fullest instants and laid beside each
- * other. This is the memory part: parameters, verdicts, bytes. */
+/* `planc diff`: what changes when one plan takes the place of another. Two runs that should be
+ * alike and are not, or a plan that grew, are asked about term by term, so both ledgers are read at
+ * their own fullest instants and laid beside each other. This is the memory part: parameters,
+ * verdicts, bytes. */
 #include "commands/command.h"
 #include "analysis/ledger.h"
 
 #include <string.h>
 
-struct side { const char *path; const struct plan *plan; const struct ledger *ledger; };
-struct row { const char *name; int64_t bytes[2]; const char *formula[2]; };
+struct side {
+    const char *path;
+    const struct plan *plan;
+    const struct ledger *ledger;
+};
+struct row {
+    const char *name;
+    int64_t bytes[2];
+    const char *formula[2];
+};
 typedef VECTOR(struct row) row_list;
 
 static int read_side(const struct arguments *a, const char *path, struct side *s)
@@ -37,11 +46,22 @@ static row_list rows_of(const struct side *side)
     return all;
 }
 
-static const char *change(int64_t bytes) { return bytes == 0 ? "the same" : text_format("%s%s", bytes > 0 ? "+" : "-", text_bytes(bytes > 0 ? bytes : -bytes)); }
+static const char *change(int64_t bytes)
+{
+    return bytes == 0
+               ? "the same"
+               : text_format("%s%s", bytes > 0 ? "+" : "-", text_bytes(bytes > 0 ? bytes : -bytes));
+}
 
-static void print_row(const char *name, int64_t a, int64_t b) { printf("  %-14s %14s %14s  %s\n", name, text_bytes(a), text_bytes(b), change(b - a)); }
+static void print_row(const char *name, int64_t a, int64_t b)
+{
+    printf("  %-14s %14s %14s  %s\n", name, text_bytes(a), text_bytes(b), change(b - a));
+}
 
-static void print_words(const char *name, const char *a, const char *b) { printf("  %-14s %14s %14s  %s\n", name, a, b, strcmp(a, b) ? "differs" : "the same"); }
+static void print_words(const char *name, const char *a, const char *b)
+{
+    printf("  %-14s %14s %14s  %s\n", name, a, b, strcmp(a, b) ? "differs" : "the same");
+}
 
 static void print_text(const struct side *s)
 {
@@ -65,7 +85,8 @@ static void print_text(const struct side *s)
         if (alike) continue;
         print_row(r->name, r->bytes[0], r->bytes[1]);
         for (int k = 0; k < 2; k++)
-            if (r->formula[k] && (!r->formula[!k] || strcmp(r->formula[k], r->formula[!k]))) printf("      %c %s\n", 'A' + k, r->formula[k]);
+            if (r->formula[k] && (!r->formula[!k] || strcmp(r->formula[k], r->formula[!k])))
+                printf("      %c %s\n", 'A' + k, r->formula[k]);
     }
     printf("  %d of %d terms are the same\n", same, all.n);
 }
@@ -78,12 +99,14 @@ static void print_json(const struct side *s)
     json_t *list = json_array();
     for (int i = 0; i < all.n; i++) {
         const struct row *r = &all.item[i];
-        json_t *o = json_pack("{s:s, s:I, s:I}", "name", r->name, "a_bytes", (json_int_t)r->bytes[0], "b_bytes", (json_int_t)r->bytes[1]);
+        json_t *o = json_pack("{s:s, s:I, s:I}", "name", r->name, "a_bytes",
+                              (json_int_t)r->bytes[0], "b_bytes", (json_int_t)r->bytes[1]);
         if (r->formula[0]) json_object_set_new(o, "a_formula", json_string(r->formula[0]));
         if (r->formula[1]) json_object_set_new(o, "b_formula", json_string(r->formula[1]));
         if (r->bytes[0] != r->bytes[1]) json_array_append_new(list, o);
     }
-    json_t *o = json_pack("{s:o, s:o, s:o}", "a", side_json(&s[0]), "b", side_json(&s[1]), "memory", list);
+    json_t *o =
+        json_pack("{s:o, s:o, s:o}", "a", side_json(&s[0]), "b", side_json(&s[1]), "memory", list);
     printf("%s\n", json_dumps(o, JSON_INDENT(2)));
 }
 
@@ -96,7 +119,9 @@ int command_diff(const struct arguments *a)
         int status = read_side(a, a->word.item[i], &side[i]);
         if (status != EXIT_FINE) return status;
     }
-    if (a->json) print_json(side);
-    else print_text(side);
+    if (a->json)
+        print_json(side);
+    else
+        print_text(side);
     return EXIT_FINE;
 }

@@ -1,6 +1,6 @@
-/* `planc help TOPIC`: one command with its options, the manual page, the completions of two shells. All of it is written
- * from the tables of commands, options, sections and keys, so that a page in /usr/share never knows less than the compiler
- * beside it. */
+/* `planc help TOPIC`: one command with its options, the manual page, the completions of two shells.
+ * All of it is written from the tables of commands, options, sections and keys, so that a page in
+ * /usr/share never knows less than the compiler beside it. */
 #include "commands/command.h"
 #include "check/keys.h"
 
@@ -8,7 +8,8 @@
 
 static bool is_first(int row)
 {
-    return command_rows[row].bit && (row == 0 || command_rows[row - 1].bit != command_rows[row].bit);
+    return command_rows[row].bit &&
+           (row == 0 || command_rows[row - 1].bit != command_rows[row].bit);
 }
 
 static const char *option_text(const struct option_row *o)
@@ -25,21 +26,27 @@ static bool command_help(const char *name)
         printf("planc %s\n    %s\n", command_rows[i].usage, command_rows[i].help);
     }
     for (int o = 0; bit && o < option_count; o++)
-        if (option_rows[o].commands & bit) printf("  %-32s %s\n", option_text(&option_rows[o]), option_rows[o].help);
+        if (option_rows[o].commands & bit)
+            printf("  %-32s %s\n", option_text(&option_rows[o]), option_rows[o].help);
     return bit != 0;
 }
 
-/* The manual ------------------------------------------------------------------------------------------------------------- */
+/* ── The manual ──────────────────────────────────────────────────────────────── */
 
 /* Text of a page: '-' and '\' mean themselves, and no line begins with a request. */
 static void roff(const char *text)
 {
     if (*text == '.' || *text == '\'') fputs("\\&", stdout);
     for (; *text; text++)
-        if (*text == '-') fputs("\\-", stdout);
-        else if (*text == '\\') fputs("\\e", stdout);
-        else if (!strncmp(text, "…", 3)) { fputs("...", stdout); text += 2; }
-        else putchar(*text);
+        if (*text == '-')
+            fputs("\\-", stdout);
+        else if (*text == '\\')
+            fputs("\\e", stdout);
+        else if (!strncmp(text, "…", 3)) {
+            fputs("...", stdout);
+            text += 2;
+        } else
+            putchar(*text);
 }
 
 static void tagged(const char *tag, const char *text)
@@ -63,15 +70,20 @@ static void manual_keys(void)
         for (int k = 0; k < KEY_COUNT; k++) {
             const struct key_row *key = &key_rows[k];
             if ((int)key->section != s) continue;
-            tagged(key->name, text_format("%s%s%s%s%s: %s%s%s", key_type_text((enum key_id)k), key->unit[0] ? ", " : "", key->unit, key->fallback[0] ? "; default " : "",
-                                          key->fallback, key->help, key->missing[0] ? ". Refused: planc cannot yet " : "", key->missing));
+            tagged(key->name,
+                   text_format("%s%s%s%s%s: %s%s%s", key_type_text((enum key_id)k),
+                               key->unit[0] ? ", " : "", key->unit,
+                               key->fallback[0] ? "; default " : "", key->fallback, key->help,
+                               key->missing[0] ? ". Refused: planc cannot yet " : "",
+                               key->missing));
         }
     }
 }
 
 static void manual(void)
 {
-    printf(".TH PLANC 1\n.SH NAME\nplanc \\- compile a plan into a distributed trainer\n.SH SYNOPSIS\n");
+    printf(".TH PLANC 1\n.SH NAME\nplanc \\- compile a plan into a distributed trainer\n.SH "
+           "SYNOPSIS\n");
     for (int i = 0; i < command_count; i++) {
         if (!command_rows[i].bit) continue;
         printf(".B planc\n");
@@ -79,7 +91,8 @@ static void manual(void)
         printf("\n.br\n");
     }
     printf(".SH DESCRIPTION\n");
-    roff("planc reads a declarative plan (model, mesh, activation checkpointing, batch, cluster), lays out every byte of every device, and generates a trainer "
+    roff("planc reads a declarative plan (model, mesh, activation checkpointing, batch, cluster), "
+         "lays out every byte of every device, and generates a trainer "
          "that mpirun launches.");
     printf("\n.SH COMMANDS\n");
     for (int i = 0; i < command_count; i++)
@@ -94,7 +107,9 @@ static void manual(void)
             if (!(option_rows[o].commands & command_rows[i].bit)) continue;
             text_add(&of, "%s%s", takers++ ? ", " : " Of ", command_rows[i].name);
         }
-        tagged(option_text(&option_rows[o]), text_format("%s.%s", option_rows[o].help, takers == all || !takers ? "" : text_format("%s.", of.bytes)));
+        tagged(option_text(&option_rows[o]),
+               text_format("%s.%s", option_rows[o].help,
+                           takers == all || !takers ? "" : text_format("%s.", of.bytes)));
     }
     printf(".SH KEYS OF A PLAN\n");
     manual_keys();
@@ -106,20 +121,22 @@ static void manual(void)
     tagged("4", "a file, a disk, a tool or a device failed");
 }
 
-/* Completion ------------------------------------------------------------------------------------------------------------- */
+/* ── Completion ──────────────────────────────────────────────────────────────── */
 
 /* What may stand behind --set, one a line. */
 static void key_words(const char *separator)
 {
     int n = 0;
     for (int k = 0; k < KEY_COUNT; k++)
-        if (!key_rows[k].missing[0] && key_rows[k].section != S_weights) printf("%s%s=", n++ ? separator : "", key_path((enum key_id)k));
+        if (!key_rows[k].missing[0] && key_rows[k].section != S_weights)
+            printf("%s%s=", n++ ? separator : "", key_path((enum key_id)k));
 }
 
 static void top_sections(void)
 {
     for (int s = 0, n = 0; s < SECTION_COUNT; s++)
-        if (!strchr(section_rows[s].path, '.')) printf("%s%s", n++ ? " " : "", section_rows[s].path);
+        if (!strchr(section_rows[s].path, '.'))
+            printf("%s%s", n++ ? " " : "", section_rows[s].path);
 }
 
 static void command_words(void)
@@ -140,29 +157,35 @@ static void options_by_command(void)
     }
 }
 
-/* bash splits words at '=': what follows "--set mesh.fsdp" is a word of its own, which is the person's to write. */
+/* bash splits words at '=': what follows "--set mesh.fsdp" is a word of its own, which is the
+ * person's to write. */
 static void bash_completion(void)
 {
     printf("# Completion of planc for bash; written by `planc help bash`.\n_planc()\n{\n"
-           "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} options=\n    COMPREPLY=()\n"
+           "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} "
+           "command=${COMP_WORDS[1]} options=\n    COMPREPLY=()\n"
            "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W \"");
     command_words();
     printf("\" -- \"$word\"))\n        return\n    fi\n    case $command in\n");
     options_by_command();
     printf("        help) COMPREPLY=($(compgen -W \"");
     command_words();
-    printf(" man bash zsh\" -- \"$word\")); return ;;\n    esac\n    case $before in\n        --set)\n            COMPREPLY=($(compgen -W \"");
+    printf(" man bash zsh\" -- \"$word\")); return ;;\n    esac\n    case $before in\n        "
+           "--set)\n            COMPREPLY=($(compgen -W \"");
     key_words(" ");
-    printf("\" -- \"$word\"))\n            compopt -o nospace 2>/dev/null\n            return ;;\n"
-           "        --color) COMPREPLY=($(compgen -W \"auto always never\" -- \"$word\")); return ;;\n"
-           "        --device) COMPREPLY=($(compgen -W \"cpu cuda trace\" -- \"$word\")); return ;;\n"
-           "        --arch) COMPREPLY=($(compgen -W \"sm_90a sm_100a\" -- \"$word\")); return ;;\n"
-           "        --fusion) COMPREPLY=($(compgen -W \"on off\" -- \"$word\")); return ;;\n    esac\n"
-           "    case $word in\n        -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")); return ;;\n    esac\n"
-           "    if [ \"$command\" = keys ]; then\n        COMPREPLY=($(compgen -W \"");
+    printf(
+        "\" -- \"$word\"))\n            compopt -o nospace 2>/dev/null\n            return ;;\n"
+        "        --color) COMPREPLY=($(compgen -W \"auto always never\" -- \"$word\")); return ;;\n"
+        "        --device) COMPREPLY=($(compgen -W \"cpu cuda trace\" -- \"$word\")); return ;;\n"
+        "        --arch) COMPREPLY=($(compgen -W \"sm_90a sm_100a\" -- \"$word\")); return ;;\n"
+        "        --fusion) COMPREPLY=($(compgen -W \"on off\" -- \"$word\")); return ;;\n    esac\n"
+        "    case $word in\n        -*) COMPREPLY=($(compgen -W \"$options\" -- \"$word\")); "
+        "return ;;\n    esac\n"
+        "    if [ \"$command\" = keys ]; then\n        COMPREPLY=($(compgen -W \"");
     top_sections();
     printf("\" -- \"$word\"))\n    else\n        compopt -o filenames 2>/dev/null\n"
-           "        mapfile -t COMPREPLY < <(compgen -d -- \"$word\"; for end in plan ir json; do compgen -f -X \"!*.$end\" -- \"$word\"; done)\n"
+           "        mapfile -t COMPREPLY < <(compgen -d -- \"$word\"; for end in plan ir json; do "
+           "compgen -f -X \"!*.$end\" -- \"$word\"; done)\n"
            "    fi\n}\ncomplete -F _planc planc\n");
 }
 
@@ -171,41 +194,54 @@ static void described(const char *name, const char *text)
 {
     printf("        '%s:", name);
     for (; *text; text++)
-        if (*text == '\'') fputs("'\\''", stdout);
-        else putchar(*text);
+        if (*text == '\'')
+            fputs("'\\''", stdout);
+        else
+            putchar(*text);
     printf("'\n");
 }
 
 static void zsh_completion(void)
 {
-    printf("#compdef planc\n# Completion of planc for zsh; written by `planc help zsh`.\n_planc()\n{\n    local -a commands options keys\n    commands=(\n");
+    printf("#compdef planc\n# Completion of planc for zsh; written by `planc help "
+           "zsh`.\n_planc()\n{\n    local -a commands options keys\n    commands=(\n");
     for (int i = 0; i < command_count; i++)
         if (is_first(i)) described(command_rows[i].name, command_rows[i].help);
     described("help", "a command and its options");
-    printf("    )\n    if (( CURRENT == 2 )); then\n        _describe command commands\n        return\n    fi\n    case $words[2] in\n");
+    printf("    )\n    if (( CURRENT == 2 )); then\n        _describe command commands\n        "
+           "return\n    fi\n    case $words[2] in\n");
     for (int i = 0; i < command_count; i++) {
         if (!is_first(i)) continue;
         printf("    %s) options=(\n", command_rows[i].name);
         for (int o = 0; o < option_count; o++)
-            if (option_rows[o].commands & command_rows[i].bit) described(option_rows[o].name, option_rows[o].help);
+            if (option_rows[o].commands & command_rows[i].bit)
+                described(option_rows[o].name, option_rows[o].help);
         printf("    ) ;;\n");
     }
     printf("    esac\n    keys=(");
     key_words(" ");
-    printf(")\n    case $words[CURRENT-1] in\n    --set) compadd -S '' -- $keys; return ;;\n    --color) compadd auto always never; return ;;\n"
-           "    --device) compadd cpu cuda trace; return ;;\n    --arch) compadd sm_90a sm_100a; return ;;\n    --fusion) compadd on off; return ;;\n    esac\n"
-           "    if [[ $words[CURRENT] == -* ]]; then\n        _describe option options\n    elif [[ $words[2] == keys ]]; then\n        compadd ");
+    printf(")\n    case $words[CURRENT-1] in\n    --set) compadd -S '' -- $keys; return ;;\n    "
+           "--color) compadd auto always never; return ;;\n"
+           "    --device) compadd cpu cuda trace; return ;;\n    --arch) compadd sm_90a sm_100a; "
+           "return ;;\n    --fusion) compadd on off; return ;;\n    esac\n"
+           "    if [[ $words[CURRENT] == -* ]]; then\n        _describe option options\n    elif "
+           "[[ $words[2] == keys ]]; then\n        compadd ");
     top_sections();
     printf("\n    elif [[ $words[2] == help ]]; then\n        compadd ");
     command_words();
-    printf(" man bash zsh\n    else\n        _files -g '*.(plan|ir|json)(-.)'\n    fi\n}\n_planc \"$@\"\n");
+    printf(" man bash zsh\n    else\n        _files -g '*.(plan|ir|json)(-.)'\n    fi\n}\n_planc "
+           "\"$@\"\n");
 }
 
 bool help_print(const char *topic)
 {
-    if (!strcmp(topic, "man")) manual();
-    else if (!strcmp(topic, "bash")) bash_completion();
-    else if (!strcmp(topic, "zsh")) zsh_completion();
-    else return command_help(topic) || keys_print(topic);
+    if (!strcmp(topic, "man"))
+        manual();
+    else if (!strcmp(topic, "bash"))
+        bash_completion();
+    else if (!strcmp(topic, "zsh"))
+        zsh_completion();
+    else
+        return command_help(topic) || keys_print(topic);
     return true;
 }

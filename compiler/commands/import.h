@@ -1,5 +1,6 @@
-/* What `planc import` knows of other people's configurations, as data: which key is which hyper-parameter, what an absent
- * key means there, and which values would change the mathematics. A family is a row; the code reads rows. */
+/* What `planc import` knows of other people's configurations, as data: which key is which
+ * hyper-parameter, what an absent key means there, and which values would change the mathematics. A
+ * family is a row; the code reads rows. */
 #ifndef PLANC_IMPORT_H
 #define PLANC_IMPORT_H
 
@@ -7,27 +8,40 @@
 
 enum import_kind { IMPORT_WHOLE, IMPORT_REAL, IMPORT_FRACTION, IMPORT_TRUTH, IMPORT_WORD };
 
-/* `config` becomes `hyper`. otherwise: what its absence (or null) means: NULL: it must be there; "": the architecture's
- * own default; else the value as a plan writes it. A real number is positive, a fraction may be 0. A word is one of `words`,
- * pairs of what the configuration and the plan call it: "gelu_new off gelu on". */
-struct import_key { const char *config, *hyper; enum import_kind kind; const char *otherwise, *words; };
+/* `config` becomes `hyper`. otherwise: what its absence (or null) means: NULL: it must be there;
+ * "": the architecture's own default; else the value as a plan writes it. A real number is
+ * positive, a fraction may be 0. A word is one of `words`, pairs of what the configuration and the
+ * plan call it: "gelu_new off gelu on". */
+struct import_key {
+    const char *config, *hyper;
+    enum import_kind kind;
+    const char *otherwise, *words;
+};
 
-/* A key that must be absent, null or one of the JSON values in `allowed` ("false", "0", "\"silu\""; "*": anything, it is never
- * used), because of `why`. Of a list every element must be. */
-struct import_limit { const char *config, *allowed[4], *why; };
+/* A key that must be absent, null or one of the JSON values in `allowed` ("false", "0", "\"silu\"";
+ * "*": anything, it is never used), because of `why`. Of a list every element must be. */
+struct import_limit {
+    const char *config, *allowed[4], *why;
+};
 
-/* Which layers of a mixture are dense: those in the list `layers`, and those whose number, from 1, `step` does not divide;
- * `width` is theirs, and becomes the hyper-parameter ffn. */
-struct import_dense { const char *layers, *step, *width; };
+/* Which layers of a mixture are dense: those in the list `layers`, and those whose number, from 1,
+ * `step` does not divide; `width` is theirs, and becomes the hyper-parameter ffn. */
+struct import_dense {
+    const char *layers, *step, *width;
+};
 
 struct import_family {
-    const char *model_type, *class, *architecture;   /* "llama", "LlamaForCausalLM", "llama" */
-    const struct import_key *key; int keys;
-    const struct import_limit *limit; int limits;
-    const char *theta;                               /* of rotary positions when absent; NULL: the family has none */
-    const char *longest;                             /* key of the longest sequence */
-    struct import_dense dense;                       /* NULLs: all layers are alike */
-    const char *fused;                               /* pattern of a stored name that says fused_experts = on; NULL: none */
+    const char *model_type, *class, *architecture; /* "llama", "LlamaForCausalLM", "llama" */
+    const struct import_key *key;
+    int keys;
+    const struct import_limit *limit;
+    int limits;
+    /* of rotary positions when absent; NULL: the family has none */
+    const char *theta;
+    const char *longest;       /* key of the longest sequence */
+    struct import_dense dense; /* NULLs: all layers are alike */
+    /* pattern of a stored name that says fused_experts = on; NULL: none */
+    const char *fused;
 };
 extern const struct import_family import_families[];
 extern const int import_family_count;

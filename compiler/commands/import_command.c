@@ -1,6 +1,7 @@
-/* `planc import`: a configuration of Hugging Face transformers becomes a plan that trains the same model. What would
- * change the mathematics is refused by name, each such key where it stands in the file; and when weights lie beside the
- * configuration, their names and shapes are held against the lowered architecture, both ways, before the plan exists. */
+/* `planc import`: a configuration of Hugging Face transformers becomes a plan that trains the same
+ * model. What would change the mathematics is refused by name, each such key where it stands in the
+ * file; and when weights lie beside the configuration, their names and shapes are held against the
+ * lowered architecture, both ways, before the plan exists. */
 #define _GNU_SOURCE
 #include "commands/command.h"
 #include "commands/import.h"
@@ -16,11 +17,11 @@
 #include <unistd.h>
 
 struct import {
-    const char *config, *folder;        /* the file; its folder, absolute */
+    const char *config, *folder; /* the file; its folder, absolute */
     json_t *root;
     int source;
     const struct import_family *family;
-    struct text model;                  /* entries of the model block */
+    struct text model; /* entries of the model block */
     int entries;
 };
 
@@ -28,7 +29,8 @@ struct import {
 static struct span key_at(const struct import *im, const char *key)
 {
     size_t n;
-    const char *bytes = source_bytes(im->source, &n), *quoted = text_format("\"%s\"", key), *at = strstr(bytes, quoted);
+    const char *bytes = source_bytes(im->source, &n), *quoted = text_format("\"%s\"", key),
+               *at = strstr(bytes, quoted);
     int from = at ? (int)(at - bytes) : 0;
     return (struct span){im->source, from, at ? from + (int)strlen(quoted) : 0};
 }
@@ -45,18 +47,20 @@ static bool there(const json_t *v) { return v && !json_is_null(v); }
 
 static void entry(struct import *im, const char *hyper, const char *value)
 {
-    text_add(&im->model, "%s%s = %s", im->entries ? im->entries % 4 ? ";  " : "\n        " : "", hyper, value);
+    text_add(&im->model, "%s%s = %s", im->entries ? im->entries % 4 ? ";  " : "\n        " : "",
+             hyper, value);
     im->entries++;
 }
 
-/* ── limits and keys ──────────────────────────────────────────────────────── */
+/* ── limits and keys ─────────────────────────────────────────────────────────── */
 static bool allows(const struct import_limit *limit, const json_t *v)
 {
     bool fine = !there(v);
     for (size_t k = 0; k < COUNT_OF(limit->allowed) && limit->allowed[k] && !fine; k++) {
         if (!strcmp(limit->allowed[k], "*")) return true;
         json_t *allowed = json_loads(limit->allowed[k], JSON_DECODE_ANY, NULL);
-        fine = json_equal(v, allowed) || (json_is_number(v) && json_is_number(allowed) && !(json_number_value(v) < json_number_value(allowed)) &&
+        fine = json_equal(v, allowed) || (json_is_number(v) && json_is_number(allowed) &&
+                                          !(json_number_value(v) < json_number_value(allowed)) &&
                                           !(json_number_value(v) > json_number_value(allowed)));
     }
     for (size_t i = 0; i < json_array_size(v) && !fine; i++)
@@ -68,7 +72,9 @@ static void check_limits(struct import *im, const struct import_limit *limit, in
 {
     for (int i = 0; i < n; i++) {
         const json_t *v = json_object_get(im->root, limit[i].config);
-        if (!allows(&limit[i], v)) complain(key_at(im, limit[i].config), "%s = %s cannot be imported: %s", limit[i].config, value_text(v), limit[i].why);
+        if (!allows(&limit[i], v))
+            complain(key_at(im, limit[i].config), "%s = %s cannot be imported: %s", limit[i].config,
+                     value_text(v), limit[i].why);
     }
 }
 
@@ -88,46 +94,64 @@ static void read_word(struct import *im, const struct import_key *k, const json_
         }
         text_add(&known, "%s%s", known.length ? ", " : "", theirs);
     }
-    add_help(complain(key_at(im, k->config), "%s = %s cannot be imported", k->config, value_text(v)), "it is one of %s", known.bytes);
+    add_help(
+        complain(key_at(im, k->config), "%s = %s cannot be imported", k->config, value_text(v)),
+        "it is one of %s", known.bytes);
 }
 
 static void read_key(struct import *im, const struct import_key *k)
 {
     const json_t *v = json_object_get(im->root, k->config);
     if (!there(v)) {
-        if (!k->otherwise) complain((struct span){im->source, 0, 1}, "the configuration lacks %s", k->config);
-        else if (*k->otherwise) entry(im, k->hyper, k->otherwise);
+        if (!k->otherwise)
+            complain((struct span){im->source, 0, 1}, "the configuration lacks %s", k->config);
+        else if (*k->otherwise)
+            entry(im, k->hyper, k->otherwise);
         return;
     }
     switch (k->kind) {
     case IMPORT_WHOLE:
-        if (json_is_integer(v) && json_integer_value(v) > 0) entry(im, k->hyper, text_format("%lld", (long long)json_integer_value(v)));
-        else complain(key_at(im, k->config), "%s = %s is not a positive whole number", k->config, value_text(v));
+        if (json_is_integer(v) && json_integer_value(v) > 0)
+            entry(im, k->hyper, text_format("%lld", (long long)json_integer_value(v)));
+        else
+            complain(key_at(im, k->config), "%s = %s is not a positive whole number", k->config,
+                     value_text(v));
         return;
     case IMPORT_REAL:
-        if (json_is_number(v) && json_number_value(v) > 0) entry(im, k->hyper, text_number(json_number_value(v)));
-        else complain(key_at(im, k->config), "%s = %s is not a positive number", k->config, value_text(v));
+        if (json_is_number(v) && json_number_value(v) > 0)
+            entry(im, k->hyper, text_number(json_number_value(v)));
+        else
+            complain(key_at(im, k->config), "%s = %s is not a positive number", k->config,
+                     value_text(v));
         return;
     case IMPORT_FRACTION:
-        if (json_is_number(v) && !(json_number_value(v) < 0)) entry(im, k->hyper, text_number(json_number_value(v)));
-        else complain(key_at(im, k->config), "%s = %s is not a number from 0 on", k->config, value_text(v));
+        if (json_is_number(v) && !(json_number_value(v) < 0))
+            entry(im, k->hyper, text_number(json_number_value(v)));
+        else
+            complain(key_at(im, k->config), "%s = %s is not a number from 0 on", k->config,
+                     value_text(v));
         return;
     case IMPORT_WORD: read_word(im, k, v); return;
     case IMPORT_TRUTH:
-        if (json_is_boolean(v)) entry(im, k->hyper, json_is_true(v) ? "on" : "off");
-        else complain(key_at(im, k->config), "%s = %s is neither true nor false", k->config, value_text(v));
+        if (json_is_boolean(v))
+            entry(im, k->hyper, json_is_true(v) ? "on" : "off");
+        else
+            complain(key_at(im, k->config), "%s = %s is neither true nor false", k->config,
+                     value_text(v));
         return;
     }
     bug("a key of kind %d", (int)k->kind);
 }
 
-/* ── layers without experts ───────────────────────────────────────────────── */
-static bool whole_at(struct import *im, const char *key, json_int_t least, json_int_t otherwise, json_int_t *whole)
+/* ── layers without experts ──────────────────────────────────────────────────── */
+static bool whole_at(struct import *im, const char *key, json_int_t least, json_int_t otherwise,
+                     json_int_t *whole)
 {
     const json_t *v = json_object_get(im->root, key);
     *whole = there(v) ? json_integer_value(v) : otherwise;
     if (!there(v) || (json_is_integer(v) && *whole >= least)) return true;
-    complain(key_at(im, key), "%s = %s is not a whole number from %lld on", key, value_text(v), (long long)least);
+    complain(key_at(im, key), "%s = %s is not a whole number from %lld on", key, value_text(v),
+             (long long)least);
     return false;
 }
 
@@ -143,51 +167,75 @@ static void read_dense(struct import *im)
 {
     const struct import_dense *d = &im->family->dense;
     const json_t *list = json_object_get(im->root, d->layers);
-    json_int_t layers = json_integer_value(json_object_get(im->root, "num_hidden_layers")), step, width, dense = 0;
+    json_int_t layers = json_integer_value(json_object_get(im->root, "num_hidden_layers")), step,
+               width, dense = 0;
     bool fine = !there(list) || json_is_array(list);
-    for (size_t i = 0; fine && i < json_array_size(list); i++) fine = json_is_integer(json_array_get(list, i));
-    if (!fine) complain(key_at(im, d->layers), "%s = %s is not a list of layers", d->layers, value_text(list));
+    for (size_t i = 0; fine && i < json_array_size(list); i++)
+        fine = json_is_integer(json_array_get(list, i));
+    if (!fine)
+        complain(key_at(im, d->layers), "%s = %s is not a list of layers", d->layers,
+                 value_text(list));
     if (!whole_at(im, d->step, 1, 1, &step) || !fine) return;
     struct text all = {0};
     for (json_int_t i = 0, end; i < layers; i = end + 1) {
         for (end = i; end < layers && is_dense(list, step, end); end++) {}
         if (end == i) continue;
         dense += end - i;
-        text_add(&all, end - i == 1 ? "%s%lld" : "%s%lld..%lld", all.length ? ", " : "", (long long)i, (long long)end - 1);
+        text_add(&all, end - i == 1 ? "%s%lld" : "%s%lld..%lld", all.length ? ", " : "",
+                 (long long)i, (long long)end - 1);
     }
     if (!dense) return;
-    if (dense == layers) complain(key_at(im, there(list) && json_array_size(list) ? d->layers : d->step), "no layer of the mixture would have experts");
+    if (dense == layers)
+        complain(key_at(im, there(list) && json_array_size(list) ? d->layers : d->step),
+                 "no layer of the mixture would have experts");
     entry(im, "dense_layers", text_format("[%s]", all.bytes));
-    if (!there(json_object_get(im->root, d->width))) complain((struct span){im->source, 0, 1}, "the configuration lacks %s, the width of its dense layers", d->width);
-    else if (whole_at(im, d->width, 1, 0, &width)) entry(im, "ffn", text_format("%lld", (long long)width));
+    if (!there(json_object_get(im->root, d->width)))
+        complain((struct span){im->source, 0, 1},
+                 "the configuration lacks %s, the width of its dense layers", d->width);
+    else if (whole_at(im, d->width, 1, 0, &width))
+        entry(im, "ffn", text_format("%lld", (long long)width));
 }
 
-/* ── rotary positions: three spellings of one thing ───────────────────────── */
+/* ── rotary positions: three spellings of one thing ──────────────────────────── */
 static void read_theta(struct import *im, const json_t *rope)
 {
     const json_t *v = json_object_get(rope, "rope_theta");
     if (!there(v)) v = json_object_get(im->root, "rope_theta");
-    if (!there(v)) entry(im, "rope_theta", im->family->theta);
-    else if (json_is_number(v) && json_number_value(v) > 0) entry(im, "rope_theta", text_number(json_number_value(v)));
-    else complain(key_at(im, "rope_theta"), "rope_theta = %s is not a positive number", value_text(v));
+    if (!there(v))
+        entry(im, "rope_theta", im->family->theta);
+    else if (json_is_number(v) && json_number_value(v) > 0)
+        entry(im, "rope_theta", text_number(json_number_value(v)));
+    else
+        complain(key_at(im, "rope_theta"), "rope_theta = %s is not a positive number",
+                 value_text(v));
 }
 
 static void read_llama3(struct import *im, const char *name, json_t *rope)
 {
-    static const struct { const char *key, *hyper; } row[] = {
-        {"factor", "rope_factor"}, {"low_freq_factor", "rope_low"}, {"high_freq_factor", "rope_high"}, {"original_max_position_embeddings", "rope_original"},
+    static const struct {
+        const char *key, *hyper;
+    } row[] = {
+        {"factor", "rope_factor"},
+        {"low_freq_factor", "rope_low"},
+        {"high_freq_factor", "rope_high"},
+        {"original_max_position_embeddings", "rope_original"},
     };
     for (size_t i = 0; i < COUNT_OF(row); i++) {
         const json_t *v = json_object_get(rope, row[i].key);
-        if (!there(v)) complain(key_at(im, name), "%s of type llama3 lacks %s", name, row[i].key);
-        else if (!json_is_number(v) || !(json_number_value(v) > 0)) complain(key_at(im, row[i].key), "%s = %s is not a positive number", row[i].key, value_text(v));
-        else entry(im, row[i].hyper, text_number(json_number_value(v)));
+        if (!there(v))
+            complain(key_at(im, name), "%s of type llama3 lacks %s", name, row[i].key);
+        else if (!json_is_number(v) || !(json_number_value(v) > 0))
+            complain(key_at(im, row[i].key), "%s = %s is not a positive number", row[i].key,
+                     value_text(v));
+        else
+            entry(im, row[i].hyper, text_number(json_number_value(v)));
     }
 }
 
 static void read_rope(struct import *im)
 {
-    const char *name = there(json_object_get(im->root, "rope_parameters")) ? "rope_parameters" : "rope_scaling";
+    const char *name =
+        there(json_object_get(im->root, "rope_parameters")) ? "rope_parameters" : "rope_scaling";
     json_t *rope = json_object_get(im->root, name);
     if (there(rope) && !json_is_object(rope)) {
         complain(key_at(im, name), "%s = %s is not an object", name, value_text(rope));
@@ -196,29 +244,44 @@ static void read_rope(struct import *im)
     read_theta(im, rope);
     if (!there(rope)) return;
     const json_t *type = json_object_get(rope, "rope_type"), *old = json_object_get(rope, "type");
-    if (!there(type)) type = old;
+    if (!there(type))
+        type = old;
     else if (there(old) && !json_equal(type, old)) {
-        complain(key_at(im, name), "%s says both type %s and rope_type %s", name, value_text(old), value_text(type));
+        complain(key_at(im, name), "%s says both type %s and rope_type %s", name, value_text(old),
+                 value_text(type));
         return;
     }
     const char *kind = there(type) ? json_string_value(type) : "default";
     bool llama3 = kind && !strcmp(kind, "llama3");
     if (!kind || (!llama3 && strcmp(kind, "default"))) {
-        complain(key_at(im, name), "%s of type %s cannot be imported: planc knows default and llama3", name, value_text(type));
+        complain(key_at(im, name),
+                 "%s of type %s cannot be imported: planc knows default and llama3", name,
+                 value_text(type));
         return;
     }
     const char *key;
     json_t *v;
-    json_object_foreach(rope, key, v) {
-        static const char *const known[] = {"rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"};
-        bool fine = !there(v) || (!strcmp(key, "partial_rotary_factor") && json_is_number(v) && !(json_number_value(v) < 1) && !(json_number_value(v) > 1));
+    json_object_foreach(rope, key, v)
+    {
+        static const char *const known[] = {"rope_type",
+                                            "type",
+                                            "rope_theta",
+                                            "factor",
+                                            "low_freq_factor",
+                                            "high_freq_factor",
+                                            "original_max_position_embeddings"};
+        bool fine = !there(v) || (!strcmp(key, "partial_rotary_factor") && json_is_number(v) &&
+                                  !(json_number_value(v) < 1) && !(json_number_value(v) > 1));
         for (size_t i = 0; i < COUNT_OF(known); i++) fine |= !strcmp(known[i], key);
-        if (!fine) complain(key_at(im, key), "%s.%s = %s cannot be imported: planc does not know what it changes", name, key, value_text(v));
+        if (!fine)
+            complain(key_at(im, key),
+                     "%s.%s = %s cannot be imported: planc does not know what it changes", name,
+                     key, value_text(v));
     }
     if (llama3) read_llama3(im, name, rope);
 }
 
-/* ── the whole configuration ──────────────────────────────────────────────── */
+/* ── the whole configuration ─────────────────────────────────────────────────── */
 static bool choose_family(struct import *im)
 {
     const char *type = json_string_value(json_object_get(im->root, "model_type"));
@@ -227,14 +290,18 @@ static bool choose_family(struct import *im)
         if (type && !strcmp(import_families[i].model_type, type)) im->family = &import_families[i];
         text_add(&known, "%s%s", i ? ", " : "", import_families[i].model_type);
     }
-    if (!type) complain((struct span){im->source, 0, 1}, "the configuration has no model_type");
-    else if (!im->family) add_help(complain(key_at(im, "model_type"), "model_type \"%s\" cannot be imported", type), "planc imports %s", known.bytes);
+    if (!type)
+        complain((struct span){im->source, 0, 1}, "the configuration has no model_type");
+    else if (!im->family)
+        add_help(complain(key_at(im, "model_type"), "model_type \"%s\" cannot be imported", type),
+                 "planc imports %s", known.bytes);
     if (!im->family) return false;
     const json_t *classes = json_object_get(im->root, "architectures");
     for (size_t i = 0; i < json_array_size(classes); i++) {
         const char *class = json_string_value(json_array_get(classes, i));
         if (class && strcmp(class, im->family->class))
-            complain(key_at(im, class), "a %s cannot be imported: planc trains %s", class, im->family->class);
+            complain(key_at(im, class), "a %s cannot be imported: planc trains %s", class,
+                     im->family->class);
     }
     return true;
 }
@@ -248,8 +315,10 @@ static bool is_read(const struct import *im, const char *key)
     for (int i = 0; i < import_limit_count; i++)
         if (!strcmp(import_limits[i].config, key)) return true;
     const struct import_dense *d = &im->family->dense;
-    if (d->step && (!strcmp(key, d->layers) || !strcmp(key, d->step) || !strcmp(key, d->width))) return true;
-    return im->family->theta && (!strcmp(key, "rope_theta") || !strcmp(key, "rope_scaling") || !strcmp(key, "rope_parameters"));
+    if (d->step && (!strcmp(key, d->layers) || !strcmp(key, d->step) || !strcmp(key, d->width)))
+        return true;
+    return im->family->theta && (!strcmp(key, "rope_theta") || !strcmp(key, "rope_scaling") ||
+                                 !strcmp(key, "rope_parameters"));
 }
 
 static bool read_config(struct import *im)
@@ -262,13 +331,14 @@ static bool read_config(struct import *im)
     check_limits(im, im->family->limit, im->family->limits);
     const char *key;
     json_t *v;
-    json_object_foreach(im->root, key, v)
-        if (there(v) && !is_read(im, key) && !import_is_harmless(key))
-            warn(key_at(im, key), "%s = %s is not read: make sure that it does not change the model", key, value_text(v));
+    json_object_foreach(im->root, key,
+                        v) if (there(v) && !is_read(im, key) && !import_is_harmless(key))
+        warn(key_at(im, key), "%s = %s is not read: make sure that it does not change the model",
+             key, value_text(v));
     return error_count() == 0;
 }
 
-/* ── the plan ─────────────────────────────────────────────────────────────── */
+/* ── the plan ────────────────────────────────────────────────────────────────── */
 static const char *quoted(const char *text)
 {
     struct text t = {0};
@@ -285,7 +355,8 @@ static void write_plan(const struct import *im, const char *title, bool weights,
 {
     json_int_t longest = json_integer_value(json_object_get(im->root, im->family->longest));
     long long sequence = longest > 0 && longest < 1024 ? (long long)longest : 1024;
-    text_add(to, "# Imported from a Hugging Face configuration. Every key below can be set on the command line: --set batch.sequence=512\n");
+    text_add(to, "# Imported from a Hugging Face configuration. Every key below can be set on the "
+                 "command line: --set batch.sequence=512\n");
     text_add(to, "use \"models/%s.plan\"\nuse \"clusters/cpu.plan\"\n\n", im->family->architecture);
     text_add(to, "plan %s {\n", quoted(title));
     text_add(to, "    model %s {\n        %s\n    }\n", im->family->architecture, im->model.bytes);
@@ -294,16 +365,21 @@ static void write_plan(const struct import *im, const char *title, bool weights,
     text_add(to, "    precision { compute = fp32 }\n");
     text_add(to, "    activation_checkpoint { mode = none }\n");
     text_add(to, "    batch { sequence = %lld;  local = 1;  global = auto }\n", sequence);
-    text_add(to, "    optimizer adamw { lr = 3e-4;  betas = [0.9, 0.95];  eps = 1e-8;  weight_decay = 0.1;  clip = 1.0 }\n");
+    text_add(to, "    optimizer adamw { lr = 3e-4;  betas = [0.9, 0.95];  eps = 1e-8;  "
+                 "weight_decay = 0.1;  clip = 1.0 }\n");
     text_add(to, "    schedule cosine { warmup = 0;  steps = 1000;  floor = 0.1 }\n");
     bool wide = json_integer_value(json_object_get(im->root, "vocab_size")) > 65536;
-    text_add(to, "    data { train = \"tokens.bin\";  format = %s;  order = sequential }\n", wide ? "uint32" : "uint16");
-    if (weights) text_add(to, "    init { from = %s }\n", quoted(im->folder));
-    else text_add(to, "    init { seed = 0 }\n");
+    text_add(to, "    data { train = \"tokens.bin\";  format = %s;  order = sequential }\n",
+             wide ? "uint32" : "uint16");
+    if (weights)
+        text_add(to, "    init { from = %s }\n", quoted(im->folder));
+    else
+        text_add(to, "    init { seed = 0 }\n");
     text_add(to, "}\n");
 }
 
-/* The written text, as a plan: what the checker and the lowering say of it, and whether the stored weights are all of it. */
+/* The written text, as a plan: what the checker and the lowering say of it, and whether the stored
+ * weights are all of it. */
 static int prove(const struct import *im, const char *path, const struct weight_files *weights)
 {
     struct arguments none = {.command = "import", .fusion = true};
@@ -318,30 +394,41 @@ static int prove(const struct import *im, const char *path, const struct weight_
 static int open_config(struct import *im, const char *word)
 {
     struct stat st;
-    if (stat(word, &st)) return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", word, strerror(errno));
+    if (stat(word, &st))
+        return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", word, strerror(errno));
     im->config = S_ISDIR(st.st_mode) ? text_format("%s/config.json", word) : word;
     size_t n;
     const char *bytes = file_read(im->config, &n);
-    if (!bytes) return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", im->config, strerror(errno));
+    if (!bytes)
+        return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", im->config, strerror(errno));
     char folder[PATH_MAX];
     const char *slash = strrchr(im->config, '/');
-    if (!realpath(slash ? text_format("%.*s", (int)(slash - im->config + 1), im->config) : ".", folder))
-        return command_fail(EXIT_ENVIRONMENT, "cannot find the folder of '%s': %s", im->config, strerror(errno));
+    if (!realpath(slash ? text_format("%.*s", (int)(slash - im->config + 1), im->config) : ".",
+                  folder))
+        return command_fail(EXIT_ENVIRONMENT, "cannot find the folder of '%s': %s", im->config,
+                            strerror(errno));
     im->folder = text_format("%s", folder);
     json_error_t error;
     im->root = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &error);
     im->source = source_add(im->config, bytes, n);
     if (im->root && json_is_object(im->root)) return EXIT_FINE;
-    if (im->root) complain((struct span){im->source, 0, 1}, "the configuration is not an object");
-    else complain((struct span){im->source, error.position > 0 ? error.position - 1 : 0, error.position}, "this is not JSON: %s", error.text);
+    if (im->root)
+        complain((struct span){im->source, 0, 1}, "the configuration is not an object");
+    else
+        complain(
+            (struct span){im->source, error.position > 0 ? error.position - 1 : 0, error.position},
+            "this is not JSON: %s", error.text);
     return EXIT_PLAN;
 }
 
 int command_import(const struct arguments *a)
 {
     struct import im = {0};
-    if (a->word.n != 1 || !a->output) return command_fail(EXIT_USAGE, "import takes a folder or config.json, and -o FILE.plan");
-    if (a->set.n) return command_fail(EXIT_USAGE, "import takes no --set: it writes every key, and build and run take them");
+    if (a->word.n != 1 || !a->output)
+        return command_fail(EXIT_USAGE, "import takes a folder or config.json, and -o FILE.plan");
+    if (a->set.n)
+        return command_fail(
+            EXIT_USAGE, "import takes no --set: it writes every key, and build and run take them");
     json_in_arena();
     int status = open_config(&im, a->word.item[0]);
     if (status != EXIT_FINE) return status;
@@ -350,22 +437,34 @@ int command_import(const struct arguments *a)
     const char *why = weights_open(im.folder, &weights);
     if (why) return command_fail(EXIT_ENVIRONMENT, "%s", why);
 
-    if (im.family->fused && weights_have(&weights, im.family->fused)) entry(&im, "fused_experts", "on");
+    if (im.family->fused && weights_have(&weights, im.family->fused))
+        entry(&im, "fused_experts", "on");
 
-    const char *base = strrchr(im.folder, '/'), *title = base && base[1] ? base + 1 : im.family->model_type;
+    const char *base = strrchr(im.folder, '/'),
+               *title = base && base[1] ? base + 1 : im.family->model_type;
     struct text plan = {0};
     write_plan(&im, title, weights.files.n > 0, &plan);
     struct stat old;
-    if (!stat(a->output, &old) && !S_ISREG(old.st_mode)) return command_fail(EXIT_USAGE, "-o wants a file to write, '%s' is none", a->output);
+    if (!stat(a->output, &old) && !S_ISREG(old.st_mode))
+        return command_fail(EXIT_USAGE, "-o wants a file to write, '%s' is none", a->output);
     const char *part = text_format("%s.%d.part", a->output, (int)getpid());
-    if (!file_write(part, plan.bytes, plan.length)) return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
+    if (!file_write(part, plan.bytes, plan.length))
+        return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
     status = prove(&im, part, &weights);
-    if (status == EXIT_FINE && rename(part, a->output)) status = command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
+    if (status == EXIT_FINE && rename(part, a->output))
+        status =
+            command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
     if (status != EXIT_FINE) {
-        if (unlink(part) && errno != ENOENT) command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", part, strerror(errno));
+        if (unlink(part) && errno != ENOENT)
+            command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", part, strerror(errno));
         return status;
     }
-    if (weights.files.n) printf("%s: a %s; the tensors of %s are its weights, every one\n", a->output, im.family->architecture, im.folder);
-    else printf("%s: a %s; no safetensors beside the configuration, so its weights start from a seed\n", a->output, im.family->architecture);
+    if (weights.files.n)
+        printf("%s: a %s; the tensors of %s are its weights, every one\n", a->output,
+               im.family->architecture, im.folder);
+    else
+        printf(
+            "%s: a %s; no safetensors beside the configuration, so its weights start from a seed\n",
+            a->output, im.family->architecture);
     return EXIT_FINE;
 }

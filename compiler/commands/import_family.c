@@ -1,61 +1,85 @@
-/* The rows of import.h. The defaults are those of the families' reference implementations: a configuration that leaves
- * a key out was trained with them, so guessing another value would load the weights into a different model. */
+/* The rows of import.h. The defaults are those of the families' reference implementations: a
+ * configuration that leaves a key out was trained with them, so guessing another value would load
+ * the weights into a different model. */
 #include "commands/import.h"
 
 #include <string.h>
 
 /* What the families after llama share, before and behind what is their own. */
-#define SIZES(kv_otherwise)                                            \
-    {"num_hidden_layers", "layers", IMPORT_WHOLE, NULL, NULL},         \
-    {"hidden_size", "hidden", IMPORT_WHOLE, NULL, NULL},               \
-    {"num_attention_heads", "heads", IMPORT_WHOLE, NULL, NULL},        \
-    {"num_key_value_heads", "kv_heads", IMPORT_WHOLE, kv_otherwise, NULL}, \
-    {"head_dim", "head_dim", IMPORT_WHOLE, "", NULL}
+#define SIZES(kv_otherwise)                                                    \
+    {"num_hidden_layers", "layers", IMPORT_WHOLE, NULL, NULL},                 \
+        {"hidden_size", "hidden", IMPORT_WHOLE, NULL, NULL},                   \
+        {"num_attention_heads", "heads", IMPORT_WHOLE, NULL, NULL},            \
+        {"num_key_value_heads", "kv_heads", IMPORT_WHOLE, kv_otherwise, NULL}, \
+    {                                                                          \
+        "head_dim", "head_dim", IMPORT_WHOLE, "", NULL                         \
+    }
 
-#define NORM_AND_REST(eps)                                             \
-    {"vocab_size", "vocab", IMPORT_WHOLE, NULL, NULL},                 \
-    {"rms_norm_eps", "norm_eps", IMPORT_REAL, eps, NULL},              \
-    {"tie_word_embeddings", "tied", IMPORT_TRUTH, "off", NULL},        \
-    {"initializer_range", "init_std", IMPORT_FRACTION, "", NULL}
+#define NORM_AND_REST(eps)                                          \
+    {"vocab_size", "vocab", IMPORT_WHOLE, NULL, NULL},              \
+        {"rms_norm_eps", "norm_eps", IMPORT_REAL, eps, NULL},       \
+        {"tie_word_embeddings", "tied", IMPORT_TRUTH, "off", NULL}, \
+    {                                                               \
+        "initializer_range", "init_std", IMPORT_FRACTION, "", NULL  \
+    }
 
-#define LLAMA_LIMITS                                                                          \
+#define LLAMA_LIMITS                                                                              \
     {"hidden_act", {"\"silu\"", "\"swish\""}, "the architecture's feed-forward layer is SwiGLU"}, \
-    {"attention_bias", {"false"}, "the architecture's projections have no biases"},           \
-    {"attention_out_bias", {"false"}, "the architecture's projections have no biases"},       \
-    {"qkv_bias", {"false"}, "the architecture's projections have no biases"},                 \
-    {"use_bias", {"false"}, "the architecture's projections have no biases"},                 \
-    {"mlp_bias", {"false"}, "the architecture's feed-forward layer has no biases"}
+        {"attention_bias", {"false"}, "the architecture's projections have no biases"},           \
+        {"attention_out_bias", {"false"}, "the architecture's projections have no biases"},       \
+        {"qkv_bias", {"false"}, "the architecture's projections have no biases"},                 \
+        {"use_bias", {"false"}, "the architecture's projections have no biases"},                 \
+    {                                                                                             \
+        "mlp_bias", {"false"}, "the architecture's feed-forward layer has no biases"              \
+    }
 
-#define NO_WINDOW {"sliding_window", {NULL}, "attention sees the whole sequence"}
-#define NO_QK_NORM                                                           \
-    {"qk_norm", {"false"}, "queries and keys are not normalised"},           \
-    {"use_qk_norm", {"false"}, "queries and keys are not normalised"},       \
-    {"qk_layernorm", {"false"}, "queries and keys are not normalised"}
+#define NO_WINDOW                                                     \
+    {                                                                 \
+        "sliding_window", {NULL}, "attention sees the whole sequence" \
+    }
+#define NO_QK_NORM                                                         \
+    {"qk_norm", {"false"}, "queries and keys are not normalised"},         \
+        {"use_qk_norm", {"false"}, "queries and keys are not normalised"}, \
+    {                                                                      \
+        "qk_layernorm", {"false"}, "queries and keys are not normalised"   \
+    }
 /* The window of a Qwen is set aside by use_sliding_window = false, which every family must have. */
-#define WINDOW_ASIDE                                                         \
-    {"sliding_window", {"*"}, ""}, {"max_window_layers", {"*"}, ""},         \
-    {"qk_norm", {"true"}, "queries and keys are normalised"},                \
-    {"use_qk_norm", {"true"}, "queries and keys are normalised"}
+#define WINDOW_ASIDE                                                 \
+    {"sliding_window", {"*"}, ""}, {"max_window_layers", {"*"}, ""}, \
+        {"qk_norm", {"true"}, "queries and keys are normalised"},    \
+    {                                                                \
+        "use_qk_norm", {"true"}, "queries and keys are normalised"   \
+    }
 /* router_aux_loss_coef is obeyed whether or not the router's logits are returned as well. */
-#define MIXTURE_LIMITS                                                                        \
-    {"output_router_logits", {"*"}, ""},                                                      \
-    {"router_jitter_noise", {"0"}, "nothing is added to what the router sees"},               \
-    {"input_jitter_noise", {"0"}, "nothing is added to what the router sees"},                \
-    {"router_z_loss_coef", {"0"}, "the balance loss is the only loss beside the cross-entropy"}, \
-    {"z_loss_coef", {"0"}, "the balance loss is the only loss beside the cross-entropy"},     \
-    {"scoring_func", {"\"softmax\""}, "experts are chosen by softmax"},                       \
-    {"topk_method", {"\"greedy\""}, "the most probable experts are chosen, whatever their group"}, \
-    {"n_group", {"1"}, "the most probable experts are chosen, whatever their group"},         \
-    {"topk_group", {"1"}, "the most probable experts are chosen, whatever their group"},      \
-    {"routed_scaling_factor", {"1"}, "what the experts give is not scaled"},                  \
-    {"n_shared_experts", {"0"}, "there are no experts that every token has"},                 \
-    {"num_shared_experts", {"0"}, "there are no experts that every token has"},               \
-    {"shared_expert_intermediate_size", {"0"}, "there are no experts that every token has"},  \
-    {"first_k_dense_replace", {"0"}, "dense layers are said by mlp_only_layers and decoder_sparse_step"}, \
-    {"moe_layer_freq", {"1"}, "dense layers are said by mlp_only_layers and decoder_sparse_step"}, \
-    {"expert_capacity", {NULL}, "no token is dropped"},                                       \
-    {"capacity_factor", {NULL}, "no token is dropped"},                                       \
-    {"moe_capacity_factor", {NULL}, "no token is dropped"}
+#define MIXTURE_LIMITS                                                                           \
+    {"output_router_logits", {"*"}, ""},                                                         \
+        {"router_jitter_noise", {"0"}, "nothing is added to what the router sees"},              \
+        {"input_jitter_noise", {"0"}, "nothing is added to what the router sees"},               \
+        {"router_z_loss_coef",                                                                   \
+         {"0"},                                                                                  \
+         "the balance loss is the only loss beside the cross-entropy"},                          \
+        {"z_loss_coef", {"0"}, "the balance loss is the only loss beside the cross-entropy"},    \
+        {"scoring_func", {"\"softmax\""}, "experts are chosen by softmax"},                      \
+        {"topk_method",                                                                          \
+         {"\"greedy\""},                                                                         \
+         "the most probable experts are chosen, whatever their group"},                          \
+        {"n_group", {"1"}, "the most probable experts are chosen, whatever their group"},        \
+        {"topk_group", {"1"}, "the most probable experts are chosen, whatever their group"},     \
+        {"routed_scaling_factor", {"1"}, "what the experts give is not scaled"},                 \
+        {"n_shared_experts", {"0"}, "there are no experts that every token has"},                \
+        {"num_shared_experts", {"0"}, "there are no experts that every token has"},              \
+        {"shared_expert_intermediate_size", {"0"}, "there are no experts that every token has"}, \
+        {"first_k_dense_replace",                                                                \
+         {"0"},                                                                                  \
+         "dense layers are said by mlp_only_layers and decoder_sparse_step"},                    \
+        {"moe_layer_freq",                                                                       \
+         {"1"},                                                                                  \
+         "dense layers are said by mlp_only_layers and decoder_sparse_step"},                    \
+        {"expert_capacity", {NULL}, "no token is dropped"},                                      \
+        {"capacity_factor", {NULL}, "no token is dropped"},                                      \
+    {                                                                                            \
+        "moe_capacity_factor", {NULL}, "no token is dropped"                                     \
+    }
 
 static const struct import_key llama_keys[] = {
     SIZES(""),
@@ -91,7 +115,10 @@ static const struct import_key mixtral_keys[] = {
     NORM_AND_REST("1e-5"),
 };
 static const struct import_limit mixtral_limits[] = {
-    LLAMA_LIMITS, NO_WINDOW, NO_QK_NORM, MIXTURE_LIMITS,
+    LLAMA_LIMITS,
+    NO_WINDOW,
+    NO_QK_NORM,
+    MIXTURE_LIMITS,
     {"norm_topk_prob", {"true"}, "the weights of the chosen experts always sum to 1"},
 };
 
@@ -103,38 +130,60 @@ static const struct import_key gpt2_keys[] = {
     {"vocab_size", "vocab", IMPORT_WHOLE, NULL, NULL},
     {"n_positions", "context", IMPORT_WHOLE, NULL, NULL},
     {"layer_norm_epsilon", "norm_eps", IMPORT_REAL, "1e-5", NULL},
-    {"activation_function", "erf_gelu", IMPORT_WORD, "off", "gelu_new off gelu_pytorch_tanh off gelu_fast off gelu on gelu_python on"},
+    {"activation_function", "erf_gelu", IMPORT_WORD, "off",
+     "gelu_new off gelu_pytorch_tanh off gelu_fast off gelu on gelu_python on"},
     {"tie_word_embeddings", "tied", IMPORT_TRUTH, "on", NULL},
     {"initializer_range", "init_std", IMPORT_FRACTION, "", NULL},
 };
 static const struct import_limit gpt2_limits[] = {
     {"scale_attn_weights", {"true"}, "scores are scaled by 1 / sqrt(width of a head)"},
     {"scale_attn_by_inverse_layer_idx", {"false"}, "scores are scaled alike in every layer"},
-    {"reorder_and_upcast_attn", {"false"}, "queries are not scaled before the product, which would be rounded differently"},
+    {"reorder_and_upcast_attn",
+     {"false"},
+     "queries are not scaled before the product, which would be rounded differently"},
     {"rope_theta", {NULL}, "positions are learned"},
     {"rope_scaling", {NULL}, "positions are learned"},
     {"rope_parameters", {NULL}, "positions are learned"},
     {"num_key_value_heads", {NULL}, "every query head has keys of its own"},
     {"multi_query", {"false"}, "every query head has keys of its own"},
-    NO_WINDOW, NO_QK_NORM,
+    NO_WINDOW,
+    NO_QK_NORM,
     {"n_ctx", {"*"}, ""}, /* an older name of n_positions, read by nothing */
-    {"summary_type", {"*"}, ""}, {"summary_use_proj", {"*"}, ""}, {"summary_activation", {"*"}, ""}, {"summary_proj_to_labels", {"*"}, ""},
-    {"summary_first_dropout", {"*"}, ""}, /* the head of a classifier, which a language model has not */
+    {"summary_type", {"*"}, ""},
+    {"summary_use_proj", {"*"}, ""},
+    {"summary_activation", {"*"}, ""},
+    {"summary_proj_to_labels", {"*"}, ""},
+    /* the head of a classifier, which a language model has not */
+    {"summary_first_dropout", {"*"}, ""},
 };
 
-#define ROWS(family) family##_keys, (int)COUNT_OF(family##_keys), family##_limits, (int)COUNT_OF(family##_limits)
-#define NOT_DENSE {NULL, NULL, NULL}
+#define ROWS(family) \
+    family##_keys, (int)COUNT_OF(family##_keys), family##_limits, (int)COUNT_OF(family##_limits)
+#define NOT_DENSE        \
+    {                    \
+        NULL, NULL, NULL \
+    }
 const struct import_family import_families[] = {
-    {"llama", "LlamaForCausalLM", "llama", ROWS(llama), "10000", "max_position_embeddings", NOT_DENSE, NULL},
+    {"llama", "LlamaForCausalLM", "llama", ROWS(llama), "10000", "max_position_embeddings",
+     NOT_DENSE, NULL},
     {"gpt2", "GPT2LMHeadModel", "gpt2", ROWS(gpt2), NULL, "n_positions", NOT_DENSE, NULL},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3", ROWS(qwen3), "10000", "max_position_embeddings", NOT_DENSE, NULL},
-    {"qwen3_moe", "Qwen3MoeForCausalLM", "qwen3_moe", ROWS(qwen3_moe), "10000", "max_position_embeddings",
-     {"mlp_only_layers", "decoder_sparse_step", "intermediate_size"}, "*.mlp.experts.gate_up_proj"},
-    {"mixtral", "MixtralForCausalLM", "mixtral", ROWS(mixtral), "1000000", "max_position_embeddings", NOT_DENSE, "*.mlp.experts.gate_up_proj"},
+    {"qwen3", "Qwen3ForCausalLM", "qwen3", ROWS(qwen3), "10000", "max_position_embeddings",
+     NOT_DENSE, NULL},
+    {"qwen3_moe",
+     "Qwen3MoeForCausalLM",
+     "qwen3_moe",
+     ROWS(qwen3_moe),
+     "10000",
+     "max_position_embeddings",
+     {"mlp_only_layers", "decoder_sparse_step", "intermediate_size"},
+     "*.mlp.experts.gate_up_proj"},
+    {"mixtral", "MixtralForCausalLM", "mixtral", ROWS(mixtral), "1000000",
+     "max_position_embeddings", NOT_DENSE, "*.mlp.experts.gate_up_proj"},
 };
 const int import_family_count = (int)COUNT_OF(import_families);
 
-#define NO_DROPOUT "planc trains without dropout; set it to 0 in a copy of the configuration to do the same"
+#define NO_DROPOUT \
+    "planc trains without dropout; set it to 0 in a copy of the configuration to do the same"
 const struct import_limit import_limits[] = {
     {"attention_dropout", {"0"}, NO_DROPOUT},
     {"hidden_dropout", {"0"}, NO_DROPOUT},
@@ -193,14 +242,62 @@ const int import_limit_count = (int)COUNT_OF(import_limits);
 bool import_is_harmless(const char *key)
 {
     static const char *const harmless[] = {
-        "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id",
-        "sep_token_id", "cls_token_id", "decoder_start_token_id", "bos_token", "eos_token", "pad_token", "vocab_file",
-        "use_cache", "max_position_embeddings", "name_or_path", "_name_or_path", "auto_map", "attn_implementation",
-        "_attn_implementation", "_attn_implementation_autoset", "_attn_implementation_internal", "_commit_hash", "output_attentions", "output_hidden_states",
-        "return_dict", "use_return_dict", "torchscript", "gradient_checkpointing", "tokenizer_class", "model_max_length", "task_specific_params",
-        "problem_type", "finetuning_task", "id2label", "label2id", "num_labels", "chunk_size_feed_forward", "prefix", "use_bfloat16",
-        "unsloth_version", "unsloth_fixed", "generation_config", "temperature", "top_p", "do_sample", "max_length", "min_length", "num_beams",
-        "repetition_penalty", "remove_invalid_values", "exponential_decay_length_penalty", "pretraining_dataset",
+        "architectures",
+        "model_type",
+        "torch_dtype",
+        "dtype",
+        "transformers_version",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "unk_token_id",
+        "sep_token_id",
+        "cls_token_id",
+        "decoder_start_token_id",
+        "bos_token",
+        "eos_token",
+        "pad_token",
+        "vocab_file",
+        "use_cache",
+        "max_position_embeddings",
+        "name_or_path",
+        "_name_or_path",
+        "auto_map",
+        "attn_implementation",
+        "_attn_implementation",
+        "_attn_implementation_autoset",
+        "_attn_implementation_internal",
+        "_commit_hash",
+        "output_attentions",
+        "output_hidden_states",
+        "return_dict",
+        "use_return_dict",
+        "torchscript",
+        "gradient_checkpointing",
+        "tokenizer_class",
+        "model_max_length",
+        "task_specific_params",
+        "problem_type",
+        "finetuning_task",
+        "id2label",
+        "label2id",
+        "num_labels",
+        "chunk_size_feed_forward",
+        "prefix",
+        "use_bfloat16",
+        "unsloth_version",
+        "unsloth_fixed",
+        "generation_config",
+        "temperature",
+        "top_p",
+        "do_sample",
+        "max_length",
+        "min_length",
+        "num_beams",
+        "repetition_penalty",
+        "remove_invalid_values",
+        "exponential_decay_length_penalty",
+        "pretraining_dataset",
     };
     for (size_t i = 0; i < COUNT_OF(harmless); i++)
         if (!strcmp(harmless[i], key)) return true;

@@ -1,5 +1,6 @@
-/* The command line: one table of commands, one of options, and the words sorted by them, so that what exists is refused
- * or helped with in one voice. A command or option that does not exist yet is refused by name; nothing is ignored. */
+/* The command line: one table of commands, one of options, and the words sorted by them, so that
+ * what exists is refused or helped with in one voice. A command or option that does not exist yet
+ * is refused by name; nothing is ignored. */
 #include "commands/command.h"
 #include "passes/budget.h"
 #include "ir/ir.h"
@@ -9,22 +10,43 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHECK = 1, BUILD = 2, RUN = 4, DUMP = 8, KEYS = 16, IMPORT = 32, FORMAT = 64, MEMORY = 128, DIFF = 256, ANY = 511 };
+enum {
+    CHECK = 1,
+    BUILD = 2,
+    RUN = 4,
+    DUMP = 8,
+    KEYS = 16,
+    IMPORT = 32,
+    FORMAT = 64,
+    MEMORY = 128,
+    DIFF = 256,
+    ANY = 511
+};
 
 const struct command_row command_rows[] = {
-    {"check", CHECK, command_check, "check PLAN…", "validate plans and lay out their memory: does it fit, and what takes the room"},
-    {"memory", MEMORY, command_memory, "memory PLAN [--at 120GiB]", "every byte of a device at the fullest instant, by kind and by the plan's lines"},
+    {"check", CHECK, command_check, "check PLAN…",
+     "validate plans and lay out their memory: does it fit, and what takes the room"},
+    {"memory", MEMORY, command_memory, "memory PLAN [--at 120GiB]",
+     "every byte of a device at the fullest instant, by kind and by the plan's lines"},
     {"simulate", 0, NULL, NULL, NULL},
     {"tune", 0, NULL, NULL, NULL},
-    {"build", BUILD, command_build, "build PLAN -o DIR [--device DEVICE] [--arch LIST]", "generate and compile the trainer: DIR/trainer and its sources"},
-    {"run", RUN, command_run, "run PLAN [-n RANKS] [--fusion off] [-- trainer options]", "build (cached) and launch with mpirun"},
-    {"dump", DUMP, command_dump, "dump PLAN --after PASS | --all DIR [--fusion off]", "the IR as text after a pass"},
-    {"dump", DUMP, command_dump, "dump --from FILE.ir [--pass PASS]", "a dump read back, and a pass applied to it"},
-    {"format", FORMAT, command_format, "format FILE… [--write | --check]", "a plan in its canonical layout, comments kept"},
+    {"build", BUILD, command_build, "build PLAN -o DIR [--device DEVICE] [--arch LIST]",
+     "generate and compile the trainer: DIR/trainer and its sources"},
+    {"run", RUN, command_run, "run PLAN [-n RANKS] [--fusion off] [-- trainer options]",
+     "build (cached) and launch with mpirun"},
+    {"dump", DUMP, command_dump, "dump PLAN --after PASS | --all DIR [--fusion off]",
+     "the IR as text after a pass"},
+    {"dump", DUMP, command_dump, "dump --from FILE.ir [--pass PASS]",
+     "a dump read back, and a pass applied to it"},
+    {"format", FORMAT, command_format, "format FILE… [--write | --check]",
+     "a plan in its canonical layout, comments kept"},
     {"keys", KEYS, command_keys, "keys [SECTION]", "every key: type, unit, default, help"},
-    {"diff", DIFF, command_diff, "diff A B", "what changes between two plans: parameters and memory so far, not mathematics, speed, checkpoints"},
+    {"diff", DIFF, command_diff, "diff A B",
+     "what changes between two plans: parameters and memory so far, not mathematics, speed, "
+     "checkpoints"},
     {"report", 0, NULL, NULL, NULL},
-    {"import", IMPORT, command_import, "import DIR_OR_CONFIG -o FILE.plan", "a Hugging Face config.json to a plan"},
+    {"import", IMPORT, command_import, "import DIR_OR_CONFIG -o FILE.plan",
+     "a Hugging Face config.json to a plan"},
     {"export", 0, NULL, NULL, NULL},
     {"data", 0, NULL, NULL, NULL},
     {"calibrate", 0, NULL, NULL, NULL},
@@ -32,24 +54,49 @@ const struct command_row command_rows[] = {
 const int command_count = COUNT_OF(command_rows);
 
 /* Where an option's word goes. */
-enum option { SET, JSON, COLOR, OUTPUT, DEVICE, ARCH, FUSION, REFERENCE, RANKS, AFTER, ALL, FROM, PASS, WRITE, ONLY_CHECK, AT };
+enum option {
+    SET,
+    JSON,
+    COLOR,
+    OUTPUT,
+    DEVICE,
+    ARCH,
+    FUSION,
+    REFERENCE,
+    RANKS,
+    AFTER,
+    ALL,
+    FROM,
+    PASS,
+    WRITE,
+    ONLY_CHECK,
+    AT
+};
 const struct option_row option_rows[] = {
-    {"--set", SET, CHECK | MEMORY | BUILD | RUN | DUMP | DIFF | IMPORT, "section.key=value", "one more entry of the plan, read before anything is checked; may be given several times"},
+    {"--set", SET, CHECK | MEMORY | BUILD | RUN | DUMP | DIFF | IMPORT, "section.key=value",
+     "one more entry of the plan, read before anything is checked; may be given several times"},
     {"--json", JSON, ANY, NULL, "the result as JSON, mistakes too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
     {"-o", OUTPUT, BUILD | IMPORT, "a path", "where the result goes"},
-    {"--device", DEVICE, CHECK | MEMORY | BUILD | RUN | DUMP, "cpu, cuda or trace", "what the trainer runs on, where that is not what the plan's cluster has; trace (of build and run) prints every step and runs none"},
-    {"--arch", ARCH, BUILD | RUN, "sm_90a,sm_100a", "the architectures that cuda kernels are compiled for; without it the cluster's"},
-    {"--reference", REFERENCE, BUILD, NULL, "of cuda: also DIR/reference.so, the same kernels for this machine, which the trainer's --compare holds the device against"},
+    {"--device", DEVICE, CHECK | MEMORY | BUILD | RUN | DUMP, "cpu, cuda or trace",
+     "what the trainer runs on, where that is not what the plan's cluster has; trace (of build and "
+     "run) prints every step and runs none"},
+    {"--arch", ARCH, BUILD | RUN, "sm_90a,sm_100a",
+     "the architectures that cuda kernels are compiled for; without it the cluster's"},
+    {"--reference", REFERENCE, BUILD, NULL,
+     "of cuda: also DIR/reference.so, the same kernels for this machine, which the trainer's "
+     "--compare holds the device against"},
     {"--fusion", FUSION, BUILD | RUN | DUMP, "on or off", "off: a kernel for every op"},
     {"-n", RANKS, RUN, "a number of ranks", "processes to start; the mesh says how many"},
     {"--after", AFTER, DUMP, "a pass", "the pass after which the text is printed"},
     {"--all", ALL, DUMP, "a folder", "a text after every pass, in this folder"},
     {"--from", FROM, DUMP, "a file", "a text that was dumped"},
     {"--pass", PASS, DUMP, "a pass", "the pass that is applied to that text"},
-    {"--at", AT, MEMORY, "a number of bytes", "also the first instant that holds more than this: 120GiB (GiB is 2^30 bytes, GB is 10^9)"},
+    {"--at", AT, MEMORY, "a number of bytes",
+     "also the first instant that holds more than this: 120GiB (GiB is 2^30 bytes, GB is 10^9)"},
     {"--write", WRITE, FORMAT, NULL, "change the files"},
-    {"--check", ONLY_CHECK, FORMAT, NULL, "only say which files are not in the canonical layout: status 1"},
+    {"--check", ONLY_CHECK, FORMAT, NULL,
+     "only say which files are not in the canonical layout: status 1"},
 };
 const int option_count = COUNT_OF(option_rows);
 
@@ -57,26 +104,34 @@ static void usage(FILE *to)
 {
     fprintf(to, "usage: planc COMMAND …\n");
     for (size_t i = 0; i < COUNT_OF(command_rows); i++)
-        if (command_rows[i].bit) fprintf(to, "  %-*s %s\n", (strstr(command_rows[i].usage, "…") ? 2 : 0) + 58, command_rows[i].usage, command_rows[i].help);
-    fprintf(to, "common options: --set section.key=value (repeatable), --json, --color auto|always|never\n"
-                "`planc help COMMAND` says more of one, `planc keys` lists what a plan may say\n");
+        if (command_rows[i].bit)
+            fprintf(to, "  %-*s %s\n", (strstr(command_rows[i].usage, "…") ? 2 : 0) + 58,
+                    command_rows[i].usage, command_rows[i].help);
+    fprintf(
+        to,
+        "common options: --set section.key=value (repeatable), --json, --color auto|always|never\n"
+        "`planc help COMMAND` says more of one, `planc keys` lists what a plan may say\n");
 }
 
 static int unknown_command(const char *word)
 {
-    if (word[0] == '-') return command_fail(EXIT_USAGE, "the command comes first: planc COMMAND … %s", word);
-    if (strlen(word) > 5 && !strcmp(word + strlen(word) - 5, ".plan")) return command_fail(EXIT_USAGE, "the command comes first: planc check %s", word);
+    if (word[0] == '-')
+        return command_fail(EXIT_USAGE, "the command comes first: planc COMMAND … %s", word);
+    if (strlen(word) > 5 && !strcmp(word + strlen(word) - 5, ".plan"))
+        return command_fail(EXIT_USAGE, "the command comes first: planc check %s", word);
     const char *names[COUNT_OF(command_rows)];
     for (size_t i = 0; i < COUNT_OF(command_rows); i++) names[i] = command_rows[i].name;
     const char *near = nearest_name(word, names, (int)COUNT_OF(names));
-    if (near) return command_fail(EXIT_USAGE, "there is no command '%s'; did you mean '%s'?", word, near);
+    if (near)
+        return command_fail(EXIT_USAGE, "there is no command '%s'; did you mean '%s'?", word, near);
     return command_fail(EXIT_USAGE, "there is no command '%s'; `planc help` lists them", word);
 }
 
 static const struct option_row *find_option(const char *word, size_t n)
 {
     for (size_t i = 0; i < COUNT_OF(option_rows); i++)
-        if (strlen(option_rows[i].name) == n && !strncmp(option_rows[i].name, word, n)) return &option_rows[i];
+        if (strlen(option_rows[i].name) == n && !strncmp(option_rows[i].name, word, n))
+            return &option_rows[i];
     return NULL;
 }
 
@@ -90,7 +145,8 @@ static const char *nearest_option(const char *word, int bit)
 }
 
 /* One option with its value; false after saying why not. `colour`: auto, always or never. */
-static bool take_option(struct arguments *a, const struct option_row *row, const char *value, const char **colour)
+static bool take_option(struct arguments *a, const struct option_row *row, const char *value,
+                        const char **colour)
 {
     const char **once = NULL;
     switch ((enum option)row->option) {
@@ -101,7 +157,8 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case ONLY_CHECK: a->check = true; return true;
     case COLOR:
         *colour = value;
-        if (!strcmp(value, "auto") || !strcmp(value, "always") || !strcmp(value, "never")) return true;
+        if (!strcmp(value, "auto") || !strcmp(value, "always") || !strcmp(value, "never"))
+            return true;
         command_fail(EXIT_USAGE, "--color is auto, always or never, not '%s'", value);
         return false;
     case FUSION:
@@ -111,8 +168,10 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
         return false;
     case OUTPUT: once = &a->output; break;
     case DEVICE:
-        if (strcmp(value, "cpu") && strcmp(value, "cuda") && (strcmp(value, "trace") || !a->traces)) {
-            command_fail(EXIT_USAGE, "there is no device '%s'; --device of %s is %s", value, a->command, a->traces ? "cpu, cuda or trace" : "cpu or cuda");
+        if (strcmp(value, "cpu") && strcmp(value, "cuda") &&
+            (strcmp(value, "trace") || !a->traces)) {
+            command_fail(EXIT_USAGE, "there is no device '%s'; --device of %s is %s", value,
+                         a->command, a->traces ? "cpu, cuda or trace" : "cpu or cuda");
             return false;
         }
         once = &a->device;
@@ -166,11 +225,25 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
         const struct option_row *row = find_option(w, equals ? (size_t)(equals - w) : strlen(w));
         if (!row || !(row->commands & bit)) {
             const char *near = nearest_option(w, bit);
-            if (row) command_fail(EXIT_USAGE, "%s has no option '%s', which others have; `planc help %s` lists its own", a->command, row->name, a->command);
-            else if (equals && strchr(w, '.') && strchr(w, '.') < equals) command_fail(EXIT_USAGE, "%s has no option '%s'; a key of the plan is given by --set %s", a->command, w, w + 2);
-            else if (!equals && strchr(w, '.') && i + 1 < n) command_fail(EXIT_USAGE, "%s has no option '%s'; a key of the plan is given by --set %s=%s", a->command, w, w + strspn(w, "-"), word[i + 1]);
-            else if (near) command_fail(EXIT_USAGE, "%s has no option '%s'; did you mean '%s'?", a->command, w, near);
-            else command_fail(EXIT_USAGE, "%s has no option '%s'; `planc help %s` lists those", a->command, w, a->command);
+            if (row)
+                command_fail(
+                    EXIT_USAGE,
+                    "%s has no option '%s', which others have; `planc help %s` lists its own",
+                    a->command, row->name, a->command);
+            else if (equals && strchr(w, '.') && strchr(w, '.') < equals)
+                command_fail(EXIT_USAGE,
+                             "%s has no option '%s'; a key of the plan is given by --set %s",
+                             a->command, w, w + 2);
+            else if (!equals && strchr(w, '.') && i + 1 < n)
+                command_fail(EXIT_USAGE,
+                             "%s has no option '%s'; a key of the plan is given by --set %s=%s",
+                             a->command, w, w + strspn(w, "-"), word[i + 1]);
+            else if (near)
+                command_fail(EXIT_USAGE, "%s has no option '%s'; did you mean '%s'?", a->command, w,
+                             near);
+            else
+                command_fail(EXIT_USAGE, "%s has no option '%s'; `planc help %s` lists those",
+                             a->command, w, a->command);
             return false;
         }
         const char *value = equals ? equals + 1 : NULL;
@@ -183,7 +256,8 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
             command_fail(EXIT_USAGE, "%s takes no value", row->name);
             return false;
         }
-        if (row->option == SET && !strchr(value, '=') && i + 1 < n && word[i + 1][0] != '-' && access(word[i + 1], F_OK) != 0) {
+        if (row->option == SET && !strchr(value, '=') && i + 1 < n && word[i + 1][0] != '-' &&
+            access(word[i + 1], F_OK) != 0) {
             const char *rest = word[i + 1][0] == '=' ? word[i + 1] + 1 : word[i + 1];
             if (!rest[0] && i + 2 < n) rest = word[i + 2];
             command_fail(EXIT_USAGE, "--set takes one word: --set %s=%s", value, rest);
@@ -197,17 +271,26 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
 /* Nothing is taken and ignored in silence. */
 static void warn_of_cuda_keys(const struct plan *p)
 {
-    const struct { struct span at; const char *key; } row[] = {{p->given.graph, "run.graph"}, {p->given.gemm, "run.gemm"}, {p->given.attention, "run.attention"},
-                                                             {p->given.experts, "run.experts"}};
+    const struct {
+        struct span at;
+        const char *key;
+    } row[] = {{p->given.graph, "run.graph"},
+               {p->given.gemm, "run.gemm"},
+               {p->given.attention, "run.attention"},
+               {p->given.experts, "run.experts"}};
     for (size_t i = 0; i < COUNT_OF(row) && p->device == DEVICE_CPU; i++)
-        if (row[i].at.file) warn(row[i].at, "%s is of cuda devices alone: without effect on cpu", row[i].key);
+        if (row[i].at.file)
+            warn(row[i].at, "%s is of cuda devices alone: without effect on cpu", row[i].key);
 }
 
 /* `demo` and `7b.pln` where demo.plan and 7b.plan lie; NULL when there is nothing of the kind. */
 static const char *whole_name(const char *path)
 {
     const char *folder = strrchr(path, '/'), *dot = strrchr(path, '.');
-    const char *added = text_format("%s.plan", path), *exchanged = dot && (!folder || dot > folder) ? text_format("%.*s.plan", (int)(dot - path), path) : added;
+    const char *added = text_format("%s.plan", path),
+               *exchanged = dot && (!folder || dot > folder)
+                                ? text_format("%.*s.plan", (int)(dot - path), path)
+                                : added;
     return access(added, R_OK) == 0 ? added : access(exchanged, R_OK) == 0 ? exchanged : NULL;
 }
 
@@ -217,11 +300,15 @@ static bool is_readable(const struct arguments *a, const char *path, int *status
     *status = EXIT_PLAN;
     if (file_read(path, &n)) return true;
     int why = errno;
-    const char *near = why == ENOENT ? whole_name(path) : NULL, *help = near ? text_format("did you mean '%s'?", near) : "";
+    const char *near = why == ENOENT ? whole_name(path) : NULL,
+               *help = near ? text_format("did you mean '%s'?", near) : "";
     *status = EXIT_ENVIRONMENT;
-    if (!a->json) command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s%s%s", path, strerror(why), near ? "; " : "", help);
+    if (!a->json)
+        command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s%s%s", path, strerror(why),
+                     near ? "; " : "", help);
     else {
-        struct diagnostic *d = complain((struct span){0, 0, 0}, "cannot read '%s': %s", path, strerror(why));
+        struct diagnostic *d =
+            complain((struct span){0, 0, 0}, "cannot read '%s': %s", path, strerror(why));
         if (near) add_help(d, "%s", help);
     }
     return false;
@@ -235,14 +322,18 @@ static struct plan *decided(const struct arguments *a, struct plan *plan, int *s
         warn_of_cuda_keys(plan);
     }
     if (!plan || budget_decide(plan)) return plan;
-    if (plan->checkpoint_budget || plan->cluster.memory_bytes) *status = EXIT_NO_FIT; /* it is right; or it says no budget at all */
+    /* it is right; or it says no budget at all */
+    if (plan->checkpoint_budget || plan->cluster.memory_bytes) *status = EXIT_NO_FIT;
     return NULL;
 }
 
-struct plan *command_plan_or_space(const struct arguments *a, const char *path, struct space **space, int *status)
+struct plan *command_plan_or_space(const struct arguments *a, const char *path,
+                                   struct space **space, int *status)
 {
     *space = NULL;
-    return is_readable(a, path, status) ? decided(a, plan_or_space_load(path, a->set.item, a->set.n, space), status) : NULL;
+    return is_readable(a, path, status)
+               ? decided(a, plan_or_space_load(path, a->set.item, a->set.n, space), status)
+               : NULL;
 }
 
 struct plan *command_plan(const struct arguments *a, const char *path, int *status)
@@ -254,14 +345,21 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
     if (plan || error_count()) return decided(a, plan, status);
     struct text keys = {0};
     for (int i = 0; i < n_open; i++) text_add(&keys, "%s%s", i ? ", " : "", open_keys[i]);
-    struct diagnostic *d = complain((struct span){0, 0, 0}, "%s leaves %s open: %s works on one plan, not on a space of them", path,
-                                    keys.length ? keys.bytes : "something", a->command);
+    struct diagnostic *d = complain(
+        (struct span){0, 0, 0}, "%s leaves %s open: %s works on one plan, not on a space of them",
+        path, keys.length ? keys.bytes : "something", a->command);
     struct diagnostics_mark mark = diagnostics_mark(); /* what follows says nothing: it was said */
     struct space *space = NULL;
     if (n_open) plan_or_space_load(path, a->set.item, a->set.n, &space);
     diagnostics_drop(mark);
-    if (space && space->n_axes) add_help(d, strpbrk(space->axis[0].choice[0], " [\"'*|") ? "--set '%s=%s' decides, or another of its values" : "--set %s=%s decides, or another of its values", space->axis[0].key, space->axis[0].choice[0]);
-    else if (n_open) add_help(d, "--set %s=… decides", open_keys[0]);
+    if (space && space->n_axes)
+        add_help(d,
+                 strpbrk(space->axis[0].choice[0], " [\"'*|")
+                     ? "--set '%s=%s' decides, or another of its values"
+                     : "--set %s=%s decides, or another of its values",
+                 space->axis[0].key, space->axis[0].choice[0]);
+    else if (n_open)
+        add_help(d, "--set %s=… decides", open_keys[0]);
     return NULL;
 }
 
@@ -279,27 +377,36 @@ int main(int argc, char **argv)
     if (!strcmp(word, "help") || !strcmp(word, "--help") || !strcmp(word, "-h")) {
         if (argc == 2) usage(stdout);
         if (argc == 2 || (argc == 3 && help_print(argv[2]))) return EXIT_FINE;
-        return argc == 3 ? command_fail(EXIT_USAGE, "there is no help on '%s': a command, a section or key of a plan, or man, bash or zsh", argv[2])
+        return argc == 3 ? command_fail(EXIT_USAGE,
+                                        "there is no help on '%s': a command, a section or key of "
+                                        "a plan, or man, bash or zsh",
+                                        argv[2])
                          : command_fail(EXIT_USAGE, "help is for one command at a time");
     }
     const struct command_row *command = NULL;
     for (size_t i = 0; i < COUNT_OF(command_rows) && !command; i++)
         if (!strcmp(command_rows[i].name, word)) command = &command_rows[i];
     if (!command) return unknown_command(word);
-    if (!command->bit) return command_fail(EXIT_USAGE, "'%s' is not available in this version", word);
+    if (!command->bit)
+        return command_fail(EXIT_USAGE, "'%s' is not available in this version", word);
 
     for (int i = 2; i < argc && strcmp(argv[i], "--"); i++)
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return help_print(word) ? EXIT_FINE : EXIT_USAGE;
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            return help_print(word) ? EXIT_FINE : EXIT_USAGE;
 
     struct arguments a = {.command = word, .traces = command->bit & (BUILD | RUN), .fusion = true};
     const char *colour = "auto";
     if (!sort_words(&a, command->bit, argv + 2, argc - 2, &colour)) return EXIT_USAGE;
-    a.colour = !strcmp(colour, "always") || (!strcmp(colour, "auto") && isatty(STDERR_FILENO) && !getenv("NO_COLOR"));
+    a.colour = !strcmp(colour, "always") ||
+               (!strcmp(colour, "auto") && isatty(STDERR_FILENO) && !getenv("NO_COLOR"));
 
     int status = command->run(&a);
-    if (a.json && error_count()) diagnostics_print_json(stdout);
-    else diagnostics_print(stderr, a.colour);
+    if (a.json && error_count())
+        diagnostics_print_json(stdout);
+    else
+        diagnostics_print(stderr, a.colour);
     if (error_count() && status == EXIT_FINE) status = EXIT_PLAN;
-    if (fflush(stdout) || ferror(stdout)) return command_fail(EXIT_ENVIRONMENT, "cannot write the result: %s", strerror(errno));
+    if (fflush(stdout) || ferror(stdout))
+        return command_fail(EXIT_ENVIRONMENT, "cannot write the result: %s", strerror(errno));
     return status;
 }

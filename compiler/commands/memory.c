@@ -1,6 +1,7 @@
-/* `planc memory`: the byte ledger of one device as people read it: what is alive at the fullest instant, once as kinds with
- * the buffers in them and once as the plan's lines, then the instants that come next, and on demand the first one above a
- * level. The rows are those of the layout, so they add up to the allocation; what is too small to matter is summed. */
+/* `planc memory`: the byte ledger of one device as people read it: what is alive at the fullest
+ * instant, once as kinds with the buffers in them and once as the plan's lines, then the instants
+ * that come next, and on demand the first one above a level. The rows are those of the layout, so
+ * they add up to the allocation; what is too small to matter is summed. */
 #include "commands/command.h"
 #include "analysis/ledger.h"
 
@@ -9,7 +10,10 @@
 
 enum { WIDTH = 12, INSTANTS = 6 };
 
-static const char *place_text(const char *file, int line) { return file ? text_format("%s:%d", file, line) : ""; }
+static const char *place_text(const char *file, int line)
+{
+    return file ? text_format("%s:%d", file, line) : "";
+}
 
 /* Rows below a thousandth of all are one row. */
 static void print_holdings(const struct term *t, int64_t small)
@@ -23,7 +27,8 @@ static void print_holdings(const struct term *t, int64_t small)
             continue;
         }
         const char *place = place_text(h->file, h->line);
-        printf("      %*s  %-16s %s  (steps %d to %d%s%s)\n", WIDTH, text_bytes(h->bytes), h->name, h->formula, h->from, h->to, *place ? ", " : "", place);
+        printf("      %*s  %-16s %s  (steps %d to %d%s%s)\n", WIDTH, text_bytes(h->bytes), h->name,
+               h->formula, h->from, h->to, *place ? ", " : "", place);
     }
     if (n) printf("      %*s  %d smaller\n", WIDTH, text_bytes(rest), n);
 }
@@ -40,15 +45,23 @@ static void print_kinds(const term_list *terms)
     int64_t all = sum_of(terms);
     for (int i = 0; i < terms->n; i++) {
         const struct term *t = &terms->item[i];
-        printf("    %*s  %5.1f %%  %-14s %s\n", WIDTH, text_bytes(t->bytes), 100 * (double)t->bytes / (double)all, t->name,
-               t->holding.n > 1 ? "" : text_format("%s  (%s)", t->formula, place_text(t->file, t->line)));
+        printf("    %*s  %5.1f %%  %-14s %s\n", WIDTH, text_bytes(t->bytes),
+               100 * (double)t->bytes / (double)all, t->name,
+               t->holding.n > 1
+                   ? ""
+                   : text_format("%s  (%s)", t->formula, place_text(t->file, t->line)));
         if (t->holding.n > 1) print_holdings(t, all / 1000);
     }
     printf("    %*s  100.0 %%\n", WIDTH, text_bytes(all));
 }
 
-/* ── by line ──────────────────────────────────────────────────────────────── */
-struct line { const char *file; int number; int64_t bytes; const char *kinds; };
+/* ── by line ─────────────────────────────────────────────────────────────────── */
+struct line {
+    const char *file;
+    int number;
+    int64_t bytes;
+    const char *kinds;
+};
 typedef VECTOR(struct line) line_list;
 
 static int larger_first(const void *a, const void *b)
@@ -62,10 +75,13 @@ static int larger_first(const void *a, const void *b)
 static void add_line(line_list *all, const char *file, int number, int64_t bytes, const char *kind)
 {
     int k = 0;
-    while (k < all->n && (all->item[k].number != number || strcmp(all->item[k].file ? all->item[k].file : "", file ? file : ""))) k++;
+    while (k < all->n && (all->item[k].number != number ||
+                          strcmp(all->item[k].file ? all->item[k].file : "", file ? file : "")))
+        k++;
     if (k == all->n) PUSH(all, ((struct line){file, number, 0, kind}));
     all->item[k].bytes += bytes;
-    if (!strstr(all->item[k].kinds, kind)) all->item[k].kinds = text_format("%s, %s", all->item[k].kinds, kind);
+    if (!strstr(all->item[k].kinds, kind))
+        all->item[k].kinds = text_format("%s, %s", all->item[k].kinds, kind);
 }
 
 static line_list lines_of(const term_list *terms)
@@ -95,28 +111,33 @@ static void print_lines(const struct plan *p, const term_list *terms)
             continue;
         }
         const char *text = formula_line(p, l->file, l->number);
-        printf("    %*s  %s%s%s\n", WIDTH, text_bytes(l->bytes), l->file ? text_format("%-26s ", place_text(l->file, l->number)) : "(no line) ", l->kinds,
-               text ? text_format(":  %s", text) : "");
+        printf("    %*s  %s%s%s\n", WIDTH, text_bytes(l->bytes),
+               l->file ? text_format("%-26s ", place_text(l->file, l->number)) : "(no line) ",
+               l->kinds, text ? text_format(":  %s", text) : "");
     }
     if (n) printf("    %*s  %d smaller\n", WIDTH, text_bytes(rest), n);
 }
 
-/* ── instants ─────────────────────────────────────────────────────────────── */
+/* ── instants ────────────────────────────────────────────────────────────────── */
 static const char *deed_text(const struct graph *g, int step)
 {
     const char *file;
     int line;
     const char *deed = ledger_deed(g, step, &file, &line);
-    return text_format("%s: %s%s", ledger_place(g, step), deed, file ? text_format("  (%s)", place_text(file, line)) : "");
+    return text_format("%s: %s%s", ledger_place(g, step), deed,
+                       file ? text_format("  (%s)", place_text(file, line)) : "");
 }
 
 static json_t *instant_json(const struct ledger *l, const struct graph *g, int step)
 {
     const char *file;
     int line;
-    json_t *o = json_pack("{s:i, s:s, s:s, s:I}", "step", step, "at", ledger_place(g, step), "doing", ledger_deed(g, step, &file, &line), "bytes",
+    json_t *o = json_pack("{s:i, s:s, s:s, s:I}", "step", step, "at", ledger_place(g, step),
+                          "doing", ledger_deed(g, step, &file, &line), "bytes",
                           (json_int_t)(ledger_live(l, step) + l->outside_bytes));
-    if (file) json_object_set_new(o, "file", json_string(file)), json_object_set_new(o, "line", json_integer(line));
+    if (file)
+        json_object_set_new(o, "file", json_string(file)),
+            json_object_set_new(o, "line", json_integer(line));
     return o;
 }
 
@@ -124,14 +145,20 @@ static void print_instants(const struct ledger *l, const struct graph *g)
 {
     struct instants all = ledger_instants(l);
     for (int i = 0; i < all.step.n && i < INSTANTS; i++)
-        printf("    %*s  %s\n", WIDTH, text_bytes(ledger_live(l, all.step.item[i]) + l->outside_bytes), deed_text(g, all.step.item[i]));
-    if (all.step.n > INSTANTS) printf("    %*s  and %d lower ones\n", WIDTH, "", all.step.n - INSTANTS);
+        printf("    %*s  %s\n", WIDTH,
+               text_bytes(ledger_live(l, all.step.item[i]) + l->outside_bytes),
+               deed_text(g, all.step.item[i]));
+    if (all.step.n > INSTANTS)
+        printf("    %*s  and %d lower ones\n", WIDTH, "", all.step.n - INSTANTS);
 }
 
-/* The bytes that --at says, -1 after a diagnostic. Units are the plan's: GiB is 2^30 bytes, GB is 10^9. */
+/* The bytes that --at says, -1 after a diagnostic. Units are the plan's: GiB is 2^30 bytes, GB is
+ * 10^9. */
 static int64_t level_of(const char *text)
 {
-    struct ast number = {.kind = AST_NUMBER, .at = {source_add("--at", text, strlen(text)), 0, (int)strlen(text)}, .text = text};
+    struct ast number = {.kind = AST_NUMBER,
+                         .at = {source_add("--at", text, strlen(text)), 0, (int)strlen(text)},
+                         .text = text};
     struct constant c;
     if (!*text || !strspn(text, "0123456789.")) {
         complain(number.at, "--at takes a number of bytes, such as 120GiB");
@@ -139,18 +166,22 @@ static int64_t level_of(const char *text)
     }
     if (!constant_from_number(&number, &c)) return -1;
     if (c.unit == UNIT_BYTES && c.number >= 0 && c.number < 9e18) return (int64_t)c.number;
-    add_help(complain(number.at, "--at takes a number of bytes"), "GiB is 2^30 bytes, GB is 10^9: 120GiB");
+    add_help(complain(number.at, "--at takes a number of bytes"),
+             "GiB is 2^30 bytes, GB is 10^9: 120GiB");
     return -1;
 }
 
-static void print_level(const struct ledger *l, const struct plan *p, const struct graph *g, int64_t level)
+static void print_level(const struct ledger *l, const struct plan *p, const struct graph *g,
+                        int64_t level)
 {
     int step = ledger_first_above(l, level);
     if (step < 0) {
-        printf("\n  never above %s: the fullest instant holds %s\n", text_bytes(level), text_bytes(l->fullest_bytes + l->outside_bytes));
+        printf("\n  never above %s: the fullest instant holds %s\n", text_bytes(level),
+               text_bytes(l->fullest_bytes + l->outside_bytes));
         return;
     }
-    printf("\n  first above %s, with %s: %s\n", text_bytes(level), text_bytes(ledger_live(l, step) + l->outside_bytes), deed_text(g, step));
+    printf("\n  first above %s, with %s: %s\n", text_bytes(level),
+           text_bytes(ledger_live(l, step) + l->outside_bytes), deed_text(g, step));
     term_list terms = ledger_at(l, p, g, step);
     print_kinds(&terms);
 }
@@ -159,17 +190,22 @@ static double part(int64_t a, int64_t b) { return b ? (double)a / (double)b : 1;
 
 static void print_arena(const struct ledger *l)
 {
-    printf("    %*s  laid out, of which the last %s are segment wire, what collectives touch\n", WIDTH, text_bytes(l->arena_bytes), text_bytes(l->wire_bytes));
-    printf("    %*s  alive at the fullest instant, and no layout goes below that: ratio %.4f\n", WIDTH, text_bytes(l->fullest_bytes), part(l->arena_bytes, l->fullest_bytes));
+    printf("    %*s  laid out, of which the last %s are segment wire, what collectives touch\n",
+           WIDTH, text_bytes(l->arena_bytes), text_bytes(l->wire_bytes));
+    printf("    %*s  alive at the fullest instant, and no layout goes below that: ratio %.4f\n",
+           WIDTH, text_bytes(l->fullest_bytes), part(l->arena_bytes, l->fullest_bytes));
 }
 
-static void print_text(const char *path, const struct ledger *l, const struct plan *p, const struct graph *g)
+static void print_text(const char *path, const struct ledger *l, const struct plan *p,
+                       const struct graph *g)
 {
-    printf("%s: %s, %.1f %% of what each of %s device%s offers (%s)\n", path, l->verdict, 100 * part(l->peak_bytes, l->limit_bytes), text_count(l->devices),
+    printf("%s: %s, %.1f %% of what each of %s device%s offers (%s)\n", path, l->verdict,
+           100 * part(l->peak_bytes, l->limit_bytes), text_count(l->devices),
            l->devices == 1 ? "" : "s", ledger_device(p));
-    printf("  peak        %s = arena %s + outside %s; %s offered\n", text_bytes(l->peak_bytes), text_bytes(l->arena_bytes), text_bytes(l->outside_bytes),
-           text_bytes(l->limit_bytes));
-    printf("  tokens      %s = local %s x sequence %s, a micro-batch\n", text_count(g->facts.tokens), text_count(g->facts.local), text_count(g->facts.sequence));
+    printf("  peak        %s = arena %s + outside %s; %s offered\n", text_bytes(l->peak_bytes),
+           text_bytes(l->arena_bytes), text_bytes(l->outside_bytes), text_bytes(l->limit_bytes));
+    printf("  tokens      %s = local %s x sequence %s, a micro-batch\n",
+           text_count(g->facts.tokens), text_count(g->facts.local), text_count(g->facts.sequence));
     printf("  a GiB is 2^30 bytes, here and everywhere\n");
     printf("\n  the peak, by kind, at %s\n", deed_text(g, l->peak_step));
     print_kinds(&l->term);
@@ -186,18 +222,23 @@ static json_t *lines_json(const term_list *terms)
     line_list all = lines_of(terms);
     json_t *list = json_array();
     for (int i = 0; i < all.n; i++) {
-        json_t *o = json_pack("{s:I, s:s}", "bytes", (json_int_t)all.item[i].bytes, "kinds", all.item[i].kinds);
-        if (all.item[i].file) json_object_set_new(o, "file", json_string(all.item[i].file)), json_object_set_new(o, "line", json_integer(all.item[i].number));
+        json_t *o = json_pack("{s:I, s:s}", "bytes", (json_int_t)all.item[i].bytes, "kinds",
+                              all.item[i].kinds);
+        if (all.item[i].file)
+            json_object_set_new(o, "file", json_string(all.item[i].file)),
+                json_object_set_new(o, "line", json_integer(all.item[i].number));
         json_array_append_new(list, o);
     }
     return list;
 }
 
-static void print_json(const char *path, const struct ledger *l, const struct plan *p, const struct graph *g, int64_t level)
+static void print_json(const char *path, const struct ledger *l, const struct plan *p,
+                       const struct graph *g, int64_t level)
 {
     json_t *o = ledger_json(path, l, true), *list = json_array();
     struct instants all = ledger_instants(l);
-    for (int i = 0; i < all.step.n; i++) json_array_append_new(list, instant_json(l, g, all.step.item[i]));
+    for (int i = 0; i < all.step.n; i++)
+        json_array_append_new(list, instant_json(l, g, all.step.item[i]));
     json_object_set_new(o, "lines", lines_json(&l->term));
     json_object_set_new(o, "instants", list);
     int step = level >= 0 ? ledger_first_above(l, level) : -1;
@@ -206,7 +247,8 @@ static void print_json(const char *path, const struct ledger *l, const struct pl
         json_t *at = instant_json(l, g, step);
         json_object_set_new(at, "terms", ledger_terms_json(&terms, true));
         json_object_set_new(o, "first_above", at);
-    } else if (level >= 0) json_object_set_new(o, "first_above", json_null());
+    } else if (level >= 0)
+        json_object_set_new(o, "first_above", json_null());
     printf("%s\n", json_dumps(o, JSON_INDENT(2)));
 }
 
@@ -223,7 +265,8 @@ int command_memory(const struct arguments *a)
     g = pipeline_run(g, LEVEL_MEMORY);
     const struct ledger *l = ledger_read(p, g);
     if (!l) return EXIT_ENVIRONMENT;
-    if (a->json) print_json(a->word.item[0], l, p, g, level);
+    if (a->json)
+        print_json(a->word.item[0], l, p, g, level);
     else {
         print_text(a->word.item[0], l, p, g);
         if (level >= 0) print_level(l, p, g, level);

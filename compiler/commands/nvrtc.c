@@ -1,5 +1,6 @@
-/* Loads NVRTC by name and calls the nine functions of it that compile a text. Its header is not included: the few declarations
- * here are the library's stable interface, and a planc that needs the toolkit to be built could not be built by most. */
+/* Loads NVRTC by name and calls the nine functions of it that compile a text. Its header is not
+ * included: the few declarations here are the library's stable interface, and a planc that needs
+ * the toolkit to be built could not be built by most. */
 #define _GNU_SOURCE
 #include "commands/nvrtc.h"
 
@@ -14,7 +15,8 @@ static struct {
     int (*version)(int *major, int *minor);
     int (*count_archs)(int *n);
     int (*archs)(int *arch);
-    int (*create)(program *p, const char *text, const char *name, int headers, const char *const *header, const char *const *header_name);
+    int (*create)(program *p, const char *text, const char *name, int headers,
+                  const char *const *header, const char *const *header_name);
     int (*destroy)(program *p);
     int (*compile)(program p, int options, const char *const *option);
     int (*cubin_bytes)(program p, size_t *bytes);
@@ -25,14 +27,24 @@ static struct {
 
 static bool find_functions(void)
 {
-    const struct { const char *name; void *to; } row[] = {
-        {"nvrtcVersion", &nvrtc.version}, {"nvrtcGetNumSupportedArchs", &nvrtc.count_archs}, {"nvrtcGetSupportedArchs", &nvrtc.archs},
-        {"nvrtcCreateProgram", &nvrtc.create}, {"nvrtcDestroyProgram", &nvrtc.destroy}, {"nvrtcCompileProgram", &nvrtc.compile},
-        {"nvrtcGetCUBINSize", &nvrtc.cubin_bytes}, {"nvrtcGetCUBIN", &nvrtc.cubin}, {"nvrtcGetProgramLogSize", &nvrtc.log_bytes}, {"nvrtcGetProgramLog", &nvrtc.log}};
+    const struct {
+        const char *name;
+        void *to;
+    } row[] = {{"nvrtcVersion", &nvrtc.version},
+               {"nvrtcGetNumSupportedArchs", &nvrtc.count_archs},
+               {"nvrtcGetSupportedArchs", &nvrtc.archs},
+               {"nvrtcCreateProgram", &nvrtc.create},
+               {"nvrtcDestroyProgram", &nvrtc.destroy},
+               {"nvrtcCompileProgram", &nvrtc.compile},
+               {"nvrtcGetCUBINSize", &nvrtc.cubin_bytes},
+               {"nvrtcGetCUBIN", &nvrtc.cubin},
+               {"nvrtcGetProgramLogSize", &nvrtc.log_bytes},
+               {"nvrtcGetProgramLog", &nvrtc.log}};
     for (size_t i = 0; i < COUNT_OF(row); i++) {
         void *at = dlsym(nvrtc.library, row[i].name);
         if (!at) return false;
-        memcpy(row[i].to, &at, sizeof at); /* ISO C knows no cast from an object's address to a function's */
+        /* ISO C knows no cast from an object's address to a function's */
+        memcpy(row[i].to, &at, sizeof at);
     }
     return true;
 }
@@ -48,13 +60,18 @@ static bool open_one(const char *path)
 
 const char *nvrtc_open(void)
 {
-    static const char *const usual[] = {"libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.13", "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so.12"};
+    static const char *const usual[] = {"libnvrtc.so.13", "/usr/local/cuda/lib64/libnvrtc.so.13",
+                                        "libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so.12"};
     const char *named = getenv("PLANC_NVRTC");
     if (nvrtc.library) return NULL;
-    if (named && *named) return open_one(named) ? NULL : text_format("PLANC_NVRTC is '%s', which cannot be loaded as NVRTC", named);
+    if (named && *named)
+        return open_one(named)
+                   ? NULL
+                   : text_format("PLANC_NVRTC is '%s', which cannot be loaded as NVRTC", named);
     for (size_t i = 0; i < COUNT_OF(usual); i++)
         if (open_one(usual[i])) return NULL;
-    return "neither libnvrtc.so.13 nor .12 lies along the loader's path or in /usr/local/cuda/lib64 (PLANC_NVRTC=FILE names it)";
+    return "neither libnvrtc.so.13 nor .12 lies along the loader's path or in "
+           "/usr/local/cuda/lib64 (PLANC_NVRTC=FILE names it)";
 }
 
 const char *nvrtc_identity(void)
@@ -66,7 +83,8 @@ const char *nvrtc_identity(void)
     memcpy(&inside, &nvrtc.version, sizeof inside);
     if (!dladdr(inside, &of) || !of.dli_fname || stat(of.dli_fname, &st)) st.st_size = 0;
     nvrtc.version(&major, &minor);
-    return text_format("NVRTC %d.%d (%s, %s B)", major, minor, of.dli_fname ? of.dli_fname : "?", text_count(st.st_size));
+    return text_format("NVRTC %d.%d (%s, %s B)", major, minor, of.dli_fname ? of.dli_fname : "?",
+                       text_count(st.st_size));
 }
 
 const char *nvrtc_refuses(const char *arch)
@@ -101,9 +119,15 @@ static bool take_cubin(program p, struct text *cubin)
     return true;
 }
 
-bool nvrtc_compile(const char *text, const char *folder, const char *arch, struct text *cubin, struct text *log)
+bool nvrtc_compile(const char *text, const char *folder, const char *arch, struct text *cubin,
+                   struct text *log)
 {
-    const char *const option[] = {text_format("--gpu-architecture=%s", arch), "--std=c++17", "--fmad=false", "-default-device", "--ptxas-options=-v", text_format("-I%s", folder)};
+    const char *const option[] = {text_format("--gpu-architecture=%s", arch),
+                                  "--std=c++17",
+                                  "--fmad=false",
+                                  "-default-device",
+                                  "--ptxas-options=-v",
+                                  text_format("-I%s", folder)};
     program p;
     if (nvrtc.create(&p, text, "kernels.cu", 0, NULL, NULL)) return false;
     bool fine = !nvrtc.compile(p, (int)COUNT_OF(option), option);

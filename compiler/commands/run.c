@@ -1,5 +1,6 @@
-/* `planc run`: a trainer that is already there for this very plan is started, another is built first. The launcher
- * takes this process's place, so that signals and the exit status are its own. */
+/* `planc run`: a trainer that is already there for this very plan is started, another is built
+ * first. The launcher takes this process's place, so that signals and the exit status are its
+ * own. */
 #define _GNU_SOURCE
 #include "commands/build_kept.h"
 #include "commands/build.h"
@@ -9,14 +10,17 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How Open MPI is told that ranks may outnumber cores, that they have threads of their own, and that root may ask.
- * Variables, because other launchers would refuse the options. */
+/* How Open MPI is told that ranks may outnumber cores, that they have threads of their own, and
+ * that root may ask. Variables, because other launchers would refuse the options. */
 static bool launcher_settings(void)
 {
     static const char *const setting[][2] = {
-        {"OMPI_MCA_rmaps_base_oversubscribe", "1"}, {"OMPI_MCA_hwloc_base_binding_policy", "none"},
-        {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}, {"PRTE_MCA_hwloc_default_binding_policy", "none"},
-        {"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+        {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+        {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+        {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+        {"PRTE_MCA_hwloc_default_binding_policy", "none"},
+        {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+        {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
     };
     for (size_t i = 0; i < COUNT_OF(setting); i++) {
         if (!strncmp(setting[i][0], "OMPI_ALLOW", 10) && geteuid() != 0) continue;
@@ -29,13 +33,16 @@ static int launch(const struct trainer *t, const struct arguments *a, const char
 {
     VECTOR(char *) argv = {0};
     if (t->device != EMIT_TRACE) {
-        const char *const start[] = {"mpirun", "-n", text_format("%lld", (long long)(t->plan->fsdp * t->plan->dp))};
+        const char *const start[] = {"mpirun", "-n",
+                                     text_format("%lld", (long long)(t->plan->fsdp * t->plan->dp))};
         for (size_t i = 0; i < COUNT_OF(start); i++) PUSH(&argv, (char *)(uintptr_t)start[i]);
     }
     PUSH(&argv, (char *)(uintptr_t)trainer);
     for (int i = 0; i < a->rest.n; i++) PUSH(&argv, (char *)(uintptr_t)a->rest.item[i]);
     PUSH(&argv, NULL);
-    if (!launcher_settings()) return command_fail(EXIT_ENVIRONMENT, "cannot set the launcher's variables: %s", strerror(errno));
+    if (!launcher_settings())
+        return command_fail(EXIT_ENVIRONMENT, "cannot set the launcher's variables: %s",
+                            strerror(errno));
     fflush(NULL);
     execvp(argv.item[0], argv.item);
     return command_fail(EXIT_ENVIRONMENT, "cannot start %s: %s", argv.item[0], strerror(errno));
@@ -49,12 +56,18 @@ int command_run(const struct arguments *a)
     long long ranks = t.plan->fsdp * t.plan->dp;
     char *end = NULL;
     if (a->ranks && (strtoll(a->ranks, &end, 10) != ranks || *end))
-        return command_fail(EXIT_USAGE, "the plan's mesh is fsdp %lld x dp %lld, so it runs on %lld ranks, not on %s", (long long)t.plan->fsdp,
-                            (long long)t.plan->dp, ranks, a->ranks);
+        return command_fail(
+            EXIT_USAGE,
+            "the plan's mesh is fsdp %lld x dp %lld, so it runs on %lld ranks, not on %s",
+            (long long)t.plan->fsdp, (long long)t.plan->dp, ranks, a->ranks);
     const char *cache = cache_folder(), *hash = trainer_hash(&t);
     if (!hash) return EXIT_ENVIRONMENT;
-    if (!cache) return command_fail(EXIT_ENVIRONMENT, "there is no folder for built trainers: set HOME or XDG_CACHE_HOME, or use build");
-    const char *directory = text_format("%s/run-%s", cache, hash), *trainer = text_format("%s/trainer", directory);
+    if (!cache)
+        return command_fail(
+            EXIT_ENVIRONMENT,
+            "there is no folder for built trainers: set HOME or XDG_CACHE_HOME, or use build");
+    const char *directory = text_format("%s/run-%s", cache, hash),
+               *trainer = text_format("%s/trainer", directory);
     if (!trainer_folder(directory)) return EXIT_ENVIRONMENT;
     if (access(trainer, X_OK)) {
         status = trainer_build(&t, directory);

@@ -1,5 +1,5 @@
-/* What commands ask of the system: where the compiler lies, folders, other programs. Nothing here goes through a shell,
- * so a path with a blank or a quote in it is a path. */
+/* What commands ask of the system: where the compiler lies, folders, other programs. Nothing here
+ * goes through a shell, so a path with a blank or a quote in it is a path. */
 #define _GNU_SOURCE
 #include "commands/command.h"
 
@@ -54,7 +54,8 @@ bool start_program(char *const *argv, const char *log, int *process)
     if (posix_spawn_file_actions_init(&actions)) return false;
     int bad = 0;
     if (log) {
-        bad |= posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        bad |= posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log,
+                                                O_WRONLY | O_CREAT | O_TRUNC, 0666);
         bad |= posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
     }
     pid_t pid;

@@ -1,6 +1,8 @@
-/* arguments.c of DIR/reference.so: for every kernel what its arguments are and how far another device's results may be from
- * the host's (runtime/shared/reference.h). It brings the plain matrix products that kernels.c calls, so the library is these two texts. schedule.c passes bare addresses, which is all that a device needs; whoever wants to look at a
- * kernel from outside needs the types and counts that the compiler knew. */
+/* arguments.c of DIR/reference.so: for every kernel what its arguments are and how far another
+ * device's results may be from the host's (runtime/shared/reference.h). It brings the plain matrix
+ * products that kernels.c calls, so the library is these two texts. schedule.c passes bare
+ * addresses, which is all that a device needs; whoever wants to look at a kernel from outside needs
+ * the types and counts that the compiler knew. */
 #include "emit/emit.h"
 
 #include <string.h>
@@ -23,27 +25,38 @@ static int64_t metric_count(const struct emit_kernel *k, const char *name)
 {
     for (int i = 0; i < k->node.n; i++) {
         const struct node *n = k->node.item[i];
-        if (n->op == OP_metric && attr_get_word(n, "name") == name) return n->in[0].value ? shape_count(n->in[0].value->shape) : 1;
+        if (n->op == OP_metric && attr_get_word(n, "name") == name)
+            return n->in[0].value ? shape_count(n->in[0].value->shape) : 1;
         for (int x = 0; x < n->n_in; x++) {
             const struct value *root = n->in[x].value ? emit_root(n->in[x].value) : NULL;
-            if (root && root->node && root->node->op == OP_metric_sum && attr_get_word(root->node, "name") == name) return shape_count(root->shape);
+            if (root && root->node && root->node->op == OP_metric_sum &&
+                attr_get_word(root->node, "name") == name)
+                return shape_count(root->shape);
         }
     }
     bug("kernel %s has no metric %s", k->kernel->name, name);
 }
 
-static void argument_row(struct text *to, const struct emit_kernel *k, const struct argument *a, int index)
+static void argument_row(struct text *to, const struct emit_kernel *k, const struct argument *a,
+                         int index)
 {
     const char *type = "STORED_F32";
     int64_t count = 0;
     switch (a->kind) {
-    case ARGUMENT_IN: case ARGUMENT_OUT: type = stored_name(a->value->type), count = shape_count(a->value->shape); break;
+    case ARGUMENT_IN:
+    case ARGUMENT_OUT:
+        type = stored_name(a->value->type), count = shape_count(a->value->shape);
+        break;
     case ARGUMENT_STATE: break;
     case ARGUMENT_SCALARS: break;
     case ARGUMENT_METRIC: type = "STORED_F64", count = metric_count(k, a->name); break;
     }
-    bool room = a->kind == ARGUMENT_OUT && a->value->node->op == OP_attention_grad && a->value == a->value->node->out[3]; /* what is left in it means nothing */
-    text_add(to, "    {\"%s\", %s, %s, %s},\n", emit_argument_name(a, index, false), type, a->kind == ARGUMENT_SCALARS ? "SCALAR_COUNT" : text_format("%lld", L(count)), a->written && !room ? "true" : "false");
+    /* what is left in it means nothing */
+    bool room = a->kind == ARGUMENT_OUT && a->value->node->op == OP_attention_grad &&
+                a->value == a->value->node->out[3];
+    text_add(to, "    {\"%s\", %s, %s, %s},\n", emit_argument_name(a, index, false), type,
+             a->kind == ARGUMENT_SCALARS ? "SCALAR_COUNT" : text_format("%lld", L(count)),
+             a->written && !room ? "true" : "false");
 }
 
 static const struct node *core_node(const struct emit_kernel *k)
@@ -53,22 +66,29 @@ static const struct node *core_node(const struct emit_kernel *k)
     return NULL;
 }
 
-struct judged { const char *bound; int64_t terms; };
+struct judged {
+    const char *bound;
+    int64_t terms;
+};
 
 static struct judged judge_core(const struct node *n)
 {
     const struct value *a = n->n_in ? n->in[0].value : NULL;
     switch ((int)n->op) {
-    case OP_matmul: case OP_matmul_add: {
+    case OP_matmul:
+    case OP_matmul_add: {
         const struct attr *ta = attr_find(n, "ta");
         return (struct judged){"BOUND_PRODUCT", a->shape.dim[ta && ta->whole ? 0 : 1]};
     }
     case OP_expert_matmul: return (struct judged){"BOUND_PRODUCT", a->shape.dim[a->shape.rank - 1]};
     case OP_expert_matmul_grad: return (struct judged){"BOUND_PRODUCT", a->shape.dim[0]};
-    case OP_attention: case OP_attention_grad: return (struct judged){"BOUND_ATTENTION", attr_get(n, "sequence")};
+    case OP_attention:
+    case OP_attention_grad: return (struct judged){"BOUND_ATTENTION", attr_get(n, "sequence")};
     case OP_embedding_grad: return (struct judged){"BOUND_SUMMED", shape_count(a->shape)};
     case OP_sum_squares: return (struct judged){"BOUND_SUMMED", 1 << 20};
-    case OP_collect: case OP_rope_cos: case OP_rope_sin: return (struct judged){"BOUND_ROUNDED", 1};
+    case OP_collect:
+    case OP_rope_cos:
+    case OP_rope_sin: return (struct judged){"BOUND_ROUNDED", 1};
     }
     return (struct judged){"BOUND_EXACT", 1};
 }
@@ -84,15 +104,19 @@ static struct judged judge(const struct emit_kernel *k)
         column |= class == CLASS_COLUMN || class == CLASS_TOTAL;
     }
     int64_t rows = k->kernel->rows, columns = k->kernel->columns;
-    return column ? (struct judged){"BOUND_SUMMED", rows * columns} : row ? (struct judged){"BOUND_SUMMED", columns} : (struct judged){"BOUND_ROUNDED", 1};
+    return column ? (struct judged){"BOUND_SUMMED", rows * columns}
+           : row  ? (struct judged){"BOUND_SUMMED", columns}
+                  : (struct judged){"BOUND_ROUNDED", 1};
 }
 
 void emit_arguments_c(struct text *to, const struct graph *g)
 {
     struct emit *e = emit_open(g);
     struct text rows = {0};
-    text_add(to, "/* What the arguments of every kernel are, for --compare. Generated by planc; the same plan gives the same bytes. */\n"
-                 "#include \"kernels.h\"\n#include \"program.h\"\n#include \"reference.h\"\n#include \"cpu/gemm_plain.h\"\n\n");
+    text_add(to, "/* What the arguments of every kernel are, for --compare. Generated by planc; "
+                 "the same plan gives the same bytes. */\n"
+                 "#include \"kernels.h\"\n#include \"program.h\"\n#include "
+                 "\"reference.h\"\n#include \"cpu/gemm_plain.h\"\n\n");
     for (int i = 0; i < e->kernel.n; i++) {
         const struct emit_kernel *k = &e->kernel.item[i];
         const char *name = emit_identifier(k->kernel->name);
@@ -102,7 +126,11 @@ void emit_arguments_c(struct text *to, const struct graph *g)
         if (n) text_add(to, "static const struct reference_argument a_%s[] = {\n", name);
         for (int a = 0; a < n; a++) argument_row(to, k, &argument[a], a);
         if (n) text_add(to, "};\n");
-        text_add(&rows, "    {&k_%s, \"%s\", %s, %lld, %s, %d},\n", name, k->kernel->class, j.bound, L(j.terms), n ? text_format("a_%s", name) : "0", n);
+        text_add(&rows, "    {&k_%s, \"%s\", %s, %lld, %s, %d},\n", name, k->kernel->class, j.bound,
+                 L(j.terms), n ? text_format("a_%s", name) : "0", n);
     }
-    text_add(to, "\nstatic const struct reference_kernel kernel[] = {\n%s};\nconst struct reference reference = {kernel, %d};\n", rows.bytes ? rows.bytes : "", e->kernel.n);
+    text_add(to,
+             "\nstatic const struct reference_kernel kernel[] = {\n%s};\nconst struct reference "
+             "reference = {kernel, %d};\n",
+             rows.bytes ? rows.bytes : "", e->kernel.n);
 }

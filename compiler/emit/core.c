@@ -1,6 +1,7 @@
-/* Kernels that are one call: a matrix product, attention, routing. The work is in templates/cpu; here its sizes, which are
- * constants, are read off the shapes, so that the C compiler sees a function specialised for them. Element types are those of
- * the pointers: a template says in C what it does with which. */
+/* Kernels that are one call: a matrix product, attention, routing. The work is in templates/cpu;
+ * here its sizes, which are constants, are read off the shapes, so that the C compiler sees a
+ * function specialised for them. Element types are those of the pointers: a template says in C what
+ * it does with which. */
 #include "emit/emit.h"
 
 #include <math.h>
@@ -8,18 +9,33 @@
 const char *emit_core_template(enum op op)
 {
     switch ((int)op) {
-    case OP_matmul: case OP_matmul_add: return "cpu/product.h";
-    case OP_embedding: case OP_embedding_grad: return "cpu/embedding.h";
-    case OP_positions: case OP_rope_cos: case OP_rope_sin: return "cpu/positions.h";
-    case OP_attention: case OP_attention_grad: return "cpu/attention.h";
+    case OP_matmul:
+    case OP_matmul_add: return "cpu/product.h";
+    case OP_embedding:
+    case OP_embedding_grad: return "cpu/embedding.h";
+    case OP_positions:
+    case OP_rope_cos:
+    case OP_rope_sin: return "cpu/positions.h";
+    case OP_attention:
+    case OP_attention_grad: return "cpu/attention.h";
     case OP_sum_squares: return "cpu/sum_squares.h";
-    case OP_top_k: case OP_route_plan: case OP_load: case OP_dispatch: case OP_collect: case OP_to_rows:
-    case OP_from_rows: case OP_expert_matmul: case OP_expert_matmul_grad: return "cpu/experts.h";
+    case OP_top_k:
+    case OP_route_plan:
+    case OP_load:
+    case OP_dispatch:
+    case OP_collect:
+    case OP_to_rows:
+    case OP_from_rows:
+    case OP_expert_matmul:
+    case OP_expert_matmul_grad: return "cpu/experts.h";
     }
     return NULL;
 }
 
-static int64_t columns_of(const struct value *v) { return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1; }
+static int64_t columns_of(const struct value *v)
+{
+    return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
+}
 static int64_t rows_of(const struct value *v) { return shape_count(v->shape) / columns_of(v); }
 
 static int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
@@ -28,19 +44,27 @@ static int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
     return a ? a->whole : otherwise;
 }
 
-struct call { struct text *to; const struct emit_kernel *k; struct argument *argument; int n; bool canonical; };
+struct call {
+    struct text *to;
+    const struct emit_kernel *k;
+    struct argument *argument;
+    int n;
+    bool canonical;
+};
 
 static const char *name_of(const struct call *c, const struct value *v)
 {
     for (int i = 0; i < c->n; i++)
-        if (c->argument[i].value == emit_root(v) && c->argument[i].value) return emit_argument_name(&c->argument[i], i, c->canonical);
+        if (c->argument[i].value == emit_root(v) && c->argument[i].value)
+            return emit_argument_name(&c->argument[i], i, c->canonical);
     bug("%s is no argument of kernel %s", v->name, c->k->kernel->name);
 }
 
 static const char *state_name(const struct call *c)
 {
     for (int i = 0; i < c->n; i++)
-        if (c->argument[i].kind == ARGUMENT_STATE) return emit_argument_name(&c->argument[i], i, c->canonical);
+        if (c->argument[i].kind == ARGUMENT_STATE)
+            return emit_argument_name(&c->argument[i], i, c->canonical);
     bug("kernel %s reads no state", c->k->kernel->name);
 }
 
@@ -58,8 +82,10 @@ static void call_matmul(struct call *c, const struct node *n)
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
     bool ta = attr_or(n, "ta", 0), tb = attr_or(n, "tb", 0);
     int64_t m = y->shape.dim[0], columns = y->shape.dim[1], inner = a->shape.dim[ta ? 0 : 1];
-    text_add(c->to, "product(%s, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);\n", ta ? "true" : "false", tb ? "true" : "false", L(m), L(columns), L(inner),
-             name_of(c, a), L(columns_of(a)), name_of(c, b), L(columns_of(b)), n->op == OP_matmul_add ? "true" : "false", name_of(c, y), L(columns));
+    text_add(c->to, "product(%s, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);\n",
+             ta ? "true" : "false", tb ? "true" : "false", L(m), L(columns), L(inner),
+             name_of(c, a), L(columns_of(a)), name_of(c, b), L(columns_of(b)),
+             n->op == OP_matmul_add ? "true" : "false", name_of(c, y), L(columns));
 }
 
 static void call_attention(struct call *c, const struct node *n)
@@ -68,15 +94,18 @@ static void call_attention(struct call *c, const struct node *n)
     int64_t width = columns_of(q);
     text_add(c->to, "%s(", op_rows[n->op].name);
     names(c, n);
-    text_add(c->to, "%lld, %lld, %lld, %lld, %lld, %.9gf);\n", L(q->shape.dim[0]), L(q->shape.dim[1]), L(k->shape.dim[1]), L(width),
-             L(attr_get(n, "sequence")), 1.0 / sqrt((double)width));
+    text_add(c->to, "%lld, %lld, %lld, %lld, %lld, %.9gf);\n", L(q->shape.dim[0]),
+             L(q->shape.dim[1]), L(k->shape.dim[1]), L(width), L(attr_get(n, "sequence")),
+             1.0 / sqrt((double)width));
 }
 
 static void call_rope(struct call *c, const struct node *n)
 {
     static const char *const key[] = {"theta", "factor", "low", "high", "original"};
-    text_add(c->to, "%s(%s, %lld, %lld", op_rows[n->op].name, name_of(c, n->out[0]), L(attr_get(n, "sequence")), L(attr_get(n, "d")));
-    for (size_t i = 0; i < COUNT_OF(key); i++) text_add(c->to, ", %s", text_number(attr_get_real(n, key[i])));
+    text_add(c->to, "%s(%s, %lld, %lld", op_rows[n->op].name, name_of(c, n->out[0]),
+             L(attr_get(n, "sequence")), L(attr_get(n, "d")));
+    for (size_t i = 0; i < COUNT_OF(key); i++)
+        text_add(c->to, ", %s", text_number(attr_get_real(n, key[i])));
     text_add(c->to, ");\n");
 }
 
@@ -87,19 +116,35 @@ static void call_experts(struct call *c, const struct node *n)
     names(c, n);
     int64_t choices = shape_count(a->shape);
     switch ((int)n->op) {
-    case OP_top_k: text_add(c->to, "%lld, %lld, %lld", L(rows_of(a)), L(columns_of(a)), L(attr_get(n, "k"))); break;
-    case OP_route_plan: case OP_load: text_add(c->to, "%lld, %lld", L(choices), L(attr_get(n, "experts"))); break;
-    case OP_dispatch: text_add(c->to, "%lld, %lld, %lld", L(rows_of(a)), L(rows_of(y) / rows_of(a)), L(columns_of(a))); break;
-    case OP_collect: text_add(c->to, "%lld, %lld, %lld", L(rows_of(y)), L(rows_of(a) / rows_of(y)), L(columns_of(a))); break;
-    case OP_to_rows: case OP_from_rows: text_add(c->to, "%lld", L(choices)); break;
-    case OP_expert_matmul: text_add(c->to, "%lld, %lld, %lld, %s", L(n->in[1].value->shape.dim[0]), L(columns_of(a)), L(columns_of(y)),
-                                    attr_or(n, "ta", 0) ? "true" : "false"); break;
-    case OP_expert_matmul_grad: text_add(c->to, "%lld, %lld, %lld", L(y->shape.dim[0]), L(y->shape.dim[2]), L(y->shape.dim[1])); break;
+    case OP_top_k:
+        text_add(c->to, "%lld, %lld, %lld", L(rows_of(a)), L(columns_of(a)), L(attr_get(n, "k")));
+        break;
+    case OP_route_plan:
+    case OP_load: text_add(c->to, "%lld, %lld", L(choices), L(attr_get(n, "experts"))); break;
+    case OP_dispatch:
+        text_add(c->to, "%lld, %lld, %lld", L(rows_of(a)), L(rows_of(y) / rows_of(a)),
+                 L(columns_of(a)));
+        break;
+    case OP_collect:
+        text_add(c->to, "%lld, %lld, %lld", L(rows_of(y)), L(rows_of(a) / rows_of(y)),
+                 L(columns_of(a)));
+        break;
+    case OP_to_rows:
+    case OP_from_rows: text_add(c->to, "%lld", L(choices)); break;
+    case OP_expert_matmul:
+        text_add(c->to, "%lld, %lld, %lld, %s", L(n->in[1].value->shape.dim[0]), L(columns_of(a)),
+                 L(columns_of(y)), attr_or(n, "ta", 0) ? "true" : "false");
+        break;
+    case OP_expert_matmul_grad:
+        text_add(c->to, "%lld, %lld, %lld", L(y->shape.dim[0]), L(y->shape.dim[2]),
+                 L(y->shape.dim[1]));
+        break;
     }
     text_add(c->to, ");\n");
 }
 
-void emit_core_body(struct text *to, const struct emit *e, const struct emit_kernel *k, bool canonical)
+void emit_core_body(struct text *to, const struct emit *e, const struct emit_kernel *k,
+                    bool canonical)
 {
     struct call c = {.to = to, .k = k, .canonical = canonical};
     c.n = emit_arguments(e, k, &c.argument);
@@ -112,10 +157,16 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
     const struct value *y = n->out[0];
     text_add(to, "    ");
     switch ((int)n->op) {
-    case OP_matmul: case OP_matmul_add: call_matmul(&c, n); return;
-    case OP_attention: case OP_attention_grad: call_attention(&c, n); return;
-    case OP_rope_cos: case OP_rope_sin: call_rope(&c, n); return;
-    case OP_positions: text_add(to, "positions(%s, %lld, %lld);\n", name_of(&c, y), L(shape_count(y->shape)), L(attr_get(n, "sequence"))); return;
+    case OP_matmul:
+    case OP_matmul_add: call_matmul(&c, n); return;
+    case OP_attention:
+    case OP_attention_grad: call_attention(&c, n); return;
+    case OP_rope_cos:
+    case OP_rope_sin: call_rope(&c, n); return;
+    case OP_positions:
+        text_add(to, "positions(%s, %lld, %lld);\n", name_of(&c, y), L(shape_count(y->shape)),
+                 L(attr_get(n, "sequence")));
+        return;
     case OP_embedding:
         text_add(to, "embedding(");
         names(&c, n);
@@ -124,7 +175,8 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
     case OP_embedding_grad:
         text_add(to, "embedding_grad(");
         names(&c, n);
-        text_add(to, "%lld, %lld, %lld);\n", L(rows_of(n->in[1].value)), L(y->shape.dim[0]), L(y->shape.dim[1]));
+        text_add(to, "%lld, %lld, %lld);\n", L(rows_of(n->in[1].value)), L(y->shape.dim[0]),
+                 L(y->shape.dim[1]));
         return;
     case OP_sum_squares:
         text_add(to, "sum_squares(%s, s, %s);\n", state_name(&c), name_of(&c, y));

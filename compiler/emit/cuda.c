@@ -1,22 +1,28 @@
-/* The door to cuda text: kernels.cu with the functions of all kernels, launch.c with the host functions that launch them and the
- * records that schedule.c runs. Both come from one walk over the kernels, so their order and numbers agree. As on cpu, kernels
- * that do the same to the same shapes share their functions: texts are compared with every name replaced by a number. */
+/* The door to cuda text: kernels.cu with the functions of all kernels, launch.c with the host
+ * functions that launch them and the records that schedule.c runs. Both come from one walk over the
+ * kernels, so their order and numbers agree. As on cpu, kernels that do the same to the same shapes
+ * share their functions: texts are compared with every name replaced by a number. */
 #include "emit/cuda.h"
 
 #include <string.h>
 
-/* ── one function and its launch ──────────────────────────────────────────── */
+/* ── one function and its launch ─────────────────────────────────────────────── */
 const char *cuda_begin(struct cuda_kernel *c, const char *ending, int threads, bool works)
 {
     const char *name = text_format("%s%s%s", c->name, *ending ? "_" : "", ending);
     for (int i = 0; i < c->function.n; i++)
-        if (!strcmp(c->function.item[i], name)) bug("kernel %s has two functions %s", c->kernel->kernel->name, name);
+        if (!strcmp(c->function.item[i], name))
+            bug("kernel %s has two functions %s", c->kernel->kernel->name, name);
     PUSH(&c->function, name);
-    if (c->resident) text_add(&c->functions, "KERNEL_RESIDENT(%d, %d) f_%s(", threads, c->resident, name);
-    else text_add(&c->functions, "KERNEL(%d) f_%s(", threads, name);
+    if (c->resident)
+        text_add(&c->functions, "KERNEL_RESIDENT(%d, %d) f_%s(", threads, c->resident, name);
+    else
+        text_add(&c->functions, "KERNEL(%d) f_%s(", threads, name);
     c->resident = 0;
     for (int i = 0; i < c->n_argument; i++)
-        text_add(&c->functions, "%s%s *__restrict__ %s", i ? ", " : "", emit_argument_type(&c->argument[i]), emit_argument_name(&c->argument[i], i, c->canonical));
+        text_add(&c->functions, "%s%s *__restrict__ %s", i ? ", " : "",
+                 emit_argument_type(&c->argument[i]),
+                 emit_argument_name(&c->argument[i], i, c->canonical));
     if (c->walks) text_add(&c->functions, ", int64_t from, int64_t count, float decay");
     if (works) text_add(&c->functions, "%svoid *work", c->n_argument ? ", " : "");
     text_add(&c->functions, ")\n{\n");
@@ -36,18 +42,24 @@ const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works)
     return t.bytes;
 }
 
-void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y, const char *z, int threads, int64_t shared_bytes, bool works)
+void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y,
+                 const char *z, int threads, int64_t shared_bytes, bool works)
 {
-    text_add(&c->call, "    launch(&(struct shot){%s, %s, %s, %s, %d, %lld},\n           %s);\n", function, x, y, z, threads, (long long)shared_bytes, cuda_launch_arguments(c, works));
+    text_add(&c->call, "    launch(&(struct shot){%s, %s, %s, %s, %d, %lld},\n           %s);\n",
+             function, x, y, z, threads, (long long)shared_bytes, cuda_launch_arguments(c, works));
 }
 
-/* ── all of them ──────────────────────────────────────────────────────────── */
-static struct cuda_kernel write_kernel(const struct emit *e, const struct emit_kernel *k, const char *name, bool canonical)
+/* ── all of them ─────────────────────────────────────────────────────────────── */
+static struct cuda_kernel write_kernel(const struct emit *e, const struct emit_kernel *k,
+                                       const char *name, bool canonical)
 {
-    struct cuda_kernel c = {.emit = e, .kernel = k, .name = name, .canonical = canonical, .walks = emit_walks_shard(k)};
+    struct cuda_kernel c = {
+        .emit = e, .kernel = k, .name = name, .canonical = canonical, .walks = emit_walks_shard(k)};
     c.n_argument = emit_arguments(e, k, &c.argument);
-    if (emit_core_op(k) == OP_COUNT) emit_cuda_fused(&c);
-    else emit_cuda_core(&c);
+    if (emit_core_op(k) == OP_COUNT)
+        emit_cuda_fused(&c);
+    else
+        emit_cuda_core(&c);
     return c;
 }
 
@@ -76,18 +88,24 @@ static const char *const *templates_of(const struct emit *e)
 
 const char *const *emit_cuda_templates(const struct graph *g) { return templates_of(emit_open(g)); }
 
-struct texts { struct text functions, calls; VECTOR(const char *) function; };
+struct texts {
+    struct text functions, calls;
+    VECTOR(const char *) function;
+};
 
 static struct texts write_all(const struct emit *e)
 {
     struct texts t = {0};
-    struct { const char *body, *name; } *done = TAKE_MANY(__typeof__(*done), e->kernel.n + 1);
+    struct {
+        const char *body, *name;
+    } *done = TAKE_MANY(__typeof__(*done), e->kernel.n + 1);
     int n = 0;
     for (int i = 0; i < e->kernel.n; i++) {
         const struct emit_kernel *k = &e->kernel.item[i];
         const char *name = emit_identifier(k->kernel->name);
         struct cuda_kernel plain = write_kernel(e, k, "", true);
-        const char *body = text_format("%s%s", plain.functions.bytes ? plain.functions.bytes : "", plain.call.bytes ? plain.call.bytes : "");
+        const char *body = text_format("%s%s", plain.functions.bytes ? plain.functions.bytes : "",
+                                       plain.call.bytes ? plain.call.bytes : "");
         int at = 0;
         while (at < n && strcmp(done[at].body, body)) at++;
         emit_kernel_comment(&t.calls, k);
@@ -99,10 +117,16 @@ static struct texts write_all(const struct emit *e)
                 text_add(&t.functions, "%s\n", c.functions.bytes);
             }
             for (int f = 0; f < c.function.n; f++) PUSH(&t.function, c.function.item[f]);
-            text_add(&t.calls, "static void call_%s(void *const *p, const struct stretch *s)\n{\n%s%s}\n", name,
-                     c.walks ? "" : c.n_argument ? "    (void)s;\n" : "    (void)p, (void)s;\n", c.call.bytes ? c.call.bytes : "");
+            text_add(&t.calls,
+                     "static void call_%s(void *const *p, const struct stretch *s)\n{\n%s%s}\n",
+                     name,
+                     c.walks        ? ""
+                     : c.n_argument ? "    (void)s;\n"
+                                    : "    (void)p, (void)s;\n",
+                     c.call.bytes ? c.call.bytes : "");
         }
-        text_add(&t.calls, "const struct kernel k_%s = {\"%s\", call_%s, %.0f, %.0f};\n\n", name, k->kernel->name, done[at].name, k->kernel->flops, k->kernel->bytes);
+        text_add(&t.calls, "const struct kernel k_%s = {\"%s\", call_%s, %.0f, %.0f};\n\n", name,
+                 k->kernel->name, done[at].name, k->kernel->flops, k->kernel->bytes);
     }
     return t;
 }
@@ -110,11 +134,12 @@ static struct texts write_all(const struct emit *e)
 void emit_kernels_cu(struct text *to, const struct graph *g)
 {
     struct emit *e = emit_open(g);
-    text_add(to, "/* The kernels: fused loops over rows and columns, and calls of templates/cuda. Generated by planc; the same plan gives the same bytes. */\n");
+    text_add(to, "/* The kernels: fused loops over rows and columns, and calls of templates/cuda. "
+                 "Generated by planc; the same plan gives the same bytes. */\n");
     const char *const *template = templates_of(e);
-    text_add(to, "#include \"%s\"\n", *template++);
+    text_add(to, "#include \"%s\"\n", *template ++);
     for (const char *const *h = emit_cuda_headers(); *h; h++) text_add(to, "#include \"%s\"\n", *h);
-    for (; *template; template++) text_add(to, "#include \"%s\"\n", *template);
+    for (; *template; template ++) text_add(to, "#include \"%s\"\n", *template);
     struct texts t = write_all(e);
     text_add(to, "\n%s", t.functions.length ? t.functions.bytes : "");
 }
@@ -122,14 +147,17 @@ void emit_kernels_cu(struct text *to, const struct graph *g)
 void emit_launch_c(struct text *to, const struct graph *g)
 {
     struct texts t = write_all(emit_open(g));
-    text_add(to, "/* How the kernels of kernels.cu are launched, and their records. Generated by planc; the same plan gives the same bytes. */\n");
+    text_add(to, "/* How the kernels of kernels.cu are launched, and their records. Generated by "
+                 "planc; the same plan gives the same bytes. */\n");
     text_add(to, "#include \"kernels.h\"\n\n#include \"launch.h\"\n\n");
     if (t.function.n) {
         text_add(to, "enum {\n");
-        for (int i = 0; i < t.function.n; i++) text_add(to, "    FUNCTION_%s,\n", t.function.item[i]);
+        for (int i = 0; i < t.function.n; i++)
+            text_add(to, "    FUNCTION_%s,\n", t.function.item[i]);
         text_add(to, "};\n");
     }
     text_add(to, "const char *const launch_function[] = {\n");
     for (int i = 0; i < t.function.n; i++) text_add(to, "    \"f_%s\",\n", t.function.item[i]);
-    text_add(to, "    0};\nconst int launch_functions = %d;\n\n%s", t.function.n, t.calls.length ? t.calls.bytes : "");
+    text_add(to, "    0};\nconst int launch_functions = %d;\n\n%s", t.function.n,
+             t.calls.length ? t.calls.bytes : "");
 }

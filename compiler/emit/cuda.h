@@ -1,7 +1,8 @@
-/* What the files that write cuda kernels share. An IR kernel becomes one or more functions of kernels.cu and one host function
- * of launch.c that launches them; both are written side by side, because a launch and its function must agree about the grid and the
- * arguments. emit_cuda.c is the door (it joins the texts, gives numbers, shares equal kernels), emit_cuda_fused.c writes
- * fused kernels, emit_cuda_core.c core ops. */
+/* What the files that write cuda kernels share. An IR kernel becomes one or more functions of
+ * kernels.cu and one host function of launch.c that launches them; both are written side by side,
+ * because a launch and its function must agree about the grid and the arguments. emit_cuda.c is the
+ * door (it joins the texts, gives numbers, shares equal kernels), emit_cuda_fused.c writes fused
+ * kernels, emit_cuda_core.c core ops. */
 #ifndef PLANC_EMIT_CUDA_H
 #define PLANC_EMIT_CUDA_H
 
@@ -9,34 +10,44 @@
 
 /* One IR kernel being written. */
 struct cuda_kernel {
-    struct text functions;           /* for kernels.cu */
-    struct text call;                /* for launch.c: the statements of `static void call_NAME(void *const *p, const struct stretch *s)` */
+    struct text functions; /* for kernels.cu */
+    /* for launch.c: the statements of `static void call_NAME(void *const *p, const struct stretch
+     * *s)` */
+    struct text call;
     const struct emit *emit;
     const struct emit_kernel *kernel;
-    const char *name;                /* a C identifier; every function of the kernel begins with it */
-    bool canonical;                  /* names are numbers, so that equal kernels give equal texts */
-    struct argument *argument; int n_argument;
-    bool walks;                      /* over a unit's shard (emit_walks_shard) */
-    int resident;                    /* of the function begun next: blocks a multiprocessor that registers shall be saved for; 0: as the cuda compiler likes */
-    VECTOR(const char *) function;   /* begun so far */
+    /* a C identifier; every function of the kernel begins with it */
+    const char *name;
+    bool canonical; /* names are numbers, so that equal kernels give equal texts */
+    struct argument *argument;
+    int n_argument;
+    bool walks; /* over a unit's shard (emit_walks_shard) */
+    /* of the function begun next: blocks a multiprocessor that registers shall be saved for; 0: as
+     * the cuda compiler likes */
+    int resident;
+    VECTOR(const char *) function; /* begun so far */
 };
 
-/* Begins a function in `functions`, up to and with its "{": `KERNEL(threads) f_NAME_ENDING(...)`, without _ENDING when it is "". Its
- * parameters are all arguments of the IR kernel in their order (named by emit_argument_name), then, in one that walks a shard, `int64_t
- * from, int64_t count, float decay`, then, when `works`, `void *work`. Ends with "}" by cuda_end. Returns the function's number as launch.c spells it
- * ("FUNCTION_NAME_ENDING"). */
+/* Begins a function in `functions`, up to and with its "{": `KERNEL(threads) f_NAME_ENDING(...)`,
+ * without _ENDING when it is "". Its parameters are all arguments of the IR kernel in their order
+ * (named by emit_argument_name), then, in one that walks a shard, `int64_t from, int64_t count,
+ * float decay`, then, when `works`, `void *work`. Ends with "}" by cuda_end. Returns the function's
+ * number as launch.c spells it ("FUNCTION_NAME_ENDING"). */
 const char *cuda_begin(struct cuda_kernel *c, const char *ending, int threads, bool works);
 void cuda_end(struct cuda_kernel *c);
 
-/* A launch of it, into `call`: blocks x, y, z are C expressions, in which `p` are the kernel's addresses and `s` the stretch. */
-void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y, const char *z, int threads, int64_t shared_bytes, bool works);
+/* A launch of it, into `call`: blocks x, y, z are C expressions, in which `p` are the kernel's
+ * addresses and `s` the stretch. */
+void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y,
+                 const char *z, int threads, int64_t shared_bytes, bool works);
 /* The arguments of such a launch by themselves: `(void *[]){(void *)&p[0], ...}`. */
 const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works);
 
 /* All of a kernel: functions and call. */
 void emit_cuda_fused(struct cuda_kernel *c);
 void emit_cuda_core(struct cuda_kernel *c);
-/* Of emit_cuda_core's ops, attention and attention_grad (emit_cuda_attention.c): the kernel's core node is n. */
+/* Of emit_cuda_core's ops, attention and attention_grad (emit_cuda_attention.c): the kernel's core
+ * node is n. */
 void emit_cuda_attention(struct cuda_kernel *c, const struct node *n);
 /* The file in templates that a core op's functions need ("cuda/product.cuh"). */
 const char *emit_cuda_core_template(enum op op);

@@ -1,5 +1,6 @@
-/* Attention on the cuda device: which functions of templates/cuda/attention.cuh (on the tensor cores) or attention_simt.cuh (everything
- * else) do it, over which grids. The formulas for threads, grids and shared memory are those of their opening comments. */
+/* Attention on the cuda device: which functions of templates/cuda/attention.cuh (on the tensor
+ * cores) or attention_simt.cuh (everything else) do it, over which grids. The formulas for threads,
+ * grids and shared memory are those of their opening comments. */
 #include "emit/cuda.h"
 
 #include <math.h>
@@ -24,84 +25,153 @@ static const char *name_of(const struct cuda_kernel *c, const struct value *v)
 }
 
 /* Sizes of one node, and what the templates make of a width. */
-struct attention_shape { int64_t tokens, heads, kv_heads, width, sequence, row_bytes, forward_bytes, keys_bytes, queries_bytes, lanes; bool tensor, half; const char *kind, *sizes; };
+struct attention_shape {
+    int64_t tokens, heads, kv_heads, width, sequence, row_bytes, forward_bytes, keys_bytes,
+        queries_bytes, lanes;
+    bool tensor, half;
+    const char *kind, *sizes;
+};
 
 static struct attention_shape attention_shape(int64_t shared, const struct node *n)
 {
     const struct value *q = n->in[0].value, *k = n->in[1].value;
-    struct attention_shape a = {.tokens = q->shape.dim[0], .heads = q->shape.dim[1], .kv_heads = k->shape.dim[1], .width = q->shape.dim[2], .sequence = attr_get(n, "sequence")};
+    struct attention_shape a = {.tokens = q->shape.dim[0],
+                                .heads = q->shape.dim[1],
+                                .kv_heads = k->shape.dim[1],
+                                .width = q->shape.dim[2],
+                                .sequence = attr_get(n, "sequence")};
     a.half = q->type == BF16;
     a.row_bytes = 2 * (parts(a.width, 16) * 16 + 8);
     a.forward_bytes = 384 * a.row_bytes;
     int64_t queries = a.width > 64 && a.width <= 128 ? 64 : 32, keys = a.width <= 64 ? 64 : 32;
     a.keys_bytes = (256 + 4 * queries) * a.row_bytes + 16 * queries;
     a.queries_bytes = (256 + 4 * keys) * a.row_bytes;
-    int64_t most = n->op == OP_attention ? a.forward_bytes : a.keys_bytes > a.queries_bytes ? a.keys_bytes : a.queries_bytes;
-    a.tensor = a.half && a.width % 8 == 0 && a.width <= 256 && (!shared || most <= shared); /* the other form has what any block may have */
+    int64_t most = n->op == OP_attention            ? a.forward_bytes
+                   : a.keys_bytes > a.queries_bytes ? a.keys_bytes
+                                                    : a.queries_bytes;
+    /* the other form has what any block may have */
+    a.tensor = a.half && a.width % 8 == 0 && a.width <= 256 && (!shared || most <= shared);
     for (a.lanes = 1; a.lanes < a.width / 8; a.lanes *= 2) continue;
-    a.kind = a.tensor ? text_format("<%lld>", L(a.width)) : text_format("_simt<%s, %lld>", a.half ? "bf16" : "float", L(a.width));
-    a.sizes = text_format("%lld, %lld, %lld, %lld, (float)%.17g", L(a.tokens), L(a.heads), L(a.kv_heads), L(a.sequence), 1.0 / sqrt((double)a.width));
+    a.kind = a.tensor ? text_format("<%lld>", L(a.width))
+                      : text_format("_simt<%s, %lld>", a.half ? "bf16" : "float", L(a.width));
+    a.sizes = text_format("%lld, %lld, %lld, %lld, (float)%.17g", L(a.tokens), L(a.heads),
+                          L(a.kv_heads), L(a.sequence), 1.0 / sqrt((double)a.width));
     return a;
 }
 
 /* One function with one call, and its launch. */
-struct attention_step { const char *ending; int threads; int64_t x, y, z, shared_bytes; bool works; };
+struct attention_step {
+    const char *ending;
+    int threads;
+    int64_t x, y, z, shared_bytes;
+    bool works;
+};
 static void step(struct cuda_kernel *c, struct attention_step s, const char *call)
 {
     const char *function = cuda_begin(c, s.ending, s.threads, s.works);
     text_add(&c->functions, "    %s;\n", call);
     cuda_end(c);
-    cuda_launch(c, function, number(s.x), number(s.y), number(s.z), s.threads, s.shared_bytes, s.works);
+    cuda_launch(c, function, number(s.x), number(s.y), number(s.z), s.threads, s.shared_bytes,
+                s.works);
 }
 
-/* Before our own launches: the library, where it knows this shape. What it keeps of the log-sum-exp goes through the workspace. */
+/* Before our own launches: the library, where it knows this shape. What it keeps of the log-sum-exp
+ * goes through the workspace. */
 static void offer(struct cuda_kernel *c, const struct node *n, struct attention_shape a)
 {
     if (!c->emit->graph->facts.attention_library || !attention_offered(n)) return;
     bool gradient = n->op == OP_attention_grad;
-    const char *function = cuda_begin(c, "stats", 256, true), *name = name_of(c, gradient ? n->in[4].value : n->out[1]);
+    const char *function = cuda_begin(c, "stats", 256, true),
+               *name = name_of(c, gradient ? n->in[4].value : n->out[1]);
     struct text addresses = {0};
     for (int i = 0; i < 3; i++) text_add(&addresses, "p[%d], ", argument_of(c, n->in[i].value));
     text_add(&addresses, "p[%d]", argument_of(c, gradient ? n->in[3].value : n->out[0]));
-    if (gradient) text_add(&addresses, ", p[%d], p[%d], p[%d], p[%d]", argument_of(c, n->in[5].value), argument_of(c, n->out[0]), argument_of(c, n->out[1]), argument_of(c, n->out[2]));
-    if (gradient) text_add(&c->functions, "    attention_stats<true>(%s, (float *)work, %lld, %lld, %lld);\n", name, L(a.tokens), L(a.heads), L(a.sequence));
-    else text_add(&c->functions, "    attention_stats<false>((const float *)work, %s, %lld, %lld, %lld);\n", name, L(a.tokens), L(a.heads), L(a.sequence));
+    if (gradient)
+        text_add(&addresses, ", p[%d], p[%d], p[%d], p[%d]", argument_of(c, n->in[5].value),
+                 argument_of(c, n->out[0]), argument_of(c, n->out[1]), argument_of(c, n->out[2]));
+    if (gradient)
+        text_add(&c->functions, "    attention_stats<true>(%s, (float *)work, %lld, %lld, %lld);\n",
+                 name, L(a.tokens), L(a.heads), L(a.sequence));
+    else
+        text_add(&c->functions,
+                 "    attention_stats<false>((const float *)work, %s, %lld, %lld, %lld);\n", name,
+                 L(a.tokens), L(a.heads), L(a.sequence));
     cuda_end(c);
     const char *call = text_format("        attention(&a, (void *[]){%s});\n", addresses.bytes);
-    text_add(&c->call, "    static const struct attention a = {%lld, %lld, %lld, %lld, %lld, (float)%.17g, %s};\n    if (attention_known(&a)) {\n%s", L(a.tokens / a.sequence), L(a.sequence),
-             L(a.heads), L(a.kv_heads), L(a.width), 1.0 / sqrt((double)a.width), gradient ? "true" : "false", gradient ? "" : call);
-    text_add(&c->call, "        launch(&(struct shot){%s, %lld, 1, 1, 256, 0},\n               %s);\n%s        return;\n    }\n", function, L(parts(a.tokens * a.heads, 256)),
-             cuda_launch_arguments(c, true), gradient ? call : "");
+    text_add(&c->call,
+             "    static const struct attention a = {%lld, %lld, %lld, %lld, %lld, (float)%.17g, "
+             "%s};\n    if (attention_known(&a)) {\n%s",
+             L(a.tokens / a.sequence), L(a.sequence), L(a.heads), L(a.kv_heads), L(a.width),
+             1.0 / sqrt((double)a.width), gradient ? "true" : "false", gradient ? "" : call);
+    text_add(&c->call,
+             "        launch(&(struct shot){%s, %lld, 1, 1, 256, 0},\n               %s);\n%s      "
+             "  return;\n    }\n",
+             function, L(parts(a.tokens * a.heads, 256)), cuda_launch_arguments(c, true),
+             gradient ? call : "");
 }
 
 static void emit_forward(struct cuda_kernel *c, const struct node *n, struct attention_shape a)
 {
     int threads = a.tensor && a.width % 16 == 0 && a.width <= 128 ? 128 : 256;
-    struct attention_step s = {.ending = "", .threads = threads, .x = a.heads * (a.tokens / a.sequence), .y = parts(a.sequence, a.tensor ? 128 : 64), .z = 1};
+    struct attention_step s = {.ending = "",
+                               .threads = threads,
+                               .x = a.heads * (a.tokens / a.sequence),
+                               .y = parts(a.sequence, a.tensor ? 128 : 64),
+                               .z = 1};
     s.shared_bytes = a.tensor ? a.forward_bytes : 0;
-    step(c, s, text_format("attention_forward%s(%s, %s, %s, %s, %s, %s)", a.kind, name_of(c, n->in[0].value), name_of(c, n->in[1].value), name_of(c, n->in[2].value),
-                           name_of(c, n->out[0]), name_of(c, n->out[1]), a.sizes));
+    step(c, s,
+         text_format("attention_forward%s(%s, %s, %s, %s, %s, %s)", a.kind,
+                     name_of(c, n->in[0].value), name_of(c, n->in[1].value),
+                     name_of(c, n->in[2].value), name_of(c, n->out[0]), name_of(c, n->out[1]),
+                     a.sizes));
 }
 
 /* q, k, v, o, lse, do -> dq, dk, dv; the fourth result, room for the cpu's sums, is not touched. */
 static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct attention_shape a)
 {
-    const char *q = name_of(c, n->in[0].value), *k = name_of(c, n->in[1].value), *v = name_of(c, n->in[2].value), *d_o = name_of(c, n->in[5].value);
+    const char *q = name_of(c, n->in[0].value), *k = name_of(c, n->in[1].value),
+               *v = name_of(c, n->in[2].value), *d_o = name_of(c, n->in[5].value);
     int64_t sequences = a.tokens / a.sequence, tiles = parts(a.sequence, a.tensor ? 128 : 64);
-    step(c, (struct attention_step){.ending = "rows", .threads = 256, .x = parts(a.tokens, a.tensor ? 256 / a.lanes : 8), .y = a.heads, .z = 1, .works = true},
-         text_format("attention_rows%s(%s, %s, %s, (float *)work, %lld, %lld)", a.kind, name_of(c, n->in[3].value), d_o, name_of(c, n->in[4].value), L(a.tokens), L(a.heads)));
-    step(c, (struct attention_step){.ending = "keys", .threads = a.tensor && a.width % 16 == 0 && a.width <= 64 ? 128 : 256, .x = a.kv_heads * sequences, .y = tiles, .z = a.width <= (a.tensor ? 128 : 256) ? 1 : 2,
-                                    .shared_bytes = a.tensor ? a.keys_bytes : 0, .works = true},
-         text_format("attention_keys%s(%s, %s, %s, %s, (const float *)work, %s, %s, %s)", a.kind, q, k, v, d_o, name_of(c, n->out[1]), name_of(c, n->out[2]), a.sizes));
-    step(c, (struct attention_step){.ending = "queries", .threads = a.tensor && a.width % 16 == 0 && a.width <= 128 ? 128 : 256, .x = a.heads * sequences, .y = tiles, .z = 1,
-                                    .shared_bytes = a.tensor ? a.queries_bytes : 0, .works = true},
-         text_format("attention_queries%s(%s, %s, %s, %s, (const float *)work, %s, %s)", a.kind, q, k, v, d_o, name_of(c, n->out[0]), a.sizes));
+    step(c,
+         (struct attention_step){.ending = "rows",
+                                 .threads = 256,
+                                 .x = parts(a.tokens, a.tensor ? 256 / a.lanes : 8),
+                                 .y = a.heads,
+                                 .z = 1,
+                                 .works = true},
+         text_format("attention_rows%s(%s, %s, %s, (float *)work, %lld, %lld)", a.kind,
+                     name_of(c, n->in[3].value), d_o, name_of(c, n->in[4].value), L(a.tokens),
+                     L(a.heads)));
+    step(c,
+         (struct attention_step){.ending = "keys",
+                                 .threads =
+                                     a.tensor && a.width % 16 == 0 && a.width <= 64 ? 128 : 256,
+                                 .x = a.kv_heads * sequences,
+                                 .y = tiles,
+                                 .z = a.width <= (a.tensor ? 128 : 256) ? 1 : 2,
+                                 .shared_bytes = a.tensor ? a.keys_bytes : 0,
+                                 .works = true},
+         text_format("attention_keys%s(%s, %s, %s, %s, (const float *)work, %s, %s, %s)", a.kind, q,
+                     k, v, d_o, name_of(c, n->out[1]), name_of(c, n->out[2]), a.sizes));
+    step(c,
+         (struct attention_step){.ending = "queries",
+                                 .threads =
+                                     a.tensor && a.width % 16 == 0 && a.width <= 128 ? 128 : 256,
+                                 .x = a.heads * sequences,
+                                 .y = tiles,
+                                 .z = 1,
+                                 .shared_bytes = a.tensor ? a.queries_bytes : 0,
+                                 .works = true},
+         text_format("attention_queries%s(%s, %s, %s, %s, (const float *)work, %s, %s)", a.kind, q,
+                     k, v, d_o, name_of(c, n->out[0]), a.sizes));
 }
 
 void emit_cuda_attention(struct cuda_kernel *c, const struct node *n)
 {
     struct attention_shape a = attention_shape(c->emit->graph->facts.shared_bytes, n);
     offer(c, n, a);
-    if (n->op == OP_attention) emit_forward(c, n, a);
-    else emit_gradient(c, n, a);
+    if (n->op == OP_attention)
+        emit_forward(c, n, a);
+    else
+        emit_gradient(c, n, a);
 }

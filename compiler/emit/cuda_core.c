@@ -1,6 +1,7 @@
-/* Core ops of the cuda device: which function of templates/cuda does one, its sizes and its grid. Sizes are constants of the text, so
- * that the cuda compiler sees a function specialised for them. A function takes all arguments of the IR kernel; only those of
- * a matrix product take a, b, c, because the runtime may have a library do it instead. */
+/* Core ops of the cuda device: which function of templates/cuda does one, its sizes and its grid.
+ * Sizes are constants of the text, so that the cuda compiler sees a function specialised for them.
+ * A function takes all arguments of the IR kernel; only those of a matrix product take a, b, c,
+ * because the runtime may have a library do it instead. */
 #include "emit/cuda.h"
 
 #include <math.h>
@@ -12,20 +13,35 @@
 const char *emit_cuda_core_template(enum op op)
 {
     switch ((int)op) {
-    case OP_matmul: case OP_matmul_add: return "cuda/product.cuh";
-    case OP_embedding: case OP_embedding_grad: return "cuda/embedding.cuh";
-    case OP_positions: case OP_rope_cos: case OP_rope_sin: return "cuda/positions.cuh";
-    case OP_attention: case OP_attention_grad: return "cuda/attention.cuh";
+    case OP_matmul:
+    case OP_matmul_add: return "cuda/product.cuh";
+    case OP_embedding:
+    case OP_embedding_grad: return "cuda/embedding.cuh";
+    case OP_positions:
+    case OP_rope_cos:
+    case OP_rope_sin: return "cuda/positions.cuh";
+    case OP_attention:
+    case OP_attention_grad: return "cuda/attention.cuh";
     case OP_sum_squares: return "cuda/sum_squares.cuh";
-    case OP_top_k: case OP_route_plan: case OP_load: case OP_dispatch: case OP_collect: case OP_to_rows:
-    case OP_from_rows: case OP_expert_matmul: case OP_expert_matmul_grad: return "cuda/experts.cuh";
+    case OP_top_k:
+    case OP_route_plan:
+    case OP_load:
+    case OP_dispatch:
+    case OP_collect:
+    case OP_to_rows:
+    case OP_from_rows:
+    case OP_expert_matmul:
+    case OP_expert_matmul_grad: return "cuda/experts.cuh";
     }
     return NULL;
 }
 
 #define L(x) ((long long)(x))
 
-static int64_t columns_of(const struct value *v) { return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1; }
+static int64_t columns_of(const struct value *v)
+{
+    return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
+}
 static int64_t rows_of(const struct value *v) { return shape_count(v->shape) / columns_of(v); }
 static int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
 static const char *number(int64_t n) { return text_format("%lld", L(n)); }
@@ -57,7 +73,13 @@ static int state_of(const struct cuda_kernel *c)
 }
 
 /* One function with one statement, and its launch over `blocks` in one direction. */
-struct shape_of_launch { const char *ending; int threads; const char *x, *y; int64_t shared_bytes; bool works; };
+struct shape_of_launch {
+    const char *ending;
+    int threads;
+    const char *x, *y;
+    int64_t shared_bytes;
+    bool works;
+};
 static void step(struct cuda_kernel *c, struct shape_of_launch s, const char *statement)
 {
     const char *function = cuda_begin(c, s.ending, s.threads, s.works);
@@ -67,7 +89,9 @@ static void step(struct cuda_kernel *c, struct shape_of_launch s, const char *st
 }
 static void over(struct cuda_kernel *c, int64_t threads, const char *statement)
 {
-    step(c, (struct shape_of_launch){.ending = "", .threads = 256, .x = number(parts(threads, 256))}, statement);
+    step(c,
+         (struct shape_of_launch){.ending = "", .threads = 256, .x = number(parts(threads, 256))},
+         statement);
 }
 
 /* Rows are moved in the largest pieces that they are multiples of. */
@@ -78,23 +102,44 @@ static const char *piece_of(int64_t row_bytes, int64_t *pieces)
     return bytes == 16 ? "uint4" : bytes == 4 ? "uint32_t" : "bf16";
 }
 
-/* ── matrix products ──────────────────────────────────────────────────────── */
+/* ── matrix products ─────────────────────────────────────────────────────────── */
 static const char *c_type_of(const struct value *v) { return v->type == BF16 ? "bf16" : "float"; }
 
-/* An F32 operand in planes, the product of it, and the sum of its parts where there are several. Ours alone: no library has it. */
-static void cuda_planes(struct cuda_kernel *c, const struct node *n, struct product_shape s, struct planes p)
+/* An F32 operand in planes, the product of it, and the sum of its parts where there are several.
+ * Ours alone: no library has it. */
+static void cuda_planes(struct cuda_kernel *c, const struct node *n, struct product_shape s,
+                        struct planes p)
 {
-    const char *a = name_of(c, n->in[0].value), *b = name_of(c, n->in[1].value), *y = name_of(c, n->out[0]), *type = c_type_of(n->out[0]), *planes = "(const bf16 *)work";
+    const char *a = name_of(c, n->in[0].value), *b = name_of(c, n->in[1].value),
+               *y = name_of(c, n->out[0]), *type = c_type_of(n->out[0]),
+               *planes = "(const bf16 *)work";
     const char *part = text_format("(float *)((char *)work + %lld)", L(p.part_offset));
     bool parted = p.parts > 1;
-    step(c, (struct shape_of_launch){.ending = "split", .threads = 256, .x = number(parts(p.elements, 1024)), .works = true},
-         text_format("product_split(%s, (bf16 *)work, %lld, %lld)", p.split_a ? a : b, L(p.elements), L(p.plane)));
-    step(c, (struct shape_of_launch){.ending = parted ? "parts" : "", .threads = p.tile->threads, .x = number(parts(s.m, p.tile->m) * parts(s.n, p.tile->n)), .y = number(p.parts), .shared_bytes = p.tile->shared_bytes, .works = true},
-         text_format("product_planes<%s, %s, %s, %s, %s>(%s, %s, %s, %lld, %lld, %lld, %lld, %lld, %lld, %lld)", p.tile->name, truth(s.ta), truth(s.tb), truth(p.split_a), truth(s.add && !parted),
-                     p.split_a ? planes : a, p.split_a ? b : planes, parted ? part : y, L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(p.plane), L(p.each)));
+    step(
+        c,
+        (struct shape_of_launch){
+            .ending = "split", .threads = 256, .x = number(parts(p.elements, 1024)), .works = true},
+        text_format("product_split(%s, (bf16 *)work, %lld, %lld)", p.split_a ? a : b, L(p.elements),
+                    L(p.plane)));
+    step(c,
+         (struct shape_of_launch){.ending = parted ? "parts" : "",
+                                  .threads = p.tile->threads,
+                                  .x = number(parts(s.m, p.tile->m) * parts(s.n, p.tile->n)),
+                                  .y = number(p.parts),
+                                  .shared_bytes = p.tile->shared_bytes,
+                                  .works = true},
+         text_format("product_planes<%s, %s, %s, %s, %s>(%s, %s, %s, %lld, %lld, %lld, %lld, %lld, "
+                     "%lld, %lld)",
+                     p.tile->name, truth(s.ta), truth(s.tb), truth(p.split_a),
+                     truth(s.add && !parted), p.split_a ? planes : a, p.split_a ? b : planes,
+                     parted ? part : y, L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(p.plane),
+                     L(p.each)));
     if (parted)
-        step(c, (struct shape_of_launch){.ending = "", .threads = 256, .x = number(parts(s.m * s.n, 256)), .works = true},
-             text_format("product_join<%s, %s>(%s, %s, %lld, %lld)", truth(s.add), type, part, y, L(s.m * s.n), L(p.parts)));
+        step(c,
+             (struct shape_of_launch){
+                 .ending = "", .threads = 256, .x = number(parts(s.m * s.n, 256)), .works = true},
+             text_format("product_join<%s, %s>(%s, %s, %lld, %lld)", truth(s.add), type, part, y,
+                         L(s.m * s.n), L(p.parts)));
 }
 
 static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
@@ -107,62 +152,111 @@ static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
         return;
     }
     bool tensor = a->type == BF16 && b->type == BF16;
-    const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor, s.lda % 8 == 0 && s.ldb % 8 == 0, 1, s.m, s.n);
-    text_add(&c->functions, "KERNEL(%d) f_%s(const %s *a, const %s *b, %s *c)\n{\n    product_%s<%s, %s, %s, %s>(a, b, c, %lld, %lld, %lld, %lld, %lld, %lld);\n}\n", tile->threads, c->name,
-             c_type_of(a), c_type_of(b), c_type_of(y), tensor ? "tensor" : "plain", tile->name, truth(s.ta), truth(s.tb), truth(s.add), L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(s.n));
+    const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor,
+                                          s.lda % 8 == 0 && s.ldb % 8 == 0, 1, s.m, s.n);
+    text_add(&c->functions,
+             "KERNEL(%d) f_%s(const %s *a, const %s *b, %s *c)\n{\n    product_%s<%s, %s, %s, "
+             "%s>(a, b, c, %lld, %lld, %lld, %lld, %lld, %lld);\n}\n",
+             tile->threads, c->name, c_type_of(a), c_type_of(b), c_type_of(y),
+             tensor ? "tensor" : "plain", tile->name, truth(s.ta), truth(s.tb), truth(s.add),
+             L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(s.n));
     PUSH(&c->function, c->name);
-    text_add(&c->call, "    product(&(struct product){%s, %s, %s, %lld, %lld, %lld, %lld, %lld, %lld, %s, %s, %s,\n                              {FUNCTION_%s, %lld, 1, 1, %d, %lld}},\n            p[%d], p[%d], p[%d]);\n",
-             truth(s.ta), truth(s.tb), truth(s.add), L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(s.n), a->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
-             b->type == BF16 ? "TYPE_BF16" : "TYPE_F32", y->type == BF16 ? "TYPE_BF16" : "TYPE_F32", c->name, L(parts(s.m, tile->m) * parts(s.n, tile->n)), tile->threads,
+    text_add(&c->call,
+             "    product(&(struct product){%s, %s, %s, %lld, %lld, %lld, %lld, %lld, %lld, %s, "
+             "%s, %s,\n                              {FUNCTION_%s, %lld, 1, 1, %d, %lld}},\n       "
+             "     p[%d], p[%d], p[%d]);\n",
+             truth(s.ta), truth(s.tb), truth(s.add), L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb),
+             L(s.n), a->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
+             b->type == BF16 ? "TYPE_BF16" : "TYPE_F32", y->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
+             c->name, L(parts(s.m, tile->m) * parts(s.n, tile->n)), tile->threads,
              L(tile->shared_bytes), argument_of(c, a), argument_of(c, b), argument_of(c, y));
 }
 
 static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
 {
-    const struct value *z = n->in[0].value, *w = n->in[1].value, *first = n->in[2].value, *y = n->out[0];
+    const struct value *z = n->in[0].value, *w = n->in[1].value, *first = n->in[2].value,
+                       *y = n->out[0];
     bool tensor = z->type == BF16 && w->type == BF16, across = attr_or(n, "ta", 0);
     int64_t rows = rows_of(z), experts = w->shape.dim[0], in = columns_of(z), out = columns_of(y);
-    const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor, in % 8 == 0 && out % 8 == 0, experts, parts(rows, experts), out);
-    if (c->emit->graph->facts.experts_library && experts_offered(n)) /* before our own launch: the library, where it knows this shape */
-        text_add(&c->call, "    static const struct grouped_product g = {%lld, %lld, %lld, %lld, %s};\n    if (grouped_product(&g, (void *[]){p[%d], p[%d], p[%d], p[%d]})) return;\n", L(experts), L(rows), L(in),
-                 L(out), truth(across), argument_of(c, z), argument_of(c, w), argument_of(c, first), argument_of(c, y));
-    step(c, (struct shape_of_launch){.ending = "", .threads = tile->threads, .x = number((rows / tile->m + experts) * parts(out, tile->n)), .shared_bytes = tile->shared_bytes},
-         text_format("expert_%s<%s, %s>(%s, %s, %s, %s, %lld, %lld, %lld)", tensor ? "product" : "plain", tile->name, truth(across), name_of(c, z), name_of(c, w), name_of(c, first), name_of(c, y),
-                     L(experts), L(in), L(out)));
+    const struct tile *tile =
+        tile_choose(c->emit->graph->facts.shared_bytes, tensor, in % 8 == 0 && out % 8 == 0,
+                    experts, parts(rows, experts), out);
+    /* before our own launch: the library, where it knows this shape */
+    if (c->emit->graph->facts.experts_library && experts_offered(n))
+        text_add(&c->call,
+                 "    static const struct grouped_product g = {%lld, %lld, %lld, %lld, %s};\n    "
+                 "if (grouped_product(&g, (void *[]){p[%d], p[%d], p[%d], p[%d]})) return;\n",
+                 L(experts), L(rows), L(in), L(out), truth(across), argument_of(c, z),
+                 argument_of(c, w), argument_of(c, first), argument_of(c, y));
+    step(c,
+         (struct shape_of_launch){.ending = "",
+                                  .threads = tile->threads,
+                                  .x = number((rows / tile->m + experts) * parts(out, tile->n)),
+                                  .shared_bytes = tile->shared_bytes},
+         text_format("expert_%s<%s, %s>(%s, %s, %s, %s, %lld, %lld, %lld)",
+                     tensor ? "product" : "plain", tile->name, truth(across), name_of(c, z),
+                     name_of(c, w), name_of(c, first), name_of(c, y), L(experts), L(in), L(out)));
 }
 
 static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
 {
-    const struct value *dy = n->in[0].value, *z = n->in[1].value, *first = n->in[2].value, *dw = n->out[0];
+    const struct value *dy = n->in[0].value, *z = n->in[1].value, *first = n->in[2].value,
+                       *dw = n->out[0];
     bool tensor = dy->type == BF16 && z->type == BF16;
     int64_t experts = dw->shape.dim[0], out = dw->shape.dim[1], in = dw->shape.dim[2];
-    const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor, in % 8 == 0 && out % 8 == 0, experts, out, in);
-    step(c, (struct shape_of_launch){.ending = "", .threads = tile->threads, .x = number(experts * parts(out, tile->m) * parts(in, tile->n)), .shared_bytes = tile->shared_bytes},
-         text_format("expert_%s_grad<%s>(%s, %s, %s, %s, %lld, %lld)", tensor ? "product" : "plain", tile->name, name_of(c, dy), name_of(c, z), name_of(c, first), name_of(c, dw), L(in), L(out)));
+    const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor,
+                                          in % 8 == 0 && out % 8 == 0, experts, out, in);
+    step(c,
+         (struct shape_of_launch){.ending = "",
+                                  .threads = tile->threads,
+                                  .x = number(experts * parts(out, tile->m) * parts(in, tile->n)),
+                                  .shared_bytes = tile->shared_bytes},
+         text_format("expert_%s_grad<%s>(%s, %s, %s, %s, %lld, %lld)", tensor ? "product" : "plain",
+                     tile->name, name_of(c, dy), name_of(c, z), name_of(c, first), name_of(c, dw),
+                     L(in), L(out)));
 }
 
-/* ── sorting: experts' rows, gradients of tokens ──────────────────────────── */
-static const char *counts_at(struct sort_plan s) { return text_format("(int32_t *)work + %lld", L(s.counts)); }
+/* ── sorting: experts' rows, gradients of tokens ─────────────────────────────── */
+static const char *counts_at(struct sort_plan s)
+{
+    return text_format("(int32_t *)work + %lld", L(s.counts));
+}
 
 static void cuda_route_plan(struct cuda_kernel *c, const struct node *n)
 {
-    const char *ids = name_of(c, n->in[0].value), *place = name_of(c, n->out[0]), *first = name_of(c, n->out[1]);
-    struct sort_plan s = sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false);
-    step(c, (struct shape_of_launch){.ending = "count", .threads = 256, .x = number(s.chunks), .works = true},
-         text_format("sort_count<%d>(%s, nullptr, %s, %lld, %lld, %lld, -1)", s.bins, ids, counts_at(s), L(s.items), L(s.chunk), L(s.chunks)));
+    const char *ids = name_of(c, n->in[0].value), *place = name_of(c, n->out[0]),
+               *first = name_of(c, n->out[1]);
+    struct sort_plan s =
+        sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false);
+    step(c,
+         (struct shape_of_launch){
+             .ending = "count", .threads = 256, .x = number(s.chunks), .works = true},
+         text_format("sort_count<%d>(%s, nullptr, %s, %lld, %lld, %lld, -1)", s.bins, ids,
+                     counts_at(s), L(s.items), L(s.chunk), L(s.chunks)));
     step(c, (struct shape_of_launch){.ending = "scan", .threads = 1024, .x = "1", .works = true},
          text_format("sort_scan<%d>(%s, %s, %lld)", s.bins, counts_at(s), first, L(s.chunks)));
-    step(c, (struct shape_of_launch){.ending = "", .threads = 256, .x = number(s.chunks), .works = true},
-         text_format("sort_place<%d, true>(%s, nullptr, %s, %s, %lld, %lld, %lld, -1)", s.bins, ids, counts_at(s), place, L(s.items), L(s.chunk), L(s.chunks)));
+    step(c,
+         (struct shape_of_launch){
+             .ending = "", .threads = 256, .x = number(s.chunks), .works = true},
+         text_format("sort_place<%d, true>(%s, nullptr, %s, %s, %lld, %lld, %lld, -1)", s.bins, ids,
+                     counts_at(s), place, L(s.items), L(s.chunk), L(s.chunks)));
 }
 
 static void cuda_load(struct cuda_kernel *c, const struct node *n)
 {
-    struct sort_plan s = sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false);
-    step(c, (struct shape_of_launch){.ending = "count", .threads = 256, .x = number(s.chunks), .works = true},
-         text_format("sort_count<%d>(%s, nullptr, %s, %lld, %lld, %lld, -1)", s.bins, name_of(c, n->in[0].value), counts_at(s), L(s.items), L(s.chunk), L(s.chunks)));
-    step(c, (struct shape_of_launch){.ending = "", .threads = 256, .x = number(parts(s.bins, 8)), .works = true},
-         text_format("load_of(%s, %s, %d, %lld)", counts_at(s), name_of(c, n->out[0]), s.bins, L(s.chunks)));
+    struct sort_plan s =
+        sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false);
+    step(c,
+         (struct shape_of_launch){
+             .ending = "count", .threads = 256, .x = number(s.chunks), .works = true},
+         text_format("sort_count<%d>(%s, nullptr, %s, %lld, %lld, %lld, -1)", s.bins,
+                     name_of(c, n->in[0].value), counts_at(s), L(s.items), L(s.chunk),
+                     L(s.chunks)));
+    step(c,
+         (struct shape_of_launch){
+             .ending = "", .threads = 256, .x = number(parts(s.bins, 8)), .works = true},
+         text_format("load_of(%s, %s, %d, %lld)", counts_at(s), name_of(c, n->out[0]), s.bins,
+                     L(s.chunks)));
 }
 
 static void cuda_embedding_grad(struct cuda_kernel *c, const struct node *n)
@@ -174,83 +268,129 @@ static void cuda_embedding_grad(struct cuda_kernel *c, const struct node *n)
     for (int pass = 0; pass < s.passes; pass++) {
         const char *to = text_format("(int32_t *)work + %lld", L(pass % 2 * s.order));
         int shift = pass * s.bits;
-        step(c, (struct shape_of_launch){.ending = text_format("count%d", pass), .threads = 256, .x = number(s.chunks), .works = true},
-             text_format("sort_count<%d>(%s, %s, %s, %lld, %lld, %lld, %d)", s.bins, ids, order, counts_at(s), L(s.items), L(s.chunk), L(s.chunks), shift));
-        step(c, (struct shape_of_launch){.ending = text_format("scan%d", pass), .threads = 1024, .x = "1", .works = true},
+        step(c,
+             (struct shape_of_launch){.ending = text_format("count%d", pass),
+                                      .threads = 256,
+                                      .x = number(s.chunks),
+                                      .works = true},
+             text_format("sort_count<%d>(%s, %s, %s, %lld, %lld, %lld, %d)", s.bins, ids, order,
+                         counts_at(s), L(s.items), L(s.chunk), L(s.chunks), shift));
+        step(c,
+             (struct shape_of_launch){
+                 .ending = text_format("scan%d", pass), .threads = 1024, .x = "1", .works = true},
              text_format("sort_scan<%d>(%s, nullptr, %lld)", s.bins, counts_at(s), L(s.chunks)));
-        step(c, (struct shape_of_launch){.ending = text_format("place%d", pass), .threads = 256, .x = number(s.chunks), .works = true},
-             text_format("sort_place<%d, false>(%s, %s, %s, %s, %lld, %lld, %lld, %d)", s.bins, ids, order, counts_at(s), to, L(s.items), L(s.chunk), L(s.chunks), shift));
+        step(c,
+             (struct shape_of_launch){.ending = text_format("place%d", pass),
+                                      .threads = 256,
+                                      .x = number(s.chunks),
+                                      .works = true},
+             text_format("sort_place<%d, false>(%s, %s, %s, %s, %lld, %lld, %lld, %d)", s.bins, ids,
+                         order, counts_at(s), to, L(s.items), L(s.chunk), L(s.chunks), shift));
         order = text_format("(const int32_t *)work + %lld", L(pass % 2 * s.order));
     }
     int each = dy->type == BF16 ? 8 : 4, threads = 256;
     if (width % each) each = 1;
     while (threads > 32 && (int64_t)threads / 2 * each >= width) threads /= 2;
-    step(c, (struct shape_of_launch){.ending = "clear", .threads = 256, .x = number(parts(count, 1024))}, text_format("embedding_clear(%s, %lld)", out, L(count)));
-    step(c, (struct shape_of_launch){.ending = "", .threads = threads, .x = number(s.items), .y = number(parts(width, (int64_t)threads * each)), .works = true},
-         text_format("embedding_grad<%d, %d>(%s, %s, %s, %s, %lld, %lld)", each, threads, ids, order, name_of(c, dy), out, L(s.items), L(width)));
+    step(c,
+         (struct shape_of_launch){
+             .ending = "clear", .threads = 256, .x = number(parts(count, 1024))},
+         text_format("embedding_clear(%s, %lld)", out, L(count)));
+    step(c,
+         (struct shape_of_launch){.ending = "",
+                                  .threads = threads,
+                                  .x = number(s.items),
+                                  .y = number(parts(width, (int64_t)threads * each)),
+                                  .works = true},
+         text_format("embedding_grad<%d, %d>(%s, %s, %s, %s, %lld, %lld)", each, threads, ids,
+                     order, name_of(c, dy), out, L(s.items), L(width)));
 }
 
-/* ── rows there and back ──────────────────────────────────────────────────── */
+/* ── rows there and back ─────────────────────────────────────────────────────── */
 static void cuda_rows(struct cuda_kernel *c, const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
     int64_t width = columns_of(y), pieces;
-    const char *type = piece_of(width * element_bytes(y->type), &pieces), *from = name_of(c, a), *with = name_of(c, b), *to = name_of(c, y);
+    const char *type = piece_of(width * element_bytes(y->type), &pieces), *from = name_of(c, a),
+               *with = name_of(c, b), *to = name_of(c, y);
     switch ((int)n->op) {
     case OP_embedding:
-        over(c, rows_of(y) * pieces, text_format("embedding(%s, (const %s *)%s, (%s *)%s, %lld, %lld)", from, type, with, type, to, L(rows_of(y)), L(pieces)));
+        over(c, rows_of(y) * pieces,
+             text_format("embedding(%s, (const %s *)%s, (%s *)%s, %lld, %lld)", from, type, with,
+                         type, to, L(rows_of(y)), L(pieces)));
         return;
     case OP_dispatch:
-        over(c, rows_of(a) * pieces, text_format("dispatch((const %s *)%s, %s, (%s *)%s, %lld, %lld, %lld)", type, from, with, type, to, L(rows_of(a)), L(rows_of(y) / rows_of(a)), L(pieces)));
+        over(c, rows_of(a) * pieces,
+             text_format("dispatch((const %s *)%s, %s, (%s *)%s, %lld, %lld, %lld)", type, from,
+                         with, type, to, L(rows_of(a)), L(rows_of(y) / rows_of(a)), L(pieces)));
         return;
     case OP_collect: {
         int each = y->type == BF16 ? 8 : 4;
         bool wide = width % each == 0;
-        over(c, rows_of(y) * width / (wide ? each : 1), text_format("collect<%s, %s>(%s, %s, %s, %lld, %lld, %lld)", c_type_of(y), truth(wide), from, with, to, L(rows_of(y)), L(rows_of(a) / rows_of(y)), L(width)));
+        over(c, rows_of(y) * width / (wide ? each : 1),
+             text_format("collect<%s, %s>(%s, %s, %s, %lld, %lld, %lld)", c_type_of(y), truth(wide),
+                         from, with, to, L(rows_of(y)), L(rows_of(a) / rows_of(y)), L(width)));
         return;
     }
-    case OP_to_rows: case OP_from_rows: {
+    case OP_to_rows:
+    case OP_from_rows: {
         int64_t choices = shape_count(a->shape);
-        over(c, choices, text_format("%s(%s, %s, %s, %lld)", op_rows[n->op].name, from, with, to, L(choices)));
+        over(c, choices,
+             text_format("%s(%s, %s, %s, %lld)", op_rows[n->op].name, from, with, to, L(choices)));
         return;
     }
     }
     bug("%s moves no rows", op_rows[n->op].name);
 }
 
-/* ── tables, norms ────────────────────────────────────────────────────────── */
+/* ── tables, norms ───────────────────────────────────────────────────────────── */
 static void cuda_rope(struct cuda_kernel *c, const struct node *n)
 {
     static const char *const key[] = {"theta", "factor", "low", "high", "original"};
     struct text t = {0};
     int64_t sequence = attr_get(n, "sequence"), width = attr_get(n, "d");
-    text_add(&t, "%s(%s, %lld, %lld", op_rows[n->op].name, name_of(c, n->out[0]), L(sequence), L(width));
-    for (size_t i = 0; i < COUNT_OF(key); i++) text_add(&t, ", %s", text_number(attr_get_real(n, key[i])));
+    text_add(&t, "%s(%s, %lld, %lld", op_rows[n->op].name, name_of(c, n->out[0]), L(sequence),
+             L(width));
+    for (size_t i = 0; i < COUNT_OF(key); i++)
+        text_add(&t, ", %s", text_number(attr_get_real(n, key[i])));
     text_add(&t, ")");
     over(c, sequence * width, t.bytes);
 }
 
-/* Without a stretch the sum begins. Otherwise two launches, whose grid follows from the stretch's length. */
+/* Without a stretch the sum begins. Otherwise two launches, whose grid follows from the stretch's
+ * length. */
 static void cuda_sum_squares(struct cuda_kernel *c, const struct node *n)
 {
     int state = state_of(c), out = argument_of(c, n->out[0]);
-    const char *x = emit_argument_name(&c->argument[state], state, c->canonical), *sum = emit_argument_name(&c->argument[out], out, c->canonical);
-    const char *begin = text_format("%s_begin", c->name), *blocks = text_format("s->count < %d ? (s->count + %d) / %d : %d", SUM_SQUARES_BLOCKS * SUM_SQUARES_EACH, SUM_SQUARES_EACH - 1, SUM_SQUARES_EACH, SUM_SQUARES_BLOCKS);
-    text_add(&c->functions, "KERNEL(32) f_%s(double *sum)\n{\n    if (threadIdx.x == 0) *sum = 0.0;\n}\n", begin);
+    const char *x = emit_argument_name(&c->argument[state], state, c->canonical),
+               *sum = emit_argument_name(&c->argument[out], out, c->canonical);
+    const char *begin = text_format("%s_begin", c->name),
+               *blocks = text_format("s->count < %d ? (s->count + %d) / %d : %d",
+                                     SUM_SQUARES_BLOCKS * SUM_SQUARES_EACH, SUM_SQUARES_EACH - 1,
+                                     SUM_SQUARES_EACH, SUM_SQUARES_BLOCKS);
+    text_add(&c->functions,
+             "KERNEL(32) f_%s(double *sum)\n{\n    if (threadIdx.x == 0) *sum = 0.0;\n}\n", begin);
     PUSH(&c->function, begin);
-    text_add(&c->call, "    if (!s) {\n        launch(&(struct shot){FUNCTION_%s, 1, 1, 1, 32, 0}, (void *[]){(void *)&p[%d]});\n        return;\n    }\n    if (!s->count) return;\n", begin, out);
+    text_add(&c->call,
+             "    if (!s) {\n        launch(&(struct shot){FUNCTION_%s, 1, 1, 1, 32, 0}, (void "
+             "*[]){(void *)&p[%d]});\n        return;\n    }\n    if (!s->count) return;\n",
+             begin, out);
     const char *brief = cuda_begin(c, "short", 256, false);
     text_add(&c->functions, "    sum_squares_short(%s, %s, from, count);\n", x, sum);
     cuda_end(c);
     text_add(&c->call, "    if (s->count <= %d) {\n    ", SUM_SQUARES_EACH);
     cuda_launch(c, brief, "1", "1", "1", 256, 0, false);
     text_add(&c->call, "        return;\n    }\n");
-    step(c, (struct shape_of_launch){.ending = "parts", .threads = 256, .x = blocks, .works = true}, text_format("sum_squares_parts(%s, (double *)work, from, count)", x));
-    step(c, (struct shape_of_launch){.ending = "", .threads = 256, .x = "1", .works = true},
-         text_format("sum_squares_add((const double *)work, %s, count < %d ? (int)((count + %d) / %d) : %d)", sum, SUM_SQUARES_BLOCKS * SUM_SQUARES_EACH, SUM_SQUARES_EACH - 1, SUM_SQUARES_EACH, SUM_SQUARES_BLOCKS));
+    step(c, (struct shape_of_launch){.ending = "parts", .threads = 256, .x = blocks, .works = true},
+         text_format("sum_squares_parts(%s, (double *)work, from, count)", x));
+    step(
+        c, (struct shape_of_launch){.ending = "", .threads = 256, .x = "1", .works = true},
+        text_format(
+            "sum_squares_add((const double *)work, %s, count < %d ? (int)((count + %d) / %d) : %d)",
+            sum, SUM_SQUARES_BLOCKS * SUM_SQUARES_EACH, SUM_SQUARES_EACH - 1, SUM_SQUARES_EACH,
+            SUM_SQUARES_BLOCKS));
 }
 
-/* ── the door ─────────────────────────────────────────────────────────────── */
+/* ── the door ────────────────────────────────────────────────────────────────── */
 void emit_cuda_core(struct cuda_kernel *c)
 {
     const struct node *n = NULL;
@@ -261,20 +401,33 @@ void emit_cuda_core(struct cuda_kernel *c)
         }
     const struct value *y = n->out[0];
     switch ((int)n->op) {
-    case OP_matmul: case OP_matmul_add: cuda_matmul(c, n); return;
+    case OP_matmul:
+    case OP_matmul_add: cuda_matmul(c, n); return;
     case OP_expert_matmul: cuda_expert_matmul(c, n); return;
     case OP_expert_matmul_grad: cuda_expert_matmul_grad(c, n); return;
-    case OP_embedding: case OP_dispatch: case OP_collect: case OP_to_rows: case OP_from_rows: cuda_rows(c, n); return;
+    case OP_embedding:
+    case OP_dispatch:
+    case OP_collect:
+    case OP_to_rows:
+    case OP_from_rows: cuda_rows(c, n); return;
     case OP_embedding_grad: cuda_embedding_grad(c, n); return;
     case OP_route_plan: cuda_route_plan(c, n); return;
     case OP_load: cuda_load(c, n); return;
-    case OP_attention: case OP_attention_grad: emit_cuda_attention(c, n); return;
-    case OP_rope_cos: case OP_rope_sin: cuda_rope(c, n); return;
+    case OP_attention:
+    case OP_attention_grad: emit_cuda_attention(c, n); return;
+    case OP_rope_cos:
+    case OP_rope_sin: cuda_rope(c, n); return;
     case OP_sum_squares: cuda_sum_squares(c, n); return;
-    case OP_positions: over(c, shape_count(y->shape), text_format("positions(%s, %lld, %lld)", name_of(c, y), L(shape_count(y->shape)), L(attr_get(n, "sequence")))); return;
+    case OP_positions:
+        over(c, shape_count(y->shape),
+             text_format("positions(%s, %lld, %lld)", name_of(c, y), L(shape_count(y->shape)),
+                         L(attr_get(n, "sequence"))));
+        return;
     case OP_top_k: {
         const struct value *p = n->in[0].value;
-        over(c, rows_of(p) * 32, text_format("top_k(%s, %s, %lld, %lld, %lld)", name_of(c, p), name_of(c, y), L(rows_of(p)), L(columns_of(p)), L(attr_get(n, "k"))));
+        over(c, rows_of(p) * 32,
+             text_format("top_k(%s, %s, %lld, %lld, %lld)", name_of(c, p), name_of(c, y),
+                         L(rows_of(p)), L(columns_of(p)), L(attr_get(n, "k"))));
         return;
     }
     }

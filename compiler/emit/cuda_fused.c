@@ -1,12 +1,15 @@
-/* The loops of a fused kernel on cuda. Every group of ends over equally many rows is a launch of its own, in one of three forms:
- *   grid    nothing but elements of one long row: each thread has eight neighbours, or four where some are F32, so that the threads of a
+/* The loops of a fused kernel on cuda. Every group of ends over equally many rows is a launch of
+ *   its own, in one of three forms: grid    nothing but elements of one long row: each thread has
+ *   eight neighbours, or four where some are F32, so that the threads of a
  *           warp always read and write whole lines;
- *   rows    a power of two threads, a function of the columns, share a row; where it is read again they sweep over it again;
- *   chunks  as rows, but a block takes a stretch of rows one behind the other and keeps, per thread, the sums of its columns; they go
+ *   rows    a power of two threads, a function of the columns, share a row; where it is read again
+ *   they sweep over it again; chunks  as rows, but a block takes a stretch of rows one behind the
+ *   other and keeps, per thread, the sums of its columns; they go
  *           to the workspace, and a second launch adds the chunks in order.
- * A total leaves one number a row in the workspace, added up by a second launch likewise. Eight columns 8 t + 8 G i .. are always
- * the same thread's, however an index op cuts the row into pieces, so the order of a sum is a function of the row's length. Where a
- * piece is made of whole eights (or fours) its elements are read and written together. */
+ * A total leaves one number a row in the workspace, added up by a second launch likewise. Eight
+ * columns 8 t + 8 G i .. are always the same thread's, however an index op cuts the row into
+ * pieces, so the order of a sum is a function of the row's length. Where a piece is made of whole
+ * eights (or fours) its elements are read and written together. */
 #include "emit/cuda_fused.h"
 
 #include <ctype.h>
@@ -16,10 +19,14 @@
 
 #define L(x) ((long long)(x))
 
-enum { BLOCK = 256, KEPT_COLUMNS = 4 * 8 * 512 }; /* sums of wider rows are kept in memory, not in registers */
+/* sums of wider rows are kept in memory, not in registers */
+enum { BLOCK = 256, KEPT_COLUMNS = 4 * 8 * 512 };
 
-/* ── the workspace ────────────────────────────────────────────────────────── */
-static const struct facts *facts_of(const struct fused *f) { return &f->cuda->c->emit->graph->facts; }
+/* ── the workspace ───────────────────────────────────────────────────────────── */
+static const struct facts *facts_of(const struct fused *f)
+{
+    return &f->cuda->c->emit->graph->facts;
+}
 
 static int64_t place_of(const struct fused *f, const struct node *n)
 {
@@ -33,7 +40,8 @@ static int64_t place_of(const struct fused *f, const struct node *n)
 
 static const char *work_at(const char *type, int64_t place)
 {
-    return place ? text_format("(%s *)((char *)work + %lld)", type, L(place)) : text_format("(%s *)work", type);
+    return place ? text_format("(%s *)((char *)work + %lld)", type, L(place))
+                 : text_format("(%s *)work", type);
 }
 
 /* Behind the rows' numbers lies their sum, where no argument holds it. */
@@ -41,8 +49,11 @@ static const char *finished(struct fused *f, const struct value *v)
 {
     const struct shape s = v->node->in[0].value->shape;
     int64_t columns = s.rank ? s.dim[s.rank - 1] : 1;
-    if (op_rows[v->node->op].class != CLASS_TOTAL) bug("%s is needed in kernel %s by another launch than its own", v->name, f->k->kernel->name);
-    return text_format("(%s)(%s)[%lld]", c_type(v->type, false), work_at("const double", place_of(f, v->node)), L(shape_count(s) / columns));
+    if (op_rows[v->node->op].class != CLASS_TOTAL)
+        bug("%s is needed in kernel %s by another launch than its own", v->name,
+            f->k->kernel->name);
+    return text_format("(%s)(%s)[%lld]", c_type(v->type, false),
+                       work_at("const double", place_of(f, v->node)), L(shape_count(s) / columns));
 }
 
 static bool works(const struct fused *f)
@@ -52,7 +63,7 @@ static bool works(const struct fused *f)
     return false;
 }
 
-/* ── one element ──────────────────────────────────────────────────────────── */
+/* ── one element ─────────────────────────────────────────────────────────────── */
 static bool kept_in_memory(const struct end *e) { return e->columns > KEPT_COLUMNS; }
 
 /* In a loop over columns. */
@@ -62,22 +73,36 @@ static void element(struct fused *f, const struct end *e)
     const char *x = fused_operand(f, &e->of, e->like, at);
     switch (e->kind) {
     case END_STORE:
-        if (!cuda_store_together(f, fused_result(f, e), e->node->out[0], at, x)) fused_line(f, LEVEL_COLUMN, "%s = %s;", fused_target(f, e, at), c_store(e->node->out[0]->type, x));
+        if (!cuda_store_together(f, fused_result(f, e), e->node->out[0], at, x))
+            fused_line(f, LEVEL_COLUMN, "%s = %s;", fused_target(f, e, at),
+                       c_store(e->node->out[0]->type, x));
         return;
     case END_ASSIGN:
-        if (!cuda_store_together(f, fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(emit_root(e->node->in[0].value)->node, "name")), e->shape, at, x))
+        if (!cuda_store_together(
+                f,
+                fused_argument(f, ARGUMENT_STATE, NULL,
+                               attr_get_word(emit_root(e->node->in[0].value)->node, "name")),
+                e->shape, at, x))
             fused_line(f, LEVEL_COLUMN, "%s = %s;", fused_target(f, e, at), x);
         return;
-    case END_ROW: case END_TOTAL:
-        if (e->node->op == OP_max_last) fused_line(f, LEVEL_COLUMN, "%s = op_max(%s, %s);", e->lane, e->lane, x);
-        else fused_line(f, LEVEL_COLUMN, "%s += %s;", e->lane, x);
+    case END_ROW:
+    case END_TOTAL:
+        if (e->node->op == OP_max_last)
+            fused_line(f, LEVEL_COLUMN, "%s = op_max(%s, %s);", e->lane, e->lane, x);
+        else
+            fused_line(f, LEVEL_COLUMN, "%s += %s;", e->lane, x);
         return;
     case END_COLUMN:
-        if (kept_in_memory(e)) fused_line(f, LEVEL_COLUMN, "%s[j] += %s;", e->lane, x);
-        else fused_line(f, LEVEL_COLUMN, "%s[%s][k] += %s;", e->lane, e->columns > 8 * f->cuda->group ? "i" : "0", x);
+        if (kept_in_memory(e))
+            fused_line(f, LEVEL_COLUMN, "%s[j] += %s;", e->lane, x);
+        else
+            fused_line(f, LEVEL_COLUMN, "%s[%s][k] += %s;", e->lane,
+                       e->columns > 8 * f->cuda->group ? "i" : "0", x);
         return;
     case END_METRIC: fused_line(f, LEVEL_COLUMN, "%s += %s;", fused_target(f, e, at), x); return;
-    case END_SCALAR: fused_line(f, LEVEL_COLUMN, "%s = (float)%s;", fused_target(f, e, at), x); return;
+    case END_SCALAR:
+        fused_line(f, LEVEL_COLUMN, "%s = (float)%s;", fused_target(f, e, at), x);
+        return;
     }
 }
 
@@ -87,17 +112,35 @@ static void single(struct fused *f, const struct end *e)
     const struct spot at = spot_start(f, false);
     const char *x = fused_operand(f, &e->of, e->like, at), *first = f->cuda->first;
     switch (e->kind) {
-    case END_STORE: fused_line(f, LEVEL_ROW, "%s%s = %s;", first, fused_target(f, e, at), c_store(e->node->out[0]->type, x)); return;
-    case END_ASSIGN: fused_line(f, LEVEL_ROW, "%s%s = %s;", first, fused_target(f, e, at), x); return;
-    case END_TOTAL: fused_line(f, LEVEL_ROW, "%s(%s)[%s] = %s;", first, work_at("double", place_of(f, e->node)), at.row, x); return;
-    case END_METRIC: fused_line(f, LEVEL_ROW, "%s%s += %s;", first, fused_target(f, e, at), x); return;
-    case END_SCALAR: fused_line(f, LEVEL_ROW, "%s%s = (float)%s;", first, fused_target(f, e, at), x); return;
-    case END_COLUMN: case END_ROW: bug("%s is no single number", e->node->out[0]->name);
+    case END_STORE:
+        fused_line(f, LEVEL_ROW, "%s%s = %s;", first, fused_target(f, e, at),
+                   c_store(e->node->out[0]->type, x));
+        return;
+    case END_ASSIGN:
+        fused_line(f, LEVEL_ROW, "%s%s = %s;", first, fused_target(f, e, at), x);
+        return;
+    case END_TOTAL:
+        fused_line(f, LEVEL_ROW, "%s(%s)[%s] = %s;", first, work_at("double", place_of(f, e->node)),
+                   at.row, x);
+        return;
+    case END_METRIC:
+        fused_line(f, LEVEL_ROW, "%s%s += %s;", first, fused_target(f, e, at), x);
+        return;
+    case END_SCALAR:
+        fused_line(f, LEVEL_ROW, "%s%s = (float)%s;", first, fused_target(f, e, at), x);
+        return;
+    case END_COLUMN:
+    case END_ROW: bug("%s is no single number", e->node->out[0]->name);
     }
 }
 
-/* ── sweeps ───────────────────────────────────────────────────────────────── */
-struct sweep { struct end **end; int n; int64_t columns; bool sums; };
+/* ── sweeps ──────────────────────────────────────────────────────────────────── */
+struct sweep {
+    struct end **end;
+    int n;
+    int64_t columns;
+    bool sums;
+};
 
 static bool mentions(const char *text, const char *word)
 {
@@ -119,8 +162,9 @@ static void row_text(struct fused *f, int extra, const char *line)
     text_add(&b->text, "%*s%s\n", b->indent + extra, "", line);
 }
 
-/* What all ends do to a thread's neighbours, from j0 on. `leave`: where a column is not of the piece, or NULL. Values that are the same for the
- * whole row are written to the row's own text on the way, so the loop's first line may only come behind this. */
+/* What all ends do to a thread's neighbours, from j0 on. `leave`: where a column is not of the
+ * piece, or NULL. Values that are the same for the whole row are written to the row's own text on
+ * the way, so the loop's first line may only come behind this. */
 static const char *neighbours(struct fused *f, const struct sweep *w, int indent, const char *leave)
 {
     struct text t = {0};
@@ -129,14 +173,17 @@ static const char *neighbours(struct fused *f, const struct sweep *w, int indent
     column->known.n = column->name.n = together->known.n = together->name.n = f->cuda->read.n = 0;
     together->indent = indent, column->indent = indent + 4;
     for (int i = 0; i < w->n; i++) element(f, w->end[i]);
-    text_add(&t, "%s#pragma unroll\n%*sfor (int k = 0; k < %d; k++) {\n", text_of(&together->text), indent, "", f->cuda->width);
-    if (leave || mentions(column->text.bytes, "j")) text_add(&t, "%*sconst auto j = j0 + k;\n", indent + 4, "");
+    text_add(&t, "%s#pragma unroll\n%*sfor (int k = 0; k < %d; k++) {\n", text_of(&together->text),
+             indent, "", f->cuda->width);
+    if (leave || mentions(column->text.bytes, "j"))
+        text_add(&t, "%*sconst auto j = j0 + k;\n", indent + 4, "");
     if (leave) text_add(&t, "%*sif (%s) continue;\n", indent + 4, "", leave);
     text_add(&t, "%s%*s}\n%s", column->text.bytes, indent, "", text_of(&f->cuda->behind));
     return t.bytes;
 }
 
-/* The stretch of a shard begins and ends anywhere: fours that lie in it whole, and what is left of the first and the last. */
+/* The stretch of a shard begins and ends anywhere: fours that lie in it whole, and what is left of
+ * the first and the last. */
 static void shard_piece(struct fused *f, const struct sweep *w)
 {
     int indent = fused_block(f, LEVEL_ROW)->indent + 4;
@@ -151,7 +198,10 @@ static void shard_piece(struct fused *f, const struct sweep *w)
     row_text(f, 0, "}");
 }
 
-static const char *between(const char *low, const char *high) { return text_format("%s%s%s", low, *low && *high ? " && " : "", high); }
+static const char *between(const char *low, const char *high)
+{
+    return text_format("%s%s%s", low, *low && *high ? " && " : "", high);
+}
 
 /* The columns [f->low, f->high), in which no index op breaks. */
 static void piece(struct fused *f, const void *of)
@@ -167,33 +217,44 @@ static void piece(struct fused *f, const void *of)
     int indent = fused_block(f, LEVEL_ROW)->indent, inner = indent + (unrolled ? 8 : 4);
     int width = c->width;
     c->together = low % width == 0 && high % width == 0;
-    const char *low_j = low % width ? text_format("j >= %lld", L(low)) : "", *high_j = high % width ? text_format("j < %lld", L(high)) : "";
-    const char *body = neighbours(f, w, inner, c->together ? NULL : text_format("!(%s)", between(low_j, high_j)));
+    const char *low_j = low % width ? text_format("j >= %lld", L(low)) : "",
+               *high_j = high % width ? text_format("j < %lld", L(high)) : "";
+    const char *body =
+        neighbours(f, w, inner, c->together ? NULL : text_format("!(%s)", between(low_j, high_j)));
     const char *low_j0 = low >= width ? text_format("j0 >= %lld", L(low / width * width)) : "";
-    const char *high_j0 = high < reach || c->form == FORM_GRID || !once ? text_format("j0 < %lld", L(high)) : "";
+    const char *high_j0 =
+        high < reach || c->form == FORM_GRID || !once ? text_format("j0 < %lld", L(high)) : "";
     const char *inside = between(low_j0, high_j0);
-    if (c->form == FORM_GRID) row_text(f, 0, text_format("if (%s) {", inside));
-    else if (once && *inside) row_text(f, 0, text_format("if (const int j0 = 8 * t; %s) {", inside));
-    else if (once) row_text(f, 0, "{"), row_text(f, 4, "const int j0 = 8 * t;");
+    if (c->form == FORM_GRID)
+        row_text(f, 0, text_format("if (%s) {", inside));
+    else if (once && *inside)
+        row_text(f, 0, text_format("if (const int j0 = 8 * t; %s) {", inside));
+    else if (once)
+        row_text(f, 0, "{"), row_text(f, 4, "const int j0 = 8 * t;");
     else if (unrolled) {
         row_text(f, -indent, "#pragma unroll");
-        row_text(f, 0, text_format("for (int i = 0; i < %lld; i++)", L((w->columns + reach - 1) / reach)));
+        row_text(
+            f, 0,
+            text_format("for (int i = 0; i < %lld; i++)", L((w->columns + reach - 1) / reach)));
         row_text(f, 4, text_format("if (const int j0 = 8 * t + %lld * i; %s) {", L(reach), inside));
     } else {
-        row_text(f, 0, text_format("for (int j0 = 8 * t; j0 < %lld; j0 += %lld) {", L(high), L(reach)));
-        if (*low_j0) row_text(f, 4, text_format("if (j0 < %lld) continue;", L(low / width * width)));
+        row_text(f, 0,
+                 text_format("for (int j0 = 8 * t; j0 < %lld; j0 += %lld) {", L(high), L(reach)));
+        if (*low_j0)
+            row_text(f, 4, text_format("if (j0 < %lld) continue;", L(low / width * width)));
     }
     text_add(&fused_block(f, LEVEL_ROW)->text, "%s", body);
     row_text(f, inner - indent - 4, "}");
 }
 
-/* ── rows ─────────────────────────────────────────────────────────────────── */
+/* ── rows ────────────────────────────────────────────────────────────────────── */
 static bool is_wide(const struct end *e) { return e->kind == END_TOTAL || e->like == F64; }
 
 static void sum_open(struct fused *f, struct end *e)
 {
     e->lane = fused_name(f, LEVEL_ROW, e->node->out[0]->name, "_own");
-    fused_line(f, LEVEL_ROW, "%s %s = %s;", is_wide(e) ? "double" : "float", e->lane, e->node->op == OP_max_last ? "-INFINITY" : "0");
+    fused_line(f, LEVEL_ROW, "%s %s = %s;", is_wide(e) ? "double" : "float", e->lane,
+               e->node->op == OP_max_last ? "-INFINITY" : "0");
 }
 
 /* Adds up what the threads of the row have. */
@@ -202,27 +263,35 @@ static void sum_close(struct fused *f, const struct end *e)
     const struct value *y = e->node->out[0];
     int group = f->cuda->group, used = row_threads(e->columns);
     const char *room = "";
-    if (group > 32) room = is_wide(e) ? text_format(", wide_shared[%d]", f->cuda->wide_sums++) : text_format(", shared[%d]", f->cuda->sums++);
-    const char *sum = text_format("row_%s<%d, %d>(%s%s)", e->node->op == OP_max_last ? "max" : "sum", group, used < group ? used : group, e->lane, room);
+    if (group > 32)
+        room = is_wide(e) ? text_format(", wide_shared[%d]", f->cuda->wide_sums++)
+                          : text_format(", shared[%d]", f->cuda->sums++);
+    const char *sum =
+        text_format("row_%s<%d, %d>(%s%s)", e->node->op == OP_max_last ? "max" : "sum", group,
+                    used < group ? used : group, e->lane, room);
     if (e->kind == END_TOTAL) {
         const char *all = fused_name(f, LEVEL_ROW, y->name, "_row");
         fused_line(f, LEVEL_ROW, "const double %s = %s;", all, sum);
-        fused_line(f, LEVEL_ROW, "%s(%s)[%s] = %s;", f->cuda->first, work_at("double", place_of(f, e->node)), f->one_row ? "0" : "r", all);
+        fused_line(f, LEVEL_ROW, "%s(%s)[%s] = %s;", f->cuda->first,
+                   work_at("double", place_of(f, e->node)), f->one_row ? "0" : "r", all);
         return;
     }
     if (is_wide(e) && y->type != F64) sum = text_format("(float)%s", sum);
     fused_declare(f, y, spot_start(f, false), sum);
 }
 
-/* One stage of a row: what the last stage's sums are good for, then a sweep for each number of columns. */
+/* One stage of a row: what the last stage's sums are good for, then a sweep for each number of
+ * columns. */
 static void stage(struct fused *f, struct end **end, int n, int number)
 {
     VECTOR(struct end *) now = {0};
     for (int i = 0; i < n; i++) {
         bool swept = end[i]->columns > 1 || end[i]->kind == END_ROW || end[i]->kind == END_COLUMN;
         if (end[i]->stage != number) continue;
-        if (swept) PUSH(&now, end[i]);
-        else single(f, end[i]);
+        if (swept)
+            PUSH(&now, end[i]);
+        else
+            single(f, end[i]);
     }
     for (int i = 0; i < now.n; i++) {
         if (!now.item[i]) continue;
@@ -241,7 +310,7 @@ static void stage(struct fused *f, struct end **end, int n, int number)
     }
 }
 
-/* ── launches ─────────────────────────────────────────────────────────────── */
+/* ── launches ────────────────────────────────────────────────────────────────── */
 static const char *next_function(struct fused *f, int threads)
 {
     int number = ++f->cuda->launches;
@@ -266,14 +335,21 @@ static void finish(struct fused *f, const struct end *e)
     struct text *to = &f->cuda->c->functions;
     const char *function = next_function(f, BLOCK), *x = "1";
     if (e->kind == END_COLUMN) {
-        text_add(to, "    add_chunks<%lld, %lld>(%s, %s);\n", L(row_chunks(e->rows, e->columns).count), L(e->columns), fused_result(f, e), work_at("const float", place_of(f, n)));
+        text_add(to, "    add_chunks<%lld, %lld>(%s, %s);\n",
+                 L(row_chunks(e->rows, e->columns).count), L(e->columns), fused_result(f, e),
+                 work_at("const float", place_of(f, n)));
         x = text_format("%lld", L((e->columns + 31) / 32));
     } else {
         const char *part = work_at("double", place_of(f, n));
         text_add(to, "    const double s = add_numbers(%s, %lld);\n", part, L(e->rows));
-        if (!emit_stored(f->e, y)) text_add(to, "    if (threadIdx.x == 0) (%s)[%lld] = s;\n", part, L(e->rows));
-        else if (y->type == BF16) text_add(to, "    if (threadIdx.x == 0) %s[0] = op_to_bf16((float)s);\n", fused_result(f, e));
-        else text_add(to, "    if (threadIdx.x == 0) %s[0] = (%s)s;\n", fused_result(f, e), c_type(y->type, true));
+        if (!emit_stored(f->e, y))
+            text_add(to, "    if (threadIdx.x == 0) (%s)[%lld] = s;\n", part, L(e->rows));
+        else if (y->type == BF16)
+            text_add(to, "    if (threadIdx.x == 0) %s[0] = op_to_bf16((float)s);\n",
+                     fused_result(f, e));
+        else
+            text_add(to, "    if (threadIdx.x == 0) %s[0] = (%s)s;\n", fused_result(f, e),
+                     c_type(y->type, true));
     }
     cuda_end(f->cuda->c);
     cuda_launch(f->cuda->c, function, x, "1", "1", BLOCK, 0, works(f));
@@ -283,22 +359,29 @@ static void finish(struct fused *f, const struct end *e)
 static void column_open(struct fused *f, struct end *e)
 {
     struct cuda_fused *c = f->cuda;
-    if (e->node->out[0]->type != F32) bug("%s sums rows in another type than f32", e->node->out[0]->name);
+    if (e->node->out[0]->type != F32)
+        bug("%s sums rows in another type than f32", e->node->out[0]->name);
     e->lane = fused_name(f, LEVEL_KERNEL, e->node->out[0]->name, "_own");
     if (!kept_in_memory(e)) {
-        fused_line(f, LEVEL_KERNEL, "float %s[%lld][8] = {};", e->lane, L((e->columns + 8 * c->group - 1) / (8 * c->group)));
+        fused_line(f, LEVEL_KERNEL, "float %s[%lld][8] = {};", e->lane,
+                   L((e->columns + 8 * c->group - 1) / (8 * c->group)));
         return;
     }
-    fused_line(f, LEVEL_KERNEL, "float *const %s = %s + (int64_t)blockIdx.x * %lld;", e->lane, work_at("float", place_of(f, e->node)), L(e->columns));
-    fused_line(f, LEVEL_KERNEL, "for (int j0 = 8 * t; j0 < %lld; j0 += %d)", L(e->columns), 8 * c->group);
-    fused_line(f, LEVEL_KERNEL, "    for (int j = j0; j < j0 + 8 && j < %lld; j++) %s[j] = 0;", L(e->columns), e->lane);
+    fused_line(f, LEVEL_KERNEL, "float *const %s = %s + (int64_t)blockIdx.x * %lld;", e->lane,
+               work_at("float", place_of(f, e->node)), L(e->columns));
+    fused_line(f, LEVEL_KERNEL, "for (int j0 = 8 * t; j0 < %lld; j0 += %d)", L(e->columns),
+               8 * c->group);
+    fused_line(f, LEVEL_KERNEL, "    for (int j = j0; j < j0 + 8 && j < %lld; j++) %s[j] = 0;",
+               L(e->columns), e->lane);
 }
 
 static void column_close(struct fused *f, const struct end *e, struct text *to)
 {
     const struct cuda_fused *c = f->cuda;
     if (kept_in_memory(e)) return;
-    text_add(to, "    store_sums<%d, %d, %lld>(%s + (int64_t)blockIdx.x * %lld, %s);\n", c->group, c->threads / c->group, L(e->columns), work_at("float", place_of(f, e->node)), L(e->columns), e->lane);
+    text_add(to, "    store_sums<%d, %d, %lld>(%s + (int64_t)blockIdx.x * %lld, %s);\n", c->group,
+             c->threads / c->group, L(e->columns), work_at("float", place_of(f, e->node)),
+             L(e->columns), e->lane);
 }
 
 static int64_t longest(struct end **end, int n)
@@ -323,36 +406,59 @@ static bool moves_floats(const struct fused *f, int64_t columns)
 {
     for (int i = 0; i < f->n_argument; i++) {
         const struct argument *a = &f->argument[i];
-        if (a->kind == ARGUMENT_STATE || ((a->kind == ARGUMENT_IN || a->kind == ARGUMENT_OUT) && a->value->type == F32 && shape_count(a->value->shape) == columns)) return true;
+        if (a->kind == ARGUMENT_STATE ||
+            ((a->kind == ARGUMENT_IN || a->kind == ARGUMENT_OUT) && a->value->type == F32 &&
+             shape_count(a->value->shape) == columns))
+            return true;
     }
     return false;
 }
 
 static const char *place_in_row(const struct cuda_fused *c)
 {
-    return c->group == 1 ? "0" : c->threads > c->group ? text_format("(int)threadIdx.x %% %d", c->group) : "(int)threadIdx.x";
+    return c->group == 1           ? "0"
+           : c->threads > c->group ? text_format("(int)threadIdx.x %% %d", c->group)
+                                   : "(int)threadIdx.x";
 }
 
-static bool uses_t(const struct fused *f) { return mentions(text_of(&f->block[LEVEL_KERNEL].text), "t") || mentions(text_of(&f->block[LEVEL_ROW].text), "t"); }
+static bool uses_t(const struct fused *f)
+{
+    return mentions(text_of(&f->block[LEVEL_KERNEL].text), "t") ||
+           mentions(text_of(&f->block[LEVEL_ROW].text), "t");
+}
 
 /* Where a thread stands, and whether it has anything to do. Returns the number of blocks. */
-static const char *stand(struct fused *f, struct text *to, int64_t rows, int64_t columns, const struct row_chunks *chunks)
+static const char *stand(struct fused *f, struct text *to, int64_t rows, int64_t columns,
+                         const struct row_chunks *chunks)
 {
     const struct cuda_fused *c = f->cuda;
     int side_by_side = c->threads / c->group;
-    if (f->cuda->assigns) text_add(to, "    if (%s[SCALAR_SKIP] != 0) return;\n", fused_argument(f, ARGUMENT_SCALARS, NULL, NULL));
+    if (f->cuda->assigns)
+        text_add(to, "    if (%s[SCALAR_SKIP] != 0) return;\n",
+                 fused_argument(f, ARGUMENT_SCALARS, NULL, NULL));
     if (c->c->walks) {
-        text_add(to, "    const int64_t j0 = from / %d * %d + %d * ((int64_t)blockIdx.x * %d + threadIdx.x);\n", c->width, c->width, c->width, BLOCK);
-        return text_format("(s->from %% %d + s->count + %d) / %d", c->width, c->width * BLOCK - 1, c->width * BLOCK);
+        text_add(to,
+                 "    const int64_t j0 = from / %d * %d + %d * ((int64_t)blockIdx.x * %d + "
+                 "threadIdx.x);\n",
+                 c->width, c->width, c->width, BLOCK);
+        return text_format("(s->from %% %d + s->count + %d) / %d", c->width, c->width * BLOCK - 1,
+                           c->width * BLOCK);
     }
     switch (c->form) {
     case FORM_GRID:
-        if (columns > 1) text_add(to, "    const %s j0 = %d * ((%s)blockIdx.x * %d + (int)threadIdx.x);\n", whole_type(columns), c->width, whole_type(columns), c->threads);
-        return text_format("%lld", L((columns + c->width * c->threads - 1) / (c->width * c->threads)));
+        if (columns > 1)
+            text_add(to, "    const %s j0 = %d * ((%s)blockIdx.x * %d + (int)threadIdx.x);\n",
+                     whole_type(columns), c->width, whole_type(columns), c->threads);
+        return text_format("%lld",
+                           L((columns + c->width * c->threads - 1) / (c->width * c->threads)));
     case FORM_ROWS:
         if (uses_t(f)) text_add(to, "    const int t = %s;\n", place_in_row(c));
         if (f->one_row) return "1";
-        text_add(to, "    const %s r = (%s)blockIdx.x%s;\n", whole_type(rows), whole_type(rows), side_by_side > 1 ? text_format(c->group > 1 ? " * %d + (int)threadIdx.x / %d" : " * %d + (int)threadIdx.x", side_by_side, c->group) : "");
+        text_add(to, "    const %s r = (%s)blockIdx.x%s;\n", whole_type(rows), whole_type(rows),
+                 side_by_side > 1 ? text_format(c->group > 1 ? " * %d + (int)threadIdx.x / %d"
+                                                             : " * %d + (int)threadIdx.x",
+                                                side_by_side, c->group)
+                                  : "");
         if (rows % side_by_side) text_add(to, "    if (r >= %lld) return;\n", L(rows));
         return text_format("%lld", L((rows + side_by_side - 1) / side_by_side));
     case FORM_CHUNKS:
@@ -370,24 +476,32 @@ static bool is_light(const struct emit_kernel *k)
 }
 
 /* The row's own lines, in the loop over a chunk's rows where there is one. */
-static void put_rows(struct fused *f, struct text *to, int64_t rows, const struct row_chunks *chunks, bool sums_rows)
+static void put_rows(struct fused *f, struct text *to, int64_t rows,
+                     const struct row_chunks *chunks, bool sums_rows)
 {
     const struct cuda_fused *c = f->cuda;
     const char *lines = text_of(&f->block[LEVEL_ROW].text), *type = whole_type(rows);
     if (f->one_row) return;
     if (c->form == FORM_CHUNKS) {
         int side_by_side = c->threads / c->group;
-        text_add(to, "    const %s r0 = (%s)blockIdx.x * %lld, r1 = %s;\n", type, type, L(chunks->rows),
-                 rows % chunks->rows ? text_format("r0 < %lld ? r0 + %lld : %lld", L(rows - chunks->rows), L(chunks->rows), L(rows)) : text_format("r0 + %lld", L(chunks->rows)));
-        if (!sums_rows) text_add(to, "#pragma unroll %d\n", is_light(f->k) ? 4 : 1); /* rows do not wait for each other: read some ahead */
-        text_add(to, "    for (%s r = r0%s; r < r1; %s) {\n", type, side_by_side > 1 ? text_format(" + (int)threadIdx.x / %d", c->group) : "",
+        text_add(to, "    const %s r0 = (%s)blockIdx.x * %lld, r1 = %s;\n", type, type,
+                 L(chunks->rows),
+                 rows % chunks->rows ? text_format("r0 < %lld ? r0 + %lld : %lld",
+                                                   L(rows - chunks->rows), L(chunks->rows), L(rows))
+                                     : text_format("r0 + %lld", L(chunks->rows)));
+        /* rows do not wait for each other: read some ahead */
+        if (!sums_rows) text_add(to, "#pragma unroll %d\n", is_light(f->k) ? 4 : 1);
+        text_add(to, "    for (%s r = r0%s; r < r1; %s) {\n", type,
+                 side_by_side > 1 ? text_format(" + (int)threadIdx.x / %d", c->group) : "",
                  side_by_side > 1 ? text_format("r += %d", side_by_side) : "r++");
-        if (c->sums || c->wide_sums) text_add(to, "        __syncthreads();\n"); /* the last row's sums have been read */
+        /* the last row's sums have been read */
+        if (c->sums || c->wide_sums) text_add(to, "        __syncthreads();\n");
     }
     text_add(to, "%s%s", lines, c->form == FORM_CHUNKS ? "    }\n" : "");
 }
 
-/* 64 to 96 registers, with many sums of columns 128: left to itself the compiler saves some for more blocks, and spills. */
+/* 64 to 96 registers, with many sums of columns 128: left to itself the compiler saves some for
+ * more blocks, and spills. */
 static int resident(int threads, struct end **end, int n)
 {
     int sums = 0;
@@ -406,7 +520,9 @@ static void launch_of(struct fused *f, struct end **end, int n)
     int stages = 0;
     start_over(f);
     f->one_row = rows == 1;
-    c->form = column ? FORM_CHUNKS : f->one_row && !has(end, n, END_ROW) && !has(end, n, END_TOTAL) ? FORM_GRID : FORM_ROWS;
+    c->form = column                                                           ? FORM_CHUNKS
+              : f->one_row && !has(end, n, END_ROW) && !has(end, n, END_TOTAL) ? FORM_GRID
+                                                                               : FORM_ROWS;
     c->group = row_threads(columns);
     c->threads = c->group > 32 || f->one_row ? c->group : BLOCK;
     c->width = c->form == FORM_GRID && moves_floats(f, columns) ? 4 : 8;
@@ -417,11 +533,15 @@ static void launch_of(struct fused *f, struct end **end, int n)
         if (k->walks) c->threads = BLOCK;
         c->group = c->threads;
     }
-    c->first = c->threads == 1 && c->form == FORM_GRID ? "" : c->form == FORM_GRID ? "if (j0 == 0) " : c->group > 1 ? "if (t == 0) " : "";
+    c->first = c->threads == 1 && c->form == FORM_GRID ? ""
+               : c->form == FORM_GRID                  ? "if (j0 == 0) "
+               : c->group > 1                          ? "if (t == 0) "
+                                                       : "";
     f->block[LEVEL_KERNEL].indent = 4, f->block[LEVEL_ROW].indent = column ? 8 : 4;
     for (int i = 0; i < n; i++) {
         if (end[i]->stage >= stages) stages = end[i]->stage + 1;
-        if (end[i]->kind == END_COLUMN) column_open(f, end[i]), chunks = row_chunks(rows, end[i]->columns);
+        if (end[i]->kind == END_COLUMN)
+            column_open(f, end[i]), chunks = row_chunks(rows, end[i]->columns);
     }
     for (int s = 0; s < stages; s++) stage(f, end, n, s);
 
@@ -441,14 +561,16 @@ static void launch_of(struct fused *f, struct end **end, int n)
         if (end[i]->kind == END_COLUMN || end[i]->kind == END_TOTAL) finish(f, end[i]);
 }
 
-/* All ends of one phase over one number of rows: one launch; but sums over rows whose blocks would be cut otherwise have their own,
- * because the order in which they are added must not depend on what else the kernel does. */
+/* All ends of one phase over one number of rows: one launch; but sums over rows whose blocks would
+ * be cut otherwise have their own, because the order in which they are added must not depend on
+ * what else the kernel does. */
 static void group(struct fused *f, struct end **end, int n)
 {
     VECTOR(struct end *) rest = {0};
     int widest = row_threads(longest(end, n));
     for (int i = 0; i < n; i++)
-        if (end[i]->kind != END_COLUMN || row_threads(end[i]->columns) == widest) PUSH(&rest, end[i]);
+        if (end[i]->kind != END_COLUMN || row_threads(end[i]->columns) == widest)
+            PUSH(&rest, end[i]);
     if (rest.n) launch_of(f, rest.item, rest.n);
     for (int i = 0; i < n; i++) {
         if (end[i]->kind != END_COLUMN || row_threads(end[i]->columns) == widest) continue;
@@ -463,8 +585,15 @@ static void group(struct fused *f, struct end **end, int n)
 void emit_cuda_fused(struct cuda_kernel *c)
 {
     struct cuda_fused cuda = {.c = c};
-    struct fused f = {.e = c->emit, .k = c->kernel, .canonical = c->canonical, .argument = c->argument, .n_argument = c->n_argument,
-                      .load = cuda_load_together, .turn = cuda_turn, .finished = finished, .cuda = &cuda};
+    struct fused f = {.e = c->emit,
+                      .k = c->kernel,
+                      .canonical = c->canonical,
+                      .argument = c->argument,
+                      .n_argument = c->n_argument,
+                      .load = cuda_load_together,
+                      .turn = cuda_turn,
+                      .finished = finished,
+                      .cuda = &cuda};
     struct ends p = {0};
     cuda.assigns = fused_ends(&f, &p);
     for (int phase = 0; phase < p.phases; phase++) fused_groups(&f, &p, phase, group);

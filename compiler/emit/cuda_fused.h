@@ -1,5 +1,5 @@
-/* What the two files that write fused cuda kernels share: emit_cuda_fused.c, launches and loops, and emit_cuda_together.c, how a thread
- * reads and writes its neighbouring elements. */
+/* What the two files that write fused cuda kernels share: emit_cuda_fused.c, launches and loops,
+ * and emit_cuda_together.c, how a thread reads and writes its neighbouring elements. */
 #ifndef PLANC_EMIT_CUDA_FUSED_H
 #define PLANC_EMIT_CUDA_FUSED_H
 
@@ -8,29 +8,36 @@
 
 enum form { FORM_GRID, FORM_ROWS, FORM_CHUNKS };
 
-struct together { const char *pointer, *index, *name; };
+struct together {
+    const char *pointer, *index, *name;
+};
 
 /* Of the launch that is being written. */
 struct cuda_fused {
     struct cuda_kernel *c;
     enum form form;
-    int threads, group;                  /* threads a block and a row */
-    int width;                           /* neighbours that are one thread's: 8, or 4 */
-    bool together;                       /* the piece is read and written so many at a time */
+    int threads, group; /* threads a block and a row */
+    int width;          /* neighbours that are one thread's: 8, or 4 */
+    bool together;      /* the piece is read and written so many at a time */
     VECTOR(struct together) read;
-    struct text behind;                  /* what comes behind the loop over them */
-    int sums, wide_sums;                 /* row sums so far that threads of several warps add up: float, double */
+    struct text behind; /* what comes behind the loop over them */
+    /* row sums so far that threads of several warps add up: float, double */
+    int sums, wide_sums;
     int launches;
-    const char *first;                   /* "if (t == 0) ": one thread of all that compute the same */
+    const char *first; /* "if (t == 0) ": one thread of all that compute the same */
     bool assigns;
 };
 
-/* Elements at the loop's column, all of a thread's neighbours read in front of the loop over them: C of one, or NULL where they are not
- * neighbours in memory, or not aligned. */
-const char *cuda_load_together(struct fused *f, const char *pointer, const struct value *v, struct spot at);
-/* Gathers `x` for a store behind the loop; false where a thread's elements must be stored one by one. */
-bool cuda_store_together(struct fused *f, const char *pointer, const struct value *v, struct spot at, const char *x);
-/* The variable that leads to the other half of a row of 2 `half` columns; NULL where a thread has neighbours in both. */
+/* Elements at the loop's column, all of a thread's neighbours read in front of the loop over them:
+ * C of one, or NULL where they are not neighbours in memory, or not aligned. */
+const char *cuda_load_together(struct fused *f, const char *pointer, const struct value *v,
+                               struct spot at);
+/* Gathers `x` for a store behind the loop; false where a thread's elements must be stored one by
+ * one. */
+bool cuda_store_together(struct fused *f, const char *pointer, const struct value *v,
+                         struct spot at, const char *x);
+/* The variable that leads to the other half of a row of 2 `half` columns; NULL where a thread has
+ * neighbours in both. */
 const char *cuda_turn(struct fused *f, int64_t half);
 
 #endif

@@ -1,6 +1,6 @@
-/* What all emitters agree on: which nodes make up a kernel, which values leave it, in which order its arguments come and
- * how an IR name is spelled in C. The kernel's text and the schedule's call are written by different files; they stay
- * together because both ask here. */
+/* What all emitters agree on: which nodes make up a kernel, which values leave it, in which order
+ * its arguments come and how an IR name is spelled in C. The kernel's text and the schedule's call
+ * are written by different files; they stay together because both ask here. */
 #include "emit/emit.h"
 
 #include <ctype.h>
@@ -9,14 +9,16 @@
 
 const struct value *emit_root(const struct value *v)
 {
-    while (v->node && op_rows[v->node->op].class == CLASS_VIEW && v->node->op != OP_part) v = v->node->in[0].value;
+    while (v->node && op_rows[v->node->op].class == CLASS_VIEW && v->node->op != OP_part)
+        v = v->node->in[0].value;
     return v;
 }
 
-/* ── which values have bytes ──────────────────────────────────────────────── */
+/* ── which values have bytes ─────────────────────────────────────────────────── */
 static void keep(const struct value *v) { ((struct value *)emit_root(v))->mark = 1; }
 
-/* Marks what is read where it was not made: by another kernel, a lane, the next iteration, a gradient slot. */
+/* Marks what is read where it was not made: by another kernel, a lane, the next iteration, a
+ * gradient slot. */
 static void mark_stored(const struct graph *g)
 {
     for (int i = 0; i < g->region.n; i++) {
@@ -40,25 +42,32 @@ static void mark_stored(const struct graph *g)
     }
 }
 
-bool emit_stored(const struct emit *e, const struct value *v) { (void)e; return v->mark != 0; }
+bool emit_stored(const struct emit *e, const struct value *v)
+{
+    (void)e;
+    return v->mark != 0;
+}
 
 struct emit *emit_open(const struct graph *g)
 {
     struct emit *e = TAKE(struct emit);
     e->graph = g;
-    for (int i = 0; i < g->kernel.n; i++) PUSH(&e->kernel, ((struct emit_kernel){.kernel = &g->kernel.item[i]}));
+    for (int i = 0; i < g->kernel.n; i++)
+        PUSH(&e->kernel, ((struct emit_kernel){.kernel = &g->kernel.item[i]}));
     for (int i = 0; i < g->input.n; i++) g->input.item[i]->mark = 1;
     for (int i = 0; i < g->weight.n; i++) g->weight.item[i]->value->mark = 1;
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
-        for (int c = 0; c < r->carry.n; c++) r->carry.item[c].value->mark = r->carry.item[c].last->mark = 1;
+        for (int c = 0; c < r->carry.n; c++)
+            r->carry.item[c].value->mark = r->carry.item[c].last->mark = 1;
         for (int b = 0; b < r->body.n; b++)
             for (int k = 0; k < r->body.item[b]->node.n; k++) {
                 struct node *n = r->body.item[b]->node.item[k];
                 for (int o = 0; o < n->n_out; o++) n->out[o]->mark = 0;
                 if (!n->kernel) continue;
                 struct emit_kernel *to = &e->kernel.item[n->kernel - 1];
-                if (to->kernel->number != n->kernel) bug("kernel %d is not number %d of the table", to->kernel->number, n->kernel);
+                if (to->kernel->number != n->kernel)
+                    bug("kernel %d is not number %d of the table", to->kernel->number, n->kernel);
                 to->region = r;
                 to->body = r->body.item[b];
                 PUSH(&to->node, n);
@@ -68,8 +77,10 @@ struct emit *emit_open(const struct graph *g)
     return e;
 }
 
-/* ── arguments ────────────────────────────────────────────────────────────── */
-struct arguments_of { VECTOR(struct argument) item; };
+/* ── arguments ───────────────────────────────────────────────────────────────── */
+struct arguments_of {
+    VECTOR(struct argument) item;
+};
 
 static void argument_add(struct arguments_of *to, struct argument a)
 {
@@ -83,7 +94,8 @@ static void argument_add(struct arguments_of *to, struct argument a)
     PUSH(&to->item, a);
 }
 
-static void argument_of_operand(struct arguments_of *to, const struct emit_kernel *k, const struct value *v, enum argument_kind kind)
+static void argument_of_operand(struct arguments_of *to, const struct emit_kernel *k,
+                                const struct value *v, enum argument_kind kind)
 {
     const struct value *root = emit_root(v);
     enum op op = root->node ? root->node->op : OP_COUNT;
@@ -91,15 +103,18 @@ static void argument_of_operand(struct arguments_of *to, const struct emit_kerne
     if (op == OP_zeros || op == OP_decay) return;
     if (root->node && root->node->kernel == k->kernel->number) return;
     if (op == OP_scalar) a = (struct argument){.kind = ARGUMENT_SCALARS};
-    if (op == OP_state) a = (struct argument){.kind = ARGUMENT_STATE, .name = attr_get_word(root->node, "name")};
-    if (op == OP_metric_sum) a = (struct argument){.kind = ARGUMENT_METRIC, .name = attr_get_word(root->node, "name")};
+    if (op == OP_state)
+        a = (struct argument){.kind = ARGUMENT_STATE, .name = attr_get_word(root->node, "name")};
+    if (op == OP_metric_sum)
+        a = (struct argument){.kind = ARGUMENT_METRIC, .name = attr_get_word(root->node, "name")};
     if (a.kind == kind) argument_add(to, a);
 }
 
 int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct argument **out)
 {
     struct arguments_of all = {0};
-    static const enum argument_kind order[] = {ARGUMENT_IN, ARGUMENT_OUT, ARGUMENT_STATE, ARGUMENT_SCALARS, ARGUMENT_METRIC};
+    static const enum argument_kind order[] = {ARGUMENT_IN, ARGUMENT_OUT, ARGUMENT_STATE,
+                                               ARGUMENT_SCALARS, ARGUMENT_METRIC};
     for (size_t o = 0; o < COUNT_OF(order); o++)
         for (int i = 0; i < k->node.n; i++) {
             const struct node *n = k->node.item[i];
@@ -109,13 +124,21 @@ int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct arg
             if (order[o] == ARGUMENT_OUT)
                 for (int x = 0; x < n->n_out; x++)
                     if (emit_stored(e, n->out[x]) || op_rows[n->op].class == CLASS_CORE)
-                        argument_add(&all, (struct argument){.kind = ARGUMENT_OUT, .value = n->out[x], .written = true});
+                        argument_add(&all, (struct argument){.kind = ARGUMENT_OUT,
+                                                             .value = n->out[x],
+                                                             .written = true});
             if (n->op == OP_assign && order[o] == ARGUMENT_STATE)
-                argument_add(&all, (struct argument){.kind = ARGUMENT_STATE, .name = attr_get_word(emit_root(n->in[0].value)->node, "name"), .written = true});
+                argument_add(&all, (struct argument){.kind = ARGUMENT_STATE,
+                                                     .name = attr_get_word(
+                                                         emit_root(n->in[0].value)->node, "name"),
+                                                     .written = true});
             if ((n->op == OP_assign || n->op == OP_assign_scalar) && order[o] == ARGUMENT_SCALARS)
-                argument_add(&all, (struct argument){.kind = ARGUMENT_SCALARS, .written = n->op == OP_assign_scalar});
+                argument_add(&all, (struct argument){.kind = ARGUMENT_SCALARS,
+                                                     .written = n->op == OP_assign_scalar});
             if (n->op == OP_metric && order[o] == ARGUMENT_METRIC)
-                argument_add(&all, (struct argument){.kind = ARGUMENT_METRIC, .name = attr_get_word(n, "name"), .written = true});
+                argument_add(&all, (struct argument){.kind = ARGUMENT_METRIC,
+                                                     .name = attr_get_word(n, "name"),
+                                                     .written = true});
         }
     *out = all.item.item;
     return all.item.n;
@@ -126,12 +149,14 @@ bool emit_walks_shard(const struct emit_kernel *k)
     for (int i = 0; i < k->node.n; i++)
         for (int x = 0; x < k->node.item[i]->n_in; x++) {
             const struct value *v = k->node.item[i]->in[x].value;
-            if (v && emit_root(v)->node && (emit_root(v)->node->op == OP_state || emit_root(v)->node->op == OP_decay)) return true;
+            if (v && emit_root(v)->node &&
+                (emit_root(v)->node->op == OP_state || emit_root(v)->node->op == OP_decay))
+                return true;
         }
     return false;
 }
 
-/* ── names ────────────────────────────────────────────────────────────────── */
+/* ── names ───────────────────────────────────────────────────────────────────── */
 static bool among(const char *name, const char *const *word, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -143,14 +168,17 @@ static bool among(const char *name, const char *const *word, size_t n)
 static bool is_keyword(const char *name)
 {
     static const char *const word[] = {
-        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if",
-        "inline", "int", "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union",
-        "unsigned", "void", "volatile", "while", "unix", "linux", "NULL",
+        "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else",
+        "enum", "extern", "float", "for", "goto", "if", "inline", "int", "long", "register",
+        "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef",
+        "union", "unsigned", "void", "volatile", "while", "unix", "linux", "NULL",
         /* of C++ */
-        "alignas", "alignof", "and", "and_eq", "asm", "bitand", "bitor", "bool", "catch", "class", "compl", "concept", "const_cast", "constexpr", "decltype", "delete",
-        "dynamic_cast", "explicit", "export", "false", "friend", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private",
-        "protected", "public", "reinterpret_cast", "requires", "static_assert", "static_cast", "template", "this", "throw", "true", "try", "typeid", "typename", "using",
-        "virtual", "wchar_t", "xor", "xor_eq"};
+        "alignas", "alignof", "and", "and_eq", "asm", "bitand", "bitor", "bool", "catch", "class",
+        "compl", "concept", "const_cast", "constexpr", "decltype", "delete", "dynamic_cast",
+        "explicit", "export", "false", "friend", "mutable", "namespace", "new", "noexcept", "not",
+        "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public",
+        "reinterpret_cast", "requires", "static_assert", "static_cast", "template", "this", "throw",
+        "true", "try", "typeid", "typename", "using", "virtual", "wchar_t", "xor", "xor_eq"};
     return among(name, word, COUNT_OF(word));
 }
 
@@ -158,13 +186,17 @@ static bool is_keyword(const char *name)
 static bool is_ours(const char *name)
 {
     static const char *const word[] = {
-        "j", "k", "p", "r", "s", "j0", "bf16", "scalars", "gemm", "product", "memset", "memcpy", "positions", "rope_cos", "rope_sin", "embedding", "embedding_grad",
-        "attention", "attention_grad", "top_k", "route_plan", "load", "dispatch", "collect", "to_rows", "from_rows", "expert_matmul", "expert_matmul_grad",
-        "product_of", "embedding_grad_of", "attention_of", "attention_grad_of", "dispatch_of", "collect_of", "expert_matmul_of", "expert_matmul_grad_of",
-        "sum_squares", "exp", "log", "sqrt", "tanh", "erf", "pow", "sin", "cos", "fabs", "INFINITY", "NAN",
+        "j", "k", "p", "r", "s", "j0", "bf16", "scalars", "gemm", "product", "memset", "memcpy",
+        "positions", "rope_cos", "rope_sin", "embedding", "embedding_grad", "attention",
+        "attention_grad", "top_k", "route_plan", "load", "dispatch", "collect", "to_rows",
+        "from_rows", "expert_matmul", "expert_matmul_grad", "product_of", "embedding_grad_of",
+        "attention_of", "attention_grad_of", "dispatch_of", "collect_of", "expert_matmul_of",
+        "expert_matmul_grad_of", "sum_squares", "exp", "log", "sqrt", "tanh", "erf", "pow", "sin",
+        "cos", "fabs", "INFINITY", "NAN",
         /* on cuda */
-        "t", "i", "r0", "r1", "from", "count", "decay", "work", "shared", "wide_shared", "store", "row_sum", "row_max", "store_sums", "add_chunks", "add_numbers",
-        "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"};
+        "t", "i", "r0", "r1", "from", "count", "decay", "work", "shared", "wide_shared", "store",
+        "row_sum", "row_max", "store_sums", "add_chunks", "add_numbers", "threadIdx", "blockIdx",
+        "blockDim", "gridDim", "warpSize"};
     return among(name, word, COUNT_OF(word));
 }
 
@@ -187,7 +219,8 @@ const char *emit_argument_name(const struct argument *a, int index, bool canonic
 {
     if (canonical) return intern_format("p%d", index);
     switch (a->kind) {
-    case ARGUMENT_IN: case ARGUMENT_OUT: return emit_identifier(a->value->name);
+    case ARGUMENT_IN:
+    case ARGUMENT_OUT: return emit_identifier(a->value->name);
     case ARGUMENT_STATE: return intern_format("state_%s", a->name);
     case ARGUMENT_SCALARS: return intern("scalars");
     case ARGUMENT_METRIC: return intern_format("metric_%s", emit_identifier(a->name));
@@ -195,20 +228,37 @@ const char *emit_argument_name(const struct argument *a, int index, bool canonic
     bug("argument kind %d", (int)a->kind);
 }
 
-/* ── files ────────────────────────────────────────────────────────────────── */
-bool emit_files(const struct graph *g, const struct plan *plan, enum emit_device device, bool reference, const char *directory)
+/* ── files ───────────────────────────────────────────────────────────────────── */
+bool emit_files(const struct graph *g, const struct plan *plan, enum emit_device device,
+                bool reference, const char *directory)
 {
-    enum { KERNELS_H, KERNELS_C, KERNELS_CU, LAUNCH_C, ARGUMENTS_C, SCHEDULE_C, PROGRAM_C, PLAN_JSON, FILES };
-    static const char *const name[FILES] = {"kernels.h", "kernels.c", "kernels.cu", "launch.c", "arguments.c", "schedule.c", "program.c", "plan.json"};
+    enum {
+        KERNELS_H,
+        KERNELS_C,
+        KERNELS_CU,
+        LAUNCH_C,
+        ARGUMENTS_C,
+        SCHEDULE_C,
+        PROGRAM_C,
+        PLAN_JSON,
+        FILES
+    };
+    static const char *const name[FILES] = {"kernels.h",   "kernels.c",  "kernels.cu", "launch.c",
+                                            "arguments.c", "schedule.c", "program.c",  "plan.json"};
     struct text text[FILES] = {0};
     emit_kernels_h(&text[KERNELS_H], g);
-    if (device == EMIT_CUDA) emit_kernels_cu(&text[KERNELS_CU], g), emit_launch_c(&text[LAUNCH_C], g);
-    else emit_kernels_c(&text[KERNELS_C], g, device);
-    if (reference) emit_kernels_c(&text[KERNELS_C], g, EMIT_CPU), emit_arguments_c(&text[ARGUMENTS_C], g);
+    if (device == EMIT_CUDA)
+        emit_kernels_cu(&text[KERNELS_CU], g), emit_launch_c(&text[LAUNCH_C], g);
+    else
+        emit_kernels_c(&text[KERNELS_C], g, device);
+    if (reference)
+        emit_kernels_c(&text[KERNELS_C], g, EMIT_CPU), emit_arguments_c(&text[ARGUMENTS_C], g);
     emit_schedule_c(&text[SCHEDULE_C], g, plan);
     emit_program_c(&text[PROGRAM_C], g, plan, device);
     emit_plan_json(&text[PLAN_JSON], g, plan);
     for (int i = 0; i < FILES; i++)
-        if (text[i].length && !file_write(text_format("%s/%s", directory, name[i]), text[i].bytes, text[i].length)) return false;
+        if (text[i].length &&
+            !file_write(text_format("%s/%s", directory, name[i]), text[i].bytes, text[i].length))
+            return false;
     return true;
 }

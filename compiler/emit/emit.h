@@ -1,7 +1,8 @@
-/* The door to everything that turns a laid-out graph into text: kernels, the schedule that runs them, the tables
- * that the trainer reads, and the resolved plan. The texts depend on the graph and the plan alone, so building twice
- * gives the same bytes; and they are written to be read, because a generated program is where one looks at night.
- * A kernel's arguments are listed once, here, and both sides (the kernel's body and the schedule's call) follow it. */
+/* The door to everything that turns a laid-out graph into text: kernels, the schedule that runs
+ * them, the tables that the trainer reads, and the resolved plan. The texts depend on the graph and
+ * the plan alone, so building twice gives the same bytes; and they are written to be read, because
+ * a generated program is where one looks at night. A kernel's arguments are listed once, here, and
+ * both sides (the kernel's body and the schedule's call) follow it. */
 #ifndef PLANC_EMIT_H
 #define PLANC_EMIT_H
 
@@ -9,50 +10,61 @@
 
 enum emit_device { EMIT_CPU, EMIT_TRACE, EMIT_CUDA };
 
-/* How kernels.c is compiled on cpu: contraction and reassociation would change bits, the other flags only say that
- * nobody looks at errno or at floating-point exceptions and honour `omp simd`, so that loops vectorise. Include paths: runtime, templates. */
-#define EMIT_KERNEL_FLAGS "-std=c17 -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd"
+/* How kernels.c is compiled on cpu: contraction and reassociation would change bits, the other
+ * flags only say that nobody looks at errno or at floating-point exceptions and honour `omp simd`,
+ * so that loops vectorise. Include paths: runtime, templates. */
+#define EMIT_KERNEL_FLAGS                                                              \
+    "-std=c17 -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math " \
+    "-fopenmp-simd"
 
-/* All files of DIR: kernels.h, kernels.c (cuda: kernels.cu and launch.c), schedule.c, program.c, plan.json; with `reference` (cuda) kernels.c
- * and arguments.c too. False with errno when one cannot be written; an identical file keeps its time stamp. `graph` is at LEVEL_MEMORY. */
-bool emit_files(const struct graph *graph, const struct plan *plan, enum emit_device device, bool reference, const char *directory);
+/* All files of DIR: kernels.h, kernels.c (cuda: kernels.cu and launch.c), schedule.c, program.c,
+ * plan.json; with `reference` (cuda) kernels.c and arguments.c too. False with errno when one
+ * cannot be written; an identical file keeps its time stamp. `graph` is at LEVEL_MEMORY. */
+bool emit_files(const struct graph *graph, const struct plan *plan, enum emit_device device,
+                bool reference, const char *directory);
 
 void emit_kernels_h(struct text *to, const struct graph *g);
 void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device device);
-/* On cuda: the kernels, and the host text that launches them, with the records that kernels.h declares. */
+/* On cuda: the kernels, and the host text that launches them, with the records that kernels.h
+ * declares. */
 void emit_kernels_cu(struct text *to, const struct graph *g);
 void emit_launch_c(struct text *to, const struct graph *g);
-/* What kernels.cu includes, beside the texts above: paths in the folder `templates` ("cuda/machine.cuh") and in `runtime`
- * ("op_math.h"), NULL behind the last. An included template may include others of templates/cuda. */
+/* What kernels.cu includes, beside the texts above: paths in the folder `templates`
+ * ("cuda/machine.cuh") and in `runtime` ("op_math.h"), NULL behind the last. An included template
+ * may include others of templates/cuda. */
 const char *const *emit_cuda_templates(const struct graph *g);
 const char *const *emit_cuda_headers(void);
 void emit_schedule_c(struct text *to, const struct graph *g, const struct plan *plan);
-void emit_program_c(struct text *to, const struct graph *g, const struct plan *plan, enum emit_device device);
-/* arguments.c: beside kernels.c the other text of DIR/reference.so, with which --compare judges another device's kernels. */
+void emit_program_c(struct text *to, const struct graph *g, const struct plan *plan,
+                    enum emit_device device);
+/* arguments.c: beside kernels.c the other text of DIR/reference.so, with which --compare judges
+ * another device's kernels. */
 void emit_arguments_c(struct text *to, const struct graph *g);
 void emit_plan_json(struct text *to, const struct graph *g, const struct plan *plan);
 
-/* ── shared by the emitters ───────────────────────────────────────────────── */
+/* ── shared by the emitters ──────────────────────────────────────────────────── */
 /* One kernel with the nodes that it is made of. */
 struct emit_kernel {
     const struct kernel *kernel;
     const struct region *region;
     const struct body *body;
-    VECTOR(struct node *) node;      /* in order; views that only its nodes see are looked through, not listed */
+    /* in order; views that only its nodes see are looked through, not listed */
+    VECTOR(struct node *) node;
 };
 enum argument_kind { ARGUMENT_IN, ARGUMENT_OUT, ARGUMENT_STATE, ARGUMENT_SCALARS, ARGUMENT_METRIC };
 struct argument {
     enum argument_kind kind;
-    const struct value *value;       /* IN, OUT: the value whose bytes they are (never a view) */
-    const char *name;                /* STATE, METRIC: its attribute name */
-    bool written;                    /* STATE: assigned here; SCALARS: one of them is set here */
+    const struct value *value; /* IN, OUT: the value whose bytes they are (never a view) */
+    const char *name;          /* STATE, METRIC: its attribute name */
+    bool written;              /* STATE: assigned here; SCALARS: one of them is set here */
 };
 struct emit {
     const struct graph *graph;
     VECTOR(struct emit_kernel) kernel; /* by number - 1 */
     struct text note;
 };
-/* Collects kernels and finds out which values are used outside the kernel that makes them (emit_stored). */
+/* Collects kernels and finds out which values are used outside the kernel that makes them
+ * (emit_stored). */
 struct emit *emit_open(const struct graph *g);
 bool emit_stored(const struct emit *e, const struct value *v);
 /* The value whose bytes `v` is: v itself, or what a chain of views ends at. */
@@ -62,16 +74,20 @@ int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct arg
 /* Whether the kernel walks a unit's shard (run_shard) and works on a stretch of it. */
 bool emit_walks_shard(const struct emit_kernel *k);
 
-/* A C identifier made of an IR name: dots and the like become '_'; a word of C gets one behind it. In kernels
- * (emit_identifier) so does a word that kernels use themselves. */
+/* A C identifier made of an IR name: dots and the like become '_'; a word of C gets one behind it.
+ * In kernels (emit_identifier) so does a word that kernels use themselves. */
 const char *emit_word(const char *name);
 const char *emit_identifier(const char *name);
 
-/* The body of a kernel over rows and columns (map, index, row, column, total), indented once. `canonical`: arguments
- * and values are called by number, so that two kernels that do the same give the same text. */
-void emit_fused_body(struct text *to, const struct emit *e, const struct emit_kernel *k, bool canonical);
-/* The body of a kernel that is one call of a template, and the template's file name ("attention.h"). */
-void emit_core_body(struct text *to, const struct emit *e, const struct emit_kernel *k, bool canonical);
+/* The body of a kernel over rows and columns (map, index, row, column, total), indented once.
+ * `canonical`: arguments and values are called by number, so that two kernels that do the same give
+ * the same text. */
+void emit_fused_body(struct text *to, const struct emit *e, const struct emit_kernel *k,
+                     bool canonical);
+/* The body of a kernel that is one call of a template, and the template's file name
+ * ("attention.h"). */
+void emit_core_body(struct text *to, const struct emit *e, const struct emit_kernel *k,
+                    bool canonical);
 const char *emit_core_template(enum op op);
 /* "const bf16": what an argument points at. */
 const char *emit_argument_type(const struct argument *a);

@@ -1,13 +1,17 @@
-/* What a fused kernel must do, and when: a list of ends (values to store, rows, columns or everything to sum, effects). Ends
- * fall into phases (behind a sum over rows everything starts again) and, inside a row, into stages (behind a sum over the row's
- * columns there is another sweep over them). Every device's loops follow this list; what differs is who runs through them. */
+/* What a fused kernel must do, and when: a list of ends (values to store, rows, columns or
+ * everything to sum, effects). Ends fall into phases (behind a sum over rows everything starts
+ * again) and, inside a row, into stages (behind a sum over the row's columns there is another sweep
+ * over them). Every device's loops follow this list; what differs is who runs through them. */
 #include "emit/fused.h"
 
 #include <string.h>
 
-static bool reduces_row(const struct node *n) { return op_rows[n->op].class == CLASS_ROW && n->op != OP_pick; }
+static bool reduces_row(const struct node *n)
+{
+    return op_rows[n->op].class == CLASS_ROW && n->op != OP_pick;
+}
 
-/* ── when ─────────────────────────────────────────────────────────────────── */
+/* ── when ────────────────────────────────────────────────────────────────────── */
 static struct timing timing_of(const struct ends *p, const struct value *v)
 {
     const struct value *root = emit_root(v);
@@ -21,8 +25,10 @@ static struct timing later(struct timing a, struct timing b)
     return a.phase != b.phase ? (a.phase > b.phase ? a : b) : a.stage > b.stage ? a : b;
 }
 
-/* Behind the operands; a row's sum read from rows of another count must have been finished for all rows. */
-static struct timing behind_operands(struct fused *f, const struct ends *p, const struct node *n, const struct value *space)
+/* Behind the operands; a row's sum read from rows of another count must have been finished for all
+ * rows. */
+static struct timing behind_operands(struct fused *f, const struct ends *p, const struct node *n,
+                                     const struct value *space)
 {
     struct timing t = {0};
     int64_t rows, columns, mine, width;
@@ -54,7 +60,10 @@ static void plan_node(struct fused *f, struct ends *p, struct node *n)
     const struct value *space = reduction || !y ? (n->op == OP_assign ? n->in[0].value : a) : y;
     struct timing t = {0};
     if (space) t = behind_operands(f, p, n, space);
-    struct end e = {.node = n, .of = n->n_in ? n->in[0] : (struct operand){0}, .shape = space, .like = a ? a->type : F32};
+    struct end e = {.node = n,
+                    .of = n->n_in ? n->in[0] : (struct operand){0},
+                    .shape = space,
+                    .like = a ? a->type : F32};
     switch (class) {
     case CLASS_ROW:
         if (n->op == OP_pick) break;
@@ -62,7 +71,8 @@ static void plan_node(struct fused *f, struct ends *p, struct node *n)
         end_add(f, p, e, t);
         t.stage++;
         break;
-    case CLASS_COLUMN: case CLASS_TOTAL:
+    case CLASS_COLUMN:
+    case CLASS_TOTAL:
         e.kind = class == CLASS_COLUMN ? END_COLUMN : END_TOTAL;
         end_add(f, p, e, t);
         t = (struct timing){.phase = t.phase + 1};
@@ -83,16 +93,24 @@ static void plan_node(struct fused *f, struct ends *p, struct node *n)
         }
         end_add(f, p, e, t);
         return;
-    case CLASS_MAP: case CLASS_INDEX: break;
-    case CLASS_VIEW: case CLASS_LEAF: return;
-    case CLASS_CORE: case CLASS_LANE: bug("%s in a fused kernel", op_rows[n->op].name);
+    case CLASS_MAP:
+    case CLASS_INDEX: break;
+    case CLASS_VIEW:
+    case CLASS_LEAF: return;
+    case CLASS_CORE:
+    case CLASS_LANE: bug("%s in a fused kernel", op_rows[n->op].name);
     }
     PUSH(&p->timing, ((struct timing){y, t.phase, t.stage}));
     if (f->cuda && class == CLASS_TOTAL) return; /* whoever finishes it stores it */
-    if (emit_stored(f->e, y)) end_add(f, p, (struct end){.kind = END_STORE, .node = n, .of = by(n->out[0]), .shape = y, .like = y->type}, t);
+    if (emit_stored(f->e, y))
+        end_add(f, p,
+                (struct end){
+                    .kind = END_STORE, .node = n, .of = by(n->out[0]), .shape = y, .like = y->type},
+                t);
 }
 
-/* Whether every value that `v` needs in the kernel is `count` elements long or one: then its rows need not be told apart. */
+/* Whether every value that `v` needs in the kernel is `count` elements long or one: then its rows
+ * need not be told apart. */
 static bool is_flat(const struct fused *f, const struct value *v, int64_t count)
 {
     const struct value *root = emit_root(v);
@@ -110,7 +128,8 @@ static bool kernel_is_flat(const struct fused *f)
         enum op_class class = op_rows[n->op].class;
         if (class == CLASS_VIEW || class == CLASS_LEAF || n->op == OP_tap) continue;
         if (class == CLASS_TOTAL || class == CLASS_EFFECT) {
-            if (class == CLASS_TOTAL && count && shape_count(n->in[0].value->shape) != count) return false;
+            if (class == CLASS_TOTAL && count && shape_count(n->in[0].value->shape) != count)
+                return false;
             for (int o = 0; o < n->n_in; o++)
                 if (n->in[o].value && shape_count(n->in[o].value->shape) > 1) {
                     if (!count) count = shape_count(n->in[o].value->shape);
@@ -133,15 +152,18 @@ bool fused_ends(struct fused *f, struct ends *p)
 {
     bool assigns = false, other = false, total = false;
     f->flat = kernel_is_flat(f);
-    for (int i = 0; i < f->k->node.n; i++) total |= op_rows[f->k->node.item[i]->op].class == CLASS_TOTAL;
+    for (int i = 0; i < f->k->node.n; i++)
+        total |= op_rows[f->k->node.item[i]->op].class == CLASS_TOTAL;
     if (f->cuda && total) f->flat = false; /* the order of a total there is by rows */
     for (int i = 0; i < f->k->node.n; i++) plan_node(f, p, f->k->node.item[i]);
-    for (int i = 0; i < p->end.n; i++) p->end.item[i].kind == END_ASSIGN ? (assigns = true) : (other = true);
+    for (int i = 0; i < p->end.n; i++)
+        p->end.item[i].kind == END_ASSIGN ? (assigns = true) : (other = true);
     if (assigns && other) bug("kernel %s assigns state and does other things", f->k->kernel->name);
     return assigns;
 }
 
-void fused_groups(struct fused *f, struct ends *p, int phase, void (*group)(struct fused *f, struct end **end, int n))
+void fused_groups(struct fused *f, struct ends *p, int phase,
+                  void (*group)(struct fused *f, struct end **end, int n))
 {
     VECTOR(struct end *) now = {0};
     for (int i = 0; i < p->end.n; i++)
@@ -159,40 +181,62 @@ void fused_groups(struct fused *f, struct ends *p, int phase, void (*group)(stru
     }
 }
 
-/* ── where an end leaves what it made ─────────────────────────────────────── */
-const char *fused_result(const struct fused *f, const struct end *e) { return fused_argument(f, ARGUMENT_OUT, e->node->out[0], NULL); }
+/* ── where an end leaves what it made ────────────────────────────────────────── */
+const char *fused_result(const struct fused *f, const struct end *e)
+{
+    return fused_argument(f, ARGUMENT_OUT, e->node->out[0], NULL);
+}
 
 const char *fused_target(const struct fused *f, const struct end *e, struct spot at)
 {
     struct text t = {0};
     switch (e->kind) {
-    case END_STORE: return text_format("%s[%s]", fused_result(f, e), fused_index(f, e->node->out[0], at));
-    case END_METRIC: return text_format("%s[%s]", fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(e->node, "name")), e->shape ? fused_index(f, e->shape, at) : "0");
-    case END_ASSIGN: return text_format("%s[%s]", fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(emit_root(e->node->in[0].value)->node, "name")), fused_index(f, e->shape, at));
+    case END_STORE:
+        return text_format("%s[%s]", fused_result(f, e), fused_index(f, e->node->out[0], at));
+    case END_METRIC:
+        return text_format("%s[%s]",
+                           fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(e->node, "name")),
+                           e->shape ? fused_index(f, e->shape, at) : "0");
+    case END_ASSIGN:
+        return text_format(
+            "%s[%s]",
+            fused_argument(f, ARGUMENT_STATE, NULL,
+                           attr_get_word(emit_root(e->node->in[0].value)->node, "name")),
+            fused_index(f, e->shape, at));
     case END_SCALAR:
         text_add(&t, "%s[SCALAR_", fused_argument(f, ARGUMENT_SCALARS, NULL, NULL));
-        for (const char *c = attr_get_word(e->node, "name"); *c; c++) text_add(&t, "%c", *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+        for (const char *c = attr_get_word(e->node, "name"); *c; c++)
+            text_add(&t, "%c", *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
         text_add(&t, "]");
         return t.bytes;
-    case END_ROW: case END_COLUMN: case END_TOTAL: break;
+    case END_ROW:
+    case END_COLUMN:
+    case END_TOTAL: break;
     }
     bug("an end of kind %d has no place", (int)e->kind);
 }
 
-void fused_pieces(struct fused *f, int64_t columns, void (*piece)(struct fused *f, const void *of), const void *of)
+void fused_pieces(struct fused *f, int64_t columns, void (*piece)(struct fused *f, const void *of),
+                  const void *of)
 {
     for (f->low = 0; f->low < columns; f->low = f->high) {
         f->high = columns;
         for (;;) {
-            struct { size_t length; int known, name; } before[LEVELS];
-            for (int l = 0; l < LEVELS; l++) before[l].length = f->block[l].text.length, before[l].known = f->block[l].known.n, before[l].name = f->block[l].name.n;
+            struct {
+                size_t length;
+                int known, name;
+            } before[LEVELS];
+            for (int l = 0; l < LEVELS; l++)
+                before[l].length = f->block[l].text.length, before[l].known = f->block[l].known.n,
+                before[l].name = f->block[l].name.n;
             int counter = f->counter;
             f->split = 0;
             piece(f, of);
             if (!f->split) break;
             for (int l = 0; l < LEVELS; l++) {
                 struct block *b = &f->block[l];
-                b->text.length = before[l].length, b->known.n = before[l].known, b->name.n = before[l].name;
+                b->text.length = before[l].length, b->known.n = before[l].known,
+                b->name.n = before[l].name;
                 if (b->text.bytes) b->text.bytes[b->text.length] = 0;
             }
             f->counter = counter;

@@ -1,28 +1,36 @@
-/* The loops of a fused kernel on cpu. Each phase is a loop over rows, each stage of it a sweep over the row's columns; all ends of one
- * stage over equally many columns share one loop. A sum over a row is dealt out to sixteen lanes by column and a sum of everything
- * to sixteen lanes by element, added up in one fixed tree: their order follows from the shape, not from what else the kernel does. */
+/* The loops of a fused kernel on cpu. Each phase is a loop over rows, each stage of it a sweep over
+ * the row's columns; all ends of one stage over equally many columns share one loop. A sum over a
+ * row is dealt out to sixteen lanes by column and a sum of everything to sixteen lanes by element,
+ * added up in one fixed tree: their order follows from the shape, not from what else the kernel
+ * does. */
 #include "emit/fused.h"
 
 #include <string.h>
 
 #define L(x) ((long long)(x))
 
-/* ── loops ────────────────────────────────────────────────────────────────── */
+/* ── loops ───────────────────────────────────────────────────────────────────── */
 /* What is done with one element; `lane`: C of its lane. */
-static void end_element(struct fused *f, const struct end *e, struct spot at, int level, const char *lane)
+static void end_element(struct fused *f, const struct end *e, struct spot at, int level,
+                        const char *lane)
 {
     const char *x = fused_operand(f, &e->of, e->like, at);
     switch (e->kind) {
-    case END_STORE: fused_line(f, level, "%s = %s;", fused_target(f, e, at), c_store(e->node->out[0]->type, x)); return;
+    case END_STORE:
+        fused_line(f, level, "%s = %s;", fused_target(f, e, at), c_store(e->node->out[0]->type, x));
+        return;
     case END_ROW:
-        if (e->node->op == OP_max_last) fused_line(f, level, "%s[%s] = op_max(%s[%s], %s);", e->lane, lane, e->lane, lane, x);
-        else fused_line(f, level, "%s[%s] += %s;", e->lane, lane, x);
+        if (e->node->op == OP_max_last)
+            fused_line(f, level, "%s[%s] = op_max(%s[%s], %s);", e->lane, lane, e->lane, lane, x);
+        else
+            fused_line(f, level, "%s[%s] += %s;", e->lane, lane, x);
         return;
     case END_TOTAL: fused_line(f, level, "%s[%s] += %s;", e->lane, lane, x); return;
     case END_COLUMN: {
         struct spot column = at;
         column.row = "0";
-        fused_line(f, level, "%s[%s] += %s;", fused_result(f, e), fused_index(f, e->node->out[0], column), x);
+        fused_line(f, level, "%s[%s] += %s;", fused_result(f, e),
+                   fused_index(f, e->node->out[0], column), x);
         return;
     }
     case END_METRIC: fused_line(f, level, "%s += %s;", fused_target(f, e, at), x); return;
@@ -31,9 +39,15 @@ static void end_element(struct fused *f, const struct end *e, struct spot at, in
     }
 }
 
-struct sweep { struct end **end; int n; int64_t columns; bool lanes, aligned; };
+struct sweep {
+    struct end **end;
+    int n;
+    int64_t columns;
+    bool lanes, aligned;
+};
 
-static void sweep_body(struct fused *f, const struct sweep *w, const char *row_lane, const char *total_lane)
+static void sweep_body(struct fused *f, const struct sweep *w, const char *row_lane,
+                       const char *total_lane)
 {
     struct block *b = &f->block[LEVEL_COLUMN];
     b->text.length = 0;
@@ -43,11 +57,13 @@ static void sweep_body(struct fused *f, const struct sweep *w, const char *row_l
         if (k->first >= f->stage || k->last < f->stage) continue;
         struct spot at = spot_start(f, true);
         const char *name = fused_name(f, LEVEL_COLUMN, k->value->name, "");
-        fused_line(f, LEVEL_COLUMN, "const float %s = %s[%s];", name, k->array, k->in_argument ? fused_index(f, k->value, at) : "j");
+        fused_line(f, LEVEL_COLUMN, "const float %s = %s[%s];", name, k->array,
+                   k->in_argument ? fused_index(f, k->value, at) : "j");
         fused_know(f, LEVEL_COLUMN, k->value, at, name);
     }
     for (int i = 0; i < w->n; i++)
-        end_element(f, w->end[i], spot_start(f, true), LEVEL_COLUMN, w->end[i]->kind == END_TOTAL ? total_lane : row_lane);
+        end_element(f, w->end[i], spot_start(f, true), LEVEL_COLUMN,
+                    w->end[i]->kind == END_TOTAL ? total_lane : row_lane);
     if (!b->text.length) text_add(&b->text, "%s", "");
 }
 
@@ -57,7 +73,10 @@ static void loop_line(struct fused *f, int extra, const char *line)
     text_add(&b->text, "%*s%s\n", b->indent + extra, "", line);
 }
 
-static void loop_body(struct fused *f) { text_add(&fused_block(f, LEVEL_ROW)->text, "%s", f->block[LEVEL_COLUMN].text.bytes); }
+static void loop_body(struct fused *f)
+{
+    text_add(&fused_block(f, LEVEL_ROW)->text, "%s", f->block[LEVEL_COLUMN].text.bytes);
+}
 
 /* The columns [f->low, f->high), in which no index op breaks. */
 static void sweep_piece(struct fused *f, const void *of)
@@ -72,11 +91,14 @@ static void sweep_piece(struct fused *f, const void *of)
         loop_line(f, 0, "}");
         return;
     }
-    int64_t whole = w->lanes && w->aligned && f->low % 16 == 0 ? f->low + (f->high - f->low) / 16 * 16 : f->low;
+    int64_t whole =
+        w->lanes && w->aligned && f->low % 16 == 0 ? f->low + (f->high - f->low) / 16 * 16 : f->low;
     if (whole > f->low) {
         f->block[LEVEL_COLUMN].indent = inner + 4;
         sweep_body(f, w, "k", "k");
-        loop_line(f, 0, text_format("for (int64_t j0 = %lld; j0 < %lld; j0 += OP_LANES) {", L(f->low), L(whole)));
+        loop_line(f, 0,
+                  text_format("for (int64_t j0 = %lld; j0 < %lld; j0 += OP_LANES) {", L(f->low),
+                              L(whole)));
         loop_line(f, -fused_block(f, LEVEL_ROW)->indent, "#pragma omp simd");
         loop_line(f, 4, "for (int k = 0; k < OP_LANES; k++) {");
         loop_line(f, 8, "const int64_t j = j0 + k;");
@@ -86,7 +108,10 @@ static void sweep_piece(struct fused *f, const void *of)
         f->block[LEVEL_COLUMN].indent = inner;
     }
     if (whole == f->high) return;
-    sweep_body(f, w, "j & 15", w->aligned ? "j & 15" : text_format("(%s * %lld + j) & 15", f->one_row ? "0" : "r", L(w->columns)));
+    sweep_body(f, w, "j & 15",
+               w->aligned
+                   ? "j & 15"
+                   : text_format("(%s * %lld + j) & 15", f->one_row ? "0" : "r", L(w->columns)));
     loop_line(f, 0, text_format("for (int64_t j = %lld; j < %lld; j++) {", L(whole), L(f->high)));
     loop_body(f);
     loop_line(f, 0, "}");
@@ -109,15 +134,18 @@ static void lanes_close(struct fused *f, const struct end *e, int level)
     const struct value *y = e->node->out[0];
     bool wide = e->kind == END_TOTAL || e->like == F64;
     const char *name = fused_name(f, level, y->name, "");
-    const char *sum = text_format("op_%s_lanes_%s(%s)", e->node->op == OP_max_last ? "max" : "sum", wide ? "f64" : "f32", e->lane);
+    const char *sum = text_format("op_%s_lanes_%s(%s)", e->node->op == OP_max_last ? "max" : "sum",
+                                  wide ? "f64" : "f32", e->lane);
     if (wide && y->type != F64) sum = text_format("(float)%s", sum);
-    fused_line(f, level, y->type == BF16 ? "const %s %s = op_round_bf16(%s);" : "const %s %s = %s;", c_type(y->type, false), name, sum);
+    fused_line(f, level, y->type == BF16 ? "const %s %s = op_round_bf16(%s);" : "const %s %s = %s;",
+               c_type(y->type, false), name, sum);
     struct spot at = spot_start(f, false);
     if (level == LEVEL_KERNEL) at.row = "0";
     fused_know(f, level, y, at, name);
 }
 
-/* One stage of a row: what the last stage's sums are good for, then a sweep for each number of columns. */
+/* One stage of a row: what the last stage's sums are good for, then a sweep for each number of
+ * columns. */
 static void stage(struct fused *f, struct end **end, int n, int number)
 {
     VECTOR(struct end *) now = {0};
@@ -126,11 +154,13 @@ static void stage(struct fused *f, struct end **end, int n, int number)
         if (end[i]->stage == number) PUSH(&now, end[i]);
     for (int i = 0; i < now.n; i++)
         if (now.item[i]->columns == 1 && now.item[i]->kind != END_ROW)
-            end_element(f, now.item[i], spot_start(f, false), LEVEL_ROW, f->one_row ? "0" : "r & 15");
+            end_element(f, now.item[i], spot_start(f, false), LEVEL_ROW,
+                        f->one_row ? "0" : "r & 15");
     for (int i = 0; i < now.n; i++) {
         struct end *first = now.item[i];
         if (!first || (first->columns == 1 && first->kind != END_ROW)) continue;
-        struct sweep w = {.end = TAKE_MANY(struct end *, now.n), .columns = first->columns, .aligned = true};
+        struct sweep w = {
+            .end = TAKE_MANY(struct end *, now.n), .columns = first->columns, .aligned = true};
         for (int k = i; k < now.n; k++) {
             struct end *e = now.item[k];
             if (!e || e->columns != w.columns || (e->columns == 1 && e->kind != END_ROW)) continue;
@@ -146,16 +176,25 @@ static void stage(struct fused *f, struct end **end, int n, int number)
     }
 }
 
-/* ── what is kept from one sweep to the next ──────────────────────────────── */
-bool fused_takes_long(enum op op) { return op == OP_exp || op == OP_log || op == OP_tanh || op == OP_erf || op == OP_sigmoid; }
+/* ── what is kept from one sweep to the next ─────────────────────────────────── */
+bool fused_takes_long(enum op op)
+{
+    return op == OP_exp || op == OP_log || op == OP_tanh || op == OP_erf || op == OP_sigmoid;
+}
 
-struct seen { VECTOR(const struct node *) node; };
+struct seen {
+    VECTOR(const struct node *) node;
+};
 
-/* Notes in which stages the long computations under `v` are wanted, column by column; a row's sum is known and not gone into. */
-static void wanted_long(struct fused *f, const struct value *v, int stage, int64_t columns, struct seen *seen)
+/* Notes in which stages the long computations under `v` are wanted, column by column; a row's sum
+ * is known and not gone into. */
+static void wanted_long(struct fused *f, const struct value *v, int stage, int64_t columns,
+                        struct seen *seen)
 {
     const struct node *n = emit_root(v)->node;
-    if (!n || !fused_inside(f, v) || (op_rows[n->op].class != CLASS_MAP && op_rows[n->op].class != CLASS_INDEX)) return;
+    if (!n || !fused_inside(f, v) ||
+        (op_rows[n->op].class != CLASS_MAP && op_rows[n->op].class != CLASS_INDEX))
+        return;
     for (int i = 0; i < seen->node.n; i++)
         if (seen->node.item[i] == n) return;
     PUSH(&seen->node, n);
@@ -185,13 +224,18 @@ static bool shifts_columns(const struct emit_kernel *k)
 }
 
 /* A result that is stored over the same row no earlier than the last time that `k` is wanted. */
-static const struct end *room_for(const struct fused *f, struct end **end, int n, const struct kept *k)
+static const struct end *room_for(const struct fused *f, struct end **end, int n,
+                                  const struct kept *k)
 {
     for (int i = 0; i < n; i++) {
-        if (end[i]->kind != END_STORE || end[i]->stage < k->last || end[i]->node->out[0]->type != F32) continue;
+        if (end[i]->kind != END_STORE || end[i]->stage < k->last ||
+            end[i]->node->out[0]->type != F32)
+            continue;
         if (!shape_same(end[i]->shape->shape, k->value->shape)) continue;
         bool taken = false;
-        for (int j = 0; j < f->kept.n; j++) taken |= f->kept.item[j].array == fused_argument(f, ARGUMENT_OUT, end[i]->node->out[0], NULL);
+        for (int j = 0; j < f->kept.n; j++)
+            taken |= f->kept.item[j].array ==
+                     fused_argument(f, ARGUMENT_OUT, end[i]->node->out[0], NULL);
         if (!taken) return end[i];
     }
     return NULL;
@@ -204,7 +248,8 @@ static void choose_kept(struct fused *f, struct end **end, int n)
     if (f->flat || emit_walks_shard(f->k) || shifts_columns(f->k)) return;
     for (int i = 0; i < n; i++) {
         struct seen seen = {0};
-        if (end[i]->of.value) wanted_long(f, end[i]->of.value, end[i]->stage, end[i]->columns, &seen);
+        if (end[i]->of.value)
+            wanted_long(f, end[i]->of.value, end[i]->stage, end[i]->columns, &seen);
     }
     int chosen = 0;
     for (int i = 0; i < f->kept.n; i++) {
@@ -214,11 +259,14 @@ static void choose_kept(struct fused *f, struct end **end, int n)
         const struct end *room = room_for(f, end, n, &k);
         int64_t rows, columns;
         fused_extent(f, k.value, &rows, &columns);
-        if (room) k.array = fused_argument(f, ARGUMENT_OUT, room->node->out[0], NULL), k.in_argument = true;
+        if (room)
+            k.array = fused_argument(f, ARGUMENT_OUT, room->node->out[0], NULL),
+            k.in_argument = true;
         else if (columns <= ARRAY_COLUMNS) {
             k.array = fused_name(f, LEVEL_KERNEL, k.value->name, "_kept");
             fused_line(f, LEVEL_KERNEL, "float %s[%lld];", k.array, L(columns));
-        } else continue;
+        } else
+            continue;
         f->kept.item[chosen++] = k;
     }
     f->kept.n = chosen;
@@ -237,27 +285,33 @@ static void group(struct fused *f, struct end **end, int n)
         if (end[i]->stage >= stages) stages = end[i]->stage + 1;
         if (end[i]->kind == END_TOTAL) lanes_open(f, end[i], LEVEL_KERNEL);
         if (end[i]->kind == END_COLUMN) {
-            if (end[i]->node->out[0]->type != F32) bug("%s sums rows in another type than f32", end[i]->node->out[0]->name);
-            fused_line(f, LEVEL_KERNEL, "memset(%s, 0, %lld * sizeof *%s);", fused_result(f, end[i]), L(end[i]->columns), fused_result(f, end[i]));
+            if (end[i]->node->out[0]->type != F32)
+                bug("%s sums rows in another type than f32", end[i]->node->out[0]->name);
+            fused_line(f, LEVEL_KERNEL, "memset(%s, 0, %lld * sizeof *%s);",
+                       fused_result(f, end[i]), L(end[i]->columns), fused_result(f, end[i]));
         }
     }
     choose_kept(f, end, n);
     for (int s = 0; s < stages; s++) stage(f, end, n, s);
     f->kept.n = 0;
     if (!f->one_row && row->text.length)
-        text_add(&kernel->text, "    for (int64_t r = 0; r < %lld; r++) {\n%s    }\n", L(end[0]->rows), row->text.bytes);
+        text_add(&kernel->text, "    for (int64_t r = 0; r < %lld; r++) {\n%s    }\n",
+                 L(end[0]->rows), row->text.bytes);
     for (int i = 0; i < n; i++)
         if (end[i]->kind == END_TOTAL) lanes_close(f, end[i], LEVEL_KERNEL);
     row->known.n = row->name.n = 0;
 }
 
-void emit_fused_body(struct text *to, const struct emit *e, const struct emit_kernel *k, bool canonical)
+void emit_fused_body(struct text *to, const struct emit *e, const struct emit_kernel *k,
+                     bool canonical)
 {
     struct fused f = {.e = e, .k = k, .canonical = canonical};
     struct ends p = {0};
     f.n_argument = emit_arguments(e, k, &f.argument);
     f.block[LEVEL_KERNEL].indent = 4;
-    if (fused_ends(&f, &p)) fused_line(&f, LEVEL_KERNEL, "if (%s[SCALAR_SKIP] != 0) return;", fused_argument(&f, ARGUMENT_SCALARS, NULL, NULL));
+    if (fused_ends(&f, &p))
+        fused_line(&f, LEVEL_KERNEL, "if (%s[SCALAR_SKIP] != 0) return;",
+                   fused_argument(&f, ARGUMENT_SCALARS, NULL, NULL));
     for (int phase = 0; phase < p.phases; phase++) fused_groups(&f, &p, phase, group);
     text_add(to, "%s", f.block[LEVEL_KERNEL].text.length ? f.block[LEVEL_KERNEL].text.bytes : "");
 }

@@ -1,102 +1,142 @@
-/* What the files that write fused kernels share, and nobody else sees. emit_ends.c says what a kernel must do and when; emit_fused.c
- * (cpu) and emit_cuda_fused.c decide which loops there are; emit_value.c writes the expression of a value at a place in them. A
- * value is asked for where it is needed and written at the outermost level where it is known (kernel, row, column), once per
- * place; so a chain of nodes becomes a chain of local variables, a value needed in two sweeps over a row is computed in both, and
- * index ops are nothing but another column. */
+/* What the files that write fused kernels share, and nobody else sees. emit_ends.c says what a
+ * kernel must do and when; emit_fused.c (cpu) and emit_cuda_fused.c decide which loops there are;
+ * emit_value.c writes the expression of a value at a place in them. A value is asked for where it
+ * is needed and written at the outermost level where it is known (kernel, row, column), once per
+ * place; so a chain of nodes becomes a chain of local variables, a value needed in two sweeps over
+ * a row is computed in both, and index ops are nothing but another column. */
 #ifndef PLANC_EMIT_FUSED_H
 #define PLANC_EMIT_FUSED_H
 
 #include "emit/emit.h"
 
-/* TOGETHER, on cuda: what is done once for the neighbouring columns of a thread, in front of the loop over them. */
+/* TOGETHER, on cuda: what is done once for the neighbouring columns of a thread, in front of the
+ * loop over them. */
 enum { LEVEL_KERNEL, LEVEL_ROW, LEVEL_COLUMN, LEVEL_TOGETHER, LEVELS };
 
-/* A column: a constant, the loop's j plus an offset, a variable of some level, or j plus such a variable (of its own half of a row). */
+/* A column: a constant, the loop's j plus an offset, a variable of some level, or j plus such a
+ * variable (of its own half of a row). */
 enum column_kind { COLUMN_FIXED, COLUMN_LOOP, COLUMN_NAMED, COLUMN_TURNED };
 struct spot {
-    const char *row; int row_level;      /* C of the row's number: "0", "r", "(r / 6 % 256)" */
+    const char *row;
+    int row_level; /* C of the row's number: "0", "r", "(r / 6 % 256)" */
     enum column_kind kind;
-    int64_t offset;                      /* FIXED: the column; LOOP: added to j */
-    const char *column; int column_level; /* NAMED, TURNED: the variable */
+    int64_t offset; /* FIXED: the column; LOOP: added to j */
+    const char *column;
+    int column_level; /* NAMED, TURNED: the variable */
 };
 
 /* A value as it is written at a spot. */
-struct written { const struct value *value; const char *row, *column, *name; };
-struct block { struct text text; int indent; VECTOR(struct written) known; VECTOR(const char *) name; };
+struct written {
+    const struct value *value;
+    const char *row, *column, *name;
+};
+struct block {
+    struct text text;
+    int indent;
+    VECTOR(struct written) known;
+    VECTOR(const char *) name;
+};
 
-/* A value that takes long to compute and that a later sweep over the row wants again: its row is kept where the kernel will
- * store something else of the same extent (`in` an argument) or in an array. */
-struct kept { const struct value *value; const char *array; bool in_argument; int first, last; };
+/* A value that takes long to compute and that a later sweep over the row wants again: its row is
+ * kept where the kernel will store something else of the same extent (`in` an argument) or in an
+ * array. */
+struct kept {
+    const struct value *value;
+    const char *array;
+    bool in_argument;
+    int first, last;
+};
 
 struct fused {
     const struct emit *e;
     const struct emit_kernel *k;
-    struct argument *argument; int n_argument;
-    bool canonical, flat, one_row;       /* flat: every value is one long row; one_row: the row level is the kernel level */
-    int64_t low, high;                   /* the piece of columns being written; split > 0: an index op breaks here */
+    struct argument *argument;
+    int n_argument;
+    /* flat: every value is one long row; one_row: the row level is the kernel level */
+    bool canonical, flat, one_row;
+    /* the piece of columns being written; split > 0: an index op breaks here */
+    int64_t low, high;
     int64_t split;
     int counter;
-    int stage;                           /* of the sweep being written */
+    int stage; /* of the sweep being written */
     VECTOR(struct kept) kept;
     struct block block[LEVELS];
     /* Where the device has its own way to read an element: C of it, or NULL for a plain load. */
-    const char *(*load)(struct fused *f, const char *pointer, const struct value *v, struct spot at);
-    /* Where a thread has neighbours within one half of a row of 2 `half` columns: the variable that leads to the other half, or NULL. */
+    const char *(*load)(struct fused *f, const char *pointer, const struct value *v,
+                        struct spot at);
+    /* Where a thread has neighbours within one half of a row of 2 `half` columns: the variable that
+     * leads to the other half, or NULL. */
     const char *(*turn)(struct fused *f, int64_t half);
-    bool straight;                       /* no turning: an index op reads what another has turned */
-    /* Where launches follow each other: C of what an earlier one of the kernel has made and no argument holds. */
+    bool straight; /* no turning: an index op reads what another has turned */
+    /* Where launches follow each other: C of what an earlier one of the kernel has made and no
+     * argument holds. */
     const char *(*finished)(struct fused *f, const struct value *v);
-    struct cuda_fused *cuda;             /* NULL: for cpu */
+    struct cuda_fused *cuda; /* NULL: for cpu */
 };
 
-/* ── ends ─────────────────────────────────────────────────────────────────── */
+/* ── ends ────────────────────────────────────────────────────────────────────── */
 enum end_kind { END_STORE, END_ROW, END_COLUMN, END_TOTAL, END_METRIC, END_SCALAR, END_ASSIGN };
 struct end {
     enum end_kind kind;
     struct node *node;
-    struct operand of;                /* what is evaluated */
-    enum element like;                /* a number's type */
-    const struct value *shape;        /* whose rows and columns are walked */
+    struct operand of;         /* what is evaluated */
+    enum element like;         /* a number's type */
+    const struct value *shape; /* whose rows and columns are walked */
     int64_t rows, columns;
     int phase, stage;
-    const char *lane;                 /* reductions: the variable that holds a thread's, or the lanes', part */
+    /* reductions: the variable that holds a thread's, or the lanes', part */
+    const char *lane;
 };
 /* When a value of the kernel is known: behind which phase and stage. */
-struct timing { const struct value *value; int phase, stage; };
-struct ends { VECTOR(struct end) end; VECTOR(struct timing) timing; int phases; };
+struct timing {
+    const struct value *value;
+    int phase, stage;
+};
+struct ends {
+    VECTOR(struct end) end;
+    VECTOR(struct timing) timing;
+    int phases;
+};
 
 /* Fills f->flat and the list. Whether the kernel assigns state (then it does nothing else). */
 bool fused_ends(struct fused *f, struct ends *p);
 /* The ends of one phase, by their number of rows, group after group; `n` ends each. */
-void fused_groups(struct fused *f, struct ends *p, int phase, void (*group)(struct fused *f, struct end **end, int n));
-/* What an end writes at a spot, as C to which an expression is assigned (or added: METRIC). Not for reductions. */
+void fused_groups(struct fused *f, struct ends *p, int phase,
+                  void (*group)(struct fused *f, struct end **end, int n));
+/* What an end writes at a spot, as C to which an expression is assigned (or added: METRIC). Not for
+ * reductions. */
 const char *fused_target(const struct fused *f, const struct end *e, struct spot at);
 const char *fused_result(const struct fused *f, const struct end *e);
-/* Calls `piece` for stretches [f->low, f->high) of the columns in which no index op breaks: a trial that meets a break is taken back
- * and made shorter. */
-void fused_pieces(struct fused *f, int64_t columns, void (*piece)(struct fused *f, const void *of), const void *of);
+/* Calls `piece` for stretches [f->low, f->high) of the columns in which no index op breaks: a trial
+ * that meets a break is taken back and made shorter. */
+void fused_pieces(struct fused *f, int64_t columns, void (*piece)(struct fused *f, const void *of),
+                  const void *of);
 
-/* ── values ───────────────────────────────────────────────────────────────── */
+/* ── values ──────────────────────────────────────────────────────────────────── */
 
 void fused_extent(const struct fused *f, const struct value *v, int64_t *rows, int64_t *columns);
 struct spot spot_start(const struct fused *f, bool loop);
 /* C of one element: a variable, a literal or a load. */
 const char *fused_value(struct fused *f, const struct value *v, struct spot at);
-const char *fused_operand(struct fused *f, const struct operand *o, enum element like, struct spot at);
+const char *fused_operand(struct fused *f, const struct operand *o, enum element like,
+                          struct spot at);
 int fused_level(struct spot at);
 /* The same spot with a column that is a variable of a level. */
 struct spot spot_named(struct spot at, const char *name, int level);
 /* Index of an element of `v` in its bytes. */
 const char *fused_index(const struct fused *f, const struct value *v, struct spot at);
-const char *fused_argument(const struct fused *f, enum argument_kind kind, const struct value *v, const char *name);
+const char *fused_argument(const struct fused *f, enum argument_kind kind, const struct value *v,
+                           const char *name);
 /* A fresh name in the scope of a level, from an IR name and an ending. */
 const char *fused_name(struct fused *f, int level, const char *stem, const char *ending);
 struct block *fused_block(struct fused *f, int level);
 void fused_line(struct fused *f, int level, const char *format, ...) PRINTF_LIKE(3, 4);
 /* From now on `v`, at its own row, is the variable `name`. */
-void fused_know(struct fused *f, int level, const struct value *v, struct spot at, const char *name);
+void fused_know(struct fused *f, int level, const struct value *v, struct spot at,
+                const char *name);
 /* Declares the variable of `v` at a spot, rounded to its type, and knows it. */
-const char *fused_declare(struct fused *f, const struct value *v, struct spot at, const char *expression);
+const char *fused_declare(struct fused *f, const struct value *v, struct spot at,
+                          const char *expression);
 /* Whether one element of it costs as much as reading a few. */
 bool fused_takes_long(enum op op);
 bool fused_inside(const struct fused *f, const struct value *v);

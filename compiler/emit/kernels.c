@@ -1,6 +1,7 @@
-/* kernels.h and kernels.c: a C function a kernel, and its record with what one call costs. Two kernels that do the same to the
- * same shapes (the two norms of a layer, a forward kernel and its recomputation) have one function: their bodies
- * are compared with every name replaced by a number. On trace there is nothing to execute, so only the records remain. */
+/* kernels.h and kernels.c: a C function a kernel, and its record with what one call costs. Two
+ * kernels that do the same to the same shapes (the two norms of a layer, a forward kernel and its
+ * recomputation) have one function: their bodies are compared with every name replaced by a number.
+ * On trace there is nothing to execute, so only the records remain. */
 #include "emit/emit.h"
 
 #include <string.h>
@@ -14,7 +15,8 @@ void emit_kernels_h(struct text *to, const struct graph *g)
 {
     opening(to, "The kernels that schedule.c runs, in the order of the program.");
     text_add(to, "#ifndef KERNELS_H\n#define KERNELS_H\n\n#include \"device.h\"\n\n");
-    for (int i = 0; i < g->kernel.n; i++) text_add(to, "extern const struct kernel k_%s;\n", emit_identifier(g->kernel.item[i].name));
+    for (int i = 0; i < g->kernel.n; i++)
+        text_add(to, "extern const struct kernel k_%s;\n", emit_identifier(g->kernel.item[i].name));
     text_add(to, "\n#endif\n");
 }
 
@@ -29,7 +31,8 @@ const char *emit_argument_type(const struct argument *a)
 {
     const char *constant = a->written ? "" : "const ";
     switch (a->kind) {
-    case ARGUMENT_IN: case ARGUMENT_OUT:
+    case ARGUMENT_IN:
+    case ARGUMENT_OUT:
         switch (a->value->type) {
         case F32: return text_format("%sfloat", constant);
         case BF16: return text_format("%sbf16", constant);
@@ -37,24 +40,36 @@ const char *emit_argument_type(const struct argument *a)
         case I32: return text_format("%sint32_t", constant);
         }
         break;
-    case ARGUMENT_STATE: case ARGUMENT_SCALARS: return text_format("%sfloat", constant);
+    case ARGUMENT_STATE:
+    case ARGUMENT_SCALARS: return text_format("%sfloat", constant);
     case ARGUMENT_METRIC: return text_format("%sdouble", constant);
     }
     bug("argument kind %d", (int)a->kind);
 }
 
-/* "float *restrict x, const float *restrict y": restrict is believed of parameters, hardly of local variables. */
-static void function(struct text *to, const struct emit *e, const struct emit_kernel *k, const char *name, bool canonical)
+/* "float *restrict x, const float *restrict y": restrict is believed of parameters, hardly of local
+ * variables. */
+static void function(struct text *to, const struct emit *e, const struct emit_kernel *k,
+                     const char *name, bool canonical)
 {
     struct argument *argument;
     int n = emit_arguments(e, k, &argument);
     bool walks = emit_walks_shard(k);
     text_add(to, "static void f_%s(", name);
-    for (int i = 0; i < n; i++) text_add(to, "%s%s *restrict %s", i ? ", " : "", emit_argument_type(&argument[i]), emit_argument_name(&argument[i], i, canonical));
+    for (int i = 0; i < n; i++)
+        text_add(to, "%s%s *restrict %s", i ? ", " : "", emit_argument_type(&argument[i]),
+                 emit_argument_name(&argument[i], i, canonical));
     text_add(to, "%s)\n{\n", walks ? ", const struct stretch *s" : n ? "" : "void");
-    if (emit_core_op(k) == OP_COUNT) emit_fused_body(to, e, k, canonical);
-    else emit_core_body(to, e, k, canonical);
-    text_add(to, "}\nstatic void call_%s(void *const *p, const struct stretch *s)\n{\n%s    f_%s(", name, walks ? "" : n ? "    (void)s;\n" : "    (void)p, (void)s;\n", name);
+    if (emit_core_op(k) == OP_COUNT)
+        emit_fused_body(to, e, k, canonical);
+    else
+        emit_core_body(to, e, k, canonical);
+    text_add(to, "}\nstatic void call_%s(void *const *p, const struct stretch *s)\n{\n%s    f_%s(",
+             name,
+             walks ? ""
+             : n   ? "    (void)s;\n"
+                   : "    (void)p, (void)s;\n",
+             name);
     for (int i = 0; i < n; i++) text_add(to, "%sp[%d]", i ? ", " : "", i);
     text_add(to, "%s);\n}\n", walks ? ", s" : "");
 }
@@ -78,9 +93,13 @@ static void includes(struct text *to, const struct emit *e)
 void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
 {
     const struct kernel *kernel = k->kernel;
-    text_add(to, "/* %s%s%s: %s", k->region ? k->region->name : "", k->body && k->body->name[0] ? " " : "", k->body ? k->body->name : "", kernel->class);
-    if (emit_walks_shard(k)) text_add(to, " over a stretch of the shard"); /* whose length the mesh decides, and nothing else here */
-    else if (emit_core_op(k) == OP_COUNT) text_add(to, " over %lld x %lld", (long long)kernel->rows, (long long)kernel->columns);
+    text_add(to, "/* %s%s%s: %s", k->region ? k->region->name : "",
+             k->body && k->body->name[0] ? " " : "", k->body ? k->body->name : "", kernel->class);
+    /* whose length the mesh decides, and nothing else here */
+    if (emit_walks_shard(k))
+        text_add(to, " over a stretch of the shard");
+    else if (emit_core_op(k) == OP_COUNT)
+        text_add(to, " over %lld x %lld", (long long)kernel->rows, (long long)kernel->columns);
     for (int i = 0; i < k->node.n; i++)
         if (k->node.item[i]->file) {
             text_add(to, ", %s:%d", k->node.item[i]->file, k->node.item[i]->line);
@@ -92,10 +111,16 @@ void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
 void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device device)
 {
     struct emit *e = emit_open(g);
-    opening(to, device == EMIT_CPU ? "The kernels: fused loops over rows and columns, and calls of templates/cpu." : "The kernels, by name only: a trace executes nothing.");
-    if (device == EMIT_CPU) includes(to, e);
-    else text_add(to, "#include \"kernels.h\"\n\n");
-    struct { const char *body, *name; } *done = TAKE_MANY(__typeof__(*done), e->kernel.n + 1);
+    opening(to, device == EMIT_CPU
+                    ? "The kernels: fused loops over rows and columns, and calls of templates/cpu."
+                    : "The kernels, by name only: a trace executes nothing.");
+    if (device == EMIT_CPU)
+        includes(to, e);
+    else
+        text_add(to, "#include \"kernels.h\"\n\n");
+    struct {
+        const char *body, *name;
+    } *done = TAKE_MANY(__typeof__(*done), e->kernel.n + 1);
     int n = 0;
     for (int i = 0; i < e->kernel.n; i++) {
         const struct emit_kernel *k = &e->kernel.item[i];
@@ -112,6 +137,8 @@ void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device dev
             }
             call = text_format("call_%s", done[at].name);
         }
-        text_add(to, "const struct kernel k_%s = {\"%s\", %s, %.0f, %.0f};\n%s", name, k->kernel->name, call, k->kernel->flops, k->kernel->bytes, device == EMIT_CPU ? "\n" : "");
+        text_add(to, "const struct kernel k_%s = {\"%s\", %s, %.0f, %.0f};\n%s", name,
+                 k->kernel->name, call, k->kernel->flops, k->kernel->bytes,
+                 device == EMIT_CPU ? "\n" : "");
     }
 }

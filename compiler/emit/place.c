@@ -1,6 +1,7 @@
-/* Addresses. A value's bytes are found under its name in the graph's buffers: alone, one entry a layer ("i"), or a ring
- * used in turn ("n", "n+1"). A weight lies in the gathered slot of its unit, or, where nothing is gathered, in the master
- * itself. Whatever depends on a size becomes a named constant, so that the calls read the same for any number of layers. */
+/* Addresses. A value's bytes are found under its name in the graph's buffers: alone, one entry a
+ * layer ("i"), or a ring used in turn ("n", "n+1"). A weight lies in the gathered slot of its unit,
+ * or, where nothing is gathered, in the master itself. Whatever depends on a size becomes a named
+ * constant, so that the calls read the same for any number of layers. */
 #include "emit/place.h"
 
 #include <ctype.h>
@@ -12,18 +13,21 @@ const char *place_upper(const char *name)
 {
     struct text t = {0};
     if (!isalpha((unsigned char)name[0])) text_add(&t, "V_");
-    for (const char *c = name; *c; c++) text_add(&t, "%c", isalnum((unsigned char)*c) ? toupper((unsigned char)*c) : '_');
+    for (const char *c = name; *c; c++)
+        text_add(&t, "%c", isalnum((unsigned char)*c) ? toupper((unsigned char)*c) : '_');
     return intern(t.bytes);
 }
 
-const char *place_constant(struct places *p, const char *key, const char *stem, int64_t value, const char *note)
+const char *place_constant(struct places *p, const char *key, const char *stem, int64_t value,
+                           const char *note)
 {
     key = intern(key);
     for (int i = 0; i < p->constant.n; i++)
         if (p->constant.item[i].key == key) return p->constant.item[i].name;
     const char *name = place_upper(stem);
     for (bool fresh = false; !fresh;) {
-        fresh = strcmp(name, "EOF") && strcmp(name, "NULL") && strcmp(name, "MICRO_FIRST") && strcmp(name, "MICRO_LAST");
+        fresh = strcmp(name, "EOF") && strcmp(name, "NULL") && strcmp(name, "MICRO_FIRST") &&
+                strcmp(name, "MICRO_LAST");
         for (int i = 0; i < p->constant.n && fresh; i++) fresh = p->constant.item[i].name != name;
         if (!fresh) name = intern_format("%s_", name);
     }
@@ -36,7 +40,7 @@ struct here here_of(const struct region *r, const struct body *b)
     return (struct here){r, b, "i", r->direction == UP ? "i" : r->direction == DOWN ? "n" : "0"};
 }
 
-/* ── units ────────────────────────────────────────────────────────────────── */
+/* ── units ───────────────────────────────────────────────────────────────────── */
 const struct unit *place_find_unit(const struct graph *g, const char *name)
 {
     const struct unit *u = graph_unit(g, name);
@@ -57,17 +61,23 @@ const char *place_unit(struct places *p, const struct unit *u)
 {
     int64_t first = 0;
     for (int i = 0; p->graph->unit.item[i] != u; i++) first += p->graph->unit.item[i]->count;
-    return place_constant(p, text_format("unit %s", u->name), text_format("unit.%s", u->name), first, "number of its first instance");
+    return place_constant(p, text_format("unit %s", u->name), text_format("unit.%s", u->name),
+                          first, "number of its first instance");
 }
 
 const char *place_instance(struct places *p, const struct unit *u, const char *index)
 {
     if (!u->loop[0]) return "0";
-    return place_has_variants(p->graph, u->loop) && !p->by_unit ? text_format("%s_place[%s]", emit_identifier(u->loop), index) : index;
+    return place_has_variants(p->graph, u->loop) && !p->by_unit
+               ? text_format("%s_place[%s]", emit_identifier(u->loop), index)
+               : index;
 }
 
-/* ── buffers ──────────────────────────────────────────────────────────────── */
-static const char *segment_verb(const struct buffer *b) { return b->segment == SEGMENT_WIRE ? "wire" : "local"; }
+/* ── buffers ─────────────────────────────────────────────────────────────────── */
+static const char *segment_verb(const struct buffer *b)
+{
+    return b->segment == SEGMENT_WIRE ? "wire" : "local";
+}
 
 static const struct buffer *buffer_of(const struct places *p, const char *name)
 {
@@ -87,16 +97,21 @@ const char *place_slot_name(const char *buffer)
 
 static const char *offset_of(struct places *p, const struct buffer *b)
 {
-    const char *note = strcmp(b->kind, "alias") ? text_format("%s, %lld bytes, %lld of them, steps %d to %d", b->kind, L(b->bytes), L(b->entries), b->live_from, b->live_to)
-                                                : text_format("in another's place, steps %d to %d", b->live_from, b->live_to);
+    const char *note =
+        strcmp(b->kind, "alias")
+            ? text_format("%s, %lld bytes, %lld of them, steps %d to %d", b->kind, L(b->bytes),
+                          L(b->entries), b->live_from, b->live_to)
+            : text_format("in another's place, steps %d to %d", b->live_from, b->live_to);
     bool slot = !strncmp(b->name, "gather.", 7) || !strncmp(b->name, "slot.", 5);
-    return place_constant(p, text_format("at %s", b->name), slot ? place_slot_name(b->name) : b->name, b->offset, note);
+    return place_constant(p, text_format("at %s", b->name),
+                          slot ? place_slot_name(b->name) : b->name, b->offset, note);
 }
 
 static const char *stride_of(struct places *p, const struct buffer *b)
 {
     const char *at = offset_of(p, b);
-    return place_constant(p, text_format("stride %s", b->name), text_format("%s.stride", at), b->stride, NULL);
+    return place_constant(p, text_format("stride %s", b->name), text_format("%s.stride", at),
+                          b->stride, NULL);
 }
 
 const char *place_plain(struct places *p, const char *buffer)
@@ -105,29 +120,40 @@ const char *place_plain(struct places *p, const char *buffer)
     return text_format("%s(d, %s)", segment_verb(b), offset_of(p, b));
 }
 
-const char *place_slot(struct places *p, const char *buffer, const struct unit *u, const char *entry, int64_t ring)
+const char *place_slot(struct places *p, const char *buffer, const struct unit *u,
+                       const char *entry, int64_t ring)
 {
     const struct buffer *b = buffer_of(p, buffer);
     const char *at = offset_of(p, b);
     if (!u->loop[0]) return text_format("%s(d, %s)", segment_verb(b), at);
-    return text_format("%s(d, %s + %s %% %lld * %s)", segment_verb(b), at, entry, L(ring), stride_of(p, b));
+    return text_format("%s(d, %s + %s %% %lld * %s)", segment_verb(b), at, entry, L(ring),
+                       stride_of(p, b));
 }
 
-const char *place_state(struct places *p, const char *name, const struct unit *u, const char *instance)
+const char *place_state(struct places *p, const char *name, const struct unit *u,
+                        const char *instance)
 {
     const struct buffer *b = buffer_of(p, text_format("state.%s", name));
-    const char *at = place_constant(p, text_format("shard %s", u->name), text_format("%s.shard", u->name), u->state_offset * 4, "from the start of each kind of state");
-    const char *bytes = !u->loop[0] ? NULL : place_constant(p, text_format("shard bytes %s", u->name), text_format("%s.shard.bytes", u->name), u->shard_elements * 4, "one instance's");
+    const char *at =
+        place_constant(p, text_format("shard %s", u->name), text_format("%s.shard", u->name),
+                       u->state_offset * 4, "from the start of each kind of state");
+    const char *bytes = !u->loop[0] ? NULL
+                                    : place_constant(p, text_format("shard bytes %s", u->name),
+                                                     text_format("%s.shard.bytes", u->name),
+                                                     u->shard_elements * 4, "one instance's");
     const char *base = offset_of(p, b);
     if (!u->loop[0]) return text_format("%s(d, %s + %s)", segment_verb(b), base, at);
-    return text_format("%s(d, %s + %s + %s * %s)", segment_verb(b), base, at, place_instance(p, u, instance), bytes);
+    return text_format("%s(d, %s + %s + %s * %s)", segment_verb(b), base, at,
+                       place_instance(p, u, instance), bytes);
 }
 
 /* Weights and their gradients lie in slots of one layout. */
 static const char *in_unit(struct places *p, const struct weight *w, int64_t size)
 {
     int64_t unit = element_bytes(p->graph->facts.compute);
-    const char *at = place_constant(p, text_format("weight %s", w->value->name), text_format("%s.at", w->value->name), w->offset * unit, w->tensor);
+    const char *at =
+        place_constant(p, text_format("weight %s", w->value->name),
+                       text_format("%s.at", w->value->name), w->offset * unit, w->tensor);
     return size == unit ? at : text_format("%lld * %s", L(size / unit), at);
 }
 
@@ -138,7 +164,8 @@ static struct address place_weight(struct places *p, struct here h, const struct
     const char *name = slot_name("gather", h.region->name, u);
     const struct buffer *slot = graph_buffer(g, name);
     struct address a = {.name = w->value->name, .base = text_format("%s.weights", u->name)};
-    a.base_address = slot ? place_slot(p, name, u, h.running, slot->entries) : place_state(p, "master", u, h.index);
+    a.base_address = slot ? place_slot(p, name, u, h.running, slot->entries)
+                          : place_state(p, "master", u, h.index);
     a.at = in_unit(p, w, slot ? element_bytes(g->facts.compute) : 4);
     return a;
 }
@@ -147,8 +174,11 @@ static struct address place_gradient(struct places *p, struct here h, const stru
 {
     const struct unit *u = graph_unit(p->graph, w->unit);
     const char *name = slot_name("slot", h.region->name, u);
-    return (struct address){.name = text_format("grad.%s", w->value->name), .base = text_format("%s.gradients", u->name),
-                            .base_address = place_slot(p, name, u, h.running, buffer_of(p, name)->entries), .at = in_unit(p, w, 4)};
+    return (struct address){.name = text_format("grad.%s", w->value->name),
+                            .base = text_format("%s.gradients", u->name),
+                            .base_address =
+                                place_slot(p, name, u, h.running, buffer_of(p, name)->entries),
+                            .at = in_unit(p, w, 4)};
 }
 
 struct address place_value(struct places *p, struct here h, const struct value *v)
@@ -156,18 +186,24 @@ struct address place_value(struct places *p, struct here h, const struct value *
     const struct value *root = emit_root(v);
     if (root->weight) return place_weight(p, h, root->weight);
     for (int i = 0; i < h.body->gradient.n; i++)
-        if (emit_root(h.body->gradient.item[i].value) == root) return place_gradient(p, h, h.body->gradient.item[i].weight->weight);
+        if (emit_root(h.body->gradient.item[i].value) == root)
+            return place_gradient(p, h, h.body->gradient.item[i].weight->weight);
     const struct buffer *b = buffer_of(p, root->name);
     const char *verb = segment_verb(b), *at = offset_of(p, b), *entry = "";
     if (!strcmp(b->index, "i")) {
-        bool carried = false; /* a carry's stack has an entry for every iteration, variants or not */
+        /* a carry's stack has an entry for every iteration, variants or not */
+        bool carried = false;
         for (int i = 0; i < p->graph->region.n; i++)
             for (int c = 0; c < p->graph->region.item[i]->carry.n; c++) {
                 carried |= p->graph->region.item[i]->carry.item[c].value == root;
-                for (int k = 0; k < p->graph->region.item[i]->body.n; k++) carried |= p->graph->region.item[i]->body.item[k]->next.item[c] == root;
+                for (int k = 0; k < p->graph->region.item[i]->body.n; k++)
+                    carried |= p->graph->region.item[i]->body.item[k]->next.item[c] == root;
             }
         bool variants = !carried && place_has_variants(p->graph, h.region->loop);
-        entry = text_format(" + %s * %s", variants ? text_format("%s_place[i]", emit_identifier(h.region->loop)) : "i", stride_of(p, b));
+        entry = text_format(" + %s * %s",
+                            variants ? text_format("%s_place[i]", emit_identifier(h.region->loop))
+                                     : "i",
+                            stride_of(p, b));
     } else if (!strcmp(b->index, "n")) {
         entry = text_format(" + %s %% %lld * %s", h.running, L(b->entries), stride_of(p, b));
     } else if (!strcmp(b->index, "n+1")) {

@@ -1,36 +1,54 @@
-/* Where bytes are, as schedule.c says it: named constants for the offsets that memory chose, and expressions over them for the
- * entry at hand. One table of names, so that two buffers never share one. */
+/* Where bytes are, as schedule.c says it: named constants for the offsets that memory chose, and
+ * expressions over them for the entry at hand. One table of names, so that two buffers never share
+ * one. */
 #ifndef PLANC_EMIT_PLACE_H
 #define PLANC_EMIT_PLACE_H
 
 #include "emit/emit.h"
 
-struct constant_of { const char *key, *name, *note; int64_t value; };
+struct constant_of {
+    const char *key, *name, *note;
+    int64_t value;
+};
 struct places {
     const struct graph *graph;
-    VECTOR(struct constant_of) constant;      /* in order of first use */
-    bool by_unit;                             /* the loop at hand runs over a unit's own instances (update), not over layers */
+    VECTOR(struct constant_of) constant; /* in order of first use */
+    /* the loop at hand runs over a unit's own instances (update), not over layers */
+    bool by_unit;
 };
-/* What a body knows: the region, its loop's index "i", and the running count of iterations ("i" upward, "n" downward). */
-struct here { const struct region *region; const struct body *body; const char *index, *running; };
+/* What a body knows: the region, its loop's index "i", and the running count of iterations ("i"
+ * upward, "n" downward). */
+struct here {
+    const struct region *region;
+    const struct body *body;
+    const char *index, *running;
+};
 
 struct here here_of(const struct region *r, const struct body *b);
 /* The name of a constant; made from `stem` at the first use of `key`. */
-const char *place_constant(struct places *p, const char *key, const char *stem, int64_t value, const char *note);
-/* C of the address of a value that a body reads or writes: `base` (declared with `base_address`) plus an offset where many share
- * a slot, else base is NULL. `name`: what to call it; a weight's gradient is called after the weight. */
-struct address { const char *name, *base, *base_address, *at; };
+const char *place_constant(struct places *p, const char *key, const char *stem, int64_t value,
+                           const char *note);
+/* C of the address of a value that a body reads or writes: `base` (declared with `base_address`)
+ * plus an offset where many share a slot, else base is NULL. `name`: what to call it; a weight's
+ * gradient is called after the weight. */
+struct address {
+    const char *name, *base, *base_address, *at;
+};
 struct address place_value(struct places *p, struct here h, const struct value *v);
 /* Entry number `entry` (C) of the slots in buffer `buffer`, which hold instances of `u`. */
-const char *place_slot(struct places *p, const char *buffer, const struct unit *u, const char *entry, int64_t ring);
+const char *place_slot(struct places *p, const char *buffer, const struct unit *u,
+                       const char *entry, int64_t ring);
 /* This rank's resident shard of a unit's instance: name "master", "gradient" …; `instance`: C. */
-const char *place_state(struct places *p, const char *name, const struct unit *u, const char *instance);
+const char *place_state(struct places *p, const char *name, const struct unit *u,
+                        const char *instance);
 const char *place_plain(struct places *p, const char *buffer);
-/* The number of a unit's first instance, as a constant's name; a loop's units are numbered one after the other. */
+/* The number of a unit's first instance, as a constant's name; a loop's units are numbered one
+ * after the other. */
 const char *place_unit(struct places *p, const struct unit *u);
 /* The unit of that name, or the first one of the loop of that name. */
 const struct unit *place_find_unit(const struct graph *g, const char *name);
-/* C of which instance of `u` an iteration is (with variants a unit has fewer instances than its loop iterations). */
+/* C of which instance of `u` an iteration is (with variants a unit has fewer instances than its
+ * loop iterations). */
 const char *place_instance(struct places *p, const struct unit *u, const char *index);
 bool place_has_variants(const struct graph *g, const char *loop);
 const char *place_upper(const char *name);

@@ -1,5 +1,6 @@
-/* plan.json: the plan as it was understood, every default filled in, for people who ask what was trained and for tools
- * that compare runs. Bytes and counts are whole numbers. Nothing of ours reads it back. */
+/* plan.json: the plan as it was understood, every default filled in, for people who ask what was
+ * trained and for tools that compare runs. Bytes and counts are whole numbers. Nothing of ours
+ * reads it back. */
 #include "emit/emit.h"
 
 #include <string.h>
@@ -14,9 +15,12 @@ static void string(struct text *to, const char *s)
     }
     text_add(to, "\"");
     for (; *s; s++) {
-        if (*s == '"' || *s == '\\') text_add(to, "\\%c", *s);
-        else if ((unsigned char)*s < 32) text_add(to, "\\u%04x", (unsigned char)*s);
-        else text_add(to, "%c", *s);
+        if (*s == '"' || *s == '\\')
+            text_add(to, "\\%c", *s);
+        else if ((unsigned char)*s < 32)
+            text_add(to, "\\u%04x", (unsigned char)*s);
+        else
+            text_add(to, "%c", *s);
     }
     text_add(to, "\"");
 }
@@ -44,8 +48,10 @@ static void constant(struct text *to, const struct constant *c)
     switch (c->kind) {
     case CONST_NUMBER: text_add(to, "%s", text_number(c->number)); return;
     case CONST_TRUTH: text_add(to, "%s", c->truth ? "true" : "false"); return;
-    case CONST_STRING: case CONST_WORD: string(to, c->text); return;
-    case CONST_LIST: case CONST_RANGE:
+    case CONST_STRING:
+    case CONST_WORD: string(to, c->text); return;
+    case CONST_LIST:
+    case CONST_RANGE:
         text_add(to, "[");
         for (int i = 0; i < (c->kind == CONST_RANGE ? 2 : c->n); i++) {
             if (i) text_add(to, ", ");
@@ -58,8 +64,14 @@ static void constant(struct text *to, const struct constant *c)
 
 void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p)
 {
-    static const char *const schedule[] = {[SCHEDULE_CONSTANT] = "constant", [SCHEDULE_COSINE] = "cosine", [SCHEDULE_LINEAR] = "linear", [SCHEDULE_WSD] = "wsd"};
-    static const char *const format[] = {[DATA_BYTES] = "bytes", [DATA_UINT16] = "uint16", [DATA_UINT32] = "uint32", [DATA_MEGATRON] = "megatron"};
+    static const char *const schedule[] = {[SCHEDULE_CONSTANT] = "constant",
+                                           [SCHEDULE_COSINE] = "cosine",
+                                           [SCHEDULE_LINEAR] = "linear",
+                                           [SCHEDULE_WSD] = "wsd"};
+    static const char *const format[] = {[DATA_BYTES] = "bytes",
+                                         [DATA_UINT16] = "uint16",
+                                         [DATA_UINT32] = "uint32",
+                                         [DATA_MEGATRON] = "megatron"};
     const struct facts *f = &g->facts;
     text_add(to, "{\n  \"title\": ");
     string(to, p->title);
@@ -74,39 +86,66 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     }
     text_add(to, "},\n  \"cluster\": {\"name\": ");
     string(to, p->cluster.name);
-    text_add(to, ", \"nodes\": %lld, \"devices_per_node\": %lld, \"memory_bytes\": %lld},\n", L(p->cluster.nodes), L(p->cluster.devices_per_node), L(p->cluster.memory_bytes));
-    text_add(to, "  \"mesh\": {\"fsdp\": %lld, \"dp\": %lld, \"prefetch\": %lld, \"reduce_slots\": %lld, \"reshard\": \"%s\"},\n", L(p->fsdp), L(p->dp), L(p->prefetch), L(p->reduce_slots),
-             reshard_names[p->reshard]);
-    text_add(to, "  \"precision\": {\"compute\": \"%s\", \"master\": \"%s\", \"gradients\": \"%s\", \"moments\": \"%s\"},\n", element_names[p->compute], element_names[p->master],
-             element_names[p->gradients], element_names[p->moments]);
-    text_add(to, "  \"activation_checkpoint\": {\"mode\": \"%s\"},\n", checkpoint_names[p->checkpoint_mode]);
-    text_add(to, "  \"batch\": {\"sequence\": %lld, \"local\": %lld, \"global\": %lld, \"accumulation\": %lld, \"loss_chunks\": %lld},\n", L(p->sequence), L(p->local), L(p->global),
-             L(p->accumulation), L(p->loss_chunks));
-    text_add(to, "  \"optimizer\": {\"name\": \"adamw\", \"lr\": %s, \"beta1\": %s, \"beta2\": %s, \"eps\": %s, \"weight_decay\": %s, \"clip\": %s, \"groups\": [", text_number(p->lr),
-             text_number(p->beta1), text_number(p->beta2), text_number(p->eps), text_number(p->weight_decay), text_number(p->clip));
+    text_add(to, ", \"nodes\": %lld, \"devices_per_node\": %lld, \"memory_bytes\": %lld},\n",
+             L(p->cluster.nodes), L(p->cluster.devices_per_node), L(p->cluster.memory_bytes));
+    text_add(to,
+             "  \"mesh\": {\"fsdp\": %lld, \"dp\": %lld, \"prefetch\": %lld, \"reduce_slots\": "
+             "%lld, \"reshard\": \"%s\"},\n",
+             L(p->fsdp), L(p->dp), L(p->prefetch), L(p->reduce_slots), reshard_names[p->reshard]);
+    text_add(to,
+             "  \"precision\": {\"compute\": \"%s\", \"master\": \"%s\", \"gradients\": \"%s\", "
+             "\"moments\": \"%s\"},\n",
+             element_names[p->compute], element_names[p->master], element_names[p->gradients],
+             element_names[p->moments]);
+    text_add(to, "  \"activation_checkpoint\": {\"mode\": \"%s\"},\n",
+             checkpoint_names[p->checkpoint_mode]);
+    text_add(to,
+             "  \"batch\": {\"sequence\": %lld, \"local\": %lld, \"global\": %lld, "
+             "\"accumulation\": %lld, \"loss_chunks\": %lld},\n",
+             L(p->sequence), L(p->local), L(p->global), L(p->accumulation), L(p->loss_chunks));
+    text_add(to,
+             "  \"optimizer\": {\"name\": \"adamw\", \"lr\": %s, \"beta1\": %s, \"beta2\": %s, "
+             "\"eps\": %s, \"weight_decay\": %s, \"clip\": %s, \"groups\": [",
+             text_number(p->lr), text_number(p->beta1), text_number(p->beta2), text_number(p->eps),
+             text_number(p->weight_decay), text_number(p->clip));
     for (int i = 0; i < p->n_groups; i++) {
         text_add(to, "%s{\"weights\": ", i ? ", " : "");
         string(to, p->group[i].pattern);
         text_add(to, ", \"weight_decay\": %s}", text_number(p->group[i].weight_decay));
     }
     text_add(to, "]},\n");
-    text_add(to, "  \"schedule\": {\"name\": \"%s\", \"warmup\": %lld, \"steps\": %lld, \"decay\": %lld, \"floor\": %s},\n", schedule[p->schedule], L(p->warmup), L(p->schedule_steps), L(p->decay),
+    text_add(to,
+             "  \"schedule\": {\"name\": \"%s\", \"warmup\": %lld, \"steps\": %lld, \"decay\": "
+             "%lld, \"floor\": %s},\n",
+             schedule[p->schedule], L(p->warmup), L(p->schedule_steps), L(p->decay),
              text_number(p->floor));
     text_add(to, "  \"data\": {\"train\": ");
     strings(to, p->data_train, p->n_data_train);
-    text_add(to, ", \"format\": \"%s\", \"order\": \"%s\", \"seed\": %lld, \"ignore\": %s},\n", format[p->data_format], p->data_order == ORDER_SHUFFLED ? "shuffled" : "sequential", L(p->data_seed),
-             p->has_ignore ? text_format("%lld", L(p->ignore)) : "null");
+    text_add(to, ", \"format\": \"%s\", \"order\": \"%s\", \"seed\": %lld, \"ignore\": %s},\n",
+             format[p->data_format], p->data_order == ORDER_SHUFFLED ? "shuffled" : "sequential",
+             L(p->data_seed), p->has_ignore ? text_format("%lld", L(p->ignore)) : "null");
     text_add(to, "  \"init\": {\"seed\": %lld, \"from\": ", L(p->init_seed));
     string(to, p->init_from);
-    text_add(to, "},\n  \"run\": {\"steps\": %lld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", \"graph\": %s, \"gemm\": \"%s\", \"attention\": \"%s\", \"experts\": \"%s\"},\n", L(p->run_steps),
-             text_number(p->timeout_seconds), p->nonfinite == NONFINITE_SKIP ? "skip" : "stop", p->graph ? "true" : "false", p->gemm == GEMM_PLANC ? "planc" : "cublaslt",
-             p->attention == ATTENTION_CUDNN ? "cudnn" : "planc", p->experts == EXPERTS_CUDNN ? "cudnn" : "planc");
-    text_add(to, "  \"device\": \"%s\", \"fusion\": %s, \"kernels\": %d, \"schedule_steps\": %d, \"local_bytes\": %lld, \"wire_bytes\": %lld,\n", device_names[f->device], f->fuse ? "true" : "false", g->kernel.n, g->steps, L(g->local_bytes), L(g->wire_bytes));
+    text_add(to,
+             "},\n  \"run\": {\"steps\": %lld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", "
+             "\"graph\": %s, \"gemm\": \"%s\", \"attention\": \"%s\", \"experts\": \"%s\"},\n",
+             L(p->run_steps), text_number(p->timeout_seconds),
+             p->nonfinite == NONFINITE_SKIP ? "skip" : "stop", p->graph ? "true" : "false",
+             p->gemm == GEMM_PLANC ? "planc" : "cublaslt",
+             p->attention == ATTENTION_CUDNN ? "cudnn" : "planc",
+             p->experts == EXPERTS_CUDNN ? "cudnn" : "planc");
+    text_add(to,
+             "  \"device\": \"%s\", \"fusion\": %s, \"kernels\": %d, \"schedule_steps\": %d, "
+             "\"local_bytes\": %lld, \"wire_bytes\": %lld,\n",
+             device_names[f->device], f->fuse ? "true" : "false", g->kernel.n, g->steps,
+             L(g->local_bytes), L(g->wire_bytes));
     text_add(to, "  \"units\": [");
     for (int i = 0; i < g->unit.n; i++) {
         text_add(to, "%s\n    {\"name\": ", i ? "," : "");
         string(to, g->unit.item[i]->name);
-        text_add(to, ", \"instances\": %lld, \"elements\": %lld, \"shard_elements\": %lld}", L(g->unit.item[i]->count), L(g->unit.item[i]->elements), L(g->unit.item[i]->shard_elements));
+        text_add(to, ", \"instances\": %lld, \"elements\": %lld, \"shard_elements\": %lld}",
+                 L(g->unit.item[i]->count), L(g->unit.item[i]->elements),
+                 L(g->unit.item[i]->shard_elements));
     }
     text_add(to, "\n  ]\n}\n");
 }

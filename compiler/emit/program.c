@@ -1,6 +1,7 @@
-/* program.c: everything else that the trainer must know, as tables of numbers and names. Nothing of a plan is parsed when a
- * trainer starts, and nothing here says what a rank does (that is schedule.c): units and their tensors, the step names
- * for the watchdog and the trace, where state lies, and the recipe. */
+/* program.c: everything else that the trainer must know, as tables of numbers and names. Nothing of
+ * a plan is parsed when a trainer starts, and nothing here says what a rank does (that is
+ * schedule.c): units and their tensors, the step names for the watchdog and the trace, where state
+ * lies, and the recipe. */
 #include "ir/cost.h"
 #include "emit/place.h"
 
@@ -15,9 +16,12 @@ static const char *quoted(const char *s)
     struct text t = {0};
     text_add(&t, "\"");
     for (; *s; s++) {
-        if (*s == '"' || *s == '\\') text_add(&t, "\\%c", *s);
-        else if ((unsigned char)*s < 32) text_add(&t, "\\%03o", (unsigned char)*s);
-        else text_add(&t, "%c", *s);
+        if (*s == '"' || *s == '\\')
+            text_add(&t, "\\%c", *s);
+        else if ((unsigned char)*s < 32)
+            text_add(&t, "\\%03o", (unsigned char)*s);
+        else
+            text_add(&t, "%c", *s);
     }
     text_add(&t, "\"");
     return t.bytes;
@@ -30,15 +34,19 @@ static double decay_of(const struct plan *p, const struct weight *w)
 
 static const char *init_of(const struct weight *w)
 {
-    return !strcmp(w->init, "ones") ? "INIT_ONES" : !strcmp(w->init, "zeros") ? "INIT_ZEROS" : "INIT_NORMAL";
+    return !strcmp(w->init, "ones")    ? "INIT_ONES"
+           : !strcmp(w->init, "zeros") ? "INIT_ZEROS"
+                                       : "INIT_NORMAL";
 }
 
-/* ── units ────────────────────────────────────────────────────────────────── */
-static const struct body *variant_body(const struct graph *g, const struct unit *u, const struct region **of)
+/* ── units ───────────────────────────────────────────────────────────────────── */
+static const struct body *variant_body(const struct graph *g, const struct unit *u,
+                                       const struct region **of)
 {
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->body.n && g->region.item[i]->body.n > 1; k++)
-            if (!strcmp(g->region.item[i]->loop, u->loop) && !strcmp(g->region.item[i]->body.item[k]->name, u->variant)) {
+            if (!strcmp(g->region.item[i]->loop, u->loop) &&
+                !strcmp(g->region.item[i]->body.item[k]->name, u->variant)) {
                 *of = g->region.item[i];
                 return g->region.item[i]->body.item[k];
             }
@@ -54,8 +62,11 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
             const struct weight *w = g->weight.item[k];
             if (strcmp(w->unit, u->name)) continue;
             text_add(to, "    {%s, %d, {", quoted(w->tensor), w->value->shape.rank);
-            for (int j = 0; j < w->value->shape.rank; j++) text_add(to, "%s%lld", j ? ", " : "", L(w->value->shape.dim[j]));
-            text_add(to, "}, %lld, %lld, %lld, %s, %s, %s},\n", L(w->stack), L(w->offset), L(shape_count(w->value->shape)), init_of(w), text_number(w->std), text_number(decay_of(p, w)));
+            for (int j = 0; j < w->value->shape.rank; j++)
+                text_add(to, "%s%lld", j ? ", " : "", L(w->value->shape.dim[j]));
+            text_add(to, "}, %lld, %lld, %lld, %s, %s, %s},\n", L(w->stack), L(w->offset),
+                     L(shape_count(w->value->shape)), init_of(w), text_number(w->std),
+                     text_number(decay_of(p, w)));
         }
         text_add(to, "};\n");
         const struct region *r = NULL;
@@ -64,7 +75,9 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
         text_add(to, "static const int64_t layers_%d[] = {", i);
         bool first = true;
         for (int s = 0; s < b->layers.n; s++)
-            for (int64_t at = b->layers.item[s].from; at < b->layers.item[s].to; at++, first = false) text_add(to, "%s%lld", first ? "" : ", ", L(at));
+            for (int64_t at = b->layers.item[s].from; at < b->layers.item[s].to;
+                 at++, first = false)
+                text_add(to, "%s%lld", first ? "" : ", ", L(at));
         text_add(to, "};\n");
     }
     text_add(to, "static const struct unit units[] = {\n");
@@ -72,13 +85,16 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
         const struct unit *u = g->unit.item[i];
         const struct region *r = NULL;
         bool variant = place_has_variants(g, u->loop) && variant_body(g, u, &r);
-        text_add(to, "    {%s, %lld, %s, %lld, %lld, %lld, tensors_%d, sizeof tensors_%d / sizeof *tensors_%d},\n", quoted(u->name), L(u->count),
-                 variant ? text_format("layers_%d", i) : "0", L(u->elements), L(u->shard_elements), L(u->state_offset), i, i, i);
+        text_add(to,
+                 "    {%s, %lld, %s, %lld, %lld, %lld, tensors_%d, sizeof tensors_%d / sizeof "
+                 "*tensors_%d},\n",
+                 quoted(u->name), L(u->count), variant ? text_format("layers_%d", i) : "0",
+                 L(u->elements), L(u->shard_elements), L(u->state_offset), i, i, i);
     }
     text_add(to, "};\n\n");
 }
 
-/* ── steps, metrics ───────────────────────────────────────────────────────── */
+/* ── steps, metrics ──────────────────────────────────────────────────────────── */
 static const char *what_of(const struct graph *g, const struct node *n)
 {
     switch ((int)n->op) {
@@ -102,9 +118,11 @@ static void step_table(struct text *to, const struct graph *g)
             const struct body *b = g->region.item[i]->body.item[k];
             for (int n = 0; n < b->node.n; n++) {
                 if (b->node.item[n]->step <= last) continue;
-                if (b->node.item[n]->step != last + 1) bug("step %d follows step %d", b->node.item[n]->step, last);
+                if (b->node.item[n]->step != last + 1)
+                    bug("step %d follows step %d", b->node.item[n]->step, last);
                 last = b->node.item[n]->step;
-                text_add(to, "    {%s, %s},\n", quoted(g->region.item[i]->name), quoted(what_of(g, b->node.item[n])));
+                text_add(to, "    {%s, %s},\n", quoted(g->region.item[i]->name),
+                         quoted(what_of(g, b->node.item[n])));
             }
         }
     text_add(to, "};\n\n");
@@ -117,15 +135,17 @@ static int metric_table(struct text *to, const struct graph *g)
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < g->buffer.n; i++) {
             const struct buffer *b = g->buffer.item[i];
-            if (strncmp(b->name, "metric.", 7) || !strcmp(b->name, "metric.loss") != !pass) continue;
-            text_add(to, "    {%s, %lld, %lld},\n", quoted(b->name + 7), L(b->bytes / 8), L(b->offset));
+            if (strncmp(b->name, "metric.", 7) || !strcmp(b->name, "metric.loss") != !pass)
+                continue;
+            text_add(to, "    {%s, %lld, %lld},\n", quoted(b->name + 7), L(b->bytes / 8),
+                     L(b->offset));
             n++;
         }
     text_add(to, "};\n\n");
     return n;
 }
 
-/* ── numbers read off the graph ───────────────────────────────────────────── */
+/* ── numbers read off the graph ──────────────────────────────────────────────── */
 static int64_t events_of(const struct graph *g)
 {
     int64_t n = 0;
@@ -134,7 +154,8 @@ static int64_t events_of(const struct graph *g)
             for (int j = 0; j < g->region.item[i]->body.item[k]->node.n; j++) {
                 const struct node *node = g->region.item[i]->body.item[k]->node.item[j];
                 if (!attr_find(node, "event")) continue;
-                int64_t end = attr_get(node, "event") + (attr_find(node, "ring") ? attr_get(node, "ring") : 1);
+                int64_t end = attr_get(node, "event") +
+                              (attr_find(node, "ring") ? attr_get(node, "ring") : 1);
                 if (end > n) n = end;
             }
     return n;
@@ -147,7 +168,8 @@ static int64_t vocabulary_of(const struct graph *g)
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             for (int j = 0; j < g->region.item[i]->body.item[k]->node.n; j++) {
                 const struct node *n = g->region.item[i]->body.item[k]->node.item[j];
-                if (n->op == OP_embedding && n->in[0].value == g->input.item[0]) return n->in[1].value->shape.dim[0];
+                if (n->op == OP_embedding && n->in[0].value == g->input.item[0])
+                    return n->in[1].value->shape.dim[0];
             }
     return 0;
 }
@@ -171,11 +193,16 @@ static int64_t string_table(struct text *to, const char *name, const char *const
 /* What the compiler was told it may use, asked of the compiler itself. */
 static void feature_table(struct text *to)
 {
-    static const struct { const char *macro, *feature; } row[] = {
-        {"__SSE4_2__", "sse4_2"}, {"__AVX__", "avx"}, {"__AVX2__", "avx2"}, {"__FMA__", "fma"}, {"__BMI2__", "bmi2"}, {"__AVX512F__", "avx512f"},
-        {"__AVX512BW__", "avx512bw"}, {"__AVX512DQ__", "avx512dq"}, {"__AVX512VL__", "avx512vl"}, {"__AVX512BF16__", "avx512_bf16"}};
+    static const struct {
+        const char *macro, *feature;
+    } row[] = {{"__SSE4_2__", "sse4_2"},     {"__AVX__", "avx"},
+               {"__AVX2__", "avx2"},         {"__FMA__", "fma"},
+               {"__BMI2__", "bmi2"},         {"__AVX512F__", "avx512f"},
+               {"__AVX512BW__", "avx512bw"}, {"__AVX512DQ__", "avx512dq"},
+               {"__AVX512VL__", "avx512vl"}, {"__AVX512BF16__", "avx512_bf16"}};
     text_add(to, "static const char *const features[] = {\n");
-    for (size_t i = 0; i < COUNT_OF(row); i++) text_add(to, "#ifdef %s\n    \"%s\",\n#endif\n", row[i].macro, row[i].feature);
+    for (size_t i = 0; i < COUNT_OF(row); i++)
+        text_add(to, "#ifdef %s\n    \"%s\",\n#endif\n", row[i].macro, row[i].feature);
     text_add(to, "    0};\n\n");
 }
 
@@ -183,42 +210,83 @@ static void feature_table(struct text *to)
 static void cuda_numbers(struct text *to, const struct graph *g, const struct plan *p)
 {
     const struct buffer *work = graph_buffer(g, "workspace");
-    double peak = p->cluster.kind != DEVICE_CUDA ? 0 : p->compute == BF16 ? p->cluster.flops_bf16 : p->cluster.flops_fp32;
-    text_add(to, "    .workspace = %lld, .workspace_bytes = %lld,\n", work ? L(work->offset) : 0, work ? L(work->bytes) : 0);
-    text_add(to, "    .graph = %s, .gemm = %d, .attention = %d, .experts = %d, .peak_flops = %s, .outside_bytes = %lld,\n", p->graph ? "true" : "false", (int)p->gemm, (int)p->attention,
-             (int)p->experts, text_number(peak), L(p->cluster.outside_bytes));
+    double peak = p->cluster.kind != DEVICE_CUDA ? 0
+                  : p->compute == BF16           ? p->cluster.flops_bf16
+                                                 : p->cluster.flops_fp32;
+    text_add(to, "    .workspace = %lld, .workspace_bytes = %lld,\n", work ? L(work->offset) : 0,
+             work ? L(work->bytes) : 0);
+    text_add(to,
+             "    .graph = %s, .gemm = %d, .attention = %d, .experts = %d, .peak_flops = %s, "
+             ".outside_bytes = %lld,\n",
+             p->graph ? "true" : "false", (int)p->gemm, (int)p->attention, (int)p->experts,
+             text_number(peak), L(p->cluster.outside_bytes));
 }
 
-void emit_program_c(struct text *to, const struct graph *g, const struct plan *p, enum emit_device device)
+void emit_program_c(struct text *to, const struct graph *g, const struct plan *p,
+                    enum emit_device device)
 {
     const struct facts *f = &g->facts;
-    text_add(to, "/* The tables of this trainer: %s\n * Generated by planc; the same plan gives the same bytes. */\n#include \"program.h\"\n\n", p->title ? p->title : p->architecture);
+    text_add(to,
+             "/* The tables of this trainer: %s\n * Generated by planc; the same plan gives the "
+             "same bytes. */\n#include \"program.h\"\n\n",
+             p->title ? p->title : p->architecture);
     unit_tables(to, g, p);
     step_table(to, g);
     int metrics = metric_table(to, g);
     string_table(to, "trains", p->data_train, p->n_data_train);
-    bool prefixes = string_table(to, "prefixes", p->stored_prefix, p->n_stored_prefix), ignored = string_table(to, "ignored", p->stored_ignore, p->n_stored_ignore);
+    bool prefixes = string_table(to, "prefixes", p->stored_prefix, p->n_stored_prefix),
+         ignored = string_table(to, "ignored", p->stored_ignore, p->n_stored_ignore);
     feature_table(to);
     const struct buffer *io = graph_buffer(g, "io");
     text_add(to, "const struct program program = {\n");
-    text_add(to, "    .title = %s, .plan_path = %s, .device = \"%s\",\n", quoted(p->title ? p->title : p->architecture), quoted(p->path), device == EMIT_CPU ? "cpu" : device == EMIT_CUDA ? "cuda" : "trace");
-    text_add(to, "    .fsdp = %lld, .dp = %lld, .accumulation = %lld, .local = %lld, .sequence = %lld, .global = %lld, .tokens = %lld,\n", L(f->fsdp), L(f->dp), L(f->accumulation),
-             L(f->local), L(f->sequence), L(p->global), L(f->tokens));
-    text_add(to, "    .parameters = %lld, .vocabulary = %lld, .flops_per_token = %.0f,\n", L(cost_parameters(g)), L(vocabulary_of(g)), cost_flops_per_token(g).full);
-    text_add(to, "    .local_bytes = %lld, .wire_bytes = %lld,\n", L(g->local_bytes), L(g->wire_bytes));
-    text_add(to, "    .master = %lld, .gradient = %lld, .moment1 = %lld, .moment2 = %lld, .scalars = %lld,\n", L(offset_of(g, "state.master")), L(offset_of(g, "state.gradient")),
-             L(offset_of(g, "state.moment1")), L(offset_of(g, "state.moment2")), L(offset_of(g, "scalars")));
-    text_add(to, "    .staging = %lld, .staging_bytes = %lld, .compute_type = %s,\n", io ? L(io->offset) : 0, io ? L(io->bytes) : 0, f->compute == BF16 ? "TYPE_BF16" : "TYPE_F32");
-    text_add(to, "    .unit = units, .units = %d, .metric = metrics, .metrics = %d, .step = steps, .steps = %d, .events = %lld,\n", g->unit.n, metrics, g->steps, L(events_of(g)));
-    text_add(to, "    .lr = %s, .beta1 = %s, .beta2 = %s, .schedule = %d, .warmup = %lld, .schedule_steps = %lld, .decay = %lld, .floor = %s,\n", text_number(p->lr),
-             text_number(p->beta1), text_number(p->beta2), (int)p->schedule, L(p->warmup), L(p->schedule_steps), L(p->decay), text_number(p->floor));
+    text_add(to, "    .title = %s, .plan_path = %s, .device = \"%s\",\n",
+             quoted(p->title ? p->title : p->architecture), quoted(p->path),
+             device == EMIT_CPU    ? "cpu"
+             : device == EMIT_CUDA ? "cuda"
+                                   : "trace");
+    text_add(to,
+             "    .fsdp = %lld, .dp = %lld, .accumulation = %lld, .local = %lld, .sequence = %lld, "
+             ".global = %lld, .tokens = %lld,\n",
+             L(f->fsdp), L(f->dp), L(f->accumulation), L(f->local), L(f->sequence), L(p->global),
+             L(f->tokens));
+    text_add(to, "    .parameters = %lld, .vocabulary = %lld, .flops_per_token = %.0f,\n",
+             L(cost_parameters(g)), L(vocabulary_of(g)), cost_flops_per_token(g).full);
+    text_add(to, "    .local_bytes = %lld, .wire_bytes = %lld,\n", L(g->local_bytes),
+             L(g->wire_bytes));
+    text_add(to,
+             "    .master = %lld, .gradient = %lld, .moment1 = %lld, .moment2 = %lld, .scalars = "
+             "%lld,\n",
+             L(offset_of(g, "state.master")), L(offset_of(g, "state.gradient")),
+             L(offset_of(g, "state.moment1")), L(offset_of(g, "state.moment2")),
+             L(offset_of(g, "scalars")));
+    text_add(to, "    .staging = %lld, .staging_bytes = %lld, .compute_type = %s,\n",
+             io ? L(io->offset) : 0, io ? L(io->bytes) : 0,
+             f->compute == BF16 ? "TYPE_BF16" : "TYPE_F32");
+    text_add(to,
+             "    .unit = units, .units = %d, .metric = metrics, .metrics = %d, .step = steps, "
+             ".steps = %d, .events = %lld,\n",
+             g->unit.n, metrics, g->steps, L(events_of(g)));
+    text_add(to,
+             "    .lr = %s, .beta1 = %s, .beta2 = %s, .schedule = %d, .warmup = %lld, "
+             ".schedule_steps = %lld, .decay = %lld, .floor = %s,\n",
+             text_number(p->lr), text_number(p->beta1), text_number(p->beta2), (int)p->schedule,
+             L(p->warmup), L(p->schedule_steps), L(p->decay), text_number(p->floor));
     text_add(to, "    .run_steps = %lld,\n", L(p->run_steps));
-    text_add(to, "    .data_train = %s, .data_trains = %d, .data_format = %d, .data_order = %d, .data_seed = %lld, .has_ignore = %s, .ignore = %lld,\n", p->n_data_train ? "trains" : "0", p->n_data_train, (int)p->data_format,
+    text_add(to,
+             "    .data_train = %s, .data_trains = %d, .data_format = %d, .data_order = %d, "
+             ".data_seed = %lld, .has_ignore = %s, .ignore = %lld,\n",
+             p->n_data_train ? "trains" : "0", p->n_data_train, (int)p->data_format,
              (int)p->data_order, L(p->data_seed), p->has_ignore ? "true" : "false", L(p->ignore));
-    text_add(to, "    .init_from = %s, .init_seed = %lld,\n", quoted(p->init_from), L(p->init_seed));
-    text_add(to, "    .tensor_ignore = %s, .tensor_ignores = %d, .tensor_prefix = %s, .tensor_prefixes = %d,\n", ignored ? "ignored" : "0", p->n_stored_ignore,
-             prefixes ? "prefixes" : "0", p->n_stored_prefix);
-    text_add(to, "    .timeout_seconds = %s, .nonfinite = %d,\n", text_number(p->timeout_seconds), (int)p->nonfinite);
+    text_add(to, "    .init_from = %s, .init_seed = %lld,\n", quoted(p->init_from),
+             L(p->init_seed));
+    text_add(to,
+             "    .tensor_ignore = %s, .tensor_ignores = %d, .tensor_prefix = %s, .tensor_prefixes "
+             "= %d,\n",
+             ignored ? "ignored" : "0", p->n_stored_ignore, prefixes ? "prefixes" : "0",
+             p->n_stored_prefix);
+    text_add(to, "    .timeout_seconds = %s, .nonfinite = %d,\n", text_number(p->timeout_seconds),
+             (int)p->nonfinite);
     if (f->device == DEVICE_CUDA) cuda_numbers(to, g, p);
-    text_add(to, "    .cpu_feature = features, .cpu_features = sizeof features / sizeof *features - 1,\n};\n");
+    text_add(to, "    .cpu_feature = features, .cpu_features = sizeof features / sizeof *features "
+                 "- 1,\n};\n");
 }

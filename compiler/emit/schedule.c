@@ -1,7 +1,8 @@
-/* schedule.c: the program as a person would write it down. One function a region body, named after it; at its top the
- * addresses under the IR's names; then one call a line in the order of issue. Loops stay loops: the text is as long
- * for 48 layers as for 2, and only its numbers differ. It says when, where and with what; never how (kernels.c) and
- * never with which library (the device). */
+/* schedule.c: the program as a person would write it down. One function a region body, named after
+ * it; at its top the addresses under the IR's names; then one call a line in the order of issue.
+ * Loops stay loops: the text is as long for 48 layers as for 2, and only its numbers differ. It
+ * says when, where and with what; never how (kernels.c) and never with which library (the
+ * device). */
 #include "emit/place.h"
 
 #include <ctype.h>
@@ -17,8 +18,13 @@ struct schedule_text {
 };
 
 /* A line of a body before it is aligned. */
-struct line { const char *code, *comment; };   /* a line that begins with if depends on the number of layers: not aligned */
-struct lines { VECTOR(struct line) item; };
+/* a line that begins with if depends on the number of layers: not aligned */
+struct line {
+    const char *code, *comment;
+};
+struct lines {
+    VECTOR(struct line) item;
+};
 
 static void say(struct lines *to, const char *comment, const char *format, ...) PRINTF_LIKE(3, 4);
 static void say(struct lines *to, const char *comment, const char *format, ...)
@@ -29,30 +35,40 @@ static void say(struct lines *to, const char *comment, const char *format, ...)
     va_end(args);
 }
 
-static bool aligned(const struct line *l) { return l->comment && strlen(l->code) <= 110 && strncmp(l->code, "if ", 3); }
+static bool aligned(const struct line *l)
+{
+    return l->comment && strlen(l->code) <= 110 && strncmp(l->code, "if ", 3);
+}
 
 static void write_lines(struct text *to, const struct lines *from)
 {
     size_t widest = 0;
     for (int i = 0; i < from->item.n; i++)
-        if (aligned(&from->item.item[i]) && strlen(from->item.item[i].code) > widest) widest = strlen(from->item.item[i].code);
+        if (aligned(&from->item.item[i]) && strlen(from->item.item[i].code) > widest)
+            widest = strlen(from->item.item[i].code);
     for (int i = 0; i < from->item.n; i++) {
         const struct line *l = &from->item.item[i];
-        if (!l->comment) text_add(to, "    %s\n", l->code);
-        else text_add(to, "    %-*s  /* %s */\n", aligned(l) ? (int)widest : 0, l->code, l->comment);
+        if (!l->comment)
+            text_add(to, "    %s\n", l->code);
+        else
+            text_add(to, "    %-*s  /* %s */\n", aligned(l) ? (int)widest : 0, l->code, l->comment);
     }
 }
 
-/* ── names ────────────────────────────────────────────────────────────────── */
+/* ── names ───────────────────────────────────────────────────────────────────── */
 static const char *function_name(const struct region *r, const struct body *b)
 {
-    return emit_identifier(b->name[0] ? text_format("%s.%s", r->name, b->name) : text_format("%s", r->name));
+    return emit_identifier(b->name[0] ? text_format("%s.%s", r->name, b->name)
+                                      : text_format("%s", r->name));
 }
 
-/* What a value is called in a body's function: its IR name, out of the way of what the function says itself. */
+/* What a value is called in a body's function: its IR name, out of the way of what the function
+ * says itself. */
 static const char *local_name(const char *name)
 {
-    static const char *const word[] = {"d", "i", "n", "e", "micro", "local", "wire", "run", "run_shard", "gather", "reduce", "await", "tap", "iteration", "sum_ranks", "load_batch"};
+    static const char *const word[] = {
+        "d",         "i",      "n",      "e",     "micro", "local",     "wire",      "run",
+        "run_shard", "gather", "reduce", "await", "tap",   "iteration", "sum_ranks", "load_batch"};
     const char *id = emit_word(name);
     for (size_t k = 0; k < COUNT_OF(word); k++)
         if (!strcmp(id, word[k])) return intern_format("%s_", id);
@@ -66,16 +82,22 @@ static const char *event_constant(struct schedule_text *s, int64_t event)
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
                 const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
-                bool gather = node->op == OP_gather, lane = gather || node->op == OP_reduce || node->op == OP_sum_ranks;
+                bool gather = node->op == OP_gather,
+                     lane = gather || node->op == OP_reduce || node->op == OP_sum_ranks;
                 if (!lane || attr_get(node, "event") != event) continue;
-                const char *what = node->op == OP_sum_ranks ? node->out[0]->name : attr_get_word(node, gather ? "into" : "from");
-                return place_constant(&s->places, text_format("event %lld", L(event)), text_format("%s.done", place_slot_name(what)), event, "event");
+                const char *what = node->op == OP_sum_ranks
+                                       ? node->out[0]->name
+                                       : attr_get_word(node, gather ? "into" : "from");
+                return place_constant(&s->places, text_format("event %lld", L(event)),
+                                      text_format("%s.done", place_slot_name(what)), event,
+                                      "event");
             }
     bug("event %lld belongs to no collective", L(event));
 }
 
 /* The event of an entry of slots; what is not a loop's has one. */
-static const char *event_ring(struct schedule_text *s, int64_t event, int64_t ring, const char *entry, bool loop)
+static const char *event_ring(struct schedule_text *s, int64_t event, int64_t ring,
+                              const char *entry, bool loop)
 {
     const char *name = event_constant(s, event);
     return !loop ? name : text_format("%s + %s %% %lld", name, entry, L(ring));
@@ -90,12 +112,14 @@ static int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
 static const char *shifted(const char *running, int64_t shift)
 {
     if (!strcmp(running, "0")) return text_format("%lld", L(shift));
-    return shift < 0 ? text_format("(%s - %lld)", running, L(-shift)) : text_format("(%s + %lld)", running, L(shift));
+    return shift < 0 ? text_format("(%s - %lld)", running, L(-shift))
+                     : text_format("(%s + %lld)", running, L(shift));
 }
 
 static const char *loop_count(struct schedule_text *s, const char *loop, int64_t count)
 {
-    return place_constant(&s->places, text_format("count %s", loop), text_format("%s.count", loop), count, "iterations");
+    return place_constant(&s->places, text_format("count %s", loop), text_format("%s.count", loop),
+                          count, "iterations");
 }
 
 static const char *instance_number(struct schedule_text *s, const struct unit *u, const char *index)
@@ -104,21 +128,28 @@ static const char *instance_number(struct schedule_text *s, const struct unit *u
     return u->loop[0] ? text_format("%s + %s", first, place_instance(&s->places, u, index)) : first;
 }
 
-/* ── lanes ────────────────────────────────────────────────────────────────── */
-static void say_gather(struct schedule_text *s, struct lines *to, struct here h, const struct node *n)
+/* ── lanes ───────────────────────────────────────────────────────────────────── */
+static void say_gather(struct schedule_text *s, struct lines *to, struct here h,
+                       const struct node *n)
 {
     const struct graph *g = s->places.graph;
     const struct unit *u = place_find_unit(g, attr_get_word(n, "unit"));
     const char *target = shifted(h.running, attr_get(n, "shift"));
     const char *index = target;
-    if (u->loop[0] && attr_get(n, "down")) index = text_format("(%s - 1 - %s)", loop_count(s, u->loop, attr_get(n, "count")), target);
-    const char *instance = place_has_variants(g, u->loop) ? text_format("%s_instance[%s]", emit_identifier(u->loop), index)
-                                                          : u->loop[0] ? text_format("%s + %s", place_unit(&s->places, u), index) : place_unit(&s->places, u);
+    if (u->loop[0] && attr_get(n, "down"))
+        index = text_format("(%s - 1 - %s)", loop_count(s, u->loop, attr_get(n, "count")), target);
+    const char *instance = place_has_variants(g, u->loop)
+                               ? text_format("%s_instance[%s]", emit_identifier(u->loop), index)
+                           : u->loop[0] ? text_format("%s + %s", place_unit(&s->places, u), index)
+                                        : place_unit(&s->places, u);
     const char *when = "";
-    if (h.region->direction != ONCE) when = text_format("if (%lld <= %s && %s < %lld) ", L(attr_get(n, "from")), h.running, h.running, L(attr_get(n, "to")));
+    if (h.region->direction != ONCE)
+        when = text_format("if (%lld <= %s && %s < %lld) ", L(attr_get(n, "from")), h.running,
+                           h.running, L(attr_get(n, "to")));
     const char *into = attr_get_word(n, "into");
-    say(to, text_format("%s ahead", attr_get_word(n, "unit")), "%sgather(d, %d, %s, %s, %s);", when, n->step, instance,
-        place_slot(&s->places, into, u, target, attr_get(n, "ring")), event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), target, u->loop[0]));
+    say(to, text_format("%s ahead", attr_get_word(n, "unit")), "%sgather(d, %d, %s, %s, %s);", when,
+        n->step, instance, place_slot(&s->places, into, u, target, attr_get(n, "ring")),
+        event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), target, u->loop[0]));
 }
 
 /* Whether an event is one of a ring that a loop's slots have. */
@@ -128,7 +159,9 @@ static bool event_of_loop(const struct graph *g, int64_t event)
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
                 const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
-                if ((node->op == OP_gather || node->op == OP_reduce) && attr_get(node, "event") == event) return place_find_unit(g, attr_get_word(node, "unit"))->loop[0] != 0;
+                if ((node->op == OP_gather || node->op == OP_reduce) &&
+                    attr_get(node, "event") == event)
+                    return place_find_unit(g, attr_get_word(node, "unit"))->loop[0] != 0;
             }
     return false;
 }
@@ -137,30 +170,45 @@ static void say_wait(struct schedule_text *s, struct lines *to, struct here h, c
 {
     int64_t event = attr_get(n, "event"), ring = attr_get(n, "ring");
     bool loop = event_of_loop(s->places.graph, event);
-    const char *entry = attr_or(n, "shift", 0) ? shifted(h.running, attr_get(n, "shift")) : h.running;
-    if (loop && attr_or(n, "all", 0)) say(to, NULL, "for (int e = 0; e < %lld; e++) await(d, %d, %s + e);", L(ring), n->step, event_constant(s, event));
-    else say(to, NULL, "await(d, %d, %s);", n->step, event_ring(s, event, ring, entry, loop));
+    const char *entry =
+        attr_or(n, "shift", 0) ? shifted(h.running, attr_get(n, "shift")) : h.running;
+    if (loop && attr_or(n, "all", 0))
+        say(to, NULL, "for (int e = 0; e < %lld; e++) await(d, %d, %s + e);", L(ring), n->step,
+            event_constant(s, event));
+    else
+        say(to, NULL, "await(d, %d, %s);", n->step, event_ring(s, event, ring, entry, loop));
 }
 
-static void say_reduce(struct schedule_text *s, struct lines *to, struct here h, const struct node *n)
+static void say_reduce(struct schedule_text *s, struct lines *to, struct here h,
+                       const struct node *n)
 {
     const struct graph *g = s->places.graph;
     const struct unit *u = place_find_unit(g, attr_get_word(n, "unit"));
     const struct unit *mine = u;
     for (int i = 0; i < g->unit.n; i++)
-        if (u->loop[0] && !strcmp(g->unit.item[i]->loop, u->loop) && !strcmp(g->unit.item[i]->variant, h.body->name)) mine = g->unit.item[i];
+        if (u->loop[0] && !strcmp(g->unit.item[i]->loop, u->loop) &&
+            !strcmp(g->unit.item[i]->variant, h.body->name))
+            mine = g->unit.item[i];
     const char *stage = graph_buffer(g, "stage") ? place_plain(&s->places, "stage") : "0";
-    static const char *const part[] = {"0", "micro & MICRO_LAST", "micro & MICRO_FIRST", "micro"}; /* of a gradient that comes in parts */
-    say(to, mine->name, "reduce(d, %d, %s, %s, %s, %s, %s, %s);", n->step, instance_number(s, mine, h.index),
-        place_slot(&s->places, attr_get_word(n, "from"), u, h.running, attr_get(n, "ring")), stage, place_state(&s->places, "gradient", mine, h.index),
-        part[2 * attr_get(n, "first") + attr_get(n, "last")], event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), h.running, u->loop[0]));
+    /* of a gradient that comes in parts */
+    static const char *const part[] = {"0", "micro & MICRO_LAST", "micro & MICRO_FIRST", "micro"};
+    say(to, mine->name, "reduce(d, %d, %s, %s, %s, %s, %s, %s);", n->step,
+        instance_number(s, mine, h.index),
+        place_slot(&s->places, attr_get_word(n, "from"), u, h.running, attr_get(n, "ring")), stage,
+        place_state(&s->places, "gradient", mine, h.index),
+        part[2 * attr_get(n, "first") + attr_get(n, "last")],
+        event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), h.running, u->loop[0]));
 }
 
-/* ── compute ──────────────────────────────────────────────────────────────── */
-struct body_text { struct lines addresses, calls; VECTOR(const char *) known; };
+/* ── compute ─────────────────────────────────────────────────────────────────── */
+struct body_text {
+    struct lines addresses, calls;
+    VECTOR(const char *) known;
+};
 
 /* The name under which an address is passed; declares it at the first use. */
-static const char *declared(struct body_text *b, const char *type, const char *name, const char *address)
+static const char *declared(struct body_text *b, const char *type, const char *name,
+                            const char *address)
 {
     name = local_name(name);
     for (int i = 0; i < b->known.n; i++)
@@ -170,11 +218,13 @@ static const char *declared(struct body_text *b, const char *type, const char *n
     return name;
 }
 
-static const char *declared_value(struct schedule_text *s, struct body_text *b, struct here h, const struct value *v)
+static const char *declared_value(struct schedule_text *s, struct body_text *b, struct here h,
+                                  const struct value *v)
 {
     struct address a = place_value(&s->places, h, v);
     if (!a.base) return declared(b, "void", a.name, a.at);
-    return declared(b, "void", a.name, text_format("%s + %s", declared(b, "char", a.base, a.base_address), a.at));
+    return declared(b, "void", a.name,
+                    text_format("%s + %s", declared(b, "char", a.base, a.base_address), a.at));
 }
 
 static const struct unit *unit_walked(const struct graph *g, const struct emit_kernel *k)
@@ -182,18 +232,27 @@ static const struct unit *unit_walked(const struct graph *g, const struct emit_k
     for (int i = 0; i < k->node.n; i++)
         for (int x = 0; x < k->node.item[i]->n_in; x++) {
             const struct value *v = k->node.item[i]->in[x].value;
-            if (v && emit_root(v)->node && (emit_root(v)->node->op == OP_state || emit_root(v)->node->op == OP_decay)) return graph_unit(g, attr_get_word(emit_root(v)->node, "unit"));
+            if (v && emit_root(v)->node &&
+                (emit_root(v)->node->op == OP_state || emit_root(v)->node->op == OP_decay))
+                return graph_unit(g, attr_get_word(emit_root(v)->node, "unit"));
         }
     bug("kernel %s walks no unit", k->kernel->name);
 }
 
-static const char *argument_text(struct schedule_text *s, struct body_text *b, struct here h, const struct emit_kernel *k, const struct argument *a)
+static const char *argument_text(struct schedule_text *s, struct body_text *b, struct here h,
+                                 const struct emit_kernel *k, const struct argument *a)
 {
     switch (a->kind) {
-    case ARGUMENT_IN: case ARGUMENT_OUT: return declared_value(s, b, h, a->value);
-    case ARGUMENT_STATE: return declared(b, "void", a->name, place_state(&s->places, a->name, unit_walked(s->places.graph, k), h.index));
-    case ARGUMENT_SCALARS: return declared(b, "void", "scalars", place_plain(&s->places, "scalars"));
-    case ARGUMENT_METRIC: return declared(b, "void", text_format("metric.%s", a->name), place_plain(&s->places, text_format("metric.%s", a->name)));
+    case ARGUMENT_IN:
+    case ARGUMENT_OUT: return declared_value(s, b, h, a->value);
+    case ARGUMENT_STATE:
+        return declared(b, "void", a->name,
+                        place_state(&s->places, a->name, unit_walked(s->places.graph, k), h.index));
+    case ARGUMENT_SCALARS:
+        return declared(b, "void", "scalars", place_plain(&s->places, "scalars"));
+    case ARGUMENT_METRIC:
+        return declared(b, "void", text_format("metric.%s", a->name),
+                        place_plain(&s->places, text_format("metric.%s", a->name)));
     }
     bug("argument kind %d", (int)a->kind);
 }
@@ -211,16 +270,19 @@ static const char *origin(const struct emit_kernel *k)
         if (!n->file || (file && !strcmp(file, n->file) && line == n->line)) continue;
         if (file && !strcmp(file, n->file)) {
             bool told = false;
-            for (int j = 0; j < i; j++) told |= k->node.item[j]->file && k->node.item[j]->line == n->line;
+            for (int j = 0; j < i; j++)
+                told |= k->node.item[j]->file && k->node.item[j]->line == n->line;
             if (!told) text_add(&t, " %d", n->line);
-        } else text_add(&t, "%s%s:%d", t.length ? " " : "", n->file, n->line);
+        } else
+            text_add(&t, "%s%s:%d", t.length ? " " : "", n->file, n->line);
         file = n->file, line = n->line;
     }
     if (again) text_add(&t, "%sagain", t.length ? ", " : "");
     return t.length ? t.bytes : NULL;
 }
 
-static void say_kernel(struct schedule_text *s, struct body_text *b, struct here h, const struct emit_kernel *k)
+static void say_kernel(struct schedule_text *s, struct body_text *b, struct here h,
+                       const struct emit_kernel *k)
 {
     struct argument *argument;
     int n = emit_arguments(s->e, k, &argument);
@@ -229,24 +291,32 @@ static void say_kernel(struct schedule_text *s, struct body_text *b, struct here
     int step = k->node.item[0]->step;
     const char *name = emit_identifier(k->kernel->name), *from = origin(k);
     if (!emit_walks_shard(k)) {
-        say(&b->calls, from, "run(d, %d, &k_%s, (void *[]){%s0});", step, name, list.bytes ? list.bytes : "");
+        say(&b->calls, from, "run(d, %d, &k_%s, (void *[]){%s0});", step, name,
+            list.bytes ? list.bytes : "");
         return;
     }
     const struct unit *u = unit_walked(s->places.graph, k);
     for (int i = 0; i < k->node.n; i++)
-        if (k->node.item[i]->op == OP_sum_squares) say(&b->calls, "to begin", "run(d, %d, &k_%s, (void *[]){%s0});", step, name, list.bytes);
-    say(&b->calls, from ? from : u->name, "run_shard(d, %d, &k_%s, %s, (void *[]){%s0});", step, name, instance_number(s, u, h.index), list.bytes);
+        if (k->node.item[i]->op == OP_sum_squares)
+            say(&b->calls, "to begin", "run(d, %d, &k_%s, (void *[]){%s0});", step, name,
+                list.bytes);
+    say(&b->calls, from ? from : u->name, "run_shard(d, %d, &k_%s, %s, (void *[]){%s0});", step,
+        name, instance_number(s, u, h.index), list.bytes);
 }
 
-static void say_tap(struct schedule_text *s, struct body_text *b, struct here h, const struct node *n)
+static void say_tap(struct schedule_text *s, struct body_text *b, struct here h,
+                    const struct node *n)
 {
     const struct value *v = n->in[0].value;
     int64_t columns = v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
     const char *name = declared_value(s, b, h, v);
-    say(&b->calls, NULL, "tap(d, %d, \"%s\", %s, %s, %lld, %lld);", n->step, attr_get_word(n, "name"), v->type == BF16 ? "TYPE_BF16" : "TYPE_F32", name, L(shape_count(v->shape) / columns), L(columns));
+    say(&b->calls, NULL, "tap(d, %d, \"%s\", %s, %s, %lld, %lld);", n->step,
+        attr_get_word(n, "name"), v->type == BF16 ? "TYPE_BF16" : "TYPE_F32", name,
+        L(shape_count(v->shape) / columns), L(columns));
 }
 
-static void say_node(struct schedule_text *s, struct body_text *b, struct here h, const struct node *n)
+static void say_node(struct schedule_text *s, struct body_text *b, struct here h,
+                     const struct node *n)
 {
     const struct graph *g = s->places.graph;
     switch ((int)n->op) {
@@ -254,22 +324,27 @@ static void say_node(struct schedule_text *s, struct body_text *b, struct here h
     case OP_wait: say_wait(s, &b->calls, h, n); return;
     case OP_reduce: say_reduce(s, &b->calls, h, n); return;
     case OP_batch:
-        say(&b->calls, NULL, "load_batch(d, %d, %s, %s, micro);", n->step, declared_value(s, b, h, g->input.item[0]), declared_value(s, b, h, g->input.item[1]));
+        say(&b->calls, NULL, "load_batch(d, %d, %s, %s, micro);", n->step,
+            declared_value(s, b, h, g->input.item[0]), declared_value(s, b, h, g->input.item[1]));
         return;
     case OP_sum_ranks:
-        say(&b->calls, NULL, "sum_ranks(d, %d, \"%s\", %s, %lld, %s);", n->step, attr_get_word(n, "group"),
-            declared_value(s, b, h, n->out[0]), L(shape_count(n->out[0]->shape)), event_constant(s, attr_get(n, "event")));
+        say(&b->calls, NULL, "sum_ranks(d, %d, \"%s\", %s, %lld, %s);", n->step,
+            attr_get_word(n, "group"), declared_value(s, b, h, n->out[0]),
+            L(shape_count(n->out[0]->shape)), event_constant(s, attr_get(n, "event")));
         return;
     case OP_tap: say_tap(s, b, h, n); return;
     }
-    if (op_rows[n->op].class == CLASS_LANE) bug("lane op %s is not for the schedule's text", op_rows[n->op].name);
+    if (op_rows[n->op].class == CLASS_LANE)
+        bug("lane op %s is not for the schedule's text", op_rows[n->op].name);
 }
 
 static bool wants_micro(const struct region *r)
 {
     for (int k = 0; k < r->body.n; k++)
         for (int i = 0; i < r->body.item[k]->node.n; i++)
-            if (r->body.item[k]->node.item[i]->op == OP_reduce || r->body.item[k]->node.item[i]->op == OP_batch) return true;
+            if (r->body.item[k]->node.item[i]->op == OP_reduce ||
+                r->body.item[k]->node.item[i]->op == OP_batch)
+                return true;
     return false;
 }
 
@@ -277,7 +352,9 @@ static bool wants_micro(const struct region *r)
 static bool mentions(const char *text, char letter)
 {
     for (const char *c = text; c && *c; c++)
-        if (*c == letter && !isalnum((unsigned char)c[1]) && c[1] != '_' && (c == text || (!isalnum((unsigned char)c[-1]) && c[-1] != '_'))) return true;
+        if (*c == letter && !isalnum((unsigned char)c[1]) && c[1] != '_' &&
+            (c == text || (!isalnum((unsigned char)c[-1]) && c[-1] != '_')))
+            return true;
     return false;
 }
 
@@ -289,13 +366,16 @@ static void body_function(struct schedule_text *s, const struct region *r, const
     int kernel = 0;
     for (int i = 0; i < body->node.n; i++) {
         const struct node *n = body->node.item[i];
-        if (!n->kernel) say_node(s, &b, h, n);
-        else if (n->kernel != kernel) say_kernel(s, &b, h, &s->e->kernel.item[n->kernel - 1]);
+        if (!n->kernel)
+            say_node(s, &b, h, n);
+        else if (n->kernel != kernel)
+            say_kernel(s, &b, h, &s->e->kernel.item[n->kernel - 1]);
         if (n->step) kernel = n->kernel;
     }
     struct text *to = &s->bodies;
-    text_add(to, "static void %s(struct device *d%s%s%s)\n{\n", function_name(r, body), r->direction == ONCE ? "" : ", int64_t i",
-             r->direction == DOWN ? ", int64_t n" : "", wants_micro(r) ? ", int micro" : "");
+    text_add(to, "static void %s(struct device *d%s%s%s)\n{\n", function_name(r, body),
+             r->direction == ONCE ? "" : ", int64_t i", r->direction == DOWN ? ", int64_t n" : "",
+             wants_micro(r) ? ", int micro" : "");
     struct text text = {0};
     write_lines(&text, &b.addresses);
     if (b.addresses.item.n && b.calls.item.n) text_add(&text, "\n");
@@ -305,7 +385,7 @@ static void body_function(struct schedule_text *s, const struct region *r, const
     text_add(to, "%s}\n\n", text.bytes ? text.bytes : "    (void)d;\n");
 }
 
-/* ── the three doors ──────────────────────────────────────────────────────── */
+/* ── the three doors ─────────────────────────────────────────────────────────── */
 static void call_bodies(struct schedule_text *s, struct text *to, const struct region *r)
 {
     const char *micro = wants_micro(r) ? ", micro" : "";
@@ -314,11 +394,15 @@ static void call_bodies(struct schedule_text *s, struct text *to, const struct r
         return;
     }
     /* the update runs over the instances of one unit, named behind the region's dot */
-    const char *loop = r->phase == PHASE_UPDATE && place_has_variants(s->places.graph, r->loop) ? text_format("unit%s", strchr(r->name, '.')) : r->loop;
+    const char *loop = r->phase == PHASE_UPDATE && place_has_variants(s->places.graph, r->loop)
+                           ? text_format("unit%s", strchr(r->name, '.'))
+                           : r->loop;
     const char *count = loop_count(s, loop, r->count);
     bool down = r->direction == DOWN;
-    if (down) text_add(to, "    for (int64_t n = 0, i = %s - 1; i >= 0; n++, i--) {\n", count);
-    else text_add(to, "    for (int64_t i = 0; i < %s; i++) {\n", count);
+    if (down)
+        text_add(to, "    for (int64_t n = 0, i = %s - 1; i >= 0; n++, i--) {\n", count);
+    else
+        text_add(to, "    for (int64_t i = 0; i < %s; i++) {\n", count);
     text_add(to, "        iteration(d, i);\n");
     for (int k = 0; k < r->body.n; k++) {
         const struct body *b = r->body.item[k];
@@ -329,18 +413,21 @@ static void call_bodies(struct schedule_text *s, struct text *to, const struct r
     text_add(to, "    }\n    iteration(d, -1);\n");
 }
 
-static void door(struct schedule_text *s, struct text *to, const char *name, const char *micro, enum phase phase)
+static void door(struct schedule_text *s, struct text *to, const char *name, const char *micro,
+                 enum phase phase)
 {
     text_add(to, "void %s(struct device *d%s)\n{\n", name, micro);
     size_t before = to->length;
     for (int i = 0; i < s->places.graph->region.n; i++)
-        if (s->places.graph->region.item[i]->phase == phase) call_bodies(s, to, s->places.graph->region.item[i]);
+        if (s->places.graph->region.item[i]->phase == phase)
+            call_bodies(s, to, s->places.graph->region.item[i]);
     if (to->length == before) text_add(to, "    (void)d;\n");
     if (micro[0] && !strstr(to->bytes + before, ", micro)")) text_add(to, "    (void)micro;\n");
     text_add(to, "}\n");
 }
 
-/* Which variant an iteration runs, which of its variant's instances it is, and that instance's number. */
+/* Which variant an iteration runs, which of its variant's instances it is, and that instance's
+ * number. */
 static void variant_tables(struct schedule_text *s, struct text *to)
 {
     const struct graph *g = s->places.graph;
@@ -358,11 +445,20 @@ static void variant_tables(struct schedule_text *s, struct text *to)
             for (int64_t at = 0; at < r->count; at++)
                 for (int k = 0; k < r->body.n; k++) {
                     bool here = false;
-                    for (int w = 0; w < r->body.item[k]->layers.n; w++) here |= at >= r->body.item[k]->layers.item[w].from && at < r->body.item[k]->layers.item[w].to;
+                    for (int w = 0; w < r->body.item[k]->layers.n; w++)
+                        here |= at >= r->body.item[k]->layers.item[w].from &&
+                                at < r->body.item[k]->layers.item[w].to;
                     if (!here) continue;
                     int64_t first = 0;
-                    for (int u = 0; u < g->unit.n && (strcmp(g->unit.item[u]->loop, r->loop) || strcmp(g->unit.item[u]->variant, r->body.item[k]->name)); u++) first += g->unit.item[u]->count;
-                    text_add(to, "%s%lld", at ? ", " : "", t == 0 ? L(k) : t == 1 ? L(seen[k]) : L(first + seen[k]));
+                    for (int u = 0;
+                         u < g->unit.n && (strcmp(g->unit.item[u]->loop, r->loop) ||
+                                           strcmp(g->unit.item[u]->variant, r->body.item[k]->name));
+                         u++)
+                        first += g->unit.item[u]->count;
+                    text_add(to, "%s%lld", at ? ", " : "",
+                             t == 0   ? L(k)
+                             : t == 1 ? L(seen[k])
+                                      : L(first + seen[k]));
                     seen[k]++;
                 }
             text_add(to, "};\n");
@@ -375,13 +471,25 @@ static void heading(struct text *to, const struct schedule_text *s)
 {
     const struct graph *g = s->places.graph;
     const struct facts *f = &g->facts;
-    text_add(to, "/* What a rank does, in order: %s\n * Generated by planc; the same plan gives the same bytes.\n *\n", s->plan->title ? s->plan->title : s->plan->architecture);
-    text_add(to, " * mesh: fsdp %lld, dp %lld; local batch %lld sequences of %lld; accumulation %lld; checkpointing %s; prefetch %lld\n", L(f->fsdp), L(f->dp), L(f->local),
-             L(f->sequence), L(f->accumulation), checkpoint_names[f->checkpoint_mode], L(f->prefetch));
-    text_add(to, " * memory: local %lld bytes, wire %lld bytes\n", L(g->local_bytes), L(g->wire_bytes));
-    text_add(to, " * steps: %d; run = compute lane, gather and reduce = lanes of their own, await = compute waits\n *\n", g->steps);
-    text_add(to, " * i is the layer, n counts iterations in the order in which they run. A name at the top of a function is an address;\n"
-                 " * the comment behind a call is the plan's line that it comes from, \"again\" when it is computed a second time. */\n"
+    text_add(to,
+             "/* What a rank does, in order: %s\n * Generated by planc; the same plan gives the "
+             "same bytes.\n *\n",
+             s->plan->title ? s->plan->title : s->plan->architecture);
+    text_add(to,
+             " * mesh: fsdp %lld, dp %lld; local batch %lld sequences of %lld; accumulation %lld; "
+             "checkpointing %s; prefetch %lld\n",
+             L(f->fsdp), L(f->dp), L(f->local), L(f->sequence), L(f->accumulation),
+             checkpoint_names[f->checkpoint_mode], L(f->prefetch));
+    text_add(to, " * memory: local %lld bytes, wire %lld bytes\n", L(g->local_bytes),
+             L(g->wire_bytes));
+    text_add(to,
+             " * steps: %d; run = compute lane, gather and reduce = lanes of their own, await = "
+             "compute waits\n *\n",
+             g->steps);
+    text_add(to, " * i is the layer, n counts iterations in the order in which they run. A name at "
+                 "the top of a function is an address;\n"
+                 " * the comment behind a call is the plan's line that it comes from, \"again\" "
+                 "when it is computed a second time. */\n"
                  "#include \"device.h\"\n#include \"kernels.h\"\n\n");
 }
 
@@ -390,7 +498,8 @@ void emit_schedule_c(struct text *to, const struct graph *g, const struct plan *
     struct schedule_text s = {.places = {.graph = g}, .e = emit_open(g), .plan = plan};
     struct text doors = {0};
     for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++) body_function(&s, g->region.item[i], g->region.item[i]->body.item[k]);
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            body_function(&s, g->region.item[i], g->region.item[i]->body.item[k]);
     door(&s, &doors, "schedule_setup", "", PHASE_SETUP);
     text_add(&doors, "\n");
     door(&s, &doors, "schedule_micro_batch", ", int micro", PHASE_MICRO);
@@ -404,7 +513,8 @@ void emit_schedule_c(struct text *to, const struct graph *g, const struct plan *
         if (!strncmp(c->key, "event", 5) || !strncmp(c->key, "unit ", 5)) PUSH(&small, c);
     }
     for (int i = 0; i < small.n; i++)
-        text_add(to, "%s    %s = %lld%s /* %s */\n%s", i ? "" : "enum {\n", small.item[i]->name, L(small.item[i]->value), i + 1 < small.n ? "," : "", small.item[i]->note,
+        text_add(to, "%s    %s = %lld%s /* %s */\n%s", i ? "" : "enum {\n", small.item[i]->name,
+                 L(small.item[i]->value), i + 1 < small.n ? "," : "", small.item[i]->note,
                  i + 1 < small.n ? "" : "};\n");
     for (int i = 0; i < s.places.constant.n; i++) {
         const struct constant_of *c = &s.places.constant.item[i];

@@ -1,7 +1,8 @@
-/* One element of one value as C: a variable when the kernel computes it, a load when it comes from outside, a literal when
- * it is a number. Broadcasting, views and index ops are worked out here as places (row, column) so that the text that
- * remains is plain arithmetic on arrays, which the C compiler vectorises. Every variable is rounded to the type that its
- * IR value has, stored or not: that is what makes fused and unfused kernels agree to the last bit. */
+/* One element of one value as C: a variable when the kernel computes it, a load when it comes from
+ * outside, a literal when it is a number. Broadcasting, views and index ops are worked out here as
+ * places (row, column) so that the text that remains is plain arithmetic on arrays, which the C
+ * compiler vectorises. Every variable is rounded to the type that its IR value has, stored or not:
+ * that is what makes fused and unfused kernels agree to the last bit. */
 #include "emit/fused.h"
 
 #include <ctype.h>
@@ -11,8 +12,11 @@
 
 #define L(x) ((long long)(x))
 
-/* ── scopes ───────────────────────────────────────────────────────────────── */
-struct block *fused_block(struct fused *f, int level) { return &f->block[f->one_row && level == LEVEL_ROW ? LEVEL_KERNEL : level]; }
+/* ── scopes ──────────────────────────────────────────────────────────────────── */
+struct block *fused_block(struct fused *f, int level)
+{
+    return &f->block[f->one_row && level == LEVEL_ROW ? LEVEL_KERNEL : level];
+}
 
 void fused_line(struct fused *f, int level, const char *format, ...)
 {
@@ -29,9 +33,11 @@ const char *fused_name(struct fused *f, int level, const char *stem, const char 
     const char *name = intern_format("%s%s", emit_identifier(stem), ending);
     for (bool fresh = false; !fresh;) {
         fresh = true;
-        for (int i = 0; i < f->n_argument && fresh; i++) fresh = emit_argument_name(&f->argument[i], i, false) != name;
+        for (int i = 0; i < f->n_argument && fresh; i++)
+            fresh = emit_argument_name(&f->argument[i], i, false) != name;
         for (int l = 0; l < LEVELS && fresh; l++)
-            for (int i = 0; i < f->block[l].name.n && fresh; i++) fresh = f->block[l].name.item[i] != name;
+            for (int i = 0; i < f->block[l].name.n && fresh; i++)
+                fresh = f->block[l].name.item[i] != name;
         if (!fresh) name = intern_format("%s_", name);
     }
     PUSH(&fused_block(f, level)->name, name);
@@ -42,18 +48,27 @@ static const char *column_text(struct spot at)
 {
     switch (at.kind) {
     case COLUMN_FIXED: return intern_format("%lld", L(at.offset));
-    case COLUMN_LOOP: return at.offset ? intern_format("j %c %lld", at.offset > 0 ? '+' : '-', L(llabs(at.offset))) : intern("j");
+    case COLUMN_LOOP:
+        return at.offset
+                   ? intern_format("j %c %lld", at.offset > 0 ? '+' : '-', L(llabs(at.offset)))
+                   : intern("j");
     case COLUMN_NAMED: return intern(at.column);
     case COLUMN_TURNED: return intern_format("j + %s", at.column);
     }
     bug("column kind %d", (int)at.kind);
 }
 
-static int column_level(struct spot at) { return at.kind == COLUMN_LOOP || at.kind == COLUMN_TURNED ? LEVEL_COLUMN : at.kind == COLUMN_NAMED ? at.column_level : LEVEL_KERNEL; }
+static int column_level(struct spot at)
+{
+    return at.kind == COLUMN_LOOP || at.kind == COLUMN_TURNED ? LEVEL_COLUMN
+           : at.kind == COLUMN_NAMED                          ? at.column_level
+                                                              : LEVEL_KERNEL;
+}
 
 void fused_know(struct fused *f, int level, const struct value *v, struct spot at, const char *name)
 {
-    PUSH(&fused_block(f, level)->known, ((struct written){v, intern(at.row), column_text(at), name}));
+    PUSH(&fused_block(f, level)->known,
+         ((struct written){v, intern(at.row), column_text(at), name}));
 }
 
 static const char *known(struct fused *f, const struct value *v, struct spot at)
@@ -67,7 +82,7 @@ static const char *known(struct fused *f, const struct value *v, struct spot at)
     return NULL;
 }
 
-/* ── C ────────────────────────────────────────────────────────────────────── */
+/* ── C ───────────────────────────────────────────────────────────────────────── */
 const char *c_type(enum element type, bool stored)
 {
     switch (type) {
@@ -94,18 +109,23 @@ const char *c_number(double x, enum element type)
     if (type == I32) return text_format("%lld", (long long)x);
     if (type == BF16) x = rounded(x);
     char digits[40];
-    if (type == F64) snprintf(digits, sizeof digits, "%s", text_number(x));
+    if (type == F64)
+        snprintf(digits, sizeof digits, "%s", text_number(x));
     else
         for (int precision = 1; precision <= 9; precision++) {
             snprintf(digits, sizeof digits, "%.*g", precision, (double)(float)x);
             if (strtof(digits, NULL) == (float)x) break;
         }
     const char *point = strpbrk(digits, ".e") ? "" : ".0", *end = type == F64 ? "" : "f";
-    return signbit(x) ? text_format("(%s%s%s)", digits, point, end) : text_format("%s%s%s", digits, point, end);
+    return signbit(x) ? text_format("(%s%s%s)", digits, point, end)
+                      : text_format("%s%s%s", digits, point, end);
 }
 
 /* A value of bf16 is rounded where it is made, so storing it drops nothing. */
-const char *c_store(enum element type, const char *x) { return type == BF16 ? text_format("op_half(%s)", x) : x; }
+const char *c_store(enum element type, const char *x)
+{
+    return type == BF16 ? text_format("op_half(%s)", x) : x;
+}
 
 /* The op's C of one element, with the names a, b, c and `ignore` replaced. */
 static const char *filled_in(const struct node *n, const char *const *operand)
@@ -114,15 +134,18 @@ static const char *filled_in(const struct node *n, const char *const *operand)
     for (const char *c = op_rows[n->op].expression; *c;) {
         size_t length = 0;
         while (isalnum((unsigned char)c[length]) || c[length] == '_') length++;
-        if (length == 1 && *c >= 'a' && *c <= 'c') text_add(&t, "%s", operand[*c - 'a']);
-        else if (length == 6 && !strncmp(c, "ignore", 6)) text_add(&t, "%lld", L(attr_get(n, "ignore")));
-        else text_add_bytes(&t, c, length ? length : 1);
+        if (length == 1 && *c >= 'a' && *c <= 'c')
+            text_add(&t, "%s", operand[*c - 'a']);
+        else if (length == 6 && !strncmp(c, "ignore", 6))
+            text_add(&t, "%lld", L(attr_get(n, "ignore")));
+        else
+            text_add_bytes(&t, c, length ? length : 1);
         c += length ? length : 1;
     }
     return t.bytes;
 }
 
-/* ── places ───────────────────────────────────────────────────────────────── */
+/* ── places ──────────────────────────────────────────────────────────────────── */
 bool fused_inside(const struct fused *f, const struct value *v)
 {
     const struct value *root = emit_root(v);
@@ -138,7 +161,9 @@ void fused_extent(const struct fused *f, const struct value *v, int64_t *rows, i
 
 struct spot spot_start(const struct fused *f, bool loop)
 {
-    return (struct spot){.row = f->one_row ? "0" : "r", .row_level = f->one_row ? LEVEL_KERNEL : LEVEL_ROW, .kind = loop ? COLUMN_LOOP : COLUMN_FIXED};
+    return (struct spot){.row = f->one_row ? "0" : "r",
+                         .row_level = f->one_row ? LEVEL_KERNEL : LEVEL_ROW,
+                         .kind = loop ? COLUMN_LOOP : COLUMN_FIXED};
 }
 
 static struct spot at_column(struct spot at, int64_t column)
@@ -160,7 +185,8 @@ static struct spot shifted(struct spot at, int64_t by_columns)
 {
     at.offset += by_columns;
     if (at.kind == COLUMN_NAMED) {
-        at.column = intern_format("(%s %c %lld)", at.column, by_columns < 0 ? '-' : '+', L(llabs(by_columns)));
+        at.column = intern_format("(%s %c %lld)", at.column, by_columns < 0 ? '-' : '+',
+                                  L(llabs(by_columns)));
         at.offset = 0;
     }
     return at;
@@ -176,7 +202,8 @@ static struct spot settled(const struct fused *f, const struct value *v, struct 
     return at;
 }
 
-/* The row of an operand that is broadcast to `out` at row `at.row`: axes matched from the last; 1 spreads, the first repeats. */
+/* The row of an operand that is broadcast to `out` at row `at.row`: axes matched from the last; 1
+ * spreads, the first repeats. */
 static const char *broadcast_row(const struct value *out, const struct value *in, const char *row)
 {
     struct text t = {0};
@@ -190,8 +217,10 @@ static const char *broadcast_row(const struct value *out, const struct value *in
             struct text term = {0};
             text_add(&term, "%s", row);
             if (stride_out > 1) text_add(&term, " / %lld", L(stride_out));
-            if (mine < all) text_add(&term, " %% %lld", L(mine));
-            else if (k > 0) text_add(&term, " %% %lld", L(all));
+            if (mine < all)
+                text_add(&term, " %% %lld", L(mine));
+            else if (k > 0)
+                text_add(&term, " %% %lld", L(all));
             if (stride_in > 1) text_add(&term, " * %lld", L(stride_in));
             text_add(&t, "%s%s", t.length ? " + " : "", term.bytes);
         }
@@ -201,7 +230,8 @@ static const char *broadcast_row(const struct value *out, const struct value *in
     return same || !strcmp(row, "0") ? row : t.length ? intern_format("(%s)", t.bytes) : "0";
 }
 
-static struct spot operand_spot(const struct fused *f, const struct value *out, const struct value *in, struct spot at)
+static struct spot operand_spot(const struct fused *f, const struct value *out,
+                                const struct value *in, struct spot at)
 {
     int64_t rows, columns, in_rows, in_columns;
     fused_extent(f, out, &rows, &columns);
@@ -210,11 +240,16 @@ static struct spot operand_spot(const struct fused *f, const struct value *out, 
     return settled(f, in, at);
 }
 
-/* On cuda rows and columns are 32-bit numbers where they can be; a factor of 64 bits where an index cannot. */
-static const char *wide(const struct fused *f, const struct value *v) { return f->cuda && shape_count(v->shape) > INT32_MAX ? "LL" : ""; }
+/* On cuda rows and columns are 32-bit numbers where they can be; a factor of 64 bits where an index
+ * cannot. */
+static const char *wide(const struct fused *f, const struct value *v)
+{
+    return f->cuda && shape_count(v->shape) > INT32_MAX ? "LL" : "";
+}
 
 /* The same element under another shape. */
-static struct spot reshaped_spot(const struct fused *f, const struct value *from, const struct value *to, struct spot at)
+static struct spot reshaped_spot(const struct fused *f, const struct value *from,
+                                 const struct value *to, struct spot at)
 {
     int64_t rows, columns, to_rows, to_columns;
     fused_extent(f, from, &rows, &columns);
@@ -222,16 +257,23 @@ static struct spot reshaped_spot(const struct fused *f, const struct value *from
     at = settled(f, from, at);
     if (columns == to_columns) return settled(f, to, at);
     int level = at.row_level > column_level(at) ? at.row_level : column_level(at);
-    const char *flat = columns == 1 ? at.row : rows == 1 ? column_text(at) : intern_format("(%s * %lld%s + %s)", at.row, L(columns), wide(f, from), column_text(at));
+    const char *flat = columns == 1 ? at.row
+                       : rows == 1  ? column_text(at)
+                                    : intern_format("(%s * %lld%s + %s)", at.row, L(columns),
+                                                    wide(f, from), column_text(at));
     struct spot s = at;
     if (to_columns == 1) {
-        s.row = rows == 1 && at.kind == COLUMN_LOOP && at.offset ? intern_format("(%s)", flat) : flat;
+        s.row =
+            rows == 1 && at.kind == COLUMN_LOOP && at.offset ? intern_format("(%s)", flat) : flat;
         s.row_level = level;
         return settled(f, to, s);
     }
     s.row = to_rows == 1 ? "0" : intern_format("(%s / %lld)", flat, L(to_columns));
     s.row_level = to_rows == 1 ? LEVEL_KERNEL : level;
-    return settled(f, to, spot_named(s, to_rows == 1 ? flat : intern_format("%s %% %lld", flat, L(to_columns)), level));
+    return settled(
+        f, to,
+        spot_named(s, to_rows == 1 ? flat : intern_format("%s %% %lld", flat, L(to_columns)),
+                   level));
 }
 
 const char *fused_index(const struct fused *f, const struct value *v, struct spot at)
@@ -244,13 +286,16 @@ const char *fused_index(const struct fused *f, const struct value *v, struct spo
     return text_format("%s * %lld%s + %s", at.row, L(columns), wide(f, v), column_text(at));
 }
 
-/* ── values ───────────────────────────────────────────────────────────────── */
-const char *fused_argument(const struct fused *f, enum argument_kind kind, const struct value *v, const char *name)
+/* ── values ──────────────────────────────────────────────────────────────────── */
+const char *fused_argument(const struct fused *f, enum argument_kind kind, const struct value *v,
+                           const char *name)
 {
     for (int i = 0; i < f->n_argument; i++) {
         const struct argument *a = &f->argument[i];
         bool value = a->kind == ARGUMENT_IN || a->kind == ARGUMENT_OUT;
-        if (a->kind == kind && (value ? a->value == v : a->name == name || kind == ARGUMENT_SCALARS)) return emit_argument_name(a, i, f->canonical);
+        if (a->kind == kind &&
+            (value ? a->value == v : a->name == name || kind == ARGUMENT_SCALARS))
+            return emit_argument_name(a, i, f->canonical);
     }
     bug("kernel %s has no argument %s", f->k->kernel->name, v ? v->name : name ? name : "scalars");
 }
@@ -263,18 +308,24 @@ static const char *load(struct fused *f, const char *pointer, const struct value
     return v->type == BF16 ? text_format("op_from_bf16(%s)", place) : place;
 }
 
-int fused_level(struct spot at) { return at.row_level > column_level(at) ? at.row_level : column_level(at); }
+int fused_level(struct spot at)
+{
+    return at.row_level > column_level(at) ? at.row_level : column_level(at);
+}
 
-const char *fused_declare(struct fused *f, const struct value *v, struct spot at, const char *expression)
+const char *fused_declare(struct fused *f, const struct value *v, struct spot at,
+                          const char *expression)
 {
     int level = fused_level(at);
     const char *name = fused_name(f, level, v->name, "");
-    fused_line(f, level, v->type == BF16 ? "const %s %s = op_round_bf16(%s);" : "const %s %s = %s;", c_type(v->type, false), name, expression);
+    fused_line(f, level, v->type == BF16 ? "const %s %s = op_round_bf16(%s);" : "const %s %s = %s;",
+               c_type(v->type, false), name, expression);
     fused_know(f, level, v, at, name);
     return name;
 }
 
-const char *fused_operand(struct fused *f, const struct operand *o, enum element like, struct spot at)
+const char *fused_operand(struct fused *f, const struct operand *o, enum element like,
+                          struct spot at)
 {
     return o->value ? fused_value(f, o->value, at) : c_number(o->number, like);
 }
@@ -287,14 +338,21 @@ static const char *leaf(struct fused *f, const struct value *v, struct spot at)
     case OP_zeros: return c_number(attr_find(n, "value") ? attr_get_real(n, "value") : 0, v->type);
     case OP_scalar:
         text_add(&t, "%s[SCALAR_", fused_argument(f, ARGUMENT_SCALARS, NULL, NULL));
-        for (const char *c = attr_get_word(n, "name"); *c; c++) text_add(&t, "%c", toupper((unsigned char)*c));
+        for (const char *c = attr_get_word(n, "name"); *c; c++)
+            text_add(&t, "%c", toupper((unsigned char)*c));
         text_add(&t, "]");
         return t.bytes;
     case OP_decay: return f->cuda ? "decay" : "(float)s->decay";
-    case OP_metric_sum: return text_format("%s[0]", fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(n, "name")));
+    case OP_metric_sum:
+        return text_format("%s[0]",
+                           fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(n, "name")));
     case OP_state: { /* a variable: it is the old value even behind the assignment of a new one */
         const char *name = known(f, v, at);
-        return name ? name : fused_declare(f, v, at, load(f, fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(n, "name")), v, at));
+        return name ? name
+                    : fused_declare(
+                          f, v, at,
+                          load(f, fused_argument(f, ARGUMENT_STATE, NULL, attr_get_word(n, "name")),
+                               v, at));
     }
     }
     bug("leaf %s", op_rows[n->op].name);
@@ -310,9 +368,11 @@ static const char *picked(struct fused *f, const struct node *n, struct spot at)
     const char *id = fused_value(f, ids, reshaped_spot(f, y, ids, row));
     int level = row.row_level;
     const char *where = fused_name(f, level, y->name, "_at");
-    fused_line(f, level, "const int64_t %s = %s >= 0 && %s < %lld ? %s : 0;", where, id, id, L(columns), id);
+    fused_line(f, level, "const int64_t %s = %s >= 0 && %s < %lld ? %s : 0;", where, id, id,
+               L(columns), id);
     const char *x = fused_value(f, a, settled(f, a, spot_named(row, where, level)));
-    return fused_declare(f, y, row, text_format("%s == %s ? %s : %s", id, where, x, c_number(0, y->type)));
+    return fused_declare(f, y, row,
+                         text_format("%s == %s ? %s : %s", id, where, x, c_number(0, y->type)));
 }
 
 static const char *indexed(struct fused *f, const struct node *n, struct spot at)
@@ -321,20 +381,29 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
     int64_t rows, columns, a_rows, width;
     fused_extent(f, y, &rows, &columns);
     fused_extent(f, a, &a_rows, &width);
-    if (at.kind == COLUMN_NAMED && (n->op == OP_rotate || n->op == OP_pad)) bug("%s at a column that is not known", op_rows[n->op].name);
-    if (at.kind == COLUMN_TURNED && (n->op == OP_rotate || n->op == OP_pad || n->op == OP_slice)) { /* taken back, and once more without turning */
+    if (at.kind == COLUMN_NAMED && (n->op == OP_rotate || n->op == OP_pad))
+        bug("%s at a column that is not known", op_rows[n->op].name);
+    /* taken back, and once more without turning */
+    if (at.kind == COLUMN_TURNED && (n->op == OP_rotate || n->op == OP_pad || n->op == OP_slice)) {
         f->straight = true, f->split = f->high;
         return c_number(0, y->type);
     }
     /* the columns of y that this piece covers */
-    int64_t low = at.kind == COLUMN_FIXED ? at.offset : f->low + at.offset, high = at.kind == COLUMN_FIXED ? low + 1 : f->high + at.offset;
-#define BREAK(c) ((c) > low && (c) < high ? (void)(f->split = (c) - at.offset) : (void)0)
+    int64_t low = at.kind == COLUMN_FIXED ? at.offset : f->low + at.offset,
+            high = at.kind == COLUMN_FIXED ? low + 1 : f->high + at.offset;
+#define BREAK(c) ((c) > low && (c) < high ? (void)(f->split = (c)-at.offset) : (void)0)
     switch ((int)n->op) {
     case OP_slice: return fused_value(f, a, shifted(at, attr_get(n, "from")));
     case OP_rotate:
-        if (f->turn && !f->straight && at.kind == COLUMN_LOOP && !at.offset && !f->low && f->high == width) {
+        if (f->turn && !f->straight && at.kind == COLUMN_LOOP && !at.offset && !f->low &&
+            f->high == width) {
             const char *turn = f->turn(f, width / 2);
-            if (turn) return fused_value(f, a, (struct spot){.row = at.row, .row_level = at.row_level, .kind = COLUMN_TURNED, .column = turn});
+            if (turn)
+                return fused_value(f, a,
+                                   (struct spot){.row = at.row,
+                                                 .row_level = at.row_level,
+                                                 .kind = COLUMN_TURNED,
+                                                 .column = turn});
         }
         BREAK(width / 2);
         return fused_value(f, a, shifted(at, low < width / 2 ? width / 2 : -(width / 2)));
@@ -342,18 +411,24 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
         int64_t from = attr_get(n, "from");
         BREAK(from);
         BREAK(from + width);
-        return low >= from && low < from + width ? fused_value(f, a, shifted(at, -from)) : c_number(0, y->type);
+        return low >= from && low < from + width ? fused_value(f, a, shifted(at, -from))
+                                                 : c_number(0, y->type);
     }
     case OP_onehot: {
         const struct value *g = n->in[1].value;
-        const char *id = fused_value(f, a, reshaped_spot(f, g, a, settled(f, g, at))), *x = fused_value(f, g, settled(f, g, at));
-        return fused_declare(f, y, at, text_format("(int32_t)(%s) == %s ? %s : %s", column_text(at), id, x, c_number(0, y->type)));
+        const char *id = fused_value(f, a, reshaped_spot(f, g, a, settled(f, g, at))),
+                   *x = fused_value(f, g, settled(f, g, at));
+        return fused_declare(f, y, at,
+                             text_format("(int32_t)(%s) == %s ? %s : %s", column_text(at), id, x,
+                                         c_number(0, y->type)));
     }
     case OP_put: {
         struct text t = {0};
         for (int64_t c = 0; c < width; c++) {
-            const char *id = fused_value(f, a, at_column(at, c)), *x = fused_value(f, n->in[1].value, at_column(at, c));
-            text_add(&t, "%s((int32_t)(%s) == %s ? %s : %s)", c ? " + " : "", column_text(at), id, x, c_number(0, y->type));
+            const char *id = fused_value(f, a, at_column(at, c)),
+                       *x = fused_value(f, n->in[1].value, at_column(at, c));
+            text_add(&t, "%s((int32_t)(%s) == %s ? %s : %s)", c ? " + " : "", column_text(at), id,
+                     x, c_number(0, y->type));
         }
         return fused_declare(f, y, at, t.bytes);
     }
@@ -379,11 +454,15 @@ static const char *mapped(struct fused *f, const struct node *n, struct spot at)
         if (v && v->type == F64) widest = F64;
     }
     const char *x = filled_in(n, operand);
-    const char *name = fused_declare(f, y, at, widest != y->type || n->op == OP_valid ? text_format("(%s)(%s)", c_type(y->type, false), x) : x);
+    const char *name = fused_declare(f, y, at,
+                                     widest != y->type || n->op == OP_valid
+                                         ? text_format("(%s)(%s)", c_type(y->type, false), x)
+                                         : x);
     for (int i = 0; i < f->kept.n; i++) {
         const struct kept *k = &f->kept.item[i];
         if (k->value == y && k->first == f->stage && at.kind == COLUMN_LOOP && !at.offset)
-            fused_line(f, LEVEL_COLUMN, "%s[%s] = %s;", k->array, k->in_argument ? fused_index(f, y, at) : "j", name);
+            fused_line(f, LEVEL_COLUMN, "%s[%s] = %s;", k->array,
+                       k->in_argument ? fused_index(f, y, at) : "j", name);
     }
     return name;
 }
@@ -392,7 +471,8 @@ const char *fused_value(struct fused *f, const struct value *v, struct spot at)
 {
     const struct node *n = v->node;
     const struct value *root = emit_root(v);
-    if (root->node && op_rows[root->node->op].class == CLASS_LEAF) return leaf(f, root, settled(f, root, v == root ? at : reshaped_spot(f, v, root, at)));
+    if (root->node && op_rows[root->node->op].class == CLASS_LEAF)
+        return leaf(f, root, settled(f, root, v == root ? at : reshaped_spot(f, v, root, at)));
     if (!fused_inside(f, v)) return load(f, fused_argument(f, ARGUMENT_IN, root, NULL), v, at);
     if (v != root) return fused_value(f, n->in[0].value, reshaped_spot(f, v, n->in[0].value, at));
     at = settled(f, v, at);
@@ -401,12 +481,21 @@ const char *fused_value(struct fused *f, const struct value *v, struct spot at)
     switch (op_rows[n->op].class) {
     case CLASS_MAP: return mapped(f, n, at);
     case CLASS_INDEX: return indexed(f, n, at);
-    case CLASS_ROW: if (n->op == OP_pick) return picked(f, n, at); break;
-    case CLASS_COLUMN: case CLASS_TOTAL: break;
-    case CLASS_VIEW: case CLASS_LEAF: case CLASS_CORE: case CLASS_EFFECT: case CLASS_LANE: bug("%s inside kernel %s", v->name, f->k->kernel->name);
+    case CLASS_ROW:
+        if (n->op == OP_pick) return picked(f, n, at);
+        break;
+    case CLASS_COLUMN:
+    case CLASS_TOTAL: break;
+    case CLASS_VIEW:
+    case CLASS_LEAF:
+    case CLASS_CORE:
+    case CLASS_EFFECT:
+    case CLASS_LANE: bug("%s inside kernel %s", v->name, f->k->kernel->name);
     }
     /* a reduction that an earlier loop of this kernel has finished */
-    if (!emit_stored(f->e, v) && f->finished) return fused_declare(f, v, (struct spot){.row = "0"}, f->finished(f, v));
-    if (!emit_stored(f->e, v)) bug("%s is needed in kernel %s where it is not known", v->name, f->k->kernel->name);
+    if (!emit_stored(f->e, v) && f->finished)
+        return fused_declare(f, v, (struct spot){.row = "0"}, f->finished(f, v));
+    if (!emit_stored(f->e, v))
+        bug("%s is needed in kernel %s where it is not known", v->name, f->k->kernel->name);
     return load(f, fused_argument(f, ARGUMENT_OUT, v, NULL), v, at);
 }

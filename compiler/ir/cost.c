@@ -1,6 +1,7 @@
-/* Counts that people compare between trainers, read off the IR: parameters, and FLOPs by the conventions in use. They come
- * from the ops that will run and not from a family's formula, so a new architecture is counted without a line here, and
- * a number that disagrees with a published one points at an op that is too many or missing. */
+/* Counts that people compare between trainers, read off the IR: parameters, and FLOPs by the
+ * conventions in use. They come from the ops that will run and not from a family's formula, so a
+ * new architecture is counted without a line here, and a number that disagrees with a published one
+ * points at an op that is too many or missing. */
 #include "ir/cost.h"
 
 #include <string.h>
@@ -15,9 +16,13 @@ static int64_t iterations(const struct region *r, const struct body *b)
 static void add(struct flops *all, const struct node *n, double times)
 {
     double flops = 0, bytes, seen = 1; /* seen: the part that a causal mask leaves */
-    if (n->op == OP_matmul || n->op == OP_matmul_add || n->op == OP_expert_matmul || n->op == OP_expert_matmul_grad) op_cost(n, &flops, &bytes);
-    if (n->op == OP_attention || n->op == OP_attention_grad) { /* two products forward, four backward */
-        flops = (n->op == OP_attention ? 4.0 : 8.0) * (double)shape_count(n->in[0].value->shape) * (double)attr_get(n, "sequence");
+    if (n->op == OP_matmul || n->op == OP_matmul_add || n->op == OP_expert_matmul ||
+        n->op == OP_expert_matmul_grad)
+        op_cost(n, &flops, &bytes);
+    /* two products forward, four backward */
+    if (n->op == OP_attention || n->op == OP_attention_grad) {
+        flops = (n->op == OP_attention ? 4.0 : 8.0) * (double)shape_count(n->in[0].value->shape) *
+                (double)attr_get(n, "sequence");
         seen = 0.5;
     }
     all->hardware += flops * times;
@@ -32,14 +37,15 @@ struct flops cost_flops_per_token(const struct graph *g)
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
         for (int k = 0; k < r->body.n && r->phase == PHASE_MICRO; k++)
-            for (int j = 0; j < r->body.item[k]->node.n; j++) add(&all, r->body.item[k]->node.item[j], (double)iterations(r, r->body.item[k]));
+            for (int j = 0; j < r->body.item[k]->node.n; j++)
+                add(&all, r->body.item[k]->node.item[j], (double)iterations(r, r->body.item[k]));
     }
     double tokens = (double)g->facts.tokens;
     return (struct flops){all.full / tokens, all.causal / tokens, all.hardware / tokens};
 }
 
-/* The first axis of what an expert product multiplies by lies over the experts; a token has k of them: so says the top_k of
- * that body. */
+/* The first axis of what an expert product multiplies by lies over the experts; a token has k of
+ * them: so says the top_k of that body. */
 static bool is_experts(const struct body *b, const struct weight *w, int64_t *k)
 {
     bool multiplies = false;
@@ -57,14 +63,17 @@ static int64_t active_elements(const struct graph *g, const struct weight *w, in
     int64_t k;
     for (int i = 0; i < g->region.n; i++)
         for (int b = 0; b < g->region.item[i]->body.n; b++)
-            if (is_experts(g->region.item[i]->body.item[b], w, &k)) return elements / w->value->shape.dim[0] * k;
+            if (is_experts(g->region.item[i]->body.item[b], w, &k))
+                return elements / w->value->shape.dim[0] * k;
     return elements;
 }
 
 int64_t cost_parameters(const struct graph *g)
 {
     int64_t all = 0;
-    for (int i = 0; i < g->weight.n; i++) all += graph_unit(g, g->weight.item[i]->unit)->count * shape_count(g->weight.item[i]->value->shape);
+    for (int i = 0; i < g->weight.n; i++)
+        all += graph_unit(g, g->weight.item[i]->unit)->count *
+               shape_count(g->weight.item[i]->value->shape);
     return all;
 }
 

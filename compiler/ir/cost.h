@@ -1,16 +1,20 @@
-/* What a graph costs and holds, counted op by op over all layers; nothing here is a formula of a family. */
+/* What a graph costs and holds, counted op by op over all layers; nothing here is a formula of a
+ * family. */
 #ifndef PLANC_COST_H
 #define PLANC_COST_H
 
 #include "ir/ir.h"
 
-/* FLOPs per token, forward and backward, of matrix products and attention; a multiply-add is two, the input embedding is a
- * look-up, of experts only those that a token has. Three conventions:
- *   full      scores and weighted sums over the whole sequence, nothing that is computed a second time (PaLM: Chowdhery et
+/* FLOPs per token, forward and backward, of matrix products and attention; a multiply-add is two,
+ * the input embedding is a look-up, of experts only those that a token has. Three conventions:
+ *   full      scores and weighted sums over the whole sequence, nothing that is computed a second
+ *   time (PaLM: Chowdhery et
  *             al., 2022, appendix B; torchtitan): 6 N + 12 layers x heads x head_dim x sequence
  *   causal    the same with half of the scores and weighted sums, those that count
  *   hardware  full, and what is computed again */
-struct flops { double full, causal, hardware; };
+struct flops {
+    double full, causal, hardware;
+};
 struct flops cost_flops_per_token(const struct graph *g);
 
 int64_t cost_parameters(const struct graph *g);

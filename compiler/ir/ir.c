@@ -1,20 +1,29 @@
-/* Making graphs: values with unique names, nodes whose results follow from their operands, and the copying that
- * every pass is built of. A pass reads the old graph in order and appends to a new one, so that nothing is ever
- * spliced into a list somebody else is walking; the mapping from old to new values is kept in the old values'
- * `note`, which is why two passes never run over one graph at the same time. */
+/* Making graphs: values with unique names, nodes whose results follow from their operands, and the
+ * copying that every pass is built of. A pass reads the old graph in order and appends to a new
+ * one, so that nothing is ever spliced into a list somebody else is walking; the mapping from old
+ * to new values is kept in the old values' `note`, which is why two passes never run over one graph
+ * at the same time. */
 #include "ir/ir.h"
 
 #include <string.h>
 
-/* ── names ────────────────────────────────────────────────────────────────── */
-/* Open addressing over interned addresses; `next` is the number to try first when the name is a stem. */
-struct name_entry { const char *name; int next; };
-struct name_set { struct name_entry *entry; size_t room, used; };
+/* ── names ───────────────────────────────────────────────────────────────────── */
+/* Open addressing over interned addresses; `next` is the number to try first when the name is a
+ * stem. */
+struct name_entry {
+    const char *name;
+    int next;
+};
+struct name_set {
+    struct name_entry *entry;
+    size_t room, used;
+};
 
 static struct name_entry *name_find(const struct name_set *s, const char *name)
 {
     size_t at = ((size_t)(uintptr_t)name >> 4) * 0x9E3779B97F4A7C15u;
-    for (at &= s->room - 1; s->entry[at].name && s->entry[at].name != name; at = (at + 1) & (s->room - 1)) {}
+    for (at &= s->room - 1; s->entry[at].name && s->entry[at].name != name;
+         at = (at + 1) & (s->room - 1)) {}
     return &s->entry[at];
 }
 
@@ -64,7 +73,7 @@ const char *fresh_name(struct graph *g, const char *name)
     }
 }
 
-/* ── shapes and values ────────────────────────────────────────────────────── */
+/* ── shapes and values ───────────────────────────────────────────────────────── */
 struct shape shape_of(int rank, const int64_t *dim)
 {
     struct shape s = {.rank = rank};
@@ -76,7 +85,8 @@ int64_t shape_count(struct shape s)
 {
     int64_t n = 1;
     for (int i = 0; i < s.rank; i++)
-        if (__builtin_mul_overflow(n, s.dim[i], &n)) bug("a shape of more than 2^63 elements got past the checker");
+        if (__builtin_mul_overflow(n, s.dim[i], &n))
+            bug("a shape of more than 2^63 elements got past the checker");
     return n;
 }
 
@@ -116,10 +126,19 @@ struct value *value_new(struct graph *g, const char *name, enum element type, st
     return v;
 }
 
-/* ── attributes ───────────────────────────────────────────────────────────── */
-struct attr attr_whole(const char *key, int64_t x) { return (struct attr){.key = intern(key), .kind = ATTR_WHOLE, .whole = x}; }
-struct attr attr_real(const char *key, double x) { return (struct attr){.key = intern(key), .kind = ATTR_REAL, .real = x}; }
-struct attr attr_word(const char *key, const char *word) { return (struct attr){.key = intern(key), .kind = ATTR_WORD, .word = intern(word)}; }
+/* ── attributes ──────────────────────────────────────────────────────────────── */
+struct attr attr_whole(const char *key, int64_t x)
+{
+    return (struct attr){.key = intern(key), .kind = ATTR_WHOLE, .whole = x};
+}
+struct attr attr_real(const char *key, double x)
+{
+    return (struct attr){.key = intern(key), .kind = ATTR_REAL, .real = x};
+}
+struct attr attr_word(const char *key, const char *word)
+{
+    return (struct attr){.key = intern(key), .kind = ATTR_WORD, .word = intern(word)};
+}
 
 const struct attr *attr_find(const struct node *n, const char *key)
 {
@@ -143,8 +162,9 @@ double attr_get_real(const struct node *n, const char *key)
 }
 const char *attr_get_word(const struct node *n, const char *key) { return attr_must(n, key)->word; }
 
-/* ── nodes ────────────────────────────────────────────────────────────────── */
-static struct node *node_new(enum op op, const struct operand *in, int n_in, int n_out, const struct attr *attr, int n_attr)
+/* ── nodes ───────────────────────────────────────────────────────────────────── */
+static struct node *node_new(enum op op, const struct operand *in, int n_in, int n_out,
+                             const struct attr *attr, int n_attr)
 {
     struct node *n = TAKE(struct node);
     n->op = op;
@@ -157,7 +177,8 @@ static struct node *node_new(enum op op, const struct operand *in, int n_in, int
     return n;
 }
 
-struct node *build_node(struct build *b, enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr, const char **why)
+struct node *build_node(struct build *b, enum op op, const struct operand *in, int n_in,
+                        const struct attr *attr, int n_attr, const char **why)
 {
     enum element type[4];
     struct shape shape[4];
@@ -173,7 +194,8 @@ struct node *build_node(struct build *b, enum op op, const struct operand *in, i
     return n;
 }
 
-struct value *build_op(struct build *b, enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr)
+struct value *build_op(struct build *b, enum op op, const struct operand *in, int n_in,
+                       const struct attr *attr, int n_attr)
 {
     const char *why = NULL;
     struct node *n = build_node(b, op, in, n_in, attr, n_attr, &why);
@@ -181,13 +203,16 @@ struct value *build_op(struct build *b, enum op op, const struct operand *in, in
     return n->n_out ? n->out[0] : NULL;
 }
 
-struct value *build1(struct build *b, enum op op, struct operand a) { return build_op(b, op, &a, 1, NULL, 0); }
+struct value *build1(struct build *b, enum op op, struct operand a)
+{
+    return build_op(b, op, &a, 1, NULL, 0);
+}
 struct value *build2(struct build *b, enum op op, struct operand a, struct operand c)
 {
     return build_op(b, op, (struct operand[]){a, c}, 2, NULL, 0);
 }
 
-/* ── looking up ───────────────────────────────────────────────────────────── */
+/* ── looking up ──────────────────────────────────────────────────────────────── */
 struct region *graph_region(const struct graph *g, const char *name)
 {
     for (int i = 0; i < g->region.n; i++)
@@ -221,11 +246,13 @@ const struct kernel *graph_kernel(const struct graph *g, int number)
     return NULL;
 }
 
-/* ── regions and copying ──────────────────────────────────────────────────── */
-struct region *region_new(struct graph *g, const char *name, enum phase phase, enum direction direction, int64_t count, const char *loop)
+/* ── regions and copying ─────────────────────────────────────────────────────── */
+struct region *region_new(struct graph *g, const char *name, enum phase phase,
+                          enum direction direction, int64_t count, const char *loop)
 {
     struct region *r = TAKE(struct region);
-    r->name = intern(name), r->phase = phase, r->direction = direction, r->count = count, r->loop = intern(loop);
+    r->name = intern(name), r->phase = phase, r->direction = direction, r->count = count,
+    r->loop = intern(loop);
     PUSH(&g->region, r);
     return r;
 }
@@ -244,7 +271,10 @@ struct value *copied(const struct value *old)
     return old->note;
 }
 
-void copied_as(const struct value *old, struct value *now) { ((struct value *)(uintptr_t)old)->note = now; }
+void copied_as(const struct value *old, struct value *now)
+{
+    ((struct value *)(uintptr_t)old)->note = now;
+}
 
 static struct value *value_copy(const struct value *old)
 {
@@ -254,8 +284,8 @@ static struct value *value_copy(const struct value *old)
     return v;
 }
 
-/* The names that old's text shows, and no others: a name that an earlier pass gave out and dropped again is free, as it
- * is for whoever begins with the text. */
+/* The names that old's text shows, and no others: a name that an earlier pass gave out and dropped
+ * again is free, as it is for whoever begins with the text. */
 static void names_of(struct graph *g, const struct graph *old)
 {
     for (int i = 0; i < old->input.n; i++) name_add(g, old->input.item[i]->name);
@@ -342,7 +372,8 @@ void body_end(struct body *now, const struct body *old)
 void region_end(struct graph *g, struct region *now, const struct region *old)
 {
     (void)g;
-    for (int i = 0; i < now->carry.n; i++) now->carry.item[i].last = value_copy(old->carry.item[i].last);
+    for (int i = 0; i < now->carry.n; i++)
+        now->carry.item[i].last = value_copy(old->carry.item[i].last);
 }
 
 void region_copy(struct graph *g, const struct region *old)
@@ -351,7 +382,8 @@ void region_copy(struct graph *g, const struct region *old)
     for (int i = 0; i < old->body.n; i++) {
         struct body *body = body_begin(r, old->body.item[i]);
         struct build b = {.graph = g, .region = r, .body = body};
-        for (int k = 0; k < old->body.item[i]->node.n; k++) node_copy(&b, old->body.item[i]->node.item[k]);
+        for (int k = 0; k < old->body.item[i]->node.n; k++)
+            node_copy(&b, old->body.item[i]->node.item[k]);
         body_end(body, old->body.item[i]);
     }
     region_end(g, r, old);

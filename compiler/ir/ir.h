@@ -1,147 +1,236 @@
-/* The one intermediate representation, from `lower` to the generated text. It stays rolled: a `repeat`
- * is a region with one body (or a few variants, such as dense and sparse layers) however many layers it
- * has, so a 48-layer model is exactly as long as a 2-layer one. There is one node type; each pass fills
- * one group of its fields, the printer shows them, the parser reads them back and the verifier refuses
- * one that is set too early. What is not in the text does not exist.
+/* The one intermediate representation, from `lower` to the generated text. It stays rolled: a
+ * `repeat` is a region with one body (or a few variants, such as dense and sparse layers) however
+ * many layers it has, so a 48-layer model is exactly as long as a 2-layer one. There is one node
+ * type; each pass fills one group of its fields, the printer shows them, the parser reads them back
+ * and the verifier refuses one that is set too early. What is not in the text does not exist.
  *
- * Program: setup regions once per run; micro regions once per micro-batch, in order; update regions once per
- * step. Values have names that are unique in the graph. A value may be used
- *   in its own body, later; in a later region when it comes from a region that runs ONCE or is a carry's `last`;
- *   in the mirror body (backward of the same loop), same iteration: such a value is saved, one entry an iteration. */
+ * Program: setup regions once per run; micro regions once per micro-batch, in order; update regions
+ * once per step. Values have names that are unique in the graph. A value may be used
+ *   in its own body, later; in a later region when it comes from a region that runs ONCE or is a
+ *   carry's `last`; in the mirror body (backward of the same loop), same iteration: such a value is
+ *   saved, one entry an iteration. */
 #ifndef PLANC_IR_H
 #define PLANC_IR_H
 
 #include "check/plan.h"
 
-enum op_class { CLASS_MAP, CLASS_INDEX, CLASS_ROW, CLASS_COLUMN, CLASS_TOTAL, CLASS_VIEW, CLASS_LEAF, CLASS_CORE, CLASS_EFFECT, CLASS_LANE };
+enum op_class {
+    CLASS_MAP,
+    CLASS_INDEX,
+    CLASS_ROW,
+    CLASS_COLUMN,
+    CLASS_TOTAL,
+    CLASS_VIEW,
+    CLASS_LEAF,
+    CLASS_CORE,
+    CLASS_EFFECT,
+    CLASS_LANE
+};
 enum op {
 #define OP(name, class, operands, results, expression, help) OP_##name,
 #include "ir/ops.def"
 #undef OP
     OP_COUNT
 };
-struct op_row { const char *name; enum op_class class; int operands, results; const char *expression, *help; };
+struct op_row {
+    const char *name;
+    enum op_class class;
+    int operands, results;
+    const char *expression, *help;
+};
 extern const struct op_row op_rows[OP_COUNT];
 
-enum level { LEVEL_LOWER, LEVEL_SPLIT, LEVEL_GRADIENT, LEVEL_CHUNK, LEVEL_OPTIMIZER, LEVEL_RECOMPUTE, LEVEL_SHARD, LEVEL_FUSE, LEVEL_SCHEDULE, LEVEL_MEMORY };
-extern const char *const level_names[], *const element_names[], *const lane_names[], *const phase_names[], *const direction_names[];
+enum level {
+    LEVEL_LOWER,
+    LEVEL_SPLIT,
+    LEVEL_GRADIENT,
+    LEVEL_CHUNK,
+    LEVEL_OPTIMIZER,
+    LEVEL_RECOMPUTE,
+    LEVEL_SHARD,
+    LEVEL_FUSE,
+    LEVEL_SCHEDULE,
+    LEVEL_MEMORY
+};
+extern const char *const level_names[],
+    *const element_names[], *const lane_names[], *const phase_names[], *const direction_names[];
 extern const char *const reshard_names[], *const checkpoint_names[], *const device_names[];
 
 #define SHAPE_RANK 4
-struct shape { int rank; int64_t dim[SHAPE_RANK]; };
+struct shape {
+    int rank;
+    int64_t dim[SHAPE_RANK];
+};
 
 enum attr_kind { ATTR_WHOLE, ATTR_REAL, ATTR_WORD };
-struct attr { const char *key; enum attr_kind kind; int64_t whole; double real; const char *word; };
+struct attr {
+    const char *key;
+    enum attr_kind kind;
+    int64_t whole;
+    double real;
+    const char *word;
+};
 
 struct node;
 struct weight;
 /* A result, an input of the graph (tokens, targets), a carry inside its loop, or a weight. */
 struct value {
-    const char *name;         /* interned, unique */
+    const char *name; /* interned, unique */
     enum element type;
     struct shape shape;
-    struct node *node;        /* who makes it; NULL for inputs, carries, weights */
-    struct weight *weight;    /* NULL unless it is one */
+    struct node *node;     /* who makes it; NULL for inputs, carries, weights */
+    struct weight *weight; /* NULL unless it is one */
     /* scratch for the pass that runs; meaningless between passes */
-    int64_t mark; void *note;
+    int64_t mark;
+    void *note;
 };
 
-struct operand { struct value *value; double number; }; /* value NULL: the number itself, broadcast */
+/* value NULL: the number itself, broadcast */
+struct operand {
+    struct value *value;
+    double number;
+};
 
 enum lane { LANE_NONE, LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST };
 
 struct node {
     enum op op;
-    struct operand *in; int n_in;
-    struct value **out; int n_out;
-    struct attr *attr; int n_attr;
-    const char *file; int line;   /* the plan's line this comes from; file NULL: none */
-    bool again;                   /* recompute: a second computation of a forward node */
-    int kernel;                   /* fuse: number of its kernel, from 1; 0 none (views, leaves, lane steps) */
-    enum lane lane;               /* schedule */
-    int step;                     /* schedule: number of its step, from 1; shared by the nodes of a kernel */
-    int64_t mark; void *note;     /* scratch */
+    struct operand *in;
+    int n_in;
+    struct value **out;
+    int n_out;
+    struct attr *attr;
+    int n_attr;
+    const char *file;
+    int line;   /* the plan's line this comes from; file NULL: none */
+    bool again; /* recompute: a second computation of a forward node */
+    /* fuse: number of its kernel, from 1; 0 none (views, leaves, lane steps) */
+    int kernel;
+    enum lane lane; /* schedule */
+    /* schedule: number of its step, from 1; shared by the nodes of a kernel */
+    int step;
+    int64_t mark;
+    void *note; /* scratch */
 };
 
-/* Inside the loop `value` is what the previous iteration left (first: before the first); `last` is visible behind it. */
-struct carry { struct value *value, *first, *last; };
+/* Inside the loop `value` is what the previous iteration left (first: before the first); `last` is
+ * visible behind it. */
+struct carry {
+    struct value *value, *first, *last;
+};
 /* The final gradient of a weight in this body: written straight into the unit's gradient slot. */
-struct yield_gradient { struct value *weight, *value; };
+struct yield_gradient {
+    struct value *weight, *value;
+};
 
-struct stretch { int64_t from, to; };       /* half open */
+struct stretch {
+    int64_t from, to;
+}; /* half open */
 
 struct body {
-    const char *name;                       /* of the variant; "" when there is only one */
-    enum checkpoint_mode keep;              /* what its mirror may find kept (split); none until then */
-    const char *save;                       /* what mode selective keeps of it: op kinds, value names, "#7" (its node 7) */
+    const char *name; /* of the variant; "" when there is only one */
+    /* what its mirror may find kept (split); none until then */
+    enum checkpoint_mode keep;
+    const char
+        *save; /* what mode selective keeps of it: op kinds, value names, "#7" (its node 7) */
     VECTOR(struct node *) node;
-    VECTOR(struct value *) next;            /* for carry k, the value handed to the next iteration */
+    /* for carry k, the value handed to the next iteration */
+    VECTOR(struct value *) next;
     VECTOR(struct yield_gradient) gradient;
-    VECTOR(struct stretch) layers;          /* iterations that run it; empty: all */
+    VECTOR(struct stretch) layers; /* iterations that run it; empty: all */
 };
 
 enum phase { PHASE_SETUP, PHASE_MICRO, PHASE_UPDATE };
 enum direction { ONCE, UP, DOWN };
 struct region {
-    const char *name;                       /* "prologue.forward", "layers.backward", "update.layers" */
+    const char *name; /* "prologue.forward", "layers.backward", "update.layers" */
     enum phase phase;
     enum direction direction;
-    int64_t count;                          /* iterations: 1 for ONCE */
-    const char *mirror;                     /* of a backward region: its forward region's name; else NULL */
-    const char *within;                     /* the region whose gathered units it goes on using (the pieces of a loss), or NULL */
-    const char *loop;                       /* whose index it runs over: "layers"; "" for ONCE */
+    int64_t count; /* iterations: 1 for ONCE */
+    /* of a backward region: its forward region's name; else NULL */
+    const char *mirror;
+    /* the region whose gathered units it goes on using (the pieces of a loss), or NULL */
+    const char *within;
+    const char *loop; /* whose index it runs over: "layers"; "" for ONCE */
     VECTOR(struct carry) carry;
     VECTOR(struct body *) body;
 };
 
 struct weight {
-    struct value *value;                    /* shape: [E,...] when stacked */
-    const char *tensor;                     /* "model.layers.{i}.mlp.experts.{e}.up_proj.weight" */
-    int64_t stack;                          /* stored tensors along the first axis; 0: one tensor of the whole shape */
+    struct value *value; /* shape: [E,...] when stacked */
+    const char *tensor;  /* "model.layers.{i}.mlp.experts.{e}.up_proj.weight" */
+    /* stored tensors along the first axis; 0: one tensor of the whole shape */
+    int64_t stack;
     const char *unit;
-    const char *init; double std;           /* "normal" with std, "ones", "zeros" */
-    const char *file; int line;
-    int64_t offset;                         /* shard: first element in the unit's flat buffer */
+    const char *init;
+    double std; /* "normal" with std, "ones", "zeros" */
+    const char *file;
+    int line;
+    int64_t offset; /* shard: first element in the unit's flat buffer */
 };
-/* One FSDP unit: the weights of a loop body (count = iterations), or of the straight code before or behind. */
+/* One FSDP unit: the weights of a loop body (count = iterations), or of the straight code before or
+ * behind. */
 struct unit {
-    const char *name; const char *loop; int64_t count;
-    const char *variant;                    /* body name when the loop has variants, "" else */
-    int64_t elements, shard_elements;       /* shard: flat length padded to shards x 64 elements, and a rank's part */
-    int64_t state_offset;                   /* shard: first element of instance 0 in each resident shard buffer */
+    const char *name;
+    const char *loop;
+    int64_t count;
+    const char *variant; /* body name when the loop has variants, "" else */
+    /* shard: flat length padded to shards x 64 elements, and a rank's part */
+    int64_t elements, shard_elements;
+    /* shard: first element of instance 0 in each resident shard buffer */
+    int64_t state_offset;
 };
 
 enum segment { SEGMENT_LOCAL, SEGMENT_WIRE };
-/* memory: where bytes live. `name` is a value's name, or "gather.REGION", "slot.REGION", "state.master", "stage" … */
+/* memory: where bytes live. `name` is a value's name, or "gather.REGION", "slot.REGION",
+ * "state.master", "stage" … */
 struct buffer {
-    const char *name, *kind;                /* kind: ledger term, "saved", "working", "gathered", "master" … */
+    const char *name, *kind; /* kind: ledger term, "saved", "working", "gathered", "master" … */
     enum segment segment;
-    int64_t offset, bytes;                  /* from where its segment begins (a local one may reach into wire); of one entry, entries lie `stride` apart */
+    /* from where its segment begins (a local one may reach into wire); of one entry, entries lie
+     * `stride` apart */
+    int64_t offset, bytes;
     int64_t entries, stride;
-    const char *index;                      /* which entry: "" the only one; "i" this iteration (layer order); "n" iteration number
-                                               modulo entries (a ring, counted in running order); see memory.c */
-    int live_from, live_to;                 /* steps (in text order) between which it holds something, both included */
+    const char
+        *index; /* which entry: "" the only one; "i" this iteration (layer order); "n" iteration
+                   number modulo entries (a ring, counted in running order); see memory.c */
+    /* steps (in text order) between which it holds something, both included */
+    int live_from, live_to;
 };
 
-struct kernel { int number; const char *name; const char *class; int64_t rows, columns; double flops, bytes; };
+struct kernel {
+    int number;
+    const char *name;
+    const char *class;
+    int64_t rows, columns;
+    double flops, bytes;
+};
 
 /* What the passes need of the plan, as the text carries it. */
 struct facts {
     int64_t sequence, local, tokens, accumulation, fsdp, dp, prefetch, reduce_slots, loss_chunks;
     enum reshard reshard;
     enum checkpoint_mode checkpoint_mode;
-    int64_t checkpoint_every;               /* one layer in so many is under checkpoint_mode; the others keep all that is needed */
-    const char *checkpoint_layers;          /* "0..4 8..12", half open: the layers it may apply to; "" all */
-    const char *checkpoint_save;            /* what mode selective keeps, blanks between; "LOOP/BODY#7" is node 7 of that body */
-    enum checkpoint_mode checkpoint_rest;   /* the mode of the layers that checkpoint_mode leaves alone, and what it keeps */
+    /* one layer in so many is under checkpoint_mode; the others keep all that is needed */
+    int64_t checkpoint_every;
+    const char *checkpoint_layers; /* "0..4 8..12", half open: the layers it may apply to; "" all */
+    const char *checkpoint_save; /* what mode selective keeps, blanks between; "LOOP/BODY#7" is node
+                                    7 of that body */
+    /* the mode of the layers that checkpoint_mode leaves alone, and what it keeps */
+    enum checkpoint_mode checkpoint_rest;
     const char *checkpoint_rest_save;
     enum element compute;
-    enum device_kind device;                /* what the kernels are for: cuda has a workspace; not printed when it is cpu */
-    bool attention_library;                 /* on cuda: attention is offered to a library first, with room for it; printed only then */
-    bool experts_library;                   /* the same of products by experts */
-    int64_t shared_bytes;                   /* on cuda: the most shared memory that a block may have; 0: no kernel wants more than there is, and not printed */
+    /* what the kernels are for: cuda has a workspace; not printed when it is cpu */
+    enum device_kind device;
+    /* on cuda: attention is offered to a library first, with room for it; printed only then */
+    bool attention_library;
+    bool experts_library; /* the same of products by experts */
+    /* on cuda: the most shared memory that a block may have; 0: no kernel wants more than there is,
+     * and not printed */
+    int64_t shared_bytes;
     bool fuse;
-    bool has_ignore; int64_t ignore;
+    bool has_ignore;
+    int64_t ignore;
     double beta1, beta2, eps, clip;
 };
 
@@ -150,20 +239,29 @@ struct name_set;
 struct graph {
     enum level level;
     struct facts facts;
-    VECTOR(struct value *) input;           /* tokens [T] I32, targets [T] I32 */
+    VECTOR(struct value *) input; /* tokens [T] I32, targets [T] I32 */
     VECTOR(struct unit *) unit;
     VECTOR(struct weight *) weight;
     VECTOR(struct region *) region;
-    VECTOR(struct kernel) kernel;           /* fuse */
-    VECTOR(struct buffer *) buffer;         /* memory */
-    int64_t local_bytes, wire_bytes;        /* memory: the arena is both, `wire` behind `local` */
-    int steps;                              /* schedule: highest step number */
-    struct name_set *names;                 /* every name taken, for fresh ones (not printed: it follows from the text) */
+    VECTOR(struct kernel) kernel;    /* fuse */
+    VECTOR(struct buffer *) buffer;  /* memory */
+    int64_t local_bytes, wire_bytes; /* memory: the arena is both, `wire` behind `local` */
+    int steps;                       /* schedule: highest step number */
+    /* every name taken, for fresh ones (not printed: it follows from the text) */
+    struct name_set *names;
 };
 
-/* ── building ─────────────────────────────────────────────────────────────── */
+/* ── building ────────────────────────────────────────────────────────────────── */
 /* Appends nodes to one body. `file`/`line` are stamped on every node made until changed. */
-struct build { struct graph *graph; struct region *region; struct body *body; const char *file; int line; bool again; const char *base; };
+struct build {
+    struct graph *graph;
+    struct region *region;
+    struct body *body;
+    const char *file;
+    int line;
+    bool again;
+    const char *base;
+};
 
 /* A name not used yet, from a stem: "h", "h.1", "h.2" … */
 const char *fresh_name(struct graph *g, const char *stem);
@@ -171,72 +269,88 @@ struct value *value_new(struct graph *g, const char *name, enum element type, st
 struct shape shape_of(int rank, const int64_t *dim);
 int64_t shape_count(struct shape s);
 bool shape_same(struct shape a, struct shape b);
-const char *shape_text(struct shape s);                    /* "[2048, 384]" */
+const char *shape_text(struct shape s); /* "[2048, 384]" */
 int64_t element_bytes(enum element type);
 static inline struct operand by(struct value *v) { return (struct operand){v, 0}; }
 static inline struct operand num(double x) { return (struct operand){NULL, x}; }
 
-/* Makes a node whose result types and shapes follow from op, operands and attributes (op_infer); NULL when the
- * operands do not fit, *why then saying how ("[2048, 384] against [512]"). */
-struct node *build_node(struct build *b, enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr, const char **why);
+/* Makes a node whose result types and shapes follow from op, operands and attributes (op_infer);
+ * NULL when the operands do not fit, *why then saying how ("[2048, 384] against [512]"). */
+struct node *build_node(struct build *b, enum op op, const struct operand *in, int n_in,
+                        const struct attr *attr, int n_attr, const char **why);
 /* The same when it must fit (bug() otherwise); the first result. */
-struct value *build_op(struct build *b, enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr);
+struct value *build_op(struct build *b, enum op op, const struct operand *in, int n_in,
+                       const struct attr *attr, int n_attr);
 struct value *build1(struct build *b, enum op op, struct operand a);
 struct value *build2(struct build *b, enum op op, struct operand a, struct operand c);
 struct attr attr_whole(const char *key, int64_t x);
 struct attr attr_real(const char *key, double x);
 struct attr attr_word(const char *key, const char *word);
 const struct attr *attr_find(const struct node *n, const char *key); /* NULL: not there */
-int64_t attr_get(const struct node *n, const char *key);             /* whole; bug() when not there */
+/* whole; bug() when not there */
+int64_t attr_get(const struct node *n, const char *key);
 double attr_get_real(const struct node *n, const char *key);
 const char *attr_get_word(const struct node *n, const char *key);
 
-/* Result types and shapes of a node from its operands and attributes. False with *why. Output arrays have op_rows[op].results
- * places. Reading its text, a node's printed types and shapes must agree with this: nothing is said twice unchecked. */
+/* Result types and shapes of a node from its operands and attributes. False with *why. Output
+ * arrays have op_rows[op].results places. Reading its text, a node's printed types and shapes must
+ * agree with this: nothing is said twice unchecked. */
 bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr,
               enum element *type, struct shape *shape, const char **why);
-/* What reaches the operands of `n` when `d[i]` (NULL: none) is the gradient with respect to result i: fills into[] (NULL where
- * the operand asks for none, value->mark 0, or the op is a constant for it). A weight's is F32, another's has its type. */
-void op_gradient(struct build *b, const struct node *n, struct value *const *d, struct value **into);
+/* What reaches the operands of `n` when `d[i]` (NULL: none) is the gradient with respect to result
+ * i: fills into[] (NULL where the operand asks for none, value->mark 0, or the op is a constant for
+ * it). A weight's is F32, another's has its type. */
+void op_gradient(struct build *b, const struct node *n, struct value *const *d,
+                 struct value **into);
 /* FLOPs and bytes of one node (a multiply-add is two). */
 void op_cost(const struct node *n, double *flops, double *bytes);
 
 struct region *graph_region(const struct graph *g, const char *name); /* NULL: none */
 struct unit *graph_unit(const struct graph *g, const char *name);
-/* The buffer that a region gathers a unit into (kind "gather") or leaves its gradients in ("slot"): the units of a loop share one. */
+/* The buffer that a region gathers a unit into (kind "gather") or leaves its gradients in ("slot"):
+ * the units of a loop share one. */
 const char *slot_name(const char *kind, const char *region, const struct unit *u);
 struct buffer *graph_buffer(const struct graph *g, const char *name);
 const struct kernel *graph_kernel(const struct graph *g, int number);
 
-/* Rebuilding (a pass never splices): graph_begin starts a new graph with the old one's facts, inputs, units, weights and
- * names; then regions and nodes are copied in order, with what the pass changes left out, put in or made otherwise.
- * `copied` is the new graph's value for one of the old graph's (bug() when it was not copied yet). */
+/* Rebuilding (a pass never splices): graph_begin starts a new graph with the old one's facts,
+ * inputs, units, weights and names; then regions and nodes are copied in order, with what the pass
+ * changes left out, put in or made otherwise. `copied` is the new graph's value for one of the old
+ * graph's (bug() when it was not copied yet). */
 struct graph *graph_begin(const struct graph *old, enum level level);
 struct value *copied(const struct value *old);
-void copied_as(const struct value *old, struct value *now);      /* the pass made it otherwise */
-struct region *region_new(struct graph *g, const char *name, enum phase phase, enum direction direction, int64_t count, const char *loop);
+void copied_as(const struct value *old, struct value *now); /* the pass made it otherwise */
+struct region *region_new(struct graph *g, const char *name, enum phase phase,
+                          enum direction direction, int64_t count, const char *loop);
 struct body *body_new(struct region *r, const char *name);
-struct region *region_begin(struct graph *g, const struct region *old);        /* head and carries; `last` not yet visible */
-struct body *body_begin(struct region *r, const struct body *old);             /* its name and layers */
-struct node *node_copy(struct build *b, const struct node *old);               /* results keep their names */
-void body_end(struct body *now, const struct body *old);                       /* next and gradients */
-void region_end(struct graph *g, struct region *now, const struct region *old); /* `last` of the carries */
-void region_copy(struct graph *g, const struct region *old);                   /* all of it, unchanged */
+/* head and carries; `last` not yet visible */
+struct region *region_begin(struct graph *g, const struct region *old);
+/* its name and layers */
+struct body *body_begin(struct region *r, const struct body *old);
+/* results keep their names */
+struct node *node_copy(struct build *b, const struct node *old);
+/* next and gradients */
+void body_end(struct body *now, const struct body *old);
+/* `last` of the carries */
+void region_end(struct graph *g, struct region *now, const struct region *old);
+/* all of it, unchanged */
+void region_copy(struct graph *g, const struct region *old);
 /* Takes out nodes that nothing needs: no effect, no gradient, no next value depends on them. */
 void graph_sweep(struct graph *g);
 void kernels_copy(struct graph *g, const struct graph *old);
 
-/* ── text ─────────────────────────────────────────────────────────────────── */
+/* ── text ────────────────────────────────────────────────────────────────────── */
 void ir_print(struct text *to, const struct graph *g);
-/* The graph of a text, or NULL with one line in *why ("line 12: ..."). ir_print of it gives the same bytes. */
+/* The graph of a text, or NULL with one line in *why ("line 12: ..."). ir_print of it gives the
+ * same bytes. */
 struct graph *ir_parse(const char *bytes, size_t n, const char **why);
 /* bug() unless everything that `g->level` promises holds. */
 void ir_verify(const struct graph *g);
 /* The same as a message instead; NULL when fine. */
 const char *ir_check(const struct graph *g);
 
-/* ── the pipeline ─────────────────────────────────────────────────────────── */
-struct graph *pass_lower(const struct plan *plan);            /* lower.c: NULL after diagnostics */
+/* ── the pipeline ────────────────────────────────────────────────────────────── */
+struct graph *pass_lower(const struct plan *plan); /* lower.c: NULL after diagnostics */
 struct graph *pass_split(const struct graph *g);
 struct graph *pass_gradient(const struct graph *g);
 struct graph *pass_chunk(const struct graph *g);
@@ -246,37 +360,62 @@ struct graph *pass_shard(const struct graph *g);
 struct graph *pass_fuse(const struct graph *g);
 struct graph *pass_schedule(const struct graph *g);
 struct graph *pass_memory(const struct graph *g);
-struct pass { const char *name; struct graph *(*run)(const struct graph *); enum level gives; };
+struct pass {
+    const char *name;
+    struct graph *(*run)(const struct graph *);
+    enum level gives;
+};
 extern const struct pass passes[];
 extern const int pass_count;
 /* The whole pipeline after lower, up to and including `level`; verifies after every pass. */
 struct graph *pipeline_run(struct graph *lowered, enum level level);
 
-/* ── composite layers (layers.c), for lower ──────────────────────────────── */
-/* Each returns NULL with *why when shapes do not fit. x in compute dtype; statistics in F32 (the numeric contract). */
-struct value *layer_arith(struct build *b, enum op op, struct operand x, struct operand y, const char **why); /* add sub mul div in F32, rounded to the operands' type */
-struct value *layer_call1(struct build *b, enum op op, struct value *x, const char **why);                 /* exp sqrt sigmoid … likewise */
-struct value *layer_linear(struct build *b, struct value *x, struct value *w, bool stored_out_in, enum element out, const char **why);
-struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, double eps, const char **why);
-struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g, struct value *bias, double eps, const char **why);
+/* ── composite layers (layers.c), for lower ──────────────────────────────────── */
+/* Each returns NULL with *why when shapes do not fit. x in compute dtype; statistics in F32 (the
+ * numeric contract). */
+/* add sub mul div in F32, rounded to the operands' type */
+struct value *layer_arith(struct build *b, enum op op, struct operand x, struct operand y,
+                          const char **why);
+/* exp sqrt sigmoid … likewise */
+struct value *layer_call1(struct build *b, enum op op, struct value *x, const char **why);
+struct value *layer_linear(struct build *b, struct value *x, struct value *w, bool stored_out_in,
+                           enum element out, const char **why);
+struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, double eps,
+                             const char **why);
+struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g,
+                               struct value *bias, double eps, const char **why);
 struct value *layer_silu(struct build *b, struct value *x);
 struct value *layer_gelu(struct build *b, struct value *x, bool tanh_form);
-struct value *layer_softmax(struct build *b, struct value *x);                     /* last axis; F32 */
+/* last axis; F32 */
+struct value *layer_softmax(struct build *b, struct value *x);
 /* x[T,n,d]; setup tables are made once per distinct (theta, factor, low, high, original, d). */
-struct value *layer_rope(struct build *b, struct value *x, double theta, double factor, double low, double high, double original, const char **why);
-struct value *layer_positions(struct build *b);                                    /* [T] I32: place in its sequence, a setup table */
+struct value *layer_rope(struct build *b, struct value *x, double theta, double factor, double low,
+                         double high, double original, const char **why);
+/* [T] I32: place in its sequence, a setup table */
+struct value *layer_positions(struct build *b);
 struct value *layer_heads_of(struct build *b, struct value *x, int64_t head_dim, const char **why);
 struct value *layer_merge_heads(struct build *b, struct value *x, const char **why);
-struct value *layer_attention(struct build *b, struct value *q, struct value *k, struct value *v, const char **why);
-/* Scaled so that its average over the step's micro-batches and ranks is the mean over the step's valid targets. */
-struct value *layer_cross_entropy(struct build *b, struct value *logits, struct value *targets, const char **why);
-struct routing { struct value *ids, *weights, *place, *first; int64_t k, experts; };
-bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, struct routing *r, const char **why);
-struct value *layer_dispatch(struct build *b, struct value *x, const struct routing *r, const char **why);
-struct value *layer_expert_linear(struct build *b, struct value *z, struct value *w, const struct routing *r, const char **why);
-struct value *layer_combine(struct build *b, struct value *z, const struct routing *r, const char **why);
+struct value *layer_attention(struct build *b, struct value *q, struct value *k, struct value *v,
+                              const char **why);
+/* Scaled so that its average over the step's micro-batches and ranks is the mean over the step's
+ * valid targets. */
+struct value *layer_cross_entropy(struct build *b, struct value *logits, struct value *targets,
+                                  const char **why);
+struct routing {
+    struct value *ids, *weights, *place, *first;
+    int64_t k, experts;
+};
+bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, struct routing *r,
+                 const char **why);
+struct value *layer_dispatch(struct build *b, struct value *x, const struct routing *r,
+                             const char **why);
+struct value *layer_expert_linear(struct build *b, struct value *z, struct value *w,
+                                  const struct routing *r, const char **why);
+struct value *layer_combine(struct build *b, struct value *z, const struct routing *r,
+                            const char **why);
 struct value *layer_load(struct build *b, const struct routing *r);
-/* At the end of lower: the loss trained, and a metric reported under its name (averaged over micro-batches and ranks). */
+/* At the end of lower: the loss trained, and a metric reported under its name (averaged over
+ * micro-batches and ranks). */
 void layer_metric(struct build *b, const char *name, struct value *v);
 
 #endif

@@ -1,18 +1,23 @@
-/* Reads the text of ir_print back. It exists so that a pass can be tested alone and a dump can be trusted: what reads
- * back to the same bytes is all there is. It trusts nothing: names must be known, types and shapes must be those
- * that op_infer derives, counts must add up; the first thing wrong is one message with its line. */
+/* Reads the text of ir_print back. It exists so that a pass can be tested alone and a dump can be
+ * trusted: what reads back to the same bytes is all there is. It trusts nothing: names must be
+ * known, types and shapes must be those that op_infer derives, counts must add up; the first thing
+ * wrong is one message with its line. */
 #include "ir/ir.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct known { const char *name; struct value *value; };
+struct known {
+    const char *name;
+    struct value *value;
+};
 struct reader {
     const char *at, *end;
     int line;
     struct graph *graph;
-    struct known *table; size_t room, used;
+    struct known *table;
+    size_t room, used;
     struct region *region;
     struct body *body;
     jmp_buf out;
@@ -29,7 +34,7 @@ static void fail(struct reader *r, const char *format, ...)
     longjmp(r->out, 1);
 }
 
-/* ── the words of a line ──────────────────────────────────────────────────── */
+/* ── the words of a line ─────────────────────────────────────────────────────── */
 static void blanks(struct reader *r)
 {
     while (r->at < r->end && *r->at == ' ') r->at++;
@@ -51,7 +56,8 @@ static void need(struct reader *r, const char *text)
 
 static bool name_char(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.';
 }
 
 static const char *name(struct reader *r)
@@ -148,11 +154,12 @@ static void place(struct reader *r, const char **file, int *line)
     *line = (int)strtol(colon + 1, NULL, 10);
 }
 
-/* ── values ───────────────────────────────────────────────────────────────── */
+/* ── values ──────────────────────────────────────────────────────────────────── */
 static struct known *slot(struct reader *r, const char *n)
 {
     size_t at = ((size_t)(uintptr_t)n >> 4) * 0x9E3779B97F4A7C15u;
-    for (at &= r->room - 1; r->table[at].name && r->table[at].name != n; at = (at + 1) & (r->room - 1)) {}
+    for (at &= r->room - 1; r->table[at].name && r->table[at].name != n;
+         at = (at + 1) & (r->room - 1)) {}
     return &r->table[at];
 }
 
@@ -195,26 +202,39 @@ static struct value *typed(struct reader *r)
     return value_new(r->graph, n, type, s);
 }
 
-/* ── lines ────────────────────────────────────────────────────────────────── */
+/* ── lines ───────────────────────────────────────────────────────────────────── */
 static void read_facts(struct reader *r)
 {
     struct facts *f = &r->graph->facts;
     need(r, "facts");
-    f->sequence = key_whole(r, "sequence"), f->local = key_whole(r, "local"), f->tokens = key_whole(r, "tokens");
-    f->accumulation = key_whole(r, "accumulation"), f->fsdp = key_whole(r, "fsdp"), f->dp = key_whole(r, "dp");
-    f->prefetch = key_whole(r, "prefetch"), f->reduce_slots = key_whole(r, "reduce_slots"), f->loss_chunks = key_whole(r, "loss_chunks");
+    f->sequence = key_whole(r, "sequence"), f->local = key_whole(r, "local"),
+    f->tokens = key_whole(r, "tokens");
+    f->accumulation = key_whole(r, "accumulation"), f->fsdp = key_whole(r, "fsdp"),
+    f->dp = key_whole(r, "dp");
+    f->prefetch = key_whole(r, "prefetch"), f->reduce_slots = key_whole(r, "reduce_slots"),
+    f->loss_chunks = key_whole(r, "loss_chunks");
     f->reshard = (enum reshard)choice(r, reshard_names, 3, key_word(r, "reshard"));
-    f->checkpoint_mode = (enum checkpoint_mode)choice(r, checkpoint_names, 4, key_word(r, "checkpoint"));
-    f->checkpoint_every = key_whole(r, "every"), f->checkpoint_layers = key_word(r, "layers"), f->checkpoint_save = key_word(r, "save");
-    f->checkpoint_rest = (enum checkpoint_mode)choice(r, checkpoint_names, 4, key_word(r, "rest")), f->checkpoint_rest_save = key_word(r, "rest_save");
+    f->checkpoint_mode =
+        (enum checkpoint_mode)choice(r, checkpoint_names, 4, key_word(r, "checkpoint"));
+    f->checkpoint_every = key_whole(r, "every"), f->checkpoint_layers = key_word(r, "layers"),
+    f->checkpoint_save = key_word(r, "save");
+    f->checkpoint_rest = (enum checkpoint_mode)choice(r, checkpoint_names, 4, key_word(r, "rest")),
+    f->checkpoint_rest_save = key_word(r, "rest_save");
     f->compute = (enum element)choice(r, element_names, 4, key_word(r, "compute"));
-    f->fuse = key_whole(r, "fuse") != 0, f->has_ignore = key_whole(r, "has_ignore") != 0, f->ignore = key_whole(r, "ignore");
-    f->beta1 = key_real(r, "beta1"), f->beta2 = key_real(r, "beta2"), f->eps = key_real(r, "eps"), f->clip = key_real(r, "clip");
-    if (!at_line_end(r)) f->device = (enum device_kind)choice(r, device_names, 2, key_word(r, "device"));
-    if (see(r, "attention=")) f->attention_library = choice(r, (const char *const[]){"library"}, 1, quoted(r)) == 0;
-    if (see(r, "experts=")) f->experts_library = choice(r, (const char *const[]){"library"}, 1, quoted(r)) == 0;
-    if (!at_line_end(r) && (f->shared_bytes = key_whole(r, "shared")) < 1) fail(r, "no shared memory");
-    const int64_t positive[] = {f->sequence, f->local, f->tokens, f->accumulation, f->fsdp, f->dp, f->reduce_slots, f->loss_chunks};
+    f->fuse = key_whole(r, "fuse") != 0, f->has_ignore = key_whole(r, "has_ignore") != 0,
+    f->ignore = key_whole(r, "ignore");
+    f->beta1 = key_real(r, "beta1"), f->beta2 = key_real(r, "beta2"), f->eps = key_real(r, "eps"),
+    f->clip = key_real(r, "clip");
+    if (!at_line_end(r))
+        f->device = (enum device_kind)choice(r, device_names, 2, key_word(r, "device"));
+    if (see(r, "attention="))
+        f->attention_library = choice(r, (const char *const[]){"library"}, 1, quoted(r)) == 0;
+    if (see(r, "experts="))
+        f->experts_library = choice(r, (const char *const[]){"library"}, 1, quoted(r)) == 0;
+    if (!at_line_end(r) && (f->shared_bytes = key_whole(r, "shared")) < 1)
+        fail(r, "no shared memory");
+    const int64_t positive[] = {f->sequence, f->local, f->tokens,       f->accumulation,
+                                f->fsdp,     f->dp,    f->reduce_slots, f->loss_chunks};
     for (size_t i = 0; i < COUNT_OF(positive); i++)
         if (positive[i] < 1) fail(r, "a count below 1");
     line_end(r);
@@ -224,9 +244,11 @@ static void read_unit(struct reader *r)
 {
     struct unit *u = TAKE(struct unit);
     u->name = name(r);
-    u->loop = key_word(r, "loop"), u->count = key_whole(r, "count"), u->variant = key_word(r, "variant");
+    u->loop = key_word(r, "loop"), u->count = key_whole(r, "count"),
+    u->variant = key_word(r, "variant");
     if (!at_line_end(r))
-        u->elements = key_whole(r, "elements"), u->shard_elements = key_whole(r, "shard_elements"), u->state_offset = key_whole(r, "state_offset");
+        u->elements = key_whole(r, "elements"), u->shard_elements = key_whole(r, "shard_elements"),
+        u->state_offset = key_whole(r, "state_offset");
     PUSH(&r->graph->unit, u);
     line_end(r);
 }
@@ -237,7 +259,8 @@ static void read_weight(struct reader *r)
     w->value = typed(r);
     w->value->weight = w;
     know(r, w->value);
-    w->tensor = key_word(r, "tensor"), w->stack = key_whole(r, "stack"), w->unit = key_word(r, "unit");
+    w->tensor = key_word(r, "tensor"), w->stack = key_whole(r, "stack"),
+    w->unit = key_word(r, "unit");
     w->init = key_word(r, "init"), w->std = key_real(r, "std"), w->offset = key_whole(r, "offset");
     place(r, &w->file, &w->line);
     PUSH(&r->graph->weight, w);
@@ -254,8 +277,10 @@ static struct attr read_attr(struct reader *r, const char *of)
     }
     bool is;
     const char *text = number_text(r, &is);
-    if (is) a.kind = ATTR_WHOLE, a.whole = strtoll(text, NULL, 10);
-    else a.kind = ATTR_REAL, a.real = strtod(text, NULL);
+    if (is)
+        a.kind = ATTR_WHOLE, a.whole = strtoll(text, NULL, 10);
+    else
+        a.kind = ATTR_REAL, a.real = strtod(text, NULL);
     return a;
 }
 
@@ -269,12 +294,18 @@ static void read_annotations(struct reader *r, struct node *n)
             break;
         }
         const char *word = name(r);
-        if (see(r, "=")) PUSH(&attr, read_attr(r, word));
-        else if (!strcmp(word, "again")) n->again = true;
-        else if (!strcmp(word, "kernel")) n->kernel = (int)whole(r);
-        else if (!strcmp(word, "lane")) n->lane = (enum lane)choice(r, lane_names, 5, name(r));
-        else if (!strcmp(word, "step")) n->step = (int)whole(r);
-        else fail(r, "'%s' means nothing here", word);
+        if (see(r, "="))
+            PUSH(&attr, read_attr(r, word));
+        else if (!strcmp(word, "again"))
+            n->again = true;
+        else if (!strcmp(word, "kernel"))
+            n->kernel = (int)whole(r);
+        else if (!strcmp(word, "lane"))
+            n->lane = (enum lane)choice(r, lane_names, 5, name(r));
+        else if (!strcmp(word, "step"))
+            n->step = (int)whole(r);
+        else
+            fail(r, "'%s' means nothing here", word);
     }
     n->attr = attr.item, n->n_attr = attr.n;
 }
@@ -284,7 +315,8 @@ static void read_results(struct reader *r, struct node *n)
     struct value *out[4];
     const char *stop = r->at;
     while (stop < r->end && *stop != '\n') stop++;
-    const char *parenthesis = memchr(r->at, '(', (size_t)(stop - r->at)), *colon = memchr(r->at, ':', (size_t)(stop - r->at));
+    const char *parenthesis = memchr(r->at, '(', (size_t)(stop - r->at)),
+               *colon = memchr(r->at, ':', (size_t)(stop - r->at));
     if (!parenthesis) fail(r, "an operation expected");
     if (colon && colon < parenthesis) {
         do {
@@ -320,11 +352,14 @@ static void read_node(struct reader *r)
     enum element type[4];
     struct shape shape[4];
     const char *why = NULL;
-    if (!op_infer(n->op, n->in, n->n_in, n->attr, n->n_attr, type, shape, &why)) fail(r, "%s: %s", op_name, why);
-    if (op_rows[op].results != n->n_out) fail(r, "%s has %d results, not %d", op_name, op_rows[op].results, n->n_out);
+    if (!op_infer(n->op, n->in, n->n_in, n->attr, n->n_attr, type, shape, &why))
+        fail(r, "%s: %s", op_name, why);
+    if (op_rows[op].results != n->n_out)
+        fail(r, "%s has %d results, not %d", op_name, op_rows[op].results, n->n_out);
     for (int i = 0; i < n->n_out; i++) {
         if (n->out[i]->type != type[i] || !shape_same(n->out[i]->shape, shape[i]))
-            fail(r, "%s is %s%s by its operands", n->out[i]->name, element_names[type[i]], shape_text(shape[i]));
+            fail(r, "%s is %s%s by its operands", n->out[i]->name, element_names[type[i]],
+                 shape_text(shape[i]));
         n->out[i]->node = n;
         know(r, n->out[i]);
     }
@@ -369,13 +404,16 @@ static void read_body(struct reader *r)
             line_end(r);
         } else if (word(r, "next")) {
             if (r->body->next.n == r->region->carry.n) fail(r, "more next values than carries");
-            if (known(r, name(r)) != r->region->carry.item[r->body->next.n].value) fail(r, "next values stand in the order of the carries");
+            if (known(r, name(r)) != r->region->carry.item[r->body->next.n].value)
+                fail(r, "next values stand in the order of the carries");
             need(r, "=");
             PUSH(&r->body->next, known(r, name(r)));
             line_end(r);
-        } else read_node(r);
+        } else
+            read_node(r);
     }
-    if (r->body->next.n != r->region->carry.n) fail(r, "%d carries, but %d next values", r->region->carry.n, r->body->next.n);
+    if (r->body->next.n != r->region->carry.n)
+        fail(r, "%d carries, but %d next values", r->region->carry.n, r->body->next.n);
 }
 
 static void read_region(struct reader *r)
@@ -415,7 +453,8 @@ static void read_region(struct reader *r)
 static void read_kernel(struct reader *r)
 {
     struct kernel k = {.number = (int)whole(r)};
-    k.name = key_word(r, "name"), k.class = key_word(r, "class"), k.rows = key_whole(r, "rows"), k.columns = key_whole(r, "columns");
+    k.name = key_word(r, "name"), k.class = key_word(r, "class"), k.rows = key_whole(r, "rows"),
+    k.columns = key_whole(r, "columns");
     k.flops = key_real(r, "flops"), k.bytes = key_real(r, "bytes");
     PUSH(&r->graph->kernel, k);
     line_end(r);
@@ -427,7 +466,8 @@ static void read_buffer(struct reader *r)
     b->name = name(r);
     b->kind = key_word(r, "kind");
     b->segment = !strcmp(key_word(r, "segment"), "wire") ? SEGMENT_WIRE : SEGMENT_LOCAL;
-    b->offset = key_whole(r, "offset"), b->bytes = key_whole(r, "bytes"), b->entries = key_whole(r, "entries"), b->stride = key_whole(r, "stride");
+    b->offset = key_whole(r, "offset"), b->bytes = key_whole(r, "bytes"),
+    b->entries = key_whole(r, "entries"), b->stride = key_whole(r, "stride");
     b->index = key_word(r, "index");
     b->live_from = (int)key_whole(r, "live_from"), b->live_to = (int)key_whole(r, "live_to");
     PUSH(&r->graph->buffer, b);
@@ -441,14 +481,23 @@ static void read_line(struct reader *r)
         know(r, v);
         PUSH(&r->graph->input, v);
         line_end(r);
-    } else if (word(r, "unit")) read_unit(r);
-    else if (word(r, "weight")) read_weight(r);
-    else if (word(r, "region")) read_region(r);
-    else if (word(r, "kernel")) read_kernel(r);
-    else if (word(r, "buffer")) read_buffer(r);
-    else if (word(r, "steps")) r->graph->steps = (int)whole(r), line_end(r);
-    else if (word(r, "memory")) r->graph->local_bytes = key_whole(r, "local"), r->graph->wire_bytes = key_whole(r, "wire"), line_end(r);
-    else fail(r, "input, unit, weight, region, kernel, buffer, steps or memory expected");
+    } else if (word(r, "unit"))
+        read_unit(r);
+    else if (word(r, "weight"))
+        read_weight(r);
+    else if (word(r, "region"))
+        read_region(r);
+    else if (word(r, "kernel"))
+        read_kernel(r);
+    else if (word(r, "buffer"))
+        read_buffer(r);
+    else if (word(r, "steps"))
+        r->graph->steps = (int)whole(r), line_end(r);
+    else if (word(r, "memory"))
+        r->graph->local_bytes = key_whole(r, "local"), r->graph->wire_bytes = key_whole(r, "wire"),
+        line_end(r);
+    else
+        fail(r, "input, unit, weight, region, kernel, buffer, steps or memory expected");
 }
 
 struct graph *ir_parse(const char *bytes, size_t n, const char **why)

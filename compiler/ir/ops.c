@@ -1,13 +1,15 @@
-/* What every op means to its shapes: the table of ops.def, the result types and shapes that follow from the
- * operands, and what one node costs. A shape rule lives here and nowhere else; lower asks it for its error
- * messages, the parser of dumps for its checks and the gradient pass for the nodes it makes. Costs count a
- * multiply-add as two and bytes as if every operand were read once and every result written once. */
+/* What every op means to its shapes: the table of ops.def, the result types and shapes that follow
+ * from the operands, and what one node costs. A shape rule lives here and nowhere else; lower asks
+ * it for its error messages, the parser of dumps for its checks and the gradient pass for the nodes
+ * it makes. Costs count a multiply-add as two and bytes as if every operand were read once and
+ * every result written once. */
 #include "ir/ir.h"
 
 #include <string.h>
 
 const struct op_row op_rows[OP_COUNT] = {
-#define OP(name, class, operands, results, expression, help) {#name, CLASS_##class, operands, results, expression, help},
+#define OP(name, class, operands, results, expression, help) \
+    {#name, CLASS_##class, operands, results, expression, help},
 #include "ir/ops.def"
 #undef OP
 };
@@ -27,13 +29,17 @@ static int64_t whole(const struct attr *attr, int n, const char *key, int64_t ot
 
 static struct shape shape1(int64_t a) { return shape_of(1, (int64_t[]){a}); }
 static struct shape shape2(int64_t a, int64_t b) { return shape_of(2, (int64_t[]){a, b}); }
-static struct shape shape3(int64_t a, int64_t b, int64_t c) { return shape_of(3, (int64_t[]){a, b, c}); }
+static struct shape shape3(int64_t a, int64_t b, int64_t c)
+{
+    return shape_of(3, (int64_t[]){a, b, c});
+}
 
 /* The last axis, and how many rows of it. */
 static int64_t columns_of(struct shape s) { return s.rank ? s.dim[s.rank - 1] : 1; }
 
-/* Joins `s` into the broadcast shape `*all`: axes are matched from the last; 1 spreads, and the first axis of an
- * operand of full rank may divide the result's (a table of one sequence against a batch of them). */
+/* Joins `s` into the broadcast shape `*all`: axes are matched from the last; 1 spreads, and the
+ * first axis of an operand of full rank may divide the result's (a table of one sequence against a
+ * batch of them). */
 static bool broadcast(struct shape *all, struct shape s)
 {
     int rank = all->rank > s.rank ? all->rank : s.rank;
@@ -42,11 +48,16 @@ static bool broadcast(struct shape *all, struct shape s)
         int64_t a = i < rank - all->rank ? 1 : all->dim[i - (rank - all->rank)];
         int64_t b = i < rank - s.rank ? 1 : s.dim[i - (rank - s.rank)];
         bool periodic = i == 0 && rank > 1 && all->rank == s.rank && a && b;
-        if (a == b || b == 1) r.dim[i] = a;
-        else if (a == 1) r.dim[i] = b;
-        else if (periodic && a % b == 0) r.dim[i] = a;
-        else if (periodic && b % a == 0) r.dim[i] = b;
-        else return false;
+        if (a == b || b == 1)
+            r.dim[i] = a;
+        else if (a == 1)
+            r.dim[i] = b;
+        else if (periodic && a % b == 0)
+            r.dim[i] = a;
+        else if (periodic && b % a == 0)
+            r.dim[i] = b;
+        else
+            return false;
     }
     *all = r;
     return true;
@@ -67,20 +78,23 @@ static bool type_attr(const struct attr *attr, int n, enum element *type)
 {
     const struct attr *to = find(attr, n, "to");
     if (!to || to->kind != ATTR_WORD) return false;
-    *type = !strcmp(to->word, "bf16") ? BF16 : !strcmp(to->word, "f64") ? F64 : !strcmp(to->word, "i32") ? I32 : F32;
+    *type = !strcmp(to->word, "bf16")  ? BF16
+            : !strcmp(to->word, "f64") ? F64
+            : !strcmp(to->word, "i32") ? I32
+                                       : F32;
     return true;
 }
 
-#define NEED(condition, ...)                  \
-    do {                                      \
-        if (!(condition)) {                   \
-            *why = text_format(__VA_ARGS__);  \
-            return false;                     \
-        }                                     \
+#define NEED(condition, ...)                 \
+    do {                                     \
+        if (!(condition)) {                  \
+            *why = text_format(__VA_ARGS__); \
+            return false;                    \
+        }                                    \
     } while (0)
 
-static bool infer_map(enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr,
-                      enum element *type, struct shape *shape, const char **why)
+static bool infer_map(enum op op, const struct operand *in, int n_in, const struct attr *attr,
+                      int n_attr, enum element *type, struct shape *shape, const char **why)
 {
     struct shape all = {.rank = 0};
     bool any = false, weights = true;
@@ -88,18 +102,22 @@ static bool infer_map(enum op op, const struct operand *in, int n_in, const stru
         const struct value *v = in[i].value;
         if (!v) continue;
         struct shape before = all;
-        if (!any) all = v->shape;
+        if (!any)
+            all = v->shape;
         else if (!broadcast(&all, v->shape)) {
             *why = text_format("%s against %s", shape_text(before), shape_text(v->shape));
             return false;
         }
-        /* a weight that is gathered in BF16 is read as the F32 numbers that it holds, beside F32 values */
-        bool condition = op == OP_select && i == 0, weight = v->weight && v->type == BF16, mixes = v->type == F32 ? weights && *type == BF16 : weight && *type == F32;
+        /* a weight that is gathered in BF16 is read as the F32 numbers that it holds, beside F32
+         * values */
+        bool condition = op == OP_select && i == 0, weight = v->weight && v->type == BF16,
+             mixes = v->type == F32 ? weights && *type == BF16 : weight && *type == F32;
         if (!condition && any && v->type != *type && op != OP_select && !mixes) {
             *why = "operands of different element types";
             return false;
         }
-        if (!any || !weight) *type = v->type; /* a condition's, where it chooses between two numbers */
+        /* a condition's, where it chooses between two numbers */
+        if (!any || !weight) *type = v->type;
         weights &= weight;
         any = true;
     }
@@ -118,11 +136,13 @@ static bool infer_map(enum op op, const struct operand *in, int n_in, const stru
 }
 
 /* a[M,K] b[K,N] with either stored transposed. */
-static bool infer_matmul(struct shape a, struct shape b, const struct attr *attr, int n_attr, struct shape *out, const char **why)
+static bool infer_matmul(struct shape a, struct shape b, const struct attr *attr, int n_attr,
+                         struct shape *out, const char **why)
 {
     bool ta = whole(attr, n_attr, "ta", 0), tb = whole(attr, n_attr, "tb", 0);
     if (a.rank != 2 || b.rank != 2 || a.dim[ta ? 0 : 1] != b.dim[tb ? 1 : 0]) {
-        *why = text_format("%s%s against %s%s", shape_text(a), ta ? " transposed" : "", shape_text(b), tb ? " transposed" : "");
+        *why = text_format("%s%s against %s%s", shape_text(a), ta ? " transposed" : "",
+                           shape_text(b), tb ? " transposed" : "");
         return false;
     }
     *out = shape2(a.dim[ta ? 1 : 0], b.dim[tb ? 0 : 1]);
@@ -131,12 +151,15 @@ static bool infer_matmul(struct shape a, struct shape b, const struct attr *attr
 
 static bool infer_attention(struct shape q, struct shape k, struct shape v, const char **why)
 {
-    if (q.rank != 3 || k.rank != 3 || !shape_same(k, v) || q.dim[0] != k.dim[0] || q.dim[2] != k.dim[2]) {
-        *why = text_format("queries %s, keys %s, values %s", shape_text(q), shape_text(k), shape_text(v));
+    if (q.rank != 3 || k.rank != 3 || !shape_same(k, v) || q.dim[0] != k.dim[0] ||
+        q.dim[2] != k.dim[2]) {
+        *why = text_format("queries %s, keys %s, values %s", shape_text(q), shape_text(k),
+                           shape_text(v));
         return false;
     }
     if (q.dim[1] % k.dim[1]) {
-        *why = text_format("%lld query heads over %lld key heads: not a whole number each", (long long)q.dim[1], (long long)k.dim[1]);
+        *why = text_format("%lld query heads over %lld key heads: not a whole number each",
+                           (long long)q.dim[1], (long long)k.dim[1]);
         return false;
     }
     return true;
@@ -150,30 +173,47 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         *why = text_format("%s takes %d operands, not %d", row->name, row->operands, n_in);
         return false;
     }
-    if (row->class == CLASS_MAP) return infer_map(op, in, n_in, attr, n_attr, &type[0], &shape[0], why);
+    if (row->class == CLASS_MAP)
+        return infer_map(op, in, n_in, attr, n_attr, &type[0], &shape[0], why);
     for (int i = 0; i < n_in; i++)
         if (!in[i].value) {
             if (op == OP_assign_scalar || op == OP_assign) continue;
             *why = text_format("%s works on values, not on a number", row->name);
             return false;
         }
-    const struct value *a = n_in > 0 ? in[0].value : NULL, *b = n_in > 1 ? in[1].value : NULL, *c = n_in > 2 ? in[2].value : NULL;
+    const struct value *a = n_in > 0 ? in[0].value : NULL, *b = n_in > 1 ? in[1].value : NULL,
+                       *c = n_in > 2 ? in[2].value : NULL;
     struct shape s = a ? a->shape : (struct shape){0};
     int64_t last = columns_of(s);
     if (row->results > 0) type[0] = a ? a->type : F32;
     switch (op) {
-
-    case OP_add: case OP_sub: case OP_mul: case OP_div: case OP_neg: case OP_exp: case OP_log: case OP_sqrt:
-    case OP_rsqrt: case OP_tanh: case OP_erf: case OP_sigmoid: case OP_min: case OP_select: case OP_finite:
-    case OP_cast: case OP_copy: case OP_expand: case OP_valid:
-        bug("map ops are done above");
+    case OP_add:
+    case OP_sub:
+    case OP_mul:
+    case OP_div:
+    case OP_neg:
+    case OP_exp:
+    case OP_log:
+    case OP_sqrt:
+    case OP_rsqrt:
+    case OP_tanh:
+    case OP_erf:
+    case OP_sigmoid:
+    case OP_min:
+    case OP_select:
+    case OP_finite:
+    case OP_cast:
+    case OP_copy:
+    case OP_expand:
+    case OP_valid: bug("map ops are done above");
     case OP_rotate:
         NEED(last % 2 == 0, "a last axis of %lld has no half", (long long)last);
         shape[0] = s;
         return true;
     case OP_slice: {
         int64_t from = whole(attr, n_attr, "from", 0), to = whole(attr, n_attr, "to", 0);
-        NEED(from >= 0 && from < to && to <= last, "columns %lld to %lld of %s", (long long)from, (long long)to, shape_text(s));
+        NEED(from >= 0 && from < to && to <= last, "columns %lld to %lld of %s", (long long)from,
+             (long long)to, shape_text(s));
         shape[0] = s;
         shape[0].dim[s.rank - 1] = to - from;
         return true;
@@ -181,21 +221,26 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
     case OP_pad:
         shape[0] = s;
         shape[0].dim[s.rank - 1] = whole(attr, n_attr, "total", 0);
-        NEED(whole(attr, n_attr, "from", 0) + last <= shape[0].dim[s.rank - 1], "padding that is too narrow");
+        NEED(whole(attr, n_attr, "from", 0) + last <= shape[0].dim[s.rank - 1],
+             "padding that is too narrow");
         return true;
-    case OP_onehot: case OP_put:
+    case OP_onehot:
+    case OP_put:
         shape[0] = shape2(s.dim[0], whole(attr, n_attr, "columns", 0));
         type[0] = b->type;
         return true;
     case OP_pick:
-        NEED(s.rank == 2 && shape_count(b->shape) == s.dim[0], "%s picked by %s", shape_text(s), shape_text(b->shape));
+        NEED(s.rank == 2 && shape_count(b->shape) == s.dim[0], "%s picked by %s", shape_text(s),
+             shape_text(b->shape));
         shape[0] = shape2(s.dim[0], 1);
         return true;
     case OP_take:
-        NEED(s.rank == 2 && b->shape.rank == 2 && b->shape.dim[0] == s.dim[0], "%s taken by %s", shape_text(s), shape_text(b->shape));
+        NEED(s.rank == 2 && b->shape.rank == 2 && b->shape.dim[0] == s.dim[0], "%s taken by %s",
+             shape_text(s), shape_text(b->shape));
         shape[0] = b->shape;
         return true;
-    case OP_sum_last: case OP_max_last:
+    case OP_sum_last:
+    case OP_max_last:
         NEED(s.rank > 0, "nothing to reduce");
         shape[0] = s;
         shape[0].dim[s.rank - 1] = 1;
@@ -204,25 +249,46 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
     case OP_sum_all: shape[0] = shape1(1); return true;
     case OP_reshape:
         NEED(shape_attr(attr, n_attr, &shape[0]), "no new shape (d0, d1 …)");
-        NEED(shape_count(s) == shape_count(shape[0]), "%s has not as many elements as %s", shape_text(s), shape_text(shape[0]));
+        NEED(shape_count(s) == shape_count(shape[0]), "%s has not as many elements as %s",
+             shape_text(s), shape_text(shape[0]));
         return true;
     case OP_part: {
         int64_t count = whole(attr, n_attr, "count", 1);
-        NEED(s.rank > 0 && s.dim[0] % count == 0, "%s in %lld parts", shape_text(s), (long long)count);
+        NEED(s.rank > 0 && s.dim[0] % count == 0, "%s in %lld parts", shape_text(s),
+             (long long)count);
         shape[0] = s;
         shape[0].dim[0] = s.dim[0] / count;
         return true;
     }
     case OP_put_part:
-        NEED(s.rank > 0 && a->type == b->type && shape_count(s) % shape_count(b->shape) == 0, "%s as a part of %s", shape_text(b->shape), shape_text(s));
+        NEED(s.rank > 0 && a->type == b->type && shape_count(s) % shape_count(b->shape) == 0,
+             "%s as a part of %s", shape_text(b->shape), shape_text(s));
         shape[0] = s;
         return true;
-    case OP_zeros: type[0] = F32; type_attr(attr, n_attr, &type[0]); NEED(shape_attr(attr, n_attr, &shape[0]), "no shape (d0, d1 …)"); return true;
-    case OP_scalar: type[0] = F32; shape[0] = shape1(1); return true;
-    case OP_metric_sum: type[0] = F64; shape[0] = shape1(1); return true;
-    case OP_state: case OP_decay: type[0] = F32; shape[0] = shape1(whole(attr, n_attr, "elements", 0)); return true;
-    case OP_positions: type[0] = I32; shape[0] = shape1(whole(attr, n_attr, "tokens", 0)); return true;
-    case OP_rope_cos: case OP_rope_sin:
+    case OP_zeros:
+        type[0] = F32;
+        type_attr(attr, n_attr, &type[0]);
+        NEED(shape_attr(attr, n_attr, &shape[0]), "no shape (d0, d1 …)");
+        return true;
+    case OP_scalar:
+        type[0] = F32;
+        shape[0] = shape1(1);
+        return true;
+    case OP_metric_sum:
+        type[0] = F64;
+        shape[0] = shape1(1);
+        return true;
+    case OP_state:
+    case OP_decay:
+        type[0] = F32;
+        shape[0] = shape1(whole(attr, n_attr, "elements", 0));
+        return true;
+    case OP_positions:
+        type[0] = I32;
+        shape[0] = shape1(whole(attr, n_attr, "tokens", 0));
+        return true;
+    case OP_rope_cos:
+    case OP_rope_sin:
         type[0] = F32;
         shape[0] = shape3(whole(attr, n_attr, "sequence", 0), 1, whole(attr, n_attr, "d", 0));
         return true;
@@ -232,17 +298,23 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
     case OP_matmul_add:
         type[0] = F32;
         if (!infer_matmul(s, b->shape, attr, n_attr, &shape[0], why)) return false;
-        NEED(c->type == F32 && shape_same(c->shape, shape[0]), "a product of %s added to %s", shape_text(shape[0]), shape_text(c->shape));
+        NEED(c->type == F32 && shape_same(c->shape, shape[0]), "a product of %s added to %s",
+             shape_text(shape[0]), shape_text(c->shape));
         return true;
     case OP_embedding:
-        NEED(a->type == I32 && b->shape.rank == 2, "embedding of %s by %s", shape_text(b->shape), shape_text(s));
+        NEED(a->type == I32 && b->shape.rank == 2, "embedding of %s by %s", shape_text(b->shape),
+             shape_text(s));
         type[0] = b->type;
         shape[0] = shape2(shape_count(s), b->shape.dim[1]);
         return true;
-    case OP_embedding_grad: type[0] = F32; shape[0] = shape2(whole(attr, n_attr, "rows", 0), columns_of(b->shape)); return true;
+    case OP_embedding_grad:
+        type[0] = F32;
+        shape[0] = shape2(whole(attr, n_attr, "rows", 0), columns_of(b->shape));
+        return true;
     case OP_attention:
         if (!infer_attention(s, b->shape, c->shape, why)) return false;
-        NEED(s.dim[0] % whole(attr, n_attr, "sequence", 1) == 0, "rows that are not whole sequences");
+        NEED(s.dim[0] % whole(attr, n_attr, "sequence", 1) == 0,
+             "rows that are not whole sequences");
         shape[0] = s;
         type[1] = F32;
         shape[1] = shape2(s.dim[0], s.dim[1]);
@@ -254,7 +326,8 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         return true;
     case OP_top_k: {
         int64_t k = whole(attr, n_attr, "k", 0);
-        NEED(s.rank == 2 && k >= 1 && k <= last, "%lld of %lld experts", (long long)k, (long long)last);
+        NEED(s.rank == 2 && k >= 1 && k <= last, "%lld of %lld experts", (long long)k,
+             (long long)last);
         type[0] = I32;
         shape[0] = shape2(s.dim[0], k);
         return true;
@@ -264,23 +337,32 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         shape[0] = shape1(shape_count(s));
         shape[1] = shape1(whole(attr, n_attr, "experts", 0) + 1);
         return true;
-    case OP_load: type[0] = F32; shape[0] = shape1(whole(attr, n_attr, "experts", 0)); return true;
+    case OP_load:
+        type[0] = F32;
+        shape[0] = shape1(whole(attr, n_attr, "experts", 0));
+        return true;
     case OP_dispatch:
-        NEED(s.rank == 2 && shape_count(b->shape) % s.dim[0] == 0, "dispatch of %s over %s", shape_text(s), shape_text(b->shape));
+        NEED(s.rank == 2 && shape_count(b->shape) % s.dim[0] == 0, "dispatch of %s over %s",
+             shape_text(s), shape_text(b->shape));
         shape[0] = shape2(shape_count(b->shape), last);
         return true;
     case OP_collect:
-        NEED(s.rank == 2 && s.dim[0] == shape_count(b->shape), "%s collected from %s", shape_text(s), shape_text(b->shape));
+        NEED(s.rank == 2 && s.dim[0] == shape_count(b->shape), "%s collected from %s",
+             shape_text(s), shape_text(b->shape));
         shape[0] = shape2(s.dim[0] / whole(attr, n_attr, "k", 1), last);
         return true;
     case OP_to_rows:
-        NEED(s.rank == 2 && shape_count(s) == shape_count(b->shape), "%s over %s", shape_text(s), shape_text(b->shape));
+        NEED(s.rank == 2 && shape_count(s) == shape_count(b->shape), "%s over %s", shape_text(s),
+             shape_text(b->shape));
         shape[0] = shape2(shape_count(s), 1);
         return true;
-    case OP_from_rows: shape[0] = shape2(s.dim[0] / whole(attr, n_attr, "k", 1), whole(attr, n_attr, "k", 1)); return true;
+    case OP_from_rows:
+        shape[0] = shape2(s.dim[0] / whole(attr, n_attr, "k", 1), whole(attr, n_attr, "k", 1));
+        return true;
     case OP_expert_matmul: {
         bool ta = whole(attr, n_attr, "ta", 0);
-        NEED(s.rank == 2 && b->shape.rank == 3 && b->shape.dim[ta ? 1 : 2] == last && shape_count(c->shape) == b->shape.dim[0] + 1,
+        NEED(s.rank == 2 && b->shape.rank == 3 && b->shape.dim[ta ? 1 : 2] == last &&
+                 shape_count(c->shape) == b->shape.dim[0] + 1,
              "%s against experts %s", shape_text(s), shape_text(b->shape));
         shape[0] = shape2(s.dim[0], b->shape.dim[ta ? 2 : 1]);
         return true;
@@ -289,15 +371,29 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         type[0] = F32;
         shape[0] = shape3(shape_count(c->shape) - 1, last, columns_of(b->shape));
         return true;
-    case OP_sum_squares: type[0] = F64; shape[0] = shape1(1); return true;
+    case OP_sum_squares:
+        type[0] = F64;
+        shape[0] = shape1(1);
+        return true;
     case OP_sum_ranks: shape[0] = s; return true;
-    case OP_assign: case OP_assign_scalar: case OP_metric: case OP_tap: case OP_batch: case OP_use: case OP_reduce: case OP_gather: case OP_wait: return true;
+    case OP_assign:
+    case OP_assign_scalar:
+    case OP_metric:
+    case OP_tap:
+    case OP_batch:
+    case OP_use:
+    case OP_reduce:
+    case OP_gather:
+    case OP_wait: return true;
     case OP_COUNT: break;
     }
     bug("op %d", (int)op);
 }
 
-static double bytes_of(const struct value *v) { return (double)(shape_count(v->shape) * element_bytes(v->type)); }
+static double bytes_of(const struct value *v)
+{
+    return (double)(shape_count(v->shape) * element_bytes(v->type));
+}
 
 void op_cost(const struct node *n, double *flops, double *bytes)
 {
@@ -311,18 +407,21 @@ void op_cost(const struct node *n, double *flops, double *bytes)
     const struct value *a = n->n_in ? n->in[0].value : NULL, *y = n->n_out ? n->out[0] : NULL;
     if (n->op == OP_matmul || n->op == OP_matmul_add) {
         struct shape s = a->shape;
-        *flops = 2.0 * (double)shape_count(y->shape) * (double)s.dim[attr_find(n, "ta") && attr_get(n, "ta") ? 0 : 1];
+        *flops = 2.0 * (double)shape_count(y->shape) *
+                 (double)s.dim[attr_find(n, "ta") && attr_get(n, "ta") ? 0 : 1];
     } else if (n->op == OP_expert_matmul) {
         *flops = 2.0 * (double)shape_count(y->shape) * (double)columns_of(a->shape);
     } else if (n->op == OP_expert_matmul_grad) {
         *flops = 2.0 * (double)shape_count(a->shape) * (double)columns_of(n->in[1].value->shape);
     } else if (n->op == OP_attention || n->op == OP_attention_grad) {
-        /* causal: half of the scores and half of the weighted sum; five products backward instead of two */
+        /* causal: half of the scores and half of the weighted sum; five products backward instead
+         * of two */
         double products = n->op == OP_attention ? 2 : 5;
         *flops = products * (double)shape_count(a->shape) * (double)attr_get(n, "sequence");
     } else if (op_rows[n->op].class == CLASS_MAP || op_rows[n->op].class == CLASS_INDEX) {
         *flops = y ? (double)shape_count(y->shape) : 0;
-    } else if (a && (op_rows[n->op].class == CLASS_ROW || op_rows[n->op].class == CLASS_COLUMN || op_rows[n->op].class == CLASS_TOTAL)) {
+    } else if (a && (op_rows[n->op].class == CLASS_ROW || op_rows[n->op].class == CLASS_COLUMN ||
+                     op_rows[n->op].class == CLASS_TOTAL)) {
         *flops = n->op == OP_pick ? 0 : (double)shape_count(a->shape);
         if (n->op == OP_pick) *bytes = 2 * out;
     }

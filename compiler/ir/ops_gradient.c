@@ -1,6 +1,8 @@
 /* The gradient of every op: given what the loss changes by per result, build what it changes by per
- * operand. Rules are written over the same primitives as the forward ops, so they are fused, recomputed, sharded and
- * costed like them. One call makes one node, in an order that is written down (C leaves that of arguments open). Broadcasting forward is a sum backward; that is done once, in `summed_to`. */
+ * operand. Rules are written over the same primitives as the forward ops, so they are fused,
+ * recomputed, sharded and costed like them. One call makes one node, in an order that is written
+ * down (C leaves that of arguments open). Broadcasting forward is a sum backward; that is done
+ * once, in `summed_to`. */
 #include "ir/ir.h"
 
 static bool wants(const struct operand *o) { return o->value && o->value->mark; }
@@ -13,44 +15,72 @@ static struct value *with_dims(struct build *b, enum op op, struct value *x, str
     return build_op(b, op, (struct operand[]){by(x)}, 1, attr, s.rank);
 }
 
-static struct value *shaped(struct build *b, struct value *x, struct shape s) { return shape_same(x->shape, s) ? x : with_dims(b, OP_reshape, x, s); }
-static struct value *spread(struct build *b, struct value *x, struct shape s) { return shape_same(x->shape, s) ? x : with_dims(b, OP_expand, x, s); }
+static struct value *shaped(struct build *b, struct value *x, struct shape s)
+{
+    return shape_same(x->shape, s) ? x : with_dims(b, OP_reshape, x, s);
+}
+static struct value *spread(struct build *b, struct value *x, struct shape s)
+{
+    return shape_same(x->shape, s) ? x : with_dims(b, OP_expand, x, s);
+}
 
 /* d has the shape of a result; the operand of shape s was broadcast to it. */
 static struct value *summed_to(struct build *b, struct value *d, struct shape s)
 {
     if (shape_same(d->shape, s)) return d;
-    int64_t n = shape_count(s), last = s.rank ? s.dim[s.rank - 1] : 1, columns = d->shape.rank ? d->shape.dim[d->shape.rank - 1] : 1;
+    int64_t n = shape_count(s), last = s.rank ? s.dim[s.rank - 1] : 1,
+            columns = d->shape.rank ? d->shape.dim[d->shape.rank - 1] : 1;
     if (n == shape_count(d->shape)) return shaped(b, d, s);
     if (n == 1) return shaped(b, build1(b, OP_sum_all, by(d)), s);
     if (n == columns && last == columns) return shaped(b, build1(b, OP_sum_rows, by(d)), s);
-    if (last == 1 && n * columns == shape_count(d->shape)) return shaped(b, build1(b, OP_sum_last, by(d)), s);
+    if (last == 1 && n * columns == shape_count(d->shape))
+        return shaped(b, build1(b, OP_sum_last, by(d)), s);
     bug("no rule to sum %s to %s", shape_text(d->shape), shape_text(s));
 }
 
-static const char *operand_type(const struct value *v) { return element_names[v->weight ? F32 : v->type]; }
-
-static struct value *product(struct build *b, struct value *x, struct value *y, int64_t tx, int64_t ty, const struct value *for_operand)
+static const char *operand_type(const struct value *v)
 {
-    struct attr attr[] = {attr_whole("ta", tx), attr_whole("tb", ty), attr_word("to", operand_type(for_operand))};
+    return element_names[v->weight ? F32 : v->type];
+}
+
+static struct value *product(struct build *b, struct value *x, struct value *y, int64_t tx,
+                             int64_t ty, const struct value *for_operand)
+{
+    struct attr attr[] = {attr_whole("ta", tx), attr_whole("tb", ty),
+                          attr_word("to", operand_type(for_operand))};
     return build_op(b, OP_matmul, (struct operand[]){by(x), by(y)}, 2, attr, 3);
 }
 
 static struct value *neg(struct build *b, struct value *x) { return build1(b, OP_neg, by(x)); }
-static struct value *mul(struct build *b, struct value *x, struct operand y) { return build2(b, OP_mul, by(x), y); }
+static struct value *mul(struct build *b, struct value *x, struct operand y)
+{
+    return build2(b, OP_mul, by(x), y);
+}
 
-void op_gradient(struct build *b, const struct node *n, struct value *const *dout, struct value **into)
+void op_gradient(struct build *b, const struct node *n, struct value *const *dout,
+                 struct value **into)
 {
     const struct operand *in = n->in;
-    struct value *d = dout[0], *x = n->n_in > 0 ? in[0].value : NULL, *y = n->n_out ? n->out[0] : NULL;
+    struct value *d = dout[0], *x = n->n_in > 0 ? in[0].value : NULL,
+                 *y = n->n_out ? n->out[0] : NULL;
     for (int i = 0; i < n->n_in; i++) into[i] = NULL;
     if (!d && n->op != OP_attention) return;
-    /* Sums an elementwise contribution to operand i to its shape. */
-#define TO(i, contribution) (wants(&in[i]) ? (void)(into[i] = summed_to(b, (contribution), in[i].value->shape)) : (void)0)
+        /* Sums an elementwise contribution to operand i to its shape. */
+#define TO(i, contribution) \
+    (wants(&in[i]) ? (void)(into[i] = summed_to(b, (contribution), in[i].value->shape)) : (void)0)
     switch (n->op) {
-    case OP_add: TO(0, d); TO(1, d); return;
-    case OP_sub: TO(0, d); TO(1, neg(b, d)); return;
-    case OP_mul: TO(0, mul(b, d, in[1])); TO(1, mul(b, d, in[0])); return;
+    case OP_add:
+        TO(0, d);
+        TO(1, d);
+        return;
+    case OP_sub:
+        TO(0, d);
+        TO(1, neg(b, d));
+        return;
+    case OP_mul:
+        TO(0, mul(b, d, in[1]));
+        TO(1, mul(b, d, in[0]));
+        return;
     case OP_div:
         TO(0, build2(b, OP_div, by(d), in[1]));
         TO(1, neg(b, build2(b, OP_div, by(mul(b, d, by(y))), in[1])));
@@ -74,7 +104,8 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     }
     case OP_erf: { /* 2 / sqrt(pi) exp(-x^2) */
         if (!wants(&in[0])) return;
-        struct value *scaled = mul(b, d, num(1.1283791670955126)), *bell = build1(b, OP_exp, by(neg(b, mul(b, x, by(x)))));
+        struct value *scaled = mul(b, d, num(1.1283791670955126)),
+                     *bell = build1(b, OP_exp, by(neg(b, mul(b, x, by(x)))));
         TO(0, mul(b, scaled, by(bell)));
         return;
     }
@@ -85,33 +116,50 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     case OP_cast:
         if (!wants(&in[0])) return;
         into[0] = d;
-        if (x->type == BF16 && d->node && d->node->op == OP_cast && d->node->in[0].value->type == BF16) { /* widened before: exact */
+        /* widened before: exact */
+        if (x->type == BF16 && d->node && d->node->op == OP_cast &&
+            d->node->in[0].value->type == BF16) {
             into[0] = d->node->in[0].value;
             return;
         }
         if (!x->weight && d->type != x->type)
-            into[0] = build_op(b, OP_cast, (struct operand[]){by(d)}, 1, (struct attr[]){attr_word("to", element_names[x->type])}, 1);
+            into[0] = build_op(b, OP_cast, (struct operand[]){by(d)}, 1,
+                               (struct attr[]){attr_word("to", element_names[x->type])}, 1);
         return;
-    case OP_copy: case OP_expand: TO(0, d); return;
+    case OP_copy:
+    case OP_expand: TO(0, d); return;
     case OP_rotate: TO(0, build1(b, OP_rotate, by(d))); return;
     case OP_slice: {
         int64_t total = x->shape.dim[x->shape.rank - 1];
-        TO(0, build_op(b, OP_pad, (struct operand[]){by(d)}, 1, (struct attr[]){attr_whole("from", attr_get(n, "from")), attr_whole("total", total)}, 2));
+        TO(0, build_op(b, OP_pad, (struct operand[]){by(d)}, 1,
+                       (struct attr[]){attr_whole("from", attr_get(n, "from")),
+                                       attr_whole("total", total)},
+                       2));
         return;
     }
     case OP_pad: {
         int64_t from = attr_get(n, "from"), to = from + x->shape.dim[x->shape.rank - 1];
-        TO(0, build_op(b, OP_slice, (struct operand[]){by(d)}, 1, (struct attr[]){attr_whole("from", from), attr_whole("to", to)}, 2));
+        TO(0, build_op(b, OP_slice, (struct operand[]){by(d)}, 1,
+                       (struct attr[]){attr_whole("from", from), attr_whole("to", to)}, 2));
         return;
     }
     case OP_onehot: TO(1, build2(b, OP_pick, by(d), in[0])); return;
     case OP_put: TO(1, build2(b, OP_take, by(d), in[0])); return;
-    case OP_pick: case OP_take:
-        TO(0, build_op(b, n->op == OP_pick ? OP_onehot : OP_put, (struct operand[]){in[1], by(d)}, 2, (struct attr[]){attr_whole("columns", x->shape.dim[1])}, 1));
+    case OP_pick:
+    case OP_take:
+        TO(0, build_op(b, n->op == OP_pick ? OP_onehot : OP_put, (struct operand[]){in[1], by(d)},
+                       2, (struct attr[]){attr_whole("columns", x->shape.dim[1])}, 1));
         return;
-    case OP_sum_last: if (wants(&in[0])) into[0] = spread(b, d, x->shape); return;
-    case OP_sum_rows: case OP_sum_all: if (wants(&in[0])) into[0] = spread(b, d, x->shape); return;
-    case OP_reshape: if (wants(&in[0])) into[0] = shaped(b, d, x->shape); return;
+    case OP_sum_last:
+        if (wants(&in[0])) into[0] = spread(b, d, x->shape);
+        return;
+    case OP_sum_rows:
+    case OP_sum_all:
+        if (wants(&in[0])) into[0] = spread(b, d, x->shape);
+        return;
+    case OP_reshape:
+        if (wants(&in[0])) into[0] = shaped(b, d, x->shape);
+        return;
     case OP_matmul: {
         int64_t ta = attr_get(n, "ta"), tb = attr_get(n, "tb");
         struct value *w = in[1].value;
@@ -121,40 +169,81 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     }
     case OP_embedding:
         if (wants(&in[1]))
-            into[1] = build_op(b, OP_embedding_grad, (struct operand[]){in[0], by(d)}, 2, (struct attr[]){attr_whole("rows", in[1].value->shape.dim[0])}, 1);
+            into[1] = build_op(b, OP_embedding_grad, (struct operand[]){in[0], by(d)}, 2,
+                               (struct attr[]){attr_whole("rows", in[1].value->shape.dim[0])}, 1);
         return;
     case OP_attention: {
         if (!d) return;
         const char *why = NULL;
         struct operand all[] = {in[0], in[1], in[2], by(n->out[0]), by(n->out[1]), by(d)};
-        struct node *g = build_node(b, OP_attention_grad, all, 6, (struct attr[]){attr_whole("sequence", attr_get(n, "sequence"))}, 1, &why);
+        struct node *g =
+            build_node(b, OP_attention_grad, all, 6,
+                       (struct attr[]){attr_whole("sequence", attr_get(n, "sequence"))}, 1, &why);
         if (!g) bug("attention's gradient: %s", why);
         for (int i = 0; i < 3; i++) into[i] = g->out[i];
         return;
     }
     /* the inverse of spreading rows over experts is collecting them, and the other way round */
-    case OP_dispatch: case OP_to_rows: case OP_collect: case OP_from_rows: {
+    case OP_dispatch:
+    case OP_to_rows:
+    case OP_collect:
+    case OP_from_rows: {
         bool spreads = n->op == OP_dispatch || n->op == OP_to_rows;
-        enum op inverse = n->op == OP_dispatch ? OP_collect : n->op == OP_collect ? OP_dispatch : n->op == OP_to_rows ? OP_from_rows : OP_to_rows;
+        enum op inverse = n->op == OP_dispatch  ? OP_collect
+                          : n->op == OP_collect ? OP_dispatch
+                          : n->op == OP_to_rows ? OP_from_rows
+                                                : OP_to_rows;
         int64_t k = n->op == OP_to_rows ? x->shape.dim[1] : attr_get(n, "k");
         struct attr attr[] = {attr_whole("k", k)};
-        if (wants(&in[0])) into[0] = build_op(b, inverse, (struct operand[]){by(d), in[1]}, 2, attr, spreads || n->op == OP_collect);
+        if (wants(&in[0]))
+            into[0] = build_op(b, inverse, (struct operand[]){by(d), in[1]}, 2, attr,
+                               spreads || n->op == OP_collect);
         return;
     }
     case OP_expert_matmul: {
         int64_t ta = attr_get(n, "ta");
-        if (wants(&in[0])) into[0] = build_op(b, OP_expert_matmul, (struct operand[]){by(d), in[1], in[2]}, 3, (struct attr[]){attr_whole("ta", !ta)}, 1);
+        if (wants(&in[0]))
+            into[0] = build_op(b, OP_expert_matmul, (struct operand[]){by(d), in[1], in[2]}, 3,
+                               (struct attr[]){attr_whole("ta", !ta)}, 1);
         if (wants(&in[1]))
-            into[1] = build_op(b, OP_expert_matmul_grad, (struct operand[]){by(ta ? x : d), by(ta ? d : x), in[2]}, 3, NULL, 0);
+            into[1] =
+                build_op(b, OP_expert_matmul_grad,
+                         (struct operand[]){by(ta ? x : d), by(ta ? d : x), in[2]}, 3, NULL, 0);
         return;
     }
     /* constants for the gradient, and ops that only backward, update and lanes have */
-    case OP_min: case OP_finite: case OP_valid: case OP_max_last: case OP_top_k: case OP_route_plan: case OP_load: case OP_positions:
-    case OP_part: case OP_put_part: case OP_matmul_add: case OP_zeros: case OP_scalar: case OP_metric_sum: case OP_batch: case OP_state: case OP_decay: case OP_rope_cos: case OP_rope_sin: case OP_embedding_grad:
-    case OP_attention_grad: case OP_expert_matmul_grad:
-    case OP_sum_squares: case OP_sum_ranks: case OP_assign: case OP_assign_scalar: case OP_metric: case OP_tap: case OP_use:
-    case OP_reduce: case OP_gather: case OP_wait:
-        return;
+    case OP_min:
+    case OP_finite:
+    case OP_valid:
+    case OP_max_last:
+    case OP_top_k:
+    case OP_route_plan:
+    case OP_load:
+    case OP_positions:
+    case OP_part:
+    case OP_put_part:
+    case OP_matmul_add:
+    case OP_zeros:
+    case OP_scalar:
+    case OP_metric_sum:
+    case OP_batch:
+    case OP_state:
+    case OP_decay:
+    case OP_rope_cos:
+    case OP_rope_sin:
+    case OP_embedding_grad:
+    case OP_attention_grad:
+    case OP_expert_matmul_grad:
+    case OP_sum_squares:
+    case OP_sum_ranks:
+    case OP_assign:
+    case OP_assign_scalar:
+    case OP_metric:
+    case OP_tap:
+    case OP_use:
+    case OP_reduce:
+    case OP_gather:
+    case OP_wait: return;
     case OP_COUNT: break;
     }
     bug("op %d", (int)n->op);

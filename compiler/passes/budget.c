@@ -1,19 +1,31 @@
-/* Decides what the forward pass keeps when the plan says only how many bytes there are. Candidates are the values that mode
- * none would keep, each in each layer; computing one again costs the FLOPs of the nodes between it and what is kept
- * otherwise, keeping it costs its bytes. They are put in one order, by FLOPs a byte, all layers of a value together, and the
- * longest beginning of that order whose peak fits is kept: a list for all layers, and one value more in the first few.
- * The peak is the real one, laid out by the pipeline for every beginning that is tried.
- *   Method: the greedy rule for the knapsack problem. Were costs additive and the peak a sum, it would be optimal but for
- * the one value of one layer that no longer fits; they are nearly so (a chain shared by two values is counted
- * twice, bytes that others need at another moment are free), and nothing better is claimed.
- *   Monotone: the order does not depend on the budget, so a larger one keeps a longer beginning of it. */
+/* Decides what the forward pass keeps when the plan says only how many bytes there are. Candidates
+ * are the values that mode none would keep, each in each layer; computing one again costs the FLOPs
+ * of the nodes between it and what is kept otherwise, keeping it costs its bytes. They are put in
+ * one order, by FLOPs a byte, all layers of a value together, and the longest beginning of that
+ * order whose peak fits is kept: a list for all layers, and one value more in the first few. The
+ * peak is the real one, laid out by the pipeline for every beginning that is tried.
+ *   Method: the greedy rule for the knapsack problem. Were costs additive and the peak a sum, it
+ *   would be optimal but for
+ * the one value of one layer that no longer fits; they are nearly so (a chain shared by two values
+ * is counted twice, bytes that others need at another moment are free), and nothing better is
+ * claimed.
+ *   Monotone: the order does not depend on the budget, so a larger one keeps a longer beginning of
+ *   it. */
 #include "passes/budget.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct candidate { const char *word; double flops; int64_t bytes; int order; };
-struct choice { VECTOR(struct candidate) kept; int64_t layers; };
+struct candidate {
+    const char *word;
+    double flops;
+    int64_t bytes;
+    int order;
+};
+struct choice {
+    VECTOR(struct candidate) kept;
+    int64_t layers;
+};
 
 static struct graph *compiled(const struct plan *p, enum level level)
 {
@@ -65,7 +77,8 @@ static int dearer_first(const void *a, const void *b)
     return left > right ? -1 : left < right ? 1 : x->order - y->order;
 }
 
-/* Nodes are numbered in the text before recompute; what mode none keeps is what the mirror reads in the text behind it. */
+/* Nodes are numbered in the text before recompute; what mode none keeps is what the mirror reads in
+ * the text behind it. */
 static bool find_candidates(const struct plan *p, struct choice *c)
 {
     struct plan none = *p;
@@ -79,17 +92,20 @@ static bool find_candidates(const struct plan *p, struct choice *c)
         if (r->count > c->layers) c->layers = r->count;
         for (int k = 0; k < r->body.n; k++) {
             const struct body *b = r->body.item[k];
-            for (int pass = 0; pass < 2; pass++) /* first what is kept, then what each of it costs */
+            /* first what is kept, then what each of it costs */
+            for (int pass = 0; pass < 2; pass++)
                 for (int n = 0; n < b->node.n; n++) {
                     const struct node *node = b->node.item[n];
-                    struct candidate one = {.order = c->kept.n, .word = intern_format("%s/%s#%d", r->loop, b->name, n)};
+                    struct candidate one = {.order = c->kept.n,
+                                            .word = intern_format("%s/%s#%d", r->loop, b->name, n)};
                     bool kept = false;
                     for (int o = 0; o < node->n_out; o++) {
                         bool here = read_back(behind, r, node->out[o]->name);
                         if (!pass) node->out[o]->mark = here;
                         if (!here || !pass) continue;
                         kept = true;
-                        one.bytes += shape_count(node->out[o]->shape) * element_bytes(node->out[o]->type);
+                        one.bytes +=
+                            shape_count(node->out[o]->shape) * element_bytes(node->out[o]->type);
                     }
                     if (!kept || node->op == OP_top_k) continue; /* choices are always kept */
                     one.flops = cost_again(b, node->out[0], true);
@@ -137,9 +153,13 @@ bool budget_decide(struct plan *p)
 {
     if (p->checkpoint_mode != CHECKPOINT_BUDGET) return true;
     struct choice c = {0};
-    int64_t budget = p->checkpoint_budget ? p->checkpoint_budget : p->cluster.memory_bytes / 100 * 92;
+    int64_t budget =
+        p->checkpoint_budget ? p->checkpoint_budget : p->cluster.memory_bytes / 100 * 92;
     if (!budget) {
-        add_help(complain(p->at.checkpoint, "cluster %s does not say what memory a device has, so there is no budget", p->cluster.name), "budget = 4GiB");
+        add_help(complain(p->at.checkpoint,
+                          "cluster %s does not say what memory a device has, so there is no budget",
+                          p->cluster.name),
+                 "budget = 4GiB");
         return false;
     }
     if (!find_candidates(p, &c)) return false;
@@ -149,14 +169,20 @@ bool budget_decide(struct plan *p)
     }
     int64_t low = 0, high = c.kept.n * c.layers, least = peak_of(p, &c, 0);
     if (least > budget) {
-        struct diagnostic *d = complain(p->at.budget, "a budget of %s cannot be kept: with everything computed again the peak is %s", text_bytes(budget), text_bytes(least));
-        add_help(d, "a smaller batch.local, more batch.loss_chunks, or a larger mesh.fsdp takes less");
+        struct diagnostic *d =
+            complain(p->at.budget,
+                     "a budget of %s cannot be kept: with everything computed again the peak is %s",
+                     text_bytes(budget), text_bytes(least));
+        add_help(d,
+                 "a smaller batch.local, more batch.loss_chunks, or a larger mesh.fsdp takes less");
         return false;
     }
     while (low < high) { /* the longest beginning that fits */
         int64_t middle = low + (high - low + 1) / 2;
-        if (peak_of(p, &c, middle) <= budget) low = middle;
-        else high = middle - 1;
+        if (peak_of(p, &c, middle) <= budget)
+            low = middle;
+        else
+            high = middle - 1;
     }
     keep_first(p, &c, low);
     return true;

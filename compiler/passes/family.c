@@ -1,8 +1,10 @@
-/* Evaluates the memory of a plan without compiling it, when a plan of the same structure was compiled before. A buffer's
- * bytes are whole-number polynomials of the tokens of a micro-batch and of a piece of the loss, a unit's padded length
- * follows from the shards; neither changes which buffers there are or when they live. So the pipeline runs a few times per
- * structure, at sizes of our choosing, the coefficients are read off, and every other size costs a layout and no more.
- * The layout is the same code that lays out a trainer: the answer is the allocation, not an estimate of it. */
+/* Evaluates the memory of a plan without compiling it, when a plan of the same structure was
+ * compiled before. A buffer's bytes are whole-number polynomials of the tokens of a micro-batch and
+ * of a piece of the loss, a unit's padded length follows from the shards; neither changes which
+ * buffers there are or when they live. So the pipeline runs a few times per structure, at sizes of
+ * our choosing, the coefficients are read off, and every other size costs a layout and no more. The
+ * layout is the same code that lays out a trainer: the answer is the allocation, not an estimate of
+ * it. */
 #include "passes/family.h"
 #include "passes/layout.h"
 #include "passes/workspace.h"
@@ -16,16 +18,26 @@ struct sized {
     enum segment segment;
     int64_t entries;
     int live_from, live_to;
-    int64_t base, per_row, per_piece_row;  /* ROWS: bytes = base + per_row x tokens + per_piece_row x tokens / chunks */
-    int64_t element_size; int first_unit, units; /* SLOT: the longest of these units */
+    /* ROWS: bytes = base + per_row x tokens + per_piece_row x tokens / chunks */
+    int64_t base, per_row, per_piece_row;
+    int64_t element_size;
+    int first_unit, units; /* SLOT: the longest of these units */
 };
-/* What kernels work in is no polynomial of sizes (the largest of many, each rounded its own way), so every size is asked once. */
-struct work_size { int64_t tokens, chunks, fsdp, bytes; };
-struct unit_size { int64_t length, count; };   /* unpadded elements */
+/* What kernels work in is no polynomial of sizes (the largest of many, each rounded its own way),
+ * so every size is asked once. */
+struct work_size {
+    int64_t tokens, chunks, fsdp, bytes;
+};
+struct unit_size {
+    int64_t length, count;
+}; /* unpadded elements */
 struct family {
-    struct sized *sized; int n;
-    struct unit_size *unit; int units;
-    struct work_size *work; int works;
+    struct sized *sized;
+    int n;
+    struct unit_size *unit;
+    int units;
+    struct work_size *work;
+    int works;
     int64_t alignment;
     bool holds;
 };
@@ -39,7 +51,8 @@ static void *keep(size_t bytes)
     return p;
 }
 
-static struct graph *compile_to(enum level level, const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks)
+static struct graph *compile_to(enum level level, const struct plan *p, int64_t fsdp, int64_t local,
+                                int64_t chunks)
 {
     struct plan at = *p;
     at.fsdp = fsdp;
@@ -50,18 +63,24 @@ static struct graph *compile_to(enum level level, const struct plan *p, int64_t 
     return g ? pipeline_run(g, level) : NULL;
 }
 
-static struct graph *compile(const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks) { return compile_to(LEVEL_MEMORY, p, fsdp, local, chunks); }
+static struct graph *compile(const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks)
+{
+    return compile_to(LEVEL_MEMORY, p, fsdp, local, chunks);
+}
 
 static int64_t work_bytes(struct family *f, const struct plan *p)
 {
     int64_t tokens = p->local * p->sequence;
     for (int i = 0; i < f->works; i++)
-        if (f->work[i].tokens == tokens && f->work[i].chunks == p->loss_chunks && f->work[i].fsdp == p->fsdp) return f->work[i].bytes;
+        if (f->work[i].tokens == tokens && f->work[i].chunks == p->loss_chunks &&
+            f->work[i].fsdp == p->fsdp)
+            return f->work[i].bytes;
     struct graph *g = compile_to(LEVEL_FUSE, p, p->fsdp, p->local, p->loss_chunks);
     struct work_size *more = realloc(f->work, sizeof *more * (size_t)(f->works + 1));
     if (!more) bug("out of memory for a family's workspaces");
     f->work = more;
-    f->work[f->works] = (struct work_size){tokens, p->loss_chunks, p->fsdp, g ? workspace_bytes(g) : 0};
+    f->work[f->works] =
+        (struct work_size){tokens, p->loss_chunks, p->fsdp, g ? workspace_bytes(g) : 0};
     return f->work[f->works++].bytes;
 }
 
@@ -78,12 +97,16 @@ static void read_units(struct family *f, const struct graph *g)
         for (int k = 0; k < g->weight.n; k++) {
             const struct weight *w = g->weight.item[k];
             int64_t end = w->offset + up_to(shape_count(w->value->shape), f->alignment);
-            if (!strcmp(w->unit, g->unit.item[i]->name) && end > f->unit[i].length) f->unit[i].length = end;
+            if (!strcmp(w->unit, g->unit.item[i]->name) && end > f->unit[i].length)
+                f->unit[i].length = end;
         }
     }
 }
 
-static int64_t padded(const struct family *f, int unit, int64_t fsdp) { return up_to(f->unit[unit].length, fsdp * f->alignment); }
+static int64_t padded(const struct family *f, int unit, int64_t fsdp)
+{
+    return up_to(f->unit[unit].length, fsdp * f->alignment);
+}
 
 /* The units whose instances a slot holds: all of a loop's, or the one. They stand side by side. */
 static void slot_units(const struct graph *g, const char *unit, struct sized *s)
@@ -99,9 +122,13 @@ static void slot_units(const struct graph *g, const char *unit, struct sized *s)
 
 static enum rule rule_of(const struct buffer *b)
 {
-    static const struct { const char *kind; enum rule rule; } row[] = {
-        {"master", STATE}, {"gradient", STATE}, {"moment1", STATE}, {"moment2", STATE}, {"gathered", SLOT}, {"gradient slots", SLOT}, {"reduce staging", STAGE},
-        {"scalars", FIXED}, {"staging", FIXED}, {"metrics", FIXED}, {"workspace", WORK},
+    static const struct {
+        const char *kind;
+        enum rule rule;
+    } row[] = {
+        {"master", STATE},  {"gradient", STATE},      {"moment1", STATE},        {"moment2", STATE},
+        {"gathered", SLOT}, {"gradient slots", SLOT}, {"reduce staging", STAGE}, {"scalars", FIXED},
+        {"staging", FIXED}, {"metrics", FIXED},       {"workspace", WORK},
     };
     for (size_t i = 0; i < COUNT_OF(row); i++)
         if (!strcmp(b->kind, row[i].kind)) return row[i].rule;
@@ -116,7 +143,12 @@ static struct sized *read_buffers(const struct graph *g, int *n)
         const struct buffer *b = g->buffer.item[i];
         if (!owns(b)) continue;
         struct sized *s = &all[(*n)++];
-        *s = (struct sized){.rule = rule_of(b), .segment = b->segment, .entries = b->entries, .live_from = b->live_from, .live_to = b->live_to, .base = b->bytes};
+        *s = (struct sized){.rule = rule_of(b),
+                            .segment = b->segment,
+                            .entries = b->entries,
+                            .live_from = b->live_from,
+                            .live_to = b->live_to,
+                            .base = b->bytes};
         if (s->rule != SLOT) continue;
         s->element_size = !strcmp(b->kind, "gathered") ? element_bytes(g->facts.compute) : 4;
         slot_units(g, strrchr(b->name, '.') + 1, s);
@@ -124,11 +156,13 @@ static struct sized *read_buffers(const struct graph *g, int *n)
     return all;
 }
 
-static int64_t bytes_of(const struct family *f, const struct sized *s, int64_t tokens, int64_t chunks, int64_t fsdp)
+static int64_t bytes_of(const struct family *f, const struct sized *s, int64_t tokens,
+                        int64_t chunks, int64_t fsdp)
 {
     int64_t n = 0;
     switch (s->rule) {
-    case FIXED: case WORK: return s->base;
+    case FIXED:
+    case WORK: return s->base;
     case ROWS: return s->base + s->per_row * tokens + s->per_piece_row * (tokens / chunks);
     case STATE:
         for (int i = 0; i < f->units; i++) n += f->unit[i].count * padded(f, i, fsdp) / fsdp;
@@ -153,21 +187,25 @@ static bool foretells(const struct family *f, const struct graph *g)
     bool same = n == f->n;
     for (int i = 0; i < n && same; i++) {
         const struct sized *a = &now[i], *b = &f->sized[i];
-        same = a->rule == b->rule && a->segment == b->segment && a->entries == b->entries && a->live_from == b->live_from && a->live_to == b->live_to &&
-               (a->rule == WORK || a->base == bytes_of(f, b, g->facts.tokens, g->facts.loss_chunks, g->facts.fsdp));
+        same = a->rule == b->rule && a->segment == b->segment && a->entries == b->entries &&
+               a->live_from == b->live_from && a->live_to == b->live_to &&
+               (a->rule == WORK ||
+                a->base == bytes_of(f, b, g->facts.tokens, g->facts.loss_chunks, g->facts.fsdp));
     }
     free(now);
     return same;
 }
 
-/* Sizes at which the rule is read off, and one at which it is tried; divisible by the pieces whatever the sequence is. */
+/* Sizes at which the rule is read off, and one at which it is tried; divisible by the pieces
+ * whatever the sequence is. */
 struct family *family_make(const struct plan *p)
 {
     bool pieces = p->loss_chunks > 1;
     int64_t few = pieces ? 2 : 1, many = pieces ? 4 : 1;
     struct family *f = keep(sizeof *f);
     int64_t s = p->fsdp, other = s > 1 ? s + 1 : 1; /* a number of shards that divides little */
-    struct graph *g = compile(p, s, 4, few), *more = g ? compile(p, s, 8, few) : NULL, *finer = more && pieces ? compile(p, s, 4, many) : more;
+    struct graph *g = compile(p, s, 4, few), *more = g ? compile(p, s, 8, few) : NULL,
+                 *finer = more && pieces ? compile(p, s, 4, many) : more;
     struct graph *tried = finer ? compile(p, other, 12, many) : NULL;
     if (!tried) {
         free(f);
@@ -183,11 +221,13 @@ struct family *family_make(const struct plan *p)
         struct sized *one = &f->sized[i];
         if (one->rule != ROWS) continue;
         int64_t at = one->base, piece = pieces ? (at - c[i].base) / (rows / few - rows / many) : 0;
-        int64_t row = (b[i].base - at - piece * (rows / few)) / rows; /* twice the rows, twice the rows of a piece */
+        /* twice the rows, twice the rows of a piece */
+        int64_t row = (b[i].base - at - piece * (rows / few)) / rows;
         one->per_row = row, one->per_piece_row = piece;
         one->base = at - row * rows - piece * (rows / few);
     }
-    f->holds = f->holds && foretells(f, g) && foretells(f, more) && foretells(f, finer) && foretells(f, tried);
+    f->holds = f->holds && foretells(f, g) && foretells(f, more) && foretells(f, finer) &&
+               foretells(f, tried);
     free(b);
     free(c);
     return f;
@@ -209,8 +249,17 @@ int64_t family_arena_bytes(struct family *f, const struct plan *p)
     struct buffer *buffer = TAKE_MANY(struct buffer, f->n);
     for (int i = 0; i < f->n; i++) {
         const struct sized *s = &f->sized[i];
-        int64_t bytes = s->rule == WORK ? work_bytes(f, p) : bytes_of(f, s, p->local * p->sequence, p->loss_chunks, p->fsdp);
-        buffer[i] = (struct buffer){.name = "", .kind = "", .segment = s->segment, .bytes = bytes, .entries = s->entries, .stride = up_to(bytes, 256), .live_from = s->live_from, .live_to = s->live_to};
+        int64_t bytes = s->rule == WORK
+                            ? work_bytes(f, p)
+                            : bytes_of(f, s, p->local * p->sequence, p->loss_chunks, p->fsdp);
+        buffer[i] = (struct buffer){.name = "",
+                                    .kind = "",
+                                    .segment = s->segment,
+                                    .bytes = bytes,
+                                    .entries = s->entries,
+                                    .stride = up_to(bytes, 256),
+                                    .live_from = s->live_from,
+                                    .live_to = s->live_to};
         PUSH(&g.buffer, &buffer[i]);
     }
     layout_place(&g);

@@ -1,26 +1,36 @@
 /* Needs: sharded bodies of primitives.
- * Gives: kernels. Every node that computes belongs to one; a core op is alone, the others share a kernel when they walk the
- *   same rows x columns and nothing they need is made in between. The nodes of a kernel become neighbours in the body;
- *   views and leaves move to just before the kernel that wants them first.
+ * Gives: kernels. Every node that computes belongs to one; a core op is alone, the others share a
+ *   kernel when they walk the same rows x columns and nothing they need is made in between. The
+ *   nodes of a kernel become neighbours in the body; views and leaves move to just before the
+ *   kernel that wants them first.
  * Loses: the order of lower, which meant nothing.
- * Greedy: a node joins the latest kernel that makes or reads one of its operands, if that kernel can have it. What a
- * reduction over rows gives (a column, a total) is complete only when its kernel has ended, so a reader of it comes later;
- * likewise a reader of a view. What costs nothing where it is read (a cast from BF16, the constant that a gradient begins with) waits
- * for its first reader, so that it stands between nothing. Joining never changes a bit: every value is rounded to its type wherever it is made, and
- * a reduction's order depends on its length alone (the numeric contract). With --fusion off every node is a kernel. */
+ * Greedy: a node joins the latest kernel that makes or reads one of its operands, if that kernel
+ * can have it. What a reduction over rows gives (a column, a total) is complete only when its
+ * kernel has ended, so a reader of it comes later; likewise a reader of a view. What costs nothing
+ * where it is read (a cast from BF16, the constant that a gradient begins with) waits for its first
+ * reader, so that it stands between nothing. Joining never changes a bit: every value is rounded to
+ * its type wherever it is made, and a reduction's order depends on its length alone (the numeric
+ * contract). With --fusion off every node is a kernel. */
 #include "ir/ir.h"
 
 #include <string.h>
 
-struct walk { int64_t rows, columns; };
+struct walk {
+    int64_t rows, columns;
+};
 
 struct group {
     VECTOR(struct node *) node;
     struct walk walk;
-    bool open;               /* can be joined */
+    bool open; /* can be joined */
 };
 
-struct fuse { struct graph *graph; const struct body *body; const struct region *region; VECTOR(struct group *) group; };
+struct fuse {
+    struct graph *graph;
+    const struct body *body;
+    const struct region *region;
+    VECTOR(struct group *) group;
+};
 
 static struct walk walk_of_shape(struct shape s)
 {
@@ -32,10 +42,17 @@ static struct walk walk_of_shape(struct shape s)
 static struct walk walk_of(const struct node *n)
 {
     switch (op_rows[n->op].class) {
-    case CLASS_MAP: case CLASS_INDEX: return walk_of_shape(n->out[0]->shape);
-    case CLASS_ROW: case CLASS_COLUMN: case CLASS_TOTAL: return walk_of_shape(n->in[0].value->shape);
-    case CLASS_EFFECT: return n->in[0].value ? walk_of_shape(n->in[0].value->shape) : (struct walk){1, 1};
-    case CLASS_VIEW: case CLASS_LEAF: case CLASS_CORE: case CLASS_LANE: break;
+    case CLASS_MAP:
+    case CLASS_INDEX: return walk_of_shape(n->out[0]->shape);
+    case CLASS_ROW:
+    case CLASS_COLUMN:
+    case CLASS_TOTAL: return walk_of_shape(n->in[0].value->shape);
+    case CLASS_EFFECT:
+        return n->in[0].value ? walk_of_shape(n->in[0].value->shape) : (struct walk){1, 1};
+    case CLASS_VIEW:
+    case CLASS_LEAF:
+    case CLASS_CORE:
+    case CLASS_LANE: break;
     }
     return (struct walk){0, 0};
 }
@@ -49,9 +66,16 @@ static bool floating(const struct node *n)
 static bool joins(const struct node *n)
 {
     switch (op_rows[n->op].class) {
-    case CLASS_MAP: case CLASS_INDEX: case CLASS_ROW: case CLASS_COLUMN: case CLASS_TOTAL: return true;
+    case CLASS_MAP:
+    case CLASS_INDEX:
+    case CLASS_ROW:
+    case CLASS_COLUMN:
+    case CLASS_TOTAL: return true;
     case CLASS_EFFECT: return n->op != OP_tap;
-    case CLASS_VIEW: case CLASS_LEAF: case CLASS_CORE: case CLASS_LANE: return false;
+    case CLASS_VIEW:
+    case CLASS_LEAF:
+    case CLASS_CORE:
+    case CLASS_LANE: return false;
     }
     return false;
 }
@@ -59,23 +83,28 @@ static bool joins(const struct node *n)
 /* Nothing but numbers and scalars spread out: the seed of a gradient. */
 static bool constant(const struct node *n)
 {
-    if (op_rows[n->op].class != CLASS_MAP || (n->op != OP_expand && n->op != OP_mul && n->op != OP_neg)) return false;
+    if (op_rows[n->op].class != CLASS_MAP ||
+        (n->op != OP_expand && n->op != OP_mul && n->op != OP_neg))
+        return false;
     for (int i = 0; i < n->n_in; i++) {
         const struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
-        if (n->in[i].value && (!from || (op_rows[from->op].class != CLASS_LEAF && !constant(from)))) return false;
+        if (n->in[i].value && (!from || (op_rows[from->op].class != CLASS_LEAF && !constant(from))))
+            return false;
     }
     return shape_count(n->out[0]->shape) > 1;
 }
 
-/* Reading BF16 as F32 costs a reader nothing, while a kernel for it would store what is there already in half the bytes: it
- * goes where its first reader goes. So does what is constant. */
+/* Reading BF16 as F32 costs a reader nothing, while a kernel for it would store what is there
+ * already in half the bytes: it goes where its first reader goes. So does what is constant. */
 static bool rides(const struct fuse *f, const struct node *n)
 {
-    return f->graph->facts.fuse && ((n->op == OP_cast && n->in[0].value->type == BF16 && n->out[0]->type == F32) || constant(n));
+    return f->graph->facts.fuse &&
+           ((n->op == OP_cast && n->in[0].value->type == BF16 && n->out[0]->type == F32) ||
+            constant(n));
 }
 
-/* Earliest group (by number) in which `v` can be read; *in: the group that makes it while it runs, or -1. node->mark is
- * the number of a node's group in this body, -1 outside. */
+/* Earliest group (by number) in which `v` can be read; *in: the group that makes it while it runs,
+ * or -1. node->mark is the number of a node's group in this body, -1 outside. */
 static int ready(const struct fuse *f, const struct value *v, int *in)
 {
     *in = -1;
@@ -89,13 +118,15 @@ static int ready(const struct fuse *f, const struct value *v, int *in)
     if (n->mark == -1 && rides(f, n)) return ready(f, n->in[0].value, in);
     int at = (int)n->mark;
     enum op_class class = op_rows[n->op].class;
-    bool whole = class == CLASS_COLUMN || class == CLASS_TOTAL || class == CLASS_CORE || class == CLASS_LANE;
+    bool whole =
+        class == CLASS_COLUMN || class == CLASS_TOTAL || class == CLASS_CORE || class == CLASS_LANE;
     if (whole) return at + 1;
     *in = at;
     return at;
 }
 
-/* Row values ([R,1]) ride along with any walk over the same rows; a walk over rows alone widens when columns join. */
+/* Row values ([R,1]) ride along with any walk over the same rows; a walk over rows alone widens
+ * when columns join. */
 static bool fits(struct walk *g, struct walk n, bool take)
 {
     if (g->rows != n.rows) return false;
@@ -110,11 +141,14 @@ static bool reads_same(const struct group *g, const struct node *n)
     for (int i = 0; i < g->node.n; i++)
         for (int a = 0; a < g->node.item[i]->n_in; a++)
             for (int b = 0; b < n->n_in; b++)
-                if (n->in[b].value && n->in[b].value == g->node.item[i]->in[a].value && shape_count(n->in[b].value->shape) > 1) return true;
+                if (n->in[b].value && n->in[b].value == g->node.item[i]->in[a].value &&
+                    shape_count(n->in[b].value->shape) > 1)
+                    return true;
     return false;
 }
 
-/* A column that is only known at run time cannot be found again through a rotation or padding made in the same kernel. */
+/* A column that is only known at run time cannot be found again through a rotation or padding made
+ * in the same kernel. */
 static bool index_allowed(const struct node *n, const struct group *g)
 {
     if (n->op != OP_pick && n->op != OP_take) return true;
@@ -124,7 +158,10 @@ static bool index_allowed(const struct node *n, const struct group *g)
 }
 
 /* Nothing that others wait for happens in it: scalars, and what is shown to the probe. */
-static bool aside(const struct group *g) { return (g->walk.rows == 1 && g->walk.columns == 1) || g->node.item[0]->op == OP_tap; }
+static bool aside(const struct group *g)
+{
+    return (g->walk.rows == 1 && g->walk.columns == 1) || g->node.item[0]->op == OP_tap;
+}
 
 static struct group *group_for(struct fuse *f, struct node *n)
 {
@@ -140,13 +177,16 @@ static struct group *group_for(struct fuse *f, struct node *n)
         struct group *g = f->group.item[maker];
         if (g->open && index_allowed(n, g) && fits(&g->walk, s, true)) return n->mark = maker, g;
     }
-    /* without a maker: the newest kernel if it has the same walk (in the update any), or one that reads the same; a
-     * second computation stays as late as it was put, or what it makes would have to be kept */
+    /* without a maker: the newest kernel if it has the same walk (in the update any), or one that
+     * reads the same; a second computation stays as late as it was put, or what it makes would have
+     * to be kept */
     bool newest = true;
     for (int k = f->group.n - 1; walks && k >= first; k--) {
         struct group *g = f->group.item[k];
         bool near = newest || f->region->phase == PHASE_UPDATE;
-        if (g->open && (near || (!n->again && reads_same(g, n))) && index_allowed(n, g) && fits(&g->walk, s, near)) return n->mark = k, g;
+        if (g->open && (near || (!n->again && reads_same(g, n))) && index_allowed(n, g) &&
+            fits(&g->walk, s, near))
+            return n->mark = k, g;
         newest &= aside(g);
     }
     struct group *g = TAKE(struct group);
@@ -156,7 +196,7 @@ static struct group *group_for(struct fuse *f, struct node *n)
     return g;
 }
 
-/* ── writing the new body ─────────────────────────────────────────────────── */
+/* ── writing the new body ────────────────────────────────────────────────────── */
 static void emit_floating(struct build *b, const struct fuse *f, const struct value *v)
 {
     struct node *n = v ? v->node : NULL;
@@ -179,10 +219,14 @@ static const char *kernel_name(const struct region *r, const struct group *g)
     const struct node *last = g->node.item[g->node.n - 1];
     for (int i = g->node.n - 1; i >= 0; i--)
         if (g->node.item[i]->op == OP_assign) return intern_format("%s", cleaned(r->name));
-    if (op_rows[last->op].class == CLASS_CORE) return intern_format("%s_%s", op_rows[last->op].name, cleaned(last->out[0]->name));
+    if (op_rows[last->op].class == CLASS_CORE)
+        return intern_format("%s_%s", op_rows[last->op].name, cleaned(last->out[0]->name));
     for (int i = g->node.n - 1; i >= 0; i--)
-        if (g->node.item[i]->n_out) return intern_format("%s", cleaned(g->node.item[i]->out[0]->name));
-    return intern_format("%s_%s", cleaned(r->name), attr_find(last, "name") ? cleaned(attr_get_word(last, "name")) : op_rows[last->op].name);
+        if (g->node.item[i]->n_out)
+            return intern_format("%s", cleaned(g->node.item[i]->out[0]->name));
+    return intern_format("%s_%s", cleaned(r->name),
+                         attr_find(last, "name") ? cleaned(attr_get_word(last, "name"))
+                                                 : op_rows[last->op].name);
 }
 
 static const char *kernel_class(const struct group *g)
@@ -205,7 +249,8 @@ static bool made_in_group(const struct group *g, const struct value *v)
     return false;
 }
 
-/* value->mark of the old graph: reads by nodes of other kernels, other bodies, next and gradient lines. */
+/* value->mark of the old graph: reads by nodes of other kernels, other bodies, next and gradient
+ * lines. */
 static void kernel_cost(const struct group *g, struct kernel *k)
 {
     VECTOR(const struct value *) seen = {0};
@@ -226,8 +271,11 @@ static void kernel_cost(const struct group *g, struct kernel *k)
         for (int o = 0; o < n->n_out && g->node.n > 1; o++) {
             int64_t inside = 0;
             for (int j = 0; j < g->node.n; j++)
-                for (int a = 0; a < g->node.item[j]->n_in; a++) inside += g->node.item[j]->in[a].value == n->out[o];
-            if (n->out[o]->mark > inside) k->bytes += (double)(shape_count(n->out[o]->shape) * element_bytes(n->out[o]->type));
+                for (int a = 0; a < g->node.item[j]->n_in; a++)
+                    inside += g->node.item[j]->in[a].value == n->out[o];
+            if (n->out[o]->mark > inside)
+                k->bytes +=
+                    (double)(shape_count(n->out[o]->shape) * element_bytes(n->out[o]->type));
         }
     }
 }
@@ -240,7 +288,8 @@ static void count_reads(const struct graph *g)
             for (int k = 0; k < r->body.n; k++) {
                 const struct body *b = r->body.item[k];
                 for (int n = 0; n < b->node.n; n++) {
-                    for (int o = 0; o < b->node.item[n]->n_out && !pass; o++) b->node.item[n]->out[o]->mark = 0;
+                    for (int o = 0; o < b->node.item[n]->n_out && !pass; o++)
+                        b->node.item[n]->out[o]->mark = 0;
                     for (int o = 0; o < b->node.item[n]->n_in && pass; o++)
                         if (b->node.item[n]->in[o].value) b->node.item[n]->in[o].value->mark++;
                 }
@@ -252,7 +301,10 @@ static void count_reads(const struct graph *g)
 }
 
 /* Waits for its first reader still. */
-static bool waits(const struct fuse *f, const struct node *n) { return n->note == f && n->mark == -1 && rides(f, n); }
+static bool waits(const struct fuse *f, const struct node *n)
+{
+    return n->note == f && n->mark == -1 && rides(f, n);
+}
 
 /* Into group `mark`, behind those of its operands that have waited. */
 static void put(struct fuse *f, struct group *group, int64_t mark, struct node *n)
@@ -275,10 +327,12 @@ static void place(struct fuse *f, struct node *n)
 static bool takes_along(const struct node *reader, const struct node *n)
 {
     struct walk x = walk_of(reader), y = walk_of(n);
-    return joins(reader) && x.rows == y.rows && (x.columns == y.columns || (y.columns == 1 && constant(n)));
+    return joins(reader) && x.rows == y.rows &&
+           (x.columns == y.columns || (y.columns == 1 && constant(n)));
 }
 
-/* Those that a reader cannot take along (another walk, a kernel of its own, behind a view) get their place before it. */
+/* Those that a reader cannot take along (another walk, a kernel of its own, behind a view) get
+ * their place before it. */
 static void place_behind_view(struct fuse *f, const struct value *v)
 {
     struct node *n = v ? v->node : NULL;
@@ -286,8 +340,9 @@ static void place_behind_view(struct fuse *f, const struct value *v)
     if (n && waits(f, n)) place(f, n);
 }
 
-/* Nodes are looked at from those that must run: what walks rows is put as late as its first reader lets it, so that a
- * chain that a matrix product interrupts only by its position (silu(gate), then up, then their product) is one kernel. */
+/* Nodes are looked at from those that must run: what walks rows is put as late as its first reader
+ * lets it, so that a chain that a matrix product interrupts only by its position (silu(gate), then
+ * up, then their product) is one kernel. */
 static void wanted(struct fuse *f, struct node *n)
 {
     if (n->note != f->body) return; /* of another body, or had already */
@@ -313,7 +368,8 @@ static void fuse_body(struct graph *g, struct region *r, const struct body *old,
     for (int i = 0; i < old->node.n; i++) {
         struct node *n = old->node.item[i];
         enum op_class class = op_rows[n->op].class;
-        if (n->op == OP_reduce) break; /* it waits for every gradient: all that is left comes before it */
+        /* it waits for every gradient: all that is left comes before it */
+        if (n->op == OP_reduce) break;
         if (class == CLASS_CORE || class == CLASS_EFFECT || class == CLASS_LANE) wanted(f, n);
     }
     for (int i = 0; i < old->node.n; i++) wanted(f, old->node.item[i]);
@@ -323,19 +379,27 @@ static void fuse_body(struct graph *g, struct region *r, const struct body *old,
         struct group *group = f->group.item[k];
         struct node *first = group->node.item[0];
         for (int i = 0; i < group->node.n; i++)
-            for (int a = 0; a < group->node.item[i]->n_in; a++) emit_floating(&b, f, group->node.item[i]->in[a].value);
+            for (int a = 0; a < group->node.item[i]->n_in; a++)
+                emit_floating(&b, f, group->node.item[i]->in[a].value);
         struct kernel kernel = {0};
         if (op_rows[first->op].class != CLASS_LANE && first->op != OP_tap) {
-            kernel = (struct kernel){.number = g->kernel.n + 1, .name = kernel_name(r, group), .class = kernel_class(group), .rows = group->walk.rows, .columns = group->walk.columns};
+            kernel = (struct kernel){.number = g->kernel.n + 1,
+                                     .name = kernel_name(r, group),
+                                     .class = kernel_class(group),
+                                     .rows = group->walk.rows,
+                                     .columns = group->walk.columns};
             for (int i = 0; i < g->kernel.n; i++)
-                if (!strcmp(g->kernel.item[i].name, kernel.name)) kernel.name = intern_format("%s_k%d", kernel.name, kernel.number);
+                if (!strcmp(g->kernel.item[i].name, kernel.name))
+                    kernel.name = intern_format("%s_k%d", kernel.name, kernel.number);
             kernel_cost(group, &kernel);
             PUSH(&g->kernel, kernel);
         }
-        for (int i = 0; i < group->node.n; i++) node_copy(&b, group->node.item[i])->kernel = kernel.number;
+        for (int i = 0; i < group->node.n; i++)
+            node_copy(&b, group->node.item[i])->kernel = kernel.number;
     }
     for (int i = 0; i < old->node.n; i++)
-        for (int o = 0; o < old->node.item[i]->n_out; o++) emit_floating(&b, f, old->node.item[i]->out[o]);
+        for (int o = 0; o < old->node.item[i]->n_out; o++)
+            emit_floating(&b, f, old->node.item[i]->out[o]);
     body_end(now, old);
 }
 
@@ -345,7 +409,9 @@ struct graph *pass_fuse(const struct graph *old)
     count_reads(old);
     for (int i = 0; i < old->region.n; i++) {
         struct region *r = region_begin(g, old->region.item[i]);
-        for (int k = 0; k < old->region.item[i]->body.n; k++) fuse_body(g, r, old->region.item[i]->body.item[k], body_begin(r, old->region.item[i]->body.item[k]));
+        for (int k = 0; k < old->region.item[i]->body.n; k++)
+            fuse_body(g, r, old->region.item[i]->body.item[k],
+                      body_begin(r, old->region.item[i]->body.item[k]));
         region_end(g, r, old->region.item[i]);
     }
     return g;

@@ -1,11 +1,13 @@
 /* Needs: a lowered graph, whose last region trains the metric "loss".
- * Gives: reverse-mode gradients. The region that holds the loss turns around in place; every other region gets a mirror
- *   behind it, in reverse order: straight code straight, a loop as a loop running down, whose carries are the gradients of
- *   the forward loop's carries. Each mirror body ends with `gradient W = dW` lines: the finished contribution of this
- *   use to a weight (a tied weight has one in each body that uses it; they are summed in the shard).
- * Loses: nothing. Forward values read by a mirror body are simply named there; which of them are kept and which are
- *   computed again is the next decision (recompute), not this one.
- * The seed is 1 / (accumulation x ranks): the loss is an average over micro-batches and ranks, and gradients are summed. */
+ * Gives: reverse-mode gradients. The region that holds the loss turns around in place; every other
+ *   region gets a mirror behind it, in reverse order: straight code straight, a loop as a loop
+ *   running down, whose carries are the gradients of the forward loop's carries. Each mirror body
+ *   ends with `gradient W = dW` lines: the finished contribution of this use to a weight (a tied
+ *   weight has one in each body that uses it; they are summed in the shard).
+ * Loses: nothing. Forward values read by a mirror body are simply named there; which of them are
+ *   kept and which are computed again is the next decision (recompute), not this one.
+ * The seed is 1 / (accumulation x ranks): the loss is an average over micro-batches and ranks, and
+ * gradients are summed. */
 #include "ir/ir.h"
 
 #include <string.h>
@@ -21,7 +23,8 @@ static void gradient_add(struct build *b, struct value *v, struct value *d)
 
 static bool passes_gradient(enum op op)
 {
-    return op != OP_valid && op != OP_finite && op != OP_max_last && op != OP_top_k && op != OP_route_plan && op != OP_load && op != OP_min;
+    return op != OP_valid && op != OP_finite && op != OP_max_last && op != OP_top_k &&
+           op != OP_route_plan && op != OP_load && op != OP_min;
 }
 
 static void mark_body(struct body *body)
@@ -30,7 +33,8 @@ static void mark_body(struct body *body)
         struct node *n = body->node.item[i];
         bool asks = false;
         for (int k = 0; k < n->n_in; k++) asks |= n->in[k].value && n->in[k].value->mark;
-        for (int k = 0; k < n->n_out; k++) n->out[k]->mark = asks && passes_gradient(n->op) && n->out[k]->type != I32;
+        for (int k = 0; k < n->n_out; k++)
+            n->out[k]->mark = asks && passes_gradient(n->op) && n->out[k]->type != I32;
     }
 }
 
@@ -40,17 +44,20 @@ static void mark_gradients(struct graph *g)
     for (int i = 0; i < g->weight.n; i++) g->weight.item[i]->value->mark = 1;
     for (int i = 0; i < g->region.n; i++) {
         struct region *r = g->region.item[i];
-        for (int k = 0; k < r->carry.n; k++) r->carry.item[k].value->mark = r->carry.item[k].first->mark;
+        for (int k = 0; k < r->carry.n; k++)
+            r->carry.item[k].value->mark = r->carry.item[k].first->mark;
         bool again = true;
         while (again) {
             again = false;
             for (int k = 0; k < r->body.n; k++) {
                 mark_body(r->body.item[k]);
                 for (int c = 0; c < r->carry.n; c++)
-                    if (r->body.item[k]->next.item[c]->mark && !r->carry.item[c].value->mark) r->carry.item[c].value->mark = 1, again = true;
+                    if (r->body.item[k]->next.item[c]->mark && !r->carry.item[c].value->mark)
+                        r->carry.item[c].value->mark = 1, again = true;
             }
         }
-        for (int k = 0; k < r->carry.n; k++) r->carry.item[k].last->mark = r->carry.item[k].value->mark;
+        for (int k = 0; k < r->carry.n; k++)
+            r->carry.item[k].last->mark = r->carry.item[k].value->mark;
     }
 }
 
@@ -68,17 +75,20 @@ static struct value *stored_zeros(struct build *b, const struct value *like)
 {
     struct value *z = build1(b, OP_copy, by(filled(b, like->shape, 0)));
     if (like->type == F32) return z;
-    return build_op(b, OP_cast, (struct operand[]){by(z)}, 1, (struct attr[]){attr_word("to", element_names[like->type])}, 1);
+    return build_op(b, OP_cast, (struct operand[]){by(z)}, 1,
+                    (struct attr[]){attr_word("to", element_names[like->type])}, 1);
 }
 
-/* Walks `count` nodes of a forward body from the last; contributions of weights are collected in `b->body`. */
+/* Walks `count` nodes of a forward body from the last; contributions of weights are collected in
+ * `b->body`. */
 static void reverse_nodes(struct build *b, const struct body *forward, int count)
 {
     for (int i = count - 1; i >= 0; i--) {
         const struct node *n = forward->node.item[i];
         struct value *d[4] = {0}, *into[8] = {0};
         bool any = false;
-        for (int k = 0; k < n->n_out; k++) any |= (d[k] = n->out[k]->mark ? gradient_of(n->out[k]) : NULL) != NULL;
+        for (int k = 0; k < n->n_out; k++)
+            any |= (d[k] = n->out[k]->mark ? gradient_of(n->out[k]) : NULL) != NULL;
         if (!any) continue;
         b->file = n->file, b->line = n->line;
         b->base = intern_format("d_%s", n->out[0]->name);
@@ -89,7 +99,8 @@ static void reverse_nodes(struct build *b, const struct body *forward, int count
     }
 }
 
-/* The finished weight gradients of this body. A value that is two weights' gradient gets a copy: each has its own place. */
+/* The finished weight gradients of this body. A value that is two weights' gradient gets a copy:
+ * each has its own place. */
 static void collect_weights(struct build *b, bool in_loop)
 {
     struct graph *g = b->graph;
@@ -99,14 +110,17 @@ static void collect_weights(struct build *b, bool in_loop)
         if (!d) continue;
         w->value->note = NULL;
         bool looped = graph_unit(g, w->unit)->loop[0] != 0;
-        if (looped != in_loop) bug("weight %s belongs outside the loop that uses it", w->value->name);
+        if (looped != in_loop)
+            bug("weight %s belongs outside the loop that uses it", w->value->name);
         bool taken = false, here = false;
         for (int k = 0; k < b->body->gradient.n; k++) taken |= b->body->gradient.item[k].value == d;
         for (int k = 0; k < b->body->node.n; k++)
-            for (int o = 0; o < b->body->node.item[k]->n_out; o++) here |= b->body->node.item[k]->out[o] == d;
+            for (int o = 0; o < b->body->node.item[k]->n_out; o++)
+                here |= b->body->node.item[k]->out[o] == d;
         bool view = d->node && op_rows[d->node->op].class == CLASS_VIEW;
         b->base = intern_format("d_%s", w->value->name);
-        if (!shape_same(d->shape, w->value->shape)) bug("gradient of %s is %s", w->value->name, shape_text(d->shape));
+        if (!shape_same(d->shape, w->value->shape))
+            bug("gradient of %s is %s", w->value->name, shape_text(d->shape));
         if (taken || !here || view) d = build1(b, OP_copy, by(d));
         PUSH(&b->body->gradient, ((struct yield_gradient){w->value, d}));
     }
@@ -122,7 +136,9 @@ static void reverse_once(struct graph *g, const struct region *forward, const ch
 }
 
 /* Values from outside a loop that its bodies read and that ask for a gradient, but weights. */
-struct outside { VECTOR(struct value *) value; };
+struct outside {
+    VECTOR(struct value *) value;
+};
 
 static bool made_in(const struct region *r, const struct value *v)
 {
@@ -149,9 +165,12 @@ static struct outside outside_values(const struct region *r)
     return all;
 }
 
-static void reverse_loop(struct graph *g, struct build *before, const struct region *forward, const char *stem)
+static void reverse_loop(struct graph *g, struct build *before, const struct region *forward,
+                         const char *stem)
 {
-    struct region *r = region_new(g, intern_format("%s.backward", stem), PHASE_MICRO, forward->direction == UP ? DOWN : UP, forward->count, forward->loop);
+    struct region *r =
+        region_new(g, intern_format("%s.backward", stem), PHASE_MICRO,
+                   forward->direction == UP ? DOWN : UP, forward->count, forward->loop);
     r->mirror = forward->name;
     struct outside outside = outside_values(forward);
     int carries = 0, which[64];
@@ -161,13 +180,20 @@ static void reverse_loop(struct graph *g, struct build *before, const struct reg
         const struct carry *c = &forward->carry.item[i];
         if (!c->value->mark) continue;
         if (carries == (int)COUNT_OF(which)) bug("more than %d carries", carries);
-        struct value *first = gradient_of(c->last) ? gradient_of(c->last) : stored_zeros(before, c->last);
-        PUSH(&r->carry, ((struct carry){.first = first, .value = value_new(g, fresh_name(g, intern_format("d_%s", c->value->name)), c->value->type, c->value->shape)}));
+        struct value *first =
+            gradient_of(c->last) ? gradient_of(c->last) : stored_zeros(before, c->last);
+        PUSH(&r->carry, ((struct carry){.first = first,
+                                        .value = value_new(
+                                            g, fresh_name(g, intern_format("d_%s", c->value->name)),
+                                            c->value->type, c->value->shape)}));
         which[carries++] = i;
     }
     for (int i = 0; i < outside.value.n; i++) {
         struct value *v = outside.value.item[i];
-        PUSH(&r->carry, ((struct carry){.first = stored_zeros(before, v), .value = value_new(g, fresh_name(g, intern_format("d_%s", v->name)), v->type, v->shape)}));
+        PUSH(&r->carry,
+             ((struct carry){.first = stored_zeros(before, v),
+                             .value = value_new(g, fresh_name(g, intern_format("d_%s", v->name)),
+                                                v->type, v->shape)}));
         held[i] = v->note, v->note = NULL;
     }
     for (int k = 0; k < forward->body.n; k++) {
@@ -179,24 +205,30 @@ static void reverse_loop(struct graph *g, struct build *before, const struct reg
             b.base = intern_format("d_%s", next->name);
             if (next->mark) gradient_add(&b, next, r->carry.item[i].value);
         }
-        for (int i = 0; i < outside.value.n; i++) outside.value.item[i]->note = r->carry.item[carries + i].value;
+        for (int i = 0; i < outside.value.n; i++)
+            outside.value.item[i]->note = r->carry.item[carries + i].value;
         reverse_nodes(&b, f, f->node.n);
         for (int i = 0; i < carries; i++) {
             struct value *c = forward->carry.item[which[i]].value, *d = gradient_of(c);
             PUSH(&body->next, d ? d : stored_zeros(&b, c));
             c->note = NULL;
         }
-        for (int i = 0; i < outside.value.n; i++) PUSH(&body->next, gradient_of(outside.value.item[i]));
+        for (int i = 0; i < outside.value.n; i++)
+            PUSH(&body->next, gradient_of(outside.value.item[i]));
         collect_weights(&b, true);
     }
     for (int i = 0; i < r->carry.n; i++) {
         struct carry *c = &r->carry.item[i];
         c->last = value_new(g, fresh_name(g, c->value->name), c->value->type, c->value->shape);
     }
-    /* what comes out belongs to what went in; sums are built in the next straight region, so `before` moves on there */
-    struct region *next = region_new(g, intern_format("%s.gathered", stem), PHASE_MICRO, ONCE, 1, "");
-    *before = (struct build){.graph = g, .region = next, .body = body_new(next, ""), .base = "d_first"};
-    for (int i = 0; i < carries; i++) gradient_add(before, forward->carry.item[which[i]].first, r->carry.item[i].last);
+    /* what comes out belongs to what went in; sums are built in the next straight region, so
+     * `before` moves on there */
+    struct region *next =
+        region_new(g, intern_format("%s.gathered", stem), PHASE_MICRO, ONCE, 1, "");
+    *before =
+        (struct build){.graph = g, .region = next, .body = body_new(next, ""), .base = "d_first"};
+    for (int i = 0; i < carries; i++)
+        gradient_add(before, forward->carry.item[which[i]].first, r->carry.item[i].last);
     for (int i = 0; i < outside.value.n; i++) {
         struct value *v = outside.value.item[i];
         v->note = held[i];
@@ -228,7 +260,8 @@ struct graph *pass_gradient(const struct graph *old)
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++)
-                for (int o = 0; o < g->region.item[i]->body.item[k]->node.item[n]->n_out; o++) g->region.item[i]->body.item[k]->node.item[n]->out[o]->note = NULL;
+                for (int o = 0; o < g->region.item[i]->body.item[k]->node.item[n]->n_out; o++)
+                    g->region.item[i]->body.item[k]->node.item[n]->out[o]->note = NULL;
 
     int turn = g->region.n - 1;
     struct region *last = g->region.item[turn];
@@ -241,8 +274,11 @@ struct graph *pass_gradient(const struct graph *old)
     struct build b = {.graph = g, .region = last, .body = last->body.item[0], .base = "d_loss"};
     int forward_nodes = b.body->node.n;
     struct build at = b;
-    at.file = last->body.item[0]->node.item[forward_nodes - 1]->file, at.line = last->body.item[0]->node.item[forward_nodes - 1]->line;
-    gradient_add(&at, loss, filled(&at, loss->shape, 1.0 / (double)(g->facts.accumulation * g->facts.fsdp * g->facts.dp)));
+    at.file = last->body.item[0]->node.item[forward_nodes - 1]->file,
+    at.line = last->body.item[0]->node.item[forward_nodes - 1]->line;
+    gradient_add(&at, loss,
+                 filled(&at, loss->shape,
+                        1.0 / (double)(g->facts.accumulation * g->facts.fsdp * g->facts.dp)));
     reverse_nodes(&b, b.body, forward_nodes);
     collect_weights(&b, false);
     last->name = stem_of(last->name);
@@ -253,7 +289,10 @@ struct graph *pass_gradient(const struct graph *old)
         if (r->phase != PHASE_MICRO) continue;
         if (r->direction == ONCE) {
             reverse_once(g, r, stem_of(r->name));
-            before = (struct build){.graph = g, .region = g->region.item[g->region.n - 1], .body = g->region.item[g->region.n - 1]->body.item[0], .base = "d_first"};
+            before = (struct build){.graph = g,
+                                    .region = g->region.item[g->region.n - 1],
+                                    .body = g->region.item[g->region.n - 1]->body.item[0],
+                                    .base = "d_first"};
         } else {
             reverse_loop(g, &before, r, stem_of(r->name));
         }

@@ -1,32 +1,49 @@
-/* The cuts of matrix products; see kernel_tile.h. Times are estimates, in multiply-adds of a multiprocessor at full speed, by the
- * rounds of blocks that a device needs; they choose among forms that all give the same sums. */
+/* The cuts of matrix products; see kernel_tile.h. Times are estimates, in multiply-adds of a
+ * multiprocessor at full speed, by the rounds of blocks that a device needs; they choose among
+ * forms that all give the same sums. */
 #include "passes/kernel_tile.h"
 
 #include <stdlib.h>
 
-enum { MULTIPROCESSORS = 132, PLANES = 3, DEEP = 64, LEAST_DEEP = 256, MOST_PARTS = 32, START = 192 };
+enum {
+    MULTIPROCESSORS = 132,
+    PLANES = 3,
+    DEEP = 64,
+    LEAST_DEEP = 256,
+    MOST_PARTS = 32,
+    START = 192
+};
 
-static const struct tile tensor_tile[] = {
-    {"product_large", 128, 256, 256, 1, 196608, 1.0}, {"product_middle", 128, 128, 128, 2, 98304, 0.85}, {"product_small", 64, 64, 128, 3, 65536, 0.5}};
-static const struct tile plain_tile[] = {{"8", 128, 128, 256, 2, 0, 1.0}, {"4", 64, 64, 256, 4, 0, 0.6}};
+static const struct tile tensor_tile[] = {{"product_large", 128, 256, 256, 1, 196608, 1.0},
+                                          {"product_middle", 128, 128, 128, 2, 98304, 0.85},
+                                          {"product_small", 64, 64, 128, 3, 65536, 0.5}};
+static const struct tile plain_tile[] = {{"8", 128, 128, 256, 2, 0, 1.0},
+                                         {"4", 64, 64, 256, 4, 0, 0.6}};
 
 static int64_t rounded_up(int64_t n, int64_t of) { return (n + of - 1) / of; }
 
 int64_t shared_bytes_of(const char *const *arch, int n)
 {
-    enum { LEAST = 101376, AMPERE = 166912, HOPPER = 232448 }; /* 99, 163 and 227 KiB: compute capabilities, CUDA's programming guide */
+    /* 99, 163 and 227 KiB: compute capabilities, CUDA's programming guide */
+    enum { LEAST = 101376, AMPERE = 166912, HOPPER = 232448 };
     int64_t least = HOPPER;
     for (int i = 0; i < n; i++) {
         int number = atoi(arch[i] + 3), major = number / 10;
-        int64_t offers = number == 80 || number == 87 ? AMPERE : major >= 9 && major <= 11 ? HOPPER : LEAST;
+        int64_t offers = number == 80 || number == 87 ? AMPERE
+                         : major >= 9 && major <= 11  ? HOPPER
+                                                      : LEAST;
         if (offers < least) least = offers;
     }
     return least == HOPPER ? 0 : least;
 }
 
-static bool fits(const struct tile *t, int64_t shared) { return !shared || t->shared_bytes <= shared; }
+static bool fits(const struct tile *t, int64_t shared)
+{
+    return !shared || t->shared_bytes <= shared;
+}
 
-/* How long `blocks` take, a block one unit of its tile's area: full rounds, then what is left spread out. */
+/* How long `blocks` take, a block one unit of its tile's area: full rounds, then what is left
+ * spread out. */
 static double time_of(const struct tile *t, int64_t blocks)
 {
     int64_t at_once = (int64_t)MULTIPROCESSORS * t->together;
@@ -34,19 +51,25 @@ static double time_of(const struct tile *t, int64_t blocks)
     return (double)rounds * t->m * t->n / t->speed;
 }
 
-const struct tile *tile_choose(int64_t shared, bool tensor, bool wide, int64_t count, int64_t m, int64_t n)
+const struct tile *tile_choose(int64_t shared, bool tensor, bool wide, int64_t count, int64_t m,
+                               int64_t n)
 {
     const struct tile *tile = tensor ? tensor_tile : plain_tile, *best = NULL;
     int tiles = tensor ? (int)COUNT_OF(tensor_tile) : (int)COUNT_OF(plain_tile);
     double least = 0;
-    for (int i = tensor && !wide ? tiles - 1 : 0; i < tiles; i++) { /* odd lines are copied one by one, which takes registers that only the small tile has */
-        double time = time_of(&tile[i], count * rounded_up(m, tile[i].m) * rounded_up(n, tile[i].n));
+    /* odd lines are copied one by one, which takes registers that only the small tile has */
+    for (int i = tensor && !wide ? tiles - 1 : 0; i < tiles; i++) {
+        double time =
+            time_of(&tile[i], count * rounded_up(m, tile[i].m) * rounded_up(n, tile[i].n));
         if (fits(&tile[i], shared) && (!best || time < least)) best = &tile[i], least = time;
     }
     return best;
 }
 
-static int64_t columns_of(const struct value *v) { return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1; }
+static int64_t columns_of(const struct value *v)
+{
+    return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
+}
 static bool attribute(const struct node *n, const char *key)
 {
     const struct attr *a = attr_find(n, key);
@@ -57,8 +80,14 @@ struct product_shape product_shape(const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
     bool ta = attribute(n, "ta");
-    return (struct product_shape){.ta = ta, .tb = attribute(n, "tb"), .add = n->op == OP_matmul_add, .m = y->shape.dim[0], .n = y->shape.dim[1], .k = a->shape.dim[ta ? 0 : 1],
-                                  .lda = columns_of(a), .ldb = columns_of(b)};
+    return (struct product_shape){.ta = ta,
+                                  .tb = attribute(n, "tb"),
+                                  .add = n->op == OP_matmul_add,
+                                  .m = y->shape.dim[0],
+                                  .n = y->shape.dim[1],
+                                  .k = a->shape.dim[ta ? 0 : 1],
+                                  .lda = columns_of(a),
+                                  .ldb = columns_of(b)};
 }
 
 struct planes planes_of(int64_t shared, const struct node *n)
@@ -69,12 +98,18 @@ struct planes planes_of(int64_t shared, const struct node *n)
     if (a->type == b->type || s.lda % 8 || s.ldb % 8) return p;
     double least = 0;
     for (size_t i = 0; i < COUNT_OF(tensor_tile); i++)
-        for (int64_t parts = 1; parts <= MOST_PARTS && (parts == 1 || s.k / parts >= LEAST_DEEP); parts *= 2) {
+        for (int64_t parts = 1; parts <= MOST_PARTS && (parts == 1 || s.k / parts >= LEAST_DEEP);
+             parts *= 2) {
             const struct tile *t = &tensor_tile[i];
-            int64_t each = rounded_up(rounded_up(s.k, parts), DEEP) * DEEP, used = rounded_up(s.k, each);
-            double written = used == 1 ? 0 : (double)used * (double)(s.m * s.n) * 8; /* bytes of the parts, out and in again; 2.6 multiply-adds a byte and multiprocessor */
-            double time = time_of(t, used * rounded_up(s.m, t->m) * rounded_up(s.n, t->n)) * (double)(PLANES * each + START) + written * 0.38;
-            if (fits(t, shared) && (!p.tile || time < least)) p.tile = t, p.parts = used, p.each = each, least = time;
+            int64_t each = rounded_up(rounded_up(s.k, parts), DEEP) * DEEP,
+                    used = rounded_up(s.k, each);
+            /* bytes of the parts, out and in again; 2.6 multiply-adds a byte and multiprocessor */
+            double written = used == 1 ? 0 : (double)used * (double)(s.m * s.n) * 8;
+            double time = time_of(t, used * rounded_up(s.m, t->m) * rounded_up(s.n, t->n)) *
+                              (double)(PLANES * each + START) +
+                          written * 0.38;
+            if (fits(t, shared) && (!p.tile || time < least))
+                p.tile = t, p.parts = used, p.each = each, least = time;
         }
     p.elements = shape_count((p.split_a ? a : b)->shape);
     p.plane = rounded_up(p.elements, 128) * 128;

@@ -1,30 +1,47 @@
-/* How the cuda device cuts matrix products: the tile of a block, and, for products of an F32 and a BF16 operand, the planes and parts
- * that they leave in the workspace. The emitters write it, and memory lays the room out; both ask here. */
+/* How the cuda device cuts matrix products: the tile of a block, and, for products of an F32 and a
+ * BF16 operand, the planes and parts that they leave in the workspace. The emitters write it, and
+ * memory lays the room out; both ask here. */
 #ifndef PLANC_KERNEL_TILE_H
 #define PLANC_KERNEL_TILE_H
 
 #include "ir/ir.h"
 
-/* Bytes of shared memory that a block may have on every one of these architectures ("sm_80"); 0: as many as any kernel here wants. One
- * that is not known offers what the least of its kind do. */
+/* Bytes of shared memory that a block may have on every one of these architectures ("sm_80"); 0: as
+ * many as any kernel here wants. One that is not known offers what the least of its kind do. */
 int64_t shared_bytes_of(const char *const *arch, int n);
 
-/* A tile of templates/cuda/product.cuh: m x n of the result a block, blocks that a multiprocessor holds, speed against the largest.
- * `name`: a class of tensor tiles, or how many rows and columns a thread of the F32 form has. */
-struct tile { const char *name; int m, n, threads, together; int64_t shared_bytes; double speed; };
+/* A tile of templates/cuda/product.cuh: m x n of the result a block, blocks that a multiprocessor
+ * holds, speed against the largest. `name`: a class of tensor tiles, or how many rows and columns a
+ * thread of the F32 form has. */
+struct tile {
+    const char *name;
+    int m, n, threads, together;
+    int64_t shared_bytes;
+    double speed;
+};
 
-/* The tile with the least time for `count` products m x n, of those that fit `shared` bytes (facts.shared_bytes). `wide`: lines of both
- * operands are multiples of 8 elements. */
-const struct tile *tile_choose(int64_t shared, bool tensor, bool wide, int64_t count, int64_t m, int64_t n);
+/* The tile with the least time for `count` products m x n, of those that fit `shared` bytes
+ * (facts.shared_bytes). `wide`: lines of both operands are multiples of 8 elements. */
+const struct tile *tile_choose(int64_t shared, bool tensor, bool wide, int64_t count, int64_t m,
+                               int64_t n);
 
-/* Sizes of a matmul or matmul_add: y[m,n], a[m,k], b[k,n] as stored, elements between stored lines. */
-struct product_shape { bool ta, tb, add; int64_t m, n, k, lda, ldb; };
+/* Sizes of a matmul or matmul_add: y[m,n], a[m,k], b[k,n] as stored, elements between stored
+ * lines. */
+struct product_shape {
+    bool ta, tb, add;
+    int64_t m, n, k, lda, ldb;
+};
 struct product_shape product_shape(const struct node *n);
 
-/* A product of an F32 and a BF16 operand on the tensor cores: the F32 operand of `elements` in three planes of BF16, `plane` elements from
- * each other, at the workspace's beginning; then, when there are several, `parts` of the result in F32, each over `each` of k, at byte
- * `part_offset`. `tile` is NULL where the operands' types or lines ask for the F32 form. */
-struct planes { const struct tile *tile; bool split_a; int64_t elements, plane, parts, each, part_offset, bytes; };
+/* A product of an F32 and a BF16 operand on the tensor cores: the F32 operand of `elements` in
+ * three planes of BF16, `plane` elements from each other, at the workspace's beginning; then, when
+ * there are several, `parts` of the result in F32, each over `each` of k, at byte `part_offset`.
+ * `tile` is NULL where the operands' types or lines ask for the F32 form. */
+struct planes {
+    const struct tile *tile;
+    bool split_a;
+    int64_t elements, plane, parts, each, part_offset, bytes;
+};
 struct planes planes_of(int64_t shared, const struct node *n);
 
 #endif

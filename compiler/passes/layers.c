@@ -1,6 +1,7 @@
-/* The composite layers of the language as functions over primitives, so that a norm or a loss needs no kernel, no
- * gradient and no cost of its own: fusion gives the speed back. The numeric contract is kept here: operands come in the
- * compute type, statistics and sums are F32, and a layer's result is rounded once to the type it is stored in. */
+/* The composite layers of the language as functions over primitives, so that a norm or a loss needs
+ * no kernel, no gradient and no cost of its own: fusion gives the speed back. The numeric contract
+ * is kept here: operands come in the compute type, statistics and sums are F32, and a layer's
+ * result is rounded once to the type it is stored in. */
 #include "ir/ir.h"
 
 #include <math.h>
@@ -9,13 +10,21 @@
 static struct value *to_type(struct build *b, struct value *x, enum element type)
 {
     if (x->type == type) return x;
-    return build_op(b, OP_cast, (struct operand[]){by(x)}, 1, (struct attr[]){attr_word("to", element_names[type])}, 1);
+    return build_op(b, OP_cast, (struct operand[]){by(x)}, 1,
+                    (struct attr[]){attr_word("to", element_names[type])}, 1);
 }
 
-static struct value *to_f32(struct build *b, struct value *x) { return x->type == BF16 ? to_type(b, x, F32) : x; }
+static struct value *to_f32(struct build *b, struct value *x)
+{
+    return x->type == BF16 ? to_type(b, x, F32) : x;
+}
 
-/* As an operand of F32 arithmetic. A weight is read as it is: one cast of it would be a kernel of its own in every layer. */
-static struct operand f32(struct build *b, struct value *x) { return by(x->weight ? x : to_f32(b, x)); }
+/* As an operand of F32 arithmetic. A weight is read as it is: one cast of it would be a kernel of
+ * its own in every layer. */
+static struct operand f32(struct build *b, struct value *x)
+{
+    return by(x->weight ? x : to_f32(b, x));
+}
 
 static struct value *reshaped(struct build *b, struct value *x, struct shape s)
 {
@@ -26,11 +35,18 @@ static struct value *reshaped(struct build *b, struct value *x, struct shape s)
     return build_op(b, OP_reshape, (struct operand[]){by(x)}, 1, attr, s.rank);
 }
 
-static int64_t last_axis(const struct value *x) { return x->shape.rank ? x->shape.dim[x->shape.rank - 1] : 1; }
+static int64_t last_axis(const struct value *x)
+{
+    return x->shape.rank ? x->shape.dim[x->shape.rank - 1] : 1;
+}
 
-static bool is_vector(const struct value *g, int64_t n) { return g->shape.rank == 1 && g->shape.dim[0] == n; }
+static bool is_vector(const struct value *g, int64_t n)
+{
+    return g->shape.rank == 1 && g->shape.dim[0] == n;
+}
 
-struct value *layer_arith(struct build *b, enum op op, struct operand x, struct operand y, const char **why)
+struct value *layer_arith(struct build *b, enum op op, struct operand x, struct operand y,
+                          const char **why)
 {
     enum element type = F32;
     for (int i = 0; i < 2; i++) {
@@ -60,39 +76,49 @@ struct value *layer_call1(struct build *b, enum op op, struct value *x, const ch
     return n ? to_type(b, n->out[0], type) : NULL;
 }
 
-struct value *layer_linear(struct build *b, struct value *x, struct value *w, bool stored_out_in, enum element out, const char **why)
+struct value *layer_linear(struct build *b, struct value *x, struct value *w, bool stored_out_in,
+                           enum element out, const char **why)
 {
     if (x->type == F32 && w->type == BF16) x = to_type(b, x, BF16);
-    struct attr attr[] = {attr_whole("ta", 0), attr_whole("tb", stored_out_in), attr_word("to", element_names[out])};
+    struct attr attr[] = {attr_whole("ta", 0), attr_whole("tb", stored_out_in),
+                          attr_word("to", element_names[out])};
     struct node *n = build_node(b, OP_matmul, (struct operand[]){by(x), by(w)}, 2, attr, 3, why);
     return n ? n->out[0] : NULL;
 }
 
-struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, double eps, const char **why)
+struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, double eps,
+                             const char **why)
 {
     int64_t n = last_axis(x);
     if (!is_vector(g, n)) {
-        *why = text_format("rows of %s against a weight of %s", shape_text(x->shape), shape_text(g->shape));
+        *why = text_format("rows of %s against a weight of %s", shape_text(x->shape),
+                           shape_text(g->shape));
         return NULL;
     }
     struct value *f = to_f32(b, x);
-    struct value *mean = build2(b, OP_mul, by(build1(b, OP_sum_last, by(build2(b, OP_mul, by(f), by(f))))), num(1.0 / (double)n));
+    struct value *mean =
+        build2(b, OP_mul, by(build1(b, OP_sum_last, by(build2(b, OP_mul, by(f), by(f))))),
+               num(1.0 / (double)n));
     struct value *r = build1(b, OP_rsqrt, by(build2(b, OP_add, by(mean), num(eps))));
     struct value *normal = build2(b, OP_mul, by(f), by(r));
     return to_type(b, build2(b, OP_mul, by(normal), f32(b, g)), x->type);
 }
 
-struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g, struct value *bias, double eps, const char **why)
+struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g,
+                               struct value *bias, double eps, const char **why)
 {
     int64_t n = last_axis(x);
     if (!is_vector(g, n) || !is_vector(bias, n)) {
-        *why = text_format("rows of %s against a weight of %s and a bias of %s", shape_text(x->shape), shape_text(g->shape), shape_text(bias->shape));
+        *why = text_format("rows of %s against a weight of %s and a bias of %s",
+                           shape_text(x->shape), shape_text(g->shape), shape_text(bias->shape));
         return NULL;
     }
     struct value *f = to_f32(b, x);
     struct value *mean = build2(b, OP_mul, by(build1(b, OP_sum_last, by(f))), num(1.0 / (double)n));
     struct value *c = build2(b, OP_sub, by(f), by(mean));
-    struct value *variance = build2(b, OP_mul, by(build1(b, OP_sum_last, by(build2(b, OP_mul, by(c), by(c))))), num(1.0 / (double)n));
+    struct value *variance =
+        build2(b, OP_mul, by(build1(b, OP_sum_last, by(build2(b, OP_mul, by(c), by(c))))),
+               num(1.0 / (double)n));
     struct value *r = build1(b, OP_rsqrt, by(build2(b, OP_add, by(variance), num(eps))));
     struct value *normal = build2(b, OP_mul, by(c), by(r));
     struct value *y = build2(b, OP_mul, by(normal), f32(b, g));
@@ -110,23 +136,27 @@ struct value *layer_gelu(struct build *b, struct value *x, bool tanh_form)
     struct value *f = to_f32(b, x), *inner;
     if (tanh_form) { /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
         struct value *cube = build2(b, OP_mul, by(build2(b, OP_mul, by(f), by(f))), by(f));
-        struct value *sum = build2(b, OP_add, by(f), by(build2(b, OP_mul, by(cube), num(0.044715))));
-        inner = build1(b, OP_tanh, by(build2(b, OP_mul, by(sum), num(sqrt(2.0 / 3.14159265358979323846)))));
-    } else {         /* 0.5 x (1 + erf(x / sqrt 2)) */
+        struct value *sum =
+            build2(b, OP_add, by(f), by(build2(b, OP_mul, by(cube), num(0.044715))));
+        inner = build1(b, OP_tanh,
+                       by(build2(b, OP_mul, by(sum), num(sqrt(2.0 / 3.14159265358979323846)))));
+    } else { /* 0.5 x (1 + erf(x / sqrt 2)) */
         inner = build1(b, OP_erf, by(build2(b, OP_mul, by(f), num(sqrt(0.5)))));
     }
     struct value *half = build2(b, OP_mul, by(f), num(0.5));
-    return to_type(b, build2(b, OP_mul, by(half), by(build2(b, OP_add, by(inner), num(1.0)))), x->type);
+    return to_type(b, build2(b, OP_mul, by(half), by(build2(b, OP_add, by(inner), num(1.0)))),
+                   x->type);
 }
 
 struct value *layer_softmax(struct build *b, struct value *x)
 {
     struct value *f = to_f32(b, x);
-    struct value *e = build1(b, OP_exp, by(build2(b, OP_sub, by(f), by(build1(b, OP_max_last, by(f))))));
+    struct value *e =
+        build1(b, OP_exp, by(build2(b, OP_sub, by(f), by(build1(b, OP_max_last, by(f))))));
     return build2(b, OP_div, by(e), by(build1(b, OP_sum_last, by(e))));
 }
 
-/* ── rotary positions ─────────────────────────────────────────────────────── */
+/* ── rotary positions ────────────────────────────────────────────────────────── */
 /* The region that runs once before the first step; it stands first. */
 static struct region *setup_region(struct graph *g)
 {
@@ -140,11 +170,16 @@ static struct region *setup_region(struct graph *g)
 
 static bool attr_same(const struct attr *a, const struct attr *b)
 {
-    return a->key == b->key && a->kind == b->kind && (a->kind == ATTR_WHOLE ? a->whole == b->whole : a->kind == ATTR_REAL ? a->real == b->real : a->word == b->word);
+    return a->key == b->key && a->kind == b->kind &&
+           (a->kind == ATTR_WHOLE  ? a->whole == b->whole
+            : a->kind == ATTR_REAL ? a->real == b->real
+                                   : a->word == b->word);
 }
 
-/* The value of an op without operands in the setup region; the same one when it is asked for again. */
-static struct value *setup_value(struct build *b, enum op op, const struct attr *attr, int n, const char *stem)
+/* The value of an op without operands in the setup region; the same one when it is asked for
+ * again. */
+static struct value *setup_value(struct build *b, enum op op, const struct attr *attr, int n,
+                                 const char *stem)
 {
     struct region *r = setup_region(b->graph);
     struct body *body = r->body.item[0];
@@ -154,20 +189,34 @@ static struct value *setup_value(struct build *b, enum op op, const struct attr 
         for (int k = 0; same && k < n; k++) same = attr_same(&m->attr[k], &attr[k]);
         if (same) return m->out[0];
     }
-    struct build s = {.graph = b->graph, .region = r, .body = body, .file = b->file, .line = b->line, .base = stem};
+    struct build s = {.graph = b->graph,
+                      .region = r,
+                      .body = body,
+                      .file = b->file,
+                      .line = b->line,
+                      .base = stem};
     return build_op(&s, op, NULL, 0, attr, n);
 }
 
-struct value *layer_rope(struct build *b, struct value *x, double theta, double factor, double low, double high, double original, const char **why)
+struct value *layer_rope(struct build *b, struct value *x, double theta, double factor, double low,
+                         double high, double original, const char **why)
 {
     int64_t d = last_axis(x);
     if (x->shape.rank != 3 || d % 2) {
-        *why = text_format("rotary positions turn pairs inside heads; %s is not [tokens, heads, an even number]", shape_text(x->shape));
+        *why = text_format(
+            "rotary positions turn pairs inside heads; %s is not [tokens, heads, an even number]",
+            shape_text(x->shape));
         return NULL;
     }
-    struct attr attr[] = {attr_whole("sequence", b->graph->facts.sequence), attr_whole("d", d), attr_real("theta", theta), attr_real("factor", factor),
-                          attr_real("low", low), attr_real("high", high), attr_real("original", original)};
-    struct value *c = setup_value(b, OP_rope_cos, attr, 7, "rope_cos"), *s = setup_value(b, OP_rope_sin, attr, 7, "rope_sin");
+    struct attr attr[] = {attr_whole("sequence", b->graph->facts.sequence),
+                          attr_whole("d", d),
+                          attr_real("theta", theta),
+                          attr_real("factor", factor),
+                          attr_real("low", low),
+                          attr_real("high", high),
+                          attr_real("original", original)};
+    struct value *c = setup_value(b, OP_rope_cos, attr, 7, "rope_cos"),
+                 *s = setup_value(b, OP_rope_sin, attr, 7, "rope_sin");
     struct value *f = to_f32(b, x);
     struct value *straight = build2(b, OP_mul, by(f), by(c));
     struct value *turned = build2(b, OP_mul, by(build1(b, OP_rotate, by(f))), by(s));
@@ -177,14 +226,18 @@ struct value *layer_rope(struct build *b, struct value *x, double theta, double 
 struct value *layer_positions(struct build *b)
 {
     const struct facts *f = &b->graph->facts;
-    return setup_value(b, OP_positions, (struct attr[]){attr_whole("tokens", f->tokens), attr_whole("sequence", f->sequence)}, 2, "positions");
+    return setup_value(
+        b, OP_positions,
+        (struct attr[]){attr_whole("tokens", f->tokens), attr_whole("sequence", f->sequence)}, 2,
+        "positions");
 }
 
 struct value *layer_heads_of(struct build *b, struct value *x, int64_t head_dim, const char **why)
 {
     int64_t n = last_axis(x);
     if (x->shape.rank != 2 || head_dim < 1 || n % head_dim) {
-        *why = text_format("%s does not cut into heads of %lld", shape_text(x->shape), (long long)head_dim);
+        *why = text_format("%s does not cut into heads of %lld", shape_text(x->shape),
+                           (long long)head_dim);
         return NULL;
     }
     return reshaped(b, x, shape_of(3, (int64_t[]){x->shape.dim[0], n / head_dim, head_dim}));
@@ -196,13 +249,16 @@ struct value *layer_merge_heads(struct build *b, struct value *x, const char **w
         *why = text_format("%s has no heads to merge", shape_text(x->shape));
         return NULL;
     }
-    return reshaped(b, x, shape_of(2, (int64_t[]){x->shape.dim[0], x->shape.dim[1] * x->shape.dim[2]}));
+    return reshaped(b, x,
+                    shape_of(2, (int64_t[]){x->shape.dim[0], x->shape.dim[1] * x->shape.dim[2]}));
 }
 
-struct value *layer_attention(struct build *b, struct value *q, struct value *k, struct value *v, const char **why)
+struct value *layer_attention(struct build *b, struct value *q, struct value *k, struct value *v,
+                              const char **why)
 {
     struct attr attr[] = {attr_whole("sequence", b->graph->facts.sequence)};
-    struct node *n = build_node(b, OP_attention, (struct operand[]){by(q), by(k), by(v)}, 3, attr, 1, why);
+    struct node *n =
+        build_node(b, OP_attention, (struct operand[]){by(q), by(k), by(v)}, 3, attr, 1, why);
     return n ? n->out[0] : NULL;
 }
 
@@ -211,36 +267,44 @@ static struct value *scalar(struct build *b, const char *name)
     return build_op(b, OP_scalar, NULL, 0, (struct attr[]){attr_word("name", name)}, 1);
 }
 
-struct value *layer_cross_entropy(struct build *b, struct value *logits, struct value *targets, const char **why)
+struct value *layer_cross_entropy(struct build *b, struct value *logits, struct value *targets,
+                                  const char **why)
 {
     const struct facts *facts = &b->graph->facts;
-    if (logits->shape.rank != 2 || shape_count(targets->shape) != logits->shape.dim[0] || targets->type != I32) {
-        *why = text_format("logits %s against targets %s", shape_text(logits->shape), shape_text(targets->shape));
+    if (logits->shape.rank != 2 || shape_count(targets->shape) != logits->shape.dim[0] ||
+        targets->type != I32) {
+        *why = text_format("logits %s against targets %s", shape_text(logits->shape),
+                           shape_text(targets->shape));
         return NULL;
     }
-    build_op(b, OP_tap, (struct operand[]){by(logits)}, 1, (struct attr[]){attr_word("name", "logits")}, 1);
+    build_op(b, OP_tap, (struct operand[]){by(logits)}, 1,
+             (struct attr[]){attr_word("name", "logits")}, 1);
     struct value *f = to_f32(b, logits);
     struct value *top = build1(b, OP_max_last, by(f));
-    struct value *sum = build1(b, OP_sum_last, by(build1(b, OP_exp, by(build2(b, OP_sub, by(f), by(top))))));
+    struct value *sum =
+        build1(b, OP_sum_last, by(build1(b, OP_exp, by(build2(b, OP_sub, by(f), by(top))))));
     struct value *lse = build2(b, OP_add, by(build1(b, OP_log, by(sum))), by(top));
     struct value *nll = build2(b, OP_sub, by(lse), by(build2(b, OP_pick, by(f), by(targets))));
     if (facts->has_ignore) {
-        struct value *valid = build_op(b, OP_valid, (struct operand[]){by(targets)}, 1, (struct attr[]){attr_whole("ignore", facts->ignore)}, 1);
+        struct value *valid = build_op(b, OP_valid, (struct operand[]){by(targets)}, 1,
+                                       (struct attr[]){attr_whole("ignore", facts->ignore)}, 1);
         nll = build_op(b, OP_select, (struct operand[]){by(valid), by(nll), num(0)}, 3, NULL, 0);
     }
     /* scaled by row, so that loss and its gradient are one walk over the logits */
     return build1(b, OP_sum_all, by(build2(b, OP_mul, by(nll), by(scalar(b, "loss_scale")))));
 }
 
-/* ── mixture of experts ───────────────────────────────────────────────────── */
-bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, struct routing *r, const char **why)
+/* ── mixture of experts ──────────────────────────────────────────────────────── */
+bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, struct routing *r,
+                 const char **why)
 {
     struct attr top[] = {attr_whole("k", k)};
     struct node *n = build_node(b, OP_top_k, (struct operand[]){by(p)}, 1, top, 1, why);
     if (!n) return false;
     *r = (struct routing){.ids = n->out[0], .k = k, .experts = last_axis(p)};
     r->weights = build2(b, OP_take, by(p), by(r->ids));
-    if (normalize) r->weights = build2(b, OP_div, by(r->weights), by(build1(b, OP_sum_last, by(r->weights))));
+    if (normalize)
+        r->weights = build2(b, OP_div, by(r->weights), by(build1(b, OP_sum_last, by(r->weights))));
     struct attr experts[] = {attr_whole("experts", r->experts)};
     n = build_node(b, OP_route_plan, (struct operand[]){by(r->ids)}, 1, experts, 1, why);
     if (!n) return false;
@@ -248,43 +312,55 @@ bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, st
     return true;
 }
 
-struct value *layer_dispatch(struct build *b, struct value *x, const struct routing *r, const char **why)
+struct value *layer_dispatch(struct build *b, struct value *x, const struct routing *r,
+                             const char **why)
 {
-    struct node *n = build_node(b, OP_dispatch, (struct operand[]){by(x), by(r->place)}, 2, (struct attr[]){attr_whole("k", r->k)}, 1, why);
+    struct node *n = build_node(b, OP_dispatch, (struct operand[]){by(x), by(r->place)}, 2,
+                                (struct attr[]){attr_whole("k", r->k)}, 1, why);
     return n ? n->out[0] : NULL;
 }
 
-struct value *layer_expert_linear(struct build *b, struct value *z, struct value *w, const struct routing *r, const char **why)
+struct value *layer_expert_linear(struct build *b, struct value *z, struct value *w,
+                                  const struct routing *r, const char **why)
 {
-    struct node *n = build_node(b, OP_expert_matmul, (struct operand[]){by(z), by(w), by(r->first)}, 3, (struct attr[]){attr_whole("ta", 0)}, 1, why);
+    struct node *n = build_node(b, OP_expert_matmul, (struct operand[]){by(z), by(w), by(r->first)},
+                                3, (struct attr[]){attr_whole("ta", 0)}, 1, why);
     return n ? n->out[0] : NULL;
 }
 
-/* The weights go into the operand of the last expert product, which is linear: then neither the experts' output nor the
- * permuted input is needed for the gradient of a weight, it is the inner product of what is there. */
-struct value *layer_combine(struct build *b, struct value *z, const struct routing *r, const char **why)
+/* The weights go into the operand of the last expert product, which is linear: then neither the
+ * experts' output nor the permuted input is needed for the gradient of a weight, it is the inner
+ * product of what is there. */
+struct value *layer_combine(struct build *b, struct value *z, const struct routing *r,
+                            const char **why)
 {
-    struct node *n = build_node(b, OP_to_rows, (struct operand[]){by(r->weights), by(r->place)}, 2, NULL, 0, why);
+    struct node *n = build_node(b, OP_to_rows, (struct operand[]){by(r->weights), by(r->place)}, 2,
+                                NULL, 0, why);
     if (!n) return NULL;
     struct operand weight = by(n->out[0]);
     struct node *product = z->node && z->node->op == OP_expert_matmul ? z->node : NULL;
     struct value *scaled = product ? product->in[0].value : z;
     scaled = to_type(b, build2(b, OP_mul, by(to_f32(b, scaled)), weight), scaled->type);
     if (product) {
-        n = build_node(b, OP_expert_matmul, (struct operand[]){by(scaled), product->in[1], product->in[2]}, 3, product->attr, product->n_attr, why);
+        n = build_node(b, OP_expert_matmul,
+                       (struct operand[]){by(scaled), product->in[1], product->in[2]}, 3,
+                       product->attr, product->n_attr, why);
         if (!n) return NULL;
         scaled = n->out[0];
     }
-    n = build_node(b, OP_collect, (struct operand[]){by(scaled), by(r->place)}, 2, (struct attr[]){attr_whole("k", r->k)}, 1, why);
+    n = build_node(b, OP_collect, (struct operand[]){by(scaled), by(r->place)}, 2,
+                   (struct attr[]){attr_whole("k", r->k)}, 1, why);
     return n ? n->out[0] : NULL;
 }
 
 struct value *layer_load(struct build *b, const struct routing *r)
 {
-    return build_op(b, OP_load, (struct operand[]){by(r->ids)}, 1, (struct attr[]){attr_whole("experts", r->experts)}, 1);
+    return build_op(b, OP_load, (struct operand[]){by(r->ids)}, 1,
+                    (struct attr[]){attr_whole("experts", r->experts)}, 1);
 }
 
 void layer_metric(struct build *b, const char *name, struct value *v)
 {
-    build_op(b, OP_metric, (struct operand[]){by(to_f32(b, v))}, 1, (struct attr[]){attr_word("name", name)}, 1);
+    build_op(b, OP_metric, (struct operand[]){by(to_f32(b, v))}, 1,
+             (struct attr[]){attr_word("name", name)}, 1);
 }

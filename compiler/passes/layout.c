@@ -1,21 +1,32 @@
-/* Packs buffers, each a stretch of steps by a number of bytes, into as few bytes as a greedy rule finds: in some order, each
- * at the lowest gap between the buffers already placed that are live with it. By size is the order of Pisarchyk and Lee
- * (2020); here those that are alive at the fullest instant come before all others, and so lie there without a gap,
- * as high as any layout must be. The others go around them. Where one does not, the buffer that ends highest goes
- * first in the next try, and so on until the bound is as good as reached; what is missed of it is printed by
- * those who care, never hidden.
+/* Packs buffers, each a stretch of steps by a number of bytes, into as few bytes as a greedy rule
+ * finds: in some order, each at the lowest gap between the buffers already placed that are live
+ * with it. By size is the order of Pisarchyk and Lee (2020); here those that are alive at the
+ * fullest instant come before all others, and so lie there without a gap, as high as any layout
+ * must be. The others go around them. Where one does not, the buffer that ends highest goes first
+ * in the next try, and so on until the bound is as good as reached; what is missed of it is printed
+ * by those who care, never hidden.
  *
- * Buffers that collectives touch come before the rest and have a window of their own, which a collectives library can register;
- * the rest fill its holes and go on behind it. With two allocations instead, each as large as its own worst moment, a
- * mixture of experts pays for its logits and its gradient slots although it never has both. In the layout the
- * window is the end of the arena, so places are counted from there while packing. */
+ * Buffers that collectives touch come before the rest and have a window of their own, which a
+ * collectives library can register; the rest fill its holes and go on behind it. With two
+ * allocations instead, each as large as its own worst moment, a mixture of experts pays for its
+ * logits and its gradient slots although it never has both. In the layout the window is the end of
+ * the arena, so places are counted from there while packing. */
 #include "passes/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-struct item { struct buffer *buffer; int64_t bytes, at; int from, to, order; bool full; };    /* full: alive at the fullest instant */
-struct placed { int64_t at, end; int from, to; };
+/* full: alive at the fullest instant */
+struct item {
+    struct buffer *buffer;
+    int64_t bytes, at;
+    int from, to, order;
+    bool full;
+};
+struct placed {
+    int64_t at, end;
+    int from, to;
+};
 typedef int compare(const void *, const void *);
 
 static bool owns(const struct buffer *b) { return strcmp(b->kind, "alias"); }
@@ -37,8 +48,8 @@ static int longer_first(const void *a, const void *b)
     return x->full != y->full || p == q ? larger_first(a, b) : q - p;
 }
 
-/* Places item[first .. n) in their order around those before them; the highest byte of all of them. near: those placed so far,
- * from the lowest on. */
+/* Places item[first .. n) in their order around those before them; the highest byte of all of them.
+ * near: those placed so far, from the lowest on. */
 static int64_t pack(struct item *item, int first, int n, struct placed *near)
 {
     int64_t end = 0;
@@ -62,7 +73,8 @@ static int64_t pack(struct item *item, int first, int n, struct placed *near)
     return end;
 }
 
-/* Keeps a layout: places from the arena's end become offsets from its beginning, or from the window's. */
+/* Keeps a layout: places from the arena's end become offsets from its beginning, or from the
+ * window's. */
 static void settle(struct graph *g, const struct item *item, int n, int64_t window, int64_t arena)
 {
     g->wire_bytes = whole_pages(window), g->local_bytes = whole_pages(arena) - g->wire_bytes;
@@ -74,7 +86,8 @@ static void settle(struct graph *g, const struct item *item, int n, int64_t wind
     }
 }
 
-/* The local buffer that ends highest becomes the first of its kind; false when it is one of the window's. */
+/* The local buffer that ends highest becomes the first of its kind; false when it is one of the
+ * window's. */
 static bool promote(struct item *item, int wire, int n)
 {
     int top = 0;
@@ -91,7 +104,15 @@ static int collect(struct graph *g, enum segment segment, int fullest, struct it
 {
     for (int i = 0; i < g->buffer.n; i++) {
         struct buffer *b = g->buffer.item[i];
-        if (owns(b) && b->segment == segment) item[n] = (struct item){b, whole_bytes(b), 0, b->live_from, b->live_to, n, b->live_from <= fullest && fullest <= b->live_to}, n++;
+        if (owns(b) && b->segment == segment)
+            item[n] = (struct item){b,
+                                    whole_bytes(b),
+                                    0,
+                                    b->live_from,
+                                    b->live_to,
+                                    n,
+                                    b->live_from <= fullest && fullest <= b->live_to},
+            n++;
     }
     return n;
 }
@@ -101,10 +122,12 @@ void layout_place(struct graph *g)
     static compare *const of_wire[] = {longer_first, larger_first};
     const int patience = 20; /* tries without a better one */
     struct item *item = TAKE_MANY(struct item, g->buffer.n + 1);
-    struct placed *near = TAKE_MANY(struct placed, g->buffer.n + 1), *all = TAKE_MANY(struct placed, g->buffer.n + 1);
+    struct placed *near = TAKE_MANY(struct placed, g->buffer.n + 1),
+                  *all = TAKE_MANY(struct placed, g->buffer.n + 1);
     int fullest;
     int64_t least = INT64_MAX, bound = layout_bound(g, &fullest);
-    int wire = collect(g, SEGMENT_WIRE, fullest, item, 0), n = collect(g, SEGMENT_LOCAL, fullest, item, wire);
+    int wire = collect(g, SEGMENT_WIRE, fullest, item, 0),
+        n = collect(g, SEGMENT_LOCAL, fullest, item, wire);
     for (size_t w = 0; w < COUNT_OF(of_wire); w++) {
         qsort(item, (size_t)wire, sizeof *item, of_wire[w]);
         qsort(item + wire, (size_t)(n - wire), sizeof *item, larger_first);
@@ -124,10 +147,12 @@ int64_t layout_bound(const struct graph *g, int *step)
     int last = 0;
     for (int i = 0; i < g->buffer.n; i++)
         if (g->buffer.item[i]->live_to > last) last = g->buffer.item[i]->live_to;
-    int64_t *change = TAKE_MANY(int64_t, last + 2), most = 0, live = 0; /* by step, against the one before it */
+    /* by step, against the one before it */
+    int64_t *change = TAKE_MANY(int64_t, last + 2), most = 0, live = 0;
     for (int i = 0; i < g->buffer.n; i++) {
         const struct buffer *b = g->buffer.item[i];
-        if (owns(b)) change[b->live_from] += whole_bytes(b), change[b->live_to + 1] -= whole_bytes(b);
+        if (owns(b))
+            change[b->live_from] += whole_bytes(b), change[b->live_to + 1] -= whole_bytes(b);
     }
     *step = 0;
     for (int k = 0; k <= last; k++) {

@@ -1,6 +1,7 @@
-/* From a plan to the IR: interprets the architecture of the plan's model, entry by entry, under its hyper-parameters.
- * Needs a plan that was checked. Gives the forward graph at LEVEL_LOWER: a region of straight code before, between and
- * behind the repeats, one rolled region a repeat, the loss and the other metrics as effects of the last one. Loses the
+/* From a plan to the IR: interprets the architecture of the plan's model, entry by entry, under its
+ * hyper-parameters. Needs a plan that was checked. Gives the forward graph at LEVEL_LOWER: a region
+ * of straight code before, between and behind the repeats, one rolled region a repeat, the loss and
+ * the other metrics as effects of the last one. Loses the
  * text: what a later diagnostic could want of it is in file and line of every node.
  * A family is a file of the language and nothing here knows one by name. */
 #include "passes/lower.h"
@@ -31,7 +32,8 @@ static bool refuse_name(struct lower *l, const struct ast *path)
     }
     const struct hyper *h = lower_hyper(l, name);
     if (h) {
-        struct diagnostic *d = complain(path->at, "'%s' is a hyper-parameter and keeps its value", name);
+        struct diagnostic *d =
+            complain(path->at, "'%s' is a hyper-parameter and keeps its value", name);
         add_note(d, h->at, "%s is %s", name, constant_text(&h->value));
         return true;
     }
@@ -63,19 +65,24 @@ static void entry(struct lower *l, const struct ast *x)
 static void require(struct lower *l, const struct ast *head)
 {
     if (head->n < 2 || head->n > 3 || (head->n == 3 && head->kid[2]->kind != AST_STRING)) {
-        add_help(complain(head->at, "require is a condition and a reason"), "require (heads %% kv_heads == 0) \"why\"");
+        add_help(complain(head->at, "require is a condition and a reason"),
+                 "require (heads %% kv_heads == 0) \"why\"");
         return;
     }
     bool ok, holds = lower_condition(l, head->kid[1], &ok);
     if (!ok || holds) return;
-    struct diagnostic *d = complain(head->kid[1]->at, "%s", head->n == 3 ? head->kid[2]->text : "the architecture's requirement does not hold");
+    struct diagnostic *d = complain(head->kid[1]->at, "%s",
+                                    head->n == 3 ? head->kid[2]->text
+                                                 : "the architecture's requirement does not hold");
     lower_trace(l, d, head->kid[1]);
 }
 
 static void metrics(struct lower *l, const struct ast *block)
 {
     if (l->in_repeat || l->metrics) {
-        struct diagnostic *d = complain(block->kid[0]->at, l->in_repeat ? "metrics are said outside a repeat" : "metrics are said twice");
+        struct diagnostic *d =
+            complain(block->kid[0]->at,
+                     l->in_repeat ? "metrics are said outside a repeat" : "metrics are said twice");
         if (l->metrics) add_note(d, l->metrics_at, "the first time");
         return;
     }
@@ -88,20 +95,28 @@ static void block(struct lower *l, const struct ast *x)
     const struct ast *head = x->kid[0];
     const char *word = head->kid[0]->text;
     if (!strcmp(word, "hyper") || !strcmp(word, "stored")) return; /* the checker's */
-    if (!strcmp(word, "repeat")) lower_repeat(l, x);
-    else if (!strcmp(word, "metrics")) metrics(l, x);
+    if (!strcmp(word, "repeat"))
+        lower_repeat(l, x);
+    else if (!strcmp(word, "metrics"))
+        metrics(l, x);
     else if (!strcmp(word, "when")) {
         bool ok = false, taken = false;
-        if (head->n != 2) add_help(complain(head->at, "when takes one condition"), "when (cond) { … }");
-        else taken = lower_condition(l, head->kid[1], &ok);
+        if (head->n != 2)
+            add_help(complain(head->at, "when takes one condition"), "when (cond) { … }");
+        else
+            taken = lower_condition(l, head->kid[1], &ok);
         if (taken) lower_items(l, x->kid[1]);
     } else {
         static const char *const known[] = {"repeat", "when", "metrics", "hyper", "stored"};
-        struct diagnostic *d = complain(head->kid[0]->at, "an architecture has no block '%s'", word);
+        struct diagnostic *d =
+            complain(head->kid[0]->at, "an architecture has no block '%s'", word);
         const char *near = nearest_name(word, known, (int)COUNT_OF(known));
-        if (near) add_help(d, "did you mean '%s'?", near);
-        else if (!strcmp(word, "for") || !strcmp(word, "while")) add_help(d, "repeat layers \"model.layers.{i}\" { … }");
-        else if (!strcmp(word, "if")) add_help(d, "when (cond) { … }");
+        if (near)
+            add_help(d, "did you mean '%s'?", near);
+        else if (!strcmp(word, "for") || !strcmp(word, "while"))
+            add_help(d, "repeat layers \"model.layers.{i}\" { … }");
+        else if (!strcmp(word, "if"))
+            add_help(d, "when (cond) { … }");
     }
 }
 
@@ -109,17 +124,21 @@ void lower_items(struct lower *l, const struct ast *items)
 {
     for (int i = 0; i < items->n; i++) {
         const struct ast *x = items->kid[i];
-        if (x->kind == AST_ENTRY) entry(l, x);
-        else if (x->kind == AST_BLOCK) block(l, x);
-        else if (!strcmp(x->kid[0]->kid[0]->text, "require")) require(l, x->kid[0]);
+        if (x->kind == AST_ENTRY)
+            entry(l, x);
+        else if (x->kind == AST_BLOCK)
+            block(l, x);
+        else if (!strcmp(x->kid[0]->kid[0]->text, "require"))
+            require(l, x->kid[0]);
         else {
-            struct diagnostic *d = complain(x->at, "'%s' says nothing in an architecture", x->kid[0]->kid[0]->text);
+            struct diagnostic *d =
+                complain(x->at, "'%s' says nothing in an architecture", x->kid[0]->kid[0]->text);
             add_help(d, "there are entries (name = …), require, when, repeat and metrics");
         }
     }
 }
 
-/* ── regions of straight code ─────────────────────────────────────────────── */
+/* ── regions of straight code ────────────────────────────────────────────────── */
 void lower_straight(struct lower *l, const char *name)
 {
     l->b.region = region_new(l->g, text_format("%s.forward", name), PHASE_MICRO, ONCE, 1, "");
@@ -132,7 +151,8 @@ void lower_straight(struct lower *l, const char *name)
 void lower_straight_again(struct lower *l)
 {
     const char *name = "between";
-    for (int k = 2; graph_region(l->g, text_format("%s.forward", name)); k++) name = text_format("between%d", k);
+    for (int k = 2; graph_region(l->g, text_format("%s.forward", name)); k++)
+        name = text_format("between%d", k);
     l->b.region->name = intern_format("%s.forward", name);
     struct unit *u = graph_unit(l->g, l->unit);
     for (int i = 0; u && i < l->g->weight.n; i++)
@@ -152,12 +172,17 @@ static void drop_empty(struct graph *g)
     g->region.n = kept;
 }
 
-/* ── the loss and what is reported beside it ──────────────────────────────── */
-static bool report(struct lower *l, const char *name, const struct meaning *m, struct span at, bool one_number)
+/* ── the loss and what is reported beside it ─────────────────────────────────── */
+static bool report(struct lower *l, const char *name, const struct meaning *m, struct span at,
+                   bool one_number)
 {
     if (m->kind == MEANS_NOTHING) return false;
-    if (m->kind != MEANS_VALUE || m->value->type == I32 || m->value->weight || (one_number && shape_count(m->value->shape) != 1)) {
-        complain(at, "%s must be %s, not %s", name, one_number ? "one number that the trainer computes" : "a value that the trainer computes", lower_kind(m));
+    if (m->kind != MEANS_VALUE || m->value->type == I32 || m->value->weight ||
+        (one_number && shape_count(m->value->shape) != 1)) {
+        complain(at, "%s must be %s, not %s", name,
+                 one_number ? "one number that the trainer computes"
+                            : "a value that the trainer computes",
+                 lower_kind(m));
         return false;
     }
     lower_place(l, at);
@@ -172,16 +197,22 @@ static void report_all(struct lower *l)
         const struct binding *gone = NULL;
         for (int i = 0; i < l->gone.n; i++)
             if (!strcmp(l->gone.item[i].name, "loss")) gone = &l->gone.item[i];
-        struct diagnostic *d = complain(l->plan->model_at, "the architecture %s assigns no 'loss', so there is nothing to train", l->plan->architecture);
+        struct diagnostic *d =
+            complain(l->plan->model_at,
+                     "the architecture %s assigns no 'loss', so there is nothing to train",
+                     l->plan->architecture);
         if (gone) add_note(d, gone->latest, "this one is local to a repeat");
         return;
     }
     report(l, "loss", &loss->means, loss->latest, true);
     for (int i = 0; l->metrics && i < l->metrics->n; i++) {
         const struct ast *x = l->metrics->kid[i];
-        const struct ast *name = x->kind == AST_ENTRY ? x->kid[0] : x->kind == AST_SAY && x->kid[0]->n == 1 ? x->kid[0]->kid[0] : NULL;
+        const struct ast *name = x->kind == AST_ENTRY                      ? x->kid[0]
+                                 : x->kind == AST_SAY && x->kid[0]->n == 1 ? x->kid[0]->kid[0]
+                                                                           : NULL;
         if (!name || name->kind != AST_NAME) {
-            add_help(complain(x->at, "metrics are names, or names with a value"), "metrics { ce;  load = chosen / assigned }");
+            add_help(complain(x->at, "metrics are names, or names with a value"),
+                     "metrics { ce;  load = chosen / assigned }");
             continue;
         }
         if (!strcmp(name->text, "loss")) {
@@ -195,19 +226,40 @@ static void report_all(struct lower *l)
     }
 }
 
-/* ── the door ─────────────────────────────────────────────────────────────── */
+/* ── the door ────────────────────────────────────────────────────────────────── */
 static struct graph *graph_of(const struct plan *p)
 {
     struct graph *g = TAKE(struct graph);
     g->level = LEVEL_LOWER;
     g->facts = (struct facts){
-        .sequence = p->sequence, .local = p->local, .tokens = p->local * p->sequence, .accumulation = p->accumulation,
-        .fsdp = p->fsdp, .dp = p->dp, .prefetch = p->prefetch, .reduce_slots = p->reduce_slots, .loss_chunks = p->loss_chunks,
-        .reshard = p->reshard, .checkpoint_mode = p->checkpoint_mode, .checkpoint_every = p->checkpoint_every,
-        .checkpoint_layers = p->checkpoint_layers, .checkpoint_save = p->checkpoint_save,
-        .checkpoint_rest = p->checkpoint_rest, .checkpoint_rest_save = p->checkpoint_rest_save, .compute = p->compute, .device = p->device, .attention_library = p->attention == ATTENTION_CUDNN,
-        .experts_library = p->experts == EXPERTS_CUDNN, .shared_bytes = p->device == DEVICE_CUDA ? shared_bytes_of(p->arch, p->n_arch) : 0, .fuse = true,
-        .has_ignore = p->has_ignore, .ignore = p->ignore, .beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps, .clip = p->clip,
+        .sequence = p->sequence,
+        .local = p->local,
+        .tokens = p->local * p->sequence,
+        .accumulation = p->accumulation,
+        .fsdp = p->fsdp,
+        .dp = p->dp,
+        .prefetch = p->prefetch,
+        .reduce_slots = p->reduce_slots,
+        .loss_chunks = p->loss_chunks,
+        .reshard = p->reshard,
+        .checkpoint_mode = p->checkpoint_mode,
+        .checkpoint_every = p->checkpoint_every,
+        .checkpoint_layers = p->checkpoint_layers,
+        .checkpoint_save = p->checkpoint_save,
+        .checkpoint_rest = p->checkpoint_rest,
+        .checkpoint_rest_save = p->checkpoint_rest_save,
+        .compute = p->compute,
+        .device = p->device,
+        .attention_library = p->attention == ATTENTION_CUDNN,
+        .experts_library = p->experts == EXPERTS_CUDNN,
+        .shared_bytes = p->device == DEVICE_CUDA ? shared_bytes_of(p->arch, p->n_arch) : 0,
+        .fuse = true,
+        .has_ignore = p->has_ignore,
+        .ignore = p->ignore,
+        .beta1 = p->beta1,
+        .beta2 = p->beta2,
+        .eps = p->eps,
+        .clip = p->clip,
     };
     struct shape rows = shape_of(1, &g->facts.tokens);
     PUSH(&g->input, value_new(g, "tokens", I32, rows));
@@ -215,7 +267,7 @@ static struct graph *graph_of(const struct plan *p)
     return g;
 }
 
-/* ── what activation_checkpoint names has to be there ─────────────────────── */
+/* ── what activation_checkpoint names has to be there ────────────────────────── */
 /* A value's name in the architecture: without the number behind one that is given again. */
 static const char *stem_of(const char *name)
 {
@@ -224,7 +276,8 @@ static const char *stem_of(const char *name)
     return end < n && end > 1 && name[end - 1] == '.' ? intern_bytes(name, end - 1) : name;
 }
 
-static const char *const kind[] = {"attention", "matmul", "expert_matmul", "routing", "top_k", "load"};
+static const char *const kind[] = {"attention", "matmul", "expert_matmul",
+                                   "routing",   "top_k",  "load"};
 
 static bool kept_exists(const struct graph *g, const char *word)
 {
@@ -234,7 +287,10 @@ static bool kept_exists(const struct graph *g, const char *word)
         for (int k = 0; k < g->region.item[i]->body.n && g->region.item[i]->direction != ONCE; k++)
             for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++)
                 for (int o = 0; o < g->region.item[i]->body.item[k]->node.item[n]->n_out; o++)
-                    if (!strcmp(stem_of(g->region.item[i]->body.item[k]->node.item[n]->out[o]->name), word)) return true;
+                    if (!strcmp(
+                            stem_of(g->region.item[i]->body.item[k]->node.item[n]->out[o]->name),
+                            word))
+                        return true;
     return false;
 }
 
@@ -245,9 +301,12 @@ static struct span word_in(struct span entry, const char *word)
     const char *bytes = entry.file ? source_bytes(entry.file, &size) : NULL;
     bool within = false;
     for (int at = entry.from; bytes && at + (int)n <= entry.to; at++) {
-        bool letter = bytes[at] == '_' || (bytes[at] >= '0' && bytes[at] <= '9') || (bytes[at] >= 'A' && bytes[at] <= 'Z') || (bytes[at] >= 'a' && bytes[at] <= 'z');
+        bool letter = bytes[at] == '_' || (bytes[at] >= '0' && bytes[at] <= '9') ||
+                      (bytes[at] >= 'A' && bytes[at] <= 'Z') ||
+                      (bytes[at] >= 'a' && bytes[at] <= 'z');
         char end = at + (int)n < entry.to ? bytes[at + (int)n] : ' ';
-        if (!within && !memcmp(bytes + at, word, n) && strchr(" \t\r\n,]\"#|", end)) return (struct span){entry.file, at, at + (int)n};
+        if (!within && !memcmp(bytes + at, word, n) && strchr(" \t\r\n,]\"#|", end))
+            return (struct span){entry.file, at, at + (int)n};
         within = letter;
     }
     return entry;
@@ -256,9 +315,23 @@ static struct span word_in(struct span entry, const char *word)
 /* Names of the same in PyTorch and Megatron, or one that is written almost so. */
 static const char *kept_guess(const char *word)
 {
-    static const struct { const char *word, *means; } foreign[] = {
-        {"mm", "matmul"}, {"addmm", "matmul"}, {"bmm", "matmul"}, {"linear", "matmul"}, {"gemm", "matmul"}, {"dense", "matmul"}, {"sdpa", "attention"}, {"flash", "attention"}, {"attn", "attention"},
-        {"scaled_dot_product_attention", "attention"}, {"flash_attention", "attention"}, {"core_attn", "attention"}, {"grouped_mm", "expert_matmul"}, {"router", "routing"}, {"topk", "top_k"}};
+    static const struct {
+        const char *word, *means;
+    } foreign[] = {{"mm", "matmul"},
+                   {"addmm", "matmul"},
+                   {"bmm", "matmul"},
+                   {"linear", "matmul"},
+                   {"gemm", "matmul"},
+                   {"dense", "matmul"},
+                   {"sdpa", "attention"},
+                   {"flash", "attention"},
+                   {"attn", "attention"},
+                   {"scaled_dot_product_attention", "attention"},
+                   {"flash_attention", "attention"},
+                   {"core_attn", "attention"},
+                   {"grouped_mm", "expert_matmul"},
+                   {"router", "routing"},
+                   {"topk", "top_k"}};
     for (size_t i = 0; i < COUNT_OF(foreign); i++)
         if (!strcmp(foreign[i].word, word)) return foreign[i].means;
     return nearest_name(word, kind, (int)COUNT_OF(kind));
@@ -268,21 +341,31 @@ static void check_checkpoint(const struct plan *p, const struct graph *g)
 {
     int64_t layers = 0;
     for (int i = 0; i < g->region.n; i++)
-        if (g->region.item[i]->direction != ONCE && g->region.item[i]->count > layers) layers = g->region.item[i]->count;
+        if (g->region.item[i]->direction != ONCE && g->region.item[i]->count > layers)
+            layers = g->region.item[i]->count;
     const char *last = strrchr(p->checkpoint_layers, '.');
     if (p->checkpoint_mode != CHECKPOINT_NONE && last && strtoll(last + 1, NULL, 10) > layers)
-        add_help(complain(p->at.layers, "activation_checkpoint.layers names layer %lld, the model has %lld", strtoll(last + 1, NULL, 10) - 1, (long long)layers),
+        add_help(complain(p->at.layers,
+                          "activation_checkpoint.layers names layer %lld, the model has %lld",
+                          strtoll(last + 1, NULL, 10) - 1, (long long)layers),
                  "layers are 0..%lld", (long long)layers - 1);
     for (const char *c = p->checkpoint_save; *c; c += strspn(c, " ")) {
         size_t n = strcspn(c, " ");
         const char *word = intern_bytes(c, n);
         bool said = false;
-        for (const char *b = p->checkpoint_save; b < c; b += strcspn(b, " "), b += strspn(b, " ")) said |= strcspn(b, " ") == n && !memcmp(b, c, n);
+        for (const char *b = p->checkpoint_save; b < c; b += strcspn(b, " "), b += strspn(b, " "))
+            said |= strcspn(b, " ") == n && !memcmp(b, c, n);
         if (!memchr(c, '#', n) && !said && !kept_exists(g, word)) {
-            struct diagnostic *d = complain(word_in(p->at.save, word), "activation_checkpoint.save names '%s', which is no kind of op and no value of a layer of %s", word, p->architecture);
+            struct diagnostic *d = complain(word_in(p->at.save, word),
+                                            "activation_checkpoint.save names '%s', which is no "
+                                            "kind of op and no value of a layer of %s",
+                                            word, p->architecture);
             const char *guess = kept_guess(word);
-            if (guess) add_help(d, "did you mean '%s'?", guess);
-            else add_help(d, "kinds are attention, matmul, expert_matmul, routing; values are names that the architecture assigns inside repeat");
+            if (guess)
+                add_help(d, "did you mean '%s'?", guess);
+            else
+                add_help(d, "kinds are attention, matmul, expert_matmul, routing; values are names "
+                            "that the architecture assigns inside repeat");
         }
         c += n;
     }
@@ -293,7 +376,9 @@ static struct graph *lowered(const struct plan *plan)
     int before = error_count();
     int64_t tokens;
     if (__builtin_mul_overflow(plan->local, plan->sequence, &tokens) || tokens > INT32_MAX) {
-        complain(plan->at.batch, "a micro-batch of %lld x %lld tokens is more than one device can count", (long long)plan->local, (long long)plan->sequence);
+        complain(plan->at.batch,
+                 "a micro-batch of %lld x %lld tokens is more than one device can count",
+                 (long long)plan->local, (long long)plan->sequence);
         return NULL;
     }
     struct lower l = {.plan = plan, .g = graph_of(plan), .prefix = ""};
@@ -315,6 +400,7 @@ static struct graph *lowered(const struct plan *plan)
 struct graph *pass_lower(const struct plan *plan)
 {
     struct graph *g = lowered(plan);
-    diagnostics_blame(plan->architecture_body->at.file); /* the family is right, the number that the plan gave it is not */
+    /* the family is right, the number that the plan gave it is not */
+    diagnostics_blame(plan->architecture_body->at.file);
     return g;
 }

@@ -1,7 +1,8 @@
-/* What the files of the lowering share, and nobody else sees: an architecture is interpreted once, entry by entry, with
- * numbers known now and values known when the trainer runs mixed in one evaluator. `meaning` is that mixture. A
- * repeat's body is walked twice: first `deciding`, layer by layer and without building anything, to find out which way
- * each decision that depends on the layer goes; then once for each distinct outcome, building one rolled body. */
+/* What the files of the lowering share, and nobody else sees: an architecture is interpreted once,
+ * entry by entry, with numbers known now and values known when the trainer runs mixed in one
+ * evaluator. `meaning` is that mixture. A repeat's body is walked twice: first `deciding`, layer by
+ * layer and without building anything, to find out which way each decision that depends on the
+ * layer goes; then once for each distinct outcome, building one rolled body. */
 #ifndef PLANC_LOWER_H
 #define PLANC_LOWER_H
 
@@ -19,7 +20,7 @@ enum meaning_kind {
 struct meaning {
     enum meaning_kind kind;
     struct constant constant;
-    bool by_layer;              /* constant: differs from layer to layer */
+    bool by_layer; /* constant: differs from layer to layer */
     struct value *value;
     struct routing routing;
 };
@@ -33,19 +34,26 @@ struct binding {
 };
 
 /* What a diagnostic wants to know about a weight and the IR does not keep. */
-struct declared { struct weight *weight; const struct region *region; const struct body *body; struct span at; const struct ast *dims; };
+struct declared {
+    struct weight *weight;
+    const struct region *region;
+    const struct body *body;
+    struct span at;
+    const struct ast *dims;
+};
 
 struct lower {
     const struct plan *plan;
     struct graph *g;
     struct build b;
-    const struct ast *file;      /* items of the architecture's file, parsed again when a file constant is asked for */
-    int file_depth;              /* constants that stand on constants */
+    /* items of the architecture's file, parsed again when a file constant is asked for */
+    const struct ast *file;
+    int file_depth; /* constants that stand on constants */
     VECTOR(struct binding) name;
     VECTOR(struct declared) declared;
-    const struct ast *metrics;   /* the items of its block, and the block */
+    const struct ast *metrics; /* the items of its block, and the block */
     struct span metrics_at;
-    const char *unit, *prefix;   /* of the weights declared here; prefix "" outside a repeat */
+    const char *unit, *prefix; /* of the weights declared here; prefix "" outside a repeat */
     bool in_repeat;
     int repeats;                 /* so far */
     int outer_names;             /* in a repeat: the names before this index were there before it */
@@ -55,8 +63,10 @@ struct lower {
     bool numberless; /* that its names would be the same for every layer has been said */
     int64_t i;
     bool deciding;
-    VECTOR(char) outcome;        /* the decisions of this layer that depend on the layer, in order: '0' or '1' */
-    const char *decision;        /* name of the first one that was taken and has a name, for the variant */
+    /* the decisions of this layer that depend on the layer, in order: '0' or '1' */
+    VECTOR(char) outcome;
+    /* name of the first one that was taken and has a name, for the variant */
+    const char *decision;
 };
 
 /* lower_expression.c: what an expression means here; MEANS_NOTHING after a diagnostic. */
@@ -64,12 +74,15 @@ struct meaning lower_expression(struct lower *l, const struct ast *x);
 struct binding *lower_find(struct lower *l, const char *name);
 /* A condition: decided now. *ok false after a diagnostic. */
 bool lower_condition(struct lower *l, const struct ast *x, bool *ok);
-/* A number for the graph or a dimension: not by_layer, without unit. Says what it is for: "eps of rms_norm". */
+/* A number for the graph or a dimension: not by_layer, without unit. Says what it is for: "eps of
+ * rms_norm". */
 bool lower_number(struct lower *l, const struct ast *x, const char *what, double *number);
 /* A positive whole number; notes name the hyper-parameters that lead to one that is not. */
-bool lower_dimension(struct lower *l, const struct ast *x, const char *what, int64_t least, int64_t *whole);
-void lower_place(struct lower *l, struct span at); /* stamps file and line on the nodes that follow */
-const char *lower_kind(const struct meaning *m);   /* "a number", "a value [32, 64]", for messages */
+bool lower_dimension(struct lower *l, const struct ast *x, const char *what, int64_t least,
+                     int64_t *whole);
+/* stamps file and line on the nodes that follow */
+void lower_place(struct lower *l, struct span at);
+const char *lower_kind(const struct meaning *m); /* "a number", "a value [32, 64]", for messages */
 /* Adds a note for every hyper-parameter that `x` mentions, through the defaults of others. */
 void lower_trace(struct lower *l, struct diagnostic *d, const struct ast *x);
 /* The name in front of a call or a named argument. */
@@ -79,7 +92,8 @@ static inline struct span lower_name_at(const struct ast *x)
 }
 bool lower_mentions(const struct ast *x, const char *name);
 const struct hyper *lower_hyper(const struct lower *l, const char *name);
-const struct ast *lower_hyper_entry(const struct lower *l, const char *name); /* its declaration with a default, or NULL */
+/* its declaration with a default, or NULL */
+const struct ast *lower_hyper_entry(const struct lower *l, const char *name);
 struct meaning lower_nothing(void);
 struct meaning lower_value(struct value *v);
 struct meaning lower_constant(struct constant c);
@@ -89,7 +103,8 @@ struct meaning lower_call(struct lower *l, const struct ast *call);
 
 /* lower_weight.c: weight("name", [dims], init = …). */
 struct meaning lower_weight(struct lower *l, const struct ast *call);
-const struct declared *lower_declared(const struct lower *l, const struct value *v); /* NULL: not a weight */
+/* NULL: not a weight */
+const struct declared *lower_declared(const struct lower *l, const struct value *v);
 /* After everything: weights that never reach the loss are errors; what nothing needs is dropped. */
 void lower_sweep(struct lower *l);
 void lower_check_hyper(struct lower *l);
@@ -98,7 +113,8 @@ void lower_groups(struct lower *l);
 
 /* lower_repeat.c */
 void lower_repeat(struct lower *l, const struct ast *block);
-/* lower.c: a region of straight code begins; the one at hand turns out to lie between repeats; the entries of a block. */
+/* lower.c: a region of straight code begins; the one at hand turns out to lie between repeats; the
+ * entries of a block. */
 void lower_straight(struct lower *l, const char *name);
 void lower_straight_again(struct lower *l);
 void lower_items(struct lower *l, const struct ast *items);

@@ -1,6 +1,7 @@
-/* The functions of architectures: one row each, saying what the arguments are called, of what kind they are and what
- * they are when left out. Arguments are matched and checked here, once for all functions, so that a row's builder sees
- * only what fits; what it adds is shapes, and those are the composite layers' and the ops' own business. */
+/* The functions of architectures: one row each, saying what the arguments are called, of what kind
+ * they are and what they are when left out. Arguments are matched and checked here, once for all
+ * functions, so that a row's builder sees only what fits; what it adds is shapes, and those are the
+ * composite layers' and the ops' own business. */
 #include "passes/lower.h"
 #include "passes/workspace.h"
 
@@ -9,10 +10,15 @@
 
 enum kind { VALUE, EITHER, IDS, ROUTING, NUMBER, ABOVE, SIZE, OFFSET, TRUTH, AXIS, SHAPE };
 #define PARAMETERS 6
-struct parameter { const char *name; enum kind kind; const char *otherwise; }; /* otherwise NULL: must be given */
+/* otherwise NULL: must be given */
+struct parameter {
+    const char *name;
+    enum kind kind;
+    const char *otherwise;
+};
 struct argument {
-    const struct ast *at;       /* NULL: left out */
-    struct meaning means;       /* of VALUE, EITHER (a number will do), IDS and ROUTING */
+    const struct ast *at; /* NULL: left out */
+    struct meaning means; /* of VALUE, EITHER (a number will do), IDS and ROUTING */
     struct value *value;
     const struct routing *routing;
     double number;
@@ -24,7 +30,8 @@ struct argument {
 struct function {
     const char *name;
     struct parameter parameter[PARAMETERS];
-    struct meaning (*build)(struct lower *l, const struct ast *call, struct argument *a, const char **why);
+    struct meaning (*build)(struct lower *l, const struct ast *call, struct argument *a,
+                            const char **why);
 };
 
 /* Sums and statistics are FP32 whatever the operand is. */
@@ -35,34 +42,117 @@ static struct value *wide(struct lower *l, struct value *v)
     return build_op(&l->b, OP_cast, &(struct operand){v, 0}, 1, &to, 1);
 }
 
-static struct value *node1(struct lower *l, enum op op, const struct operand *in, int n, const struct attr *attr, int n_attr, const char **why)
+static struct value *node1(struct lower *l, enum op op, const struct operand *in, int n,
+                           const struct attr *attr, int n_attr, const char **why)
 {
     struct node *node = build_node(&l->b, op, in, n, attr, n_attr, why);
     return node ? node->out[0] : NULL;
 }
 
-#define BUILD(name) static struct meaning build_##name(struct lower *l, const struct ast *call, struct argument *a, const char **why)
+#define BUILD(name)                                                             \
+    static struct meaning build_##name(struct lower *l, const struct ast *call, \
+                                       struct argument *a, const char **why)
 #define UNUSED (void)call, (void)why
 
-BUILD(embedding) { UNUSED; return lower_value(node1(l, OP_embedding, (struct operand[]){by(a[0].value), by(a[1].value)}, 2, NULL, 0, why)); }
-BUILD(linear) { UNUSED; return lower_value(layer_linear(&l->b, a[0].value, a[1].value, true, l->g->facts.compute, why)); }
-BUILD(matmul) { UNUSED; return lower_value(layer_linear(&l->b, a[0].value, a[1].value, false, l->g->facts.compute, why)); }
-BUILD(rms_norm) { UNUSED; return lower_value(layer_rms_norm(&l->b, a[0].value, a[1].value, a[2].number, why)); }
-BUILD(layer_norm) { UNUSED; return lower_value(layer_layer_norm(&l->b, a[0].value, a[1].value, a[2].value, a[3].number, why)); }
-BUILD(heads_of) { UNUSED; return lower_value(layer_heads_of(&l->b, a[0].value, a[1].whole, why)); }
-BUILD(merge_heads) { UNUSED; return lower_value(layer_merge_heads(&l->b, a[0].value, why)); }
-BUILD(rope) { UNUSED; return lower_value(layer_rope(&l->b, a[0].value, a[1].number, a[2].number, a[3].number, a[4].number, a[5].number, why)); }
-BUILD(silu) { UNUSED; return lower_value(layer_silu(&l->b, a[0].value)); }
-BUILD(gelu) { UNUSED; return lower_value(layer_gelu(&l->b, a[0].value, false)); }
-BUILD(gelu_tanh) { UNUSED; return lower_value(layer_gelu(&l->b, a[0].value, true)); }
-BUILD(sigmoid) { UNUSED; return lower_value(layer_call1(&l->b, OP_sigmoid, a[0].value, why)); }
-BUILD(exp) { UNUSED; return lower_value(layer_call1(&l->b, OP_exp, a[0].value, why)); }
-BUILD(sqrt) { UNUSED; return lower_value(layer_call1(&l->b, OP_sqrt, a[0].value, why)); }
-BUILD(cross_entropy) { UNUSED; return lower_value(layer_cross_entropy(&l->b, a[0].value, a[1].value, why)); }
-BUILD(dispatch) { UNUSED; return lower_value(layer_dispatch(&l->b, a[0].value, a[1].routing, why)); }
-BUILD(expert_linear) { UNUSED; return lower_value(layer_expert_linear(&l->b, a[0].value, a[1].value, a[2].routing, why)); }
-BUILD(combine) { UNUSED; return lower_value(layer_combine(&l->b, a[0].value, a[1].routing, why)); }
-BUILD(load) { UNUSED; return lower_value(layer_load(&l->b, a[0].routing)); }
+BUILD(embedding)
+{
+    UNUSED;
+    return lower_value(node1(l, OP_embedding, (struct operand[]){by(a[0].value), by(a[1].value)}, 2,
+                             NULL, 0, why));
+}
+BUILD(linear)
+{
+    UNUSED;
+    return lower_value(layer_linear(&l->b, a[0].value, a[1].value, true, l->g->facts.compute, why));
+}
+BUILD(matmul)
+{
+    UNUSED;
+    return lower_value(
+        layer_linear(&l->b, a[0].value, a[1].value, false, l->g->facts.compute, why));
+}
+BUILD(rms_norm)
+{
+    UNUSED;
+    return lower_value(layer_rms_norm(&l->b, a[0].value, a[1].value, a[2].number, why));
+}
+BUILD(layer_norm)
+{
+    UNUSED;
+    return lower_value(
+        layer_layer_norm(&l->b, a[0].value, a[1].value, a[2].value, a[3].number, why));
+}
+BUILD(heads_of)
+{
+    UNUSED;
+    return lower_value(layer_heads_of(&l->b, a[0].value, a[1].whole, why));
+}
+BUILD(merge_heads)
+{
+    UNUSED;
+    return lower_value(layer_merge_heads(&l->b, a[0].value, why));
+}
+BUILD(rope)
+{
+    UNUSED;
+    return lower_value(layer_rope(&l->b, a[0].value, a[1].number, a[2].number, a[3].number,
+                                  a[4].number, a[5].number, why));
+}
+BUILD(silu)
+{
+    UNUSED;
+    return lower_value(layer_silu(&l->b, a[0].value));
+}
+BUILD(gelu)
+{
+    UNUSED;
+    return lower_value(layer_gelu(&l->b, a[0].value, false));
+}
+BUILD(gelu_tanh)
+{
+    UNUSED;
+    return lower_value(layer_gelu(&l->b, a[0].value, true));
+}
+BUILD(sigmoid)
+{
+    UNUSED;
+    return lower_value(layer_call1(&l->b, OP_sigmoid, a[0].value, why));
+}
+BUILD(exp)
+{
+    UNUSED;
+    return lower_value(layer_call1(&l->b, OP_exp, a[0].value, why));
+}
+BUILD(sqrt)
+{
+    UNUSED;
+    return lower_value(layer_call1(&l->b, OP_sqrt, a[0].value, why));
+}
+BUILD(cross_entropy)
+{
+    UNUSED;
+    return lower_value(layer_cross_entropy(&l->b, a[0].value, a[1].value, why));
+}
+BUILD(dispatch)
+{
+    UNUSED;
+    return lower_value(layer_dispatch(&l->b, a[0].value, a[1].routing, why));
+}
+BUILD(expert_linear)
+{
+    UNUSED;
+    return lower_value(layer_expert_linear(&l->b, a[0].value, a[1].value, a[2].routing, why));
+}
+BUILD(combine)
+{
+    UNUSED;
+    return lower_value(layer_combine(&l->b, a[0].value, a[1].routing, why));
+}
+BUILD(load)
+{
+    UNUSED;
+    return lower_value(layer_load(&l->b, a[0].routing));
+}
 
 BUILD(slice)
 {
@@ -71,7 +161,8 @@ BUILD(slice)
     return lower_value(node1(l, OP_slice, (struct operand[]){by(a[0].value)}, 1, at, 2, why));
 }
 
-/* Router logits are FP32 sums whatever the compute type: a product that goes straight into a softmax is not rounded. */
+/* Router logits are FP32 sums whatever the compute type: a product that goes straight into a
+ * softmax is not rounded. */
 BUILD(softmax)
 {
     UNUSED;
@@ -88,7 +179,11 @@ BUILD(sum)
 {
     UNUSED;
     struct value *x = wide(l, a[0].value);
-    return lower_value(build1(&l->b, !a[1].axis ? OP_sum_all : !strcmp(a[1].axis, "rows") ? OP_sum_rows : OP_sum_last, by(x)));
+    return lower_value(build1(&l->b,
+                              !a[1].axis                   ? OP_sum_all
+                              : !strcmp(a[1].axis, "rows") ? OP_sum_rows
+                                                           : OP_sum_last,
+                              by(x)));
 }
 
 static struct value *zeros(struct lower *l, struct shape s)
@@ -98,8 +193,16 @@ static struct value *zeros(struct lower *l, struct shape s)
     for (int i = 0; i < s.rank; i++) attr[i] = attr_whole(key[i], s.dim[i]);
     return build_op(&l->b, OP_zeros, NULL, 0, attr, s.rank);
 }
-BUILD(zeros) { UNUSED; return lower_value(zeros(l, a[0].shape)); }
-BUILD(ones) { UNUSED; return lower_value(layer_arith(&l->b, OP_add, by(zeros(l, a[0].shape)), num(1), why)); }
+BUILD(zeros)
+{
+    UNUSED;
+    return lower_value(zeros(l, a[0].shape));
+}
+BUILD(ones)
+{
+    UNUSED;
+    return lower_value(layer_arith(&l->b, OP_add, by(zeros(l, a[0].shape)), num(1), why));
+}
 
 BUILD(route)
 {
@@ -107,13 +210,17 @@ BUILD(route)
     struct meaning m = {.kind = MEANS_ROUTING};
     struct shape s = a[0].value->shape;
     if (l->plan->device == DEVICE_CUDA && s.rank && s.dim[s.rank - 1] > CUDA_EXPERTS) {
-        *why = text_format("on cuda up to %d experts can be counted, not %s", CUDA_EXPERTS, text_count(s.dim[s.rank - 1]));
+        *why = text_format("on cuda up to %d experts can be counted, not %s", CUDA_EXPERTS,
+                           text_count(s.dim[s.rank - 1]));
         return lower_nothing();
     }
-    return layer_route(&l->b, wide(l, a[0].value), a[1].whole, a[2].truth, &m.routing, why) ? m : lower_nothing();
+    return layer_route(&l->b, wide(l, a[0].value), a[1].whole, a[2].truth, &m.routing, why)
+               ? m
+               : lower_nothing();
 }
 
-/* The first weight that goes into a value, nearest first, and the hyper-parameters among its dimensions that are `heads`. */
+/* The first weight that goes into a value, nearest first, and the hyper-parameters among its
+ * dimensions that are `heads`. */
 static void note_heads(struct lower *l, struct diagnostic *d, struct value *v, int64_t heads)
 {
     for (int depth = 0; v && depth < 32; depth++) {
@@ -124,7 +231,9 @@ static void note_heads(struct lower *l, struct diagnostic *d, struct value *v, i
             if (!w || n->in[i].value->shape.rank < 2) continue;
             for (int h = 0; h < l->plan->n_hyper; h++) {
                 const struct hyper *hyper = &l->plan->hyper[h];
-                if (!constant_is_whole(&hyper->value) || hyper->value.top != heads || !lower_mentions(w->dims, hyper->name)) continue;
+                if (!constant_is_whole(&hyper->value) || hyper->value.top != heads ||
+                    !lower_mentions(w->dims, hyper->name))
+                    continue;
                 add_note(d, hyper->at, "%s is %lld", hyper->name, (long long)heads);
                 return;
             }
@@ -138,8 +247,10 @@ BUILD(attention)
     struct value *q = a[0].value, *k = a[1].value;
     if (q->shape.rank == 3 && k->shape.rank == 3 && q->shape.dim[1] % k->shape.dim[1]) {
         int64_t n = q->shape.dim[1], m = k->shape.dim[1], lower = m;
-        struct diagnostic *d = complain(call->at, "%lld query heads cannot share %lld key heads: %lld / %lld is not a whole number",
-                                        (long long)n, (long long)m, (long long)n, (long long)m);
+        struct diagnostic *d = complain(
+            call->at,
+            "%lld query heads cannot share %lld key heads: %lld / %lld is not a whole number",
+            (long long)n, (long long)m, (long long)n, (long long)m);
         note_heads(l, d, q, n);
         note_heads(l, d, k, m);
         while (n % lower) lower--;
@@ -154,11 +265,19 @@ static const struct function functions[] = {
     {"linear", {{"x", VALUE, NULL}, {"W", VALUE, NULL}}, build_linear},
     {"matmul", {{"x", VALUE, NULL}, {"W", VALUE, NULL}}, build_matmul},
     {"rms_norm", {{"x", VALUE, NULL}, {"g", VALUE, NULL}, {"eps", NUMBER, NULL}}, build_rms_norm},
-    {"layer_norm", {{"x", VALUE, NULL}, {"g", VALUE, NULL}, {"b", VALUE, NULL}, {"eps", NUMBER, NULL}}, build_layer_norm},
+    {"layer_norm",
+     {{"x", VALUE, NULL}, {"g", VALUE, NULL}, {"b", VALUE, NULL}, {"eps", NUMBER, NULL}},
+     build_layer_norm},
     {"heads_of", {{"x", VALUE, NULL}, {"d", SIZE, NULL}}, build_heads_of},
     {"merge_heads", {{"x", VALUE, NULL}}, build_merge_heads},
-    {"rope", {{"x", VALUE, NULL}, {"theta", ABOVE, NULL}, {"factor", ABOVE, "1"}, {"low", ABOVE, "1"}, {"high", ABOVE, "4"},
-              {"original", ABOVE, "8192"}}, build_rope},
+    {"rope",
+     {{"x", VALUE, NULL},
+      {"theta", ABOVE, NULL},
+      {"factor", ABOVE, "1"},
+      {"low", ABOVE, "1"},
+      {"high", ABOVE, "4"},
+      {"original", ABOVE, "8192"}},
+     build_rope},
     {"attention", {{"q", VALUE, NULL}, {"k", VALUE, NULL}, {"v", VALUE, NULL}}, build_attention},
     {"silu", {{"x", VALUE, NULL}}, build_silu},
     {"gelu", {{"x", VALUE, NULL}}, build_gelu},
@@ -171,7 +290,9 @@ static const struct function functions[] = {
     {"slice", {{"x", VALUE, NULL}, {"from", OFFSET, NULL}, {"to", SIZE, NULL}}, build_slice},
     {"route", {{"p", VALUE, NULL}, {"k", SIZE, NULL}, {"normalize", TRUTH, NULL}}, build_route},
     {"dispatch", {{"x", VALUE, NULL}, {"r", ROUTING, NULL}}, build_dispatch},
-    {"expert_linear", {{"z", VALUE, NULL}, {"W", VALUE, NULL}, {"r", ROUTING, NULL}}, build_expert_linear},
+    {"expert_linear",
+     {{"z", VALUE, NULL}, {"W", VALUE, NULL}, {"r", ROUTING, NULL}},
+     build_expert_linear},
     {"combine", {{"z", VALUE, NULL}, {"r", ROUTING, NULL}}, build_combine},
     {"load", {{"r", ROUTING, NULL}}, build_load},
     {"cross_entropy", {{"logits", VALUE, NULL}, {"targets", IDS, NULL}}, build_cross_entropy},
@@ -184,7 +305,8 @@ static const char *signature(const struct function *f)
     struct text t = {0};
     text_add(&t, "%s(", f->name);
     for (int i = 0; i < PARAMETERS && f->parameter[i].name; i++)
-        text_add(&t, f->parameter[i].otherwise ? "%s%s = …" : "%s%s", i ? ", " : "", f->parameter[i].name);
+        text_add(&t, f->parameter[i].otherwise ? "%s%s = …" : "%s%s", i ? ", " : "",
+                 f->parameter[i].name);
     text_add(&t, ")");
     return t.bytes;
 }
@@ -202,18 +324,22 @@ static bool argument_shape(struct lower *l, const struct ast *x, struct shape *s
     return true;
 }
 
-static bool argument_value(struct lower *l, const struct function *f, const struct parameter *p, struct argument *a)
+static bool argument_value(struct lower *l, const struct function *f, const struct parameter *p,
+                           struct argument *a)
 {
     struct meaning m = lower_expression(l, a->at);
     if (m.kind == MEANS_NOTHING) return false;
     if (m.kind == MEANS_LATER) return true;
     a->means = m;
     if (m.kind == MEANS_CONSTANT && p->kind == EITHER) return true;
-    bool fits = p->kind == ROUTING ? m.kind == MEANS_ROUTING : m.kind == MEANS_VALUE && (m.value->type == I32) == (p->kind == IDS);
+    bool fits = p->kind == ROUTING
+                    ? m.kind == MEANS_ROUTING
+                    : m.kind == MEANS_VALUE && (m.value->type == I32) == (p->kind == IDS);
     if (!fits) {
         const char *got = m.kind == MEANS_VALUE && m.value->type == I32 ? "ids" : lower_kind(&m);
         const char *want = p->kind == ROUTING ? "a routing" : p->kind == IDS ? "ids" : "a value";
-        struct diagnostic *d = complain(a->at->at, "%s wants %s for %s, not %s", f->name, want, p->name, got);
+        struct diagnostic *d =
+            complain(a->at->at, "%s wants %s for %s, not %s", f->name, want, p->name, got);
         if (p->kind == ROUTING) add_help(d, "r = route(p, k, normalize = on) makes one");
         return false;
     }
@@ -226,23 +352,36 @@ static bool argument_value(struct lower *l, const struct function *f, const stru
     return true;
 }
 
-static bool argument_read(struct lower *l, const struct function *f, const struct parameter *p, struct argument *a)
+static bool argument_read(struct lower *l, const struct function *f, const struct parameter *p,
+                          struct argument *a)
 {
     const char *what = text_format("%s of %s", p->name, f->name);
     bool ok;
     switch (p->kind) {
-    case VALUE: case EITHER: case IDS: case ROUTING: return argument_value(l, f, p, a);
-    case NUMBER: case ABOVE: /* an epsilon; an angle's base, a factor: none has a meaning below zero, and only the first at zero */
+    case VALUE:
+    case EITHER:
+    case IDS:
+    case ROUTING: return argument_value(l, f, p, a);
+    /* an epsilon; an angle's base, a factor: none has a meaning below zero, and only the first at
+     * zero */
+    case NUMBER:
+    case ABOVE:
         if (!lower_number(l, a->at, what, &a->number)) return false;
         ok = p->kind == NUMBER ? a->number >= 0 : a->number > 0;
-        if (!ok) lower_trace(l, complain(a->at->at, "%s must be %s 0, this is %s", what, p->kind == NUMBER ? "at least" : "more than", text_number(a->number)), a->at);
+        if (!ok)
+            lower_trace(l,
+                        complain(a->at->at, "%s must be %s 0, this is %s", what,
+                                 p->kind == NUMBER ? "at least" : "more than",
+                                 text_number(a->number)),
+                        a->at);
         return ok;
     case SIZE: return lower_dimension(l, a->at, what, 1, &a->whole);
     case OFFSET: return lower_dimension(l, a->at, what, 0, &a->whole);
     case TRUTH: a->truth = lower_condition(l, a->at, &ok); return ok;
     case SHAPE: return argument_shape(l, a->at, &a->shape);
     case AXIS:
-        if (a->at->kind == AST_NAME && (!strcmp(a->at->text, "rows") || !strcmp(a->at->text, "last"))) {
+        if (a->at->kind == AST_NAME &&
+            (!strcmp(a->at->text, "rows") || !strcmp(a->at->text, "last"))) {
             a->axis = a->at->text;
             return true;
         }
@@ -264,11 +403,13 @@ static bool match(const struct function *f, const struct ast *call, struct argum
             const char *name = x->text;
             for (place = 0; place < n && strcmp(f->parameter[place].name, name); place++) {}
             if (place == n) {
-                add_help(complain(lower_name_at(x), "%s has no argument '%s'", f->name, name), "it is %s", signature(f));
+                add_help(complain(lower_name_at(x), "%s has no argument '%s'", f->name, name),
+                         "it is %s", signature(f));
                 return false;
             }
         } else if (++next > n) {
-            add_help(complain(x->at, "%s has only %d argument%s", f->name, n, n == 1 ? "" : "s"), "it is %s", signature(f));
+            add_help(complain(x->at, "%s has only %d argument%s", f->name, n, n == 1 ? "" : "s"),
+                     "it is %s", signature(f));
             return false;
         }
         if (a[place].at) {
@@ -279,7 +420,8 @@ static bool match(const struct function *f, const struct ast *call, struct argum
     }
     for (int i = 0; i < n; i++)
         if (!a[i].at && !f->parameter[i].otherwise) {
-            add_help(complain(call->at, "%s lacks its argument %s", f->name, f->parameter[i].name), "it is %s", signature(f));
+            add_help(complain(call->at, "%s lacks its argument %s", f->name, f->parameter[i].name),
+                     "it is %s", signature(f));
             return false;
         }
     return true;
@@ -301,13 +443,21 @@ static struct meaning call_constants(const struct ast *call, const struct meanin
     for (size_t i = 0; i < COUNT_OF(functions); i++) names[i + 5] = functions[i].name;
     struct diagnostic *d = complain(lower_name_at(call), "there is no function '%s'", name);
     const char *near = nearest_name(name, names, (int)COUNT_OF(names));
-    static const struct { const char *word, *means; } foreign[] = {
-        {"swish", "silu"}, {"sdpa", "attention"}, {"scaled_dot_product_attention", "attention"}, {"flash_attention", "attention"},
-        {"nll_loss", "cross_entropy"}, {"F.silu", "silu"}, {"F.linear", "linear"}, {"F.cross_entropy", "cross_entropy"}};
+    static const struct {
+        const char *word, *means;
+    } foreign[] = {{"swish", "silu"},
+                   {"sdpa", "attention"},
+                   {"scaled_dot_product_attention", "attention"},
+                   {"flash_attention", "attention"},
+                   {"nll_loss", "cross_entropy"},
+                   {"F.silu", "silu"},
+                   {"F.linear", "linear"},
+                   {"F.cross_entropy", "cross_entropy"}};
     for (size_t i = 0; !near && i < COUNT_OF(foreign); i++)
         if (!strcmp(foreign[i].word, name)) near = foreign[i].means;
     if (near) add_help(d, "did you mean '%s'?", near);
-    if (!strcmp(name, "normal")) add_help(d, "normal(std) says how a weight starts: weight(…, init = normal(0.02))");
+    if (!strcmp(name, "normal"))
+        add_help(d, "normal(std) says how a weight starts: weight(…, init = normal(0.02))");
     return lower_nothing();
 }
 
@@ -338,8 +488,10 @@ struct meaning lower_call(struct lower *l, const struct ast *call)
     if (!match(f, call, a)) return lower_nothing();
     bool fits = true;
     for (int i = 0; i < PARAMETERS && f->parameter[i].name; i++) {
-        if (a[i].at) fits &= argument_read(l, f, &f->parameter[i], &a[i]);
-        else a[i].number = strtod(f->parameter[i].otherwise, NULL);
+        if (a[i].at)
+            fits &= argument_read(l, f, &f->parameter[i], &a[i]);
+        else
+            a[i].number = strtod(f->parameter[i].otherwise, NULL);
     }
     if (!fits) return lower_nothing();
     if (a[0].means.kind == MEANS_CONSTANT) return call_constants(call, &a[0].means, 1);
@@ -352,12 +504,18 @@ struct meaning lower_call(struct lower *l, const struct ast *call)
         struct diagnostic *d = complain(call->at, "%s does not fit: %s", name, why);
         for (int i = 0; i < PARAMETERS; i++) {
             const struct declared *w = a[i].value ? lower_declared(l, a[i].value) : NULL;
-            if (w) add_note(d, w->at, "%s is this weight, %s", f->parameter[i].name, shape_text(a[i].value->shape));
-            else if (a[i].value) add_note(d, a[i].at->at, "%s is %s", f->parameter[i].name, shape_text(a[i].value->shape));
+            if (w)
+                add_note(d, w->at, "%s is this weight, %s", f->parameter[i].name,
+                         shape_text(a[i].value->shape));
+            else if (a[i].value)
+                add_note(d, a[i].at->at, "%s is %s", f->parameter[i].name,
+                         shape_text(a[i].value->shape));
         }
-        for (int i = 0; i < PARAMETERS && f->parameter[i].name; i++) { /* the numbers of the plan that are sizes here, or shape an operand in place */
+        /* the numbers of the plan that are sizes here, or shape an operand in place */
+        for (int i = 0; i < PARAMETERS && f->parameter[i].name; i++) {
             bool size = f->parameter[i].kind == SIZE || f->parameter[i].kind == OFFSET;
-            if (a[i].at && (size || (a[i].value && a[i].at->kind == AST_CALL))) lower_trace(l, d, a[i].at);
+            if (a[i].at && (size || (a[i].value && a[i].at->kind == AST_CALL)))
+                lower_trace(l, d, a[i].at);
         }
     }
     return m;

@@ -1,6 +1,7 @@
-/* Groups of the optimizer against the weights that the architecture declared. A pattern that stands for no weight is a
- * misspelling that would train with a decay nobody asked for; one that stands for some layers of a repeat only cannot be
- * kept, because a rolled body has one number for all its layers. Both are errors here, with the names that are there. */
+/* Groups of the optimizer against the weights that the architecture declared. A pattern that stands
+ * for no weight is a misspelling that would train with a decay nobody asked for; one that stands
+ * for some layers of a repeat only cannot be kept, because a rolled body has one number for all its
+ * layers. Both are errors here, with the names that are there. */
 #include "passes/lower.h"
 
 #include <stdlib.h>
@@ -10,14 +11,17 @@ static const char *with_numbers(const char *name, int64_t layer, int64_t part)
     struct text t = {0};
     for (const char *c = name; *c;) {
         bool i = !strncmp(c, "{i}", 3), e = !strncmp(c, "{e}", 3);
-        if (i || e) text_add(&t, "%lld", (long long)(i ? layer : part));
-        else text_add_bytes(&t, c, 1);
+        if (i || e)
+            text_add(&t, "%lld", (long long)(i ? layer : part));
+        else
+            text_add_bytes(&t, c, 1);
         c += i || e ? 3 : 1;
     }
     return t.bytes;
 }
 
-/* The first stored tensor of the weight for which the pattern says something else than for the rest; NULL: all alike. */
+/* The first stored tensor of the weight for which the pattern says something else than for the
+ * rest; NULL: all alike. */
 static const char *told_apart(const struct declared *d, const char *pattern, bool all)
 {
     const char *name = d->weight->tensor;
@@ -25,7 +29,8 @@ static const char *told_apart(const struct declared *d, const char *pattern, boo
     int64_t parts = d->weight->stack ? d->weight->stack : 1;
     for (int64_t i = 0; i < (by_layer ? d->region->count : 1); i++) {
         bool mine = d->body->layers.n == 0;
-        for (int k = 0; k < d->body->layers.n; k++) mine |= i >= d->body->layers.item[k].from && i < d->body->layers.item[k].to;
+        for (int k = 0; k < d->body->layers.n; k++)
+            mine |= i >= d->body->layers.item[k].from && i < d->body->layers.item[k].to;
         for (int64_t e = 0; mine && e < parts; e++) {
             const char *one = with_numbers(name, i, e);
             if (stored_matches(pattern, one) != all) return one;
@@ -37,17 +42,22 @@ static const char *told_apart(const struct declared *d, const char *pattern, boo
 /* Only a pattern that spells a number can tell numbers apart. */
 static bool has_digit(const char *pattern) { return strpbrk(pattern, "0123456789") != NULL; }
 
-struct near { const char *name; int distance, order; };
+struct near {
+    const char *name;
+    int distance, order;
+};
 
 static int nearer(const void *a, const void *b)
 {
     const struct near *x = a, *y = b;
-    return x->distance != y->distance ? (x->distance > y->distance) - (x->distance < y->distance) : (x->order > y->order) - (x->order < y->order);
+    return x->distance != y->distance ? (x->distance > y->distance) - (x->distance < y->distance)
+                                      : (x->order > y->order) - (x->order < y->order);
 }
 
 static void stands_for_nothing(const struct lower *l, const struct decay_group *g)
 {
-    struct diagnostic *d = complain(g->at, "no weight of %s is stored under a name like \"%s\"", l->plan->architecture, g->pattern);
+    struct diagnostic *d = complain(g->at, "no weight of %s is stored under a name like \"%s\"",
+                                    l->plan->architecture, g->pattern);
     struct near *near = TAKE_MANY(struct near, l->declared.n + 1);
     int n = 0;
     for (int i = 0; i < l->declared.n; i++) {
@@ -76,7 +86,9 @@ void lower_groups(struct lower *l)
             any |= matches;
             if (!other) continue;
             split = true;
-            struct diagnostic *d = complain(g->at, "\"%s\" tells the layers of '%s' apart: %s %s", g->pattern, w->weight->tensor, matches ? "not" : "only", other);
+            struct diagnostic *d =
+                complain(g->at, "\"%s\" tells the layers of '%s' apart: %s %s", g->pattern,
+                         w->weight->tensor, matches ? "not" : "only", other);
             add_help(d, "all layers of a repeat share one decay; {i} or * stands for any of them");
         }
         if (!any && !split) stands_for_nothing(l, g);

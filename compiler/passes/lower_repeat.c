@@ -1,32 +1,39 @@
-/* A repeat stays one region however many layers it has. What differs between layers is decided first: the body is
- * walked once a layer with nothing but constants (`deciding`), and layers whose decisions came out alike share a body.
- * One walk suffices when no decision asks for the layer, which is the common case. Names that were there before the
- * repeat and are assigned inside are carried from layer to layer; names first assigned inside end with it. */
+/* A repeat stays one region however many layers it has. What differs between layers is decided
+ * first: the body is walked once a layer with nothing but constants (`deciding`), and layers whose
+ * decisions came out alike share a body. One walk suffices when no decision asks for the layer,
+ * which is the common case. Names that were there before the repeat and are assigned inside are
+ * carried from layer to layer; names first assigned inside end with it. */
 #include "passes/lower.h"
 
-struct group { const char *outcome; const char *name; VECTOR(struct stretch) layers; };
+struct group {
+    const char *outcome;
+    const char *name;
+    VECTOR(struct stretch) layers;
+};
 
 struct loop {
     const struct ast *block;
     int64_t count;
     const char *name;
     struct region *region;
-    struct binding *before;             /* the names before the repeat, as they were */
+    struct binding *before; /* the names before the repeat, as they were */
     VECTOR(struct group) group;
-    VECTOR(int) carried;                /* indices into before, carry by carry */
+    VECTOR(int) carried; /* indices into before, carry by carry */
 };
 
 static void restore(struct lower *l, const struct loop *loop)
 {
     l->name.n = l->outer_names;
-    if (l->outer_names) memcpy(l->name.item, loop->before, sizeof *loop->before * (size_t)l->outer_names);
+    if (l->outer_names)
+        memcpy(l->name.item, loop->before, sizeof *loop->before * (size_t)l->outer_names);
 }
 
 static bool read_head(struct lower *l, struct loop *loop)
 {
     const struct ast *head = loop->block->kid[0];
     if (head->n != 3 || head->kid[2]->kind != AST_STRING) {
-        add_help(complain(head->at, "repeat takes a number and the prefix of the names inside"), "repeat layers \"model.layers.{i}\" { … }");
+        add_help(complain(head->at, "repeat takes a number and the prefix of the names inside"),
+                 "repeat layers \"model.layers.{i}\" { … }");
         return false;
     }
     if (l->in_repeat) {
@@ -41,12 +48,16 @@ static bool read_head(struct lower *l, struct loop *loop)
         }
     if (!lower_dimension(l, head->kid[1], "the number of layers", 1, &loop->count)) return false;
     if (loop->count > INT32_MAX) {
-        lower_trace(l, complain(head->kid[1]->at, "%lld layers are more than planc can count (%d)", (long long)loop->count, INT32_MAX), head->kid[1]);
+        lower_trace(l,
+                    complain(head->kid[1]->at, "%lld layers are more than planc can count (%d)",
+                             (long long)loop->count, INT32_MAX),
+                    head->kid[1]);
         return false;
     }
     const char *stem = head->kid[1]->kind == AST_NAME ? head->kid[1]->text : "layers";
     loop->name = stem;
-    for (int k = 2; graph_region(l->g, text_format("%s.forward", loop->name)); k++) loop->name = text_format("%s%d", stem, k);
+    for (int k = 2; graph_region(l->g, text_format("%s.forward", loop->name)); k++)
+        loop->name = text_format("%s%d", stem, k);
     return true;
 }
 
@@ -61,8 +72,10 @@ static void add_layer(struct loop *loop, const char *outcome, const char *decisi
         PUSH(&loop->group, ((struct group){.outcome = outcome, .name = name}));
     }
     struct group *g = &loop->group.item[k];
-    if (g->layers.n && g->layers.item[g->layers.n - 1].to == i) g->layers.item[g->layers.n - 1].to++;
-    else PUSH(&g->layers, ((struct stretch){i, i + 1}));
+    if (g->layers.n && g->layers.item[g->layers.n - 1].to == i)
+        g->layers.item[g->layers.n - 1].to++;
+    else
+        PUSH(&g->layers, ((struct stretch){i, i + 1}));
 }
 
 /* Which way every layer decides, and which names are carried. */
@@ -96,8 +109,11 @@ static bool make_carries(struct lower *l, struct loop *loop)
         struct value *first = b->means.value;
         if (b->means.kind != MEANS_VALUE || first->type == I32) {
             if (b->means.kind != MEANS_NOTHING) {
-                struct diagnostic *d = complain(b->at, "'%s' is assigned again inside a repeat, but %s cannot be carried from layer to layer", b->name,
-                                                first && first->type == I32 ? "ids" : lower_kind(&b->means));
+                struct diagnostic *d =
+                    complain(b->at,
+                             "'%s' is assigned again inside a repeat, but %s cannot be carried "
+                             "from layer to layer",
+                             b->name, first && first->type == I32 ? "ids" : lower_kind(&b->means));
                 add_note(d, l->repeat_at, "the repeat");
                 add_help(d, "give the one inside another name");
             }
@@ -118,11 +134,16 @@ static void hand_on(struct lower *l, struct loop *loop)
         const struct binding *b = &l->name.item[loop->carried.item[k]];
         const struct value *want = loop->region->carry.item[k].value;
         struct value *v = b->means.value;
-        bool fits = b->means.kind == MEANS_VALUE && v->type == want->type && shape_same(v->shape, want->shape);
+        bool fits = b->means.kind == MEANS_VALUE && v->type == want->type &&
+                    shape_same(v->shape, want->shape);
         if (!fits && b->means.kind != MEANS_NOTHING) {
-            struct diagnostic *d = complain(b->latest, "'%s' is carried from layer to layer as %s, but this is %s", b->name, shape_text(want->shape),
-                                            b->means.kind == MEANS_VALUE && shape_same(v->shape, want->shape) ? text_format("%s where %s is carried", element_names[v->type], element_names[want->type])
-                                                                                                            : lower_kind(&b->means));
+            struct diagnostic *d =
+                complain(b->latest, "'%s' is carried from layer to layer as %s, but this is %s",
+                         b->name, shape_text(want->shape),
+                         b->means.kind == MEANS_VALUE && shape_same(v->shape, want->shape)
+                             ? text_format("%s where %s is carried", element_names[v->type],
+                                           element_names[want->type])
+                             : lower_kind(&b->means));
             add_note(d, b->at, "what the first layer gets");
         }
         PUSH(&l->b.body->next, fits ? v : loop->region->carry.item[k].value);
@@ -159,7 +180,8 @@ void lower_repeat(struct lower *l, const struct ast *block)
     }
     decide(l, &loop);
 
-    l->b.region = loop.region = region_new(l->g, text_format("%s.forward", loop.name), PHASE_MICRO, UP, loop.count, loop.name);
+    l->b.region = loop.region = region_new(l->g, text_format("%s.forward", loop.name), PHASE_MICRO,
+                                           UP, loop.count, loop.name);
     bool fits = make_carries(l, &loop);
     for (int i = 0; fits && i < loop.group.n; i++) {
         build_body(l, &loop, &loop.group.item[i]);
@@ -169,11 +191,13 @@ void lower_repeat(struct lower *l, const struct ast *block)
     restore(l, &loop);
     for (int k = 0; fits && k < loop.carried.n; k++) {
         struct carry *c = &loop.region->carry.item[k];
-        c->last = value_new(l->g, fresh_name(l->g, c->value->name), c->value->type, c->value->shape);
+        c->last =
+            value_new(l->g, fresh_name(l->g, c->value->name), c->value->type, c->value->shape);
         l->name.item[loop.carried.item[k]].means = lower_value(c->last);
     }
     if (!fits)
-        for (int k = 0; k < loop.carried.n; k++) l->name.item[loop.carried.item[k]].means = lower_nothing();
+        for (int k = 0; k < loop.carried.n; k++)
+            l->name.item[loop.carried.item[k]].means = lower_nothing();
     l->in_repeat = false;
     lower_straight(l, "epilogue");
 }

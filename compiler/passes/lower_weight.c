@@ -1,6 +1,7 @@
-/* Weights: declared by architectures, counted by users, stored in files under names of other people's choosing. So a
- * declaration is held to account here: its dimensions are whole and not absurd, its stored name is its own, and it
- * reaches the loss: a weight that nothing trains is a mistake that no shape rule would find. */
+/* Weights: declared by architectures, counted by users, stored in files under names of other
+ * people's choosing. So a declaration is held to account here: its dimensions are whole and not
+ * absurd, its stored name is its own, and it reaches the loss: a weight that nothing trains is a
+ * mistake that no shape rule would find. */
 #include "passes/lower.h"
 
 #include <string.h>
@@ -23,7 +24,8 @@ static bool read_init(struct lower *l, const struct ast *x, const char **init, d
         bool ok, taken = lower_condition(l, x->kid[0], &ok);
         return ok && read_init(l, x->kid[taken ? 1 : 2], init, std);
     }
-    if (x->kind == AST_CALL && !strcmp(x->text, "normal") && x->n == 1 && x->kid[0]->kind != AST_NAMED) {
+    if (x->kind == AST_CALL && !strcmp(x->text, "normal") && x->n == 1 &&
+        x->kid[0]->kind != AST_NAMED) {
         *init = intern("normal");
         if (!lower_number(l, x->kid[0], "the standard deviation", std)) return false;
         if (*std >= 0) return true;
@@ -35,7 +37,8 @@ static bool read_init(struct lower *l, const struct ast *x, const char **init, d
 }
 
 /* The list of dimensions; `e = experts` first makes a stack of stored tensors. */
-static bool read_dims(struct lower *l, const struct ast *x, const char *name, struct shape *s, const char **stacked)
+static bool read_dims(struct lower *l, const struct ast *x, const char *name, struct shape *s,
+                      const char **stacked)
 {
     if (x->kind != AST_LIST || x->n < 1) {
         complain(x->at, "the dimensions of a weight are a list, [rows, columns]");
@@ -51,16 +54,21 @@ static bool read_dims(struct lower *l, const struct ast *x, const char *name, st
     bool fits = true;
     for (int i = 0; i < x->n; i++) {
         const struct ast *dim = x->kid[i];
-        if (dim->kind == AST_NAMED && i == 0 && x->n > 1) *stacked = dim->text;
+        if (dim->kind == AST_NAMED && i == 0 && x->n > 1)
+            *stacked = dim->text;
         else if (dim->kind == AST_NAMED) {
-            complain(dim->at, "only the first of several dimensions can be named: it says how many tensors are stored");
+            complain(dim->at, "only the first of several dimensions can be named: it says how many "
+                              "tensors are stored");
             return false;
         }
         const char *what = text_format("dimension %d of '%s'", i + 1, name);
-        if (!lower_dimension(l, dim->kind == AST_NAMED ? dim->kid[0] : dim, what, 1, &s->dim[i])) fits = false;
+        if (!lower_dimension(l, dim->kind == AST_NAMED ? dim->kid[0] : dim, what, 1, &s->dim[i]))
+            fits = false;
         /* 16 bytes of state an element must be countable too */
-        else if (fits && (__builtin_mul_overflow(count, s->dim[i], &count) || count > INT64_MAX / 32)) {
-            struct diagnostic *d = complain(dim->at, "'%s' has more elements than can be counted in 63 bits of bytes", name);
+        else if (fits &&
+                 (__builtin_mul_overflow(count, s->dim[i], &count) || count > INT64_MAX / 32)) {
+            struct diagnostic *d = complain(
+                dim->at, "'%s' has more elements than can be counted in 63 bits of bytes", name);
             lower_trace(l, d, x);
             fits = false;
         }
@@ -84,24 +92,32 @@ static const char *tensor_name(struct lower *l, const struct ast *at, const char
         if (end && stacked && !strcmp(inner, stacked)) {
             text_add(&t, "{e}");
             numbered = true;
-        } else if (end && l->in_repeat && !strcmp(inner, "i")) text_add(&t, "{i}");
+        } else if (end && l->in_repeat && !strcmp(inner, "i"))
+            text_add(&t, "{i}");
         else {
-            struct diagnostic *d = complain(at->at, "'{%s}' in a tensor name stands for nothing here", inner);
-            add_help(d, "{i} is the layer, inside a repeat; {e} the stored tensor of [e = experts, …]");
+            struct diagnostic *d =
+                complain(at->at, "'{%s}' in a tensor name stands for nothing here", inner);
+            add_help(
+                d, "{i} is the layer, inside a repeat; {e} the stored tensor of [e = experts, …]");
             return NULL;
         }
         s = end + 1;
     }
     if (stacked && !numbered) {
-        complain(at->at, "%s names %s tensors, so its name must hold {%s}", at->text, stacked, stacked);
+        complain(at->at, "%s names %s tensors, so its name must hold {%s}", at->text, stacked,
+                 stacked);
         return NULL;
     }
     if (l->in_repeat && !strstr(t.bytes, "{i}")) {
         if (!*l->prefix) {
-            struct diagnostic *d = complain(at->at, "every layer would store its '%s' under one name", t.bytes);
+            struct diagnostic *d =
+                complain(at->at, "every layer would store its '%s' under one name", t.bytes);
             add_note(d, l->repeat_at, "the repeat's prefix has no {i}");
-        } else if (!l->numberless) { /* one prefix is one mistake, however many names it stands before */
-            struct diagnostic *d = complain(l->repeat_at, "every layer would store its weights under the same names: the prefix has no {i}");
+            /* one prefix is one mistake, however many names it stands before */
+        } else if (!l->numberless) {
+            struct diagnostic *d = complain(
+                l->repeat_at,
+                "every layer would store its weights under the same names: the prefix has no {i}");
             add_note(d, at->at, "one of them: '%s'", t.bytes);
             add_help(d, "\"%s.{i}\"", l->prefix);
             l->numberless = true;
@@ -117,10 +133,12 @@ static struct unit *unit_of(struct lower *l)
     if (u) return u;
     u = TAKE(struct unit);
     bool loop = l->b.region->direction != ONCE;
-    *u = (struct unit){.name = l->unit, .loop = l->b.region->loop, .variant = intern(l->b.body->name), .count = 1};
+    *u = (struct unit){
+        .name = l->unit, .loop = l->b.region->loop, .variant = intern(l->b.body->name), .count = 1};
     if (loop) u->count = l->b.region->count;
     for (int i = 0; loop && i < l->b.body->layers.n; i++)
-        u->count = (i ? u->count : 0) + l->b.body->layers.item[i].to - l->b.body->layers.item[i].from;
+        u->count =
+            (i ? u->count : 0) + l->b.body->layers.item[i].to - l->b.body->layers.item[i].from;
     PUSH(&l->g->unit, u);
     return u;
 }
@@ -129,7 +147,8 @@ static bool same_name_elsewhere(struct lower *l, const struct ast *at, const cha
 {
     for (int i = 0; i < l->declared.n; i++) {
         const struct declared *d = &l->declared.item[i];
-        bool variant = d->region == l->b.region && d->body != l->b.body; /* other layers of the same loop */
+        /* other layers of the same loop */
+        bool variant = d->region == l->b.region && d->body != l->b.body;
         if (strcmp(d->weight->tensor, tensor) || variant) continue;
         struct diagnostic *said = complain(at->at, "two weights are stored as '%s'", tensor);
         add_note(said, d->at, "the other one");
@@ -144,16 +163,21 @@ struct meaning lower_weight(struct lower *l, const struct ast *call)
     const struct ast *name = NULL, *dims = NULL, *init_at = NULL;
     for (int i = 0; i < call->n; i++) {
         const struct ast *x = call->kid[i];
-        if (x->kind == AST_NAMED && !strcmp(x->text, "init") && !init_at) init_at = x->kid[0];
-        else if (x->kind == AST_STRING && !name && !dims) name = x;
-        else if (x->kind != AST_NAMED && name && !dims) dims = x;
+        if (x->kind == AST_NAMED && !strcmp(x->text, "init") && !init_at)
+            init_at = x->kid[0];
+        else if (x->kind == AST_STRING && !name && !dims)
+            name = x;
+        else if (x->kind != AST_NAMED && name && !dims)
+            dims = x;
         else {
-            add_help(complain(x->at, "weight does not take this"), "it is weight(\"stored.name\", [rows, columns], init = normal(0.02))");
+            add_help(complain(x->at, "weight does not take this"),
+                     "it is weight(\"stored.name\", [rows, columns], init = normal(0.02))");
             return lower_nothing();
         }
     }
     if (!name || !dims) {
-        add_help(complain(call->at, "a weight needs its stored name and its dimensions"), "weight(\"stored.name\", [rows, columns], init = normal(0.02))");
+        add_help(complain(call->at, "a weight needs its stored name and its dimensions"),
+                 "weight(\"stored.name\", [rows, columns], init = normal(0.02))");
         return lower_nothing();
     }
     struct shape shape;
@@ -167,17 +191,24 @@ struct meaning lower_weight(struct lower *l, const struct ast *call)
 
     lower_place(l, call->at);
     struct weight *w = TAKE(struct weight);
-    *w = (struct weight){.tensor = tensor, .stack = stacked ? shape.dim[0] : 0, .unit = unit_of(l)->name, .init = init,
-                         .std = !strcmp(init, "normal") ? std : 0, .file = l->b.file, .line = l->b.line};
-    w->value = value_new(l->g, fresh_name(l->g, l->b.base ? l->b.base : "weight"), l->g->facts.compute, shape);
+    *w = (struct weight){.tensor = tensor,
+                         .stack = stacked ? shape.dim[0] : 0,
+                         .unit = unit_of(l)->name,
+                         .init = init,
+                         .std = !strcmp(init, "normal") ? std : 0,
+                         .file = l->b.file,
+                         .line = l->b.line};
+    w->value = value_new(l->g, fresh_name(l->g, l->b.base ? l->b.base : "weight"),
+                         l->g->facts.compute, shape);
     w->value->weight = w;
     PUSH(&l->g->weight, w);
     PUSH(&l->declared, ((struct declared){w, l->b.region, l->b.body, call->at, dims}));
     return lower_value(w->value);
 }
 
-/* ── after everything ─────────────────────────────────────────────────────── */
-/* Marks what `v` stands on: value->mark 1. A carry stands on its first value and on what every body hands on. */
+/* ── after everything ────────────────────────────────────────────────────────── */
+/* Marks what `v` stands on: value->mark 1. A carry stands on its first value and on what every body
+ * hands on. */
 static void need(struct value *v)
 {
     VECTOR(struct value *) open = {0};
@@ -203,7 +234,10 @@ static void need(struct value *v)
     }
 }
 
-static bool is_loss(const struct node *n) { return n->op == OP_metric && !strcmp(attr_get_word(n, "name"), "loss"); }
+static bool is_loss(const struct node *n)
+{
+    return n->op == OP_metric && !strcmp(attr_get_word(n, "name"), "loss");
+}
 
 static void need_loss(struct graph *g)
 {
@@ -227,7 +261,8 @@ static bool is_read(const struct ast *x, const char *name)
 
 static const struct ast *entry_at(const struct ast *x, struct span at)
 {
-    if (x->kind == AST_ENTRY && x->kid[0]->at.file == at.file && x->kid[0]->at.from == at.from) return x;
+    if (x->kind == AST_ENTRY && x->kid[0]->at.file == at.file && x->kid[0]->at.from == at.from)
+        return x;
     const struct ast *found = NULL;
     for (int i = 0; i < x->n && !found; i++)
         if (x->kind == AST_ITEMS || x->kind == AST_BLOCK) found = entry_at(x->kid[i], at);
@@ -241,19 +276,30 @@ static int untrained(const struct lower *l)
     return n;
 }
 
-/* `y = x + …` in a repeat that should have been x: what stands behind the forgotten value is one mistake, not one a weight. */
+/* `y = x + …` in a repeat that should have been x: what stands behind the forgotten value is one
+ * mistake, not one a weight. */
 static void say_unread(struct lower *l, const struct binding *b)
 {
     const struct ast *body = l->plan->architecture_body, *it = entry_at(body, b->latest);
     int before = untrained(l);
-    if (!it || b->means.kind != MEANS_VALUE || b->means.value->mark || b->means.value->weight || is_read(body, b->name)) return;
+    if (!it || b->means.kind != MEANS_VALUE || b->means.value->mark || b->means.value->weight ||
+        is_read(body, b->name))
+        return;
     for (int i = 0; i < l->gone.n; i++) /* the same entry in every variant of the layer */
-        if (l->gone.item[i].latest.from == b->latest.from && l->gone.item[i].latest.file == b->latest.file && l->gone.item[i].means.kind == MEANS_VALUE) need(l->gone.item[i].means.value);
+        if (l->gone.item[i].latest.from == b->latest.from &&
+            l->gone.item[i].latest.file == b->latest.file &&
+            l->gone.item[i].means.kind == MEANS_VALUE)
+            need(l->gone.item[i].means.value);
     if (untrained(l) == before) return;
-    struct diagnostic *d = complain(b->latest, "'%s' is assigned and never read, so nothing would train the weights behind it", b->name);
+    struct diagnostic *d = complain(
+        b->latest, "'%s' is assigned and never read, so nothing would train the weights behind it",
+        b->name);
     for (int i = 0; i < l->name.n; i++) {
         const struct binding *carried = &l->name.item[i];
-        if (carried->means.kind != MEANS_VALUE || carried->means.value->weight || !shape_same(carried->means.value->shape, b->means.value->shape) || !lower_mentions(it->kid[1], carried->name)) continue;
+        if (carried->means.kind != MEANS_VALUE || carried->means.value->weight ||
+            !shape_same(carried->means.value->shape, b->means.value->shape) ||
+            !lower_mentions(it->kid[1], carried->name))
+            continue;
         add_help(d, "is it %s that the next layer gets? %s = …", carried->name, carried->name);
         return;
     }
@@ -273,13 +319,16 @@ void lower_sweep(struct lower *l)
     for (int i = 0; i < l->declared.n; i++) {
         const struct weight *w = l->declared.item[i].weight;
         if (w->value->mark) continue;
-        struct diagnostic *d = complain(l->declared.item[i].at, "the weight '%s' does not reach the loss, so nothing would train it", w->tensor);
+        struct diagnostic *d = complain(
+            l->declared.item[i].at,
+            "the weight '%s' does not reach the loss, so nothing would train it", w->tensor);
         add_help(d, "use it on the way to the loss, or leave it out");
     }
     graph_sweep(g);
 }
 
-/* A hyper-parameter that the architecture never reads would be a number in the plan that does nothing. */
+/* A hyper-parameter that the architecture never reads would be a number in the plan that does
+ * nothing. */
 void lower_check_hyper(struct lower *l)
 {
     const struct ast *body = l->plan->architecture_body;
@@ -303,6 +352,8 @@ void lower_check_hyper(struct lower *l)
             }
         }
         if (!read && declaration)
-            add_help(complain(declaration->at, "the architecture never reads its hyper-parameter '%s'", name), "leave it out, or use it");
+            add_help(complain(declaration->at,
+                              "the architecture never reads its hyper-parameter '%s'", name),
+                     "leave it out, or use it");
     }
 }

@@ -1,16 +1,19 @@
 /* Needs: a schedule with step numbers.
- * Gives: a place for every byte: each value that outlives its kernel, every slot, all state, in one arena that is the
- *   trainer's allocation and whose end, segment `wire`, collectives touch. What is not here does not exist at run time.
+ * Gives: a place for every byte: each value that outlives its kernel, every slot, all state, in one
+ *   arena that is the trainer's allocation and whose end, segment `wire`, collectives touch. What
+ *   is not here does not exist at run time.
  * Loses: nothing.
- * A buffer is live between two steps in text order, both included. A loop's text stands for all its iterations, so what
- * a loop reads from outside lives to its end, and what iterations hand to each other or to the mirror loop has one
- * entry an iteration or a ring of them:
+ * A buffer is live between two steps in text order, both included. A loop's text stands for all its
+ * iterations, so what a loop reads from outside lives to its end, and what iterations hand to each
+ * other or to the mirror loop has one entry an iteration or a ring of them:
  *   saved    one entry a layer, read by the mirror body; index "i"
  *   carried  a ring of two, the iteration reads entry n and writes entry n + 1; index "n", "n+1"
- *   a carry that the mirror reads is both: a stack of count + 1, so that handing on is writing the next entry.
- * Records of kind "alias" name bytes that another record owns. An asynchronous reader holds its buffer until the wait
- * for its event: gradient slots live from their region to the waits of the update (and the next micro-batch begins by
- * waiting for them), gather slots from the first issue into them. */
+ *   a carry that the mirror reads is both: a stack of count + 1, so that handing on is writing the
+ *   next entry.
+ * Records of kind "alias" name bytes that another record owns. An asynchronous reader holds its
+ * buffer until the wait for its event: gradient slots live from their region to the waits of the
+ * update (and the next micro-batch begins by waiting for them), gather slots from the first issue
+ * into them. */
 #include "passes/layout.h"
 #include "passes/workspace.h"
 
@@ -18,53 +21,75 @@
 
 struct holder {
     struct value *value;
-    const struct region *region; const struct body *body;
+    const struct region *region;
+    const struct body *body;
     int kernel, first, last;
     bool outside, saved, placed;
 };
-struct stretch_of { int first, last; };
+struct stretch_of {
+    int first, last;
+};
 
 struct memory {
     struct graph *graph;
     VECTOR(struct holder *) holder;
-    struct stretch_of *steps;          /* of each region */
+    struct stretch_of *steps; /* of each region */
     int micro_first, micro_last, end;
 };
 
 static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-static int64_t bytes_of(const struct value *v) { return shape_count(v->shape) * element_bytes(v->type); }
+static int64_t bytes_of(const struct value *v)
+{
+    return shape_count(v->shape) * element_bytes(v->type);
+}
 
-/* The value whose bytes these are: views are another's, and so is what is made in another's place. */
+/* The value whose bytes these are: views are another's, and so is what is made in another's
+ * place. */
 static struct value *root_of(struct value *v)
 {
     for (;;) {
         const struct node *n = v->node;
-        if (n && (op_rows[n->op].class == CLASS_VIEW || n->op == OP_sum_ranks)) v = n->in[0].value;
-        else if (n && n->op == OP_matmul_add) v = n->in[2].value;
-        else return v;
+        if (n && (op_rows[n->op].class == CLASS_VIEW || n->op == OP_sum_ranks))
+            v = n->in[0].value;
+        else if (n && n->op == OP_matmul_add)
+            v = n->in[2].value;
+        else
+            return v;
     }
 }
 
 static struct holder *holder_of(struct value *v) { return root_of(v)->note; }
 
-static struct holder *hold(struct memory *m, struct value *v, const struct region *r, const struct body *b, int kernel, int step)
+static struct holder *hold(struct memory *m, struct value *v, const struct region *r,
+                           const struct body *b, int kernel, int step)
 {
     struct holder *h = TAKE(struct holder);
-    *h = (struct holder){.value = v, .region = r, .body = b, .kernel = kernel, .first = step, .last = step};
+    *h = (struct holder){
+        .value = v, .region = r, .body = b, .kernel = kernel, .first = step, .last = step};
     v->note = h;
     PUSH(&m->holder, h);
     return h;
 }
 
-static struct buffer *put(struct memory *m, const char *name, const char *kind, enum segment segment, int64_t bytes, int64_t entries, const char *index, int from, int to)
+static struct buffer *put(struct memory *m, const char *name, const char *kind,
+                          enum segment segment, int64_t bytes, int64_t entries, const char *index,
+                          int from, int to)
 {
     struct buffer *b = TAKE(struct buffer);
-    *b = (struct buffer){.name = intern(name), .kind = kind, .segment = segment, .bytes = bytes, .entries = entries, .stride = up_to(bytes, 256), .index = index, .live_from = from, .live_to = to};
+    *b = (struct buffer){.name = intern(name),
+                         .kind = kind,
+                         .segment = segment,
+                         .bytes = bytes,
+                         .entries = entries,
+                         .stride = up_to(bytes, 256),
+                         .index = index,
+                         .live_from = from,
+                         .live_to = to};
     PUSH(&m->graph->buffer, b);
     return b;
 }
 
-/* ── who holds what, how long ─────────────────────────────────────────────── */
+/* ── who holds what, how long ────────────────────────────────────────────────── */
 static void find_steps(struct memory *m)
 {
     struct graph *g = m->graph;
@@ -112,9 +137,11 @@ static void find_holders(struct memory *m)
                 struct node *node = r->body.item[k]->node.item[n];
                 if (!node->kernel) continue;
                 for (int o = 0; o < node->n_out && root_of(node->out[o]) == node->out[o]; o++) {
-                    struct holder *h = hold(m, node->out[o], r, r->body.item[k], node->kernel, node->step);
+                    struct holder *h =
+                        hold(m, node->out[o], r, r->body.item[k], node->kernel, node->step);
                     if (r->phase == PHASE_SETUP) h->outside = true, h->last = m->end, h->first = 0;
-                    if (op_rows[node->op].class == CLASS_CORE) h->outside = true; /* a core op always writes */
+                    /* a core op always writes */
+                    if (op_rows[node->op].class == CLASS_CORE) h->outside = true;
                 }
             }
     }
@@ -143,8 +170,10 @@ static void find_reads(struct memory *m)
             for (int n = 0; n < b->node.n; n++) {
                 const struct node *node = b->node.item[n];
                 for (int o = 0; o < node->n_in && node->step; o++)
-                    if (node->in[o].value) read_at(m, node->in[o].value, r, node->kernel, node->step);
-                if (node->op == OP_assign && node->in[0].value->node->op != OP_state) bug("only state is assigned");
+                    if (node->in[o].value)
+                        read_at(m, node->in[o].value, r, node->kernel, node->step);
+                if (node->op == OP_assign && node->in[0].value->node->op != OP_state)
+                    bug("only state is assigned");
             }
         }
     }
@@ -155,7 +184,7 @@ static void find_reads(struct memory *m)
     }
 }
 
-/* ── records ──────────────────────────────────────────────────────────────── */
+/* ── records ─────────────────────────────────────────────────────────────────── */
 static void put_state(struct memory *m)
 {
     struct graph *g = m->graph;
@@ -165,19 +194,24 @@ static void put_state(struct memory *m)
         if (g->unit.item[i]->shard_elements > stage) stage = g->unit.item[i]->shard_elements;
     }
     static const char *const name[] = {"master", "gradient", "moment1", "moment2"};
-    for (size_t i = 0; i < COUNT_OF(name); i++) put(m, text_format("state.%s", name[i]), intern(name[i]), SEGMENT_LOCAL, elements * 4, 1, "", 0, m->end);
+    for (size_t i = 0; i < COUNT_OF(name); i++)
+        put(m, text_format("state.%s", name[i]), intern(name[i]), SEGMENT_LOCAL, elements * 4, 1,
+            "", 0, m->end);
     put(m, "scalars", "scalars", SEGMENT_LOCAL, 64, 1, "", 0, m->end);
     put(m, "io", "staging", SEGMENT_LOCAL, 1 << 20, 1, "", 0, m->end);
     int64_t work = g->facts.device == DEVICE_CUDA ? workspace_bytes(g) : 0;
     if (work) put(m, "workspace", "workspace", SEGMENT_LOCAL, work, 1, "", 0, m->end);
-    if (g->facts.fsdp > 1) put(m, "stage", "reduce staging", SEGMENT_WIRE, stage * 4, 1, "", 0, m->end);
+    if (g->facts.fsdp > 1)
+        put(m, "stage", "reduce staging", SEGMENT_WIRE, stage * 4, 1, "", 0, m->end);
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
                 const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
                 if (node->op != OP_metric) continue;
                 const char *metric = intern_format("metric.%s", attr_get_word(node, "name"));
-                if (!graph_buffer(g, metric)) put(m, metric, "metrics", SEGMENT_LOCAL, shape_count(node->in[0].value->shape) * 8, 1, "", 0, m->end);
+                if (!graph_buffer(g, metric))
+                    put(m, metric, "metrics", SEGMENT_LOCAL,
+                        shape_count(node->in[0].value->shape) * 8, 1, "", 0, m->end);
             }
 }
 
@@ -187,7 +221,8 @@ static int64_t slot_elements(const struct graph *g, const char *unit)
     int64_t n = 0;
     for (int i = 0; i < g->unit.n; i++) {
         const struct unit *u = g->unit.item[i];
-        if ((!strcmp(u->name, unit) || (u->loop[0] && !strcmp(u->loop, unit))) && u->elements > n) n = u->elements;
+        if ((!strcmp(u->name, unit) || (u->loop[0] && !strcmp(u->loop, unit))) && u->elements > n)
+            n = u->elements;
     }
     return n;
 }
@@ -204,8 +239,10 @@ static void put_slots(struct memory *m)
                 const char *name = attr_get_word(node, gather ? "into" : "from");
                 struct buffer *b = graph_buffer(g, name);
                 if (b) continue; /* the first issue in text order is the earliest */
-                int64_t bytes = slot_elements(g, attr_get_word(node, "unit")) * (gather ? element_bytes(g->facts.compute) : 4);
-                b = put(m, name, gather ? "gathered" : "gradient slots", SEGMENT_WIRE, bytes, attr_get(node, "ring"), "n", node->step, m->end);
+                int64_t bytes = slot_elements(g, attr_get_word(node, "unit")) *
+                                (gather ? element_bytes(g->facts.compute) : 4);
+                b = put(m, name, gather ? "gathered" : "gradient slots", SEGMENT_WIRE, bytes,
+                        attr_get(node, "ring"), "n", node->step, m->end);
                 if (!gather) b->live_from = m->steps[i].first;
             }
     /* a gather slot's last reader is its region; a gradient slot's the update's wait */
@@ -225,7 +262,9 @@ static void put_slots(struct memory *m)
                     for (int q = 0; q < g->region.item[j]->body.n; q++)
                         for (int w = 0; w < g->region.item[j]->body.item[q]->node.n; w++) {
                             const struct node *wait = g->region.item[j]->body.item[q]->node.item[w];
-                            if (wait->op != OP_wait || attr_get(wait, "event") != attr_get(node, "event")) continue;
+                            if (wait->op != OP_wait ||
+                                attr_get(wait, "event") != attr_get(node, "event"))
+                                continue;
                             if (wait->step > last) last = wait->step;
                             if (!attr_get(wait, "all") && wait->step < first) first = wait->step;
                         }
@@ -244,7 +283,8 @@ static void put_within(struct memory *m)
             struct buffer *own = graph_buffer(g, slot_name("gather", r->within, g->unit.item[k]));
             if (!own) continue;
             if (m->steps[i].last > own->live_to) own->live_to = m->steps[i].last;
-            put(m, slot_name("gather", r->name, g->unit.item[k]), "alias", SEGMENT_WIRE, own->bytes, 1, "", own->live_from, own->live_to);
+            put(m, slot_name("gather", r->name, g->unit.item[k]), "alias", SEGMENT_WIRE, own->bytes,
+                1, "", own->live_from, own->live_to);
         }
 }
 
@@ -269,7 +309,8 @@ static struct buffer *slot_of_carry(const struct memory *m, const struct carry *
 static void put_carry(struct memory *m, const struct region *r, int k)
 {
     const struct carry *c = &r->carry.item[k];
-    struct holder *value = holder_of(c->value), *first = holder_of(c->first), *last = holder_of(c->last);
+    struct holder *value = holder_of(c->value), *first = holder_of(c->first),
+                  *last = holder_of(c->last);
     bool saved = value->saved, in_place = true;
     int from = first->first, to = last->last;
     int64_t at = 0;
@@ -284,22 +325,35 @@ static void put_carry(struct memory *m, const struct region *r, int k)
     if (slot && !in_place) bug("%s ends in a gradient slot but is not made there", c->value->name);
     if (value->last > to) to = value->last;
     if (first->last > to) to = first->last;
-    if (!saved && first->last > m->steps[region_number(m, r)].last) bug("%s is read behind the loop that overwrites it", first->value->name);
+    if (!saved && first->last > m->steps[region_number(m, r)].last)
+        bug("%s is read behind the loop that overwrites it", first->value->name);
     first->placed = last->placed = value->placed = true;
     int64_t entries = in_place ? 1 : saved ? r->count + 1 : 2;
-    struct buffer *own = put(m, c->value->name, slot ? "alias" : saved ? "saved" : "carried", slot ? SEGMENT_WIRE : SEGMENT_LOCAL, bytes_of(c->value), entries,
-                             in_place ? "" : saved ? "i" : "n", from, to);
+    struct buffer *own = put(m, c->value->name,
+                             slot    ? "alias"
+                             : saved ? "saved"
+                                     : "carried",
+                             slot ? SEGMENT_WIRE : SEGMENT_LOCAL, bytes_of(c->value), entries,
+                             in_place ? ""
+                             : saved  ? "i"
+                                      : "n",
+                             from, to);
     if (slot) own->offset = at;
     if (in_place) { /* one place under every name */
         const char *const name[] = {c->first->name, c->last->name};
-        for (int i = 0; i < 2; i++) put(m, name[i], "alias", own->segment, own->bytes, 1, "", from, to);
-        for (int b = 0; b < r->body.n; b++) put(m, r->body.item[b]->next.item[k]->name, "alias", own->segment, own->bytes, 1, "", from, to);
+        for (int i = 0; i < 2; i++)
+            put(m, name[i], "alias", own->segment, own->bytes, 1, "", from, to);
+        for (int b = 0; b < r->body.n; b++)
+            put(m, r->body.item[b]->next.item[k]->name, "alias", own->segment, own->bytes, 1, "",
+                from, to);
         return;
     }
     put(m, c->first->name, "alias", SEGMENT_LOCAL, own->bytes, 1, "", from, to)->offset = 0;
-    put(m, c->last->name, "alias", SEGMENT_LOCAL, own->bytes, 1, "", from, to)->offset = r->count % entries * own->stride;
+    put(m, c->last->name, "alias", SEGMENT_LOCAL, own->bytes, 1, "", from, to)->offset =
+        r->count % entries * own->stride;
     for (int b = 0; b < r->body.n; b++) {
-        struct buffer *next = put(m, r->body.item[b]->next.item[k]->name, "alias", SEGMENT_LOCAL, own->bytes, entries, saved ? "i" : "n+1", from, to);
+        struct buffer *next = put(m, r->body.item[b]->next.item[k]->name, "alias", SEGMENT_LOCAL,
+                                  own->bytes, entries, saved ? "i" : "n+1", from, to);
         next->offset = saved ? own->stride : 0;
     }
 }
@@ -324,9 +378,11 @@ static void put_values(struct memory *m)
                 struct value *v = b->gradient.item[n].value;
                 if (graph_buffer(g, v->name)) continue; /* a carry made in the slot */
                 const struct unit *u = graph_unit(g, w->unit);
-                const struct buffer *slot = graph_buffer(g, slot_name("slot", g->region.item[i]->name, u));
+                const struct buffer *slot =
+                    graph_buffer(g, slot_name("slot", g->region.item[i]->name, u));
                 holder_of(v)->placed = true;
-                struct buffer *alias = put(m, v->name, "alias", SEGMENT_WIRE, bytes_of(v), slot->entries, "n", slot->live_from, slot->live_to);
+                struct buffer *alias = put(m, v->name, "alias", SEGMENT_WIRE, bytes_of(v),
+                                           slot->entries, "n", slot->live_from, slot->live_to);
                 alias->stride = slot->stride;
                 alias->offset = w->offset * 4;
             }
@@ -338,22 +394,28 @@ static void put_values(struct memory *m)
                 if (node->op != OP_part && node->op != OP_put_part) continue;
                 struct value *part = node->op == OP_part ? node->out[0] : node->in[1].value;
                 struct holder *whole = holder_of(node->in[0].value);
-                struct buffer *alias = put(m, part->name, "alias", SEGMENT_LOCAL, bytes_of(part), g->facts.loss_chunks, "n", whole->first, whole->last);
+                struct buffer *alias = put(m, part->name, "alias", SEGMENT_LOCAL, bytes_of(part),
+                                           g->facts.loss_chunks, "n", whole->first, whole->last);
                 alias->stride = bytes_of(part);
                 if (node->op == OP_put_part) holder_of(part)->placed = true;
             }
     for (int i = 0; i < m->holder.n; i++) {
         struct holder *h = m->holder.item[i];
         if (!h->outside || h->placed) continue;
-        const char *kind = !h->region ? "batch" : h->region->phase == PHASE_SETUP ? "tables" : h->saved ? "saved" : "working";
-        put(m, h->value->name, kind, SEGMENT_LOCAL, bytes_of(h->value), h->saved ? layers_of(h->region, h->body) : 1, h->saved ? "i" : "", h->first, h->last);
+        const char *kind = !h->region                        ? "batch"
+                           : h->region->phase == PHASE_SETUP ? "tables"
+                           : h->saved                        ? "saved"
+                                                             : "working";
+        put(m, h->value->name, kind, SEGMENT_LOCAL, bytes_of(h->value),
+            h->saved ? layers_of(h->region, h->body) : 1, h->saved ? "i" : "", h->first, h->last);
     }
     for (int i = 0; i < g->region.n; i++) /* a sum over ranks works in place */
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
                 const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
                 if (node->op != OP_sum_ranks) continue;
-                put(m, node->out[0]->name, "alias", SEGMENT_LOCAL, bytes_of(node->out[0]), 1, "", node->step, node->step);
+                put(m, node->out[0]->name, "alias", SEGMENT_LOCAL, bytes_of(node->out[0]), 1, "",
+                    node->step, node->step);
             }
 }
 
@@ -368,7 +430,8 @@ static void settle_carry(struct memory *m, const struct region *r, int k)
     if (slot) own->offset += slot->offset;
     graph_buffer(g, c->first->name)->offset += own->offset;
     graph_buffer(g, c->last->name)->offset += own->offset;
-    for (int b = 0; b < r->body.n; b++) graph_buffer(g, r->body.item[b]->next.item[k]->name)->offset += own->offset;
+    for (int b = 0; b < r->body.n; b++)
+        graph_buffer(g, r->body.item[b]->next.item[k]->name)->offset += own->offset;
 }
 
 static void settle_body(struct memory *m, const struct region *r, const struct body *b)
@@ -377,13 +440,21 @@ static void settle_body(struct memory *m, const struct region *r, const struct b
     for (int n = 0; n < b->gradient.n; n++) {
         const struct value *v = b->gradient.item[n].value;
         const struct unit *u = graph_unit(g, b->gradient.item[n].weight->weight->unit);
-        if (v->node) graph_buffer(g, v->name)->offset += graph_buffer(g, slot_name("slot", r->name, u))->offset;
+        if (v->node)
+            graph_buffer(g, v->name)->offset +=
+                graph_buffer(g, slot_name("slot", r->name, u))->offset;
     }
     for (int n = 0; n < b->node.n; n++) {
         const struct node *node = b->node.item[n];
-        if (node->op == OP_sum_ranks) graph_buffer(g, node->out[0]->name)->offset = graph_buffer(g, root_of(node->in[0].value)->name)->offset;
-        if (node->op == OP_part) graph_buffer(g, node->out[0]->name)->offset = graph_buffer(g, root_of(node->in[0].value)->name)->offset;
-        if (node->op == OP_put_part) graph_buffer(g, node->in[1].value->name)->offset = graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+        if (node->op == OP_sum_ranks)
+            graph_buffer(g, node->out[0]->name)->offset =
+                graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+        if (node->op == OP_part)
+            graph_buffer(g, node->out[0]->name)->offset =
+                graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+        if (node->op == OP_put_part)
+            graph_buffer(g, node->in[1].value->name)->offset =
+                graph_buffer(g, root_of(node->in[0].value)->name)->offset;
     }
 }
 
@@ -397,7 +468,9 @@ static void settle_aliases(struct memory *m)
         for (int k = 0; k < r->body.n; k++) settle_body(m, r, r->body.item[k]);
         for (int k = 0; k < g->unit.n && r->within; k++) {
             struct buffer *alias = graph_buffer(g, slot_name("gather", r->name, g->unit.item[k]));
-            if (alias) alias->offset = graph_buffer(g, slot_name("gather", r->within, g->unit.item[k]))->offset;
+            if (alias)
+                alias->offset =
+                    graph_buffer(g, slot_name("gather", r->within, g->unit.item[k]))->offset;
         }
     }
 }

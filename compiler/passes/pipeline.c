@@ -1,17 +1,18 @@
-/* The pipeline, as a list one can read aloud. Names of dumps, their order and what is verified when all come from it;
- * adding a pass is adding a row. */
+/* The pipeline, as a list one can read aloud. Names of dumps, their order and what is verified when
+ * all come from it; adding a pass is adding a row. */
 #include "ir/ir.h"
 
 const struct pass passes[] = {
-    {"split", pass_split, LEVEL_SPLIT},              /* layers under different checkpointing are different bodies */
-    {"gradient", pass_gradient, LEVEL_GRADIENT},     /* forward regions get their mirrors */
-    {"chunk", pass_chunk, LEVEL_CHUNK},              /* the loss in pieces */
-    {"optimizer", pass_optimizer, LEVEL_OPTIMIZER},  /* norm, clipping, AdamW */
-    {"recompute", pass_recompute, LEVEL_RECOMPUTE},  /* kept or computed again */
-    {"shard", pass_shard, LEVEL_SHARD},              /* units, shards, gathers, reductions */
-    {"fuse", pass_fuse, LEVEL_FUSE},                 /* kernels */
-    {"schedule", pass_schedule, LEVEL_SCHEDULE},     /* lanes, events, order */
-    {"memory", pass_memory, LEVEL_MEMORY},           /* two segments, every byte */
+    /* layers under different checkpointing are different bodies */
+    {"split", pass_split, LEVEL_SPLIT},
+    {"gradient", pass_gradient, LEVEL_GRADIENT},    /* forward regions get their mirrors */
+    {"chunk", pass_chunk, LEVEL_CHUNK},             /* the loss in pieces */
+    {"optimizer", pass_optimizer, LEVEL_OPTIMIZER}, /* norm, clipping, AdamW */
+    {"recompute", pass_recompute, LEVEL_RECOMPUTE}, /* kept or computed again */
+    {"shard", pass_shard, LEVEL_SHARD},             /* units, shards, gathers, reductions */
+    {"fuse", pass_fuse, LEVEL_FUSE},                /* kernels */
+    {"schedule", pass_schedule, LEVEL_SCHEDULE},    /* lanes, events, order */
+    {"memory", pass_memory, LEVEL_MEMORY},          /* two segments, every byte */
 };
 const int pass_count = COUNT_OF(passes);
 

@@ -1,37 +1,53 @@
-/* Proves a laid-out schedule by running it over addresses: each write puts a fresh mark on its bytes, each read demands
- * the mark of the very value it means, from the very iteration it means. A buffer given away too early, a ring one entry
- * short, a carry that reads the wrong end, a wait that is missing, a slot written while a collective still reads it: all
- * are a wrong mark, found at the step that would have trained on it. The passes that lay out memory are not asked
- * how they did it; only their texts are believed, and only as far as the records go.
+/* Proves a laid-out schedule by running it over addresses: each write puts a fresh mark on its
+ * bytes, each read demands the mark of the very value it means, from the very iteration it means. A
+ * buffer given away too early, a ring one entry short, a carry that reads the wrong end, a wait
+ * that is missing, a slot written while a collective still reads it: all are a wrong mark, found at
+ * the step that would have trained on it. The passes that lay out memory are not asked how they did
+ * it; only their texts are believed, and only as far as the records go.
  *
- * Order: the text is one for all ranks and no step of it asks for the rank, so collectives are issued in one order
- * everywhere if they are issued in one order here; an event is recorded by one lane step, waited for once it was recorded, and
- * not recorded again before somebody waited.
+ * Order: the text is one for all ranks and no step of it asks for the rank, so collectives are
+ * issued in one order everywhere if they are issued in one order here; an event is recorded by one
+ * lane step, waited for once it was recorded, and not recorded again before somebody waited.
  *
- * What stays for the whole run (weights, moments, scalars, staging) is written by nothing that is proved here, so whoever
- * touches it is wrong.
+ * What stays for the whole run (weights, moments, scalars, staging) is written by nothing that is
+ * proved here, so whoever touches it is wrong.
  *
- * Lanes: a gather fills its slot from its issue to the wait for its event, a reduce reads its slot as long; whoever touches
- * those bytes in between is wrong, whatever a fast link would have got away with. */
+ * Lanes: a gather fills its slot from its issue to the wait for its event, a reduce reads its slot
+ * as long; whoever touches those bytes in between is wrong, whatever a fast link would have got
+ * away with. */
 #include "passes/prove.h"
 
 #include <setjmp.h>
 #include <string.h>
 
-struct range { int64_t from, to; int64_t mark; };
-struct flight { int64_t from, to; int event; bool fills; };
-struct kept { const char *name; int64_t from, to; };
+struct range {
+    int64_t from, to;
+    int64_t mark;
+};
+struct flight {
+    int64_t from, to;
+    int event;
+    bool fills;
+};
+struct kept {
+    const char *name;
+    int64_t from, to;
+};
 /* Marks of a value by iteration of its loop (one entry for straight code). note of the value. */
-struct marks { int64_t *of; int64_t n; };
+struct marks {
+    int64_t *of;
+    int64_t n;
+};
 
 struct prove {
     const struct graph *g;
-    VECTOR(struct range) bytes;          /* of the arena; sorted, apart */
+    VECTOR(struct range) bytes; /* of the arena; sorted, apart */
     VECTOR(struct kept) kept;
     VECTOR(struct flight) flight;
     int64_t fresh;
-    const struct region *region; const struct body *body;
-    int64_t i, n;                        /* layer and running count */
+    const struct region *region;
+    const struct body *body;
+    int64_t i, n; /* layer and running count */
     int step;
     jmp_buf out;
     const char *why;
@@ -42,17 +58,20 @@ static void wrong(struct prove *p, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    p->why = text_format("step %d of %s, iteration %lld: %s", p->step, p->region->name, (long long)p->n, text_vformat(format, args));
+    p->why = text_format("step %d of %s, iteration %lld: %s", p->step, p->region->name,
+                         (long long)p->n, text_vformat(format, args));
     va_end(args);
     longjmp(p->out, 1);
 }
 
-/* ── bytes ────────────────────────────────────────────────────────────────── */
+/* ── bytes ───────────────────────────────────────────────────────────────────── */
 /* Addresses are the arena's: segment wire begins behind local_bytes. */
-static int64_t address_of(struct prove *p, const struct buffer *b, int64_t offset, int64_t bytes, const char *what)
+static int64_t address_of(struct prove *p, const struct buffer *b, int64_t offset, int64_t bytes,
+                          const char *what)
 {
     bool wire = b->segment == SEGMENT_WIRE;
-    if (offset < 0 || offset + bytes > p->g->wire_bytes + (wire ? 0 : p->g->local_bytes)) wrong(p, "%s lies outside its segment", what);
+    if (offset < 0 || offset + bytes > p->g->wire_bytes + (wire ? 0 : p->g->local_bytes))
+        wrong(p, "%s lies outside its segment", what);
     return offset + (wire ? p->g->local_bytes : 0);
 }
 
@@ -60,12 +79,14 @@ static int64_t address_of(struct prove *p, const struct buffer *b, int64_t offse
 static void keep_clear(struct prove *p, int64_t from, int64_t to, const char *what)
 {
     for (int k = 0; k < p->kept.n; k++)
-        if (p->kept.item[k].from < to && from < p->kept.item[k].to) wrong(p, "%s is written over %s", what, p->kept.item[k].name);
+        if (p->kept.item[k].from < to && from < p->kept.item[k].to)
+            wrong(p, "%s is written over %s", what, p->kept.item[k].name);
 }
 
 static void keep_all(struct prove *p)
 {
-    static const char *const kind[] = {"master", "gradient", "moment1", "moment2", "scalars", "metrics", "staging", "reduce staging"};
+    static const char *const kind[] = {"master",  "gradient", "moment1", "moment2",
+                                       "scalars", "metrics",  "staging", "reduce staging"};
     p->region = p->g->region.item[0];
     for (int i = 0; i < p->g->buffer.n; i++) {
         const struct buffer *b = p->g->buffer.item[i];
@@ -83,7 +104,8 @@ static void write_bytes(struct prove *p, int64_t from, int64_t to, int64_t mark,
     keep_clear(p, from, to, what);
     for (int k = 0; k < p->flight.n; k++) {
         const struct flight *f = &p->flight.item[k];
-        if (f->from < to && from < f->to) wrong(p, "%s is written where event %d is still under way", what, f->event);
+        if (f->from < to && from < f->to)
+            wrong(p, "%s is written where event %d is still under way", what, f->event);
     }
     VECTOR(struct range) now = {0};
     bool put = false;
@@ -94,8 +116,10 @@ static void write_bytes(struct prove *p, int64_t from, int64_t to, int64_t mark,
             PUSH(&now, ((struct range){from, to, mark}));
             put = true;
         }
-        if (r.to <= from || r.from >= to) PUSH(&now, r);
-        else if (r.to > to) PUSH(&now, ((struct range){to, r.to, r.mark}));
+        if (r.to <= from || r.from >= to)
+            PUSH(&now, r);
+        else if (r.to > to)
+            PUSH(&now, ((struct range){to, r.to, r.mark}));
     }
     if (!put) PUSH(&now, ((struct range){from, to, mark}));
     p->bytes.n = 0;
@@ -107,7 +131,8 @@ static void read_bytes(struct prove *p, int64_t from, int64_t to, int64_t mark, 
     int64_t at = from;
     for (int k = 0; k < p->flight.n; k++) {
         const struct flight *f = &p->flight.item[k];
-        if (f->fills && f->from < to && from < f->to) wrong(p, "%s is read before event %d is waited for", what, f->event);
+        if (f->fills && f->from < to && from < f->to)
+            wrong(p, "%s is read before event %d is waited for", what, f->event);
     }
     for (int k = 0; k < p->bytes.n && at < to; k++) {
         const struct range *r = &p->bytes.item[k];
@@ -119,8 +144,12 @@ static void read_bytes(struct prove *p, int64_t from, int64_t to, int64_t mark, 
     if (at < to) wrong(p, "%s is read where nothing was written", what);
 }
 
-/* ── values ───────────────────────────────────────────────────────────────── */
-static bool looked_through(const struct node *n) { return n && (n->op == OP_sum_ranks || n->op == OP_put_part || (op_rows[n->op].class == CLASS_VIEW && n->op != OP_part)); }
+/* ── values ──────────────────────────────────────────────────────────────────── */
+static bool looked_through(const struct node *n)
+{
+    return n && (n->op == OP_sum_ranks || n->op == OP_put_part ||
+                 (op_rows[n->op].class == CLASS_VIEW && n->op != OP_part));
+}
 
 static const struct value *bytes_of(const struct value *v)
 {
@@ -140,7 +169,8 @@ static struct marks *marks_of(const struct value *v, int64_t n)
     return own->note;
 }
 
-static const struct region *home_of(const struct graph *g, const struct value *v, bool *carry, bool *last)
+static const struct region *home_of(const struct graph *g, const struct value *v, bool *carry,
+                                    bool *last)
 {
     *carry = *last = false;
     for (int i = 0; i < g->region.n; i++) {
@@ -194,18 +224,24 @@ static bool place(struct prove *p, const struct value *v, int64_t *from, int64_t
     const struct buffer *b = graph_buffer(p->g, v->name);
     if (!b) return false;
     int64_t entry = 0;
-    if (!strcmp(b->index, "i")) entry = handed_on(p->g, v) ? p->i : ordinal(p->body, p->i);
-    else if (!strcmp(b->index, "n")) entry = p->n % b->entries;
-    else if (!strcmp(b->index, "n+1")) entry = (p->n + 1) % b->entries;
+    if (!strcmp(b->index, "i"))
+        entry = handed_on(p->g, v) ? p->i : ordinal(p->body, p->i);
+    else if (!strcmp(b->index, "n"))
+        entry = p->n % b->entries;
+    else if (!strcmp(b->index, "n+1"))
+        entry = (p->n + 1) % b->entries;
     int64_t bytes = shape_count(v->shape) * element_bytes(v->type);
     *from = address_of(p, b, b->offset + entry * b->stride, bytes, v->name);
     *to = *from + bytes;
     return true;
 }
 
-/* ── weights and slots ────────────────────────────────────────────────────── */
+/* ── weights and slots ───────────────────────────────────────────────────────── */
 /* Marks of gathered units: by slot buffer and iteration, kept on a name's behalf. */
-struct gathered { const char *buffer; int64_t iteration, mark; };
+struct gathered {
+    const char *buffer;
+    int64_t iteration, mark;
+};
 static VECTOR(struct gathered) gathered;
 
 static void read_weight(struct prove *p, const struct weight *w)
@@ -215,9 +251,12 @@ static void read_weight(struct prove *p, const struct weight *w)
     if (!b) return; /* read where the master lives */
     const char *owner = p->region->within ? slot_name("gather", p->region->within, u) : b->name;
     int64_t size = element_bytes(p->g->facts.compute), bytes = shape_count(w->value->shape) * size;
-    int64_t from = address_of(p, b, b->offset + (u->loop[0] ? p->n % b->entries : 0) * b->stride + w->offset * size, bytes, w->value->name);
+    int64_t from = address_of(
+        p, b, b->offset + (u->loop[0] ? p->n % b->entries : 0) * b->stride + w->offset * size,
+        bytes, w->value->name);
     for (int k = gathered.n - 1; k >= 0; k--)
-        if (!strcmp(gathered.item[k].buffer, owner) && gathered.item[k].iteration == (u->loop[0] ? p->n : 0)) {
+        if (!strcmp(gathered.item[k].buffer, owner) &&
+            gathered.item[k].iteration == (u->loop[0] ? p->n : 0)) {
             read_bytes(p, from, from + bytes, gathered.item[k].mark, w->value->name);
             return;
         }
@@ -228,7 +267,8 @@ static void read_weight(struct prove *p, const struct weight *w)
 static void take_off(struct prove *p, struct flight f)
 {
     for (int k = 0; k < p->flight.n; k++)
-        if (p->flight.item[k].event == f.event) wrong(p, "event %d is recorded again before anyone has waited for it", f.event);
+        if (p->flight.item[k].event == f.event)
+            wrong(p, "event %d is recorded again before anyone has waited for it", f.event);
     PUSH(&p->flight, f);
 }
 
@@ -238,7 +278,9 @@ static bool records(const struct graph *g, int event, enum op op)
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             for (int j = 0; j < g->region.item[i]->body.item[k]->node.n; j++) {
                 const struct node *n = g->region.item[i]->body.item[k]->node.item[j];
-                if (n->op == op && event >= attr_get(n, "event") && event < attr_get(n, "event") + attr_get(n, "ring")) return true;
+                if (n->op == op && event >= attr_get(n, "event") &&
+                    event < attr_get(n, "event") + attr_get(n, "ring"))
+                    return true;
             }
     return false;
 }
@@ -246,9 +288,11 @@ static bool records(const struct graph *g, int event, enum op op)
 static void gather(struct prove *p, const struct node *n)
 {
     int64_t at = p->n + attr_get(n, "shift");
-    if (p->region->direction != ONCE && (p->n < attr_get(n, "from") || p->n >= attr_get(n, "to"))) return;
+    if (p->region->direction != ONCE && (p->n < attr_get(n, "from") || p->n >= attr_get(n, "to")))
+        return;
     const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "into"));
-    int64_t entry = at % attr_get(n, "ring"), from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
+    int64_t entry = at % attr_get(n, "ring"),
+            from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
     struct gathered one = {b->name, at, ++p->fresh};
     write_bytes(p, from, from + b->bytes, one.mark, b->name);
     PUSH(&gathered, one);
@@ -258,32 +302,38 @@ static void gather(struct prove *p, const struct node *n)
 static void reduce(struct prove *p, const struct node *n)
 {
     const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "from"));
-    int64_t entry = p->n % attr_get(n, "ring"), from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
+    int64_t entry = p->n % attr_get(n, "ring"),
+            from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
     for (int k = 0; k < p->body->gradient.n; k++) {
         const struct yield_gradient *y = &p->body->gradient.item[k];
         const struct unit *u = graph_unit(p->g, y->weight->weight->unit);
         if (strcmp(slot_name("slot", p->region->name, u), b->name)) continue;
         int64_t at = from + y->weight->weight->offset * 4;
-        read_bytes(p, at, at + shape_count(y->weight->shape) * 4, meant(p, bytes_of(y->value)), y->value->name);
+        read_bytes(p, at, at + shape_count(y->weight->shape) * 4, meant(p, bytes_of(y->value)),
+                   y->value->name);
     }
     take_off(p, (struct flight){from, from + b->bytes, (int)(attr_get(n, "event") + entry), false});
 }
 
 static void wait_for(struct prove *p, const struct node *n)
 {
-    int first = (int)attr_get(n, "event"), ring = (int)attr_get(n, "ring"), one = first + (int)(p->n % ring), kept = 0;
+    int first = (int)attr_get(n, "event"), ring = (int)attr_get(n, "ring"),
+        one = first + (int)(p->n % ring), kept = 0;
     bool all = attr_get(n, "all"), found = false;
     for (int k = 0; k < p->flight.n; k++) {
         int e = p->flight.item[k].event;
         found |= e == one;
-        if (all ? e < first || e >= first + ring : e != one) p->flight.item[kept++] = p->flight.item[k];
+        if (all ? e < first || e >= first + ring : e != one)
+            p->flight.item[kept++] = p->flight.item[k];
     }
     p->flight.n = kept;
-    /* a slot is waited for before its first use too; a gather is always on its way when somebody waits */
-    if (!all && !found && records(p->g, one, OP_gather)) wrong(p, "event %d is waited for and nobody has recorded it", one);
+    /* a slot is waited for before its first use too; a gather is always on its way when somebody
+     * waits */
+    if (!all && !found && records(p->g, one, OP_gather))
+        wrong(p, "event %d is waited for and nobody has recorded it", one);
 }
 
-/* ── running ──────────────────────────────────────────────────────────────── */
+/* ── running ─────────────────────────────────────────────────────────────────── */
 static void read_value(struct prove *p, const struct value *v)
 {
     if (v->weight) {
@@ -317,7 +367,8 @@ static void make(struct prove *p, const struct value *v)
     if (place(p, v, &from, &to)) write_bytes(p, from, to, mark, v->name);
 }
 
-/* All reads of a kernel come before all its writes, and they do not touch: rows are walked in turn. */
+/* All reads of a kernel come before all its writes, and they do not touch: rows are walked in
+ * turn. */
 static void run_kernel(struct prove *p, int first, int last)
 {
     const struct body *b = p->body;
@@ -337,7 +388,8 @@ static void run_kernel(struct prove *p, int first, int last)
             const struct value *v = b->node.item[k]->out[o];
             if (looked_through(v->node)) continue;
             for (int r = 0; place(p, v, &from, &to) && r < read.n; r++)
-                if (read.item[r].from < to && from < read.item[r].to) wrong(p, "%s is written over what its kernel reads", v->name);
+                if (read.item[r].from < to && from < read.item[r].to)
+                    wrong(p, "%s is written over what its kernel reads", v->name);
             make(p, v);
         }
 }
@@ -366,7 +418,8 @@ static void run_body(struct prove *p)
         case OP_reduce: reduce(p, n); break;
         case OP_wait: wait_for(p, n); break;
         case OP_put_part: put_part(p, n); break;
-        case OP_sum_ranks: case OP_tap: read_value(p, n->in[0].value); break;
+        case OP_sum_ranks:
+        case OP_tap: read_value(p, n->in[0].value); break;
         case OP_batch:
             for (int i = 0; i < p->g->input.n; i++) {
                 const struct value *v = p->g->input.item[i];
@@ -400,10 +453,12 @@ static void run_region(struct prove *p, const struct region *r)
         for (int k = 0; k < r->body.n; k++) {
             p->body = r->body.item[k];
             bool runs = !p->body->layers.n || r->phase == PHASE_UPDATE;
-            for (int l = 0; l < p->body->layers.n; l++) runs |= p->i >= p->body->layers.item[l].from && p->i < p->body->layers.item[l].to;
+            for (int l = 0; l < p->body->layers.n; l++)
+                runs |= p->i >= p->body->layers.item[l].from && p->i < p->body->layers.item[l].to;
             if (runs) break;
         }
-        for (int c = 0; c < r->carry.n; c++) { /* what this iteration finds: the first, or what the last one handed on */
+        /* what this iteration finds: the first, or what the last one handed on */
+        for (int c = 0; c < r->carry.n; c++) {
             struct marks *m = marks_of(r->carry.item[c].value, r->count);
             if (n == 0) m->of[p->i] = mark_now(p, r->carry.item[c].first);
         }
@@ -411,16 +466,15 @@ static void run_region(struct prove *p, const struct region *r)
         int64_t next_i = r->direction == DOWN ? p->i - 1 : p->i + 1;
         for (int c = 0; c < r->carry.n; c++) {
             int64_t mark = mark_now(p, p->body->next.item[c]);
-            if (n + 1 < r->count) marks_of(r->carry.item[c].value, r->count)->of[next_i] = mark;
-            else marks_of(r->carry.item[c].last, 1)->of[0] = mark;
+            if (n + 1 < r->count)
+                marks_of(r->carry.item[c].value, r->count)->of[next_i] = mark;
+            else
+                marks_of(r->carry.item[c].last, 1)->of[0] = mark;
         }
     }
 }
 
-static void forget(const struct graph *g)
-{
-    ir_verify(g); /* empties the notes */
-}
+static void forget(const struct graph *g) { ir_verify(g); /* empties the notes */ }
 
 const char *prove(const struct graph *g)
 {
@@ -433,10 +487,12 @@ const char *prove(const struct graph *g)
         keep_all(p);
         for (int round = 0; round < 4; round++)
             for (int i = 0; i < g->region.n; i++) {
-                static const enum phase phase[] = {PHASE_SETUP, PHASE_MICRO, PHASE_MICRO, PHASE_UPDATE};
+                static const enum phase phase[] = {PHASE_SETUP, PHASE_MICRO, PHASE_MICRO,
+                                                   PHASE_UPDATE};
                 if (g->region.item[i]->phase == phase[round]) run_region(p, g->region.item[i]);
             }
-        if (p->flight.n) p->why = text_format("event %d is never waited for", p->flight.item[0].event);
+        if (p->flight.n)
+            p->why = text_format("event %d is never waited for", p->flight.item[0].event);
     }
     forget(g);
     return p->why;

@@ -1,21 +1,29 @@
 /* Needs: mirror bodies that name forward values freely.
- * Gives: a decision for each such value: kept (the mirror goes on naming it, and memory gives it one place a layer) or
- *   computed again in the mirror body, marked `again`, just before the first node that wants it.
+ * Gives: a decision for each such value: kept (the mirror goes on naming it, and memory gives it
+ *   one place a layer) or computed again in the mirror body, marked `again`, just before the first
+ *   node that wants it.
  * Loses: nothing.
- * The table of policies says what is kept. Everywhere: carries (a unit's input), routing choices (a second top-k could
- * fall on the other side of a tie), and what is never recomputed because it is made once (setup). Mode none keeps the
- * inputs and outputs of core ops too; a map or row value costs a read of its operands inside the kernel that wants it
- * anyway, so it is never kept. Mode selective keeps what activation_checkpoint.save names: op kinds and values of the
- * architecture. Mode full keeps nothing else: a layer then keeps tokens x hidden elements.
- * A second computation is the same op on the same operands, hence the same bits (the numeric contract). */
+ * The table of policies says what is kept. Everywhere: carries (a unit's input), routing choices (a
+ * second top-k could fall on the other side of a tie), and what is never recomputed because it is
+ * made once (setup). Mode none keeps the inputs and outputs of core ops too; a map or row value
+ * costs a read of its operands inside the kernel that wants it anyway, so it is never kept. Mode
+ * selective keeps what activation_checkpoint.save names: op kinds and values of the architecture.
+ * Mode full keeps nothing else: a layer then keeps tokens x hidden elements.
+ * A second computation is the same op on the same operands, hence the same bits (the numeric
+ * contract). */
 #include "ir/ir.h"
 
 #include <string.h>
 
 enum kept { KEPT, AGAIN };
 
-/* What a policy says of the outputs of core ops, of what products read, and whether the plan's list adds to that. */
-struct policy { enum checkpoint_mode mode; enum kept core_output, core_input; bool listed; };
+/* What a policy says of the outputs of core ops, of what products read, and whether the plan's list
+ * adds to that. */
+struct policy {
+    enum checkpoint_mode mode;
+    enum kept core_output, core_input;
+    bool listed;
+};
 static const struct policy policies[] = {
     {CHECKPOINT_NONE, KEPT, KEPT, false},
     {CHECKPOINT_SELECTIVE, AGAIN, AGAIN, true},
@@ -39,8 +47,8 @@ static bool in_list(const char *list, const char *word, size_t n)
     return false;
 }
 
-/* Kinds: "routing" is the plan of who goes where; else the op's name; else the name that the architecture gave the value
- * (a name that is given again has a number behind it here). */
+/* Kinds: "routing" is the plan of who goes where; else the op's name; else the name that the
+ * architecture gave the value (a name that is given again has a number behind it here). */
 static bool listed(const char *save, const struct region *home, const struct value *v)
 {
     const char *op = op_rows[v->node->op].name;
@@ -59,10 +67,16 @@ static bool listed(const char *save, const struct region *home, const struct val
 }
 
 /* Products need their operands for the gradient; the other core ops do not. */
-static bool keeps_operands(enum op op) { return op == OP_matmul || op == OP_attention || op == OP_expert_matmul; }
+static bool keeps_operands(enum op op)
+{
+    return op == OP_matmul || op == OP_attention || op == OP_expert_matmul;
+}
 
 /* Moves rows about by an index that is kept: cheaper to do again than to keep. */
-static bool moves_rows(enum op op) { return op == OP_dispatch || op == OP_collect || op == OP_to_rows || op == OP_from_rows; }
+static bool moves_rows(enum op op)
+{
+    return op == OP_dispatch || op == OP_collect || op == OP_to_rows || op == OP_from_rows;
+}
 
 /* value->mark of the old graph: 1 when a product reads it, through views too. */
 static void mark_core_inputs(const struct graph *g)
@@ -82,20 +96,26 @@ static void mark_core_inputs(const struct graph *g)
         }
 }
 
-struct again { const struct policy *policy; const char *save; const struct region *region; struct build *build; };
-
+struct again {
+    const struct policy *policy;
+    const char *save;
+    const struct region *region;
+    struct build *build;
+};
 
 static enum kept decide(const struct again *a, const struct value *v, const struct region *home)
 {
     const struct node *n = v->node;
     enum op_class class = op_rows[n->op].class;
     if (home->phase == PHASE_SETUP) return KEPT;
-    if (home->direction == ONCE) { /* made once a micro-batch: only what costs nothing to make again is */
+    /* made once a micro-batch: only what costs nothing to make again is */
+    if (home->direction == ONCE) {
         return class == CLASS_VIEW || class == CLASS_LEAF ? AGAIN : KEPT;
     }
     if (n->op == OP_top_k) return KEPT;
     if (moves_rows(n->op)) return AGAIN;
-    /* names choose among what mode none would keep: not every step of an expression is a value that anybody reads back */
+    /* names choose among what mode none would keep: not every step of an expression is a value that
+     * anybody reads back */
     bool worth = class == CLASS_CORE || v->mark;
     if (a->policy->listed && worth && listed(a->save, home, v)) return KEPT;
     if (class == CLASS_CORE) return a->policy->core_output;
@@ -104,12 +124,18 @@ static enum kept decide(const struct again *a, const struct value *v, const stru
 }
 
 /* node->note of the old graph: its region. One list per mirror body of what was made again. */
-struct made { const struct value *old; struct value *now; };
-struct made_list { VECTOR(struct made) item; };
+struct made {
+    const struct value *old;
+    struct value *now;
+};
+struct made_list {
+    VECTOR(struct made) item;
+};
 
 static struct value *get(struct again *a, struct made_list *list, const struct value *old)
 {
-    if (!old->node || old->node->note == a->region) return copied(old); /* inputs, weights, carries, this body's own */
+    /* inputs, weights, carries, this body's own */
+    if (!old->node || old->node->note == a->region) return copied(old);
     for (int i = 0; i < list->item.n; i++)
         if (list->item.item[i].old == old) return list->item.item[i].now;
     const struct region *home = old->node->note;
@@ -118,10 +144,12 @@ static struct value *get(struct again *a, struct made_list *list, const struct v
     struct node *n = old->node;
     struct operand in[8];
     if (n->n_in > (int)COUNT_OF(in)) bug("%s has %d operands", op_rows[n->op].name, n->n_in);
-    for (int i = 0; i < n->n_in; i++) in[i] = n->in[i].value ? by(get(a, list, n->in[i].value)) : n->in[i];
+    for (int i = 0; i < n->n_in; i++)
+        in[i] = n->in[i].value ? by(get(a, list, n->in[i].value)) : n->in[i];
     struct build b = *a->build;
     const char *why = NULL;
-    b.file = n->file, b.line = n->line, b.again = op_rows[n->op].class != CLASS_LEAF && op_rows[n->op].class != CLASS_VIEW;
+    b.file = n->file, b.line = n->line,
+    b.again = op_rows[n->op].class != CLASS_LEAF && op_rows[n->op].class != CLASS_VIEW;
     b.base = old->name;
     struct node *now = build_node(&b, n->op, in, n->n_in, n->attr, n->n_attr, &why);
     if (!now) bug("%s again: %s", op_rows[n->op].name, why);
@@ -139,7 +167,8 @@ struct graph *pass_recompute(const struct graph *old)
     mark_core_inputs(old);
     for (int i = 0; i < old->region.n; i++)
         for (int k = 0; k < old->region.item[i]->body.n; k++)
-            for (int n = 0; n < old->region.item[i]->body.item[k]->node.n; n++) old->region.item[i]->body.item[k]->node.item[n]->note = old->region.item[i];
+            for (int n = 0; n < old->region.item[i]->body.item[k]->node.n; n++)
+                old->region.item[i]->body.item[k]->node.item[n]->note = old->region.item[i];
     for (int i = 0; i < old->region.n; i++) {
         const struct region *from = old->region.item[i];
         if (from->phase != PHASE_MICRO) {
@@ -150,13 +179,17 @@ struct graph *pass_recompute(const struct graph *old)
         for (int k = 0; k < from->body.n; k++) {
             struct body *body = body_begin(r, from->body.item[k]);
             struct build b = {.graph = g, .region = r, .body = body};
-            struct again a = {.policy = policy_of(from->body.item[k]->keep), .save = from->body.item[k]->save, .region = from, .build = &b};
+            struct again a = {.policy = policy_of(from->body.item[k]->keep),
+                              .save = from->body.item[k]->save,
+                              .region = from,
+                              .build = &b};
             struct made_list list = {0};
             for (int n = 0; n < from->body.item[k]->node.n; n++) {
                 const struct node *node = from->body.item[k]->node.item[n];
                 struct operand in[8];
                 struct node changed = *node;
-                if (node->n_in > (int)COUNT_OF(in)) bug("%s has %d operands", op_rows[node->op].name, node->n_in);
+                if (node->n_in > (int)COUNT_OF(in))
+                    bug("%s has %d operands", op_rows[node->op].name, node->n_in);
                 for (int o = 0; o < node->n_in; o++) {
                     in[o] = node->in[o];
                     if (!in[o].value) continue;

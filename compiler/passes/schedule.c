@@ -1,33 +1,50 @@
 /* Needs: kernels, `use` and `reduce` marks.
- * Gives: lanes, events and step numbers. A `use` becomes the issue of a gather some units ahead and a wait here; a `reduce`
- *   gets an event, and the next writer of its slot a wait; every step has a number.
+ * Gives: lanes, events and step numbers. A `use` becomes the issue of a gather some units ahead and
+ *   a wait here; a `reduce` gets an event, and the next writer of its slot a wait; every step has a
+ *   number.
  * Loses: `use`.
- * The order: let the uses of a micro-batch, loops unrolled, be positions 0, 1, 2 … A body at position s issues, before it
- * computes, the gathers of every position up to s + prefetch that was not issued before. In a loop that is one position an
- * iteration, s + n + prefetch, which lies in this loop for most n and behind it for the last few: so the body holds one
- * gather per region that can be meant, each with the range of n for which it is the one. Nothing is peeled; the text
- * is the same for every number of layers.
- * Collectives run in the order in which this text issues them, on every rank (one order over all communicators). Slots:
- * a loop's units share prefetch + 1 gather slots and reduce_slots gradient slots, used in turn. */
+ * The order: let the uses of a micro-batch, loops unrolled, be positions 0, 1, 2 … A body at
+ * position s issues, before it computes, the gathers of every position up to s + prefetch that was
+ * not issued before. In a loop that is one position an iteration, s + n + prefetch, which lies in
+ * this loop for most n and behind it for the last few: so the body holds one gather per region that
+ * can be meant, each with the range of n for which it is the one. Nothing is peeled; the text is
+ * the same for every number of layers.
+ * Collectives run in the order in which this text issues them, on every rank (one order over all
+ * communicators). Slots: a loop's units share prefetch + 1 gather slots and reduce_slots gradient
+ * slots, used in turn. */
 #include "ir/ir.h"
 
 #include <string.h>
 
-struct use { const struct region *region; const struct unit *unit; int64_t count, start, ring; int event; const char *buffer; };
-struct gradient_slot { const struct region *region; const struct unit *unit; int64_t ring; int event; const char *buffer; };
+struct use {
+    const struct region *region;
+    const struct unit *unit;
+    int64_t count, start, ring;
+    int event;
+    const char *buffer;
+};
+struct gradient_slot {
+    const struct region *region;
+    const struct unit *unit;
+    int64_t ring;
+    int event;
+    const char *buffer;
+};
 
 struct schedule {
-    struct graph *graph; const struct graph *old;
+    struct graph *graph;
+    const struct graph *old;
     VECTOR(struct use) use;
     VECTOR(struct gradient_slot) slot;
-    int64_t positions, issued;  /* straight code has issued positions below `issued` */
+    int64_t positions, issued; /* straight code has issued positions below `issued` */
     int events;
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* One entry per region and unit: the variants of a loop share slots as large as the largest of them. */
+/* One entry per region and unit: the variants of a loop share slots as large as the largest of
+ * them. */
 static const struct unit *slot_unit(const struct graph *g, const struct unit *u)
 {
     for (int i = 0; i < g->unit.n; i++)
@@ -38,14 +55,17 @@ static const struct unit *slot_unit(const struct graph *g, const struct unit *u)
 static struct use *find_use(struct schedule *s, const struct region *r, const struct unit *u)
 {
     for (int i = 0; i < s->use.n; i++)
-        if (s->use.item[i].region == r && s->use.item[i].unit == slot_unit(s->graph, u)) return &s->use.item[i];
+        if (s->use.item[i].region == r && s->use.item[i].unit == slot_unit(s->graph, u))
+            return &s->use.item[i];
     return NULL;
 }
 
-static struct gradient_slot *find_slot(struct schedule *s, const struct region *r, const struct unit *u)
+static struct gradient_slot *find_slot(struct schedule *s, const struct region *r,
+                                       const struct unit *u)
 {
     for (int i = 0; i < s->slot.n; i++)
-        if (s->slot.item[i].region == r && s->slot.item[i].unit == slot_unit(s->graph, u)) return &s->slot.item[i];
+        if (s->slot.item[i].region == r && s->slot.item[i].unit == slot_unit(s->graph, u))
+            return &s->slot.item[i];
     return NULL;
 }
 
@@ -58,15 +78,24 @@ static void collect(struct schedule *s, const struct graph *old)
             for (int n = 0; n < r->body.item[k]->node.n; n++) {
                 const struct node *node = r->body.item[k]->node.item[n];
                 if (node->op != OP_use && node->op != OP_reduce) continue;
-                const struct unit *u = slot_unit(s->graph, graph_unit(s->graph, attr_get_word(node, "unit")));
+                const struct unit *u =
+                    slot_unit(s->graph, graph_unit(s->graph, attr_get_word(node, "unit")));
                 if (node->op == OP_use && !find_use(s, r, u)) {
-                    struct use one = {.region = r, .unit = u, .count = r->count, .start = s->positions, .ring = least(f->prefetch + 1, r->count), .event = s->events};
+                    struct use one = {.region = r,
+                                      .unit = u,
+                                      .count = r->count,
+                                      .start = s->positions,
+                                      .ring = least(f->prefetch + 1, r->count),
+                                      .event = s->events};
                     one.buffer = slot_name("gather", r->name, u);
                     s->positions += r->count, s->events += (int)one.ring;
                     PUSH(&s->use, one);
                 }
                 if (node->op == OP_reduce && !find_slot(s, r, u)) {
-                    struct gradient_slot one = {.region = r, .unit = u, .ring = least(f->reduce_slots, r->count), .event = s->events};
+                    struct gradient_slot one = {.region = r,
+                                                .unit = u,
+                                                .ring = least(f->reduce_slots, r->count),
+                                                .event = s->events};
                     one.buffer = slot_name("slot", r->name, u);
                     s->events += (int)one.ring;
                     PUSH(&s->slot, one);
@@ -81,19 +110,27 @@ static void stamp(struct build *b, enum lane lane)
     n->lane = lane, n->step = ++b->graph->steps;
 }
 
-static void put_gather(struct build *b, const struct use *target, int64_t shift, int64_t from, int64_t to)
+static void put_gather(struct build *b, const struct use *target, int64_t shift, int64_t from,
+                       int64_t to)
 {
-    struct attr attr[] = {attr_word("unit", target->unit->loop[0] ? target->unit->loop : target->unit->name), attr_word("into", target->buffer),
-                          attr_whole("shift", shift), attr_whole("from", from), attr_whole("to", to),
-                          attr_whole("ring", target->ring), attr_whole("event", target->event),
-                          attr_whole("count", target->count), attr_whole("down", target->region->direction == DOWN)};
+    struct attr attr[] = {
+        attr_word("unit", target->unit->loop[0] ? target->unit->loop : target->unit->name),
+        attr_word("into", target->buffer),
+        attr_whole("shift", shift),
+        attr_whole("from", from),
+        attr_whole("to", to),
+        attr_whole("ring", target->ring),
+        attr_whole("event", target->event),
+        attr_whole("count", target->count),
+        attr_whole("down", target->region->direction == DOWN)};
     build_op(b, OP_gather, NULL, 0, attr, 9);
     stamp(b, LANE_GATHER);
 }
 
 static void put_wait(struct build *b, int event, int64_t ring, bool all)
 {
-    struct attr attr[] = {attr_whole("event", event), attr_whole("ring", ring), attr_whole("all", all)};
+    struct attr attr[] = {attr_whole("event", event), attr_whole("ring", ring),
+                          attr_whole("all", all)};
     build_op(b, OP_wait, NULL, 0, attr, 3);
     stamp(b, LANE_COMPUTE);
 }
@@ -103,7 +140,8 @@ static void issue_until(struct schedule *s, struct build *b, int64_t limit)
 {
     for (int i = 0; i < s->use.n; i++) {
         const struct use *t = &s->use.item[i];
-        for (int64_t p = most(s->issued, t->start); p < least(limit, t->start + t->count); p++) put_gather(b, t, p - t->start, 0, 1);
+        for (int64_t p = most(s->issued, t->start); p < least(limit, t->start + t->count); p++)
+            put_gather(b, t, p - t->start, 0, 1);
     }
     s->issued = most(s->issued, least(limit, s->positions));
 }
@@ -114,60 +152,75 @@ static void issue_in_loop(struct schedule *s, struct build *b, const struct use 
     int64_t ahead = here->start + s->graph->facts.prefetch;
     for (int i = 0; i < s->use.n; i++) {
         const struct use *t = &s->use.item[i];
-        int64_t shift = ahead - t->start, from = most(0, -shift), to = least(here->count, t->count - shift);
+        int64_t shift = ahead - t->start, from = most(0, -shift),
+                to = least(here->count, t->count - shift);
         if (from < to || t == here) put_gather(b, t, shift, from, most(from, to));
     }
-    s->issued = most(s->issued, least(here->start + here->count + s->graph->facts.prefetch, s->positions));
+    s->issued =
+        most(s->issued, least(here->start + here->count + s->graph->facts.prefetch, s->positions));
 }
 
-static void begin_body(struct schedule *s, struct build *b, const struct region *old, const struct body *body)
+static void begin_body(struct schedule *s, struct build *b, const struct region *old,
+                       const struct body *body)
 {
     const struct use *first = NULL, *last = NULL;
     for (int n = 0; n < body->node.n; n++) {
         if (body->node.item[n]->op != OP_use) continue;
-        const struct use *u = find_use(s, old, graph_unit(s->graph, attr_get_word(body->node.item[n], "unit")));
+        const struct use *u =
+            find_use(s, old, graph_unit(s->graph, attr_get_word(body->node.item[n], "unit")));
         if (!first) first = u;
         last = u;
     }
     if (!first) return;
-    if (old->direction == ONCE) issue_until(s, b, last->start + last->count + s->graph->facts.prefetch);
-    else issue_in_loop(s, b, first);
+    if (old->direction == ONCE)
+        issue_until(s, b, last->start + last->count + s->graph->facts.prefetch);
+    else
+        issue_in_loop(s, b, first);
     for (int n = 0; n < body->node.n; n++)
         if (body->node.item[n]->op == OP_use) {
-            const struct use *u = find_use(s, old, graph_unit(s->graph, attr_get_word(body->node.item[n], "unit")));
+            const struct use *u =
+                find_use(s, old, graph_unit(s->graph, attr_get_word(body->node.item[n], "unit")));
             put_wait(b, u->event, u->ring, false);
         }
 }
 
 /* The gradient line that a value ends in, and its region. */
-static const struct yield_gradient *yielded(const struct graph *g, const struct value *v, const struct region **at)
+static const struct yield_gradient *yielded(const struct graph *g, const struct value *v,
+                                            const struct region **at)
 {
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             for (int n = 0; n < g->region.item[i]->body.item[k]->gradient.n; n++)
-                if (g->region.item[i]->body.item[k]->gradient.item[n].value == v) return *at = g->region.item[i], &g->region.item[i]->body.item[k]->gradient.item[n];
+                if (g->region.item[i]->body.item[k]->gradient.item[n].value == v)
+                    return *at = g->region.item[i],
+                           &g->region.item[i]->body.item[k]->gradient.item[n];
     return NULL;
 }
 
 /* The slot this node's result is written to, when it is a finished weight gradient. */
-static struct gradient_slot *slot_written(struct schedule *s, const struct region *r, const struct body *body, const struct node *n)
+static struct gradient_slot *slot_written(struct schedule *s, const struct region *r,
+                                          const struct body *body, const struct node *n)
 {
     for (int i = 0; i < body->gradient.n; i++)
         for (int o = 0; o < n->n_out; o++)
-            if (body->gradient.item[i].value == n->out[o]) return find_slot(s, r, graph_unit(s->graph, body->gradient.item[i].weight->weight->unit));
+            if (body->gradient.item[i].value == n->out[o])
+                return find_slot(s, r,
+                                 graph_unit(s->graph, body->gradient.item[i].weight->weight->unit));
     /* or the start of a carry that ends as one: it is added up in the slot */
     for (int i = 0; i < s->old->region.n; i++)
         for (int k = 0; k < s->old->region.item[i]->carry.n; k++)
             for (int o = 0; o < n->n_out; o++)
                 if (s->old->region.item[i]->carry.item[k].first == n->out[o]) {
                     const struct region *end;
-                    const struct yield_gradient *y = yielded(s->old, s->old->region.item[i]->carry.item[k].last, &end);
+                    const struct yield_gradient *y =
+                        yielded(s->old, s->old->region.item[i]->carry.item[k].last, &end);
                     if (y) return find_slot(s, end, graph_unit(s->graph, y->weight->weight->unit));
                 }
     return NULL;
 }
 
-static void schedule_body(struct schedule *s, struct build *b, const struct region *old, const struct body *body)
+static void schedule_body(struct schedule *s, struct build *b, const struct region *old,
+                          const struct body *body)
 {
     VECTOR(const struct gradient_slot *) waited = {0};
     begin_body(s, b, old, body);
@@ -177,15 +230,24 @@ static void schedule_body(struct schedule *s, struct build *b, const struct regi
         enum op_class class = op_rows[n->op].class;
         if (n->op == OP_use) continue;
         if (n->op == OP_reduce) {
-            const struct gradient_slot *t = find_slot(s, old, graph_unit(s->graph, attr_get_word(n, "unit")));
-            struct attr attr[] = {attr_word("unit", t->unit->loop[0] ? t->unit->loop : t->unit->name), attr_whole("first", attr_get(n, "first")), attr_whole("last", attr_get(n, "last")),
-                                  attr_whole("replicas", attr_get(n, "replicas")), attr_word("from", t->buffer), attr_whole("ring", t->ring), attr_whole("event", t->event)};
+            const struct gradient_slot *t =
+                find_slot(s, old, graph_unit(s->graph, attr_get_word(n, "unit")));
+            struct attr attr[] = {
+                attr_word("unit", t->unit->loop[0] ? t->unit->loop : t->unit->name),
+                attr_whole("first", attr_get(n, "first")),
+                attr_whole("last", attr_get(n, "last")),
+                attr_whole("replicas", attr_get(n, "replicas")),
+                attr_word("from", t->buffer),
+                attr_whole("ring", t->ring),
+                attr_whole("event", t->event)};
             build_op(b, OP_reduce, NULL, 0, attr, 7);
             stamp(b, LANE_REDUCE);
             continue;
         }
-        if (!kernel || n->kernel != kernel)
-            for (int j = i; j < body->node.n && (j == i || (n->kernel && body->node.item[j]->kernel == n->kernel)); j++) { /* what this kernel will write */
+        if (!kernel || n->kernel != kernel) /* what this kernel will write */
+            for (int j = i; j < body->node.n &&
+                            (j == i || (n->kernel && body->node.item[j]->kernel == n->kernel));
+                 j++) {
                 const struct gradient_slot *t = slot_written(s, old, body, body->node.item[j]);
                 bool done = !t;
                 for (int k = 0; k < waited.n && !done; k++) done = waited.item[k] == t;
@@ -197,7 +259,9 @@ static void schedule_body(struct schedule *s, struct build *b, const struct regi
         if (class == CLASS_VIEW || class == CLASS_LEAF) continue;
         bool same = n->kernel && n->kernel == kernel;
         kernel = n->kernel;
-        now->lane = n->op == OP_sum_ranks ? LANE_REDUCE : n->op == OP_tap ? LANE_HOST : LANE_COMPUTE;
+        now->lane = n->op == OP_sum_ranks ? LANE_REDUCE
+                    : n->op == OP_tap     ? LANE_HOST
+                                          : LANE_COMPUTE;
         now->step = same ? b->graph->steps : ++b->graph->steps;
         if (n->op == OP_sum_ranks) {
             struct attr *attr = TAKE_MANY(struct attr, now->n_attr + 1);
@@ -217,7 +281,8 @@ static void wait_for_unit(struct schedule *s, struct build *b, const struct body
         if (n->op != OP_state || strcmp(attr_get_word(n, "name"), "gradient")) continue;
         const struct unit *u = slot_unit(s->graph, graph_unit(s->graph, attr_get_word(n, "unit")));
         for (int k = 0; k < s->slot.n; k++)
-            if (s->slot.item[k].unit == u) put_wait(b, s->slot.item[k].event, s->slot.item[k].ring, true);
+            if (s->slot.item[k].unit == u)
+                put_wait(b, s->slot.item[k].event, s->slot.item[k].ring, true);
     }
 }
 
@@ -234,13 +299,16 @@ struct graph *pass_schedule(const struct graph *old)
             struct body *body = body_begin(r, from->body.item[k]);
             struct build b = {.graph = g, .region = r, .body = body};
             if (from->phase == PHASE_MICRO && !begun) {
-                /* slots of the micro-batch before may still be on their way, and their bytes are about to serve others */
-                for (int t = 0; t < s.slot.n; t++) put_wait(&b, s.slot.item[t].event, s.slot.item[t].ring, true);
+                /* slots of the micro-batch before may still be on their way, and their bytes are
+                 * about to serve others */
+                for (int t = 0; t < s.slot.n; t++)
+                    put_wait(&b, s.slot.item[t].event, s.slot.item[t].ring, true);
                 build_op(&b, OP_batch, NULL, 0, NULL, 0);
                 stamp(&b, LANE_HOST);
                 begun = true;
             }
-            if (from->phase == PHASE_UPDATE && !strncmp(from->name, "norm.", 5)) wait_for_unit(&s, &b, from->body.item[k]);
+            if (from->phase == PHASE_UPDATE && !strncmp(from->name, "norm.", 5))
+                wait_for_unit(&s, &b, from->body.item[k]);
             schedule_body(&s, &b, from, from->body.item[k]);
             body_end(body, from->body.item[k]);
         }

@@ -1,8 +1,9 @@
 /* Needs: whole weights and state.
- * Gives: the units' flat layout (each weight aligned, the whole padded to the shards), state cut to a rank's shard, a `use`
- *   at the start of each body for every unit it reads, a `reduce` at its end for every unit whose gradient it yields
- *   (what these do is asked of the strategies, one per mesh axis), and carries whose first and next values have places
- *   of their own, so that memory can lay a loop's values side by side without a copy of its own.
+ * Gives: the units' flat layout (each weight aligned, the whole padded to the shards), state cut to
+ *   a rank's shard, a `use` at the start of each body for every unit it reads, a `reduce` at its
+ *   end for every unit whose gradient it yields (what these do is asked of the strategies, one per
+ *   mesh axis), and carries whose first and next values have places of their own, so that memory
+ *   can lay a loop's values side by side without a copy of its own.
  * Loses: nothing. */
 #include "passes/strategy.h"
 
@@ -46,12 +47,16 @@ static bool body_reads(const struct body *b, const struct unit *u)
 }
 
 /* Regions within this one go on using what it has gathered. */
-static bool reads_unit(const struct graph *old, const struct region *r, const struct body *b, const struct unit *u)
+static bool reads_unit(const struct graph *old, const struct region *r, const struct body *b,
+                       const struct unit *u)
 {
     if (r->within) return false;
     if (body_reads(b, u)) return true;
     for (int i = 0; i < old->region.n; i++)
-        for (int k = 0; old->region.item[i]->within && !strcmp(old->region.item[i]->within, r->name) && k < old->region.item[i]->body.n; k++)
+        for (int k = 0;
+             old->region.item[i]->within && !strcmp(old->region.item[i]->within, r->name) &&
+             k < old->region.item[i]->body.n;
+             k++)
             if (body_reads(old->region.item[i]->body.item[k], u)) return true;
     return false;
 }
@@ -63,16 +68,19 @@ static bool yields_unit(const struct body *b, const struct unit *u)
     return false;
 }
 
-/* A node of the update phase: state has the shard's length now, and what is computed from it follows. */
+/* A node of the update phase: state has the shard's length now, and what is computed from it
+ * follows. */
 static void copy_cut(struct build *b, const struct node *old)
 {
     struct operand in[8];
     struct attr attr[4];
     const char *why = NULL;
-    for (int i = 0; i < old->n_in; i++) in[i] = old->in[i].value ? by(copied(old->in[i].value)) : old->in[i];
+    for (int i = 0; i < old->n_in; i++)
+        in[i] = old->in[i].value ? by(copied(old->in[i].value)) : old->in[i];
     for (int i = 0; i < old->n_attr; i++) {
         attr[i] = old->attr[i];
-        if (!strcmp(attr[i].key, "elements")) attr[i].whole = graph_unit(b->graph, attr_get_word(old, "unit"))->shard_elements;
+        if (!strcmp(attr[i].key, "elements"))
+            attr[i].whole = graph_unit(b->graph, attr_get_word(old, "unit"))->shard_elements;
     }
     b->file = old->file, b->line = old->line;
     b->base = old->n_out ? old->out[0]->name : NULL;
@@ -84,7 +92,7 @@ static void copy_cut(struct build *b, const struct node *old)
     }
 }
 
-/* ── places for carries ───────────────────────────────────────────────────── */
+/* ── places for carries ──────────────────────────────────────────────────────── */
 static bool own_place(const struct value *v)
 {
     if (!v->node || v->mark) return false;
@@ -99,7 +107,8 @@ static bool made_by(const struct body *b, const struct value *v)
     return false;
 }
 
-/* A carry starts in a value made for it by straight code; else a copy is put in, in a region of its own before the loop. */
+/* A carry starts in a value made for it by straight code; else a copy is put in, in a region of its
+ * own before the loop. */
 static void place_firsts(struct graph *g, struct region *r)
 {
     struct region *enter = NULL;
@@ -107,15 +116,19 @@ static void place_firsts(struct graph *g, struct region *r)
         struct carry *c = &r->carry.item[i];
         bool straight = false;
         for (int k = 0; k < g->region.n; k++)
-            straight |= g->region.item[k]->direction == ONCE && g->region.item[k]->phase == r->phase && g->region.item[k] != enter && made_by(g->region.item[k]->body.item[0], c->first);
+            straight |= g->region.item[k]->direction == ONCE &&
+                        g->region.item[k]->phase == r->phase && g->region.item[k] != enter &&
+                        made_by(g->region.item[k]->body.item[0], c->first);
         if (!straight || !own_place(c->first)) {
             if (!enter) {
                 enter = region_new(g, intern_format("%s.enter", r->name), r->phase, ONCE, 1, "");
                 body_new(enter, "");
-                g->region.item[g->region.n - 1] = r; /* stands before the loop, which is the newest region */
+                /* stands before the loop, which is the newest region */
+                g->region.item[g->region.n - 1] = r;
                 g->region.item[g->region.n - 2] = enter;
             }
-            struct build b = {.graph = g, .region = enter, .body = enter->body.item[0], .base = c->first->name};
+            struct build b = {
+                .graph = g, .region = enter, .body = enter->body.item[0], .base = c->first->name};
             c->first = build1(&b, OP_copy, by(c->first));
         }
         c->first->mark = 1;
@@ -126,7 +139,8 @@ static void place_firsts(struct graph *g, struct region *r)
 static bool in_place(const struct value *v, const struct value *carry)
 {
     const struct node *n = v->node;
-    return n && ((n->op == OP_put_part && n->in[0].value == carry) || (n->op == OP_matmul_add && n->in[2].value == carry));
+    return n && ((n->op == OP_put_part && n->in[0].value == carry) ||
+                 (n->op == OP_matmul_add && n->in[2].value == carry));
 }
 
 static void place_nexts(struct build *b)
@@ -135,34 +149,41 @@ static void place_nexts(struct build *b)
     for (int i = 0; i < b->body->next.n; i++) {
         struct value *v = b->body->next.item[i];
         b->base = v->name;
-        if (!in_place(v, b->region->carry.item[i].value) && (!own_place(v) || !made_by(b->body, v))) v = b->body->next.item[i] = build1(b, OP_copy, by(v));
+        if (!in_place(v, b->region->carry.item[i].value) && (!own_place(v) || !made_by(b->body, v)))
+            v = b->body->next.item[i] = build1(b, OP_copy, by(v));
         v->mark = 1;
     }
 }
 
-/* Whether another region before (step -1) or behind (step 1) region `i` yields a gradient of this unit in the micro-batch: a
- * tied weight's gradient comes in parts, of which only the first sets the shard and only the last is summed over replicas. */
+/* Whether another region before (step -1) or behind (step 1) region `i` yields a gradient of this
+ * unit in the micro-batch: a tied weight's gradient comes in parts, of which only the first sets
+ * the shard and only the last is summed over replicas. */
 static bool yielded_elsewhere(const struct graph *g, const struct unit *u, int i, int step)
 {
     for (int k = i + step; k >= 0 && k < g->region.n; k += step)
-        for (int j = 0; j < g->region.item[k]->body.n && g->region.item[k]->phase == PHASE_MICRO; j++)
+        for (int j = 0; j < g->region.item[k]->body.n && g->region.item[k]->phase == PHASE_MICRO;
+             j++)
             if (yields_unit(g->region.item[k]->body.item[j], u)) return true;
     return false;
 }
 
-/* A slot is reduced whole, so what this body has no gradient for (the other weights of a tied one's unit) is zero in it. */
+/* A slot is reduced whole, so what this body has no gradient for (the other weights of a tied one's
+ * unit) is zero in it. */
 static void fill_slot(struct build *b, const struct unit *u)
 {
     for (int k = 0; k < b->graph->weight.n; k++) {
         const struct weight *w = b->graph->weight.item[k];
         bool there = strcmp(w->unit, u->name) != 0;
-        for (int i = 0; i < b->body->gradient.n; i++) there |= b->body->gradient.item[i].weight == w->value;
+        for (int i = 0; i < b->body->gradient.n; i++)
+            there |= b->body->gradient.item[i].weight == w->value;
         if (there) continue;
         struct attr dim[SHAPE_RANK];
         static const char *const key[SHAPE_RANK] = {"d0", "d1", "d2", "d3"};
-        for (int i = 0; i < w->value->shape.rank; i++) dim[i] = attr_whole(key[i], w->value->shape.dim[i]);
+        for (int i = 0; i < w->value->shape.rank; i++)
+            dim[i] = attr_whole(key[i], w->value->shape.dim[i]);
         b->base = w->value->name;
-        struct value *zero = build1(b, OP_copy, by(build_op(b, OP_zeros, NULL, 0, dim, w->value->shape.rank)));
+        struct value *zero =
+            build1(b, OP_copy, by(build_op(b, OP_zeros, NULL, 0, dim, w->value->shape.rank)));
         zero->mark = 1;
         PUSH(&b->body->gradient, ((struct yield_gradient){w->value, zero}));
     }
@@ -180,10 +201,15 @@ struct graph *pass_shard(const struct graph *old)
             struct body *body = body_begin(r, from->body.item[k]);
             struct build b = {.graph = g, .region = r, .body = body};
             for (int u = 0; u < g->unit.n && r->phase == PHASE_MICRO; u++)
-                for (int s = 0; s < strategy_count && reads_unit(old, from, from->body.item[k], g->unit.item[u]); s++) strategies[s]->at_use(&b, g->unit.item[u]);
+                for (int s = 0; s < strategy_count &&
+                                reads_unit(old, from, from->body.item[k], g->unit.item[u]);
+                     s++)
+                    strategies[s]->at_use(&b, g->unit.item[u]);
             for (int n = 0; n < from->body.item[k]->node.n; n++) {
-                if (r->phase == PHASE_UPDATE) copy_cut(&b, from->body.item[k]->node.item[n]);
-                else node_copy(&b, from->body.item[k]->node.item[n]);
+                if (r->phase == PHASE_UPDATE)
+                    copy_cut(&b, from->body.item[k]->node.item[n]);
+                else
+                    node_copy(&b, from->body.item[k]->node.item[n]);
             }
             body_end(body, from->body.item[k]);
             b.file = NULL;
@@ -191,10 +217,14 @@ struct graph *pass_shard(const struct graph *old)
             for (int u = 0; u < g->unit.n; u++) {
                 if (!yields_unit(body, g->unit.item[u])) continue;
                 fill_slot(&b, g->unit.item[u]);
-                struct attr attr[] = {attr_word("unit", g->unit.item[u]->name), attr_whole("first", !yielded_elsewhere(old, g->unit.item[u], i, -1)),
-                                      attr_whole("last", !yielded_elsewhere(old, g->unit.item[u], i, 1))};
+                struct attr attr[] = {
+                    attr_word("unit", g->unit.item[u]->name),
+                    attr_whole("first", !yielded_elsewhere(old, g->unit.item[u], i, -1)),
+                    attr_whole("last", !yielded_elsewhere(old, g->unit.item[u], i, 1))};
                 build_op(&b, OP_reduce, NULL, 0, attr, 3);
-                for (int s = 0; s < strategy_count; s++) strategies[s]->at_gradient(&b, g->unit.item[u], body->node.item[body->node.n - 1]);
+                for (int s = 0; s < strategy_count; s++)
+                    strategies[s]->at_gradient(&b, g->unit.item[u],
+                                               body->node.item[body->node.n - 1]);
             }
         }
         region_end(g, r, from);

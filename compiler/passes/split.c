@@ -1,14 +1,16 @@
 /* Needs: lowered bodies.
- * Gives: every loop body its checkpointing mode (`keep`), and a body of its own, with units of its own, to layers that are
- *   under another mode than the rest: activation_checkpoint.layers and .every choose layers, and a loop with two kinds of
- *   layers is a loop with two bodies, as dense and sparse layers are.
+ * Gives: every loop body its checkpointing mode (`keep`), and a body of its own, with units of its
+ *   own, to layers that are under another mode than the rest: activation_checkpoint.layers and
+ *   .every choose layers, and a loop with two kinds of layers is a loop with two bodies, as dense
+ *   and sparse layers are.
  * Loses: nothing. A plan that treats all layers alike passes unchanged. */
 #include "ir/ir.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the plan's mode applies to layer i: one in `every`, counted over the layers it may apply to. */
+/* Whether the plan's mode applies to layer i: one in `every`, counted over the layers it may apply
+ * to. */
 static bool chosen(const struct facts *f, int64_t i)
 {
     if (!f->checkpoint_layers[0]) return i % f->checkpoint_every == 0;
@@ -24,7 +26,8 @@ static bool chosen(const struct facts *f, int64_t i)
 }
 
 /* The iterations of `b` that are (or are not) under the mode. */
-static int64_t stretches(const struct facts *f, const struct region *r, const struct body *b, bool under, struct body *into)
+static int64_t stretches(const struct facts *f, const struct region *r, const struct body *b,
+                         bool under, struct body *into)
 {
     struct stretch all = {0, r->count};
     const struct stretch *part = b->layers.n ? b->layers.item : &all;
@@ -57,13 +60,15 @@ static void copy_unit(struct graph *g, const struct unit *old, const char *varia
     g->unit.item[at + 1] = u;
 }
 
-static void copy_weights(struct graph *g, const struct graph *old, const struct body *from, const char *unit)
+static void copy_weights(struct graph *g, const struct graph *old, const struct body *from,
+                         const char *unit)
 {
     for (int i = 0; i < old->weight.n; i++) {
         const struct weight *w = old->weight.item[i];
         bool here = false;
         for (int n = 0; n < from->node.n && !here; n++)
-            for (int k = 0; k < from->node.item[n]->n_in; k++) here |= from->node.item[n]->in[k].value == w->value;
+            for (int k = 0; k < from->node.item[n]->n_in; k++)
+                here |= from->node.item[n]->in[k].value == w->value;
         if (!here || !graph_unit(g, w->unit)->loop[0]) continue;
         struct weight *now = TAKE(struct weight);
         *now = *w;
@@ -86,14 +91,18 @@ static void copy_body(struct graph *g, struct region *r, const struct body *old,
     body_end(now, old);
 }
 
-static const struct unit *unit_of(const struct graph *g, const struct region *r, const struct body *b)
+static const struct unit *unit_of(const struct graph *g, const struct region *r,
+                                  const struct body *b)
 {
     for (int i = 0; i < g->unit.n; i++)
-        if (g->unit.item[i]->loop[0] && !strcmp(g->unit.item[i]->loop, r->loop) && !strcmp(g->unit.item[i]->variant, b->name)) return g->unit.item[i];
+        if (g->unit.item[i]->loop[0] && !strcmp(g->unit.item[i]->loop, r->loop) &&
+            !strcmp(g->unit.item[i]->variant, b->name))
+            return g->unit.item[i];
     return NULL; /* a body without weights */
 }
 
-/* The words of a list that are for this body: kinds and names as they are, nodes of this body without its name. */
+/* The words of a list that are for this body: kinds and names as they are, nodes of this body
+ * without its name. */
 static const char *save_for(const struct region *r, const struct body *b, const char *list)
 {
     struct text t = {0};
@@ -102,14 +111,17 @@ static const char *save_for(const struct region *r, const struct body *b, const 
     for (const char *c = list; *c; c += strspn(c, " ")) {
         size_t n = strcspn(c, " ");
         bool node = memchr(c, '#', n) != NULL;
-        if (!node) text_add(&t, "%s%.*s", t.length ? " " : "", (int)n, c);
-        else if (n > strlen(own) && !memcmp(c, own, strlen(own))) text_add(&t, "%s#%.*s", t.length ? " " : "", (int)(n - strlen(own)), c + strlen(own));
+        if (!node)
+            text_add(&t, "%s%.*s", t.length ? " " : "", (int)n, c);
+        else if (n > strlen(own) && !memcmp(c, own, strlen(own)))
+            text_add(&t, "%s#%.*s", t.length ? " " : "", (int)(n - strlen(own)), c + strlen(own));
         c += n;
     }
     return intern(t.bytes);
 }
 
-static void set_mode(const struct facts *f, const struct region *r, const struct body *old, struct body *now, bool under)
+static void set_mode(const struct facts *f, const struct region *r, const struct body *old,
+                     struct body *now, bool under)
 {
     now->keep = under ? f->checkpoint_mode : f->checkpoint_rest;
     now->save = save_for(r, old, under ? f->checkpoint_save : f->checkpoint_rest_save);
@@ -121,9 +133,12 @@ static void split_loop(struct graph *g, const struct graph *old, const struct re
     struct region *r = region_begin(g, from);
     for (int k = 0; k < from->body.n; k++) {
         const struct body *body = from->body.item[k];
-        int64_t under = stretches(f, from, body, true, NULL), rest = stretches(f, from, body, false, NULL);
-        struct stretch first = body->layers.n ? body->layers.item[0] : (struct stretch){0, from->count};
-        bool two = under && rest && f->checkpoint_mode != CHECKPOINT_NONE, first_under = two ? chosen(f, first.from) : under > 0;
+        int64_t under = stretches(f, from, body, true, NULL),
+                rest = stretches(f, from, body, false, NULL);
+        struct stretch first =
+            body->layers.n ? body->layers.item[0] : (struct stretch){0, from->count};
+        bool two = under && rest && f->checkpoint_mode != CHECKPOINT_NONE,
+             first_under = two ? chosen(f, first.from) : under > 0;
         struct body *one = two ? body_new(r, body->name) : body_begin(r, body);
         set_mode(f, from, body, one, first_under);
         struct build b = {.graph = g, .region = r, .body = one};
@@ -133,7 +148,9 @@ static void split_loop(struct graph *g, const struct graph *old, const struct re
         const struct unit *u = unit_of(g, from, body);
         /* called by what sets it apart: the mode, or that it is the rest under the same mode */
         enum checkpoint_mode other = first_under ? f->checkpoint_rest : f->checkpoint_mode;
-        const char *apart = f->checkpoint_rest != f->checkpoint_mode ? checkpoint_names[other] : first_under ? "rest" : "chosen";
+        const char *apart = f->checkpoint_rest != f->checkpoint_mode ? checkpoint_names[other]
+                            : first_under                            ? "rest"
+                                                                     : "chosen";
         const char *name = body->name[0] ? text_format("%s.%s", body->name, apart) : apart;
         struct body *second = body_new(r, name);
         set_mode(f, from, body, second, !first_under);
@@ -147,7 +164,8 @@ static void split_loop(struct graph *g, const struct graph *old, const struct re
             copy_weights(g, old, body, intern_format("%s.%s", u->name, name));
         }
         copy_body(g, r, body, second);
-        for (int i = 0; i < old->weight.n; i++) copied_as(old->weight.item[i]->value, g->weight.item[i]->value);
+        for (int i = 0; i < old->weight.n; i++)
+            copied_as(old->weight.item[i]->value, g->weight.item[i]->value);
     }
     region_end(g, r, from);
 }
@@ -156,8 +174,10 @@ struct graph *pass_split(const struct graph *old)
 {
     struct graph *g = graph_begin(old, LEVEL_SPLIT);
     for (int i = 0; i < old->region.n; i++) {
-        if (old->region.item[i]->direction == ONCE) region_copy(g, old->region.item[i]);
-        else split_loop(g, old, old->region.item[i]);
+        if (old->region.item[i]->direction == ONCE)
+            region_copy(g, old->region.item[i]);
+        else
+            split_loop(g, old, old->region.item[i]);
     }
     return g;
 }

@@ -1,9 +1,14 @@
-/* Replicas (with fsdp: HSDP). Each holds the same state and sees other samples; a unit's gradient shard is summed over the
- * replicas once a step, in the last micro-batch, behind the reduce-scatter and under the rest of the backward pass. */
+/* Replicas (with fsdp: HSDP). Each holds the same state and sees other samples; a unit's gradient
+ * shard is summed over the replicas once a step, in the last micro-batch, behind the reduce-scatter
+ * and under the rest of the backward pass. */
 #include "passes/strategy.h"
 
 static int64_t degree(const struct facts *f) { return f->dp; }
-static int64_t whole(const struct facts *f) { (void)f; return 1; }
+static int64_t whole(const struct facts *f)
+{
+    (void)f;
+    return 1;
+}
 static void at_use(struct build *b, const struct unit *u) { (void)b, (void)u; }
 
 static void at_gradient(struct build *b, const struct unit *u, struct node *reduce)

@@ -1,6 +1,7 @@
-/* Takes out nodes nobody needs. Reverse mode and recomputation both build a little more than is used (the gradient of
- * a first layer's input, a statistic that a mirror turns out not to read); one sweep from the last region to the first,
- * repeated while loops still find something, leaves what has an effect. */
+/* Takes out nodes nobody needs. Reverse mode and recomputation both build a little more than is
+ * used (the gradient of a first layer's input, a statistic that a mirror turns out not to read);
+ * one sweep from the last region to the first, repeated while loops still find something, leaves
+ * what has an effect. */
 #include "ir/ir.h"
 
 static void need(struct value *v)
@@ -27,10 +28,12 @@ void graph_sweep(struct graph *g)
 {
     for (int i = 0; i < g->region.n; i++) {
         struct region *r = g->region.item[i];
-        for (int k = 0; k < r->carry.n; k++) r->carry.item[k].value->mark = r->carry.item[k].last->mark = 0;
+        for (int k = 0; k < r->carry.n; k++)
+            r->carry.item[k].value->mark = r->carry.item[k].last->mark = 0;
         for (int k = 0; k < r->body.n; k++)
             for (int n = 0; n < r->body.item[k]->node.n; n++)
-                for (int o = 0; o < r->body.item[k]->node.item[n]->n_out; o++) r->body.item[k]->node.item[n]->out[o]->mark = 0;
+                for (int o = 0; o < r->body.item[k]->node.item[n]->n_out; o++)
+                    r->body.item[k]->node.item[n]->out[o]->mark = 0;
     }
     for (int i = g->region.n - 1; i >= 0; i--) {
         struct region *r = g->region.item[i];
@@ -40,7 +43,8 @@ void graph_sweep(struct graph *g)
             for (int k = 0; k < r->carry.n; k++) {
                 struct carry *c = &r->carry.item[k];
                 for (int b = 0; b < r->body.n && (c->value->mark || c->last->mark); b++)
-                    if (!r->body.item[b]->next.item[k]->mark) need(r->body.item[b]->next.item[k]), again = true;
+                    if (!r->body.item[b]->next.item[k]->mark)
+                        need(r->body.item[b]->next.item[k]), again = true;
             }
             for (int b = 0; b < r->body.n; b++) again |= sweep_body(r->body.item[b]);
         }
@@ -50,7 +54,8 @@ void graph_sweep(struct graph *g)
             if (!c.value->mark && !c.last->mark) continue;
             need(c.first);
             r->carry.item[kept] = c;
-            for (int b = 0; b < r->body.n; b++) r->body.item[b]->next.item[kept] = r->body.item[b]->next.item[k];
+            for (int b = 0; b < r->body.n; b++)
+                r->body.item[b]->next.item[kept] = r->body.item[b]->next.item[k];
             kept++;
         }
         r->carry.n = kept;

@@ -3,7 +3,13 @@
 
 #include "passes/kernel_tile.h"
 
-enum { COLUMNS_A_THREAD = 8, ROW_THREADS = 512, BLOCK_THREADS = 256, RESIDENT_THREADS = 264 * 512, ROWS_AT_LEAST = 8 };
+enum {
+    COLUMNS_A_THREAD = 8,
+    ROW_THREADS = 512,
+    BLOCK_THREADS = 256,
+    RESIDENT_THREADS = 264 * 512,
+    ROWS_AT_LEAST = 8
+};
 
 int row_threads(int64_t columns)
 {
@@ -15,14 +21,16 @@ int row_threads(int64_t columns)
 struct row_chunks row_chunks(int64_t rows, int64_t columns)
 {
     int threads = row_threads(columns), block = threads > 32 ? threads : BLOCK_THREADS;
-    int64_t side_by_side = block / threads, most = RESIDENT_THREADS / block; /* about as many blocks as a device holds at a time */
+    /* about as many blocks as a device holds at a time */
+    int64_t side_by_side = block / threads, most = RESIDENT_THREADS / block;
     int64_t each = (rows + most - 1) / most;
     if (each < ROWS_AT_LEAST * side_by_side) each = ROWS_AT_LEAST * side_by_side;
     each = (each + side_by_side - 1) / side_by_side * side_by_side;
     return (struct row_chunks){.count = (rows + each - 1) / each, .rows = each};
 }
 
-/* What the library of dense products is offered on every call; an algorithm that wants more is not used. */
+/* What the library of dense products is offered on every call; an algorithm that wants more is not
+ * used. */
 #define PRODUCT_BYTES ((int64_t)32 << 20)
 #define LIBRARY_BYTES ((int64_t)1 << 20)
 
@@ -40,7 +48,8 @@ struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key)
         s.bits = (bits + s.passes - 1) / s.passes;
         s.bins = 1 << s.bits;
         s.order = whole_lines(items * (int64_t)sizeof(int32_t)) / (int64_t)sizeof(int32_t);
-    } else if (keys > SORT_BINS) bug("%lld experts; cuda kernels count up to %d", (long long)keys, SORT_BINS);
+    } else if (keys > SORT_BINS)
+        bug("%lld experts; cuda kernels count up to %d", (long long)keys, SORT_BINS);
     int64_t each = (items + SORT_CHUNKS - 1) / SORT_CHUNKS;
     s.chunk = (each + SORT_ROUND - 1) / SORT_ROUND * SORT_ROUND;
     s.chunks = (items + s.chunk - 1) / s.chunk;
@@ -60,7 +69,8 @@ bool experts_offered(const struct node *n)
 {
     if (n->op != OP_expert_matmul) return false;
     const struct value *z = n->in[0].value, *w = n->in[1].value, *y = n->out[0];
-    return z->type == BF16 && w->type == BF16 && y->type == BF16 && w->shape.dim[1] % 8 == 0 && w->shape.dim[2] % 8 == 0;
+    return z->type == BF16 && w->type == BF16 && y->type == BF16 && w->shape.dim[1] % 8 == 0 &&
+           w->shape.dim[2] % 8 == 0;
 }
 
 int64_t workspace_of_node(const struct facts *f, const struct node *n)
@@ -70,31 +80,39 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n)
         int64_t own = whole_lines(planes_of(f->shared_bytes, n).bytes);
         return own > PRODUCT_BYTES ? own : PRODUCT_BYTES;
     }
-    if (n->op == OP_route_plan || n->op == OP_load) return sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false).bytes;
-    if (n->op == OP_embedding_grad) return sort_plan(shape_count(n->in[0].value->shape), n->out[0]->shape.dim[0], true).bytes;
+    if (n->op == OP_route_plan || n->op == OP_load)
+        return sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false).bytes;
+    if (n->op == OP_embedding_grad)
+        return sort_plan(shape_count(n->in[0].value->shape), n->out[0]->shape.dim[0], true).bytes;
     if (n->op == OP_sum_squares) return SUM_SQUARES_BLOCKS * (int64_t)sizeof(double);
-    if (n->op == OP_attention_grad) return whole_lines(2 * shape_count(n->in[4].value->shape) * (int64_t)sizeof(float)); /* two numbers a query and head */
+    /* two numbers a query and head */
+    if (n->op == OP_attention_grad)
+        return whole_lines(2 * shape_count(n->in[4].value->shape) * (int64_t)sizeof(float));
     if (class != CLASS_COLUMN && class != CLASS_TOTAL) return 0;
     const struct shape s = n->in[0].value->shape;
     int64_t columns = s.rank ? s.dim[s.rank - 1] : 1, rows = columns ? shape_count(s) / columns : 0;
-    if (class == CLASS_TOTAL) return whole_lines((rows + 1) * (int64_t)sizeof(double)); /* a number a row, and behind them the sum */
+    /* a number a row, and behind them the sum */
+    if (class == CLASS_TOTAL) return whole_lines((rows + 1) * (int64_t)sizeof(double));
     return whole_lines(row_chunks(rows, columns).count * columns * (int64_t)sizeof(float));
 }
 
-/* What a library is offered. Experts: a bit for itself. Attention (attention_cudnn.c lays it out): the log-sum-exp in its own order, for the
- * gradient also the inner products and two F32 rows a query and head, and a bit for itself. */
+/* What a library is offered. Experts: a bit for itself. Attention (attention_cudnn.c lays it out):
+ * the log-sum-exp in its own order, for the gradient also the inner products and two F32 rows a
+ * query and head, and a bit for itself. */
 static int64_t library_bytes(const struct facts *f, const struct node *n)
 {
     if (f->experts_library && experts_offered(n)) return LIBRARY_BYTES;
     if (!f->attention_library || !attention_offered(n)) return 0;
     const struct shape q = n->in[0].value->shape;
     int64_t numbers = whole_lines(q.dim[0] * q.dim[1] * (int64_t)sizeof(float));
-    return n->op == OP_attention ? numbers + LIBRARY_BYTES : 2 * numbers + 2 * numbers * q.dim[2] + LIBRARY_BYTES;
+    return n->op == OP_attention ? numbers + LIBRARY_BYTES
+                                 : 2 * numbers + 2 * numbers * q.dim[2] + LIBRARY_BYTES;
 }
 
 const struct kernel *workspace_kernel(const struct graph *g, int64_t *bytes)
 {
-    int64_t *of_kernel = TAKE_MANY(int64_t, g->kernel.n + 1), *of_library = TAKE_MANY(int64_t, g->kernel.n + 1);
+    int64_t *of_kernel = TAKE_MANY(int64_t, g->kernel.n + 1),
+            *of_library = TAKE_MANY(int64_t, g->kernel.n + 1);
     const struct kernel *most = NULL;
     for (int i = 0; i < g->region.n; i++)
         for (int b = 0; b < g->region.item[i]->body.n; b++) {
@@ -108,7 +126,8 @@ const struct kernel *workspace_kernel(const struct graph *g, int64_t *bytes)
     *bytes = 0;
     for (int i = 0; i < g->kernel.n; i++) {
         int number = g->kernel.item[i].number;
-        int64_t here = of_kernel[number] > of_library[number] ? of_kernel[number] : of_library[number];
+        int64_t here =
+            of_kernel[number] > of_library[number] ? of_kernel[number] : of_library[number];
         if (here > *bytes) *bytes = here, most = &g->kernel.item[i];
     }
     return most;

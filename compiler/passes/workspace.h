@@ -1,6 +1,7 @@
-/* How much room kernels of the cuda device need for what does not outlive them: the partial sums of reductions that no single block
- * can finish. Memory lays the room out and the emitters use it; both ask here, so neither can be wrong alone. Everything is
- * a function of op, shape and type, because the order in which a sum is added must be. */
+/* How much room kernels of the cuda device need for what does not outlive them: the partial sums of
+ * reductions that no single block can finish. Memory lays the room out and the emitters use it;
+ * both ask here, so neither can be wrong alone. Everything is a function of op, shape and type,
+ * because the order in which a sum is added must be. */
 #ifndef PLANC_WORKSPACE_H
 #define PLANC_WORKSPACE_H
 
@@ -9,30 +10,41 @@
 /* The most experts whose tokens a block counts; lower refuses more on cuda. */
 enum { CUDA_EXPERTS = 1024 };
 
-/* Threads that share one row of so many columns, eight columns each at a time: a power of two, 1 to 512. */
+/* Threads that share one row of so many columns, eight columns each at a time: a power of two, 1 to
+ * 512. */
 int row_threads(int64_t columns);
 
-/* A sum over rows: `count` chunks of `rows` rows each (the last may have fewer), one block and one row of partials a chunk. */
-struct row_chunks { int64_t count, rows; };
+/* A sum over rows: `count` chunks of `rows` rows each (the last may have fewer), one block and one
+ * row of partials a chunk. */
+struct row_chunks {
+    int64_t count, rows;
+};
 struct row_chunks row_chunks(int64_t rows, int64_t columns);
 
-/* Items into bins, stable (templates/cuda/sort.cuh): items are counted in `chunks` chunks of `chunk`. By bins: one pass. By keys below `keys`:
- * as many passes of `bits` bits as it takes, each into another of two orders. Places in the workspace, in int32: orders at 0 and
- * `order`, counts at `counts`. */
-struct sort_plan { int64_t items, chunk, chunks, order, counts, bytes; int bins, bits, passes; };
+/* Items into bins, stable (templates/cuda/sort.cuh): items are counted in `chunks` chunks of
+ * `chunk`. By bins: one pass. By keys below `keys`: as many passes of `bits` bits as it takes, each
+ * into another of two orders. Places in the workspace, in int32: orders at 0 and `order`, counts at
+ * `counts`. */
+struct sort_plan {
+    int64_t items, chunk, chunks, order, counts, bytes;
+    int bins, bits, passes;
+};
 struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key);
 
 /* A norm's stretch is cut into parts of so many elements, at most so many of them. */
 enum { SUM_SQUARES_EACH = 16384, SUM_SQUARES_BLOCKS = 1024 };
 
-/* Bytes of the partials of one node, a multiple of 256; 0 when it needs none. Nodes of one kernel lie behind each other, in order.
- * `f`: how products are cut follows from the shared memory that there is. */
+/* Bytes of the partials of one node, a multiple of 256; 0 when it needs none. Nodes of one kernel
+ * lie behind each other, in order. `f`: how products are cut follows from the shared memory that
+ * there is. */
 int64_t workspace_of_node(const struct facts *f, const struct node *n);
 
-/* Whether a node is attention, or its gradient, of a kind that a library may do (facts.attention_library): BF16, rows of whole 16 bytes, up to 128 wide. */
+/* Whether a node is attention, or its gradient, of a kind that a library may do
+ * (facts.attention_library): BF16, rows of whole 16 bytes, up to 128 wide. */
 bool attention_offered(const struct node *n);
 
-/* Whether a node is a product by experts of a kind that a library may do (facts.experts_library): BF16, rows of whole 16 bytes. */
+/* Whether a node is a product by experts of a kind that a library may do (facts.experts_library):
+ * BF16, rows of whole 16 bytes. */
 bool experts_offered(const struct node *n);
 
 /* What the kernel with the largest need has of it, and the libraries. */

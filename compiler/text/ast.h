@@ -8,31 +8,51 @@
  *   entry   path, value                 hidden = 2048
  *   alternatives  value*                8 | 16
  *   range   from, to                    1..4
- *   unary   a (text: "-" or "not")      binary a, b (text: the operator)     choice  condition, then, else
- *   call    name, arg*                  list    arg*       (an arg is an expression, or `named` name, expression)
- *   number  string  name                text: as written (string: quotes off, escapes resolved)
- *   path    name*                       batch.sequence (a single name is AST_NAME)                       */
+ *   unary   a (text: "-" or "not")      binary a, b (text: the operator)     choice  condition,
+ *   then, else call    name, arg*                  list    arg*       (an arg is an expression, or
+ *   `named` name, expression) number  string  name                text: as written (string: quotes
+ *   off, escapes resolved) path    name*                       batch.sequence (a single name is
+ *   AST_NAME)                       */
 #ifndef PLANC_AST_H
 #define PLANC_AST_H
 
 #include "base/diagnostics.h"
 
 enum ast_kind {
-    AST_ITEMS, AST_BLOCK, AST_SAY, AST_HEAD, AST_ENTRY, AST_ALTERNATIVES, AST_RANGE, AST_UNARY, AST_BINARY,
-    AST_CHOICE, AST_CALL, AST_LIST, AST_NAMED, AST_NUMBER, AST_STRING, AST_NAME, AST_PATH
+    AST_ITEMS,
+    AST_BLOCK,
+    AST_SAY,
+    AST_HEAD,
+    AST_ENTRY,
+    AST_ALTERNATIVES,
+    AST_RANGE,
+    AST_UNARY,
+    AST_BINARY,
+    AST_CHOICE,
+    AST_CALL,
+    AST_LIST,
+    AST_NAMED,
+    AST_NUMBER,
+    AST_STRING,
+    AST_NAME,
+    AST_PATH
 };
 
 struct ast {
     enum ast_kind kind;
     struct span at;
-    const char *text; /* interned: the name, the operator, the number as written, the whole path "a.b" */
+    const char
+        *text; /* interned: the name, the operator, the number as written, the whole path "a.b" */
     struct ast **kid;
     int n, room;
     int depth; /* of the expression below; capped by the parser, so that walks may recurse */
 };
 
 /* $HOME, ~: what the lexer has refused, and nobody mentions again. */
-static inline bool ast_is_refused(const struct ast *e) { return e->kind == AST_NAME && (e->text[0] == '$' || e->text[0] == '~'); }
+static inline bool ast_is_refused(const struct ast *e)
+{
+    return e->kind == AST_NAME && (e->text[0] == '$' || e->text[0] == '~');
+}
 
 /* Parses a source (source_add'ed). Never NULL; errors are diagnostics. */
 struct ast *parse_source(int file);

@@ -1,8 +1,9 @@
-/* The arithmetic of values known at compile time. A plan that says hidden / heads means that quotient and no rounding of
- * it, so numbers are fractions of 64-bit whole numbers, worked out in 128 bits and cut to lowest terms; what does not fit
- * is an error with its place. Only roots and powers, and fractions too fine for 64 bits, become doubles, and such a number
- * never passes for whole. Units travel along: bytes over bytes is a count, bytes over seconds a rate, bytes and counts
- * do not add. */
+/* The arithmetic of values known at compile time. A plan that says hidden / heads means that
+ * quotient and no rounding of it, so numbers are fractions of 64-bit whole numbers, worked out in
+ * 128 bits and cut to lowest terms; what does not fit is an error with its place. Only roots and
+ * powers, and fractions too fine for 64 bits, become doubles, and such a number never passes for
+ * whole. Units travel along: bytes over bytes is a count, bytes over seconds a rate, bytes and
+ * counts do not add. */
 #include "text/constant.h"
 
 #include <math.h>
@@ -12,17 +13,18 @@ typedef __int128 wide;
 
 struct constant constant_whole(int64_t x)
 {
-    return (struct constant){ .kind = CONST_NUMBER, .exact = true, .top = x, .bottom = 1, .number = (double)x };
+    return (struct constant){
+        .kind = CONST_NUMBER, .exact = true, .top = x, .bottom = 1, .number = (double)x};
 }
 
 struct constant constant_real(double x)
 {
-    return (struct constant){ .kind = CONST_NUMBER, .bottom = 1, .number = x };
+    return (struct constant){.kind = CONST_NUMBER, .bottom = 1, .number = x};
 }
 
 struct constant constant_truth(bool x)
 {
-    return (struct constant){ .kind = CONST_TRUTH, .truth = x };
+    return (struct constant){.kind = CONST_TRUTH, .truth = x};
 }
 
 bool constant_is_whole(const struct constant *c)
@@ -32,7 +34,8 @@ bool constant_is_whole(const struct constant *c)
 
 static const char *kind_name(const struct constant *c)
 {
-    static const char *const unit[] = { "a number", "a number of bytes", "a rate in bytes/s", "a rate in FLOP/s", "a time" };
+    static const char *const unit[] = {"a number", "a number of bytes", "a rate in bytes/s",
+                                       "a rate in FLOP/s", "a time"};
     switch (c->kind) {
     case CONST_NUMBER: return unit[c->unit];
     case CONST_TRUTH: return "on/off";
@@ -58,7 +61,8 @@ static double quotient(int64_t top, int64_t bottom)
     return (double)((long double)top / (long double)bottom);
 }
 
-bool constant_fraction(wide top, wide bottom, enum unit_kind unit, struct span at, struct constant *out)
+bool constant_fraction(wide top, wide bottom, enum unit_kind unit, struct span at,
+                       struct constant *out)
 {
     if (bottom < 0) {
         top = -top;
@@ -74,7 +78,7 @@ bool constant_fraction(wide top, wide bottom, enum unit_kind unit, struct span a
         top /= a;
         bottom /= a;
     }
-    *out = (struct constant){ .kind = CONST_NUMBER, .unit = unit, .at = at };
+    *out = (struct constant){.kind = CONST_NUMBER, .unit = unit, .at = at};
     if (top >= INT64_MIN && top <= INT64_MAX && bottom <= INT64_MAX) {
         out->exact = true;
         out->top = (int64_t)top;
@@ -82,8 +86,7 @@ bool constant_fraction(wide top, wide bottom, enum unit_kind unit, struct span a
         out->number = quotient(out->top, out->bottom);
         return true;
     }
-    if (bottom == 1)
-        return overflow(at);
+    if (bottom == 1) return overflow(at);
     out->bottom = 1; /* too fine a fraction to be a count of anything */
     out->number = (double)((long double)top / (long double)bottom);
     return true;
@@ -94,13 +97,12 @@ static bool real(double x, enum unit_kind unit, struct span at, struct constant 
     *out = constant_real(x);
     out->unit = unit;
     out->at = at;
-    if (isfinite(x))
-        return true;
+    if (isfinite(x)) return true;
     complain(at, "this has no finite value");
     return false;
 }
 
-/* Operators ----------------------------------------------------------------------------------------------------------- */
+/* ── Operators ───────────────────────────────────────────────────────────────── */
 
 bool constant_unary(const char *op, const struct constant *a, struct span at, struct constant *out)
 {
@@ -117,12 +119,12 @@ bool constant_unary(const char *op, const struct constant *a, struct span at, st
         complain(at, "'-' wants a number, this is %s", kind_name(a));
         return false;
     }
-    if (!a->exact)
-        return real(-a->number, a->unit, at, out);
+    if (!a->exact) return real(-a->number, a->unit, at, out);
     return constant_fraction(-(wide)a->top, a->bottom, a->unit, at, out);
 }
 
-static bool mismatch(const char *op, const struct constant *a, const struct constant *b, struct span at)
+static bool mismatch(const char *op, const struct constant *a, const struct constant *b,
+                     struct span at)
 {
     complain(at, "'%s' cannot join %s and %s", op, kind_name(a), kind_name(b));
     return false;
@@ -139,17 +141,18 @@ static bool scaled_unit(char op, enum unit_kind a, enum unit_kind b, enum unit_k
         *out = UNIT_BYTES_PER_S;
     else if (op == '/' && a == UNIT_BYTES && b == UNIT_BYTES_PER_S)
         *out = UNIT_SECONDS;
-    else if (op == '*' && ((a == UNIT_BYTES_PER_S && b == UNIT_SECONDS) || (a == UNIT_SECONDS && b == UNIT_BYTES_PER_S)))
+    else if (op == '*' && ((a == UNIT_BYTES_PER_S && b == UNIT_SECONDS) ||
+                           (a == UNIT_SECONDS && b == UNIT_BYTES_PER_S)))
         *out = UNIT_BYTES;
     else
         return false;
     return true;
 }
 
-static bool remainder_of(const struct constant *a, const struct constant *b, struct span at, struct constant *out)
+static bool remainder_of(const struct constant *a, const struct constant *b, struct span at,
+                         struct constant *out)
 {
-    if (a->unit != b->unit)
-        return mismatch("%", a, b, at);
+    if (a->unit != b->unit) return mismatch("%", a, b, at);
     if (!constant_is_whole(a) || !constant_is_whole(b)) {
         complain(at, "'%%' wants whole numbers, not %s and %s", constant_text(a), constant_text(b));
         return false;
@@ -161,13 +164,13 @@ static bool remainder_of(const struct constant *a, const struct constant *b, str
     return constant_fraction((wide)a->top % b->top, 1, a->unit, at, out);
 }
 
-static bool arithmetic(char op, const struct constant *a, const struct constant *b, struct span at, struct constant *out)
+static bool arithmetic(char op, const struct constant *a, const struct constant *b, struct span at,
+                       struct constant *out)
 {
     enum unit_kind unit = a->unit;
     bool scales = op == '*' || op == '/', exact = a->exact && b->exact;
-    const char name[2] = { op, 0 };
-    if (op == '%')
-        return remainder_of(a, b, at, out);
+    const char name[2] = {op, 0};
+    if (op == '%') return remainder_of(a, b, at, out);
     if (scales ? !scaled_unit(op, a->unit, b->unit, &unit) : a->unit != b->unit)
         return mismatch(name, a, b, at);
     if (op == '/' && b->number == 0) {
@@ -176,16 +179,20 @@ static bool arithmetic(char op, const struct constant *a, const struct constant 
     }
     switch (op) {
     case '+':
-        return exact ? constant_fraction((wide)a->top * b->bottom + (wide)b->top * a->bottom, (wide)a->bottom * b->bottom, unit, at, out)
+        return exact ? constant_fraction((wide)a->top * b->bottom + (wide)b->top * a->bottom,
+                                         (wide)a->bottom * b->bottom, unit, at, out)
                      : real(a->number + b->number, unit, at, out);
     case '-':
-        return exact ? constant_fraction((wide)a->top * b->bottom - (wide)b->top * a->bottom, (wide)a->bottom * b->bottom, unit, at, out)
+        return exact ? constant_fraction((wide)a->top * b->bottom - (wide)b->top * a->bottom,
+                                         (wide)a->bottom * b->bottom, unit, at, out)
                      : real(a->number - b->number, unit, at, out);
     case '*':
-        return exact ? constant_fraction((wide)a->top * b->top, (wide)a->bottom * b->bottom, unit, at, out)
+        return exact ? constant_fraction((wide)a->top * b->top, (wide)a->bottom * b->bottom, unit,
+                                         at, out)
                      : real(a->number * b->number, unit, at, out);
     case '/':
-        return exact ? constant_fraction((wide)a->top * b->bottom, (wide)a->bottom * b->top, unit, at, out)
+        return exact ? constant_fraction((wide)a->top * b->bottom, (wide)a->bottom * b->top, unit,
+                                         at, out)
                      : real(a->number / b->number, unit, at, out);
     }
     bug("there is no operator '%c'", op);
@@ -193,31 +200,30 @@ static bool arithmetic(char op, const struct constant *a, const struct constant 
 
 static int compare_numbers(const struct constant *a, const struct constant *b)
 {
-    if (!a->exact || !b->exact)
-        return a->number < b->number ? -1 : a->number > b->number;
+    if (!a->exact || !b->exact) return a->number < b->number ? -1 : a->number > b->number;
     wide left = (wide)a->top * b->bottom, right = (wide)b->top * a->bottom;
     return left < right ? -1 : left > right;
 }
 
 static bool equal(const struct constant *a, const struct constant *b)
 {
-    if (a->kind != b->kind)
-        return false;
+    if (a->kind != b->kind) return false;
     switch (a->kind) {
     case CONST_NUMBER: return a->unit == b->unit && compare_numbers(a, b) == 0;
     case CONST_TRUTH: return a->truth == b->truth;
-    case CONST_STRING: case CONST_WORD: return a->text == b->text;
-    case CONST_LIST: case CONST_RANGE: break;
+    case CONST_STRING:
+    case CONST_WORD: return a->text == b->text;
+    case CONST_LIST:
+    case CONST_RANGE: break;
     }
-    if (a->n != b->n)
-        return false;
+    if (a->n != b->n) return false;
     for (int i = 0; i < a->n; i++)
-        if (!equal(&a->item[i], &b->item[i]))
-            return false;
+        if (!equal(&a->item[i], &b->item[i])) return false;
     return true;
 }
 
-static bool comparison(const char *op, const struct constant *a, const struct constant *b, struct span at, struct constant *out)
+static bool comparison(const char *op, const struct constant *a, const struct constant *b,
+                       struct span at, struct constant *out)
 {
     bool equality = op[0] == '=' || op[0] == '!';
     bool numbers = a->kind == CONST_NUMBER && b->kind == CONST_NUMBER;
@@ -235,51 +241,48 @@ static bool comparison(const char *op, const struct constant *a, const struct co
     return true;
 }
 
-static bool range(const struct constant *a, const struct constant *b, struct span at, struct constant *out)
+static bool range(const struct constant *a, const struct constant *b, struct span at,
+                  struct constant *out)
 {
     if (!constant_is_whole(a) || !constant_is_whole(b) || a->unit || b->unit) {
         complain(at, "a range goes from one whole number to another");
         return false;
     }
     if (a->top > b->top) {
-        add_help(complain(at, "the range %s..%s is empty", constant_text(a), constant_text(b)), "write %s..%s",
-                 constant_text(b), constant_text(a));
+        add_help(complain(at, "the range %s..%s is empty", constant_text(a), constant_text(b)),
+                 "write %s..%s", constant_text(b), constant_text(a));
         return false;
     }
-    *out = (struct constant){ .kind = CONST_RANGE, .at = at, .n = 2, .item = TAKE_MANY(struct constant, 2) };
+    *out = (struct constant){
+        .kind = CONST_RANGE, .at = at, .n = 2, .item = TAKE_MANY(struct constant, 2)};
     out->item[0] = *a;
     out->item[1] = *b;
     return true;
 }
 
-bool constant_binary(const char *op, const struct constant *a, const struct constant *b, struct span at, struct constant *out)
+bool constant_binary(const char *op, const struct constant *a, const struct constant *b,
+                     struct span at, struct constant *out)
 {
-    if (strcmp(op, "..") == 0)
-        return range(a, b, at, out);
-    if (strchr("=!<>", op[0]))
-        return comparison(op, a, b, at, out);
+    if (strcmp(op, "..") == 0) return range(a, b, at, out);
+    if (strchr("=!<>", op[0])) return comparison(op, a, b, at, out);
     if (op[0] == 'a' || op[0] == 'o') { /* and, or */
-        if (a->kind != CONST_TRUTH || b->kind != CONST_TRUTH)
-            return mismatch(op, a, b, at);
+        if (a->kind != CONST_TRUTH || b->kind != CONST_TRUTH) return mismatch(op, a, b, at);
         *out = constant_truth(op[0] == 'a' ? a->truth && b->truth : a->truth || b->truth);
         out->at = at;
         return true;
     }
-    if (a->kind != CONST_NUMBER || b->kind != CONST_NUMBER)
-        return mismatch(op, a, b, at);
+    if (a->kind != CONST_NUMBER || b->kind != CONST_NUMBER) return mismatch(op, a, b, at);
     return arithmetic(op[0], a, b, at, out);
 }
 
-/* Functions ----------------------------------------------------------------------------------------------------------- */
+/* ── Functions ───────────────────────────────────────────────────────────────── */
 
 /* The whole root of x, or -1. */
 static int64_t whole_root(int64_t x)
 {
     int64_t r = (int64_t)sqrtl((long double)x);
-    while ((wide)r * r > x)
-        r--;
-    while ((wide)(r + 1) * (r + 1) <= x)
-        r++;
+    while ((wide)r * r > x) r--;
+    while ((wide)(r + 1) * (r + 1) <= x) r++;
     return (wide)r * r == x ? r : -1;
 }
 
@@ -289,8 +292,10 @@ static bool root(const struct constant *a, struct span at, struct constant *out)
         complain(at, "the square root of %s does not exist", constant_text(a));
         return false;
     }
-    int64_t top = a->exact ? whole_root(a->top) : -1, bottom = a->exact ? whole_root(a->bottom) : -1;
-    return top >= 0 && bottom > 0 ? constant_fraction(top, bottom, UNIT_NONE, at, out) : real(sqrt(a->number), UNIT_NONE, at, out);
+    int64_t top = a->exact ? whole_root(a->top) : -1,
+            bottom = a->exact ? whole_root(a->bottom) : -1;
+    return top >= 0 && bottom > 0 ? constant_fraction(top, bottom, UNIT_NONE, at, out)
+                                  : real(sqrt(a->number), UNIT_NONE, at, out);
 }
 
 static bool rounded(const struct constant *a, bool up, struct span at, struct constant *out)
@@ -304,7 +309,8 @@ static bool rounded(const struct constant *a, bool up, struct span at, struct co
     return constant_fraction(whole, 1, a->unit, at, out);
 }
 
-static bool contains(const struct constant *list, const struct constant *x, struct span at, struct constant *out)
+static bool contains(const struct constant *list, const struct constant *x, struct span at,
+                     struct constant *out)
 {
     if (list->kind != CONST_LIST) {
         complain(at, "contains wants a list and a value, not %s", kind_name(list));
@@ -314,7 +320,8 @@ static bool contains(const struct constant *list, const struct constant *x, stru
     for (int i = 0; i < list->n && !found; i++) {
         const struct constant *item = &list->item[i];
         if (item->kind == CONST_RANGE && x->kind == CONST_NUMBER)
-            found = constant_is_whole(x) && x->top >= item->item[0].top && x->top <= item->item[1].top;
+            found =
+                constant_is_whole(x) && x->top >= item->item[0].top && x->top <= item->item[1].top;
         else
             found = equal(item, x);
     }
@@ -338,34 +345,35 @@ static bool count(const struct constant *list, struct span at, struct constant *
     return constant_fraction(all, 1, UNIT_NONE, at, out);
 }
 
-static bool extreme(const char *name, const struct constant *arg, int n, struct span at, struct constant *out)
+static bool extreme(const char *name, const struct constant *arg, int n, struct span at,
+                    struct constant *out)
 {
     int best = 0;
     for (int i = 1; i < n; i++) {
-        if (arg[i].unit != arg[0].unit)
-            return mismatch(name, &arg[0], &arg[i], at);
+        if (arg[i].unit != arg[0].unit) return mismatch(name, &arg[0], &arg[i], at);
         int order = compare_numbers(&arg[i], &arg[best]);
-        if (name[1] == 'i' ? order < 0 : order > 0)
-            best = i;
+        if (name[1] == 'i' ? order < 0 : order > 0) best = i;
     }
     *out = arg[best];
     out->at = at;
     return true;
 }
 
-static const struct { const char *name; int least, most; } functions[] = {
-    { "sqrt", 1, 1 }, { "exp", 1, 1 }, { "log", 1, 1 }, { "floor", 1, 1 }, { "ceil", 1, 1 },
-    { "min", 1, 16 }, { "max", 1, 16 }, { "contains", 2, 2 }, { "count", 1, 1 },
+static const struct {
+    const char *name;
+    int least, most;
+} functions[] = {
+    {"sqrt", 1, 1}, {"exp", 1, 1},  {"log", 1, 1},      {"floor", 1, 1}, {"ceil", 1, 1},
+    {"min", 1, 16}, {"max", 1, 16}, {"contains", 2, 2}, {"count", 1, 1},
 };
 
-bool constant_call(const char *name, const struct constant *arg, int n, struct span at, struct constant *out, bool *known)
+bool constant_call(const char *name, const struct constant *arg, int n, struct span at,
+                   struct constant *out, bool *known)
 {
     size_t f = 0;
-    while (f < COUNT_OF(functions) && strcmp(functions[f].name, name) != 0)
-        f++;
+    while (f < COUNT_OF(functions) && strcmp(functions[f].name, name) != 0) f++;
     *known = f < COUNT_OF(functions);
-    if (!*known)
-        return false;
+    if (!*known) return false;
     if (n < functions[f].least || n > functions[f].most) {
         int wanted = n < functions[f].least ? functions[f].least : functions[f].most;
         complain(at, "%s takes %d argument%s, not %d", name, wanted, wanted == 1 ? "" : "s", n);
@@ -376,7 +384,8 @@ bool constant_call(const char *name, const struct constant *arg, int n, struct s
     bool keeps_unit = name[0] == 'm' || name[0] == 'f' || name[0] == 'c';
     for (int i = 0; i < n; i++)
         if (arg[i].kind != CONST_NUMBER || (!keeps_unit && arg[i].unit)) {
-            complain(at, "%s wants %s, not %s", name, keeps_unit ? "numbers" : "a number without unit", kind_name(&arg[i]));
+            complain(at, "%s wants %s, not %s", name,
+                     keeps_unit ? "numbers" : "a number without unit", kind_name(&arg[i]));
             return false;
         }
     switch (name[0]) {

@@ -1,40 +1,52 @@
-/* The canonical layout of a plan. A person decides where lines break and what the comments say; everything else (spaces,
- * indentation, blank lines, where comments beside code begin) has one form, so that a difference between two plans is a
- * difference of meaning. The text is laid out from its tokens and never from the tree, so nothing that a tree forgets can
- * be lost; the tokens of the result are compared with those that came in before anything is handed out. */
+/* The canonical layout of a plan. A person decides where lines break and what the comments say;
+ * everything else (spaces, indentation, blank lines, where comments beside code begin) has one
+ * form, so that a difference between two plans is a difference of meaning. The text is laid out
+ * from its tokens and never from the tree, so nothing that a tree forgets can be lost; the tokens
+ * of the result are compared with those that came in before anything is handed out. */
 #include "text/lex.h"
 #include "plan.tab.h"
 
 #include <string.h>
 
-enum { INDENT = 4, COMMENT = 52 /* the column of comments beside code */, BESIDE = 4 /* or so much behind longer code */ };
+enum {
+    INDENT = 4,
+    COMMENT = 52 /* the column of comments beside code */,
+    BESIDE = 4 /* or so much behind longer code */
+};
 
 /* A token, and what stands between it and the one before. */
 struct piece {
     struct token token;
-    bool newline;                   /* a line end before it */
-    VECTOR(struct span) comment;    /* whole-line comments before it */
-    struct span beside;             /* the comment on the line of the one before */
+    bool newline;                /* a line end before it */
+    VECTOR(struct span) comment; /* whole-line comments before it */
+    struct span beside;          /* the comment on the line of the one before */
 };
 
-struct line { int indent; const char *code, *comment; bool blank; };
+struct line {
+    int indent;
+    const char *code, *comment;
+    bool blank;
+};
 
 /* What is open: where its items begin, and how far the line that opened it was indented. */
-struct opener { int kind, column, line_indent; bool filled, head; };
+struct opener {
+    int kind, column, line_indent;
+    bool filled, head;
+};
 
 struct format {
     const char *bytes;
     VECTOR(struct piece) piece;
     VECTOR(struct line) line;
     VECTOR(struct opener) open;
-    struct text now;                /* the line that is being written */
+    struct text now; /* the line that is being written */
     int indent;
-    bool blank;                     /* before it */
-    bool head;                      /* in a block's head: a parenthesis is a label and not a call */
-    bool bare;                      /* the item is a name and nothing else */
+    bool blank; /* before it */
+    bool head;  /* in a block's head: a parenthesis is a label and not a call */
+    bool bare;  /* the item is a name and nothing else */
 };
 
-/* Tokens ---------------------------------------------------------------------------------------------------------------- */
+/* ── Tokens ──────────────────────────────────────────────────────────────────── */
 
 static void read_gap(struct format *f, struct piece *p, int from, int to)
 {
@@ -42,11 +54,9 @@ static void read_gap(struct format *f, struct piece *p, int from, int to)
     for (int i = from; i < to; i++) {
         ends += f->bytes[i] == '\n';
         if (f->bytes[i] == '#') {
-            struct span at = { p->token.at.file, i, i };
-            while (i < to && f->bytes[i] != '\n')
-                i++;
-            for (at.to = i--; strchr(" \t\r", f->bytes[at.to - 1]);)
-                at.to--;
+            struct span at = {p->token.at.file, i, i};
+            while (i < to && f->bytes[i] != '\n') i++;
+            for (at.to = i--; strchr(" \t\r", f->bytes[at.to - 1]);) at.to--;
             if (ends == 0 && from > 0)
                 p->beside = at;
             else
@@ -64,7 +74,7 @@ static void read_pieces(struct format *f, int file)
     f->bytes = lx->bytes;
     int from = lx->at;
     for (bool more = true; more;) {
-        struct piece p = { 0 };
+        struct piece p = {0};
         PLAN_STYPE value;
         p.token.kind = plan_lex(&value, &p.token.at, lx);
         more = p.token.kind != END_OF_FILE;
@@ -76,28 +86,35 @@ static void read_pieces(struct format *f, int file)
 }
 
 static bool is_written(const struct piece *p) { return p->token.at.to > p->token.at.from; }
-static bool ends_value(int kind) { return kind == NAME || kind == NUMBER || kind == STRING || kind == RPAR || kind == RBRACK; }
+static bool ends_value(int kind)
+{
+    return kind == NAME || kind == NUMBER || kind == STRING || kind == RPAR || kind == RBRACK;
+}
 static bool opens(int kind) { return kind == LBRACE || kind == LPAR || kind == LBRACK; }
 static bool closes(int kind) { return kind == RBRACE || kind == RPAR || kind == RBRACK; }
-static bool begins_item(int before) { return before == END || before == LBRACE || before == RBRACE || before < 0; }
+static bool begins_item(int before)
+{
+    return before == END || before == LBRACE || before == RBRACE || before < 0;
+}
 
-/* Lines ----------------------------------------------------------------------------------------------------------------- */
+/* ── Lines ───────────────────────────────────────────────────────────────────── */
 
 static int columns(const char *text)
 {
     int n = 0;
-    for (; *text; text++)
-        n += ((unsigned char)*text & 0xc0) != 0x80;
+    for (; *text; text++) n += ((unsigned char)*text & 0xc0) != 0x80;
     return n;
 }
 
 static void end_line(struct format *f, struct span comment)
 {
-    if (!f->now.length && !comment.file)
-        return;
-    const char *beside = comment.file ? text_format("%.*s", comment.to - comment.from, f->bytes + comment.from) : NULL;
-    PUSH(&f->line, ((struct line){ f->indent, f->now.length ? f->now.bytes : "", beside, f->blank && f->line.n > 0 }));
-    f->now = (struct text){ 0 };
+    if (!f->now.length && !comment.file) return;
+    const char *beside =
+        comment.file ? text_format("%.*s", comment.to - comment.from, f->bytes + comment.from)
+                     : NULL;
+    PUSH(&f->line, ((struct line){f->indent, f->now.length ? f->now.bytes : "", beside,
+                                  f->blank && f->line.n > 0}));
+    f->now = (struct text){0};
     f->blank = false;
 }
 
@@ -105,8 +122,7 @@ static void end_line(struct format *f, struct span comment)
 static int indent_of(const struct format *f, int kind, bool goes_on)
 {
     const struct opener *top = f->open.n ? &f->open.item[f->open.n - 1] : NULL;
-    if (top && closes(kind))
-        return top->line_indent;
+    if (top && closes(kind)) return top->line_indent;
     int inside = !top ? 0 : top->filled ? top->column : top->line_indent + INDENT;
     return inside + (goes_on && (!top || top->kind == LBRACE) ? INDENT : 0);
 }
@@ -114,12 +130,11 @@ static int indent_of(const struct format *f, int kind, bool goes_on)
 /* The blanks between two tokens of a line. `sign`: the one before is a sign and not an operator. */
 static const char *between(const struct format *f, int before, int kind, bool sign)
 {
-    if (kind == END || kind == COMMA || kind == RPAR || kind == RBRACK || kind == DOT || kind == RANGE)
+    if (kind == END || kind == COMMA || kind == RPAR || kind == RBRACK || kind == DOT ||
+        kind == RANGE)
         return "";
-    if (before == LPAR || before == LBRACK || before == DOT || before == RANGE || sign)
-        return "";
-    if (kind == LPAR && before == NAME && !f->head)
-        return "";
+    if (before == LPAR || before == LBRACK || before == DOT || before == RANGE || sign) return "";
+    if (kind == LPAR && before == NAME && !f->head) return "";
     return kind != RBRACE && ((before == END && !f->bare) || before == RBRACE) ? "  " : " ";
 }
 
@@ -127,8 +142,7 @@ static const char *between(const struct format *f, int before, int kind, bool si
 static bool blank_before(const struct format *f, int at)
 {
     int ends = 0;
-    while (--at >= 0 && strchr(" \t\r\n", f->bytes[at]))
-        ends += f->bytes[at] == '\n';
+    while (--at >= 0 && strchr(" \t\r\n", f->bytes[at])) ends += f->bytes[at] == '\n';
     return ends > 1;
 }
 
@@ -143,8 +157,10 @@ static void lay_out(struct format *f)
         bool newline = p->newline || carried;
         if (kind == END) { /* written only where something follows on its line */
             const struct piece *next = p + 1;
-            bool last = newline || next->newline || next->token.kind == RBRACE || next->token.kind == END_OF_FILE || next->token.kind == END;
-            if (newline && (beside.file || p->comment.n)) { /* a ';' behind a comment: the comment ends the line alike */
+            bool last = newline || next->newline || next->token.kind == RBRACE ||
+                        next->token.kind == END_OF_FILE || next->token.kind == END;
+            /* a ';' behind a comment: the comment ends the line alike */
+            if (newline && (beside.file || p->comment.n)) {
                 end_line(f, beside);
                 for (int k = 0; k < p->comment.n; k++) {
                     f->indent = indent_of(f, -1, false);
@@ -173,10 +189,11 @@ static void lay_out(struct format *f)
                 f->indent = indent_of(f, -1, goes_on && kind != LBRACE);
                 end_line(f, p->comment.item[k]);
             }
-            f->blank = blank_before(f, p->token.at.from) && !(first && !p->comment.n) && kind != RBRACE;
+            f->blank =
+                blank_before(f, p->token.at.from) && !(first && !p->comment.n) && kind != RBRACE;
         }
         if (kind == END_OF_FILE) {
-            end_line(f, newline ? (struct span){ 0 } : beside);
+            end_line(f, newline ? (struct span){0} : beside);
             break;
         }
         if (!f->now.length)
@@ -192,10 +209,11 @@ static void lay_out(struct format *f)
             top->filled = !closes(kind);
             top->column = f->indent + columns(f->now.bytes);
         }
-        text_add_bytes(&f->now, f->bytes + p->token.at.from, (size_t)(p->token.at.to - p->token.at.from));
+        text_add_bytes(&f->now, f->bytes + p->token.at.from,
+                       (size_t)(p->token.at.to - p->token.at.from));
         sign = (kind == MINUS && !ends_value(before)); /* "not" keeps its blank */
         if (opens(kind)) {
-            PUSH(&f->open, ((struct opener){ kind, 0, f->indent, false, f->head }));
+            PUSH(&f->open, ((struct opener){kind, 0, f->indent, false, f->head}));
             f->head = false;
         } else if (closes(kind) && f->open.n) {
             f->head = f->open.item[--f->open.n].head;
@@ -204,34 +222,38 @@ static void lay_out(struct format *f)
     }
 }
 
-/* Comments beside code begin in one column in lines that follow each other, and in all lines that leave the room. */
+/* Comments beside code begin in one column in lines that follow each other, and in all lines that
+ * leave the room. */
 static const char *joined(const struct format *f)
 {
-    struct text out = { 0 };
+    struct text out = {0};
     text_add(&out, "%s", "");
     for (int i = 0; i < f->line.n;) {
         int n = i, widest = COMMENT - BESIDE;
         for (; n < f->line.n; n++) {
             const struct line *l = &f->line.item[n];
-            if (!l->comment || !l->code[0] || (n > i && l->blank))
-                break;
+            if (!l->comment || !l->code[0] || (n > i && l->blank)) break;
             int width = l->indent + columns(l->code);
             widest = width > widest ? width : widest;
         }
-        if (n == i)
-            n++;
+        if (n == i) n++;
         for (; i < n; i++) {
             const struct line *l = &f->line.item[i];
             int gap = l->comment && l->code[0] ? widest + BESIDE - l->indent - columns(l->code) : 0;
-            text_add(&out, "%s%*s%s%*s%s\n", l->blank ? "\n" : "", l->indent, "", l->code, gap, "", l->comment ? l->comment : "");
+            text_add(&out, "%s%*s%s%*s%s\n", l->blank ? "\n" : "", l->indent, "", l->code, gap, "",
+                     l->comment ? l->comment : "");
         }
     }
     return out.bytes;
 }
 
-/* The door -------------------------------------------------------------------------------------------------------------- */
+/* ── The door ────────────────────────────────────────────────────────────────── */
 
-struct walk { const struct format *f; int at, before; bool ended; };
+struct walk {
+    const struct format *f;
+    int at, before;
+    bool ended;
+};
 
 /* The next token that is no end of an entry, and whether an entry ended before it. */
 static const struct piece *next_token(struct walk *w)
@@ -259,12 +281,13 @@ static int comment_count(const struct format *f)
 
 static bool is_same(const struct format *a, const struct format *b)
 {
-    struct walk left = { a, 0, -1, false }, right = { b, 0, -1, false };
+    struct walk left = {a, 0, -1, false}, right = {b, 0, -1, false};
     const struct piece *p, *q;
     while ((p = next_token(&left)) != NULL) {
         int n = p->token.at.to - p->token.at.from;
         q = next_token(&right);
-        if (!q || p->token.kind != q->token.kind || left.ended != right.ended || q->token.at.to - q->token.at.from != n ||
+        if (!q || p->token.kind != q->token.kind || left.ended != right.ended ||
+            q->token.at.to - q->token.at.from != n ||
             memcmp(a->bytes + p->token.at.from, b->bytes + q->token.at.from, (size_t)n) != 0)
             return false;
     }
@@ -278,7 +301,6 @@ const char *format_source(int file)
     lay_out(f);
     const char *text = joined(f);
     read_pieces(again, source_add(source_name(file), text, strlen(text)));
-    if (!is_same(f, again))
-        bug("formatting %s would change it", source_name(file));
+    if (!is_same(f, again)) bug("formatting %s would change it", source_name(file));
     return text;
 }

@@ -1,43 +1,53 @@
-/* Which '{' was never closed, and which '}' is one too many. Counting finds the wrong one: a parser notices at the end of
- * the file, where only the outermost block is left to blame. People see it at a glance, by two signs, and so does this:
- * a line that is not indented deeper than the block it would stand in, and a section in a block that cannot hold one. The
- * text is looked through once before it is parsed, and only when its braces do not come out even; what is found is said,
- * and mended, when the scanner comes by, so that the rest of the file means what it was meant to. */
+/* Which '{' was never closed, and which '}' is one too many. Counting finds the wrong one: a parser
+ * notices at the end of the file, where only the outermost block is left to blame. People see it at
+ * a glance, by two signs, and so does this: a line that is not indented deeper than the block it
+ * would stand in, and a section in a block that cannot hold one. The text is looked through once
+ * before it is parsed, and only when its braces do not come out even; what is found is said, and
+ * mended, when the scanner comes by, so that the rest of the file means what it was meant to. */
 #include "text/lex.h"
 #include "check/keys.h"
 
 #include <string.h>
 
-/* A block that is open. `flat`: what stands in it is not indented, so its indentation says nothing. */
-struct block { struct span brace; const char *name; int indent; bool measured, flat, filled; };
+/* A block that is open. `flat`: what stands in it is not indented, so its indentation says
+ * nothing. */
+struct block {
+    struct span brace;
+    const char *name;
+    int indent;
+    bool measured, flat, filled;
+};
 
 struct look {
     struct lex *lx;
-    int n, at;                      /* bytes, and the place */
-    int indent;                     /* of the line */
-    bool fresh;                     /* nothing on this line yet */
-    bool idle;                      /* an item would begin here */
-    struct span head; bool is_head; /* of the item: its first word; no '=' yet */
-    int parens, wanted;             /* braces to be supplied (or, negative, to be dropped) */
-    struct block open[DEEPEST_BLOCK]; int depth;
-    struct block closed; int closed_at; /* the plan that ended last, and where */
+    int n, at;  /* bytes, and the place */
+    int indent; /* of the line */
+    bool fresh; /* nothing on this line yet */
+    bool idle;  /* an item would begin here */
+    struct span head;
+    bool is_head;       /* of the item: its first word; no '=' yet */
+    int parens, wanted; /* braces to be supplied (or, negative, to be dropped) */
+    struct block open[DEEPEST_BLOCK];
+    int depth;
+    struct block closed;
+    int closed_at; /* the plan that ended last, and where */
 };
 
-static bool is_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+static bool is_name(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 
 /* Behind a comment or a string that begins here; `at` when none does. */
 static int behind(const char *bytes, int at, int n)
 {
     char c = bytes[at];
     bool apart = at == 0 || strchr(" \t\r\n", bytes[at - 1]);
-    if (c == '"' || c == '\'' || c == '`')
-        return at + lex_string_length(bytes + at, n - at);
+    if (c == '"' || c == '\'' || c == '`') return at + lex_string_length(bytes + at, n - at);
     if (c == '/' && at + 1 < n && bytes[at + 1] == '*' && apart)
         return at + lex_comment_length(bytes + at, n - at);
-    if (c != '#' && !(c == '/' && at + 1 < n && bytes[at + 1] == '/' && apart))
-        return at;
-    while (at < n && bytes[at] != '\n')
-        at++;
+    if (c != '#' && !(c == '/' && at + 1 < n && bytes[at + 1] == '/' && apart)) return at;
+    while (at < n && bytes[at] != '\n') at++;
     return at;
 }
 
@@ -54,16 +64,25 @@ static int balance(const char *bytes, int n)
     return all;
 }
 
-static bool holds_sections(const struct block *b) { return !b->name || strcmp(b->name, "plan") == 0; }
+static bool holds_sections(const struct block *b)
+{
+    return !b->name || strcmp(b->name, "plan") == 0;
+}
 
-static bool is_architecture(const struct block *b) { return b->name && strcmp(b->name, "architecture") == 0; }
+static bool is_architecture(const struct block *b)
+{
+    return b->name && strcmp(b->name, "architecture") == 0;
+}
 
-static bool is_section(const char *name) { return !strchr(name, '.') && section_find(name) != SECTION_COUNT; }
+static bool is_section(const char *name)
+{
+    return !strchr(name, '.') && section_find(name) != SECTION_COUNT;
+}
 
 static void supply(struct look *l, struct span before)
 {
     const struct block *b = &l->open[--l->depth];
-    PUSH(&l->lx->mend, ((struct mended_brace){ before.from, true, b->brace, before, NULL }));
+    PUSH(&l->lx->mend, ((struct mended_brace){before.from, true, b->brace, before, NULL}));
     l->wanted--;
 }
 
@@ -74,10 +93,8 @@ static void see_line(struct look *l, struct span word)
         struct block *b = &l->open[l->depth - 1];
         bool deeper = l->indent > b->indent, first = !b->measured;
         b->measured = true;
-        if (first && !b->filled && !deeper)
-            b->flat = true;
-        if (deeper || b->flat)
-            return;
+        if (first && !b->filled && !deeper) b->flat = true;
+        if (deeper || b->flat) return;
         supply(l, word);
     }
 }
@@ -85,15 +102,22 @@ static void see_line(struct look *l, struct span word)
 /* `batch {` in a block that holds no sections, or behind the end of the plan. */
 static void see_head(struct look *l, const char *name)
 {
-    bool section = is_section(name), top = strcmp(name, "plan") == 0 || strcmp(name, "architecture") == 0;
+    bool section = is_section(name),
+         top = strcmp(name, "plan") == 0 || strcmp(name, "architecture") == 0;
     bool in_plan = false;
-    for (int i = 0; i < l->depth; i++)
-        in_plan |= holds_sections(&l->open[i]);
-    while (l->wanted > 0 && l->depth && (top || (section && in_plan && !holds_sections(&l->open[l->depth - 1]))))
+    for (int i = 0; i < l->depth; i++) in_plan |= holds_sections(&l->open[i]);
+    while (l->wanted > 0 && l->depth &&
+           (top || (section && in_plan && !holds_sections(&l->open[l->depth - 1]))))
         supply(l, l->head);
-    bool of_architecture = l->closed_at && is_architecture(&l->closed), layer = strcmp(name, "repeat") == 0 || strcmp(name, "metrics") == 0 || strcmp(name, "stored") == 0;
+    bool of_architecture = l->closed_at && is_architecture(&l->closed),
+         layer = strcmp(name, "repeat") == 0 || strcmp(name, "metrics") == 0 ||
+                 strcmp(name, "stored") == 0;
     if (l->wanted < 0 && (of_architecture ? layer : section) && l->depth == 0 && l->closed_at) {
-        PUSH(&l->lx->mend, ((struct mended_brace){ l->closed_at, false, { l->lx->file, l->closed_at, l->closed_at + 1 }, l->head, of_architecture ? "architecture" : "plan" }));
+        PUSH(&l->lx->mend, ((struct mended_brace){l->closed_at,
+                                                  false,
+                                                  {l->lx->file, l->closed_at, l->closed_at + 1},
+                                                  l->head,
+                                                  of_architecture ? "architecture" : "plan"}));
         l->wanted++;
         l->open[l->depth++] = l->closed;
         l->closed_at = 0;
@@ -102,23 +126,24 @@ static void see_head(struct look *l, const char *name)
 
 static void open_block(struct look *l, int indent)
 {
-    const char *name = l->is_head ? intern_bytes(l->lx->bytes + l->head.from, (size_t)(l->head.to - l->head.from)) : NULL;
-    if (name)
-        see_head(l, name);
+    const char *name =
+        l->is_head ? intern_bytes(l->lx->bytes + l->head.from, (size_t)(l->head.to - l->head.from))
+                   : NULL;
+    if (name) see_head(l, name);
     if (l->depth < DEEPEST_BLOCK)
-        l->open[l->depth++] = (struct block){ .brace = { l->lx->file, l->at, l->at + 1 }, .name = name, .indent = indent };
+        l->open[l->depth++] = (struct block){
+            .brace = {l->lx->file, l->at, l->at + 1}, .name = name, .indent = indent};
 }
 
 static void close_block(struct look *l)
 {
-    struct span here = { l->lx->file, l->at, l->at + 1 };
+    struct span here = {l->lx->file, l->at, l->at + 1};
     bool matches = false;
-    for (int i = 0; i < l->depth; i++)
-        matches |= l->open[i].indent == l->indent;
-    while (l->fresh && matches && l->wanted > 0 && l->depth > 1 && !l->open[l->depth - 1].flat && l->open[l->depth - 1].indent > l->indent)
+    for (int i = 0; i < l->depth; i++) matches |= l->open[i].indent == l->indent;
+    while (l->fresh && matches && l->wanted > 0 && l->depth > 1 && !l->open[l->depth - 1].flat &&
+           l->open[l->depth - 1].indent > l->indent)
         supply(l, here);
-    if (!l->depth)
-        return;
+    if (!l->depth) return;
     l->depth--;
     if (l->depth == 0 && (holds_sections(&l->open[0]) || is_architecture(&l->open[0]))) {
         l->closed = l->open[0];
@@ -139,19 +164,16 @@ static void see(struct look *l, int head_indent)
             close_block(l);
         l->parens = 0;
     } else {
-        while (is_name(c) && to < l->n && is_name(l->lx->bytes[to]))
-            to++;
-        struct span word = { l->lx->file, l->at, to };
-        if (l->fresh && is_name(c) && l->parens == 0)
-            see_line(l, word);
+        while (is_name(c) && to < l->n && is_name(l->lx->bytes[to])) to++;
+        struct span word = {l->lx->file, l->at, to};
+        if (l->fresh && is_name(c) && l->parens == 0) see_line(l, word);
         if (l->idle) {
             l->head = word;
             l->is_head = is_name(c);
         }
         l->is_head &= c != '=';
         l->parens += (c == '(' || c == '[') - ((c == ')' || c == ']') && l->parens > 0);
-        if (l->depth && !l->fresh)
-            l->open[l->depth - 1].filled |= !l->open[l->depth - 1].measured;
+        if (l->depth && !l->fresh) l->open[l->depth - 1].filled |= !l->open[l->depth - 1].measured;
     }
     l->idle = c == '{' || c == '}' || c == ';';
     l->fresh = false;
@@ -161,15 +183,13 @@ static void see(struct look *l, int head_indent)
 int lex_behind_own(const struct lex *lx, int brace, int otherwise)
 {
     for (int i = 0; i < lx->headless.n; i++)
-        if (lx->headless.item[i].brace == brace)
-            return brace + 1;
+        if (lx->headless.item[i].brace == brace) return brace + 1;
     return otherwise;
 }
 
 static int behind_blanks(const char *bytes, int at)
 {
-    while (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r')
-        at++;
+    while (bytes[at] == ' ' || bytes[at] == '\t' || bytes[at] == '\r') at++;
     return at;
 }
 
@@ -177,39 +197,38 @@ static bool line_ends(char c) { return !c || c == '\n' || c == '#'; }
 
 static int next_line(const char *bytes, int at, int n)
 {
-    while (at < n && bytes[at] != '\n')
-        at++;
+    while (at < n && bytes[at] != '\n') at++;
     return at + 1;
 }
 
-/* The first byte of the head of a block alone on its line, all but its '{'; -1 when there is something else. */
+/* The first byte of the head of a block alone on its line, all but its '{'; -1 when there is
+ * something else. */
 static int bare_head(const char *bytes, int word)
 {
     int at = word + (bytes[word] == '['), name = at;
-    while (is_name(bytes[at]))
-        at++;
+    while (is_name(bytes[at])) at++;
     bool section = at > name && is_section(intern_bytes(bytes + name, (size_t)(at - name)));
     at = behind_blanks(bytes, at);
     if (bytes[at] == (bytes[word] == '[' ? ']' : ':'))
         at = behind_blanks(bytes, at + 1);
     else
-        while (is_name(bytes[at]))
-            at++;
+        while (is_name(bytes[at])) at++;
     return section && line_ends(bytes[behind_blanks(bytes, at)]) ? word : -1;
 }
 
 /* The heads without '{' whose lines lie deeper and whose '}' stands below them; `most` at most. */
 static void find_headless(struct lex *lx, int n, int most)
 {
-    for (int line = lx->at; line < n && lx->headless.n < most; line = next_line(lx->bytes, line, n)) {
+    for (int line = lx->at; line < n && lx->headless.n < most;
+         line = next_line(lx->bytes, line, n)) {
         int word = behind_blanks(lx->bytes, line), head = bare_head(lx->bytes, word), inside = 0;
-        for (int at = next_line(lx->bytes, line, n); head >= 0 && at < n; at = next_line(lx->bytes, at, n)) {
+        for (int at = next_line(lx->bytes, line, n); head >= 0 && at < n;
+             at = next_line(lx->bytes, at, n)) {
             int first = behind_blanks(lx->bytes, at);
-            if (line_ends(lx->bytes[first]))
-                continue;
+            if (line_ends(lx->bytes[first])) continue;
             if (first - at <= word - line || lx->bytes[first] == '{') {
                 if (inside && first - at == word - line && lx->bytes[first] == '}')
-                    PUSH(&lx->headless, ((struct open_head){ head, first }));
+                    PUSH(&lx->headless, ((struct open_head){head, first}));
                 break;
             }
             inside++;
@@ -219,7 +238,7 @@ static void find_headless(struct lex *lx, int n, int most)
 
 void lex_look_for_braces(struct lex *lx, int n)
 {
-    struct look l = { .lx = lx, .n = n, .at = lx->at, .fresh = true, .idle = true };
+    struct look l = {.lx = lx, .n = n, .at = lx->at, .fresh = true, .idle = true};
     l.wanted = balance(lx->bytes, n);
     find_headless(lx, n, -l.wanted);
     l.wanted += lx->headless.n;
@@ -230,8 +249,7 @@ void lex_look_for_braces(struct lex *lx, int n)
         if (c == '\n') {
             l.fresh = true;
             line = l.at + 1;
-            if (l.parens == 0 && !l.is_head)
-                l.idle = true;
+            if (l.parens == 0 && !l.is_head) l.idle = true;
         }
         if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
             l.at++;
@@ -245,8 +263,7 @@ void lex_look_for_braces(struct lex *lx, int n)
                 l.indent = l.at - line;
                 l.idle |= l.parens == 0 && !sign;
             }
-            if (l.idle)
-                head_indent = l.indent;
+            if (l.idle) head_indent = l.indent;
             see(&l, head_indent);
         }
     }

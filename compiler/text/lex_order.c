@@ -1,6 +1,7 @@
-/* What is said when tokens stand in an order that no plan has. The parser says what it could have taken, lex.c what came
- * and which bracket is open; here that becomes a sentence with a way out. Slips that have one meaning never come here:
- * lex_slips.c says them, mends them, and the parser goes on. */
+/* What is said when tokens stand in an order that no plan has. The parser says what it could have
+ * taken, lex.c what came and which bracket is open; here that becomes a sentence with a way out.
+ * Slips that have one meaning never come here: lex_slips.c says them, mends them, and the parser
+ * goes on. */
 #include "text/lex.h"
 #include "check/keys.h"
 #include "plan.tab.h"
@@ -11,7 +12,8 @@
 static const char *written(const struct lex *lx, const struct token *t)
 {
     int n = t->at.to - t->at.from;
-    return n > 40 ? text_format("%.*s…", 37, lx->bytes + t->at.from) : text_format("%.*s", n, lx->bytes + t->at.from);
+    return n > 40 ? text_format("%.*s…", 37, lx->bytes + t->at.from)
+                  : text_format("%.*s", n, lx->bytes + t->at.from);
 }
 
 /* The token as a message names it: "number '2048'", "the end of the entry". */
@@ -31,12 +33,11 @@ static const char *named(const struct lex *lx, const struct token *t)
 static bool is_apart(struct lex *lx)
 {
     const struct token *number = &lx->before, *unit = &lx->last;
-    if (number->kind != NUMBER || unit->kind != NAME)
-        return false;
+    if (number->kind != NUMBER || unit->kind != NAME) return false;
     const char *text = text_format("%s%s", written(lx, number), written(lx, unit));
-    if (!number_has_unit(text))
-        return false;
-    lex_complain(lx, span_join(number->at, unit->at), "a unit follows its number without a blank", text);
+    if (!number_has_unit(text)) return false;
+    lex_complain(lx, span_join(number->at, unit->at), "a unit follows its number without a blank",
+                 text);
     return true;
 }
 
@@ -45,12 +46,12 @@ static bool is_percentage(struct lex *lx)
 {
     const struct token *percent = &lx->before;
     int to = percent->at.from, from = to;
-    while (from > 0 && strchr("0123456789._", lx->bytes[from - 1]))
-        from--;
-    if (percent->kind != PERCENT || from == to)
-        return false;
+    while (from > 0 && strchr("0123456789._", lx->bytes[from - 1])) from--;
+    if (percent->kind != PERCENT || from == to) return false;
     double part = strtod(text_format("%.*s", to - from, lx->bytes + from), NULL) / 100;
-    lex_complain(lx, (struct span){ lx->file, from, percent->at.to }, "'%' divides and keeps the rest; a part is written as a fraction", text_number(part));
+    lex_complain(lx, (struct span){lx->file, from, percent->at.to},
+                 "'%' divides and keeps the rest; a part is written as a fraction",
+                 text_number(part));
     return true;
 }
 
@@ -59,42 +60,62 @@ static const char separated[] = "entries are separated by ';' or a new line";
 static void unexpected_in_value(struct lex *lx, const struct expectation *e)
 {
     const struct token *t = &lx->last;
-    if (is_apart(lx))
-        return;
-    const char *wanted = e->colon ? "':'" : lx->unclosed.kind == LBRACK || (lx->n_brackets && lx->bracket[lx->n_brackets - 1].kind == LBRACK) ? "']'" : "')'";
-    bool compares = t->kind == EQ || t->kind == NE || t->kind == LT || t->kind == LE || t->kind == GT || t->kind == GE;
+    if (is_apart(lx)) return;
+    const char *wanted = e->colon ? "':'"
+                         : lx->unclosed.kind == LBRACK ||
+                                 (lx->n_brackets && lx->bracket[lx->n_brackets - 1].kind == LBRACK)
+                             ? "']'"
+                             : "')'";
+    bool compares = t->kind == EQ || t->kind == NE || t->kind == LT || t->kind == LE ||
+                    t->kind == GT || t->kind == GE;
     if (compares && e->sign) {
         lex_complain(lx, t->at, "comparisons do not chain", "join two of them with 'and'");
     } else if (t->kind == RANGE && e->sign) {
         lex_complain(lx, t->at, "ranges do not chain", NULL);
     } else if (e->colon) {
-        lex_complain(lx, t->at, "the ':' that belongs to '?' is missing", "write condition ? value : other value");
+        lex_complain(lx, t->at, "the ':' that belongs to '?' is missing",
+                     "write condition ? value : other value");
     } else if (t->kind == COLON && lx->before.kind == NUMBER) {
-        lex_complain(lx, t->at, "':' makes no range", text_format("a range is written %s..%.*s", written(lx, &lx->before), (int)strspn(lx->bytes + t->at.to, "0123456789_"), lx->bytes + t->at.to));
-    } else if (t->kind == ASSIGN && e->closer && lx->n_brackets && lx->bracket[lx->n_brackets - 1].kind == LPAR) {
+        lex_complain(lx, t->at, "':' makes no range",
+                     text_format("a range is written %s..%.*s", written(lx, &lx->before),
+                                 (int)strspn(lx->bytes + t->at.to, "0123456789_"),
+                                 lx->bytes + t->at.to));
+    } else if (t->kind == ASSIGN && e->closer && lx->n_brackets &&
+               lx->bracket[lx->n_brackets - 1].kind == LPAR) {
         lex_complain(lx, t->at, "'=' gives a value and compares nothing", "write '=='");
     } else if (e->closer) {
         struct token open = lx->unclosed.kind != NO_TOKEN ? lx->unclosed
-                          : lx->n_brackets ? lx->bracket[lx->n_brackets - 1] : (struct token){ .kind = NO_TOKEN };
-        bool ended = t->kind == END || t->kind == END_OF_FILE || t->kind == LBRACE || t->kind == RBRACE;
-        struct diagnostic *d = complain(t->at, ended ? "%s is missing" : "%s or an operator is missing before %s",
-                                        e->comma && !ended ? text_format("',', %s", wanted) : wanted, named(lx, t));
+                            : lx->n_brackets              ? lx->bracket[lx->n_brackets - 1]
+                                                          : (struct token){.kind = NO_TOKEN};
+        bool ended =
+            t->kind == END || t->kind == END_OF_FILE || t->kind == LBRACE || t->kind == RBRACE;
+        struct diagnostic *d =
+            complain(t->at, ended ? "%s is missing" : "%s or an operator is missing before %s",
+                     e->comma && !ended ? text_format("',', %s", wanted) : wanted, named(lx, t));
         lx->failed = true;
-        if (open.kind != NO_TOKEN)
-            add_note(d, open.at, "'%s' was opened here", written(lx, &open));
-        if (t->kind == COMMA && open.kind == LPAR && lx->first.kind == NAME && strcmp(written(lx, &lx->first), "require") == 0)
+        if (open.kind != NO_TOKEN) add_note(d, open.at, "'%s' was opened here", written(lx, &open));
+        if (t->kind == COMMA && open.kind == LPAR && lx->first.kind == NAME &&
+            strcmp(written(lx, &lx->first), "require") == 0)
             add_help(d, "require (batch.local <= 4) \"why\"");
         else if (t->kind == COMMA && open.kind == LPAR)
             add_help(d, "a list stands in [ ]: [0.9, 0.95]");
         else if (t->kind == COLON && open.kind == LPAR && lx->before.kind == NAME)
             add_help(d, "an argument by name: %s = value", written(lx, &lx->before));
     } else if (t->kind == NAME && strcmp(written(lx, t), "if") == 0) {
-        lex_complain(lx, t->at, "'if' cannot follow a finished value", "a choice is written condition ? value : other");
+        lex_complain(lx, t->at, "'if' cannot follow a finished value",
+                     "a choice is written condition ? value : other");
     } else if (t->kind == NAME && lx->before.kind == NUMBER) {
-        lex_complain(lx, t->at, text_format("'%s' cannot follow the number '%s'", written(lx, t), written(lx, &lx->before)), "a unit has no blank before it, a remark stands behind '#', entries are separated by ';' or a new line");
+        lex_complain(lx, t->at,
+                     text_format("'%s' cannot follow the number '%s'", written(lx, t),
+                                 written(lx, &lx->before)),
+                     "a unit has no blank before it, a remark stands behind '#', entries are "
+                     "separated by ';' or a new line");
     } else {
         lex_complain(lx, t->at, text_format("%s cannot follow a finished value", named(lx, t)),
-                     t->kind == COMMA ? "entries are separated by ';' or a new line, alternatives by '|'" : t->kind == NAME ? separated : NULL);
+                     t->kind == COMMA
+                         ? "entries are separated by ';' or a new line, alternatives by '|'"
+                     : t->kind == NAME ? separated
+                                       : NULL);
     }
 }
 
@@ -110,31 +131,51 @@ static const char *first_whole(enum section_id s, const char *number)
 /* `mesh 64`, `cluster h100 * 8`, `mesh fsdp = 64`. */
 static void said_of_section(struct lex *lx, const struct token *t, enum section_id s)
 {
-    const char *path = section_rows[s].path, *name = lx->last.kind != NAME && lx->before.kind == NAME && lx->before.at.from != lx->first.at.from ? written(lx, &lx->before) : NULL;
+    const char *path = section_rows[s].path, *name = lx->last.kind != NAME &&
+                                                             lx->before.kind == NAME &&
+                                                             lx->before.at.from != lx->first.at.from
+                                                         ? written(lx, &lx->before)
+                                                         : NULL;
     bool keyed = name && t->kind == ASSIGN && key_find(s, name) != KEY_COUNT;
-    bool times = s == S_cluster && name && t->kind == NUMBER && (strcmp(name, "x") == 0 || strcmp(name, "X") == 0);
-    int machine = lx->first.at.to + (int)strspn(lx->bytes + lx->first.at.to, " \t"), n = (int)strcspn(lx->bytes + machine, " \t");
+    bool times = s == S_cluster && name && t->kind == NUMBER &&
+                 (strcmp(name, "x") == 0 || strcmp(name, "X") == 0);
+    int machine = lx->first.at.to + (int)strspn(lx->bytes + lx->first.at.to, " \t"),
+        n = (int)strcspn(lx->bytes + machine, " \t");
     long long devices = times ? atoll(written(lx, t)) : 0;
     if (times && machine + n < lx->before.at.from) { /* `cluster h100 x 64` */
-        lex_complain(lx, t->at, "what a cluster says stands in { }", devices > 8 && devices % 8 == 0
-                         ? text_format("cluster %.*s { nodes = %lld }: %lld devices, where a node has eight", n, lx->bytes + machine, devices / 8, devices)
-                         : text_format("cluster %.*s { nodes = %s }", n, lx->bytes + machine, written(lx, t)));
+        lex_complain(
+            lx, t->at, "what a cluster says stands in { }",
+            devices > 8 && devices % 8 == 0
+                ? text_format("cluster %.*s { nodes = %lld }: %lld devices, where a node has eight",
+                              n, lx->bytes + machine, devices / 8, devices)
+                : text_format("cluster %.*s { nodes = %s }", n, lx->bytes + machine,
+                              written(lx, t)));
         return;
     }
-    const char *head = section_rows[s].takes[0] ? text_format("%s %s", path, name && t->kind != ASSIGN ? written(lx, &lx->before) : "NAME") : path;
+    const char *head =
+        section_rows[s].takes[0]
+            ? text_format("%s %s", path,
+                          name && t->kind != ASSIGN ? written(lx, &lx->before) : "NAME")
+            : path;
     if (keyed)
-        lex_complain(lx, t->at, "'=' stands after one name", text_format("%s { %s = … }, or %s.%s = …", path, name, path, name));
+        lex_complain(lx, t->at, "'=' stands after one name",
+                     text_format("%s { %s = … }, or %s.%s = …", path, name, path, name));
     else
-        lex_complain(lx, t->at, text_format("%s cannot stand here: what %s says stands in { }", named(lx, t), path),
-                     text_format("%s { %s }: it has %s", head, first_whole(s, t->kind == NUMBER ? written(lx, t) : NULL), section_keys(s)));
+        lex_complain(
+            lx, t->at,
+            text_format("%s cannot stand here: what %s says stands in { }", named(lx, t), path),
+            text_format("%s { %s }: it has %s", head,
+                        first_whole(s, t->kind == NUMBER ? written(lx, t) : NULL),
+                        section_keys(s)));
 }
 
 static bool is_declared(const char *word)
 {
-    static const char *const words[] = { "let", "var", "const", "set", "def", "int", "float", "string", "str", "export", "local", "global", "auto", "val" };
+    static const char *const words[] = {"let",   "var",    "const",  "set", "def",
+                                        "int",   "float",  "string", "str", "export",
+                                        "local", "global", "auto",   "val"};
     for (size_t i = 0; i < COUNT_OF(words); i++)
-        if (strcmp(word, words[i]) == 0)
-            return true;
+        if (strcmp(word, words[i]) == 0) return true;
     return false;
 }
 
@@ -151,45 +192,63 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
         return;
     }
     if (strcmp(first, "require") == 0 || strcmp(first, "when") == 0) {
-        lex_complain(lx, t->at, text_format("a condition of %s stands in ( )", first), first[0] == 'r' ? "require (batch.local <= 4) \"why\"" : "when (condition) { … }");
+        lex_complain(lx, t->at, text_format("a condition of %s stands in ( )", first),
+                     first[0] == 'r' ? "require (batch.local <= 4) \"why\""
+                                     : "when (condition) { … }");
         return;
     }
     if (digits && e->assign && lx->before.kind == NAME)
         lex_complain(lx, t->at, text_format("'=' is missing before number '%s'", text),
                      text_format("%s = %s", written(lx, &lx->before), text));
     else if (number)
-        lex_complain(lx, t->at, text_format("'%s' is not a name", text), "a name starts with a letter or '_'; a title stands in double quotes");
+        lex_complain(lx, t->at, text_format("'%s' is not a name", text),
+                     "a name starts with a letter or '_'; a title stands in double quotes");
     else if (t->kind == END)
         lex_complain(lx, t->at, "'=' and a value are missing", NULL);
     else if (t->kind == EQ)
         lex_complain(lx, t->at, "'==' compares; an entry is written with '='", NULL);
     else if (t->kind == COLON)
-        lex_complain(lx, t->at, "':' gives no value", text_format("an entry is written %s = value", lx->before.kind == NAME ? written(lx, &lx->before) : "name"));
+        lex_complain(lx, t->at, "':' gives no value",
+                     text_format("an entry is written %s = value",
+                                 lx->before.kind == NAME ? written(lx, &lx->before) : "name"));
     else if (t->kind == MINUS)
-        lex_complain(lx, t->at, "a name has no '-'", "names are made of letters, digits and '_'; what is more stands in double quotes");
+        lex_complain(
+            lx, t->at, "a name has no '-'",
+            "names are made of letters, digits and '_'; what is more stands in double quotes");
     else if (t->kind == ASSIGN && is_declared(first))
-        lex_complain(lx, lx->first.at, text_format("'%s' declares nothing: an entry is its name and its value", first), text_format("%s = …; outside the plan that is a constant", written(lx, &lx->before)));
+        lex_complain(
+            lx, lx->first.at,
+            text_format("'%s' declares nothing: an entry is its name and its value", first),
+            text_format("%s = …; outside the plan that is a constant", written(lx, &lx->before)));
     else if (t->kind == ASSIGN)
-        lex_complain(lx, t->at, "'=' stands after one name", "put '.' between the names of a path, ';' between entries, { } around those of a block");
+        lex_complain(lx, t->at, "'=' stands after one name",
+                     "put '.' between the names of a path, ';' between entries, { } around those "
+                     "of a block");
     else
-        lex_complain(lx, t->at, text_format("%s cannot stand here: '=' or '{' was expected", named(lx, t)),
-                     t->kind == COMMA ? separated : t->kind == SLASH || t->kind == DOT ? "a condition stands in ( ), the name of a file in double quotes" : NULL);
+        lex_complain(lx, t->at,
+                     text_format("%s cannot stand here: '=' or '{' was expected", named(lx, t)),
+                     t->kind == COMMA ? separated
+                     : t->kind == SLASH || t->kind == DOT
+                         ? "a condition stands in ( ), the name of a file in double quotes"
+                         : NULL);
 }
 
 void lex_unexpected(struct lex *lx, const struct expectation *e)
 {
     const struct token *t = &lx->last;
-    if (lx->stopped || (t->kind == END_OF_FILE && lx->failed))
-        return;
+    if (lx->stopped || (t->kind == END_OF_FILE && lx->failed)) return;
     lx->torn = true;
     if (e->value) {
-        if (is_percentage(lx))
-            return;
-        bool missing = t->kind == END || t->kind == END_OF_FILE || lex_is_infix(t->kind) || t->kind == RPAR || t->kind == RBRACK;
+        if (is_percentage(lx)) return;
+        bool missing = t->kind == END || t->kind == END_OF_FILE || lex_is_infix(t->kind) ||
+                       t->kind == RPAR || t->kind == RBRACK;
         if (missing)
-            lex_complain(lx, t->at, text_format("a value is missing before %s", named(lx, t)), NULL);
+            lex_complain(lx, t->at, text_format("a value is missing before %s", named(lx, t)),
+                         NULL);
         else
-            lex_complain(lx, t->at, text_format("%s cannot stand where a value is expected", named(lx, t)), NULL);
+            lex_complain(lx, t->at,
+                         text_format("%s cannot stand where a value is expected", named(lx, t)),
+                         NULL);
     } else if (e->sign || e->closer || e->colon) {
         unexpected_in_value(lx, e);
     } else if (e->assign || e->brace) {
@@ -201,15 +260,22 @@ void lex_unexpected(struct lex *lx, const struct expectation *e)
             help = text_format("plan %s { … }", text);
         else if (t->kind == NUMBER || (t->kind == STRING && strpbrk(text, "./*")))
             help = text_format("an entry is written name = %s", text);
-        else if (t->kind == STRING && n > 2 && strspn(text + 1, "abcdefghijklmnopqrstuvwxyz_") == n - 2)
+        else if (t->kind == STRING && n > 2 &&
+                 strspn(text + 1, "abcdefghijklmnopqrstuvwxyz_") == n - 2)
             help = text_format("without quotes: %.*s", (int)n - 2, text + 1);
         else if (t->kind == COMMA)
             help = separated;
         else if (t->kind == LBRACE) /* the parser has not counted it yet, lex.c has */
             help = lx->n_braces < 2 ? "plan \"title\" { … }" : "mesh { … }";
-        lex_complain(lx, t->at, t->kind == LBRACE ? "this block has no name" : text_format("an entry or a block starts with a name, not with %s", named(lx, t)), help);
+        lex_complain(
+            lx, t->at,
+            t->kind == LBRACE
+                ? "this block has no name"
+                : text_format("an entry or a block starts with a name, not with %s", named(lx, t)),
+            help);
     } else if (e->name) {
-        lex_complain(lx, t->at, text_format("a name is expected after '.', not %s", named(lx, t)), NULL);
+        lex_complain(lx, t->at, text_format("a name is expected after '.', not %s", named(lx, t)),
+                     NULL);
     } else {
         lex_complain(lx, t->at, text_format("%s cannot stand here", named(lx, t)), NULL);
     }

@@ -1,21 +1,22 @@
-/* The collectives of training, as the worker thread executes them: one after the other, in the order in which schedule.c
- * issued them, each to its end before the next begins. All have communicators of their own, so that what the
- * main thread says cannot get between.
+/* The collectives of training, as the worker thread executes them: one after the other, in the
+ * order in which schedule.c issued them, each to its end before the next begins. All have
+ * communicators of their own, so that what the main thread says cannot get between.
  *
- * The large ones are ours: in round k each rank passes data to the neighbour k places on and gets as much from the one k
- * places back, in pieces, a few in flight. MPI's own nonblocking ones move more bytes (a reduction goes through a tree),
- * take memory that the ledger does not know, and give no sign of progress to wait by; without the kernel's help
- * (process_vm_readv, which containers forbid) they were ten times slower. The order of additions depends on the
- * mesh only. */
+ * The large ones are ours: in round k each rank passes data to the neighbour k places on and gets
+ * as much from the one k places back, in pieces, a few in flight. MPI's own nonblocking ones move
+ * more bytes (a reduction goes through a tree), take memory that the ledger does not know, and give
+ * no sign of progress to wait by; without the kernel's help (process_vm_readv, which containers
+ * forbid) they were ten times slower. The order of additions depends on the mesh only. */
 #include "shared/world_mpi.h"
 
 #include <string.h>
 
 enum { SUM_BLOCK = 256, PIECE_BYTES = 1 << 19, FLIGHT = 4 };
 
-static MPI_Comm fsdp_comm = MPI_COMM_NULL, dp_comm = MPI_COMM_NULL, sum_fsdp_comm = MPI_COMM_NULL, sum_world_comm = MPI_COMM_NULL;
+static MPI_Comm fsdp_comm = MPI_COMM_NULL, dp_comm = MPI_COMM_NULL, sum_fsdp_comm = MPI_COMM_NULL,
+                sum_world_comm = MPI_COMM_NULL;
 static double *sum_all;
-static char *landing;     /* of pieces that are added to a shard and forgotten */
+static char *landing; /* of pieces that are added to a shard and forgotten */
 
 void collectives_open(void)
 {
@@ -24,25 +25,33 @@ void collectives_open(void)
     mpi_split(world.replica, world.rank, "the FSDP group", &sum_fsdp_comm);
     mpi_duplicate(&sum_world_comm);
     landing = room(FLIGHT * PIECE_BYTES);
-    sum_all = ROOM(double, (int64_t)world.size * SUM_BLOCK);
+    sum_all = ROOM(double, (int64_t)world.size *SUM_BLOCK);
 }
 
 static void add(float *restrict to, const float *restrict from, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        to[i] += from[i];
+    for (int64_t i = 0; i < n; i++) to[i] += from[i];
 }
 
-struct part { const char *at; int64_t bytes; };
+struct part {
+    const char *at;
+    int64_t bytes;
+};
 
-static int piece_of(int64_t bytes, int64_t at) { return at >= bytes ? 0 : (int)(bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES); }
+static int piece_of(int64_t bytes, int64_t at)
+{
+    return at >= bytes ? 0 : (int)(bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES);
+}
 
-/* One part goes out to one rank while another comes in from one: into `in`; or, with `sum`, through `in` (the part's
- * bytes at most, FLIGHT pieces at most), added to `sum` while it is still in the cache. */
-static void pass(MPI_Comm group, struct part out, int to, char *in, int64_t in_bytes, int from, float *sum, const char *what)
+/* One part goes out to one rank while another comes in from one: into `in`; or, with `sum`, through
+ * `in` (the part's bytes at most, FLIGHT pieces at most), added to `sum` while it is still in the
+ * cache. */
+static void pass(MPI_Comm group, struct part out, int to, char *in, int64_t in_bytes, int from,
+                 float *sum, const char *what)
 {
     MPI_Request flight[FLIGHT][2];
-    const int64_t longer = out.bytes > in_bytes ? out.bytes : in_bytes, pieces = (longer + PIECE_BYTES - 1) / PIECE_BYTES;
+    const int64_t longer = out.bytes > in_bytes ? out.bytes : in_bytes,
+                  pieces = (longer + PIECE_BYTES - 1) / PIECE_BYTES;
     for (int64_t p = 0; p < pieces + FLIGHT; p++) {
         const int64_t at = p * PIECE_BYTES, landed = (p - FLIGHT) * PIECE_BYTES;
         const int lane = (int)(p % FLIGHT);
@@ -50,14 +59,19 @@ static void pass(MPI_Comm group, struct part out, int to, char *in, int64_t in_b
         if (landed >= 0 && p - FLIGHT < pieces) {
             mpi_finish(flight[lane], 2, what);
             if (sum)
-                add(sum + landed / 4, (const float *)(const void *)through, piece_of(in_bytes, landed) / 4);
+                add(sum + landed / 4, (const float *)(const void *)through,
+                    piece_of(in_bytes, landed) / 4);
         }
         if (p < pieces) {
             flight[lane][0] = flight[lane][1] = MPI_REQUEST_NULL;
             if (piece_of(in_bytes, at))
-                mpi_check(MPI_Irecv(through, piece_of(in_bytes, at), MPI_BYTE, from, 0, group, &flight[lane][0]), what);
+                mpi_check(MPI_Irecv(through, piece_of(in_bytes, at), MPI_BYTE, from, 0, group,
+                                    &flight[lane][0]),
+                          what);
             if (piece_of(out.bytes, at))
-                mpi_check(MPI_Isend(out.at + at, piece_of(out.bytes, at), MPI_BYTE, to, 0, group, &flight[lane][1]), what);
+                mpi_check(MPI_Isend(out.at + at, piece_of(out.bytes, at), MPI_BYTE, to, 0, group,
+                                    &flight[lane][1]),
+                          what);
         }
     }
 }
@@ -68,11 +82,13 @@ void collective_gather(void *slot, int64_t shard, int64_t bytes)
     char *at = slot;
     for (int round = 1; round < n; round++) {
         int to = (me + round) % n, from = (me + n - round) % n;
-        pass(fsdp_comm, (struct part){at + me * shard * bytes, shard * bytes}, to, at + from * shard * bytes, shard * bytes, from, NULL, "gather");
+        pass(fsdp_comm, (struct part){at + me * shard * bytes, shard * bytes}, to,
+             at + from * shard * bytes, shard * bytes, from, NULL, "gather");
     }
 }
 
-void collective_reduce_scatter(const float *slot, float *stage, float *into, int64_t shard, bool set)
+void collective_reduce_scatter(const float *slot, float *stage, float *into, int64_t shard,
+                               bool set)
 {
     const int n = (int)program.fsdp, me = world.shard;
     const float *mine = slot + me * shard;
@@ -82,15 +98,19 @@ void collective_reduce_scatter(const float *slot, float *stage, float *into, int
         add(into, mine, shard);
     for (int round = 1; round < n; round++) {
         int to = (me + round) % n, from = (me + n - round) % n;
-        pass(fsdp_comm, (struct part){(const char *)(slot + to * shard), 4 * shard}, to, (char *)stage, 4 * shard, from, into, "reduce");
+        pass(fsdp_comm, (struct part){(const char *)(slot + to * shard), 4 * shard}, to,
+             (char *)stage, 4 * shard, from, into, "reduce");
     }
 }
 
-/* Part r of the shard, when the replicas share it out among themselves: 16 floats are a cache line. */
+/* Part r of the shard, when the replicas share it out among themselves: 16 floats are a cache
+ * line. */
 static struct part share(const float *shard, int64_t count, int64_t r)
 {
-    int64_t each = ((count + program.dp - 1) / program.dp + 15) / 16 * 16, from = each * r < count ? each * r : count;
-    return (struct part){(const char *)(shard + from), 4 * (count - from < each ? count - from : each)};
+    int64_t each = ((count + program.dp - 1) / program.dp + 15) / 16 * 16,
+            from = each * r < count ? each * r : count;
+    return (struct part){(const char *)(shard + from),
+                         4 * (count - from < each ? count - from : each)};
 }
 
 /* Each replica adds up its own part, then all parts go round: every one ends with the same bits. */
@@ -100,28 +120,33 @@ void collective_all_reduce(float *shard, int64_t count)
     float *mine = shard + (share(shard, count, me).at - (const char *)shard) / 4;
     for (int round = 1; round < n; round++) {
         int to = (me + round) % n, from = (me + n - round) % n;
-        pass(dp_comm, share(shard, count, to), to, landing, share(shard, count, me).bytes, from, mine, "all-reduce");
+        pass(dp_comm, share(shard, count, to), to, landing, share(shard, count, me).bytes, from,
+             mine, "all-reduce");
     }
     for (int round = 1; round < n; round++) {
         int to = (me + round) % n, from = (me + n - round) % n;
         struct part theirs = share(shard, count, from);
-        pass(dp_comm, share(shard, count, me), to, (char *)shard + (theirs.at - (const char *)shard), theirs.bytes, from, NULL, "all-reduce");
+        pass(dp_comm, share(shard, count, me), to,
+             (char *)shard + (theirs.at - (const char *)shard), theirs.bytes, from, NULL,
+             "all-reduce");
     }
 }
 
-/* Gathered and added one after the other, so that all ranks have the same bits whatever MPI would have chosen. */
+/* Gathered and added one after the other, so that all ranks have the same bits whatever MPI would
+ * have chosen. */
 void collective_sum(double *value, int64_t count, bool whole_world)
 {
     MPI_Request request;
     const int64_t ranks = whole_world ? world.size : program.fsdp;
     for (int64_t done = 0; done < count; done += SUM_BLOCK) {
         int some = count - done < SUM_BLOCK ? (int)(count - done) : SUM_BLOCK;
-        mpi_check(MPI_Iallgather(value + done, some, MPI_DOUBLE, sum_all, some, MPI_DOUBLE, whole_world ? sum_world_comm : sum_fsdp_comm, &request), "sum");
+        mpi_check(MPI_Iallgather(value + done, some, MPI_DOUBLE, sum_all, some, MPI_DOUBLE,
+                                 whole_world ? sum_world_comm : sum_fsdp_comm, &request),
+                  "sum");
         mpi_finish(&request, 1, "sum");
         for (int k = 0; k < some; k++) {
             double sum = 0;
-            for (int64_t r = 0; r < ranks; r++)
-                sum += sum_all[r * some + k];
+            for (int64_t r = 0; r < ranks; r++) sum += sum_all[r * some + k];
             value[done + k] = sum;
         }
     }

@@ -1,11 +1,12 @@
-/* The cpu device: compute is the calling thread, every collective is done by one worker thread, in the order of issue.
- * One worker, not one a lane: on any device all collectives have a single order, and one queue is that order. It also
- * makes events cheap: an event is the number of the command it stands for, and it has happened when the worker
- * has come that far.
+/* The cpu device: compute is the calling thread, every collective is done by one worker thread, in
+ * the order of issue. One worker, not one a lane: on any device all collectives have a single
+ * order, and one queue is that order. It also makes events cheap: an event is the number of the
+ * command it stands for, and it has happened when the worker has come that far.
  *
- * Memory is one mapping of exactly the bytes that the compiler laid out, between two pages that may not be touched: what
- * runs over the end stops there instead of in somebody else's memory, and /proc/self/maps shows our bytes and no
- * others. It is populated at once, so that too little memory is known before the first step. */
+ * Memory is one mapping of exactly the bytes that the compiler laid out, between two pages that may
+ * not be touched: what runs over the end stops there instead of in somebody else's memory, and
+ * /proc/self/maps shows our bytes and no others. It is populated at once, so that too little memory
+ * is known before the first step. */
 #define _GNU_SOURCE
 #include "shared/gemm.h"
 #include "shared/watch.h"
@@ -18,25 +19,36 @@
 #include <unistd.h>
 
 enum kind { GATHER, REDUCE, SUM, STOP };
-struct command { enum kind kind; int64_t unit; void *slot, *stage, *into; int micro; double *value; int64_t count; bool whole_world; int64_t mark; };
+struct command {
+    enum kind kind;
+    int64_t unit;
+    void *slot, *stage, *into;
+    int micro;
+    double *value;
+    int64_t count;
+    bool whole_world;
+    int64_t mark;
+};
 enum { QUEUE = 64 };
 
 struct device {
     unsigned char *local, *wire;
     struct instance *instance;
-    int64_t *event;                          /* number of the command that an event stands for; 0: never recorded */
+    /* number of the command that an event stands for; 0: never recorded */
+    int64_t *event;
     int64_t micro_batch;
-    double *stamp; int64_t stamps;           /* of steps that are watched: what the clock said */
+    double *stamp;
+    int64_t stamps; /* of steps that are watched: what the clock said */
     double exposed;
 
     pthread_t worker;
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     struct command queue[QUEUE];
-    int64_t issued, completed;               /* commands so far */
+    int64_t issued, completed; /* commands so far */
 };
 
-/* ── memory ────────────────────────────────────────────────────────────────── */
+/* ── memory ──────────────────────────────────────────────────────────────────── */
 
 static int64_t whole_pages(int64_t bytes)
 {
@@ -47,18 +59,20 @@ static int64_t whole_pages(int64_t bytes)
 static void *map(int64_t bytes)
 {
     int64_t page = sysconf(_SC_PAGESIZE), inside = whole_pages(bytes ? bytes : 1);
-    char *base = mmap(NULL, (size_t)(inside + 2 * page), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *base = mmap(NULL, (size_t)(inside + 2 * page), PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED || mprotect(base + page, (size_t)inside, PROT_READ | PROT_WRITE) != 0) {
-        fail_note("rank %d: cannot map the %lld bytes of the arena: %s", world.rank, (long long)bytes, strerror(errno));
+        fail_note("rank %d: cannot map the %lld bytes of the arena: %s", world.rank,
+                  (long long)bytes, strerror(errno));
         return NULL;
     }
     base += page;
-    madvise(base, (size_t)inside, MADV_HUGEPAGE);   /* a wish: fewer page table walks */
+    madvise(base, (size_t)inside, MADV_HUGEPAGE); /* a wish: fewer page table walks */
 #ifdef MADV_POPULATE_WRITE
-    if (madvise(base, (size_t)inside, MADV_POPULATE_WRITE) == 0)
-        return base;
+    if (madvise(base, (size_t)inside, MADV_POPULATE_WRITE) == 0) return base;
     if (errno != EINVAL) {
-        fail_note("rank %d: no memory for the %lld bytes of the arena: %s", world.rank, (long long)bytes, strerror(errno));
+        fail_note("rank %d: no memory for the %lld bytes of the arena: %s", world.rank,
+                  (long long)bytes, strerror(errno));
         return NULL;
     }
 #endif
@@ -71,14 +85,17 @@ void *wire(struct device *d, int64_t offset) { return d->wire + offset; }
 
 static int64_t arena_bytes(void) { return program.local_bytes + program.wire_bytes; }
 
-int64_t device_mapped_bytes(struct device *d) { return machine_mapped_bytes(d->local, arena_bytes()); }
+int64_t device_mapped_bytes(struct device *d)
+{
+    return machine_mapped_bytes(d->local, arena_bytes());
+}
 
 int64_t device_predicted_bytes(void) { return whole_pages(arena_bytes()); }
 
-/* ── the worker ────────────────────────────────────────────────────────────── */
+/* ── the worker ──────────────────────────────────────────────────────────────── */
 
-/* The runtime is compiled for any processor of its kind; this loop, which every weight goes through in every gather, also for
- * the wider ones. */
+/* The runtime is compiled for any processor of its kind; this loop, which every weight goes through
+ * in every gather, also for the wider ones. */
 #if defined __x86_64__ && !defined __clang__
 #define FOR_WIDER __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
@@ -91,7 +108,8 @@ FOR_WIDER static void to_bf16(const float *restrict from, uint16_t *restrict to,
     for (int64_t i = 0; i < n; i++) {
         uint32_t x;
         memcpy(&x, from + i, 4);
-        uint32_t rounded = (int32_t)(x & 0x7fffffff) > 0x7f800000 ? x | 0x400000 : x + 0x7fffu + (x >> 16 & 1);
+        uint32_t rounded =
+            (int32_t)(x & 0x7fffffff) > 0x7f800000 ? x | 0x400000 : x + 0x7fffu + (x >> 16 & 1);
         to[i] = (uint16_t)(rounded >> 16);
     }
 }
@@ -106,16 +124,14 @@ static void do_gather(struct device *d, const struct command *c)
         to_bf16(master, (uint16_t *)(void *)mine, shard);
     else
         memcpy(mine, master, (size_t)(4 * shard));
-    if (program.fsdp > 1)
-        collective_gather(c->slot, shard, bytes);
+    if (program.fsdp > 1) collective_gather(c->slot, shard, bytes);
 }
 
 static void do_reduce(struct device *d, const struct command *c)
 {
     const int64_t shard = d->instance[c->unit].unit->shard;
     collective_reduce_scatter(c->slot, c->stage, c->into, shard, (c->micro & MICRO_FIRST) != 0);
-    if ((c->micro & MICRO_LAST) && program.dp > 1)
-        collective_all_reduce(c->into, shard);
+    if ((c->micro & MICRO_LAST) && program.dp > 1) collective_all_reduce(c->into, shard);
 }
 
 static void *work(void *argument)
@@ -123,14 +139,22 @@ static void *work(void *argument)
     struct device *d = argument;
     for (bool more = true; more;) {
         pthread_mutex_lock(&d->lock);
-        while (d->completed == d->issued)
-            pthread_cond_wait(&d->work, &d->lock);
+        while (d->completed == d->issued) pthread_cond_wait(&d->work, &d->lock);
         struct command c = d->queue[d->completed % QUEUE];
         pthread_mutex_unlock(&d->lock);
         switch (c.kind) {
-        case GATHER: c.mark = watching ? watch_begin(d, WATCH_GATHER, "gather", c.unit) : -1; do_gather(d, &c); break;
-        case REDUCE: c.mark = watching ? watch_begin(d, WATCH_REDUCE, "reduce", c.unit) : -1; do_reduce(d, &c); break;
-        case SUM: c.mark = watching ? watch_begin(d, WATCH_REDUCE, "sum over ranks", -1) : -1; collective_sum(c.value, c.count, c.whole_world); break;
+        case GATHER:
+            c.mark = watching ? watch_begin(d, WATCH_GATHER, "gather", c.unit) : -1;
+            do_gather(d, &c);
+            break;
+        case REDUCE:
+            c.mark = watching ? watch_begin(d, WATCH_REDUCE, "reduce", c.unit) : -1;
+            do_reduce(d, &c);
+            break;
+        case SUM:
+            c.mark = watching ? watch_begin(d, WATCH_REDUCE, "sum over ranks", -1) : -1;
+            collective_sum(c.value, c.count, c.whole_world);
+            break;
         case STOP: more = false; break;
         }
         if (watching && c.kind != STOP)
@@ -143,15 +167,15 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* Waits until command number `wanted` is done; the time is communication that no computation hid. */
+/* Waits until command number `wanted` is done; the time is communication that no computation
+ * hid. */
 static void wait_for(struct device *d, int64_t wanted)
 {
     pthread_mutex_lock(&d->lock);
     if (d->completed < wanted) {
         double from = clock_seconds();
         position_wait(true);
-        while (d->completed < wanted)
-            pthread_cond_wait(&d->done, &d->lock);
+        while (d->completed < wanted) pthread_cond_wait(&d->done, &d->lock);
         position_wait(false);
         d->exposed += clock_seconds() - from;
     }
@@ -161,17 +185,16 @@ static void wait_for(struct device *d, int64_t wanted)
 static void issue(struct device *d, int step, int event, struct command c)
 {
     position_set(step);
-    wait_for(d, d->issued - QUEUE + 1);   /* issued is this thread's own */
+    wait_for(d, d->issued - QUEUE + 1); /* issued is this thread's own */
     pthread_mutex_lock(&d->lock);
     d->queue[d->issued % QUEUE] = c;
     d->issued++;
     pthread_cond_signal(&d->work);
     pthread_mutex_unlock(&d->lock);
-    if (event >= 0)
-        d->event[event] = d->issued;
+    if (event >= 0) d->event[event] = d->issued;
 }
 
-/* ── verbs ─────────────────────────────────────────────────────────────────── */
+/* ── verbs ───────────────────────────────────────────────────────────────────── */
 
 void iteration(struct device *d, int64_t i)
 {
@@ -179,7 +202,8 @@ void iteration(struct device *d, int64_t i)
     position_iteration(i);
 }
 
-static void call(struct device *d, const struct kernel *k, void *const *address, const struct stretch *s)
+static void call(struct device *d, const struct kernel *k, void *const *address,
+                 const struct stretch *s)
 {
     if (watching)
         watch_kernel(d, k, address, s);
@@ -193,12 +217,12 @@ void run(struct device *d, int step, const struct kernel *k, void *const *addres
     call(d, k, address, NULL);
 }
 
-void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit, void *const *address)
+void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
+               void *const *address)
 {
     const struct instance *n = &d->instance[unit];
     position_set(step);
-    for (int i = 0; i < n->stretches; i++)
-        call(d, k, address, &n->stretch[i]);
+    for (int i = 0; i < n->stretches; i++) call(d, k, address, &n->stretch[i]);
 }
 
 void gather(struct device *d, int step, int64_t unit, void *slot, int event)
@@ -206,14 +230,26 @@ void gather(struct device *d, int step, int64_t unit, void *slot, int event)
     issue(d, step, event, (struct command){.kind = GATHER, .unit = unit, .slot = slot});
 }
 
-void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into, int micro, int event)
+void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into,
+            int micro, int event)
 {
-    issue(d, step, event, (struct command){.kind = REDUCE, .unit = unit, .slot = slot, .stage = stage, .into = into, .micro = micro});
+    issue(d, step, event,
+          (struct command){.kind = REDUCE,
+                           .unit = unit,
+                           .slot = slot,
+                           .stage = stage,
+                           .into = into,
+                           .micro = micro});
 }
 
-void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count, int event)
+void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
+               int event)
 {
-    issue(d, step, event, (struct command){.kind = SUM, .value = address, .count = count, .whole_world = strcmp(group, "world") == 0});
+    issue(d, step, event,
+          (struct command){.kind = SUM,
+                           .value = address,
+                           .count = count,
+                           .whole_world = strcmp(group, "world") == 0});
 }
 
 void await(struct device *d, int step, int event)
@@ -229,20 +265,22 @@ void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, i
     data_batch(d->micro_batch, tokens, targets);
 }
 
-void tap(struct device *d, int step, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
+void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
+         int64_t rows, int64_t columns)
 {
     position_set(step);
     probe_tap(d, name, type, value, rows, columns);
 }
 
-/* ── the host's side ───────────────────────────────────────────────────────── */
+/* ── the host's side ─────────────────────────────────────────────────────────── */
 
 bool device_find(void) { return machine_has_features(); }
 
 const char *device_limit_text(int64_t limit, char text[256])
 {
     char have[32];
-    snprintf(text, 256, "the %d ranks of this host have %s each", world.host_size, count_text(limit, have));
+    snprintf(text, 256, "the %d ranks of this host have %s each", world.host_size,
+             count_text(limit, have));
     return text;
 }
 
@@ -263,14 +301,21 @@ int64_t device_peak_bytes(struct device *d)
 void device_describe(struct device *d, double flops)
 {
     char a[32], b[32], c[32];
-    say("memory a rank: predicted %s bytes, mapped %s bytes (from /proc/self/maps); tables and batches on the host: %s", count_text(device_predicted_bytes(), a),
-        count_text(device_mapped_bytes(d), b), count_text(room_bytes(), c));
-    say("machine: FMA peak %.1f GFLOP/s in %s, one core a rank, measured on all ranks at once", 1e-9 * flops, program.compute_type == TYPE_BF16 ? "BF16" : "FP32");
+    say("memory a rank: predicted %s bytes, mapped %s bytes (from /proc/self/maps); tables and "
+        "batches on the host: %s",
+        count_text(device_predicted_bytes(), a), count_text(device_mapped_bytes(d), b),
+        count_text(room_bytes(), c));
+    say("machine: FMA peak %.1f GFLOP/s in %s, one core a rank, measured on all ranks at once",
+        1e-9 * flops, program.compute_type == TYPE_BF16 ? "BF16" : "FP32");
 }
 
-bool device_outside_bytes(struct device *d, double before_and_now[2]) { return (void)d, (void)before_and_now, false; }
+bool device_outside_bytes(struct device *d, double before_and_now[2])
+{
+    return (void)d, (void)before_and_now, false;
+}
 
-/* Host and device memory are one; what the worker still reads or writes nobody else asks for before a drain or an await. */
+/* Host and device memory are one; what the worker still reads or writes nobody else asks for before
+ * a drain or an await. */
 void device_write(struct device *d, void *to, const void *from, int64_t bytes)
 {
     (void)d;
@@ -300,22 +345,23 @@ void device_play(struct device *d, enum play what, int micro)
     }
 }
 
-void device_watch(void) { /* the host is the device: every verb says where it stands */ }
+void device_watch(void)
+{ /* the host is the device: every verb says where it stands */
+}
 
 void device_drain(struct device *d) { wait_for(d, d->issued); }
 
-/* ── for those who look on ─────────────────────────────────────────────────── */
+/* ── for those who look on ───────────────────────────────────────────────────── */
 
 bool device_stamps(struct device *d, int64_t n)
 {
-    if (n > d->stamps)
-        d->stamp = ROOM(double, n), d->stamps = n;
+    if (n > d->stamps) d->stamp = ROOM(double, n), d->stamps = n;
     return true;
 }
 
 void device_stamp(struct device *d, enum watch_lane lane, int64_t number)
 {
-    (void)lane;   /* whoever stamps is the lane's thread */
+    (void)lane; /* whoever stamps is the lane's thread */
     d->stamp[number] = clock_seconds();
 }
 
@@ -331,11 +377,11 @@ void device_copy(struct device *d, void *to, const void *from, int64_t bytes)
 #pragma weak gemm
 #pragma weak gemm_bf16
 
-bool device_square_product(struct device *d, enum element_type type, int64_t n, const void *a, const void *b, void *c)
+bool device_square_product(struct device *d, enum element_type type, int64_t n, const void *a,
+                           const void *b, void *c)
 {
     (void)d;
-    if (!gemm)
-        return false;
+    if (!gemm) return false;
     if (type == TYPE_F32 || !gemm_bf16(false, false, n, n, n, a, n, b, n, false, c, n))
         gemm(false, false, n, n, n, a, n, b, n, false, c, n);
     return true;
@@ -353,12 +399,12 @@ struct device *device_open(void)
     static struct device device;
     struct device *d = &device;
     d->local = map(arena_bytes());
-    if (!d->local)
-        return NULL;
+    if (!d->local) return NULL;
     d->wire = d->local + program.local_bytes;
     d->instance = segments_instances();
     d->event = ROOM(int64_t, program.events + 1);
-    if (pthread_mutex_init(&d->lock, NULL) || pthread_cond_init(&d->work, NULL) || pthread_cond_init(&d->done, NULL) || pthread_create(&d->worker, NULL, work, d)) {
+    if (pthread_mutex_init(&d->lock, NULL) || pthread_cond_init(&d->work, NULL) ||
+        pthread_cond_init(&d->done, NULL) || pthread_create(&d->worker, NULL, work, d)) {
         fail_note("rank %d: no thread for the collectives", world.rank);
         return NULL;
     }

@@ -1,19 +1,24 @@
-/* Matrix products by oneDNN. It is an OpenMP library whose threads would fight with the other ranks of the machine, so
- * the calling thread's team is set to one before its first product; that setting belongs to a thread, hence the
- * thread-local mark. What oneDNN allocates for its packed operands it allocates itself and gives back in the call.
- * Its BF16 product takes any shape and any stride as the F32 one does, with nothing to prepare or to keep a shape (an expert's rows
- * are another number in every step). oneDNN 2 and 3 export it without declaring it, so it is declared here, and weakly: a build
- * of the library without it, or a processor for which it has no kernel, is one where BF16 operands are widened. */
+/* Matrix products by oneDNN. It is an OpenMP library whose threads would fight with the other ranks
+ * of the machine, so the calling thread's team is set to one before its first product; that setting
+ * belongs to a thread, hence the thread-local mark. What oneDNN allocates for its packed operands
+ * it allocates itself and gives back in the call. Its BF16 product takes any shape and any stride
+ * as the F32 one does, with nothing to prepare or to keep a shape (an expert's rows are another
+ * number in every step). oneDNN 2 and 3 export it without declaring it, so it is declared here, and
+ * weakly: a build of the library without it, or a processor for which it has no kernel, is one
+ * where BF16 operands are widened. */
 #include "shared/gemm.h"
 
 #include <dnnl.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-void omp_set_num_threads(int threads); /* of libgomp; <omp.h> comes with compilers, not with the C library */
+/* of libgomp; <omp.h> comes with compilers, not with the C library */
+void omp_set_num_threads(int threads);
 
-dnnl_status_t dnnl_gemm_bf16bf16f32(char transa, char transb, dnnl_dim_t m, dnnl_dim_t n, dnnl_dim_t k, float alpha, const uint16_t *a, dnnl_dim_t lda,
-                                    const uint16_t *b, dnnl_dim_t ldb, float beta, float *c, dnnl_dim_t ldc) __attribute__((weak));
+dnnl_status_t dnnl_gemm_bf16bf16f32(char transa, char transb, dnnl_dim_t m, dnnl_dim_t n,
+                                    dnnl_dim_t k, float alpha, const uint16_t *a, dnnl_dim_t lda,
+                                    const uint16_t *b, dnnl_dim_t ldb, float beta, float *c,
+                                    dnnl_dim_t ldc) __attribute__((weak));
 
 static void alone(void)
 {
@@ -24,7 +29,9 @@ static void alone(void)
 
 static void refused(const char *type, int64_t m, int64_t n, int64_t k, dnnl_status_t status)
 {
-    fprintf(stderr, "trainer: oneDNN refused a matrix product of %lld x %lld x %lld in %s (status %d)\n", (long long)m, (long long)n, (long long)k, type, (int)status);
+    fprintf(stderr,
+            "trainer: oneDNN refused a matrix product of %lld x %lld x %lld in %s (status %d)\n",
+            (long long)m, (long long)n, (long long)k, type, (int)status);
     exit(4);
 }
 
@@ -33,7 +40,8 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int
 {
     alone();
     if (m == 0 || n == 0) return;
-    dnnl_status_t status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, ldc);
+    dnnl_status_t status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
+                                      add ? 1.0f : 0.0f, c, ldc);
     if (status != dnnl_success) refused("F32", m, n, k, status);
 }
 
@@ -43,7 +51,8 @@ bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t
     if (!dnnl_gemm_bf16bf16f32) return false;
     alone();
     if (m == 0 || n == 0) return true;
-    dnnl_status_t status = dnnl_gemm_bf16bf16f32(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb, add ? 1.0f : 0.0f, c, ldc);
+    dnnl_status_t status = dnnl_gemm_bf16bf16f32(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a,
+                                                 lda, b, ldb, add ? 1.0f : 0.0f, c, ldc);
     if (status == dnnl_unimplemented) return false;
     if (status != dnnl_success) refused("BF16", m, n, k, status);
     return true;

@@ -1,10 +1,13 @@
-/* Attention by cuDNN: the only file that knows how it wants to be asked. Attention is a graph of plain operations there, whose
- * pattern the library recognises: forward, softmax(scale q k' + mask) v with the softmax spelled out and its log-sum-exp
- * kept; backward, the products and sums of its gradient. The query heads that share a key head are extents that repeat.
+/* Attention by cuDNN: the only file that knows how it wants to be asked. Attention is a graph of
+ * plain operations there, whose pattern the library recognises: forward, softmax(scale q k' + mask)
+ * v with the softmax spelled out and its log-sum-exp kept; backward, the products and sums of its
+ * gradient. The query heads that share a key head are extents that repeat.
  *
- * Every run gives the same bits: engines that call themselves undetermined are passed over. Backward, one of Blackwell's adds up dq in a
- * stated order when it is asked for by number and knobs; Hopper's keep all slopes in memory instead, two bytes a query and key, which
- * fits the workspace of short sequences only. The choice depends on version, device, shape and workspace alone, so ranks agree. */
+ * Every run gives the same bits: engines that call themselves undetermined are passed over.
+ * Backward, one of Blackwell's adds up dq in a stated order when it is asked for by number and
+ * knobs; Hopper's keep all slopes in memory instead, two bytes a query and key, which fits the
+ * workspace of short sequences only. The choice depends on version, device, shape and workspace
+ * alone, so ranks agree. */
 #include "attention_cudnn.h"
 
 #include "library.h"
@@ -15,23 +18,39 @@
 #include <string.h>
 
 enum { SHAPES = 32, EDGE = 256 };
-struct entry { struct attention key; int64_t bytes; void *plan; struct dnn_graph graph; };
+struct entry {
+    struct attention key;
+    int64_t bytes;
+    void *plan;
+    struct dnn_graph graph;
+};
 
-static struct { struct entry entry[SHAPES]; int entries; } known;
+static struct {
+    struct entry entry[SHAPES];
+    int entries;
+} known;
 
-/* ── the graph ────────────────────────────────────────────────────────────── */
-/* [sequences, heads, sequence, width] as it lies in rows of tokens, or with the last two exchanged. */
-static void *rows(struct dnn_graph *g, const struct attention *a, int64_t id, int64_t heads, bool across)
+/* ── the graph ───────────────────────────────────────────────────────────────── */
+/* [sequences, heads, sequence, width] as it lies in rows of tokens, or with the last two
+ * exchanged. */
+static void *rows(struct dnn_graph *g, const struct attention *a, int64_t id, int64_t heads,
+                  bool across)
 {
     int64_t row = heads * a->width, s = a->sequence, w = a->width;
-    struct dnn_tensor t = {id, DNN_BF16, {a->sequences, heads, across ? w : s, across ? s : w}, {s * row, w, across ? 1 : row, across ? row : 1}, true, false};
+    struct dnn_tensor t = {id,
+                           DNN_BF16,
+                           {a->sequences, heads, across ? w : s, across ? s : w},
+                           {s * row, w, across ? 1 : row, across ? row : 1},
+                           true,
+                           false};
     return dnn_tensor(g, &t);
 }
 /* A number a query, [sequences, heads, sequence, 1], packed. */
 static void *column(struct dnn_graph *g, const struct attention *a, int64_t id, bool kept)
 {
     int64_t s = a->sequence;
-    struct dnn_tensor t = {id, DNN_F32, {a->sequences, a->heads, s, 1}, {a->heads * s, s, 1, 1}, kept, false};
+    struct dnn_tensor t = {id,   DNN_F32, {a->sequences, a->heads, s, 1}, {a->heads * s, s, 1, 1},
+                           kept, false};
     return dnn_tensor(g, &t);
 }
 static void *number(struct dnn_graph *g, int64_t id)
@@ -41,23 +60,33 @@ static void *number(struct dnn_graph *g, int64_t id)
 }
 /* What lies between two operations: their ids begin where addresses end. */
 static int64_t next_id(const struct dnn_graph *g) { return ATTENTION_ADDRESSES + g->n; }
-static void *squares(struct dnn_graph *g, const struct attention *a, int type, bool across) /* a number a query and key */
+/* a number a query and key */
+static void *squares(struct dnn_graph *g, const struct attention *a, int type, bool across)
 {
     int64_t s = a->sequence;
-    struct dnn_tensor t = {next_id(g), type, {a->sequences, a->heads, s, s}, {a->heads * s * s, s * s, across ? 1 : s, across ? s : 1}, false, false};
+    struct dnn_tensor t = {next_id(g),
+                           type,
+                           {a->sequences, a->heads, s, s},
+                           {a->heads * s * s, s * s, across ? 1 : s, across ? s : 1},
+                           false,
+                           false};
     return dnn_tensor(g, &t);
 }
-static void *per_head(struct dnn_graph *g, const struct attention *a, int type) /* a row a query or key, of every query head, packed by head */
+/* a row a query or key, of every query head, packed by head */
+static void *per_head(struct dnn_graph *g, const struct attention *a, int type)
 {
     int64_t s = a->sequence, w = a->width;
-    struct dnn_tensor t = {next_id(g), type, {a->sequences, a->heads, s, w}, {a->heads * s * w, s * w, w, 1}, false, false};
+    struct dnn_tensor t = {
+        next_id(g), type, {a->sequences, a->heads, s, w}, {a->heads * s * w, s * w, w, 1},
+        false,      false};
     return dnn_tensor(g, &t);
 }
 
 /* Scores whose key comes after their query give way to `never`. */
 static void *masked(struct dnn_graph *g, const struct attention *a, void *scores, void *never)
 {
-    void *query = squares(g, a, DNN_I32, false), *key = squares(g, a, DNN_I32, false), *seen = squares(g, a, DNN_BOOLEAN, false), *y = squares(g, a, DNN_F32, false);
+    void *query = squares(g, a, DNN_I32, false), *key = squares(g, a, DNN_I32, false),
+         *seen = squares(g, a, DNN_BOOLEAN, false), *y = squares(g, a, DNN_F32, false);
     dnn_index(g, 2, scores, query);
     dnn_index(g, 3, scores, key);
     dnn_pointwise(g, DNN_NOT_LESS, query, key, seen);
@@ -67,10 +96,16 @@ static void *masked(struct dnn_graph *g, const struct attention *a, void *scores
 
 static void forward_graph(struct dnn_graph *g, const struct attention *a)
 {
-    void *q = rows(g, a, ATTENTION_Q, a->heads, false), *k = rows(g, a, ATTENTION_K, a->kv_heads, true), *v = rows(g, a, ATTENTION_V, a->kv_heads, false);
-    void *o = rows(g, a, ATTENTION_O, a->heads, false), *stats = column(g, a, ATTENTION_STATS, true), *scale = number(g, ATTENTION_SCALE), *never = number(g, ATTENTION_NEVER);
-    void *product = squares(g, a, DNN_F32, false), *scores = squares(g, a, DNN_F32, false), *less = squares(g, a, DNN_F32, false), *power = squares(g, a, DNN_F32, false);
-    void *weight = squares(g, a, DNN_BF16, false), *top = column(g, a, next_id(g), false), *sum = column(g, a, next_id(g), false), *log = column(g, a, next_id(g), false);
+    void *q = rows(g, a, ATTENTION_Q, a->heads, false),
+         *k = rows(g, a, ATTENTION_K, a->kv_heads, true),
+         *v = rows(g, a, ATTENTION_V, a->kv_heads, false);
+    void *o = rows(g, a, ATTENTION_O, a->heads, false),
+         *stats = column(g, a, ATTENTION_STATS, true), *scale = number(g, ATTENTION_SCALE),
+         *never = number(g, ATTENTION_NEVER);
+    void *product = squares(g, a, DNN_F32, false), *scores = squares(g, a, DNN_F32, false),
+         *less = squares(g, a, DNN_F32, false), *power = squares(g, a, DNN_F32, false);
+    void *weight = squares(g, a, DNN_BF16, false), *top = column(g, a, next_id(g), false),
+         *sum = column(g, a, next_id(g), false), *log = column(g, a, next_id(g), false);
     dnn_matmul(g, q, k, product);
     dnn_pointwise(g, DNN_MUL, product, scale, scores);
     scores = masked(g, a, scores, never);
@@ -100,32 +135,46 @@ static void to_keys(struct dnn_graph *g, const struct attention *a, void *x, voi
 
 static void gradient_graph(struct dnn_graph *g, const struct attention *a)
 {
-    void *q = rows(g, a, ATTENTION_Q, a->heads, false), *k = rows(g, a, ATTENTION_K, a->kv_heads, true), *v = rows(g, a, ATTENTION_V, a->kv_heads, true);
-    void *o = rows(g, a, ATTENTION_O, a->heads, false), *d_o = rows(g, a, ATTENTION_DO, a->heads, false), *dq = rows(g, a, ATTENTION_DQ, a->heads, false);
+    void *q = rows(g, a, ATTENTION_Q, a->heads, false),
+         *k = rows(g, a, ATTENTION_K, a->kv_heads, true),
+         *v = rows(g, a, ATTENTION_V, a->kv_heads, true);
+    void *o = rows(g, a, ATTENTION_O, a->heads, false),
+         *d_o = rows(g, a, ATTENTION_DO, a->heads, false),
+         *dq = rows(g, a, ATTENTION_DQ, a->heads, false);
     void *stats = column(g, a, ATTENTION_STATS, true), *delta = column(g, a, ATTENTION_DELTA, true);
-    void *scale = number(g, ATTENTION_SCALE), *never = number(g, ATTENTION_NEVER), *one = number(g, ATTENTION_ONE);
+    void *scale = number(g, ATTENTION_SCALE), *never = number(g, ATTENTION_NEVER),
+         *one = number(g, ATTENTION_ONE);
     int64_t s = a->sequence, w = a->width;
-    struct dnn_tensor both = {next_id(g), DNN_F32, {a->sequences, a->heads, s, w}, {s * a->heads * w, w, a->heads * w, 1}, false, false};
+    struct dnn_tensor both = {
+        next_id(g), DNN_F32, {a->sequences, a->heads, s, w}, {s * a->heads * w, w, a->heads * w, 1},
+        false,      false};
     void *inner = dnn_tensor(g, &both), *plain = column(g, a, next_id(g), false);
     dnn_pointwise(g, DNN_MUL, d_o, o, inner);
     dnn_reduce(g, DNN_REDUCE_ADD, inner, plain);
     dnn_pointwise(g, DNN_MUL, plain, one, delta);
 
-    void *product = squares(g, a, DNN_F32, false), *scores = squares(g, a, DNN_F32, false), *less = squares(g, a, DNN_F32, false), *weight = squares(g, a, DNN_F32, false);
+    void *product = squares(g, a, DNN_F32, false), *scores = squares(g, a, DNN_F32, false),
+         *less = squares(g, a, DNN_F32, false), *weight = squares(g, a, DNN_F32, false);
     dnn_matmul(g, q, k, product);
     dnn_pointwise(g, DNN_MUL, product, scale, scores);
     dnn_pointwise(g, DNN_SUB, scores, stats, less);
     dnn_pointwise(g, DNN_EXP, masked(g, a, less, never), NULL, weight);
     to_keys(g, a, weight, d_o, ATTENTION_DV);
 
-    void *slope = squares(g, a, DNN_F32, false), *apart = squares(g, a, DNN_F32, false), *share = squares(g, a, DNN_F32, false), *scaled = squares(g, a, DNN_F32, false);
+    void *slope = squares(g, a, DNN_F32, false), *apart = squares(g, a, DNN_F32, false),
+         *share = squares(g, a, DNN_F32, false), *scaled = squares(g, a, DNN_F32, false);
     dnn_matmul(g, d_o, v, slope);
     dnn_pointwise(g, DNN_SUB, slope, delta, apart);
     dnn_pointwise(g, DNN_MUL, apart, weight, share);
     dnn_pointwise(g, DNN_MUL, share, scale, scaled);
     to_keys(g, a, scaled, q, ATTENTION_DK);
 
-    struct dnn_tensor turned = {next_id(g), DNN_F32, {a->sequences, a->kv_heads, s, w}, {s * a->kv_heads * w, w, a->kv_heads * w, 1}, false, false};
+    struct dnn_tensor turned = {next_id(g),
+                                DNN_F32,
+                                {a->sequences, a->kv_heads, s, w},
+                                {s * a->kv_heads * w, w, a->kv_heads * w, 1},
+                                false,
+                                false};
     void *keys = dnn_tensor(g, &turned);
     dnn_reshape(g, k, keys);
     dnn_matmul(g, scaled, keys, dq);
@@ -133,18 +182,26 @@ static void gradient_graph(struct dnn_graph *g, const struct attention *a)
 
 void cudnn_attention_graph(struct dnn_graph *g, const struct attention *a)
 {
-    if (a->gradient) gradient_graph(g, a);
-    else forward_graph(g, a);
+    if (a->gradient)
+        gradient_graph(g, a);
+    else
+        forward_graph(g, a);
 }
 
-/* ── the choice ───────────────────────────────────────────────────────────── */
-const struct dnn_engine *cudnn_attention_engine(const struct attention *a, int capability, size_t version)
+/* ── the choice ──────────────────────────────────────────────────────────────── */
+const struct dnn_engine *cudnn_attention_engine(const struct attention *a, int capability,
+                                                size_t version)
 {
     static const struct dnn_engine ordered = {5, 2, {{DNN_KNOB_KERNEL, 31}, {DNN_KNOB_STAGES, 2}}};
-    static const struct dnn_engine ordered_since_9_23 = {
-        5, 6, {{DNN_KNOB_TILE_M, 3}, {DNN_KNOB_TILE_N, 2}, {DNN_KNOB_KERNEL, 2}, {DNN_KNOB_STREAM_K, 0}, {DNN_KNOB_CLUSTER_M, 0}, {DNN_KNOB_STAGES, 2}}};
-    if (!a->gradient || capability < 100 || capability > 103 || version < 91800)
-        return NULL;
+    static const struct dnn_engine ordered_since_9_23 = {5,
+                                                         6,
+                                                         {{DNN_KNOB_TILE_M, 3},
+                                                          {DNN_KNOB_TILE_N, 2},
+                                                          {DNN_KNOB_KERNEL, 2},
+                                                          {DNN_KNOB_STREAM_K, 0},
+                                                          {DNN_KNOB_CLUSTER_M, 0},
+                                                          {DNN_KNOB_STAGES, 2}}};
+    if (!a->gradient || capability < 100 || capability > 103 || version < 91800) return NULL;
     return version < 92300 ? &ordered : &ordered_since_9_23;
 }
 
@@ -153,37 +210,51 @@ static int64_t up(int64_t bytes) { return (bytes + EDGE - 1) / EDGE * EDGE; }
 struct attention_room cudnn_attention_room(const struct attention *a)
 {
     int64_t numbers = a->sequences * a->heads * a->sequence * (int64_t)sizeof(float);
-    return (struct attention_room){.delta = up(numbers), .engine = up(numbers) + (a->gradient ? up(numbers) : 0)};
+    return (struct attention_room){.delta = up(numbers),
+                                   .engine = up(numbers) + (a->gradient ? up(numbers) : 0)};
 }
 
 static struct entry *find(const struct attention *a, int64_t bytes)
 {
     for (int i = 0; i < known.entries; i++) {
         const struct attention *k = &known.entry[i].key;
-        if (k->sequences == a->sequences && k->sequence == a->sequence && k->heads == a->heads && k->kv_heads == a->kv_heads && k->width == a->width && k->gradient == a->gradient)
+        if (k->sequences == a->sequences && k->sequence == a->sequence && k->heads == a->heads &&
+            k->kv_heads == a->kv_heads && k->width == a->width && k->gradient == a->gradient)
             return &known.entry[i];
     }
     if (known.entries == SHAPES)
-        fail_now("more than %d different shapes of attention; run.attention = \"planc\" does without cuDNN", SHAPES);
+        fail_now("more than %d different shapes of attention; run.attention = \"planc\" does "
+                 "without cuDNN",
+                 SHAPES);
     struct entry *e = &known.entry[known.entries++];
     *e = (struct entry){.key = *a};
     void *device = dnn_device_of(&e->graph, dnn.handle);
     cudnn_attention_graph(&e->graph, a);
-    e->plan = dnn_plan(&e->graph, device, cudnn_attention_engine(a, dnn.capability, cudnn.cudnnGetVersion()), bytes - cudnn_attention_room(a).engine, &e->bytes);
+    e->plan = dnn_plan(&e->graph, device,
+                       cudnn_attention_engine(a, dnn.capability, cudnn.cudnnGetVersion()),
+                       bytes - cudnn_attention_room(a).engine, &e->bytes);
     return e;
 }
 
-bool cudnn_attention_known(const struct attention *a, int64_t bytes) { return dnn.handle && find(a, bytes)->plan; }
+bool cudnn_attention_known(const struct attention *a, int64_t bytes)
+{
+    return dnn.handle && find(a, bytes)->plan;
+}
 
-void cudnn_attention(const struct attention *a, void *const *p, void *stream, void *work, int64_t bytes)
+void cudnn_attention(const struct attention *a, void *const *p, void *stream, void *work,
+                     int64_t bytes)
 {
     static float one = 1.0f, never = -INFINITY;
     struct attention_room room = cudnn_attention_room(a);
     float scale = a->scale;
     char *base = work;
-    void *address[ATTENTION_ADDRESSES] = {[ATTENTION_STATS] = base, [ATTENTION_DELTA] = base + room.delta, [ATTENTION_SCALE] = &scale,
-                                          [ATTENTION_NEVER] = &never, [ATTENTION_ONE] = &one};
-    static const int64_t forward[] = {ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O, ATTENTION_STATS, ATTENTION_SCALE, ATTENTION_NEVER};
+    void *address[ATTENTION_ADDRESSES] = {[ATTENTION_STATS] = base,
+                                          [ATTENTION_DELTA] = base + room.delta,
+                                          [ATTENTION_SCALE] = &scale,
+                                          [ATTENTION_NEVER] = &never,
+                                          [ATTENTION_ONE] = &one};
+    static const int64_t forward[] = {ATTENTION_Q,     ATTENTION_K,     ATTENTION_V,    ATTENTION_O,
+                                      ATTENTION_STATS, ATTENTION_SCALE, ATTENTION_NEVER};
     int64_t id[ATTENTION_ADDRESSES];
     void *at[ATTENTION_ADDRESSES];
     int n = a->gradient ? ATTENTION_ADDRESSES : (int)(sizeof forward / sizeof *forward);
@@ -193,9 +264,9 @@ void cudnn_attention(const struct attention *a, void *const *p, void *stream, vo
         at[i] = address[id[i]];
     }
     unsigned status = cudnn.cudnnSetStream(dnn.handle, (cuda_stream)stream);
-    if (!status)
-        status = dnn_run(dnn.handle, find(a, bytes)->plan, n, id, at, base + room.engine);
+    if (!status) status = dnn_run(dnn.handle, find(a, bytes)->plan, n, id, at, base + room.engine);
     if (status)
-        fail_now("rank %d: %s failed at attention%s of %lld x %lld tokens: %s", world.rank, dnn.name, a->gradient ? "'s gradient" : "", (long long)a->sequences, (long long)a->sequence,
-                 cudnn.cudnnGetErrorString(status));
+        fail_now("rank %d: %s failed at attention%s of %lld x %lld tokens: %s", world.rank,
+                 dnn.name, a->gradient ? "'s gradient" : "", (long long)a->sequences,
+                 (long long)a->sequence, cudnn.cudnnGetErrorString(status));
 }

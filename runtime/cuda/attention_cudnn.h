@@ -1,5 +1,6 @@
-/* Attention by cuDNN, behind launch.h's attention_known() and attention(): what the library has a deterministic engine for, within the
- * workspace, is done by it; for anything else the answer is false and the caller launches our own kernels. */
+/* Attention by cuDNN, behind launch.h's attention_known() and attention(): what the library has a
+ * deterministic engine for, within the workspace, is done by it; for anything else the answer is
+ * false and the caller launches our own kernels. */
 #ifndef ATTENTION_CUDNN_H
 #define ATTENTION_CUDNN_H
 
@@ -8,19 +9,39 @@
 #include "graph_cudnn.h"
 #include "shared/launch.h"
 
-/* As in launch.h, within `bytes` of device memory at `work`. The first use of a shape looks for an engine and compiles it, so it should
- * not be in a capture; later ones only launch. An error of the library ends the run. */
+/* As in launch.h, within `bytes` of device memory at `work`. The first use of a shape looks for an
+ * engine and compiles it, so it should not be in a capture; later ones only launch. An error of the
+ * library ends the run. */
 bool cudnn_attention_known(const struct attention *a, int64_t bytes);
-void cudnn_attention(const struct attention *a, void *const *p, void *stream, void *work, int64_t bytes);
+void cudnn_attention(const struct attention *a, void *const *p, void *stream, void *work,
+                     int64_t bytes);
 
-/* The graph of an attention, for the library: q, k, v, o and so on by their numbers in launch.h, then what else has an address. */
-enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_O, ATTENTION_DO, ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV, ATTENTION_STATS, ATTENTION_DELTA,
-       ATTENTION_SCALE, ATTENTION_NEVER, ATTENTION_ONE, ATTENTION_ADDRESSES };
+/* The graph of an attention, for the library: q, k, v, o and so on by their numbers in launch.h,
+ * then what else has an address. */
+enum {
+    ATTENTION_Q,
+    ATTENTION_K,
+    ATTENTION_V,
+    ATTENTION_O,
+    ATTENTION_DO,
+    ATTENTION_DQ,
+    ATTENTION_DK,
+    ATTENTION_DV,
+    ATTENTION_STATS,
+    ATTENTION_DELTA,
+    ATTENTION_SCALE,
+    ATTENTION_NEVER,
+    ATTENTION_ONE,
+    ATTENTION_ADDRESSES
+};
 void cudnn_attention_graph(struct dnn_graph *g, const struct attention *a);
 /* The engine that is asked for; NULL: what the heuristic says. */
-const struct dnn_engine *cudnn_attention_engine(const struct attention *a, int capability, size_t version);
+const struct dnn_engine *cudnn_attention_engine(const struct attention *a, int capability,
+                                                size_t version);
 /* Where the parts of the workspace begin: stats at 0, delta, what the engine wants. */
-struct attention_room { int64_t delta, engine; };
+struct attention_room {
+    int64_t delta, engine;
+};
 struct attention_room cudnn_attention_room(const struct attention *a);
 
 #endif

@@ -1,7 +1,9 @@
-/* The collectives of training on GPUs: NCCL's, put on the lane that the schedule says. Three groups, three communicators: the shards of a
- * replica, the replicas of a shard, the world. Two communicators on two streams can wait for each other across ranks even when each is in
- * order, so there is one order over all: each collective waits, by an event, for the one that was issued before it, whatever its lane.
- * MPI brings the ranks' identities together and nothing else. With one rank NCCL is not even loaded. */
+/* The collectives of training on GPUs: NCCL's, put on the lane that the schedule says. Three
+ * groups, three communicators: the shards of a replica, the replicas of a shard, the world. Two
+ * communicators on two streams can wait for each other across ranks even when each is in order, so
+ * there is one order over all: each collective waits, by an event, for the one that was issued
+ * before it, whatever its lane. MPI brings the ranks' identities together and nothing else. With
+ * one rank NCCL is not even loaded. */
 #define _GNU_SOURCE
 #include "device.h"
 
@@ -9,8 +11,14 @@
 
 #include "shared/world_mpi.h"
 
-struct group { const char *name; MPI_Comm ranks; nccl_comm comm; };
-static struct group shards = {"the FSDP group", MPI_COMM_NULL, NULL}, replicas = {"the replicas", MPI_COMM_NULL, NULL}, everyone = {"all ranks", MPI_COMM_NULL, NULL};
+struct group {
+    const char *name;
+    MPI_Comm ranks;
+    nccl_comm comm;
+};
+static struct group shards = {"the FSDP group", MPI_COMM_NULL, NULL},
+                    replicas = {"the replicas", MPI_COMM_NULL, NULL},
+                    everyone = {"all ranks", MPI_COMM_NULL, NULL};
 static struct group *const groups[] = {&shards, &replicas, &everyone};
 enum { GROUPS = sizeof groups / sizeof *groups };
 static void *registered;
@@ -35,70 +43,77 @@ static int size_of(const struct group *g)
 static const char *said(unsigned result, nccl_comm comm, char text[400])
 {
     const char *more = nccl.ncclGetLastError(comm);
-    snprintf(text, 400, "%s%s%.300s%s", nccl.ncclGetErrorString(result), more && *more ? " (" : "", more ? more : "", more && *more ? ")" : "");
+    snprintf(text, 400, "%s%s%.300s%s", nccl.ncclGetErrorString(result), more && *more ? " (" : "",
+             more ? more : "", more && *more ? ")" : "");
     return text;
 }
 
-/* NCCL waits for a rank that cannot be reached for ever, and a large mesh takes a while to come together. */
+/* NCCL waits for a rank that cannot be reached for ever, and a large mesh takes a while to come
+ * together. */
 enum { MEET_SECONDS = 180 };
 
 static bool join(struct group *g)
 {
     struct nccl_config config = NCCL_CONFIG;
-    struct { nccl_id id; unsigned result; } told = {.result = NCCL_OK};
+    struct {
+        nccl_id id;
+        unsigned result;
+    } told = {.result = NCCL_OK};
     char text[400];
     int rank = 0, n = size_of(g);
     MPI_Request request;
-    if (n == 1)
-        return true;
+    if (n == 1) return true;
     mpi_check(MPI_Comm_rank(g->ranks, &rank), g->name);
-    if (rank == 0)
-        told.result = nccl.ncclGetUniqueId(&told.id);
+    if (rank == 0) told.result = nccl.ncclGetUniqueId(&told.id);
     position_wait(true);
     mpi_check(MPI_Ibcast(&told, sizeof told, MPI_BYTE, 0, g->ranks, &request), g->name);
     mpi_finish(&request, 1, g->name);
-    unsigned result = told.result;   /* where the first has no id nobody waits for it */
+    unsigned result = told.result; /* where the first has no id nobody waits for it */
     if (result == NCCL_OK)
         result = nccl.ncclCommInitRankConfig(&g->comm, n, told.id, rank, &config);
     position_wait(false);
-    return result == NCCL_OK || fail_note("rank %d: NCCL does not bring %s together: %s", world.rank, g->name, said(result, NULL, text));
+    return result == NCCL_OK || fail_note("rank %d: NCCL does not bring %s together: %s",
+                                          world.rank, g->name, said(result, NULL, text));
 }
 
 bool nccl_open(void)
 {
     char why[LIBRARY_WHY], who[128];
-    if (!nccl_wanted())
-        return true;
+    if (!nccl_wanted()) return true;
     if (!cuda_library_open(LIBRARY_NCCL, why))
         fail_note("%s%d ranks, and %s", world_rank_text(who), world.size, why);
-    world_agree();      /* all have it, or nobody waits in it for others */
+    world_agree(); /* all have it, or nobody waits in it for others */
     if (program.timeout_seconds > 0)
         world_meet(program.timeout_seconds > MEET_SECONDS ? program.timeout_seconds : MEET_SECONDS);
-    for (int i = 0; i < GROUPS; i++) {   /* after each they agree: who goes on alone waits for one that has given up */
+    /* after each they agree: who goes on alone waits for one that has given up */
+    for (int i = 0; i < GROUPS; i++) {
         if (groups[i] != &everyone ? size_of(groups[i]) > 1 : program.fsdp > 1 && program.dp > 1)
             join(groups[i]);
         world_agree();
     }
-    if (program.timeout_seconds > 0)
-        world_met();
+    if (program.timeout_seconds > 0) world_met();
     return true;
 }
 
 /* One group is the whole world when the other has one rank. */
-static struct group *world_group(void) { return everyone.comm ? &everyone : program.fsdp > 1 ? &shards : &replicas; }
+static struct group *world_group(void)
+{
+    return everyone.comm ? &everyone : program.fsdp > 1 ? &shards : &replicas;
+}
 
 /* A wish: what is not registered is moved through NCCL's own buffers. */
 void nccl_register(struct device *d)
 {
     char text[400];
-    if (!shards.comm || program.wire_bytes == 0)
-        return;
-    unsigned result = nccl.ncclCommRegister(shards.comm, wire(d, 0), (size_t)program.wire_bytes, &registered);
+    if (!shards.comm || program.wire_bytes == 0) return;
+    unsigned result =
+        nccl.ncclCommRegister(shards.comm, wire(d, 0), (size_t)program.wire_bytes, &registered);
     if (result != NCCL_OK)
-        say("NCCL did not register the wire segment, transfers go through its own buffers: %s", said(result, shards.comm, text));
+        say("NCCL did not register the wire segment, transfers go through its own buffers: %s",
+            said(result, shards.comm, text));
 }
 
-/* ── on a lane ─────────────────────────────────────────────────────────────── */
+/* ── on a lane ───────────────────────────────────────────────────────────────── */
 
 static void check(unsigned result, nccl_comm comm, const char *call)
 {
@@ -113,9 +128,11 @@ void nccl_look(void)
     char where[256], text[400];
     for (int i = 0; i < GROUPS; i++) {
         unsigned result = NCCL_OK;
-        if (!groups[i]->comm || nccl.ncclCommGetAsyncError(groups[i]->comm, &result) != NCCL_OK || result == NCCL_OK || result == NCCL_IN_PROGRESS)
+        if (!groups[i]->comm || nccl.ncclCommGetAsyncError(groups[i]->comm, &result) != NCCL_OK ||
+            result == NCCL_OK || result == NCCL_IN_PROGRESS)
             continue;
-        fail_now("rank %d, %s: a collective of %s failed: %s", world.rank, position_text(where), groups[i]->name, said(result, groups[i]->comm, text));
+        fail_now("rank %d, %s: a collective of %s failed: %s", world.rank, position_text(where),
+                 groups[i]->name, said(result, groups[i]->comm, text));
     }
 }
 
@@ -126,21 +143,28 @@ void nccl_gather(struct device *d, enum lane lane, void *slot, int64_t shard, in
 {
     const char *mine = (const char *)slot + world.shard * shard * bytes;
     before(d, lane);
-    check(nccl.ncclAllGather(mine, slot, (size_t)(shard * bytes), NCCL_BYTES, shards.comm, d->stream[lane]), shards.comm, "ncclAllGather");
+    check(nccl.ncclAllGather(mine, slot, (size_t)(shard * bytes), NCCL_BYTES, shards.comm,
+                             d->stream[lane]),
+          shards.comm, "ncclAllGather");
     after(d, lane);
 }
 
-void nccl_reduce_scatter(struct device *d, enum lane lane, const void *slot, void *to, int64_t shard)
+void nccl_reduce_scatter(struct device *d, enum lane lane, const void *slot, void *to,
+                         int64_t shard)
 {
     before(d, lane);
-    check(nccl.ncclReduceScatter(slot, to, (size_t)shard, NCCL_F32, NCCL_SUM, shards.comm, d->stream[lane]), shards.comm, "ncclReduceScatter");
+    check(nccl.ncclReduceScatter(slot, to, (size_t)shard, NCCL_F32, NCCL_SUM, shards.comm,
+                                 d->stream[lane]),
+          shards.comm, "ncclReduceScatter");
     after(d, lane);
 }
 
 void nccl_all_reduce(struct device *d, enum lane lane, void *shard, int64_t count)
 {
     before(d, lane);
-    check(nccl.ncclAllReduce(shard, shard, (size_t)count, NCCL_F32, NCCL_SUM, replicas.comm, d->stream[lane]), replicas.comm, "ncclAllReduce");
+    check(nccl.ncclAllReduce(shard, shard, (size_t)count, NCCL_F32, NCCL_SUM, replicas.comm,
+                             d->stream[lane]),
+          replicas.comm, "ncclAllReduce");
     after(d, lane);
 }
 
@@ -148,7 +172,9 @@ void nccl_sum(struct device *d, enum lane lane, double *value, int64_t count, bo
 {
     nccl_comm comm = whole_world ? world_group()->comm : shards.comm;
     before(d, lane);
-    check(nccl.ncclAllReduce(value, value, (size_t)count, NCCL_F64, NCCL_SUM, comm, d->stream[lane]), comm, "ncclAllReduce");
+    check(
+        nccl.ncclAllReduce(value, value, (size_t)count, NCCL_F64, NCCL_SUM, comm, d->stream[lane]),
+        comm, "ncclAllReduce");
     after(d, lane);
 }
 
@@ -158,6 +184,5 @@ void nccl_close(void)
     if (registered)
         check(nccl.ncclCommDeregister(shards.comm, registered), shards.comm, "ncclCommDeregister");
     for (int i = 0; i < GROUPS; i++)
-        if (groups[i]->comm)
-            check(nccl.ncclCommDestroy(groups[i]->comm), NULL, "ncclCommDestroy");
+        if (groups[i]->comm) check(nccl.ncclCommDestroy(groups[i]->comm), NULL, "ncclCommDestroy");
 }

@@ -1,8 +1,11 @@
-/* The cuda device: the verbs of device.h over streams and events, and device memory for the host. Nothing here waits for the device but
- * what hands its data to the host; everything else is issued and runs when its turn comes. The rules that a schedule relies on:
- *   - a transfer begins when all compute issued before it is done (its lane waits for an event recorded on the compute lane);
+/* The cuda device: the verbs of device.h over streams and events, and device memory for the host.
+ * Nothing here waits for the device but what hands its data to the host; everything else is issued
+ * and runs when its turn comes. The rules that a schedule relies on:
+ *   - a transfer begins when all compute issued before it is done (its lane waits for an event
+ *     recorded on the compute lane);
  *   - compute waits for a transfer only by `await`;
- *   - collectives of all lanes and communicators run in the order of issue: each waits for the one before, by an event. */
+ *   - collectives of all lanes and communicators run in the order of issue: each waits for the one
+ *     before, by an event. */
 #define _GNU_SOURCE
 #include "device.h"
 
@@ -18,24 +21,29 @@ enum { POST_BYTES = 1 << 16, POST_ALIGN = 64 };
 
 static cuda_address address_of(const void *at) { return (cuda_address)(uintptr_t)at; }
 
-void *local(struct device *d, int64_t offset) { return (void *)(uintptr_t)(d->arena + (cuda_address)offset); }
+void *local(struct device *d, int64_t offset)
+{
+    return (void *)(uintptr_t)(d->arena + (cuda_address)offset);
+}
 void *wire(struct device *d, int64_t offset) { return local(d, program.local_bytes + offset); }
 
-/* Where the host is in the schedule. It moves, whatever the device does; what it does the device says itself. */
+/* Where the host is in the schedule. It moves, whatever the device does; what it does the device
+ * says itself. */
 static void issue(struct device *d, int step)
 {
     d->issuing = step;
     position_moved();
 }
 
-/* ── verbs: compute ────────────────────────────────────────────────────────── */
+/* ── verbs: compute ──────────────────────────────────────────────────────────── */
 
 void iteration(struct device *d, int64_t i) { d->iteration = i; }
 
 /* While a step is watched; never what is recorded. */
 static bool looked_at(const struct device *d) { return watching && d->piece == 0; }
 
-static void call(struct device *d, const struct kernel *k, void *const *address, const struct stretch *s)
+static void call(struct device *d, const struct kernel *k, void *const *address,
+                 const struct stretch *s)
 {
     if (looked_at(d))
         watch_kernel(d, k, address, s);
@@ -49,26 +57,25 @@ void run(struct device *d, int step, const struct kernel *k, void *const *addres
     call(d, k, address, NULL);
 }
 
-void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit, void *const *address)
+void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
+               void *const *address)
 {
     const struct instance *n = &d->instance[unit];
     issue(d, step);
-    for (int i = 0; i < n->stretches; i++)
-        call(d, k, address, &n->stretch[i]);
+    for (int i = 0; i < n->stretches; i++) call(d, k, address, &n->stretch[i]);
 }
 
 void await(struct device *d, int step, int event)
 {
     const struct happening *h = &d->event[event];
     issue(d, step);
-    if (h->piece != d->piece)
-        return;
+    if (h->piece != d->piece) return;
     cuda_publish(d, LANE_COMPUTE, step, true);
     cuda_wait(d, h, LANE_COMPUTE);
     cuda_publish(d, LANE_COMPUTE, step, false);
 }
 
-/* ── verbs: transfers ──────────────────────────────────────────────────────── */
+/* ── verbs: transfers ────────────────────────────────────────────────────────── */
 
 /* Its answer goes to `end`. */
 static int64_t begin(struct device *d, int step, enum lane lane, const char *what, int64_t unit)
@@ -82,13 +89,12 @@ static int64_t begin(struct device *d, int step, enum lane lane, const char *wha
 
 static void end(struct device *d, enum lane lane, int64_t mark, int event)
 {
-    if (looked_at(d))
-        watch_end(d, (enum watch_lane)lane, mark);
-    if (event >= 0)
-        cuda_record(d, &d->event[event], lane);
+    if (looked_at(d)) watch_end(d, (enum watch_lane)lane, mark);
+    if (event >= 0) cuda_record(d, &d->event[event], lane);
 }
 
-static void elementwise(enum runtime_kernel kernel, enum lane lane, const void *from, void *to, int64_t n)
+static void elementwise(enum runtime_kernel kernel, enum lane lane, const void *from, void *to,
+                        int64_t n)
 {
     cuda_launch_runtime(kernel, lane, (n + 1023) / 1024, 256, (void *[]){&from, &to, &n});
 }
@@ -103,28 +109,30 @@ void gather(struct device *d, int step, int64_t unit, void *slot, int event)
     if (bytes == 2)
         elementwise(RUNTIME_CAST_BF16, LANE_GATHER, master, mine, shard);
     else
-        CUDA(cuMemcpyDtoDAsync, address_of(mine), address_of(master), (size_t)(4 * shard), d->stream[LANE_GATHER]);
-    if (program.fsdp > 1)
-        nccl_gather(d, LANE_GATHER, slot, shard, bytes);
+        CUDA(cuMemcpyDtoDAsync, address_of(mine), address_of(master), (size_t)(4 * shard),
+             d->stream[LANE_GATHER]);
+    if (program.fsdp > 1) nccl_gather(d, LANE_GATHER, slot, shard, bytes);
     end(d, LANE_GATHER, mark, event);
 }
 
-/* In the first micro-batch the sum of the group lands where it is kept; later it comes through `stage` and is added. */
-void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into, int micro, int event)
+/* In the first micro-batch the sum of the group lands where it is kept; later it comes through
+ * `stage` and is added. */
+void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into,
+            int micro, int event)
 {
     const int64_t shard = d->instance[unit].unit->shard;
     const bool set = (micro & MICRO_FIRST) != 0;
     int64_t mark = begin(d, step, LANE_REDUCE, "reduce", unit);
-    if (program.fsdp > 1)
-        nccl_reduce_scatter(d, LANE_REDUCE, slot, set ? into : stage, shard);
+    if (program.fsdp > 1) nccl_reduce_scatter(d, LANE_REDUCE, slot, set ? into : stage, shard);
     if (program.fsdp == 1 || !set)
-        elementwise(set ? RUNTIME_SET_F32 : RUNTIME_ADD_F32, LANE_REDUCE, program.fsdp > 1 ? stage : slot, into, shard);
-    if ((micro & MICRO_LAST) && program.dp > 1)
-        nccl_all_reduce(d, LANE_REDUCE, into, shard);
+        elementwise(set ? RUNTIME_SET_F32 : RUNTIME_ADD_F32, LANE_REDUCE,
+                    program.fsdp > 1 ? stage : slot, into, shard);
+    if ((micro & MICRO_LAST) && program.dp > 1) nccl_all_reduce(d, LANE_REDUCE, into, shard);
     end(d, LANE_REDUCE, mark, event);
 }
 
-void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count, int event)
+void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
+               int event)
 {
     const bool whole_world = strcmp(group, "world") == 0;
     int64_t mark = begin(d, step, LANE_REDUCE, "sum over ranks", -1);
@@ -133,36 +141,37 @@ void sum_ranks(struct device *d, int step, const char *group, double *address, i
     end(d, LANE_REDUCE, mark, event);
 }
 
-/* ── verbs: the host's part ────────────────────────────────────────────────── */
+/* ── verbs: the host's part ──────────────────────────────────────────────────── */
 
-/* What is recorded copies no batch: which one it is changes, so device_play copies it before it replays. */
+/* What is recorded copies no batch: which one it is changes, so device_play copies it before it
+ * replays. */
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro)
 {
     (void)micro;
     issue(d, step);
     d->tokens = address_of(tokens);
     d->targets = address_of(targets);
-    if (d->piece == 0)
-        cuda_copy_batch(d);
+    if (d->piece == 0) cuda_copy_batch(d);
 }
 
 void cuda_copy_batch(struct device *d)
 {
     const size_t bytes = (size_t)program.tokens * sizeof(int32_t);
-    int32_t *tokens = d->batch + 2 * program.tokens * d->micro_batch, *targets = tokens + program.tokens;
+    int32_t *tokens = d->batch + 2 * program.tokens * d->micro_batch,
+            *targets = tokens + program.tokens;
     data_batch(d->micro_batch, tokens, targets);
     CUDA(cuMemcpyHtoDAsync, d->tokens, tokens, bytes, d->stream[LANE_COMPUTE]);
     CUDA(cuMemcpyHtoDAsync, d->targets, targets, bytes, d->stream[LANE_COMPUTE]);
 }
 
-void tap(struct device *d, int step, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
+void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
+         int64_t rows, int64_t columns)
 {
     issue(d, step);
-    if (d->piece == 0)
-        probe_tap(d, name, type, value, rows, columns);
+    if (d->piece == 0) probe_tap(d, name, type, value, rows, columns);
 }
 
-/* ── device memory for the host ────────────────────────────────────────────── */
+/* ── device memory for the host ──────────────────────────────────────────────── */
 
 void *device_staging(struct device *d) { return d->staging; }
 
@@ -175,8 +184,7 @@ static bool in_staging(const struct device *d, const void *at)
 /* A piece of pinned memory that nothing on its way uses. */
 static unsigned char *post(struct device *d, int64_t bytes)
 {
-    if (d->posted + bytes > POST_BYTES)
-        cuda_settle(d);
+    if (d->posted + bytes > POST_BYTES) cuda_settle(d);
     unsigned char *at = d->post + d->posted;
     d->posted += (bytes + POST_ALIGN - 1) / POST_ALIGN * POST_ALIGN;
     return at;
@@ -193,7 +201,8 @@ void device_write(struct device *d, void *to, const void *from, int64_t bytes)
         const int64_t n = bytes - done < POST_BYTES ? bytes - done : POST_BYTES;
         unsigned char *through = post(d, n);
         memcpy(through, (const char *)from + done, (size_t)n);
-        CUDA(cuMemcpyHtoDAsync, address_of(to) + (cuda_address)done, through, (size_t)n, d->stream[LANE_COMPUTE]);
+        CUDA(cuMemcpyHtoDAsync, address_of(to) + (cuda_address)done, through, (size_t)n,
+             d->stream[LANE_COMPUTE]);
     }
 }
 
@@ -207,25 +216,34 @@ void device_read(struct device *d, void *to, const void *from, int64_t bytes)
     for (int64_t done = 0; done < bytes; done += POST_BYTES) {
         const int64_t n = bytes - done < POST_BYTES ? bytes - done : POST_BYTES;
         unsigned char *through = post(d, n);
-        CUDA(cuMemcpyDtoHAsync, through, address_of(from) + (cuda_address)done, (size_t)n, d->stream[LANE_COMPUTE]);
+        CUDA(cuMemcpyDtoHAsync, through, address_of(from) + (cuda_address)done, (size_t)n,
+             d->stream[LANE_COMPUTE]);
         cuda_settle(d);
         memcpy((char *)to + done, through, (size_t)n);
     }
 }
 
-void device_clear(struct device *d, void *at, int64_t bytes) { CUDA(cuMemsetD8Async, address_of(at), 0, (size_t)bytes, d->stream[LANE_COMPUTE]); }
+void device_clear(struct device *d, void *at, int64_t bytes)
+{
+    CUDA(cuMemsetD8Async, address_of(at), 0, (size_t)bytes, d->stream[LANE_COMPUTE]);
+}
 
-/* ── for those who look on ─────────────────────────────────────────────────── */
+/* ── for those who look on ───────────────────────────────────────────────────── */
 
-_Static_assert((int)WATCH_COMPUTE == (int)LANE_COMPUTE && (int)WATCH_GATHER == (int)LANE_GATHER && (int)WATCH_REDUCE == (int)LANE_REDUCE, "lanes");
-static struct { cuda_event *at, base; int64_t n; double base_seconds; } stamp;
+_Static_assert((int)WATCH_COMPUTE == (int)LANE_COMPUTE && (int)WATCH_GATHER == (int)LANE_GATHER &&
+                   (int)WATCH_REDUCE == (int)LANE_REDUCE,
+               "lanes");
+static struct {
+    cuda_event *at, base;
+    int64_t n;
+    double base_seconds;
+} stamp;
 
 bool device_stamps(struct device *d, int64_t n)
 {
     (void)d;
     cuda_event *more = ROOM(cuda_event, n);
-    if (stamp.n == 0)
-        CUDA(cuEventCreate, &stamp.base, CUDA_EVENT_DEFAULT);
+    if (stamp.n == 0) CUDA(cuEventCreate, &stamp.base, CUDA_EVENT_DEFAULT);
     for (int64_t i = 0; i < n; i++)
         if (i < stamp.n)
             more[i] = stamp.at[i];
@@ -257,17 +275,22 @@ double device_stamp_seconds(struct device *d, int64_t number)
 
 void device_copy(struct device *d, void *to, const void *from, int64_t bytes)
 {
-    CUDA(cuMemcpyDtoDAsync, address_of(to), address_of(from), (size_t)bytes, d->stream[LANE_COMPUTE]);
+    CUDA(cuMemcpyDtoDAsync, address_of(to), address_of(from), (size_t)bytes,
+         d->stream[LANE_COMPUTE]);
 }
 
-/* Our own kernels are made for the plan's shapes: without the library nothing multiplies any two squares. */
-bool device_square_product(struct device *d, enum element_type type, int64_t n, const void *a, const void *b, void *c)
+/* Our own kernels are made for the plan's shapes: without the library nothing multiplies any two
+ * squares. */
+bool device_square_product(struct device *d, enum element_type type, int64_t n, const void *a,
+                           const void *b, void *c)
 {
-    const struct product p = {.m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n, .a = type, .b = type, .c = type};
-    return program.gemm == 0 && cublaslt_product(&p, a, b, c, d->stream[LANE_COMPUTE], workspace(), program.workspace_bytes);
+    const struct product p = {
+        .m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n, .a = type, .b = type, .c = type};
+    return program.gemm == 0 && cublaslt_product(&p, a, b, c, d->stream[LANE_COMPUTE], workspace(),
+                                                 program.workspace_bytes);
 }
 
-/* ── coming up, and the end ────────────────────────────────────────────────── */
+/* ── coming up, and the end ──────────────────────────────────────────────────── */
 
 /* Transfers go before compute where both want to run. */
 static void open_lanes(struct device *d)
@@ -275,7 +298,8 @@ static void open_lanes(struct device *d)
     int least = 0, greatest = 0;
     CUDA(cuCtxGetStreamPriorityRange, &least, &greatest);
     for (int lane = 0; lane < LANES; lane++)
-        CUDA(cuStreamCreateWithPriority, &d->stream[lane], CUDA_STREAM_NON_BLOCKING, lane == LANE_COMPUTE ? least : greatest);
+        CUDA(cuStreamCreateWithPriority, &d->stream[lane], CUDA_STREAM_NON_BLOCKING,
+             lane == LANE_COMPUTE ? least : greatest);
     d->event = ROOM(struct happening, program.events + 1);
     for (int i = 0; i <= program.events; i++) {
         d->event[i].piece = -1;
@@ -289,21 +313,17 @@ struct device *device_open(void)
 {
     struct device *d = &cuda;
     cuda_module_open();
-    world_agree();      /* nobody waits in NCCL for a rank that has no kernels */
+    world_agree(); /* nobody waits in NCCL for a rank that has no kernels */
     nccl_open();
-    if (program.gemm == 0)
-        cublaslt_open();
+    if (program.gemm == 0) cublaslt_open();
     struct dnn_use dnn_use = {program.attention == 1, program.experts == 1};
-    if (dnn_use.attention || dnn_use.experts)
-        cudnn_open(dnn_use, gpu.major, gpu.minor);
+    if (dnn_use.attention || dnn_use.experts) cudnn_open(dnn_use, gpu.major, gpu.minor);
     world_agree();
-    if (program.gemm == 0)
-        cublaslt_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
+    if (program.gemm == 0) cublaslt_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
     if (dnn_use.attention || dnn_use.experts)
         cudnn_same(dnn_use, gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
     world_agree();
-    if (!cuda_take_arena(d))
-        return NULL;
+    if (!cuda_take_arena(d)) return NULL;
     open_lanes(d);
     d->instance = segments_instances();
     d->staging = cuda_pinned(program.staging_bytes);
@@ -321,6 +341,6 @@ struct device *device_open(void)
 void device_close(struct device *d)
 {
     device_drain(d);
-    cuda_forget(d);      /* a communicator does not end while a graph holds collectives of it */
+    cuda_forget(d); /* a communicator does not end while a graph holds collectives of it */
     nccl_close();
 }

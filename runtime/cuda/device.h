@@ -1,11 +1,13 @@
-/* What the files of the cuda device know of each other: device_cuda.c (the verbs), cuda_find.c (which GPU, how much memory),
- * cuda_module.c (kernels and their launches), cuda_play.c (waiting, recording, replaying), collectives_nccl.c. The driver's API
- * only; a lane is a stream, an event of the schedule a CUDA event without timing. There is one device a process.
+/* What the files of the cuda device know of each other: device_cuda.c (the verbs), cuda_find.c
+ * (which GPU, how much memory), cuda_module.c (kernels and their launches), cuda_play.c (waiting,
+ * recording, replaying), collectives_nccl.c. The driver's API only; a lane is a stream, an event of
+ * the schedule a CUDA event without timing. There is one device a process.
  *
- * Pieces. What is issued belongs to a piece: all that is issued eagerly is piece 0, everything recorded into one graph is a piece of
- * its own. An event orders work of one piece. Between pieces nothing has to be waited for: the recording of a graph ends with
- * the compute lane waiting for both others, graphs are launched on the compute lane one behind the other, and between eager
- * work and a graph the trainer drains the device. So a wait for an event of another piece is no wait. */
+ * Pieces. What is issued belongs to a piece: all that is issued eagerly is piece 0, everything
+ * recorded into one graph is a piece of its own. An event orders work of one piece. Between pieces
+ * nothing has to be waited for: the recording of a graph ends with the compute lane waiting for
+ * both others, graphs are launched on the compute lane one behind the other, and between eager work
+ * and a graph the trainer drains the device. So a wait for an event of another piece is no wait. */
 #ifndef PLANC_DEVICE_CUDA_H
 #define PLANC_DEVICE_CUDA_H
 
@@ -14,76 +16,102 @@
 #include "shared/trainer.h"
 
 enum lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANES };
-enum { GRAPH_UPDATE = (MICRO_FIRST | MICRO_LAST) + 1, GRAPHS };   /* those of micro-batches are numbered by enum micro */
-struct happening { cuda_event event; int64_t piece; };       /* piece of its latest recording; -1: never recorded */
+/* those of micro-batches are numbered by enum micro */
+enum { GRAPH_UPDATE = (MICRO_FIRST | MICRO_LAST) + 1, GRAPHS };
+/* piece of its latest recording; -1: never recorded */
+struct happening {
+    cuda_event event;
+    int64_t piece;
+};
 
-/* Where the device stands, written by it into host memory: schedule step, iteration + 1 in the upper half, and in the topmost bit
- * that the compute lane waits for another lane. */
+/* Where the device stands, written by it into host memory: schedule step, iteration + 1 in the
+ * upper half, and in the topmost bit that the compute lane waits for another lane. */
 #define POSITION_WAITING ((uint64_t)1 << 63)
 
 struct device {
-    cuda_address arena;                      /* local_bytes, then wire */
-    int64_t granted;                         /* what the driver says the arena has */
+    cuda_address arena; /* local_bytes, then wire */
+    int64_t granted;    /* what the driver says the arena has */
     cuda_stream stream[LANES];
-    struct happening *event;                 /* of the schedule */
-    struct happening computed, collected;    /* compute so far, when a transfer was issued; the latest collective of any lane */
-    int64_t piece, pieces;                   /* being issued; graphs recorded so far */
-    bool used[LANES];                        /* in the piece that is being recorded */
+    struct happening *event; /* of the schedule */
+    /* compute so far, when a transfer was issued; the latest collective of any lane */
+    struct happening computed, collected;
+    int64_t piece, pieces; /* being issued; graphs recorded so far */
+    bool used[LANES];      /* in the piece that is being recorded */
     struct instance *instance;
-    int issuing;                             /* the schedule step that the host is at; 0: none */
+    int issuing; /* the schedule step that the host is at; 0: none */
     int64_t iteration;
 
-    float *staging;                          /* pinned: program.staging_bytes */
-    unsigned char *post;                     /* pinned: what the host writes or reads in passing */
-    int64_t posted;                          /* bytes of it on their way */
-    int32_t *batch;                          /* pinned: the tokens and targets of all micro-batches of a step */
+    float *staging;      /* pinned: program.staging_bytes */
+    unsigned char *post; /* pinned: what the host writes or reads in passing */
+    int64_t posted;      /* bytes of it on their way */
+    /* pinned: the tokens and targets of all micro-batches of a step */
+    int32_t *batch;
     int64_t micro_batch;
-    cuda_address tokens, targets;            /* where the schedule wants them; known once it has said so */
-    volatile uint64_t *position;             /* pinned: of each lane */
-    cuda_address position_address;           /* the same, for the device */
+    /* where the schedule wants them; known once it has said so */
+    cuda_address tokens, targets;
+    volatile uint64_t *position;   /* pinned: of each lane */
+    cuda_address position_address; /* the same, for the device */
 
-    cuda_graph_exec graph[GRAPHS];           /* NULL: not recorded */
-    bool played, recorded;                   /* a whole step eagerly; all that can be recorded */
-    _Atomic bool running;                    /* something may be under way that publishes positions */
+    cuda_graph_exec graph[GRAPHS]; /* NULL: not recorded */
+    bool played, recorded;         /* a whole step eagerly; all that can be recorded */
+    /* something may be under way that publishes positions */
+    _Atomic bool running;
 };
 extern struct device cuda;
 
-/* ── device_cuda.c ─────────────────────────────────────────────────────────── */
-void cuda_copy_batch(struct device *d);      /* d->micro_batch to where the schedule wants it */
+/* ── device_cuda.c ───────────────────────────────────────────────────────────── */
+void cuda_copy_batch(struct device *d); /* d->micro_batch to where the schedule wants it */
 
-/* ── cuda_find.c ───────────────────────────────────────────────────────────── */
-extern struct gpu { int number, major, minor, multiprocessors, shared; char name[128]; cuda_context context; int64_t total, free; } gpu;
-bool cuda_take_arena(struct device *d);      /* false: noted */
-void *cuda_pinned(int64_t bytes);            /* zeroed, for the life of the run; ends the run when there is none */
+/* ── cuda_find.c ─────────────────────────────────────────────────────────────── */
+extern struct gpu {
+    int number, major, minor, multiprocessors, shared;
+    char name[128];
+    cuda_context context;
+    int64_t total, free;
+} gpu;
+bool cuda_take_arena(struct device *d); /* false: noted */
+/* zeroed, for the life of the run; ends the run when there is none */
+void *cuda_pinned(int64_t bytes);
 
-/* ── cuda_module.c ─────────────────────────────────────────────────────────── */
+/* ── cuda_module.c ───────────────────────────────────────────────────────────── */
 /* Kernels of templates/cuda/runtime.cuh, which every module has. */
-enum runtime_kernel { RUNTIME_CAST_BF16, RUNTIME_SET_F32, RUNTIME_ADD_F32, RUNTIME_PUBLISH, RUNTIME_KERNELS };
-bool cuda_module_open(void);                 /* finds or makes the cubin, loads it, looks all functions up; collective; false: noted */
-void cuda_launch_runtime(enum runtime_kernel kernel, enum lane lane, int64_t blocks, int threads, void **argument);
-const char *cuda_module_name(void);          /* "kernels.sm_90a.cubin", or how it was made */
+enum runtime_kernel {
+    RUNTIME_CAST_BF16,
+    RUNTIME_SET_F32,
+    RUNTIME_ADD_F32,
+    RUNTIME_PUBLISH,
+    RUNTIME_KERNELS
+};
+/* finds or makes the cubin, loads it, looks all functions up; collective; false: noted */
+bool cuda_module_open(void);
+void cuda_launch_runtime(enum runtime_kernel kernel, enum lane lane, int64_t blocks, int threads,
+                         void **argument);
+const char *cuda_module_name(void); /* "kernels.sm_90a.cubin", or how it was made */
 
-/* ── cuda_play.c ───────────────────────────────────────────────────────────── */
+/* ── cuda_play.c ─────────────────────────────────────────────────────────────── */
 /* Records, or waits on the stream of `lane` for the latest recording if it is of this piece. */
 void cuda_record(struct device *d, struct happening *h, enum lane lane);
 void cuda_wait(struct device *d, const struct happening *h, enum lane lane);
 void cuda_publish(struct device *d, enum lane lane, int step, bool waiting);
-void cuda_forget(struct device *d);          /* the graphs: at the end */
-void cuda_settle(struct device *d);          /* until all lanes have done what they were given */
+void cuda_forget(struct device *d); /* the graphs: at the end */
+void cuda_settle(struct device *d); /* until all lanes have done what they were given */
 /* "rank 2, issuing step 12 of the schedule (…)": where a call of ours stands when it fails. */
 const char *cuda_where(char text[320]);
 
-/* ── collectives_nccl.c ────────────────────────────────────────────────────── */
-/* NCCL is loaded and its communicators are made only where there is somebody to talk to. Collective; false: noted. */
+/* ── collectives_nccl.c ──────────────────────────────────────────────────────── */
+/* NCCL is loaded and its communicators are made only where there is somebody to talk to.
+ * Collective; false: noted. */
 bool nccl_open(void);
-void nccl_register(struct device *d);        /* the wire segment, behind cuda_take_arena */
+void nccl_register(struct device *d); /* the wire segment, behind cuda_take_arena */
 void nccl_close(void);
-bool nccl_wanted(void);                      /* more than one rank */
-/* On a lane's stream. gather: the whole slot from each rank's part, which lies in it. reduce: this rank's shard of the sum. */
+bool nccl_wanted(void); /* more than one rank */
+/* On a lane's stream. gather: the whole slot from each rank's part, which lies in it. reduce: this
+ * rank's shard of the sum. */
 void nccl_gather(struct device *d, enum lane lane, void *slot, int64_t shard, int64_t bytes);
-void nccl_reduce_scatter(struct device *d, enum lane lane, const void *slot, void *to, int64_t shard);
+void nccl_reduce_scatter(struct device *d, enum lane lane, const void *slot, void *to,
+                         int64_t shard);
 void nccl_all_reduce(struct device *d, enum lane lane, void *shard, int64_t count);
 void nccl_sum(struct device *d, enum lane lane, double *value, int64_t count, bool whole_world);
-void nccl_look(void);                        /* for errors of communicators; one ends the run */
+void nccl_look(void); /* for errors of communicators; one ends the run */
 
 #endif

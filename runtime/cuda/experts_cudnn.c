@@ -1,9 +1,12 @@
-/* Products by experts by cuDNN: one operation of its graphs, of rows that lie sorted by expert and the numbers of each expert's first row, which
- * it reads on the device. Of `first` it wants a number an expert; the last one, the number of rows, is an extent to it.
+/* Products by experts by cuDNN: one operation of its graphs, of rows that lie sorted by expert and
+ * the numbers of each expert's first row, which it reads on the device. Of `first` it wants a
+ * number an expert; the last one, the number of rows, is an extent to it.
  *
- * As of 9.19 it has engines for weights [out, in], so for the product but not for the gradient of its operand, which is asked for all the
- * same; the gradient of the weights it has no operation for. Engines that call themselves undetermined are passed over. The choice
- * depends on version, device, shape and workspace alone, and whether it applies on addresses that all ranks have alike. */
+ * As of 9.19 it has engines for weights [out, in], so for the product but not for the gradient of
+ * its operand, which is asked for all the same; the gradient of the weights it has no operation
+ * for. Engines that call themselves undetermined are passed over. The choice depends on version,
+ * device, shape and workspace alone, and whether it applies on addresses that all ranks have
+ * alike. */
 #include "experts_cudnn.h"
 
 #include "library.h"
@@ -11,20 +14,35 @@
 #include "shared/trainer.h"
 
 enum { SHAPES = 32 };
-struct entry { struct grouped_product key; void *plan; struct dnn_graph graph; };
+struct entry {
+    struct grouped_product key;
+    void *plan;
+    struct dnn_graph graph;
+};
 
-static struct { struct entry entry[SHAPES]; int entries; } known;
+static struct {
+    struct entry entry[SHAPES];
+    int entries;
+} known;
 
-static void *tensor(struct dnn_graph *g, int64_t id, int type, int64_t planes, int64_t rows, int64_t columns, bool across)
+static void *tensor(struct dnn_graph *g, int64_t id, int type, int64_t planes, int64_t rows,
+                    int64_t columns, bool across)
 {
-    struct dnn_tensor t = {id, type, {planes, rows, columns}, {rows * columns, across ? 1 : columns, across ? rows : 1}, true, false};
+    struct dnn_tensor t = {id,
+                           type,
+                           {planes, rows, columns},
+                           {rows * columns, across ? 1 : columns, across ? rows : 1},
+                           true,
+                           false};
     return dnn_tensor_3(g, &t);
 }
 
 void cudnn_grouped_graph(struct dnn_graph *g, const struct grouped_product *p)
 {
-    void *z = tensor(g, GROUPED_Z, DNN_BF16, 1, p->rows, p->in, false), *w = tensor(g, GROUPED_W, DNN_BF16, p->experts, p->in, p->out, !p->across);
-    void *first = tensor(g, GROUPED_FIRST, DNN_I32, p->experts, 1, 1, false), *y = tensor(g, GROUPED_Y, DNN_BF16, 1, p->rows, p->out, false);
+    void *z = tensor(g, GROUPED_Z, DNN_BF16, 1, p->rows, p->in, false),
+         *w = tensor(g, GROUPED_W, DNN_BF16, p->experts, p->in, p->out, !p->across);
+    void *first = tensor(g, GROUPED_FIRST, DNN_I32, p->experts, 1, 1, false),
+         *y = tensor(g, GROUPED_Y, DNN_BF16, 1, p->rows, p->out, false);
     dnn_grouped_matmul(g, z, w, first, y);
 }
 
@@ -33,11 +51,14 @@ static struct entry *find(const struct grouped_product *p, int64_t room)
     int64_t bytes;
     for (int i = 0; i < known.entries; i++) {
         const struct grouped_product *k = &known.entry[i].key;
-        if (k->experts == p->experts && k->rows == p->rows && k->in == p->in && k->out == p->out && k->across == p->across)
+        if (k->experts == p->experts && k->rows == p->rows && k->in == p->in && k->out == p->out &&
+            k->across == p->across)
             return &known.entry[i];
     }
     if (known.entries == SHAPES)
-        fail_now("more than %d different shapes of products by experts; run.experts = \"planc\" does without cuDNN", SHAPES);
+        fail_now("more than %d different shapes of products by experts; run.experts = \"planc\" "
+                 "does without cuDNN",
+                 SHAPES);
     struct entry *e = &known.entry[known.entries++];
     e->key = *p;
     void *device = dnn_device_of(&e->graph, dnn.handle);
@@ -46,19 +67,19 @@ static struct entry *find(const struct grouped_product *p, int64_t room)
     return e;
 }
 
-bool cudnn_grouped_product(const struct grouped_product *p, void *const *address, void *stream, void *work, int64_t bytes)
+bool cudnn_grouped_product(const struct grouped_product *p, void *const *address, void *stream,
+                           void *work, int64_t bytes)
 {
     static const int64_t id[GROUPED_ADDRESSES] = {GROUPED_Z, GROUPED_W, GROUPED_FIRST, GROUPED_Y};
     for (int i = 0; i < GROUPED_ADDRESSES; i++)
-        if ((uintptr_t)address[i] % DNN_ALIGNMENT)
-            return false;
+        if ((uintptr_t)address[i] % DNN_ALIGNMENT) return false;
     const struct entry *e = find(p, bytes);
-    if (!e->plan)
-        return false;
+    if (!e->plan) return false;
     unsigned status = cudnn.cudnnSetStream(dnn.handle, (cuda_stream)stream);
-    if (!status)
-        status = dnn_run(dnn.handle, e->plan, GROUPED_ADDRESSES, id, address, work);
+    if (!status) status = dnn_run(dnn.handle, e->plan, GROUPED_ADDRESSES, id, address, work);
     if (status)
-        fail_now("rank %d: %s failed at a product of %lld rows by %lld experts: %s", world.rank, dnn.name, (long long)p->rows, (long long)p->experts, cudnn.cudnnGetErrorString(status));
+        fail_now("rank %d: %s failed at a product of %lld rows by %lld experts: %s", world.rank,
+                 dnn.name, (long long)p->rows, (long long)p->experts,
+                 cudnn.cudnnGetErrorString(status));
     return true;
 }

@@ -1,13 +1,16 @@
-/* Products by experts by cuDNN, behind launch.h's grouped_product(): what the library has a deterministic engine for, within the workspace. */
+/* Products by experts by cuDNN, behind launch.h's grouped_product(): what the library has a
+ * deterministic engine for, within the workspace. */
 #ifndef EXPERTS_CUDNN_H
 #define EXPERTS_CUDNN_H
 
 #include "graph_cudnn.h"
 #include "shared/launch.h"
 
-/* As in launch.h, on `stream`, within `bytes` of device memory at `work`. The first use of a shape looks for an engine and compiles it, so it
- * should not be in a capture; later ones only launch. An error of the library ends the run. */
-bool cudnn_grouped_product(const struct grouped_product *p, void *const *address, void *stream, void *work, int64_t bytes);
+/* As in launch.h, on `stream`, within `bytes` of device memory at `work`. The first use of a shape
+ * looks for an engine and compiles it, so it should not be in a capture; later ones only launch. An
+ * error of the library ends the run. */
+bool cudnn_grouped_product(const struct grouped_product *p, void *const *address, void *stream,
+                           void *work, int64_t bytes);
 
 /* The graph, for the library: z, w, first, y by their numbers in launch.h. */
 enum { GROUPED_Z, GROUPED_W, GROUPED_FIRST, GROUPED_Y, GROUPED_ADDRESSES };

@@ -1,6 +1,7 @@
-/* Which GPU a rank has and how much of its memory. One rank a GPU, chosen by the rank's number on its host among the devices that
- * CUDA_VISIBLE_DEVICES leaves; a launcher that shows every rank a GPU of its own (srun --gpus-per-task) is believed after the
- * ranks have compared what they hold. All that can be wrong with a machine before anything runs on it is said here. */
+/* Which GPU a rank has and how much of its memory. One rank a GPU, chosen by the rank's number on
+ * its host among the devices that CUDA_VISIBLE_DEVICES leaves; a launcher that shows every rank a
+ * GPU of its own (srun --gpus-per-task) is believed after the ranks have compared what they hold.
+ * All that can be wrong with a machine before anything runs on it is said here. */
 #define _GNU_SOURCE
 #include "device.h"
 
@@ -8,21 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct CUuuid_st { char bytes[16]; };
+struct CUuuid_st {
+    char bytes[16];
+};
 
 /* Kernels use bf16 products of tensor cores and copies from global to shared memory. */
 enum { OLDEST_COMPUTE_CAPABILITY = 8, MEMORY_GRAIN = 1 << 21, LOOKS_AT_MEMORY = 4 };
 
 struct gpu gpu = {.number = -1};
 
-/* ── the device ────────────────────────────────────────────────────────────── */
+/* ── the device ──────────────────────────────────────────────────────────────── */
 
 /* A call whose failure says that the machine is not what this trainer needs. */
 static bool went(unsigned result, const char *call)
 {
     char text[160];
-    if (result == CUDA_OK)
-        return true;
+    if (result == CUDA_OK) return true;
     return fail_note("rank %d: %s: %s", world.rank, call, cuda_error_text(result, text));
 }
 #define WENT(call, ...) went(driver.call(__VA_ARGS__), #call)
@@ -33,15 +35,18 @@ static bool choose(void)
     int devices = 0;
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     world_rank_text(who);
-    if (!cuda_library_open(LIBRARY_DRIVER, why))
-        return fail_note("%s%s", who, why);
+    if (!cuda_library_open(LIBRARY_DRIVER, why)) return fail_note("%s%s", who, why);
     unsigned result = driver.cuInit(0);
     if (result != CUDA_OK && result != CUDA_NO_DEVICE)
-        return fail_note("%sthe NVIDIA driver does not start: cuInit: %s", who, cuda_error_text(result, text));
+        return fail_note("%sthe NVIDIA driver does not start: cuInit: %s", who,
+                         cuda_error_text(result, text));
     if (result == CUDA_NO_DEVICE || driver.cuDeviceGetCount(&devices) != CUDA_OK || devices == 0)
-        return fail_note("%sno GPU: the NVIDIA driver is there and shows none%s%s", who, visible ? ", with CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
+        return fail_note("%sno GPU: the NVIDIA driver is there and shows none%s%s", who,
+                         visible ? ", with CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
     if (world.host_size > devices && devices > 1)
-        return fail_note("%s%d ranks on this host and %d GPUs%s%s: one rank a GPU", who, world.host_size, devices, visible ? ", with CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
+        return fail_note("%s%d ranks on this host and %d GPUs%s%s: one rank a GPU", who,
+                         world.host_size, devices, visible ? ", with CUDA_VISIBLE_DEVICES=" : "",
+                         visible ? visible : "");
     gpu.number = devices == 1 ? 0 : world.host_rank;
     return true;
 }
@@ -49,22 +54,25 @@ static bool choose(void)
 /* Every rank tells which GPU it has; collective, so called by those too that have none. */
 static bool alone_on_it(void)
 {
-    enum { WORDS = 5 };   /* four of the device's identity, one that says that there is one */
-    double *all = ROOM(double, WORDS * (int64_t)world.size), mine[WORDS] = {0};
+    enum { WORDS = 5 }; /* four of the device's identity, one that says that there is one */
+    double *all = ROOM(double, WORDS *(int64_t)world.size), mine[WORDS] = {0};
     struct CUuuid_st uuid;
     int device;
-    if (gpu.number >= 0 && driver.cuDeviceGet(&device, gpu.number) == CUDA_OK && driver.cuDeviceGetUuid(&uuid, device) == CUDA_OK) {
+    if (gpu.number >= 0 && driver.cuDeviceGet(&device, gpu.number) == CUDA_OK &&
+        driver.cuDeviceGetUuid(&uuid, device) == CUDA_OK) {
         uint32_t word[4];
         memcpy(word, &uuid, sizeof word);
-        for (int i = 0; i < 4; i++)
-            mine[i] = word[i];
+        for (int i = 0; i < 4; i++) mine[i] = word[i];
         mine[4] = 1;
     }
     world_exchange(mine, WORDS, all);
     for (int r = 0; r < world.size && mine[4] > 0; r++)
         if (r != world.rank && memcmp(all + WORDS * r, mine, sizeof mine) == 0)
-            return fail_note("rank %d and rank %d have the same GPU: one rank a GPU%s", world.rank < r ? world.rank : r, world.rank < r ? r : world.rank,
-                             getenv("CUDA_VISIBLE_DEVICES") ? " (CUDA_VISIBLE_DEVICES shows them one)" : "; this host shows one");
+            return fail_note("rank %d and rank %d have the same GPU: one rank a GPU%s",
+                             world.rank < r ? world.rank : r, world.rank < r ? r : world.rank,
+                             getenv("CUDA_VISIBLE_DEVICES")
+                                 ? " (CUDA_VISIBLE_DEVICES shows them one)"
+                                 : "; this host shows one");
     return true;
 }
 
@@ -73,13 +81,18 @@ static bool take(void)
     struct gpu *g = &gpu;
     size_t available = 0, total = 0;
     int device = 0;
-    if (!WENT(cuDeviceGet, &device, g->number) || !WENT(cuDeviceGetName, g->name, sizeof g->name, device) ||
-        !WENT(cuDeviceGetAttribute, &g->major, CUDA_COMPUTE_MAJOR, device) || !WENT(cuDeviceGetAttribute, &g->minor, CUDA_COMPUTE_MINOR, device) ||
-        !WENT(cuDeviceGetAttribute, &g->multiprocessors, CUDA_MULTIPROCESSORS, device) || !WENT(cuDeviceGetAttribute, &g->shared, CUDA_SHARED_OPTIN, device))
+    if (!WENT(cuDeviceGet, &device, g->number) ||
+        !WENT(cuDeviceGetName, g->name, sizeof g->name, device) ||
+        !WENT(cuDeviceGetAttribute, &g->major, CUDA_COMPUTE_MAJOR, device) ||
+        !WENT(cuDeviceGetAttribute, &g->minor, CUDA_COMPUTE_MINOR, device) ||
+        !WENT(cuDeviceGetAttribute, &g->multiprocessors, CUDA_MULTIPROCESSORS, device) ||
+        !WENT(cuDeviceGetAttribute, &g->shared, CUDA_SHARED_OPTIN, device))
         return false;
     if (g->major < OLDEST_COMPUTE_CAPABILITY)
-        return fail_note("rank %d: %s has compute capability %d.%d; the kernels need %d.0 or later", world.rank, g->name, g->major, g->minor, OLDEST_COMPUTE_CAPABILITY);
-    if (!WENT(cuDevicePrimaryCtxRetain, &g->context, device) || !WENT(cuCtxSetCurrent, g->context) || !WENT(cuMemGetInfo, &available, &total))
+        return fail_note("rank %d: %s has compute capability %d.%d; the kernels need %d.0 or later",
+                         world.rank, g->name, g->major, g->minor, OLDEST_COMPUTE_CAPABILITY);
+    if (!WENT(cuDevicePrimaryCtxRetain, &g->context, device) ||
+        !WENT(cuCtxSetCurrent, g->context) || !WENT(cuMemGetInfo, &available, &total))
         return false;
     g->free = (int64_t)available;
     g->total = (int64_t)total;
@@ -89,29 +102,32 @@ static bool take(void)
 bool device_find(void)
 {
     bool fine = choose();
-    if (world.size > 1)
-        fine = alone_on_it() && fine;
+    if (world.size > 1) fine = alone_on_it() && fine;
     return fine && take();
 }
 
-/* ── memory ────────────────────────────────────────────────────────────────── */
+/* ── memory ──────────────────────────────────────────────────────────────────── */
 
 static int64_t arena_bytes(void) { return program.local_bytes + program.wire_bytes; }
 
-int64_t device_predicted_bytes(void) { return (arena_bytes() + MEMORY_GRAIN - 1) / MEMORY_GRAIN * MEMORY_GRAIN; }
+int64_t device_predicted_bytes(void)
+{
+    return (arena_bytes() + MEMORY_GRAIN - 1) / MEMORY_GRAIN * MEMORY_GRAIN;
+}
 int64_t device_limit_bytes(void) { return gpu.free; }
 const char *device_limit_text(int64_t limit, char text[256])
 {
     char have[32], all[32];
-    snprintf(text, 256, "%s has %s free of %s: planc check says what would make it fit", gpu.name, count_text(limit, have), count_text(gpu.total, all));
+    snprintf(text, 256, "%s has %s free of %s: planc check says what would make it fit", gpu.name,
+             count_text(limit, have), count_text(gpu.total, all));
     return text;
 }
 
 int64_t device_memory_bytes(int64_t limit) { return (void)limit, gpu.total; }
 int64_t device_mapped_bytes(struct device *d) { return d->granted; }
 
-/* NCCL's own allocator gives memory that all its ways of moving data can use; it rounds up by a grain of its own, which is no part
- * of the arena. */
+/* NCCL's own allocator gives memory that all its ways of moving data can use; it rounds up by a
+ * grain of its own, which is no part of the arena. */
 bool cuda_take_arena(struct device *d)
 {
     const int64_t bytes = device_predicted_bytes();
@@ -122,18 +138,18 @@ bool cuda_take_arena(struct device *d)
     if (nccl_wanted()) {
         unsigned result = nccl.ncclMemAlloc(&at, (size_t)bytes);
         if (result != NCCL_OK)
-            return fail_note("rank %d: no memory for the %lld bytes of the arena: ncclMemAlloc: %s", world.rank, (long long)bytes, nccl.ncclGetErrorString(result));
+            return fail_note("rank %d: no memory for the %lld bytes of the arena: ncclMemAlloc: %s",
+                             world.rank, (long long)bytes, nccl.ncclGetErrorString(result));
         d->arena = (cuda_address)(uintptr_t)at;
     } else {
         unsigned result = driver.cuMemAlloc(&d->arena, (size_t)bytes);
         if (result != CUDA_OK)
-            return fail_note("rank %d: no memory for the %lld bytes of the arena: cuMemAlloc: %s", world.rank, (long long)bytes, cuda_error_text(result, text));
+            return fail_note("rank %d: no memory for the %lld bytes of the arena: cuMemAlloc: %s",
+                             world.rank, (long long)bytes, cuda_error_text(result, text));
     }
-    if (!WENT(cuMemGetAddressRange, &base, &granted, d->arena))
-        return false;
+    if (!WENT(cuMemGetAddressRange, &base, &granted, d->arena)) return false;
     d->granted = (int64_t)granted / MEMORY_GRAIN * MEMORY_GRAIN;
-    if (nccl_wanted() && d->granted > bytes)
-        d->granted = bytes;
+    if (nccl_wanted() && d->granted > bytes) d->granted = bytes;
     return true;
 }
 
@@ -152,8 +168,8 @@ static int64_t taken(void)
     return (int64_t)total - (int64_t)available;
 }
 
-/* All that is taken of the device's memory: by us, what comes with us, and whoever else is there. Looked at in the first
- * steps; what comes after them device_outside_bytes has. */
+/* All that is taken of the device's memory: by us, what comes with us, and whoever else is there.
+ * Looked at in the first steps; what comes after them device_outside_bytes has. */
 int64_t device_peak_bytes(struct device *d)
 {
     static int64_t most;
@@ -167,7 +183,7 @@ int64_t device_peak_bytes(struct device *d)
     return most;
 }
 
-/* ── what the machine is ───────────────────────────────────────────────────── */
+/* ── what the machine is ─────────────────────────────────────────────────────── */
 
 double device_peak_flops(void) { return program.peak_flops; }
 const char *device_peak_name(void) { return "peak"; }
@@ -187,12 +203,19 @@ void device_describe(struct device *d, double flops)
     int runtime = 0;
     CUDA(cuDriverGetVersion, &runtime);
     outside_before = taken() - d->granted;
-    say("memory a rank: predicted %s bytes, mapped %s bytes (by %s); outside the arena %s bytes (context, kernels, libraries), %s assumed; host %s", count_text(device_predicted_bytes(), a),
-        count_text(d->granted, b), nccl_wanted() ? "NCCL" : "the driver", count_text(outside_before, c), count_text(program.outside_bytes, f), count_text(room_bytes(), e));
+    say("memory a rank: predicted %s bytes, mapped %s bytes (by %s); outside the arena %s bytes "
+        "(context, kernels, libraries), %s assumed; host %s",
+        count_text(device_predicted_bytes(), a), count_text(d->granted, b),
+        nccl_wanted() ? "NCCL" : "the driver", count_text(outside_before, c),
+        count_text(program.outside_bytes, f), count_text(room_bytes(), e));
     if (flops > 0)
-        say("machine: %s, sm_%d%d, %d multiprocessors, driver of CUDA %d.%d, kernels %s; peak of all ranks %.1f TFLOP/s in %s", gpu.name, gpu.major, gpu.minor,
-            gpu.multiprocessors, runtime / 1000, runtime % 1000 / 10, cuda_module_name(), 1e-12 * flops, program.compute_type == TYPE_BF16 ? "BF16" : "FP32");
+        say("machine: %s, sm_%d%d, %d multiprocessors, driver of CUDA %d.%d, kernels %s; peak of "
+            "all ranks %.1f TFLOP/s in %s",
+            gpu.name, gpu.major, gpu.minor, gpu.multiprocessors, runtime / 1000,
+            runtime % 1000 / 10, cuda_module_name(), 1e-12 * flops,
+            program.compute_type == TYPE_BF16 ? "BF16" : "FP32");
     else
-        say("machine: %s, sm_%d%d, %d multiprocessors, driver of CUDA %d.%d, kernels %s", gpu.name, gpu.major, gpu.minor, gpu.multiprocessors, runtime / 1000,
-            runtime % 1000 / 10, cuda_module_name());
+        say("machine: %s, sm_%d%d, %d multiprocessors, driver of CUDA %d.%d, kernels %s", gpu.name,
+            gpu.major, gpu.minor, gpu.multiprocessors, runtime / 1000, runtime % 1000 / 10,
+            cuda_module_name());
 }

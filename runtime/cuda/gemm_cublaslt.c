@@ -1,13 +1,15 @@
-/* Dense matrix products by cuBLASLt: the only file that knows it. Our operands are stored by rows and the library's by columns, and a
- * matrix by rows is its transpose by columns, so c = a b becomes c' = b' a' with nothing moved.
+/* Dense matrix products by cuBLASLt: the only file that knows it. Our operands are stored by rows
+ * and the library's by columns, and a matrix by rows is its transpose by columns, so c = a b
+ * becomes c' = b' a' with nothing moved.
  *
- * A product always runs the same algorithm, and the same on every rank and in every run: the first that the library's heuristic
- * names for the shape, the alignment of the three addresses and the workspace of the ledger. Nothing is timed, because a
- * choice that depends on a clock is another one tomorrow. Sums split over k may be put together in the workspace, in their order;
- * what adds them up in place or in a rounded type is masked out. F32 stays F32: no TF32.
+ * A product always runs the same algorithm, and the same on every rank and in every run: the first
+ * that the library's heuristic names for the shape, the alignment of the three addresses and the
+ * workspace of the ledger. Nothing is timed, because a choice that depends on a clock is another
+ * one tomorrow. Sums split over k may be put together in the workspace, in their order; what adds
+ * them up in place or in a rounded type is masked out. F32 stays F32: no TF32.
  *
- * What describes a product to the library is made at its first use, which is in the first step (run before graphs are captured),
- * and kept by everything that it depends on. */
+ * What describes a product to the library is made at its first use, which is in the first step (run
+ * before graphs are captured), and kept by everything that it depends on. */
 #include "gemm_cublaslt.h"
 
 #include "library.h"
@@ -16,17 +18,27 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What a product's description depends on: all of struct product but ours, how its addresses are aligned, and the workspace. */
-struct key { int64_t m, n, k, lda, ldb, ldc, workspace; int32_t ta, tb, add, type_a, type_b, type_c; uint32_t align_a, align_b, align_c, unused; };
+/* What a product's description depends on: all of struct product but ours, how its addresses are
+ * aligned, and the workspace. */
+struct key {
+    int64_t m, n, k, lda, ldb, ldc, workspace;
+    int32_t ta, tb, add, type_a, type_b, type_c;
+    uint32_t align_a, align_b, align_c, unused;
+};
 struct entry {
     struct key key;
-    bool used, known;               /* known: the library has an algorithm */
-    void *product, *a, *b, *c;      /* the library's descriptions; its a is our b */
+    bool used, known;          /* known: the library has an algorithm */
+    void *product, *a, *b, *c; /* the library's descriptions; its a is our b */
     struct blas_algorithm algorithm;
 };
-enum { ENTRIES = 1024 };            /* a power of two; a plan has a few dozen */
+enum { ENTRIES = 1024 }; /* a power of two; a plan has a few dozen */
 
-static struct { void *handle; struct entry *entry; int64_t entries; char name[48]; } lt;
+static struct {
+    void *handle;
+    struct entry *entry;
+    int64_t entries;
+    char name[48];
+} lt;
 
 const char *cublaslt_name(void) { return lt.name; }
 
@@ -37,9 +49,11 @@ bool cublaslt_open(void)
         return fail_note("rank %d: %s; run.gemm = planc does without cuBLASLt", world.rank, why);
     unsigned status = cublaslt.cublasLtCreate(&lt.handle);
     if (status)
-        return fail_note("rank %d: cuBLASLt does not start on this device: %s", world.rank, cublaslt.cublasLtGetStatusName(status));
+        return fail_note("rank %d: cuBLASLt does not start on this device: %s", world.rank,
+                         cublaslt.cublasLtGetStatusName(status));
     size_t version = cublaslt.cublasLtGetVersion();
-    snprintf(lt.name, sizeof lt.name, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+    snprintf(lt.name, sizeof lt.name, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100,
+             version % 100);
     lt.entry = ROOM(struct entry, ENTRIES);
     return true;
 }
@@ -51,8 +65,9 @@ bool cublaslt_same(double device)
     world_exchange(mine, 2, all);
     for (int r = 1; r < world.size; r++)
         if (all[2 * r] != all[0] || all[2 * r + 1] != all[1])
-            return fail_note("rank %d has another %s than rank 0: matrix products would differ; run.gemm = planc does without cuBLASLt", r,
-                             all[2 * r] != all[0] ? "cuBLASLt" : "kind of device");
+            return fail_note("rank %d has another %s than rank 0: matrix products would differ; "
+                             "run.gemm = planc does without cuBLASLt",
+                             r, all[2 * r] != all[0] ? "cuBLASLt" : "kind of device");
     return true;
 }
 
@@ -68,18 +83,23 @@ static unsigned type_of(int32_t t) { return t == TYPE_BF16 ? BLAS_BF16 : BLAS_F3
 /* Stored rows x columns by rows, `stride` apart: columns x rows by columns. */
 static bool layout(void **to, int32_t type, int64_t rows, int64_t columns, int64_t stride)
 {
-    return cublaslt.cublasLtMatrixLayoutCreate(to, type_of(type), (uint64_t)columns, (uint64_t)rows, stride) == 0;
+    return cublaslt.cublasLtMatrixLayoutCreate(to, type_of(type), (uint64_t)columns, (uint64_t)rows,
+                                               stride) == 0;
 }
 
 static bool describe(struct entry *e)
 {
     const struct key *k = &e->key;
-    const int32_t a = k->tb ? BLAS_TRANSPOSED : BLAS_AS_STORED, b = k->ta ? BLAS_TRANSPOSED : BLAS_AS_STORED;
+    const int32_t a = k->tb ? BLAS_TRANSPOSED : BLAS_AS_STORED,
+                  b = k->ta ? BLAS_TRANSPOSED : BLAS_AS_STORED;
     return cublaslt.cublasLtMatmulDescCreate(&e->product, BLAS_COMPUTE_F32, BLAS_F32) == 0 &&
-           cublaslt.cublasLtMatmulDescSetAttribute(e->product, BLAS_PRODUCT_A_IS, &a, sizeof a) == 0 &&
-           cublaslt.cublasLtMatmulDescSetAttribute(e->product, BLAS_PRODUCT_B_IS, &b, sizeof b) == 0 &&
+           cublaslt.cublasLtMatmulDescSetAttribute(e->product, BLAS_PRODUCT_A_IS, &a, sizeof a) ==
+               0 &&
+           cublaslt.cublasLtMatmulDescSetAttribute(e->product, BLAS_PRODUCT_B_IS, &b, sizeof b) ==
+               0 &&
            layout(&e->a, k->type_b, k->tb ? k->n : k->k, k->tb ? k->k : k->n, k->ldb) &&
-           layout(&e->b, k->type_a, k->ta ? k->k : k->m, k->ta ? k->m : k->k, k->lda) && layout(&e->c, k->type_c, k->m, k->n, k->ldc);
+           layout(&e->b, k->type_a, k->ta ? k->k : k->m, k->ta ? k->m : k->k, k->lda) &&
+           layout(&e->c, k->type_c, k->m, k->n, k->ldc);
 }
 
 /* The first algorithm of the heuristic that keeps to the limits; false: there is none. */
@@ -88,19 +108,26 @@ static bool choose(struct entry *e)
     const struct key *k = &e->key;
     const uint64_t room_for = (uint64_t)k->workspace;
     const uint32_t ordered = BLAS_SPLIT_SUMS_IN_WORKSPACE;
-    const struct { unsigned what; const void *value; size_t bytes; } limit[] = {
-        {BLAS_WISH_WORKSPACE, &room_for, sizeof room_for},       {BLAS_WISH_SPLIT_SUMS, &ordered, sizeof ordered},
-        {BLAS_WISH_ALIGNED_A, &k->align_b, sizeof k->align_b}, {BLAS_WISH_ALIGNED_B, &k->align_a, sizeof k->align_a},
-        {BLAS_WISH_ALIGNED_C, &k->align_c, sizeof k->align_c}, {BLAS_WISH_ALIGNED_D, &k->align_c, sizeof k->align_c}};
+    const struct {
+        unsigned what;
+        const void *value;
+        size_t bytes;
+    } limit[] = {{BLAS_WISH_WORKSPACE, &room_for, sizeof room_for},
+                 {BLAS_WISH_SPLIT_SUMS, &ordered, sizeof ordered},
+                 {BLAS_WISH_ALIGNED_A, &k->align_b, sizeof k->align_b},
+                 {BLAS_WISH_ALIGNED_B, &k->align_a, sizeof k->align_a},
+                 {BLAS_WISH_ALIGNED_C, &k->align_c, sizeof k->align_c},
+                 {BLAS_WISH_ALIGNED_D, &k->align_c, sizeof k->align_c}};
     void *wish;
     struct blas_found found[8];
     int n = 0;
-    if (cublaslt.cublasLtMatmulPreferenceCreate(&wish) != 0)
-        return false;
+    if (cublaslt.cublasLtMatmulPreferenceCreate(&wish) != 0) return false;
     bool fine = true;
     for (size_t i = 0; i < sizeof limit / sizeof *limit; i++)
-        fine = fine && cublaslt.cublasLtMatmulPreferenceSetAttribute(wish, limit[i].what, limit[i].value, limit[i].bytes) == 0;
-    fine = fine && cublaslt.cublasLtMatmulAlgoGetHeuristic(lt.handle, e->product, e->a, e->b, e->c, e->c, wish, 8, found, &n) == 0;
+        fine = fine && cublaslt.cublasLtMatmulPreferenceSetAttribute(
+                           wish, limit[i].what, limit[i].value, limit[i].bytes) == 0;
+    fine = fine && cublaslt.cublasLtMatmulAlgoGetHeuristic(lt.handle, e->product, e->a, e->b, e->c,
+                                                           e->c, wish, 8, found, &n) == 0;
     cublaslt.cublasLtMatmulPreferenceDestroy(wish);
     for (int i = 0; fine && i < n; i++)
         if (found[i].status == 0 && found[i].workspace_bytes <= (size_t)k->workspace) {
@@ -126,12 +153,12 @@ static struct entry *find(const struct key *k)
 {
     for (uint64_t at = hash(k);; at++) {
         struct entry *e = &lt.entry[at % ENTRIES];
-        if (e->used && memcmp(&e->key, k, sizeof *k) == 0)
-            return e;
-        if (e->used)
-            continue;
+        if (e->used && memcmp(&e->key, k, sizeof *k) == 0) return e;
+        if (e->used) continue;
         if (lt.entries == ENTRIES / 2)
-            fail_now("more than %d different matrix products; run.gemm = planc does without cuBLASLt", ENTRIES / 2);
+            fail_now(
+                "more than %d different matrix products; run.gemm = planc does without cuBLASLt",
+                ENTRIES / 2);
         lt.entries++;
         e->key = *k;
         e->used = true;
@@ -142,21 +169,39 @@ static struct entry *find(const struct key *k)
 
 static bool knows(const struct product *p)
 {
-    return p->m > 0 && p->n > 0 && p->k > 0 && p->a == p->b && (p->c == TYPE_F32 || (p->c == TYPE_BF16 && p->a == TYPE_BF16 && !p->add));
+    return p->m > 0 && p->n > 0 && p->k > 0 && p->a == p->b &&
+           (p->c == TYPE_F32 || (p->c == TYPE_BF16 && p->a == TYPE_BF16 && !p->add));
 }
 
-bool cublaslt_product(const struct product *p, const void *a, const void *b, void *c, void *stream, void *workspace, int64_t bytes)
+bool cublaslt_product(const struct product *p, const void *a, const void *b, void *c, void *stream,
+                      void *workspace, int64_t bytes)
 {
-    if (!lt.handle || !knows(p))
-        return false;
-    const struct key k = {.m = p->m, .n = p->n, .k = p->k, .lda = p->lda, .ldb = p->ldb, .ldc = p->ldc, .workspace = bytes, .ta = p->ta, .tb = p->tb, .add = p->add,
-                          .type_a = (int32_t)p->a, .type_b = (int32_t)p->b, .type_c = (int32_t)p->c, .align_a = alignment(a), .align_b = alignment(b), .align_c = alignment(c)};
+    if (!lt.handle || !knows(p)) return false;
+    const struct key k = {.m = p->m,
+                          .n = p->n,
+                          .k = p->k,
+                          .lda = p->lda,
+                          .ldb = p->ldb,
+                          .ldc = p->ldc,
+                          .workspace = bytes,
+                          .ta = p->ta,
+                          .tb = p->tb,
+                          .add = p->add,
+                          .type_a = (int32_t)p->a,
+                          .type_b = (int32_t)p->b,
+                          .type_c = (int32_t)p->c,
+                          .align_a = alignment(a),
+                          .align_b = alignment(b),
+                          .align_c = alignment(c)};
     const struct entry *e = find(&k);
-    if (!e->known)
-        return false;
+    if (!e->known) return false;
     const float one = 1, beta = p->add ? 1 : 0;
-    unsigned status = cublaslt.cublasLtMatmul(lt.handle, e->product, &one, b, e->a, a, e->b, &beta, c, e->c, c, e->c, &e->algorithm, workspace, (size_t)bytes, (cuda_stream)stream);
+    unsigned status =
+        cublaslt.cublasLtMatmul(lt.handle, e->product, &one, b, e->a, a, e->b, &beta, c, e->c, c,
+                                e->c, &e->algorithm, workspace, (size_t)bytes, (cuda_stream)stream);
     if (status)
-        fail_now("rank %d: cuBLASLt failed at a product of %lld x %lld x %lld: %s", world.rank, (long long)p->m, (long long)p->n, (long long)p->k, cublaslt.cublasLtGetStatusName(status));
+        fail_now("rank %d: cuBLASLt failed at a product of %lld x %lld x %lld: %s", world.rank,
+                 (long long)p->m, (long long)p->n, (long long)p->k,
+                 cublaslt.cublasLtGetStatusName(status));
     return true;
 }

@@ -1,5 +1,5 @@
-/* Dense matrix products by cuBLASLt, behind launch.h's product(): what the library does is done, for anything else the
- * answer is false and the caller runs our own kernel. */
+/* Dense matrix products by cuBLASLt, behind launch.h's product(): what the library does is done,
+ * for anything else the answer is false and the caller runs our own kernel. */
 #ifndef GEMM_CUBLASLT_H
 #define GEMM_CUBLASLT_H
 
@@ -7,25 +7,48 @@
 
 #include "shared/launch.h"
 
-/* cublasLt.h's, as of 12 and 13; tests/cuda_library/products.c holds them against the vendor's header. */
+/* cublasLt.h's, as of 12 and 13; tests/cuda_library/products.c holds them against the vendor's
+ * header. */
 enum {
-    BLAS_F32 = 0, BLAS_BF16 = 14, BLAS_COMPUTE_F32 = 68, BLAS_AS_STORED = 0, BLAS_TRANSPOSED = 1, BLAS_PRODUCT_A_IS = 3, BLAS_PRODUCT_B_IS = 4,
-    BLAS_WISH_WORKSPACE = 1, BLAS_WISH_SPLIT_SUMS = 3, BLAS_WISH_ALIGNED_A = 5, BLAS_WISH_ALIGNED_B = 6, BLAS_WISH_ALIGNED_C = 7, BLAS_WISH_ALIGNED_D = 8,
+    BLAS_F32 = 0,
+    BLAS_BF16 = 14,
+    BLAS_COMPUTE_F32 = 68,
+    BLAS_AS_STORED = 0,
+    BLAS_TRANSPOSED = 1,
+    BLAS_PRODUCT_A_IS = 3,
+    BLAS_PRODUCT_B_IS = 4,
+    BLAS_WISH_WORKSPACE = 1,
+    BLAS_WISH_SPLIT_SUMS = 3,
+    BLAS_WISH_ALIGNED_A = 5,
+    BLAS_WISH_ALIGNED_B = 6,
+    BLAS_WISH_ALIGNED_C = 7,
+    BLAS_WISH_ALIGNED_D = 8,
     BLAS_SPLIT_SUMS_IN_WORKSPACE = 2,
 };
-struct blas_algorithm { uint64_t data[8]; };
-struct blas_found { struct blas_algorithm algorithm; size_t workspace_bytes; unsigned status; float waves; int reserved[4]; };
+struct blas_algorithm {
+    uint64_t data[8];
+};
+struct blas_found {
+    struct blas_algorithm algorithm;
+    size_t workspace_bytes;
+    unsigned status;
+    float waves;
+    int reserved[4];
+};
 
 /* Once, in a current context, before the first product; false: noted, with what is missing. */
 bool cublaslt_open(void);
-/* Every rank calls it, when all have opened: each chooses algorithms by itself, and chooses what the others do when library and
- * device (`device`: any number that tells kinds of devices apart, such as its capability and its processors) are theirs. False: noted. */
+/* Every rank calls it, when all have opened: each chooses algorithms by itself, and chooses what
+ * the others do when library and device (`device`: any number that tells kinds of devices apart,
+ * such as its capability and its processors) are theirs. False: noted. */
 bool cublaslt_same(double device);
 /* For the line that introduces the run: "cuBLASLt 13.1.0". */
 const char *cublaslt_name(void);
-/* As product() of launch.h, on `stream` (a CUstream), in at most `bytes` of device memory at `workspace` (256-byte aligned). False,
- * and nothing is done, where the library has no deterministic algorithm within that. The first use of a product looks for one,
- * so it should not be in a capture; later ones only launch. An error of the library ends the run. */
-bool cublaslt_product(const struct product *p, const void *a, const void *b, void *c, void *stream, void *workspace, int64_t bytes);
+/* As product() of launch.h, on `stream` (a CUstream), in at most `bytes` of device memory at
+ * `workspace` (256-byte aligned). False, and nothing is done, where the library has no
+ * deterministic algorithm within that. The first use of a product looks for one, so it should not
+ * be in a capture; later ones only launch. An error of the library ends the run. */
+bool cublaslt_product(const struct product *p, const void *a, const void *b, void *c, void *stream,
+                      void *workspace, int64_t bytes);
 
 #endif

@@ -1,6 +1,6 @@
-/* The loader of NVIDIA's libraries, and the one place that looks at the driver's results. A library that is missing, one
- * without a function that we call, and a driver that is too old are three different messages: each has another
- * way out. */
+/* The loader of NVIDIA's libraries, and the one place that looks at the driver's results. A library
+ * that is missing, one without a function that we call, and a driver that is too old are three
+ * different messages: each has another way out. */
 #define _GNU_SOURCE
 #include "library.h"
 
@@ -10,8 +10,9 @@
 
 #include "device.h"
 
-/* The first driver that takes cubins of CUDA 13's NVRTC and is enough for CUDA 13's cuBLASLt: within a major version newer libraries run
- * on older drivers, from one to the next they do not. 580 is its first release. */
+/* The first driver that takes cubins of CUDA 13's NVRTC and is enough for CUDA 13's cuBLASLt:
+ * within a major version newer libraries run on older drivers, from one to the next they do not.
+ * 580 is its first release. */
 enum { OLDEST_DRIVER = 13000, OLDEST_RELEASE = 580 };
 
 struct cuda_driver driver;
@@ -20,25 +21,37 @@ struct cuda_nccl nccl;
 struct cuda_cublaslt cublaslt;
 struct cuda_cudnn cudnn;
 
-struct symbol { const char *name; void *to; };
+struct symbol {
+    const char *name;
+    void *to;
+};
 #define ROW(table, name, symbol) {#symbol, &table.name},
 #define DRIVER_ROW(name, symbol, parameters) ROW(driver, name, symbol)
 #define NVRTC_ROW(name, symbol, parameters) ROW(nvrtc, name, symbol)
 #define NCCL_ROW(name, symbol, parameters) ROW(nccl, name, symbol)
 #define CUBLASLT_ROW(name, symbol, parameters) ROW(cublaslt, name, symbol)
 #define CUDNN_ROW(name, symbol, parameters) ROW(cudnn, name, symbol)
-static const struct symbol driver_symbol[] = {CUDA_DRIVER_CALLS(DRIVER_ROW) {0}};
-static const struct symbol nvrtc_symbol[] = {CUDA_NVRTC_CALLS(NVRTC_ROW) ROW(nvrtc, nvrtcGetErrorString, nvrtcGetErrorString) {0}};
-static const struct symbol nccl_symbol[] = {CUDA_NCCL_CALLS(NCCL_ROW) ROW(nccl, ncclGetErrorString, ncclGetErrorString) ROW(nccl, ncclGetLastError, ncclGetLastError) {0}};
-static const struct symbol cublaslt_symbol[] = {CUDA_CUBLASLT_CALLS(CUBLASLT_ROW) ROW(cublaslt, cublasLtGetStatusName, cublasLtGetStatusName)
-                                                    ROW(cublaslt, cublasLtGetVersion, cublasLtGetVersion) {0}};
-static const struct symbol cudnn_symbol[] = {CUDA_CUDNN_CALLS(CUDNN_ROW) ROW(cudnn, cudnnGetErrorString, cudnnGetErrorString) ROW(cudnn, cudnnGetVersion, cudnnGetVersion) {0}};
+static const struct symbol driver_symbol[] = {CUDA_DRIVER_CALLS(DRIVER_ROW){0}};
+static const struct symbol nvrtc_symbol[] = {
+    CUDA_NVRTC_CALLS(NVRTC_ROW) ROW(nvrtc, nvrtcGetErrorString, nvrtcGetErrorString){0}};
+static const struct symbol nccl_symbol[] = {CUDA_NCCL_CALLS(NCCL_ROW) ROW(
+    nccl, ncclGetErrorString, ncclGetErrorString) ROW(nccl, ncclGetLastError, ncclGetLastError){0}};
+static const struct symbol cublaslt_symbol[] = {
+    CUDA_CUBLASLT_CALLS(CUBLASLT_ROW) ROW(cublaslt, cublasLtGetStatusName, cublasLtGetStatusName)
+        ROW(cublaslt, cublasLtGetVersion, cublasLtGetVersion){0}};
+static const struct symbol cudnn_symbol[] = {
+    CUDA_CUDNN_CALLS(CUDNN_ROW) ROW(cudnn, cudnnGetErrorString, cudnnGetErrorString)
+        ROW(cudnn, cudnnGetVersion, cudnnGetVersion){0}};
 
-static const struct library { const char *soname, *what, *missing; const struct symbol *symbol; } libraries[] = {
+static const struct library {
+    const char *soname, *what, *missing;
+    const struct symbol *symbol;
+} libraries[] = {
     [LIBRARY_DRIVER] = {"libcuda.so.1", "NVIDIA driver", "no NVIDIA driver", driver_symbol},
     [LIBRARY_NVRTC] = {"libnvrtc.so.13", "NVRTC", "no NVRTC of CUDA 13", nvrtc_symbol},
     [LIBRARY_NCCL] = {"libnccl.so.2", "NCCL", "no NCCL", nccl_symbol},
-    [LIBRARY_CUBLASLT] = {"libcublasLt.so.13", "cuBLASLt", "no cuBLASLt of CUDA 13", cublaslt_symbol},
+    [LIBRARY_CUBLASLT] = {"libcublasLt.so.13", "cuBLASLt", "no cuBLASLt of CUDA 13",
+                          cublaslt_symbol},
     [LIBRARY_CUDNN] = {"libcudnn.so.9", "cuDNN", "no cuDNN 9", cudnn_symbol},
 };
 
@@ -50,12 +63,17 @@ static bool driver_is_new_enough(void *handle, char why[LIBRARY_WHY])
     unsigned (*get_version)(int *) = NULL;
     memcpy(&get_version, &found, sizeof found);
     if (!get_version || get_version(&version) != CUDA_OK) {
-        snprintf(why, LIBRARY_WHY, "the NVIDIA driver does not say its version: libcuda.so.1 is not what its name says");
+        snprintf(
+            why, LIBRARY_WHY,
+            "the NVIDIA driver does not say its version: libcuda.so.1 is not what its name says");
         return false;
     }
     if (version < OLDEST_DRIVER)
-        snprintf(why, LIBRARY_WHY, "the NVIDIA driver is of CUDA %d.%d, the kernels and libraries of this trainer are of CUDA %d and need %d.%d or later: update the driver to %d or newer", version / 1000, version % 1000 / 10,
-                 OLDEST_DRIVER / 1000, OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10, OLDEST_RELEASE);
+        snprintf(why, LIBRARY_WHY,
+                 "the NVIDIA driver is of CUDA %d.%d, the kernels and libraries of this trainer "
+                 "are of CUDA %d and need %d.%d or later: update the driver to %d or newer",
+                 version / 1000, version % 1000 / 10, OLDEST_DRIVER / 1000, OLDEST_DRIVER / 1000,
+                 OLDEST_DRIVER % 1000 / 10, OLDEST_RELEASE);
     return version >= OLDEST_DRIVER;
 }
 
@@ -63,23 +81,26 @@ bool cuda_library_open(enum cuda_library library, char why[LIBRARY_WHY])
 {
     static bool there[sizeof libraries / sizeof *libraries];
     const struct library *l = &libraries[library];
-    if (there[library])
-        return true;
+    if (there[library]) return true;
     void *handle = dlopen(l->soname, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *error = dlerror();
-        snprintf(why, LIBRARY_WHY, "%s: %s cannot be loaded (%s)", l->missing, l->soname, error ? error : "no reason given");
+        snprintf(why, LIBRARY_WHY, "%s: %s cannot be loaded (%s)", l->missing, l->soname,
+                 error ? error : "no reason given");
         return false;
     }
-    if (library == LIBRARY_DRIVER && !driver_is_new_enough(handle, why))
-        return false;
+    if (library == LIBRARY_DRIVER && !driver_is_new_enough(handle, why)) return false;
     for (const struct symbol *s = l->symbol; s->name; s++) {
         void *found = dlsym(handle, s->name);
         if (!found) {
-            snprintf(why, LIBRARY_WHY, "the %s that is installed (%s) has no %s: it is too old, or not what its name says", l->what, l->soname, s->name);
+            snprintf(
+                why, LIBRARY_WHY,
+                "the %s that is installed (%s) has no %s: it is too old, or not what its name says",
+                l->what, l->soname, s->name);
             return false;
         }
-        memcpy(s->to, &found, sizeof found);   /* a pointer to data, as dlsym gives it, is one to a function here */
+        /* a pointer to data, as dlsym gives it, is one to a function here */
+        memcpy(s->to, &found, sizeof found);
     }
     return there[library] = true;
 }
@@ -87,7 +108,8 @@ bool cuda_library_open(enum cuda_library library, char why[LIBRARY_WHY])
 const char *cuda_error_text(unsigned result, char text[160])
 {
     const char *name = NULL, *words = NULL;
-    if (!driver.cuGetErrorName || driver.cuGetErrorName(result, &name) != CUDA_OK || driver.cuGetErrorString(result, &words) != CUDA_OK || !name || !words)
+    if (!driver.cuGetErrorName || driver.cuGetErrorName(result, &name) != CUDA_OK ||
+        driver.cuGetErrorString(result, &words) != CUDA_OK || !name || !words)
         snprintf(text, 160, "CUDA error %u", result);
     else
         snprintf(text, 160, "%s (%s)", name, words);

@@ -1,6 +1,7 @@
-/* Kernels: where the cubin comes from, and how one of them is launched. A build leaves DIR/kernels.ARCH.cubin for the architectures it
- * was told; on another GPU kernels.cu is compiled when the trainer starts, once a host, into a file named after everything that
- * it depends on. DIR is where the program lies. */
+/* Kernels: where the cubin comes from, and how one of them is launched. A build leaves
+ * DIR/kernels.ARCH.cubin for the architectures it was told; on another GPU kernels.cu is compiled
+ * when the trainer starts, once a host, into a file named after everything that it depends on. DIR
+ * is where the program lies. */
 #define _GNU_SOURCE
 #include "device.h"
 #include "attention_cudnn.h"
@@ -19,26 +20,30 @@
 
 enum { PATH_BYTES = PATH_MAX, NAME_BYTES = 96, PLAIN_SHARED = 48 << 10, ALL_FILES = 256 };
 
-static const char *const runtime_name[RUNTIME_KERNELS] = {"runtime_cast_bf16", "runtime_set_f32", "runtime_add_f32", "runtime_publish"};
+static const char *const runtime_name[RUNTIME_KERNELS] = {"runtime_cast_bf16", "runtime_set_f32",
+                                                          "runtime_add_f32", "runtime_publish"};
 
 static struct {
-    char dir[PATH_BYTES - 2 * NAME_BYTES], name[NAME_BYTES];   /* of the cubin that was loaded */
-    cuda_module loaded;                                        /* for the life of the process */
-    cuda_function *function;                                   /* launch_function's, in their order */
-    int64_t *shared;                                           /* dynamic shared memory that a function may have so far */
+    char dir[PATH_BYTES - 2 * NAME_BYTES], name[NAME_BYTES]; /* of the cubin that was loaded */
+    cuda_module loaded;                                      /* for the life of the process */
+    /* launch_function's, in their order */
+    cuda_function *function;
+    /* dynamic shared memory that a function may have so far */
+    int64_t *shared;
     cuda_function runtime[RUNTIME_KERNELS];
 } module;
 
 const char *cuda_module_name(void) { return module.name; }
 
-/* ── files ─────────────────────────────────────────────────────────────────── */
+/* ── files ───────────────────────────────────────────────────────────────────── */
 
 static bool find_dir(void)
 {
     ssize_t n = readlink("/proc/self/exe", module.dir, sizeof module.dir - 1);
     char *slash = n > 0 ? (module.dir[n] = 0, strrchr(module.dir, '/')) : NULL;
     if (!slash)
-        return fail_note("rank %d: /proc/self/exe does not say where this program lies", world.rank);
+        return fail_note("rank %d: /proc/self/exe does not say where this program lies",
+                         world.rank);
     *slash = 0;
     return true;
 }
@@ -55,30 +60,27 @@ static char *read_whole(const char *path, size_t *bytes)
     struct stat s;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     char *text = NULL;
-    if (fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode))
-        text = malloc((size_t)s.st_size + 1);
+    if (fd >= 0 && fstat(fd, &s) == 0 && S_ISREG(s.st_mode)) text = malloc((size_t)s.st_size + 1);
     size_t done = 0;
     while (text && done < (size_t)s.st_size) {
         ssize_t n = read(fd, text + done, (size_t)s.st_size - done);
-        if (n < 0 && errno == EINTR)
-            continue;
+        if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             free(text);
             text = NULL;
         } else
             done += (size_t)n;
     }
-    if (fd >= 0)
-        close(fd);
-    if (text)
-        text[*bytes = done] = 0;
+    if (fd >= 0) close(fd);
+    if (text) text[ *bytes = done] = 0;
     return text;
 }
 
 static bool write_whole(const char *path, const char *bytes, size_t n)
 {
     char partial[PATH_BYTES + 32];
-    snprintf(partial, sizeof partial, "%s.XXXXXX", path);   /* other hosts write here too, in containers under the same pid */
+    /* other hosts write here too, in containers under the same pid */
+    snprintf(partial, sizeof partial, "%s.XXXXXX", path);
     int fd = mkostemp(partial, O_CLOEXEC);
     bool fine = fd >= 0 && fchmod(fd, 0644) == 0;
     for (size_t done = 0; fine && done < n;) {
@@ -88,39 +90,36 @@ static bool write_whole(const char *path, const char *bytes, size_t n)
     }
     fine = fine && fsync(fd) == 0;
     int error = errno;
-    if (fd >= 0 && close(fd) != 0 && fine)
-        error = errno, fine = false;
-    if (fine && rename(partial, path) != 0)
-        error = errno, fine = false;
-    if (!fine && fd >= 0)
-        unlink(partial);
+    if (fd >= 0 && close(fd) != 0 && fine) error = errno, fine = false;
+    if (fine && rename(partial, path) != 0) error = errno, fine = false;
+    if (!fine && fd >= 0) unlink(partial);
     errno = error;
     return fine;
 }
 
-/* ── made at start ─────────────────────────────────────────────────────────── */
+/* ── made at start ───────────────────────────────────────────────────────────── */
 
 static int by_name(const void *a, const void *b) { return strcmp(a, b); }
 
-/* Everything that the kernels of this DIR are made of: kernels.cu, op_math.h and the like, cuda/. */
+/* Everything that the kernels of this DIR are made of: kernels.cu, op_math.h and the like,
+ * cuda/. */
 static uint64_t sources_hash(const char *arch, int major, int minor)
 {
     static char name[ALL_FILES][NAME_BYTES];
     int n = 0;
     uint64_t h = shuffle_mix((uint64_t)major << 32 | (uint64_t)minor);
-    for (const char *c = arch; *c; c++)
-        h = shuffle_mix(h ^ (unsigned char)*c);
+    for (const char *c = arch; *c; c++) h = shuffle_mix(h ^ (unsigned char)*c);
     for (int folder = 0; folder < 2; folder++) {
         char path[PATH_BYTES];
         DIR *dir = opendir(in_dir(folder ? "cuda" : ".", path));
         for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
             const char *dot = strrchr(e->d_name, '.');
-            bool ours = dot && (strcmp(dot, ".cu") == 0 || strcmp(dot, ".cuh") == 0 || strcmp(dot, ".h") == 0);
+            bool ours = dot && (strcmp(dot, ".cu") == 0 || strcmp(dot, ".cuh") == 0 ||
+                                strcmp(dot, ".h") == 0);
             if (ours && n < ALL_FILES && strlen(e->d_name) + 6 < NAME_BYTES)
                 snprintf(name[n++], NAME_BYTES, "%s%s", folder ? "cuda/" : "", e->d_name);
         }
-        if (dir)
-            closedir(dir);
+        if (dir) closedir(dir);
     }
     qsort(name, (size_t)n, sizeof *name, by_name);
     for (int i = 0; i < n; i++) {
@@ -141,11 +140,9 @@ static const char *log_of(struct _nvrtcProgram *made, char text[512])
 {
     size_t bytes = 0;
     text[0] = 0;
-    if (nvrtc.nvrtcGetProgramLogSize(made, &bytes) != 0 || bytes == 0)
-        return text;
+    if (nvrtc.nvrtcGetProgramLogSize(made, &bytes) != 0 || bytes == 0) return text;
     char *log = malloc(bytes + 1);
-    if (log && nvrtc.nvrtcGetProgramLog(made, log) == 0)
-        snprintf(text, 512, "%s", log);
+    if (log && nvrtc.nvrtcGetProgramLog(made, log) == 0) snprintf(text, 512, "%s", log);
     free(log);
     return text;
 }
@@ -159,30 +156,32 @@ static bool compile(const char *arch, const char *text, const char *to)
     snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
     snprintf(include, sizeof include, "-I%s", module.dir);
     snprintf(templates, sizeof templates, "-I%s/cuda", module.dir);
-    const char *option[] = {target, "--std=c++17", "--fmad=false", "-default-device", include, templates};   /* as planc does it */
+    /* as planc does it */
+    const char *option[] = {target,  "--std=c++17", "--fmad=false", "-default-device",
+                            include, templates};
     unsigned result = nvrtc.nvrtcCreateProgram(&made, text, "kernels.cu", 0, NULL, NULL);
     if (result == 0)
         result = nvrtc.nvrtcCompileProgram(made, sizeof option / sizeof *option, option);
-    if (result == 0)
-        result = nvrtc.nvrtcGetCUBINSize(made, &bytes);
+    if (result == 0) result = nvrtc.nvrtcGetCUBINSize(made, &bytes);
     char *cubin = result == 0 ? malloc(bytes) : NULL;
-    if (cubin)
-        result = nvrtc.nvrtcGetCUBIN(made, cubin);
+    if (cubin) result = nvrtc.nvrtcGetCUBIN(made, cubin);
     if (result != 0)
-        fail_note("%s/kernels.cu is not compiled for %s: %s: %s", module.dir, arch, nvrtc.nvrtcGetErrorString(result), made ? log_of(made, log) : "");
+        fail_note("%s/kernels.cu is not compiled for %s: %s: %s", module.dir, arch,
+                  nvrtc.nvrtcGetErrorString(result), made ? log_of(made, log) : "");
     else if (!cubin)
         fail_note("rank %d: no memory for the kernels' %zu bytes", world.rank, bytes);
     else if (!(fine = write_whole(to, cubin, bytes)))
-        fail_note("the kernels made for %s cannot be kept: %s: %s; build with --arch %s", arch, to, strerror(errno), arch);
+        fail_note("the kernels made for %s cannot be kept: %s: %s; build with --arch %s", arch, to,
+                  strerror(errno), arch);
     free(cubin);
-    if (made)
-        nvrtc.nvrtcDestroyProgram(&made);
+    if (made) nvrtc.nvrtcDestroyProgram(&made);
     return fine;
 }
 
-/* ── which cubin ───────────────────────────────────────────────────────────── */
+/* ── which cubin ─────────────────────────────────────────────────────────────── */
 
-/* The architecture whose every instruction this GPU has; later ones have some that later ones do not ("a"). */
+/* The architecture whose every instruction this GPU has; later ones have some that later ones do
+ * not ("a"). */
 static const char *own_arch(char text[16])
 {
     snprintf(text, 16, "sm_%d%d%s", gpu.major, gpu.minor, gpu.major >= 9 ? "a" : "");
@@ -196,22 +195,22 @@ static bool there(const char *name)
     return access(in_dir(name, path), R_OK) == 0;
 }
 
-/* What was built ahead: exactly this architecture, or an older one of its family, which runs here too. */
+/* What was built ahead: exactly this architecture, or an older one of its family, which runs here
+ * too. */
 static bool built(void)
 {
     char arch[16], name[NAME_BYTES];
     snprintf(name, sizeof name, "kernels.%s.cubin", own_arch(arch));
-    if (there(name))
-        return true;
+    if (there(name)) return true;
     for (int minor = gpu.minor; minor >= 0; minor--) {
         snprintf(name, sizeof name, "kernels.sm_%d%d.cubin", gpu.major, minor);
-        if (there(name))
-            return true;
+        if (there(name)) return true;
     }
     return false;
 }
 
-/* The lowest rank of a host compiles; the others find the file or learn, when all agree, why there is none. */
+/* The lowest rank of a host compiles; the others find the file or learn, when all agree, why there
+ * is none. */
 static bool made_at_start(void)
 {
     char arch[16], why[LIBRARY_WHY], name[NAME_BYTES], path[PATH_BYTES];
@@ -219,20 +218,23 @@ static bool made_at_start(void)
     size_t bytes;
     own_arch(arch);
     if (!cuda_library_open(LIBRARY_NVRTC, why))
-        return fail_note("%s has no kernels for %s (%s), and to make them there is %s: build with --arch %s", module.dir, gpu.name, arch, why, arch);
-    if (nvrtc.nvrtcVersion(&major, &minor) != 0)
-        return fail_note("NVRTC does not say its version");
-    snprintf(name, sizeof name, "kernels.%s.%016llx.cubin", arch, (unsigned long long)sources_hash(arch, major, minor));
-    if (there(name) || world.host_rank != 0)
-        return true;
+        return fail_note(
+            "%s has no kernels for %s (%s), and to make them there is %s: build with --arch %s",
+            module.dir, gpu.name, arch, why, arch);
+    if (nvrtc.nvrtcVersion(&major, &minor) != 0) return fail_note("NVRTC does not say its version");
+    snprintf(name, sizeof name, "kernels.%s.%016llx.cubin", arch,
+             (unsigned long long)sources_hash(arch, major, minor));
+    if (there(name) || world.host_rank != 0) return true;
     char *text = read_whole(in_dir("kernels.cu", path), &bytes);
     if (!text)
-        return fail_note("%s has no kernels for %s (%s), and %s: %s", module.dir, gpu.name, arch, path, strerror(errno));
+        return fail_note("%s has no kernels for %s (%s), and %s: %s", module.dir, gpu.name, arch,
+                         path, strerror(errno));
     const double from = clock_seconds();
     bool fine = compile(arch, text, in_dir(name, path));
     free(text);
     if (fine)
-        say("kernels: compiled for %s in %.1f s, kept as %s; planc build --arch %s does it ahead", arch, clock_seconds() - from, name, arch);
+        say("kernels: compiled for %s in %.1f s, kept as %s; planc build --arch %s does it ahead",
+            arch, clock_seconds() - from, name, arch);
     return fine;
 }
 
@@ -241,25 +243,27 @@ static bool load(void)
     char path[PATH_BYTES], text[160];
     size_t bytes = 0;
     char *image = read_whole(in_dir(module.name, path), &bytes);
-    if (!image)
-        return fail_note("rank %d: %s: %s", world.rank, path, strerror(errno));
+    if (!image) return fail_note("rank %d: %s: %s", world.rank, path, strerror(errno));
     unsigned result = driver.cuModuleLoadData(&module.loaded, image);
     free(image);
     if (result != CUDA_OK)
-        return fail_note("rank %d: %s does not load on %s: cuModuleLoadData: %s; it is damaged, or made by a newer CUDA than the driver is of", world.rank, path, gpu.name,
-                         cuda_error_text(result, text));
+        return fail_note("rank %d: %s does not load on %s: cuModuleLoadData: %s; it is damaged, or "
+                         "made by a newer CUDA than the driver is of",
+                         world.rank, path, gpu.name, cuda_error_text(result, text));
     module.function = ROOM(cuda_function, launch_functions + 1);
     module.shared = ROOM(int64_t, launch_functions + 1);
     for (int i = 0; i < launch_functions + RUNTIME_KERNELS; i++) {
         bool own = i >= launch_functions;
         const char *name = own ? runtime_name[i - launch_functions] : launch_function[i];
         cuda_function *to = own ? &module.runtime[i - launch_functions] : &module.function[i];
-        int fixed = 0;       /* shared memory; asking for it loads the function now and not in the middle of a step */
+        /* shared memory; asking for it loads the function now and not in the middle of a step */
+        int fixed = 0;
         result = driver.cuModuleGetFunction(to, module.loaded, name);
-        if (result != CUDA_OK || (result = driver.cuFuncGetAttribute(&fixed, CUDA_FUNCTION_SHARED, *to)) != CUDA_OK)
-            return fail_note("rank %d: %s has no kernel %s, it is of another build: %s", world.rank, path, name, cuda_error_text(result, text));
-        if (!own)
-            module.shared[i] = PLAIN_SHARED - fixed;
+        if (result != CUDA_OK ||
+            (result = driver.cuFuncGetAttribute(&fixed, CUDA_FUNCTION_SHARED, *to)) != CUDA_OK)
+            return fail_note("rank %d: %s has no kernel %s, it is of another build: %s", world.rank,
+                             path, name, cuda_error_text(result, text));
+        if (!own) module.shared[i] = PLAIN_SHARED - fixed;
     }
     return true;
 }
@@ -271,7 +275,7 @@ bool cuda_module_open(void)
     return fine && load();
 }
 
-/* ── launches ──────────────────────────────────────────────────────────────── */
+/* ── launches ────────────────────────────────────────────────────────────────── */
 
 static void check_launch(unsigned result, const char *name)
 {
@@ -284,45 +288,62 @@ static void allow_shared(int function, int64_t bytes)
 {
     char arch[16];
     if (bytes > gpu.shared)
-        fail_now("rank %d: kernel %s wants %lld bytes of shared memory a block, %s has %d: a build with --arch %s cuts products smaller", world.rank, launch_function[function],
-                 (long long)bytes, gpu.name, gpu.shared, own_arch(arch));
-    check_launch(driver.cuFuncSetAttribute(module.function[function], CUDA_FUNCTION_DYNAMIC_SHARED, (int)bytes), launch_function[function]);
+        fail_now("rank %d: kernel %s wants %lld bytes of shared memory a block, %s has %d: a build "
+                 "with --arch %s cuts products smaller",
+                 world.rank, launch_function[function], (long long)bytes, gpu.name, gpu.shared,
+                 own_arch(arch));
+    check_launch(driver.cuFuncSetAttribute(module.function[function], CUDA_FUNCTION_DYNAMIC_SHARED,
+                                           (int)bytes),
+                 launch_function[function]);
     module.shared[function] = bytes;
 }
 
 void launch(const struct shot *s, void **argument)
 {
-    if (s->x <= 0 || s->y <= 0 || s->z <= 0)
-        return;   /* nothing to do */
+    if (s->x <= 0 || s->y <= 0 || s->z <= 0) return; /* nothing to do */
     if (s->x > INT_MAX || s->y > UINT16_MAX || s->z > UINT16_MAX)
-        fail_now("rank %d: %s wants a grid of %lld x %lld x %lld blocks, more than a GPU takes", world.rank, launch_function[s->function], (long long)s->x, (long long)s->y,
+        fail_now("rank %d: %s wants a grid of %lld x %lld x %lld blocks, more than a GPU takes",
+                 world.rank, launch_function[s->function], (long long)s->x, (long long)s->y,
                  (long long)s->z);
-    if (s->shared_bytes > module.shared[s->function])
-        allow_shared(s->function, s->shared_bytes);
-    check_launch(driver.cuLaunchKernel(module.function[s->function], (unsigned)s->x, (unsigned)s->y, (unsigned)s->z, (unsigned)s->threads, 1, 1, (unsigned)s->shared_bytes,
-                                       cuda.stream[LANE_COMPUTE], argument, NULL),
+    if (s->shared_bytes > module.shared[s->function]) allow_shared(s->function, s->shared_bytes);
+    check_launch(driver.cuLaunchKernel(module.function[s->function], (unsigned)s->x, (unsigned)s->y,
+                                       (unsigned)s->z, (unsigned)s->threads, 1, 1,
+                                       (unsigned)s->shared_bytes, cuda.stream[LANE_COMPUTE],
+                                       argument, NULL),
                  launch_function[s->function]);
 }
 
-void cuda_launch_runtime(enum runtime_kernel kernel, enum lane lane, int64_t blocks, int threads, void **argument)
+void cuda_launch_runtime(enum runtime_kernel kernel, enum lane lane, int64_t blocks, int threads,
+                         void **argument)
 {
     if (blocks > 0)
-        check_launch(driver.cuLaunchKernel(module.runtime[kernel], (unsigned)blocks, 1, 1, (unsigned)threads, 1, 1, 0, cuda.stream[lane], argument, NULL), runtime_name[kernel]);
+        check_launch(driver.cuLaunchKernel(module.runtime[kernel], (unsigned)blocks, 1, 1,
+                                           (unsigned)threads, 1, 1, 0, cuda.stream[lane], argument,
+                                           NULL),
+                     runtime_name[kernel]);
 }
 
 void *workspace(void) { return local(&cuda, program.workspace); }
 
 void product(const struct product *p, const void *a, const void *b, void *c)
 {
-    if (program.gemm != 0 || !cublaslt_product(p, a, b, c, cuda.stream[LANE_COMPUTE], workspace(), program.workspace_bytes))
+    if (program.gemm != 0 || !cublaslt_product(p, a, b, c, cuda.stream[LANE_COMPUTE], workspace(),
+                                               program.workspace_bytes))
         launch(&p->ours, (void *[]){&a, &b, &c});
 }
 
-bool attention_known(const struct attention *a) { return program.attention == 1 && cudnn_attention_known(a, program.workspace_bytes); }
+bool attention_known(const struct attention *a)
+{
+    return program.attention == 1 && cudnn_attention_known(a, program.workspace_bytes);
+}
 
 bool grouped_product(const struct grouped_product *g, void *const *p)
 {
-    return program.experts == 1 && cudnn_grouped_product(g, p, cuda.stream[LANE_COMPUTE], workspace(), program.workspace_bytes);
+    return program.experts == 1 && cudnn_grouped_product(g, p, cuda.stream[LANE_COMPUTE],
+                                                         workspace(), program.workspace_bytes);
 }
 
-void attention(const struct attention *a, void *const *p) { cudnn_attention(a, p, cuda.stream[LANE_COMPUTE], workspace(), program.workspace_bytes); }
+void attention(const struct attention *a, void *const *p)
+{
+    cudnn_attention(a, p, cuda.stream[LANE_COMPUTE], workspace(), program.workspace_bytes);
+}

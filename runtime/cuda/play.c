@@ -1,12 +1,16 @@
-/* Issuing, waiting, recording, replaying. The first step is issued eagerly, which also brings everything lazy up; behind it the
- * micro-batches (first, middle, last, or the only one) and the update are each recorded once as a graph, and from then on a step
- * is a handful of launches. What differs between two replays is in device memory: scalars, and the batch, which is copied before each.
+/* Issuing, waiting, recording, replaying. The first step is issued eagerly, which also brings
+ * everything lazy up; behind it the micro-batches (first, middle, last, or the only one) and the
+ * update are each recorded once as a graph, and from then on a step is a handful of launches. What
+ * differs between two replays is in device memory: scalars, and the batch, which is copied before
+ * each.
  *
- * The end of each recording joins the lanes: what is left of a micro-batch's reductions is not overlapped with the next one's first
- * layers. That is one unit's reduction a micro-batch; docs/cuda.md says so.
+ * The end of each recording joins the lanes: what is left of a micro-batch's reductions is not
+ * overlapped with the next one's first layers. That is one unit's reduction a micro-batch;
+ * docs/cuda.md says so.
  *
- * Where the device stands it says itself: small kernels on the lanes write the schedule step into host memory, so the watchdog names
- * where the device is and not how far ahead of it the host has issued. They also take the time that compute waits for transfers. */
+ * Where the device stands it says itself: small kernels on the lanes write the schedule step into
+ * host memory, so the watchdog names where the device is and not how far ahead of it the host has
+ * issued. They also take the time that compute waits for transfers. */
 #define _GNU_SOURCE
 #include "device.h"
 #include "shared/watch.h"
@@ -15,14 +19,15 @@
 #include <string.h>
 #include <time.h>
 
-/* Two words of the arena's staging buffer, which files do not use on this device: when the wait at hand began, and the time of all. */
+/* Two words of the arena's staging buffer, which files do not use on this device: when the wait at
+ * hand began, and the time of all. */
 enum { CLOCK_BYTES = 16, NAP_NANOSECONDS = 20000 };
 #define SPIN_SECONDS 50e-6
 #define LOOK_SECONDS 0.25
 
 static void *clock_words(struct device *d) { return local(d, program.staging); }
 
-/* ── events ────────────────────────────────────────────────────────────────── */
+/* ── events ──────────────────────────────────────────────────────────────────── */
 
 void cuda_record(struct device *d, struct happening *h, enum lane lane)
 {
@@ -32,18 +37,18 @@ void cuda_record(struct device *d, struct happening *h, enum lane lane)
 
 void cuda_wait(struct device *d, const struct happening *h, enum lane lane)
 {
-    if (h->piece != d->piece)
-        return;
+    if (h->piece != d->piece) return;
     CUDA(cuStreamWaitEvent, d->stream[lane], h->event, 0);
     d->used[lane] = true;
 }
 
-/* ── where the device stands ───────────────────────────────────────────────── */
+/* ── where the device stands ─────────────────────────────────────────────────── */
 
 void cuda_publish(struct device *d, enum lane lane, int step, bool waiting)
 {
     cuda_address at = d->position_address + (cuda_address)lane * sizeof *d->position;
-    uint64_t value = (uint64_t)(uint32_t)step | (uint64_t)(d->iteration + 1) << 32 | (waiting ? POSITION_WAITING : 0);
+    uint64_t value = (uint64_t)(uint32_t)step | (uint64_t)(d->iteration + 1) << 32 |
+                     (waiting ? POSITION_WAITING : 0);
     void *clock = clock_words(d);
     int turn = lane != LANE_COMPUTE ? 0 : waiting ? 1 : 2;
     cuda_launch_runtime(RUNTIME_PUBLISH, lane, 1, 32, (void *[]){&at, &value, &clock, &turn});
@@ -54,8 +59,7 @@ void device_watch(void)
 {
     static _Atomic uint64_t last[LANES];
     struct device *d = &cuda;
-    if (!d->running)
-        return;
+    if (!d->running) return;
     nccl_look();
     bool moved = false;
     for (int lane = 0; lane < LANES; lane++) {
@@ -65,14 +69,16 @@ void device_watch(void)
     }
     const uint64_t compute = last[LANE_COMPUTE];
     if (moved && d->running)
-        position_device((int)(uint32_t)compute, (int64_t)((compute & ~POSITION_WAITING) >> 32) - 1, world.size > 1 && (compute & POSITION_WAITING));
+        position_device((int)(uint32_t)compute, (int64_t)((compute & ~POSITION_WAITING) >> 32) - 1,
+                        world.size > 1 && (compute & POSITION_WAITING));
 }
 
 const char *cuda_where(char text[320])
 {
     char where[256];
     if (cuda.issuing > 0)
-        snprintf(text, 320, "rank %d, issuing what is %s", world.rank, position_of(cuda.issuing, cuda.iteration, where));
+        snprintf(text, 320, "rank %d, issuing what is %s", world.rank,
+                 position_of(cuda.issuing, cuda.iteration, where));
     else
         snprintf(text, 320, "rank %d, %s", world.rank, position_text(where));
     return text;
@@ -86,17 +92,19 @@ double device_exposed_seconds(struct device *d)
     return 1e-9 * (double)word[1];
 }
 
-/* ── waiting ───────────────────────────────────────────────────────────────── */
+/* ── waiting ─────────────────────────────────────────────────────────────────── */
 
 static bool lane_done(struct device *d, enum lane lane)
 {
     unsigned result = driver.cuStreamQuery(d->stream[lane]);
-    if (result == CUDA_NOT_READY)
-        return false;
-    if (result != CUDA_OK) {   /* of any kernel or copy since the last wait: the device says which one only by where it stood */
+    if (result == CUDA_NOT_READY) return false;
+    /* of any kernel or copy since the last wait: the device says which one only by where it
+     * stood */
+    if (result != CUDA_OK) {
         char where[256], text[160];
         device_watch();
-        fail_now("rank %d, the device stopped %s: %s", world.rank, position_text(where), cuda_error_text(result, text));
+        fail_now("rank %d, the device stopped %s: %s", world.rank, position_text(where),
+                 cuda_error_text(result, text));
     }
     return true;
 }
@@ -118,7 +126,7 @@ void cuda_settle(struct device *d)
     d->posted = 0;
 }
 
-/* ── recording ─────────────────────────────────────────────────────────────── */
+/* ── recording ───────────────────────────────────────────────────────────────── */
 
 static void play(struct device *d, enum play what, int micro)
 {
@@ -134,8 +142,7 @@ static cuda_graph_exec record(struct device *d, enum play what, int micro)
     cuda_graph graph = NULL;
     cuda_graph_exec exec = NULL;
     d->piece = ++d->pieces;
-    for (int lane = 0; lane < LANES; lane++)
-        d->used[lane] = false;
+    for (int lane = 0; lane < LANES; lane++) d->used[lane] = false;
     CUDA(cuStreamBeginCapture, d->stream[LANE_COMPUTE], CUDA_CAPTURE_RELAXED);
     play(d, what, micro);
     for (int lane = 0; lane < LANES; lane++)
@@ -144,7 +151,8 @@ static cuda_graph_exec record(struct device *d, enum play what, int micro)
             cuda_wait(d, &d->computed, LANE_COMPUTE);
         }
     CUDA(cuStreamEndCapture, d->stream[LANE_COMPUTE], &graph);
-    CUDA(cuGraphInstantiateWithFlags, &exec, graph, CUDA_GRAPH_NODE_PRIORITY);   /* else all of it runs at the compute lane's */
+    /* else all of it runs at the compute lane's */
+    CUDA(cuGraphInstantiateWithFlags, &exec, graph, CUDA_GRAPH_NODE_PRIORITY);
     CUDA(cuGraphDestroy, graph);
     d->piece = 0;
     d->issuing = 0;
@@ -157,8 +165,7 @@ static void record_all(struct device *d)
     d->recorded = true;
     for (int64_t j = 0; j < program.accumulation; j++) {
         int micro = (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0);
-        if (!d->graph[micro])
-            d->graph[micro] = record(d, PLAY_MICRO_BATCH, micro);
+        if (!d->graph[micro]) d->graph[micro] = record(d, PLAY_MICRO_BATCH, micro);
     }
     d->graph[GRAPH_UPDATE] = record(d, PLAY_UPDATE, 0);
 }
@@ -166,8 +173,7 @@ static void record_all(struct device *d)
 void cuda_forget(struct device *d)
 {
     for (int i = 0; i < GRAPHS; i++)
-        if (d->graph[i])
-            CUDA(cuGraphExecDestroy, d->graph[i]);
+        if (d->graph[i]) CUDA(cuGraphExecDestroy, d->graph[i]);
     memset(d->graph, 0, sizeof d->graph);
 }
 
@@ -175,22 +181,20 @@ void device_drain(struct device *d)
 {
     d->issuing = 0;
     cuda_settle(d);
-    if (d->running)
-        device_watch();
+    if (d->running) device_watch();
     d->running = false;
-    if (program.graph && d->played && !d->recorded)
-        record_all(d);
+    if (program.graph && d->played && !d->recorded) record_all(d);
 }
 
 void device_play(struct device *d, enum play what, int micro)
 {
-    cuda_graph_exec graph = what == PLAY_MICRO_BATCH ? d->graph[micro] : what == PLAY_UPDATE ? d->graph[GRAPH_UPDATE] : NULL;
+    cuda_graph_exec graph = what == PLAY_MICRO_BATCH ? d->graph[micro]
+                            : what == PLAY_UPDATE    ? d->graph[GRAPH_UPDATE]
+                                                     : NULL;
     d->running = true;
-    if (what == PLAY_MICRO_BATCH)
-        d->micro_batch = micro & MICRO_FIRST ? 0 : d->micro_batch + 1;
+    if (what == PLAY_MICRO_BATCH) d->micro_batch = micro & MICRO_FIRST ? 0 : d->micro_batch + 1;
     if (graph && !watching) {
-        if (what == PLAY_MICRO_BATCH)
-            cuda_copy_batch(d);
+        if (what == PLAY_MICRO_BATCH) cuda_copy_batch(d);
         CUDA(cuGraphLaunch, graph, d->stream[LANE_COMPUTE]);
         return;
     }

@@ -1,16 +1,21 @@
-/* --compare LIB.so: the first step's kernels, each run a second time by the host on the same operands and held against what the
- * device made of them. So a kernel is judged by itself, on the numbers of a real step, and a mistake has a name and not only a loss
- * that is a little off. LIB.so is reference.h's; what this file must not do is let the host's result reach the device.
+/* --compare LIB.so: the first step's kernels, each run a second time by the host on the same
+ * operands and held against what the device made of them. So a kernel is judged by itself, on the
+ * numbers of a real step, and a mistake has a name and not only a loss that is a little off. LIB.so
+ * is reference.h's; what this file must not do is let the host's result reach the device.
  *
- * Two right results differ by what rounding may do and no more; how much that is depends on what is computed (enum bound):
- *   EXACT      no bit
+ * Two right results differ by what rounding may do and no more; how much that is depends on what is
+ *   computed (enum bound): EXACT      no bit
  *   ROUNDED    1 unit in the last place in BF16, 2 in F32 (one expression, element by element)
- *   SUMMED     with e = 2^-23 (64 + 4 sqrt(terms)): each element e times the largest, and in BF16 1 unit; as a whole e, in BF16 2^-9 more.
+ *   SUMMED     with e = 2^-23 (64 + 4 sqrt(terms)): each element e times the largest, and in BF16 1
+ *   unit; as a whole e, in BF16 2^-9 more.
  *              A sum of n numbers in another order is off by about sqrt(n) roundings of them.
  *              What cancels on the way makes that worse.
- *   PRODUCT    each element 2^-8 of the sum of |a b| (F32 operands: e of it), and in BF16 1 unit; as a whole 2^-16 (e) of those sums' norm
- *              and in BF16 2^-9 of the result's. The sums of |a b| are the same kernel on the operands' absolute values.
- *   ATTENTION  BF16: each element 2^-6 of the largest, as a whole 2^-7, for weights rounded to BF16; F32: 2^-15 and 2^-15
+ *   PRODUCT    each element 2^-8 of the sum of |a b| (F32 operands: e of it), and in BF16 1 unit;
+ *   as a whole 2^-16 (e) of those sums' norm
+ *              and in BF16 2^-9 of the result's. The sums of |a b| are the same kernel on the
+ *              operands' absolute values.
+ *   ATTENTION  BF16: each element 2^-6 of the largest, as a whole 2^-7, for weights rounded to
+ *   BF16; F32: 2^-15 and 2^-15
  * "As a whole" is the norm of the difference to the norm of the result. */
 #define _GNU_SOURCE
 #include "watch.h"
@@ -23,23 +28,30 @@
 
 #include "reference.h"
 
-/* A kernel is compared at its first calls, and not at all where the host would be at it for long. */
+/* A kernel is compared at its first calls, and not at all where the host would be at it for
+ * long. */
 enum { CALLS = 3, ARGUMENTS = 64 };
 #define MOST_FLOPS 6e10
 #define MOST_SECONDS 150.0
 
-struct verdict { int64_t compared; double ulp, relative, of_bound; int argument; };
+struct verdict {
+    int64_t compared;
+    double ulp, relative, of_bound;
+    int argument;
+};
 enum outcome { OUTCOME_ULP, OUTCOME_RELATIVE, OUTCOME_OF_BOUND, OUTCOME_COMPARED, OUTCOMES };
 
 static struct {
     const struct reference *reference;
     struct verdict *verdict;
-    double seconds;                          /* of the host so far */
+    double seconds; /* of the host so far */
     /* the call at hand */
-    const struct reference_kernel *kernel;   /* NULL: not compared */
+    const struct reference_kernel *kernel; /* NULL: not compared */
     int number;
-    char *host[ARGUMENTS], *before[ARGUMENTS]; /* room for each argument; equal addresses share it; `before`: what was read */
-    void *address[ARGUMENTS];                /* what the host's kernel is given: `host`, shifted where it walks a shard */
+    /* room for each argument; equal addresses share it; `before`: what was read */
+    char *host[ARGUMENTS], *before[ARGUMENTS];
+    /* what the host's kernel is given: `host`, shifted where it walks a shard */
+    void *address[ARGUMENTS];
 } compare;
 
 bool compare_open(const char *path)
@@ -47,8 +59,7 @@ bool compare_open(const char *path)
     char here[4096];
     snprintf(here, sizeof here, "%s%s", strchr(path, '/') ? "" : "./", path);
     void *library = dlopen(here, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        return fail_note("--compare: %s", dlerror());
+    if (!library) return fail_note("--compare: %s", dlerror());
     compare.reference = dlsym(library, "reference");
     if (!compare.reference)
         return fail_note("--compare %s: this is no reference.so of planc build --reference", path);
@@ -56,15 +67,22 @@ bool compare_open(const char *path)
     return true;
 }
 
-/* ── one call ──────────────────────────────────────────────────────────────── */
+/* ── one call ────────────────────────────────────────────────────────────────── */
 
-static int64_t size_of(enum stored_type t) { return t == STORED_F64 ? 8 : t == STORED_BF16 ? 2 : 4; }
+static int64_t size_of(enum stored_type t)
+{
+    return t == STORED_F64 ? 8 : t == STORED_BF16 ? 2 : 4;
+}
 
 /* Elements of an argument that this call is about. */
-static int64_t count_of(const struct reference_argument *a, const struct stretch *s) { return a->count ? a->count : s ? s->count : 0; }
+static int64_t count_of(const struct reference_argument *a, const struct stretch *s)
+{
+    return a->count ? a->count : s ? s->count : 0;
+}
 
 /* Where those begin, in the device's memory. */
-static const char *begin_of(const struct reference_argument *a, const void *address, const struct stretch *s)
+static const char *begin_of(const struct reference_argument *a, const void *address,
+                            const struct stretch *s)
 {
     return (const char *)address + (a->count || !s ? 0 : s->from * size_of(a->type));
 }
@@ -72,35 +90,35 @@ static const char *begin_of(const struct reference_argument *a, const void *addr
 static void *memory(int64_t bytes)
 {
     void *p = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64 + 64);
-    if (!p)
-        fail_now("rank %d: --compare: no memory for %lld bytes", world.rank, (long long)bytes);
+    if (!p) fail_now("rank %d: --compare: no memory for %lld bytes", world.rank, (long long)bytes);
     return p;
 }
 
 static int find(const struct kernel *k)
 {
     for (int i = 0; i < compare.reference->kernels; i++)
-        if (strcmp(compare.reference->kernel[i].kernel->name, k->name) == 0)
-            return i;
+        if (strcmp(compare.reference->kernel[i].kernel->name, k->name) == 0) return i;
     fail_now("--compare: the library knows no kernel %s; it is of another plan", k->name);
 }
 
 static bool wanted(const struct reference_kernel *r, const struct verdict *v)
 {
-    return v->compared < CALLS && r->kernel->flops <= MOST_FLOPS && compare.seconds < MOST_SECONDS && r->arguments <= ARGUMENTS;
+    return v->compared < CALLS && r->kernel->flops <= MOST_FLOPS &&
+           compare.seconds < MOST_SECONDS && r->arguments <= ARGUMENTS;
 }
 
-void compare_before(struct device *d, const struct kernel *k, void *const *address, const struct stretch *s)
+void compare_before(struct device *d, const struct kernel *k, void *const *address,
+                    const struct stretch *s)
 {
     const double begun = clock_seconds();
     compare.number = find(k);
     const struct reference_kernel *r = &compare.reference->kernel[compare.number];
     compare.kernel = wanted(r, &compare.verdict[compare.number]) ? r : NULL;
-    if (!compare.kernel)
-        return;
+    if (!compare.kernel) return;
     for (int i = 0; i < r->arguments; i++) {
         const struct reference_argument *a = &r->argument[i];
-        int64_t bytes = count_of(a, s) * size_of(a->type), shift = a->count || !s ? 0 : s->from % 16 * size_of(a->type);
+        int64_t bytes = count_of(a, s) * size_of(a->type),
+                shift = a->count || !s ? 0 : s->from % 16 * size_of(a->type);
         int same = 0;
         while (same < i && (address[same] != address[i] || !count_of(&r->argument[same], s)))
             same++;
@@ -112,7 +130,8 @@ void compare_before(struct device *d, const struct kernel *k, void *const *addre
             device_read(d, compare.before[i], begin_of(a, address[i], s), bytes);
             memcpy(compare.host[i] + shift, compare.before[i], (size_t)bytes);
         }
-        compare.address[i] = compare.host[i] + shift - (begin_of(a, address[i], s) - (const char *)address[i]);
+        compare.address[i] =
+            compare.host[i] + shift - (begin_of(a, address[i], s) - (const char *)address[i]);
     }
     compare.seconds += clock_seconds() - begun;
 }
@@ -121,16 +140,14 @@ static void let_go(const struct reference_kernel *r)
 {
     for (int i = 0; i < r->arguments; i++) {
         bool shared = false;
-        for (int k = 0; k < i; k++)
-            shared = shared || compare.host[k] == compare.host[i];
-        if (shared)
-            continue;
+        for (int k = 0; k < i; k++) shared = shared || compare.host[k] == compare.host[i];
+        if (shared) continue;
         free(compare.before[i]);
         free(compare.host[i]);
     }
 }
 
-/* ── numbers ───────────────────────────────────────────────────────────────── */
+/* ── numbers ─────────────────────────────────────────────────────────────────── */
 
 static double number(enum stored_type t, const void *p, int64_t i)
 {
@@ -150,8 +167,7 @@ static double number(enum stored_type t, const void *p, int64_t i)
 
 static void make_absolute(enum stored_type t, void *p, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        switch (t) {
+    for (int64_t i = 0; i < n; i++) switch (t) {
         case STORED_F32: ((float *)p)[i] = fabsf(((float *)p)[i]); break;
         case STORED_F64: ((double *)p)[i] = fabs(((double *)p)[i]); break;
         case STORED_BF16: ((uint16_t *)p)[i] &= 0x7fff; break;
@@ -163,37 +179,55 @@ static double ulp(enum stored_type t, double x)
 {
     int exponent;
     frexp(x, &exponent);
-    return t == STORED_BF16 ? ldexp(1, exponent < -125 ? -133 : exponent - 8) : t == STORED_F64 ? ldexp(1, exponent - 53) : ldexp(1, exponent < -125 ? -149 : exponent - 24);
+    return t == STORED_BF16  ? ldexp(1, exponent < -125 ? -133 : exponent - 8)
+           : t == STORED_F64 ? ldexp(1, exponent - 53)
+                             : ldexp(1, exponent < -125 ? -149 : exponent - 24);
 }
 
-/* ── the bound ─────────────────────────────────────────────────────────────── */
+/* ── the bound ───────────────────────────────────────────────────────────────── */
 
-/* What a result may be off: an element by `ulps` units of itself, `of_largest` of the largest and `of_sums` of its own sum of |a b|; the
- * whole by `of_norm` of its norm and `of_sums_norm` of that of those sums. */
-struct allowance { double ulps, of_largest, of_sums, of_norm, of_sums_norm; };
+/* What a result may be off: an element by `ulps` units of itself, `of_largest` of the largest and
+ * `of_sums` of its own sum of |a b|; the whole by `of_norm` of its norm and `of_sums_norm` of that
+ * of those sums. */
+struct allowance {
+    double ulps, of_largest, of_sums, of_norm, of_sums_norm;
+};
 
-static struct allowance allowance_of(const struct reference_kernel *r, enum stored_type t, bool halves)
+static struct allowance allowance_of(const struct reference_kernel *r, enum stored_type t,
+                                     bool halves)
 {
     const double e = ldexp(64 + 4 * sqrt(r->terms), -23);
     const bool half = t == STORED_BF16;
     const double rounded = half ? ldexp(1, -9) : 0;
-    if (t == STORED_I32)
-        return (struct allowance){0};
+    if (t == STORED_I32) return (struct allowance){0};
     switch (r->bound) {
     case BOUND_EXACT: break;
-    case BOUND_ROUNDED: return (struct allowance){.ulps = half ? 1 : 2, .of_norm = half ? rounded : ldexp(1, -22)};
-    case BOUND_SUMMED: return (struct allowance){.ulps = half ? 1 : 0, .of_largest = e, .of_norm = e + rounded};
+    case BOUND_ROUNDED:
+        return (struct allowance){.ulps = half ? 1 : 2, .of_norm = half ? rounded : ldexp(1, -22)};
+    case BOUND_SUMMED:
+        return (struct allowance){.ulps = half ? 1 : 0, .of_largest = e, .of_norm = e + rounded};
     case BOUND_PRODUCT:
-        return (struct allowance){.ulps = half ? 1 : 0, .of_sums = halves ? ldexp(1, -8) : e, .of_norm = rounded, .of_sums_norm = halves ? ldexp(1, -16) : e};
+        return (struct allowance){.ulps = half ? 1 : 0,
+                                  .of_sums = halves ? ldexp(1, -8) : e,
+                                  .of_norm = rounded,
+                                  .of_sums_norm = halves ? ldexp(1, -16) : e};
     case BOUND_ATTENTION:
-        return half ? (struct allowance){.of_largest = ldexp(1, -6), .of_norm = ldexp(1, -7)} : (struct allowance){.of_largest = ldexp(1, -15), .of_norm = ldexp(1, -15)};
+        return half ? (struct allowance){.of_largest = ldexp(1, -6), .of_norm = ldexp(1, -7)}
+                    : (struct allowance){.of_largest = ldexp(1, -15), .of_norm = ldexp(1, -15)};
     }
     return (struct allowance){0};
 }
 
-struct result { enum stored_type type; int64_t count; const char *got, *want, *sums; };
+struct result {
+    enum stored_type type;
+    int64_t count;
+    const char *got, *want, *sums;
+};
 
-static double ratio(double off, double allowed) { return off == 0 ? 0 : isfinite(off) && allowed > 0 ? off / allowed : INFINITY; }
+static double ratio(double off, double allowed)
+{
+    return off == 0 ? 0 : isfinite(off) && allowed > 0 ? off / allowed : INFINITY;
+}
 
 static struct verdict judge(const struct result *x, struct allowance may)
 {
@@ -207,16 +241,19 @@ static struct verdict judge(const struct result *x, struct allowance may)
     }
     for (int64_t i = 0; i < x->count; i++) {
         double got = number(x->type, x->got, i), want = number(x->type, x->want, i);
-        if (got == want || (isnan(got) && isnan(want)))
-            continue;
+        if (got == want || (isnan(got) && isnan(want))) continue;
         double off = isfinite(got) && isfinite(want) ? fabs(got - want) : INFINITY;
-        double unit = ulp(x->type, fmax(fabs(want), fabs(got))), sum = x->sums ? number(x->type, x->sums, i) : 0;
+        double unit = ulp(x->type, fmax(fabs(want), fabs(got))),
+               sum = x->sums ? number(x->type, x->sums, i) : 0;
         off_norm += off * off;
-        v.ulp = fmax(v.ulp, off / ulp(x->type, fmax(fmax(fabs(want), fabs(got)), ldexp(largest, -10))));
-        v.of_bound = fmax(v.of_bound, ratio(off, may.ulps * unit + may.of_largest * largest + may.of_sums * sum));
+        v.ulp =
+            fmax(v.ulp, off / ulp(x->type, fmax(fmax(fabs(want), fabs(got)), ldexp(largest, -10))));
+        v.of_bound = fmax(
+            v.of_bound, ratio(off, may.ulps * unit + may.of_largest * largest + may.of_sums * sum));
     }
     v.relative = norm > 0 ? sqrt(off_norm / norm) : off_norm > 0 ? INFINITY : 0;
-    v.of_bound = fmax(v.of_bound, ratio(sqrt(off_norm), may.of_norm * sqrt(norm) + may.of_sums_norm * sqrt(sums_norm)));
+    v.of_bound = fmax(v.of_bound, ratio(sqrt(off_norm), may.of_norm * sqrt(norm) +
+                                                            may.of_sums_norm * sqrt(sums_norm)));
     return v;
 }
 
@@ -229,7 +266,8 @@ static void keep_worst(struct verdict *all, struct verdict v, int argument)
     all->of_bound = fmax(all->of_bound, v.of_bound);
 }
 
-/* The sums of |a b|: in `host`, whose results have been looked at. Operands first, because results may lie in their place. */
+/* The sums of |a b|: in `host`, whose results have been looked at. Operands first, because results
+ * may lie in their place. */
 static void run_absolute(const struct reference_kernel *r, const struct stretch *s, char **result)
 {
     for (int i = 0; i < r->arguments; i++) {
@@ -248,29 +286,31 @@ static void run_absolute(const struct reference_kernel *r, const struct stretch 
     r->kernel->call(compare.address, s);
 }
 
-void compare_after(struct device *d, const struct kernel *k, void *const *address, const struct stretch *s)
+void compare_after(struct device *d, const struct kernel *k, void *const *address,
+                   const struct stretch *s)
 {
     (void)k;
     const struct reference_kernel *r = compare.kernel;
-    if (!r)
-        return;
+    if (!r) return;
     const double begun = clock_seconds();
     struct verdict *all = &compare.verdict[compare.number];
     char *want[ARGUMENTS] = {0};
     bool halves = false;
     r->kernel->call(compare.address, s);
-    if (r->bound == BOUND_PRODUCT)
-        run_absolute(r, s, want);
+    if (r->bound == BOUND_PRODUCT) run_absolute(r, s, want);
     for (int i = 0; i < r->arguments; i++)
         halves = halves || (!r->argument[i].written && r->argument[i].type == STORED_BF16);
     for (int i = 0; i < r->arguments; i++) {
         const struct reference_argument *a = &r->argument[i];
         int64_t n = count_of(a, s), bytes = n * size_of(a->type);
-        if (!a->written || n == 0)
-            continue;
+        if (!a->written || n == 0) continue;
         char *got = memory(bytes), *host = (char *)(uintptr_t)begin_of(a, compare.address[i], s);
         device_read(d, got, begin_of(a, address[i], s), bytes);
-        struct result x = {.type = a->type, .count = n, .got = got, .want = want[i] ? want[i] : host, .sums = want[i] ? host : NULL};
+        struct result x = {.type = a->type,
+                           .count = n,
+                           .got = got,
+                           .want = want[i] ? want[i] : host,
+                           .sums = want[i] ? host : NULL};
         keep_worst(all, judge(&x, allowance_of(r, a->type, halves)), i);
         free(got);
         free(want[i]);
@@ -280,16 +320,18 @@ void compare_after(struct device *d, const struct kernel *k, void *const *addres
     compare.seconds += clock_seconds() - begun;
 }
 
-/* ── the table ─────────────────────────────────────────────────────────────── */
+/* ── the table ───────────────────────────────────────────────────────────────── */
 
 /* Of all ranks, the worst of each kernel. */
 static double *worst_of_all(int kernels)
 {
-    double *mine = ROOM(double, (int64_t)OUTCOMES * kernels), *all = ROOM(double, (int64_t)OUTCOMES * kernels * world.size);
+    double *mine = ROOM(double, (int64_t)OUTCOMES *kernels),
+           *all = ROOM(double, (int64_t)OUTCOMES *kernels *world.size);
     for (int i = 0; i < kernels; i++) {
         const struct verdict *v = &compare.verdict[i];
         double *to = mine + (int64_t)OUTCOMES * i;
-        to[OUTCOME_ULP] = v->ulp, to[OUTCOME_RELATIVE] = v->relative, to[OUTCOME_OF_BOUND] = v->of_bound, to[OUTCOME_COMPARED] = (double)v->compared;
+        to[OUTCOME_ULP] = v->ulp, to[OUTCOME_RELATIVE] = v->relative,
+        to[OUTCOME_OF_BOUND] = v->of_bound, to[OUTCOME_COMPARED] = (double)v->compared;
     }
     world_exchange(mine, (int64_t)OUTCOMES * kernels, all);
     for (int r = 0; r < world.size; r++)
@@ -304,13 +346,17 @@ bool compare_close(void)
     const int kernels = compare.reference->kernels;
     const double *worst = worst_of_all(kernels);
     int compared = 0, beyond = 0, at = -1;
-    say("compare: %-36s %-18s %-9s %5s %11s %11s %9s  %s", "kernel", "class", "bound", "calls", "units", "relative", "of bound", "worst in");
+    say("compare: %-36s %-18s %-9s %5s %11s %11s %9s  %s", "kernel", "class", "bound", "calls",
+        "units", "relative", "of bound", "worst in");
     for (int i = 0; i < kernels; i++) {
         const struct reference_kernel *r = &compare.reference->kernel[i];
         const double *w = worst + (int64_t)OUTCOMES * i;
         if (w[OUTCOME_COMPARED] == 0) {
-            say("compare: %-36s %-18s %-9s not compared: %s", r->kernel->name, r->class, bound[r->bound],
-                r->kernel->flops > MOST_FLOPS ? "too large for the host" : compare.seconds >= MOST_SECONDS ? "no time left" : "not called");
+            say("compare: %-36s %-18s %-9s not compared: %s", r->kernel->name, r->class,
+                bound[r->bound],
+                r->kernel->flops > MOST_FLOPS     ? "too large for the host"
+                : compare.seconds >= MOST_SECONDS ? "no time left"
+                                                  : "not called");
             continue;
         }
         compared++;
@@ -318,12 +364,17 @@ bool compare_close(void)
         beyond += is_beyond;
         if (at < 0 || w[OUTCOME_OF_BOUND] > worst[(int64_t)OUTCOMES * at + OUTCOME_OF_BOUND])
             at = i;
-        say("compare: %-36s %-18s %-9s %5.0f %11.4g %11.3e %9.3g  %s%s", r->kernel->name, r->class, bound[r->bound], w[OUTCOME_COMPARED], w[OUTCOME_ULP],
-            w[OUTCOME_RELATIVE], w[OUTCOME_OF_BOUND], r->arguments ? r->argument[compare.verdict[i].argument].name : "", is_beyond ? "  BEYOND" : "");
+        say("compare: %-36s %-18s %-9s %5.0f %11.4g %11.3e %9.3g  %s%s", r->kernel->name, r->class,
+            bound[r->bound], w[OUTCOME_COMPARED], w[OUTCOME_ULP], w[OUTCOME_RELATIVE],
+            w[OUTCOME_OF_BOUND], r->arguments ? r->argument[compare.verdict[i].argument].name : "",
+            is_beyond ? "  BEYOND" : "");
     }
-    say("compare: %d of %d kernels, worst %.3g of its bound (%s), %d beyond their bounds", compared, kernels, at < 0 ? 0 : worst[(int64_t)OUTCOMES * at + OUTCOME_OF_BOUND],
+    say("compare: %d of %d kernels, worst %.3g of its bound (%s), %d beyond their bounds", compared,
+        kernels, at < 0 ? 0 : worst[(int64_t)OUTCOMES * at + OUTCOME_OF_BOUND],
         at < 0 ? "none" : compare.reference->kernel[at].kernel->name, beyond);
     if (beyond)
-        return fail_note("--compare: %d of %d kernels are beyond what rounding may do; see the lines marked BEYOND", beyond, compared);
+        return fail_note("--compare: %d of %d kernels are beyond what rounding may do; see the "
+                         "lines marked BEYOND",
+                         beyond, compared);
     return true;
 }

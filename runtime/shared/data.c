@@ -1,10 +1,11 @@
-/* Tokens. The files of `data.train` are one stream, pattern by pattern and each pattern's files in the order of their
- * names; sample i is the S + 1 tokens from i * S, so targets are inputs shifted by one. An epoch has
- * floor((tokens - 1) / S) samples; sample number n of the run is place n modulo that of epoch n / that, whatever the mesh,
- * in the stream's order or in one that seed and epoch shuffle (shuffle.c), and what is left over at the end is not used.
- * A rank reads only its own samples, with pread, into memory taken at start, one step at a time: the number of valid
- * targets of a step must be known before its first backward. No id reaches a kernel before it was held against the
- * vocabulary. */
+/* Tokens. The files of `data.train` are one stream, pattern by pattern and each pattern's files in
+ * the order of their names; sample i is the S + 1 tokens from i * S, so targets are inputs shifted
+ * by one. An epoch has floor((tokens - 1) / S) samples; sample number n of the run is place n
+ * modulo that of epoch n / that, whatever the mesh, in the stream's order or in one that seed and
+ * epoch shuffle (shuffle.c), and what is left over at the end is not used. A rank reads only its
+ * own samples, with pread, into memory taken at start, one step at a time: the number of valid
+ * targets of a step must be known before its first backward. No id reaches a kernel before it was
+ * held against the vocabulary. */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -19,14 +20,23 @@
 
 enum { RAW_BYTES = 1 << 18, SCAN_LIMIT = 1 << 28 };
 
-struct file { const char *path; int fd; dev_t device; ino_t inode; int64_t first, tokens; };  /* first: number of its first token in the stream */
+/* first: number of its first token in the stream */
+struct file {
+    const char *path;
+    int fd;
+    dev_t device;
+    ino_t inode;
+    int64_t first, tokens;
+};
 
 static struct {
-    struct file *file; int64_t files, tokens, samples;   /* samples of an epoch */
-    uint64_t hash;                                       /* of the step that was read last */
-    int64_t width;                                       /* bytes of a token */
+    struct file *file;
+    int64_t files, tokens, samples; /* samples of an epoch */
+    uint64_t hash;                  /* of the step that was read last */
+    int64_t width;                  /* bytes of a token */
     unsigned char *raw;
-    int32_t *token;                                      /* of a step: accumulation x local x (sequence + 1) */
+    /* of a step: accumulation x local x (sequence + 1) */
+    int32_t *token;
 } data;
 
 /* O_NONBLOCK: a pipe is refused, nobody waits for its other end. */
@@ -34,16 +44,18 @@ static bool open_one(struct file *f, const char *path)
 {
     struct stat s;
     size_t n = strlen(path) + 1;
-    *f = (struct file){.path = memcpy(room((int64_t)n), path, n), .fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .first = data.tokens};
-    if (f->fd < 0 || fstat(f->fd, &s) != 0)
-        return fail_note("%s: %s", path, strerror(errno));
-    if (!S_ISREG(s.st_mode))
-        return fail_note("%s: not a file of tokens", path);
+    *f = (struct file){.path = memcpy(room((int64_t)n), path, n),
+                       .fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC),
+                       .first = data.tokens};
+    if (f->fd < 0 || fstat(f->fd, &s) != 0) return fail_note("%s: %s", path, strerror(errno));
+    if (!S_ISREG(s.st_mode)) return fail_note("%s: not a file of tokens", path);
     if (s.st_size % data.width)
-        return fail_note("%s: %lld bytes are no whole number of tokens of %lld bytes", path, (long long)s.st_size, (long long)data.width);
+        return fail_note("%s: %lld bytes are no whole number of tokens of %lld bytes", path,
+                         (long long)s.st_size, (long long)data.width);
     for (const struct file *g = data.file; g < f; g++)
         if (g->device == s.st_dev && g->inode == s.st_ino)
-            return fail_note("%s: the same file as %s, its samples would come twice an epoch", path, g->path);
+            return fail_note("%s: the same file as %s, its samples would come twice an epoch", path,
+                             g->path);
     f->device = s.st_dev;
     f->inode = s.st_ino;
     f->tokens = s.st_size / data.width;
@@ -53,31 +65,32 @@ static bool open_one(struct file *f, const char *path)
 
 static bool bad_token(const struct file *f, int64_t at, int64_t id)
 {
-    return fail_note("%s: token id %lld at byte %lld (token %lld of the file); the vocabulary has %lld ids, 0 to %lld", f->path, (long long)id,
-                     (long long)(at * data.width), (long long)at, (long long)program.vocabulary, (long long)program.vocabulary - 1);
+    return fail_note("%s: token id %lld at byte %lld (token %lld of the file); the vocabulary has "
+                     "%lld ids, 0 to %lld",
+                     f->path, (long long)id, (long long)(at * data.width), (long long)at,
+                     (long long)program.vocabulary, (long long)program.vocabulary - 1);
 }
 
 /* Tokens [at, at + n) of one file, checked; to: NULL when only the check is wanted. */
 static bool read_file(const struct file *f, int64_t at, int64_t n, int32_t *to)
 {
     while (n > 0) {
-        int64_t some = n < RAW_BYTES / data.width ? n : RAW_BYTES / data.width, bytes = some * data.width;
+        int64_t some = n < RAW_BYTES / data.width ? n : RAW_BYTES / data.width,
+                bytes = some * data.width;
         for (int64_t got = 0; got < bytes;) {
-            ssize_t more = pread(f->fd, data.raw + got, (size_t)(bytes - got), (off_t)(at * data.width + got));
-            if (more < 0 && errno == EINTR)
-                continue;
+            ssize_t more =
+                pread(f->fd, data.raw + got, (size_t)(bytes - got), (off_t)(at * data.width + got));
+            if (more < 0 && errno == EINTR) continue;
             if (more <= 0)
-                return fail_note("%s: token %lld: %s", f->path, (long long)at, more < 0 ? strerror(errno) : "the file has become shorter");
+                return fail_note("%s: token %lld: %s", f->path, (long long)at,
+                                 more < 0 ? strerror(errno) : "the file has become shorter");
             got += more;
         }
         for (int64_t i = 0; i < some; i++) {
-            uint32_t id = 0;   /* little-endian, whatever this machine is */
-            for (int64_t k = data.width; k-- > 0;)
-                id = id << 8 | data.raw[i * data.width + k];
-            if (id >= program.vocabulary)
-                return bad_token(f, at + i, id);
-            if (to)
-                to[i] = (int32_t)id;
+            uint32_t id = 0; /* little-endian, whatever this machine is */
+            for (int64_t k = data.width; k-- > 0;) id = id << 8 | data.raw[i * data.width + k];
+            if (id >= program.vocabulary) return bad_token(f, at + i, id);
+            if (to) to[i] = (int32_t)id;
         }
         to = to ? to + some : NULL;
         at += some;
@@ -90,7 +103,7 @@ static bool read_file(const struct file *f, int64_t at, int64_t n, int32_t *to)
 static bool read_stream(int64_t at, int64_t n, int32_t *to)
 {
     int64_t low = 0, high = data.files - 1;
-    while (low < high) {   /* the last file that begins at or before `at` */
+    while (low < high) { /* the last file that begins at or before `at` */
         int64_t middle = (low + high + 1) / 2;
         if (data.file[middle].first <= at)
             low = middle;
@@ -100,8 +113,7 @@ static bool read_stream(int64_t at, int64_t n, int32_t *to)
     for (int64_t i = low; n > 0; i++) {
         const struct file *f = &data.file[i];
         int64_t from = at - f->first, some = f->tokens - from < n ? f->tokens - from : n;
-        if (some > 0 && !read_file(f, from, some, to))
-            return false;
+        if (some > 0 && !read_file(f, from, some, to)) return false;
         to = to ? to + some : NULL;
         at += some;
         n -= some;
@@ -109,28 +121,29 @@ static bool read_stream(int64_t at, int64_t n, int32_t *to)
     return true;
 }
 
-/* Ids that no vocabulary of this size has are found before the first step as far as that costs little: each rank looks
- * at its part of the stream. What lies beyond is checked when it is read. */
+/* Ids that no vocabulary of this size has are found before the first step as far as that costs
+ * little: each rank looks at its part of the stream. What lies beyond is checked when it is
+ * read. */
 static bool scan(void)
 {
-    if (data.width < 4 && program.vocabulary >= (int64_t)1 << 8 * data.width)
-        return true;
-    int64_t share = (data.tokens + world.size - 1) / world.size, from = share * world.rank, n = data.tokens - from;
+    if (data.width < 4 && program.vocabulary >= (int64_t)1 << 8 * data.width) return true;
+    int64_t share = (data.tokens + world.size - 1) / world.size, from = share * world.rank,
+            n = data.tokens - from;
     n = n < share ? n : share;
     n = n < SCAN_LIMIT / data.width ? n : SCAN_LIMIT / data.width;
     return n <= 0 || read_stream(from, n, NULL);
 }
 
-/* What a pattern stands for: nothing found is a mistake. A name is a name, even with brackets in it: found stays empty. */
+/* What a pattern stands for: nothing found is a mistake. A name is a name, even with brackets in
+ * it: found stays empty. */
 static bool search(const char *name, glob_t *found)
 {
     *found = (glob_t){0};
-    if (access(name, F_OK) == 0)
-        return true;
-    if (strpbrk(name, "*?[") == NULL)
-        return fail_note("%s: %s", name, strerror(ENOENT));
+    if (access(name, F_OK) == 0) return true;
+    if (strpbrk(name, "*?[") == NULL) return fail_note("%s: %s", name, strerror(ENOENT));
     int rc = glob(name, 0, NULL, found);
-    return rc == 0 || fail_note("%s: %s", name, rc == GLOB_NOMATCH ? "no such file" : "cannot be searched");
+    return rc == 0 ||
+           fail_note("%s: %s", name, rc == GLOB_NOMATCH ? "no such file" : "cannot be searched");
 }
 
 static bool open_all(void)
@@ -138,18 +151,15 @@ static bool open_all(void)
     const int n = program.data_trains;
     glob_t *found = ROOM(glob_t, n);
     for (int i = 0; i < n; i++) {
-        if (!search(program.data_train[i], &found[i]))
-            return false;
+        if (!search(program.data_train[i], &found[i])) return false;
         data.files += found[i].gl_pathc ? (int64_t)found[i].gl_pathc : 1;
     }
     data.file = ROOM(struct file, data.files);
     struct file *next = data.file;
     for (int i = 0; i < n; i++) {
-        if (found[i].gl_pathc == 0 && !open_one(next++, program.data_train[i]))
-            return false;
+        if (found[i].gl_pathc == 0 && !open_one(next++, program.data_train[i])) return false;
         for (size_t k = 0; k < found[i].gl_pathc; k++)
-            if (!open_one(next++, found[i].gl_pathv[k]))
-                return false;
+            if (!open_one(next++, found[i].gl_pathv[k])) return false;
         globfree(&found[i]);
     }
     return true;
@@ -158,23 +168,23 @@ static bool open_all(void)
 bool data_open(void)
 {
     data.width = (int64_t)1 << program.data_format;
-    if (!program.data_trains)
-        return fail_note("the plan has no data.train to train on");
+    if (!program.data_trains) return fail_note("the plan has no data.train to train on");
     if (program.has_ignore && program.ignore >= program.vocabulary)
-        return fail_note("data.ignore = %lld masks nothing: the vocabulary has %lld ids, 0 to %lld", (long long)program.ignore, (long long)program.vocabulary,
+        return fail_note("data.ignore = %lld masks nothing: the vocabulary has %lld ids, 0 to %lld",
+                         (long long)program.ignore, (long long)program.vocabulary,
                          (long long)program.vocabulary - 1);
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files);   /* when refused, a file too many says so below */
+        setrlimit(RLIMIT_NOFILE, &files); /* when refused, a file too many says so below */
     }
     data.raw = room(RAW_BYTES);
     data.token = ROOM(int32_t, program.accumulation * program.local * (program.sequence + 1));
-    if (!open_all())
-        return false;
+    if (!open_all()) return false;
     data.samples = (data.tokens - 1) / program.sequence;
     if (data.tokens < program.sequence + 1)
-        return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld", program.data_train[0], (long long)data.tokens, (long long)program.sequence,
+        return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld",
+                         program.data_train[0], (long long)data.tokens, (long long)program.sequence,
                          (long long)program.sequence + 1);
     return scan();
 }
@@ -184,23 +194,25 @@ void data_describe(int64_t first, int64_t steps)
     static const char *const formats[] = {"bytes", "uint16", "uint32"};
     char tokens[32], samples[32], more[48] = "", order[64] = "";
     const bool shuffled = program.data_order != 0;
-    if (!data.files)
-        return;
+    if (!data.files) return;
     if (program.data_trains > 1)
         snprintf(more, sizeof more, " and %d more", program.data_trains - 1);
     if (shuffled)
         snprintf(order, sizeof order, ", shuffled with seed %lld", (long long)program.data_seed);
-    say("data: %s%s, %s, %s tokens in %lld file%s, %s samples an epoch%s", program.data_train[0], more, formats[program.data_format], count_text(data.tokens, tokens),
-        (long long)data.files, data.files == 1 ? "" : "s", count_text(data.samples, samples), order);
+    say("data: %s%s, %s, %s tokens in %lld file%s, %s samples an epoch%s", program.data_train[0],
+        more, formats[program.data_format], count_text(data.tokens, tokens), (long long)data.files,
+        data.files == 1 ? "" : "s", count_text(data.samples, samples), order);
     if ((first + steps) * program.global > data.samples)
-        say("data: shorter than the run: after sample %s the stream begins again%s", samples, shuffled ? ", in another order" : " from its first token");
+        say("data: shorter than the run: after sample %s the stream begins again%s", samples,
+            shuffled ? ", in another order" : " from its first token");
 }
 
 /* Which of the stream's samples is the n-th of the run. */
 static int64_t sample_at(int64_t n)
 {
     const int64_t epoch = n / data.samples, place = n % data.samples;
-    return program.data_order == 0 ? place : shuffle_place(program.data_seed, epoch, data.samples, place);
+    return program.data_order == 0 ? place
+                                   : shuffle_place(program.data_seed, epoch, data.samples, place);
 }
 
 static uint64_t sample_hash(const int32_t *token, int64_t n, int64_t place)
@@ -226,9 +238,9 @@ int64_t data_step(int64_t step)
                 valid += !program.has_ignore || to[k] != program.ignore;
             data.hash += sample_hash(to, row, place);
         }
-    int64_t before = step > 0 ? (step * program.global - 1) / data.samples : 0, now = ((step + 1) * program.global - 1) / data.samples;
-    if (now > before)
-        say("data: epoch %lld begins in step %lld", (long long)now, (long long)step);
+    int64_t before = step > 0 ? (step * program.global - 1) / data.samples : 0,
+            now = ((step + 1) * program.global - 1) / data.samples;
+    if (now > before) say("data: epoch %lld begins in step %lld", (long long)now, (long long)step);
     return valid;
 }
 
@@ -240,6 +252,7 @@ void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets)
     for (int64_t i = 0; i < program.local; i++) {
         const int32_t *from = data.token + (micro_batch * program.local + i) * row;
         memcpy(tokens + i * program.sequence, from, (size_t)program.sequence * sizeof *tokens);
-        memcpy(targets + i * program.sequence, from + 1, (size_t)program.sequence * sizeof *targets);
+        memcpy(targets + i * program.sequence, from + 1,
+               (size_t)program.sequence * sizeof *targets);
     }
 }

@@ -1,18 +1,20 @@
-/* The verbs of a device: all that a generated schedule.c says. The same text runs on cpu (threads and MPI),
- * on trace (prints, executes nothing) and on cuda (streams, events, NCCL), so everything here obeys the rules of
- * the strictest of them:
- *   - work is issued on lanes and done later: `run` on the compute lane, collectives on the gather and the
- *     reduce lane; only an event orders two lanes;
- *   - a collective waits, on its device, for all compute issued before it; compute waits for a collective only by
- *     `await` on its event;
- *   - all collectives, whatever their lane and communicator, execute in the one order in which they are issued
- *     (two communicators on two streams deadlock otherwise even when each is in order);
- *   - no verb returns device data to the host, allocates, or depends on the step but through the scalars in device
- *     memory, so the micro-batch (first, middle, last) and the update can be captured once and replayed;
- *   - every verb carries the number of its schedule step, which the runtime publishes before it does anything, so
- *     that a watchdog can say where a rank stands.
- * A device is one allocation. Its end is `wire`, what collectives touch (same offsets on every rank); `local` counts from
- * its beginning and may reach into `wire` where no collective needs the bytes just then. */
+/* The verbs of a device: all that a generated schedule.c says. The same text runs on cpu (threads
+ * and MPI), on trace (prints, executes nothing) and on cuda (streams, events, NCCL), so everything
+ * here obeys the rules of the strictest of them:
+ *   - work is issued on lanes and done later: `run` on the compute lane, collectives on the gather
+ *     and the reduce lane; only an event orders two lanes;
+ *   - a collective waits, on its device, for all compute issued before it; compute waits for a
+ *     collective only by `await` on its event;
+ *   - all collectives, whatever their lane and communicator, execute in the one order in which they
+ *     are issued (two communicators on two streams deadlock otherwise even when each is in order);
+ *   - no verb returns device data to the host, allocates, or depends on the step but through the
+ *     scalars in device memory, so the micro-batch (first, middle, last) and the update can be
+ *     captured once and replayed;
+ *   - every verb carries the number of its schedule step, which the runtime publishes before it
+ *     does anything, so that a watchdog can say where a rank stands.
+ * A device is one allocation. Its end is `wire`, what collectives touch (same offsets on every
+ * rank); `local` counts from its beginning and may reach into `wire` where no collective needs the
+ * bytes just then. */
 #ifndef PLANC_DEVICE_H
 #define PLANC_DEVICE_H
 
@@ -20,12 +22,20 @@
 
 struct device;
 
-/* What a kernel works on when it walks a unit's shard: elements [from, from + count) of the unit's shard buffers,
- * all of one decay group. Other kernels get NULL. */
-struct stretch { int64_t from, count; double decay; };
+/* What a kernel works on when it walks a unit's shard: elements [from, from + count) of the unit's
+ * shard buffers, all of one decay group. Other kernels get NULL. */
+struct stretch {
+    int64_t from, count;
+    double decay;
+};
 
-/* One compute kernel. cpu: `call` is the function; trace: NULL. flops and bytes: of one call, for the profile. */
-struct kernel { const char *name; void (*call)(void *const *address, const struct stretch *s); double flops, bytes; };
+/* One compute kernel. cpu: `call` is the function; trace: NULL. flops and bytes: of one call, for
+ * the profile. */
+struct kernel {
+    const char *name;
+    void (*call)(void *const *address, const struct stretch *s);
+    double flops, bytes;
+};
 
 /* What activations and gathered weights are kept in. */
 enum element_type { TYPE_F32, TYPE_BF16 };
@@ -37,34 +47,45 @@ enum micro { MICRO_FIRST = 1, MICRO_LAST = 2 };
 void *local(struct device *d, int64_t offset);
 void *wire(struct device *d, int64_t offset);
 
-/* Published position: the loop iteration now running (layer index), -1 outside loops. No step number of its own. */
+/* Published position: the loop iteration now running (layer index), -1 outside loops. No step
+ * number of its own. */
 void iteration(struct device *d, int64_t i);
 
 /* Compute lane: one kernel. `address`: its arguments in order; NULL-terminated. */
 void run(struct device *d, int step, const struct kernel *k, void *const *address);
-/* Compute lane: one kernel over each segment of instance `unit`'s shard on this rank (padding left out). */
-void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit, void *const *address);
+/* Compute lane: one kernel over each segment of instance `unit`'s shard on this rank (padding left
+ * out). */
+void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
+               void *const *address);
 
-/* Gather lane: the shards of unit instance `unit`, cast from the FP32 master to the compute type, to `slot` (whole
- * flat unit). `event`: done. */
+/* Gather lane: the shards of unit instance `unit`, cast from the FP32 master to the compute type,
+ * to `slot` (whole flat unit). `event`: done. */
 void gather(struct device *d, int step, int64_t unit, void *slot, int event);
-/* Reduce lane: `slot` (FP32, whole flat unit) is summed over the FSDP group, each rank its shard, through `stage`
- * (shard-sized FP32), and set (first micro-batch) or added to the resident gradient shard at `into`; in the last
- * micro-batch that shard is then summed over the replicas. `event`: done, the slot may be written again. */
-void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into, int micro, int event);
-/* Reduce lane: `count` F64 at `address` summed over the ranks of `group` ("fsdp", "world"), in rank order on every rank. */
-void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count, int event);
-/* Compute lane: waits for the event's latest recording; returns at once when it was never recorded. */
+/* Reduce lane: `slot` (FP32, whole flat unit) is summed over the FSDP group, each rank its shard,
+ * through `stage` (shard-sized FP32), and set (first micro-batch) or added to the resident gradient
+ * shard at `into`; in the last micro-batch that shard is then summed over the replicas. `event`:
+ * done, the slot may be written again. */
+void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into,
+            int micro, int event);
+/* Reduce lane: `count` F64 at `address` summed over the ranks of `group` ("fsdp", "world"), in rank
+ * order on every rank. */
+void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
+               int event);
+/* Compute lane: waits for the event's latest recording; returns at once when it was never
+ * recorded. */
 void await(struct device *d, int step, int event);
 
-/* Host lane, then compute waits: token ids of this micro-batch, int32, tokens x 2 (inputs and targets). */
+/* Host lane, then compute waits: token ids of this micro-batch, int32, tokens x 2 (inputs and
+ * targets). */
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro);
-/* For --probe, step 0, first micro-batch: rows x columns of `type` named `name`. Nothing otherwise. */
-void tap(struct device *d, int step, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns);
+/* For --probe, step 0, first micro-batch: rows x columns of `type` named `name`. Nothing
+ * otherwise. */
+void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
+         int64_t rows, int64_t columns);
 
-/* ── what schedule.c gives ───────────────────────────────────────────────── */
-void schedule_setup(struct device *d);                 /* once, before the first step: tables */
+/* ── what schedule.c gives ───────────────────────────────────────────────────── */
+void schedule_setup(struct device *d); /* once, before the first step: tables */
 void schedule_micro_batch(struct device *d, int micro);
-void schedule_update(struct device *d);                /* norm, clipping, optimizer */
+void schedule_update(struct device *d); /* norm, clipping, optimizer */
 
 #endif

@@ -1,6 +1,7 @@
-/* The one way out and the one way to speak. Many ranks fail together, and a log with four times the same line, or half
- * of two lines, helps nobody at night: so a failure is one line that begins with "trainer:", written with one write, by
- * one rank. How the ranks settle which one is told in trainer.h. */
+/* The one way out and the one way to speak. Many ranks fail together, and a log with four times the
+ * same line, or half of two lines, helps nobody at night: so a failure is one line that begins with
+ * "trainer:", written with one write, by one rank. How the ranks settle which one is told in
+ * trainer.h. */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -20,8 +21,7 @@ static void write_all(int fd, const char *bytes, size_t n)
 {
     while (n > 0) {
         ssize_t done = write(fd, bytes, n);
-        if (done <= 0)
-            return;
+        if (done <= 0) return;
         bytes += done;
         n -= (size_t)done;
     }
@@ -33,8 +33,7 @@ void fail_print(const char *message)
     int n = snprintf(line, sizeof line, "trainer: %s", message);
     size_t length = n < 0 ? 0 : (size_t)n < sizeof line - 1 ? (size_t)n : sizeof line - 2;
     for (size_t i = 0; i < length; i++)
-        if (line[i] == '\n')
-            line[i] = ' ';
+        if (line[i] == '\n') line[i] = ' ';
     line[length] = '\n';
     write_all(STDERR_FILENO, line, length + 1);
 }
@@ -59,36 +58,36 @@ void fail_now(const char *format, ...)
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    if (position_claim())
-        fail_print(message);
+    if (position_claim()) fail_print(message);
     world_abort(STATUS_ENVIRONMENT);
 }
 
 void say(const char *format, ...)
 {
-    if (world.rank != 0)
-        return;
+    if (world.rank != 0) return;
     char line[LINE_BYTES];
     va_list args;
     va_start(args, format);
     int n = vsnprintf(line, sizeof line - 1, format, args);
     va_end(args);
-    if (n < 0)
-        return;
+    if (n < 0) return;
     size_t length = (size_t)n < sizeof line - 2 ? (size_t)n : sizeof line - 2;
     line[length] = '\n';
     write_all(STDOUT_FILENO, line, length + 1);
 }
 
-/* Every block hangs on a chain, so that what is meant to live as long as the run is not mistaken for lost, and is counted. */
-struct block { struct block *before; int64_t bytes; };
+/* Every block hangs on a chain, so that what is meant to live as long as the run is not mistaken
+ * for lost, and is counted. */
+struct block {
+    struct block *before;
+    int64_t bytes;
+};
 static struct block *blocks;
 
 void *room(int64_t bytes)
 {
     struct block *b = bytes < 0 ? NULL : calloc(1, sizeof *b + (size_t)bytes);
-    if (!b)
-        fail_now("rank %d: no memory for %lld bytes", world.rank, (long long)bytes);
+    if (!b) fail_now("rank %d: no memory for %lld bytes", world.rank, (long long)bytes);
     *b = (struct block){blocks, bytes};
     blocks = b;
     return b + 1;
@@ -97,16 +96,14 @@ void *room(int64_t bytes)
 int64_t room_bytes(void)
 {
     int64_t sum = 0;
-    for (const struct block *b = blocks; b; b = b->before)
-        sum += b->bytes;
+    for (const struct block *b = blocks; b; b = b->before) sum += b->bytes;
     return sum;
 }
 
 double clock_seconds(void)
 {
     struct timespec t;
-    if (clock_gettime(CLOCK_MONOTONIC, &t) != 0)
-        return 0;
+    if (clock_gettime(CLOCK_MONOTONIC, &t) != 0) return 0;
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -116,8 +113,7 @@ const char *count_text(int64_t n, char text[32])
     snprintf(digits, sizeof digits, "%lld", (long long)n);
     size_t length = strlen(digits), to = 0;
     for (size_t i = 0; i < length; i++) {
-        if (i > 0 && (length - i) % 3 == 0 && digits[i - 1] != '-')
-            text[to++] = ',';
+        if (i > 0 && (length - i) % 3 == 0 && digits[i - 1] != '-') text[to++] = ',';
         text[to++] = digits[i];
     }
     text[to] = 0;

@@ -1,19 +1,20 @@
-/* The matrix product, the one thing on a CPU that a library does better: C = op(A) op(B) or C += op(A) op(B), all three
- * stored by rows, sums and C in F32, operands in F32 or both in BF16. Behind these two functions so that another library is
- * another file. One thread: a rank is a core, and the other cores have ranks of their own. The same shapes give the same
- * bits on every call. */
+/* The matrix product, the one thing on a CPU that a library does better: C = op(A) op(B) or C +=
+ * op(A) op(B), all three stored by rows, sums and C in F32, operands in F32 or both in BF16. Behind
+ * these two functions so that another library is another file. One thread: a rank is a core, and
+ * the other cores have ranks of their own. The same shapes give the same bits on every call. */
 #ifndef GEMM_H
 #define GEMM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* c[m,n] = a[m,k] b[k,n]. ta, tb: the operand is stored transposed (a[k,m], b[n,k]). lda, ldb, ldc: elements between the
- * starts of two stored rows. add: to what c holds. A library that fails ends the process: a wrong product must not train. */
+/* c[m,n] = a[m,k] b[k,n]. ta, tb: the operand is stored transposed (a[k,m], b[n,k]). lda, ldb, ldc:
+ * elements between the starts of two stored rows. add: to what c holds. A library that fails ends
+ * the process: a wrong product must not train. */
 void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
           const float *b, int64_t ldb, bool add, float *c, int64_t ldc);
-/* The same with BF16 operands (the upper halves of floats). False, and nothing is done, where library and processor have no
- * such product: whether they do is the same in every call. */
+/* The same with BF16 operands (the upper halves of floats). False, and nothing is done, where
+ * library and processor have no such product: whether they do is the same in every call. */
 bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
                const uint16_t *b, int64_t ldb, bool add, float *c, int64_t ldc);
 

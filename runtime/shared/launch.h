@@ -1,7 +1,8 @@
-/* What a generated launch.c says to the cuda device. schedule.c runs a kernel by its record (device.h); on cuda that record's
- * `call` is a function of launch.c, which knows the kernel's launches: which functions of kernels.cu, over which grid. So
- * everything about shapes is decided by the compiler and stands in generated text, and the runtime only launches.
- * All addresses are device addresses; nothing here waits for the device. */
+/* What a generated launch.c says to the cuda device. schedule.c runs a kernel by its record
+ * (device.h); on cuda that record's `call` is a function of launch.c, which knows the kernel's
+ * launches: which functions of kernels.cu, over which grid. So everything about shapes is decided
+ * by the compiler and stands in generated text, and the runtime only launches. All addresses are
+ * device addresses; nothing here waits for the device. */
 #ifndef PLANC_LAUNCH_H
 #define PLANC_LAUNCH_H
 
@@ -9,34 +10,60 @@
 
 #include "device.h"
 
-/* The functions of kernels.cu, by number; the runtime finds them in the module when the trainer starts. */
+/* The functions of kernels.cu, by number; the runtime finds them in the module when the trainer
+ * starts. */
 extern const char *const launch_function[];
 extern const int launch_functions;
 
-/* One launch: function, blocks in three directions, threads a block (one direction), dynamic shared memory. */
-struct shot { int function; int64_t x, y, z; int threads; int64_t shared_bytes; };
+/* One launch: function, blocks in three directions, threads a block (one direction), dynamic shared
+ * memory. */
+struct shot {
+    int function;
+    int64_t x, y, z;
+    int threads;
+    int64_t shared_bytes;
+};
 
-/* On the compute lane. argument[i] points at the i-th argument (a device address, int64_t, float or double), as the driver wants it. */
+/* On the compute lane. argument[i] points at the i-th argument (a device address, int64_t, float or
+ * double), as the driver wants it. */
 void launch(const struct shot *s, void **argument);
 
-/* The buffer that kernels of the compute lane share for what does not outlive them (buffer "workspace" of the ledger). */
+/* The buffer that kernels of the compute lane share for what does not outlive them (buffer
+ * "workspace" of the ledger). */
 void *workspace(void);
 
-/* c[m,n] = a[m,k] b[k,n], or c += (c F32). ta, tb: stored transposed (a[k,m], b[n,k]); lda, ldb, ldc: elements between two stored
- * rows. Done by the library where it is there and knows these types, else by `ours`, whose arguments are a, b, c. */
-struct product { bool ta, tb, add; int64_t m, n, k, lda, ldb, ldc; enum element_type a, b, c; struct shot ours; };
+/* c[m,n] = a[m,k] b[k,n], or c += (c F32). ta, tb: stored transposed (a[k,m], b[n,k]); lda, ldb,
+ * ldc: elements between two stored rows. Done by the library where it is there and knows these
+ * types, else by `ours`, whose arguments are a, b, c. */
+struct product {
+    bool ta, tb, add;
+    int64_t m, n, k, lda, ldb, ldc;
+    enum element_type a, b, c;
+    struct shot ours;
+};
 void product(const struct product *p, const void *a, const void *b, void *c);
 
-/* Causal attention of BF16 rows, `sequences` of `sequence` tokens behind each other, or its gradient. p: q, k, v, o; of the gradient also do, dq, dk, dv.
- * The log-sum-exp lies at the workspace's beginning, [sequences, heads, sequence] F32: the result's, or put there
- * for the gradient. Only where the library knows it; where it does not, our own kernels are launched instead. */
-struct attention { int64_t sequences, sequence, heads, kv_heads, width; float scale; bool gradient; };
+/* Causal attention of BF16 rows, `sequences` of `sequence` tokens behind each other, or its
+ * gradient. p: q, k, v, o; of the gradient also do, dq, dk, dv. The log-sum-exp lies at the
+ * workspace's beginning, [sequences, heads, sequence] F32: the result's, or put there for the
+ * gradient. Only where the library knows it; where it does not, our own kernels are launched
+ * instead. */
+struct attention {
+    int64_t sequences, sequence, heads, kv_heads, width;
+    float scale;
+    bool gradient;
+};
 bool attention_known(const struct attention *a);
 void attention(const struct attention *a, void *const *p);
 
-/* y[r] = W[e] z[r] for the rows r of expert e, which are first[e] to first[e + 1] - 1, all BF16; W[e] is [out, in] as it lies, across: [in, out].
- * p: z, w, first, y. False: nothing was done, the library has no way for these sizes or places, and our own kernel is launched instead. */
-struct grouped_product { int64_t experts, rows, in, out; bool across; };
+/* y[r] = W[e] z[r] for the rows r of expert e, which are first[e] to first[e + 1] - 1, all BF16;
+ * W[e] is [out, in] as it lies, across: [in, out].
+ * p: z, w, first, y. False: nothing was done, the library has no way for these sizes or places, and
+ * our own kernel is launched instead. */
+struct grouped_product {
+    int64_t experts, rows, in, out;
+    bool across;
+};
 bool grouped_product(const struct grouped_product *g, void *const *p);
 
 #endif

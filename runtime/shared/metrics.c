@@ -1,6 +1,6 @@
-/* What a run tells while it runs: one JSON object a step for programs, a line for people, a summary at the end. A value
- * that is not known is left out, never 0. Loss and norm are printed with all their digits, so that two runs that should
- * be equal can be compared as text. */
+/* What a run tells while it runs: one JSON object a step for programs, a line for people, a summary
+ * at the end. A value that is not known is left out, never 0. Loss and norm are printed with all
+ * their digits, so that two runs that should be equal can be compared as text. */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -15,31 +15,40 @@
 enum { WINDOW = 20 };
 
 static struct {
-    int fd; const char *path; char *line; size_t size, used;
-    double machine_flops; int64_t memory_limit, log_every, end;
+    int fd;
+    const char *path;
+    char *line;
+    size_t size, used;
+    double machine_flops;
+    int64_t memory_limit, log_every, end;
     bool terminal, drawn;
-    double last[WINDOW], first_sum; int64_t steps;    /* cross-entropies: the last ones, the sum of the first ones */
-    double first_seconds, later_seconds;              /* the first step warms up and counts for nothing when there are others */
-    double exposed, exposed_of;                       /* seconds, of the steps of which it is known */
+    /* cross-entropies: the last ones, the sum of the first ones */
+    double last[WINDOW], first_sum;
+    int64_t steps;
+    /* the first step warms up and counts for nothing when there are others */
+    double first_seconds, later_seconds;
+    /* seconds, of the steps of which it is known */
+    double exposed, exposed_of;
 } out = {.fd = -1};
 
 static double step_tokens(void) { return (double)(program.global * program.sequence); }
 
-/* mpirun gives its ranks a pseudo-terminal even when its own output is a file: the parent's output must be one too. */
+/* mpirun gives its ranks a pseudo-terminal even when its own output is a file: the parent's output
+ * must be one too. */
 static bool on_terminal(void)
 {
     char link[64], target[64];
     snprintf(link, sizeof link, "/proc/%d/fd/1", (int)getppid());
     ssize_t n = readlink(link, target, sizeof target - 1);
     target[n < 0 ? 0 : n] = 0;
-    return isatty(STDOUT_FILENO) && (strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0);
+    return isatty(STDOUT_FILENO) &&
+           (strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0);
 }
 
 int64_t metrics_count(void)
 {
     int64_t n = 0;
-    for (int i = 0; i < program.metrics; i++)
-        n += program.metric[i].count;
+    for (int i = 0; i < program.metrics; i++) n += program.metric[i].count;
     return n;
 }
 
@@ -49,19 +58,17 @@ bool metrics_open(const struct options *o, double machine_flops, int64_t memory_
     out.memory_limit = memory_limit;
     out.log_every = o->log_every;
     out.end = o->steps;
-    if (world.rank != 0)
-        return true;
+    if (world.rank != 0) return true;
     out.terminal = on_terminal();
     out.path = o->metrics;
     out.size = (size_t)(2048 + 32 * metrics_count() + 64 * program.metrics);
     out.line = room((int64_t)out.size);
-    if (!o->metrics)
-        return true;
+    if (!o->metrics) return true;
     out.fd = open(o->metrics, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
     return out.fd >= 0 || fail_note("--metrics %s: %s", o->metrics, strerror(errno));
 }
 
-/* ── the line of a step ────────────────────────────────────────────────────── */
+/* ── the line of a step ──────────────────────────────────────────────────────── */
 
 PRINTF_LIKE(1, 2) static void add(const char *format, ...)
 {
@@ -76,7 +83,7 @@ PRINTF_LIKE(1, 2) static void add(const char *format, ...)
 
 static void add_number(const char *key, double x)
 {
-    if (isfinite(x))    /* JSON has no other numbers */
+    if (isfinite(x)) /* JSON has no other numbers */
         add(",\"%s\":%.17g", key, x);
 }
 
@@ -87,11 +94,9 @@ static void add_metric(const struct metric *m, const double *value)
         return;
     }
     for (int64_t i = 0; i < m->count; i++)
-        if (!isfinite(value[i]))
-            return;
+        if (!isfinite(value[i])) return;
     add(",\"%s\":", m->name);
-    for (int64_t i = 0; i < m->count; i++)
-        add("%c%.17g", i ? ',' : '[', value[i]);
+    for (int64_t i = 0; i < m->count; i++) add("%c%.17g", i ? ',' : '[', value[i]);
     add("]");
 }
 
@@ -99,15 +104,16 @@ static void write_line(void)
 {
     for (size_t done = 0; done < out.used;) {
         ssize_t n = write(out.fd, out.line + done, out.used - done);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            fail_now("--metrics %s: %s", out.path, strerror(errno));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) fail_now("--metrics %s: %s", out.path, strerror(errno));
         done += (size_t)n;
     }
 }
 
-static double mfu(double steps, double seconds) { return program.flops_per_token * step_tokens() * steps / seconds / out.machine_flops; }
+static double mfu(double steps, double seconds)
+{
+    return program.flops_per_token * step_tokens() * steps / seconds / out.machine_flops;
+}
 
 static void json(const struct measured *m)
 {
@@ -119,25 +125,23 @@ static void json(const struct measured *m)
         add_metric(&program.metric[i], value);
     add_number("grad_norm", m->grad_norm);
     add_number("lr", m->lr);
-    if (m->skipped)
-        add(",\"skipped\":true");
-    add(",\"tokens\":%lld,\"tokens_hash\":\"%016llx\"", (long long)(program.global * program.sequence), (unsigned long long)m->tokens_hash);
+    if (m->skipped) add(",\"skipped\":true");
+    add(",\"tokens\":%lld,\"tokens_hash\":\"%016llx\"",
+        (long long)(program.global * program.sequence), (unsigned long long)m->tokens_hash);
     add_number("step_seconds", m->seconds);
     add_number("tokens_per_second", rate);
     add_number("tokens_per_second_per_device", rate / (double)world.size);
-    if (out.machine_flops > 0 && program.flops_per_token > 0)
-        add_number("mfu", mfu(1, m->seconds));
-    if (m->exposed_seconds >= 0)
-        add_number("exposed_comm_seconds", m->exposed_seconds);
-    if (m->peak_bytes > 0)
-        add(",\"memory_peak_bytes\":%.0f", m->peak_bytes);
+    if (out.machine_flops > 0 && program.flops_per_token > 0) add_number("mfu", mfu(1, m->seconds));
+    if (m->exposed_seconds >= 0) add_number("exposed_comm_seconds", m->exposed_seconds);
+    if (m->peak_bytes > 0) add(",\"memory_peak_bytes\":%.0f", m->peak_bytes);
     if (out.memory_limit > 0 && m->peak_bytes > 0)
         add_number("memory_fraction", m->peak_bytes / (double)out.memory_limit);
     add("}\n");
     write_line();
 }
 
-/* What the loss is made of, and of a value for each expert (or the like) the ends of the range. Empty when there is nothing. */
+/* What the loss is made of, and of a value for each expert (or the like) the ends of the range.
+ * Empty when there is nothing. */
 static void add_others(char *to, size_t size, const double *value)
 {
     size_t used = 0;
@@ -151,23 +155,27 @@ static void add_others(char *to, size_t size, const double *value)
             high = value[k] > value[high] ? k : high;
             sum += value[k];
         }
-        if (i == 0 || (program.metrics == 2 && m->count == 1))
-            continue;
+        if (i == 0 || (program.metrics == 2 && m->count == 1)) continue;
         int n = m->count == 1 ? snprintf(to + used, size - used, "  %s %.6g", m->name, *value)
-                              : snprintf(to + used, size - used, "  %s %.3g at %lld to %.3g at %lld, mean %.3g", m->name, value[low], (long long)low, value[high],
-                                         (long long)high, sum / (double)m->count);
+                              : snprintf(to + used, size - used,
+                                         "  %s %.3g at %lld to %.3g at %lld, mean %.3g", m->name,
+                                         value[low], (long long)low, value[high], (long long)high,
+                                         sum / (double)m->count);
         used += n > 0 ? (size_t)n : 0;
     }
 }
 
-/* On a terminal one line is drawn over and over; elsewhere every log_every-th step and the last one get a line. Steps are
- * counted from 0, here as everywhere. */
+/* On a terminal one line is drawn over and over; elsewhere every log_every-th step and the last one
+ * get a line. Steps are counted from 0, here as everywhere. */
 static void people(const struct measured *m)
 {
     char text[512], others[256];
     add_others(others, sizeof others, m->value);
-    snprintf(text, sizeof text, "step %lld of %lld  loss %.9g  grad_norm %.9g  lr %.4g  %.0f tokens/s%s%s", (long long)m->step, (long long)out.end, m->value[0],
-             m->grad_norm, m->lr, step_tokens() / m->seconds, m->skipped ? "  (not finite: update skipped)" : "", others);
+    snprintf(text, sizeof text,
+             "step %lld of %lld  loss %.9g  grad_norm %.9g  lr %.4g  %.0f tokens/s%s%s",
+             (long long)m->step, (long long)out.end, m->value[0], m->grad_norm, m->lr,
+             step_tokens() / m->seconds, m->skipped ? "  (not finite: update skipped)" : "",
+             others);
     bool keep = m->step % out.log_every == 0 || m->step + 1 == out.end || m->skipped;
     if (out.terminal && out.log_every == 1 && m->step + 1 != out.end && !m->skipped) {
         dprintf(STDOUT_FILENO, "\r\033[K%s", text);
@@ -182,19 +190,16 @@ static double cross_entropy(const double *value)
 {
     const double *at = value;
     for (int i = 0; i < program.metrics; at += program.metric[i].count, i++)
-        if (strcmp(program.metric[i].name, "ce") == 0)
-            return *at;
+        if (strcmp(program.metric[i].name, "ce") == 0) return *at;
     return value[0];
 }
 
 void metrics_step(const struct measured *m)
 {
-    if (world.rank != 0)
-        return;
+    if (world.rank != 0) return;
     double ce = cross_entropy(m->value);
     out.last[out.steps % WINDOW] = ce;
-    if (out.steps < WINDOW)
-        out.first_sum += ce;
+    if (out.steps < WINDOW) out.first_sum += ce;
     if (out.steps == 0)
         out.first_seconds = m->seconds;
     else
@@ -204,28 +209,32 @@ void metrics_step(const struct measured *m)
         out.exposed_of += m->seconds;
     }
     out.steps++;
-    if (out.fd >= 0)
-        json(m);
+    if (out.fd >= 0) json(m);
     people(m);
 }
 
 void metrics_summary(void)
 {
-    if (world.rank != 0 || out.steps == 0)
-        return;
-    if (out.drawn)
-        say(" ");
+    if (world.rank != 0 || out.steps == 0) return;
+    if (out.drawn) say(" ");
     int64_t n = out.steps < WINDOW ? out.steps : WINDOW;
-    double last = 0, steps = out.steps > 1 ? (double)(out.steps - 1) : 1, seconds = out.steps > 1 ? out.later_seconds : out.first_seconds;
-    for (int64_t i = 0; i < n; i++)
-        last += out.last[i];
+    double last = 0, steps = out.steps > 1 ? (double)(out.steps - 1) : 1,
+           seconds = out.steps > 1 ? out.later_seconds : out.first_seconds;
+    for (int64_t i = 0; i < n; i++) last += out.last[i];
     char exposed[64] = "";
     if (out.exposed_of > 0)
-        snprintf(exposed, sizeof exposed, ", exposed communication %.1f %% of the time", 100 * out.exposed / out.exposed_of);
-    say("speed: %.0f tokens/s over %.0f steps%s%s", step_tokens() * steps / seconds, steps, out.steps > 1 ? " (the first one not counted)" : "", exposed);
+        snprintf(exposed, sizeof exposed, ", exposed communication %.1f %% of the time",
+                 100 * out.exposed / out.exposed_of);
+    say("speed: %.0f tokens/s over %.0f steps%s%s", step_tokens() * steps / seconds, steps,
+        out.steps > 1 ? " (the first one not counted)" : "", exposed);
     if (out.machine_flops > 0 && program.flops_per_token > 0)
-        say("speed: %.1f %% of the %s of %.1f GFLOP/s (%.4g MFLOP a token)", 100 * mfu(steps, seconds), device_peak_name(), 1e-9 * out.machine_flops, 1e-6 * program.flops_per_token);
-    say("loss: mean %.4f of the first %lld steps, %.4f of the last %lld", out.first_sum / (double)n, (long long)n, last / (double)n, (long long)n);
+        say("speed: %.1f %% of the %s of %.1f GFLOP/s (%.4g MFLOP a token)",
+            100 * mfu(steps, seconds), device_peak_name(), 1e-9 * out.machine_flops,
+            1e-6 * program.flops_per_token);
+    say("loss: mean %.4f of the first %lld steps, %.4f of the last %lld", out.first_sum / (double)n,
+        (long long)n, last / (double)n, (long long)n);
     if (program.data_format == 0)
-        say("bits per byte: mean %.4f of the first %lld steps, %.4f of the last %lld", out.first_sum / (double)n / log(2), (long long)n, last / (double)n / log(2), (long long)n);
+        say("bits per byte: mean %.4f of the first %lld steps, %.4f of the last %lld",
+            out.first_sum / (double)n / log(2), (long long)n, last / (double)n / log(2),
+            (long long)n);
 }

@@ -1,12 +1,15 @@
-/* The arithmetic of generated kernels: one inline function for every scalar operation of the IR that C has no operator
- * for. They are ours, and not the C library's, for two reasons. A loop over them vectorises: no branches, no tables,
- * no errno. And they give the same bits whether the compiler vectorised a loop or not, at whatever width, and on every
- * device, because every rounding is spelled out: multiply-adds that are meant to be fused say fmaf, and the kernels are
- * compiled with -ffp-contract=off or --fmad=false so that no other is. Errors, against the exact value, are below 2.5 units in the
- * last place for every function over all finite inputs (tests/kernels measures them); infinities, NaN, signed zeros and
- * subnormal results come out as IEEE 754 asks. Coefficients are minimax fits (Remez exchange) for the reduced ranges
- * named beside them. Double precision appears only in the few scalars of the gradient norm; there the C library
- * serves. The text is C, C++17 and CUDA: under NVRTC, which has no headers, machine.cuh is included before it. */
+/* The arithmetic of generated kernels: one inline function for every scalar operation of the IR
+ * that C has no operator for. They are ours, and not the C library's, for two reasons. A loop over
+ * them vectorises: no branches, no tables, no errno. And they give the same bits whether the
+ * compiler vectorised a loop or not, at whatever width, and on every device, because every rounding
+ * is spelled out: multiply-adds that are meant to be fused say fmaf, and the kernels are compiled
+ * with -ffp-contract=off or --fmad=false so that no other is. Errors, against the exact value, are
+ * below 2.5 units in the last place for every function over all finite inputs (tests/kernels
+ * measures them); infinities, NaN, signed zeros and subnormal results come out as IEEE 754 asks.
+ * Coefficients are minimax fits (Remez exchange) for the reduced ranges named beside them. Double
+ * precision appears only in the few scalars of the gradient norm; there the C library serves. The
+ * text is C, C++17 and CUDA: under NVRTC, which has no headers, machine.cuh is included before
+ * it. */
 #ifndef OP_MATH_H
 #define OP_MATH_H
 
@@ -25,19 +28,46 @@
 #include <string.h>
 #endif
 
-OP_FUNCTION float op_from_bits(int32_t bits) { float x; memcpy(&x, &bits, sizeof x); return x; }
-OP_FUNCTION int32_t op_to_bits(float x) { int32_t bits; memcpy(&bits, &x, sizeof bits); return bits; }
+OP_FUNCTION float op_from_bits(int32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+OP_FUNCTION int32_t op_to_bits(float x)
+{
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
 
-/* NaN in either operand is kept. Written so that a running maximum in `a` waits for one instruction, not for three. */
+/* NaN in either operand is kept. Written so that a running maximum in `a` waits for one
+ * instruction, not for three. */
 #ifdef __CUDACC_RTC__
 OP_FUNCTION float op_min_f32(float a, float b) { return min_or_nan(a, b); }
 OP_FUNCTION float op_max_f32(float a, float b) { return max_or_nan(a, b); }
 #else
-OP_FUNCTION float op_min_f32(float a, float b) { float least = b < a ? b : a; return b != b ? b : least; }
-OP_FUNCTION float op_max_f32(float a, float b) { float most = b > a ? b : a; return b != b ? b : most; }
+OP_FUNCTION float op_min_f32(float a, float b)
+{
+    float least = b < a ? b : a;
+    return b != b ? b : least;
+}
+OP_FUNCTION float op_max_f32(float a, float b)
+{
+    float most = b > a ? b : a;
+    return b != b ? b : most;
+}
 #endif
-OP_FUNCTION double op_min_f64(double a, double b) { double least = b < a ? b : a; return b != b ? b : least; }
-OP_FUNCTION double op_max_f64(double a, double b) { double most = b > a ? b : a; return b != b ? b : most; }
+OP_FUNCTION double op_min_f64(double a, double b)
+{
+    double least = b < a ? b : a;
+    return b != b ? b : least;
+}
+OP_FUNCTION double op_max_f64(double a, double b)
+{
+    double most = b > a ? b : a;
+    return b != b ? b : most;
+}
 
 OP_FUNCTION float op_finite_f32(float a) { return a - a == 0.0f ? 1.0f : 0.0f; }
 OP_FUNCTION double op_finite_f64(double a) { return a - a == 0.0 ? 1.0 : 0.0; }
@@ -47,12 +77,13 @@ OP_FUNCTION double op_sqrt_f64(double a) { return sqrt(a); }
 OP_FUNCTION float op_rsqrt_f32(float a) { return 1.0f / sqrtf(a); }
 OP_FUNCTION double op_rsqrt_f64(double a) { return 1.0 / sqrt(a); }
 
-/* exp: x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 P(r), error 3.3e-9. 2^n goes in as two factors, so
- * that results down to the smallest subnormal are rounded once. */
+/* exp: x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 P(r), error 3.3e-9. 2^n goes in as
+ * two factors, so that results down to the smallest subnormal are rounded once. */
 OP_FUNCTION float op_exp_f32(float x)
 {
     float y = op_min_f32(op_max_f32(x, -104.0f), 89.0f);
-    float shifted = fmaf(y, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f; /* the last bits of `shifted` are n */
+    /* the last bits of `shifted` are n */
+    float shifted = fmaf(y, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f;
     float r = fmaf(n, -0.693145752f, y);
     r = fmaf(n, -1.42860677e-6f, r);
     float p = 0.001381314232f;
@@ -61,17 +92,22 @@ OP_FUNCTION float op_exp_f32(float x)
     p = fmaf(p, r, 0.1666651479f);
     p = fmaf(p, r, 0.4999999305f);
     p = fmaf(r * r, p, r) + 1.0f;
-    int32_t whole = (int32_t)((uint32_t)op_to_bits(shifted) - 0x4b400000u), half = whole >> 1; /* of a NaN: anything, times NaN */
-    return p * op_from_bits((int32_t)((uint32_t)(half + 127) << 23)) * op_from_bits((int32_t)((uint32_t)(whole - half + 127) << 23));
+    /* of a NaN: anything, times NaN */
+    int32_t whole = (int32_t)((uint32_t)op_to_bits(shifted) - 0x4b400000u), half = whole >> 1;
+    return p * op_from_bits((int32_t)((uint32_t)(half + 127) << 23)) *
+           op_from_bits((int32_t)((uint32_t)(whole - half + 127) << 23));
 }
 OP_FUNCTION double op_exp_f64(double x) { return exp(x); }
 
-/* log: x = m 2^e with sqrt(1/2) <= m < sqrt(2), f = m - 1; log(1 + f) = f - f^2 / 2 + f^3 P(f), error 7.5e-10. */
+/* log: x = m 2^e with sqrt(1/2) <= m < sqrt(2), f = m - 1; log(1 + f) = f - f^2 / 2 + f^3 P(f),
+ * error 7.5e-10. */
 OP_FUNCTION float op_log_f32(float x)
 {
-    float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x, under = x < 1.17549435e-38f ? -23.0f : 0.0f;
+    float scaled = x < 1.17549435e-38f ? x * 8388608.0f : x,
+          under = x < 1.17549435e-38f ? -23.0f : 0.0f;
     int32_t bits = op_to_bits(scaled), above = (int32_t)((uint32_t)bits - 0x3f3504f3u) >> 23;
-    float e = (float)above + under, f = op_from_bits((int32_t)((uint32_t)bits - ((uint32_t)above << 23))) - 1.0f;
+    float e = (float)above + under,
+          f = op_from_bits((int32_t)((uint32_t)bits - ((uint32_t)above << 23))) - 1.0f;
     float p = 0.06746602805f;
     p = fmaf(p, f, -0.1167560422f);
     p = fmaf(p, f, 0.1188815361f);
@@ -128,9 +164,9 @@ OP_FUNCTION float op_erf_f32(float x)
 }
 OP_FUNCTION double op_erf_f64(double x) { return erf(x); }
 
-/* 1 / (1 + exp(-x)), by the side on which exp does not overflow. A divisor of 1 to 2 needs none of the care that a division
- * takes elsewhere: a reciprocal made exact once and a quotient corrected once give the same bits, but for a last one of results below
- * 2^-100 and where |x| is 1e-7. */
+/* 1 / (1 + exp(-x)), by the side on which exp does not overflow. A divisor of 1 to 2 needs none of
+ * the care that a division takes elsewhere: a reciprocal made exact once and a quotient corrected
+ * once give the same bits, but for a last one of results below 2^-100 and where |x| is 1e-7. */
 OP_FUNCTION float op_sigmoid_f32(float x)
 {
     float e = op_exp_f32(-fabsf(x)), over = x < 0.0f ? e : 1.0f, under = 1.0f + e;
@@ -147,18 +183,20 @@ OP_FUNCTION double op_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 /* By the operands' type; of two, double when either is. */
 #ifdef __cplusplus
-#define OP_EITHER(name) \
+#define OP_EITHER(name)                                                 \
     OP_FUNCTION float op_##name(float a) { return op_##name##_f32(a); } \
     OP_FUNCTION double op_##name(double a) { return op_##name##_f64(a); }
-#define OP_EITHER_OF_TWO(name) \
-    OP_FUNCTION float op_##name(float a, float b) { return op_##name##_f32(a, b); } \
+#define OP_EITHER_OF_TWO(name)                                                         \
+    OP_FUNCTION float op_##name(float a, float b) { return op_##name##_f32(a, b); }    \
     OP_FUNCTION double op_##name(double a, double b) { return op_##name##_f64(a, b); } \
-    OP_FUNCTION double op_##name(float a, double b) { return op_##name##_f64(a, b); } \
+    OP_FUNCTION double op_##name(float a, double b) { return op_##name##_f64(a, b); }  \
     OP_FUNCTION double op_##name(double a, float b) { return op_##name##_f64(a, b); }
-OP_EITHER(exp) OP_EITHER(log) OP_EITHER(tanh) OP_EITHER(erf) OP_EITHER(sigmoid) OP_EITHER(sqrt) OP_EITHER(rsqrt) OP_EITHER(finite)
-OP_EITHER_OF_TWO(min) OP_EITHER_OF_TWO(max)
+OP_EITHER(exp)
+OP_EITHER(log)
+OP_EITHER(tanh) OP_EITHER(erf) OP_EITHER(sigmoid) OP_EITHER(sqrt) OP_EITHER(rsqrt) OP_EITHER(finite)
+    OP_EITHER_OF_TWO(min) OP_EITHER_OF_TWO(max)
 #else
-#define OP_EITHER(name, a) _Generic((a), double: op_##name##_f64, default: op_##name##_f32)
+#define OP_EITHER(name, a) _Generic((a), double : op_##name##_f64, default : op_##name##_f32)
 #define op_exp(a) OP_EITHER(exp, a)(a)
 #define op_log(a) OP_EITHER(log, a)(a)
 #define op_tanh(a) OP_EITHER(tanh, a)(a)
@@ -171,8 +209,8 @@ OP_EITHER_OF_TWO(min) OP_EITHER_OF_TWO(max)
 #define op_max(a, b) OP_EITHER(max, (a) + (b))(a, b)
 #endif
 
-/* bf16: the upper half of a float. Rounding is to nearest, ties to even; a NaN stays one. */
-typedef uint16_t bf16;
+    /* bf16: the upper half of a float. Rounding is to nearest, ties to even; a NaN stays one. */
+    typedef uint16_t bf16;
 OP_FUNCTION float op_from_bf16(bf16 x) { return op_from_bits((int32_t)((uint32_t)x << 16)); }
 OP_FUNCTION uint32_t op_bf16_bits(float x)
 {
@@ -184,22 +222,26 @@ OP_FUNCTION uint32_t op_bf16_bits(float x)
 #endif
 }
 OP_FUNCTION bf16 op_to_bf16(float x) { return (bf16)(op_bf16_bits(x) >> 16); }
-/* A float as it comes back from being stored in bf16, and the half to store of one that came through here. */
+/* A float as it comes back from being stored in bf16, and the half to store of one that came
+ * through here. */
 OP_FUNCTION float op_round_bf16(float x) { return op_from_bits((int32_t)op_bf16_bits(x)); }
 OP_FUNCTION bf16 op_half(float rounded) { return (bf16)((uint32_t)op_to_bits(rounded) >> 16); }
 
 #ifndef __cplusplus
-/* The one order in which sixteen partial results become one; on cpu, a row reduction deals its elements out to sixteen lanes by
- * column, so the order of a sum is a function of its length and of nothing else. */
+/* The one order in which sixteen partial results become one; on cpu, a row reduction deals its
+ * elements out to sixteen lanes by column, so the order of a sum is a function of its length and of
+ * nothing else. */
 #define OP_LANES 16
 typedef float op_f32x16 __attribute__((vector_size(64)));
 OP_FUNCTION float op_sum_lanes_f32(const float *lane)
 {
     op_f32x16 all; /* read whole, or the lanes would live in memory while they are filled */
     memcpy(&all, lane, sizeof all);
-    __typeof__(__builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7)) a = __builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7);
+    __typeof__(__builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7)) a =
+        __builtin_shufflevector(all, all, 0, 1, 2, 3, 4, 5, 6, 7);
     a += __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15);
-    __typeof__(__builtin_shufflevector(a, a, 0, 1, 2, 3)) b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
+    __typeof__(__builtin_shufflevector(a, a, 0, 1, 2, 3)) b =
+        __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
     return (b[0] + b[2]) + (b[1] + b[3]);
 }
 OP_FUNCTION double op_sum_lanes_f64(const double *lane)

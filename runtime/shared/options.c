@@ -1,6 +1,6 @@
-/* The trainer's own options. What a run is, the plan has fixed; options only say where to stop and what to write, so
- * none of them can change a number that the plan determines. What later versions bring is refused by name, so that no
- * script believes it got a checkpoint. */
+/* The trainer's own options. What a run is, the plan has fixed; options only say where to stop and
+ * what to write, so none of them can change a number that the plan determines. What later versions
+ * bring is refused by name, so that no script believes it got a checkpoint. */
 #include "trainer.h"
 
 #include <errno.h>
@@ -21,7 +21,8 @@ static bool whole(const char *option, const char *text, int64_t least, int64_t *
     errno = 0;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end || errno || value < least)
-        return fail_note("%s wants a whole number of at least %lld, not '%s'", option, (long long)least, text);
+        return fail_note("%s wants a whole number of at least %lld, not '%s'", option,
+                         (long long)least, text);
     *to = value;
     return true;
 }
@@ -38,16 +39,18 @@ bool options_read(struct options *o, int argc, char **argv)
             o->explain = true;
             continue;
         }
-        static const char *const valued[] = {"--steps", "--log-every", "--metrics", "--final", "--probe", "--compare", "--profile", "--trace"};
+        static const char *const valued[] = {"--steps", "--log-every", "--metrics", "--final",
+                                             "--probe", "--compare",   "--profile", "--trace"};
         int which = -1;
         for (int k = 0; k < (int)(sizeof valued / sizeof *valued); k++)
-            if (names(a, valued[k]))
-                which = k;
+            if (names(a, valued[k])) which = k;
         if (which < 0)
-            return fail_note("unknown option '%s' (there are --steps N, --metrics FILE, --final FILE, --probe FILE, --log-every N, --compare FILE, --profile N, --trace FILE, --explain)", a);
+            return fail_note(
+                "unknown option '%s' (there are --steps N, --metrics FILE, --final FILE, --probe "
+                "FILE, --log-every N, --compare FILE, --profile N, --trace FILE, --explain)",
+                a);
         const char *value = strchr(a, '=') ? strchr(a, '=') + 1 : i + 1 < argc ? argv[++i] : NULL;
-        if (!value || !*value)
-            return fail_note("%s wants a value", valued[which]);
+        if (!value || !*value) return fail_note("%s wants a value", valued[which]);
         bool fine = true;
         switch (which) {
         case 0: fine = whole("--steps", value, 0, &o->steps); break;
@@ -59,8 +62,7 @@ bool options_read(struct options *o, int argc, char **argv)
         case 6: fine = whole("--profile", value, 1, &o->profile); break;
         case 7: o->trace = value; break;
         }
-        if (!fine)
-            return false;
+        if (!fine) return false;
     }
     return true;
 }

@@ -1,6 +1,7 @@
-/* --probe: what the first step computed, for comparison with another implementation: the logits of sample 0 and the
- * gradient norm of every stored tensor before clipping. Gradients are read after the step; the update does not change
- * them (the clipping coefficient is applied inside it). All its memory is taken before the first step. */
+/* --probe: what the first step computed, for comparison with another implementation: the logits of
+ * sample 0 and the gradient norm of every stored tensor before clipping. Gradients are read after
+ * the step; the update does not change them (the clipping coefficient is applied inside it). All
+ * its memory is taken before the first step. */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -9,31 +10,40 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct { FILE *file; const char *path; float *logits; int64_t rows; double *square; bool wanted; } probe;
+static struct {
+    FILE *file;
+    const char *path;
+    float *logits;
+    int64_t rows;
+    double *square;
+    bool wanted;
+} probe;
 
 bool probe_open(const char *path)
 {
     probe.wanted = true;
     probe.path = path;
     probe.square = ROOM(double, stored_count());
-    if (world.rank != 0)
-        return true;
-    probe.logits = ROOM(float, program.sequence * program.vocabulary);
+    if (world.rank != 0) return true;
+    probe.logits = ROOM(float, program.sequence *program.vocabulary);
     probe.file = fopen(path, "we");
-    if (!probe.file)
-        return fail_note("--probe %s: %s", path, strerror(errno));
-    static char buffer[1 << 16];   /* or stdio would take one after the first step */
-    return setvbuf(probe.file, buffer, _IOFBF, sizeof buffer) == 0 || fail_note("--probe %s: no buffer", path);
+    if (!probe.file) return fail_note("--probe %s: %s", path, strerror(errno));
+    static char buffer[1 << 16]; /* or stdio would take one after the first step */
+    return setvbuf(probe.file, buffer, _IOFBF, sizeof buffer) == 0 ||
+           fail_note("--probe %s: no buffer", path);
 }
 
 /* Logits may come in chunks of rows, in order; sample 0 is the first `sequence` of them. */
-void probe_tap(struct device *d, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
+void probe_tap(struct device *d, const char *name, enum element_type type, const void *value,
+               int64_t rows, int64_t columns)
 {
-    if (!probe.logits || probe.rows == program.sequence || strcmp(name, "logits") != 0 || columns != program.vocabulary)
+    if (!probe.logits || probe.rows == program.sequence || strcmp(name, "logits") != 0 ||
+        columns != program.vocabulary)
         return;
     int64_t n = program.sequence - probe.rows < rows ? program.sequence - probe.rows : rows;
     float *to = probe.logits + probe.rows * columns;
-    /* of TYPE_BF16: upper halves of floats, read to where the last of them will lie and widened from the first one on */
+    /* of TYPE_BF16: upper halves of floats, read to where the last of them will lie and widened
+     * from the first one on */
     const int64_t bytes = n * columns * (type == TYPE_BF16 ? 2 : 4);
     const uint16_t *half = (const uint16_t *)(void *)to + n * columns;
     device_read(d, (char *)to + (4 * n * columns - bytes), value, bytes);
@@ -53,11 +63,11 @@ static void squares(struct device *d)
     for (bool more = stored_first(&s); more; more = stored_next(&s), n++) {
         struct piece p = stored_piece(&s, world.shard);
         double sum = 0;
-        for (int64_t done = 0; done < p.count && world.replica == 0; done += most) {   /* replicas hold the same gradients */
+        /* replicas hold the same gradients */
+        for (int64_t done = 0; done < p.count && world.replica == 0; done += most) {
             const int64_t count = p.count - done < most ? p.count - done : most;
             device_read(d, some, (float *)local(d, program.gradient) + p.at + done, 4 * count);
-            for (int64_t i = 0; i < count; i++)
-                sum += (double)some[i] * (double)some[i];
+            for (int64_t i = 0; i < count; i++) sum += (double)some[i] * (double)some[i];
         }
         probe.square[n] = sum;
     }
@@ -75,11 +85,9 @@ static void number(const char *before, double x)
 
 bool probe_write(struct device *d, double loss, double norm)
 {
-    if (!probe.wanted)
-        return true;
+    if (!probe.wanted) return true;
     squares(d);
-    if (world.rank != 0)
-        return true;
+    if (world.rank != 0) return true;
     FILE *f = probe.file;
     number("{\"loss\":", loss);
     number(",\"grad_norm\":", norm);

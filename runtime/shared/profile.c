@@ -1,7 +1,9 @@
-/* --profile N: where the time of a step goes, kernel by kernel, from time stamps that the device took around each, over N steps behind
- * the first. A kernel's floor is the larger of its FLOPs over the fastest product and its bytes over the fastest copy that this device
- * was measured to do; what it takes of that floor's time is its part of the roofline. The bytes are those that the compiler counts,
- * every operand and result once: a kernel that finds operands in a cache may be over 100 %. Rank 0's kernels only. */
+/* --profile N: where the time of a step goes, kernel by kernel, from time stamps that the device
+ * took around each, over N steps behind the first. A kernel's floor is the larger of its FLOPs over
+ * the fastest product and its bytes over the fastest copy that this device was measured to do; what
+ * it takes of that floor's time is its part of the roofline. The bytes are those that the compiler
+ * counts, every operand and result once: a kernel that finds operands in a cache may be over 100 %.
+ * Rank 0's kernels only. */
 #include "watch.h"
 
 #include <math.h>
@@ -13,19 +15,24 @@ enum { KERNELS = 4096, SHOWN = 60, MOST_COLUMNS = 8192 };
 #define ENOUGH_SECONDS 4e-3
 #define MOST_COPIED (1LL << 30)
 
-struct row { const struct kernel *kernel; int64_t calls; double seconds; };
+struct row {
+    const struct kernel *kernel;
+    int64_t calls;
+    double seconds;
+};
 
 static struct {
     struct row *row;
     int64_t rows, steps;
     double step_seconds, transfer_seconds[WATCH_LANES];
-    double copied, multiplied;               /* bytes and FLOPs a second, at best */
-    int64_t copy_bytes, columns;             /* of the measurements that gave them */
+    double copied, multiplied;   /* bytes and FLOPs a second, at best */
+    int64_t copy_bytes, columns; /* of the measurements that gave them */
 } profile;
 
-/* ── what the device can do ────────────────────────────────────────────────── */
+/* ── what the device can do ──────────────────────────────────────────────────── */
 
-/* Numbers of either type between -1 and 1, because zeros take less power and so are multiplied faster. A block of them, copied on. */
+/* Numbers of either type between -1 and 1, because zeros take less power and so are multiplied
+ * faster. A block of them, copied on. */
 static void fill(struct device *d, char *at, int64_t bytes)
 {
     enum { BLOCK = 1 << 18 };
@@ -47,14 +54,15 @@ enum probe { PROBE_COPY, PROBE_PRODUCT };
 /* Of ten in a row, the first not counted. 0: cannot be done. */
 static double seconds_of(struct device *d, enum probe what, char *at, int64_t size)
 {
-    const int64_t bytes = what == PROBE_COPY ? size : size * size * (program.compute_type == TYPE_BF16 ? 2 : 4);
+    const int64_t bytes =
+        what == PROBE_COPY ? size : size * size * (program.compute_type == TYPE_BF16 ? 2 : 4);
     enum { TIMES = 10 };
     for (int i = 0; i <= TIMES; i++) {
-        if (i == 1)
-            device_stamp(d, WATCH_COMPUTE, 0);
+        if (i == 1) device_stamp(d, WATCH_COMPUTE, 0);
         if (what == PROBE_COPY)
             device_copy(d, at + bytes, at, bytes);
-        else if (!device_square_product(d, program.compute_type, size, at, at + bytes, at + 2 * bytes))
+        else if (!device_square_product(d, program.compute_type, size, at, at + bytes,
+                                        at + 2 * bytes))
             return 0;
     }
     device_stamp(d, WATCH_COMPUTE, 1);
@@ -65,33 +73,35 @@ static double seconds_of(struct device *d, enum probe what, char *at, int64_t si
 void profile_open(struct device *d)
 {
     profile.row = ROOM(struct row, KERNELS);
-    if (!device_stamps(d, 2))
-        fail_now("%s", fail_noted());
+    if (!device_stamps(d, 2)) fail_now("%s", fail_noted());
     char *at = local(d, 0);
-    const int64_t room_for = program.local_bytes + program.wire_bytes, element = program.compute_type == TYPE_BF16 ? 2 : 4;
+    const int64_t room_for = program.local_bytes + program.wire_bytes,
+                  element = program.compute_type == TYPE_BF16 ? 2 : 4;
     fill(d, at, room_for < 3 * MOST_COPIED ? room_for : 3 * MOST_COPIED);
     double seconds = 0;
-    for (int64_t n = 1 << 16; 2 * n <= room_for && n <= MOST_COPIED && seconds < ENOUGH_SECONDS; n *= 2) {
+    for (int64_t n = 1 << 16; 2 * n <= room_for && n <= MOST_COPIED && seconds < ENOUGH_SECONDS;
+         n *= 2) {
         seconds = seconds_of(d, PROBE_COPY, at, n);
         profile.copied = seconds > 0 ? 2 * (double)n / seconds : 0;
         profile.copy_bytes = n;
     }
     seconds = 0;
-    for (int64_t n = 256; (2 * element + 4) * n * n <= room_for && n <= MOST_COLUMNS && seconds < ENOUGH_SECONDS; n *= 2) {
+    for (int64_t n = 256;
+         (2 * element + 4) * n * n <= room_for && n <= MOST_COLUMNS && seconds < ENOUGH_SECONDS;
+         n *= 2) {
         seconds = seconds_of(d, PROBE_PRODUCT, at, n);
         double flops = seconds > 0 ? 2.0 * (double)n * (double)n * (double)n / seconds : 0;
-        if (flops > profile.multiplied)
-            profile.multiplied = flops, profile.columns = n;
+        if (flops > profile.multiplied) profile.multiplied = flops, profile.columns = n;
     }
     device_clear(d, at, room_for < 3 * MOST_COPIED ? room_for : 3 * MOST_COPIED);
     device_drain(d);
 }
 
-/* ── steps ─────────────────────────────────────────────────────────────────── */
+/* ── steps ───────────────────────────────────────────────────────────────────── */
 
 static struct row *row_of(const struct kernel *k)
 {
-    static int64_t last;                     /* the same kernels come in the same order */
+    static int64_t last; /* the same kernels come in the same order */
     for (int64_t i = 0; i < profile.rows; i++) {
         int64_t at = (last + i) % profile.rows;
         if (profile.row[at].kernel == k) {
@@ -99,8 +109,7 @@ static struct row *row_of(const struct kernel *k)
             return &profile.row[at];
         }
     }
-    if (profile.rows == KERNELS)
-        return NULL;
+    if (profile.rows == KERNELS) return NULL;
     profile.row[profile.rows].kernel = k;
     return &profile.row[profile.rows++];
 }
@@ -116,18 +125,21 @@ void profile_step(const struct mark *mark, int64_t marks, double seconds)
             continue;
         }
         struct row *r = row_of(mark[i].kernel);
-        if (r)
-            r->calls++, r->seconds += took;
+        if (r) r->calls++, r->seconds += took;
     }
 }
 
-/* ── the table ─────────────────────────────────────────────────────────────── */
+/* ── the table ───────────────────────────────────────────────────────────────── */
 
-/* What a kernel is, as its name begins: one of the ops that are kernels of their own, or a fused loop. */
+/* What a kernel is, as its name begins: one of the ops that are kernels of their own, or a fused
+ * loop. */
 static const char *class_of(const struct kernel *k)
 {
-    static const char *const class[] = {"matmul_add", "matmul", "attention_grad", "attention", "expert_matmul_grad", "expert_matmul", "embedding_grad", "embedding",
-                                        "top_k", "route_plan", "load", "dispatch", "collect", "to_rows", "from_rows", "sum_squares", "update"};
+    static const char *const class[] = {
+        "matmul_add",    "matmul",         "attention_grad", "attention", "expert_matmul_grad",
+        "expert_matmul", "embedding_grad", "embedding",      "top_k",     "route_plan",
+        "load",          "dispatch",       "collect",        "to_rows",   "from_rows",
+        "sum_squares",   "update"};
     for (size_t i = 0; i < sizeof class / sizeof *class; i++)
         if (strncmp(k->name, class[i], strlen(class[i])) == 0 && k->name[strlen(class[i])] == '_')
             return class[i];
@@ -136,7 +148,8 @@ static const char *class_of(const struct kernel *k)
 
 static double floor_seconds(const struct kernel *k)
 {
-    return fmax(profile.multiplied > 0 ? k->flops / profile.multiplied : 0, profile.copied > 0 ? k->bytes / profile.copied : 0);
+    return fmax(profile.multiplied > 0 ? k->flops / profile.multiplied : 0,
+                profile.copied > 0 ? k->bytes / profile.copied : 0);
 }
 
 static int longest_first(const void *a, const void *b)
@@ -145,12 +158,16 @@ static int longest_first(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-struct line { const char *name; double calls, seconds, flops, bytes, floor; };
+struct line {
+    const char *name;
+    double calls, seconds, flops, bytes, floor;
+};
 
 static void show(const char *kind, struct line l, double all)
 {
     const double steps = (double)profile.steps;
-    say("profile: %-8s %-36s %7.0f %10.3f %6.1f %% %9.2f %9.1f %7.1f %%", kind, l.name, l.calls / steps, 1e3 * l.seconds / steps, 100 * l.seconds / all,
+    say("profile: %-8s %-36s %7.0f %10.3f %6.1f %% %9.2f %9.1f %7.1f %%", kind, l.name,
+        l.calls / steps, 1e3 * l.seconds / steps, 100 * l.seconds / all,
         1e-12 * l.flops / l.seconds, 1e-9 * l.bytes / l.seconds, 100 * l.floor / l.seconds);
 }
 
@@ -175,27 +192,29 @@ static void show_classes(double all)
                 told = told || k < i;
                 line_add(&l, &profile.row[k]);
             }
-        if (!told && l.seconds > 0)
-            show("class", l, all);
+        if (!told && l.seconds > 0) show("class", l, all);
     }
 }
 
 void profile_close(void)
 {
     double all = 0, steps = (double)profile.steps;
-    if (profile.steps == 0 || world.rank != 0)
-        return;
-    for (int64_t i = 0; i < profile.rows; i++)
-        all += profile.row[i].seconds;
-    if (!(all > 0))
-        return;
+    if (profile.steps == 0 || world.rank != 0) return;
+    for (int64_t i = 0; i < profile.rows; i++) all += profile.row[i].seconds;
+    if (!(all > 0)) return;
     qsort(profile.row, (size_t)profile.rows, sizeof *profile.row, longest_first);
-    say("profile: measured at best: %.1f GB/s copying %lld bytes (read and written), %.2f TFLOP/s in a product of %lld x %lld x %lld in %s", 1e-9 * profile.copied,
-        (long long)profile.copy_bytes, 1e-12 * profile.multiplied, (long long)profile.columns, (long long)profile.columns, (long long)profile.columns,
+    say("profile: measured at best: %.1f GB/s copying %lld bytes (read and written), %.2f TFLOP/s "
+        "in a product of %lld x %lld x %lld in %s",
+        1e-9 * profile.copied, (long long)profile.copy_bytes, 1e-12 * profile.multiplied,
+        (long long)profile.columns, (long long)profile.columns, (long long)profile.columns,
         program.compute_type == TYPE_BF16 ? "BF16" : "F32");
-    say("profile: %lld steps, op by op: %.3f ms a step in kernels of %.3f ms a step; gathers %.3f ms, reductions %.3f ms on lanes of their own", (long long)profile.steps,
-        1e3 * all / steps, 1e3 * profile.step_seconds / steps, 1e3 * profile.transfer_seconds[WATCH_GATHER] / steps, 1e3 * profile.transfer_seconds[WATCH_REDUCE] / steps);
-    say("profile: %-8s %-36s %7s %10s %8s %9s %9s %9s", "", "a step", "calls", "ms", "share", "TFLOP/s", "GB/s", "roofline");
+    say("profile: %lld steps, op by op: %.3f ms a step in kernels of %.3f ms a step; gathers %.3f "
+        "ms, reductions %.3f ms on lanes of their own",
+        (long long)profile.steps, 1e3 * all / steps, 1e3 * profile.step_seconds / steps,
+        1e3 * profile.transfer_seconds[WATCH_GATHER] / steps,
+        1e3 * profile.transfer_seconds[WATCH_REDUCE] / steps);
+    say("profile: %-8s %-36s %7s %10s %8s %9s %9s %9s", "", "a step", "calls", "ms", "share",
+        "TFLOP/s", "GB/s", "roofline");
     show_classes(all);
     struct line rest = {.name = "the rest"}, total = {.name = "all kernels"};
     for (int64_t i = 0; i < profile.rows; i++) {
@@ -207,7 +226,6 @@ void profile_close(void)
         else
             line_add(&rest, &profile.row[i]);
     }
-    if (rest.seconds > 0)
-        show("kernel", rest, all);
+    if (rest.seconds > 0) show("kernel", rest, all);
     show("all", total, all);
 }

@@ -1,6 +1,7 @@
-/* The tables that a generated program.c hands to the trainer: what schedule.c leaves unsaid. Everything the plan fixed
- * is a number here (nothing is parsed when a trainer starts); what varies by rank (which stretch of which tensor a
- * shard holds) is worked out from these at start, once. All offsets are bytes, all counts elements unless named. */
+/* The tables that a generated program.c hands to the trainer: what schedule.c leaves unsaid.
+ * Everything the plan fixed is a number here (nothing is parsed when a trainer starts); what varies
+ * by rank (which stretch of which tensor a shard holds) is worked out from these at start, once.
+ * All offsets are bytes, all counts elements unless named. */
 #ifndef PLANC_PROGRAM_H
 #define PLANC_PROGRAM_H
 
@@ -12,58 +13,95 @@
 
 enum init_kind { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
 
-/* One weight of a unit. `name` may hold {i} (layer) and {e} (stacked part). stack 0: one stored tensor of shape dim[0..rank);
- * otherwise `stack` stored tensors of shape dim[1..rank). */
+/* One weight of a unit. `name` may hold {i} (layer) and {e} (stacked part). stack 0: one stored
+ * tensor of shape dim[0..rank); otherwise `stack` stored tensors of shape dim[1..rank). */
 struct tensor {
     const char *name;
-    int rank; int64_t dim[4]; int64_t stack;
-    int64_t offset, count;      /* in the unit's flat buffer, elements */
-    int init; double std;       /* enum init_kind */
-    double weight_decay;        /* 0 for stored tensors of fewer than two dimensions */
+    int rank;
+    int64_t dim[4];
+    int64_t stack;
+    int64_t offset, count; /* in the unit's flat buffer, elements */
+    int init;
+    double std;          /* enum init_kind */
+    double weight_decay; /* 0 for stored tensors of fewer than two dimensions */
 };
 /* `count` instances (layers), each a flat buffer of `elements` cut into `shard` elements a rank. */
 struct unit {
     const char *name;
     int64_t count;
-    const int64_t *layer;       /* layer index of each instance (what {i} becomes); NULL: 0, 1, 2 … */
+    /* layer index of each instance (what {i} becomes); NULL: 0, 1, 2 … */
+    const int64_t *layer;
     int64_t elements, shard;
-    int64_t state_offset;       /* elements: instance 0's shard in master, gradient, moments; instances follow each other */
-    const struct tensor *tensor; int tensors;
+    /* elements: instance 0's shard in master, gradient, moments; instances follow each other */
+    int64_t state_offset;
+    const struct tensor *tensor;
+    int tensors;
 };
 
-struct step_name { const char *region, *what; };      /* by schedule step, [0] unused */
-struct metric { const char *name; int64_t count; int64_t offset; }; /* F64 sums over the step's micro-batches, local segment */
+struct step_name {
+    const char *region, *what;
+}; /* by schedule step, [0] unused */
+/* F64 sums over the step's micro-batches, local segment */
+struct metric {
+    const char *name;
+    int64_t count;
+    int64_t offset;
+};
 
 struct program {
-    const char *title, *plan_path, *device;             /* "cpu", "cuda", "trace" */
+    const char *title, *plan_path, *device;                          /* "cpu", "cuda", "trace" */
     int64_t fsdp, dp, accumulation, local, sequence, global, tokens; /* tokens: local x sequence */
     int64_t parameters, vocabulary;
-    double flops_per_token;                              /* forward and backward, full convention */
+    double flops_per_token; /* forward and backward, full convention */
     /* memory */
     int64_t local_bytes, wire_bytes;                     /* the arena is both, wire behind local */
     int64_t master, gradient, moment1, moment2, scalars; /* local segment */
-    int64_t staging, staging_bytes;                      /* local segment: for saving, loading, checking */
+    /* local segment: for saving, loading, checking */
+    int64_t staging, staging_bytes;
     enum element_type compute_type;
-    const struct unit *unit; int units;                  /* instances are numbered unit by unit in this order */
-    const struct metric *metric; int metrics;            /* [0] is "loss" */
-    const struct step_name *step; int steps;             /* highest step number */
+    /* instances are numbered unit by unit in this order */
+    const struct unit *unit;
+    int units;
+    const struct metric *metric;
+    int metrics; /* [0] is "loss" */
+    const struct step_name *step;
+    int steps; /* highest step number */
     int events;
     /* recipe */
-    double lr, beta1, beta2; int schedule;               /* 0 constant, 1 cosine, 2 linear, 3 wsd */
-    int64_t warmup, schedule_steps, decay; double floor;
+    double lr, beta1, beta2;
+    int schedule; /* 0 constant, 1 cosine, 2 linear, 3 wsd */
+    int64_t warmup, schedule_steps, decay;
+    double floor;
     int64_t run_steps;
-    const char *const *data_train; int data_trains;      /* names or patterns, in this order */
-    int data_format, data_order; int64_t data_seed; bool has_ignore; int64_t ignore; /* formats: 0 bytes 1 uint16 2 uint32 */
-    const char *init_from; int64_t init_seed;
-    const char *const *tensor_ignore; int tensor_ignores;  /* stored names that may be there and are not read ({i} allowed) */
-    const char *const *tensor_prefix; int tensor_prefixes; /* a stored name may start with this instead of `tensor_prefix[0]`, e.g. "transformer." and "" */
-    double timeout_seconds; int nonfinite;               /* 0 stop, 1 skip */
-    const char *const *cpu_feature; int cpu_features;    /* what kernels.c was compiled for: "avx512f" … */
+    const char *const *data_train;
+    int data_trains; /* names or patterns, in this order */
+    /* formats: 0 bytes 1 uint16 2 uint32 */
+    int data_format, data_order;
+    int64_t data_seed;
+    bool has_ignore;
+    int64_t ignore;
+    const char *init_from;
+    int64_t init_seed;
+    /* stored names that may be there and are not read ({i} allowed) */
+    const char *const *tensor_ignore;
+    int tensor_ignores;
+    const char *const *tensor_prefix;
+    int tensor_prefixes; /* a stored name may start with this instead of `tensor_prefix[0]`, e.g.
+                            "transformer." and "" */
+    double timeout_seconds;
+    int nonfinite; /* 0 stop, 1 skip */
+    const char *const *cpu_feature;
+    int cpu_features; /* what kernels.c was compiled for: "avx512f" … */
     /* cuda; zero on cpu */
-    int64_t workspace, workspace_bytes;                  /* local segment: what the kernels of the compute lane share */
-    bool graph; int gemm, attention, experts;            /* gemm: 0 cublaslt, 1 planc; attention, experts: 0 planc, 1 cudnn */
-    double peak_flops;                                   /* of one device for the compute type, what MFU is a part of; 0: not known */
-    int64_t outside_bytes;                               /* assumed beside the arena: context, modules, communicators; 0 on cpu */
+    /* local segment: what the kernels of the compute lane share */
+    int64_t workspace, workspace_bytes;
+    /* gemm: 0 cublaslt, 1 planc; attention, experts: 0 planc, 1 cudnn */
+    bool graph;
+    int gemm, attention, experts;
+    /* of one device for the compute type, what MFU is a part of; 0: not known */
+    double peak_flops;
+    /* assumed beside the arena: context, modules, communicators; 0 on cpu */
+    int64_t outside_bytes;
 };
 extern const struct program program;
 

@@ -1,6 +1,7 @@
-/* Initial weights from nothing but seed, tensor name and element index. A stream that is drawn from in order would make
- * the weights depend on which rank draws first; here every element can be computed by itself, so all meshes start
- * from the same bits. The generator is Philox 4x32 with ten rounds (Salmon, Moraes, Dror, Shaw: "Parallel random
+/* Initial weights from nothing but seed, tensor name and element index. A stream that is drawn from
+ * in order would make the weights depend on which rank draws first; here every element can be
+ * computed by itself, so all meshes start from the same bits. The generator is Philox 4x32 with ten
+ * rounds (Salmon, Moraes, Dror, Shaw: "Parallel random
  * numbers: as easy as 1, 2, 3", 2011); one block of four words gives four normals by Box-Muller. */
 #include "trainer.h"
 
@@ -8,9 +9,8 @@
 
 uint64_t random_key(int64_t seed, const char *name)
 {
-    uint64_t h = 0xcbf29ce484222325u;   /* FNV-1a over the name, then mixed with the seed */
-    for (const char *c = name; *c; c++)
-        h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    uint64_t h = 0xcbf29ce484222325u; /* FNV-1a over the name, then mixed with the seed */
+    for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001b3u;
     h ^= (uint64_t)seed * 0x9e3779b97f4a7c15u;
     h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
     h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;

@@ -1,7 +1,9 @@
-/* What DIR/reference.so tells the trainer's --compare: the host's form of every kernel, and what each argument is, so that a
- * kernel's operands can be fetched from the device, run here and held against what the device made of them. The library is made of the
- * text that the cpu device would run (kernels.c) and a table generated beside it (arguments.c, which defines `reference` and brings
- * matrix products in plain loops, templates/cpu/gemm_plain.h), so it shares no kernel text with the device that it judges. */
+/* What DIR/reference.so tells the trainer's --compare: the host's form of every kernel, and what
+ * each argument is, so that a kernel's operands can be fetched from the device, run here and held
+ * against what the device made of them. The library is made of the text that the cpu device would
+ * run (kernels.c) and a table generated beside it (arguments.c, which defines `reference` and
+ * brings matrix products in plain loops, templates/cpu/gemm_plain.h), so it shares no kernel text
+ * with the device that it judges. */
 #ifndef PLANC_REFERENCE_H
 #define PLANC_REFERENCE_H
 
@@ -11,18 +13,35 @@
 
 enum stored_type { STORED_F32, STORED_BF16, STORED_F64, STORED_I32 };
 
-/* How far two right results may be apart: EXACT, moved or chosen; ROUNDED, the same expression element by element; SUMMED, sums in
- * another order somewhere in it; PRODUCT, sums of products of two operands; ATTENTION, weights may be rounded before they
- * multiply. Integers are exact in all of them. */
+/* How far two right results may be apart: EXACT, moved or chosen; ROUNDED, the same expression
+ * element by element; SUMMED, sums in another order somewhere in it; PRODUCT, sums of products of
+ * two operands; ATTENTION, weights may be rounded before they multiply. Integers are exact in all
+ * of them. */
 enum bound { BOUND_EXACT, BOUND_ROUNDED, BOUND_SUMMED, BOUND_PRODUCT, BOUND_ATTENTION };
 
-/* In the order in which the kernel takes them. count: elements; 0: a unit's shard, of which a call has a stretch. */
-struct reference_argument { const char *name; enum stored_type type; int64_t count; bool written; };
+/* In the order in which the kernel takes them. count: elements; 0: a unit's shard, of which a call
+ * has a stretch. */
+struct reference_argument {
+    const char *name;
+    enum stored_type type;
+    int64_t count;
+    bool written;
+};
 /* terms: how many numbers the longest of its sums adds. */
-struct reference_kernel { const struct kernel *kernel; const char *class; enum bound bound; double terms; const struct reference_argument *argument; int arguments; };
+struct reference_kernel {
+    const struct kernel *kernel;
+    const char *class;
+    enum bound bound;
+    double terms;
+    const struct reference_argument *argument;
+    int arguments;
+};
 
 /* Sorted by nothing, found by the kernel's name. */
-struct reference { const struct reference_kernel *kernel; int kernels; };
+struct reference {
+    const struct reference_kernel *kernel;
+    int kernels;
+};
 extern const struct reference reference __attribute__((visibility("default")));
 
 #endif

@@ -1,7 +1,8 @@
-/* The learning rate of a step: a pure function of the plan and the step number, in double precision, so that a resumed
- * run, another mesh or a shorter run never sees another rate. Warm-up is peak x (s + 1) / W, so step W - 1 has the peak;
- * what falls has floor x peak in the horizon's last step, S - 1, and in every step beyond it. Where there is nothing to
- * fall over (W = S - 1, a decay of no steps) the rate is the peak to the horizon, and nothing is divided by zero. */
+/* The learning rate of a step: a pure function of the plan and the step number, in double
+ * precision, so that a resumed run, another mesh or a shorter run never sees another rate. Warm-up
+ * is peak x (s + 1) / W, so step W - 1 has the peak; what falls has floor x peak in the horizon's
+ * last step, S - 1, and in every step beyond it. Where there is nothing to fall over (W = S - 1, a
+ * decay of no steps) the rate is the peak to the horizon, and nothing is divided by zero. */
 #include "trainer.h"
 
 #include <math.h>
@@ -9,8 +10,7 @@
 /* How far a fall has come that begins behind step `from` and ends in step `to`: 0 … 1. */
 static double progress(int64_t step, int64_t from, int64_t to)
 {
-    if (step <= from)
-        return 0;
+    if (step <= from) return 0;
     return (double)(step - from) / (double)(to - from);
 }
 
@@ -18,16 +18,14 @@ double schedule_lr(const struct program *p, int64_t step)
 {
     const double pi = 3.14159265358979323846;
     const int64_t last = p->schedule_steps - 1;
-    double left = 0;   /* of the way from floor to peak */
-    if (step < p->warmup)
-        return p->lr * (double)(step + 1) / (double)p->warmup;
-    if (p->schedule == 0)
-        return p->lr;
-    if (step <= last)
-        switch (p->schedule) {
+    double left = 0; /* of the way from floor to peak */
+    if (step < p->warmup) return p->lr * (double)(step + 1) / (double)p->warmup;
+    if (p->schedule == 0) return p->lr;
+    if (step <= last) switch (p->schedule) {
         case 1: left = (1 + cos(pi * progress(step, p->warmup, last))) / 2; break;
         case 2: left = 1 - progress(step, p->warmup, last); break;
-        case 3: left = 1 - progress(step, last - p->decay, last); break;   /* of its last `decay` steps each is one part lower */
+        /* of its last `decay` steps each is one part lower */
+        case 3: left = 1 - progress(step, last - p->decay, last); break;
         }
     return p->lr * (p->floor + (1 - p->floor) * left);
 }

@@ -1,7 +1,8 @@
-/* Which stretch of which stored tensor lies in which rank's shard. A flat unit is cut into equal shards wherever the cut
- * happens to fall, so a tensor may begin in one rank and end in the next, and a rank may hold the tail of one tensor, an
- * alignment gap and the head of another. Loading, saving, decay groups and norms all go through the one overlap that is
- * computed here; a second copy of this arithmetic is how padded vocabularies end up in files. */
+/* Which stretch of which stored tensor lies in which rank's shard. A flat unit is cut into equal
+ * shards wherever the cut happens to fall, so a tensor may begin in one rank and end in the next,
+ * and a rank may hold the tail of one tensor, an alignment gap and the head of another. Loading,
+ * saving, decay groups and norms all go through the one overlap that is computed here; a second
+ * copy of this arithmetic is how padded vocabularies end up in files. */
 #include "trainer.h"
 
 #include <stdio.h>
@@ -26,14 +27,11 @@ bool stored_first(struct stored *s)
 bool stored_next(struct stored *s)
 {
     const struct unit *u = s->unit;
-    if (++s->part < parts_of(s->tensor))
-        return true;
+    if (++s->part < parts_of(s->tensor)) return true;
     s->part = 0;
-    if (++s->tensor < u->tensor + u->tensors)
-        return true;
+    if (++s->tensor < u->tensor + u->tensors) return true;
     s->tensor = u->tensor;
-    if (++s->instance < u->count)
-        return true;
+    if (++s->instance < u->count) return true;
     s->instance = 0;
     while (++u < program.unit + program.units)
         if (u->count > 0 && u->tensors > 0) {
@@ -57,8 +55,7 @@ int64_t stored_elements(const struct stored *s) { return s->tensor->count / part
 int stored_shape(const struct stored *s, int64_t dim[4])
 {
     int skip = s->tensor->stack ? 1 : 0, rank = s->tensor->rank - skip;
-    for (int i = 0; i < rank; i++)
-        dim[i] = s->tensor->dim[i + skip];
+    for (int i = 0; i < rank; i++) dim[i] = s->tensor->dim[i + skip];
     return rank;
 }
 
@@ -71,7 +68,9 @@ void stored_name(const struct stored *s, char *to, size_t bytes)
             to[n++] = *c++;
             continue;
         }
-        int64_t number = part ? s->part : s->unit->layer ? s->unit->layer[s->instance] : s->instance;
+        int64_t number = part             ? s->part
+                         : s->unit->layer ? s->unit->layer[s->instance]
+                                          : s->instance;
         int wrote = snprintf(to + n, bytes - n, "%lld", (long long)number);
         n += wrote < 0 ? 0 : (size_t)smaller(wrote, (int64_t)(bytes - n) - 1);
         c += 3;
@@ -84,14 +83,14 @@ struct piece stored_piece(const struct stored *s, int64_t shard)
     const struct unit *u = s->unit;
     int64_t n = stored_elements(s), flat = s->tensor->offset + s->part * n;
     int64_t from = larger(flat, shard * u->shard), to = smaller(flat + n, (shard + 1) * u->shard);
-    if (from >= to)
-        return (struct piece){0};
+    if (from >= to) return (struct piece){0};
     return (struct piece){.element = from - flat,
                           .at = u->state_offset + s->instance * u->shard + from - shard * u->shard,
                           .count = to - from};
 }
 
-/* Tensors lie in the order of their table. Neighbours that touch and decay alike become one stretch. */
+/* Tensors lie in the order of their table. Neighbours that touch and decay alike become one
+ * stretch. */
 int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to)
 {
     int n = 0;
@@ -99,9 +98,9 @@ int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to)
         const struct tensor *w = &u->tensor[t];
         int64_t from = larger(w->offset, shard * u->shard) - shard * u->shard;
         int64_t end = smaller(w->offset + w->count, (shard + 1) * u->shard) - shard * u->shard;
-        if (from >= end)
-            continue;
-        if (n > 0 && to[n - 1].from + to[n - 1].count == from && !(to[n - 1].decay < w->weight_decay) && !(to[n - 1].decay > w->weight_decay))
+        if (from >= end) continue;
+        if (n > 0 && to[n - 1].from + to[n - 1].count == from &&
+            !(to[n - 1].decay < w->weight_decay) && !(to[n - 1].decay > w->weight_decay))
             to[n - 1].count += end - from;
         else
             to[n++] = (struct stretch){from, end - from, w->weight_decay};
@@ -112,8 +111,7 @@ int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to)
 struct instance *segments_instances(void)
 {
     int64_t n = 0;
-    for (int u = 0; u < program.units; u++)
-        n += program.unit[u].count;
+    for (int u = 0; u < program.units; u++) n += program.unit[u].count;
     struct instance *all = ROOM(struct instance, n);
     n = 0;
     for (int u = 0; u < program.units; u++) {
@@ -130,33 +128,41 @@ bool segments_check(void)
 {
     const struct program *p = &program;
     int64_t parameters = 0, state = 0;
-    if (p->fsdp < 1 || p->dp < 1 || p->accumulation < 1 || p->local < 1 || p->sequence < 1 || p->tokens != p->local * p->sequence ||
+    if (p->fsdp < 1 || p->dp < 1 || p->accumulation < 1 || p->local < 1 || p->sequence < 1 ||
+        p->tokens != p->local * p->sequence ||
         p->global != p->local * p->accumulation * p->fsdp * p->dp)
-        return fail_note("program.c contradicts itself: batch of %lld sequences on fsdp %lld x dp %lld with local %lld, accumulation %lld", (long long)p->global,
-                         (long long)p->fsdp, (long long)p->dp, (long long)p->local, (long long)p->accumulation);
+        return fail_note("program.c contradicts itself: batch of %lld sequences on fsdp %lld x dp "
+                         "%lld with local %lld, accumulation %lld",
+                         (long long)p->global, (long long)p->fsdp, (long long)p->dp,
+                         (long long)p->local, (long long)p->accumulation);
     for (int i = 0; i < p->units; i++) {
         const struct unit *u = &p->unit[i];
         int64_t end = 0;
         if (u->shard * p->fsdp < u->elements || u->shard < 1)
-            return fail_note("program.c contradicts itself: unit %s has %lld elements, %lld shards of %lld", u->name, (long long)u->elements, (long long)p->fsdp, (long long)u->shard);
+            return fail_note(
+                "program.c contradicts itself: unit %s has %lld elements, %lld shards of %lld",
+                u->name, (long long)u->elements, (long long)p->fsdp, (long long)u->shard);
         for (int t = 0; t < u->tensors; t++) {
             const struct tensor *w = &u->tensor[t];
             int64_t count = 1;
-            for (int k = 0; k < w->rank; k++)
-                count *= w->dim[k];
-            if (w->offset < end || w->offset + w->count > u->elements || w->count != count || (w->stack && (w->rank < 1 || w->dim[0] != w->stack)))
-                return fail_note("program.c contradicts itself: tensor %s of unit %s", w->name, u->name);
+            for (int k = 0; k < w->rank; k++) count *= w->dim[k];
+            if (w->offset < end || w->offset + w->count > u->elements || w->count != count ||
+                (w->stack && (w->rank < 1 || w->dim[0] != w->stack)))
+                return fail_note("program.c contradicts itself: tensor %s of unit %s", w->name,
+                                 u->name);
             end = w->offset + w->count;
             parameters += u->count * w->count;
         }
         int64_t last = u->state_offset + u->count * u->shard;
-        if (last > state)
-            state = last;
+        if (last > state) state = last;
     }
     if (parameters != p->parameters)
-        return fail_note("program.c contradicts itself: %lld parameters, its tensors have %lld", (long long)p->parameters, (long long)parameters);
+        return fail_note("program.c contradicts itself: %lld parameters, its tensors have %lld",
+                         (long long)p->parameters, (long long)parameters);
     const int64_t arena = p->local_bytes + p->wire_bytes;
     if (p->master + 4 * state > arena || p->gradient + 4 * state > arena)
-        return fail_note("program.c contradicts itself: the state of %lld elements passes the end of the arena", (long long)state);
+        return fail_note(
+            "program.c contradicts itself: the state of %lld elements passes the end of the arena",
+            (long long)state);
     return true;
 }

@@ -1,18 +1,21 @@
-/* The shuffled order of an epoch, without a table: a table of a thousand million samples would be gigabytes on every
- * rank, and one that is drawn in order would have to be drawn again to resume. A permutation of [0, n) is computed here
- * at any one place from seed and epoch alone, so every rank of every mesh sees the same order and any step can be the first.
+/* The shuffled order of an epoch, without a table: a table of a thousand million samples would be
+ * gigabytes on every rank, and one that is drawn in order would have to be drawn again to resume. A
+ * permutation of [0, n) is computed here at any one place from seed and epoch alone, so every rank
+ * of every mesh sees the same order and any step can be the first.
  *
- * The place is written as a pair (x, y) on a grid of about sqrt(n) by sqrt(n) that has room for n, and x and y are shifted
- * in turn by amounts that a mixing function draws from the other one: each shift can be undone, so the whole is a
- * permutation of the grid (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). A place that leaves [0, n)
- * is permuted again until it is back; the grid has fewer than one row too many. */
+ * The place is written as a pair (x, y) on a grid of about sqrt(n) by sqrt(n) that has room for n,
+ * and x and y are shifted in turn by amounts that a mixing function draws from the other one: each
+ * shift can be undone, so the whole is a permutation of the grid (Black and Rogaway, "Ciphers with
+ * arbitrary finite domains", 2002). A place that leaves [0, n) is permuted again until it is back;
+ * the grid has fewer than one row too many. */
 #include "trainer.h"
 
 enum { ROUNDS = 12 };
 
 uint64_t shuffle_mix(uint64_t x)
 {
-    x += 0x9e3779b97f4a7c15u;   /* Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014 */
+    x += 0x9e3779b97f4a7c15u; /* Steele, Lea, Flood: "Fast splittable pseudorandom number
+                                 generators", 2014 */
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
     return x ^ (x >> 31);
@@ -21,7 +24,7 @@ uint64_t shuffle_mix(uint64_t x)
 static uint64_t root_above(uint64_t n)
 {
     uint64_t low = 1, high = (uint64_t)1 << 32;
-    while (low < high) {   /* the least whose square is n or more */
+    while (low < high) { /* the least whose square is n or more */
         uint64_t middle = (low + high) / 2;
         if (middle >= (n + middle - 1) / middle)
             high = middle;

@@ -1,6 +1,7 @@
-/* --trace FILE: what ran when, in the form that Perfetto and Chrome's tracing page read: one process a rank, one thread a lane, one
- * event a kernel or transfer, microseconds since the first traced step began. Every rank makes its own text while it runs; rank 0 gathers them
- * at the end into one file. */
+/* --trace FILE: what ran when, in the form that Perfetto and Chrome's tracing page read: one
+ * process a rank, one thread a lane, one event a kernel or transfer, microseconds since the first
+ * traced step began. Every rank makes its own text while it runs; rank 0 gathers them at the end
+ * into one file. */
 #define _GNU_SOURCE
 #include "watch.h"
 
@@ -12,7 +13,7 @@
 
 static struct {
     const char *path;
-    FILE *file;                     /* rank 0 */
+    FILE *file; /* rank 0 */
     char *text;
     size_t length, room;
     double origin;
@@ -21,8 +22,7 @@ static struct {
 bool trace_open(const char *path)
 {
     trace.path = path;
-    if (world.rank != 0)
-        return true;
+    if (world.rank != 0) return true;
     trace.file = fopen(path, "we");
     return trace.file || fail_note("--trace %s: %s", path, strerror(errno));
 }
@@ -46,13 +46,14 @@ static void add(const char *format, ...)
     }
 }
 
-/* The first mark of any rank of this host, or of this rank where hosts have clocks of their own. Collective. */
+/* The first mark of any rank of this host, or of this rank where hosts have clocks of their own.
+ * Collective. */
 static double first_of_all(const struct mark *mark, int64_t marks)
 {
-    double mine = marks ? mark[0].from : clock_seconds(), first = mine, *all = ROOM(double, world.size);
+    double mine = marks ? mark[0].from : clock_seconds(), first = mine,
+           *all = ROOM(double, world.size);
     world_exchange(&mine, 1, all);
-    for (int r = 0; r < world.size && world.one_host; r++)
-        first = all[r] < first ? all[r] : first;
+    for (int r = 0; r < world.size && world.one_host; r++) first = all[r] < first ? all[r] : first;
     return first;
 }
 
@@ -61,7 +62,8 @@ static void unit_text(int64_t instance, char *to, size_t bytes)
 {
     for (int u = 0; u < program.units; instance -= program.unit[u].count, u++)
         if (instance < program.unit[u].count) {
-            snprintf(to, bytes, program.unit[u].count > 1 ? " %s[%lld]" : " %s", program.unit[u].name, (long long)instance);
+            snprintf(to, bytes, program.unit[u].count > 1 ? " %s[%lld]" : " %s",
+                     program.unit[u].name, (long long)instance);
             return;
         }
     to[0] = 0;
@@ -71,16 +73,18 @@ void trace_step(const struct mark *mark, int64_t marks, int64_t step)
 {
     static const char *const lane[WATCH_LANES] = {"compute", "gather", "reduce"};
     for (int i = 0; i < WATCH_LANES && trace.origin == 0; i++)
-        add("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}},\n", world.rank, i, lane[i]);
-    if (trace.origin == 0)
-        trace.origin = first_of_all(mark, marks);
+        add("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%"
+            "s\"}},\n",
+            world.rank, i, lane[i]);
+    if (trace.origin == 0) trace.origin = first_of_all(mark, marks);
     for (int64_t i = 0; i < marks; i++) {
         const struct mark *m = &mark[i];
         char unit[128] = "";
-        if (m->unit >= 0)
-            unit_text(m->unit, unit, sizeof unit);
-        add("{\"name\":\"%s%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"step\":%lld}},\n", m->kernel ? m->kernel->name : m->what, unit,
-            world.rank, (int)m->lane, 1e6 * (m->from - trace.origin), 1e6 * (m->to - m->from), (long long)step);
+        if (m->unit >= 0) unit_text(m->unit, unit, sizeof unit);
+        add("{\"name\":\"%s%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,"
+            "\"args\":{\"step\":%lld}},\n",
+            m->kernel ? m->kernel->name : m->what, unit, world.rank, (int)m->lane,
+            1e6 * (m->from - trace.origin), 1e6 * (m->to - m->from), (long long)step);
     }
 }
 
@@ -95,16 +99,17 @@ bool trace_close(void)
     fprintf(trace.file, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     for (int r = 0; r < world.size; r++) {
         char *text = r == 0 ? trace.text : room((int64_t)length[r]);
-        if (r > 0)
-            world_receive(text, (int64_t)length[r], r);
+        if (r > 0) world_receive(text, (int64_t)length[r], r);
         fwrite(text, 1, (size_t)length[r], trace.file);
     }
     for (int r = 0; r < world.size; r++)
-        fprintf(trace.file, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}%s\n", r, r, r + 1 < world.size ? "," : "]}");
+        fprintf(trace.file,
+                "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank "
+                "%d\"}}%s\n",
+                r, r, r + 1 < world.size ? "," : "]}");
     bool fine = !ferror(trace.file);
     fine = fclose(trace.file) == 0 && fine;
-    if (!fine)
-        return fail_note("--trace %s: cannot be written", trace.path);
+    if (!fine) return fail_note("--trace %s: cannot be written", trace.path);
     say("trace: written to %s", trace.path);
     return true;
 }

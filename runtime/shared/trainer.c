@@ -1,7 +1,8 @@
-/* A trainer, from the first line to the last. What is computed is in the generated schedule.c, how in kernels.c, the
- * numbers of the plan in program.c; here is what remains: come up together or not at all, feed each step its scalars and
- * its tokens, look at what came out, agree on it, go on or end. Every rank runs this same text; no branch
- * below depends on anything that another rank might see differently, except where rank 0 speaks for all. */
+/* A trainer, from the first line to the last. What is computed is in the generated schedule.c, how
+ * in kernels.c, the numbers of the plan in program.c; here is what remains: come up together or not
+ * at all, feed each step its scalars and its tokens, look at what came out, agree on it, go on or
+ * end. Every rank runs this same text; no branch below depends on anything that another rank might
+ * see differently, except where rank 0 speaks for all. */
 #define _GNU_SOURCE
 #include "watch.h"
 
@@ -14,15 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ── signals: a wish to stop, agreed by all at the end of a step ───────────── */
+/* ── signals: a wish to stop, agreed by all at the end of a step ─────────────── */
 
 static volatile sig_atomic_t asked_to_stop;
 
 /* When a rank of this host has already ended the run, mpirun's signal is not a wish any more. */
 static void note_signal(int number)
 {
-    if (position_claimed())
-        _exit(STATUS_ENVIRONMENT);
+    if (position_claimed()) _exit(STATUS_ENVIRONMENT);
     asked_to_stop = number;
 }
 
@@ -32,32 +32,31 @@ static bool catch_signals(void)
     sigemptyset(&a.sa_mask);
     if (sigaction(SIGTERM, &a, NULL) != 0 || sigaction(SIGINT, &a, NULL) != 0)
         return fail_note("signals: %s", strerror(errno));
-    signal(SIGPIPE, SIG_IGN);   /* a reader that leaves is an error of write(), with a name */
+    signal(SIGPIPE, SIG_IGN); /* a reader that leaves is an error of write(), with a name */
     return true;
 }
 
-/* ── one step ──────────────────────────────────────────────────────────────── */
+/* ── one step ────────────────────────────────────────────────────────────────── */
 
 /* What a rank tells the others at the end of a step, before the metrics themselves. */
 enum { TELL_STOP, TELL_SKIP, TELL_EXPOSED, TELL_PEAK, TELL_HASH, TELL_HASH_TOP, TELL_METRICS };
 
 static struct {
-    double *mine, *all;             /* told: TELL_METRICS + metrics_count() numbers, of this rank and of every rank */
-    double *value;                  /* the metrics of the step, of all ranks together */
-    float scalar[SCALAR_COUNT];     /* as the device has them */
-    int stop;                       /* the signal that some rank got; 0 */
-    int suspect;                    /* lowest rank whose own loss was not finite; -1 */
+    /* told: TELL_METRICS + metrics_count() numbers, of this rank and of every rank */
+    double *mine, *all;
+    double *value;              /* the metrics of the step, of all ranks together */
+    float scalar[SCALAR_COUNT]; /* as the device has them */
+    int stop;                   /* the signal that some rank got; 0 */
+    int suspect;                /* lowest rank whose own loss was not finite; -1 */
 } step_state;
 
 /* Targets that count, of all micro-batches and ranks. Without a masked id nobody has to ask. */
 static double valid_targets(int64_t mine)
 {
     double own = (double)mine, sum = 0;
-    if (!program.has_ignore)
-        return (double)(program.global * program.sequence);
+    if (!program.has_ignore) return (double)(program.global * program.sequence);
     world_exchange(&own, 1, step_state.all);
-    for (int r = 0; r < world.size; r++)
-        sum += step_state.all[r];
+    for (int r = 0; r < world.size; r++) sum += step_state.all[r];
     return sum;
 }
 
@@ -76,10 +75,12 @@ static void set_scalars(struct device *d, int64_t step, double valid)
 static void clear_metrics(struct device *d)
 {
     for (int i = 0; i < program.metrics; i++)
-        device_clear(d, local(d, program.metric[i].offset), program.metric[i].count * (int64_t)sizeof(double));
+        device_clear(d, local(d, program.metric[i].offset),
+                     program.metric[i].count * (int64_t)sizeof(double));
 }
 
-/* Every rank tells what it has and adds up what all have in the order of ranks, so all know the same bits. */
+/* Every rank tells what it has and adds up what all have in the order of ranks, so all know the
+ * same bits. */
 static void combine(struct device *d, struct measured *m)
 {
     const int64_t metrics = metrics_count(), n = TELL_METRICS + metrics;
@@ -90,24 +91,25 @@ static void combine(struct device *d, struct measured *m)
     mine[TELL_SKIP] = (double)step_state.scalar[SCALAR_SKIP];
     mine[TELL_EXPOSED] = device_exposed_seconds(d);
     mine[TELL_PEAK] = (double)device_peak_bytes(d);
-    mine[TELL_HASH] = (double)(data_hash() & UINT32_MAX);   /* a double holds no 64 bits */
+    mine[TELL_HASH] = (double)(data_hash() & UINT32_MAX); /* a double holds no 64 bits */
     mine[TELL_HASH_TOP] = (double)(data_hash() >> 32);
     for (int i = 0; i < program.metrics; to += program.metric[i].count, i++)
-        device_read(d, to, local(d, program.metric[i].offset), program.metric[i].count * (int64_t)sizeof(double));
+        device_read(d, to, local(d, program.metric[i].offset),
+                    program.metric[i].count * (int64_t)sizeof(double));
     world_exchange(mine, n, step_state.all);
 
     memset(step_state.value, 0, (size_t)metrics * sizeof(double));
     step_state.suspect = -1;
     for (int r = 0; r < world.size; r++) {
         const double *told = step_state.all + r * n;
-        if (told[TELL_STOP] > 0)
-            step_state.stop = (int)told[TELL_STOP];
+        if (told[TELL_STOP] > 0) step_state.stop = (int)told[TELL_STOP];
         m->skipped = m->skipped || told[TELL_SKIP] > 0;
-        m->exposed_seconds = told[TELL_EXPOSED] < 0 || m->exposed_seconds < 0 ? -1 : m->exposed_seconds + told[TELL_EXPOSED] / world.size;
+        m->exposed_seconds = told[TELL_EXPOSED] < 0 || m->exposed_seconds < 0
+                                 ? -1
+                                 : m->exposed_seconds + told[TELL_EXPOSED] / world.size;
         m->peak_bytes = fmax(m->peak_bytes, told[TELL_PEAK]);
         m->tokens_hash += (uint64_t)told[TELL_HASH] + ((uint64_t)told[TELL_HASH_TOP] << 32);
-        if (step_state.suspect < 0 && !isfinite(told[TELL_METRICS]))
-            step_state.suspect = r;
+        if (step_state.suspect < 0 && !isfinite(told[TELL_METRICS])) step_state.suspect = r;
         for (int64_t i = 0; i < metrics; i++)
             step_state.value[i] += told[TELL_METRICS + i] / shares;
     }
@@ -127,7 +129,8 @@ static struct measured train_step(struct device *d, int64_t step)
 
     watch_step(step);
     for (int64_t j = 0; j < program.accumulation; j++)
-        device_play(d, PLAY_MICRO_BATCH, (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0));
+        device_play(d, PLAY_MICRO_BATCH,
+                    (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0));
     device_play(d, PLAY_UPDATE, 0);
     device_drain(d);
     watch_step_end(d, step, clock_seconds() - begun);
@@ -138,10 +141,10 @@ static struct measured train_step(struct device *d, int64_t step)
     return m;
 }
 
-/* ── coming up ─────────────────────────────────────────────────────────────── */
+/* ── coming up ───────────────────────────────────────────────────────────────── */
 
-/* MPI takes and gives back temporary memory in every call; by default that is mapped and unmapped, a page fault every
- * 4 KiB. A refusal of these wishes costs speed only. */
+/* MPI takes and gives back temporary memory in every call; by default that is mapped and unmapped,
+ * a page fault every 4 KiB. A refusal of these wishes costs speed only. */
 static void keep_freed_memory(void)
 {
     mallopt(M_MMAP_MAX, 0);
@@ -154,9 +157,12 @@ static void introduce(struct device *d, const struct options *o, double machine_
     char a[32];
     const struct program *p = &program;
     say("plan: %s (%s), device %s", p->title, p->plan_path, p->device);
-    say("mesh: %d rank%s = fsdp %lld x dp %lld", world.size, world.size == 1 ? "" : "s", (long long)p->fsdp, (long long)p->dp);
-    say("batch: global %lld = %d rank%s x %lld local x %lld accumulation, sequence %lld: %s tokens a step", (long long)p->global, world.size,
-        world.size == 1 ? "" : "s", (long long)p->local, (long long)p->accumulation, (long long)p->sequence, count_text(p->global * p->sequence, a));
+    say("mesh: %d rank%s = fsdp %lld x dp %lld", world.size, world.size == 1 ? "" : "s",
+        (long long)p->fsdp, (long long)p->dp);
+    say("batch: global %lld = %d rank%s x %lld local x %lld accumulation, sequence %lld: %s tokens "
+        "a step",
+        (long long)p->global, world.size, world.size == 1 ? "" : "s", (long long)p->local,
+        (long long)p->accumulation, (long long)p->sequence, count_text(p->global * p->sequence, a));
     say("parameters: %s", count_text(p->parameters, a));
     device_describe(d, machine_flops);
     say("weights: %s", p->init_from ? p->init_from : "seeded");
@@ -168,7 +174,8 @@ static void explain(void)
     const struct program *p = &program;
     char a[32], b[32];
     for (int i = 0; i < p->units; i++)
-        say("unit %s: %lld x %s elements, %s a rank, %d tensors", p->unit[i].name, (long long)p->unit[i].count, count_text(p->unit[i].elements, a),
+        say("unit %s: %lld x %s elements, %s a rank, %d tensors", p->unit[i].name,
+            (long long)p->unit[i].count, count_text(p->unit[i].elements, a),
             count_text(p->unit[i].shard, b), p->unit[i].tensors);
     for (int i = 0; i < p->metrics; i++)
         say("metric %s: %lld", p->metric[i].name, (long long)p->metric[i].count);
@@ -180,30 +187,30 @@ static struct device *come_up(struct options *o, int argc, char **argv)
 {
     world_open(&argc, &argv);
     bool usage = options_read(o, argc, argv);
-    if (!usage && world.rank == 0)
-        fail_print(fail_noted());
-    if (!usage)
-        world_leave(STATUS_USAGE);
-    if (o->steps < 0 && program.run_steps > 0)
-        o->steps = program.run_steps;
+    if (!usage && world.rank == 0) fail_print(fail_noted());
+    if (!usage) world_leave(STATUS_USAGE);
+    if (o->steps < 0 && program.run_steps > 0) o->steps = program.run_steps;
     world_split();
     watchdog_open();
     if (o->steps < 0)
-        fail_note("the plan does not say how many steps: schedule.steps or run.steps would, --steps N does");
+        fail_note("the plan does not say how many steps: schedule.steps or run.steps would, "
+                  "--steps N does");
     else if (device_find() && segments_check())
         catch_signals();
     world_agree();
 
-    const int64_t limit = device_limit_bytes();   /* before anybody takes any of it */
+    const int64_t limit = device_limit_bytes(); /* before anybody takes any of it */
     char need[32], have[256];
     if (limit > 0 && device_predicted_bytes() > limit)
-        fail_note("rank %d: needs %s bytes; %s", world.rank, count_text(device_predicted_bytes(), need), device_limit_text(limit, have));
+        fail_note("rank %d: needs %s bytes; %s", world.rank,
+                  count_text(device_predicted_bytes(), need), device_limit_text(limit, have));
     world_agree();
     struct device *d = device_open();
     world_agree();
     const int64_t mapped = device_mapped_bytes(d), predicted = device_predicted_bytes();
     if (mapped != predicted)
-        fail_note("rank %d: the ledger has %lld bytes, the system gave %lld", world.rank, (long long)predicted, (long long)mapped);
+        fail_note("rank %d: the ledger has %lld bytes, the system gave %lld", world.rank,
+                  (long long)predicted, (long long)mapped);
     world_agree();
 
     watch_open(d, o);
@@ -213,45 +220,52 @@ static struct device *come_up(struct options *o, int argc, char **argv)
     world_sum(&machine_flops, 1);
     const int64_t told = TELL_METRICS + metrics_count();
     step_state.mine = ROOM(double, told);
-    step_state.all = ROOM(double, told * world.size);
+    step_state.all = ROOM(double, told *world.size);
     step_state.value = ROOM(double, metrics_count());
     const bool nothing_to_read = o->steps == 0 && !program.data_trains;
-    if ((nothing_to_read || data_open()) && weights_start(d) && metrics_open(o, machine_flops, device_memory_bytes(limit)) && (!o->final || weights_final_open(o->final)))
+    if ((nothing_to_read || data_open()) && weights_start(d) &&
+        metrics_open(o, machine_flops, device_memory_bytes(limit)) &&
+        (!o->final || weights_final_open(o->final)))
         o->probe ? probe_open(o->probe) : true;
     world_agree();
     introduce(d, o, machine_flops);
-    if (o->explain)
-        explain();
+    if (o->explain) explain();
     return d;
 }
 
-/* ── the run ───────────────────────────────────────────────────────────────── */
+/* ── the run ─────────────────────────────────────────────────────────────────── */
 
-static bool finite_step(const struct measured *m) { return !m->skipped && isfinite(m->value[0]) && isfinite(m->grad_norm); }
+static bool finite_step(const struct measured *m)
+{
+    return !m->skipped && isfinite(m->value[0]) && isfinite(m->grad_norm);
+}
 
 /* All ranks come here with the same numbers; the lowest speaks. */
 static void refuse_step(const struct measured *m)
 {
     const char *kept = m->skipped ? "; the weights are those before this step" : "";
     if (step_state.suspect >= 0)
-        fail_note("step %lld: the loss of rank %d is not finite%s", (long long)m->step, step_state.suspect, kept);
+        fail_note("step %lld: the loss of rank %d is not finite%s", (long long)m->step,
+                  step_state.suspect, kept);
     else
-        fail_note("step %lld: loss %g, gradient norm %g on all ranks: not finite%s", (long long)m->step, m->value[0], m->grad_norm, kept);
+        fail_note("step %lld: loss %g, gradient norm %g on all ranks: not finite%s",
+                  (long long)m->step, m->value[0], m->grad_norm, kept);
     world_agree();
 }
 
-/* What came to the device's memory during the run: connections, graphs, kernels of libraries. The most of any rank. */
+/* What came to the device's memory during the run: connections, graphs, kernels of libraries. The
+ * most of any rank. */
 static void say_outside(struct device *d)
 {
     char a[32], b[32], c[32];
     double told[2], most[2] = {0};
-    if (!device_outside_bytes(d, told))
-        return;
+    if (!device_outside_bytes(d, told)) return;
     world_exchange(told, 2, step_state.all);
-    for (int i = 0; i < 2 * world.size; i++)
-        most[i % 2] = fmax(most[i % 2], step_state.all[i]);
-    say("memory a rank: outside the arena at most %s bytes behind the last step, %s before the first; %s assumed", count_text((int64_t)most[1], a),
-        count_text((int64_t)most[0], b), count_text(program.outside_bytes, c));
+    for (int i = 0; i < 2 * world.size; i++) most[i % 2] = fmax(most[i % 2], step_state.all[i]);
+    say("memory a rank: outside the arena at most %s bytes behind the last step, %s before the "
+        "first; %s assumed",
+        count_text((int64_t)most[1], a), count_text((int64_t)most[0], b),
+        count_text(program.outside_bytes, c));
 }
 
 int main(int argc, char **argv)
@@ -272,8 +286,7 @@ int main(int argc, char **argv)
             probe_write(d, m.value[0], m.grad_norm);
             world_agree();
         }
-        if (!finite_step(&m) && program.nonfinite == 0)
-            refuse_step(&m);
+        if (!finite_step(&m) && program.nonfinite == 0) refuse_step(&m);
     }
     position_phase(o.final ? PHASE_WRITE : PHASE_END);
     if (o.final) {
@@ -287,10 +300,10 @@ int main(int argc, char **argv)
         watch_close(d);
         world_agree();
     }
-    if (o.final)
-        say("weights: saved to %s", o.final);
+    if (o.final) say("weights: saved to %s", o.final);
     if (step_state.stop)
-        say("stopped by %s after step %lld, as asked", step_state.stop == SIGINT ? "SIGINT" : "SIGTERM", (long long)step - 1);
+        say("stopped by %s after step %lld, as asked",
+            step_state.stop == SIGINT ? "SIGINT" : "SIGTERM", (long long)step - 1);
     device_close(d);
     world_leave(step_state.stop ? STATUS_STOPPED : 0);
 }

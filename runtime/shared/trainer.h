@@ -1,11 +1,13 @@
-/* What the parts of the trainer know of each other. The generated files see only device.h and program.h; this header
- * is for the runtime itself. One rank is one process; the main thread computes (on cpu) or issues (on cuda), one worker
- * thread moves data between ranks (on cpu), one watchdog thread looks on. Everything is allocated before the first step.
- * Memory of the device is the device's: the host sees it through device_write, device_read and device_clear alone.
+/* What the parts of the trainer know of each other. The generated files see only device.h and
+ * program.h; this header is for the runtime itself. One rank is one process; the main thread
+ * computes (on cpu) or issues (on cuda), one worker thread moves data between ranks (on cpu), one
+ * watchdog thread looks on. Everything is allocated before the first step. Memory of the device is
+ * the device's: the host sees it through device_write, device_read and device_clear alone.
  *
- * Errors have two lives. Before the first step they are noted (fail_note) and agreed (world_agree): the lowest rank
- * that has one prints it, all leave with status 4. During a step a rank cannot wait for the others any more:
- * fail_now prints one line for the whole host and takes every rank down. */
+ * Errors have two lives. Before the first step they are noted (fail_note) and agreed (world_agree):
+ * the lowest rank that has one prints it, all leave with status 4. During a step a rank cannot wait
+ * for the others any more: fail_now prints one line for the whole host and takes every rank
+ * down. */
 #ifndef PLANC_TRAINER_H
 #define PLANC_TRAINER_H
 
@@ -21,178 +23,256 @@
 
 enum { STATUS_USAGE = 3, STATUS_ENVIRONMENT = 4, STATUS_STOPPED = 75 };
 
-/* ── fail.c: the one way out, and the one way to speak ─────────────────────── */
+/* ── fail.c: the one way out, and the one way to speak ───────────────────────── */
 /* Remembers the first message of this rank; false, so that `return fail_note(...)` reads. */
 bool fail_note(const char *format, ...) PRINTF_LIKE(1, 2);
-const char *fail_noted(void);                                        /* NULL: none */
+const char *fail_noted(void); /* NULL: none */
 /* One line from whoever comes first on this host, then every rank ends with status 4. */
 _Noreturn void fail_now(const char *format, ...) PRINTF_LIKE(1, 2);
-void fail_print(const char *message);                                /* "trainer: MESSAGE" on stderr, in one write */
-void say(const char *format, ...) PRINTF_LIKE(1, 2);                 /* rank 0 only: a line on stdout */
+void fail_print(const char *message); /* "trainer: MESSAGE" on stderr, in one write */
+/* rank 0 only: a line on stdout */
+void say(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Zeroed memory for the life of the run; only before the first step. Never NULL. */
 void *room(int64_t bytes);
-int64_t room_bytes(void);                                            /* all of it so far */
+int64_t room_bytes(void); /* all of it so far */
 #define ROOM(type, n) ((type *)room((int64_t)sizeof(type) * (n)))
-double clock_seconds(void);                                          /* monotonic, the same on all ranks of a host */
-const char *count_text(int64_t n, char text[32]);                    /* "8,030,261,248" */
+/* monotonic, the same on all ranks of a host */
+double clock_seconds(void);
+const char *count_text(int64_t n, char text[32]); /* "8,030,261,248" */
 
-/* ── options.c ─────────────────────────────────────────────────────────────── */
-struct options { int64_t steps /* -1: as the plan says */, log_every; const char *metrics, *final, *probe, *compare, *trace; bool explain; int64_t profile /* steps; 0: none */; };
+/* ── options.c ───────────────────────────────────────────────────────────────── */
+struct options {
+    int64_t steps /* -1: as the plan says */, log_every;
+    const char *metrics, *final, *probe, *compare, *trace;
+    bool explain;
+    int64_t profile /* steps; 0: none */;
+};
 /* Fills *o. False: what is wrong is noted. */
 bool options_read(struct options *o, int argc, char **argv);
 
-/* ── world_mpi.c: the ranks, and what the main thread says to the others ───── */
+/* ── world_mpi.c: the ranks, and what the main thread says to the others ─────── */
 /* FSDP groups are contiguous ranks: replica = rank / fsdp, shard = rank % fsdp. */
-struct world { int rank, size, replica, shard, host_rank, host_size; bool one_host; };
+struct world {
+    int rank, size, replica, shard, host_rank, host_size;
+    bool one_host;
+};
 extern struct world world;
-void world_open(int *argc, char ***argv);   /* before anything else; leaves when the launch itself is wrong */
-void world_met(void);                       /* the watchdog sees all ranks: the timer of the start ends */
-void world_meet(double seconds);            /* starts it again, around what may wait for a rank for ever */
-void world_split(void);                     /* the groups of the mesh; leaves when the world is not the mesh */
-void world_agree(void);                     /* returns only when no rank noted a failure */
-_Noreturn void world_leave(int status);     /* every rank calls it: the orderly end */
-_Noreturn void world_abort(int status);     /* any rank, any thread: the other one */
+/* before anything else; leaves when the launch itself is wrong */
+void world_open(int *argc, char ***argv);
+/* the watchdog sees all ranks: the timer of the start ends */
+void world_met(void);
+/* starts it again, around what may wait for a rank for ever */
+void world_meet(double seconds);
+/* the groups of the mesh; leaves when the world is not the mesh */
+void world_split(void);
+void world_agree(void);                 /* returns only when no rank noted a failure */
+_Noreturn void world_leave(int status); /* every rank calls it: the orderly end */
+_Noreturn void world_abort(int status); /* any rank, any thread: the other one */
 /* Every rank gives n numbers and gets those of all, world.size x n, in rank order. */
 void world_exchange(const double *mine, int64_t n, double *all);
-void world_sum(double *value, int64_t n);   /* over all ranks; start, probe and end only */
+void world_sum(double *value, int64_t n); /* over all ranks; start, probe and end only */
 void world_send(const void *from, int64_t bytes, int to);
 void world_receive(void *to, int64_t bytes, int from);
-const char *world_rank_text(char text[128]); /* "rank 3 on node07: ", for what is wrong with a host; "" for a rank that is alone */
-void world_host_barrier(void);              /* of the ranks of this host */
+const char *world_rank_text(char text[128]); /* "rank 3 on node07: ", for what is wrong with a host;
+                                                "" for a rank that is alone */
+void world_host_barrier(void);               /* of the ranks of this host */
 /* A page that all ranks of this host share, zeroed by all before anyone returns. */
 void *world_host_page(int64_t bytes);
 
-/* ── collectives_mpi.c: what the worker thread executes ───────────────────── */
+/* ── collectives_mpi.c: what the worker thread executes ──────────────────────── */
 void collectives_open(void);
-/* The whole of `slot` (fsdp x shard elements of `bytes` each) from each rank's part, which already lies in it. */
+/* The whole of `slot` (fsdp x shard elements of `bytes` each) from each rank's part, which already
+ * lies in it. */
 void collective_gather(void *slot, int64_t shard, int64_t bytes);
-/* into = (set) or += (not) the sum over the FSDP group of this rank's part of the slots. `stage`: shard floats. */
-void collective_reduce_scatter(const float *slot, float *stage, float *into, int64_t shard, bool set);
-void collective_all_reduce(float *shard, int64_t count);             /* over the replicas, in place */
-void collective_sum(double *value, int64_t count, bool whole_world); /* rank order, same bits everywhere */
+/* into = (set) or += (not) the sum over the FSDP group of this rank's part of the slots. `stage`:
+ * shard floats. */
+void collective_reduce_scatter(const float *slot, float *stage, float *into, int64_t shard,
+                               bool set);
+/* over the replicas, in place */
+void collective_all_reduce(float *shard, int64_t count);
+/* rank order, same bits everywhere */
+void collective_sum(double *value, int64_t count, bool whole_world);
 
-/* ── device_cpu.c, device_cuda.c: beyond the verbs of device.h ─────────────── */
-bool device_find(void);                     /* what this rank runs on: is it there, can it run these kernels? false: noted */
-int64_t device_limit_bytes(void);           /* of its memory a rank may have; before the arena is taken; 0: unknown */
-struct device *device_open(void);           /* takes the arena, makes ready; false starts are noted, then NULL */
-int64_t device_predicted_bytes(void);       /* the arena, in what memory is given out in */
-int64_t device_mapped_bytes(struct device *d);                       /* of the arena, as the system has it; -1: cannot tell */
-double device_peak_flops(void);             /* of program.compute_type, a second; 0: unknown */
-const char *device_limit_text(int64_t limit, char text[256]); /* "the 4 ranks of this host have 1,000 each" */
-int64_t device_memory_bytes(int64_t limit); /* what fractions are of; limit: device_limit_bytes at start */
-int64_t device_peak_bytes(struct device *d);/* the most that this rank took so far, all in all; 0: unknown */
+/* ── device_cpu.c, device_cuda.c: beyond the verbs of device.h ───────────────── */
+/* what this rank runs on: is it there, can it run these kernels? false: noted */
+bool device_find(void);
+/* of its memory a rank may have; before the arena is taken; 0: unknown */
+int64_t device_limit_bytes(void);
+/* takes the arena, makes ready; false starts are noted, then NULL */
+struct device *device_open(void);
+int64_t device_predicted_bytes(void); /* the arena, in what memory is given out in */
+/* of the arena, as the system has it; -1: cannot tell */
+int64_t device_mapped_bytes(struct device *d);
+double device_peak_flops(void); /* of program.compute_type, a second; 0: unknown */
+const char *device_limit_text(int64_t limit,
+                              char text[256]); /* "the 4 ranks of this host have 1,000 each" */
+/* what fractions are of; limit: device_limit_bytes at start */
+int64_t device_memory_bytes(int64_t limit);
+int64_t device_peak_bytes(
+    struct device *d); /* the most that this rank took so far, all in all; 0: unknown */
 /* Two lines: what memory was taken; what the machine is, of whose ranks together do `flops`. */
 void device_describe(struct device *d, double flops);
-/* What is taken of the device's memory and is no part of the arena: when device_describe was called, and now. False: the device has no memory of its own. */
+/* What is taken of the device's memory and is no part of the arena: when device_describe was
+ * called, and now. False: the device has no memory of its own. */
 bool device_outside_bytes(struct device *d, double before_and_now[2]);
-const char *device_peak_name(void);         /* what device_peak_flops is, in a sentence: "FMA peak" */
+const char *device_peak_name(void); /* what device_peak_flops is, in a sentence: "FMA peak" */
 void device_close(struct device *d);
 
-/* Device memory from the host's side. In order with what was played before and what is played after; `from` and `to` of the
- * host are free when the call returns. device_read waits for the compute lane. */
+/* Device memory from the host's side. In order with what was played before and what is played
+ * after; `from` and `to` of the host are free when the call returns. device_read waits for the
+ * compute lane. */
 void device_write(struct device *d, void *to, const void *from, int64_t bytes);
 void device_read(struct device *d, void *to, const void *from, int64_t bytes);
 void device_clear(struct device *d, void *at, int64_t bytes);
-void *device_staging(struct device *d);     /* program.staging_bytes of host memory that files pass through */
+/* program.staging_bytes of host memory that files pass through */
+void *device_staging(struct device *d);
 
-/* One call of a part of schedule.c. Between the trainer and the schedule, so that a device may record and replay. */
+/* One call of a part of schedule.c. Between the trainer and the schedule, so that a device may
+ * record and replay. */
 enum play { PLAY_SETUP, PLAY_MICRO_BATCH, PLAY_UPDATE };
 void device_play(struct device *d, enum play what, int micro);
-void device_drain(struct device *d);        /* returns when all that was issued is done */
-void device_watch(void);                    /* from the watchdog's thread, now and then: takes over where the device stands */
-double device_exposed_seconds(struct device *d);                     /* spent waiting for collectives since the last call; negative: unknown */
+void device_drain(struct device *d); /* returns when all that was issued is done */
+/* from the watchdog's thread, now and then: takes over where the device stands */
+void device_watch(void);
+/* spent waiting for collectives since the last call; negative: unknown */
+double device_exposed_seconds(struct device *d);
 
-/* ── watchdog.c: where every rank of this host stands ──────────────────────── */
-enum phase { PHASE_START, PHASE_STEPS, PHASE_WRITE, PHASE_END };   /* WRITE: rank 0 writes the weights, however long its disk takes */
-void watchdog_open(void);                   /* collective */
+/* ── watchdog.c: where every rank of this host stands ────────────────────────── */
+/* WRITE: rank 0 writes the weights, however long its disk takes */
+enum phase { PHASE_START, PHASE_STEPS, PHASE_WRITE, PHASE_END };
+void watchdog_open(void); /* collective */
 void watchdog_close(void);
 void position_phase(enum phase phase);
-void position_step(int64_t training_step);  /* the optimizer step now running */
+void position_step(int64_t training_step); /* the optimizer step now running */
 void position_set(int schedule_step);
 void position_iteration(int64_t i);
-void position_wait(bool waiting);           /* this rank now depends on others */
+void position_wait(bool waiting); /* this rank now depends on others */
 void position_moved(void);
-void position_device(int schedule_step, int64_t iteration, bool waiting); /* all of it, of a device that runs behind its host */
-/* Where this rank stands: "at step 12 of the schedule (…) of training step 3"; the same of another step of this training step. */
+/* all of it, of a device that runs behind its host */
+void position_device(int schedule_step, int64_t iteration, bool waiting);
+/* Where this rank stands: "at step 12 of the schedule (…) of training step 3"; the same of another
+ * step of this training step. */
 const char *position_text(char text[256]);
 const char *position_of(int schedule_step, int64_t iteration, char text[256]);
-bool position_claim(void);                  /* true for the first caller on this host: it may print the last line */
-bool position_claimed(void);                /* somebody has; fit for a signal handler */
+/* true for the first caller on this host: it may print the last line */
+bool position_claim(void);
+bool position_claimed(void); /* somebody has; fit for a signal handler */
 
-/* ── machine.c: what is under us ───────────────────────────────────────────── */
-bool machine_has_features(void);            /* of program.cpu_feature; false: noted */
-double machine_peak_flops(enum element_type type); /* FMA on F32, or on pairs of BF16 where the processor can; one core, measured for about 20 ms */
-int64_t machine_available_bytes(void);      /* 0: unknown */
-int64_t machine_mapped_bytes(const void *from, int64_t bytes);       /* of this stretch of addresses; -1: cannot tell */
-int64_t machine_peak_bytes(void);           /* largest resident size of this process so far */
+/* ── machine.c: what is under us ─────────────────────────────────────────────── */
+bool machine_has_features(void); /* of program.cpu_feature; false: noted */
+/* FMA on F32, or on pairs of BF16 where the processor can; one core, measured for about 20 ms */
+double machine_peak_flops(enum element_type type);
+int64_t machine_available_bytes(void); /* 0: unknown */
+/* of this stretch of addresses; -1: cannot tell */
+int64_t machine_mapped_bytes(const void *from, int64_t bytes);
+int64_t machine_peak_bytes(void); /* largest resident size of this process so far */
 
-/* ── schedule_lr.c ─────────────────────────────────────────────────────────── */
-double schedule_lr(const struct program *p, int64_t step);           /* pure; numerics.md has the formula */
+/* ── schedule_lr.c ───────────────────────────────────────────────────────────── */
+/* pure; numerics.md has the formula */
+double schedule_lr(const struct program *p, int64_t step);
 
-/* ── random.c ──────────────────────────────────────────────────────────────── */
+/* ── random.c ────────────────────────────────────────────────────────────────── */
 uint64_t random_key(int64_t seed, const char *name);
 /* Elements [from, from + n) of the standard normal sequence of this key, times `std`. */
 void random_normal(uint64_t key, double std, int64_t from, int64_t n, float *to);
 
-/* ── shuffle.c ─────────────────────────────────────────────────────────────── */
+/* ── shuffle.c ───────────────────────────────────────────────────────────────── */
 uint64_t shuffle_mix(uint64_t x);
-/* Which of n samples stands at `place` of a shuffled epoch: for every seed and epoch a permutation of [0, n). */
+/* Which of n samples stands at `place` of a shuffled epoch: for every seed and epoch a permutation
+ * of [0, n). */
 int64_t shuffle_place(int64_t seed, int64_t epoch, int64_t n, int64_t place);
 
-/* ── segments.c: which stretch of which stored tensor a shard holds ────────── */
-/* One stored tensor: part `part` of `tensor` (0 when it is not stacked) of instance `instance` of `unit`. */
-struct stored { const struct unit *unit; const struct tensor *tensor; int64_t instance, part; };
+/* ── segments.c: which stretch of which stored tensor a shard holds ──────────── */
+/* One stored tensor: part `part` of `tensor` (0 when it is not stacked) of instance `instance` of
+ * `unit`. */
+struct stored {
+    const struct unit *unit;
+    const struct tensor *tensor;
+    int64_t instance, part;
+};
 bool stored_first(struct stored *s);
 bool stored_next(struct stored *s);
 int64_t stored_count(void);
 int64_t stored_elements(const struct stored *s);
-int stored_shape(const struct stored *s, int64_t dim[4]);            /* returns the rank */
+int stored_shape(const struct stored *s, int64_t dim[4]); /* returns the rank */
 void stored_name(const struct stored *s, char *to, size_t bytes);
-/* The overlap of a stored tensor with shard `shard`. count 0: none. element: first, in the stored tensor;
- * at: where it lies in that rank's resident shards (elements from the start of master, gradient …). */
-struct piece { int64_t element, at, count; };
+/* The overlap of a stored tensor with shard `shard`. count 0: none. element: first, in the stored
+ * tensor;
+ * at: where it lies in that rank's resident shards (elements from the start of master, gradient
+ * …). */
+struct piece {
+    int64_t element, at, count;
+};
 struct piece stored_piece(const struct stored *s, int64_t shard);
 /* The decay groups of a unit's shard in order; at most unit->tensors. Returns how many. */
 int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to);
-/* An instance of a unit, and the stretches of its shard on this rank: the same for all instances of the unit. */
-struct instance { const struct unit *unit; int64_t index; const struct stretch *stretch; int stretches; };
+/* An instance of a unit, and the stretches of its shard on this rank: the same for all instances of
+ * the unit. */
+struct instance {
+    const struct unit *unit;
+    int64_t index;
+    const struct stretch *stretch;
+    int stretches;
+};
 /* All instances, numbered as program.unit says. For the life of the run. */
 struct instance *segments_instances(void);
-bool segments_check(void);                  /* that program.c agrees with itself; false: noted */
+bool segments_check(void); /* that program.c agrees with itself; false: noted */
 
-/* ── safetensors.c ─────────────────────────────────────────────────────────── */
+/* ── safetensors.c ───────────────────────────────────────────────────────────── */
 enum st_type { ST_F32, ST_BF16, ST_OTHER };
-struct st_tensor { const char *name, *file, *dtype; int fd; enum st_type type; int rank; int64_t dim[8], begin, bytes; bool used; };
-struct st_set { const char *path /* of the file or index that was found */; struct st_tensor *tensor; int64_t tensors; };
-bool st_open(struct st_set *set, const char *path);                  /* a file, an index, or a directory; false: noted */
-struct st_tensor *st_find(struct st_set *set, const char *name);     /* NULL: not there */
+struct st_tensor {
+    const char *name, *file, *dtype;
+    int fd;
+    enum st_type type;
+    int rank;
+    int64_t dim[8], begin, bytes;
+    bool used;
+};
+struct st_set {
+    const char *path /* of the file or index that was found */;
+    struct st_tensor *tensor;
+    int64_t tensors;
+};
+/* a file, an index, or a directory; false: noted */
+bool st_open(struct st_set *set, const char *path);
+struct st_tensor *st_find(struct st_set *set, const char *name); /* NULL: not there */
 bool st_read(const struct st_tensor *t, int64_t element, int64_t n, float *to);
 void st_shape_text(int rank, const int64_t *dim, char *to, size_t bytes); /* "[257, 64]" */
 
-/* ── weights.c ─────────────────────────────────────────────────────────────── */
-bool weights_start(struct device *d);       /* seeded, or from program.init_from; false: noted */
-bool weights_final_open(const char *path);  /* before the first step: can it be written? false: noted */
-bool weights_final(struct device *d);       /* every rank calls it; false: noted on rank 0 */
+/* ── weights.c ───────────────────────────────────────────────────────────────── */
+bool weights_start(struct device *d); /* seeded, or from program.init_from; false: noted */
+/* before the first step: can it be written? false: noted */
+bool weights_final_open(const char *path);
+bool weights_final(struct device *d); /* every rank calls it; false: noted on rank 0 */
 
-/* ── data.c ────────────────────────────────────────────────────────────────── */
-bool data_open(void);                       /* false: noted */
+/* ── data.c ──────────────────────────────────────────────────────────────────── */
+bool data_open(void); /* false: noted */
 void data_describe(int64_t first, int64_t steps);
-int64_t data_step(int64_t step);            /* reads this rank's samples of the step; its targets that are not masked */
-uint64_t data_hash(void);                   /* of those samples and their places in the step; the ranks' add up to the step's */
+/* reads this rank's samples of the step; its targets that are not masked */
+int64_t data_step(int64_t step);
+/* of those samples and their places in the step; the ranks' add up to the step's */
+uint64_t data_hash(void);
 void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets);
 
-/* ── probe.c ───────────────────────────────────────────────────────────────── */
+/* ── probe.c ─────────────────────────────────────────────────────────────────── */
 bool probe_open(const char *path);
-void probe_tap(struct device *d, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns);
-bool probe_write(struct device *d, double loss, double norm); /* after step 0; every rank calls it; false: noted */
+void probe_tap(struct device *d, const char *name, enum element_type type, const void *value,
+               int64_t rows, int64_t columns);
+/* after step 0; every rank calls it; false: noted */
+bool probe_write(struct device *d, double loss, double norm);
 
-/* ── metrics.c ─────────────────────────────────────────────────────────────── */
+/* ── metrics.c ───────────────────────────────────────────────────────────────── */
 /* One step, known alike on all ranks. value: program.metrics' numbers one behind the other. */
 struct measured {
-    int64_t step; double lr, grad_norm, seconds, exposed_seconds /* negative: unknown */, peak_bytes; uint64_t tokens_hash; bool skipped; const double *value;
+    int64_t step;
+    double lr, grad_norm, seconds, exposed_seconds /* negative: unknown */, peak_bytes;
+    uint64_t tokens_hash;
+    bool skipped;
+    const double *value;
 };
 bool metrics_open(const struct options *o, double machine_flops, int64_t memory_limit);
-int64_t metrics_count(void);                /* numbers a step reports: sum of program.metric[].count */
+/* numbers a step reports: sum of program.metric[].count */
+int64_t metrics_count(void);
 void metrics_step(const struct measured *m);
 void metrics_summary(void);
 

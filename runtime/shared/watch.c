@@ -1,6 +1,7 @@
-/* Who looks on in which step, and the marks that they look at. The first step is looked at by --compare alone, which needs no
- * clock; it also counts what a step runs, so that behind it there is room for the stamps of the steps that are timed, and
- * none is taken while the clock runs. --profile takes the steps behind the first, --trace the first two of those. */
+/* Who looks on in which step, and the marks that they look at. The first step is looked at by
+ * --compare alone, which needs no clock; it also counts what a step runs, so that behind it there
+ * is room for the stamps of the steps that are timed, and none is taken while the clock runs.
+ * --profile takes the steps behind the first, --trace the first two of those. */
 #include "watch.h"
 
 #include <stdatomic.h>
@@ -13,10 +14,10 @@ bool watching;
 
 static struct {
     bool compare, profile, trace;
-    int64_t profiled;               /* steps 1 to this one */
-    bool timing, comparing;         /* in the step at hand */
-    atomic_llong marks;             /* of the step at hand */
-    int64_t room;                   /* marks there is room for */
+    int64_t profiled;       /* steps 1 to this one */
+    bool timing, comparing; /* in the step at hand */
+    atomic_llong marks;     /* of the step at hand */
+    int64_t room;           /* marks there is room for */
     struct mark *mark;
 } look;
 
@@ -33,14 +34,13 @@ bool watch_open(struct device *d, const struct options *o)
     look.profiled = o->profile;
     look.trace = o->trace != NULL;
     if (last_timed() > 0 && o->steps >= 0 && o->steps <= last_timed())
-        return fail_note("%s looks at step%s 1%s of a run, and this one has %lld: --steps %lld", look.profile ? "--profile" : "--trace", last_timed() == 1 ? "" : "s",
-                         last_timed() == 1 ? "" : " and more", (long long)o->steps, (long long)(last_timed() + 1));
-    if (look.compare && !compare_open(o->compare))
-        return false;
-    if (look.trace && !trace_open(o->trace))
-        return false;
-    if (look.profile)
-        profile_open(d);
+        return fail_note("%s looks at step%s 1%s of a run, and this one has %lld: --steps %lld",
+                         look.profile ? "--profile" : "--trace", last_timed() == 1 ? "" : "s",
+                         last_timed() == 1 ? "" : " and more", (long long)o->steps,
+                         (long long)(last_timed() + 1));
+    if (look.compare && !compare_open(o->compare)) return false;
+    if (look.trace && !trace_open(o->trace)) return false;
+    if (look.profile) profile_open(d);
     return true;
 }
 
@@ -55,37 +55,32 @@ void watch_step(int64_t step)
 static int64_t mark_add(struct mark m)
 {
     int64_t i = atomic_fetch_add(&look.marks, 1);
-    if (!look.timing || i >= look.room)
-        return -1;
+    if (!look.timing || i >= look.room) return -1;
     look.mark[i] = m;
     return i;
 }
 
-void watch_kernel(struct device *d, const struct kernel *k, void *const *address, const struct stretch *s)
+void watch_kernel(struct device *d, const struct kernel *k, void *const *address,
+                  const struct stretch *s)
 {
-    if (look.comparing)
-        compare_before(d, k, address, s);
+    if (look.comparing) compare_before(d, k, address, s);
     int64_t mark = watch_begin(d, WATCH_COMPUTE, NULL, -1);
-    if (mark >= 0)
-        look.mark[mark].kernel = k;
+    if (mark >= 0) look.mark[mark].kernel = k;
     k->call(address, s);
     watch_end(d, WATCH_COMPUTE, mark);
-    if (look.comparing)
-        compare_after(d, k, address, s);
+    if (look.comparing) compare_after(d, k, address, s);
 }
 
 int64_t watch_begin(struct device *d, enum watch_lane lane, const char *what, int64_t unit)
 {
     int64_t mark = mark_add((struct mark){.what = what, .unit = unit, .lane = lane});
-    if (mark >= 0)
-        device_stamp(d, lane, 2 * mark);
+    if (mark >= 0) device_stamp(d, lane, 2 * mark);
     return mark;
 }
 
 void watch_end(struct device *d, enum watch_lane lane, int64_t mark)
 {
-    if (mark >= 0)
-        device_stamp(d, lane, 2 * mark + 1);
+    if (mark >= 0) device_stamp(d, lane, 2 * mark + 1);
 }
 
 /* What the first step ran, and something for what only later ones do. */
@@ -93,24 +88,20 @@ static void make_room(struct device *d)
 {
     look.room = atomic_load(&look.marks) + 64;
     look.mark = ROOM(struct mark, look.room);
-    if (!device_stamps(d, 2 * look.room))
-        fail_now("%s", fail_noted());
+    if (!device_stamps(d, 2 * look.room)) fail_now("%s", fail_noted());
 }
 
 void watch_step_end(struct device *d, int64_t step, double seconds)
 {
-    if (step == 0 && last_timed() > 0)
-        make_room(d);
+    if (step == 0 && last_timed() > 0) make_room(d);
     if (look.timing) {
         int64_t n = atomic_load(&look.marks) < look.room ? atomic_load(&look.marks) : look.room;
         for (int64_t i = 0; i < n; i++) {
             look.mark[i].from = device_stamp_seconds(d, 2 * i);
             look.mark[i].to = device_stamp_seconds(d, 2 * i + 1);
         }
-        if (step <= look.profiled)
-            profile_step(look.mark, n, seconds);
-        if (look.trace && step <= TRACED)
-            trace_step(look.mark, n, step);
+        if (step <= look.profiled) profile_step(look.mark, n, seconds);
+        if (look.trace && step <= TRACED) trace_step(look.mark, n, step);
     }
     watching = false;
 }
@@ -119,11 +110,8 @@ bool watch_close(struct device *d)
 {
     (void)d;
     bool fine = true;
-    if (look.profile)
-        profile_close();
-    if (look.trace)
-        fine &= trace_close();
-    if (look.compare)
-        fine &= compare_close();
+    if (look.profile) profile_close();
+    if (look.trace) fine &= trace_close();
+    if (look.compare) fine &= compare_close();
     return fine;
 }

@@ -1,57 +1,74 @@
-/* Those who look on while a schedule runs: --compare, --profile, --trace. They sit between a device and its kernels, so that
- * none of them knows a device and no device knows them: a device says "now this kernel" and "now this transfer", and takes time stamps
- * when it is asked to. In a step that nobody watches it calls its kernels by itself, and may record and replay them. */
+/* Those who look on while a schedule runs: --compare, --profile, --trace. They sit between a device
+ * and its kernels, so that none of them knows a device and no device knows them: a device says "now
+ * this kernel" and "now this transfer", and takes time stamps when it is asked to. In a step that
+ * nobody watches it calls its kernels by itself, and may record and replay them. */
 #ifndef WATCH_H
 #define WATCH_H
 
 #include "trainer.h"
 
-/* ── watch.c, for devices ──────────────────────────────────────────────────── */
-/* Set for whole steps. While it is, kernels go through watch_kernel, transfers between watch_begin and watch_end, and nothing is
- * recorded or replayed. */
+/* ── watch.c, for devices ────────────────────────────────────────────────────── */
+/* Set for whole steps. While it is, kernels go through watch_kernel, transfers between watch_begin
+ * and watch_end, and nothing is recorded or replayed. */
 extern bool watching;
 enum watch_lane { WATCH_COMPUTE, WATCH_GATHER, WATCH_REDUCE, WATCH_LANES };
 /* Calls the kernel, once. On the thread that issues compute. */
-void watch_kernel(struct device *d, const struct kernel *k, void *const *address, const struct stretch *s);
-/* Around what is put on a lane of transfers, by whichever thread stamps that lane: "gather", unit instance 7 (-1: none).
- * watch_begin's answer goes to watch_end. */
+void watch_kernel(struct device *d, const struct kernel *k, void *const *address,
+                  const struct stretch *s);
+/* Around what is put on a lane of transfers, by whichever thread stamps that lane: "gather", unit
+ * instance 7 (-1: none). watch_begin's answer goes to watch_end. */
 int64_t watch_begin(struct device *d, enum watch_lane lane, const char *what, int64_t unit);
 void watch_end(struct device *d, enum watch_lane lane, int64_t mark);
 
-/* ── what a device gives (device_cpu.c, device_cuda.c) ─────────────────────── */
-/* Room for n time stamps, after the first step at the latest; false: noted. Stamp `number` is taken when all that the lane was
- * given before is done, and read after device_drain: seconds on the scale of clock_seconds(). */
+/* ── what a device gives (device_cpu.c, device_cuda.c) ───────────────────────── */
+/* Room for n time stamps, after the first step at the latest; false: noted. Stamp `number` is taken
+ * when all that the lane was given before is done, and read after device_drain: seconds on the
+ * scale of clock_seconds(). */
 bool device_stamps(struct device *d, int64_t n);
 void device_stamp(struct device *d, enum watch_lane lane, int64_t number);
 double device_stamp_seconds(struct device *d, int64_t number);
-/* To measure what the device can do at best, on the compute lane: bytes copied within it; c[n,n] = a b, a and b of the type, c of it or F32, by whatever
- * does the dense products of training; false: nothing does. */
+/* To measure what the device can do at best, on the compute lane: bytes copied within it; c[n,n] =
+ * a b, a and b of the type, c of it or F32, by whatever does the dense products of training; false:
+ * nothing does. */
 void device_copy(struct device *d, void *to, const void *from, int64_t bytes);
-bool device_square_product(struct device *d, enum element_type type, int64_t n, const void *a, const void *b, void *c);
+bool device_square_product(struct device *d, enum element_type type, int64_t n, const void *a,
+                           const void *b, void *c);
 
-/* ── for the trainer ───────────────────────────────────────────────────────── */
+/* ── for the trainer ─────────────────────────────────────────────────────────── */
 /* Behind device_open, before anything is written into the arena. False: noted. Collective. */
 bool watch_open(struct device *d, const struct options *o);
-void watch_step(int64_t step);              /* before a step's first part is played */
-void watch_step_end(struct device *d, int64_t step, double seconds); /* after the drain; its duration */
-/* Reports; every rank calls it. False: a comparison found something, or a file could not be written (noted). */
+void watch_step(int64_t step); /* before a step's first part is played */
+/* after the drain; its duration */
+void watch_step_end(struct device *d, int64_t step, double seconds);
+/* Reports; every rank calls it. False: a comparison found something, or a file could not be written
+ * (noted). */
 bool watch_close(struct device *d);
 
-/* ── between watch.c and those who look on ─────────────────────────────────── */
-/* Something that ran: a kernel, or a transfer of a unit. Seconds on the scale of clock_seconds(). */
-struct mark { const struct kernel *kernel; const char *what; int64_t unit; enum watch_lane lane; double from, to; };
+/* ── between watch.c and those who look on ───────────────────────────────────── */
+/* Something that ran: a kernel, or a transfer of a unit. Seconds on the scale of
+ * clock_seconds(). */
+struct mark {
+    const struct kernel *kernel;
+    const char *what;
+    int64_t unit;
+    enum watch_lane lane;
+    double from, to;
+};
 
-bool compare_open(const char *path);        /* loads DIR/reference.so; false: noted */
-void compare_before(struct device *d, const struct kernel *k, void *const *address, const struct stretch *s);
-void compare_after(struct device *d, const struct kernel *k, void *const *address, const struct stretch *s);
-bool compare_close(void);                   /* the table; false when a kernel is beyond its bound */
+bool compare_open(const char *path); /* loads DIR/reference.so; false: noted */
+void compare_before(struct device *d, const struct kernel *k, void *const *address,
+                    const struct stretch *s);
+void compare_after(struct device *d, const struct kernel *k, void *const *address,
+                   const struct stretch *s);
+bool compare_close(void); /* the table; false when a kernel is beyond its bound */
 
-void profile_open(struct device *d);        /* measures the device's peaks in the arena, and clears what it used */
+/* measures the device's peaks in the arena, and clears what it used */
+void profile_open(struct device *d);
 void profile_step(const struct mark *mark, int64_t marks, double seconds);
-void profile_close(void);                   /* the table */
+void profile_close(void); /* the table */
 
-bool trace_open(const char *path);          /* false: noted */
+bool trace_open(const char *path); /* false: noted */
 void trace_step(const struct mark *mark, int64_t marks, int64_t step);
-bool trace_close(void);                     /* every rank; false: noted */
+bool trace_close(void); /* every rank; false: noted */
 
 #endif

@@ -1,7 +1,8 @@
-/* Weights: where the first ones come from and where the last ones go. Each rank fills and gives only what its shard
- * holds; the names, shapes and pieces are those of segments.c, so a file is the same whatever the mesh was. A file that
- * does not match the model tensor for tensor is refused: a weight silently left at its seed trains a wrong model. That
- * includes a stored copy of a tied head, unless the architecture lists it among the tensors to ignore. */
+/* Weights: where the first ones come from and where the last ones go. Each rank fills and gives
+ * only what its shard holds; the names, shapes and pieces are those of segments.c, so a file is the
+ * same whatever the mesh was. A file that does not match the model tensor for tensor is refused: a
+ * weight silently left at its seed trains a wrong model. That includes a stored copy of a tied
+ * head, unless the architecture lists it among the tensors to ignore. */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -19,29 +20,41 @@
 
 enum { NAME_BYTES = 512, SHAPE_BYTES = 128 };
 
-/* Host memory that all of them pass through, and where an element of the resident shards lies on the device. */
+/* Host memory that all of them pass through, and where an element of the resident shards lies on
+ * the device. */
 static float *staging_of(struct device *d) { return device_staging(d); }
-static float *master_at(struct device *d, int64_t element) { return (float *)local(d, program.master) + element; }
+static float *master_at(struct device *d, int64_t element)
+{
+    return (float *)local(d, program.master) + element;
+}
 static int64_t staging_floats(void) { return program.staging_bytes / 4; }
 
-/* ── the first weights ─────────────────────────────────────────────────────── */
+/* ── the first weights ───────────────────────────────────────────────────────── */
 
-static void first_values(const struct stored *s, const char *name, int64_t from, int64_t n, float *to)
+static void first_values(const struct stored *s, const char *name, int64_t from, int64_t n,
+                         float *to)
 {
     switch ((enum init_kind)s->tensor->init) {
-    case INIT_NORMAL: random_normal(random_key(program.init_seed, name), s->tensor->std, from, n, to); break;
+    case INIT_NORMAL:
+        random_normal(random_key(program.init_seed, name), s->tensor->std, from, n, to);
+        break;
     case INIT_ONES:
-        for (int64_t i = 0; i < n; i++)
-            to[i] = 1;
+        for (int64_t i = 0; i < n; i++) to[i] = 1;
         break;
     case INIT_ZEROS: memset(to, 0, (size_t)n * sizeof *to); break;
     }
 }
 
-/* A billion normal numbers take a core the better part of a minute, so those of a piece are shared out over the cores that are this
- * rank's. Each is a function of its place alone: how many threads there are changes no bit. */
+/* A billion normal numbers take a core the better part of a minute, so those of a piece are shared
+ * out over the cores that are this rank's. Each is a function of its place alone: how many threads
+ * there are changes no bit. */
 enum { SEEDERS = 32, WORTH_A_THREAD = 1 << 13, SEEDER_STACK = 1 << 18 };
-struct share { const struct stored *s; const char *name; int64_t from, n; float *to; };
+struct share {
+    const struct stored *s;
+    const char *name;
+    int64_t from, n;
+    float *to;
+};
 
 static void *seed_share(void *argument)
 {
@@ -53,7 +66,8 @@ static void *seed_share(void *argument)
 static int64_t own_cores(void)
 {
     cpu_set_t set;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN), fair = cores > world.host_size ? cores / world.host_size : 1;
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN),
+               fair = cores > world.host_size ? cores / world.host_size : 1;
     const long bound = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     const long n = bound < fair ? bound : fair;
     return n < 1 ? 1 : n < SEEDERS ? n : SEEDERS;
@@ -66,18 +80,19 @@ static void seed_piece(const struct stored *s, const char *name, int64_t from, i
     struct share share[SEEDERS];
     bool started[SEEDERS] = {false};
     pthread_attr_t attributes;
-    const int64_t cores = own_cores(), worth = (n + WORTH_A_THREAD - 1) / WORTH_A_THREAD, threads = cores < worth ? cores : worth;
-    const bool able = pthread_attr_init(&attributes) == 0 && pthread_attr_setstacksize(&attributes, SEEDER_STACK) == 0;
+    const int64_t cores = own_cores(), worth = (n + WORTH_A_THREAD - 1) / WORTH_A_THREAD,
+                  threads = cores < worth ? cores : worth;
+    const bool able = pthread_attr_init(&attributes) == 0 &&
+                      pthread_attr_setstacksize(&attributes, SEEDER_STACK) == 0;
     for (int64_t i = threads - 1; i >= 0; i--) {
         const int64_t low = n * i / threads, high = n * (i + 1) / threads;
         share[i] = (struct share){s, name, from + low, high - low, to + low};
-        started[i] = i > 0 && able && pthread_create(&thread[i], &attributes, seed_share, &share[i]) == 0;
-        if (!started[i])
-            seed_share(&share[i]);
+        started[i] =
+            i > 0 && able && pthread_create(&thread[i], &attributes, seed_share, &share[i]) == 0;
+        if (!started[i]) seed_share(&share[i]);
     }
     for (int64_t i = 0; i < threads; i++)
-        if (started[i])
-            pthread_join(thread[i], NULL);
+        if (started[i]) pthread_join(thread[i], NULL);
     pthread_attr_destroy(&attributes);
 }
 
@@ -97,12 +112,12 @@ static void seed(struct device *d)
     }
 }
 
-/* The name under which a stored tensor may also be found: another prefix in place of tensor_prefix[0]. */
+/* The name under which a stored tensor may also be found: another prefix in place of
+ * tensor_prefix[0]. */
 static bool other_name(const char *name, int prefix, char to[NAME_BYTES])
 {
     size_t n = strlen(program.tensor_prefix[0]);
-    if (strncmp(name, program.tensor_prefix[0], n) != 0)
-        return false;
+    if (strncmp(name, program.tensor_prefix[0], n) != 0) return false;
     snprintf(to, NAME_BYTES, "%s%s", program.tensor_prefix[prefix], name + n);
     return true;
 }
@@ -112,8 +127,7 @@ static struct st_tensor *find(struct st_set *set, const char *name)
     char other[NAME_BYTES];
     struct st_tensor *t = st_find(set, name);
     for (int i = 1; !t && i < program.tensor_prefixes; i++)
-        if (other_name(name, i, other))
-            t = st_find(set, other);
+        if (other_name(name, i, other)) t = st_find(set, other);
     return t;
 }
 
@@ -123,17 +137,13 @@ static bool matches(const char *pattern, const char *name)
     while (*pattern) {
         if (*pattern == '*') {
             for (;; name++) {
-                if (matches(pattern + 1, name))
-                    return true;
-                if (!*name)
-                    return false;
+                if (matches(pattern + 1, name)) return true;
+                if (!*name) return false;
             }
         }
         if (strncmp(pattern, "{i}", 3) == 0 || strncmp(pattern, "{e}", 3) == 0) {
-            if (!isdigit((unsigned char)*name))
-                return false;
-            while (isdigit((unsigned char)*name))
-                name++;
+            if (!isdigit((unsigned char)*name)) return false;
+            while (isdigit((unsigned char)*name)) name++;
             pattern += 3;
         } else if (*pattern++ != *name++)
             return false;
@@ -145,26 +155,23 @@ static bool ignored(const char *name)
 {
     char other[NAME_BYTES];
     for (int k = 0; k < program.tensor_ignores; k++) {
-        if (matches(program.tensor_ignore[k], name))
-            return true;
+        if (matches(program.tensor_ignore[k], name)) return true;
         for (int i = 1; i < program.tensor_prefixes; i++)
-            if (other_name(program.tensor_ignore[k], i, other) && matches(other, name))
-                return true;
+            if (other_name(program.tensor_ignore[k], i, other) && matches(other, name)) return true;
     }
     return false;
 }
 
-static bool fits(const struct st_set *set, const struct stored *s, const char *name, const struct st_tensor *t)
+static bool fits(const struct st_set *set, const struct stored *s, const char *name,
+                 const struct st_tensor *t)
 {
     int64_t dim[4];
     int rank = stored_shape(s, dim);
     char want[SHAPE_BYTES], have[SHAPE_BYTES];
     st_shape_text(rank, dim, want, sizeof want);
-    if (!t)
-        return fail_note("%s: tensor %s %s is missing", set->path, name, want);
+    if (!t) return fail_note("%s: tensor %s %s is missing", set->path, name, want);
     bool same = t->rank == rank;
-    for (int i = 0; same && i < rank; i++)
-        same = t->dim[i] == dim[i];
+    for (int i = 0; same && i < rank; i++) same = t->dim[i] == dim[i];
     st_shape_text(t->rank, t->dim, have, sizeof have);
     if (!same)
         return fail_note("%s: tensor %s is %s, the plan's is %s", t->file, t->name, have, want);
@@ -179,19 +186,18 @@ static bool load(struct device *d, const char *path)
     struct st_set set;
     struct stored s;
     char name[NAME_BYTES], shape[SHAPE_BYTES];
-    if (!st_open(&set, path))
-        return false;
+    if (!st_open(&set, path)) return false;
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
         stored_name(&s, name, sizeof name);
         struct st_tensor *t = find(&set, name);
-        if (!fits(&set, &s, name, t))
-            return false;
+        if (!fits(&set, &s, name, t)) return false;
         t->used = true;
     }
     for (int64_t i = 0; i < set.tensors; i++)
         if (!set.tensor[i].used && !ignored(set.tensor[i].name)) {
             st_shape_text(set.tensor[i].rank, set.tensor[i].dim, shape, sizeof shape);
-            return fail_note("%s: tensor %s %s is not part of this model", set.tensor[i].file, set.tensor[i].name, shape);
+            return fail_note("%s: tensor %s %s is not part of this model", set.tensor[i].file,
+                             set.tensor[i].name, shape);
         }
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
         struct piece p = stored_piece(&s, world.shard);
@@ -199,16 +205,15 @@ static bool load(struct device *d, const char *path)
         const struct st_tensor *t = p.count ? find(&set, name) : NULL;
         for (int64_t done = 0; done < p.count; done += staging_floats()) {
             int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
-            if (!st_read(t, p.element + done, n, staging_of(d)))
-                return false;
+            if (!st_read(t, p.element + done, n, staging_of(d))) return false;
             device_write(d, master_at(d, p.at + done), staging_of(d), 4 * n);
             position_moved();
         }
     }
     int last = -1;
-    for (int64_t i = 0; i < set.tensors; i++)   /* tensors of one file share one descriptor, in any order */
-        if (set.tensor[i].fd > last)
-            last = set.tensor[i].fd;
+    /* tensors of one file share one descriptor, in any order */
+    for (int64_t i = 0; i < set.tensors; i++)
+        if (set.tensor[i].fd > last) last = set.tensor[i].fd;
     for (int fd = 0; fd <= last; fd++)
         for (int64_t i = 0; i < set.tensors; i++)
             if (set.tensor[i].fd == fd) {
@@ -220,16 +225,20 @@ static bool load(struct device *d, const char *path)
 
 bool weights_start(struct device *d)
 {
-    if (program.init_from)
-        return load(d, program.init_from);
+    if (program.init_from) return load(d, program.init_from);
     seed(d);
     return true;
 }
 
-/* ── the last weights ──────────────────────────────────────────────────────── */
+/* ── the last weights ────────────────────────────────────────────────────────── */
 
-enum { FINAL_WAITING = 256 << 20 };   /* bytes that may wait for the disk */
-static struct { const char *path; char *temporary, *folder, *header; int64_t header_bytes, waiting; int fd; } final = {.fd = -1};
+enum { FINAL_WAITING = 256 << 20 }; /* bytes that may wait for the disk */
+static struct {
+    const char *path;
+    char *temporary, *folder, *header;
+    int64_t header_bytes, waiting;
+    int fd;
+} final = {.fd = -1};
 
 /* The header is made before the first step: its text depends on names and shapes only. */
 static void final_header(void)
@@ -243,12 +252,13 @@ static void final_header(void)
         int64_t dim[4], end = begin + 4 * stored_elements(&s);
         stored_name(&s, name, sizeof name);
         st_shape_text(stored_shape(&s, dim), dim, shape, sizeof shape);
-        n += snprintf(text + n, (size_t)(size - n), ",\"%s\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%lld,%lld]}", name, shape, (long long)begin, (long long)end);
+        n += snprintf(text + n, (size_t)(size - n),
+                      ",\"%s\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%lld,%lld]}", name,
+                      shape, (long long)begin, (long long)end);
         begin = end;
     }
     n += snprintf(text + n, (size_t)(size - n), "}");
-    while (n % 8)
-        text[n++] = ' ';
+    while (n % 8) text[n++] = ' ';
     final.header = text;
     final.header_bytes = n;
 }
@@ -257,8 +267,7 @@ bool weights_final_open(const char *path)
 {
     size_t n = strlen(path) + 16;
     final.path = path;
-    if (world.rank != 0)
-        return true;
+    if (world.rank != 0) return true;
     final.temporary = room((int64_t)n);
     snprintf(final.temporary, n, "%s.partial", path);
     char *scratch = room((int64_t)n);
@@ -267,7 +276,8 @@ bool weights_final_open(const char *path)
     if (access(final.folder, W_OK | X_OK) != 0)
         return fail_note("--final %s: %s: %s", path, final.folder, strerror(errno));
     struct stat old;
-    if (stat(path, &old) == 0 && !S_ISREG(old.st_mode)) /* a rename would put a file in the place of a device */
+    /* a rename would put a file in the place of a device */
+    if (stat(path, &old) == 0 && !S_ISREG(old.st_mode))
         return fail_note("--final %s: it is there, and is no file", path);
     final_header();
     return true;
@@ -276,8 +286,7 @@ bool weights_final_open(const char *path)
 static bool final_failed(const char *what)
 {
     fail_note("--final %s: %s %s: %s", final.path, what, final.temporary, strerror(errno));
-    if (final.fd >= 0)
-        close(final.fd);
+    if (final.fd >= 0) close(final.fd);
     final.fd = -1;
     unlink(final.temporary);
     return false;
@@ -288,17 +297,15 @@ static bool put(const void *bytes, int64_t n)
     const char *p = bytes;
     while (n > 0) {
         ssize_t wrote = write(final.fd, p, (size_t)(n < (1 << 30) ? n : 1 << 30));
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote <= 0)
-            return final_failed("write");
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0) return final_failed("write");
         p += wrote;
         n -= wrote;
         final.waiting += wrote;
     }
-    if (final.waiting >= FINAL_WAITING) {   /* or all of it would wait for the end, where nothing is seen to move */
-        if (fdatasync(final.fd) != 0)
-            return final_failed("fdatasync");
+    /* or all of it would wait for the end, where nothing is seen to move */
+    if (final.waiting >= FINAL_WAITING) {
+        if (fdatasync(final.fd) != 0) return final_failed("fdatasync");
         final.waiting = 0;
     }
     position_moved();
@@ -308,38 +315,32 @@ static bool put(const void *bytes, int64_t n)
 static bool final_begin(void)
 {
     unsigned char length[8];
-    for (int i = 0; i < 8; i++)
-        length[i] = (unsigned char)((uint64_t)final.header_bytes >> 8 * i);
+    for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t) final.header_bytes >> 8 * i);
     final.fd = open(final.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (final.fd < 0)
-        return final_failed("open");
+    if (final.fd < 0) return final_failed("open");
     return put(length, 8) && put(final.header, final.header_bytes);
 }
 
 /* The name appears only when every byte of it is on the disk. */
 static bool final_end(void)
 {
-    if (fsync(final.fd) != 0)
-        return final_failed("fsync");
+    if (fsync(final.fd) != 0) return final_failed("fsync");
     int fd = final.fd;
     final.fd = -1;
-    if (close(fd) != 0)
-        return final_failed("close");
-    if (rename(final.temporary, final.path) != 0)
-        return final_failed("rename");
+    if (close(fd) != 0) return final_failed("close");
+    if (rename(final.temporary, final.path) != 0) return final_failed("rename");
     int folder = open(final.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (folder < 0 || fsync(folder) != 0) {
         fail_note("--final %s: fsync %s: %s", final.path, final.folder, strerror(errno));
-        if (folder >= 0)
-            close(folder);
+        if (folder >= 0) close(folder);
         return false;
     }
     close(folder);
     return true;
 }
 
-/* The ranks of the first replica send their pieces in file order; rank 0 writes. When writing fails it goes on receiving,
- * so that nobody is left waiting, and the failure is agreed afterwards. */
+/* The ranks of the first replica send their pieces in file order; rank 0 writes. When writing fails
+ * it goes on receiving, so that nobody is left waiting, and the failure is agreed afterwards. */
 bool weights_final(struct device *d)
 {
     struct stored s;
@@ -347,8 +348,7 @@ bool weights_final(struct device *d)
     for (bool more = stored_first(&s); more && world.replica == 0; more = stored_next(&s))
         for (int owner = 0; owner < program.fsdp; owner++) {
             struct piece p = stored_piece(&s, owner);
-            if (world.rank != 0 && world.rank != owner)
-                continue;
+            if (world.rank != 0 && world.rank != owner) continue;
             for (int64_t done = 0; done < p.count; done += staging_floats()) {
                 int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
                 if (world.rank == owner)

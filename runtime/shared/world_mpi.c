@@ -1,5 +1,6 @@
-/* The ranks as one world: how they come up, agree, exchange small numbers on the main thread, and end. The two ends differ:
- * world_leave is called by all and is orderly; world_abort is called by one, from any thread, and takes the rest down. */
+/* The ranks as one world: how they come up, agree, exchange small numbers on the main thread, and
+ * end. The two ends differ: world_leave is called by all and is orderly; world_abort is called by
+ * one, from any thread, and takes the rest down. */
 #define _GNU_SOURCE
 #include "world_mpi.h"
 
@@ -22,25 +23,24 @@ static MPI_Win host_window = MPI_WIN_NULL;
 
 void mpi_check(int rc, const char *what)
 {
-    if (rc == MPI_SUCCESS)
-        return;
+    if (rc == MPI_SUCCESS) return;
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
     int n = 0;
     MPI_Error_string(rc, text, &n);
     fail_now("rank %d: %s: %s", world.rank, what, text);
 }
 
-/* MPI moves data only inside its calls, so how often one looks is how fast it flows; but a look costs the core that another
- * rank computes on. Transfers come in pieces, and this waits for one of them: a piece that is on its way is polled
- * with the core given away in between, one that is not there soon is looked after ever more rarely. */
+/* MPI moves data only inside its calls, so how often one looks is how fast it flows; but a look
+ * costs the core that another rank computes on. Transfers come in pieces, and this waits for one of
+ * them: a piece that is on its way is polled with the core given away in between, one that is not
+ * there soon is looked after ever more rarely. */
 void mpi_finish(MPI_Request *request, int n, const char *what)
 {
     const double from = clock_seconds();
     for (;;) {
         int done = 0;
         mpi_check(MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE), what);
-        if (done)
-            return;
+        if (done) return;
         const double waited = clock_seconds() - from;
         struct timespec nap = {.tv_nsec = waited < 1e-3 ? 20000 : waited < 1e-2 ? 100000 : 250000};
         if (waited < 50e-6)
@@ -62,22 +62,27 @@ void mpi_duplicate(MPI_Comm *to)
     mpi_check(MPI_Comm_set_errhandler(*to, MPI_ERRORS_RETURN), "duplicate the world");
 }
 
-/* ── coming up ─────────────────────────────────────────────────────────────── */
+/* ── coming up ───────────────────────────────────────────────────────────────── */
 
-/* Until the ranks have met there is no page on which a rank's silence could be seen, and MPI waits for a stopped one for
- * ever. So each sets itself a timer: the run's timeout, and no less than a busy machine may take to start. Rank 0 speaks
- * first and its end takes the others along; one that is late was itself stopped, and has nothing to say. */
+/* Until the ranks have met there is no page on which a rank's silence could be seen, and MPI waits
+ * for a stopped one for ever. So each sets itself a timer: the run's timeout, and no less than a
+ * busy machine may take to start. Rank 0 speaks first and its end takes the others along; one that
+ * is late was itself stopped, and has nothing to say. */
 enum { MEET_SECONDS = 30, MEET_TURN = 5 };
 static double meet_until;
 static bool leaving;
 
 static void not_met(int signal)
 {
-    static const char met[] = "trainer: the ranks have not found each other: one of them is stopped or cannot be reached\n";
-    static const char left[] = "trainer: the run is over, and MPI does not end: a rank is stopped or cannot be reached\n";
+    static const char met[] = "trainer: the ranks have not found each other: one of them is "
+                              "stopped or cannot be reached\n";
+    static const char left[] =
+        "trainer: the run is over, and MPI does not end: a rank is stopped or cannot be reached\n";
     (void)signal;
-    ssize_t told = clock_seconds() >= meet_until + 0.5 ? 0 : leaving ? write(STDERR_FILENO, left, sizeof left - 1) : write(STDERR_FILENO, met, sizeof met - 1);
-    (void)told;   /* there is nobody left to tell that it could not be told */
+    ssize_t told = clock_seconds() >= meet_until + 0.5 ? 0
+                   : leaving                           ? write(STDERR_FILENO, left, sizeof left - 1)
+                                                       : write(STDERR_FILENO, met, sizeof met - 1);
+    (void)told; /* there is nobody left to tell that it could not be told */
     _exit(STATUS_ENVIRONMENT);
 }
 
@@ -96,27 +101,35 @@ static int variable(const char *name)
     return text ? atoi(text) : -1;
 }
 
-/* mpirun of another MPI starts N processes that each believe to be alone. The launcher's own variables know better; only
- * the process that it calls 0 speaks. */
+/* mpirun of another MPI starts N processes that each believe to be alone. The launcher's own
+ * variables know better; only the process that it calls 0 speaks. */
 static void refuse_foreign_launcher(void)
 {
-    static const struct { const char *size, *rank; } launcher[] = {
-        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"}, {"PMI_SIZE", "PMI_RANK"}, {"PMIX_SIZE", "PMIX_RANK"},
-        {"MPI_LOCALNRANKS", "MPI_LOCALRANKID"}, {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+    static const struct {
+        const char *size, *rank;
+    } launcher[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                    {"PMI_SIZE", "PMI_RANK"},
+                    {"PMIX_SIZE", "PMIX_RANK"},
+                    {"MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
+                    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
     for (size_t i = 0; world.size == 1 && i < sizeof launcher / sizeof *launcher; i++) {
         int size = variable(launcher[i].size), rank = variable(launcher[i].rank);
-        if (size <= 1 && !(size < 0 && rank > 0))
-            continue;
+        if (size <= 1 && !(size < 0 && rank > 0)) continue;
         char version[MPI_MAX_LIBRARY_VERSION_STRING], text[256];
         int n = 0;
         MPI_Get_library_version(version, &n);
         version[strcspn(version, ",\n")] = 0;
         if (size > 1)
-            snprintf(text, sizeof text, "%s says %d ranks, but this one is alone: it was started by another MPI's launcher; this trainer needs mpirun of %.60s", launcher[i].size, size, version);
+            snprintf(text, sizeof text,
+                     "%s says %d ranks, but this one is alone: it was started by another MPI's "
+                     "launcher; this trainer needs mpirun of %.60s",
+                     launcher[i].size, size, version);
         else
-            snprintf(text, sizeof text, "%s is %d, but this rank is alone: it was started by another MPI's launcher; this trainer needs mpirun of %.60s", launcher[i].rank, rank, version);
-        if (rank <= 0 || size < 0)
-            fail_print(text);
+            snprintf(text, sizeof text,
+                     "%s is %d, but this rank is alone: it was started by another MPI's launcher; "
+                     "this trainer needs mpirun of %.60s",
+                     launcher[i].rank, rank, version);
+        if (rank <= 0 || size < 0) fail_print(text);
         world_leave(STATUS_ENVIRONMENT);
     }
 }
@@ -125,23 +138,28 @@ void world_open(int *argc, char ***argv)
 {
     int provided = MPI_THREAD_SINGLE, rank = variable("OMPI_COMM_WORLD_RANK");
     if (program.timeout_seconds > 0)
-        world_meet(ceil(fmax(program.timeout_seconds, MEET_SECONDS)) + (rank > 0 ? MEET_TURN * rank : 0));
+        world_meet(ceil(fmax(program.timeout_seconds, MEET_SECONDS)) +
+                   (rank > 0 ? MEET_TURN * rank : 0));
     if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {
         fail_print("MPI does not start");
         _exit(STATUS_ENVIRONMENT);
     }
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);   /* naps as short as asked for, in the threads to come too */
+    /* naps as short as asked for, in the threads to come too */
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
     mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &world.rank), "rank");
     mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &world.size), "size");
     if (provided < MPI_THREAD_MULTIPLE) {
         if (world.rank == 0)
-            fail_print("this MPI was built without MPI_THREAD_MULTIPLE, which moving data beside the computation needs");
+            fail_print("this MPI was built without MPI_THREAD_MULTIPLE, which moving data beside "
+                       "the computation needs");
         world_leave(STATUS_ENVIRONMENT);
     }
     refuse_foreign_launcher();
     mpi_duplicate(&main_comm);
-    mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL, &host_comm), "ranks of this host");
+    mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL,
+                                  &host_comm),
+              "ranks of this host");
     mpi_check(MPI_Comm_set_errhandler(host_comm, MPI_ERRORS_RETURN), "ranks of this host");
     mpi_check(MPI_Comm_rank(host_comm, &world.host_rank), "ranks of this host");
     mpi_check(MPI_Comm_size(host_comm, &world.host_size), "ranks of this host");
@@ -158,10 +176,10 @@ void world_split(void)
 {
     if (world.size != program.fsdp * program.dp) {
         char text[256];
-        snprintf(text, sizeof text, "built for %lld ranks (fsdp %lld x dp %lld), started with %d", (long long)(program.fsdp * program.dp), (long long)program.fsdp,
+        snprintf(text, sizeof text, "built for %lld ranks (fsdp %lld x dp %lld), started with %d",
+                 (long long)(program.fsdp * program.dp), (long long)program.fsdp,
                  (long long)program.dp, world.size);
-        if (world.rank == 0)
-            fail_print(text);
+        if (world.rank == 0) fail_print(text);
         world_leave(STATUS_ENVIRONMENT);
     }
     world.replica = world.rank / (int)program.fsdp;
@@ -173,11 +191,9 @@ const char *world_rank_text(char text[128])
 {
     char host[65] = "this host";
     *text = 0;
-    if (gethostname(host, sizeof host) != 0 || !host[0])
-        snprintf(host, sizeof host, "this host");
+    if (gethostname(host, sizeof host) != 0 || !host[0]) snprintf(host, sizeof host, "this host");
     host[sizeof host - 1] = 0;
-    if (world.size > 1)
-        snprintf(text, 128, "rank %d on %s: ", world.rank, host);
+    if (world.size > 1) snprintf(text, 128, "rank %d on %s: ", world.rank, host);
     return text;
 }
 
@@ -196,15 +212,17 @@ void *world_host_page(int64_t bytes)
     MPI_Aint size;
     int unit;
     bool first = world.host_rank == 0;
-    mpi_check(MPI_Win_allocate_shared(first ? (MPI_Aint)bytes : 0, 1, MPI_INFO_NULL, host_comm, &page, &host_window), "a page shared by the ranks of a host");
-    mpi_check(MPI_Win_shared_query(host_window, 0, &size, &unit, &page), "a page shared by the ranks of a host");
-    if (first)
-        memset(page, 0, (size_t)bytes);
+    mpi_check(MPI_Win_allocate_shared(first ? (MPI_Aint)bytes : 0, 1, MPI_INFO_NULL, host_comm,
+                                      &page, &host_window),
+              "a page shared by the ranks of a host");
+    mpi_check(MPI_Win_shared_query(host_window, 0, &size, &unit, &page),
+              "a page shared by the ranks of a host");
+    if (first) memset(page, 0, (size_t)bytes);
     mpi_check(MPI_Barrier(host_comm), "a page shared by the ranks of a host");
     return page;
 }
 
-/* ── what the main thread says ─────────────────────────────────────────────── */
+/* ── what the main thread says ───────────────────────────────────────────────── */
 
 static void finish(MPI_Request *request, const char *what)
 {
@@ -219,17 +237,17 @@ void world_agree(void)
     MPI_Request request;
     mpi_check(MPI_Iallreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, main_comm, &request), "agree");
     finish(&request, "agree");
-    if (lowest == INT_MAX)
-        return;
-    if (lowest == world.rank)
-        fail_print(fail_noted());
+    if (lowest == INT_MAX) return;
+    if (lowest == world.rank) fail_print(fail_noted());
     world_leave(STATUS_ENVIRONMENT);
 }
 
 void world_exchange(const double *mine, int64_t n, double *all)
 {
     MPI_Request request;
-    mpi_check(MPI_Iallgather(mine, (int)n, MPI_DOUBLE, all, (int)n, MPI_DOUBLE, main_comm, &request), "exchange");
+    mpi_check(
+        MPI_Iallgather(mine, (int)n, MPI_DOUBLE, all, (int)n, MPI_DOUBLE, main_comm, &request),
+        "exchange");
     finish(&request, "exchange");
 }
 
@@ -238,7 +256,9 @@ void world_sum(double *value, int64_t n)
     MPI_Request request;
     for (int64_t done = 0; done < n; done += 1 << 20) {
         int some = n - done < 1 << 20 ? (int)(n - done) : 1 << 20;
-        mpi_check(MPI_Iallreduce(MPI_IN_PLACE, value + done, some, MPI_DOUBLE, MPI_SUM, main_comm, &request), "sum");
+        mpi_check(MPI_Iallreduce(MPI_IN_PLACE, value + done, some, MPI_DOUBLE, MPI_SUM, main_comm,
+                                 &request),
+                  "sum");
         finish(&request, "sum");
     }
 }
@@ -248,7 +268,8 @@ void world_send(const void *from, int64_t bytes, int to)
     MPI_Request request;
     for (int64_t done = 0; done < bytes; done += 1 << 30) {
         int some = bytes - done < 1 << 30 ? (int)(bytes - done) : 1 << 30;
-        mpi_check(MPI_Isend((const char *)from + done, some, MPI_BYTE, to, 1, main_comm, &request), "send");
+        mpi_check(MPI_Isend((const char *)from + done, some, MPI_BYTE, to, 1, main_comm, &request),
+                  "send");
         finish(&request, "send");
     }
 }
@@ -258,33 +279,34 @@ void world_receive(void *to, int64_t bytes, int from)
     MPI_Request request;
     for (int64_t done = 0; done < bytes; done += 1 << 30) {
         int some = bytes - done < 1 << 30 ? (int)(bytes - done) : 1 << 30;
-        mpi_check(MPI_Irecv((char *)to + done, some, MPI_BYTE, from, 1, main_comm, &request), "receive");
+        mpi_check(MPI_Irecv((char *)to + done, some, MPI_BYTE, from, 1, main_comm, &request),
+                  "receive");
         finish(&request, "receive");
     }
 }
 
-/* ── ending ────────────────────────────────────────────────────────────────── */
+/* ── ending ──────────────────────────────────────────────────────────────────── */
 
-/* Built with a leak checker, a trainer is checked while MPI's modules are still loaded: what they keep can be told from
- * what is ours only as long as its callers have names. */
+/* Built with a leak checker, a trainer is checked while MPI's modules are still loaded: what they
+ * keep can be told from what is ours only as long as its callers have names. */
 void __lsan_do_leak_check(void) __attribute__((weak));
 
-/* Nobody passes the barrier before all have written what they had to say: mpirun ends the others as soon as one rank
- * returns a status that is not 0. */
+/* Nobody passes the barrier before all have written what they had to say: mpirun ends the others as
+ * soon as one rank returns a status that is not 0. */
 void world_leave(int status)
 {
     MPI_Request request;
     if (main_comm != MPI_COMM_NULL && MPI_Ibarrier(main_comm, &request) == MPI_SUCCESS)
         finish(&request, "leave");
     watchdog_close();
-    if (program.timeout_seconds > 0 && main_comm != MPI_COMM_NULL && !__lsan_do_leak_check)   /* nobody watches any more; a leak checker takes its time */
-        leaving = true, world_meet(ceil(fmax(program.timeout_seconds, MEET_SECONDS)) + MEET_TURN * world.rank);
-    if (host_window != MPI_WIN_NULL)
-        MPI_Win_free(&host_window);
+    /* nobody watches any more; a leak checker takes its time */
+    if (program.timeout_seconds > 0 && main_comm != MPI_COMM_NULL && !__lsan_do_leak_check)
+        leaving = true,
+        world_meet(ceil(fmax(program.timeout_seconds, MEET_SECONDS)) + MEET_TURN * world.rank);
+    if (host_window != MPI_WIN_NULL) MPI_Win_free(&host_window);
     fflush(NULL);
-    if (__lsan_do_leak_check)
-        __lsan_do_leak_check();
-    MPI_Finalize();   /* whatever it says: there is nothing left to lose */
+    if (__lsan_do_leak_check) __lsan_do_leak_check();
+    MPI_Finalize(); /* whatever it says: there is nothing left to lose */
     exit(status);
 }
 
@@ -292,7 +314,6 @@ void world_abort(int status)
 {
     int up = 0;
     MPI_Initialized(&up);
-    if (up)
-        MPI_Abort(MPI_COMM_WORLD, status);
+    if (up) MPI_Abort(MPI_COMM_WORLD, status);
     _exit(status);
 }

@@ -1,5 +1,6 @@
-/* MPI, for the two files that speak it: communicators of this mesh, and the one way to wait. A blocking MPI call spins
- * on a core that another rank computes on, so nothing blocks: requests are tested, with sleep in between. */
+/* MPI, for the two files that speak it: communicators of this mesh, and the one way to wait. A
+ * blocking MPI call spins on a core that another rank computes on, so nothing blocks: requests are
+ * tested, with sleep in between. */
 #ifndef PLANC_WORLD_MPI_H
 #define PLANC_WORLD_MPI_H
 
@@ -7,9 +8,9 @@
 
 #include "trainer.h"
 
-void mpi_check(int rc, const char *what);                   /* ends the run with MPI's words */
+void mpi_check(int rc, const char *what); /* ends the run with MPI's words */
 void mpi_finish(MPI_Request *request, int n, const char *what);
 void mpi_split(int color, int key, const char *what, MPI_Comm *to);
-void mpi_duplicate(MPI_Comm *to);                           /* of the world */
+void mpi_duplicate(MPI_Comm *to); /* of the world */
 
 #endif

@@ -1,7 +1,7 @@
-/* The trace device: one process that plays rank 0 of any mesh, executes nothing and prints every schedule step. Its
- * output is for reading and for golden tests: the order of issue, what waits for what, which instance of a unit is on
- * its way. Addresses are the offsets themselves, tagged by segment, and are never read. It has its own small
- * main and nothing of MPI, data or weights. */
+/* The trace device: one process that plays rank 0 of any mesh, executes nothing and prints every
+ * schedule step. Its output is for reading and for golden tests: the order of issue, what waits for
+ * what, which instance of a unit is on its way. Addresses are the offsets themselves, tagged by
+ * segment, and are never read. It has its own small main and nothing of MPI, data or weights. */
 #define _GNU_SOURCE
 #include "shared/trainer.h"
 
@@ -12,22 +12,34 @@
 #include <string.h>
 #include <unistd.h>
 
-struct device { int64_t iteration; char (*event)[128]; };   /* event: what its latest recording stands for */
+/* event: what its latest recording stands for */
+struct device {
+    int64_t iteration;
+    char (*event)[128];
+};
 struct world world = {.rank = 0, .size = 1, .host_size = 1, .one_host = true};
 
 static const uintptr_t WIRE_TAG = (uintptr_t)1 << 62, LOCAL_TAG = (uintptr_t)1 << 61;
 
-void *local(struct device *d, int64_t offset) { (void)d; return (void *)(LOCAL_TAG | (uintptr_t)offset); }
-void *wire(struct device *d, int64_t offset) { (void)d; return (void *)(WIRE_TAG | (uintptr_t)offset); }
+void *local(struct device *d, int64_t offset)
+{
+    (void)d;
+    return (void *)(LOCAL_TAG | (uintptr_t)offset);
+}
+void *wire(struct device *d, int64_t offset)
+{
+    (void)d;
+    return (void *)(WIRE_TAG | (uintptr_t)offset);
+}
 void iteration(struct device *d, int64_t i) { d->iteration = i; }
 
 /* "wire+4096" */
 static const char *place(const void *address, char text[40])
 {
     uintptr_t a = (uintptr_t)address;
-    if (!address)
-        return "none";
-    snprintf(text, 40, "%s+%" PRIuPTR, a & WIRE_TAG ? "wire" : "local", a & ~(WIRE_TAG | LOCAL_TAG));
+    if (!address) return "none";
+    snprintf(text, 40, "%s+%" PRIuPTR, a & WIRE_TAG ? "wire" : "local",
+             a & ~(WIRE_TAG | LOCAL_TAG));
     return text;
 }
 
@@ -37,7 +49,8 @@ static const char *instance(int64_t number, char text[96])
     for (int u = 0; u < program.units; u++) {
         const struct unit *unit = &program.unit[u];
         if (number < unit->count) {
-            snprintf(text, 96, "%s[%lld]", unit->name, (long long)(unit->layer ? unit->layer[number] : number));
+            snprintf(text, 96, "%s[%lld]", unit->name,
+                     (long long)(unit->layer ? unit->layer[number] : number));
             return text;
         }
         number -= unit->count;
@@ -53,11 +66,13 @@ static const char *micro_text(int micro)
 }
 
 /* step, lane, region[iteration], then what the verb itself has to say */
-PRINTF_LIKE(4, 5) static void line(const struct device *d, int step, const char *lane, const char *format, ...)
+PRINTF_LIKE(4, 5)
+static void line(const struct device *d, int step, const char *lane, const char *format, ...)
 {
     char region[128] = "?", text[512];
     if (step >= 1 && step <= program.steps)
-        snprintf(region, sizeof region, d->iteration >= 0 ? "%s[%lld]" : "%s", program.step[step].region, (long long)d->iteration);
+        snprintf(region, sizeof region, d->iteration >= 0 ? "%s[%lld]" : "%s",
+                 program.step[step].region, (long long)d->iteration);
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -80,7 +95,8 @@ void run(struct device *d, int step, const struct kernel *k, void *const *addres
     line(d, step, "compute", "run %s", k->name);
 }
 
-void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit, void *const *address)
+void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
+               void *const *address)
 {
     char name[96];
     (void)address;
@@ -90,22 +106,27 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
 void gather(struct device *d, int step, int64_t unit, void *slot, int event)
 {
     char name[96], to[40];
-    line(d, step, "gather", "gather %s to %s, event %d", instance(unit, name), place(slot, to), event);
+    line(d, step, "gather", "gather %s to %s, event %d", instance(unit, name), place(slot, to),
+         event);
     record(d, event, "gather %s", name);
 }
 
-void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into, int micro, int event)
+void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into,
+            int micro, int event)
 {
     char name[96], from[40], through[40], to[40];
-    line(d, step, "reduce", "reduce %s from %s through %s into %s, %s micro-batch, event %d", instance(unit, name), place(slot, from), place(stage, through),
-         place(into, to), micro_text(micro), event);
+    line(d, step, "reduce", "reduce %s from %s through %s into %s, %s micro-batch, event %d",
+         instance(unit, name), place(slot, from), place(stage, through), place(into, to),
+         micro_text(micro), event);
     record(d, event, "reduce %s", name);
 }
 
-void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count, int event)
+void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
+               int event)
 {
     char at[40];
-    line(d, step, "reduce", "sum %lld at %s over %s, event %d", (long long)count, place(address, at), group, event);
+    line(d, step, "reduce", "sum %lld at %s over %s, event %d", (long long)count,
+         place(address, at), group, event);
     record(d, event, "sum over %s", group);
 }
 
@@ -118,13 +139,16 @@ void await(struct device *d, int step, int event)
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro)
 {
     char a[40], b[40];
-    line(d, step, "host", "load tokens to %s, targets to %s, %s micro-batch", place(tokens, a), place(targets, b), micro_text(micro));
+    line(d, step, "host", "load tokens to %s, targets to %s, %s micro-batch", place(tokens, a),
+         place(targets, b), micro_text(micro));
 }
 
-void tap(struct device *d, int step, const char *name, enum element_type type, const void *value, int64_t rows, int64_t columns)
+void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
+         int64_t rows, int64_t columns)
 {
     char at[40];
-    line(d, step, "compute", "tap %s %lld x %lld %s at %s", name, (long long)rows, (long long)columns, type == TYPE_BF16 ? "bf16" : "f32", place(value, at));
+    line(d, step, "compute", "tap %s %lld x %lld %s at %s", name, (long long)rows,
+         (long long)columns, type == TYPE_BF16 ? "bf16" : "f32", place(value, at));
 }
 
 /* What fail.c asks of a world of one. */
@@ -140,16 +164,18 @@ int main(int argc, char **argv)
         fail_print(fail_noted());
         return STATUS_USAGE;
     }
-    if (o.steps < 0)
-        o.steps = 1;
+    if (o.steps < 0) o.steps = 1;
     d.event = room((int64_t)sizeof *d.event * (program.events + 1));
-    printf("trace of rank 0 of fsdp %lld x dp %lld: %s\n", (long long)program.fsdp, (long long)program.dp, program.title);
+    printf("trace of rank 0 of fsdp %lld x dp %lld: %s\n", (long long)program.fsdp,
+           (long long)program.dp, program.title);
     printf("setup\n");
     schedule_setup(&d);
     for (int64_t step = 0; step < o.steps; step++) {
         for (int64_t j = 0; j < program.accumulation; j++) {
-            int micro = (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0);
-            printf("step %lld, micro-batch %lld (%s)\n", (long long)step, (long long)j, micro_text(micro));
+            int micro =
+                (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0);
+            printf("step %lld, micro-batch %lld (%s)\n", (long long)step, (long long)j,
+                   micro_text(micro));
             schedule_micro_batch(&d, micro);
         }
         printf("step %lld, update\n", (long long)step);

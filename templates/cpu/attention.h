@@ -1,10 +1,12 @@
-/* Causal attention and its gradient for the cpu device, tile by tile: 64 queries of one head against up to 256 keys,
- * with the matrix products of a tile done by product() and the softmax kept online across tiles. The scores of a whole sequence
- * never exist, so the kernel needs nothing but two tiles of 64 KiB on the calling thread's stack, whatever the sequence; the gradient
- * also needs room for the sums of one key head, which its caller gives. Queries, keys, values and results are F32 or BF16;
- * scores, weights and sums are F32 in either case, and what is kept in BF16 is rounded once.
- * The order of every sum follows from the shapes alone. Layout: rows are tokens, sequence after sequence; a row holds
- * heads x width elements. `heads / kv_heads` neighbouring query heads share a key head. */
+/* Causal attention and its gradient for the cpu device, tile by tile: 64 queries of one head
+ * against up to 256 keys, with the matrix products of a tile done by product() and the softmax kept
+ * online across tiles. The scores of a whole sequence never exist, so the kernel needs nothing but
+ * two tiles of 64 KiB on the calling thread's stack, whatever the sequence; the gradient also needs
+ * room for the sums of one key head, which its caller gives. Queries, keys, values and results are
+ * F32 or BF16; scores, weights and sums are F32 in either case, and what is kept in BF16 is rounded
+ * once. The order of every sum follows from the shapes alone. Layout: rows are tokens, sequence
+ * after sequence; a row holds heads x width elements. `heads / kv_heads` neighbouring query heads
+ * share a key head. */
 #ifndef TEMPLATE_ATTENTION_H
 #define TEMPLATE_ATTENTION_H
 
@@ -14,9 +16,11 @@ enum { ATTENTION_QUERIES = 64, ATTENTION_KEYS = 256 };
 
 static inline int64_t attention_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Scores of one query, in place: scaled, of which the first `visible` count; the others of `room` (a multiple of 16) become 0.
- * top and sum are those of the tiles before (-inf and 0 at first); returns what earlier results are to be multiplied by. */
-static inline float attention_softmax(float *restrict score, int64_t visible, int64_t room, float scale, float *top, float *sum)
+/* Scores of one query, in place: scaled, of which the first `visible` count; the others of `room`
+ * (a multiple of 16) become 0. top and sum are those of the tiles before (-inf and 0 at first);
+ * returns what earlier results are to be multiplied by. */
+static inline float attention_softmax(float *restrict score, int64_t visible, int64_t room,
+                                      float scale, float *top, float *sum)
 {
     float largest[OP_LANES], total[OP_LANES];
     for (int k = 0; k < OP_LANES; k++) largest[k] = -INFINITY, total[k] = 0.0f;
@@ -29,7 +33,8 @@ static inline float attention_softmax(float *restrict score, int64_t visible, in
             largest[k] = op_max_f32(largest[k], s);
         }
     }
-    float before = *top, now = op_max_f32(before, op_max_lanes_f32(largest)), shrink = op_exp_f32(before - now);
+    float before = *top, now = op_max_f32(before, op_max_lanes_f32(largest)),
+          shrink = op_exp_f32(before - now);
     for (int64_t j = 0; j < rounded; j += OP_LANES) {
 #pragma omp simd
         for (int k = 0; k < OP_LANES; k++) {
@@ -44,27 +49,37 @@ static inline float attention_softmax(float *restrict score, int64_t visible, in
     return shrink;
 }
 
-SPECIALISED void attention_of(enum element type, const void *restrict q, const void *restrict k, const void *restrict v, void *restrict o, float *restrict lse,
-                                int64_t tokens, int64_t heads, int64_t kv_heads, int64_t width, int64_t sequence, float scale)
+SPECIALISED void attention_of(enum element type, const void *restrict q, const void *restrict k,
+                              const void *restrict v, void *restrict o, float *restrict lse,
+                              int64_t tokens, int64_t heads, int64_t kv_heads, int64_t width,
+                              int64_t sequence, float scale)
 {
-    float tile[ATTENTION_QUERIES * ATTENTION_KEYS], sums[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * width];
+    float tile[ATTENTION_QUERIES * ATTENTION_KEYS],
+        sums[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * width];
     memset(tile, 0, sizeof tile);
-    int64_t row = heads * width, kv_row = kv_heads * width, shared = heads / kv_heads, out_row = type == ELEMENT_F32 ? row : width;
+    int64_t row = heads * width, kv_row = kv_heads * width, shared = heads / kv_heads,
+            out_row = type == ELEMENT_F32 ? row : width;
     for (int64_t start = 0; start < tokens; start += sequence)
         for (int64_t h = 0; h < heads; h++)
             for (int64_t from = 0; from < sequence; from += ATTENTION_QUERIES) {
-                int64_t queries = attention_smaller(ATTENTION_QUERIES, sequence - from), end = from + queries, first = (start + from) * row + h * width;
-                float *out = type == ELEMENT_F32 ? (float *)o + first : sums, top[ATTENTION_QUERIES], sum[ATTENTION_QUERIES];
-                struct operand query = {type, false, element_at(type, q, first), row}, weight = {ELEMENT_F32, false, tile, ATTENTION_KEYS};
+                int64_t queries = attention_smaller(ATTENTION_QUERIES, sequence - from),
+                        end = from + queries, first = (start + from) * row + h * width;
+                float *out = type == ELEMENT_F32 ? (float *)o + first : sums,
+                      top[ATTENTION_QUERIES], sum[ATTENTION_QUERIES];
+                struct operand query = {type, false, element_at(type, q, first), row},
+                               weight = {ELEMENT_F32, false, tile, ATTENTION_KEYS};
                 for (int64_t i = 0; i < queries; i++) top[i] = -INFINITY, sum[i] = 0.0f;
                 for (int64_t key = 0; key < end; key += ATTENTION_KEYS) {
-                    int64_t keys = attention_smaller(ATTENTION_KEYS, end - key), at = (start + key) * kv_row + h / shared * width;
+                    int64_t keys = attention_smaller(ATTENTION_KEYS, end - key),
+                            at = (start + key) * kv_row + h / shared * width;
                     int64_t room = (keys + OP_LANES - 1) / OP_LANES * OP_LANES;
-                    struct operand key_tile = {type, true, element_at(type, k, at), kv_row}, value_tile = {type, false, element_at(type, v, at), kv_row};
+                    struct operand key_tile = {type, true, element_at(type, k, at), kv_row},
+                                   value_tile = {type, false, element_at(type, v, at), kv_row};
                     product_f32(queries, keys, width, query, key_tile, false, tile, ATTENTION_KEYS);
                     for (int64_t i = 0; i < queries; i++) {
                         int64_t visible = attention_smaller(keys, from + i + 1 - key);
-                        float shrink = attention_softmax(tile + i * ATTENTION_KEYS, visible, room, scale, &top[i], &sum[i]);
+                        float shrink = attention_softmax(tile + i * ATTENTION_KEYS, visible, room,
+                                                         scale, &top[i], &sum[i]);
                         if (key)
                             for (int64_t c = 0; c < width; c++) out[i * out_row + c] *= shrink;
                     }
@@ -73,7 +88,8 @@ SPECIALISED void attention_of(enum element type, const void *restrict q, const v
                 for (int64_t i = 0; i < queries; i++) {
                     float inverse = 1.0f / sum[i];
                     for (int64_t c = 0; c < width; c++) out[i * out_row + c] *= inverse;
-                    if (type != ELEMENT_F32) element_store(type, (bf16 *)o + first + i * row, out + i * out_row, width);
+                    if (type != ELEMENT_F32)
+                        element_store(type, (bf16 *)o + first + i * row, out + i * out_row, width);
                     lse[(start + from + i) * heads + h] = top[i] + op_log_f32(sum[i]);
                 }
             }
@@ -86,44 +102,64 @@ SPECIALISED float attention_inner(enum element type, const void *a, const void *
     int64_t whole = n / OP_LANES * OP_LANES;
     for (int64_t c = 0; c < whole; c += OP_LANES) {
 #pragma omp simd
-        for (int l = 0; l < OP_LANES; l++) lane[l] += element_load(type, a, c + l) * element_load(type, b, c + l);
+        for (int l = 0; l < OP_LANES; l++)
+            lane[l] += element_load(type, a, c + l) * element_load(type, b, c + l);
     }
-    for (int64_t c = whole; c < n; c++) lane[c - whole] += element_load(type, a, c) * element_load(type, b, c);
+    for (int64_t c = whole; c < n; c++)
+        lane[c - whole] += element_load(type, a, c) * element_load(type, b, c);
     return op_sum_lanes_f32(lane);
 }
 
-/* With P the attention weights: dV = P' dO, dP = dO V', dS = scale P (dP - rowsum(dO O)), dQ = dS K, dK = dS' Q. P comes back
- * from the scores and the saved log-sum-exp. What a key head gets from all queries of a sequence is added up in `work`,
- * 2 x sequence x width, and stored when it is complete. */
-SPECIALISED void attention_grad_of(enum element type, const void *restrict q, const void *restrict k, const void *restrict v, const void *restrict o,
-                                     const float *restrict lse, const void *restrict d_o, void *restrict dq, void *restrict dk, void *restrict dv, float *restrict work,
-                                     int64_t tokens, int64_t heads, int64_t kv_heads, int64_t width, int64_t sequence, float scale)
+/* With P the attention weights: dV = P' dO, dP = dO V', dS = scale P (dP - rowsum(dO O)), dQ = dS
+ * K, dK = dS' Q. P comes back from the scores and the saved log-sum-exp. What a key head gets from
+ * all queries of a sequence is added up in `work`, 2 x sequence x width, and stored when it is
+ * complete. */
+SPECIALISED void attention_grad_of(enum element type, const void *restrict q,
+                                   const void *restrict k, const void *restrict v,
+                                   const void *restrict o, const float *restrict lse,
+                                   const void *restrict d_o, void *restrict dq, void *restrict dk,
+                                   void *restrict dv, float *restrict work, int64_t tokens,
+                                   int64_t heads, int64_t kv_heads, int64_t width, int64_t sequence,
+                                   float scale)
 {
-    float weight[ATTENTION_QUERIES * ATTENTION_KEYS], slope[ATTENTION_QUERIES * ATTENTION_KEYS], sums[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * width];
+    float weight[ATTENTION_QUERIES * ATTENTION_KEYS], slope[ATTENTION_QUERIES * ATTENTION_KEYS],
+        sums[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * width];
     memset(weight, 0, sizeof weight);
     memset(slope, 0, sizeof slope);
-    int64_t row = heads * width, kv_row = kv_heads * width, shared = heads / kv_heads, out_row = type == ELEMENT_F32 ? row : width;
+    int64_t row = heads * width, kv_row = kv_heads * width, shared = heads / kv_heads,
+            out_row = type == ELEMENT_F32 ? row : width;
     float *key_sum = work, *value_sum = work + sequence * width;
     const struct operand s = {ELEMENT_F32, false, slope, ATTENTION_KEYS};
-    const struct operand w_across = {ELEMENT_F32, true, weight, ATTENTION_KEYS}, s_across = {ELEMENT_F32, true, slope, ATTENTION_KEYS};
+    const struct operand w_across = {ELEMENT_F32, true, weight, ATTENTION_KEYS},
+                         s_across = {ELEMENT_F32, true, slope, ATTENTION_KEYS};
     for (int64_t start = 0; start < tokens; start += sequence)
         for (int64_t h = 0; h < heads; h++) {
             if (h % shared == 0) memset(work, 0, sizeof *work * (size_t)(2 * sequence * width));
             for (int64_t from = 0; from < sequence; from += ATTENTION_QUERIES) {
-                int64_t queries = attention_smaller(ATTENTION_QUERIES, sequence - from), end = from + queries, first = (start + from) * row + h * width;
-                float delta[ATTENTION_QUERIES], *out = type == ELEMENT_F32 ? (float *)dq + first : sums;
-                struct operand query = {type, false, element_at(type, q, first), row}, d_out = {type, false, element_at(type, d_o, first), row};
+                int64_t queries = attention_smaller(ATTENTION_QUERIES, sequence - from),
+                        end = from + queries, first = (start + from) * row + h * width;
+                float delta[ATTENTION_QUERIES],
+                    *out = type == ELEMENT_F32 ? (float *)dq + first : sums;
+                struct operand query = {type, false, element_at(type, q, first), row},
+                               d_out = {type, false, element_at(type, d_o, first), row};
                 for (int64_t i = 0; i < queries; i++)
-                    delta[i] = attention_inner(type, element_at(type, d_o, first + i * row), element_at(type, o, first + i * row), width);
+                    delta[i] = attention_inner(type, element_at(type, d_o, first + i * row),
+                                               element_at(type, o, first + i * row), width);
                 for (int64_t key = 0; key < end; key += ATTENTION_KEYS) {
-                    int64_t keys = attention_smaller(ATTENTION_KEYS, end - key), at = (start + key) * kv_row + h / shared * width;
-                    struct operand key_across = {type, true, element_at(type, k, at), kv_row}, value_across = {type, true, element_at(type, v, at), kv_row};
+                    int64_t keys = attention_smaller(ATTENTION_KEYS, end - key),
+                            at = (start + key) * kv_row + h / shared * width;
+                    struct operand key_across = {type, true, element_at(type, k, at), kv_row},
+                                   value_across = {type, true, element_at(type, v, at), kv_row};
                     struct operand key_tile = {type, false, element_at(type, k, at), kv_row};
-                    product_f32(queries, keys, width, query, key_across, false, weight, ATTENTION_KEYS);
-                    product_f32(queries, keys, width, d_out, value_across, false, slope, ATTENTION_KEYS);
+                    product_f32(queries, keys, width, query, key_across, false, weight,
+                                ATTENTION_KEYS);
+                    product_f32(queries, keys, width, d_out, value_across, false, slope,
+                                ATTENTION_KEYS);
                     for (int64_t i = 0; i < queries; i++) {
                         int64_t visible = attention_smaller(keys, from + i + 1 - key);
-                        float *restrict p = weight + i * ATTENTION_KEYS, *restrict d = slope + i * ATTENTION_KEYS;
+                        float *restrict p = weight + i * ATTENTION_KEYS, *restrict d =
+                                                                             slope +
+                                                                             i * ATTENTION_KEYS;
                         float log_sum = lse[(start + from + i) * heads + h], mean = delta[i];
                         for (int64_t j = 0; j < visible; j++) {
                             float share = op_exp_f32(p[j] * scale - log_sum);
@@ -132,11 +168,14 @@ SPECIALISED void attention_grad_of(enum element type, const void *restrict q, co
                         }
                         for (int64_t j = visible; j < keys; j++) p[j] = d[j] = 0.0f;
                     }
-                    product_f32(keys, width, queries, w_across, d_out, true, value_sum + key * width, width);
+                    product_f32(keys, width, queries, w_across, d_out, true,
+                                value_sum + key * width, width);
                     product_f32(queries, width, keys, s, key_tile, key > 0, out, out_row);
-                    product_f32(keys, width, queries, s_across, query, true, key_sum + key * width, width);
+                    product_f32(keys, width, queries, s_across, query, true, key_sum + key * width,
+                                width);
                 }
-                for (int64_t i = 0; i < queries && type != ELEMENT_F32; i++) element_store(type, (bf16 *)dq + first + i * row, out + i * out_row, width);
+                for (int64_t i = 0; i < queries && type != ELEMENT_F32; i++)
+                    element_store(type, (bf16 *)dq + first + i * row, out + i * out_row, width);
             }
             if ((h + 1) % shared) continue;
             for (int64_t t = 0; t < sequence; t++) {

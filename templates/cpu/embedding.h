@@ -1,17 +1,22 @@
-/* Rows of a table by token id, and the table's gradient. The gradient adds in token order, one row after the other, so
- * that its bits do not depend on how often an id occurs where, and its sums are F32 whatever the rows are. Ids are checked where data is read. */
+/* Rows of a table by token id, and the table's gradient. The gradient adds in token order, one row
+ * after the other, so that its bits do not depend on how often an id occurs where, and its sums are
+ * F32 whatever the rows are. Ids are checked where data is read. */
 #ifndef TEMPLATE_EMBEDDING_H
 #define TEMPLATE_EMBEDDING_H
 
 #include "product.h"
 
-static inline void embedding(const int32_t *restrict ids, const void *restrict table, void *restrict out, int64_t tokens, int64_t row_bytes)
+static inline void embedding(const int32_t *restrict ids, const void *restrict table,
+                             void *restrict out, int64_t tokens, int64_t row_bytes)
 {
     for (int64_t t = 0; t < tokens; t++)
-        memcpy((char *)out + t * row_bytes, (const char *)table + ids[t] * row_bytes, (size_t)row_bytes);
+        memcpy((char *)out + t * row_bytes, (const char *)table + ids[t] * row_bytes,
+               (size_t)row_bytes);
 }
 
-SPECIALISED void embedding_grad_of(enum element type, const int32_t *restrict ids, const void *restrict dy, float *restrict dw, int64_t tokens, int64_t rows, int64_t width)
+SPECIALISED void embedding_grad_of(enum element type, const int32_t *restrict ids,
+                                   const void *restrict dy, float *restrict dw, int64_t tokens,
+                                   int64_t rows, int64_t width)
 {
     memset(dw, 0, sizeof *dw * (size_t)(rows * width));
     for (int64_t t = 0; t < tokens; t++) {

@@ -1,14 +1,16 @@
-/* A mixture of experts without dropped tokens: choices, the order of rows that brings each expert's rows together, moving
- * rows there and back, and one matrix product per expert. Row counts differ from step to step but their sum is tokens x k,
- * so nothing here needs more room than its results, and every sum has one order: that of the choices, then of the tokens.
- * What moves or is multiplied is F32 or BF16; sums are F32. */
+/* A mixture of experts without dropped tokens: choices, the order of rows that brings each expert's
+ * rows together, moving rows there and back, and one matrix product per expert. Row counts differ
+ * from step to step but their sum is tokens x k, so nothing here needs more room than its results,
+ * and every sum has one order: that of the choices, then of the tokens. What moves or is multiplied
+ * is F32 or BF16; sums are F32. */
 #ifndef TEMPLATE_EXPERTS_H
 #define TEMPLATE_EXPERTS_H
 
 #include "product.h"
 
 /* The k largest of each row, largest first, ties to the lowest id. A NaN ranks below everything. */
-static inline void top_k(const float *restrict p, int32_t *restrict ids, int64_t tokens, int64_t experts, int64_t k)
+static inline void top_k(const float *restrict p, int32_t *restrict ids, int64_t tokens,
+                         int64_t experts, int64_t k)
 {
     for (int64_t t = 0; t < tokens; t++) {
         float last = INFINITY;
@@ -28,8 +30,10 @@ static inline void top_k(const float *restrict p, int32_t *restrict ids, int64_t
     }
 }
 
-/* place: the row of each choice, experts in order, within an expert in token order; first: where each expert's rows start. */
-static inline void route_plan(const int32_t *restrict ids, int32_t *restrict place, int32_t *restrict first, int64_t choices, int64_t experts)
+/* place: the row of each choice, experts in order, within an expert in token order; first: where
+ * each expert's rows start. */
+static inline void route_plan(const int32_t *restrict ids, int32_t *restrict place,
+                              int32_t *restrict first, int64_t choices, int64_t experts)
 {
     for (int64_t e = 0; e <= experts; e++) first[e] = 0;
     for (int64_t c = 0; c < choices; c++) first[ids[c] + 1]++;
@@ -39,21 +43,28 @@ static inline void route_plan(const int32_t *restrict ids, int32_t *restrict pla
     first[0] = 0;
 }
 
-static inline void load(const int32_t *restrict ids, float *restrict out, int64_t choices, int64_t experts)
+static inline void load(const int32_t *restrict ids, float *restrict out, int64_t choices,
+                        int64_t experts)
 {
     for (int64_t e = 0; e < experts; e++) out[e] = 0.0f;
     for (int64_t c = 0; c < choices; c++) out[ids[c]] += 1.0f;
 }
 
-static inline void dispatch_of(enum element type, const void *restrict x, const int32_t *restrict place, void *restrict z, int64_t tokens, int64_t k, int64_t width)
+static inline void dispatch_of(enum element type, const void *restrict x,
+                               const int32_t *restrict place, void *restrict z, int64_t tokens,
+                               int64_t k, int64_t width)
 {
     int64_t bytes = width * (type == ELEMENT_BF16 ? 2 : 4);
     for (int64_t t = 0; t < tokens; t++)
-        for (int64_t j = 0; j < k; j++) memcpy((char *)z + place[t * k + j] * bytes, (const char *)x + t * bytes, (size_t)bytes);
+        for (int64_t j = 0; j < k; j++)
+            memcpy((char *)z + place[t * k + j] * bytes, (const char *)x + t * bytes,
+                   (size_t)bytes);
 }
 
 enum { COLLECT_COLUMNS = 256 };
-SPECIALISED void collect_of(enum element type, const void *restrict z, const int32_t *restrict place, void *restrict y, int64_t tokens, int64_t k, int64_t width)
+SPECIALISED void collect_of(enum element type, const void *restrict z,
+                            const int32_t *restrict place, void *restrict y, int64_t tokens,
+                            int64_t k, int64_t width)
 {
     float sum[COLLECT_COLUMNS];
     for (int64_t t = 0; t < tokens; t++)
@@ -61,35 +72,42 @@ SPECIALISED void collect_of(enum element type, const void *restrict z, const int
             int64_t columns = product_smaller(COLLECT_COLUMNS, width - from);
             for (int64_t j = 0; j < k; j++) {
                 const void *restrict row = element_at(type, z, place[t * k + j] * width + from);
-                for (int64_t c = 0; c < columns; c++) sum[c] = j ? sum[c] + element_load(type, row, c) : element_load(type, row, c);
+                for (int64_t c = 0; c < columns; c++)
+                    sum[c] = j ? sum[c] + element_load(type, row, c) : element_load(type, row, c);
             }
             element_store(type, element_at(type, y, t * width + from), sum, columns);
         }
 }
 
-static inline void to_rows(const float *restrict w, const int32_t *restrict place, float *restrict out, int64_t choices)
+static inline void to_rows(const float *restrict w, const int32_t *restrict place,
+                           float *restrict out, int64_t choices)
 {
     for (int64_t c = 0; c < choices; c++) out[place[c]] = w[c];
 }
 
-static inline void from_rows(const float *restrict row, const int32_t *restrict place, float *restrict out, int64_t choices)
+static inline void from_rows(const float *restrict row, const int32_t *restrict place,
+                             float *restrict out, int64_t choices)
 {
     for (int64_t c = 0; c < choices; c++) out[c] = row[place[c]];
 }
 
 /* y[r] = W[expert of r] z[r]; W[e] is [out, in], with `transposed` [in, out]. */
-static inline void expert_matmul_of(struct operand z, struct operand w, const int32_t *restrict first, enum element type, void *restrict y,
-                                    int64_t experts, int64_t in, int64_t out, bool transposed)
+static inline void expert_matmul_of(struct operand z, struct operand w,
+                                    const int32_t *restrict first, enum element type,
+                                    void *restrict y, int64_t experts, int64_t in, int64_t out,
+                                    bool transposed)
 {
     z.stride = in;
     w.stride = transposed ? out : in;
     w.transposed = !transposed;
     for (int64_t e = 0; e < experts; e++, w.at = element_at(w.type, w.at, in * out))
-        product_of(first[e + 1] - first[e], out, in, operand_from(z, first[e], 0), w, false, type, element_at(type, y, first[e] * out), out);
+        product_of(first[e + 1] - first[e], out, in, operand_from(z, first[e], 0), w, false, type,
+                   element_at(type, y, first[e] * out), out);
 }
 
 /* dW[e] = dy' z over the expert's rows, [out, in]; zeros for an expert without rows. */
-static inline void expert_matmul_grad_of(struct operand dy, struct operand z, const int32_t *restrict first, float *restrict dw,
+static inline void expert_matmul_grad_of(struct operand dy, struct operand z,
+                                         const int32_t *restrict first, float *restrict dw,
                                          int64_t experts, int64_t in, int64_t out)
 {
     dy.stride = out;
@@ -98,16 +116,21 @@ static inline void expert_matmul_grad_of(struct operand dy, struct operand z, co
         float *to = dw + e * in * out;
         struct operand left = operand_from(dy, first[e], 0);
         left.transposed = true;
-        if (first[e + 1] == first[e]) memset(to, 0, sizeof *to * (size_t)(in * out));
-        else product_f32(out, in, first[e + 1] - first[e], left, operand_from(z, first[e], 0), false, to, in);
+        if (first[e + 1] == first[e])
+            memset(to, 0, sizeof *to * (size_t)(in * out));
+        else
+            product_f32(out, in, first[e + 1] - first[e], left, operand_from(z, first[e], 0), false,
+                        to, in);
     }
 }
 
 #define dispatch(x, ...) dispatch_of(ELEMENT(x), x, __VA_ARGS__)
 #define collect(z, ...) collect_of(ELEMENT(z), z, __VA_ARGS__)
-#define expert_matmul(z, w, first, y, ...) \
-    expert_matmul_of((struct operand){ELEMENT(z), false, z, 0}, (struct operand){ELEMENT(w), false, w, 0}, first, ELEMENT(y), y, __VA_ARGS__)
-#define expert_matmul_grad(dy, z, ...) \
-    expert_matmul_grad_of((struct operand){ELEMENT(dy), false, dy, 0}, (struct operand){ELEMENT(z), false, z, 0}, __VA_ARGS__)
+#define expert_matmul(z, w, first, y, ...)                      \
+    expert_matmul_of((struct operand){ELEMENT(z), false, z, 0}, \
+                     (struct operand){ELEMENT(w), false, w, 0}, first, ELEMENT(y), y, __VA_ARGS__)
+#define expert_matmul_grad(dy, z, ...)                                 \
+    expert_matmul_grad_of((struct operand){ELEMENT(dy), false, dy, 0}, \
+                          (struct operand){ELEMENT(z), false, z, 0}, __VA_ARGS__)
 
 #endif

@@ -1,12 +1,13 @@
-/* The squared norm of a unit's resident gradients, in double, stretch by stretch: what pads a shard is in none of them and may
- * hold anything. Called once without a stretch, to begin. */
+/* The squared norm of a unit's resident gradients, in double, stretch by stretch: what pads a shard
+ * is in none of them and may hold anything. Called once without a stretch, to begin. */
 #ifndef TEMPLATE_SUM_SQUARES_H
 #define TEMPLATE_SUM_SQUARES_H
 
 #include "device.h"
 #include "op_math.h"
 
-static inline void sum_squares(const float *restrict x, const struct stretch *s, double *restrict out)
+static inline void sum_squares(const float *restrict x, const struct stretch *s,
+                               double *restrict out)
 {
     if (!s) {
         *out = 0.0;

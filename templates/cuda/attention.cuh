@@ -1,22 +1,29 @@
-/* Causal attention and its gradient in BF16 on the tensor cores (mma.sync), tile by tile, so that the scores of a sequence never
- * exist; what templates/cpu/attention.h says about layouts and meaning holds here. Products take BF16 and sum in F32; the
- * softmax is F32. No sum crosses a block, so every bit follows from the shapes: the gradient of keys and values and that of
- * queries are two kernels, each of which works out the scores again. A query block starts with its tile of Q in shared
- * memory and reads K and V two tiles deep; longest rows of tiles go first, so that the grid ends evenly.
+/* Causal attention and its gradient in BF16 on the tensor cores (mma.sync), tile by tile, so that
+ * the scores of a sequence never exist; what templates/cpu/attention.h says about layouts and
+ * meaning holds here. Products take BF16 and sum in F32; the softmax is F32. No sum crosses a
+ * block, so every bit follows from the shapes: the gradient of keys and values and that of queries
+ * are two kernels, each of which works out the scores again. A query block starts with its tile of
+ * Q in shared memory and reads K and V two tiles deep; longest rows of tiles go first, so that the
+ * grid ends evenly.
  *
- * q, o, d_o, dq [tokens, heads, WIDTH] and k, v, dk, dv [tokens, kv_heads, WIDTH] BF16, 16-byte aligned; lse [tokens, heads] and
- * rows [2, heads, tokens] F32. WIDTH: a multiple of 8, at most 256; others are done by attention_simt.cuh. tokens = sequences x
- * sequence, of any length. scale > 0.
+ * q, o, d_o, dq [tokens, heads, WIDTH] and k, v, dk, dv [tokens, kv_heads, WIDTH] BF16, 16-byte
+ * aligned; lse [tokens, heads] and rows [2, heads, tokens] F32. WIDTH: a multiple of 8, at most
+ * 256; others are done by attention_simt.cuh. tokens = sequences x sequence, of any length. scale >
+ * 0.
  *
- * function                    threads                         grid x                  y                      z    dynamic shared bytes
- * attention_forward<WIDTH>    E && WIDTH <= 128 ? 128 : 256   heads * sequences       ceil(sequence / 128)   1    384 * S
- * attention_rows<WIDTH>       256                             ceil(tokens / (256/L))  heads                  1    0
- * attention_keys<WIDTH>       E && WIDTH <= 64 ? 128 : 256    kv_heads * sequences    ceil(sequence / 128)   Z    (256 + 4 * N) * S + 16 * N
- * attention_queries<WIDTH>    E && WIDTH <= 128 ? 128 : 256   heads * sequences       ceil(sequence / 128)   1    (256 + 4 * M) * S
+ * function                    threads                         grid x                  y
+ * z    dynamic shared bytes attention_forward<WIDTH>    E && WIDTH <= 128 ? 128 : 256   heads *
+ * sequences       ceil(sequence / 128)   1    384 * S attention_rows<WIDTH>       256
+ * ceil(tokens / (256/L))  heads                  1    0 attention_keys<WIDTH>       E && WIDTH <=
+ * 64 ? 128 : 256    kv_heads * sequences    ceil(sequence / 128)   Z    (256 + 4 * N) * S + 16 * N
+ * attention_queries<WIDTH>    E && WIDTH <= 128 ? 128 : 256   heads * sequences       ceil(sequence
+ * / 128)   1    (256 + 4 * M) * S
  *
- * with S = 2 * (round_up(WIDTH, 16) + 8), the bytes of a row in shared memory (16 more than its elements: neighbouring rows then start in
- * other banks); E: WIDTH is a multiple of 16; L = the power of two at or above WIDTH / 8; N = 64 < WIDTH <= 128 ? 64 : 32; M = WIDTH <= 64 ? 64 : 32; Z = WIDTH <= 128 ? 1 : 2.
- * The gradient is rows, then keys and queries; `rows` is its workspace, 8 * tokens * heads bytes. */
+ * with S = 2 * (round_up(WIDTH, 16) + 8), the bytes of a row in shared memory (16 more than its
+ * elements: neighbouring rows then start in other banks); E: WIDTH is a multiple of 16; L = the
+ * power of two at or above WIDTH / 8; N = 64 < WIDTH <= 128 ? 64 : 32; M = WIDTH <= 64 ? 64 : 32; Z
+ * = WIDTH <= 128 ? 1 : 2. The gradient is rows, then keys and queries; `rows` is its workspace, 8 *
+ * tokens * heads bytes. */
 #ifndef CUDA_ATTENTION_CUH
 #define CUDA_ATTENTION_CUH
 
@@ -28,20 +35,28 @@
 #define ATTENTION_NONE -3.0e38f
 #define ATTENTION_LOG2E 1.44269504f
 
-/* How a width is cut. A block has 128 rows of the operand that stays (queries, or keys for their gradient), 16 a warp and `deep` times over: what a
- * warp loads of the other operand then serves twice, where its sums leave registers for that; `other` rows of it make a tile. */
+/* How a width is cut. A block has 128 rows of the operand that stays (queries, or keys for their
+ * gradient), 16 a warp and `deep` times over: what a warp loads of the other operand then serves
+ * twice, where its sums leave registers for that; `other` rows of it make a tile. */
 template <int WIDTH> struct attention_cut {
-    static_assert(WIDTH % 8 == 0 && WIDTH <= 256, "rows of whole 16-byte pieces, sums that fit in registers");
+    static_assert(WIDTH % 8 == 0 && WIDTH <= 256,
+                  "rows of whole 16-byte pieces, sums that fit in registers");
     static constexpr int padded = (WIDTH + 15) / 16 * 16, stride = padded + 8, pieces = padded / 8;
-    static constexpr bool even = WIDTH % 16 == 0; /* a row that ends inside a step of 16 takes registers for its end */
-    static constexpr int rows = 128, forward_deep = even && WIDTH <= 128 ? 2 : 1, forward_other = 64;
-    static constexpr int keys_deep = even && WIDTH <= 64 ? 2 : 1, keys_other = WIDTH > 64 && WIDTH <= 128 ? 64 : 32;
-    static constexpr int queries_deep = even && WIDTH <= 128 ? 2 : 1, queries_other = WIDTH <= 64 ? 64 : 32;
+    /* a row that ends inside a step of 16 takes registers for its end */
+    static constexpr bool even = WIDTH % 16 == 0;
+    static constexpr int rows = 128, forward_deep = even && WIDTH <= 128 ? 2 : 1,
+                         forward_other = 64;
+    static constexpr int keys_deep = even && WIDTH <= 64 ? 2 : 1,
+                         keys_other = WIDTH > 64 && WIDTH <= 128 ? 64 : 32;
+    static constexpr int queries_deep = even && WIDTH <= 128 ? 2 : 1,
+                         queries_other = WIDTH <= 64 ? 64 : 32;
     static constexpr int threads(int deep) { return rows / (16 * deep) * 32; }
 };
 
-/* ROWS rows of a head from global to shared memory, behind the thread's back; zeros beyond `valid` rows and WIDTH columns. */
-template <int WIDTH, int ROWS, int THREADS, int AT_A_TIME = 2> DEVICE void attention_load(bf16 *to, const bf16 *from, int64_t row_elements, int valid)
+/* ROWS rows of a head from global to shared memory, behind the thread's back; zeros beyond `valid`
+ * rows and WIDTH columns. */
+template <int WIDTH, int ROWS, int THREADS, int AT_A_TIME = 2>
+DEVICE void attention_load(bf16 *to, const bf16 *from, int64_t row_elements, int valid)
 {
     using cut = attention_cut<WIDTH>;
 #pragma unroll AT_A_TIME
@@ -49,14 +64,21 @@ template <int WIDTH, int ROWS, int THREADS, int AT_A_TIME = 2> DEVICE void atten
         int i = n * THREADS + (int)threadIdx.x, row = i / cut::pieces, column = i % cut::pieces * 8;
         bool there = row < valid && column < WIDTH;
         if ((n + 1) * THREADS <= ROWS * cut::pieces || row < ROWS)
-            copy_async_16(to + row * cut::stride + column, there ? from + row * row_elements + column : from, there);
+            copy_async_16(to + row * cut::stride + column,
+                          there ? from + row * row_elements + column : from, there);
     }
 }
 
-/* Where a lane points for load_matrix_4: rows of the first operand, or of the second when it lies by columns (transposed);
- * and rows of the second when it lies by rows. */
-template <int STRIDE> DEVICE int attention_left(int lane) { return (lane & 15) * STRIDE + (lane >> 4) * 8; }
-template <int STRIDE> DEVICE int attention_right(int lane) { return ((lane & 7) + (lane >> 4) * 8) * STRIDE + (lane >> 3 & 1) * 8; }
+/* Where a lane points for load_matrix_4: rows of the first operand, or of the second when it lies
+ * by columns (transposed); and rows of the second when it lies by rows. */
+template <int STRIDE> DEVICE int attention_left(int lane)
+{
+    return (lane & 15) * STRIDE + (lane >> 4) * 8;
+}
+template <int STRIDE> DEVICE int attention_right(int lane)
+{
+    return ((lane & 7) + (lane >> 4) * 8) * STRIDE + (lane >> 3 & 1) * 8;
+}
 
 template <int M, int N> DEVICE void attention_clear(float (&sum)[M][N][4])
 {
@@ -65,7 +87,8 @@ template <int M, int N> DEVICE void attention_clear(float (&sum)[M][N][4])
 }
 
 /* sum[16 M, 8 N] = a b' over the width: both by rows in shared memory. */
-template <int WIDTH, int M, int N> DEVICE void attention_scores(float (&sum)[M][N][4], const bf16 *a, const bf16 *b)
+template <int WIDTH, int M, int N>
+DEVICE void attention_scores(float (&sum)[M][N][4], const bf16 *a, const bf16 *b)
 {
     constexpr int stride = attention_cut<WIDTH>::stride;
     attention_clear(sum);
@@ -87,8 +110,11 @@ template <int WIDTH, int M, int N> DEVICE void attention_scores(float (&sum)[M][
     }
 }
 
-/* sum[16 M, width] += w b: w [16 M, 8 N] in registers, as a product left it, rounded to BF16 here; b by rows in shared memory. */
-template <int WIDTH, int M, int N> DEVICE void attention_add(float (&sum)[M][attention_cut<WIDTH>::pieces][4], const float (&w)[M][N][4], const bf16 *b)
+/* sum[16 M, width] += w b: w [16 M, 8 N] in registers, as a product left it, rounded to BF16 here;
+ * b by rows in shared memory. */
+template <int WIDTH, int M, int N>
+DEVICE void attention_add(float (&sum)[M][attention_cut<WIDTH>::pieces][4],
+                          const float (&w)[M][N][4], const bf16 *b)
 {
     constexpr int stride = attention_cut<WIDTH>::stride;
 #pragma unroll
@@ -114,9 +140,11 @@ template <int WIDTH, int M, int N> DEVICE void attention_add(float (&sum)[M][att
     }
 }
 
-/* A warp's rows of a result to global memory, times a factor, through `room`, 16 M rows of shared memory that are the warp's own. */
+/* A warp's rows of a result to global memory, times a factor, through `room`, 16 M rows of shared
+ * memory that are the warp's own. */
 template <int WIDTH, int M>
-DEVICE void attention_store(bf16 *to, int64_t row_elements, int valid, bf16 *room, const float (&sum)[M][attention_cut<WIDTH>::pieces][4], float factor)
+DEVICE void attention_store(bf16 *to, int64_t row_elements, int valid, bf16 *room,
+                            const float (&sum)[M][attention_cut<WIDTH>::pieces][4], float factor)
 {
     using cut = attention_cut<WIDTH>;
     int lane = (int)threadIdx.x % 32;
@@ -127,18 +155,25 @@ DEVICE void attention_store(bf16 *to, int64_t row_elements, int valid, bf16 *roo
         for (int n = 0; n < cut::pieces; n++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                uint32_t pair = pack_bf16(sum[m][n][2 * half] * factor, sum[m][n][2 * half + 1] * factor);
-                *(uint32_t *)(room + (m * 16 + half * 8 + lane / 4) * cut::stride + n * 8 + lane % 4 * 2) = pair;
+                uint32_t pair =
+                    pack_bf16(sum[m][n][2 * half] * factor, sum[m][n][2 * half + 1] * factor);
+                *(uint32_t *)(room + (m * 16 + half * 8 + lane / 4) * cut::stride + n * 8 +
+                              lane % 4 * 2) = pair;
             }
     __syncwarp();
     for (int i = lane; i < M * 16 * cut::pieces; i += 32) {
         int row = i / cut::pieces, column = i % cut::pieces * 8;
-        if (row < valid && column < WIDTH) *(uint4 *)(to + row * row_elements + column) = *(const uint4 *)(room + row * cut::stride + column);
+        if (row < valid && column < WIDTH)
+            *(uint4 *)(to + row * row_elements + column) =
+                *(const uint4 *)(room + row * cut::stride + column);
     }
 }
 
-/* One tile of scores becomes weights; top, sum and the results so far follow. factor = scale / ln 2. */
-template <int M, int N, int C> DEVICE void attention_softmax(float (&s)[M][N][4], float (&top)[M][2], float (&sum)[M][2], float (&out)[M][C][4], float factor)
+/* One tile of scores becomes weights; top, sum and the results so far follow. factor = scale / ln
+ * 2. */
+template <int M, int N, int C>
+DEVICE void attention_softmax(float (&s)[M][N][4], float (&top)[M][2], float (&sum)[M][2],
+                              float (&out)[M][C][4], float factor)
 {
     float shrink[M][2];
     bool change = false;
@@ -148,7 +183,8 @@ template <int M, int N, int C> DEVICE void attention_softmax(float (&s)[M][N][4]
         for (int half = 0; half < 2; half++) {
             float now = top[m][half];
 #pragma unroll
-            for (int n = 0; n < N; n++) now = fmaxf(now, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+            for (int n = 0; n < N; n++)
+                now = fmaxf(now, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
             now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
             float less = now * factor, total = 0.0f;
@@ -157,7 +193,8 @@ template <int M, int N, int C> DEVICE void attention_softmax(float (&s)[M][N][4]
 #pragma unroll
             for (int n = 0; n < N; n++)
 #pragma unroll
-                for (int e = 2 * half; e < 2 * half + 2; e++) total += s[m][n][e] = exp2_fast(fmaf(s[m][n][e], factor, -less));
+                for (int e = 2 * half; e < 2 * half + 2; e++)
+                    total += s[m][n][e] = exp2_fast(fmaf(s[m][n][e], factor, -less));
             sum[m][half] = fmaf(sum[m][half], shrink[m][half], total);
             top[m][half] = now;
         }
@@ -172,19 +209,27 @@ template <int M, int N, int C> DEVICE void attention_softmax(float (&s)[M][N][4]
 }
 
 template <int WIDTH>
-DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 *o, float *lse, int64_t, int heads, int kv_heads, int sequence, float scale)
+DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 *o, float *lse,
+                              int64_t, int heads, int kv_heads, int sequence, float scale)
 {
     using cut = attention_cut<WIDTH>;
-    constexpr int M = cut::forward_deep, keys = cut::forward_other, N = keys / 8, threads = cut::threads(M);
+    constexpr int M = cut::forward_deep, keys = cut::forward_other, N = keys / 8,
+                  threads = cut::threads(M);
     DYNAMIC_SHARED(memory);
-    bf16 *q_tile = (bf16 *)memory, *k_tile = q_tile + cut::rows * cut::stride, *v_tile = k_tile + 2 * keys * cut::stride;
+    bf16 *q_tile = (bf16 *)memory, *k_tile = q_tile + cut::rows * cut::stride,
+         *v_tile = k_tile + 2 * keys * cut::stride;
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    int head = (int)(blockIdx.x % (unsigned)heads), first = (int)(gridDim.y - 1 - blockIdx.y) * cut::rows;
-    int64_t start = (int64_t)(blockIdx.x / (unsigned)heads) * sequence, row = (int64_t)heads * WIDTH, kv_row = (int64_t)kv_heads * WIDTH;
-    const bf16 *k_head = k + start * kv_row + head / (heads / kv_heads) * WIDTH, *v_head = v + start * kv_row + head / (heads / kv_heads) * WIDTH;
-    int mine = first + warp * 16 * M, end = first + cut::rows < sequence ? first + cut::rows : sequence;
+    int head = (int)(blockIdx.x % (unsigned)heads),
+        first = (int)(gridDim.y - 1 - blockIdx.y) * cut::rows;
+    int64_t start = (int64_t)(blockIdx.x / (unsigned)heads) * sequence,
+            row = (int64_t)heads * WIDTH, kv_row = (int64_t)kv_heads * WIDTH;
+    const bf16 *k_head = k + start * kv_row + head / (heads / kv_heads) * WIDTH,
+               *v_head = v + start * kv_row + head / (heads / kv_heads) * WIDTH;
+    int mine = first + warp * 16 * M,
+        end = first + cut::rows < sequence ? first + cut::rows : sequence;
 
-    attention_load<WIDTH, cut::rows, threads>(q_tile, q + (start + first) * row + head * WIDTH, row, sequence - first);
+    attention_load<WIDTH, cut::rows, threads>(q_tile, q + (start + first) * row + head * WIDTH, row,
+                                              sequence - first);
     attention_load<WIDTH, keys, threads>(k_tile, k_head, kv_row, sequence);
     attention_load<WIDTH, keys, threads>(v_tile, v_head, kv_row, sequence);
     copy_async_commit();
@@ -198,13 +243,17 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
         __syncthreads();
         if (key + keys < end) {
             int there = (side ^ 1) * keys * cut::stride;
-            attention_load<WIDTH, keys, threads>(k_tile + there, k_head + (key + keys) * kv_row, kv_row, sequence - key - keys);
-            attention_load<WIDTH, keys, threads>(v_tile + there, v_head + (key + keys) * kv_row, kv_row, sequence - key - keys);
+            attention_load<WIDTH, keys, threads>(k_tile + there, k_head + (key + keys) * kv_row,
+                                                 kv_row, sequence - key - keys);
+            attention_load<WIDTH, keys, threads>(v_tile + there, v_head + (key + keys) * kv_row,
+                                                 kv_row, sequence - key - keys);
             copy_async_commit();
         }
         if (key >= mine + 16 * M) continue; /* all of it after this warp's queries */
         float s[M][N][4];
-        attention_scores<WIDTH>(s, q_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane), k_tile + side * keys * cut::stride + attention_right<cut::stride>(lane));
+        attention_scores<WIDTH>(
+            s, q_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane),
+            k_tile + side * keys * cut::stride + attention_right<cut::stride>(lane));
         if (key + keys > mine) {
             int behind = mine + lane / 4 - key - lane % 4 * 2; /* query - key of s[0][0][0] */
 #pragma unroll
@@ -213,10 +262,12 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
                 for (int n = 0; n < N; n++)
 #pragma unroll
                     for (int e = 0; e < 4; e++)
-                        if (behind + m * 16 + e / 2 * 8 < n * 8 + e % 2) s[m][n][e] = ATTENTION_NONE;
+                        if (behind + m * 16 + e / 2 * 8 < n * 8 + e % 2)
+                            s[m][n][e] = ATTENTION_NONE;
         }
         attention_softmax(s, top, sum, out, scale * ATTENTION_LOG2E);
-        attention_add<WIDTH>(out, s, v_tile + side * keys * cut::stride + attention_left<cut::stride>(lane));
+        attention_add<WIDTH>(
+            out, s, v_tile + side * keys * cut::stride + attention_left<cut::stride>(lane));
     }
 
 #pragma unroll
@@ -228,26 +279,38 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
             total += __shfl_xor_sync(0xffffffffu, total, 2);
             float inverse = 1.0f / total;
 #pragma unroll
-            for (int c = 0; c < cut::pieces; c++) out[m][c][2 * half] *= inverse, out[m][c][2 * half + 1] *= inverse;
+            for (int c = 0; c < cut::pieces; c++)
+                out[m][c][2 * half] *= inverse, out[m][c][2 * half + 1] *= inverse;
             int query = mine + m * 16 + half * 8 + lane / 4;
-            if (lane % 4 == 0 && query < sequence) lse[(start + query) * heads + head] = fmaf(top[m][half], scale, op_log_f32(total));
+            if (lane % 4 == 0 && query < sequence)
+                lse[(start + query) * heads + head] = fmaf(top[m][half], scale, op_log_f32(total));
         }
-    attention_store<WIDTH>(o + (start + mine) * row + head * WIDTH, row, sequence - mine, q_tile + warp * 16 * M * cut::stride, out, 1.0f);
+    attention_store<WIDTH>(o + (start + mine) * row + head * WIDTH, row, sequence - mine,
+                           q_tile + warp * 16 * M * cut::stride, out, 1.0f);
 }
 
-/* What the gradient needs of every query, by head: rows[0] = lse, rows[1] = the inner product of its rows of o and d_o. */
-template <int WIDTH> DEVICE void attention_rows(const bf16 *o, const bf16 *d_o, const float *lse, float *rows, int64_t tokens, int heads)
+/* What the gradient needs of every query, by head: rows[0] = lse, rows[1] = the inner product of
+ * its rows of o and d_o. */
+template <int WIDTH>
+DEVICE void attention_rows(const bf16 *o, const bf16 *d_o, const float *lse, float *rows,
+                           int64_t tokens, int heads)
 {
-    constexpr int pieces = WIDTH / 8, lanes = pieces > 16 ? 32 : pieces > 8 ? 16 : pieces > 4 ? 8 : pieces > 2 ? 4 : pieces;
+    constexpr int pieces = WIDTH / 8, lanes = pieces > 16  ? 32
+                                              : pieces > 8 ? 16
+                                              : pieces > 4 ? 8
+                                              : pieces > 2 ? 4
+                                                           : pieces;
     int lane = (int)threadIdx.x % lanes, head = (int)blockIdx.y;
-    int64_t token = (int64_t)blockIdx.x * (256 / lanes) + (int)threadIdx.x / lanes, at = (token * heads + head) * WIDTH + lane * 8;
+    int64_t token = (int64_t)blockIdx.x * (256 / lanes) + (int)threadIdx.x / lanes,
+            at = (token * heads + head) * WIDTH + lane * 8;
     float sum = 0.0f;
     if (token < tokens && lane < pieces) {
         uint4 a = *(const uint4 *)(o + at), b = *(const uint4 *)(d_o + at);
         uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            sum = fmaf(op_from_bf16((bf16)(x[i] & 0xffff)), op_from_bf16((bf16)(y[i] & 0xffff)), sum);
+            sum =
+                fmaf(op_from_bf16((bf16)(x[i] & 0xffff)), op_from_bf16((bf16)(y[i] & 0xffff)), sum);
             sum = fmaf(op_from_bf16((bf16)(x[i] >> 16)), op_from_bf16((bf16)(y[i] >> 16)), sum);
         }
     }
@@ -259,20 +322,27 @@ template <int WIDTH> DEVICE void attention_rows(const bf16 *o, const bf16 *d_o, 
     }
 }
 
-/* dv = P' d_o and dk = scale dS' q for a tile of keys, or one of the two; P' = exp(scale k q' - lse), dS' = P' (v d_o' - delta).
- * Keys are the rows of every product, 16 a warp, so weights go from product to product in registers. */
+/* dv = P' d_o and dk = scale dS' q for a tile of keys, or one of the two; P' = exp(scale k q' -
+ * lse), dS' = P' (v d_o' - delta). Keys are the rows of every product, 16 a warp, so weights go
+ * from product to product in registers. */
 template <int WIDTH, bool WANT_K, bool WANT_V>
-DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o, const float *rows, bf16 *dk, bf16 *dv, int64_t tokens, int heads, int kv_heads,
-                                int sequence, float scale)
+DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o,
+                                const float *rows, bf16 *dk, bf16 *dv, int64_t tokens, int heads,
+                                int kv_heads, int sequence, float scale)
 {
     using cut = attention_cut<WIDTH>;
-    constexpr int M = cut::keys_deep, queries = cut::keys_other, N = queries / 8, threads = cut::threads(M);
+    constexpr int M = cut::keys_deep, queries = cut::keys_other, N = queries / 8,
+                  threads = cut::threads(M);
     DYNAMIC_SHARED(memory);
-    bf16 *k_tile = (bf16 *)memory, *v_tile = k_tile + cut::rows * cut::stride, *q_tile = v_tile + cut::rows * cut::stride, *d_tile = q_tile + 2 * queries * cut::stride;
-    float *stats = (float *)(d_tile + 2 * queries * cut::stride); /* [2 tiles][lse / ln 2, delta][queries] */
+    bf16 *k_tile = (bf16 *)memory, *v_tile = k_tile + cut::rows * cut::stride,
+         *q_tile = v_tile + cut::rows * cut::stride, *d_tile = q_tile + 2 * queries * cut::stride;
+    /* [2 tiles][lse / ln 2, delta][queries] */
+    float *stats = (float *)(d_tile + 2 * queries * cut::stride);
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, shared = heads / kv_heads;
-    int head = (int)(blockIdx.x % (unsigned)kv_heads), first = (int)blockIdx.y * cut::rows, mine = first + warp * 16 * M;
-    int64_t start = (int64_t)(blockIdx.x / (unsigned)kv_heads) * sequence, row = (int64_t)heads * WIDTH, kv_row = (int64_t)kv_heads * WIDTH;
+    int head = (int)(blockIdx.x % (unsigned)kv_heads), first = (int)blockIdx.y * cut::rows,
+        mine = first + warp * 16 * M;
+    int64_t start = (int64_t)(blockIdx.x / (unsigned)kv_heads) * sequence,
+            row = (int64_t)heads * WIDTH, kv_row = (int64_t)kv_heads * WIDTH;
     int64_t here = (start + first) * kv_row + head * WIDTH;
 
     /* The tile of queries that comes next, and what this thread brings of its stats. */
@@ -280,17 +350,24 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
     bool lender = (int)threadIdx.x < 2 * queries, lse_lender = (int)threadIdx.x < queries;
     auto bring = [&](int side) {
         int64_t at = (start + query) * row + query_head * WIDTH;
-        attention_load<WIDTH, queries, threads, 1>(q_tile + side * queries * cut::stride, q + at, row, sequence - query);
-        attention_load<WIDTH, queries, threads, 1>(d_tile + side * queries * cut::stride, d_o + at, row, sequence - query);
+        attention_load<WIDTH, queries, threads, 1>(q_tile + side * queries * cut::stride, q + at,
+                                                   row, sequence - query);
+        attention_load<WIDTH, queries, threads, 1>(d_tile + side * queries * cut::stride, d_o + at,
+                                                   row, sequence - query);
         copy_async_commit();
         int mate = query + (int)threadIdx.x % queries;
-        float value = lender && mate < sequence ? rows[(query_head + (lse_lender ? 0 : heads)) * tokens + start + mate] : lse_lender ? 1.0e30f : 0.0f;
+        float value = lender && mate < sequence
+                          ? rows[(query_head + (lse_lender ? 0 : heads)) * tokens + start + mate]
+                      : lse_lender ? 1.0e30f
+                                   : 0.0f;
         query += queries;
         if (query >= sequence) query = first, query_head++;
         return value;
     };
     auto put = [&](int side, float value) {
-        if (lender) stats[side * 2 * queries + (int)threadIdx.x] = lse_lender ? value * ATTENTION_LOG2E : value;
+        if (lender)
+            stats[side * 2 * queries + (int)threadIdx.x] =
+                lse_lender ? value * ATTENTION_LOG2E : value;
     };
 
     attention_load<WIDTH, cut::rows, threads>(k_tile, k + here, kv_row, sequence - first);
@@ -299,7 +376,8 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
     float k_sum[M][WANT_K ? cut::pieces : 1][4], v_sum[M][WANT_V ? cut::pieces : 1][4];
     attention_clear(k_sum);
     attention_clear(v_sum);
-    const bf16 *k_left = k_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane), *v_left = v_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane);
+    const bf16 *k_left = k_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane),
+               *v_left = v_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane);
     float factor = scale * ATTENTION_LOG2E;
     for (int now = first, side = 0;; side ^= 1) {
         copy_async_wait<0>();
@@ -309,15 +387,17 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
         float next = 0.0f;
         if (more) next = bring(side ^ 1);
         if (now + queries > mine) { /* else all of it before this warp's keys */
-            const bf16 *q_side = q_tile + side * queries * cut::stride, *d_side = d_tile + side * queries * cut::stride;
+            const bf16 *q_side = q_tile + side * queries * cut::stride,
+                       *d_side = d_tile + side * queries * cut::stride;
             const float *stats_side = stats + side * 2 * queries + lane % 4 * 2;
             float p[M][N][4];
             attention_scores<WIDTH>(p, k_left, q_side + attention_right<cut::stride>(lane));
-            if (now < mine + 16 * M - 1) { /* some before their keys */
+            if (now < mine + 16 * M - 1) {                         /* some before their keys */
                 int behind = now + lane % 4 * 2 - mine - lane / 4; /* query - key of p[0][0][0] */
 #pragma unroll
                 for (int i = 0; i < 4 * M * N; i++)
-                    if (behind + i / 4 % N * 8 + i % 2 < i / (4 * N) * 16 + i / 2 % 2 * 8) p[i / (4 * N)][i / 4 % N][i % 4] = ATTENTION_NONE;
+                    if (behind + i / 4 % N * 8 + i % 2 < i / (4 * N) * 16 + i / 2 % 2 * 8)
+                        p[i / (4 * N)][i / 4 % N][i % 4] = ATTENTION_NONE;
             }
 #pragma unroll
             for (int n = 0; n < N; n++) {
@@ -328,7 +408,8 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
                     p[m][n][e] = exp2_fast(fmaf(p[m][n][e], factor, e % 2 ? -less.y : -less.x));
                 }
             }
-            if constexpr (WANT_V) attention_add<WIDTH>(v_sum, p, d_side + attention_left<cut::stride>(lane));
+            if constexpr (WANT_V)
+                attention_add<WIDTH>(v_sum, p, d_side + attention_left<cut::stride>(lane));
             if constexpr (WANT_K) {
                 float s[M][N][4];
                 attention_scores<WIDTH>(s, v_left, d_side + attention_right<cut::stride>(lane));
@@ -336,7 +417,9 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
                 for (int n = 0; n < N; n++) {
                     float2 less = *(const float2 *)(stats_side + queries + n * 8);
 #pragma unroll
-                    for (int i = 0; i < 4 * M; i++) s[i / 4][n][i % 4] = p[i / 4][n][i % 4] * (s[i / 4][n][i % 4] - (i % 2 ? less.y : less.x));
+                    for (int i = 0; i < 4 * M; i++)
+                        s[i / 4][n][i % 4] =
+                            p[i / 4][n][i % 4] * (s[i / 4][n][i % 4] - (i % 2 ? less.y : less.x));
                 }
                 attention_add<WIDTH>(k_sum, s, q_side + attention_left<cut::stride>(lane));
             }
@@ -346,36 +429,50 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
         now = coming;
     }
     int64_t out = (start + mine) * kv_row + head * WIDTH;
-    if constexpr (WANT_K) attention_store<WIDTH>(dk + out, kv_row, sequence - mine, k_tile + warp * 16 * M * cut::stride, k_sum, scale);
-    if constexpr (WANT_V) attention_store<WIDTH>(dv + out, kv_row, sequence - mine, v_tile + warp * 16 * M * cut::stride, v_sum, 1.0f);
+    if constexpr (WANT_K)
+        attention_store<WIDTH>(dk + out, kv_row, sequence - mine,
+                               k_tile + warp * 16 * M * cut::stride, k_sum, scale);
+    if constexpr (WANT_V)
+        attention_store<WIDTH>(dv + out, kv_row, sequence - mine,
+                               v_tile + warp * 16 * M * cut::stride, v_sum, 1.0f);
 }
 
 /* Both at once where their sums fit in registers; else half of the grid each. */
 template <int WIDTH>
-DEVICE void attention_keys(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o, const float *rows, bf16 *dk, bf16 *dv, int64_t tokens, int heads, int kv_heads,
-                           int sequence, float scale)
+DEVICE void attention_keys(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o,
+                           const float *rows, bf16 *dk, bf16 *dv, int64_t tokens, int heads,
+                           int kv_heads, int sequence, float scale)
 {
     if constexpr (WIDTH <= 128)
-        attention_keys_part<WIDTH, true, true>(q, k, v, d_o, rows, dk, dv, tokens, heads, kv_heads, sequence, scale);
+        attention_keys_part<WIDTH, true, true>(q, k, v, d_o, rows, dk, dv, tokens, heads, kv_heads,
+                                               sequence, scale);
     else if (blockIdx.z == 0)
-        attention_keys_part<WIDTH, true, false>(q, k, v, d_o, rows, dk, dv, tokens, heads, kv_heads, sequence, scale);
+        attention_keys_part<WIDTH, true, false>(q, k, v, d_o, rows, dk, dv, tokens, heads, kv_heads,
+                                                sequence, scale);
     else
-        attention_keys_part<WIDTH, false, true>(q, k, v, d_o, rows, dk, dv, tokens, heads, kv_heads, sequence, scale);
+        attention_keys_part<WIDTH, false, true>(q, k, v, d_o, rows, dk, dv, tokens, heads, kv_heads,
+                                                sequence, scale);
 }
 
 /* dq = scale dS k for a tile of queries. */
 template <int WIDTH>
-DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o, const float *rows, bf16 *dq, int64_t tokens, int heads, int kv_heads, int sequence,
-                              float scale)
+DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o,
+                              const float *rows, bf16 *dq, int64_t tokens, int heads, int kv_heads,
+                              int sequence, float scale)
 {
     using cut = attention_cut<WIDTH>;
-    constexpr int M = cut::queries_deep, keys = cut::queries_other, N = keys / 8, threads = cut::threads(M);
+    constexpr int M = cut::queries_deep, keys = cut::queries_other, N = keys / 8,
+                  threads = cut::threads(M);
     DYNAMIC_SHARED(memory);
-    bf16 *q_tile = (bf16 *)memory, *d_tile = q_tile + cut::rows * cut::stride, *k_tile = d_tile + cut::rows * cut::stride, *v_tile = k_tile + 2 * keys * cut::stride;
+    bf16 *q_tile = (bf16 *)memory, *d_tile = q_tile + cut::rows * cut::stride,
+         *k_tile = d_tile + cut::rows * cut::stride, *v_tile = k_tile + 2 * keys * cut::stride;
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    int head = (int)(blockIdx.x % (unsigned)heads), first = (int)(gridDim.y - 1 - blockIdx.y) * cut::rows, mine = first + warp * 16 * M;
-    int64_t start = (int64_t)(blockIdx.x / (unsigned)heads) * sequence, row = (int64_t)heads * WIDTH, kv_row = (int64_t)kv_heads * WIDTH;
-    const bf16 *k_head = k + start * kv_row + head / (heads / kv_heads) * WIDTH, *v_head = v + start * kv_row + head / (heads / kv_heads) * WIDTH;
+    int head = (int)(blockIdx.x % (unsigned)heads),
+        first = (int)(gridDim.y - 1 - blockIdx.y) * cut::rows, mine = first + warp * 16 * M;
+    int64_t start = (int64_t)(blockIdx.x / (unsigned)heads) * sequence,
+            row = (int64_t)heads * WIDTH, kv_row = (int64_t)kv_heads * WIDTH;
+    const bf16 *k_head = k + start * kv_row + head / (heads / kv_heads) * WIDTH,
+               *v_head = v + start * kv_row + head / (heads / kv_heads) * WIDTH;
     int64_t here = (start + first) * row + head * WIDTH;
     int end = first + cut::rows < sequence ? first + cut::rows : sequence;
 
@@ -393,26 +490,31 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
         delta[i / 2][i % 2] = query < sequence ? rows[heads * tokens + at] : 0.0f;
     }
     attention_clear(sum);
-    const bf16 *q_left = q_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane), *d_left = d_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane);
+    const bf16 *q_left = q_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane),
+               *d_left = d_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane);
     for (int key = 0; key < end; key += keys) {
         int side = key / keys & 1;
         copy_async_wait<0>();
         __syncthreads();
         if (key + keys < end) {
             int there = (side ^ 1) * keys * cut::stride;
-            attention_load<WIDTH, keys, threads>(k_tile + there, k_head + (key + keys) * kv_row, kv_row, sequence - key - keys);
-            attention_load<WIDTH, keys, threads>(v_tile + there, v_head + (key + keys) * kv_row, kv_row, sequence - key - keys);
+            attention_load<WIDTH, keys, threads>(k_tile + there, k_head + (key + keys) * kv_row,
+                                                 kv_row, sequence - key - keys);
+            attention_load<WIDTH, keys, threads>(v_tile + there, v_head + (key + keys) * kv_row,
+                                                 kv_row, sequence - key - keys);
             copy_async_commit();
         }
         if (key >= mine + 16 * M) continue; /* all of it after this warp's queries */
-        const bf16 *k_side = k_tile + side * keys * cut::stride, *v_side = v_tile + side * keys * cut::stride;
+        const bf16 *k_side = k_tile + side * keys * cut::stride,
+                   *v_side = v_tile + side * keys * cut::stride;
         float p[M][N][4], s[M][N][4];
         attention_scores<WIDTH>(p, q_left, k_side + attention_right<cut::stride>(lane));
-        if (key + keys > mine) { /* some after their queries */
+        if (key + keys > mine) {                               /* some after their queries */
             int behind = mine + lane / 4 - key - lane % 4 * 2; /* query - key of p[0][0][0] */
 #pragma unroll
             for (int i = 0; i < 4 * M * N; i++)
-                if (behind + i / (4 * N) * 16 + i / 2 % 2 * 8 < i / 4 % N * 8 + i % 2) p[i / (4 * N)][i / 4 % N][i % 4] = ATTENTION_NONE;
+                if (behind + i / (4 * N) * 16 + i / 2 % 2 * 8 < i / 4 % N * 8 + i % 2)
+                    p[i / (4 * N)][i / 4 % N][i % 4] = ATTENTION_NONE;
         }
         attention_scores<WIDTH>(s, d_left, v_side + attention_right<cut::stride>(lane));
 #pragma unroll
@@ -425,7 +527,8 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
             }
         attention_add<WIDTH>(sum, s, k_side + attention_left<cut::stride>(lane));
     }
-    attention_store<WIDTH>(dq + (start + mine) * row + head * WIDTH, row, sequence - mine, q_tile + warp * 16 * M * cut::stride, sum, scale);
+    attention_store<WIDTH>(dq + (start + mine) * row + head * WIDTH, row, sequence - mine,
+                           q_tile + warp * 16 * M * cut::stride, sum, scale);
 }
 
 #endif

@@ -1,6 +1,7 @@
-/* Rows of a table by token id, and the table's gradient. The gradient adds in token order, one row after the other, so that its bits do
- * not depend on how often an id occurs where; its sums are F32 whatever the rows are. It begins with zeros everywhere and
- * tokens in the order of their ids (sort.cuh); then whoever stands first of an id's tokens adds up all of them. */
+/* Rows of a table by token id, and the table's gradient. The gradient adds in token order, one row
+ * after the other, so that its bits do not depend on how often an id occurs where; its sums are F32
+ * whatever the rows are. It begins with zeros everywhere and tokens in the order of their ids
+ * (sort.cuh); then whoever stands first of an id's tokens adds up all of them. */
 #ifndef CUDA_EMBEDDING_CUH
 #define CUDA_EMBEDDING_CUH
 
@@ -8,7 +9,8 @@
 #include "sort.cuh"
 
 /* Rows of `width` pieces of type T. A thread a piece, 256 a block. */
-template <class T> DEVICE void embedding(const int32_t *ids, const T *table, T *out, int64_t tokens, int width)
+template <class T>
+DEVICE void embedding(const int32_t *ids, const T *table, T *out, int64_t tokens, int width)
 {
     int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, t = i / width, c = i % width;
     if (t < tokens) out[i] = table[(int64_t)ids[t] * width + c];
@@ -18,16 +20,22 @@ template <class T> DEVICE void embedding(const int32_t *ids, const T *table, T *
 DEVICE void embedding_clear(float *dw, int64_t n)
 {
     int64_t i = ((int64_t)blockIdx.x * 256 + (int)threadIdx.x) * 4;
-    if (i + 4 <= n) *(float4 *)(dw + i) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (i + 4 <= n)
+        *(float4 *)(dw + i) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     else
         for (; i < n; i++) dw[i] = 0.0f;
 }
 
-/* order: token numbers by id, those of one id rising. Blocks: tokens x (pieces of a row / THREADS), the place in the order and a stretch of
- * columns. A warp looks 32 places ahead at a time, so that rows of an id that is often there are on their way together. */
-template <int EACH, int THREADS, class T> DEVICE void embedding_grad(const int32_t *ids, const int32_t *order, const T *dy, float *dw, int tokens, int width)
+/* order: token numbers by id, those of one id rising. Blocks: tokens x (pieces of a row / THREADS),
+ * the place in the order and a stretch of columns. A warp looks 32 places ahead at a time, so that
+ * rows of an id that is often there are on their way together. */
+template <int EACH, int THREADS, class T>
+DEVICE void embedding_grad(const int32_t *ids, const int32_t *order, const T *dy, float *dw,
+                           int tokens, int width)
 {
-    int at = (int)blockIdx.x, id = ids[order[at]], column = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * EACH, lane = (int)threadIdx.x & 31, run = 32;
+    int at = (int)blockIdx.x, id = ids[order[at]],
+        column = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * EACH,
+        lane = (int)threadIdx.x & 31, run = 32;
     if (at > 0 && ids[order[at - 1]] == id) return;
     float sum[EACH];
 #pragma unroll
@@ -49,7 +57,8 @@ template <int EACH, int THREADS, class T> DEVICE void embedding_grad(const int32
     }
     if (column >= width) return;
     float *to = dw + (int64_t)id * width + column;
-    if (EACH == 1) to[0] = sum[0];
+    if (EACH == 1)
+        to[0] = sum[0];
     else
 #pragma unroll
         for (int e = 0; e < EACH; e += 4) piece_store<4>(to + e, sum + e);

@@ -1,7 +1,8 @@
-/* A mixture of experts without dropped tokens: choices, the order of rows that brings each expert's rows together, moving rows there
- * and back, and one matrix product per expert. How many rows an expert has is known on the device only, so launches are for the
- * worst case and a block finds its expert from `first`; those without work leave. Every sum has one order: that of the choices, then of the tokens.
- * What moves or is multiplied is F32 or BF16; sums are F32. */
+/* A mixture of experts without dropped tokens: choices, the order of rows that brings each expert's
+ * rows together, moving rows there and back, and one matrix product per expert. How many rows an
+ * expert has is known on the device only, so launches are for the worst case and a block finds its
+ * expert from `first`; those without work leave. Every sum has one order: that of the choices, then
+ * of the tokens. What moves or is multiplied is F32 or BF16; sums are F32. */
 #ifndef CUDA_EXPERTS_CUH
 #define CUDA_EXPERTS_CUH
 
@@ -9,8 +10,9 @@
 #include "product.cuh"
 #include "sort.cuh"
 
-/* ── choices ──────────────────────────────────────────────────────────────── */
-/* The k largest of each row, largest first, ties to the lowest id. A NaN ranks below everything. A warp a token, 8 a block of 256. */
+/* ── choices ─────────────────────────────────────────────────────────────────── */
+/* The k largest of each row, largest first, ties to the lowest id. A NaN ranks below everything. A
+ * warp a token, 8 a block of 256. */
 DEVICE void top_k(const float *p, int32_t *ids, int64_t tokens, int experts, int k)
 {
     int lane = (int)threadIdx.x & 31;
@@ -23,13 +25,15 @@ DEVICE void top_k(const float *p, int32_t *ids, int64_t tokens, int experts, int
         int id = -1;
         for (int e = lane; e < experts; e += 32) {
             float x = p[t * experts + e], rank = x == x ? x : -op_from_bits(0x7f800000);
-            if ((rank < last || (rank == last && e > last_id)) && (id < 0 || rank > best)) best = rank, id = e;
+            if ((rank < last || (rank == last && e > last_id)) && (id < 0 || rank > best))
+                best = rank, id = e;
         }
 #pragma unroll
         for (int d = 16; d; d /= 2) {
             float other = __shfl_xor_sync(0xffffffffu, best, d);
             int other_id = __shfl_xor_sync(0xffffffffu, id, d);
-            if (other_id >= 0 && (id < 0 || other > best || (other == best && other_id < id))) best = other, id = other_id;
+            if (other_id >= 0 && (id < 0 || other > best || (other == best && other_id < id)))
+                best = other, id = other_id;
         }
         if (lane == 0) ids[t * k + j] = id;
         last = best;
@@ -37,7 +41,8 @@ DEVICE void top_k(const float *p, int32_t *ids, int64_t tokens, int experts, int
     }
 }
 
-/* How often each expert was chosen, out of the counts of chunks (sort_count). A warp an expert, 8 a block of 256. */
+/* How often each expert was chosen, out of the counts of chunks (sort_count). A warp an expert, 8 a
+ * block of 256. */
 DEVICE void load_of(const int32_t *counts, float *out, int experts, int chunks)
 {
     int lane = (int)threadIdx.x & 31, e = (int)blockIdx.x * 8 + (int)threadIdx.x / 32, sum = 0;
@@ -48,9 +53,10 @@ DEVICE void load_of(const int32_t *counts, float *out, int experts, int chunks)
     if (lane == 0) out[e] = (float)sum;
 }
 
-/* ── rows there and back ──────────────────────────────────────────────────── */
+/* ── rows there and back ─────────────────────────────────────────────────────── */
 /* z[place[t * k + j]] = x[t]; rows of `width` pieces of type T. A thread a piece, 256 a block. */
-template <class T> DEVICE void dispatch(const T *x, const int32_t *place, T *z, int64_t tokens, int k, int width)
+template <class T>
+DEVICE void dispatch(const T *x, const int32_t *place, T *z, int64_t tokens, int k, int width)
 {
     int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, t = i / width, c = i % width;
     if (t >= tokens) return;
@@ -58,8 +64,10 @@ template <class T> DEVICE void dispatch(const T *x, const int32_t *place, T *z, 
     for (int j = 0; j < k; j++) z[(int64_t)place[t * k + j] * width + c] = piece;
 }
 
-/* y[t] = the sum over j of z[place[t * k + j]], in this order, rounded once. A thread a piece, 256 a block. */
-template <class T, bool WIDE> DEVICE void collect(const T *z, const int32_t *place, T *y, int64_t tokens, int k, int width)
+/* y[t] = the sum over j of z[place[t * k + j]], in this order, rounded once. A thread a piece, 256
+ * a block. */
+template <class T, bool WIDE>
+DEVICE void collect(const T *z, const int32_t *place, T *y, int64_t tokens, int k, int width)
 {
     constexpr int EACH = WIDE ? 16 / (int)sizeof(T) : 1;
     int pieces = width / EACH;
@@ -87,19 +95,26 @@ DEVICE void from_rows(const float *row, const int32_t *place, float *out, int64_
     if (c < choices) out[c] = row[place[c]];
 }
 
-/* ── a product an expert ──────────────────────────────────────────────────── */
-/* Which expert has tile number `tile` when each takes as many tiles of `high` rows as it needs: the expert, the tile's first row and
- * how many of its rows exist; false beyond the last. Every warp finds out by itself. */
-struct expert_rows { int expert, first, rows; };
-DEVICE bool expert_find(const int32_t *first, int experts, int high, int tile, struct expert_rows *to)
+/* ── a product an expert ─────────────────────────────────────────────────────── */
+/* Which expert has tile number `tile` when each takes as many tiles of `high` rows as it needs: the
+ * expert, the tile's first row and how many of its rows exist; false beyond the last. Every warp
+ * finds out by itself. */
+struct expert_rows {
+    int expert, first, rows;
+};
+DEVICE bool expert_find(const int32_t *first, int experts, int high, int tile,
+                        struct expert_rows *to)
 {
     int lane = (int)threadIdx.x & 31;
     for (int e = 0; e < experts; e += 32) {
-        int from = first[e + lane < experts ? e + lane : experts], end = first[e + lane < experts ? e + lane + 1 : experts];
+        int from = first[e + lane < experts ? e + lane : experts],
+            end = first[e + lane < experts ? e + lane + 1 : experts];
         int own = (end - from + high - 1) / high, running = sort_running(own);
         unsigned beyond = __ballot_sync(0xffffffffu, running > tile);
         if (beyond) {
-            int at = __ffs((int)beyond) - 1, within = tile - (__shfl_sync(0xffffffffu, running, at) - __shfl_sync(0xffffffffu, own, at));
+            int at = __ffs((int)beyond) - 1,
+                within = tile - (__shfl_sync(0xffffffffu, running, at) -
+                                 __shfl_sync(0xffffffffu, own, at));
             to->expert = e + at;
             to->first = __shfl_sync(0xffffffffu, from, at) + within * high;
             to->rows = __shfl_sync(0xffffffffu, end, at) - to->first;
@@ -111,26 +126,37 @@ DEVICE bool expert_find(const int32_t *first, int experts, int high, int tile, s
     return false;
 }
 
-/* y[r] = W[expert of r] z[r]; W[e] is [out, in], with ACROSS [in, out]. Blocks: (rows / TILE::m rounded up + experts) x tiles of `out`,
- * those of one row of tiles next to each other. */
-template <class TILE, bool ACROSS, class Y> DEVICE void expert_product(const bf16 *z, const bf16 *w, const int32_t *first, Y *y, int experts, int in, int out)
+/* y[r] = W[expert of r] z[r]; W[e] is [out, in], with ACROSS [in, out]. Blocks: (rows / TILE::m
+ * rounded up + experts) x tiles of `out`, those of one row of tiles next to each other. */
+template <class TILE, bool ACROSS, class Y>
+DEVICE void expert_product(const bf16 *z, const bf16 *w, const int32_t *first, Y *y, int experts,
+                           int in, int out)
 {
     DYNAMIC_SHARED(shared);
     struct expert_rows here;
     int tiles = (out + TILE::n - 1) / TILE::n, column = (int)blockIdx.x % tiles * TILE::n;
     if (!expert_find(first, experts, TILE::m, (int)blockIdx.x / tiles, &here)) return;
     int columns = out % TILE::n == 0 ? TILE::n : product_smaller(out - column, TILE::n);
-    const bf16 *a = z + (int64_t)here.first * in, *b = w + (int64_t)here.expert * in * out + (ACROSS ? column : (int64_t)column * in);
+    const bf16 *a = z + (int64_t)here.first * in,
+               *b = w + (int64_t)here.expert * in * out + (ACROSS ? column : (int64_t)column * in);
     product_sums<TILE> sums;
-    if (in % 8 == 0 && out % 8 == 0) product_multiply<TILE, false, !ACROSS, true, true>(sums, shared, a, in, here.rows, b, ACROSS ? out : in, columns, in);
-    else product_multiply<TILE, false, !ACROSS, false, false>(sums, shared, a, in, here.rows, b, ACROSS ? out : in, columns, in);
+    if (in % 8 == 0 && out % 8 == 0)
+        product_multiply<TILE, false, !ACROSS, true, true>(sums, shared, a, in, here.rows, b,
+                                                           ACROSS ? out : in, columns, in);
+    else
+        product_multiply<TILE, false, !ACROSS, false, false>(sums, shared, a, in, here.rows, b,
+                                                             ACROSS ? out : in, columns, in);
     y += (int64_t)here.first * out + column;
-    if (out % 8 == 0) product_store<TILE, true, false>(sums, y, out, here.rows, columns);
-    else product_store<TILE, false, false>(sums, y, out, here.rows, columns);
+    if (out % 8 == 0)
+        product_store<TILE, true, false>(sums, y, out, here.rows, columns);
+    else
+        product_store<TILE, false, false>(sums, y, out, here.rows, columns);
 }
 
 /* The same for elements of any type, in F32: tiles of 16 EACH x 16 EACH, 256 threads. */
-template <int EACH, bool ACROSS, class Z, class W, class Y> DEVICE void expert_plain(const Z *z, const W *w, const int32_t *first, Y *y, int experts, int in, int out)
+template <int EACH, bool ACROSS, class Z, class W, class Y>
+DEVICE void expert_plain(const Z *z, const W *w, const int32_t *first, Y *y, int experts, int in,
+                         int out)
 {
     struct expert_rows here;
     int tiles = (out + 16 * EACH - 1) / (16 * EACH), column = (int)blockIdx.x % tiles * 16 * EACH;
@@ -138,36 +164,55 @@ template <int EACH, bool ACROSS, class Z, class W, class Y> DEVICE void expert_p
     int columns = product_smaller(out - column, 16 * EACH);
     const W *b = w + (int64_t)here.expert * in * out + (ACROSS ? column : (int64_t)column * in);
     product_plain_sums<EACH> sums;
-    product_plain_multiply<EACH, false, !ACROSS>(sums, z + (int64_t)here.first * in, in, here.rows, b, ACROSS ? out : in, columns, in);
-    product_plain_store<false>(sums, y + (int64_t)here.first * out + column, out, here.rows, columns);
+    product_plain_multiply<EACH, false, !ACROSS>(sums, z + (int64_t)here.first * in, in, here.rows,
+                                                 b, ACROSS ? out : in, columns, in);
+    product_plain_store<false>(sums, y + (int64_t)here.first * out + column, out, here.rows,
+                               columns);
 }
 
-/* dW[e] = dy' z over the expert's rows, [out, in]; zeros for an expert without rows. Blocks: experts x tiles of `out` x tiles of `in`. */
-template <class TILE> DEVICE void expert_product_grad(const bf16 *dy, const bf16 *z, const int32_t *first, float *dw, int in, int out)
+/* dW[e] = dy' z over the expert's rows, [out, in]; zeros for an expert without rows. Blocks:
+ * experts x tiles of `out` x tiles of `in`. */
+template <class TILE>
+DEVICE void expert_product_grad(const bf16 *dy, const bf16 *z, const int32_t *first, float *dw,
+                                int in, int out)
 {
     DYNAMIC_SHARED(shared);
     int across = (in + TILE::n - 1) / TILE::n, tiles = (out + TILE::m - 1) / TILE::m * across;
-    int e = (int)blockIdx.x / tiles, row = (int)blockIdx.x % tiles / across * TILE::m, column = (int)blockIdx.x % across * TILE::n;
+    int e = (int)blockIdx.x / tiles, row = (int)blockIdx.x % tiles / across * TILE::m,
+        column = (int)blockIdx.x % across * TILE::n;
     int from = first[e], k = first[e + 1] - from;
-    int rows = out % TILE::m == 0 ? TILE::m : product_smaller(out - row, TILE::m), columns = in % TILE::n == 0 ? TILE::n : product_smaller(in - column, TILE::n);
+    int rows = out % TILE::m == 0 ? TILE::m : product_smaller(out - row, TILE::m),
+        columns = in % TILE::n == 0 ? TILE::n : product_smaller(in - column, TILE::n);
     const bf16 *a = dy + (int64_t)from * out + row, *b = z + (int64_t)from * in + column;
     product_sums<TILE> sums;
-    if (in % 8 == 0 && out % 8 == 0) product_multiply<TILE, true, false, true, true>(sums, shared, a, out, rows, b, in, columns, k);
-    else product_multiply<TILE, true, false, false, false>(sums, shared, a, out, rows, b, in, columns, k);
+    if (in % 8 == 0 && out % 8 == 0)
+        product_multiply<TILE, true, false, true, true>(sums, shared, a, out, rows, b, in, columns,
+                                                        k);
+    else
+        product_multiply<TILE, true, false, false, false>(sums, shared, a, out, rows, b, in,
+                                                          columns, k);
     dw += ((int64_t)e * out + row) * in + column;
-    if (in % 8 == 0) product_store<TILE, true, false>(sums, dw, in, rows, columns);
-    else product_store<TILE, false, false>(sums, dw, in, rows, columns);
+    if (in % 8 == 0)
+        product_store<TILE, true, false>(sums, dw, in, rows, columns);
+    else
+        product_store<TILE, false, false>(sums, dw, in, rows, columns);
 }
 
-template <int EACH, class DY, class Z> DEVICE void expert_plain_grad(const DY *dy, const Z *z, const int32_t *first, float *dw, int in, int out)
+template <int EACH, class DY, class Z>
+DEVICE void expert_plain_grad(const DY *dy, const Z *z, const int32_t *first, float *dw, int in,
+                              int out)
 {
     constexpr int TILE = 16 * EACH;
     int across = (in + TILE - 1) / TILE, tiles = (out + TILE - 1) / TILE * across;
-    int e = (int)blockIdx.x / tiles, row = (int)blockIdx.x % tiles / across * TILE, column = (int)blockIdx.x % across * TILE;
-    int from = first[e], k = first[e + 1] - from, rows = product_smaller(out - row, TILE), columns = product_smaller(in - column, TILE);
+    int e = (int)blockIdx.x / tiles, row = (int)blockIdx.x % tiles / across * TILE,
+        column = (int)blockIdx.x % across * TILE;
+    int from = first[e], k = first[e + 1] - from, rows = product_smaller(out - row, TILE),
+        columns = product_smaller(in - column, TILE);
     product_plain_sums<EACH> sums;
-    product_plain_multiply<EACH, true, false>(sums, dy + (int64_t)from * out + row, out, rows, z + (int64_t)from * in + column, in, columns, k);
-    product_plain_store<false>(sums, dw + ((int64_t)e * out + row) * in + column, in, rows, columns);
+    product_plain_multiply<EACH, true, false>(sums, dy + (int64_t)from * out + row, out, rows,
+                                              z + (int64_t)from * in + column, in, columns, k);
+    product_plain_store<false>(sums, dw + ((int64_t)e * out + row) * in + column, in, rows,
+                               columns);
 }
 
 #endif

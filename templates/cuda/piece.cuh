@@ -1,5 +1,5 @@
-/* Neighbouring elements of either type, in F32 while they are worked with: 16 bytes at a time where rows allow it, one by one
- * where they do not. */
+/* Neighbouring elements of either type, in F32 while they are worked with: 16 bytes at a time where
+ * rows allow it, one by one where they do not. */
 #ifndef CUDA_PIECE_CUH
 #define CUDA_PIECE_CUH
 
@@ -20,15 +20,19 @@ template <int EACH, class T> DEVICE void piece_load(float to[EACH], const T *fro
     uint32_t word[4] = {all.x, all.y, all.z, all.w};
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-        if (sizeof(T) == 4) to[e] = op_from_bits((int32_t)word[e]);
-        else to[e] = op_from_bits((int32_t)(e & 1 ? word[e / 2] & 0xffff0000u : word[e / 2] << 16));
+        if (sizeof(T) == 4)
+            to[e] = op_from_bits((int32_t)word[e]);
+        else
+            to[e] = op_from_bits((int32_t)(e & 1 ? word[e / 2] & 0xffff0000u : word[e / 2] << 16));
     }
 }
 
 template <int EACH> DEVICE void piece_store(float *to, const float from[EACH])
 {
-    if (EACH == 1) *to = from[0];
-    else *(float4 *)to = make_float4(from[0], from[1 % EACH], from[2 % EACH], from[3 % EACH]);
+    if (EACH == 1)
+        *to = from[0];
+    else
+        *(float4 *)to = make_float4(from[0], from[1 % EACH], from[2 % EACH], from[3 % EACH]);
 }
 
 template <int EACH> DEVICE void piece_store(bf16 *to, const float from[EACH])

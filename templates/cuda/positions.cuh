@@ -1,5 +1,6 @@
-/* Tables that depend on the position in the sequence only, made once before the first step, in double: the same formulas as
- * those of the cpu device (templates/cpu/positions.h, which explains them); the libraries' functions may differ in the last bit of a double. */
+/* Tables that depend on the position in the sequence only, made once before the first step, in
+ * double: the same formulas as those of the cpu device (templates/cpu/positions.h, which explains
+ * them); the libraries' functions may differ in the last bit of a double. */
 #ifndef CUDA_POSITIONS_CUH
 #define CUDA_POSITIONS_CUH
 
@@ -12,7 +13,8 @@ DEVICE void positions(int32_t *out, int64_t tokens, int64_t sequence)
     if (t < tokens) out[t] = (int32_t)(t % sequence);
 }
 
-DEVICE double rope_frequency(int64_t j, int64_t width, double theta, double factor, double low, double high, double original)
+DEVICE double rope_frequency(int64_t j, int64_t width, double theta, double factor, double low,
+                             double high, double original)
 {
     double frequency = pow(theta, -2.0 * (double)j / (double)width);
     if (!(factor > 1.0)) return frequency;
@@ -23,17 +25,22 @@ DEVICE double rope_frequency(int64_t j, int64_t width, double theta, double fact
     return (1.0 - share) * frequency / factor + share * frequency;
 }
 
-DEVICE void rope_cos(float *out, int64_t sequence, int64_t width, double theta, double factor, double low, double high, double original)
+DEVICE void rope_cos(float *out, int64_t sequence, int64_t width, double theta, double factor,
+                     double low, double high, double original)
 {
     int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, s = i / width, j = i % width;
-    if (s < sequence) out[i] = (float)cos((double)s * rope_frequency(j % (width / 2), width, theta, factor, low, high, original));
+    if (s < sequence)
+        out[i] = (float)cos(
+            (double)s * rope_frequency(j % (width / 2), width, theta, factor, low, high, original));
 }
 
-DEVICE void rope_sin(float *out, int64_t sequence, int64_t width, double theta, double factor, double low, double high, double original)
+DEVICE void rope_sin(float *out, int64_t sequence, int64_t width, double theta, double factor,
+                     double low, double high, double original)
 {
     int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, s = i / width, j = i % width;
     if (s >= sequence) return;
-    double sine = sin((double)s * rope_frequency(j % (width / 2), width, theta, factor, low, high, original));
+    double sine =
+        sin((double)s * rope_frequency(j % (width / 2), width, theta, factor, low, high, original));
     out[i] = (float)(j < width / 2 ? -sine : sine);
 }
 

@@ -1,14 +1,16 @@
-/* What fused kernels are made of: eight elements at a time, sums and maxima over the threads of a row, partial sums over rows. The
- * order in which anything is added up is fixed: eight neighbours of a row belong to one thread, its own elements are added in the order of
- * their columns, then the threads of the row in one tree; so it depends on the row's length and on nothing else.
- * G: threads of a row's group, a power of two. Groups of up to 32 lie side by side in a block of 256; a larger one is a block. */
+/* What fused kernels are made of: eight elements at a time, sums and maxima over the threads of a
+ * row, partial sums over rows. The order in which anything is added up is fixed: eight neighbours
+ * of a row belong to one thread, its own elements are added in the order of their columns, then the
+ * threads of the row in one tree; so it depends on the row's length and on nothing else.
+ * G: threads of a row's group, a power of two. Groups of up to 32 lie side by side in a block of
+ * 256; a larger one is a block. */
 #ifndef CUDA_ROW_CUH
 #define CUDA_ROW_CUH
 
 #include "machine.cuh"
 #include "op_math.h"
 
-/* ── neighbours, four or eight, as aligned as they are long ───────────────── */
+/* ── neighbours, four or eight, as aligned as they are long ──────────────────── */
 DEVICE void load(float (&to)[4], const float *from)
 {
     const float4 a = *(const float4 *)from;
@@ -56,7 +58,10 @@ DEVICE void store(int32_t *to, const int32_t (&x)[4])
     *(int4 *)to = a;
 }
 /* Of floats that are rounded to bf16 already. */
-DEVICE uint32_t two_halves(float low, float high) { return (uint32_t)op_to_bits(low) >> 16 | ((uint32_t)op_to_bits(high) & 0xffff0000u); }
+DEVICE uint32_t two_halves(float low, float high)
+{
+    return (uint32_t)op_to_bits(low) >> 16 | ((uint32_t)op_to_bits(high) & 0xffff0000u);
+}
 DEVICE void store(bf16 *to, const float (&x)[4])
 {
     uint2 a;
@@ -66,7 +71,8 @@ DEVICE void store(bf16 *to, const float (&x)[4])
 DEVICE void store(bf16 *to, const float (&x)[8])
 {
     uint4 a;
-    a.x = two_halves(x[0], x[1]), a.y = two_halves(x[2], x[3]), a.z = two_halves(x[4], x[5]), a.w = two_halves(x[6], x[7]);
+    a.x = two_halves(x[0], x[1]), a.y = two_halves(x[2], x[3]), a.z = two_halves(x[4], x[5]),
+    a.w = two_halves(x[6], x[7]);
     *(uint4 *)to = a;
 }
 template <class T> DEVICE void store(T *to, const T (&x)[8])
@@ -78,31 +84,47 @@ template <class T> DEVICE void store(T *to, const T (&x)[8])
     }
 }
 
-/* ── one number of the threads of a row ───────────────────────────────────── */
-struct row_add { template <class T> DEVICE T of(T a, T b) { return a + b; } };
-struct row_most { template <class T> DEVICE T of(T a, T b) { return op_max(a, b); } };
+/* ── one number of the threads of a row ──────────────────────────────────────── */
+struct row_add {
+    template <class T> DEVICE T of(T a, T b) { return a + b; }
+};
+struct row_most {
+    template <class T> DEVICE T of(T a, T b) { return op_max(a, b); }
+};
 
-/* The first USED threads of the group have one each (both powers of two); all of the group receive the result. G > 32: `shared` is a
- * place of this call alone, 16 numbers, read until the next barrier. */
+/* The first USED threads of the group have one each (both powers of two); all of the group receive
+ * the result. G > 32: `shared` is a place of this call alone, 16 numbers, read until the next
+ * barrier. */
 template <class OP, int G, int USED, class T> DEVICE T row_combined(T x, T *shared)
 {
-    const uint32_t mask = G >= 32 ? 0xffffffffu : ((1u << (G & 31)) - 1) << (threadIdx.x % 32 / G * G);
-    for (int far = (USED < 32 ? USED : 32) / 2; far > 0; far /= 2) x = OP::of(x, __shfl_xor_sync(mask, x, far));
+    const uint32_t mask =
+        G >= 32 ? 0xffffffffu : ((1u << (G & 31)) - 1) << (threadIdx.x % 32 / G * G);
+    for (int far = (USED < 32 ? USED : 32) / 2; far > 0; far /= 2)
+        x = OP::of(x, __shfl_xor_sync(mask, x, far));
     if (G <= 32) return USED < G ? __shfl_sync(mask, x, 0, G) : x;
     const int warps = USED > 32 ? USED / 32 : 1;
     if (threadIdx.x % 32 == 0 && threadIdx.x / 32 < warps) shared[threadIdx.x / 32] = x;
     __syncthreads();
     x = shared[threadIdx.x % warps];
-    for (int far = warps / 2; far > 0; far /= 2) x = OP::of(x, __shfl_xor_sync(0xffffffffu, x, far));
+    for (int far = warps / 2; far > 0; far /= 2)
+        x = OP::of(x, __shfl_xor_sync(0xffffffffu, x, far));
     return x;
 }
-template <int G, int USED, class T> DEVICE T row_sum(T x, T *shared = 0) { return row_combined<row_add, G, USED>(x, shared); }
-template <int G, int USED, class T> DEVICE T row_max(T x, T *shared = 0) { return row_combined<row_most, G, USED>(x, shared); }
+template <int G, int USED, class T> DEVICE T row_sum(T x, T *shared = 0)
+{
+    return row_combined<row_add, G, USED>(x, shared);
+}
+template <int G, int USED, class T> DEVICE T row_max(T x, T *shared = 0)
+{
+    return row_combined<row_most, G, USED>(x, shared);
+}
 
-/* ── sums over rows ───────────────────────────────────────────────────────── */
-/* What a block has added up of its rows: sum[i][k] of column 8 (t + i G) + k, by each of the SLOTS groups that lie side by
- * side, added in their order. `to`: C numbers, the block's own. All threads of the block. */
-template <int G, int SLOTS, int C, int ROUNDS> DEVICE void store_sums(float *to, const float (&sum)[ROUNDS][8])
+/* ── sums over rows ──────────────────────────────────────────────────────────── */
+/* What a block has added up of its rows: sum[i][k] of column 8 (t + i G) + k, by each of the SLOTS
+ * groups that lie side by side, added in their order. `to`: C numbers, the block's own. All threads
+ * of the block. */
+template <int G, int SLOTS, int C, int ROUNDS>
+DEVICE void store_sums(float *to, const float (&sum)[ROUNDS][8])
 {
     const int t = threadIdx.x % G;
     if (SLOTS == 1) {
@@ -124,7 +146,8 @@ template <int G, int SLOTS, int C, int ROUNDS> DEVICE void store_sums(float *to,
     }
 }
 
-/* The sum of CHUNKS such rows of partials; 32 columns a block of 256: eight threads a column take every eighth row. */
+/* The sum of CHUNKS such rows of partials; 32 columns a block of 256: eight threads a column take
+ * every eighth row. */
 template <int CHUNKS, int C> DEVICE void add_chunks(float *to, const float *part)
 {
     __shared__ float eighth[8][32];

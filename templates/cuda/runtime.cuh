@@ -1,6 +1,7 @@
-/* Kernels that the runtime launches itself, in every kernels.cu under these names: casts of shards before a gather, copies and sums of
- * shards after a reduction, where the device stands. A thread four elements, 256 threads a block, any number of elements, blocks for all of them:
- * ceil(n / 1024). Where an address allows no 16-byte accesses, elements go one by one. */
+/* Kernels that the runtime launches itself, in every kernels.cu under these names: casts of shards
+ * before a gather, copies and sums of shards after a reduction, where the device stands. A thread
+ * four elements, 256 threads a block, any number of elements, blocks for all of them: ceil(n /
+ * 1024). Where an address allows no 16-byte accesses, elements go one by one. */
 #ifndef CUDA_RUNTIME_CUH
 #define CUDA_RUNTIME_CUH
 
@@ -25,11 +26,13 @@ KERNEL(256) runtime_cast_bf16(const float *from, bf16 *to, int64_t n)
         for (; i < end; i++) to[i] = op_to_bf16(from[i]);
 }
 
-/* to = from, and to += from: what arrives from a reduction in the first micro-batch, and in the others. */
+/* to = from, and to += from: what arrives from a reduction in the first micro-batch, and in the
+ * others. */
 KERNEL(256) runtime_set_f32(const float *from, float *to, int64_t n)
 {
     int64_t i, end;
-    if (runtime_four(from, to, n, &i, &end)) *(float4 *)(to + i) = *(const float4 *)(from + i);
+    if (runtime_four(from, to, n, &i, &end))
+        *(float4 *)(to + i) = *(const float4 *)(from + i);
     else
         for (; i < end; i++) to[i] = from[i];
 }
@@ -43,8 +46,9 @@ KERNEL(256) runtime_add_f32(const float *from, float *to, int64_t n)
         for (; i < end; i++) to[i] += from[i];
 }
 
-/* Where the device stands, for the host: `at` is memory of the host. turn 1 and 2 are before and behind a wait of the compute lane:
- * clock[0] keeps when it began, clock[1] gathers how long they all took. */
+/* Where the device stands, for the host: `at` is memory of the host. turn 1 and 2 are before and
+ * behind a wait of the compute lane: clock[0] keeps when it began, clock[1] gathers how long they
+ * all took. */
 KERNEL(32) runtime_publish(uint64_t *at, uint64_t position, uint64_t *clock, int turn)
 {
     if (threadIdx.x == 0) {

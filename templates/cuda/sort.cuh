@@ -1,10 +1,12 @@
-/* Items in the order of their bins, items of one bin in the order they had: what brings each expert's rows together and each
- * token's gradients. Three launches, each with one result whatever the hardware does first: chunks of items are counted by themselves,
- * the counts are added up bin by bin, and every chunk then places its items from where its bins begin. Counts are of integers, so
- * the order in which atomics arrive cannot be seen.
+/* Items in the order of their bins, items of one bin in the order they had: what brings each
+ * expert's rows together and each token's gradients. Three launches, each with one result whatever
+ * the hardware does first: chunks of items are counted by themselves, the counts are added up bin
+ * by bin, and every chunk then places its items from where its bins begin. Counts are of integers,
+ * so the order in which atomics arrive cannot be seen.
  *
- * counts: [bins][chunks]. Item i of n is order[i], or i where there is no order; its bin is (ids[item] >> shift) % bins, bins a power of
- * two, or ids[item] itself where SHIFT is not asked for (ids below bins). Chunks are multiples of 256 items, at most SORT_CHUNKS of them. */
+ * counts: [bins][chunks]. Item i of n is order[i], or i where there is no order; its bin is
+ * (ids[item] >> shift) % bins, bins a power of two, or ids[item] itself where SHIFT is not asked
+ * for (ids below bins). Chunks are multiples of 256 items, at most SORT_CHUNKS of them. */
 #ifndef CUDA_SORT_CUH
 #define CUDA_SORT_CUH
 
@@ -19,15 +21,19 @@ DEVICE int sort_bin(const int32_t *ids, const int32_t *order, int i, int shift, 
 }
 
 /* A block a chunk, 256 threads. */
-template <int BINS> DEVICE void sort_count(const int32_t *ids, const int32_t *order, int32_t *counts, int n, int chunk, int chunks, int shift)
+template <int BINS>
+DEVICE void sort_count(const int32_t *ids, const int32_t *order, int32_t *counts, int n, int chunk,
+                       int chunks, int shift)
 {
     __shared__ int32_t count[BINS];
     for (int b = (int)threadIdx.x; b < BINS; b += 256) count[b] = 0;
     __syncthreads();
     int from = (int)blockIdx.x * chunk, to = n - from < chunk ? n : from + chunk;
-    for (int i = from + (int)threadIdx.x; i < to; i += 256) atomicAdd(&count[sort_bin(ids, order, i, shift, BINS)], 1);
+    for (int i = from + (int)threadIdx.x; i < to; i += 256)
+        atomicAdd(&count[sort_bin(ids, order, i, shift, BINS)], 1);
     __syncthreads();
-    for (int b = (int)threadIdx.x; b < BINS; b += 256) counts[(int64_t)b * chunks + (int)blockIdx.x] = count[b];
+    for (int b = (int)threadIdx.x; b < BINS; b += 256)
+        counts[(int64_t)b * chunks + (int)blockIdx.x] = count[b];
 }
 
 /* The sum of a warp's lanes up to each. */
@@ -42,8 +48,8 @@ DEVICE int sort_running(int x)
     return x;
 }
 
-/* counts become the place where each chunk's part of each bin begins; first[BINS + 1], where it is wanted, where each bin begins.
- * One block of 1024 threads. */
+/* counts become the place where each chunk's part of each bin begins; first[BINS + 1], where it is
+ * wanted, where each bin begins. One block of 1024 threads. */
 template <int BINS> DEVICE void sort_scan(int32_t *counts, int32_t *first, int chunks)
 {
     __shared__ int32_t start[BINS + 1];
@@ -76,9 +82,12 @@ template <int BINS> DEVICE void sort_scan(int32_t *counts, int32_t *first, int c
 }
 
 /* A block a chunk, 256 threads. INVERSE: to[item] = place; else to[place] = item. */
-template <int BINS, bool INVERSE> DEVICE void sort_place(const int32_t *ids, const int32_t *order, const int32_t *counts, int32_t *to, int n, int chunk, int chunks, int shift)
+template <int BINS, bool INVERSE>
+DEVICE void sort_place(const int32_t *ids, const int32_t *order, const int32_t *counts, int32_t *to,
+                       int n, int chunk, int chunks, int shift)
 {
-    __shared__ int32_t start[BINS], held[8][BINS]; /* held: how many of this round's items each warp has in a bin */
+    /* held: how many of this round's items each warp has in a bin */
+    __shared__ int32_t start[BINS], held[8][BINS];
     int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x / 32;
     for (int b = (int)threadIdx.x; b < BINS; b += 256) {
         start[b] = counts[(int64_t)b * chunks + (int)blockIdx.x];

@@ -1,6 +1,7 @@
-/* The squared norm of a unit's resident gradients, in double, stretch by stretch: what pads a shard is in none of them and may hold
- * anything. A stretch is cut among the blocks of its launch, whose number follows from its length; a second launch adds what they
- * found, in their order, to what there is. */
+/* The squared norm of a unit's resident gradients, in double, stretch by stretch: what pads a shard
+ * is in none of them and may hold anything. A stretch is cut among the blocks of its launch, whose
+ * number follows from its length; a second launch adds what they found, in their order, to what
+ * there is. */
 #ifndef CUDA_SUM_SQUARES_CUH
 #define CUDA_SUM_SQUARES_CUH
 
@@ -23,7 +24,8 @@ DEVICE double sum_squares_block(double x)
 /* The block's share of x[from .. from + count)^2, for thread 0; 256 threads. */
 DEVICE double sum_squares_share(const float *x, int64_t from, int64_t count)
 {
-    int64_t head = (4 - from % 4) % 4 < count ? (4 - from % 4) % 4 : count, whole = (count - head) / 4, step = (int64_t)gridDim.x * 256;
+    int64_t head = (4 - from % 4) % 4 < count ? (4 - from % 4) % 4 : count,
+            whole = (count - head) / 4, step = (int64_t)gridDim.x * 256;
     int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;
     const float4 *four = (const float4 *)(x + from + head);
     double sum[4] = {0.0, 0.0, 0.0, 0.0};

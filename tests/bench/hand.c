@@ -1,10 +1,14 @@
-/* The same work as the generated kernels, as one would write it by hand for this size: what generation is measured against.
- * Several accumulators, vectorised by the compiler under the same flags, no more passes over memory than it takes. */
+/* The same work as the generated kernels, as one would write it by hand for this size: what
+ * generation is measured against. Several accumulators, vectorised by the compiler under the same
+ * flags, no more passes over memory than it takes. */
 #include "op_math.h"
 
-void hand_rms_forward(const float *restrict x, const float *restrict g, float *restrict y, int64_t rows, int64_t n, float eps);
-void hand_rms_backward(const float *restrict x, const float *restrict g, const float *restrict dy, float *restrict dx, float *restrict dg, int64_t rows, int64_t n, float eps);
-void hand_entropy(const float *restrict x, const int32_t *restrict target, float scale, float *restrict dx, float *restrict loss, int64_t rows, int64_t n);
+void hand_rms_forward(const float *restrict x, const float *restrict g, float *restrict y,
+                      int64_t rows, int64_t n, float eps);
+void hand_rms_backward(const float *restrict x, const float *restrict g, const float *restrict dy,
+                       float *restrict dx, float *restrict dg, int64_t rows, int64_t n, float eps);
+void hand_entropy(const float *restrict x, const int32_t *restrict target, float scale,
+                  float *restrict dx, float *restrict loss, int64_t rows, int64_t n);
 
 static float scale_of(const float *restrict x, int64_t n, float eps)
 {
@@ -14,7 +18,8 @@ static float scale_of(const float *restrict x, int64_t n, float eps)
     return 1.0f / sqrtf(s / (float)n + eps);
 }
 
-void hand_rms_forward(const float *restrict x, const float *restrict g, float *restrict y, int64_t rows, int64_t n, float eps)
+void hand_rms_forward(const float *restrict x, const float *restrict g, float *restrict y,
+                      int64_t rows, int64_t n, float eps)
 {
     for (int64_t i = 0; i < rows; i++, x += n, y += n) {
         float r = scale_of(x, n, eps);
@@ -22,7 +27,8 @@ void hand_rms_forward(const float *restrict x, const float *restrict g, float *r
     }
 }
 
-void hand_rms_backward(const float *restrict x, const float *restrict g, const float *restrict dy, float *restrict dx, float *restrict dg, int64_t rows, int64_t n, float eps)
+void hand_rms_backward(const float *restrict x, const float *restrict g, const float *restrict dy,
+                       float *restrict dx, float *restrict dg, int64_t rows, int64_t n, float eps)
 {
     memset(dg, 0, sizeof *dg * (size_t)n);
     for (int64_t i = 0; i < rows; i++, x += n, dy += n, dx += n) {
@@ -40,8 +46,10 @@ void hand_rms_backward(const float *restrict x, const float *restrict g, const f
     }
 }
 
-/* Mean loss of the rows is the caller's; the gradient of each is written where its exponentials were kept. */
-void hand_entropy(const float *restrict x, const int32_t *restrict target, float scale, float *restrict dx, float *restrict loss, int64_t rows, int64_t n)
+/* Mean loss of the rows is the caller's; the gradient of each is written where its exponentials
+ * were kept. */
+void hand_entropy(const float *restrict x, const int32_t *restrict target, float scale,
+                  float *restrict dx, float *restrict loss, int64_t rows, int64_t n)
 {
     double all = 0;
     for (int64_t i = 0; i < rows; i++, x += n, dx += n) {

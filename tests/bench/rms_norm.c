@@ -1,6 +1,6 @@
-/* Is a generated RMSNorm as fast as one written by hand? Both are called on the same arrays, 4096 rows of 1024, forward and
- * backward (dx and the weight's gradient), best of many. A composite layer made of primitive ops is only worth having
- * if fusion gives this speed back. */
+/* Is a generated RMSNorm as fast as one written by hand? Both are called on the same arrays, 4096
+ * rows of 1024, forward and backward (dx and the weight's gradient), best of many. A composite
+ * layer made of primitive ops is only worth having if fusion gives this speed back. */
 #define _POSIX_C_SOURCE 200809L
 #include "device.h"
 
@@ -14,7 +14,8 @@ enum { ROWS = 4096, COLUMNS = 1024, LANES = 16, REPEATS = 40 };
 extern const struct kernel FORWARD, BACKWARD;
 static const float eps = 1e-5f;
 
-static void hand_forward(const float *restrict x, const float *restrict g, float *restrict y) {
+static void hand_forward(const float *restrict x, const float *restrict g, float *restrict y)
+{
     for (int64_t r = 0; r < ROWS; r++, x += COLUMNS, y += COLUMNS) {
         float part[LANES] = {0}, sum = 0;
         for (int64_t j = 0; j < COLUMNS; j += LANES) {
@@ -27,16 +28,20 @@ static void hand_forward(const float *restrict x, const float *restrict g, float
     }
 }
 /* dx = r g dy - x r^3 sum(g dy x) / n;  dg = sum over rows of dy x r */
-static void hand_backward(const float *restrict x, const float *restrict g, const float *restrict dy, float *restrict dx, float *restrict dg) {
+static void hand_backward(const float *restrict x, const float *restrict g,
+                          const float *restrict dy, float *restrict dx, float *restrict dg)
+{
     memset(dg, 0, COLUMNS * sizeof *dg);
     for (int64_t r = 0; r < ROWS; r++, x += COLUMNS, dy += COLUMNS, dx += COLUMNS) {
         float square[LANES] = {0}, product[LANES] = {0}, sum = 0, dot = 0;
         for (int64_t j = 0; j < COLUMNS; j += LANES) {
 #pragma omp simd
-            for (int k = 0; k < LANES; k++) square[k] += x[j + k] * x[j + k], product[k] += dy[j + k] * g[j + k] * x[j + k];
+            for (int k = 0; k < LANES; k++)
+                square[k] += x[j + k] * x[j + k], product[k] += dy[j + k] * g[j + k] * x[j + k];
         }
         for (int k = 0; k < LANES; k++) sum += square[k], dot += product[k];
-        const float scale = 1 / sqrtf(sum / COLUMNS + eps), back = scale * scale * scale * dot / COLUMNS;
+        const float scale = 1 / sqrtf(sum / COLUMNS + eps),
+                    back = scale * scale * scale * dot / COLUMNS;
         for (int64_t j = 0; j < COLUMNS; j++) {
             dx[j] = scale * g[j] * dy[j] - back * x[j];
             dg[j] += dy[j] * x[j] * scale;
@@ -44,25 +49,33 @@ static void hand_backward(const float *restrict x, const float *restrict g, cons
     }
 }
 
-static double now(void) {
+static double now(void)
+{
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-static float *array(size_t n, float scale) {
+static float *array(size_t n, float scale)
+{
     float *a = aligned_alloc(256, n * sizeof *a);
     if (!a) exit(4);
-    for (size_t i = 0; i < n; i++) a[i] = scale * ((float)((i * 2654435761u >> 7) % 2001) / 1000 - 1);
+    for (size_t i = 0; i < n; i++)
+        a[i] = scale * ((float)((i * 2654435761u >> 7) % 2001) / 1000 - 1);
     return a;
 }
-static double worst(const float *a, const float *b, size_t n) {
+static double worst(const float *a, const float *b, size_t n)
+{
     double d = 0, m = 0;
-    for (size_t i = 0; i < n; i++) d = fmax(d, fabs((double)a[i] - (double)b[i])), m = fmax(m, fabs((double)b[i]));
+    for (size_t i = 0; i < n; i++)
+        d = fmax(d, fabs((double)a[i] - (double)b[i])), m = fmax(m, fabs((double)b[i]));
     return d / m;
 }
-int main(void) {
+int main(void)
+{
     float *x = array(ROWS * COLUMNS, 1), *g = array(COLUMNS, 1), *dy = array(ROWS * COLUMNS, 1e-2f);
-    float *y[2] = {array(ROWS * COLUMNS, 0), array(ROWS * COLUMNS, 0)}, *dx[2] = {array(ROWS * COLUMNS, 0), array(ROWS * COLUMNS, 0)}, *dg[2] = {array(COLUMNS, 0), array(COLUMNS, 0)};
+    float *y[2] = {array(ROWS * COLUMNS, 0), array(ROWS * COLUMNS, 0)},
+          *dx[2] = {array(ROWS * COLUMNS, 0), array(ROWS * COLUMNS, 0)},
+          *dg[2] = {array(COLUMNS, 0), array(COLUMNS, 0)};
     double best[4] = {1e9, 1e9, 1e9, 1e9};
     for (int n = 0; n < REPEATS; n++) {
         double t = now();
@@ -78,8 +91,11 @@ int main(void) {
         BACKWARD.call((void *[]){BACKWARD_ARGUMENTS, 0}, NULL);
         best[3] = fmin(best[3], now() - t);
     }
-    printf("rms_norm forward   by hand %.3f ms  generated %.3f ms (%.2f of it)  differ by %.1e\n", 1e3 * best[0], 1e3 * best[1], best[1] / best[0], worst(y[1], y[0], ROWS * COLUMNS));
-    printf("rms_norm backward  by hand %.3f ms  generated %.3f ms (%.2f of it)  differ by %.1e in dx, %.1e in dg\n", 1e3 * best[2], 1e3 * best[3], best[3] / best[2],
-           worst(dx[1], dx[0], ROWS * COLUMNS), worst(dg[1], dg[0], COLUMNS));
+    printf("rms_norm forward   by hand %.3f ms  generated %.3f ms (%.2f of it)  differ by %.1e\n",
+           1e3 * best[0], 1e3 * best[1], best[1] / best[0], worst(y[1], y[0], ROWS * COLUMNS));
+    printf("rms_norm backward  by hand %.3f ms  generated %.3f ms (%.2f of it)  differ by %.1e in "
+           "dx, %.1e in dg\n",
+           1e3 * best[2], 1e3 * best[3], best[3] / best[2], worst(dx[1], dx[0], ROWS * COLUMNS),
+           worst(dg[1], dg[0], COLUMNS));
     return 0;
 }

@@ -1,6 +1,6 @@
-/* compile FOLDER ARCH FILE.cu LOG: compiles a text as planc does (compiler/commands/nvrtc.c, its very options), for tests that compile
- * what they put together themselves. Status 1: the text does not compile, and LOG says why; 77: there is no NVRTC. Alone it says which
- * NVRTC there is. */
+/* compile FOLDER ARCH FILE.cu LOG: compiles a text as planc does (compiler/commands/nvrtc.c, its
+ * very options), for tests that compile what they put together themselves. Status 1: the text does
+ * not compile, and LOG says why; 77: there is no NVRTC. Alone it says which NVRTC there is. */
 #include "commands/nvrtc.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* What runtime/cuda/graph_cudnn.[ch] say of cuDNN, held against NVIDIA's own header. Compiles or does not; nothing here is run. */
+/* What runtime/cuda/graph_cudnn.[ch] say of cuDNN, held against NVIDIA's own header. Compiles or
+ * does not; nothing here is run. */
 #include <cudnn.h>
 
 #include "cuda/graph_cudnn.c"

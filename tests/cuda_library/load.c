@@ -1,4 +1,5 @@
-/* Opens one library by the runtime's loader and says what it says. The rest of the runtime is not here. */
+/* Opens one library by the runtime's loader and says what it says. The rest of the runtime is not
+ * here. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +7,11 @@
 #include "cuda/device.h"
 
 struct world world;
-void fail_now(const char *format, ...) { (void)format; exit(1); }
+void fail_now(const char *format, ...)
+{
+    (void)format;
+    exit(1);
+}
 const char *cuda_where(char text[320]) { return strcpy(text, "nowhere"); }
 
 int main(int argc, char **argv)

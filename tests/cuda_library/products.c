@@ -1,4 +1,5 @@
-/* What runtime/cuda/gemm_cublaslt.h says of cuBLASLt, held against NVIDIA's own header. Compiles or does not; nothing here is run. */
+/* What runtime/cuda/gemm_cublaslt.h says of cuBLASLt, held against NVIDIA's own header. Compiles or
+ * does not; nothing here is run. */
 #include <cublasLt.h>
 #include <stddef.h>
 
@@ -21,6 +22,7 @@ VALUE(BLAS_WISH_ALIGNED_D, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
 VALUE(BLAS_SPLIT_SUMS_IN_WORKSPACE, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 VALUE(sizeof(struct blas_algorithm), sizeof(cublasLtMatmulAlgo_t));
 VALUE(sizeof(struct blas_found), sizeof(cublasLtMatmulHeuristicResult_t));
-VALUE(offsetof(struct blas_found, workspace_bytes), offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
+VALUE(offsetof(struct blas_found, workspace_bytes),
+      offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
 VALUE(offsetof(struct blas_found, status), offsetof(cublasLtMatmulHeuristicResult_t, state));
 VALUE(CUBLAS_STATUS_SUCCESS, 0);

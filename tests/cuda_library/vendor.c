@@ -1,6 +1,6 @@
-/* What runtime/cuda/library.h declares, held against NVIDIA's own headers: the types of the driver's and NVRTC's functions, every
- * constant, NCCL's configuration. Compiles or does not; nothing here is run. Functions whose handles are void * with us are
- * compared in shapes.cc. */
+/* What runtime/cuda/library.h declares, held against NVIDIA's own headers: the types of the
+ * driver's and NVRTC's functions, every constant, NCCL's configuration. Compiles or does not;
+ * nothing here is run. Functions whose handles are void * with us are compared in shapes.cc. */
 #include <cuda.h>
 #include <nccl.h>
 #include <nvrtc.h>
@@ -8,12 +8,20 @@
 
 #include "cuda/library.h"
 
-#define SAME(name, symbol, parameters) _Static_assert(__builtin_types_compatible_p(__typeof__(&symbol), unsigned (*) parameters), #symbol);
+#define SAME(name, symbol, parameters)                                                        \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(&symbol), unsigned(*) parameters), \
+                   #symbol);
 CUDA_DRIVER_CALLS(SAME)
 CUDA_NVRTC_CALLS(SAME)
 
-_Static_assert(sizeof(nccl_id) == sizeof(ncclUniqueId) && _Alignof(nccl_id) == _Alignof(ncclUniqueId), "id");
-#define FIELD(ours, theirs) _Static_assert(offsetof(struct nccl_config, ours) == offsetof(ncclConfig_t, theirs) && sizeof(((struct nccl_config *)0)->ours) == sizeof(((ncclConfig_t *)0)->theirs), #theirs)
+_Static_assert(sizeof(nccl_id) == sizeof(ncclUniqueId) &&
+                   _Alignof(nccl_id) == _Alignof(ncclUniqueId),
+               "id");
+#define FIELD(ours, theirs)                                                                \
+    _Static_assert(offsetof(struct nccl_config, ours) == offsetof(ncclConfig_t, theirs) && \
+                       sizeof(((struct nccl_config *)0)->ours) ==                          \
+                           sizeof(((ncclConfig_t *)0)->theirs),                            \
+                   #theirs)
 FIELD(size, size);
 FIELD(magic, magic);
 FIELD(version, version);

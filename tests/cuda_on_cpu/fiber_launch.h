@@ -1,6 +1,7 @@
-/* A launch under fibers: every block of the grid in turn, shared memory as a GPU would leave it (with what nobody can rely on),
- * arguments unpacked by a function made from the kernel's own type. Two doors: fiber_launch for programs that hold the kernel's
- * text, and the table that thunks.sh writes behind a whole module, for the stand-in driver, which knows kernels by name. */
+/* A launch under fibers: every block of the grid in turn, shared memory as a GPU would leave it
+ * (with what nobody can rely on), arguments unpacked by a function made from the kernel's own type.
+ * Two doors: fiber_launch for programs that hold the kernel's text, and the table that thunks.sh
+ * writes behind a whole module, for the stand-in driver, which knows kernels by name. */
 #ifndef FIBER_LAUNCH_H
 #define FIBER_LAUNCH_H
 
@@ -11,32 +12,43 @@
 
 #include "fiber_block.h"
 
-/* __shared__ variables are thread-local, because those of one module then lie together (an attribute for a section is ignored in
- * templates) and can be filled before each block. Those of other kernels lie there too, which costs time: after a kernel's
- * first block it is known which lines it touches. */
+/* __shared__ variables are thread-local, because those of one module then lie together (an
+ * attribute for a section is ignored in templates) and can be filled before each block. Those of
+ * other kernels lie there too, which costs time: after a kernel's first block it is known which
+ * lines it touches. */
 #define __shared__ static thread_local
 static thread_local char fiber_shared_mark; /* so that there is one, and where */
-struct fiber_range { unsigned char *from, *to; };
+struct fiber_range {
+    unsigned char *from, *to;
+};
 FIBER_FUNCTION int fiber_find_shared(struct dl_phdr_info *info, size_t, void *data)
 {
     fiber_range *r = (fiber_range *)data;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-        unsigned char *from = (unsigned char *)info->dlpi_tls_data, *mark = (unsigned char *)&fiber_shared_mark;
-        if (h->p_type == PT_TLS && from && mark >= from && mark < from + h->p_memsz) *r = {from, from + h->p_memsz};
+        unsigned char *from = (unsigned char *)info->dlpi_tls_data,
+                      *mark = (unsigned char *)&fiber_shared_mark;
+        if (h->p_type == PT_TLS && from && mark >= from && mark < from + h->p_memsz)
+            *r = {from, from + h->p_memsz};
     }
     return 0;
 }
 enum { FIBER_KNOWN = 512 };
 constexpr int64_t FIBER_LINE = 64;
-struct fiber_touched { void *function; unsigned char *line; int64_t lines; };
+struct fiber_touched {
+    void *function;
+    unsigned char *line;
+    int64_t lines;
+};
 FIBER_SHARED_STATE fiber_touched fiber_known[FIBER_KNOWN];
 
-FIBER_FUNCTION void fiber_poison(void *at, int64_t bytes) { memset(at, 0xff, (size_t)bytes); } /* NaN as F32, F64, BF16; -1 as an integer */
+/* NaN as F32, F64, BF16; -1 as an integer */
+FIBER_FUNCTION void fiber_poison(void *at, int64_t bytes) { memset(at, 0xff, (size_t)bytes); }
 FIBER_FUNCTION fiber_touched *fiber_touches(void *function, int64_t lines)
 {
     int i = (int)((uintptr_t)function / 16 % FIBER_KNOWN), tried = 0;
-    while (fiber_known[i].function && fiber_known[i].function != function && tried++ < FIBER_KNOWN) i = (i + 1) % FIBER_KNOWN;
+    while (fiber_known[i].function && fiber_known[i].function != function && tried++ < FIBER_KNOWN)
+        i = (i + 1) % FIBER_KNOWN;
     if (tried > FIBER_KNOWN) return 0;
     if (!fiber_known[i].line) {
         fiber_known[i].function = function, fiber_known[i].lines = lines;
@@ -53,7 +65,10 @@ FIBER_FUNCTION void fiber_touches_more(fiber_touched *k)
         const unsigned char *p = fiber_m.shared_from + i * FIBER_LINE;
         int64_t left = bytes - i * FIBER_LINE, n = left < FIBER_LINE ? left : FIBER_LINE;
         for (int64_t j = 0; j < n; j++)
-            if (p[j] != 0xff) { k->line[i] = 1; break; }
+            if (p[j] != 0xff) {
+                k->line[i] = 1;
+                break;
+            }
     }
 }
 FIBER_FUNCTION void fiber_poison_touched(const fiber_touched *k)
@@ -62,22 +77,30 @@ FIBER_FUNCTION void fiber_poison_touched(const fiber_touched *k)
     if (!k) fiber_poison(fiber_m.shared_from, bytes);
     for (int64_t i = 0; k && i < k->lines; i++) {
         int64_t left = bytes - i * FIBER_LINE;
-        if (k->line[i]) fiber_poison(fiber_m.shared_from + i * FIBER_LINE, left < FIBER_LINE ? left : FIBER_LINE);
+        if (k->line[i])
+            fiber_poison(fiber_m.shared_from + i * FIBER_LINE,
+                         left < FIBER_LINE ? left : FIBER_LINE);
     }
 }
 
-FIBER_FUNCTION void fiber_seed(uint64_t seed) { fiber_m.random = seed * 0x9e3779b97f4a7c15u + 1, fiber_m.seeded = true; }
+FIBER_FUNCTION void fiber_seed(uint64_t seed)
+{
+    fiber_m.random = seed * 0x9e3779b97f4a7c15u + 1, fiber_m.seeded = true;
+}
 
 FIBER_FUNCTION void fiber_block_begins(int64_t shared_bytes)
 {
-    fiber_m.alive = fiber_m.threads, fiber_m.begun = 0, fiber_m.ready_first = fiber_m.ready_count = 0;
+    fiber_m.alive = fiber_m.threads, fiber_m.begun = 0,
+    fiber_m.ready_first = fiber_m.ready_count = 0;
     fiber_m.barrier_count = fiber_m.barrier_turn = 0;
     fiber_m.barrier_sum[0] = fiber_m.barrier_all[0] = 0, fiber_m.epoch = 0;
     uint32_t draw = fiber_random();
     fiber_m.eager = draw >> 8 & 1, fiber_m.copy_early = draw >> 9 & 1;
     int warps = (fiber_m.threads + 31) / 32;
-    fiber_m.warp_step = fiber_coprime(warps), fiber_m.warp_from = (int)(fiber_random() % (unsigned)warps);
-    fiber_m.lane_step = (int)(fiber_random() & 31) | 1, fiber_m.lane_from = (int)(fiber_random() & 31);
+    fiber_m.warp_step = fiber_coprime(warps),
+    fiber_m.warp_from = (int)(fiber_random() % (unsigned)warps);
+    fiber_m.lane_step = (int)(fiber_random() & 31) | 1,
+    fiber_m.lane_from = (int)(fiber_random() & 31);
     for (int t = 0; t < fiber_m.threads; t++) fiber_m.thread[t].state = FIBER_NEW;
     for (int w = 0; w < warps; w++) {
         int left = fiber_m.threads - w * 32;
@@ -90,35 +113,46 @@ FIBER_FUNCTION void fiber_block_begins(int64_t shared_bytes)
 }
 
 /* False: what was wrong is in fiber_m.error. */
-FIBER_FUNCTION bool fiber_run(dim3 grid, dim3 block, int64_t shared_bytes, void (*call)(void *, void **), void *function, void **argument)
+FIBER_FUNCTION bool fiber_run(dim3 grid, dim3 block, int64_t shared_bytes,
+                              void (*call)(void *, void **), void *function, void **argument)
 {
-    if (!fiber_m.seeded) fiber_seed(getenv("FIBER_SEED") ? strtoull(getenv("FIBER_SEED"), 0, 10) : 1);
+    if (!fiber_m.seeded)
+        fiber_seed(getenv("FIBER_SEED") ? strtoull(getenv("FIBER_SEED"), 0, 10) : 1);
     fiber_m.launch++, fiber_m.failed = false, fiber_m.threads = (int)(block.x * block.y * block.z);
     fiber_m.call = call, fiber_m.function = function, fiber_m.argument = argument;
     blockDim = block, gridDim = grid, blockIdx = {0, 0, 0};
-    if (fiber_m.threads < 1 || fiber_m.threads > FIBER_THREADS || shared_bytes < 0 || shared_bytes > FIBER_DYNAMIC) {
-        fiber_report("%d threads with %lld bytes of shared memory are more than a block can have", fiber_m.threads, (long long)shared_bytes);
+    if (fiber_m.threads < 1 || fiber_m.threads > FIBER_THREADS || shared_bytes < 0 ||
+        shared_bytes > FIBER_DYNAMIC) {
+        fiber_report("%d threads with %lld bytes of shared memory are more than a block can have",
+                     fiber_m.threads, (long long)shared_bytes);
         return false;
     }
     for (int t = 0; t < fiber_m.threads; t++)
-        fiber_m.thread[t].index = {(unsigned)t % block.x, (unsigned)t / block.x % block.y, (unsigned)t / block.x / block.y};
+        fiber_m.thread[t].index = {(unsigned)t % block.x, (unsigned)t / block.x % block.y,
+                                   (unsigned)t / block.x / block.y};
     fiber_range shared = {0, 0};
     dl_iterate_phdr(fiber_find_shared, &shared);
     fiber_m.shared_from = shared.from, fiber_m.shared_to = shared.to;
     int64_t lines = (fiber_m.shared_to - fiber_m.shared_from + FIBER_LINE - 1) / FIBER_LINE;
     fiber_touched *known = lines ? fiber_touches(function, lines) : 0;
     bool first = known && !known->line[lines];
-    if (first) fiber_poison(fiber_m.shared_from, fiber_m.shared_to - fiber_m.shared_from), known->line[lines] = 1;
+    if (first)
+        fiber_poison(fiber_m.shared_from, fiber_m.shared_to - fiber_m.shared_from),
+            known->line[lines] = 1;
     for (int64_t b = 0, blocks = (int64_t)grid.x * grid.y * grid.z; b < blocks; b++) {
-        blockIdx = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
+        blockIdx = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
+                    (unsigned)(b / grid.x / grid.y)};
         fiber_block_begins(shared_bytes);
         fiber_go_on(&fiber_m.home);
         for (int i = 0; i < FIBER_CANARY && !fiber_m.failed; i++)
-            if (fiber_dynamic[shared_bytes + i] != 0xa5) fiber_report("wrote %d bytes behind its %lld bytes of dynamic shared memory", i, (long long)shared_bytes);
+            if (fiber_dynamic[shared_bytes + i] != 0xa5)
+                fiber_report("wrote %d bytes behind its %lld bytes of dynamic shared memory", i,
+                             (long long)shared_bytes);
         if (first && (b == 0 || b + 1 == blocks || fiber_m.failed)) fiber_touches_more(known);
         if (lines) fiber_poison_touched(known);
         if (fiber_m.failed) {
-            for (int t = 0; t < fiber_m.threads; t++) fiber_m.thread[t].copies = fiber_m.thread[t].groups = 0;
+            for (int t = 0; t < fiber_m.threads; t++)
+                fiber_m.thread[t].copies = fiber_m.thread[t].groups = 0;
             fiber_m.stacks = fiber_m.free_stacks = 0; /* fibers that wait for ever are begun anew */
             return false;
         }
@@ -126,7 +160,8 @@ FIBER_FUNCTION bool fiber_run(dim3 grid, dim3 block, int64_t shared_bytes, void 
     return true;
 }
 
-template <class... P, size_t... I> FIBER_FUNCTION void fiber_apply(void (*kernel)(P...), void **argument, std::index_sequence<I...>)
+template <class... P, size_t... I>
+FIBER_FUNCTION void fiber_apply(void (*kernel)(P...), void **argument, std::index_sequence<I...>)
 {
     (void)argument;
     kernel(*(std::remove_reference_t<P> *)argument[I]...);
@@ -135,30 +170,54 @@ template <class... P> FIBER_FUNCTION void fiber_call(void *function, void **argu
 {
     fiber_apply((void (*)(P...))function, argument, std::index_sequence_for<P...>());
 }
-/* For tests: launches and ends the program when the kernel did something that it must not. Arguments are converted as in a call. */
+/* For tests: launches and ends the program when the kernel did something that it must not.
+ * Arguments are converted as in a call. */
 template <class... P> struct fiber_launch_of {
     static void go(dim3 grid, dim3 block, int64_t shared_bytes, void (*kernel)(P...), P... value)
     {
         void *argument[] = {(void *)&value..., 0};
-        if (fiber_run(grid, block, shared_bytes, fiber_call<P...>, (void *)kernel, argument)) return;
+        if (fiber_run(grid, block, shared_bytes, fiber_call<P...>, (void *)kernel, argument))
+            return;
         fprintf(stderr, "fiber: %s\n", fiber_m.error);
         exit(1);
     }
 };
-template <class... P, class... A> FIBER_FUNCTION void fiber_launch(dim3 grid, dim3 block, int64_t shared_bytes, void (*kernel)(P...), A... value)
+template <class... P, class... A>
+FIBER_FUNCTION void fiber_launch(dim3 grid, dim3 block, int64_t shared_bytes, void (*kernel)(P...),
+                                 A... value)
 {
     fiber_launch_of<P...>::go(grid, block, shared_bytes, kernel, (P)value...);
 }
 
-/* What a module says of a kernel: sizes[i] bytes of argument i, 0 behind the last; pointers: bit i when it is an address. */
-struct fiber_kernel { const char *name; void *function; void (*call)(void *, void **); int threads; const int *sizes; uint64_t pointers; };
+/* What a module says of a kernel: sizes[i] bytes of argument i, 0 behind the last; pointers: bit i
+ * when it is an address. */
+struct fiber_kernel {
+    const char *name;
+    void *function;
+    void (*call)(void *, void **);
+    int threads;
+    const int *sizes;
+    uint64_t pointers;
+};
 template <class... P> struct fiber_signature {
     static inline const int sizes[] = {(int)sizeof(P)..., 0};
-    static uint64_t pointers() { uint64_t bits = 0; int i = 0; ((bits |= (uint64_t)std::is_pointer<P>::value << i++), ...); return bits; }
+    static uint64_t pointers()
+    {
+        uint64_t bits = 0;
+        int i = 0;
+        ((bits |= (uint64_t)std::is_pointer<P>::value << i++), ...);
+        return bits;
+    }
 };
-template <class... P> FIBER_FUNCTION fiber_kernel fiber_describe(const char *name, void (*kernel)(P...), int threads)
+template <class... P>
+FIBER_FUNCTION fiber_kernel fiber_describe(const char *name, void (*kernel)(P...), int threads)
 {
-    return {name, (void *)kernel, fiber_call<P...>, threads, fiber_signature<P...>::sizes, fiber_signature<P...>::pointers()};
+    return {name,
+            (void *)kernel,
+            fiber_call<P...>,
+            threads,
+            fiber_signature<P...>::sizes,
+            fiber_signature<P...>::pointers()};
 }
 
 #endif

@@ -1,20 +1,32 @@
-/* A race detector for kernels under fibers. Kernel text compiled with -fsanitize=thread calls a function before every load and store;
- * here are those functions, without the sanitizer's own library, for which a barrier of a block would mean nothing. Two accesses
- * to the same bytes of one launch, one of them a store, by two threads, are a race unless
+/* A race detector for kernels under fibers. Kernel text compiled with -fsanitize=thread calls a
+ * function before every load and store; here are those functions, without the sanitizer's own
+ * library, for which a barrier of a block would mean nothing. Two accesses to the same bytes of one
+ * launch, one of them a store, by two threads, are a race unless
  *   - a barrier of the block lies between them, or
  *   - the two are lanes of a warp that met at a __syncwarp in between (a shuffle orders no memory).
- * Blocks of one launch are never ordered. So a race is found whatever order was drawn, in shared and in global memory, where
- * permuting threads finds it only when the value shows. Integer atomics do not count as accesses. An asynchronous copy stores when it
- * is issued and again when it is waited for. Cells are two bytes. */
+ * Blocks of one launch are never ordered. So a race is found whatever order was drawn, in shared
+ * and in global memory, where permuting threads finds it only when the value shows. Integer atomics
+ * do not count as accesses. An asynchronous copy stores when it is issued and again when it is
+ * waited for. Cells are two bytes. */
 #include <dlfcn.h>
 
 #include "fiber_block.h"
 
-namespace {
-struct stamp { uint32_t launch, block, epoch, syncs, place; uint16_t thread; };
-struct cell { stamp write, read, other; }; /* other: the latest read of a thread that is not `read`'s */
+namespace
+{
+struct stamp {
+    uint32_t launch, block, epoch, syncs, place;
+    uint16_t thread;
+};
+/* other: the latest read of a thread that is not `read`'s */
+struct cell {
+    stamp write, read, other;
+};
 enum { CELLS = 2048, PAGES = 1 << 17 };
-struct page { uintptr_t number; cell *cells; };
+struct page {
+    uintptr_t number;
+    cell *cells;
+};
 page pages[PAGES];
 
 cell *cell_of(uintptr_t at)
@@ -22,7 +34,8 @@ cell *cell_of(uintptr_t at)
     uintptr_t number = at >> 12;
     size_t i = (size_t)(number * 0x9e3779b97f4a7c15u >> 47);
     while (pages[i].cells && pages[i].number != number) i = (i + 1) % PAGES;
-    if (!pages[i].cells) pages[i].number = number, pages[i].cells = (cell *)calloc(CELLS, sizeof(cell));
+    if (!pages[i].cells)
+        pages[i].number = number, pages[i].cells = (cell *)calloc(CELLS, sizeof(cell));
     if (!pages[i].cells) abort();
     return &pages[i].cells[(at & 4095) / 2];
 }
@@ -35,7 +48,8 @@ uintptr_t base()
 }
 bool is_shared(uintptr_t at)
 {
-    return (at >= (uintptr_t)fiber_dynamic && at < (uintptr_t)fiber_dynamic + sizeof fiber_dynamic) ||
+    return (at >= (uintptr_t)fiber_dynamic &&
+            at < (uintptr_t)fiber_dynamic + sizeof fiber_dynamic) ||
            (at >= (uintptr_t)fiber_m.shared_from && at < (uintptr_t)fiber_m.shared_to);
 }
 bool ordered(const stamp &before, const stamp &now, bool shared)
@@ -44,18 +58,24 @@ bool ordered(const stamp &before, const stamp &now, bool shared)
     if (before.block != now.block) return shared; /* every block has its own */
     if (before.thread == now.thread || before.epoch != now.epoch) return true;
     const fiber_warp *w = &fiber_m.warp[now.thread / 32];
-    return before.thread / 32 == now.thread / 32 && w->synced[before.thread % 32][now.thread % 32] > before.syncs;
+    return before.thread / 32 == now.thread / 32 &&
+           w->synced[before.thread % 32][now.thread % 32] > before.syncs;
 }
-void race(const char *before_word, const stamp &before, const char *now_word, const stamp &now, uintptr_t at)
+void race(const char *before_word, const stamp &before, const char *now_word, const stamp &now,
+          uintptr_t at)
 {
-    fiber_report("race at %#lx%s: thread %d of block %u %s it at +%#x, and thread %d of block %u %s it at +%#x with nothing between (addr2line -e the module)", (unsigned long)at,
-                 is_shared(at) ? " (shared memory)" : "", before.thread, before.block, before_word, before.place, now.thread, now.block, now_word, now.place);
+    fiber_report("race at %#lx%s: thread %d of block %u %s it at +%#x, and thread %d of block %u "
+                 "%s it at +%#x with nothing between (addr2line -e the module)",
+                 (unsigned long)at, is_shared(at) ? " (shared memory)" : "", before.thread,
+                 before.block, before_word, before.place, now.thread, now.block, now_word,
+                 now.place);
 }
 void check(uintptr_t at, bool write, const stamp &now)
 {
     cell *c = cell_of(at);
     bool shared = is_shared(at);
-    if (!ordered(c->write, now, shared)) race("writes", c->write, write ? "writes" : "reads", now, at);
+    if (!ordered(c->write, now, shared))
+        race("writes", c->write, write ? "writes" : "reads", now, at);
     if (!write) {
         if (c->read.thread != now.thread || c->read.block != now.block) c->other = c->read;
         c->read = now;
@@ -65,32 +85,58 @@ void check(uintptr_t at, bool write, const stamp &now)
     if (!ordered(c->other, now, shared)) race("reads", c->other, "writes", now, at);
     c->write = now;
 }
-}
+} // namespace
 
 extern "C" void fiber_race_access(const void *address, int bytes, bool write, const void *place)
 {
     uintptr_t at = (uintptr_t)address;
-    if (at - (uintptr_t)fiber_m.stack[fiber_m.thread[fiber_m.current].fiber].base < FIBER_STACK || fiber_m.failed) return; /* its own stack */
+    /* its own stack */
+    if (at - (uintptr_t)fiber_m.stack[fiber_m.thread[fiber_m.current].fiber].base < FIBER_STACK ||
+        fiber_m.failed)
+        return;
     uint32_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-    stamp now = {fiber_m.launch, block, fiber_m.epoch, fiber_m.warp[fiber_m.current / 32].syncs, (uint32_t)((uintptr_t)place - base()), (uint16_t)fiber_m.current};
+    stamp now = {fiber_m.launch,
+                 block,
+                 fiber_m.epoch,
+                 fiber_m.warp[fiber_m.current / 32].syncs,
+                 (uint32_t)((uintptr_t)place - base()),
+                 (uint16_t)fiber_m.current};
     for (uintptr_t i = at & ~(uintptr_t)1; i < at + (uintptr_t)bytes; i += 2) check(i, write, now);
 }
 
 #define HERE __builtin_return_address(0)
-#define OF(bytes)                                                                                                     \
-    extern "C" void __tsan_read##bytes(void *at) { fiber_race_access(at, bytes, false, HERE); }                       \
-    extern "C" void __tsan_write##bytes(void *at) { fiber_race_access(at, bytes, true, HERE); }                       \
-    extern "C" void __tsan_unaligned_read##bytes(void *at) { fiber_race_access(at, bytes, false, HERE); }             \
-    extern "C" void __tsan_unaligned_write##bytes(void *at) { fiber_race_access(at, bytes, true, HERE); }             \
-    extern "C" void __tsan_volatile_read##bytes(void *at) { fiber_race_access(at, bytes, false, HERE); }              \
-    extern "C" void __tsan_volatile_write##bytes(void *at) { fiber_race_access(at, bytes, true, HERE); }
+#define OF(bytes)                                                                               \
+    extern "C" void __tsan_read##bytes(void *at) { fiber_race_access(at, bytes, false, HERE); } \
+    extern "C" void __tsan_write##bytes(void *at) { fiber_race_access(at, bytes, true, HERE); } \
+    extern "C" void __tsan_unaligned_read##bytes(void *at)                                      \
+    {                                                                                           \
+        fiber_race_access(at, bytes, false, HERE);                                              \
+    }                                                                                           \
+    extern "C" void __tsan_unaligned_write##bytes(void *at)                                     \
+    {                                                                                           \
+        fiber_race_access(at, bytes, true, HERE);                                               \
+    }                                                                                           \
+    extern "C" void __tsan_volatile_read##bytes(void *at)                                       \
+    {                                                                                           \
+        fiber_race_access(at, bytes, false, HERE);                                              \
+    }                                                                                           \
+    extern "C" void __tsan_volatile_write##bytes(void *at)                                      \
+    {                                                                                           \
+        fiber_race_access(at, bytes, true, HERE);                                               \
+    }
 OF(1)
 OF(2)
 OF(4)
 OF(8)
 OF(16)
-extern "C" void __tsan_read_range(void *at, size_t bytes) { fiber_race_access(at, (int)bytes, false, HERE); }
-extern "C" void __tsan_write_range(void *at, size_t bytes) { fiber_race_access(at, (int)bytes, true, HERE); }
+extern "C" void __tsan_read_range(void *at, size_t bytes)
+{
+    fiber_race_access(at, (int)bytes, false, HERE);
+}
+extern "C" void __tsan_write_range(void *at, size_t bytes)
+{
+    fiber_race_access(at, (int)bytes, true, HERE);
+}
 extern "C" void __tsan_init() {}
 extern "C" void __tsan_func_entry(void *) {}
 extern "C" void __tsan_func_exit() {}

@@ -1,7 +1,8 @@
-/* A body for every named wrapper of templates/cuda/machine.cuh: the instructions that have no C. Tensor-core products are exact
- * products summed in F32 in the order of k; a real machine sums in an order and a width of its own, so tests compare within a
- * bound, never to the bit. Copies that are under way land at once or when they are waited for, as the block has drawn:
- * the latter shows a wait that is missing, the former a copy that starts while others still read its place. */
+/* A body for every named wrapper of templates/cuda/machine.cuh: the instructions that have no C.
+ * Tensor-core products are exact products summed in F32 in the order of k; a real machine sums in
+ * an order and a width of its own, so tests compare within a bound, never to the bit. Copies that
+ * are under way land at once or when they are waited for, as the block has drawn: the latter shows
+ * a wait that is missing, the former a copy that starts while others still read its place. */
 #ifndef FIBER_WRAPPERS_H
 #define FIBER_WRAPPERS_H
 
@@ -22,7 +23,8 @@ FIBER_FUNCTION void copy_async_16(void *shared, const void *global, bool valid, 
 {
     fiber_thread *t = &fiber_m.thread[fiber_m.current];
     if (((uintptr_t)shared | (uintptr_t)global) & 15) {
-        fiber_report("thread %d copies from or to an address that is no multiple of 16 (%s:%d)", fiber_m.current, file, line);
+        fiber_report("thread %d copies from or to an address that is no multiple of 16 (%s:%d)",
+                     fiber_m.current, file, line);
         fiber_fail_now();
     }
     if (t->copies == t->copies_kept) {
@@ -41,7 +43,8 @@ FIBER_FUNCTION void copy_async_commit(FIBER_HERE)
     int committed = 0;
     for (int i = 0; i < t->groups; i++) committed += t->group[i];
     if (t->groups == (int)(sizeof t->group / sizeof *t->group)) {
-        fiber_report("thread %d has %d groups of copies under way (%s:%d)", fiber_m.current, t->groups, file, line);
+        fiber_report("thread %d has %d groups of copies under way (%s:%d)", fiber_m.current,
+                     t->groups, file, line);
         fiber_fail_now();
     }
     t->group[t->groups++] = t->copies - committed;
@@ -52,38 +55,68 @@ template <int behind> FIBER_FUNCTION void copy_async_wait()
     if (t->groups > behind) fiber_copies_land(t, t->groups - behind);
 }
 
-/* Lane t reads element [row t / 4][2 (t % 4)] and the next of each matrix; transposed, [2 (t % 4)][row t / 4] and the one below. */
-struct fiber_rows { const unsigned char *row; uint32_t to[4]; };
+/* Lane t reads element [row t / 4][2 (t % 4)] and the next of each matrix; transposed, [2 (t %
+ * 4)][row t / 4] and the one below. */
+struct fiber_rows {
+    const unsigned char *row;
+    uint32_t to[4];
+};
 FIBER_FUNCTION void fiber_spread_rows(unsigned char (*all)[64], bool transposed)
 {
     for (int t = 0; t < 32; t++)
         for (int i = 0; i < 4; i++) {
             uint16_t element[2];
             for (int e = 0; e < 2; e++) {
-                int row = transposed ? 2 * (t % 4) + e : t / 4, column = transposed ? t / 4 : 2 * (t % 4) + e;
+                int row = transposed ? 2 * (t % 4) + e : t / 4,
+                    column = transposed ? t / 4 : 2 * (t % 4) + e;
                 memcpy(&element[e], ((const fiber_rows *)all[8 * i + row])->row + 2 * column, 2);
             }
             ((fiber_rows *)all[t])->to[i] = (uint32_t)element[1] << 16 | element[0];
         }
 }
-FIBER_FUNCTION void fiber_load_matrices(uint32_t to[4], const void *shared, bool transposed, const fiber_place &place)
+FIBER_FUNCTION void fiber_load_matrices(uint32_t to[4], const void *shared, bool transposed,
+                                        const fiber_place &place)
 {
     fiber_rows mine = {(const unsigned char *)shared, {}};
     if ((uintptr_t)shared & 15) {
-        fiber_report("thread %d at %s (%s:%d) has an address that is no multiple of 16", fiber_m.current, place.what, place.file, place.line);
+        fiber_report("thread %d at %s (%s:%d) has an address that is no multiple of 16",
+                     fiber_m.current, place.what, place.file, place.line);
         fiber_fail_now();
     }
     fiber_race_access(shared, 16, false, __builtin_return_address(0));
-    unsigned char(*slot)[64] = fiber_meet(0xffffffffu, place, &mine, sizeof mine, 0, [=](unsigned char(*all)[64], uint32_t) { fiber_spread_rows(all, transposed); });
+    unsigned char(*slot)[64] =
+        fiber_meet(0xffffffffu, place, &mine, sizeof mine, 0,
+                   [=](unsigned char(*all)[64], uint32_t) { fiber_spread_rows(all, transposed); });
     memcpy(to, ((const fiber_rows *)slot[fiber_m.current & 31])->to, 16);
 }
-FIBER_FUNCTION void load_matrix_4(uint32_t to[4], const void *shared, FIBER_HERE) { fiber_load_matrices(to, shared, false, {"load_matrix_4", file, line}); }
-FIBER_FUNCTION void load_matrix_4_transposed(uint32_t to[4], const void *shared, FIBER_HERE) { fiber_load_matrices(to, shared, true, {"load_matrix_4_transposed", file, line}); }
+FIBER_FUNCTION void load_matrix_4(uint32_t to[4], const void *shared, FIBER_HERE)
+{
+    fiber_load_matrices(to, shared, false, {"load_matrix_4", file, line});
+}
+FIBER_FUNCTION void load_matrix_4_transposed(uint32_t to[4], const void *shared, FIBER_HERE)
+{
+    fiber_load_matrices(to, shared, true, {"load_matrix_4_transposed", file, line});
+}
 
-FIBER_FUNCTION float fiber_low(uint32_t both) { uint32_t bits = both << 16; float x; memcpy(&x, &bits, 4); return x; }
-FIBER_FUNCTION float fiber_high(uint32_t both) { uint32_t bits = both & 0xffff0000u; float x; memcpy(&x, &bits, 4); return x; }
+FIBER_FUNCTION float fiber_low(uint32_t both)
+{
+    uint32_t bits = both << 16;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+FIBER_FUNCTION float fiber_high(uint32_t both)
+{
+    uint32_t bits = both & 0xffff0000u;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
 typedef float fiber_row8 __attribute__((vector_size(32)));
-struct fiber_fragment { uint32_t a[4], b[2]; float d[4]; };
+struct fiber_fragment {
+    uint32_t a[4], b[2];
+    float d[4];
+};
 FIBER_FUNCTION void fiber_mma(unsigned char (*all)[64])
 {
     float a[16][16];
@@ -96,18 +129,22 @@ FIBER_FUNCTION void fiber_mma(unsigned char (*all)[64])
             a[row][column] = fiber_low(f->a[i]), a[row][column + 1] = fiber_high(f->a[i]);
             d[g + (i >> 1) * 8][k + (i & 1)] = f->d[i];
         }
-        for (int i = 0; i < 2; i++) b[k + 8 * i][g] = fiber_low(f->b[i]), b[k + 8 * i + 1][g] = fiber_high(f->b[i]);
+        for (int i = 0; i < 2; i++)
+            b[k + 8 * i][g] = fiber_low(f->b[i]), b[k + 8 * i + 1][g] = fiber_high(f->b[i]);
     }
     for (int m = 0; m < 16; m++)
         for (int k = 0; k < 16; k++) d[m] += a[m][k] * b[k];
     for (int t = 0; t < 32; t++)
-        for (int i = 0; i < 4; i++) ((fiber_fragment *)all[t])->d[i] = d[t / 4 + (i >> 1) * 8][2 * (t % 4) + (i & 1)];
+        for (int i = 0; i < 4; i++)
+            ((fiber_fragment *)all[t])->d[i] = d[t / 4 + (i >> 1) * 8][2 * (t % 4) + (i & 1)];
 }
 FIBER_FUNCTION void mma_16816_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], FIBER_HERE)
 {
     fiber_fragment mine;
     memcpy(mine.a, a, 16), memcpy(mine.b, b, 8), memcpy(mine.d, d, 16);
-    unsigned char(*slot)[64] = fiber_meet(0xffffffffu, {"mma_16816_bf16", file, line}, &mine, sizeof mine, 0, [](unsigned char(*all)[64], uint32_t) { fiber_mma(all); });
+    unsigned char(*slot)[64] =
+        fiber_meet(0xffffffffu, {"mma_16816_bf16", file, line}, &mine, sizeof mine, 0,
+                   [](unsigned char(*all)[64], uint32_t) { fiber_mma(all); });
     memcpy(d, ((const fiber_fragment *)slot[fiber_m.current & 31])->d, 16);
 }
 
@@ -117,7 +154,10 @@ FIBER_FUNCTION uint32_t fiber_bf16(float x)
     memcpy(&bits, &x, 4);
     return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
-FIBER_FUNCTION uint32_t pack_bf16(float low, float high) { return fiber_bf16(high) << 16 | fiber_bf16(low); }
+FIBER_FUNCTION uint32_t pack_bf16(float low, float high)
+{
+    return fiber_bf16(high) << 16 | fiber_bf16(low);
+}
 FIBER_FUNCTION float exp2_fast(float x)
 {
     float y = exp2f(x);

@@ -1,14 +1,19 @@
-/* The fibers by themselves: every primitive against what CUDA says of it, and mistakes planted in kernels that must be
- * found: a barrier that is missing, one under a condition, a copy that nobody waited for, a lane that never comes.
- * `fibers` runs what must be right, over several orders; `fibers NAME` one planted mistake: it must not come out right. */
+/* The fibers by themselves: every primitive against what CUDA says of it, and mistakes planted in
+ * kernels that must be
+ * found: a barrier that is missing, one under a condition, a copy that nobody waited for, a lane
+ * that never comes. `fibers` runs what must be right, over several orders; `fibers NAME` one
+ * planted mistake: it must not come out right. */
 #include "machine.cuh"
 
 #include <vector>
 
 static int wrong;
-#define WANT(condition) do { if (!(condition) && wrong++ < 10) printf("%s:%d: %s\n", __FILE__, __LINE__, #condition); } while (0)
+#define WANT(condition)                                                                          \
+    do {                                                                                         \
+        if (!(condition) && wrong++ < 10) printf("%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+    } while (0)
 
-/* ── shuffles, votes, barriers ───────────────────────────────────────────── */
+/* ── shuffles, votes, barriers ───────────────────────────────────────────────── */
 KERNEL(64) shuffles(int *out, int width)
 {
     int t = (int)threadIdx.x, *o = out + t * 6;
@@ -23,15 +28,21 @@ KERNEL(64) typed(double *sums, int64_t *bits)
 {
     double x = 1.0 / (threadIdx.x + 1);
     int64_t y = (int64_t)threadIdx.x << 40;
-    for (int step = 16; step; step >>= 1) x += __shfl_down_sync(0xffffffffu, x, (unsigned)step), y |= __shfl_xor_sync(0xffffffffu, y, step);
+    for (int step = 16; step; step >>= 1)
+        x += __shfl_down_sync(0xffffffffu, x, (unsigned)step),
+            y |= __shfl_xor_sync(0xffffffffu, y, step);
     if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
     bits[threadIdx.x] = y;
 }
-KERNEL(48) halves(int *out) /* masks by themselves: halves of a warp go different ways; the second warp has 16 lanes */
+/* masks by themselves: halves of a warp go different ways; the second warp has 16 lanes */
+KERNEL(48) halves(int *out)
 {
     int t = (int)threadIdx.x, lane = t & 31, sum = lane;
-    if (lane < 16) for (int step = 8; step; step >>= 1) sum += __shfl_xor_sync(0x0000ffffu, sum, step);
-    else for (int step = 8; step; step >>= 1) sum += __shfl_xor_sync(0xffff0000u, sum, step), __syncwarp(0xffff0000u);
+    if (lane < 16)
+        for (int step = 8; step; step >>= 1) sum += __shfl_xor_sync(0x0000ffffu, sum, step);
+    else
+        for (int step = 8; step; step >>= 1)
+            sum += __shfl_xor_sync(0xffff0000u, sum, step), __syncwarp(0xffff0000u);
     __syncwarp();
     out[t] = __shfl_sync(0xffffffffu, sum, 0) * 1000 + sum;
 }
@@ -51,7 +62,8 @@ KERNEL(256) sums(const float *in, float *out, int *counts)
     DYNAMIC_SHARED(bytes);
     float *turned = (float *)bytes;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (threadIdx.x == 0 && turned[3] == turned[3]) out[blockIdx.x] = 1e30f; /* what was left there is nobody's */
+    /* what was left there is nobody's */
+    if (threadIdx.x == 0 && turned[3] == turned[3]) out[blockIdx.x] = 1e30f;
     __syncthreads();
     turned[threadIdx.x] = in[i];
     __syncthreads();
@@ -68,8 +80,9 @@ KERNEL(256) plain(float *x, int64_t n)
     if (i < n) x[i] = fmaf(x[i], 2.0f, 1.0f);
 }
 
-/* ── tensor cores and copies ─────────────────────────────────────────────── */
-/* out[m][n] = sum over k of a[m][k] b[k][n], 16 x 8 x 16, through shared memory as real kernels do it. */
+/* ── tensor cores and copies ─────────────────────────────────────────────────── */
+/* out[m][n] = sum over k of a[m][k] b[k][n], 16 x 8 x 16, through shared memory as real kernels do
+ * it. */
 KERNEL(32) product_16x8x16(const uint16_t *a, const uint16_t *b, float *out)
 {
     __shared__ __align__(128) uint16_t tile_a[16 * 16], tile_b[16 * 16];
@@ -85,10 +98,11 @@ KERNEL(32) product_16x8x16(const uint16_t *a, const uint16_t *b, float *out)
     load_matrix_4_transposed(fb, &tile_b[(t % 16) * 16 + t / 16 * 8]);
     float d[4] = {0, 0, 0, 0};
     mma_16816_bf16(d, fa, fb);
-    out[g * 8 + 2 * c] = d[0], out[g * 8 + 2 * c + 1] = d[1], out[(g + 8) * 8 + 2 * c] = d[2], out[(g + 8) * 8 + 2 * c + 1] = d[3];
+    out[g * 8 + 2 * c] = d[0], out[g * 8 + 2 * c + 1] = d[1], out[(g + 8) * 8 + 2 * c] = d[2],
+                    out[(g + 8) * 8 + 2 * c + 1] = d[3];
 }
 
-/* ── planted mistakes ────────────────────────────────────────────────────── */
+/* ── planted mistakes ────────────────────────────────────────────────────────── */
 KERNEL(128) no_barrier(int *out)
 {
     __shared__ int value[128];
@@ -114,7 +128,8 @@ KERNEL(32) no_syncwarp(int *out)
 }
 KERNEL(128) divergent(int *out)
 {
-    if (threadIdx.x < 64) __syncthreads();
+    if (threadIdx.x < 64)
+        __syncthreads();
     else
         __syncthreads();
     out[threadIdx.x] = 127 - (int)threadIdx.x;
@@ -122,29 +137,37 @@ KERNEL(128) divergent(int *out)
 KERNEL(128) conditional(int *out)
 {
     out[threadIdx.x] = 127 - (int)threadIdx.x;
-    if (threadIdx.x != 77) __syncthreads();
-    else __syncwarp();
+    if (threadIdx.x != 77)
+        __syncthreads();
+    else
+        __syncwarp();
 }
 KERNEL(128) lane_missing(int *out)
 {
     int t = (int)threadIdx.x;
-    if (t != 70) t = __shfl_xor_sync(0xffffffffu, t, 0);
-    else __syncthreads();
+    if (t != 70)
+        t = __shfl_xor_sync(0xffffffffu, t, 0);
+    else
+        __syncthreads();
     out[threadIdx.x] = 127 - t;
 }
 KERNEL(128) no_copy_wait(int *out, const int *in)
 {
     __shared__ __align__(16) int value[128];
-    if (threadIdx.x < 32) copy_async_16(&value[4 * threadIdx.x], &in[4 * threadIdx.x], true), copy_async_commit();
+    if (threadIdx.x < 32)
+        copy_async_16(&value[4 * threadIdx.x], &in[4 * threadIdx.x], true), copy_async_commit();
     __syncthreads();
     out[threadIdx.x] = value[127 - threadIdx.x];
 }
 KERNEL(128) copy_too_early(int *out, const int *in)
 {
     __shared__ __align__(16) int value[128];
-    for (int i = 0; i < 128; i++) if (threadIdx.x == 0) value[i] = i;
+    for (int i = 0; i < 128; i++)
+        if (threadIdx.x == 0) value[i] = i;
     __syncthreads();
-    if (threadIdx.x < 32) copy_async_16(&value[4 * threadIdx.x], &in[128 + 4 * threadIdx.x], true), copy_async_commit();
+    if (threadIdx.x < 32)
+        copy_async_16(&value[4 * threadIdx.x], &in[128 + 4 * threadIdx.x], true),
+            copy_async_commit();
     out[threadIdx.x] = value[127 - threadIdx.x];
     copy_async_wait<0>();
 }
@@ -155,7 +178,10 @@ KERNEL(128) too_far(int *out)
     __syncthreads();
     out[threadIdx.x] = ((int *)bytes)[127 - threadIdx.x];
 }
-KERNEL(128) not_in_mask(int *out) { out[threadIdx.x] = 127 - __shfl_sync(0x0000ffffu, (int)threadIdx.x, (int)threadIdx.x); }
+KERNEL(128) not_in_mask(int *out)
+{
+    out[threadIdx.x] = 127 - __shfl_sync(0x0000ffffu, (int)threadIdx.x, (int)threadIdx.x);
+}
 
 static void right()
 {
@@ -176,7 +202,8 @@ static void right()
     int64_t bits[64];
     for (int i = 0; i < 32; i++) want += 1.0 / (i + 1);
     fiber_launch(dim3(1), dim3(64), 0, typed, sum, bits);
-    WANT(fabs(sum[0] - want) < 1e-14 && bits[0] == (int64_t)31 << 40 && bits[63] == (int64_t)63 << 40);
+    WANT(fabs(sum[0] - want) < 1e-14 && bits[0] == (int64_t)31 << 40 &&
+         bits[63] == (int64_t)63 << 40);
     fiber_launch(dim3(1), dim3(48), 0, halves, out);
     for (int t = 0; t < 48; t++) WANT(out[t] == 120 * 1000 + (t % 32 < 16 ? 120 : 376));
 
@@ -195,7 +222,9 @@ static void right()
 
     alignas(16) uint16_t a[256], b[256];
     float product[128];
-    for (int i = 0; i < 256; i++) a[i] = (uint16_t)(fiber_bf16((float)((i * 37) % 29 - 14))), b[i] = (uint16_t)(fiber_bf16((float)((i * 53) % 31 - 15)));
+    for (int i = 0; i < 256; i++)
+        a[i] = (uint16_t)(fiber_bf16((float)((i * 37) % 29 - 14))),
+        b[i] = (uint16_t)(fiber_bf16((float)((i * 53) % 31 - 15)));
     fiber_launch(dim3(1), dim3(32), 0, product_16x8x16, a, b, product);
     for (int m = 0; m < 16; m++)
         for (int n = 0; n < 8; n++) {
@@ -203,10 +232,13 @@ static void right()
             for (int k = 0; k < 16; k++) s += fiber_low(a[m * 16 + k]) * fiber_low(b[k * 16 + n]);
             WANT(product[m * 8 + n] == s);
         }
-    WANT(pack_bf16(1.0f, -2.0f) == 0xc0003f80u && pack_bf16(1.00390625f, 1.01171875f) == 0x3f823f80u);
-    WANT(__clz(1) == 31 && __ffs(0) == 0 && __popc(0xf0f0u) == 8 && __brev(1) == 0x80000000u && __byte_perm(0x33221100, 0x77665544, 0x7520) == 0x77552200);
+    WANT(pack_bf16(1.0f, -2.0f) == 0xc0003f80u &&
+         pack_bf16(1.00390625f, 1.01171875f) == 0x3f823f80u);
+    WANT(__clz(1) == 31 && __ffs(0) == 0 && __popc(0xf0f0u) == 8 && __brev(1) == 0x80000000u &&
+         __byte_perm(0x33221100, 0x77665544, 0x7520) == 0x77552200);
     unsigned u = 5;
-    WANT(atomicCAS(&u, 5u, 9u) == 5 && atomicMax(&u, 3u) == 9 && u == 9 && min(3, 4ll) == 3 && max(NAN, 2.0f) == 2.0f);
+    WANT(atomicCAS(&u, 5u, 9u) == 5 && atomicMax(&u, 3u) == 9 && u == 9 && min(3, 4ll) == 3 &&
+         max(NAN, 2.0f) == 2.0f);
 }
 
 int main(int argc, char **argv)
@@ -215,10 +247,22 @@ int main(int argc, char **argv)
         for (uint64_t seed = 1; seed <= 20; seed++) fiber_seed(seed), right();
         return wrong != 0;
     }
-    struct { const char *name; void (*one)(int *); void (*two)(int *, const int *); int threads, shared; } planted[] = {
-        {"no_barrier", no_barrier, 0, 128, 0}, {"no_barrier_before_reuse", no_barrier_before_reuse, 0, 128, 0}, {"no_syncwarp", no_syncwarp, 0, 32, 0},
-        {"divergent", divergent, 0, 128, 0}, {"conditional", conditional, 0, 128, 0}, {"lane_missing", lane_missing, 0, 128, 0}, {"not_in_mask", not_in_mask, 0, 128, 0},
-        {"too_far", too_far, 0, 128, 500}, {"no_copy_wait", 0, no_copy_wait, 128, 0}, {"copy_too_early", 0, copy_too_early, 128, 0},
+    struct {
+        const char *name;
+        void (*one)(int *);
+        void (*two)(int *, const int *);
+        int threads, shared;
+    } planted[] = {
+        {"no_barrier", no_barrier, 0, 128, 0},
+        {"no_barrier_before_reuse", no_barrier_before_reuse, 0, 128, 0},
+        {"no_syncwarp", no_syncwarp, 0, 32, 0},
+        {"divergent", divergent, 0, 128, 0},
+        {"conditional", conditional, 0, 128, 0},
+        {"lane_missing", lane_missing, 0, 128, 0},
+        {"not_in_mask", not_in_mask, 0, 128, 0},
+        {"too_far", too_far, 0, 128, 500},
+        {"no_copy_wait", 0, no_copy_wait, 128, 0},
+        {"copy_too_early", 0, copy_too_early, 128, 0},
     };
     for (auto &p : planted) {
         if (strcmp(p.name, argv[1])) continue;
@@ -226,10 +270,15 @@ int main(int argc, char **argv)
             alignas(16) int in[256], out[128];
             for (int i = 0; i < 256; i++) in[i] = i;
             fiber_seed(seed);
-            if (p.one) fiber_launch(dim3(1), dim3((unsigned)p.threads), p.shared, p.one, out);
-            else fiber_launch(dim3(1), dim3((unsigned)p.threads), p.shared, p.two, out, in);
+            if (p.one)
+                fiber_launch(dim3(1), dim3((unsigned)p.threads), p.shared, p.one, out);
+            else
+                fiber_launch(dim3(1), dim3((unsigned)p.threads), p.shared, p.two, out, in);
             for (int i = 0; i < p.threads; i++)
-                if (out[i] != p.threads - 1 - i) { printf("wrong with seed %d: element %d is %d\n", (int)seed, i, out[i]); return 1; }
+                if (out[i] != p.threads - 1 - i) {
+                    printf("wrong with seed %d: element %d is %d\n", (int)seed, i, out[i]);
+                    return 1;
+                }
         }
         return 0;
     }

@@ -1,6 +1,7 @@
-/* templates/cuda/attention.cuh and attention_simt.cuh against the definition in double precision: what comes out, the saved
- * log-sum-exp, and the three gradients; sequences shorter than a tile and no multiple of one, several of them behind each other,
- * key heads that are shared or not, widths that fill a tile and that do not, both halves of a grid that is divided by result. */
+/* templates/cuda/attention.cuh and attention_simt.cuh against the definition in double precision:
+ * what comes out, the saved log-sum-exp, and the three gradients; sequences shorter than a tile and
+ * no multiple of one, several of them behind each other, key heads that are shared or not, widths
+ * that fill a tile and that do not, both halves of a grid that is divided by result. */
 #include <cmath>
 #include <vector>
 
@@ -9,27 +10,42 @@
 
 using std::vector;
 
-template <typename T, int W, bool simt> static void forward(const T *q, const T *k, const T *v, T *o, float *lse, int64_t tokens, int heads, int kv_heads, int sequence, float scale)
+template <typename T, int W, bool simt>
+static void forward(const T *q, const T *k, const T *v, T *o, float *lse, int64_t tokens, int heads,
+                    int kv_heads, int sequence, float scale)
 {
-    if constexpr (simt) attention_forward_simt<T, W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale);
-    else attention_forward<W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale);
-}
-template <typename T, int W, bool simt> static void rows(const T *o, const T *d_o, const float *lse, float *to, int64_t tokens, int heads)
-{
-    if constexpr (simt) attention_rows_simt<T, W>(o, d_o, lse, to, tokens, heads);
-    else attention_rows<W>(o, d_o, lse, to, tokens, heads);
+    if constexpr (simt)
+        attention_forward_simt<T, W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale);
+    else
+        attention_forward<W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale);
 }
 template <typename T, int W, bool simt>
-static void keys(const T *q, const T *k, const T *v, const T *d_o, const float *stats, T *dk, T *dv, int64_t tokens, int heads, int kv_heads, int sequence, float scale)
+static void rows(const T *o, const T *d_o, const float *lse, float *to, int64_t tokens, int heads)
 {
-    if constexpr (simt) attention_keys_simt<T, W>(q, k, v, d_o, stats, dk, dv, tokens, heads, kv_heads, sequence, scale);
-    else attention_keys<W>(q, k, v, d_o, stats, dk, dv, tokens, heads, kv_heads, sequence, scale);
+    if constexpr (simt)
+        attention_rows_simt<T, W>(o, d_o, lse, to, tokens, heads);
+    else
+        attention_rows<W>(o, d_o, lse, to, tokens, heads);
 }
 template <typename T, int W, bool simt>
-static void queries(const T *q, const T *k, const T *v, const T *d_o, const float *stats, T *dq, int64_t tokens, int heads, int kv_heads, int sequence, float scale)
+static void keys(const T *q, const T *k, const T *v, const T *d_o, const float *stats, T *dk, T *dv,
+                 int64_t tokens, int heads, int kv_heads, int sequence, float scale)
 {
-    if constexpr (simt) attention_queries_simt<T, W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence, scale);
-    else attention_queries<W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence, scale);
+    if constexpr (simt)
+        attention_keys_simt<T, W>(q, k, v, d_o, stats, dk, dv, tokens, heads, kv_heads, sequence,
+                                  scale);
+    else
+        attention_keys<W>(q, k, v, d_o, stats, dk, dv, tokens, heads, kv_heads, sequence, scale);
+}
+template <typename T, int W, bool simt>
+static void queries(const T *q, const T *k, const T *v, const T *d_o, const float *stats, T *dq,
+                    int64_t tokens, int heads, int kv_heads, int sequence, float scale)
+{
+    if constexpr (simt)
+        attention_queries_simt<T, W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence,
+                                     scale);
+    else
+        attention_queries<W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence, scale);
 }
 
 static uint32_t state = 12345;
@@ -57,13 +73,19 @@ template <typename T> static vector<T> unwritten(size_t n)
     return all;
 }
 
-struct shape { int width, heads, kv_heads, sequence, sequences; };
-struct truth { vector<double> o, size, lse, dq, dk, dv; }; /* size: sum of |p v| */
+struct shape {
+    int width, heads, kv_heads, sequence, sequences;
+};
+struct truth {
+    vector<double> o, size, lse, dq, dk, dv;
+}; /* size: sum of |p v| */
 
-static truth define(const struct shape &s, const vector<double> &q, const vector<double> &k, const vector<double> &v, const vector<double> &d_o, double scale)
+static truth define(const struct shape &s, const vector<double> &q, const vector<double> &k,
+                    const vector<double> &v, const vector<double> &d_o, double scale)
 {
     truth t;
-    size_t w = (size_t)s.width, n = (size_t)s.heads, m = (size_t)s.kv_heads, length = (size_t)s.sequence;
+    size_t w = (size_t)s.width, n = (size_t)s.heads, m = (size_t)s.kv_heads,
+           length = (size_t)s.sequence;
     t.o = t.size = t.dq = vector<double>(q.size());
     t.dk = t.dv = vector<double>(k.size());
     t.lse.resize(q.size() / w);
@@ -81,7 +103,9 @@ static truth define(const struct shape &s, const vector<double> &q, const vector
                 t.lse[at / w] = std::log(sum);
                 for (size_t j = 0; j <= i; j++) {
                     p[j] = std::exp(p[j]) / sum;
-                    for (size_t c = 0; c < w; c++) t.o[at + c] += p[j] * v[key(j) + c], t.size[at + c] += std::fabs(p[j] * v[key(j) + c]);
+                    for (size_t c = 0; c < w; c++)
+                        t.o[at + c] += p[j] * v[key(j) + c],
+                            t.size[at + c] += std::fabs(p[j] * v[key(j) + c]);
                 }
                 for (size_t c = 0; c < w; c++) delta += t.o[at + c] * d_o[at + c];
                 for (size_t j = 0; j <= i; j++) {
@@ -98,61 +122,85 @@ static truth define(const struct shape &s, const vector<double> &q, const vector
     return t;
 }
 
-/* Of a gradient: the norm of the error over the norm of the truth, or over elements of 0.1 where the truth is less, as with
- * sequences of one token, whose scores do not matter. */
+/* Of a gradient: the norm of the error over the norm of the truth, or over elements of 0.1 where
+ * the truth is less, as with sequences of one token, whose scores do not matter. */
 template <typename T> static double norm_error(const vector<double> &want, const vector<T> &got)
 {
     double error = 0, size = 0;
-    for (size_t i = 0; i < want.size(); i++) error += (want[i] - value(got[i])) * (want[i] - value(got[i])), size += want[i] * want[i];
+    for (size_t i = 0; i < want.size(); i++)
+        error += (want[i] - value(got[i])) * (want[i] - value(got[i])), size += want[i] * want[i];
     return std::sqrt(error / std::fmax(size, 0.01 * (double)want.size()));
 }
 
 static int wrong;
-template <typename T, int W, bool simt> static void check(int heads, int kv_heads, int sequence, int sequences)
+template <typename T, int W, bool simt>
+static void check(int heads, int kv_heads, int sequence, int sequences)
 {
     struct shape s = {W, heads, kv_heads, sequence, sequences};
     int64_t tokens = (int64_t)sequence * sequences;
     size_t many = (size_t)tokens * (size_t)heads, few = (size_t)tokens * (size_t)kv_heads;
     float scale = 1.0f / std::sqrt((float)W);
     vector<double> q_exact, k_exact, v_exact, d_exact;
-    vector<T> q = random_rows<T>(many * W, 3, q_exact), k = random_rows<T>(few * W, 3, k_exact), v = random_rows<T>(few * W, 1, v_exact), d_o = random_rows<T>(many * W, 1, d_exact);
-    vector<T> o = unwritten<T>(many * W), dq = unwritten<T>(many * W), dk = unwritten<T>(few * W), dv = unwritten<T>(few * W);
+    vector<T> q = random_rows<T>(many * W, 3, q_exact), k = random_rows<T>(few * W, 3, k_exact),
+              v = random_rows<T>(few * W, 1, v_exact), d_o = random_rows<T>(many * W, 1, d_exact);
+    vector<T> o = unwritten<T>(many * W), dq = unwritten<T>(many * W), dk = unwritten<T>(few * W),
+              dv = unwritten<T>(few * W);
     vector<float> lse = unwritten<float>(many), stats = unwritten<float>(2 * many);
     truth want = define(s, q_exact, k_exact, v_exact, d_exact, scale);
 
     unsigned tile = simt ? 64 : 128, tiles = ((unsigned)sequence + tile - 1) / tile, lanes = 1;
-    int64_t row = 2 * ((W + 15) / 16 * 16 + 8), n_queries = W > 64 && W <= 128 ? 64 : 32, n_keys = W <= 64 ? 64 : 32;
+    int64_t row = 2 * ((W + 15) / 16 * 16 + 8), n_queries = W > 64 && W <= 128 ? 64 : 32,
+            n_keys = W <= 64 ? 64 : 32;
     while (lanes < W / 8) lanes *= 2;
-    unsigned rows_a_block = simt ? 8 : 256 / lanes, parts = W > (simt ? 256 : 128) ? 2 : 1, n = (unsigned)heads, of = (unsigned)sequences, m = (unsigned)kv_heads;
-    fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128), simt ? 0 : 384 * row, forward<T, W, simt>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(), o.data(),
-                 lse.data(), tokens, heads, kv_heads, sequence, scale);
-    fiber_launch(dim3(((unsigned)tokens + rows_a_block - 1) / rows_a_block, n), dim3(256), 0, rows<T, W, simt>, (const T *)o.data(), (const T *)d_o.data(), (const float *)lse.data(),
-                 stats.data(), tokens, heads);
-    fiber_launch(dim3(m * of, tiles, parts), dim3(simt || W > 64 || W % 16 ? 256 : 128), simt ? 0 : (256 + 4 * n_queries) * row + 16 * n_queries, keys<T, W, simt>, (const T *)q.data(), (const T *)k.data(),
-                 (const T *)v.data(), (const T *)d_o.data(), (const float *)stats.data(), dk.data(), dv.data(), tokens, heads, kv_heads, sequence, scale);
-    fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128), simt ? 0 : (256 + 4 * n_keys) * row, queries<T, W, simt>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
-                 (const T *)d_o.data(), (const float *)stats.data(), dq.data(), tokens, heads, kv_heads, sequence, scale);
+    unsigned rows_a_block = simt ? 8 : 256 / lanes, parts = W > (simt ? 256 : 128) ? 2 : 1,
+             n = (unsigned)heads, of = (unsigned)sequences, m = (unsigned)kv_heads;
+    fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128),
+                 simt ? 0 : 384 * row, forward<T, W, simt>, (const T *)q.data(),
+                 (const T *)k.data(), (const T *)v.data(), o.data(), lse.data(), tokens, heads,
+                 kv_heads, sequence, scale);
+    fiber_launch(dim3(((unsigned)tokens + rows_a_block - 1) / rows_a_block, n), dim3(256), 0,
+                 rows<T, W, simt>, (const T *)o.data(), (const T *)d_o.data(),
+                 (const float *)lse.data(), stats.data(), tokens, heads);
+    fiber_launch(dim3(m * of, tiles, parts), dim3(simt || W > 64 || W % 16 ? 256 : 128),
+                 simt ? 0 : (256 + 4 * n_queries) * row + 16 * n_queries, keys<T, W, simt>,
+                 (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
+                 (const T *)d_o.data(), (const float *)stats.data(), dk.data(), dv.data(), tokens,
+                 heads, kv_heads, sequence, scale);
+    fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128),
+                 simt ? 0 : (256 + 4 * n_keys) * row, queries<T, W, simt>, (const T *)q.data(),
+                 (const T *)k.data(), (const T *)v.data(), (const T *)d_o.data(),
+                 (const float *)stats.data(), dq.data(), tokens, heads, kv_heads, sequence, scale);
 
     vector<float> stats_there = unwritten<float>(many), lse_back = unwritten<float>(many);
     unsigned pieces = (unsigned)((many + 255) / 256);
-    fiber_launch(dim3(pieces), dim3(256), 0, attention_stats<true>, (const float *)lse.data(), stats_there.data(), tokens, heads, sequence);
-    fiber_launch(dim3(pieces), dim3(256), 0, attention_stats<false>, (const float *)stats_there.data(), lse_back.data(), tokens, heads, sequence);
+    fiber_launch(dim3(pieces), dim3(256), 0, attention_stats<true>, (const float *)lse.data(),
+                 stats_there.data(), tokens, heads, sequence);
+    fiber_launch(dim3(pieces), dim3(256), 0, attention_stats<false>,
+                 (const float *)stats_there.data(), lse_back.data(), tokens, heads, sequence);
     bool there = lse_back == lse;
     for (int64_t t = 0; t < tokens; t++)
-        for (int h = 0; h < heads; h++) there = there && stats_there[(size_t)((t / sequence * heads + h) * sequence + t % sequence)] == lse[(size_t)(t * heads + h)];
+        for (int h = 0; h < heads; h++)
+            there = there &&
+                    stats_there[(size_t)((t / sequence * heads + h) * sequence + t % sequence)] ==
+                        lse[(size_t)(t * heads + h)];
 
-    double out = 0, log_sum = 0, bound = sizeof(T) == 2 ? 1.5 / 256 : 1e-5; /* BF16: weights and result are each rounded once, 2^-9 of either */
+    /* BF16: weights and result are each rounded once, 2^-9 of either */
+    double out = 0, log_sum = 0, bound = sizeof(T) == 2 ? 1.5 / 256 : 1e-5;
     for (size_t i = 0; i < o.size(); i++) {
         double error = std::fabs(value(o[i]) - want.o[i]) / want.size[i];
         if (!(error <= out)) out = error;
     }
     for (size_t i = 0; i < lse.size(); i++)
-        if (!(std::fabs(lse[i] - want.lse[i]) <= log_sum)) log_sum = std::fabs(lse[i] - want.lse[i]);
-    double g = sizeof(T) == 2 ? 1e-2 : 1e-5, eq = norm_error(want.dq, dq), ek = norm_error(want.dk, dk), ev = norm_error(want.dv, dv);
+        if (!(std::fabs(lse[i] - want.lse[i]) <= log_sum))
+            log_sum = std::fabs(lse[i] - want.lse[i]);
+    double g = sizeof(T) == 2 ? 1e-2 : 1e-5, eq = norm_error(want.dq, dq),
+           ek = norm_error(want.dk, dk), ev = norm_error(want.dv, dv);
     bool right = there && out <= bound && log_sum <= 2e-5 && eq <= g && ek <= g && ev <= g;
     wrong += !right;
     if (!right || getenv("SHOW"))
-        printf("%s%s%s width %d, heads %d/%d, %d sequences of %d: o %.2g, lse %.2g, dq %.2g, dk %.2g, dv %.2g\n", right ? "" : "wrong: ", sizeof(T) == 2 ? "bf16" : "f32", simt ? " simt" : "", W,
+        printf("%s%s%s width %d, heads %d/%d, %d sequences of %d: o %.2g, lse %.2g, dq %.2g, dk "
+               "%.2g, dv %.2g\n",
+               right ? "" : "wrong: ", sizeof(T) == 2 ? "bf16" : "f32", simt ? " simt" : "", W,
                heads, kv_heads, sequences, sequence, out, log_sum, eq, ek, ev);
 }
 

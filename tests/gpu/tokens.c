@@ -1,6 +1,8 @@
-/* Token ids with structure, from a seed: what trainers are timed and compared on where no text may be assumed. `tokens N VOCAB` writes N
- * ids below VOCAB as uint16. An id follows from the one before by one of four rules or is drawn anew, small ids far more often than
- * large ones, as words are, so a model has something to learn and an embedding's gradient meets rows that many tokens share. */
+/* Token ids with structure, from a seed: what trainers are timed and compared on where no text may
+ * be assumed. `tokens N VOCAB` writes N ids below VOCAB as uint16. An id follows from the one
+ * before by one of four rules or is drawn anew, small ids far more often than large ones, as words
+ * are, so a model has something to learn and an embedding's gradient meets rows that many tokens
+ * share. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,8 +34,7 @@ int main(int argc, char **argv)
         else
             id = (id * (r % 4 == 1 ? 5 : 3) + (long)(r >> 8) % 4 + 1) % vocabulary;
         uint16_t out = (uint16_t)id;
-        if (fwrite(&out, sizeof out, 1, stdout) != 1)
-            return 4;
+        if (fwrite(&out, sizeof out, 1, stdout) != 1) return 4;
     }
     return fflush(stdout) ? 4 : 0;
 }

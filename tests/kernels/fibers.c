@@ -1,5 +1,6 @@
-/* The cuda device of these tests: kernels.cu runs on this processor thread by thread (tests/cuda_on_cpu), launched by the very
- * launch.c of a build. What launch.h promises is here, without a driver: a launch is done when it returns. */
+/* The cuda device of these tests: kernels.cu runs on this processor thread by thread
+ * (tests/cuda_on_cpu), launched by the very launch.c of a build. What launch.h promises is here,
+ * without a driver: a launch is done when it returns. */
 #define _GNU_SOURCE
 #include "fibers.h"
 
@@ -10,13 +11,22 @@
 
 #include "launch.h"
 
-struct fiber_kernel { const char *name; void *function; void (*call)(void *, void **); int threads; const int *sizes; uint64_t pointers; };
+struct fiber_kernel {
+    const char *name;
+    void *function;
+    void (*call)(void *, void **);
+    int threads;
+    const int *sizes;
+    uint64_t pointers;
+};
 
 static struct {
     const struct fiber_kernel *kernel;
-    const char *(*run)(const struct fiber_kernel *k, const unsigned grid[3], const unsigned block[3], int64_t shared_bytes, void **argument);
+    const char *(*run)(const struct fiber_kernel *k, const unsigned grid[3],
+                       const unsigned block[3], int64_t shared_bytes, void **argument);
     const char *const *function;
-    char *workspace; int64_t workspace_bytes;
+    char *workspace;
+    int64_t workspace_bytes;
 } fibers;
 
 enum { GUARD = 256 };
@@ -29,7 +39,8 @@ bool fibers_open(void *module, void *launches, int64_t workspace_bytes)
     free(fibers.workspace);
     fibers.workspace_bytes = (workspace_bytes + 255) / 256 * 256;
     fibers.workspace = aligned_alloc(256, (size_t)fibers.workspace_bytes + GUARD);
-    memset(fibers.workspace, 0xff, (size_t)fibers.workspace_bytes); /* as NaN: nothing may be read that was not written */
+    /* as NaN: nothing may be read that was not written */
+    memset(fibers.workspace, 0xff, (size_t)fibers.workspace_bytes);
     memset(fibers.workspace + fibers.workspace_bytes, 0xa5, GUARD);
     return fibers.kernel && fibers.run && fibers.function;
 }
@@ -54,12 +65,17 @@ void launch(const struct shot *s, void **argument)
     while (k->name && strcmp(k->name, name)) k++;
     if (!k->name) wrong(name, "no such function");
     if (s->threads < 1 || s->threads > k->threads) wrong(name, "threads beyond its launch bounds");
-    if (s->x < 1 || s->y < 1 || s->z < 1 || s->x > INT32_MAX || s->y > 65535 || s->z > 65535) wrong(name, "a grid that no device takes");
-    const unsigned grid[3] = {(unsigned)s->x, (unsigned)s->y, (unsigned)s->z}, block[3] = {(unsigned)s->threads, 1, 1};
+    if (s->x < 1 || s->y < 1 || s->z < 1 || s->x > INT32_MAX || s->y > 65535 || s->z > 65535)
+        wrong(name, "a grid that no device takes");
+    const unsigned grid[3] = {(unsigned)s->x, (unsigned)s->y, (unsigned)s->z},
+                   block[3] = {(unsigned)s->threads, 1, 1};
     const char *why = fibers.run(k, grid, block, s->shared_bytes, argument);
     if (why) wrong(name, why);
 }
 
 void *workspace(void) { return fibers.workspace; }
 
-void product(const struct product *p, const void *a, const void *b, void *c) { launch(&p->ours, (void *[]){(void *)&a, (void *)&b, (void *)&c}); }
+void product(const struct product *p, const void *a, const void *b, void *c)
+{
+    launch(&p->ours, (void *[]){(void *)&a, (void *)&b, (void *)&c});
+}

@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* From now on launches find their functions in `module` (made by tests/cuda_on_cpu/module.sh), numbered by `launches` (launch.c). */
+/* From now on launches find their functions in `module` (made by tests/cuda_on_cpu/module.sh),
+ * numbered by `launches` (launch.c). */
 bool fibers_open(void *module, void *launches, int64_t workspace_bytes);
 /* Something was written behind the workspace. */
 bool fibers_overrun(void);

@@ -1,4 +1,5 @@
-/* See interpret.h. Attention is the textbook's: all scores of a row, their softmax, the weighted sum. */
+/* See interpret.h. Attention is the textbook's: all scores of a row, their softmax, the weighted
+ * sum. */
 #include "interpret.h"
 
 #include <math.h>
@@ -28,10 +29,14 @@ double as_stored(enum element type, double x)
     return (double)f;
 }
 
-static int64_t last_of(const struct value *v) { return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1; }
+static int64_t last_of(const struct value *v)
+{
+    return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
+}
 static int64_t rows_of(const struct value *v) { return shape_count(v->shape) / last_of(v); }
 
-/* The element of an operand that meets element `at` of a result: axes from the last; 1 spreads, the first may repeat. */
+/* The element of an operand that meets element `at` of a result: axes from the last; 1 spreads, the
+ * first may repeat. */
 static int64_t met(const struct value *out, const struct value *in, int64_t at)
 {
     int64_t index = 0, stride = 1;
@@ -63,13 +68,18 @@ static double map(const struct node *n, double a, double b, double c)
     case OP_min: return a < b || a != a ? a : b;
     case OP_select: return a != 0 ? b : c;
     case OP_finite: return isfinite(a) ? 1 : 0;
-    case OP_cast: case OP_copy: case OP_expand: return a;
+    case OP_cast:
+    case OP_copy:
+    case OP_expand: return a;
     case OP_valid: return a != (double)attr_get(n, "ignore");
     }
     bug("no meaning for %s", op_rows[n->op].name);
 }
 
-static int64_t whole(const struct node *n, const char *key) { return attr_find(n, key) ? attr_get(n, key) : 0; }
+static int64_t whole(const struct node *n, const char *key)
+{
+    return attr_find(n, key) ? attr_get(n, key) : 0;
+}
 
 static void product(const struct node *n, const double *a, const double *b, double *y)
 {
@@ -80,16 +90,21 @@ static void product(const struct node *n, const double *a, const double *b, doub
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < w; j++) {
             double s = 0;
-            for (int64_t k = 0; k < inner; k++) s += (ta ? a[k * lda + i] : a[i * lda + k]) * (tb ? b[j * ldb + k] : b[k * ldb + j]);
+            for (int64_t k = 0; k < inner; k++)
+                s +=
+                    (ta ? a[k * lda + i] : a[i * lda + k]) * (tb ? b[j * ldb + k] : b[k * ldb + j]);
             y[i * w + j] = s;
         }
 }
 
-/* The weights of query row t and head h over the keys of its sequence up to itself; returns log of the sum of exponentials. */
-static double weights(const struct node *n, const double *q, const double *k, int64_t t, int64_t h, double *p)
+/* The weights of query row t and head h over the keys of its sequence up to itself; returns log of
+ * the sum of exponentials. */
+static double weights(const struct node *n, const double *q, const double *k, int64_t t, int64_t h,
+                      double *p)
 {
     const struct value *Q = n->in[0].value, *K = n->in[1].value;
-    int64_t heads = Q->shape.dim[1], kv = K->shape.dim[1], d = Q->shape.dim[2], start = t - t % whole(n, "sequence"), g = h / (heads / kv);
+    int64_t heads = Q->shape.dim[1], kv = K->shape.dim[1], d = Q->shape.dim[2],
+            start = t - t % whole(n, "sequence"), g = h / (heads / kv);
     double top = -INFINITY, sum = 0;
     for (int64_t j = start; j <= t; j++) {
         double s = 0;
@@ -102,16 +117,20 @@ static double weights(const struct node *n, const double *q, const double *k, in
     return top + log(sum);
 }
 
-static void attention(const struct node *n, const double *q, const double *k, const double *v, double *o, double *lse)
+static void attention(const struct node *n, const double *q, const double *k, const double *v,
+                      double *o, double *lse)
 {
-    int64_t T = n->in[0].value->shape.dim[0], heads = n->in[0].value->shape.dim[1], kv = n->in[1].value->shape.dim[1], d = n->in[0].value->shape.dim[2], S = whole(n, "sequence");
+    int64_t T = n->in[0].value->shape.dim[0], heads = n->in[0].value->shape.dim[1],
+            kv = n->in[1].value->shape.dim[1], d = n->in[0].value->shape.dim[2],
+            S = whole(n, "sequence");
     double *p = TAKE_MANY(double, S);
     for (int64_t t = 0; t < T; t++)
         for (int64_t h = 0; h < heads; h++) {
             lse[t * heads + h] = weights(n, q, k, t, h, p);
             for (int64_t c = 0; c < d; c++) {
                 double s = 0;
-                for (int64_t j = 0; j <= t % S; j++) s += p[j] * v[((t - t % S + j) * kv + h / (heads / kv)) * d + c];
+                for (int64_t j = 0; j <= t % S; j++)
+                    s += p[j] * v[((t - t % S + j) * kv + h / (heads / kv)) * d + c];
                 o[(t * heads + h) * d + c] = s;
             }
         }
@@ -120,9 +139,12 @@ static void attention(const struct node *n, const double *q, const double *k, co
 static void attention_grad(const struct node *n, double *const *in, double *const *out)
 {
     const double *q = in[0], *k = in[1], *v = in[2], *dy = in[5];
-    int64_t T = n->in[0].value->shape.dim[0], heads = n->in[0].value->shape.dim[1], kv = n->in[1].value->shape.dim[1], d = n->in[0].value->shape.dim[2], S = whole(n, "sequence");
+    int64_t T = n->in[0].value->shape.dim[0], heads = n->in[0].value->shape.dim[1],
+            kv = n->in[1].value->shape.dim[1], d = n->in[0].value->shape.dim[2],
+            S = whole(n, "sequence");
     double *p = TAKE_MANY(double, S), *dp = TAKE_MANY(double, S);
-    for (int i = 0; i < 3; i++) memset(out[i], 0, sizeof(double) * (size_t)shape_count(n->out[i]->shape));
+    for (int i = 0; i < 3; i++)
+        memset(out[i], 0, sizeof(double) * (size_t)shape_count(n->out[i]->shape));
     for (int64_t t = 0; t < T; t++)
         for (int64_t h = 0; h < heads; h++) {
             int64_t start = t - t % S, g = h / (heads / kv), row = (t * heads + h) * d;
@@ -130,7 +152,8 @@ static void attention_grad(const struct node *n, double *const *in, double *cons
             double mean = 0;
             for (int64_t j = 0; j <= t % S; j++) {
                 dp[j] = 0;
-                for (int64_t c = 0; c < d; c++) dp[j] += dy[row + c] * v[((start + j) * kv + g) * d + c];
+                for (int64_t c = 0; c < d; c++)
+                    dp[j] += dy[row + c] * v[((start + j) * kv + g) * d + c];
                 mean += p[j] * dp[j];
             }
             for (int64_t j = 0; j <= t % S; j++) {
@@ -175,30 +198,41 @@ static void experts(const struct node *n, double *const *in, double *y)
 {
     const double *first = in[2];
     bool grad = n->op == OP_expert_matmul_grad, ta = whole(n, "ta");
-    int64_t E = shape_count(n->in[2].value->shape) - 1, a = last_of(grad ? n->in[1].value : n->in[0].value), b = grad ? last_of(n->in[0].value) : last_of(n->out[0]);
+    int64_t E = shape_count(n->in[2].value->shape) - 1,
+            a = last_of(grad ? n->in[1].value : n->in[0].value),
+            b = grad ? last_of(n->in[0].value) : last_of(n->out[0]);
     memset(y, 0, sizeof(double) * (size_t)shape_count(n->out[0]->shape));
     for (int64_t e = 0; e < E; e++)
         for (int64_t r = (int64_t)first[e]; r < (int64_t)first[e + 1]; r++)
             for (int64_t o = 0; o < b; o++)
                 for (int64_t i = 0; i < a; i++) {
                     int64_t w = e * a * b + (ta ? i * b + o : o * a + i);
-                    if (grad) y[w] += in[0][r * b + o] * in[1][r * a + i];
-                    else y[r * b + o] += in[0][r * a + i] * in[1][w];
+                    if (grad)
+                        y[w] += in[0][r * b + o] * in[1][r * a + i];
+                    else
+                        y[r * b + o] += in[0][r * a + i] * in[1][w];
                 }
 }
 
 static void rope(const struct node *n, double *y)
 {
     int64_t S = whole(n, "sequence"), d = whole(n, "d");
-    double theta = attr_get_real(n, "theta"), factor = attr_get_real(n, "factor"), low = attr_get_real(n, "low"), high = attr_get_real(n, "high"), original = attr_get_real(n, "original");
+    double theta = attr_get_real(n, "theta"), factor = attr_get_real(n, "factor"),
+           low = attr_get_real(n, "low"), high = attr_get_real(n, "high"),
+           original = attr_get_real(n, "original");
     for (int64_t s = 0; s < S; s++)
         for (int64_t j = 0; j < d; j++) {
-            double f = pow(theta, -2.0 * (double)(j % (d / 2)) / (double)d), wave = 2 * acos(-1.0) / f;
+            double f = pow(theta, -2.0 * (double)(j % (d / 2)) / (double)d),
+                   wave = 2 * acos(-1.0) / f;
             if (factor > 1) {
                 double m = (original / wave - low) / (high - low);
-                f = wave > original / low ? f / factor : wave < original / high ? f : (1 - m) * f / factor + m * f;
+                f = wave > original / low    ? f / factor
+                    : wave < original / high ? f
+                                             : (1 - m) * f / factor + m * f;
             }
-            y[s * d + j] = n->op == OP_rope_cos ? cos((double)s * f) : j < d / 2 ? -sin((double)s * f) : sin((double)s * f);
+            y[s * d + j] = n->op == OP_rope_cos ? cos((double)s * f)
+                           : j < d / 2          ? -sin((double)s * f)
+                                                : sin((double)s * f);
         }
 }
 
@@ -215,14 +249,22 @@ static void indexed(const struct node *n, double *const *in, double *y)
             switch ((int)n->op) {
             case OP_rotate: *to = a[r * width + (c + width / 2) % width]; break;
             case OP_slice: *to = a[r * width + c + whole(n, "from")]; break;
-            case OP_pad: if (c >= whole(n, "from") && c < whole(n, "from") + width) *to = a[r * width + c - whole(n, "from")]; break;
-            case OP_onehot: if ((double)c == a[r]) *to = in[1][r]; break;
+            case OP_pad:
+                if (c >= whole(n, "from") && c < whole(n, "from") + width)
+                    *to = a[r * width + c - whole(n, "from")];
+                break;
+            case OP_onehot:
+                if ((double)c == a[r]) *to = in[1][r];
+                break;
             case OP_put:
                 for (int64_t j = 0; j < width; j++)
                     if (a[r * width + j] == (double)c) *to += in[1][r * width + j];
                 break;
             case OP_take: *to = a[r * width + (int64_t)in[1][r * columns + c]]; break;
-            case OP_pick: if (in[1][r] >= 0 && in[1][r] < (double)width) *to = a[r * width + (int64_t)in[1][r]]; break;
+            case OP_pick:
+                if (in[1][r] >= 0 && in[1][r] < (double)width)
+                    *to = a[r * width + (int64_t)in[1][r]];
+                break;
             }
         }
 }
@@ -230,25 +272,35 @@ static void indexed(const struct node *n, double *const *in, double *y)
 static void reduced(const struct node *n, const double *a, double *y)
 {
     int64_t columns = last_of(n->in[0].value), rows = rows_of(n->in[0].value);
-    for (int64_t i = 0; i < shape_count(n->out[0]->shape); i++) y[i] = n->op == OP_max_last ? -INFINITY : 0;
+    for (int64_t i = 0; i < shape_count(n->out[0]->shape); i++)
+        y[i] = n->op == OP_max_last ? -INFINITY : 0;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++) {
-            double x = a[r * columns + c], *to = n->op == OP_sum_rows ? &y[c] : n->op == OP_sum_all || n->op == OP_sum_squares ? &y[0] : &y[r];
-            *to = n->op == OP_max_last ? (x > *to || x != x ? x : *to) : *to + (n->op == OP_sum_squares ? x * x : x);
+            double x = a[r * columns + c], *to = n->op == OP_sum_rows ? &y[c]
+                                                 : n->op == OP_sum_all || n->op == OP_sum_squares
+                                                     ? &y[0]
+                                                     : &y[r];
+            *to = n->op == OP_max_last ? (x > *to || x != x ? x : *to)
+                                       : *to + (n->op == OP_sum_squares ? x * x : x);
         }
 }
 
 /* Rows moved by a map: place[t * k + j] is the row of choice j of token t. */
 static void moved(const struct node *n, const double *a, const double *place, double *y)
 {
-    int64_t choices = shape_count(n->in[1].value->shape), width = n->op == OP_to_rows || n->op == OP_from_rows ? 1 : last_of(n->in[0].value);
-    int64_t k = n->op == OP_dispatch ? choices / rows_of(n->in[0].value) : n->op == OP_collect ? rows_of(n->in[0].value) / rows_of(n->out[0]) : 1;
+    int64_t choices = shape_count(n->in[1].value->shape),
+            width = n->op == OP_to_rows || n->op == OP_from_rows ? 1 : last_of(n->in[0].value);
+    int64_t k = n->op == OP_dispatch  ? choices / rows_of(n->in[0].value)
+                : n->op == OP_collect ? rows_of(n->in[0].value) / rows_of(n->out[0])
+                                      : 1;
     memset(y, 0, sizeof(double) * (size_t)shape_count(n->out[0]->shape));
     for (int64_t c = 0; c < choices; c++)
         for (int64_t w = 0; w < width; w++) {
             int64_t row = (int64_t)place[c];
-            if (n->op == OP_dispatch || n->op == OP_to_rows) y[row * width + w] = a[c / k * width + w];
-            else y[c / k * width + w] += a[row * width + w];
+            if (n->op == OP_dispatch || n->op == OP_to_rows)
+                y[row * width + w] = a[c / k * width + w];
+            else
+                y[c / k * width + w] += a[row * width + w];
         }
 }
 
@@ -260,34 +312,72 @@ void interpret(const struct node *n, bool rounded)
     double *y = out[0];
     int64_t count = n->n_out ? shape_count(n->out[0]->shape) : 0;
     switch (n->op) {
-    case OP_add: case OP_sub: case OP_mul: case OP_div: case OP_neg: case OP_exp: case OP_log: case OP_sqrt: case OP_rsqrt: case OP_tanh: case OP_erf:
-    case OP_sigmoid: case OP_min: case OP_select: case OP_finite: case OP_cast: case OP_copy: case OP_expand: case OP_valid:
+    case OP_add:
+    case OP_sub:
+    case OP_mul:
+    case OP_div:
+    case OP_neg:
+    case OP_exp:
+    case OP_log:
+    case OP_sqrt:
+    case OP_rsqrt:
+    case OP_tanh:
+    case OP_erf:
+    case OP_sigmoid:
+    case OP_min:
+    case OP_select:
+    case OP_finite:
+    case OP_cast:
+    case OP_copy:
+    case OP_expand:
+    case OP_valid:
         for (int64_t i = 0; i < count; i++) {
             double x[3] = {0};
             for (int k = 0; k < n->n_in; k++)
-                x[k] = !n->in[k].value ? (rounded ? as_stored(n->out[0]->type, n->in[k].number) : n->in[k].number)
-                                       : in[k][n->op == OP_valid ? i : met(n->out[0], n->in[k].value, i)];
+                x[k] =
+                    !n->in[k].value
+                        ? (rounded ? as_stored(n->out[0]->type, n->in[k].number) : n->in[k].number)
+                        : in[k][n->op == OP_valid ? i : met(n->out[0], n->in[k].value, i)];
             y[i] = map(n, x[0], x[1], x[2]);
         }
         break;
-    case OP_rotate: case OP_slice: case OP_pad: case OP_onehot: case OP_put: case OP_take: case OP_pick: indexed(n, in, y); break;
-    case OP_sum_last: case OP_max_last: case OP_sum_rows: case OP_sum_all: case OP_sum_squares: reduced(n, in[0], y); break;
+    case OP_rotate:
+    case OP_slice:
+    case OP_pad:
+    case OP_onehot:
+    case OP_put:
+    case OP_take:
+    case OP_pick: indexed(n, in, y); break;
+    case OP_sum_last:
+    case OP_max_last:
+    case OP_sum_rows:
+    case OP_sum_all:
+    case OP_sum_squares: reduced(n, in[0], y); break;
     case OP_reshape: memcpy(y, in[0], sizeof *y * (size_t)count); break;
-    case OP_zeros: for (int64_t i = 0; i < count; i++) y[i] = attr_find(n, "value") ? attr_get_real(n, "value") : 0; break;
-    case OP_positions: for (int64_t i = 0; i < count; i++) y[i] = (double)(i % whole(n, "sequence")); break;
-    case OP_rope_cos: case OP_rope_sin: rope(n, y); break;
+    case OP_zeros:
+        for (int64_t i = 0; i < count; i++)
+            y[i] = attr_find(n, "value") ? attr_get_real(n, "value") : 0;
+        break;
+    case OP_positions:
+        for (int64_t i = 0; i < count; i++) y[i] = (double)(i % whole(n, "sequence"));
+        break;
+    case OP_rope_cos:
+    case OP_rope_sin: rope(n, y); break;
     case OP_matmul: product(n, in[0], in[1], y); break;
     case OP_matmul_add:
         product(n, in[0], in[1], y);
         for (int64_t i = 0; i < count; i++) y[i] += in[2][i];
         break;
     case OP_embedding:
-        for (int64_t i = 0; i < count; i++) y[i] = in[1][(int64_t)in[0][i / last_of(n->out[0])] * last_of(n->out[0]) + i % last_of(n->out[0])];
+        for (int64_t i = 0; i < count; i++)
+            y[i] = in[1][(int64_t)in[0][i / last_of(n->out[0])] * last_of(n->out[0]) +
+                         i % last_of(n->out[0])];
         break;
     case OP_embedding_grad: {
         int64_t w = last_of(n->out[0]);
         memset(y, 0, sizeof *y * (size_t)count);
-        for (int64_t i = 0; i < shape_count(n->in[1].value->shape); i++) y[(int64_t)in[0][i / w] * w + i % w] += in[1][i];
+        for (int64_t i = 0; i < shape_count(n->in[1].value->shape); i++)
+            y[(int64_t)in[0][i / w] * w + i % w] += in[1][i];
         break;
     }
     case OP_attention: attention(n, in[0], in[1], in[2], out[0], out[1]); break;
@@ -298,13 +388,32 @@ void interpret(const struct node *n, bool rounded)
         memset(y, 0, sizeof *y * (size_t)count);
         for (int64_t i = 0; i < shape_count(n->in[0].value->shape); i++) y[(int64_t)in[0][i]] += 1;
         break;
-    case OP_dispatch: case OP_collect: case OP_to_rows: case OP_from_rows: moved(n, in[0], in[1], y); break;
-    case OP_expert_matmul: case OP_expert_matmul_grad: experts(n, in, y); break;
-    case OP_scalar: case OP_metric_sum: case OP_state: case OP_decay: /* given from outside, or only a place */
-    case OP_part: case OP_put_part: case OP_sum_ranks: case OP_assign: case OP_assign_scalar: case OP_metric: case OP_tap: case OP_batch: case OP_use: case OP_reduce: case OP_gather: case OP_wait:
-        return;
+    case OP_dispatch:
+    case OP_collect:
+    case OP_to_rows:
+    case OP_from_rows: moved(n, in[0], in[1], y); break;
+    case OP_expert_matmul:
+    case OP_expert_matmul_grad: experts(n, in, y); break;
+    /* given from outside, or only a place */
+    case OP_scalar:
+    case OP_metric_sum:
+    case OP_state:
+    case OP_decay:
+    case OP_part:
+    case OP_put_part:
+    case OP_sum_ranks:
+    case OP_assign:
+    case OP_assign_scalar:
+    case OP_metric:
+    case OP_tap:
+    case OP_batch:
+    case OP_use:
+    case OP_reduce:
+    case OP_gather:
+    case OP_wait: return;
     case OP_COUNT: bug("no op");
     }
     for (int k = 0; k < n->n_out && rounded; k++)
-        for (int64_t i = 0; i < shape_count(n->out[k]->shape); i++) out[k][i] = as_stored(n->out[k]->type, out[k][i]);
+        for (int64_t i = 0; i < shape_count(n->out[k]->shape); i++)
+            out[k][i] = as_stored(n->out[k]->type, out[k][i]);
 }

@@ -10,10 +10,17 @@
 #include <string.h>
 
 enum { GUARD = 256 };
-/* The beginning of runtime/shared/device.h's struct kernel; that header's names are those of the compiler too. */
-struct compiled { const char *name; void (*call)(void *const *address, const void *stretch); };
+/* The beginning of runtime/shared/device.h's struct kernel; that header's names are those of the
+ * compiler too. */
+struct compiled {
+    const char *name;
+    void (*call)(void *const *address, const void *stretch);
+};
 
-static bool on_fibers(void) { return getenv("KERNELS_ON") && !strcmp(getenv("KERNELS_ON"), "fibers"); }
+static bool on_fibers(void)
+{
+    return getenv("KERNELS_ON") && !strcmp(getenv("KERNELS_ON"), "fibers");
+}
 
 static bool run_command(const char *name, const char *command)
 {
@@ -37,29 +44,48 @@ static void *open_cpu(const struct graph *g, const char *folder, const char *nam
     if (!file_write(text_format("%s/kernels.c", folder), c.bytes, c.length)) return NULL;
     bool made = getenv("KEEP_KERNELS"); /* by the run before, from the same text */
     const char *sanitize = getenv("SANITIZE_FLAGS") ? getenv("SANITIZE_FLAGS") : "";
-    if (!made && !run_command(name, text_format("cc %s %s -D_DEFAULT_SOURCE -shared -fPIC -I %s -I %s/runtime/shared -I %s/templates %s/kernels.c %s/runtime/cpu/gemm_dnnl.c -o %s/kernels.so -ldnnl -lgomp -lm",
-                                                EMIT_KERNEL_FLAGS, sanitize, folder, root, root, folder, root, folder))) return NULL;
+    if (!made &&
+        !run_command(name,
+                     text_format("cc %s %s -D_DEFAULT_SOURCE -shared -fPIC -I %s -I "
+                                 "%s/runtime/shared -I %s/templates %s/kernels.c "
+                                 "%s/runtime/cpu/gemm_dnnl.c -o %s/kernels.so -ldnnl -lgomp -lm",
+                                 EMIT_KERNEL_FLAGS, sanitize, folder, root, root, folder, root,
+                                 folder)))
+        return NULL;
     return loaded(name, text_format("%s/kernels.so", folder));
 }
 
-static void *open_cuda(const struct graph *g, const char *folder, const char *name, const char *root)
+static void *open_cuda(const struct graph *g, const char *folder, const char *name,
+                       const char *root)
 {
     struct text cu = {0}, launch = {0};
     emit_kernels_cu(&cu, g);
     emit_launch_c(&launch, g);
-    if (!file_write(text_format("%s/kernels.cu", folder), cu.bytes, cu.length) || !file_write(text_format("%s/launch.c", folder), launch.bytes, launch.length)) return NULL;
-    if (!run_command(name, text_format("%s/tests/cuda_on_cpu/module.sh %s/kernels.cu %s/module.so -I%s/templates -I%s/runtime/shared", root, folder, folder, root, root))) return NULL;
-    if (!run_command(name, text_format("cc -std=c17 -O1 -shared -fPIC -I %s -I %s/runtime/shared %s/launch.c -o %s/kernels.so", folder, root, folder, folder))) return NULL;
-    void *object = loaded(name, text_format("%s/kernels.so", folder)), *module = loaded(name, text_format("%s/module.so", folder));
+    if (!file_write(text_format("%s/kernels.cu", folder), cu.bytes, cu.length) ||
+        !file_write(text_format("%s/launch.c", folder), launch.bytes, launch.length))
+        return NULL;
+    if (!run_command(name, text_format("%s/tests/cuda_on_cpu/module.sh %s/kernels.cu %s/module.so "
+                                       "-I%s/templates -I%s/runtime/shared",
+                                       root, folder, folder, root, root)))
+        return NULL;
+    if (!run_command(name, text_format("cc -std=c17 -O1 -shared -fPIC -I %s -I %s/runtime/shared "
+                                       "%s/launch.c -o %s/kernels.so",
+                                       folder, root, folder, folder)))
+        return NULL;
+    void *object = loaded(name, text_format("%s/kernels.so", folder)),
+         *module = loaded(name, text_format("%s/module.so", folder));
     return object && module && fibers_open(module, object, workspace_bytes(g)) ? object : NULL;
 }
 
-struct machine *machine_open(const struct graph *g, const char *directory, const char *name, const char *root)
+struct machine *machine_open(const struct graph *g, const char *directory, const char *name,
+                             const char *root)
 {
     struct text h = {0};
     emit_kernels_h(&h, g);
     const char *folder = text_format("%s/%s", directory, name);
-    if (!run_command(name, text_format("mkdir -p %s", folder)) || !file_write(text_format("%s/kernels.h", folder), h.bytes, h.length)) return NULL;
+    if (!run_command(name, text_format("mkdir -p %s", folder)) ||
+        !file_write(text_format("%s/kernels.h", folder), h.bytes, h.length))
+        return NULL;
     struct machine *m = TAKE(struct machine);
     m->graph = g;
     m->emit = emit_open(g);
@@ -90,8 +116,7 @@ struct place *machine_place(struct machine *m, const char *name, enum element ty
 void machine_put(struct machine *m, const char *name, enum element type, int64_t n, const double *x)
 {
     struct place *p = machine_place(m, name, type, n);
-    for (int64_t i = 0; i < n; i++)
-        switch (type) {
+    for (int64_t i = 0; i < n; i++) switch (type) {
         case F32: ((float *)(void *)p->bytes)[i] = (float)x[i]; break;
         case F64: ((double *)(void *)p->bytes)[i] = x[i]; break;
         case I32: ((int32_t *)(void *)p->bytes)[i] = (int32_t)x[i]; break;
@@ -124,10 +149,15 @@ double machine_get(const struct place *p, int64_t i)
 static void *address_of(struct machine *m, const struct argument *a)
 {
     switch (a->kind) {
-    case ARGUMENT_IN: case ARGUMENT_OUT: return machine_place(m, a->value->name, a->value->type, shape_count(a->value->shape))->bytes;
-    case ARGUMENT_STATE: return machine_place(m, text_format("state.%s", a->name), F32, 4096)->bytes;
+    case ARGUMENT_IN:
+    case ARGUMENT_OUT:
+        return machine_place(m, a->value->name, a->value->type, shape_count(a->value->shape))
+            ->bytes;
+    case ARGUMENT_STATE:
+        return machine_place(m, text_format("state.%s", a->name), F32, 4096)->bytes;
     case ARGUMENT_SCALARS: return machine_place(m, "scalars", F32, 16)->bytes;
-    case ARGUMENT_METRIC: return machine_place(m, text_format("metric.%s", a->name), F64, 256)->bytes;
+    case ARGUMENT_METRIC:
+        return machine_place(m, text_format("metric.%s", a->name), F64, 256)->bytes;
     }
     bug("argument kind %d", (int)a->kind);
 }
@@ -141,7 +171,8 @@ void machine_run(struct machine *m, const struct walk *shard, int n_shard)
         int n = emit_arguments(m->emit, k, &argument);
         void **address = TAKE_MANY(void *, n + 1);
         for (int a = 0; a < n; a++) address[a] = address_of(m, &argument[a]);
-        const struct compiled *c = dlsym(m->object, text_format("k_%s", emit_identifier(k->kernel->name)));
+        const struct compiled *c =
+            dlsym(m->object, text_format("k_%s", emit_identifier(k->kernel->name)));
         if (!c) bug("no kernel %s", k->kernel->name);
         bool walks = emit_walks_shard(k);
         if (!walks || k->node.item[0]->op == OP_sum_squares) c->call(address, NULL);

@@ -1,5 +1,6 @@
-/* The five families, token by token, over the tape: which tensors a model has and how they are stored, and what it
- * computes. Written from the families' published definitions, not from the plans. */
+/* The five families, token by token, over the tape: which tensors a model has and how they are
+ * stored, and what it computes. Written from the families' published definitions, not from the
+ * plans. */
 #include "truth.h"
 
 #include <math.h>
@@ -11,18 +12,24 @@ int tensors;
 double router_gap = INFINITY;
 static uint64_t counter;
 
-static uint64_t scramble(void) {
+static uint64_t scramble(void)
+{
     uint64_t z = (counter += 0x9e3779b97f4a7c15u);
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
 }
 double uniform(void) { return ((double)(scramble() >> 11) + 0.5) / 9007199254740992.0; }
-static double normal(void) { return sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform()); }
+static double normal(void)
+{
+    return sqrt(-2 * log(uniform())) * cos(6.283185307179586 * uniform());
+}
 
-/* ── tensors ──────────────────────────────────────────────────────────────── */
-/* Every stored value is exact in its stored type, so that both sides start from the same numbers. */
-static double stored(double x, bool bf16) {
+/* ── tensors ─────────────────────────────────────────────────────────────────── */
+/* Every stored value is exact in its stored type, so that both sides start from the same
+ * numbers. */
+static double stored(double x, bool bf16)
+{
     float f = (float)x;
     if (!bf16) return f;
     uint32_t bits;
@@ -32,12 +39,15 @@ static double stored(double x, bool bf16) {
     return f;
 }
 /* columns 0: a norm's weight, near 1, or a bias, near 0. */
-static int tensor_add(int layer, const char *name, int stack, int rows, int columns) {
+static int tensor_add(int layer, const char *name, int stack, int rows, int columns)
+{
     struct tensor *t = &tensor[tensors++];
     if (tensors > (int)(sizeof tensor / sizeof *tensor)) fatal("too many", "tensors");
     const char *body = family == GPT2 ? "transformer.h" : "model.layers";
-    if (layer >= 0) snprintf(t->name, sizeof t->name, "%s.%d.%s", body, layer, name);
-    else snprintf(t->name, sizeof t->name, "%s", name);
+    if (layer >= 0)
+        snprintf(t->name, sizeof t->name, "%s.%d.%s", body, layer, name);
+    else
+        snprintf(t->name, sizeof t->name, "%s", name);
     t->rank = stack ? 3 : columns ? 2 : 1;
     int dim[3] = {stack ? stack : rows, stack ? rows : columns, columns};
     memcpy(t->dim, dim, sizeof dim);
@@ -46,9 +56,11 @@ static int tensor_add(int layer, const char *name, int stack, int rows, int colu
     t->at = reserve(t->count);
     t->bf16 = whole(BF16) && tensors % 2 == 0;
     size_t n = strlen(name);
-    bool bias = n > 5 && !strcmp(name + n - 5, ".bias"), router = strstr(name, "gate.weight") != NULL;
+    bool bias = n > 5 && !strcmp(name + n - 5, ".bias"),
+         router = strstr(name, "gate.weight") != NULL;
     for (int i = 0; i < t->count; i++) {
-        double x = columns ? knob[router ? ROUTER : STD].value * normal() : (bias ? 0 : 1) + 0.1 * normal();
+        double x = columns ? knob[router ? ROUTER : STD].value * normal()
+                           : (bias ? 0 : 1) + 0.1 * normal();
         value[t->at + i] = stored(x, t->bf16);
     }
     return t->at;
@@ -56,60 +68,89 @@ static int tensor_add(int layer, const char *name, int stack, int rows, int colu
 
 enum { MOST_LAYERS = 64, MOST_EXPERTS = 64 };
 static struct layer {
-    int norm1, norm1_bias, q, k, v, o, q_norm, k_norm, qkv, qkv_bias, o_bias, norm2, norm2_bias, gate, up, down, up_bias, down_bias, router;
-    struct { int gate, up, down; } expert[MOST_EXPERTS];
+    int norm1, norm1_bias, q, k, v, o, q_norm, k_norm, qkv, qkv_bias, o_bias, norm2, norm2_bias,
+        gate, up, down, up_bias, down_bias, router;
+    struct {
+        int gate, up, down;
+    } expert[MOST_EXPERTS];
 } layers[MOST_LAYERS];
 static int embed, places, final_norm, final_bias, head;
 
-static void gpt2_layer(int l) {
+static void gpt2_layer(int l)
+{
     struct layer *w = &layers[l];
     int h = whole(HIDDEN), f = whole(FFN);
-    w->norm1 = tensor_add(l, "ln_1.weight", 0, h, 0), w->norm1_bias = tensor_add(l, "ln_1.bias", 0, h, 0);
-    w->qkv = tensor_add(l, "attn.c_attn.weight", 0, h, 3 * h), w->qkv_bias = tensor_add(l, "attn.c_attn.bias", 0, 3 * h, 0);
-    w->o = tensor_add(l, "attn.c_proj.weight", 0, h, h), w->o_bias = tensor_add(l, "attn.c_proj.bias", 0, h, 0);
-    w->norm2 = tensor_add(l, "ln_2.weight", 0, h, 0), w->norm2_bias = tensor_add(l, "ln_2.bias", 0, h, 0);
-    w->up = tensor_add(l, "mlp.c_fc.weight", 0, h, f), w->up_bias = tensor_add(l, "mlp.c_fc.bias", 0, f, 0);
-    w->down = tensor_add(l, "mlp.c_proj.weight", 0, f, h), w->down_bias = tensor_add(l, "mlp.c_proj.bias", 0, h, 0);
+    w->norm1 = tensor_add(l, "ln_1.weight", 0, h, 0),
+    w->norm1_bias = tensor_add(l, "ln_1.bias", 0, h, 0);
+    w->qkv = tensor_add(l, "attn.c_attn.weight", 0, h, 3 * h),
+    w->qkv_bias = tensor_add(l, "attn.c_attn.bias", 0, 3 * h, 0);
+    w->o = tensor_add(l, "attn.c_proj.weight", 0, h, h),
+    w->o_bias = tensor_add(l, "attn.c_proj.bias", 0, h, 0);
+    w->norm2 = tensor_add(l, "ln_2.weight", 0, h, 0),
+    w->norm2_bias = tensor_add(l, "ln_2.bias", 0, h, 0);
+    w->up = tensor_add(l, "mlp.c_fc.weight", 0, h, f),
+    w->up_bias = tensor_add(l, "mlp.c_fc.bias", 0, f, 0);
+    w->down = tensor_add(l, "mlp.c_proj.weight", 0, f, h),
+    w->down_bias = tensor_add(l, "mlp.c_proj.bias", 0, h, 0);
 }
-static void experts_of(int l) {
+static void experts_of(int l)
+{
     struct layer *w = &layers[l];
     bool mixtral = family == MIXTRAL && !whole(FUSED);
     int h = whole(HIDDEN), f = whole(WIDTH), n = whole(EXPERTS);
-    w->router = tensor_add(l, mixtral ? "block_sparse_moe.gate.weight" : "mlp.gate.weight", 0, n, h);
+    w->router =
+        tensor_add(l, mixtral ? "block_sparse_moe.gate.weight" : "mlp.gate.weight", 0, n, h);
     if (whole(FUSED)) {
-        int both = tensor_add(l, "mlp.experts.gate_up_proj", n, 2 * f, h), down = tensor_add(l, "mlp.experts.down_proj", n, h, f);
-        for (int e = 0; e < n; e++) w->expert[e].gate = both + 2 * e * f * h, w->expert[e].up = both + (2 * e + 1) * f * h, w->expert[e].down = down + e * f * h;
+        int both = tensor_add(l, "mlp.experts.gate_up_proj", n, 2 * f, h),
+            down = tensor_add(l, "mlp.experts.down_proj", n, h, f);
+        for (int e = 0; e < n; e++)
+            w->expert[e].gate = both + 2 * e * f * h, w->expert[e].up = both + (2 * e + 1) * f * h,
+            w->expert[e].down = down + e * f * h;
         return;
     }
     for (int e = 0; e < n; e++) {
         char name[64];
-        const char *form = mixtral ? "block_sparse_moe.experts.%d.w%s.weight" : "mlp.experts.%d.%s_proj.weight";
-        snprintf(name, sizeof name, form, e, mixtral ? "1" : "gate"), w->expert[e].gate = tensor_add(l, name, 0, f, h);
-        snprintf(name, sizeof name, form, e, mixtral ? "3" : "up"), w->expert[e].up = tensor_add(l, name, 0, f, h);
-        snprintf(name, sizeof name, form, e, mixtral ? "2" : "down"), w->expert[e].down = tensor_add(l, name, 0, h, f);
+        const char *form =
+            mixtral ? "block_sparse_moe.experts.%d.w%s.weight" : "mlp.experts.%d.%s_proj.weight";
+        snprintf(name, sizeof name, form, e, mixtral ? "1" : "gate"),
+            w->expert[e].gate = tensor_add(l, name, 0, f, h);
+        snprintf(name, sizeof name, form, e, mixtral ? "3" : "up"),
+            w->expert[e].up = tensor_add(l, name, 0, f, h);
+        snprintf(name, sizeof name, form, e, mixtral ? "2" : "down"),
+            w->expert[e].down = tensor_add(l, name, 0, h, f);
     }
 }
-static void llama_layer(int l) {
+static void llama_layer(int l)
+{
     struct layer *w = &layers[l];
-    int h = whole(HIDDEN), f = whole(FFN), d = whole(HEAD_DIM), heads = whole(HEADS), kv = whole(KV);
+    int h = whole(HIDDEN), f = whole(FFN), d = whole(HEAD_DIM), heads = whole(HEADS),
+        kv = whole(KV);
     w->norm1 = tensor_add(l, "input_layernorm.weight", 0, h, 0);
-    w->q = tensor_add(l, "self_attn.q_proj.weight", 0, heads * d, h), w->k = tensor_add(l, "self_attn.k_proj.weight", 0, kv * d, h);
-    w->v = tensor_add(l, "self_attn.v_proj.weight", 0, kv * d, h), w->o = tensor_add(l, "self_attn.o_proj.weight", 0, h, heads * d);
+    w->q = tensor_add(l, "self_attn.q_proj.weight", 0, heads * d, h),
+    w->k = tensor_add(l, "self_attn.k_proj.weight", 0, kv * d, h);
+    w->v = tensor_add(l, "self_attn.v_proj.weight", 0, kv * d, h),
+    w->o = tensor_add(l, "self_attn.o_proj.weight", 0, h, heads * d);
     w->q_norm = w->k_norm = -1;
     if (family == QWEN3 || family == QWEN3_MOE)
-        w->q_norm = tensor_add(l, "self_attn.q_norm.weight", 0, d, 0), w->k_norm = tensor_add(l, "self_attn.k_norm.weight", 0, d, 0);
+        w->q_norm = tensor_add(l, "self_attn.q_norm.weight", 0, d, 0),
+        w->k_norm = tensor_add(l, "self_attn.k_norm.weight", 0, d, 0);
     w->norm2 = tensor_add(l, "post_attention_layernorm.weight", 0, h, 0);
-    if (is_sparse(l)) experts_of(l);
+    if (is_sparse(l))
+        experts_of(l);
     else
-        w->gate = tensor_add(l, "mlp.gate_proj.weight", 0, f, h), w->up = tensor_add(l, "mlp.up_proj.weight", 0, f, h),
+        w->gate = tensor_add(l, "mlp.gate_proj.weight", 0, f, h),
+        w->up = tensor_add(l, "mlp.up_proj.weight", 0, f, h),
         w->down = tensor_add(l, "mlp.down_proj.weight", 0, h, f);
 }
-void model_begin(void) {
+void model_begin(void)
+{
     counter = (uint64_t)whole(SEED) * 1000003;
     int h = whole(HIDDEN), vocab = whole(VOCAB);
     bool gpt2 = family == GPT2;
-    if (whole(LAYERS) > MOST_LAYERS || whole(EXPERTS) > MOST_EXPERTS) fatal("too many", "layers or experts");
-    embed = tensor_add(-1, gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", 0, vocab, h);
+    if (whole(LAYERS) > MOST_LAYERS || whole(EXPERTS) > MOST_EXPERTS)
+        fatal("too many", "layers or experts");
+    embed =
+        tensor_add(-1, gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", 0, vocab, h);
     if (gpt2) places = tensor_add(-1, "transformer.wpe.weight", 0, whole(CONTEXT), h);
     for (int l = 0; l < whole(LAYERS); l++) gpt2 ? gpt2_layer(l) : llama_layer(l);
     final_norm = tensor_add(-1, gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", 0, h, 0);
@@ -117,21 +158,24 @@ void model_begin(void) {
     head = whole(TIED) ? embed : tensor_add(-1, "lm_head.weight", 0, vocab, h);
 }
 
-/* ── forward ──────────────────────────────────────────────────────────────── */
-static int constants(int n, double x) {
+/* ── forward ─────────────────────────────────────────────────────────────────── */
+static int constants(int n, double x)
+{
     int at = reserve(n);
     for (int i = 0; i < n; i++) value[at + i] = x;
     return at;
 }
 /* n rows of `width` values, wherever at[] says they are; bias -1: RMSNorm, else LayerNorm. */
-static int norm(const int *at, int n, int width, int g, int bias) {
+static int norm(const int *at, int n, int width, int g, int bias)
+{
     int y = reserve(n * width), ones = constants(width, 1);
     for (int p = 0; p < n; p++) {
         int x = at[p], t = reserve(4), s = reserve(width), centred = reserve(width);
         if (bias >= 0) {
             inner(t + 2, width, x, 1, ones, 1);
             unary(t + 3, t + 2, value[t + 2] / width, 1.0 / width);
-            for (int j = 0; j < width; j++) binary(centred + j, x + j, t + 3, value[x + j] - value[t + 3], 1, -1);
+            for (int j = 0; j < width; j++)
+                binary(centred + j, x + j, t + 3, value[x + j] - value[t + 3], 1, -1);
             x = centred;
         }
         inner(t, width, x, 1, x, 1);
@@ -139,7 +183,8 @@ static int norm(const int *at, int n, int width, int g, int bias) {
         unary(t + 1, t, r, -0.5 * r / mean / width);
         for (int j = 0; j < width; j++) {
             times(s + j, x + j, t + 1);
-            if (bias < 0) times(y + p * width + j, s + j, g + j);
+            if (bias < 0)
+                times(y + p * width + j, s + j, g + j);
             else {
                 int scaled = reserve(1);
                 times(scaled, s + j, g + j);
@@ -150,7 +195,8 @@ static int norm(const int *at, int n, int width, int g, int bias) {
     return y;
 }
 /* The same over each head of n x heads x d contiguous values. */
-static int norm_heads(int x, int n, int d, int g) {
+static int norm_heads(int x, int n, int d, int g)
+{
     if (g < 0) return x;
     int *at = malloc((size_t)n * sizeof *at);
     if (!at) fatal("out of", "memory");
@@ -159,14 +205,16 @@ static int norm_heads(int x, int n, int d, int g) {
     free(at);
     return y;
 }
-static int linear(int x, int n, int in, int w, int out) {
+static int linear(int x, int n, int in, int w, int out)
+{
     int y = reserve(n * out);
     for (int p = 0; p < n; p++)
         for (int j = 0; j < out; j++) inner(y + p * out + j, in, x + p * in, 1, w + j * in, 1);
     return y;
 }
 /* GPT-2's: stored [in, out], with a bias. */
-static int conv1d(int x, int n, int in, int w, int bias, int out) {
+static int conv1d(int x, int n, int in, int w, int bias, int out)
+{
     int y = reserve(n * out), z = reserve(n * out);
     for (int p = 0; p < n; p++)
         for (int j = 0; j < out; j++) {
@@ -176,21 +224,26 @@ static int conv1d(int x, int n, int in, int w, int bias, int out) {
     return y;
 }
 /* Columns from.. of n rows that are `row` wide. */
-static int columns(int x, int n, int row, int from, int width) {
+static int columns(int x, int n, int row, int from, int width)
+{
     int y = reserve(n * width);
     for (int p = 0; p < n; p++)
-        for (int j = 0; j < width; j++) unary(y + p * width + j, x + p * row + from + j, value[x + p * row + from + j], 1);
+        for (int j = 0; j < width; j++)
+            unary(y + p * width + j, x + p * row + from + j, value[x + p * row + from + j], 1);
     return y;
 }
-static double frequency(int j) {
+static double frequency(int j)
+{
     double f = pow(knob[THETA].value, -2.0 * j / knob[HEAD_DIM].value), w = 6.283185307179586 / f;
-    double factor = knob[FACTOR].value, low = knob[LOW].value, high = knob[HIGH].value, c = knob[ORIGINAL].value;
+    double factor = knob[FACTOR].value, low = knob[LOW].value, high = knob[HIGH].value,
+           c = knob[ORIGINAL].value;
     if (factor == 1 || w < c / high) return f;
     if (w > c / low) return f / factor;
     double m = (c / w - low) / (high - low);
     return (1 - m) * f / factor + m * f;
 }
-static int turn(int x, int n, int heads, int d) {
+static int turn(int x, int n, int heads, int d)
+{
     int y = reserve(n * heads * d);
     for (int p = 0; p < n; p++)
         for (int h = 0; h < heads; h++)
@@ -203,7 +256,8 @@ static int turn(int x, int n, int heads, int d) {
     return y;
 }
 /* exp((x - top) scale) of n values, and their sum as the last of n + 1. */
-static int powers(int x, int n, double scale, int ones) {
+static int powers(int x, int n, double scale, int ones)
+{
     int y = reserve(n + 1);
     double top = -INFINITY;
     for (int i = 0; i < n; i++) top = fmax(top, value[x + i]);
@@ -214,24 +268,32 @@ static int powers(int x, int n, double scale, int ones) {
     inner(y + n, n, y, 1, ones, 1);
     return y;
 }
-static void quotient(int out, int a, int b) { binary(out, a, b, value[a] / value[b], 1 / value[b], -value[a] / (value[b] * value[b])); }
-static int softmax(int x, int n, double scale, int ones) {
+static void quotient(int out, int a, int b)
+{
+    binary(out, a, b, value[a] / value[b], 1 / value[b], -value[a] / (value[b] * value[b]));
+}
+static int softmax(int x, int n, double scale, int ones)
+{
     int e = powers(x, n, scale, ones), y = reserve(n);
     for (int i = 0; i < n; i++) quotient(y + i, e + i, e + n);
     return y;
 }
-static int attend(int q, int k, int v, int n, int heads, int kv, int d) {
+static int attend(int q, int k, int v, int n, int heads, int kv, int d)
+{
     int y = reserve(n * heads * d), ones = constants(n, 1);
     for (int p = 0; p < n; p++)
         for (int h = 0; h < heads; h++) {
             int share = h / (heads / kv), scores = reserve(p + 1);
-            for (int i = 0; i <= p; i++) inner(scores + i, d, q + (p * heads + h) * d, 1, k + (i * kv + share) * d, 1);
+            for (int i = 0; i <= p; i++)
+                inner(scores + i, d, q + (p * heads + h) * d, 1, k + (i * kv + share) * d, 1);
             int weights = softmax(scores, p + 1, 1 / sqrt(d), ones);
-            for (int j = 0; j < d; j++) inner(y + (p * heads + h) * d + j, p + 1, weights, 1, v + share * d + j, kv * d);
+            for (int j = 0; j < d; j++)
+                inner(y + (p * heads + h) * d + j, p + 1, weights, 1, v + share * d + j, kv * d);
         }
     return y;
 }
-static int swish(int g, int u, int n) {
+static int swish(int g, int u, int n)
+{
     int y = reserve(n), s = reserve(n);
     for (int i = 0; i < n; i++) {
         double x = value[g + i], p = 1 / (1 + exp(-x));
@@ -240,18 +302,24 @@ static int swish(int g, int u, int n) {
     }
     return y;
 }
-static int gelu(int x, int n) {
+static int gelu(int x, int n)
+{
     int y = reserve(n);
     double a = sqrt(2 / M_PI), b = 0.044715;
     for (int i = 0; i < n; i++) {
-        double v = value[x + i], t = tanh(a * (v + b * v * v * v)), phi = 0.5 * (1 + erf(v * M_SQRT1_2));
-        if (whole(ERF)) unary(y + i, x + i, v * phi, phi + v * exp(-v * v / 2) / sqrt(2 * M_PI));
-        else unary(y + i, x + i, 0.5 * v * (1 + t), 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * a * (1 + 3 * b * v * v));
+        double v = value[x + i], t = tanh(a * (v + b * v * v * v)),
+               phi = 0.5 * (1 + erf(v * M_SQRT1_2));
+        if (whole(ERF))
+            unary(y + i, x + i, v * phi, phi + v * exp(-v * v / 2) / sqrt(2 * M_PI));
+        else
+            unary(y + i, x + i, 0.5 * v * (1 + t),
+                  0.5 * (1 + t) + 0.5 * v * (1 - t * t) * a * (1 + 3 * b * v * v));
     }
     return y;
 }
 /* at[] += y, row by row. */
-static void residual(int *at, int y, int n, int width) {
+static void residual(int *at, int y, int n, int width)
+{
     int z = reserve(n * width);
     for (int p = 0; p < n; p++) {
         for (int j = 0; j < width; j++) plus(z + p * width + j, at[p] + j, y + p * width + j);
@@ -259,27 +327,36 @@ static void residual(int *at, int y, int n, int width) {
     }
 }
 
-/* ── a mixture ────────────────────────────────────────────────────────────── */
-/* Over the rows of a chunk: how often each expert was chosen, and its summed probability, a place on the tape. */
-static struct { int rows, count[MOST_EXPERTS], mass[MOST_EXPERTS]; } balance;
+/* ── a mixture ───────────────────────────────────────────────────────────────── */
+/* Over the rows of a chunk: how often each expert was chosen, and its summed probability, a place
+ * on the tape. */
+static struct {
+    int rows, count[MOST_EXPERTS], mass[MOST_EXPERTS];
+} balance;
 
-static int mixture(const struct layer *w, int x, int n) {
-    int h = whole(HIDDEN), f = whole(WIDTH), experts = whole(EXPERTS), k = whole(TOP_K), ones = constants(experts, 1);
+static int mixture(const struct layer *w, int x, int n)
+{
+    int h = whole(HIDDEN), f = whole(WIDTH), experts = whole(EXPERTS), k = whole(TOP_K),
+        ones = constants(experts, 1);
     int logits = linear(x, n, h, w->router, experts), y = reserve(n * h);
     bool normalize = family == MIXTRAL || whole(NORMALIZE);
     for (int t = 0; t < n; t++) {
-        int p = softmax(logits + t * experts, experts, 1, ones), chosen[MOST_EXPERTS], weight = reserve(k), part = reserve(k * h);
+        int p = softmax(logits + t * experts, experts, 1, ones), chosen[MOST_EXPERTS],
+            weight = reserve(k), part = reserve(k * h);
         bool taken[MOST_EXPERTS] = {false};
         for (int j = 0; j < k; j++) {
             chosen[j] = -1;
             for (int e = 0; e < experts; e++)
-                if (!taken[e] && (chosen[j] < 0 || value[p + e] > value[p + chosen[j]])) chosen[j] = e;
+                if (!taken[e] && (chosen[j] < 0 || value[p + e] > value[p + chosen[j]]))
+                    chosen[j] = e;
             taken[chosen[j]] = true;
             balance.count[chosen[j]]++;
             unary(weight + j, p + chosen[j], value[p + chosen[j]], 1);
         }
         for (int e = 0; e < experts; e++)
-            if (!taken[e]) router_gap = fmin(router_gap, value[logits + t * experts + chosen[k - 1]] - value[logits + t * experts + e]);
+            if (!taken[e])
+                router_gap = fmin(router_gap, value[logits + t * experts + chosen[k - 1]] -
+                                                  value[logits + t * experts + e]);
         if (normalize) {
             int sum = reserve(1), divided = reserve(k);
             inner(sum, k, weight, 1, ones, 1);
@@ -288,7 +365,8 @@ static int mixture(const struct layer *w, int x, int n) {
         }
         for (int j = 0; j < k; j++) {
             int e = chosen[j], row = x + t * h;
-            int z = swish(linear(row, 1, h, w->expert[e].gate, f), linear(row, 1, h, w->expert[e].up, f), f);
+            int z = swish(linear(row, 1, h, w->expert[e].gate, f),
+                          linear(row, 1, h, w->expert[e].up, f), f);
             int out = linear(z, 1, f, w->expert[e].down, h);
             for (int c = 0; c < h; c++) unary(part + j * h + c, out + c, value[out + c], 1);
         }
@@ -303,10 +381,13 @@ static int mixture(const struct layer *w, int x, int n) {
     return y;
 }
 /* E x sum over experts of (share of the rows that chose it) x (its mean probability). */
-static double balance_loss(double seed) {
-    int experts = whole(EXPERTS), shares = reserve(experts), masses = reserve(experts), aux = reserve(1);
+static double balance_loss(double seed)
+{
+    int experts = whole(EXPERTS), shares = reserve(experts), masses = reserve(experts),
+        aux = reserve(1);
     for (int e = 0; e < experts; e++) {
-        unary(masses + e, balance.mass[e], value[balance.mass[e]] / balance.rows, 1.0 / balance.rows);
+        unary(masses + e, balance.mass[e], value[balance.mass[e]] / balance.rows,
+              1.0 / balance.rows);
         value[shares + e] = (double)experts * balance.count[e] / balance.rows;
     }
     inner(aux, experts, masses, 1, shares, 1);
@@ -314,39 +395,59 @@ static double balance_loss(double seed) {
     return value[aux];
 }
 
-/* ── a sample, and samples together ───────────────────────────────────────── */
-static void gpt2_body(int *at, int n) {
+/* ── a sample, and samples together ──────────────────────────────────────────── */
+static void gpt2_body(int *at, int n)
+{
     int h = whole(HIDDEN), heads = whole(HEADS), d = h / heads;
     for (int l = 0; l < whole(LAYERS); l++) {
         const struct layer *w = &layers[l];
         int qkv = conv1d(norm(at, n, h, w->norm1, w->norm1_bias), n, h, w->qkv, w->qkv_bias, 3 * h);
-        int o = attend(columns(qkv, n, 3 * h, 0, h), columns(qkv, n, 3 * h, h, h), columns(qkv, n, 3 * h, 2 * h, h), n, heads, heads, d);
+        int o = attend(columns(qkv, n, 3 * h, 0, h), columns(qkv, n, 3 * h, h, h),
+                       columns(qkv, n, 3 * h, 2 * h, h), n, heads, heads, d);
         residual(at, conv1d(o, n, h, w->o, w->o_bias, h), n, h);
-        int f = gelu(conv1d(norm(at, n, h, w->norm2, w->norm2_bias), n, h, w->up, w->up_bias, whole(FFN)), n * whole(FFN));
+        int f = gelu(
+            conv1d(norm(at, n, h, w->norm2, w->norm2_bias), n, h, w->up, w->up_bias, whole(FFN)),
+            n * whole(FFN));
         residual(at, conv1d(f, n, whole(FFN), w->down, w->down_bias, h), n, h);
     }
 }
-static void llama_body(int *at, int n) {
-    int h = whole(HIDDEN), heads = whole(HEADS), kv = whole(KV), d = whole(HEAD_DIM), ffn = whole(FFN);
+static void llama_body(int *at, int n)
+{
+    int h = whole(HIDDEN), heads = whole(HEADS), kv = whole(KV), d = whole(HEAD_DIM),
+        ffn = whole(FFN);
     for (int l = 0; l < whole(LAYERS); l++) {
         const struct layer *w = &layers[l];
         int x = norm(at, n, h, w->norm1, -1);
-        int q = turn(norm_heads(linear(x, n, h, w->q, heads * d), n * heads, d, w->q_norm), n, heads, d);
+        int q = turn(norm_heads(linear(x, n, h, w->q, heads * d), n * heads, d, w->q_norm), n,
+                     heads, d);
         int k = turn(norm_heads(linear(x, n, h, w->k, kv * d), n * kv, d, w->k_norm), n, kv, d);
-        residual(at, linear(attend(q, k, linear(x, n, h, w->v, kv * d), n, heads, kv, d), n, heads * d, w->o, h), n, h);
+        residual(at,
+                 linear(attend(q, k, linear(x, n, h, w->v, kv * d), n, heads, kv, d), n, heads * d,
+                        w->o, h),
+                 n, h);
         x = norm(at, n, h, w->norm2, -1);
-        if (is_sparse(l)) residual(at, mixture(w, x, n), n, h);
-        else residual(at, linear(swish(linear(x, n, h, w->gate, ffn), linear(x, n, h, w->up, ffn), n * ffn), n, ffn, w->down, h), n, h);
+        if (is_sparse(l))
+            residual(at, mixture(w, x, n), n, h);
+        else
+            residual(
+                at,
+                linear(swish(linear(x, n, h, w->gate, ffn), linear(x, n, h, w->up, ffn), n * ffn),
+                       n, ffn, w->down, h),
+                n, h);
     }
 }
-static double sample(const uint16_t *ids, double valid, int *logits_at) {
-    int n = whole(SEQ), h = whole(HIDDEN), vocab = whole(VOCAB), *at = malloc((size_t)n * sizeof *at);
+static double sample(const uint16_t *ids, double valid, int *logits_at)
+{
+    int n = whole(SEQ), h = whole(HIDDEN), vocab = whole(VOCAB),
+        *at = malloc((size_t)n * sizeof *at);
     if (!at) fatal("out of", "memory");
     for (int p = 0; p < n; p++) at[p] = embed + ids[p] * h;
     if (family == GPT2)
         for (int p = 0; p < n; p++) residual(at + p, places + p * h, 1, h);
     family == GPT2 ? gpt2_body(at, n) : llama_body(at, n);
-    int logits = *logits_at = linear(norm(at, n, h, final_norm, family == GPT2 ? final_bias : -1), n, h, head, vocab), ones = constants(vocab, 1);
+    int logits = *logits_at =
+            linear(norm(at, n, h, final_norm, family == GPT2 ? final_bias : -1), n, h, head, vocab),
+        ones = constants(vocab, 1);
     double loss = 0;
     for (int p = 0; p < n; p++) {
         int target = ids[p + 1], row = logits + p * vocab, s = reserve(2);
@@ -362,7 +463,9 @@ static double sample(const uint16_t *ids, double valid, int *logits_at) {
     free(at);
     return loss;
 }
-struct chunk model_chunk(const uint16_t *ids, int samples, double valid, double share, double *chosen) {
+struct chunk model_chunk(const uint16_t *ids, int samples, double valid, double share,
+                         double *chosen)
+{
     struct chunk c = {0};
     memset(&balance, 0, sizeof balance);
     for (int e = 0; e < whole(EXPERTS); e++) balance.mass[e] = reserve(1);

@@ -1,7 +1,9 @@
-/* Which samples every rank of a mesh reads, step by step, with the data reader alone: `order OUT` plays all ranks one
- * after the other over stream-*.bin (uint32; token i has id FIRST + i, so a sample says which one it is) and writes for
- * every place of the run, in global order, the sample that stood there, and for every step the sum of the ranks' hashes.
- * Checked here: every sample once an epoch, whole, shifted by one; across meshes the files must be equal. */
+/* Which samples every rank of a mesh reads, step by step, with the data reader alone: `order OUT`
+ * plays all ranks one after the other over stream-*.bin (uint32; token i has id FIRST + i, so a
+ * sample says which one it is) and writes for every place of the run, in global order, the sample
+ * that stood there, and for every step the sum of the ranks' hashes.
+ * Checked here: every sample once an epoch, whole, shifted by one; across meshes the files must be
+ * equal. */
 #define _GNU_SOURCE
 #include "shared/trainer.h"
 
@@ -9,13 +11,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SEQUENCE = 7, GLOBAL = RANKS * ACCUMULATION * LOCAL, SAMPLES = 101, EPOCHS = 5, TOKENS = SAMPLES * SEQUENCE + 4 };
+enum {
+    SEQUENCE = 7,
+    GLOBAL = RANKS * ACCUMULATION * LOCAL,
+    SAMPLES = 101,
+    EPOCHS = 5,
+    TOKENS = SAMPLES * SEQUENCE + 4
+};
 #define FIRST 70000
 
 static const char *const trains[] = {TRAIN};
 const struct program program = {
-    .fsdp = RANKS, .dp = 1, .accumulation = ACCUMULATION, .local = LOCAL, .sequence = SEQUENCE, .global = GLOBAL, .tokens = LOCAL * SEQUENCE,
-    .vocabulary = FIRST + TOKENS, .data_train = trains, .data_trains = sizeof trains / sizeof *trains, .data_format = 2, .data_order = ORDER, .data_seed = SEED,
+    .fsdp = RANKS,
+    .dp = 1,
+    .accumulation = ACCUMULATION,
+    .local = LOCAL,
+    .sequence = SEQUENCE,
+    .global = GLOBAL,
+    .tokens = LOCAL * SEQUENCE,
+    .vocabulary = FIRST + TOKENS,
+    .data_train = trains,
+    .data_trains = sizeof trains / sizeof *trains,
+    .data_format = 2,
+    .data_order = ORDER,
+    .data_seed = SEED,
 };
 struct world world = {.size = RANKS, .host_size = RANKS, .one_host = true};
 bool position_claim(void) { return true; }
@@ -34,9 +53,9 @@ int main(int argc, char **argv)
     static int64_t order[STEPS * GLOBAL];
     static int32_t tokens[LOCAL * SEQUENCE], targets[LOCAL * SEQUENCE];
     static uint64_t hash[STEPS];
-    if (argc != 2 || !data_open())
-        return finish(argc != 2 ? "order OUT" : fail_noted());
-    for (int64_t step = STEPS; step-- > 0;)   /* backwards: no step may depend on the one before it */
+    if (argc != 2 || !data_open()) return finish(argc != 2 ? "order OUT" : fail_noted());
+    /* backwards: no step may depend on the one before it */
+    for (int64_t step = STEPS; step-- > 0;)
         for (int rank = 0; rank < RANKS; rank++) {
             world.rank = rank;
             if (data_step(step) != GLOBAL / RANKS * SEQUENCE)
@@ -47,7 +66,8 @@ int main(int argc, char **argv)
                 for (int64_t i = 0; i < LOCAL; i++) {
                     int64_t first = tokens[i * SEQUENCE] - FIRST;
                     for (int64_t k = 0; k < SEQUENCE; k++)
-                        if (tokens[i * SEQUENCE + k] != FIRST + first + k || targets[i * SEQUENCE + k] != FIRST + first + k + 1)
+                        if (tokens[i * SEQUENCE + k] != FIRST + first + k ||
+                            targets[i * SEQUENCE + k] != FIRST + first + k + 1)
                             return finish("a sample is not a stretch of the stream");
                     if (first % SEQUENCE != 0)
                         return finish("a sample does not begin at a multiple of the sequence");
@@ -66,14 +86,13 @@ int main(int argc, char **argv)
         }
         if (ORDER == 0 ? at_home != SAMPLES : at_home > SAMPLES / 10)
             return finish("not the order that was asked for");
-        if (ORDER != 0 && epoch > 0 && memcmp(order, order + epoch * SAMPLES, SAMPLES * sizeof *order) == 0)
+        if (ORDER != 0 && epoch > 0 &&
+            memcmp(order, order + epoch * SAMPLES, SAMPLES * sizeof *order) == 0)
             return finish("two epochs have one order");
     }
     FILE *f = fopen(argv[1], "w");
-    if (!f)
-        return finish("cannot write");
-    for (int64_t i = 0; i < EPOCHS * SAMPLES; i++)
-        fprintf(f, "%lld\n", (long long)order[i]);
+    if (!f) return finish("cannot write");
+    for (int64_t i = 0; i < EPOCHS * SAMPLES; i++) fprintf(f, "%lld\n", (long long)order[i]);
     for (int64_t step = 0; step < EPOCHS * SAMPLES / GLOBAL; step++)
         fprintf(f, "step %lld %016llx\n", (long long)step, (unsigned long long)hash[step]);
     return fclose(f) ? finish("cannot write") : 0;

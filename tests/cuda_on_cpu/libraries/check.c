@@ -1,5 +1,6 @@
-/* The stand-in libraries by themselves: check MODULE CASE. Cases that must come out right end with 0; planted mistakes (a wait
- * left out, ranks that disagree, addresses of the host) print what became of them. */
+/* The stand-in libraries by themselves: check MODULE CASE. Cases that must come out right end with
+ * 0; planted mistakes (a wait left out, ranks that disagree, addresses of the host) print what
+ * became of them. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <stdbool.h>
@@ -55,23 +56,21 @@ static void begin(const char *path)
         MUST(cuStreamCreateWithPriority(&stream[i], CUDA_STREAM_NON_BLOCKING, 0));
         MUST(cuEventCreate(&event[i], CUDA_EVENT_DEFAULT));
     }
-    for (int i = 0; i < 4; i++)
-        MUST(cuMemAlloc_v2(&memory[i], N * sizeof(float)));
+    for (int i = 0; i < 4; i++) MUST(cuMemAlloc_v2(&memory[i], N * sizeof(float)));
 }
 static void adds(int from, int to, int s)
 {
     int64_t n = N;
     void *argument[] = {&memory[from], &memory[to], &n};
     MUST(cuLaunchKernel(add_one, (N + 127) / 128, 1, 1, 128, 1, 1, 0, stream[s], argument, NULL));
-    memset(argument, 0, sizeof argument);   /* the launch has copied them */
+    memset(argument, 0, sizeof argument); /* the launch has copied them */
     n = 0;
 }
 static float value_of(int m)
 {
     float value[N];
     MUST(cuMemcpyDtoHAsync_v2(value, memory[m], sizeof value, stream[0]));
-    for (int i = 1; i < N; i++)
-        WANT(value[i] == value[0] || value[0] != value[0]);
+    for (int i = 1; i < N; i++) WANT(value[i] == value[0] || value[0] != value[0]);
     return value[0];
 }
 static void zero(int m) { MUST(cuMemsetD8Async(memory[m], 0, N * sizeof(float), stream[0])); }
@@ -83,11 +82,9 @@ static float chain(bool with_wait)
     adds(0, 1, 0);
     MUST(cuEventRecord(event[0], stream[0]));
     MUST(cuStreamWaitEvent(stream[1], event[0], 0));
-    for (int i = 0; i < 5; i++)
-        adds(1, 1, 1);
+    for (int i = 0; i < 5; i++) adds(1, 1, 1);
     MUST(cuEventRecord(event[1], stream[1]));
-    if (with_wait)
-        MUST(cuStreamWaitEvent(stream[0], event[1], 0));
+    if (with_wait) MUST(cuStreamWaitEvent(stream[0], event[1], 0));
     adds(1, 2, 0);
     float c = value_of(2);
     MUST(cuStreamSynchronize(stream[1]));
@@ -96,18 +93,15 @@ static float chain(bool with_wait)
 static void streams(void)
 {
     float milliseconds;
-    for (int i = 0; i < 30; i++)
-        WANT(chain(true) == 7.0f);
+    for (int i = 0; i < 30; i++) WANT(chain(true) == 7.0f);
     MUST(cuEventElapsedTime(&milliseconds, event[0], event[1]));
     WANT(milliseconds >= 0.0f);
     /* pageable memory is read at the call, pinned memory when its turn comes */
     float *pinned, pageable[N];
     MUST(cuMemHostAlloc((void **)&pinned, N * sizeof(float), CUDA_HOST_PORTABLE));
-    for (int i = 0; i < N; i++)
-        pinned[i] = pageable[i] = 5.0f;
+    for (int i = 0; i < N; i++) pinned[i] = pageable[i] = 5.0f;
     MUST(cuMemcpyHtoDAsync_v2(memory[3], pageable, sizeof pageable, stream[0]));
-    for (int i = 0; i < N; i++)
-        pageable[i] = 9.0f;
+    for (int i = 0; i < N; i++) pageable[i] = 9.0f;
     WANT(value_of(3) == 5.0f);
     MUST(cuMemcpyHtoDAsync_v2(memory[3], pinned, sizeof pageable, stream[0]));
     MUST(cuStreamSynchronize(stream[0]));
@@ -142,12 +136,12 @@ static void graphs(void)
     MUST(cuGraphInstantiateWithFlags(&exec, graph, 8));
     MUST(cuGraphDestroy(graph));
     zero(0);
-    for (int i = 0; i < 10; i++)
-        MUST(cuGraphLaunch(exec, stream[0]));
+    for (int i = 0; i < 10; i++) MUST(cuGraphLaunch(exec, stream[0]));
     WANT(value_of(0) == 40.0f && value_of(3) == 38.0f);
     WANT(cuEventQuery(event[1]) == 907);
     MUST(cuGraphExecDestroy(exec));
-    /* a stream that joined and is not waited for; a dependency on what was not captured; waiting within a capture */
+    /* a stream that joined and is not waited for; a dependency on what was not captured; waiting
+     * within a capture */
     MUST(cuStreamBeginCapture_v2(stream[0], CUDA_CAPTURE_RELAXED));
     MUST(cuEventRecord(event[0], stream[0]));
     MUST(cuStreamWaitEvent(stream[1], event[0], 0));
@@ -163,7 +157,7 @@ static void graphs(void)
     WANT(chain(true) == 7.0f);
 }
 
-/* ── NCCL: this process and its children ───────────────────────────────────── */
+/* ── NCCL: this process and its children ─────────────────────────────────────── */
 enum { RANKS = 3, COUNT = 200001 };
 static void rank_runs(int rank, nccl_id id, const char *module, const char *mistake)
 {
@@ -177,8 +171,7 @@ static void rank_runs(int rank, nccl_id id, const char *module, const char *mist
     MUST(ncclCommInitRankConfig(&comm, RANKS, id, rank, &config));
     MUST(ncclMemAlloc(&from, RANKS * bytes));
     MUST(ncclMemAlloc(&to, RANKS * bytes));
-    for (int64_t i = 0; i < RANKS * COUNT; i++)
-        host[i] = (float)(i % 1000 + 1000 * rank);
+    for (int64_t i = 0; i < RANKS * COUNT; i++) host[i] = (float)(i % 1000 + 1000 * rank);
     MUST(cuMemcpyHtoDAsync_v2((uintptr_t)from, host, RANKS * bytes, stream[1]));
     size_t count = !strcmp(mistake, "sizes") && rank == 1 ? COUNT - 1 : COUNT;
     if (!strcmp(mistake, "order") && rank == 2)
@@ -192,8 +185,7 @@ static void rank_runs(int rank, nccl_id id, const char *module, const char *mist
             _exit(9);
         }
         unsigned state = cuStreamQuery(stream[1]);
-        if (state == CUDA_OK)
-            break;
+        if (state == CUDA_OK) break;
         WANT(state == CUDA_NOT_READY);
         usleep(1000);
     }
@@ -206,8 +198,7 @@ static void rank_runs(int rank, nccl_id id, const char *module, const char *mist
         WANT(host[i] == (float)(3 * ((rank * COUNT + i) % 1000) + 3000));
     MUST(ncclAllReduce(from, from, RANKS * COUNT, NCCL_F32, NCCL_SUM, comm, stream[1]));
     MUST(cuMemcpyDtoHAsync_v2(host, (uintptr_t)from, RANKS * bytes, stream[1]));
-    for (int64_t i = 0; i < RANKS * COUNT; i++)
-        WANT(host[i] == (float)(3 * (i % 1000) + 3000));
+    for (int64_t i = 0; i < RANKS * COUNT; i++) WANT(host[i] == (float)(3 * (i % 1000) + 3000));
     MUST(ncclCommDestroy(comm));
     _exit(0);
 }
@@ -218,32 +209,34 @@ static int ranks(const char *module, const char *mistake)
     int status, worst = 0;
     MUST(ncclGetUniqueId(&id));
     for (int r = 0; r < RANKS; r++)
-        if ((child[r] = fork()) == 0)
-            rank_runs(r, id, module, mistake);
+        if ((child[r] = fork()) == 0) rank_runs(r, id, module, mistake);
     for (int r = 0; r < RANKS; r++) {
         waitpid(child[r], &status, 0);
         int code = WIFEXITED(status) ? WEXITSTATUS(status) : 99;
         worst = code > worst ? code : worst;
     }
-    if (worst)
-        printf("rank ends with %d\n", worst);
+    if (worst) printf("rank ends with %d\n", worst);
     return worst;
 }
 
-/* ── cuBLASLt ──────────────────────────────────────────────────────────────── */
+/* ── cuBLASLt ────────────────────────────────────────────────────────────────── */
 /* c[m,n] (by columns) = op(a) op(b), F32, all four ways */
 static void products(void)
 {
     enum { M = 13, P = 9, K = 21 };
     void *handle;
     float a[M * K], b[K * P], c[M * P], one = 1.0f, half = 0.5f;
-    struct { uint64_t data[8]; size_t workspace; unsigned status; float waves; int reserved[4]; } found;
+    struct {
+        uint64_t data[8];
+        size_t workspace;
+        unsigned status;
+        float waves;
+        int reserved[4];
+    } found;
     int n;
     MUST(cublasLtCreate(&handle));
-    for (int i = 0; i < M * K; i++)
-        a[i] = (float)(i % 7 - 3);
-    for (int i = 0; i < K * P; i++)
-        b[i] = (float)(i % 5 - 2);
+    for (int i = 0; i < M * K; i++) a[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < K * P; i++) b[i] = (float)(i % 5 - 2);
     MUST(cuMemcpyHtoDAsync_v2(memory[0], a, sizeof a, stream[0]));
     MUST(cuMemcpyHtoDAsync_v2(memory[1], b, sizeof b, stream[0]));
     for (int way = 0; way < 4; way++) {
@@ -262,8 +255,12 @@ static void products(void)
         WANT(n == 1 && found.workspace == 0);
         zero(2);
         const float zeroed = 0.0f;
-        MUST(cublasLtMatmul(handle, o, &one, (void *)memory[0], la, (void *)memory[1], lb, &zeroed, (void *)memory[2], lc, (void *)memory[2], lc, found.data, NULL, 0, stream[0]));
-        MUST(cublasLtMatmul(handle, o, &half, (void *)memory[0], la, (void *)memory[1], lb, &one, (void *)memory[2], lc, (void *)memory[2], lc, found.data, NULL, 0, stream[0]));
+        MUST(cublasLtMatmul(handle, o, &one, (void *)memory[0], la, (void *)memory[1], lb, &zeroed,
+                            (void *)memory[2], lc, (void *)memory[2], lc, found.data, NULL, 0,
+                            stream[0]));
+        MUST(cublasLtMatmul(handle, o, &half, (void *)memory[0], la, (void *)memory[1], lb, &one,
+                            (void *)memory[2], lc, (void *)memory[2], lc, found.data, NULL, 0,
+                            stream[0]));
         MUST(cuMemcpyDtoHAsync_v2(c, memory[2], sizeof c, stream[0]));
         for (int i = 0; i < M; i++)
             for (int j = 0; j < P; j++) {
@@ -284,8 +281,7 @@ static void one_argument(cuda_function f, cuda_address at)
 int main(int argc, char **argv)
 {
     const char *which = argc > 2 ? argv[2] : "";
-    if (!strncmp(which, "ranks", 5))
-        return ranks(argv[1], which[5] ? which + 6 : "");
+    if (!strncmp(which, "ranks", 5)) return ranks(argv[1], which[5] ? which + 6 : "");
     begin(argv[1]);
     if (!strcmp(which, "streams"))
         streams();
@@ -295,8 +291,7 @@ int main(int argc, char **argv)
         products();
     else if (!strcmp(which, "no_wait")) {
         for (int i = 0; i < 30; i++)
-            if (chain(false) != 7.0f)
-                return printf("wrong without the wait\n"), 1;
+            if (chain(false) != 7.0f) return printf("wrong without the wait\n"), 1;
     } else if (!strcmp(which, "deadlock"))
         one_argument(deadlock, memory[0]);
     else if (!strcmp(which, "strays"))
@@ -308,8 +303,10 @@ int main(int argc, char **argv)
         printf("%g\n", (double)*(float *)(uintptr_t)memory[0]);
     else if (!strcmp(which, "too_much_shared")) {
         void *argument[] = {&memory[0]};
-        printf("cuLaunchKernel gives %u", cuLaunchKernel(deadlock, 1, 1, 1, 32, 1, 1, 50000, stream[0], argument, NULL));
-        printf(" and %u\n", cuLaunchKernel(deadlock, 1, 1, 1, 64, 1, 1, 0, stream[0], argument, NULL));
+        printf("cuLaunchKernel gives %u",
+               cuLaunchKernel(deadlock, 1, 1, 1, 32, 1, 1, 50000, stream[0], argument, NULL));
+        printf(" and %u\n",
+               cuLaunchKernel(deadlock, 1, 1, 1, 64, 1, 1, 0, stream[0], argument, NULL));
     } else
         return 2;
     return 0;

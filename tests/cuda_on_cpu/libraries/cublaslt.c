@@ -1,7 +1,9 @@
-/* libcublasLt.so.13 as plain loops: D = alpha op(A) op(B) + beta C by columns, BF16 or F32 operands, F32 sums. The heuristic keeps to
- * the workspace that it is given and refuses what the library refuses (mixed operand types, strides shorter than a column,
- * alignments that the addresses do not have). STANDIN_CUBLASLT_WORKSPACE: the bytes that every algorithm wants; the beginning of what a
- * product is given is filled with NaN, as a workspace is nobody's afterwards. */
+/* libcublasLt.so.13 as plain loops: D = alpha op(A) op(B) + beta C by columns, BF16 or F32
+ * operands, F32 sums. The heuristic keeps to the workspace that it is given and refuses what the
+ * library refuses (mixed operand types, strides shorter than a column, alignments that the
+ * addresses do not have). STANDIN_CUBLASLT_WORKSPACE: the bytes that every algorithm wants; the
+ * beginning of what a product is given is filled with NaN, as a workspace is nobody's
+ * afterwards. */
 #include "streams.h"
 
 #include <stdio.h>
@@ -10,13 +12,34 @@
 
 enum { SUCCESS = 0, INVALID = 7, ARCH_MISMATCH = 8, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 enum { F32 = 0, BF16 = 14, COMPUTE_F32 = 68, MAGIC = 0x51a4d1, TOUCHED = 1 << 16 };
-struct layout { uint32_t type, unused; uint64_t rows, columns; int64_t ld; };
-struct operation { uint32_t compute, scale; int32_t transpose_a, transpose_b; };
-struct preference { uint64_t workspace; uint32_t alignment[4], reduction; };
-struct algorithm { uint64_t data[8]; };   /* MAGIC, workspace bytes */
-struct found { struct algorithm algorithm; size_t workspace; unsigned status; float waves; int reserved[4]; };
+struct layout {
+    uint32_t type, unused;
+    uint64_t rows, columns;
+    int64_t ld;
+};
+struct operation {
+    uint32_t compute, scale;
+    int32_t transpose_a, transpose_b;
+};
+struct preference {
+    uint64_t workspace;
+    uint32_t alignment[4], reduction;
+};
+struct algorithm {
+    uint64_t data[8];
+}; /* MAGIC, workspace bytes */
+struct found {
+    struct algorithm algorithm;
+    size_t workspace;
+    unsigned status;
+    float waves;
+    int reserved[4];
+};
 
-static uint64_t wanted_workspace(void) { return (uint64_t)standin_setting("STANDIN_CUBLASLT_WORKSPACE", 0); }
+static uint64_t wanted_workspace(void)
+{
+    return (uint64_t)standin_setting("STANDIN_CUBLASLT_WORKSPACE", 0);
+}
 
 EXPORTED unsigned cublasLtCreate(void **handle)
 {
@@ -36,7 +59,10 @@ EXPORTED const char *cublasLtGetStatusName(unsigned status)
     default: return "CUBLAS_STATUS_UNKNOWN";
     }
 }
-EXPORTED const char *cublasLtGetStatusString(unsigned status) { return cublasLtGetStatusName(status); }
+EXPORTED const char *cublasLtGetStatusString(unsigned status)
+{
+    return cublasLtGetStatusName(status);
+}
 
 EXPORTED unsigned cublasLtMatmulDescCreate(struct operation **o, unsigned compute, unsigned scale)
 {
@@ -45,17 +71,25 @@ EXPORTED unsigned cublasLtMatmulDescCreate(struct operation **o, unsigned comput
     return SUCCESS;
 }
 EXPORTED unsigned cublasLtMatmulDescDestroy(struct operation *o) { return free(o), SUCCESS; }
-EXPORTED unsigned cublasLtMatmulDescSetAttribute(struct operation *o, unsigned attribute, const void *from, size_t bytes)
+EXPORTED unsigned cublasLtMatmulDescSetAttribute(struct operation *o, unsigned attribute,
+                                                 const void *from, size_t bytes)
 {
-    if (bytes != 4)
-        return INVALID;
+    if (bytes != 4) return INVALID;
     switch (attribute) {
-    case 3: memcpy(&o->transpose_a, from, 4); return o->transpose_a == 0 || o->transpose_a == 1 ? SUCCESS : INVALID;
-    case 4: memcpy(&o->transpose_b, from, 4); return o->transpose_b == 0 || o->transpose_b == 1 ? SUCCESS : INVALID;
-    default: fprintf(stderr, "stand-in cuBLASLt: attribute %u of a product is unknown here\n", attribute); return INVALID;
+    case 3:
+        memcpy(&o->transpose_a, from, 4);
+        return o->transpose_a == 0 || o->transpose_a == 1 ? SUCCESS : INVALID;
+    case 4:
+        memcpy(&o->transpose_b, from, 4);
+        return o->transpose_b == 0 || o->transpose_b == 1 ? SUCCESS : INVALID;
+    default:
+        fprintf(stderr, "stand-in cuBLASLt: attribute %u of a product is unknown here\n",
+                attribute);
+        return INVALID;
     }
 }
-EXPORTED unsigned cublasLtMatrixLayoutCreate(struct layout **l, unsigned type, uint64_t rows, uint64_t columns, int64_t ld)
+EXPORTED unsigned cublasLtMatrixLayoutCreate(struct layout **l, unsigned type, uint64_t rows,
+                                             uint64_t columns, int64_t ld)
 {
     *l = calloc(1, sizeof **l);
     **l = (struct layout){type, 0, rows, columns, ld};
@@ -69,36 +103,43 @@ EXPORTED unsigned cublasLtMatmulPreferenceCreate(struct preference **p)
     return SUCCESS;
 }
 EXPORTED unsigned cublasLtMatmulPreferenceDestroy(struct preference *p) { return free(p), SUCCESS; }
-EXPORTED unsigned cublasLtMatmulPreferenceSetAttribute(struct preference *p, unsigned attribute, const void *from, size_t bytes)
+EXPORTED unsigned cublasLtMatmulPreferenceSetAttribute(struct preference *p, unsigned attribute,
+                                                       const void *from, size_t bytes)
 {
-    if (attribute == 1 && bytes == 8)
-        return memcpy(&p->workspace, from, 8), SUCCESS;
-    if (attribute == 3 && bytes == 4)
-        return memcpy(&p->reduction, from, 4), SUCCESS;
+    if (attribute == 1 && bytes == 8) return memcpy(&p->workspace, from, 8), SUCCESS;
+    if (attribute == 3 && bytes == 4) return memcpy(&p->reduction, from, 4), SUCCESS;
     if (attribute >= 5 && attribute <= 8 && bytes == 4)
         return memcpy(&p->alignment[attribute - 5], from, 4), SUCCESS;
     return INVALID;
 }
 
-static bool fits(const struct operation *o, const struct layout *a, const struct layout *b, const struct layout *c, const struct layout *d)
+static bool fits(const struct operation *o, const struct layout *a, const struct layout *b,
+                 const struct layout *c, const struct layout *d)
 {
-    const uint64_t m = o->transpose_a ? a->columns : a->rows, k = o->transpose_a ? a->rows : a->columns;
-    const uint64_t kb = o->transpose_b ? b->columns : b->rows, n = o->transpose_b ? b->rows : b->columns;
-    bool fine = o->compute == COMPUTE_F32 && o->scale == F32 && a->type == b->type && (a->type == BF16 || a->type == F32) && c->type == d->type;
+    const uint64_t m = o->transpose_a ? a->columns : a->rows,
+                   k = o->transpose_a ? a->rows : a->columns;
+    const uint64_t kb = o->transpose_b ? b->columns : b->rows,
+                   n = o->transpose_b ? b->rows : b->columns;
+    bool fine = o->compute == COMPUTE_F32 && o->scale == F32 && a->type == b->type &&
+                (a->type == BF16 || a->type == F32) && c->type == d->type;
     fine = fine && (c->type == F32 || (c->type == BF16 && a->type == BF16));
-    fine = fine && k == kb && m == c->rows && n == c->columns && m == d->rows && n == d->columns && c->ld == d->ld;
-    return fine && a->ld >= (int64_t)a->rows && b->ld >= (int64_t)b->rows && c->ld >= (int64_t)c->rows;
+    fine = fine && k == kb && m == c->rows && n == c->columns && m == d->rows && n == d->columns &&
+           c->ld == d->ld;
+    return fine && a->ld >= (int64_t)a->rows && b->ld >= (int64_t)b->rows &&
+           c->ld >= (int64_t)c->rows;
 }
-EXPORTED unsigned cublasLtMatmulAlgoGetHeuristic(void *handle, struct operation *o, struct layout *a, struct layout *b, struct layout *c, struct layout *d, struct preference *p,
-                                                 int wanted, struct found *results, int *found)
+EXPORTED unsigned cublasLtMatmulAlgoGetHeuristic(void *handle, struct operation *o,
+                                                 struct layout *a, struct layout *b,
+                                                 struct layout *c, struct layout *d,
+                                                 struct preference *p, int wanted,
+                                                 struct found *results, int *found)
 {
     (void)handle;
     *found = 0;
-    if (wanted < 1)
-        return INVALID;
-    if (!fits(o, a, b, c, d) || wanted_workspace() > p->workspace)
-        return NOT_SUPPORTED;
-    results[0] = (struct found){.algorithm = {{MAGIC, wanted_workspace()}}, .workspace = wanted_workspace(), .waves = 1.0f};
+    if (wanted < 1) return INVALID;
+    if (!fits(o, a, b, c, d) || wanted_workspace() > p->workspace) return NOT_SUPPORTED;
+    results[0] = (struct found){
+        .algorithm = {{MAGIC, wanted_workspace()}}, .workspace = wanted_workspace(), .waves = 1.0f};
     *found = 1;
     return SUCCESS;
 }
@@ -135,30 +176,35 @@ static void put(unsigned char *at, uint32_t type, int64_t i, float x)
     memcpy(at + 2 * i, &half, 2);
 }
 /* op(matrix), `rows` x `columns`, as floats by rows or by columns. */
-static float *unpack(const unsigned char *at, const struct layout *l, bool transposed, bool by_rows, int64_t rows, int64_t columns)
+static float *unpack(const unsigned char *at, const struct layout *l, bool transposed, bool by_rows,
+                     int64_t rows, int64_t columns)
 {
     float *to = malloc(sizeof *to * (size_t)(rows * columns));
     for (int64_t j = 0; to && j < columns; j++)
         for (int64_t i = 0; i < rows; i++)
-            to[by_rows ? i * columns + j : j * rows + i] = value(at, l->type, transposed ? i * l->ld + j : j * l->ld + i);
+            to[by_rows ? i * columns + j : j * rows + i] =
+                value(at, l->type, transposed ? i * l->ld + j : j * l->ld + i);
     return to;
 }
 static enum standin_progress run_product(void *data)
 {
     const struct product *p = data;
-    const int64_t m = (int64_t)p->c.rows, n = (int64_t)p->c.columns, k = (int64_t)(p->o.transpose_a ? p->a.rows : p->a.columns);
-    float *a = unpack(p->at_a, &p->a, p->o.transpose_a, false, m, k), *b = unpack(p->at_b, &p->b, p->o.transpose_b, false, k, n), *sum = malloc(sizeof *sum * (size_t)m);
+    const int64_t m = (int64_t)p->c.rows, n = (int64_t)p->c.columns,
+                  k = (int64_t)(p->o.transpose_a ? p->a.rows : p->a.columns);
+    float *a = unpack(p->at_a, &p->a, p->o.transpose_a, false, m, k),
+          *b = unpack(p->at_b, &p->b, p->o.transpose_b, false, k, n),
+          *sum = malloc(sizeof *sum * (size_t)m);
     if (p->workspace)
         memset(p->workspace, 0xff, p->workspace_bytes < TOUCHED ? p->workspace_bytes : TOUCHED);
     for (int64_t j = 0; a && b && sum && j < n; j++) {
         memset(sum, 0, sizeof *sum * (size_t)m);
         for (int64_t l = 0; l < k; l++) {
             const float x = b[j * k + l], *column = a + l * m;
-            for (int64_t i = 0; i < m; i++)
-                sum[i] += column[i] * x;
+            for (int64_t i = 0; i < m; i++) sum[i] += column[i] * x;
         }
         for (int64_t i = 0; i < m; i++) {
-            float old = p->beta != 0.0f ? p->beta * value(p->at_c, p->c.type, j * p->c.ld + i) : 0.0f;
+            float old =
+                p->beta != 0.0f ? p->beta * value(p->at_c, p->c.type, j * p->c.ld + i) : 0.0f;
             put(p->at_d, p->c.type, j * p->c.ld + i, p->alpha * sum[i] + old);
         }
     }
@@ -170,23 +216,31 @@ static void *extent(const void *at, const struct layout *l)
     const size_t element = l->type == BF16 ? 2 : 4;
     return standin_memory(at, element * ((size_t)l->ld * (l->columns - 1) + l->rows));
 }
-EXPORTED unsigned cublasLtMatmul(void *handle, struct operation *o, const void *alpha, const void *a, struct layout *layout_a, const void *b, struct layout *layout_b,
-                                 const void *beta, const void *c, struct layout *layout_c, void *d, struct layout *layout_d, const struct algorithm *algorithm, void *workspace,
+EXPORTED unsigned cublasLtMatmul(void *handle, struct operation *o, const void *alpha,
+                                 const void *a, struct layout *layout_a, const void *b,
+                                 struct layout *layout_b, const void *beta, const void *c,
+                                 struct layout *layout_c, void *d, struct layout *layout_d,
+                                 const struct algorithm *algorithm, void *workspace,
                                  size_t workspace_bytes, stream_t stream)
 {
-    struct product p = {.o = *o, .a = *layout_a, .b = *layout_b, .c = *layout_d, .workspace_bytes = workspace_bytes};
+    struct product p = {.o = *o,
+                        .a = *layout_a,
+                        .b = *layout_b,
+                        .c = *layout_d,
+                        .workspace_bytes = workspace_bytes};
     (void)handle;
     memcpy(&p.alpha, alpha, 4);
     memcpy(&p.beta, beta, 4);
-    if (!fits(o, layout_a, layout_b, layout_c, layout_d))
-        return INVALID;
+    if (!fits(o, layout_a, layout_b, layout_c, layout_d)) return INVALID;
     if (algorithm && (algorithm->data[0] != MAGIC || algorithm->data[1] > workspace_bytes))
         return INVALID;
-    p.at_a = extent(a, layout_a), p.at_b = extent(b, layout_b), p.at_c = extent(c, layout_c), p.at_d = extent(d, layout_d);
+    p.at_a = extent(a, layout_a), p.at_b = extent(b, layout_b), p.at_c = extent(c, layout_c),
+    p.at_d = extent(d, layout_d);
     p.workspace = workspace_bytes ? standin_memory(workspace, workspace_bytes) : NULL;
     if (!p.at_a || !p.at_b || !p.at_c || !p.at_d || (workspace_bytes && !p.workspace)) {
         fprintf(stderr, "stand-in cuBLASLt: an operand is not in one allocation of the device\n");
         return EXECUTION_FAILED;
     }
-    return standin_enqueue(stream, "cublasLtMatmul", run_product, &p, sizeof p) ? EXECUTION_FAILED : SUCCESS;
+    return standin_enqueue(stream, "cublasLtMatmul", run_product, &p, sizeof p) ? EXECUTION_FAILED
+                                                                                : SUCCESS;
 }

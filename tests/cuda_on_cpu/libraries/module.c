@@ -1,6 +1,7 @@
-/* Modules and launches of the stand-in driver. An image is a shared object that module.sh made; it says of every kernel how large
- * its arguments are and which are addresses, so a launch copies them at once, as a driver does, and gives each address its
- * memory. The taker's thread has a stack of its own for signals: a kernel that leaves its memory ends the process by name. */
+/* Modules and launches of the stand-in driver. An image is a shared object that module.sh made; it
+ * says of every kernel how large its arguments are and which are addresses, so a launch copies them
+ * at once, as a driver does, and gives each address its memory. The taker's thread has a stack of
+ * its own for signals: a kernel that leaves its memory ends the process by name. */
 #define _GNU_SOURCE
 #include "streams.h"
 
@@ -14,24 +15,42 @@
 #include <unistd.h>
 
 /* As fiber_launch.h declares it. */
-struct fiber_kernel { const char *name; void *function; void (*call)(void *, void **); int threads; const int *sizes; uint64_t pointers; };
-typedef const char *run_function(const struct fiber_kernel *k, const unsigned grid[3], const unsigned block[3], int64_t shared_bytes, void **argument);
-struct CUfunc_st { const struct fiber_kernel *kernel; run_function *run; int dynamic_shared; };
-struct CUmod_st { void *handle; const struct fiber_kernel *kernels; run_function *run; struct CUfunc_st *function; };
+struct fiber_kernel {
+    const char *name;
+    void *function;
+    void (*call)(void *, void **);
+    int threads;
+    const int *sizes;
+    uint64_t pointers;
+};
+typedef const char *run_function(const struct fiber_kernel *k, const unsigned grid[3],
+                                 const unsigned block[3], int64_t shared_bytes, void **argument);
+struct CUfunc_st {
+    const struct fiber_kernel *kernel;
+    run_function *run;
+    int dynamic_shared;
+};
+struct CUmod_st {
+    void *handle;
+    const struct fiber_kernel *kernels;
+    run_function *run;
+    struct CUfunc_st *function;
+};
 
 EXPORTED unsigned cuModuleLoadData(struct CUmod_st **module, const void *image)
 {
     Elf64_Ehdr head;
     memcpy(&head, image, sizeof head);
-    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_machine == 190 /* CUDA */ || head.e_type != ET_DYN)
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_machine == 190 /* CUDA */ ||
+        head.e_type != ET_DYN)
         return head.e_machine == 190 ? NO_BINARY : INVALID_IMAGE;
-    const size_t bytes = head.e_shoff + (size_t)head.e_shentsize * head.e_shnum;   /* section headers come last */
+    /* section headers come last */
+    const size_t bytes = head.e_shoff + (size_t)head.e_shentsize * head.e_shnum;
     char path[64];
     int file = memfd_create("kernels", 0);
     for (size_t at = 0; file >= 0 && at < bytes;) {
         ssize_t n = write(file, (const char *)image + at, bytes - at);
-        if (n <= 0)
-            return OUT_OF_MEMORY;
+        if (n <= 0) return OUT_OF_MEMORY;
         at += (size_t)n;
     }
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
@@ -46,8 +65,7 @@ EXPORTED unsigned cuModuleLoadData(struct CUmod_st **module, const void *image)
     }
     memcpy(&m->run, &run, sizeof run);
     int n = 0;
-    while (m->kernels[n].name)
-        n++;
+    while (m->kernels[n].name) n++;
     m->function = calloc((size_t)n + 1, sizeof *m->function);
     for (int i = 0; i < n; i++)
         m->function[i] = (struct CUfunc_st){&m->kernels[i], m->run, 48 << 10};
@@ -60,7 +78,8 @@ EXPORTED unsigned cuModuleUnload(struct CUmod_st *module)
     dlclose(module->handle);
     return standin_error_code();
 }
-EXPORTED unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *module, const char *name)
+EXPORTED unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_st *module,
+                                      const char *name)
 {
     for (int i = 0; module->kernels[i].name; i++)
         if (strcmp(module->kernels[i].name, name) == 0)
@@ -70,43 +89,46 @@ EXPORTED unsigned cuModuleGetFunction(struct CUfunc_st **function, struct CUmod_
 EXPORTED unsigned cuFuncGetAttribute(int *value, unsigned attribute, struct CUfunc_st *f)
 {
     const int known[] = {f->kernel->threads, 0, 0, 0, 32, 90, 90, 0, f->dynamic_shared};
-    if (attribute >= sizeof known / sizeof *known)
-        return INVALID_VALUE;
+    if (attribute >= sizeof known / sizeof *known) return INVALID_VALUE;
     *value = known[attribute];
     return standin_error_code();
 }
 EXPORTED unsigned cuFuncSetAttribute(struct CUfunc_st *f, unsigned attribute, int value)
 {
-    if (attribute == 8 && (value < 0 || value > 227 << 10))
-        return INVALID_VALUE;
-    if (attribute == 8)
-        f->dynamic_shared = value;
+    if (attribute == 8 && (value < 0 || value > 227 << 10)) return INVALID_VALUE;
+    if (attribute == 8) f->dynamic_shared = value;
     return attribute == 8 || attribute == 9 ? standin_error_code() : INVALID_VALUE;
 }
 
-/* ── launches ──────────────────────────────────────────────────────────────── */
+/* ── launches ────────────────────────────────────────────────────────────────── */
 enum { MOST_ARGUMENTS = 60, MOST_BYTES = 16 };
-struct shot { struct CUfunc_st *f; unsigned grid[3], block[3]; int64_t shared_bytes; unsigned char argument[MOST_ARGUMENTS][MOST_BYTES]; };
+struct shot {
+    struct CUfunc_st *f;
+    unsigned grid[3], block[3];
+    int64_t shared_bytes;
+    unsigned char argument[MOST_ARGUMENTS][MOST_BYTES];
+};
 static const char *volatile now_running;
 
 static void leaves_memory(int signal, siginfo_t *info, void *context)
 {
     char text[300];
     (void)context;
-    int n = snprintf(text, sizeof text, "stand-in driver: %s touches %p, which is nobody's (signal %d)\n", now_running ? now_running : "the host", info->si_addr, signal);
-    if (write(2, text, (size_t)n) < 0 || signal != SIGSEGV)
-        _exit(70);
+    int n = snprintf(text, sizeof text,
+                     "stand-in driver: %s touches %p, which is nobody's (signal %d)\n",
+                     now_running ? now_running : "the host", info->si_addr, signal);
+    if (write(2, text, (size_t)n) < 0 || signal != SIGSEGV) _exit(70);
     _exit(70);
 }
 static void watch_memory(void)
 {
     static __thread bool watching;
-    if (watching)
-        return;
+    if (watching) return;
     watching = true;
     stack_t stack = {.ss_sp = malloc(64 << 10), .ss_size = 64 << 10};
     struct sigaction action = {.sa_sigaction = leaves_memory, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    if (!stack.ss_sp || sigaltstack(&stack, NULL) || sigaction(SIGSEGV, &action, NULL) || sigaction(SIGBUS, &action, NULL))
+    if (!stack.ss_sp || sigaltstack(&stack, NULL) || sigaction(SIGSEGV, &action, NULL) ||
+        sigaction(SIGBUS, &action, NULL))
         abort();
 }
 
@@ -117,15 +139,15 @@ static enum standin_progress run_shot(void *data)
     watch_memory();
     for (int i = 0; s->f->kernel->sizes[i]; i++) {
         argument[i] = s->argument[i];
-        if (!(s->f->kernel->pointers >> i & 1))
-            continue;
+        if (!(s->f->kernel->pointers >> i & 1)) continue;
         void *at;
         memcpy(&at, argument[i], sizeof at);
-        if (!at)
-            continue;
+        if (!at) continue;
         void *memory = standin_memory(at, 1);
         if (!memory) {
-            standin_error(ILLEGAL_ADDRESS, "kernel %s: argument %d, %p, is no address of the device", s->f->kernel->name, i, at);
+            standin_error(ILLEGAL_ADDRESS,
+                          "kernel %s: argument %d, %p, is no address of the device",
+                          s->f->kernel->name, i, at);
             return STANDIN_FAILED;
         }
         memcpy(argument[i], &memory, sizeof memory);
@@ -133,17 +155,18 @@ static enum standin_progress run_shot(void *data)
     now_running = s->f->kernel->name;
     const char *wrong = s->f->run(s->f->kernel, s->grid, s->block, s->shared_bytes, argument);
     now_running = NULL;
-    if (wrong)
-        standin_error(LAUNCH_FAILED, "kernel %s, %s", s->f->kernel->name, wrong);
+    if (wrong) standin_error(LAUNCH_FAILED, "kernel %s, %s", s->f->kernel->name, wrong);
     return wrong ? STANDIN_FAILED : STANDIN_DONE;
 }
 
-EXPORTED unsigned cuLaunchKernel(struct CUfunc_st *f, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z, unsigned shared_bytes,
-                                 stream_t stream, void **argument, void **extra)
+EXPORTED unsigned cuLaunchKernel(struct CUfunc_st *f, unsigned x, unsigned y, unsigned z,
+                                 unsigned threads_x, unsigned threads_y, unsigned threads_z,
+                                 unsigned shared_bytes, stream_t stream, void **argument,
+                                 void **extra)
 {
     const uint64_t threads = (uint64_t)threads_x * threads_y * threads_z;
-    const char *why = extra                                  ? "arguments by `extra`"
-                      : !x || !y || !z || !threads           ? "an empty grid or block"
+    const char *why = extra                                      ? "arguments by `extra`"
+                      : !x || !y || !z || !threads               ? "an empty grid or block"
                       : x > 0x7fffffff || y > 65535 || z > 65535 ? "too large a grid"
                                                                  : NULL;
     if (!why && (threads > 1024 || threads > (uint64_t)f->kernel->threads))
@@ -151,13 +174,18 @@ EXPORTED unsigned cuLaunchKernel(struct CUfunc_st *f, unsigned x, unsigned y, un
     if (!why && shared_bytes > (unsigned)f->dynamic_shared)
         why = "more dynamic shared memory than was asked for by cuFuncSetAttribute";
     if (why) {
-        fprintf(stderr, "stand-in driver: kernel %s (%u, %u, %u blocks of %llu threads, %u bytes): %s\n", f->kernel->name, x, y, z, (unsigned long long)threads, shared_bytes, why);
-        return threads > 1024 || !strncmp(why, "more threads", 12) ? LAUNCH_OUT_OF_RESOURCES : INVALID_VALUE;
+        fprintf(stderr,
+                "stand-in driver: kernel %s (%u, %u, %u blocks of %llu threads, %u bytes): %s\n",
+                f->kernel->name, x, y, z, (unsigned long long)threads, shared_bytes, why);
+        return threads > 1024 || !strncmp(why, "more threads", 12) ? LAUNCH_OUT_OF_RESOURCES
+                                                                   : INVALID_VALUE;
     }
-    struct shot s = {.f = f, .grid = {x, y, z}, .block = {threads_x, threads_y, threads_z}, .shared_bytes = shared_bytes};
+    struct shot s = {.f = f,
+                     .grid = {x, y, z},
+                     .block = {threads_x, threads_y, threads_z},
+                     .shared_bytes = shared_bytes};
     for (int i = 0; f->kernel->sizes[i]; i++) {
-        if (i == MOST_ARGUMENTS || f->kernel->sizes[i] > MOST_BYTES)
-            return INVALID_VALUE;
+        if (i == MOST_ARGUMENTS || f->kernel->sizes[i] > MOST_BYTES) return INVALID_VALUE;
         memcpy(s.argument[i], argument[i], (size_t)f->kernel->sizes[i]);
     }
     return standin_enqueue(stream, f->kernel->name, run_shot, &s, sizeof s);

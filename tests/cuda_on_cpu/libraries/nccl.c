@@ -1,9 +1,11 @@
-/* libnccl.so.2 between processes of one machine: every communicator is a piece of shared memory in which each rank has two
- * slots, used in turn; a collective goes through it in pieces. It is put on a stream like any other work and says "again"
- * while it waits for its peers, and at most one collective of a process is under way at a time, as on a device that two of them
- * fill: two communicators in another order on another rank stand still, as they would there, and after STANDIN_NCCL_SECONDS (30)
- * that is an asynchronous error. Every piece carries what its sender believes it to be; two beliefs are an error too.
- * Sums are made in the order of ranks, alike on every rank. */
+/* libnccl.so.2 between processes of one machine: every communicator is a piece of shared memory in
+ * which each rank has two slots, used in turn; a collective goes through it in pieces. It is put on
+ * a stream like any other work and says "again" while it waits for its peers, and at most one
+ * collective of a process is under way at a time, as on a device that two of them
+ * fill: two communicators in another order on another rank stand still, as they would there, and
+ * after STANDIN_NCCL_SECONDS (30) that is an asynchronous error. Every piece carries what its
+ * sender believes it to be; two beliefs are an error too. Sums are made in the order of ranks,
+ * alike on every rank. */
 #define _GNU_SOURCE
 #include "streams.h"
 
@@ -18,18 +20,41 @@
 #include <unistd.h>
 
 enum { MOST_RANKS = 16, PIECE = 256 << 10 };
-enum { SUCCESS = 0, UNHANDLED = 1, SYSTEM = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE = 6, IN_PROGRESS = 7 };
+enum {
+    SUCCESS = 0,
+    UNHANDLED = 1,
+    SYSTEM = 2,
+    INVALID_ARGUMENT = 4,
+    INVALID_USAGE = 5,
+    REMOTE = 6,
+    IN_PROGRESS = 7
+};
 enum kind { GATHER, SCATTER, ALL };
-struct belief { int64_t call, count, at; int kind, type; };
+struct belief {
+    int64_t call, count, at;
+    int kind, type;
+};
 struct shared {
     atomic_int attached, aborted;
-    struct { _Alignas(64) atomic_long arrived, departed; struct belief belief[2]; } rank[MOST_RANKS];
+    struct {
+        _Alignas(64) atomic_long arrived, departed;
+        struct belief belief[2];
+    } rank[MOST_RANKS];
     _Alignas(4096) unsigned char slot[][2][PIECE];
 };
-struct ncclComm { struct shared *shared; int rank, ranks; long piece; int64_t calls; atomic_int error; atomic_bool aborted; };
+struct ncclComm {
+    struct shared *shared;
+    int rank, ranks;
+    long piece;
+    int64_t calls;
+    atomic_int error;
+    atomic_bool aborted;
+};
 typedef struct ncclComm *comm_t;
-typedef struct { char internal[128]; } id_t_;
-static struct ncclComm *under_way;   /* of the taker's thread alone */
+typedef struct {
+    char internal[128];
+} id_t_;
+static struct ncclComm *under_way; /* of the taker's thread alone */
 
 static double now(void)
 {
@@ -41,8 +66,14 @@ static double now(void)
 EXPORTED unsigned ncclGetVersion(int *version) { return *version = 22809, SUCCESS; }
 EXPORTED const char *ncclGetErrorString(unsigned error)
 {
-    static const char *const text[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument", "invalid usage",
-                                       "remote process exited or there was a network error", "NCCL operation in progress"};
+    static const char *const text[] = {"no error",
+                                       "unhandled cuda error",
+                                       "unhandled system error",
+                                       "internal error",
+                                       "invalid argument",
+                                       "invalid usage",
+                                       "remote process exited or there was a network error",
+                                       "NCCL operation in progress"};
     return error < sizeof text / sizeof *text ? text[error] : "unknown result code";
 }
 EXPORTED const char *ncclGetLastError(comm_t comm) { return (void)comm, ""; }
@@ -53,30 +84,32 @@ EXPORTED unsigned ncclGetUniqueId(id_t_ *id)
     memset(id, 0, sizeof *id);
     if (standin_setting("STANDIN_NCCL_NO_ID", -1) == standin_setting("OMPI_COMM_WORLD_RANK", 0))
         return SYSTEM;
-    const char *tag = getenv("STANDIN_TAG") ? getenv("STANDIN_TAG") : "run";   /* by which a test knows what is its own */
-    snprintf(id->internal, sizeof id->internal, "/standin-nccl-%.40s-%d-%d-%lx", tag, (int)getpid(), made++, (unsigned long)(1e6 * now()));
+    /* by which a test knows what is its own */
+    const char *tag = getenv("STANDIN_TAG") ? getenv("STANDIN_TAG") : "run";
+    snprintf(id->internal, sizeof id->internal, "/standin-nccl-%.40s-%d-%d-%lx", tag, (int)getpid(),
+             made++, (unsigned long)(1e6 * now()));
     return SUCCESS;
 }
 static struct shared *share(const char *name, int ranks)
 {
     const size_t bytes = sizeof(struct shared) + (size_t)ranks * 2 * PIECE;
     int file = shm_open(name, O_RDWR | O_CREAT, 0600);
-    if (file < 0 || ftruncate(file, (off_t)bytes) != 0)
-        return NULL;
+    if (file < 0 || ftruncate(file, (off_t)bytes) != 0) return NULL;
     void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     return at == MAP_FAILED ? NULL : at;
 }
-EXPORTED unsigned ncclCommInitRankConfig(comm_t *comm, int ranks, id_t_ id, int rank, const void *config)
+EXPORTED unsigned ncclCommInitRankConfig(comm_t *comm, int ranks, id_t_ id, int rank,
+                                         const void *config)
 {
     (void)config;
-    if (ranks < 1 || ranks > MOST_RANKS || rank < 0 || rank >= ranks || strncmp(id.internal, "/standin-nccl-", 14) != 0)
+    if (ranks < 1 || ranks > MOST_RANKS || rank < 0 || rank >= ranks ||
+        strncmp(id.internal, "/standin-nccl-", 14) != 0)
         return INVALID_ARGUMENT;
     comm_t c = calloc(1, sizeof *c);
     c->shared = share(id.internal, ranks);
     c->rank = rank, c->ranks = ranks;
-    if (!c->shared)
-        return SYSTEM;
+    if (!c->shared) return SYSTEM;
     atomic_fetch_add(&c->shared->attached, 1);
     double from = now();
     while (atomic_load(&c->shared->attached) < ranks) {
@@ -86,16 +119,19 @@ EXPORTED unsigned ncclCommInitRankConfig(comm_t *comm, int ranks, id_t_ id, int 
         }
         usleep(200);
     }
-    shm_unlink(id.internal);   /* the first takes the name away; the memory stays until the last has gone */
+    /* the first takes the name away; the memory stays until the last has gone */
+    shm_unlink(id.internal);
     *comm = c;
     return SUCCESS;
 }
-EXPORTED unsigned ncclCommInitRank(comm_t *comm, int ranks, id_t_ id, int rank) { return ncclCommInitRankConfig(comm, ranks, id, rank, NULL); }
+EXPORTED unsigned ncclCommInitRank(comm_t *comm, int ranks, id_t_ id, int rank)
+{
+    return ncclCommInitRankConfig(comm, ranks, id, rank, NULL);
+}
 EXPORTED unsigned ncclCommGetAsyncError(comm_t comm, unsigned *error)
 {
     *error = (unsigned)atomic_load(&comm->error);
-    if (!*error && atomic_load(&comm->shared->aborted))
-        *error = REMOTE;
+    if (!*error && atomic_load(&comm->shared->aborted)) *error = REMOTE;
     return SUCCESS;
 }
 EXPORTED unsigned ncclCommAbort(comm_t comm)
@@ -106,13 +142,14 @@ EXPORTED unsigned ncclCommAbort(comm_t comm)
 }
 EXPORTED unsigned ncclCommDestroy(comm_t comm)
 {
-    (void)comm;   /* the mapping stays: work on a stream may still name it */
+    (void)comm; /* the mapping stays: work on a stream may still name it */
     while (standin_setting("STANDIN_NCCL_NO_END", -1) == standin_setting("OMPI_COMM_WORLD_RANK", 0))
         sleep(1);
-    if (standin_graphs() > 0) {   /* the real one waits until they are gone, for ever */
-        fprintf(stderr, "stand-in: a communicator ends while %d graphs may hold collectives of it\n", standin_graphs());
-        for (;;)
-            sleep(1);
+    if (standin_graphs() > 0) { /* the real one waits until they are gone, for ever */
+        fprintf(stderr,
+                "stand-in: a communicator ends while %d graphs may hold collectives of it\n",
+                standin_graphs());
+        for (;;) sleep(1);
     }
     return SUCCESS;
 }
@@ -125,37 +162,56 @@ extern unsigned cuMemFree_v2(unsigned long long at);
 EXPORTED unsigned ncclMemAlloc(void **at, size_t bytes)
 {
     unsigned long long address = 0;
-    if (cuMemAlloc_v2(&address, bytes))
-        return UNHANDLED;
+    if (cuMemAlloc_v2(&address, bytes)) return UNHANDLED;
     *at = (void *)(uintptr_t)address;
     return SUCCESS;
 }
-EXPORTED unsigned ncclMemFree(void *at) { return cuMemFree_v2((uintptr_t)at) ? UNHANDLED : SUCCESS; }
+EXPORTED unsigned ncclMemFree(void *at)
+{
+    return cuMemFree_v2((uintptr_t)at) ? UNHANDLED : SUCCESS;
+}
 EXPORTED unsigned ncclCommRegister(comm_t comm, void *at, size_t bytes, void **handle)
 {
     (void)comm;
     *handle = standin_memory(at, bytes);
     return *handle ? SUCCESS : INVALID_ARGUMENT;
 }
-EXPORTED unsigned ncclCommDeregister(comm_t comm, void *handle) { return (void)comm, (void)handle, SUCCESS; }
+EXPORTED unsigned ncclCommDeregister(comm_t comm, void *handle)
+{
+    return (void)comm, (void)handle, SUCCESS;
+}
 
-/* ── collectives ───────────────────────────────────────────────────────────── */
-struct collective { comm_t comm; struct belief belief; const unsigned char *from; unsigned char *to; double since; bool begun, sent; };
+/* ── collectives ─────────────────────────────────────────────────────────────── */
+struct collective {
+    comm_t comm;
+    struct belief belief;
+    const unsigned char *from;
+    unsigned char *to;
+    double since;
+    bool begun, sent;
+};
 
 static size_t size_of(unsigned type)
 {
     switch (type) {
-    case 0: case 1: return 1;
-    case 2: case 3: case 7: return 4;
-    case 6: case 9: return 2;
-    case 4: case 5: case 8: return 8;
+    case 0:
+    case 1: return 1;
+    case 2:
+    case 3:
+    case 7: return 4;
+    case 6:
+    case 9: return 2;
+    case 4:
+    case 5:
+    case 8: return 8;
     default: return 0;
     }
 }
 /* Bytes of one destination in a piece. */
 static int64_t step_of(const struct collective *c)
 {
-    int64_t most = c->belief.kind == SCATTER ? PIECE / c->comm->ranks / 16 * 16 : PIECE, left = c->belief.count * (int64_t)size_of((unsigned)c->belief.type) - c->belief.at;
+    int64_t most = c->belief.kind == SCATTER ? PIECE / c->comm->ranks / 16 * 16 : PIECE,
+            left = c->belief.count * (int64_t)size_of((unsigned)c->belief.type) - c->belief.at;
     return left < most ? left : most;
 }
 static int turn_of(const struct collective *c) { return (int)(c->comm->piece & 1); }
@@ -171,14 +227,11 @@ static void send(const struct collective *c, int64_t step)
 static void add(void *to, const void *value, int64_t bytes, int type)
 {
     if (type == 7)
-        for (int64_t i = 0; i < bytes / 4; i++)
-            ((float *)to)[i] += ((const float *)value)[i];
+        for (int64_t i = 0; i < bytes / 4; i++) ((float *)to)[i] += ((const float *)value)[i];
     else if (type == 8)
-        for (int64_t i = 0; i < bytes / 8; i++)
-            ((double *)to)[i] += ((const double *)value)[i];
+        for (int64_t i = 0; i < bytes / 8; i++) ((double *)to)[i] += ((const double *)value)[i];
     else
-        for (int64_t i = 0; i < bytes / 8; i++)
-            ((int64_t *)to)[i] += ((const int64_t *)value)[i];
+        for (int64_t i = 0; i < bytes / 8; i++) ((int64_t *)to)[i] += ((const int64_t *)value)[i];
 }
 static void receive(const struct collective *c, int64_t step)
 {
@@ -199,23 +252,20 @@ static void receive(const struct collective *c, int64_t step)
 static enum standin_progress gives_up(struct collective *c, int error, const char *why)
 {
     if (!atomic_load(&c->comm->error))
-        fprintf(stderr, "stand-in NCCL: rank %d of %d, collective %lld of its communicator: %s\n", c->comm->rank, c->comm->ranks, (long long)c->belief.call, why);
+        fprintf(stderr, "stand-in NCCL: rank %d of %d, collective %lld of its communicator: %s\n",
+                c->comm->rank, c->comm->ranks, (long long)c->belief.call, why);
     atomic_store(&c->comm->error, error);
-    return STANDIN_AGAIN;   /* hangs, as there */
+    return STANDIN_AGAIN; /* hangs, as there */
 }
 static enum standin_progress run_collective(void *data)
 {
     static const char *const name[] = {"all-gather", "reduce-scatter", "all-reduce"};
     struct collective *c = data;
     struct shared *s = c->comm->shared;
-    if (atomic_load(&c->comm->aborted))
-        return STANDIN_DONE;
-    if (!c->begun && under_way)
-        return STANDIN_AGAIN;
-    if (!c->begun)
-        under_way = c->comm, c->begun = true, c->since = now();
-    if (atomic_load(&c->comm->error))
-        return STANDIN_AGAIN;
+    if (atomic_load(&c->comm->aborted)) return STANDIN_DONE;
+    if (!c->begun && under_way) return STANDIN_AGAIN;
+    if (!c->begun) under_way = c->comm, c->begun = true, c->since = now();
+    if (atomic_load(&c->comm->error)) return STANDIN_AGAIN;
     const long piece = c->comm->piece + 1;
     const int64_t step = step_of(c);
     bool wait = false;
@@ -232,13 +282,17 @@ static enum standin_progress run_collective(void *data)
     for (int r = 0; r < c->comm->ranks; r++)
         wait = wait || atomic_load(&s->rank[r].arrived) < piece;
     if (wait)
-        return now() - c->since > (double)standin_setting("STANDIN_NCCL_SECONDS", 30) ? gives_up(c, REMOTE, "a peer does not come") : STANDIN_AGAIN;
+        return now() - c->since > (double)standin_setting("STANDIN_NCCL_SECONDS", 30)
+                   ? gives_up(c, REMOTE, "a peer does not come")
+                   : STANDIN_AGAIN;
     for (int r = 0; r < c->comm->ranks; r++) {
         const struct belief *b = &s->rank[r].belief[turn_of(c)];
         char text[200];
-        if (b->kind == c->belief.kind && b->type == c->belief.type && b->count == c->belief.count && b->at == c->belief.at && b->call == c->belief.call)
+        if (b->kind == c->belief.kind && b->type == c->belief.type && b->count == c->belief.count &&
+            b->at == c->belief.at && b->call == c->belief.call)
             continue;
-        snprintf(text, sizeof text, "here %s %lld of %lld elements, on rank %d %s %lld of %lld", name[c->belief.kind], (long long)c->belief.call, (long long)c->belief.count, r,
+        snprintf(text, sizeof text, "here %s %lld of %lld elements, on rank %d %s %lld of %lld",
+                 name[c->belief.kind], (long long)c->belief.call, (long long)c->belief.count, r,
                  name[b->kind], (long long)b->call, (long long)b->count);
         return gives_up(c, INVALID_USAGE, text);
     }
@@ -253,36 +307,49 @@ static enum standin_progress run_collective(void *data)
     return STANDIN_DONE;
 }
 
-static unsigned collective(enum kind kind, const void *from, void *to, size_t count, unsigned type, comm_t comm, stream_t stream)
+static unsigned collective(enum kind kind, const void *from, void *to, size_t count, unsigned type,
+                           comm_t comm, stream_t stream)
 {
     static const char *const name[] = {"ncclAllGather", "ncclReduceScatter", "ncclAllReduce"};
     const size_t bytes = count * size_of(type), ranks = (size_t)comm->ranks;
-    struct collective c = {.comm = comm, .belief = {.call = ++comm->calls, .count = (int64_t)count, .kind = (int)kind, .type = (int)type}};
-    if (!bytes)
-        return size_of(type) ? SUCCESS : INVALID_ARGUMENT;
+    struct collective c = {
+        .comm = comm,
+        .belief = {
+            .call = ++comm->calls, .count = (int64_t)count, .kind = (int)kind, .type = (int)type}};
+    if (!bytes) return size_of(type) ? SUCCESS : INVALID_ARGUMENT;
     c.from = standin_memory(from, kind == SCATTER ? ranks * bytes : bytes);
     c.to = standin_memory(to, kind == GATHER ? ranks * bytes : bytes);
     if (!c.from || !c.to) {
-        fprintf(stderr, "stand-in NCCL: %s of %zu elements: not in one allocation of the device\n", name[kind], count);
+        fprintf(stderr, "stand-in NCCL: %s of %zu elements: not in one allocation of the device\n",
+                name[kind], count);
         return INVALID_ARGUMENT;
     }
     return standin_enqueue(stream, name[kind], run_collective, &c, sizeof c) ? UNHANDLED : SUCCESS;
 }
-static bool sums(unsigned type, unsigned operation) { return operation == 0 && (type == 4 || type == 5 || type == 7 || type == 8); }
-EXPORTED unsigned ncclAllGather(const void *from, void *to, size_t count, unsigned type, comm_t comm, stream_t stream)
+static bool sums(unsigned type, unsigned operation)
+{
+    return operation == 0 && (type == 4 || type == 5 || type == 7 || type == 8);
+}
+EXPORTED unsigned ncclAllGather(const void *from, void *to, size_t count, unsigned type,
+                                comm_t comm, stream_t stream)
 {
     return collective(GATHER, from, to, count, type, comm, stream);
 }
-EXPORTED unsigned ncclReduceScatter(const void *from, void *to, size_t count, unsigned type, unsigned operation, comm_t comm, stream_t stream)
+EXPORTED unsigned ncclReduceScatter(const void *from, void *to, size_t count, unsigned type,
+                                    unsigned operation, comm_t comm, stream_t stream)
 {
-    return sums(type, operation) ? collective(SCATTER, from, to, count, type, comm, stream) : INVALID_ARGUMENT;
+    return sums(type, operation) ? collective(SCATTER, from, to, count, type, comm, stream)
+                                 : INVALID_ARGUMENT;
 }
-EXPORTED unsigned ncclAllReduce(const void *from, void *to, size_t count, unsigned type, unsigned operation, comm_t comm, stream_t stream)
+EXPORTED unsigned ncclAllReduce(const void *from, void *to, size_t count, unsigned type,
+                                unsigned operation, comm_t comm, stream_t stream)
 {
-    return sums(type, operation) ? collective(ALL, from, to, count, type, comm, stream) : INVALID_ARGUMENT;
+    return sums(type, operation) ? collective(ALL, from, to, count, type, comm, stream)
+                                 : INVALID_ARGUMENT;
 }
-EXPORTED unsigned ncclBroadcast(const void *from, void *to, size_t count, unsigned type, int root, comm_t comm, stream_t stream)
+EXPORTED unsigned ncclBroadcast(const void *from, void *to, size_t count, unsigned type, int root,
+                                comm_t comm, stream_t stream)
 {
     (void)from, (void)to, (void)count, (void)type, (void)root, (void)comm, (void)stream;
-    return INVALID_USAGE;   /* no schedule broadcasts */
+    return INVALID_USAGE; /* no schedule broadcasts */
 }
