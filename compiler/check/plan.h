@@ -143,6 +143,7 @@ int stored_distance(const char *pattern, const char *name);
  * optimizer's, for stored tensors of two or more dimensions. */
 double plan_weight_decay(const struct plan *p, const char *stored, int rank);
 
+extern const char *const device_names[]; /* by enum device_kind: "cpu", "cuda" */
 /* Takes the plan to another kind of device than its cluster has (--device), before a budget is
  * decided: what a processor offers is then read from the machine, and what libraries take beside
  * the plan is what they take on that kind. */

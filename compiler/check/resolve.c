@@ -370,6 +370,8 @@ int64_t plan_hyper_whole(const struct plan *p, const char *name)
     bug("there is no whole hyper-parameter '%s'", name);
 }
 
+const char *const device_names[] = {[DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda"};
+
 void plan_take_device(struct plan *p, const char *name)
 {
     for (int k = DEVICE_CPU; k <= DEVICE_CUDA; k++)

@@ -54,7 +54,7 @@ enum level {
 };
 extern const char *const level_names[],
     *const element_names[], *const lane_names[], *const phase_names[], *const direction_names[];
-extern const char *const reshard_names[], *const checkpoint_names[], *const device_names[];
+extern const char *const reshard_names[], *const checkpoint_names[];
 
 #define SHAPE_RANK 4
 struct shape {

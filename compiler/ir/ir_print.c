@@ -14,7 +14,6 @@ const char *const phase_names[] = {"setup", "micro", "update"};
 const char *const direction_names[] = {"once", "up", "down"};
 const char *const reshard_names[] = {"forward", "backward", "step"};
 const char *const checkpoint_names[] = {"none", "selective", "full", "budget"};
-const char *const device_names[] = {[DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda"};
 
 static void print_type(struct text *to, const struct value *v)
 {

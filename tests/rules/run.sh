@@ -162,7 +162,7 @@ for name, size in told.items():
 assert n >= 15, f"only {n} of {len(told)} found"
 ' 2>>8b.err && ok units || fail units "$(tail_of 8b.err)"
 cat >units.c <<'C'
-#include "base.h"
+#include "base/base.h"
 #include <stdio.h>
 int main(void)
 {
