@@ -8,11 +8,13 @@
 #include <string.h>
 
 const struct op_row op_rows[OP_COUNT] = {
-#define OP(name, class, operands, results, expression, help) \
-    {#name, CLASS_##class, operands, results, expression, help},
+#define OP(name, class, operands, results, cost, expression, help) \
+    {#name, CLASS_##class, operands, results, COST_##cost, expression, help},
 #include "ir/ops.def"
-#undef OP
 };
+const char *const cost_class_names[COST_CLASSES] = {
+    "none", "gemm",   "grouped_gemm", "attention", "attention_grad", "map",
+    "row",  "column", "total",        "move",      "update"};
 
 static const struct attr *find(const struct attr *attr, int n, const char *key)
 {
