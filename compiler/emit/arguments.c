@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#define L(x) ((long long)(x))
-
 static const char *stored_name(enum element type)
 {
     switch (type) {
@@ -55,7 +53,7 @@ static void argument_row(struct text *to, const struct emit_kernel *k, const str
     bool room = a->kind == ARGUMENT_OUT && a->value->node->op == OP_attention_grad &&
                 a->value == a->value->node->out[3];
     text_add(to, "    {\"%s\", %s, %s, %s},\n", emit_argument_name(a, index, false), type,
-             a->kind == ARGUMENT_SCALARS ? "SCALAR_COUNT" : text_format("%lld", L(count)),
+             a->kind == ARGUMENT_SCALARS ? "SCALAR_COUNT" : text_format("%ld", count),
              a->written && !room ? "true" : "false");
 }
 
@@ -126,8 +124,8 @@ void emit_arguments_c(struct text *to, const struct graph *g)
         if (n) text_add(to, "static const struct reference_argument a_%s[] = {\n", name);
         for (int a = 0; a < n; a++) argument_row(to, k, &argument[a], a);
         if (n) text_add(to, "};\n");
-        text_add(&rows, "    {&k_%s, \"%s\", %s, %lld, %s, %d},\n", name, k->kernel->class, j.bound,
-                 L(j.terms), n ? text_format("a_%s", name) : "0", n);
+        text_add(&rows, "    {&k_%s, \"%s\", %s, %ld, %s, %d},\n", name, k->kernel->class, j.bound,
+                 j.terms, n ? text_format("a_%s", name) : "0", n);
     }
     text_add(to,
              "\nstatic const struct reference_kernel kernel[] = {\n%s};\nconst struct reference "

@@ -45,8 +45,8 @@ const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works)
 void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y,
                  const char *z, int threads, int64_t shared_bytes, bool works)
 {
-    text_add(&c->call, "    launch(&(struct shot){%s, %s, %s, %s, %d, %lld},\n           %s);\n",
-             function, x, y, z, threads, (long long)shared_bytes, cuda_launch_arguments(c, works));
+    text_add(&c->call, "    launch(&(struct shot){%s, %s, %s, %s, %d, %ld},\n           %s);\n",
+             function, x, y, z, threads, shared_bytes, cuda_launch_arguments(c, works));
 }
 
 /* ── all of them ─────────────────────────────────────────────────────────────── */

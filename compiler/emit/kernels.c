@@ -99,7 +99,7 @@ void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
     if (emit_walks_shard(k))
         text_add(to, " over a stretch of the shard");
     else if (emit_core_op(k) == OP_COUNT)
-        text_add(to, " over %lld x %lld", (long long)kernel->rows, (long long)kernel->columns);
+        text_add(to, " over %ld x %ld", kernel->rows, kernel->columns);
     for (int i = 0; i < k->node.n; i++)
         if (k->node.item[i]->file) {
             text_add(to, ", %s:%d", k->node.item[i]->file, k->node.item[i]->line);

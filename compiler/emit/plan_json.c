@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define L(x) ((long long)(x))
-
 static void string(struct text *to, const char *s)
 {
     if (!s) {
@@ -86,12 +84,12 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     }
     text_add(to, "},\n  \"cluster\": {\"name\": ");
     string(to, p->cluster.name);
-    text_add(to, ", \"nodes\": %lld, \"devices_per_node\": %lld, \"memory_bytes\": %lld},\n",
-             L(p->cluster.nodes), L(p->cluster.devices_per_node), L(p->cluster.memory_bytes));
+    text_add(to, ", \"nodes\": %ld, \"devices_per_node\": %ld, \"memory_bytes\": %ld},\n",
+             p->cluster.nodes, p->cluster.devices_per_node, p->cluster.memory_bytes);
     text_add(to,
-             "  \"mesh\": {\"fsdp\": %lld, \"dp\": %lld, \"prefetch\": %lld, \"reduce_slots\": "
-             "%lld, \"reshard\": \"%s\"},\n",
-             L(p->fsdp), L(p->dp), L(p->prefetch), L(p->reduce_slots), reshard_names[p->reshard]);
+             "  \"mesh\": {\"fsdp\": %ld, \"dp\": %ld, \"prefetch\": %ld, \"reduce_slots\": "
+             "%ld, \"reshard\": \"%s\"},\n",
+             p->fsdp, p->dp, p->prefetch, p->reduce_slots, reshard_names[p->reshard]);
     text_add(to,
              "  \"precision\": {\"compute\": \"%s\", \"master\": \"%s\", \"gradients\": \"%s\", "
              "\"moments\": \"%s\"},\n",
@@ -100,9 +98,9 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     text_add(to, "  \"activation_checkpoint\": {\"mode\": \"%s\"},\n",
              checkpoint_names[p->checkpoint_mode]);
     text_add(to,
-             "  \"batch\": {\"sequence\": %lld, \"local\": %lld, \"global\": %lld, "
-             "\"accumulation\": %lld, \"loss_chunks\": %lld},\n",
-             L(p->sequence), L(p->local), L(p->global), L(p->accumulation), L(p->loss_chunks));
+             "  \"batch\": {\"sequence\": %ld, \"local\": %ld, \"global\": %ld, "
+             "\"accumulation\": %ld, \"loss_chunks\": %ld},\n",
+             p->sequence, p->local, p->global, p->accumulation, p->loss_chunks);
     text_add(to,
              "  \"optimizer\": {\"name\": \"adamw\", \"lr\": %s, \"beta1\": %s, \"beta2\": %s, "
              "\"eps\": %s, \"weight_decay\": %s, \"clip\": %s, \"groups\": [",
@@ -115,37 +113,36 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     }
     text_add(to, "]},\n");
     text_add(to,
-             "  \"schedule\": {\"name\": \"%s\", \"warmup\": %lld, \"steps\": %lld, \"decay\": "
-             "%lld, \"floor\": %s},\n",
-             schedule[p->schedule], L(p->warmup), L(p->schedule_steps), L(p->decay),
-             text_number(p->floor));
+             "  \"schedule\": {\"name\": \"%s\", \"warmup\": %ld, \"steps\": %ld, \"decay\": "
+             "%ld, \"floor\": %s},\n",
+             schedule[p->schedule], p->warmup, p->schedule_steps, p->decay, text_number(p->floor));
     text_add(to, "  \"data\": {\"train\": ");
     strings(to, p->data_train, p->n_data_train);
-    text_add(to, ", \"format\": \"%s\", \"order\": \"%s\", \"seed\": %lld, \"ignore\": %s},\n",
+    text_add(to, ", \"format\": \"%s\", \"order\": \"%s\", \"seed\": %ld, \"ignore\": %s},\n",
              format[p->data_format], p->data_order == ORDER_SHUFFLED ? "shuffled" : "sequential",
-             L(p->data_seed), p->has_ignore ? text_format("%lld", L(p->ignore)) : "null");
-    text_add(to, "  \"init\": {\"seed\": %lld, \"from\": ", L(p->init_seed));
+             p->data_seed, p->has_ignore ? text_format("%ld", p->ignore) : "null");
+    text_add(to, "  \"init\": {\"seed\": %ld, \"from\": ", p->init_seed);
     string(to, p->init_from);
     text_add(to,
-             "},\n  \"run\": {\"steps\": %lld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", "
+             "},\n  \"run\": {\"steps\": %ld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", "
              "\"graph\": %s, \"gemm\": \"%s\", \"attention\": \"%s\", \"experts\": \"%s\"},\n",
-             L(p->run_steps), text_number(p->timeout_seconds),
+             p->run_steps, text_number(p->timeout_seconds),
              p->nonfinite == NONFINITE_SKIP ? "skip" : "stop", p->graph ? "true" : "false",
              p->gemm == GEMM_PLANC ? "planc" : "cublaslt",
              p->attention == ATTENTION_CUDNN ? "cudnn" : "planc",
              p->experts == EXPERTS_CUDNN ? "cudnn" : "planc");
     text_add(to,
              "  \"device\": \"%s\", \"fusion\": %s, \"kernels\": %d, \"schedule_steps\": %d, "
-             "\"local_bytes\": %lld, \"wire_bytes\": %lld,\n",
+             "\"local_bytes\": %ld, \"wire_bytes\": %ld,\n",
              device_names[f->device], f->fuse ? "true" : "false", g->kernel.n, g->steps,
-             L(g->local_bytes), L(g->wire_bytes));
+             g->local_bytes, g->wire_bytes);
     text_add(to, "  \"units\": [");
     for (int i = 0; i < g->unit.n; i++) {
         text_add(to, "%s\n    {\"name\": ", i ? "," : "");
         string(to, g->unit.item[i]->name);
-        text_add(to, ", \"instances\": %lld, \"elements\": %lld, \"shard_elements\": %lld}",
-                 L(g->unit.item[i]->count), L(g->unit.item[i]->elements),
-                 L(g->unit.item[i]->shard_elements));
+        text_add(to, ", \"instances\": %ld, \"elements\": %ld, \"shard_elements\": %ld}",
+                 g->unit.item[i]->count, g->unit.item[i]->elements,
+                 g->unit.item[i]->shard_elements);
     }
     text_add(to, "\n  ]\n}\n");
 }
