@@ -82,6 +82,7 @@ static struct judged judge_core(const struct node *n)
     case OP_expert_matmul_grad: return (struct judged){"BOUND_PRODUCT", a->shape.dim[0]};
     case OP_attention:
     case OP_attention_grad: return (struct judged){"BOUND_ATTENTION", attr_get(n, "sequence")};
+    case OP_sum_middle: return (struct judged){"BOUND_SUMMED", a->shape.dim[1]};
     case OP_embedding_grad: return (struct judged){"BOUND_SUMMED", shape_count(a->shape)};
     case OP_sum_squares: return (struct judged){"BOUND_SUMMED", 1 << 20};
     case OP_collect:

@@ -13,6 +13,7 @@ const char *emit_core_template(enum op op)
     case OP_matmul_add: return "cpu/product.h";
     case OP_embedding:
     case OP_embedding_grad: return "cpu/embedding.h";
+    case OP_sum_middle: return "cpu/sum_middle.h";
     case OP_positions:
     case OP_rope_cos:
     case OP_rope_sin: return "cpu/positions.h";
@@ -172,6 +173,13 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
         text_add(to, "%ld, %ld, %ld);\n", rows_of(n->in[1].value), y->shape.dim[0],
                  y->shape.dim[1]);
         return;
+    case OP_sum_middle: {
+        struct shape s = n->in[0].value->shape;
+        text_add(to, "sum_middle(");
+        names(&c, n);
+        text_add(to, "%ld, %ld, %ld);\n", s.dim[0], s.dim[1], s.dim[2]);
+        return;
+    }
     case OP_sum_squares:
         text_add(to, "sum_squares(%s, s, %s);\n", state_name(&c), name_of(&c, y));
         return;

@@ -20,6 +20,7 @@ const char *emit_cuda_core_template(enum op op)
     case OP_positions:
     case OP_rope_cos:
     case OP_rope_sin: return "cuda/positions.cuh";
+    case OP_sum_middle: return "cuda/sum_middle.cuh";
     case OP_attention:
     case OP_attention_grad: return "cuda/attention.cuh";
     case OP_sum_squares: return "cuda/sum_squares.cuh";
@@ -418,6 +419,13 @@ void emit_cuda_core(struct cuda_kernel *c)
              text_format("positions(%s, %ld, %ld)", name_of(c, y), shape_count(y->shape),
                          attr_get(n, "sequence")));
         return;
+    case OP_sum_middle: {
+        struct shape s = n->in[0].value->shape;
+        over(c, s.dim[0] * s.dim[2],
+             text_format("sum_middle(%s, %s, %ld, %ld, %ld)", name_of(c, n->in[0].value),
+                         name_of(c, y), s.dim[0], s.dim[1], s.dim[2]));
+        return;
+    }
     case OP_top_k: {
         const struct value *p = n->in[0].value;
         over(c, rows_of(p) * 32,
