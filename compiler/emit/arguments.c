@@ -3,6 +3,7 @@
  * products that kernels.c calls, so the library is these two texts. schedule.c passes bare
  * addresses, which is all that a device needs; whoever wants to look at a kernel from outside needs
  * the types and counts that the compiler knew. */
+#include "base/escape.h"
 #include "emit/emit.h"
 
 #include <string.h>
@@ -125,8 +126,8 @@ void emit_arguments_c(struct text *to, const struct graph *g)
         if (n) text_add(to, "static const struct reference_argument a_%s[] = {\n", name);
         for (int a = 0; a < n; a++) argument_row(to, k, &argument[a], a);
         if (n) text_add(to, "};\n");
-        text_add(&rows, "    {&k_%s, \"%s\", %s, %ld, %s, %d},\n", name, k->kernel->class, j.bound,
-                 j.terms, n ? text_format("a_%s", name) : "0", n);
+        text_add(&rows, "    {&k_%s, %s, %s, %ld, %s, %d},\n", name, escape_c(k->kernel->class),
+                 j.bound, j.terms, n ? text_format("a_%s", name) : "0", n);
     }
     text_add(to,
              "\nstatic const struct reference_kernel kernel[] = {\n%s};\nconst struct reference "

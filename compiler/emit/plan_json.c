@@ -1,27 +1,10 @@
 /* plan.json: the plan as it was understood, every default filled in, for people who ask what was
  * trained and for tools that compare runs. Bytes and counts are whole numbers. Nothing of ours
  * reads it back. */
+#include "base/escape.h"
 #include "emit/emit.h"
 
 #include <string.h>
-
-static void string(struct text *to, const char *s)
-{
-    if (!s) {
-        text_add(to, "null");
-        return;
-    }
-    text_add(to, "\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            text_add(to, "\\%c", *s);
-        else if ((unsigned char)*s < 32)
-            text_add(to, "\\u%04x", (unsigned char)*s);
-        else
-            text_add(to, "%c", *s);
-    }
-    text_add(to, "\"");
-}
 
 /* null, one string, or a list of them. */
 static void strings(struct text *to, const char *const *item, int n)
@@ -29,15 +12,15 @@ static void strings(struct text *to, const char *const *item, int n)
     if (n > 1) text_add(to, "[");
     for (int i = 0; i < n; i++) {
         if (i) text_add(to, ", ");
-        string(to, item[i]);
+        escape_json(to, item[i]);
     }
     if (n > 1) text_add(to, "]");
-    if (!n) string(to, NULL);
+    if (!n) escape_json(to, NULL);
 }
 
 static void key(struct text *to, const char *name)
 {
-    string(to, name);
+    escape_json(to, name);
     text_add(to, ": ");
 }
 
@@ -47,7 +30,7 @@ static void constant(struct text *to, const struct constant *c)
     case CONST_NUMBER: text_add(to, "%s", text_number(c->number)); return;
     case CONST_TRUTH: text_add(to, "%s", c->truth ? "true" : "false"); return;
     case CONST_STRING:
-    case CONST_WORD: string(to, c->text); return;
+    case CONST_WORD: escape_json(to, c->text); return;
     case CONST_LIST:
     case CONST_RANGE:
         text_add(to, "[");
@@ -72,18 +55,18 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
                                          [DATA_MEGATRON] = "megatron"};
     const struct facts *f = &g->facts;
     text_add(to, "{\n  \"title\": ");
-    string(to, p->title);
+    escape_json(to, p->title);
     text_add(to, ",\n  \"plan\": ");
-    string(to, p->path);
+    escape_json(to, p->path);
     text_add(to, ",\n  \"model\": {\"architecture\": ");
-    string(to, p->architecture);
+    escape_json(to, p->architecture);
     for (int i = 0; i < p->n_hyper; i++) {
         text_add(to, ", ");
         key(to, p->hyper[i].name);
         constant(to, &p->hyper[i].value);
     }
     text_add(to, "},\n  \"cluster\": {\"name\": ");
-    string(to, p->cluster.name);
+    escape_json(to, p->cluster.name);
     text_add(to, ", \"nodes\": %ld, \"devices_per_node\": %ld, \"memory_bytes\": %ld},\n",
              p->cluster.nodes, p->cluster.devices_per_node, p->cluster.memory_bytes);
     text_add(to,
@@ -108,7 +91,7 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              text_number(p->weight_decay), text_number(p->clip));
     for (int i = 0; i < p->n_groups; i++) {
         text_add(to, "%s{\"weights\": ", i ? ", " : "");
-        string(to, p->group[i].pattern);
+        escape_json(to, p->group[i].pattern);
         text_add(to, ", \"weight_decay\": %s}", text_number(p->group[i].weight_decay));
     }
     text_add(to, "]},\n");
@@ -122,7 +105,7 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              format[p->data_format], p->data_order == ORDER_SHUFFLED ? "shuffled" : "sequential",
              p->data_seed, p->has_ignore ? text_format("%ld", p->ignore) : "null");
     text_add(to, "  \"init\": {\"seed\": %ld, \"from\": ", p->init_seed);
-    string(to, p->init_from);
+    escape_json(to, p->init_from);
     text_add(to,
              "},\n  \"run\": {\"steps\": %ld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", "
              "\"graph\": %s, \"gemm\": \"%s\", \"attention\": \"%s\", \"experts\": \"%s\"},\n",
@@ -139,7 +122,7 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     text_add(to, "  \"units\": [");
     for (int i = 0; i < g->unit.n; i++) {
         text_add(to, "%s\n    {\"name\": ", i ? "," : "");
-        string(to, g->unit.item[i]->name);
+        escape_json(to, g->unit.item[i]->name);
         text_add(to, ", \"instances\": %ld, \"elements\": %ld, \"shard_elements\": %ld}",
                  g->unit.item[i]->count, g->unit.item[i]->elements,
                  g->unit.item[i]->shard_elements);
