@@ -40,13 +40,14 @@ GENERATED := $(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.lex.c
 COMPILER  := $(patsubst compiler/%.c,$(BUILD)/compiler/%.o,$(wildcard compiler/*/*.c)) \
              $(patsubst %.c,%.o,$(if $(wildcard grammar/plan.y),$(GENERATED)))
 
-# A trainer is runtime/shared and the folder of its device. The trace device executes nothing and needs two files of shared.
+# A trainer is runtime/shared and the folder of its device. The trace device executes nothing and needs three files of shared.
 # Nothing here needs CUDA to build: a trainer loads NVIDIA's libraries when it starts.
 OBJECTS = $(patsubst runtime/%.c,$(BUILD)/runtime/%.o,$(1))
 SHARED := $(call OBJECTS,$(wildcard runtime/shared/*.c))
 CPU    := $(SHARED) $(call OBJECTS,$(wildcard runtime/cpu/*.c))
 CUDA   := $(SHARED) $(call OBJECTS,$(wildcard runtime/cuda/*.c))
-TRACE  := $(call OBJECTS,$(wildcard runtime/trace/*.c) runtime/shared/options.c runtime/shared/fail.c)
+TRACE  := $(call OBJECTS,$(wildcard runtime/trace/*.c) \
+          runtime/shared/options.c runtime/shared/fail.c runtime/shared/position.c)
 
 all: $(BUILD)/planc $(BUILD)/lib/libtrainer_cpu.a $(BUILD)/lib/libtrainer_cuda.a $(BUILD)/lib/libtrainer_trace.a
 

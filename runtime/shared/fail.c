@@ -1,7 +1,7 @@
 /* The one way out and the one way to speak. Many ranks fail together, and a log with four times the
- * same line, or half of two lines, helps nobody at night: so a failure is one line that begins with
- * "trainer:", written with one write, by one rank. How the ranks settle which one is told in
- * trainer.h. */
+ * same line, or half of two lines, helps nobody: so a failure is one line that begins with
+ * "trainer:", written with one write, by one rank. trainer.h says how the ranks settle which one.
+ * This file knows no MPI: world_mpi.c tells it the rank and how to end all ranks (fail_as). */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -15,6 +15,8 @@
 enum { LINE_BYTES = 2048 };
 
 static char noted[LINE_BYTES];
+static int own_rank;
+static void (*end_all)(int status); /* NULL: there is this process only */
 
 /* A diagnosis that cannot be written is lost; there is nobody left to tell. */
 static void write_all(int fd, const char *bytes, size_t n)
@@ -27,13 +29,25 @@ static void write_all(int fd, const char *bytes, size_t n)
     }
 }
 
+void fail_as(int rank, void (*end)(int status))
+{
+    own_rank = rank;
+    end_all = end;
+}
+
+void fail_end(int status)
+{
+    if (end_all) end_all(status);
+    _exit(status);
+}
+
 void fail_print(const char *message)
 {
     char line[LINE_BYTES + 16];
     int n = snprintf(line, sizeof line, "trainer: %s", message);
     size_t length = n < 0 ? 0 : (size_t)n < sizeof line - 1 ? (size_t)n : sizeof line - 2;
     for (size_t i = 0; i < length; i++)
-        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7F) line[i] = ' ';
+        if (line[i] == '\n') line[i] = ' ';
     line[length] = '\n';
     write_all(STDERR_FILENO, line, length + 1);
 }
@@ -59,12 +73,12 @@ void fail_now(const char *format, ...)
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
     if (position_claim()) fail_print(message);
-    world_abort(STATUS_ENVIRONMENT);
+    fail_end(STATUS_ENVIRONMENT);
 }
 
 void say(const char *format, ...)
 {
-    if (world.rank != 0) return;
+    if (own_rank != 0) return;
     char line[LINE_BYTES];
     va_list args;
     va_start(args, format);
@@ -87,7 +101,7 @@ static struct block *blocks;
 void *room(int64_t bytes)
 {
     struct block *b = bytes < 0 ? NULL : calloc(1, sizeof *b + (size_t)bytes);
-    if (!b) fail_now("rank %d: no memory for %lld bytes", world.rank, (long long)bytes);
+    if (!b) fail_now("rank %d: no memory for %lld bytes", own_rank, (long long)bytes);
     *b = (struct block){blocks, bytes};
     blocks = b;
     return b + 1;

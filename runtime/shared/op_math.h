@@ -193,8 +193,10 @@ OP_FUNCTION double op_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
     OP_FUNCTION double op_##name(double a, float b) { return op_##name##_f64(a, b); }
 OP_EITHER(exp)
 OP_EITHER(log)
-OP_EITHER(tanh) OP_EITHER(erf) OP_EITHER(sigmoid) OP_EITHER(sqrt) OP_EITHER(rsqrt) OP_EITHER(finite)
-    OP_EITHER_OF_TWO(min) OP_EITHER_OF_TWO(max)
+OP_EITHER(tanh)
+OP_EITHER(erf)
+OP_EITHER(sigmoid) OP_EITHER(sqrt) OP_EITHER(rsqrt) OP_EITHER(finite) OP_EITHER_OF_TWO(min)
+    OP_EITHER_OF_TWO(max)
 #else
 #define OP_EITHER(name, a) _Generic((a), double : op_##name##_f64, default : op_##name##_f32)
 #define op_exp(a) OP_EITHER(exp, a)(a)

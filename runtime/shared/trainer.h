@@ -29,6 +29,11 @@ bool fail_note(const char *format, ...) PRINTF_LIKE(1, 2);
 const char *fail_noted(void); /* NULL: none */
 /* One line from whoever comes first on this host, then every rank ends with status 4. */
 _Noreturn void fail_now(const char *format, ...) PRINTF_LIKE(1, 2);
+/* Every rank ends with this status. From any thread. */
+_Noreturn void fail_end(int status);
+/* The rank of this process, for say; `end` takes all ranks down. Until then: rank 0, and only this
+ * process ends. */
+void fail_as(int rank, void (*end)(int status));
 void fail_print(const char *message); /* "trainer: MESSAGE" on stderr, in one write */
 /* rank 0 only: a line on stdout */
 void say(const char *format, ...) PRINTF_LIKE(1, 2);
@@ -67,7 +72,8 @@ void world_meet(double seconds);
 void world_split(void);
 void world_agree(void);                 /* returns only when no rank noted a failure */
 _Noreturn void world_leave(int status); /* every rank calls it: the orderly end */
-_Noreturn void world_abort(int status); /* any rank, any thread: the other one */
+/* what world_leave calls when all ranks have arrived, before the shared page goes */
+void world_before_leaving(void (*call)(void));
 /* Every rank gives n numbers and gets those of all, world.size x n, in rank order. */
 void world_exchange(const double *mine, int64_t n, double *all);
 void world_sum(double *value, int64_t n); /* over all ranks; start, probe and end only */
@@ -137,11 +143,12 @@ void device_watch(void);
 /* spent waiting for collectives since the last call; negative: unknown */
 double device_exposed_seconds(struct device *d);
 
-/* ── watchdog.c: where every rank of this host stands ────────────────────────── */
+/* ── watchdog.c: ends a run in which a rank stands still ─────────────────────── */
+void watchdog_open(void); /* collective; world_leave closes it */
+
+/* ── position.c: where this rank stands, for the watchdog of every rank ──────── */
 /* WRITE: rank 0 writes the weights, however long its disk takes */
 enum phase { PHASE_START, PHASE_STEPS, PHASE_WRITE, PHASE_END };
-void watchdog_open(void); /* collective */
-void watchdog_close(void);
 void position_phase(enum phase phase);
 void position_step(int64_t training_step); /* the optimizer step now running */
 void position_set(int schedule_step);
@@ -193,16 +200,9 @@ struct stored {
 bool stored_first(struct stored *s);
 bool stored_next(struct stored *s);
 int64_t stored_count(void);
-/* All of them as files list them: by name, numbers by their value, so that the order does not
- * depend on how layers were put into units. stored_count() items, in `room`. */
-const struct stored *stored_sorted(void);
 int64_t stored_elements(const struct stored *s);
 int stored_shape(const struct stored *s, int64_t dim[4]); /* returns the rank */
-enum { TENSOR_NAME_BYTES = 512 /* the compiler refuses longer ones */ };
 void stored_name(const struct stored *s, char *to, size_t bytes);
-/* The same as a JSON string with its quotes; `to` has room for any name. */
-enum { TENSOR_JSON_BYTES = 6 * TENSOR_NAME_BYTES + 3 };
-void stored_name_json(const struct stored *s, char to[TENSOR_JSON_BYTES]);
 /* The overlap of a stored tensor with shard `shard`. count 0: none. element: first, in the stored
  * tensor;
  * at: where it lies in that rank's resident shards (elements from the start of master, gradient

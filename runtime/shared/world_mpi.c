@@ -1,6 +1,6 @@
 /* The ranks as one world: how they come up, agree, exchange small numbers on the main thread, and
- * end. The two ends differ: world_leave is called by all and is orderly; world_abort is called by
- * one, from any thread, and takes the rest down. */
+ * end. The two ends differ: world_leave is called by all ranks and is orderly; fail_now and
+ * fail_end are called by one, from any thread, and take the others down through MPI_Abort. */
 #define _GNU_SOURCE
 #include "world_mpi.h"
 
@@ -20,6 +20,7 @@ struct world world = {.rank = 0, .size = 1, .host_size = 1, .one_host = true};
 
 static MPI_Comm main_comm = MPI_COMM_NULL, host_comm = MPI_COMM_NULL;
 static MPI_Win host_window = MPI_WIN_NULL;
+static void (*before_leaving)(void);
 
 void mpi_check(int rc, const char *what)
 {
@@ -61,6 +62,9 @@ void mpi_duplicate(MPI_Comm *to)
     mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, to), "duplicate the world");
     mpi_check(MPI_Comm_set_errhandler(*to, MPI_ERRORS_RETURN), "duplicate the world");
 }
+
+/* Takes every rank down, from any thread. */
+static void end_all(int status) { MPI_Abort(MPI_COMM_WORLD, status); }
 
 /* ── coming up ───────────────────────────────────────────────────────────────── */
 
@@ -144,10 +148,12 @@ void world_open(int *argc, char ***argv)
         fail_print("MPI does not start");
         _exit(STATUS_ENVIRONMENT);
     }
+    fail_as(0, end_all);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     /* naps as short as asked for, in the threads to come too */
     prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
     mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &world.rank), "rank");
+    fail_as(world.rank, end_all);
     mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &world.size), "size");
     if (provided < MPI_THREAD_MULTIPLE) {
         if (world.rank == 0)
@@ -291,6 +297,8 @@ void world_receive(void *to, int64_t bytes, int from)
  * keep can be told from what is ours only as long as its callers have names. */
 void __lsan_do_leak_check(void) __attribute__((weak));
 
+void world_before_leaving(void (*call)(void)) { before_leaving = call; }
+
 /* Nobody passes the barrier before all have written what they had to say: mpirun ends the others as
  * soon as one rank returns a status that is not 0. */
 void world_leave(int status)
@@ -298,7 +306,7 @@ void world_leave(int status)
     MPI_Request request;
     if (main_comm != MPI_COMM_NULL && MPI_Ibarrier(main_comm, &request) == MPI_SUCCESS)
         finish(&request, "leave");
-    watchdog_close();
+    if (before_leaving) before_leaving();
     /* nobody watches any more; a leak checker takes its time */
     if (program.timeout_seconds > 0 && main_comm != MPI_COMM_NULL && !__lsan_do_leak_check)
         leaving = true,
@@ -308,12 +316,4 @@ void world_leave(int status)
     if (__lsan_do_leak_check) __lsan_do_leak_check();
     MPI_Finalize(); /* whatever it says: there is nothing left to lose */
     exit(status);
-}
-
-void world_abort(int status)
-{
-    int up = 0;
-    MPI_Initialized(&up);
-    if (up) MPI_Abort(MPI_COMM_WORLD, status);
-    _exit(status);
 }

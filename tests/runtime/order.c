@@ -39,7 +39,6 @@ const struct program program = {
 struct world world = {.size = RANKS, .host_size = RANKS, .one_host = true};
 bool position_claim(void) { return true; }
 void position_moved(void) {}
-void world_abort(int status) { exit(status); }
 
 static int finish(const char *why)
 {
