@@ -4,6 +4,7 @@
 #define PLANC_KEYS_H
 
 #include "text/constant.h"
+#include "text/language.h"
 
 enum section_id {
 #define SECTION(id, path, takes, help) S_##id,
@@ -80,6 +81,9 @@ const char *section_names(void);
 /* A key known by another name elsewhere ("learning_rate"), or misspelt, or in another section: its
  * path, or NULL. */
 const char *key_guess(const char *section, const char *name);
+
+/* keys_language.c: the answers to what lexing asks (language_use). */
+extern const struct language plan_language;
 
 /* keys_foreign.c: the words of other tools. What there is instead of something that planc has not
  * ("tp"); the declared hyper-parameter that a name means ("n_layer"); the word of a key that a

@@ -2,6 +2,7 @@
  * what exists is refused or helped with in one voice. A command or option that does not exist yet
  * is refused by name; nothing is ignored. */
 #include "commands/command.h"
+#include "check/keys.h"
 #include "passes/budget.h"
 #include "ir/ir.h"
 
@@ -365,6 +366,7 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
 
 int main(int argc, char **argv)
 {
+    language_use(&plan_language);
     if (argc < 2) {
         usage(stderr);
         return EXIT_USAGE;

@@ -5,7 +5,7 @@
  * before it is parsed, and only when its braces do not come out even; what is found is said, and
  * mended, when the scanner comes by, so that the rest of the file means what it was meant to. */
 #include "text/lex.h"
-#include "check/keys.h"
+#include "text/language.h"
 
 #include <string.h>
 
@@ -76,7 +76,7 @@ static bool is_architecture(const struct block *b)
 
 static bool is_section(const char *name)
 {
-    return !strchr(name, '.') && section_find(name) != SECTION_COUNT;
+    return !strchr(name, '.') && language->is_section(name);
 }
 
 static void supply(struct look *l, struct span before)

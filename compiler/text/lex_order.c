@@ -3,7 +3,7 @@
  * Slips that have one meaning never come here: lex_slips.c says them, mends them, and the parser
  * goes on. */
 #include "text/lex.h"
-#include "check/keys.h"
+#include "text/language.h"
 #include "plan.tab.h"
 
 #include <stdlib.h>
@@ -120,24 +120,20 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
 }
 
 /* "fsdp = 64": the first key of a section that counts something. */
-static const char *first_whole(enum section_id s, const char *number)
+static const char *first_whole(const char *section, const char *number)
 {
-    for (int k = 0; number && k < KEY_COUNT; k++)
-        if (key_rows[k].section == s && key_rows[k].type == KEY_WHOLE && !key_rows[k].missing[0])
-            return text_format("%s = %s", key_rows[k].name, number);
-    return "key = value";
+    const char *key = number ? language->first_whole(section) : NULL;
+    return key ? text_format("%s = %s", key, number) : "key = value";
 }
 
 /* `mesh 64`, `cluster h100 * 8`, `mesh fsdp = 64`. */
-static void said_of_section(struct lex *lx, const struct token *t, enum section_id s)
+static void said_of_section(struct lex *lx, const struct token *t, const char *path)
 {
-    const char *path = section_rows[s].path, *name = lx->last.kind != NAME &&
-                                                             lx->before.kind == NAME &&
-                                                             lx->before.at.from != lx->first.at.from
-                                                         ? written(lx, &lx->before)
-                                                         : NULL;
-    bool keyed = name && t->kind == ASSIGN && key_find(s, name) != KEY_COUNT;
-    bool times = s == S_cluster && name && t->kind == NUMBER &&
+    bool second =
+        lx->last.kind != NAME && lx->before.kind == NAME && lx->before.at.from != lx->first.at.from;
+    const char *name = second ? written(lx, &lx->before) : NULL;
+    bool keyed = name && t->kind == ASSIGN && language->has_key(path, name);
+    bool times = strcmp(path, "cluster") == 0 && name && t->kind == NUMBER &&
                  (strcmp(name, "x") == 0 || strcmp(name, "X") == 0);
     int machine = lx->first.at.to + (int)strspn(lx->bytes + lx->first.at.to, " \t"),
         n = (int)strcspn(lx->bytes + machine, " \t");
@@ -153,7 +149,7 @@ static void said_of_section(struct lex *lx, const struct token *t, enum section_
         return;
     }
     const char *head =
-        section_rows[s].takes[0]
+        language->has_label(path)
             ? text_format("%s %s", path,
                           name && t->kind != ASSIGN ? written(lx, &lx->before) : "NAME")
             : path;
@@ -165,8 +161,8 @@ static void said_of_section(struct lex *lx, const struct token *t, enum section_
             lx, t->at,
             text_format("%s cannot stand here: what %s says stands in { }", named(lx, t), path),
             text_format("%s { %s }: it has %s", head,
-                        first_whole(s, t->kind == NUMBER ? written(lx, t) : NULL),
-                        section_keys(s)));
+                        first_whole(path, t->kind == NUMBER ? written(lx, t) : NULL),
+                        language->keys(path)));
 }
 
 static bool is_declared(const char *word)
@@ -185,10 +181,9 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
     const char *text = written(lx, t);
     bool number = t->kind == NUMBER;
     const char *first = lx->first.kind == NAME ? written(lx, &lx->first) : "";
-    enum section_id section = section_find(first);
     bool digits = number && strspn(text, "0123456789_.") == strlen(text);
-    if (section != SECTION_COUNT && (digits || t->kind == STAR || t->kind == ASSIGN)) {
-        said_of_section(lx, t, section);
+    if (language->is_section(first) && (digits || t->kind == STAR || t->kind == ASSIGN)) {
+        said_of_section(lx, t, first);
         return;
     }
     if (strcmp(first, "require") == 0 || strcmp(first, "when") == 0) {

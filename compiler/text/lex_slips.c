@@ -4,7 +4,7 @@
  * and what stands around it is still read; the same slip again is counted and not repeated. Keys
  * are asked of the tables only to say what is wrong: no text that is right is read differently. */
 #include "text/lex.h"
-#include "check/keys.h"
+#include "text/language.h"
 #include "plan.tab.h"
 
 #include <stdlib.h>
@@ -163,7 +163,7 @@ static bool is_dash(struct lex *lx, const struct token *t)
         for (at++; is_letter(lx->bytes[at]) || is_digit(lx->bytes[at]) || lx->bytes[at] == '-';
              at++)
             text_add(&name, "%c", lx->bytes[at] == '-' ? '_' : lx->bytes[at]);
-        const char *path = key_guess("", name.bytes);
+        const char *path = language->guess(name.bytes);
         lex_slip(lx, SLIP_OPTION, (struct span){lx->file, t->at.from, end},
                  "a plan has entries, not options of a command line",
                  path ? text_format("%s = %s", path, rest_text(lx, at + (lx->bytes[at] == '=')))
@@ -184,15 +184,6 @@ static bool is_dash(struct lex *lx, const struct token *t)
 
 /* ── Files without quotes ────────────────────────────────────────────────────── */
 
-static bool wants_text(const char *name)
-{
-    for (int k = 0; k < KEY_COUNT; k++)
-        if ((key_rows[k].type == KEY_STRING || key_rows[k].type == KEY_FILES) &&
-            strcmp(key_rows[k].name, name) == 0)
-            return true;
-    return false;
-}
-
 /* Whether a word is one that only a file can have. */
 static bool looks_like_file(const char *word, const char *key)
 {
@@ -204,7 +195,7 @@ static bool looks_like_file(const char *word, const char *key)
     for (size_t i = 0; i < n; i++) letter |= is_letter(word[i]);
     if (!letter || !sign) return false;
     if (word[0] == '~' || (word[0] == '/' && word[1] != '*' && word[1] != '/') ||
-        strncmp(word, "./", 2) == 0 || strncmp(word, "../", 3) == 0 || wants_text(key))
+        strncmp(word, "./", 2) == 0 || strncmp(word, "../", 3) == 0 || language->wants_text(key))
         return true;
     for (size_t i = 0; i < COUNT_OF(ends); i++)
         if (n > strlen(ends[i]) && strcmp(word + n - strlen(ends[i]), ends[i]) == 0) return true;
@@ -328,7 +319,7 @@ static bool mend_head(struct lex *lx, struct token *t, bool newline)
     } else if (t->kind == EQ && lx->first.kind == NAME) {
         lex_slip(lx, SLIP_COMPARES, t->at, "'==' compares; an entry is written with '='", NULL);
         t->kind = ASSIGN;
-    } else if (t->kind == NUMBER && one && section_find(head_text(lx)) == SECTION_COUNT &&
+    } else if (t->kind == NUMBER && one && !language->is_section(head_text(lx)) &&
                strspn(text_of(lx, t->at), "0123456789_.eE-+kMGTi") ==
                    (size_t)(t->at.to - t->at.from) &&
                !newline) {
@@ -445,7 +436,7 @@ static void mend_dashes(struct lex *lx, struct token *t)
     while (lx->bytes[to] == '-' && (is_letter(lx->bytes[to + 1]) || is_digit(lx->bytes[to + 1])))
         to = behind_name(lx, to + 1);
     bool model = !lex_is_idle(lx) && lx->first.at.from == lx->last.at.from &&
-                 section_find(text_of(lx, lx->first.at)) == S_model;
+                 strcmp(text_of(lx, lx->first.at), "model") == 0;
     if (model && lx->bytes[to] == '/') { /* Qwen/Qwen3-8B */
         while (lx->bytes[to] && !strchr(" \t\r\n{;#", lx->bytes[to])) to++;
         t->at.to = to;
@@ -458,17 +449,16 @@ static void mend_dashes(struct lex *lx, struct token *t)
     }
     if (to == t->at.to) return;
     t->at.to = to;
-    const char *name = text_of(lx, t->at), *guess = key_guess("", name),
+    const char *name = text_of(lx, t->at), *guess = language->guess(name),
                *before = text_format("%.*s", (int)strcspn(name, "-"), name);
-    enum section_id s = lex_is_idle(lx) ? SECTION_COUNT : section_find(text_of(lx, lx->first.at));
-    bool works, named = s != SECTION_COUNT && words_find(section_rows[s].takes, before, &works);
+    const char *section = lex_is_idle(lx) ? "" : text_of(lx, lx->first.at);
+    bool named = language->is_label(section, before);
     struct text plain = {0};
     for (const char *p = name; *p; p++) text_add(&plain, "%c", *p == '-' ? '_' : *p);
-    if (named) guess = text_format("%s %s", section_rows[s].path, before);
+    if (named) guess = text_format("%s %s", section, before);
     int sign = behind_blanks(lx, to);
     /* `weight-decay = 0.1` is a key but for the sign */
-    for (int k = 0; k < KEY_COUNT && lex_is_idle(lx) && lx->bytes[sign] == '='; k++) {
-        if (strcmp(key_rows[k].name, plain.bytes) != 0) continue;
+    if (lex_is_idle(lx) && lx->bytes[sign] == '=' && language->has_key(NULL, plain.bytes)) {
         lex_complain(lx, t->at, text_format("'%s' is no name: names have no '-'", name),
                      text_format("%s = %s", plain.bytes, rest_text(lx, sign + 1)));
         lx->torn = true;

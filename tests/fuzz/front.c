@@ -3,7 +3,7 @@
  * report or bug() is a find. A first line "# --set a.b=c" is also a setting, so that those are
  * damaged too. Built by clang with the compiler's own sources. */
 #define _POSIX_C_SOURCE 200809L
-#include "text/ast.h"
+#include "check/keys.h"
 #include "commands/command.h"
 #include "ir/ir.h"
 
@@ -56,6 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static FILE *nowhere;
     if (!nowhere && !(nowhere = fopen("/dev/null", "w"))) abort();
+    language_use(&plan_language);
     struct arena_mark mark = arena_mark();
     const char *set[1] = {NULL};
     int n_set = 0;
