@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Folders are layers: a file includes, and its object refers to, only its own folder and folders below it. Compiler and
-runtime share no header. Every source begins with a paragraph that says why it exists, and none outgrows its size. Every
-folder has a README that says what enters and leaves it.
+"""Folders are layers: a file includes, and its object refers to, only its own folder and folders
+below it. Files of one folder do not need each other in a circle, except the groups in TOGETHER.
+Compiler and runtime share no header. Every source begins with a paragraph that says why it exists
+and has a limited length. Every folder has a README that says what enters and leaves it.
     layers.py TOP [BUILD]       with BUILD the symbols of the objects are checked too"""
 import pathlib
 import re
@@ -12,6 +13,21 @@ import sys
 COMPILER = ["base", "text", "check", "ir", "passes", "emit", "analysis", "commands"]
 RUNTIME = {"shared": [], "cpu": ["shared"], "cuda": ["shared"], "trace": ["shared"]}
 LONGEST = 700
+# Files that call each other because they are one recursion or one state, cut to keep files short.
+TOGETHER = {
+    "compiler/text": [
+        {"lex", "lex_braces", "lex_meant", "lex_slips"},  # one scanner state
+        {"constant", "number"},  # a value and its text
+    ],
+    "compiler/check": [
+        {"evaluate", "keys", "keys_foreign"},  # defaults are plan text; values may be foreign words
+        # a value may depend on any other value, and is evaluated when it is first asked for
+        {"check_group", "check_training", "collect", "collect_unknown", "derive", "hyper", "value"},
+    ],
+    "compiler/ir": [{"ir", "ops"}],  # shapes and the ops that infer them
+}
+# Folders in which no other circle is allowed.
+WITHOUT_CIRCLES = ["compiler/base", "compiler/text", "compiler/check", "compiler/ir", "compiler/analysis", "runtime/shared"]
 top = pathlib.Path(sys.argv[1])
 bad = []
 
@@ -56,6 +72,39 @@ def check_symbols(part, build):
             bad.append(f"{path.relative_to(build)} needs {name} of {'/'.join(sorted(folders))}, which is above it")
 
 
+def circles(needs):
+    """Groups of files that reach each other: `needs` has the files that each file refers to."""
+
+    def reached(start):
+        seen, todo = set(), [start]
+        while todo:
+            for name in needs.get(todo.pop(), ()):
+                if name not in seen:
+                    seen.add(name)
+                    todo.append(name)
+        return seen
+
+    reach = {name: reached(name) for name in needs}
+    found = {frozenset(b for b in reach[a] if a in reach.get(b, ())) for a in needs if a in reach[a]}
+    return sorted(sorted(group) for group in found)
+
+
+def check_circles(folder, build):
+    home, uses = {}, {}
+    for path in sorted(build.glob(f"{folder}/*.o")):
+        out = subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True).stdout
+        for line in out.splitlines():
+            kind, name = line.split()[-2:]
+            if kind in "TDBRC":
+                home[name] = path.stem
+            elif kind == "U":
+                uses.setdefault(path.stem, set()).add(name)
+    needs = {f: {home[n] for n in names if home.get(n, f) != f} for f, names in uses.items()}
+    for group in circles(needs):
+        if not any(set(group) <= allowed for allowed in TOGETHER.get(folder, [])):
+            bad.append(f"{folder}: {', '.join(group)} need each other in a circle")
+
+
 for part in ("compiler", "runtime"):
     for stray in sorted(top.glob(f"{part}/*.[ch]")):
         bad.append(f"{stray.relative_to(top)} is in no folder")
@@ -65,6 +114,8 @@ for part in ("compiler", "runtime"):
     check_includes(part)
 if len(sys.argv) > 2:  # the runtime's devices implement what runtime/shared declares, so its links point both ways
     check_symbols("compiler", pathlib.Path(sys.argv[2]))
+    for folder in WITHOUT_CIRCLES:
+        check_circles(folder, pathlib.Path(sys.argv[2]))
 sources = [*top.glob("compiler/*/*.[ch]"), *top.glob("runtime/*/*.[ch]"), *top.glob("templates/**/*.h"), *top.glob("grammar/*")]
 for path in sorted(sources):
     text = path.read_text()
