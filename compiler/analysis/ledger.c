@@ -2,6 +2,7 @@
  * the buffers that are alive at one step, by default the one where their sum is largest, each with
  * the buffers in it; and what the layout does not use there is a term too, so that the inside terms
  * add up to exactly the bytes that the trainer maps. */
+#include "base/escape.h"
 #include "analysis/ledger.h"
 #include "base/arguments.h"
 
@@ -266,7 +267,7 @@ struct ledger *ledger_read(const struct plan *p, const struct graph *g)
 /* ── JSON ────────────────────────────────────────────────────────────────────── */
 static void add_place(json_t *o, const char *file, int line)
 {
-    if (file) json_object_set_new(o, "file", json_string(file));
+    if (file) json_object_set_new(o, "file", json_string(utf8_text(file)));
     json_object_set_new(o, "line", json_integer(line));
 }
 
@@ -296,12 +297,12 @@ json_t *ledger_terms_json(const term_list *terms, bool all)
 json_t *ledger_json(const char *path, const struct ledger *l, bool all)
 {
     json_t *o = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:[]}", "plan", path, "verdict",
-        l->verdict, "devices", (json_int_t)l->devices, "parameters", (json_int_t)l->parameters,
-        "active_parameters", (json_int_t)l->active_parameters, "limit_bytes",
-        (json_int_t)l->limit_bytes, "peak_bytes", (json_int_t)l->peak_bytes, "arena_bytes",
-        (json_int_t)l->arena_bytes, "outside_bytes", (json_int_t)l->outside_bytes, "peak_at",
-        l->peak_at, "terms", ledger_terms_json(&l->term, all), "repairs");
+        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:[]}", "plan", utf8_text(path),
+        "verdict", l->verdict, "devices", (json_int_t)l->devices, "parameters",
+        (json_int_t)l->parameters, "active_parameters", (json_int_t)l->active_parameters,
+        "limit_bytes", (json_int_t)l->limit_bytes, "peak_bytes", (json_int_t)l->peak_bytes,
+        "arena_bytes", (json_int_t)l->arena_bytes, "outside_bytes", (json_int_t)l->outside_bytes,
+        "peak_at", l->peak_at, "terms", ledger_terms_json(&l->term, all), "repairs");
     json_object_set_new(o, "margin_bytes",
                         json_integer((json_int_t)(l->limit_bytes - l->peak_bytes)));
     json_object_set_new(o, "fullest_bytes", json_integer((json_int_t)l->fullest_bytes));

@@ -4,6 +4,7 @@
  * is enough; when none is enough alone, the best are put together one after the other. The cost is
  * counted off the same layouts: FLOPs per token with what is computed again, and the bytes that
  * collectives move for one step of the same global batch. */
+#include "base/escape.h"
 #include "analysis/repair.h"
 #include "passes/budget.h"
 
@@ -405,7 +406,8 @@ json_t *repairs_json(const repair_list *all)
     for (int i = 0; i < all->n; i++) {
         const struct repair *r = &all->item[i];
         json_t *set = json_array();
-        for (int k = 0; k < r->set.n; k++) json_array_append_new(set, json_string(r->set.item[k]));
+        for (int k = 0; k < r->set.n; k++)
+            json_array_append_new(set, json_string(utf8_text(r->set.item[k])));
         json_array_append_new(list,
                               json_pack("{s:o, s:I, s:s, s:f, s:f}", "set", set, "peak_bytes",
                                         (json_int_t)r->peak_bytes, "verdict", r->verdict,

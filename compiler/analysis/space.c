@@ -2,6 +2,7 @@
  * plan; points of one structure (family.c) are compiled once and laid out each at its own sizes,
  * and what no byte depends on (replicas, global batch, rates, seeds) makes no family of its own.
  * Between two points the arena is cut back, so that a large space costs time and not memory. */
+#include "base/escape.h"
 #include "analysis/space.h"
 #include "passes/budget.h"
 #include "analysis/ledger.h"
@@ -147,11 +148,11 @@ static json_t *point_json(const struct space *s, const int *choice, const struct
 {
     json_t *set = json_array();
     for (int k = 0; k < s->n_axes; k++)
-        json_array_append_new(
-            set, json_string(text_format("%s=%s", s->axis[k].key, s->axis[k].choice[choice[k]])));
+        json_array_append_new(set, json_string(utf8_text(text_format(
+                                       "%s=%s", s->axis[k].key, s->axis[k].choice[choice[k]]))));
     json_t *o = json_pack("{s:o, s:s}", "set", set, "verdict", j->verdict);
     if (j->why)
-        json_object_set_new(o, "reason", json_string(j->why));
+        json_object_set_new(o, "reason", json_string(utf8_text(j->why)));
     else
         json_object_set_new(o, "peak_bytes", json_integer((json_int_t)j->peak_bytes));
     return o;
@@ -186,7 +187,7 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
     for (size_t i = 0; i < room; i++) family_free(table[i].family);
     free(table);
     if (all) {
-        json_t *o = json_pack("{s:s, s:o}", "plan", path, "points", points);
+        json_t *o = json_pack("{s:s, s:o}", "plan", utf8_text(path), "points", points);
         json_array_append_new(all, o);
     } else {
         printf("%s: a space of %s plans: %s fit, %s tight, %s exceed, %s impossible\n", path,

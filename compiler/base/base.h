@@ -13,6 +13,9 @@
 #include <stdio.h>
 
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
+/* Counts and bytes are int64_t; "%ld" prints one without a cast, which holds on 64-bit Linux. */
+_Static_assert(_Generic((int64_t)0, long : 1, default : 0), "int64_t is not long");
+
 #define PRINTF_LIKE(f, a) __attribute__((format(printf, f, a)))
 
 /* Zeroed memory, aligned for any type; never NULL (out of memory ends the program with status

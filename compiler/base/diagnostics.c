@@ -4,6 +4,7 @@
  * what a terminal could misread in it (control bytes, broken UTF-8) is shown as '?', and a line of
  * thousands of columns is cut around the culprit. */
 #include "base/diagnostics.h"
+#include "base/escape.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -256,21 +257,6 @@ static void painted(FILE *to, bool colour, enum paint paint, const char *text)
         fputs(text, to);
 }
 
-/* The length of the UTF-8 sequence at bytes[0..n), or 0 when it is not one. */
-static int sequence_length(const char *bytes, int n)
-{
-    unsigned char b = (unsigned char)bytes[0];
-    int length = b < 0x80                ? 1
-                 : b >= 0xc2 && b < 0xe0 ? 2
-                 : (b & 0xf0) == 0xe0    ? 3
-                 : b >= 0xf0 && b < 0xf5 ? 4
-                                         : 0;
-    if (length > n) return 0;
-    for (int i = 1; i < length; i++)
-        if (!continues_code_point(bytes[i])) return 0;
-    return length;
-}
-
 #define WIDEST 160 /* columns of a plan that are shown at once */
 
 /* Whether a byte lies in a place that a note of the message points at: an accomplice. */
@@ -313,7 +299,7 @@ static void print_line(FILE *to, bool colour, const struct diagnostic *d)
             cut_right = true;
             break;
         }
-        int length = sequence_length(s->bytes + i, end - i);
+        int length = utf8_length(s->bytes + i, end - i);
         bool marked = i >= from && (i < to_byte || i == from);
         bool control = length == 1 && ((unsigned char)s->bytes[i] < 0x20 || s->bytes[i] == 0x7f);
         if (s->bytes[i] == '\t') {
@@ -387,21 +373,9 @@ void diagnostics_print(FILE *to, bool colour)
 
 static void print_json_string(FILE *to, const char *text)
 {
-    fputc('"', to);
-    for (int n = (int)strlen(text), i = 0; i < n;) {
-        int length = sequence_length(text + i, n - i);
-        unsigned char b = (unsigned char)text[i];
-        if (length == 0)
-            fputs("\\ufffd", to);
-        else if (b == '"' || b == '\\')
-            fprintf(to, "\\%c", b);
-        else if (b < 0x20)
-            fprintf(to, "\\u%04x", b);
-        else
-            fwrite(text + i, 1, (size_t)length, to);
-        i += length ? length : 1;
-    }
-    fputc('"', to);
+    struct text t = {0};
+    escape_json(&t, text);
+    fputs(t.bytes, to);
 }
 
 static void print_json_list(FILE *to, struct diagnostic **list, int n, bool error)

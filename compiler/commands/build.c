@@ -3,6 +3,7 @@
  * everything that goes into it; another mesh compiles only the schedule and the tables. A build
  * that fails shows the compiler's own words and leaves no trainer behind. */
 #define _GNU_SOURCE
+#include "base/escape.h"
 #include "commands/build_cuda.h"
 #include "commands/build_job.h"
 #include "commands/build_kept.h"
@@ -376,8 +377,8 @@ int command_build(const struct arguments *a)
     if (status != EXIT_FINE) return status;
     int64_t ranks = t.plan->fsdp * t.plan->dp;
     printf("%s/trainer: %s for %lld rank%s on %s, %d kernels, %s a rank\n", a->output,
-           t.plan->title ? t.plan->title : a->word.item[0], (long long)ranks, ranks == 1 ? "" : "s",
-           device_text(&t), t.graph->kernel.n,
+           printable_text(t.plan->title ? t.plan->title : a->word.item[0]), (long long)ranks,
+           ranks == 1 ? "" : "s", device_text(&t), t.graph->kernel.n,
            text_bytes(t.graph->local_bytes + t.graph->wire_bytes));
     return EXIT_FINE;
 }

@@ -2,6 +2,7 @@
  * instant, once as kinds with the buffers in them and once as the plan's lines, then the instants
  * that come next, and on demand the first one above a level. The rows are those of the layout, so
  * they add up to the allocation; what is too small to matter is summed. */
+#include "base/escape.h"
 #include "commands/command.h"
 #include "analysis/ledger.h"
 
@@ -136,7 +137,7 @@ static json_t *instant_json(const struct ledger *l, const struct graph *g, int s
                           "doing", ledger_deed(g, step, &file, &line), "bytes",
                           (json_int_t)(ledger_live(l, step) + l->outside_bytes));
     if (file)
-        json_object_set_new(o, "file", json_string(file)),
+        json_object_set_new(o, "file", json_string(utf8_text(file))),
             json_object_set_new(o, "line", json_integer(line));
     return o;
 }
@@ -225,7 +226,7 @@ static json_t *lines_json(const term_list *terms)
         json_t *o = json_pack("{s:I, s:s}", "bytes", (json_int_t)all.item[i].bytes, "kinds",
                               all.item[i].kinds);
         if (all.item[i].file)
-            json_object_set_new(o, "file", json_string(all.item[i].file)),
+            json_object_set_new(o, "file", json_string(utf8_text(all.item[i].file))),
                 json_object_set_new(o, "line", json_integer(all.item[i].number));
         json_array_append_new(list, o);
     }

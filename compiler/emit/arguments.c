@@ -3,11 +3,10 @@
  * products that kernels.c calls, so the library is these two texts. schedule.c passes bare
  * addresses, which is all that a device needs; whoever wants to look at a kernel from outside needs
  * the types and counts that the compiler knew. */
+#include "base/escape.h"
 #include "emit/emit.h"
 
 #include <string.h>
-
-#define L(x) ((long long)(x))
 
 static const char *stored_name(enum element type)
 {
@@ -55,7 +54,7 @@ static void argument_row(struct text *to, const struct emit_kernel *k, const str
     bool room = a->kind == ARGUMENT_OUT && a->value->node->op == OP_attention_grad &&
                 a->value == a->value->node->out[3];
     text_add(to, "    {\"%s\", %s, %s, %s},\n", emit_argument_name(a, index, false), type,
-             a->kind == ARGUMENT_SCALARS ? "SCALAR_COUNT" : text_format("%lld", L(count)),
+             a->kind == ARGUMENT_SCALARS ? "SCALAR_COUNT" : text_format("%ld", count),
              a->written && !room ? "true" : "false");
 }
 
@@ -84,6 +83,7 @@ static struct judged judge_core(const struct node *n)
     case OP_expert_matmul_grad: return (struct judged){"BOUND_PRODUCT", a->shape.dim[0]};
     case OP_attention:
     case OP_attention_grad: return (struct judged){"BOUND_ATTENTION", attr_get(n, "sequence")};
+    case OP_sum_middle: return (struct judged){"BOUND_SUMMED", a->shape.dim[1]};
     case OP_embedding_grad: return (struct judged){"BOUND_SUMMED", shape_count(a->shape)};
     case OP_sum_squares: return (struct judged){"BOUND_SUMMED", 1 << 20};
     case OP_collect:
@@ -126,8 +126,8 @@ void emit_arguments_c(struct text *to, const struct graph *g)
         if (n) text_add(to, "static const struct reference_argument a_%s[] = {\n", name);
         for (int a = 0; a < n; a++) argument_row(to, k, &argument[a], a);
         if (n) text_add(to, "};\n");
-        text_add(&rows, "    {&k_%s, \"%s\", %s, %lld, %s, %d},\n", name, k->kernel->class, j.bound,
-                 L(j.terms), n ? text_format("a_%s", name) : "0", n);
+        text_add(&rows, "    {&k_%s, %s, %s, %ld, %s, %d},\n", name, escape_c(k->kernel->class),
+                 j.bound, j.terms, n ? text_format("a_%s", name) : "0", n);
     }
     text_add(to,
              "\nstatic const struct reference_kernel kernel[] = {\n%s};\nconst struct reference "

@@ -13,6 +13,7 @@ const char *emit_core_template(enum op op)
     case OP_matmul_add: return "cpu/product.h";
     case OP_embedding:
     case OP_embedding_grad: return "cpu/embedding.h";
+    case OP_sum_middle: return "cpu/sum_middle.h";
     case OP_positions:
     case OP_rope_cos:
     case OP_rope_sin: return "cpu/positions.h";
@@ -75,17 +76,15 @@ static void names(struct call *c, const struct node *n)
     for (int i = 0; i < n->n_out; i++) text_add(c->to, "%s, ", name_of(c, n->out[i]));
 }
 
-#define L(x) ((long long)(x))
-
 static void call_matmul(struct call *c, const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
     bool ta = attr_or(n, "ta", 0), tb = attr_or(n, "tb", 0);
     int64_t m = y->shape.dim[0], columns = y->shape.dim[1], inner = a->shape.dim[ta ? 0 : 1];
-    text_add(c->to, "product(%s, %s, %lld, %lld, %lld, %s, %lld, %s, %lld, %s, %s, %lld);\n",
-             ta ? "true" : "false", tb ? "true" : "false", L(m), L(columns), L(inner),
-             name_of(c, a), L(columns_of(a)), name_of(c, b), L(columns_of(b)),
-             n->op == OP_matmul_add ? "true" : "false", name_of(c, y), L(columns));
+    text_add(c->to, "product(%s, %s, %ld, %ld, %ld, %s, %ld, %s, %ld, %s, %s, %ld);\n",
+             ta ? "true" : "false", tb ? "true" : "false", m, columns, inner, name_of(c, a),
+             columns_of(a), name_of(c, b), columns_of(b), n->op == OP_matmul_add ? "true" : "false",
+             name_of(c, y), columns);
 }
 
 static void call_attention(struct call *c, const struct node *n)
@@ -94,16 +93,15 @@ static void call_attention(struct call *c, const struct node *n)
     int64_t width = columns_of(q);
     text_add(c->to, "%s(", op_rows[n->op].name);
     names(c, n);
-    text_add(c->to, "%lld, %lld, %lld, %lld, %lld, %.9gf);\n", L(q->shape.dim[0]),
-             L(q->shape.dim[1]), L(k->shape.dim[1]), L(width), L(attr_get(n, "sequence")),
-             1.0 / sqrt((double)width));
+    text_add(c->to, "%ld, %ld, %ld, %ld, %ld, %.9gf);\n", q->shape.dim[0], q->shape.dim[1],
+             k->shape.dim[1], width, attr_get(n, "sequence"), 1.0 / sqrt((double)width));
 }
 
 static void call_rope(struct call *c, const struct node *n)
 {
     static const char *const key[] = {"theta", "factor", "low", "high", "original"};
-    text_add(c->to, "%s(%s, %lld, %lld", op_rows[n->op].name, name_of(c, n->out[0]),
-             L(attr_get(n, "sequence")), L(attr_get(n, "d")));
+    text_add(c->to, "%s(%s, %ld, %ld", op_rows[n->op].name, name_of(c, n->out[0]),
+             attr_get(n, "sequence"), attr_get(n, "d"));
     for (size_t i = 0; i < COUNT_OF(key); i++)
         text_add(c->to, ", %s", text_number(attr_get_real(n, key[i])));
     text_add(c->to, ");\n");
@@ -117,27 +115,24 @@ static void call_experts(struct call *c, const struct node *n)
     int64_t choices = shape_count(a->shape);
     switch ((int)n->op) {
     case OP_top_k:
-        text_add(c->to, "%lld, %lld, %lld", L(rows_of(a)), L(columns_of(a)), L(attr_get(n, "k")));
+        text_add(c->to, "%ld, %ld, %ld", rows_of(a), columns_of(a), attr_get(n, "k"));
         break;
     case OP_route_plan:
-    case OP_load: text_add(c->to, "%lld, %lld", L(choices), L(attr_get(n, "experts"))); break;
+    case OP_load: text_add(c->to, "%ld, %ld", choices, attr_get(n, "experts")); break;
     case OP_dispatch:
-        text_add(c->to, "%lld, %lld, %lld", L(rows_of(a)), L(rows_of(y) / rows_of(a)),
-                 L(columns_of(a)));
+        text_add(c->to, "%ld, %ld, %ld", rows_of(a), rows_of(y) / rows_of(a), columns_of(a));
         break;
     case OP_collect:
-        text_add(c->to, "%lld, %lld, %lld", L(rows_of(y)), L(rows_of(a) / rows_of(y)),
-                 L(columns_of(a)));
+        text_add(c->to, "%ld, %ld, %ld", rows_of(y), rows_of(a) / rows_of(y), columns_of(a));
         break;
     case OP_to_rows:
-    case OP_from_rows: text_add(c->to, "%lld", L(choices)); break;
+    case OP_from_rows: text_add(c->to, "%ld", choices); break;
     case OP_expert_matmul:
-        text_add(c->to, "%lld, %lld, %lld, %s", L(n->in[1].value->shape.dim[0]), L(columns_of(a)),
-                 L(columns_of(y)), attr_or(n, "ta", 0) ? "true" : "false");
+        text_add(c->to, "%ld, %ld, %ld, %s", n->in[1].value->shape.dim[0], columns_of(a),
+                 columns_of(y), attr_or(n, "ta", 0) ? "true" : "false");
         break;
     case OP_expert_matmul_grad:
-        text_add(c->to, "%lld, %lld, %lld", L(y->shape.dim[0]), L(y->shape.dim[2]),
-                 L(y->shape.dim[1]));
+        text_add(c->to, "%ld, %ld, %ld", y->shape.dim[0], y->shape.dim[2], y->shape.dim[1]);
         break;
     }
     text_add(c->to, ");\n");
@@ -164,20 +159,27 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
     case OP_rope_cos:
     case OP_rope_sin: call_rope(&c, n); return;
     case OP_positions:
-        text_add(to, "positions(%s, %lld, %lld);\n", name_of(&c, y), L(shape_count(y->shape)),
-                 L(attr_get(n, "sequence")));
+        text_add(to, "positions(%s, %ld, %ld);\n", name_of(&c, y), shape_count(y->shape),
+                 attr_get(n, "sequence"));
         return;
     case OP_embedding:
         text_add(to, "embedding(");
         names(&c, n);
-        text_add(to, "%lld, %lld);\n", L(rows_of(y)), L(columns_of(y) * element_bytes(y->type)));
+        text_add(to, "%ld, %ld);\n", rows_of(y), columns_of(y) * element_bytes(y->type));
         return;
     case OP_embedding_grad:
         text_add(to, "embedding_grad(");
         names(&c, n);
-        text_add(to, "%lld, %lld, %lld);\n", L(rows_of(n->in[1].value)), L(y->shape.dim[0]),
-                 L(y->shape.dim[1]));
+        text_add(to, "%ld, %ld, %ld);\n", rows_of(n->in[1].value), y->shape.dim[0],
+                 y->shape.dim[1]);
         return;
+    case OP_sum_middle: {
+        struct shape s = n->in[0].value->shape;
+        text_add(to, "sum_middle(");
+        names(&c, n);
+        text_add(to, "%ld, %ld, %ld);\n", s.dim[0], s.dim[1], s.dim[2]);
+        return;
+    }
     case OP_sum_squares:
         text_add(to, "sum_squares(%s, s, %s);\n", state_name(&c), name_of(&c, y));
         return;

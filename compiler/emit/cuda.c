@@ -2,6 +2,7 @@
  * functions that launch them and the records that schedule.c runs. Both come from one walk over the
  * kernels, so their order and numbers agree. As on cpu, kernels that do the same to the same shapes
  * share their functions: texts are compared with every name replaced by a number. */
+#include "base/escape.h"
 #include "emit/cuda.h"
 
 #include <string.h>
@@ -45,8 +46,8 @@ const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works)
 void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y,
                  const char *z, int threads, int64_t shared_bytes, bool works)
 {
-    text_add(&c->call, "    launch(&(struct shot){%s, %s, %s, %s, %d, %lld},\n           %s);\n",
-             function, x, y, z, threads, (long long)shared_bytes, cuda_launch_arguments(c, works));
+    text_add(&c->call, "    launch(&(struct shot){%s, %s, %s, %s, %d, %ld},\n           %s);\n",
+             function, x, y, z, threads, shared_bytes, cuda_launch_arguments(c, works));
 }
 
 /* ── all of them ─────────────────────────────────────────────────────────────── */
@@ -125,8 +126,8 @@ static struct texts write_all(const struct emit *e)
                                     : "    (void)p, (void)s;\n",
                      c.call.bytes ? c.call.bytes : "");
         }
-        text_add(&t.calls, "const struct kernel k_%s = {\"%s\", call_%s, %.0f, %.0f};\n\n", name,
-                 k->kernel->name, done[at].name, k->kernel->flops, k->kernel->bytes);
+        text_add(&t.calls, "const struct kernel k_%s = {%s, call_%s, %.0f, %.0f};\n\n", name,
+                 escape_c(k->kernel->name), done[at].name, k->kernel->flops, k->kernel->bytes);
     }
     return t;
 }

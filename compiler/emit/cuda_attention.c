@@ -7,10 +7,8 @@
 
 #include "passes/workspace.h"
 
-#define L(x) ((long long)(x))
-
 static int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
-static const char *number(int64_t n) { return text_format("%lld", L(n)); }
+static const char *number(int64_t n) { return text_format("%ld", n); }
 
 static int argument_of(const struct cuda_kernel *c, const struct value *v)
 {
@@ -52,10 +50,10 @@ static struct attention_shape attention_shape(int64_t shared, const struct node 
     /* the other form has what any block may have */
     a.tensor = a.half && a.width % 8 == 0 && a.width <= 256 && (!shared || most <= shared);
     for (a.lanes = 1; a.lanes < a.width / 8; a.lanes *= 2) continue;
-    a.kind = a.tensor ? text_format("<%lld>", L(a.width))
-                      : text_format("_simt<%s, %lld>", a.half ? "bf16" : "float", L(a.width));
-    a.sizes = text_format("%lld, %lld, %lld, %lld, (float)%.17g", L(a.tokens), L(a.heads),
-                          L(a.kv_heads), L(a.sequence), 1.0 / sqrt((double)a.width));
+    a.kind = a.tensor ? text_format("<%ld>", a.width)
+                      : text_format("_simt<%s, %ld>", a.half ? "bf16" : "float", a.width);
+    a.sizes = text_format("%ld, %ld, %ld, %ld, (float)%.17g", a.tokens, a.heads, a.kv_heads,
+                          a.sequence, 1.0 / sqrt((double)a.width));
     return a;
 }
 
@@ -90,23 +88,23 @@ static void offer(struct cuda_kernel *c, const struct node *n, struct attention_
         text_add(&addresses, ", p[%d], p[%d], p[%d], p[%d]", argument_of(c, n->in[5].value),
                  argument_of(c, n->out[0]), argument_of(c, n->out[1]), argument_of(c, n->out[2]));
     if (gradient)
-        text_add(&c->functions, "    attention_stats<true>(%s, (float *)work, %lld, %lld, %lld);\n",
-                 name, L(a.tokens), L(a.heads), L(a.sequence));
+        text_add(&c->functions, "    attention_stats<true>(%s, (float *)work, %ld, %ld, %ld);\n",
+                 name, a.tokens, a.heads, a.sequence);
     else
         text_add(&c->functions,
-                 "    attention_stats<false>((const float *)work, %s, %lld, %lld, %lld);\n", name,
-                 L(a.tokens), L(a.heads), L(a.sequence));
+                 "    attention_stats<false>((const float *)work, %s, %ld, %ld, %ld);\n", name,
+                 a.tokens, a.heads, a.sequence);
     cuda_end(c);
     const char *call = text_format("        attention(&a, (void *[]){%s});\n", addresses.bytes);
     text_add(&c->call,
-             "    static const struct attention a = {%lld, %lld, %lld, %lld, %lld, (float)%.17g, "
+             "    static const struct attention a = {%ld, %ld, %ld, %ld, %ld, (float)%.17g, "
              "%s};\n    if (attention_known(&a)) {\n%s",
-             L(a.tokens / a.sequence), L(a.sequence), L(a.heads), L(a.kv_heads), L(a.width),
+             a.tokens / a.sequence, a.sequence, a.heads, a.kv_heads, a.width,
              1.0 / sqrt((double)a.width), gradient ? "true" : "false", gradient ? "" : call);
     text_add(&c->call,
-             "        launch(&(struct shot){%s, %lld, 1, 1, 256, 0},\n               %s);\n%s      "
+             "        launch(&(struct shot){%s, %ld, 1, 1, 256, 0},\n               %s);\n%s      "
              "  return;\n    }\n",
-             function, L(parts(a.tokens * a.heads, 256)), cuda_launch_arguments(c, true),
+             function, parts(a.tokens * a.heads, 256), cuda_launch_arguments(c, true),
              gradient ? call : "");
 }
 
@@ -139,9 +137,9 @@ static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct at
                                  .y = a.heads,
                                  .z = 1,
                                  .works = true},
-         text_format("attention_rows%s(%s, %s, %s, (float *)work, %lld, %lld)", a.kind,
-                     name_of(c, n->in[3].value), d_o, name_of(c, n->in[4].value), L(a.tokens),
-                     L(a.heads)));
+         text_format("attention_rows%s(%s, %s, %s, (float *)work, %ld, %ld)", a.kind,
+                     name_of(c, n->in[3].value), d_o, name_of(c, n->in[4].value), a.tokens,
+                     a.heads));
     step(c,
          (struct attention_step){.ending = "keys",
                                  .threads =

@@ -20,6 +20,7 @@ const char *emit_cuda_core_template(enum op op)
     case OP_positions:
     case OP_rope_cos:
     case OP_rope_sin: return "cuda/positions.cuh";
+    case OP_sum_middle: return "cuda/sum_middle.cuh";
     case OP_attention:
     case OP_attention_grad: return "cuda/attention.cuh";
     case OP_sum_squares: return "cuda/sum_squares.cuh";
@@ -36,15 +37,13 @@ const char *emit_cuda_core_template(enum op op)
     return NULL;
 }
 
-#define L(x) ((long long)(x))
-
 static int64_t columns_of(const struct value *v)
 {
     return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
 }
 static int64_t rows_of(const struct value *v) { return shape_count(v->shape) / columns_of(v); }
 static int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
-static const char *number(int64_t n) { return text_format("%lld", L(n)); }
+static const char *number(int64_t n) { return text_format("%ld", n); }
 static const char *truth(bool b) { return b ? "true" : "false"; }
 
 static int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
@@ -113,14 +112,14 @@ static void cuda_planes(struct cuda_kernel *c, const struct node *n, struct prod
     const char *a = name_of(c, n->in[0].value), *b = name_of(c, n->in[1].value),
                *y = name_of(c, n->out[0]), *type = c_type_of(n->out[0]),
                *planes = "(const bf16 *)work";
-    const char *part = text_format("(float *)((char *)work + %lld)", L(p.part_offset));
+    const char *part = text_format("(float *)((char *)work + %ld)", p.part_offset);
     bool parted = p.parts > 1;
     step(
         c,
         (struct shape_of_launch){
             .ending = "split", .threads = 256, .x = number(parts(p.elements, 1024)), .works = true},
-        text_format("product_split(%s, (bf16 *)work, %lld, %lld)", p.split_a ? a : b, L(p.elements),
-                    L(p.plane)));
+        text_format("product_split(%s, (bf16 *)work, %ld, %ld)", p.split_a ? a : b, p.elements,
+                    p.plane));
     step(c,
          (struct shape_of_launch){.ending = parted ? "parts" : "",
                                   .threads = p.tile->threads,
@@ -128,18 +127,17 @@ static void cuda_planes(struct cuda_kernel *c, const struct node *n, struct prod
                                   .y = number(p.parts),
                                   .shared_bytes = p.tile->shared_bytes,
                                   .works = true},
-         text_format("product_planes<%s, %s, %s, %s, %s>(%s, %s, %s, %lld, %lld, %lld, %lld, %lld, "
-                     "%lld, %lld)",
+         text_format("product_planes<%s, %s, %s, %s, %s>(%s, %s, %s, %ld, %ld, %ld, %ld, %ld, "
+                     "%ld, %ld)",
                      p.tile->name, truth(s.ta), truth(s.tb), truth(p.split_a),
                      truth(s.add && !parted), p.split_a ? planes : a, p.split_a ? b : planes,
-                     parted ? part : y, L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(p.plane),
-                     L(p.each)));
+                     parted ? part : y, s.m, s.n, s.k, s.lda, s.ldb, p.plane, p.each));
     if (parted)
         step(c,
              (struct shape_of_launch){
                  .ending = "", .threads = 256, .x = number(parts(s.m * s.n, 256)), .works = true},
-             text_format("product_join<%s, %s>(%s, %s, %lld, %lld)", truth(s.add), type, part, y,
-                         L(s.m * s.n), L(p.parts)));
+             text_format("product_join<%s, %s>(%s, %s, %ld, %ld)", truth(s.add), type, part, y,
+                         s.m * s.n, p.parts));
 }
 
 static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
@@ -156,20 +154,20 @@ static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
                                           s.lda % 8 == 0 && s.ldb % 8 == 0, 1, s.m, s.n);
     text_add(&c->functions,
              "KERNEL(%d) f_%s(const %s *a, const %s *b, %s *c)\n{\n    product_%s<%s, %s, %s, "
-             "%s>(a, b, c, %lld, %lld, %lld, %lld, %lld, %lld);\n}\n",
+             "%s>(a, b, c, %ld, %ld, %ld, %ld, %ld, %ld);\n}\n",
              tile->threads, c->name, c_type_of(a), c_type_of(b), c_type_of(y),
-             tensor ? "tensor" : "plain", tile->name, truth(s.ta), truth(s.tb), truth(s.add),
-             L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb), L(s.n));
+             tensor ? "tensor" : "plain", tile->name, truth(s.ta), truth(s.tb), truth(s.add), s.m,
+             s.n, s.k, s.lda, s.ldb, s.n);
     PUSH(&c->function, c->name);
     text_add(&c->call,
-             "    product(&(struct product){%s, %s, %s, %lld, %lld, %lld, %lld, %lld, %lld, %s, "
-             "%s, %s,\n                              {FUNCTION_%s, %lld, 1, 1, %d, %lld}},\n       "
+             "    product(&(struct product){%s, %s, %s, %ld, %ld, %ld, %ld, %ld, %ld, %s, "
+             "%s, %s,\n                              {FUNCTION_%s, %ld, 1, 1, %d, %ld}},\n       "
              "     p[%d], p[%d], p[%d]);\n",
-             truth(s.ta), truth(s.tb), truth(s.add), L(s.m), L(s.n), L(s.k), L(s.lda), L(s.ldb),
-             L(s.n), a->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
-             b->type == BF16 ? "TYPE_BF16" : "TYPE_F32", y->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
-             c->name, L(parts(s.m, tile->m) * parts(s.n, tile->n)), tile->threads,
-             L(tile->shared_bytes), argument_of(c, a), argument_of(c, b), argument_of(c, y));
+             truth(s.ta), truth(s.tb), truth(s.add), s.m, s.n, s.k, s.lda, s.ldb, s.n,
+             a->type == BF16 ? "TYPE_BF16" : "TYPE_F32", b->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
+             y->type == BF16 ? "TYPE_BF16" : "TYPE_F32", c->name,
+             parts(s.m, tile->m) * parts(s.n, tile->n), tile->threads, tile->shared_bytes,
+             argument_of(c, a), argument_of(c, b), argument_of(c, y));
 }
 
 static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
@@ -184,18 +182,18 @@ static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
     /* before our own launch: the library, where it knows this shape */
     if (c->emit->graph->facts.experts_library && experts_offered(n))
         text_add(&c->call,
-                 "    static const struct grouped_product g = {%lld, %lld, %lld, %lld, %s};\n    "
+                 "    static const struct grouped_product g = {%ld, %ld, %ld, %ld, %s};\n    "
                  "if (grouped_product(&g, (void *[]){p[%d], p[%d], p[%d], p[%d]})) return;\n",
-                 L(experts), L(rows), L(in), L(out), truth(across), argument_of(c, z),
-                 argument_of(c, w), argument_of(c, first), argument_of(c, y));
+                 experts, rows, in, out, truth(across), argument_of(c, z), argument_of(c, w),
+                 argument_of(c, first), argument_of(c, y));
     step(c,
          (struct shape_of_launch){.ending = "",
                                   .threads = tile->threads,
                                   .x = number((rows / tile->m + experts) * parts(out, tile->n)),
                                   .shared_bytes = tile->shared_bytes},
-         text_format("expert_%s<%s, %s>(%s, %s, %s, %s, %lld, %lld, %lld)",
+         text_format("expert_%s<%s, %s>(%s, %s, %s, %s, %ld, %ld, %ld)",
                      tensor ? "product" : "plain", tile->name, truth(across), name_of(c, z),
-                     name_of(c, w), name_of(c, first), name_of(c, y), L(experts), L(in), L(out)));
+                     name_of(c, w), name_of(c, first), name_of(c, y), experts, in, out));
 }
 
 static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
@@ -211,15 +209,15 @@ static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
                                   .threads = tile->threads,
                                   .x = number(experts * parts(out, tile->m) * parts(in, tile->n)),
                                   .shared_bytes = tile->shared_bytes},
-         text_format("expert_%s_grad<%s>(%s, %s, %s, %s, %lld, %lld)", tensor ? "product" : "plain",
+         text_format("expert_%s_grad<%s>(%s, %s, %s, %s, %ld, %ld)", tensor ? "product" : "plain",
                      tile->name, name_of(c, dy), name_of(c, z), name_of(c, first), name_of(c, dw),
-                     L(in), L(out)));
+                     in, out));
 }
 
 /* ── sorting: experts' rows, gradients of tokens ─────────────────────────────── */
 static const char *counts_at(struct sort_plan s)
 {
-    return text_format("(int32_t *)work + %lld", L(s.counts));
+    return text_format("(int32_t *)work + %ld", s.counts);
 }
 
 static void cuda_route_plan(struct cuda_kernel *c, const struct node *n)
@@ -231,15 +229,15 @@ static void cuda_route_plan(struct cuda_kernel *c, const struct node *n)
     step(c,
          (struct shape_of_launch){
              .ending = "count", .threads = 256, .x = number(s.chunks), .works = true},
-         text_format("sort_count<%d>(%s, nullptr, %s, %lld, %lld, %lld, -1)", s.bins, ids,
-                     counts_at(s), L(s.items), L(s.chunk), L(s.chunks)));
+         text_format("sort_count<%d>(%s, nullptr, %s, %ld, %ld, %ld, -1)", s.bins, ids,
+                     counts_at(s), s.items, s.chunk, s.chunks));
     step(c, (struct shape_of_launch){.ending = "scan", .threads = 1024, .x = "1", .works = true},
-         text_format("sort_scan<%d>(%s, %s, %lld)", s.bins, counts_at(s), first, L(s.chunks)));
+         text_format("sort_scan<%d>(%s, %s, %ld)", s.bins, counts_at(s), first, s.chunks));
     step(c,
          (struct shape_of_launch){
              .ending = "", .threads = 256, .x = number(s.chunks), .works = true},
-         text_format("sort_place<%d, true>(%s, nullptr, %s, %s, %lld, %lld, %lld, -1)", s.bins, ids,
-                     counts_at(s), place, L(s.items), L(s.chunk), L(s.chunks)));
+         text_format("sort_place<%d, true>(%s, nullptr, %s, %s, %ld, %ld, %ld, -1)", s.bins, ids,
+                     counts_at(s), place, s.items, s.chunk, s.chunks));
 }
 
 static void cuda_load(struct cuda_kernel *c, const struct node *n)
@@ -249,14 +247,13 @@ static void cuda_load(struct cuda_kernel *c, const struct node *n)
     step(c,
          (struct shape_of_launch){
              .ending = "count", .threads = 256, .x = number(s.chunks), .works = true},
-         text_format("sort_count<%d>(%s, nullptr, %s, %lld, %lld, %lld, -1)", s.bins,
-                     name_of(c, n->in[0].value), counts_at(s), L(s.items), L(s.chunk),
-                     L(s.chunks)));
+         text_format("sort_count<%d>(%s, nullptr, %s, %ld, %ld, %ld, -1)", s.bins,
+                     name_of(c, n->in[0].value), counts_at(s), s.items, s.chunk, s.chunks));
     step(c,
          (struct shape_of_launch){
              .ending = "", .threads = 256, .x = number(parts(s.bins, 8)), .works = true},
-         text_format("load_of(%s, %s, %d, %lld)", counts_at(s), name_of(c, n->out[0]), s.bins,
-                     L(s.chunks)));
+         text_format("load_of(%s, %s, %d, %ld)", counts_at(s), name_of(c, n->out[0]), s.bins,
+                     s.chunks));
 }
 
 static void cuda_embedding_grad(struct cuda_kernel *c, const struct node *n)
@@ -266,27 +263,27 @@ static void cuda_embedding_grad(struct cuda_kernel *c, const struct node *n)
     struct sort_plan s = sort_plan(rows_of(dy), dw->shape.dim[0], true);
     int64_t width = dw->shape.dim[1], count = shape_count(dw->shape);
     for (int pass = 0; pass < s.passes; pass++) {
-        const char *to = text_format("(int32_t *)work + %lld", L(pass % 2 * s.order));
+        const char *to = text_format("(int32_t *)work + %ld", pass % 2 * s.order);
         int shift = pass * s.bits;
         step(c,
              (struct shape_of_launch){.ending = text_format("count%d", pass),
                                       .threads = 256,
                                       .x = number(s.chunks),
                                       .works = true},
-             text_format("sort_count<%d>(%s, %s, %s, %lld, %lld, %lld, %d)", s.bins, ids, order,
-                         counts_at(s), L(s.items), L(s.chunk), L(s.chunks), shift));
+             text_format("sort_count<%d>(%s, %s, %s, %ld, %ld, %ld, %d)", s.bins, ids, order,
+                         counts_at(s), s.items, s.chunk, s.chunks, shift));
         step(c,
              (struct shape_of_launch){
                  .ending = text_format("scan%d", pass), .threads = 1024, .x = "1", .works = true},
-             text_format("sort_scan<%d>(%s, nullptr, %lld)", s.bins, counts_at(s), L(s.chunks)));
+             text_format("sort_scan<%d>(%s, nullptr, %ld)", s.bins, counts_at(s), s.chunks));
         step(c,
              (struct shape_of_launch){.ending = text_format("place%d", pass),
                                       .threads = 256,
                                       .x = number(s.chunks),
                                       .works = true},
-             text_format("sort_place<%d, false>(%s, %s, %s, %s, %lld, %lld, %lld, %d)", s.bins, ids,
-                         order, counts_at(s), to, L(s.items), L(s.chunk), L(s.chunks), shift));
-        order = text_format("(const int32_t *)work + %lld", L(pass % 2 * s.order));
+             text_format("sort_place<%d, false>(%s, %s, %s, %s, %ld, %ld, %ld, %d)", s.bins, ids,
+                         order, counts_at(s), to, s.items, s.chunk, s.chunks, shift));
+        order = text_format("(const int32_t *)work + %ld", pass % 2 * s.order);
     }
     int each = dy->type == BF16 ? 8 : 4, threads = 256;
     if (width % each) each = 1;
@@ -294,15 +291,15 @@ static void cuda_embedding_grad(struct cuda_kernel *c, const struct node *n)
     step(c,
          (struct shape_of_launch){
              .ending = "clear", .threads = 256, .x = number(parts(count, 1024))},
-         text_format("embedding_clear(%s, %lld)", out, L(count)));
+         text_format("embedding_clear(%s, %ld)", out, count));
     step(c,
          (struct shape_of_launch){.ending = "",
                                   .threads = threads,
                                   .x = number(s.items),
                                   .y = number(parts(width, (int64_t)threads * each)),
                                   .works = true},
-         text_format("embedding_grad<%d, %d>(%s, %s, %s, %s, %lld, %lld)", each, threads, ids,
-                     order, name_of(c, dy), out, L(s.items), L(width)));
+         text_format("embedding_grad<%d, %d>(%s, %s, %s, %s, %ld, %ld)", each, threads, ids, order,
+                     name_of(c, dy), out, s.items, width));
 }
 
 /* ── rows there and back ─────────────────────────────────────────────────────── */
@@ -315,27 +312,27 @@ static void cuda_rows(struct cuda_kernel *c, const struct node *n)
     switch ((int)n->op) {
     case OP_embedding:
         over(c, rows_of(y) * pieces,
-             text_format("embedding(%s, (const %s *)%s, (%s *)%s, %lld, %lld)", from, type, with,
-                         type, to, L(rows_of(y)), L(pieces)));
+             text_format("embedding(%s, (const %s *)%s, (%s *)%s, %ld, %ld)", from, type, with,
+                         type, to, rows_of(y), pieces));
         return;
     case OP_dispatch:
         over(c, rows_of(a) * pieces,
-             text_format("dispatch((const %s *)%s, %s, (%s *)%s, %lld, %lld, %lld)", type, from,
-                         with, type, to, L(rows_of(a)), L(rows_of(y) / rows_of(a)), L(pieces)));
+             text_format("dispatch((const %s *)%s, %s, (%s *)%s, %ld, %ld, %ld)", type, from, with,
+                         type, to, rows_of(a), rows_of(y) / rows_of(a), pieces));
         return;
     case OP_collect: {
         int each = y->type == BF16 ? 8 : 4;
         bool wide = width % each == 0;
         over(c, rows_of(y) * width / (wide ? each : 1),
-             text_format("collect<%s, %s>(%s, %s, %s, %lld, %lld, %lld)", c_type_of(y), truth(wide),
-                         from, with, to, L(rows_of(y)), L(rows_of(a) / rows_of(y)), L(width)));
+             text_format("collect<%s, %s>(%s, %s, %s, %ld, %ld, %ld)", c_type_of(y), truth(wide),
+                         from, with, to, rows_of(y), rows_of(a) / rows_of(y), width));
         return;
     }
     case OP_to_rows:
     case OP_from_rows: {
         int64_t choices = shape_count(a->shape);
         over(c, choices,
-             text_format("%s(%s, %s, %s, %lld)", op_rows[n->op].name, from, with, to, L(choices)));
+             text_format("%s(%s, %s, %s, %ld)", op_rows[n->op].name, from, with, to, choices));
         return;
     }
     }
@@ -348,8 +345,7 @@ static void cuda_rope(struct cuda_kernel *c, const struct node *n)
     static const char *const key[] = {"theta", "factor", "low", "high", "original"};
     struct text t = {0};
     int64_t sequence = attr_get(n, "sequence"), width = attr_get(n, "d");
-    text_add(&t, "%s(%s, %lld, %lld", op_rows[n->op].name, name_of(c, n->out[0]), L(sequence),
-             L(width));
+    text_add(&t, "%s(%s, %ld, %ld", op_rows[n->op].name, name_of(c, n->out[0]), sequence, width);
     for (size_t i = 0; i < COUNT_OF(key); i++)
         text_add(&t, ", %s", text_number(attr_get_real(n, key[i])));
     text_add(&t, ")");
@@ -420,14 +416,21 @@ void emit_cuda_core(struct cuda_kernel *c)
     case OP_sum_squares: cuda_sum_squares(c, n); return;
     case OP_positions:
         over(c, shape_count(y->shape),
-             text_format("positions(%s, %lld, %lld)", name_of(c, y), L(shape_count(y->shape)),
-                         L(attr_get(n, "sequence"))));
+             text_format("positions(%s, %ld, %ld)", name_of(c, y), shape_count(y->shape),
+                         attr_get(n, "sequence")));
         return;
+    case OP_sum_middle: {
+        struct shape s = n->in[0].value->shape;
+        over(c, s.dim[0] * s.dim[2],
+             text_format("sum_middle(%s, %s, %ld, %ld, %ld)", name_of(c, n->in[0].value),
+                         name_of(c, y), s.dim[0], s.dim[1], s.dim[2]));
+        return;
+    }
     case OP_top_k: {
         const struct value *p = n->in[0].value;
         over(c, rows_of(p) * 32,
-             text_format("top_k(%s, %s, %lld, %lld, %lld)", name_of(c, p), name_of(c, y),
-                         L(rows_of(p)), L(columns_of(p)), L(attr_get(n, "k"))));
+             text_format("top_k(%s, %s, %ld, %ld, %ld)", name_of(c, p), name_of(c, y), rows_of(p),
+                         columns_of(p), attr_get(n, "k")));
         return;
     }
     }

@@ -17,8 +17,6 @@
 
 #include "passes/workspace.h"
 
-#define L(x) ((long long)(x))
-
 /* sums of wider rows are kept in memory, not in registers */
 enum { BLOCK = 256, KEPT_COLUMNS = 4 * 8 * 512 };
 
@@ -40,7 +38,7 @@ static int64_t place_of(const struct fused *f, const struct node *n)
 
 static const char *work_at(const char *type, int64_t place)
 {
-    return place ? text_format("(%s *)((char *)work + %lld)", type, L(place))
+    return place ? text_format("(%s *)((char *)work + %ld)", type, place)
                  : text_format("(%s *)work", type);
 }
 
@@ -52,8 +50,8 @@ static const char *finished(struct fused *f, const struct value *v)
     if (op_rows[v->node->op].class != CLASS_TOTAL)
         bug("%s is needed in kernel %s by another launch than its own", v->name,
             f->k->kernel->name);
-    return text_format("(%s)(%s)[%lld]", c_type(v->type, false),
-                       work_at("const double", place_of(f, v->node)), L(shape_count(s) / columns));
+    return text_format("(%s)(%s)[%ld]", c_type(v->type, false),
+                       work_at("const double", place_of(f, v->node)), shape_count(s) / columns);
 }
 
 static bool works(const struct fused *f)
@@ -217,13 +215,13 @@ static void piece(struct fused *f, const void *of)
     int indent = fused_block(f, LEVEL_ROW)->indent, inner = indent + (unrolled ? 8 : 4);
     int width = c->width;
     c->together = low % width == 0 && high % width == 0;
-    const char *low_j = low % width ? text_format("j >= %lld", L(low)) : "",
-               *high_j = high % width ? text_format("j < %lld", L(high)) : "";
+    const char *low_j = low % width ? text_format("j >= %ld", low) : "",
+               *high_j = high % width ? text_format("j < %ld", high) : "";
     const char *body =
         neighbours(f, w, inner, c->together ? NULL : text_format("!(%s)", between(low_j, high_j)));
-    const char *low_j0 = low >= width ? text_format("j0 >= %lld", L(low / width * width)) : "";
+    const char *low_j0 = low >= width ? text_format("j0 >= %ld", low / width * width) : "";
     const char *high_j0 =
-        high < reach || c->form == FORM_GRID || !once ? text_format("j0 < %lld", L(high)) : "";
+        high < reach || c->form == FORM_GRID || !once ? text_format("j0 < %ld", high) : "";
     const char *inside = between(low_j0, high_j0);
     if (c->form == FORM_GRID)
         row_text(f, 0, text_format("if (%s) {", inside));
@@ -233,15 +231,12 @@ static void piece(struct fused *f, const void *of)
         row_text(f, 0, "{"), row_text(f, 4, "const int j0 = 8 * t;");
     else if (unrolled) {
         row_text(f, -indent, "#pragma unroll");
-        row_text(
-            f, 0,
-            text_format("for (int i = 0; i < %lld; i++)", L((w->columns + reach - 1) / reach)));
-        row_text(f, 4, text_format("if (const int j0 = 8 * t + %lld * i; %s) {", L(reach), inside));
-    } else {
         row_text(f, 0,
-                 text_format("for (int j0 = 8 * t; j0 < %lld; j0 += %lld) {", L(high), L(reach)));
-        if (*low_j0)
-            row_text(f, 4, text_format("if (j0 < %lld) continue;", L(low / width * width)));
+                 text_format("for (int i = 0; i < %ld; i++)", (w->columns + reach - 1) / reach));
+        row_text(f, 4, text_format("if (const int j0 = 8 * t + %ld * i; %s) {", reach, inside));
+    } else {
+        row_text(f, 0, text_format("for (int j0 = 8 * t; j0 < %ld; j0 += %ld) {", high, reach));
+        if (*low_j0) row_text(f, 4, text_format("if (j0 < %ld) continue;", low / width * width));
     }
     text_add(&fused_block(f, LEVEL_ROW)->text, "%s", body);
     row_text(f, inner - indent - 4, "}");
@@ -335,15 +330,14 @@ static void finish(struct fused *f, const struct end *e)
     struct text *to = &f->cuda->c->functions;
     const char *function = next_function(f, BLOCK), *x = "1";
     if (e->kind == END_COLUMN) {
-        text_add(to, "    add_chunks<%lld, %lld>(%s, %s);\n",
-                 L(row_chunks(e->rows, e->columns).count), L(e->columns), fused_result(f, e),
-                 work_at("const float", place_of(f, n)));
-        x = text_format("%lld", L((e->columns + 31) / 32));
+        text_add(to, "    add_chunks<%ld, %ld>(%s, %s);\n", row_chunks(e->rows, e->columns).count,
+                 e->columns, fused_result(f, e), work_at("const float", place_of(f, n)));
+        x = text_format("%ld", (e->columns + 31) / 32);
     } else {
         const char *part = work_at("double", place_of(f, n));
-        text_add(to, "    const double s = add_numbers(%s, %lld);\n", part, L(e->rows));
+        text_add(to, "    const double s = add_numbers(%s, %ld);\n", part, e->rows);
         if (!emit_stored(f->e, y))
-            text_add(to, "    if (threadIdx.x == 0) (%s)[%lld] = s;\n", part, L(e->rows));
+            text_add(to, "    if (threadIdx.x == 0) (%s)[%ld] = s;\n", part, e->rows);
         else if (y->type == BF16)
             text_add(to, "    if (threadIdx.x == 0) %s[0] = op_to_bf16((float)s);\n",
                      fused_result(f, e));
@@ -363,25 +357,25 @@ static void column_open(struct fused *f, struct end *e)
         bug("%s sums rows in another type than f32", e->node->out[0]->name);
     e->lane = fused_name(f, LEVEL_KERNEL, e->node->out[0]->name, "_own");
     if (!kept_in_memory(e)) {
-        fused_line(f, LEVEL_KERNEL, "float %s[%lld][8] = {};", e->lane,
-                   L((e->columns + 8 * c->group - 1) / (8 * c->group)));
+        fused_line(f, LEVEL_KERNEL, "float %s[%ld][8] = {};", e->lane,
+                   (e->columns + 8 * c->group - 1) / (8 * c->group));
         return;
     }
-    fused_line(f, LEVEL_KERNEL, "float *const %s = %s + (int64_t)blockIdx.x * %lld;", e->lane,
-               work_at("float", place_of(f, e->node)), L(e->columns));
-    fused_line(f, LEVEL_KERNEL, "for (int j0 = 8 * t; j0 < %lld; j0 += %d)", L(e->columns),
+    fused_line(f, LEVEL_KERNEL, "float *const %s = %s + (int64_t)blockIdx.x * %ld;", e->lane,
+               work_at("float", place_of(f, e->node)), e->columns);
+    fused_line(f, LEVEL_KERNEL, "for (int j0 = 8 * t; j0 < %ld; j0 += %d)", e->columns,
                8 * c->group);
-    fused_line(f, LEVEL_KERNEL, "    for (int j = j0; j < j0 + 8 && j < %lld; j++) %s[j] = 0;",
-               L(e->columns), e->lane);
+    fused_line(f, LEVEL_KERNEL, "    for (int j = j0; j < j0 + 8 && j < %ld; j++) %s[j] = 0;",
+               e->columns, e->lane);
 }
 
 static void column_close(struct fused *f, const struct end *e, struct text *to)
 {
     const struct cuda_fused *c = f->cuda;
     if (kept_in_memory(e)) return;
-    text_add(to, "    store_sums<%d, %d, %lld>(%s + (int64_t)blockIdx.x * %lld, %s);\n", c->group,
-             c->threads / c->group, L(e->columns), work_at("float", place_of(f, e->node)),
-             L(e->columns), e->lane);
+    text_add(to, "    store_sums<%d, %d, %ld>(%s + (int64_t)blockIdx.x * %ld, %s);\n", c->group,
+             c->threads / c->group, e->columns, work_at("float", place_of(f, e->node)), e->columns,
+             e->lane);
 }
 
 static int64_t longest(struct end **end, int n)
@@ -449,8 +443,7 @@ static const char *stand(struct fused *f, struct text *to, int64_t rows, int64_t
         if (columns > 1)
             text_add(to, "    const %s j0 = %d * ((%s)blockIdx.x * %d + (int)threadIdx.x);\n",
                      whole_type(columns), c->width, whole_type(columns), c->threads);
-        return text_format("%lld",
-                           L((columns + c->width * c->threads - 1) / (c->width * c->threads)));
+        return text_format("%ld", (columns + c->width * c->threads - 1) / (c->width * c->threads));
     case FORM_ROWS:
         if (uses_t(f)) text_add(to, "    const int t = %s;\n", place_in_row(c));
         if (f->one_row) return "1";
@@ -459,11 +452,11 @@ static const char *stand(struct fused *f, struct text *to, int64_t rows, int64_t
                                                              : " * %d + (int)threadIdx.x",
                                                 side_by_side, c->group)
                                   : "");
-        if (rows % side_by_side) text_add(to, "    if (r >= %lld) return;\n", L(rows));
-        return text_format("%lld", L((rows + side_by_side - 1) / side_by_side));
+        if (rows % side_by_side) text_add(to, "    if (r >= %ld) return;\n", rows);
+        return text_format("%ld", (rows + side_by_side - 1) / side_by_side);
     case FORM_CHUNKS:
         if (uses_t(f)) text_add(to, "    const int t = %s;\n", place_in_row(c));
-        return text_format("%lld", L(chunks->count));
+        return text_format("%ld", chunks->count);
     }
     bug("form %d", (int)c->form);
 }
@@ -484,11 +477,10 @@ static void put_rows(struct fused *f, struct text *to, int64_t rows,
     if (f->one_row) return;
     if (c->form == FORM_CHUNKS) {
         int side_by_side = c->threads / c->group;
-        text_add(to, "    const %s r0 = (%s)blockIdx.x * %lld, r1 = %s;\n", type, type,
-                 L(chunks->rows),
-                 rows % chunks->rows ? text_format("r0 < %lld ? r0 + %lld : %lld",
-                                                   L(rows - chunks->rows), L(chunks->rows), L(rows))
-                                     : text_format("r0 + %lld", L(chunks->rows)));
+        text_add(to, "    const %s r0 = (%s)blockIdx.x * %ld, r1 = %s;\n", type, type, chunks->rows,
+                 rows % chunks->rows ? text_format("r0 < %ld ? r0 + %ld : %ld", rows - chunks->rows,
+                                                   chunks->rows, rows)
+                                     : text_format("r0 + %ld", chunks->rows));
         /* rows do not wait for each other: read some ahead */
         if (!sums_rows) text_add(to, "#pragma unroll %d\n", is_light(f->k) ? 4 : 1);
         text_add(to, "    for (%s r = r0%s; r < r1; %s) {\n", type,

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-#define L(x) ((long long)(x))
-
 /* Element [row, j0 + offset] of `v` as an index, when `width` from there on are aligned and
  * neighbours; else NULL. */
 static const char *together_index(const struct fused *f, const struct value *v, struct spot at)
@@ -18,8 +16,8 @@ static const char *together_index(const struct fused *f, const struct value *v, 
         return NULL;
     if (columns % f->cuda->width || at.offset % f->cuda->width) return NULL;
     const char *column = at.kind == COLUMN_TURNED ? text_format("j0 + %s", at.column)
-                         : at.offset ? text_format("j0 %c %lld", at.offset < 0 ? '-' : '+',
-                                                   L(at.offset < 0 ? -at.offset : at.offset))
+                         : at.offset ? text_format("j0 %c %ld", at.offset < 0 ? '-' : '+',
+                                                   at.offset < 0 ? -at.offset : at.offset)
                                      : "j0";
     return fused_index(f, v, spot_named(at, column, LEVEL_TOGETHER));
 }
@@ -29,14 +27,13 @@ static const char *together_index(const struct fused *f, const struct value *v, 
 const char *cuda_turn(struct fused *f, int64_t half)
 {
     struct cuda_fused *c = f->cuda;
-    const char *key = text_format("%lld", L(half));
+    const char *key = text_format("%ld", half);
     if (!c->together || half % c->width) return NULL;
     for (int i = 0; i < c->read.n; i++)
         if (!strcmp(c->read.item[i].pointer, "turn") && !strcmp(c->read.item[i].index, key))
             return c->read.item[i].name;
     const char *name = fused_name(f, LEVEL_TOGETHER, "turn", "");
-    fused_line(f, LEVEL_TOGETHER, "const int %s = j0 < %lld ? %lld : -%lld;", name, L(half),
-               L(half), L(half));
+    fused_line(f, LEVEL_TOGETHER, "const int %s = j0 < %ld ? %ld : -%ld;", name, half, half, half);
     PUSH(&c->read, ((struct together){"turn", key, name}));
     return name;
 }

@@ -191,7 +191,7 @@ static bool is_ours(const char *name)
         "attention_grad", "top_k", "route_plan", "load", "dispatch", "collect", "to_rows",
         "from_rows", "expert_matmul", "expert_matmul_grad", "product_of", "embedding_grad_of",
         "attention_of", "attention_grad_of", "dispatch_of", "collect_of", "expert_matmul_of",
-        "expert_matmul_grad_of", "sum_squares", "exp", "log", "sqrt", "tanh", "erf", "pow", "sin",
+        "expert_matmul_grad_of", "sum_squares", "sum_middle", "exp", "log", "sqrt", "tanh", "erf", "pow", "sin",
         "cos", "fabs", "INFINITY", "NAN",
         /* on cuda */
         "t", "i", "r0", "r1", "from", "count", "decay", "work", "shared", "wide_shared", "store",

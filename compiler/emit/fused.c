@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#define L(x) ((long long)(x))
-
 /* ── loops ───────────────────────────────────────────────────────────────────── */
 /* What is done with one element; `lane`: C of its lane. */
 static void end_element(struct fused *f, const struct end *e, struct spot at, int level,
@@ -97,8 +95,7 @@ static void sweep_piece(struct fused *f, const void *of)
         f->block[LEVEL_COLUMN].indent = inner + 4;
         sweep_body(f, w, "k", "k");
         loop_line(f, 0,
-                  text_format("for (int64_t j0 = %lld; j0 < %lld; j0 += OP_LANES) {", L(f->low),
-                              L(whole)));
+                  text_format("for (int64_t j0 = %ld; j0 < %ld; j0 += OP_LANES) {", f->low, whole));
         loop_line(f, -fused_block(f, LEVEL_ROW)->indent, "#pragma omp simd");
         loop_line(f, 4, "for (int k = 0; k < OP_LANES; k++) {");
         loop_line(f, 8, "const int64_t j = j0 + k;");
@@ -109,10 +106,9 @@ static void sweep_piece(struct fused *f, const void *of)
     }
     if (whole == f->high) return;
     sweep_body(f, w, "j & 15",
-               w->aligned
-                   ? "j & 15"
-                   : text_format("(%s * %lld + j) & 15", f->one_row ? "0" : "r", L(w->columns)));
-    loop_line(f, 0, text_format("for (int64_t j = %lld; j < %lld; j++) {", L(whole), L(f->high)));
+               w->aligned ? "j & 15"
+                          : text_format("(%s * %ld + j) & 15", f->one_row ? "0" : "r", w->columns));
+    loop_line(f, 0, text_format("for (int64_t j = %ld; j < %ld; j++) {", whole, f->high));
     loop_body(f);
     loop_line(f, 0, "}");
 }
@@ -264,7 +260,7 @@ static void choose_kept(struct fused *f, struct end **end, int n)
             k.in_argument = true;
         else if (columns <= ARRAY_COLUMNS) {
             k.array = fused_name(f, LEVEL_KERNEL, k.value->name, "_kept");
-            fused_line(f, LEVEL_KERNEL, "float %s[%lld];", k.array, L(columns));
+            fused_line(f, LEVEL_KERNEL, "float %s[%ld];", k.array, columns);
         } else
             continue;
         f->kept.item[chosen++] = k;
@@ -287,16 +283,16 @@ static void group(struct fused *f, struct end **end, int n)
         if (end[i]->kind == END_COLUMN) {
             if (end[i]->node->out[0]->type != F32)
                 bug("%s sums rows in another type than f32", end[i]->node->out[0]->name);
-            fused_line(f, LEVEL_KERNEL, "memset(%s, 0, %lld * sizeof *%s);",
-                       fused_result(f, end[i]), L(end[i]->columns), fused_result(f, end[i]));
+            fused_line(f, LEVEL_KERNEL, "memset(%s, 0, %ld * sizeof *%s);", fused_result(f, end[i]),
+                       end[i]->columns, fused_result(f, end[i]));
         }
     }
     choose_kept(f, end, n);
     for (int s = 0; s < stages; s++) stage(f, end, n, s);
     f->kept.n = 0;
     if (!f->one_row && row->text.length)
-        text_add(&kernel->text, "    for (int64_t r = 0; r < %lld; r++) {\n%s    }\n",
-                 L(end[0]->rows), row->text.bytes);
+        text_add(&kernel->text, "    for (int64_t r = 0; r < %ld; r++) {\n%s    }\n", end[0]->rows,
+                 row->text.bytes);
     for (int i = 0; i < n; i++)
         if (end[i]->kind == END_TOTAL) lanes_close(f, end[i], LEVEL_KERNEL);
     row->known.n = row->name.n = 0;

@@ -2,6 +2,7 @@
  * kernels that do the same to the same shapes (the two norms of a layer, a forward kernel and its
  * recomputation) have one function: their bodies are compared with every name replaced by a number.
  * On trace there is nothing to execute, so only the records remain. */
+#include "base/escape.h"
 #include "emit/emit.h"
 
 #include <string.h>
@@ -93,19 +94,20 @@ static void includes(struct text *to, const struct emit *e)
 void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
 {
     const struct kernel *kernel = k->kernel;
-    text_add(to, "/* %s%s%s: %s", k->region ? k->region->name : "",
+    struct text t = {0};
+    text_add(&t, "%s%s%s: %s", k->region ? k->region->name : "",
              k->body && k->body->name[0] ? " " : "", k->body ? k->body->name : "", kernel->class);
     /* whose length the mesh decides, and nothing else here */
     if (emit_walks_shard(k))
-        text_add(to, " over a stretch of the shard");
+        text_add(&t, " over a stretch of the shard");
     else if (emit_core_op(k) == OP_COUNT)
-        text_add(to, " over %lld x %lld", (long long)kernel->rows, (long long)kernel->columns);
+        text_add(&t, " over %ld x %ld", kernel->rows, kernel->columns);
     for (int i = 0; i < k->node.n; i++)
         if (k->node.item[i]->file) {
-            text_add(to, ", %s:%d", k->node.item[i]->file, k->node.item[i]->line);
+            text_add(&t, ", %s:%d", k->node.item[i]->file, k->node.item[i]->line);
             break;
         }
-    text_add(to, " */\n");
+    text_add(to, "/* %s */\n", escape_comment(t.bytes));
 }
 
 void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device device)
@@ -137,8 +139,8 @@ void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device dev
             }
             call = text_format("call_%s", done[at].name);
         }
-        text_add(to, "const struct kernel k_%s = {\"%s\", %s, %.0f, %.0f};\n%s", name,
-                 k->kernel->name, call, k->kernel->flops, k->kernel->bytes,
+        text_add(to, "const struct kernel k_%s = {%s, %s, %.0f, %.0f};\n%s", name,
+                 escape_c(k->kernel->name), call, k->kernel->flops, k->kernel->bytes,
                  device == EMIT_CPU ? "\n" : "");
     }
 }

@@ -7,8 +7,6 @@
 #include <ctype.h>
 #include <string.h>
 
-#define L(x) ((long long)(x))
-
 const char *place_upper(const char *name)
 {
     struct text t = {0};
@@ -99,8 +97,8 @@ static const char *offset_of(struct places *p, const struct buffer *b)
 {
     const char *note =
         strcmp(b->kind, "alias")
-            ? text_format("%s, %lld bytes, %lld of them, steps %d to %d", b->kind, L(b->bytes),
-                          L(b->entries), b->live_from, b->live_to)
+            ? text_format("%s, %ld bytes, %ld of them, steps %d to %d", b->kind, b->bytes,
+                          b->entries, b->live_from, b->live_to)
             : text_format("in another's place, steps %d to %d", b->live_from, b->live_to);
     bool slot = !strncmp(b->name, "gather.", 7) || !strncmp(b->name, "slot.", 5);
     return place_constant(p, text_format("at %s", b->name),
@@ -126,7 +124,7 @@ const char *place_slot(struct places *p, const char *buffer, const struct unit *
     const struct buffer *b = buffer_of(p, buffer);
     const char *at = offset_of(p, b);
     if (!u->loop[0]) return text_format("%s(d, %s)", segment_verb(b), at);
-    return text_format("%s(d, %s + %s %% %lld * %s)", segment_verb(b), at, entry, L(ring),
+    return text_format("%s(d, %s + %s %% %ld * %s)", segment_verb(b), at, entry, ring,
                        stride_of(p, b));
 }
 
@@ -154,7 +152,7 @@ static const char *in_unit(struct places *p, const struct weight *w, int64_t siz
     const char *at =
         place_constant(p, text_format("weight %s", w->value->name),
                        text_format("%s.at", w->value->name), w->offset * unit, w->tensor);
-    return size == unit ? at : text_format("%lld * %s", L(size / unit), at);
+    return size == unit ? at : text_format("%ld * %s", size / unit, at);
 }
 
 static struct address place_weight(struct places *p, struct here h, const struct weight *w)
@@ -205,9 +203,9 @@ struct address place_value(struct places *p, struct here h, const struct value *
                                      : "i",
                             stride_of(p, b));
     } else if (!strcmp(b->index, "n")) {
-        entry = text_format(" + %s %% %lld * %s", h.running, L(b->entries), stride_of(p, b));
+        entry = text_format(" + %s %% %ld * %s", h.running, b->entries, stride_of(p, b));
     } else if (!strcmp(b->index, "n+1")) {
-        entry = text_format(" + (%s + 1) %% %lld * %s", h.running, L(b->entries), stride_of(p, b));
+        entry = text_format(" + (%s + 1) %% %ld * %s", h.running, b->entries, stride_of(p, b));
     } else if (b->index[0]) {
         bug("%s: index %s", b->name, b->index);
     }

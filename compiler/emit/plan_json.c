@@ -1,29 +1,10 @@
 /* plan.json: the plan as it was understood, every default filled in, for people who ask what was
  * trained and for tools that compare runs. Bytes and counts are whole numbers. Nothing of ours
  * reads it back. */
+#include "base/escape.h"
 #include "emit/emit.h"
 
 #include <string.h>
-
-#define L(x) ((long long)(x))
-
-static void string(struct text *to, const char *s)
-{
-    if (!s) {
-        text_add(to, "null");
-        return;
-    }
-    text_add(to, "\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            text_add(to, "\\%c", *s);
-        else if ((unsigned char)*s < 32)
-            text_add(to, "\\u%04x", (unsigned char)*s);
-        else
-            text_add(to, "%c", *s);
-    }
-    text_add(to, "\"");
-}
 
 /* null, one string, or a list of them. */
 static void strings(struct text *to, const char *const *item, int n)
@@ -31,15 +12,15 @@ static void strings(struct text *to, const char *const *item, int n)
     if (n > 1) text_add(to, "[");
     for (int i = 0; i < n; i++) {
         if (i) text_add(to, ", ");
-        string(to, item[i]);
+        escape_json(to, item[i]);
     }
     if (n > 1) text_add(to, "]");
-    if (!n) string(to, NULL);
+    if (!n) escape_json(to, NULL);
 }
 
 static void key(struct text *to, const char *name)
 {
-    string(to, name);
+    escape_json(to, name);
     text_add(to, ": ");
 }
 
@@ -49,7 +30,7 @@ static void constant(struct text *to, const struct constant *c)
     case CONST_NUMBER: text_add(to, "%s", text_number(c->number)); return;
     case CONST_TRUTH: text_add(to, "%s", c->truth ? "true" : "false"); return;
     case CONST_STRING:
-    case CONST_WORD: string(to, c->text); return;
+    case CONST_WORD: escape_json(to, c->text); return;
     case CONST_LIST:
     case CONST_RANGE:
         text_add(to, "[");
@@ -74,24 +55,24 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
                                          [DATA_MEGATRON] = "megatron"};
     const struct facts *f = &g->facts;
     text_add(to, "{\n  \"title\": ");
-    string(to, p->title);
+    escape_json(to, p->title);
     text_add(to, ",\n  \"plan\": ");
-    string(to, p->path);
+    escape_json(to, p->path);
     text_add(to, ",\n  \"model\": {\"architecture\": ");
-    string(to, p->architecture);
+    escape_json(to, p->architecture);
     for (int i = 0; i < p->n_hyper; i++) {
         text_add(to, ", ");
         key(to, p->hyper[i].name);
         constant(to, &p->hyper[i].value);
     }
     text_add(to, "},\n  \"cluster\": {\"name\": ");
-    string(to, p->cluster.name);
-    text_add(to, ", \"nodes\": %lld, \"devices_per_node\": %lld, \"memory_bytes\": %lld},\n",
-             L(p->cluster.nodes), L(p->cluster.devices_per_node), L(p->cluster.memory_bytes));
+    escape_json(to, p->cluster.name);
+    text_add(to, ", \"nodes\": %ld, \"devices_per_node\": %ld, \"memory_bytes\": %ld},\n",
+             p->cluster.nodes, p->cluster.devices_per_node, p->cluster.memory_bytes);
     text_add(to,
-             "  \"mesh\": {\"fsdp\": %lld, \"dp\": %lld, \"prefetch\": %lld, \"reduce_slots\": "
-             "%lld, \"reshard\": \"%s\"},\n",
-             L(p->fsdp), L(p->dp), L(p->prefetch), L(p->reduce_slots), reshard_names[p->reshard]);
+             "  \"mesh\": {\"fsdp\": %ld, \"dp\": %ld, \"prefetch\": %ld, \"reduce_slots\": "
+             "%ld, \"reshard\": \"%s\"},\n",
+             p->fsdp, p->dp, p->prefetch, p->reduce_slots, reshard_names[p->reshard]);
     text_add(to,
              "  \"precision\": {\"compute\": \"%s\", \"master\": \"%s\", \"gradients\": \"%s\", "
              "\"moments\": \"%s\"},\n",
@@ -100,9 +81,9 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     text_add(to, "  \"activation_checkpoint\": {\"mode\": \"%s\"},\n",
              checkpoint_names[p->checkpoint_mode]);
     text_add(to,
-             "  \"batch\": {\"sequence\": %lld, \"local\": %lld, \"global\": %lld, "
-             "\"accumulation\": %lld, \"loss_chunks\": %lld},\n",
-             L(p->sequence), L(p->local), L(p->global), L(p->accumulation), L(p->loss_chunks));
+             "  \"batch\": {\"sequence\": %ld, \"local\": %ld, \"global\": %ld, "
+             "\"accumulation\": %ld, \"loss_chunks\": %ld},\n",
+             p->sequence, p->local, p->global, p->accumulation, p->loss_chunks);
     text_add(to,
              "  \"optimizer\": {\"name\": \"adamw\", \"lr\": %s, \"beta1\": %s, \"beta2\": %s, "
              "\"eps\": %s, \"weight_decay\": %s, \"clip\": %s, \"groups\": [",
@@ -110,42 +91,41 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              text_number(p->weight_decay), text_number(p->clip));
     for (int i = 0; i < p->n_groups; i++) {
         text_add(to, "%s{\"weights\": ", i ? ", " : "");
-        string(to, p->group[i].pattern);
+        escape_json(to, p->group[i].pattern);
         text_add(to, ", \"weight_decay\": %s}", text_number(p->group[i].weight_decay));
     }
     text_add(to, "]},\n");
     text_add(to,
-             "  \"schedule\": {\"name\": \"%s\", \"warmup\": %lld, \"steps\": %lld, \"decay\": "
-             "%lld, \"floor\": %s},\n",
-             schedule[p->schedule], L(p->warmup), L(p->schedule_steps), L(p->decay),
-             text_number(p->floor));
+             "  \"schedule\": {\"name\": \"%s\", \"warmup\": %ld, \"steps\": %ld, \"decay\": "
+             "%ld, \"floor\": %s},\n",
+             schedule[p->schedule], p->warmup, p->schedule_steps, p->decay, text_number(p->floor));
     text_add(to, "  \"data\": {\"train\": ");
     strings(to, p->data_train, p->n_data_train);
-    text_add(to, ", \"format\": \"%s\", \"order\": \"%s\", \"seed\": %lld, \"ignore\": %s},\n",
+    text_add(to, ", \"format\": \"%s\", \"order\": \"%s\", \"seed\": %ld, \"ignore\": %s},\n",
              format[p->data_format], p->data_order == ORDER_SHUFFLED ? "shuffled" : "sequential",
-             L(p->data_seed), p->has_ignore ? text_format("%lld", L(p->ignore)) : "null");
-    text_add(to, "  \"init\": {\"seed\": %lld, \"from\": ", L(p->init_seed));
-    string(to, p->init_from);
+             p->data_seed, p->has_ignore ? text_format("%ld", p->ignore) : "null");
+    text_add(to, "  \"init\": {\"seed\": %ld, \"from\": ", p->init_seed);
+    escape_json(to, p->init_from);
     text_add(to,
-             "},\n  \"run\": {\"steps\": %lld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", "
+             "},\n  \"run\": {\"steps\": %ld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", "
              "\"graph\": %s, \"gemm\": \"%s\", \"attention\": \"%s\", \"experts\": \"%s\"},\n",
-             L(p->run_steps), text_number(p->timeout_seconds),
+             p->run_steps, text_number(p->timeout_seconds),
              p->nonfinite == NONFINITE_SKIP ? "skip" : "stop", p->graph ? "true" : "false",
              p->gemm == GEMM_PLANC ? "planc" : "cublaslt",
              p->attention == ATTENTION_CUDNN ? "cudnn" : "planc",
              p->experts == EXPERTS_CUDNN ? "cudnn" : "planc");
     text_add(to,
              "  \"device\": \"%s\", \"fusion\": %s, \"kernels\": %d, \"schedule_steps\": %d, "
-             "\"local_bytes\": %lld, \"wire_bytes\": %lld,\n",
+             "\"local_bytes\": %ld, \"wire_bytes\": %ld,\n",
              device_names[f->device], f->fuse ? "true" : "false", g->kernel.n, g->steps,
-             L(g->local_bytes), L(g->wire_bytes));
+             g->local_bytes, g->wire_bytes);
     text_add(to, "  \"units\": [");
     for (int i = 0; i < g->unit.n; i++) {
         text_add(to, "%s\n    {\"name\": ", i ? "," : "");
-        string(to, g->unit.item[i]->name);
-        text_add(to, ", \"instances\": %lld, \"elements\": %lld, \"shard_elements\": %lld}",
-                 L(g->unit.item[i]->count), L(g->unit.item[i]->elements),
-                 L(g->unit.item[i]->shard_elements));
+        escape_json(to, g->unit.item[i]->name);
+        text_add(to, ", \"instances\": %ld, \"elements\": %ld, \"shard_elements\": %ld}",
+                 g->unit.item[i]->count, g->unit.item[i]->elements,
+                 g->unit.item[i]->shard_elements);
     }
     text_add(to, "\n  ]\n}\n");
 }

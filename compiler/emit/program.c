@@ -2,30 +2,11 @@
  * a plan is parsed when a trainer starts, and nothing here says what a rank does (that is
  * schedule.c): units and their tensors, the step names for the watchdog and the trace, where state
  * lies, and the recipe. */
+#include "base/escape.h"
 #include "ir/cost.h"
 #include "emit/place.h"
 
 #include <string.h>
-
-#define L(x) ((long long)(x))
-
-/* A C string, or 0 for none. */
-static const char *quoted(const char *s)
-{
-    if (!s) return "0";
-    struct text t = {0};
-    text_add(&t, "\"");
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
-            text_add(&t, "\\%c", *s);
-        else if ((unsigned char)*s < 32)
-            text_add(&t, "\\%03o", (unsigned char)*s);
-        else
-            text_add(&t, "%c", *s);
-    }
-    text_add(&t, "\"");
-    return t.bytes;
-}
 
 static double decay_of(const struct plan *p, const struct weight *w)
 {
@@ -57,15 +38,16 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
 {
     for (int i = 0; i < g->unit.n; i++) {
         const struct unit *u = g->unit.item[i];
-        text_add(to, "static const struct tensor tensors_%d[] = { /* %s */\n", i, u->name);
+        text_add(to, "static const struct tensor tensors_%d[] = { /* %s */\n", i,
+                 escape_comment(u->name));
         for (int k = 0; k < g->weight.n; k++) {
             const struct weight *w = g->weight.item[k];
             if (strcmp(w->unit, u->name)) continue;
-            text_add(to, "    {%s, %d, {", quoted(w->tensor), w->value->shape.rank);
+            text_add(to, "    {%s, %d, {", escape_c(w->tensor), w->value->shape.rank);
             for (int j = 0; j < w->value->shape.rank; j++)
-                text_add(to, "%s%lld", j ? ", " : "", L(w->value->shape.dim[j]));
-            text_add(to, "}, %lld, %lld, %lld, %s, %s, %s},\n", L(w->stack), L(w->offset),
-                     L(shape_count(w->value->shape)), init_of(w), text_number(w->std),
+                text_add(to, "%s%ld", j ? ", " : "", w->value->shape.dim[j]);
+            text_add(to, "}, %ld, %ld, %ld, %s, %s, %s},\n", w->stack, w->offset,
+                     shape_count(w->value->shape), init_of(w), text_number(w->std),
                      text_number(decay_of(p, w)));
         }
         text_add(to, "};\n");
@@ -77,7 +59,7 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
         for (int s = 0; s < b->layers.n; s++)
             for (int64_t at = b->layers.item[s].from; at < b->layers.item[s].to;
                  at++, first = false)
-                text_add(to, "%s%lld", first ? "" : ", ", L(at));
+                text_add(to, "%s%ld", first ? "" : ", ", at);
         text_add(to, "};\n");
     }
     text_add(to, "static const struct unit units[] = {\n");
@@ -86,10 +68,10 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
         const struct region *r = NULL;
         bool variant = place_has_variants(g, u->loop) && variant_body(g, u, &r);
         text_add(to,
-                 "    {%s, %lld, %s, %lld, %lld, %lld, tensors_%d, sizeof tensors_%d / sizeof "
+                 "    {%s, %ld, %s, %ld, %ld, %ld, tensors_%d, sizeof tensors_%d / sizeof "
                  "*tensors_%d},\n",
-                 quoted(u->name), L(u->count), variant ? text_format("layers_%d", i) : "0",
-                 L(u->elements), L(u->shard_elements), L(u->state_offset), i, i, i);
+                 escape_c(u->name), u->count, variant ? text_format("layers_%d", i) : "0",
+                 u->elements, u->shard_elements, u->state_offset, i, i, i);
     }
     text_add(to, "};\n\n");
 }
@@ -100,7 +82,7 @@ static const char *what_of(const struct graph *g, const struct node *n)
     switch ((int)n->op) {
     case OP_gather: return text_format("gather %s", attr_get_word(n, "unit"));
     case OP_reduce: return text_format("reduce %s", attr_get_word(n, "unit"));
-    case OP_wait: return text_format("wait for event %lld", L(attr_get(n, "event")));
+    case OP_wait: return text_format("wait for event %ld", attr_get(n, "event"));
     case OP_batch: return "load the batch";
     case OP_sum_ranks: return text_format("sum %s", n->out[0]->name);
     case OP_tap: return text_format("tap %s", attr_get_word(n, "name"));
@@ -121,8 +103,8 @@ static void step_table(struct text *to, const struct graph *g)
                 if (b->node.item[n]->step != last + 1)
                     bug("step %d follows step %d", b->node.item[n]->step, last);
                 last = b->node.item[n]->step;
-                text_add(to, "    {%s, %s},\n", quoted(g->region.item[i]->name),
-                         quoted(what_of(g, b->node.item[n])));
+                text_add(to, "    {%s, %s},\n", escape_c(g->region.item[i]->name),
+                         escape_c(what_of(g, b->node.item[n])));
             }
         }
     text_add(to, "};\n\n");
@@ -137,8 +119,7 @@ static int metric_table(struct text *to, const struct graph *g)
             const struct buffer *b = g->buffer.item[i];
             if (strncmp(b->name, "metric.", 7) || !strcmp(b->name, "metric.loss") != !pass)
                 continue;
-            text_add(to, "    {%s, %lld, %lld},\n", quoted(b->name + 7), L(b->bytes / 8),
-                     L(b->offset));
+            text_add(to, "    {%s, %ld, %ld},\n", escape_c(b->name + 7), b->bytes / 8, b->offset);
             n++;
         }
     text_add(to, "};\n\n");
@@ -185,7 +166,7 @@ static int64_t string_table(struct text *to, const char *name, const char *const
 {
     if (!n) return 0;
     text_add(to, "static const char *const %s[] = {", name);
-    for (int i = 0; i < n; i++) text_add(to, "%s%s", i ? ", " : "", quoted(item[i]));
+    for (int i = 0; i < n; i++) text_add(to, "%s%s", i ? ", " : "", escape_c(item[i]));
     text_add(to, "};\n");
     return n;
 }
@@ -213,13 +194,13 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
     double peak = p->cluster.kind != DEVICE_CUDA ? 0
                   : p->compute == BF16           ? p->cluster.flops_bf16
                                                  : p->cluster.flops_fp32;
-    text_add(to, "    .workspace = %lld, .workspace_bytes = %lld,\n", work ? L(work->offset) : 0,
-             work ? L(work->bytes) : 0);
+    text_add(to, "    .workspace = %ld, .workspace_bytes = %ld,\n", work ? work->offset : 0,
+             work ? work->bytes : 0);
     text_add(to,
              "    .graph = %s, .gemm = %d, .attention = %d, .experts = %d, .peak_flops = %s, "
-             ".outside_bytes = %lld,\n",
+             ".outside_bytes = %ld,\n",
              p->graph ? "true" : "false", (int)p->gemm, (int)p->attention, (int)p->experts,
-             text_number(peak), L(p->cluster.outside_bytes));
+             text_number(peak), p->cluster.outside_bytes);
 }
 
 void emit_program_c(struct text *to, const struct graph *g, const struct plan *p,
@@ -229,7 +210,7 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     text_add(to,
              "/* The tables of this trainer: %s\n * Generated by planc; the same plan gives the "
              "same bytes. */\n#include \"program.h\"\n\n",
-             p->title ? p->title : p->architecture);
+             escape_comment(p->title ? p->title : p->architecture));
     unit_tables(to, g, p);
     step_table(to, g);
     int metrics = metric_table(to, g);
@@ -240,45 +221,42 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     const struct buffer *io = graph_buffer(g, "io");
     text_add(to, "const struct program program = {\n");
     text_add(to, "    .title = %s, .plan_path = %s, .device = \"%s\",\n",
-             quoted(p->title ? p->title : p->architecture), quoted(p->path),
+             escape_c(printable_text(p->title ? p->title : p->architecture)),
+             escape_c(printable_text(p->path)),
              device == EMIT_CPU    ? "cpu"
              : device == EMIT_CUDA ? "cuda"
                                    : "trace");
     text_add(to,
-             "    .fsdp = %lld, .dp = %lld, .accumulation = %lld, .local = %lld, .sequence = %lld, "
-             ".global = %lld, .tokens = %lld,\n",
-             L(f->fsdp), L(f->dp), L(f->accumulation), L(f->local), L(f->sequence), L(p->global),
-             L(f->tokens));
-    text_add(to, "    .parameters = %lld, .vocabulary = %lld, .flops_per_token = %.0f,\n",
-             L(cost_parameters(g)), L(vocabulary_of(g)), cost_flops_per_token(g).full);
-    text_add(to, "    .local_bytes = %lld, .wire_bytes = %lld,\n", L(g->local_bytes),
-             L(g->wire_bytes));
+             "    .fsdp = %ld, .dp = %ld, .accumulation = %ld, .local = %ld, .sequence = %ld, "
+             ".global = %ld, .tokens = %ld,\n",
+             f->fsdp, f->dp, f->accumulation, f->local, f->sequence, p->global, f->tokens);
+    text_add(to, "    .parameters = %ld, .vocabulary = %ld, .flops_per_token = %.0f,\n",
+             cost_parameters(g), vocabulary_of(g), cost_flops_per_token(g).full);
+    text_add(to, "    .local_bytes = %ld, .wire_bytes = %ld,\n", g->local_bytes, g->wire_bytes);
     text_add(to,
-             "    .master = %lld, .gradient = %lld, .moment1 = %lld, .moment2 = %lld, .scalars = "
-             "%lld,\n",
-             L(offset_of(g, "state.master")), L(offset_of(g, "state.gradient")),
-             L(offset_of(g, "state.moment1")), L(offset_of(g, "state.moment2")),
-             L(offset_of(g, "scalars")));
-    text_add(to, "    .staging = %lld, .staging_bytes = %lld, .compute_type = %s,\n",
-             io ? L(io->offset) : 0, io ? L(io->bytes) : 0,
+             "    .master = %ld, .gradient = %ld, .moment1 = %ld, .moment2 = %ld, .scalars = "
+             "%ld,\n",
+             offset_of(g, "state.master"), offset_of(g, "state.gradient"),
+             offset_of(g, "state.moment1"), offset_of(g, "state.moment2"), offset_of(g, "scalars"));
+    text_add(to, "    .staging = %ld, .staging_bytes = %ld, .compute_type = %s,\n",
+             io ? io->offset : 0, io ? io->bytes : 0,
              f->compute == BF16 ? "TYPE_BF16" : "TYPE_F32");
     text_add(to,
              "    .unit = units, .units = %d, .metric = metrics, .metrics = %d, .step = steps, "
-             ".steps = %d, .events = %lld,\n",
-             g->unit.n, metrics, g->steps, L(events_of(g)));
+             ".steps = %d, .events = %ld,\n",
+             g->unit.n, metrics, g->steps, events_of(g));
     text_add(to,
-             "    .lr = %s, .beta1 = %s, .beta2 = %s, .schedule = %d, .warmup = %lld, "
-             ".schedule_steps = %lld, .decay = %lld, .floor = %s,\n",
+             "    .lr = %s, .beta1 = %s, .beta2 = %s, .schedule = %d, .warmup = %ld, "
+             ".schedule_steps = %ld, .decay = %ld, .floor = %s,\n",
              text_number(p->lr), text_number(p->beta1), text_number(p->beta2), (int)p->schedule,
-             L(p->warmup), L(p->schedule_steps), L(p->decay), text_number(p->floor));
-    text_add(to, "    .run_steps = %lld,\n", L(p->run_steps));
+             p->warmup, p->schedule_steps, p->decay, text_number(p->floor));
+    text_add(to, "    .run_steps = %ld,\n", p->run_steps);
     text_add(to,
              "    .data_train = %s, .data_trains = %d, .data_format = %d, .data_order = %d, "
-             ".data_seed = %lld, .has_ignore = %s, .ignore = %lld,\n",
+             ".data_seed = %ld, .has_ignore = %s, .ignore = %ld,\n",
              p->n_data_train ? "trains" : "0", p->n_data_train, (int)p->data_format,
-             (int)p->data_order, L(p->data_seed), p->has_ignore ? "true" : "false", L(p->ignore));
-    text_add(to, "    .init_from = %s, .init_seed = %lld,\n", quoted(p->init_from),
-             L(p->init_seed));
+             (int)p->data_order, p->data_seed, p->has_ignore ? "true" : "false", p->ignore);
+    text_add(to, "    .init_from = %s, .init_seed = %ld,\n", escape_c(p->init_from), p->init_seed);
     text_add(to,
              "    .tensor_ignore = %s, .tensor_ignores = %d, .tensor_prefix = %s, .tensor_prefixes "
              "= %d,\n",

@@ -3,12 +3,11 @@
  * Loops stay loops: the text is as long for 48 layers as for 2, and only its numbers differ. It
  * says when, where and with what; never how (kernels.c) and never with which library (the
  * device). */
+#include "base/escape.h"
 #include "emit/place.h"
 
 #include <ctype.h>
 #include <string.h>
-
-#define L(x) ((long long)(x))
 
 struct schedule_text {
     struct places places;
@@ -51,7 +50,8 @@ static void write_lines(struct text *to, const struct lines *from)
         if (!l->comment)
             text_add(to, "    %s\n", l->code);
         else
-            text_add(to, "    %-*s  /* %s */\n", aligned(l) ? (int)widest : 0, l->code, l->comment);
+            text_add(to, "    %-*s  /* %s */\n", aligned(l) ? (int)widest : 0, l->code,
+                     escape_comment(l->comment));
     }
 }
 
@@ -88,11 +88,11 @@ static const char *event_constant(struct schedule_text *s, int64_t event)
                 const char *what = node->op == OP_sum_ranks
                                        ? node->out[0]->name
                                        : attr_get_word(node, gather ? "into" : "from");
-                return place_constant(&s->places, text_format("event %lld", L(event)),
+                return place_constant(&s->places, text_format("event %ld", event),
                                       text_format("%s.done", place_slot_name(what)), event,
                                       "event");
             }
-    bug("event %lld belongs to no collective", L(event));
+    bug("event %ld belongs to no collective", event);
 }
 
 /* The event of an entry of slots; what is not a loop's has one. */
@@ -100,7 +100,7 @@ static const char *event_ring(struct schedule_text *s, int64_t event, int64_t ri
                               const char *entry, bool loop)
 {
     const char *name = event_constant(s, event);
-    return !loop ? name : text_format("%s + %s %% %lld", name, entry, L(ring));
+    return !loop ? name : text_format("%s + %s %% %ld", name, entry, ring);
 }
 
 static int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
@@ -111,9 +111,9 @@ static int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
 
 static const char *shifted(const char *running, int64_t shift)
 {
-    if (!strcmp(running, "0")) return text_format("%lld", L(shift));
-    return shift < 0 ? text_format("(%s - %lld)", running, L(-shift))
-                     : text_format("(%s + %lld)", running, L(shift));
+    if (!strcmp(running, "0")) return text_format("%ld", shift);
+    return shift < 0 ? text_format("(%s - %ld)", running, -shift)
+                     : text_format("(%s + %ld)", running, shift);
 }
 
 static const char *loop_count(struct schedule_text *s, const char *loop, int64_t count)
@@ -144,8 +144,8 @@ static void say_gather(struct schedule_text *s, struct lines *to, struct here h,
                                         : place_unit(&s->places, u);
     const char *when = "";
     if (h.region->direction != ONCE)
-        when = text_format("if (%lld <= %s && %s < %lld) ", L(attr_get(n, "from")), h.running,
-                           h.running, L(attr_get(n, "to")));
+        when = text_format("if (%ld <= %s && %s < %ld) ", attr_get(n, "from"), h.running, h.running,
+                           attr_get(n, "to"));
     const char *into = attr_get_word(n, "into");
     say(to, text_format("%s ahead", attr_get_word(n, "unit")), "%sgather(d, %d, %s, %s, %s);", when,
         n->step, instance, place_slot(&s->places, into, u, target, attr_get(n, "ring")),
@@ -173,7 +173,7 @@ static void say_wait(struct schedule_text *s, struct lines *to, struct here h, c
     const char *entry =
         attr_or(n, "shift", 0) ? shifted(h.running, attr_get(n, "shift")) : h.running;
     if (loop && attr_or(n, "all", 0))
-        say(to, NULL, "for (int e = 0; e < %lld; e++) await(d, %d, %s + e);", L(ring), n->step,
+        say(to, NULL, "for (int e = 0; e < %ld; e++) await(d, %d, %s + e);", ring, n->step,
             event_constant(s, event));
     else
         say(to, NULL, "await(d, %d, %s);", n->step, event_ring(s, event, ring, entry, loop));
@@ -310,9 +310,9 @@ static void say_tap(struct schedule_text *s, struct body_text *b, struct here h,
     const struct value *v = n->in[0].value;
     int64_t columns = v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
     const char *name = declared_value(s, b, h, v);
-    say(&b->calls, NULL, "tap(d, %d, \"%s\", %s, %s, %lld, %lld);", n->step,
-        attr_get_word(n, "name"), v->type == BF16 ? "TYPE_BF16" : "TYPE_F32", name,
-        L(shape_count(v->shape) / columns), L(columns));
+    say(&b->calls, NULL, "tap(d, %d, %s, %s, %s, %ld, %ld);", n->step,
+        escape_c(attr_get_word(n, "name")), v->type == BF16 ? "TYPE_BF16" : "TYPE_F32", name,
+        shape_count(v->shape) / columns, columns);
 }
 
 static void say_node(struct schedule_text *s, struct body_text *b, struct here h,
@@ -328,9 +328,9 @@ static void say_node(struct schedule_text *s, struct body_text *b, struct here h
             declared_value(s, b, h, g->input.item[0]), declared_value(s, b, h, g->input.item[1]));
         return;
     case OP_sum_ranks:
-        say(&b->calls, NULL, "sum_ranks(d, %d, \"%s\", %s, %lld, %s);", n->step,
-            attr_get_word(n, "group"), declared_value(s, b, h, n->out[0]),
-            L(shape_count(n->out[0]->shape)), event_constant(s, attr_get(n, "event")));
+        say(&b->calls, NULL, "sum_ranks(d, %d, %s, %s, %ld, %s);", n->step,
+            escape_c(attr_get_word(n, "group")), declared_value(s, b, h, n->out[0]),
+            shape_count(n->out[0]->shape), event_constant(s, attr_get(n, "event")));
         return;
     case OP_tap: say_tap(s, b, h, n); return;
     }
@@ -455,10 +455,10 @@ static void variant_tables(struct schedule_text *s, struct text *to)
                                            strcmp(g->unit.item[u]->variant, r->body.item[k]->name));
                          u++)
                         first += g->unit.item[u]->count;
-                    text_add(to, "%s%lld", at ? ", " : "",
-                             t == 0   ? L(k)
-                             : t == 1 ? L(seen[k])
-                                      : L(first + seen[k]));
+                    text_add(to, "%s%ld", at ? ", " : "",
+                             t == 0   ? k
+                             : t == 1 ? seen[k]
+                                      : first + seen[k]);
                     seen[k]++;
                 }
             text_add(to, "};\n");
@@ -474,14 +474,13 @@ static void heading(struct text *to, const struct schedule_text *s)
     text_add(to,
              "/* What a rank does, in order: %s\n * Generated by planc; the same plan gives the "
              "same bytes.\n *\n",
-             s->plan->title ? s->plan->title : s->plan->architecture);
+             escape_comment(s->plan->title ? s->plan->title : s->plan->architecture));
     text_add(to,
-             " * mesh: fsdp %lld, dp %lld; local batch %lld sequences of %lld; accumulation %lld; "
-             "checkpointing %s; prefetch %lld\n",
-             L(f->fsdp), L(f->dp), L(f->local), L(f->sequence), L(f->accumulation),
-             checkpoint_names[f->checkpoint_mode], L(f->prefetch));
-    text_add(to, " * memory: local %lld bytes, wire %lld bytes\n", L(g->local_bytes),
-             L(g->wire_bytes));
+             " * mesh: fsdp %ld, dp %ld; local batch %ld sequences of %ld; accumulation %ld; "
+             "checkpointing %s; prefetch %ld\n",
+             f->fsdp, f->dp, f->local, f->sequence, f->accumulation,
+             checkpoint_names[f->checkpoint_mode], f->prefetch);
+    text_add(to, " * memory: local %ld bytes, wire %ld bytes\n", g->local_bytes, g->wire_bytes);
     text_add(to,
              " * steps: %d; run = compute lane, gather and reduce = lanes of their own, await = "
              "compute waits\n *\n",
@@ -513,14 +512,14 @@ void emit_schedule_c(struct text *to, const struct graph *g, const struct plan *
         if (!strncmp(c->key, "event", 5) || !strncmp(c->key, "unit ", 5)) PUSH(&small, c);
     }
     for (int i = 0; i < small.n; i++)
-        text_add(to, "%s    %s = %lld%s /* %s */\n%s", i ? "" : "enum {\n", small.item[i]->name,
-                 L(small.item[i]->value), i + 1 < small.n ? "," : "", small.item[i]->note,
-                 i + 1 < small.n ? "" : "};\n");
+        text_add(to, "%s    %s = %ld%s /* %s */\n%s", i ? "" : "enum {\n", small.item[i]->name,
+                 small.item[i]->value, i + 1 < small.n ? "," : "",
+                 escape_comment(small.item[i]->note), i + 1 < small.n ? "" : "};\n");
     for (int i = 0; i < s.places.constant.n; i++) {
         const struct constant_of *c = &s.places.constant.item[i];
         if (!strncmp(c->key, "event", 5) || !strncmp(c->key, "unit ", 5)) continue;
-        text_add(to, "static const int64_t %s = %lld;", c->name, L(c->value));
-        if (c->note) text_add(to, " /* %s */", c->note);
+        text_add(to, "static const int64_t %s = %ld;", c->name, c->value);
+        if (c->note) text_add(to, " /* %s */", escape_comment(c->note));
         text_add(to, "\n");
     }
     text_add(to, "\n");

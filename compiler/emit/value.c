@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define L(x) ((long long)(x))
-
 /* ── scopes ──────────────────────────────────────────────────────────────────── */
 struct block *fused_block(struct fused *f, int level)
 {
@@ -47,11 +45,10 @@ const char *fused_name(struct fused *f, int level, const char *stem, const char 
 static const char *column_text(struct spot at)
 {
     switch (at.kind) {
-    case COLUMN_FIXED: return intern_format("%lld", L(at.offset));
+    case COLUMN_FIXED: return intern_format("%ld", at.offset);
     case COLUMN_LOOP:
-        return at.offset
-                   ? intern_format("j %c %lld", at.offset > 0 ? '+' : '-', L(llabs(at.offset)))
-                   : intern("j");
+        return at.offset ? intern_format("j %c %ld", at.offset > 0 ? '+' : '-', llabs(at.offset))
+                         : intern("j");
     case COLUMN_NAMED: return intern(at.column);
     case COLUMN_TURNED: return intern_format("j + %s", at.column);
     }
@@ -106,7 +103,7 @@ const char *c_number(double x, enum element type)
 {
     if (isnan(x)) return "NAN";
     if (isinf(x)) return x > 0 ? "INFINITY" : "(-INFINITY)";
-    if (type == I32) return text_format("%lld", (long long)x);
+    if (type == I32) return text_format("%ld", (int64_t)x);
     if (type == BF16) x = rounded(x);
     char digits[40];
     if (type == F64)
@@ -137,7 +134,7 @@ static const char *filled_in(const struct node *n, const char *const *operand)
         if (length == 1 && *c >= 'a' && *c <= 'c')
             text_add(&t, "%s", operand[*c - 'a']);
         else if (length == 6 && !strncmp(c, "ignore", 6))
-            text_add(&t, "%lld", L(attr_get(n, "ignore")));
+            text_add(&t, "%ld", attr_get(n, "ignore"));
         else
             text_add_bytes(&t, c, length ? length : 1);
         c += length ? length : 1;
@@ -185,8 +182,8 @@ static struct spot shifted(struct spot at, int64_t by_columns)
 {
     at.offset += by_columns;
     if (at.kind == COLUMN_NAMED) {
-        at.column = intern_format("(%s %c %lld)", at.column, by_columns < 0 ? '-' : '+',
-                                  L(llabs(by_columns)));
+        at.column =
+            intern_format("(%s %c %ld)", at.column, by_columns < 0 ? '-' : '+', llabs(by_columns));
         at.offset = 0;
     }
     return at;
@@ -216,12 +213,12 @@ static const char *broadcast_row(const struct value *out, const struct value *in
         if (mine > 1) {
             struct text term = {0};
             text_add(&term, "%s", row);
-            if (stride_out > 1) text_add(&term, " / %lld", L(stride_out));
+            if (stride_out > 1) text_add(&term, " / %ld", stride_out);
             if (mine < all)
-                text_add(&term, " %% %lld", L(mine));
+                text_add(&term, " %% %ld", mine);
             else if (k > 0)
-                text_add(&term, " %% %lld", L(all));
-            if (stride_in > 1) text_add(&term, " * %lld", L(stride_in));
+                text_add(&term, " %% %ld", all);
+            if (stride_in > 1) text_add(&term, " * %ld", stride_in);
             text_add(&t, "%s%s", t.length ? " + " : "", term.bytes);
         }
         stride_out *= all;
@@ -259,7 +256,7 @@ static struct spot reshaped_spot(const struct fused *f, const struct value *from
     int level = at.row_level > column_level(at) ? at.row_level : column_level(at);
     const char *flat = columns == 1 ? at.row
                        : rows == 1  ? column_text(at)
-                                    : intern_format("(%s * %lld%s + %s)", at.row, L(columns),
+                                    : intern_format("(%s * %ld%s + %s)", at.row, columns,
                                                     wide(f, from), column_text(at));
     struct spot s = at;
     if (to_columns == 1) {
@@ -268,12 +265,11 @@ static struct spot reshaped_spot(const struct fused *f, const struct value *from
         s.row_level = level;
         return settled(f, to, s);
     }
-    s.row = to_rows == 1 ? "0" : intern_format("(%s / %lld)", flat, L(to_columns));
+    s.row = to_rows == 1 ? "0" : intern_format("(%s / %ld)", flat, to_columns);
     s.row_level = to_rows == 1 ? LEVEL_KERNEL : level;
     return settled(
         f, to,
-        spot_named(s, to_rows == 1 ? flat : intern_format("%s %% %lld", flat, L(to_columns)),
-                   level));
+        spot_named(s, to_rows == 1 ? flat : intern_format("%s %% %ld", flat, to_columns), level));
 }
 
 const char *fused_index(const struct fused *f, const struct value *v, struct spot at)
@@ -283,7 +279,7 @@ const char *fused_index(const struct fused *f, const struct value *v, struct spo
     at = settled(f, v, at);
     if (columns == 1) return at.row;
     if (!strcmp(at.row, "0")) return column_text(at);
-    return text_format("%s * %lld%s + %s", at.row, L(columns), wide(f, v), column_text(at));
+    return text_format("%s * %ld%s + %s", at.row, columns, wide(f, v), column_text(at));
 }
 
 /* ── values ──────────────────────────────────────────────────────────────────── */
@@ -368,8 +364,8 @@ static const char *picked(struct fused *f, const struct node *n, struct spot at)
     const char *id = fused_value(f, ids, reshaped_spot(f, y, ids, row));
     int level = row.row_level;
     const char *where = fused_name(f, level, y->name, "_at");
-    fused_line(f, level, "const int64_t %s = %s >= 0 && %s < %lld ? %s : 0;", where, id, id,
-               L(columns), id);
+    fused_line(f, level, "const int64_t %s = %s >= 0 && %s < %ld ? %s : 0;", where, id, id, columns,
+               id);
     const char *x = fused_value(f, a, settled(f, a, spot_named(row, where, level)));
     return fused_declare(f, y, row,
                          text_format("%s == %s ? %s : %s", id, where, x, c_number(0, y->type)));

@@ -44,6 +44,29 @@ struct flops cost_flops_per_token(const struct graph *g)
     return (struct flops){all.full / tokens, all.causal / tokens, all.hardware / tokens};
 }
 
+static bool outranks(enum cost_class a, enum cost_class b)
+{
+    static const int rank[COST_CLASSES] = {
+        [COST_MAP] = 1, [COST_ROW] = 2, [COST_COLUMN] = 3, [COST_TOTAL] = 4, [COST_UPDATE] = 5};
+    bool core = a != COST_NONE && !rank[a];
+    return core || rank[a] > rank[b];
+}
+
+enum cost_class *cost_of_kernels(const struct graph *g)
+{
+    enum cost_class *class = TAKE_MANY(enum cost_class, g->kernel.n + 1);
+    for (int i = 0; i < g->region.n; i++)
+        for (int b = 0; b < g->region.item[i]->body.n; b++) {
+            const struct body *body = g->region.item[i]->body.item[b];
+            for (int k = 0; k < body->node.n; k++) {
+                const struct node *n = body->node.item[k];
+                enum cost_class *all = &class[n->kernel];
+                if (n->kernel && outranks(op_rows[n->op].cost, *all)) *all = op_rows[n->op].cost;
+            }
+        }
+    return class;
+}
+
 /* The first axis of what an expert product multiplies by lies over the experts; a token has k of
  * them: so says the top_k of that body. */
 static bool is_experts(const struct body *b, const struct weight *w, int64_t *k)

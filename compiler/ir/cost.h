@@ -17,6 +17,10 @@ struct flops {
 };
 struct flops cost_flops_per_token(const struct graph *g);
 
+/* The class of every kernel of a fused graph, by number (from 1; place 0 is COST_NONE): its core
+ * op's, else of its ops' the one that limits a walk most (update, total, column, row, map). */
+enum cost_class *cost_of_kernels(const struct graph *g);
+
 int64_t cost_parameters(const struct graph *g);
 /* Those that work on one token: of a stack of experts, top_k of them. */
 int64_t cost_active_parameters(const struct graph *g);

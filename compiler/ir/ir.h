@@ -27,15 +27,33 @@ enum op_class {
     CLASS_LANE
 };
 enum op {
-#define OP(name, class, operands, results, expression, help) OP_##name,
+#define OP(name, ...) OP_##name,
 #include "ir/ops.def"
-#undef OP
     OP_COUNT
 };
+/* What limits the speed of an op or a kernel: each class has an efficiency of its own. MOVE is
+ * sorting and moving rows (routing, dispatch, embedding), UPDATE the optimizer's walk over a shard;
+ * NONE takes no time of its own (views, leaves, and the steps of lanes, which are collectives). */
+enum cost_class {
+    COST_NONE,
+    COST_GEMM,
+    COST_GROUPED_GEMM,
+    COST_ATTENTION,
+    COST_ATTENTION_GRAD,
+    COST_MAP,
+    COST_ROW,
+    COST_COLUMN,
+    COST_TOTAL,
+    COST_MOVE,
+    COST_UPDATE
+};
+#define COST_CLASSES (COST_UPDATE + 1)
+extern const char *const cost_class_names[COST_CLASSES];
 struct op_row {
     const char *name;
     enum op_class class;
     int operands, results;
+    enum cost_class cost;
     const char *expression, *help;
 };
 extern const struct op_row op_rows[OP_COUNT];

@@ -2,6 +2,7 @@
  * trusted: what reads back to the same bytes is all there is. It trusts nothing: names must be
  * known, types and shapes must be those that op_infer derives, counts must add up; the first thing
  * wrong is one message with its line. */
+#include "base/escape.h"
 #include "ir/ir.h"
 
 #include <setjmp.h>
@@ -75,7 +76,7 @@ static const char *quoted(struct reader *r)
     const char *from = r->at;
     while (r->at < r->end && *r->at != '"' && *r->at != '\n') r->at++;
     if (r->at == r->end || *r->at != '"') fail(r, "a quote is not closed");
-    return intern_bytes(from, (size_t)(r->at++ - from));
+    return intern(unescape_word(from, (size_t)(r->at++ - from)));
 }
 
 static bool at_line_end(struct reader *r)
@@ -150,7 +151,7 @@ static void place(struct reader *r, const char **file, int *line)
     const char *colon = r->at;
     while (colon > from && *colon != ':') colon--;
     if (colon == from) fail(r, "a place is FILE:LINE");
-    *file = intern_bytes(from, (size_t)(colon - from));
+    *file = intern(unescape_word(from, (size_t)(colon - from)));
     *line = (int)strtol(colon + 1, NULL, 10);
 }
 

@@ -2,6 +2,7 @@
  * any pass, edit, and start again there. One node a line; numbers in the shortest form that reads
  * back exactly; no addresses, no hash order. ir_parse.c reads exactly this; docs/ir.md describes
  * it. */
+#include "base/escape.h"
 #include "ir/ir.h"
 
 #include <string.h>
@@ -33,13 +34,13 @@ static void print_attr(struct text *to, const struct attr *a)
         text_add(to, " %s=%s%s", a->key, x, strpbrk(x, ".en") ? "" : ".0");
         break;
     }
-    case ATTR_WORD: text_add(to, " %s=\"%s\"", a->key, a->word); break;
+    case ATTR_WORD: text_add(to, " %s=\"%s\"", a->key, escape_word(a->word)); break;
     }
 }
 
 static void print_place(struct text *to, const char *file, int line)
 {
-    if (file) text_add(to, " @%s:%d", file, line);
+    if (file) text_add(to, " @%s:%d", escape_word(file), line);
 }
 
 static void print_node(struct text *to, const struct node *n)
@@ -66,7 +67,7 @@ static void print_node(struct text *to, const struct node *n)
 static void print_body(struct text *to, const struct region *r, const struct body *b)
 {
     text_add(to, "  body \"%s\" keep=\"%s\"", b->name, checkpoint_names[b->keep]);
-    if (b->keep == CHECKPOINT_SELECTIVE) text_add(to, " save=\"%s\"", b->save);
+    if (b->keep == CHECKPOINT_SELECTIVE) text_add(to, " save=\"%s\"", escape_word(b->save));
     for (int i = 0; i < b->layers.n; i++)
         text_add(to, " %lld..%lld", (long long)b->layers.item[i].from,
                  (long long)b->layers.item[i].to);
@@ -148,7 +149,7 @@ void ir_print(struct text *to, const struct graph *g)
         const struct weight *w = g->weight.item[i];
         text_add(to, "weight ");
         print_type(to, w->value);
-        text_add(to, " tensor=\"%s\" stack=%lld unit=\"%s\" init=\"%s\"", w->tensor,
+        text_add(to, " tensor=\"%s\" stack=%lld unit=\"%s\" init=\"%s\"", escape_word(w->tensor),
                  (long long)w->stack, w->unit, w->init);
         print_attr(to, &(struct attr){.key = "std", .kind = ATTR_REAL, .real = w->std});
         text_add(to, " offset=%lld", (long long)w->offset);

@@ -8,11 +8,13 @@
 #include <string.h>
 
 const struct op_row op_rows[OP_COUNT] = {
-#define OP(name, class, operands, results, expression, help) \
-    {#name, CLASS_##class, operands, results, expression, help},
+#define OP(name, class, operands, results, cost, expression, help) \
+    {#name, CLASS_##class, operands, results, COST_##cost, expression, help},
 #include "ir/ops.def"
-#undef OP
 };
+const char *const cost_class_names[COST_CLASSES] = {
+    "none", "gemm",   "grouped_gemm", "attention", "attention_grad", "map",
+    "row",  "column", "total",        "move",      "update"};
 
 static const struct attr *find(const struct attr *attr, int n, const char *key)
 {
@@ -292,6 +294,11 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         type[0] = F32;
         shape[0] = shape3(whole(attr, n_attr, "sequence", 0), 1, whole(attr, n_attr, "d", 0));
         return true;
+    case OP_sum_middle:
+        NEED(s.rank == 3 && a->type == F32, "%s of %s has no middle axis to sum over",
+             shape_text(s), element_names[a->type]);
+        shape[0] = shape3(s.dim[0], 1, last);
+        return true;
     case OP_matmul:
         type_attr(attr, n_attr, &type[0]);
         return infer_matmul(s, b->shape, attr, n_attr, &shape[0], why);
@@ -418,6 +425,8 @@ void op_cost(const struct node *n, double *flops, double *bytes)
          * of two */
         double products = n->op == OP_attention ? 2 : 5;
         *flops = products * (double)shape_count(a->shape) * (double)attr_get(n, "sequence");
+    } else if (n->op == OP_sum_middle) {
+        *flops = (double)shape_count(a->shape);
     } else if (op_rows[n->op].class == CLASS_MAP || op_rows[n->op].class == CLASS_INDEX) {
         *flops = y ? (double)shape_count(y->shape) : 0;
     } else if (a && (op_rows[n->op].class == CLASS_ROW || op_rows[n->op].class == CLASS_COLUMN ||

@@ -24,7 +24,20 @@ static struct value *spread(struct build *b, struct value *x, struct shape s)
     return shape_same(x->shape, s) ? x : with_dims(b, OP_expand, x, s);
 }
 
-/* d has the shape of a result; the operand of shape s was broadcast to it. */
+/* The sum of `d`, seen as [outer, axis, inner], over the axis: outer x inner elements. */
+static struct value *sum_axis(struct build *b, struct value *d, int64_t outer, int64_t axis,
+                              int64_t inner)
+{
+    if (inner == 1)
+        return build1(b, OP_sum_last, by(shaped(b, d, shape_of(2, (int64_t[]){outer, axis}))));
+    if (outer == 1)
+        return build1(b, OP_sum_rows, by(shaped(b, d, shape_of(2, (int64_t[]){axis, inner}))));
+    return build1(b, OP_sum_middle, by(shaped(b, d, shape_of(3, (int64_t[]){outer, axis, inner}))));
+}
+
+/* d has the shape of a result; the operand of shape s was broadcast to it: axes are matched from
+ * the last, those of 1 were spread, and the first of an operand of full rank may have been
+ * repeated. */
 static struct value *summed_to(struct build *b, struct value *d, struct shape s)
 {
     if (shape_same(d->shape, s)) return d;
@@ -35,7 +48,33 @@ static struct value *summed_to(struct build *b, struct value *d, struct shape s)
     if (n == columns && last == columns) return shaped(b, build1(b, OP_sum_rows, by(d)), s);
     if (last == 1 && n * columns == shape_count(d->shape))
         return shaped(b, build1(b, OP_sum_last, by(d)), s);
-    bug("no rule to sum %s to %s", shape_text(d->shape), shape_text(s));
+    /* neighbouring axes that are all kept, or all summed over, are one */
+    struct {
+        int64_t size;
+        bool summed;
+    } axis[SHAPE_RANK + 1];
+    int rank = 0, skip = d->shape.rank - s.rank;
+    for (int i = 0; i < d->shape.rank; i++) {
+        int64_t all = d->shape.dim[i], mine = i < skip ? 1 : s.dim[i - skip], repeats = all / mine;
+        for (int part = 0; part < 2; part++) {
+            bool summed = part == 0;
+            int64_t size = summed ? repeats : mine;
+            if (size == 1) continue;
+            if (rank && axis[rank - 1].summed == summed)
+                axis[rank - 1].size *= size;
+            else
+                axis[rank].size = size, axis[rank++].summed = summed;
+        }
+    }
+    int64_t outer = shape_count(d->shape), inner = 1;
+    for (int i = rank - 1; i >= 0; i--) { /* the last first: it shortens what the others read */
+        outer /= axis[i].size;
+        if (axis[i].summed)
+            d = sum_axis(b, d, outer, axis[i].size, inner);
+        else
+            inner *= axis[i].size;
+    }
+    return shaped(b, d, s);
 }
 
 static const char *operand_type(const struct value *v)
@@ -231,6 +270,7 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     case OP_decay:
     case OP_rope_cos:
     case OP_rope_sin:
+    case OP_sum_middle:
     case OP_embedding_grad:
     case OP_attention_grad:
     case OP_expert_matmul_grad:

@@ -76,6 +76,9 @@ static bool read_dims(struct lower *l, const struct ast *x, const char *name, st
     return fits;
 }
 
+/* The trainer keeps a name with its numbers in 512 bytes. */
+enum { TENSOR_NAME_BYTES = 400 };
+
 /* Prefix, dot, name; the name of a stack's axis becomes {e}. */
 static const char *tensor_name(struct lower *l, const struct ast *at, const char *stacked)
 {
@@ -102,6 +105,12 @@ static const char *tensor_name(struct lower *l, const struct ast *at, const char
             return NULL;
         }
         s = end + 1;
+    }
+    /* {i} and {e} become numbers of up to 19 digits */
+    if (t.length > TENSOR_NAME_BYTES) {
+        complain(at->at, "a tensor name of %zu bytes: names have at most %d", t.length,
+                 TENSOR_NAME_BYTES);
+        return NULL;
     }
     if (stacked && !numbered) {
         complain(at->at, "%s names %s tensors, so its name must hold {%s}", at->text, stacked,

@@ -380,6 +380,13 @@ void interpret(const struct node *n, bool rounded)
             y[(int64_t)in[0][i / w] * w + i % w] += in[1][i];
         break;
     }
+    case OP_sum_middle: {
+        struct shape s = n->in[0].value->shape;
+        memset(y, 0, sizeof *y * (size_t)count);
+        for (int64_t i = 0; i < shape_count(s); i++)
+            y[i / (s.dim[1] * s.dim[2]) * s.dim[2] + i % s.dim[2]] += in[0][i];
+        break;
+    }
     case OP_attention: attention(n, in[0], in[1], in[2], out[0], out[1]); break;
     case OP_attention_grad: attention_grad(n, in, out); break;
     case OP_top_k: top_k(n, in[0], y); break;

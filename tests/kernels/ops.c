@@ -144,6 +144,22 @@ static void map_trials(enum op op)
     }
 }
 
+/* Every way to spread over the axes of [4, 3, 2, 5], and a first axis that repeats: the kernel of
+ * the product, and those that sum its gradient up again. */
+static void broadcast_trials(void)
+{
+    static const int64_t all[] = {4, 3, 2, 5};
+    for (int rank = 1; rank <= 4; rank++)
+        for (int spread = 0; spread < 1 << rank; spread++)
+            for (int half = 0; half < (rank == 4 && !(spread & 1) ? 2 : 1); half++) {
+                struct shape s = {.rank = rank};
+                for (int i = 0; i < rank; i++) s.dim[i] = spread >> i & 1 ? 1 : all[4 - rank + i];
+                if (half) s.dim[0] = 2;
+                struct operand in[] = {given(F32, shape_of(4, all), -2, 2), given(F32, s, -2, 2)};
+                trial(text_format("spread.%s", shape_text(s)), node(OP_mul, in, 2, NULL, 0));
+            }
+}
+
 static void cast_trials(void)
 {
     static const struct {
@@ -413,6 +429,14 @@ static void trials_of(enum op op)
         trial("",
               node(op, (struct operand[]){given(I32, shape(30, 0, 0), 0, 11), floats(30, 24, 0)}, 2,
                    (struct attr[]){attr_whole("rows", 11)}, 1));
+        return;
+    case OP_mul:
+        map_trials(op);
+        broadcast_trials();
+        return;
+    case OP_sum_middle:
+        trial("", node(op, (struct operand[]){f32(7, 5, 37)}, 1, NULL, 0));
+        trial("one", node(op, (struct operand[]){f32(7, 1, 3)}, 1, NULL, 0));
         return;
     case OP_attention: attention_trials(); return;
     case OP_attention_grad: return; /* the gradient of every attention trial */

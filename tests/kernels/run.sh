@@ -16,7 +16,7 @@ if ! cc -std=c17 -g -O1 -Wall -Wextra -rdynamic ${SANITIZE_FLAGS:-} -I "$top/com
     fail kernels "$(tail_of kernels.err)"
     exit 0
 fi
-for which in ops fusion update; do
+for which in broadcast ops fusion update; do
     ./kernels $which "$scratch" "$top" 2>$which.err || fail $which "status $?: $(tail_of $which.err)"
 done
 # A processor without BF16 products, as the library sees it: operands are widened instead.
