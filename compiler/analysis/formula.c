@@ -290,8 +290,8 @@ static const char *shown(const char *name)
 static const char *entries_text(const struct buffer *b, const struct owner *o)
 {
     const struct region *r = o->region;
-    if (b->entries == 1 && !(r && r->direction != ONCE && !strcmp(b->index, "i"))) return "";
-    if (strcmp(b->index, "i")) return text_format(" x %lld in turn", (long long)b->entries);
+    if (b->entries == 1 && !(r && r->direction != ONCE && b->index == INDEX_LAYER)) return "";
+    if (b->index != INDEX_LAYER) return text_format(" x %lld in turn", (long long)b->entries);
     if (b->entries == r->count) return text_format(" x %s %s", r->loop, text_count(b->entries));
     if (b->entries == r->count + 1)
         return text_format(" x (%s + 1) %s", r->loop, text_count(b->entries));
@@ -314,23 +314,10 @@ static const char *formula_of_value(const struct plan *p, const struct graph *g,
     return t.bytes;
 }
 
-/* The unit whose flat buffer lies in a slot: the largest of those that share it. */
-static const struct unit *unit_of(const struct graph *g, const struct buffer *b)
+static const char *formula_of_slot(const struct graph *g, const struct buffer *b)
 {
-    const struct unit *found = NULL;
-    const char *name = strrchr(b->name, '.');
-    for (int i = 0; i < g->unit.n && name; i++) {
-        const struct unit *u = g->unit.item[i];
-        if ((!strcmp(u->name, name + 1) || !strcmp(u->loop, name + 1)) &&
-            (!found || u->elements > found->elements))
-            found = u;
-    }
-    return found;
-}
-
-static const char *formula_of_slot(const struct graph *g, const struct buffer *b, bool gathered)
-{
-    const struct unit *u = unit_of(g, b);
+    bool gathered = b->kind == BUFFER_GATHERED;
+    const struct unit *u = slot_unit(g, b);
     const struct facts *f = &g->facts;
     int64_t wished = gathered ? f->prefetch + 1 : f->reduce_slots;
     const char *many = b->entries == 1 ? "1 slot"
@@ -339,8 +326,7 @@ static const char *formula_of_slot(const struct graph *g, const struct buffer *b
                                  ? text_format("(prefetch + 1) %lld slots", (long long)b->entries)
                                  : text_format("reduce_slots %lld", (long long)b->entries)
                            : text_format("%lld slots", (long long)b->entries);
-    return text_format("%s x %s elements of unit %s x %s", many,
-                       text_count(u ? u->elements : b->bytes), u ? u->name : "?",
+    return text_format("%s x %s elements of unit %s x %s", many, text_count(u->elements), u->name,
                        type_text(gathered ? f->compute : F32));
 }
 
@@ -373,17 +359,27 @@ static const char *formula_of_workspace(const struct graph *g)
 const char *formula_of(const struct plan *p, const struct graph *g, const struct buffer *b)
 {
     struct owner o;
-    if (!strncmp(b->name, "state.", 6)) return formula_of_state(g, b);
-    if (!strcmp(b->kind, "gathered") || !strcmp(b->kind, "gradient slots"))
-        return formula_of_slot(g, b, !strcmp(b->kind, "gathered"));
-    if (!strcmp(b->kind, "reduce staging")) return formula_of_stage(g, b);
-    if (!strcmp(b->kind, "workspace")) return formula_of_workspace(g);
-    if (!strcmp(b->kind, "staging")) return "fixed: files pass through it";
-    if (!strcmp(b->kind, "scalars"))
-        return "fixed: learning rate, bias corrections, norm, clipping";
-    if (!strcmp(b->kind, "metrics"))
+    switch (b->kind) {
+    case BUFFER_MASTER:
+    case BUFFER_GRADIENT:
+    case BUFFER_MOMENT1:
+    case BUFFER_MOMENT2: return formula_of_state(g, b);
+    case BUFFER_GATHERED:
+    case BUFFER_GRADIENT_SLOTS: return formula_of_slot(g, b);
+    case BUFFER_REDUCE_STAGING: return formula_of_stage(g, b);
+    case BUFFER_WORKSPACE: return formula_of_workspace(g);
+    case BUFFER_STAGING: return "fixed: files pass through it";
+    case BUFFER_SCALARS: return "fixed: learning rate, bias corrections, norm, clipping";
+    case BUFFER_METRICS:
         return text_format("%s%sfp64 8 B", b->bytes == 8 ? "" : text_count(b->bytes / 8),
                            b->bytes == 8 ? "" : " x ");
+    case BUFFER_CARRIED:
+    case BUFFER_SAVED:
+    case BUFFER_BATCH:
+    case BUFFER_TABLES:
+    case BUFFER_WORKING:
+    case BUFFER_ALIAS: break;
+    }
     return find_owner(g, b->name, &o) ? formula_of_value(p, g, b, &o)
                                       : text_format("%s B", text_count(b->bytes));
 }
@@ -398,28 +394,49 @@ static void place_of_span(struct span at, const char **file, int *line)
     source_place(at.file, at.from, line, &column);
 }
 
+/* The op that makes a value, or of a carry what it begins with. */
+static const struct node *maker_of(const struct owner *o)
+{
+    if (o->node) return o->node;
+    if (!o->carry) return NULL;
+    const struct node *n =
+        o->region->body.n
+            ? o->region->body.item[0]->next.item[o->carry - o->region->carry.item]->node
+            : NULL;
+    return n ? n : o->carry->first->node;
+}
+
 void formula_place(const struct plan *p, const struct graph *g, const struct buffer *b,
                    const char **file, int *line)
 {
-    static const char *const of_mesh[] = {"gathered", "gradient slots", "reduce staging"};
     struct owner o;
-    for (size_t i = 0; i < COUNT_OF(of_mesh); i++)
-        if (!strcmp(b->kind, of_mesh[i])) {
-            place_of_span(p->at.mesh.file ? p->at.mesh : p->model_at, file, line);
-            return;
-        }
-    if (!strcmp(b->kind, "batch")) {
-        place_of_span(p->at.batch.file ? p->at.batch : p->model_at, file, line);
-        return;
+    struct span at = p->model_at;
+    const struct node *n = NULL;
+    switch (b->kind) {
+    case BUFFER_GATHERED:
+    case BUFFER_GRADIENT_SLOTS:
+    case BUFFER_REDUCE_STAGING:
+        if (p->at.mesh.file) at = p->at.mesh;
+        break;
+    case BUFFER_BATCH:
+        if (p->at.batch.file) at = p->at.batch;
+        break;
+    case BUFFER_CARRIED:
+    case BUFFER_SAVED:
+    case BUFFER_TABLES:
+    case BUFFER_WORKING:
+        if (find_owner(g, b->name, &o)) n = maker_of(&o);
+        break;
+    case BUFFER_MASTER:
+    case BUFFER_GRADIENT:
+    case BUFFER_MOMENT1:
+    case BUFFER_MOMENT2:
+    case BUFFER_SCALARS:
+    case BUFFER_STAGING:
+    case BUFFER_WORKSPACE:
+    case BUFFER_METRICS:
+    case BUFFER_ALIAS: break;
     }
-    place_of_span(p->model_at, file, line);
-    if (strncmp(b->name, "state.", 6) && find_owner(g, b->name, &o)) {
-        const struct node *n =
-            o.node ? o.node
-            : o.carry && o.region->body.n
-                ? o.region->body.item[0]->next.item[o.carry - o.region->carry.item]->node
-                : NULL;
-        if (!n && o.carry) n = o.carry->first->node;
-        if (n && n->file) *file = n->file, *line = n->line;
-    }
+    place_of_span(at, file, line);
+    if (n && n->file) *file = n->file, *line = n->line;
 }

@@ -42,10 +42,12 @@ const char *ledger_device(const struct plan *p)
                : text_format("%s, not the cluster's %s", device_names[p->device], name);
 }
 
-const char *ledger_verdict(int64_t peak_bytes, int64_t limit_bytes)
+const char *const verdict_names[VERDICTS] = {"fits", "tight", "exceeds", "impossible"};
+
+enum verdict ledger_verdict(int64_t peak_bytes, int64_t limit_bytes)
 {
     double part = (double)peak_bytes / (double)limit_bytes;
-    return part < 0.92 ? "fits" : part <= 0.97 ? "tight" : "exceeds";
+    return part < 0.92 ? FITS : part <= 0.97 ? TIGHT : EXCEEDS;
 }
 
 int64_t ledger_over(const struct ledger *l)
@@ -61,7 +63,7 @@ static int64_t extent(const struct buffer *b)
 /* An alias is another name for bytes that a buffer has already. */
 static bool alive(const struct buffer *b, int step)
 {
-    return b->live_from <= step && step <= b->live_to && strcmp(b->kind, "alias");
+    return b->live_from <= step && step <= b->live_to && b->kind != BUFFER_ALIAS;
 }
 
 static void find_live(struct ledger *l, const struct graph *g)
@@ -165,24 +167,36 @@ static void place_of(struct span at, const char **file, int *line)
 }
 
 /* Where the plan decides about a kind of buffer. */
-static void place_of_kind(const struct plan *p, const char *kind, const char **file, int *line)
+static void place_of_kind(const struct plan *p, enum buffer_kind kind, const char **file, int *line)
 {
-    static const char *const of_mesh[] = {"gathered", "gradient slots", "reduce staging"};
-    static const char *const of_batch[] = {"working", "carried", "saved", "batch", "tables"};
-    struct span at = p->model_at;
-    for (size_t i = 0; i < COUNT_OF(of_mesh); i++)
-        if (!strcmp(kind, of_mesh[i]) && p->at.mesh.file) at = p->at.mesh;
-    for (size_t i = 0; i < COUNT_OF(of_batch); i++)
-        if (!strcmp(kind, of_batch[i]) && p->at.batch.file) at = p->at.batch;
-    if (!strcmp(kind, "saved") && p->at.checkpoint.file) at = p->at.checkpoint;
-    place_of(at, file, line);
+    struct span at = {0};
+    switch (kind) {
+    case BUFFER_GATHERED:
+    case BUFFER_GRADIENT_SLOTS:
+    case BUFFER_REDUCE_STAGING: at = p->at.mesh; break;
+    case BUFFER_SAVED: at = p->at.checkpoint.file ? p->at.checkpoint : p->at.batch; break;
+    case BUFFER_CARRIED:
+    case BUFFER_BATCH:
+    case BUFFER_TABLES:
+    case BUFFER_WORKING: at = p->at.batch; break;
+    case BUFFER_MASTER:
+    case BUFFER_GRADIENT:
+    case BUFFER_MOMENT1:
+    case BUFFER_MOMENT2:
+    case BUFFER_SCALARS:
+    case BUFFER_STAGING:
+    case BUFFER_WORKSPACE:
+    case BUFFER_METRICS:
+    case BUFFER_ALIAS: break;
+    }
+    place_of(at.file ? at : p->model_at, file, line);
 }
 
-static struct term *term_of(term_list *all, const struct plan *p, const char *kind)
+static struct term *term_of(term_list *all, const struct plan *p, enum buffer_kind kind)
 {
     for (int i = 0; i < all->n; i++)
-        if (!strcmp(all->item[i].name, kind)) return &all->item[i];
-    struct term t = {.name = kind, .inside = true, .formula = ""};
+        if (all->item[i].kind == kind) return &all->item[i];
+    struct term t = {.name = buffer_kind_names[kind], .kind = kind, .inside = true, .formula = ""};
     place_of_kind(p, kind, &t.file, &t.line);
     PUSH(all, t);
     return &all->item[all->n - 1];
@@ -196,7 +210,8 @@ static int larger_first(const void *a, const void *b)
 
 static void add_unused(const struct ledger *l, const struct plan *p, term_list *all, int step)
 {
-    struct term *t = term_of(all, p, "unused");
+    struct term *t = term_of(all, p, BUFFER_ALIAS);
+    t->name = "unused";
     t->bytes = l->arena_bytes - ledger_live(l, step);
     t->formula = step == l->peak_step
                      ? "gaps of the layout, buffers that begin at 256 B, segments that end at 4 KiB"
@@ -230,6 +245,7 @@ term_list ledger_at(const struct ledger *l, const struct plan *p, const struct g
     add_unused(l, p, &all, step);
     if (l->outside_bytes) {
         struct term t = {.name = "outside",
+                         .kind = BUFFER_ALIAS,
                          .bytes = l->outside_bytes,
                          .formula = "context, modules and communicators: assumed, not measured"};
         if (p->device == DEVICE_CPU)
@@ -298,7 +314,7 @@ json_t *ledger_json(const char *path, const struct ledger *l, bool all)
 {
     json_t *o = json_pack(
         "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:o, s:[]}", "plan", utf8_text(path),
-        "verdict", l->verdict, "devices", (json_int_t)l->devices, "parameters",
+        "verdict", verdict_names[l->verdict], "devices", (json_int_t)l->devices, "parameters",
         (json_int_t)l->parameters, "active_parameters", (json_int_t)l->active_parameters,
         "limit_bytes", (json_int_t)l->limit_bytes, "peak_bytes", (json_int_t)l->peak_bytes,
         "arena_bytes", (json_int_t)l->arena_bytes, "outside_bytes", (json_int_t)l->outside_bytes,

@@ -16,9 +16,11 @@ struct holding {
     const char *formula, *file;
     int line, from, to;
 };
-/* All holdings of one kind. file, line: of the plan, where it decides about the kind. */
+/* All holdings of one kind, under its name; kind ALIAS: "unused" and "outside", which are no
+ * buffers. file, line: of the plan, where it decides about the kind. */
 struct term {
     const char *name;
+    enum buffer_kind kind;
     int64_t bytes;
     bool inside;
     const char *formula, *file;
@@ -26,6 +28,12 @@ struct term {
     VECTOR(struct holding) holding;
 };
 typedef VECTOR(struct term) term_list;
+
+/* Against what a device offers: below 92 %, up to 97 %, above; IMPOSSIBLE: a point of a space that
+ * is no valid plan. */
+enum verdict { FITS, TIGHT, EXCEEDS, IMPOSSIBLE };
+#define VERDICTS (IMPOSSIBLE + 1)
+extern const char *const verdict_names[VERDICTS];
 
 struct ledger {
     int64_t devices, parameters, active_parameters;
@@ -35,7 +43,7 @@ struct ledger {
     bool limit_is_machine; /* read from this machine: available memory / ranks */
     int peak_step;         /* the fullest instant */
     const char *peak_at;   /* "layers.backward, step 57 of 93" */
-    const char *verdict;   /* "fits", "tight", "exceeds" */
+    enum verdict verdict;
     term_list term;        /* at the fullest instant; inside ones add up to the arena */
     int64_t fullest_bytes; /* alive at the fullest instant: what no layout can go below */
     int64_t wire_bytes;    /* the end of the arena that collectives touch */
@@ -69,8 +77,7 @@ const char *ledger_device(const struct plan *plan);
 /* What a device offers: the plan's word, else this machine's available memory / ranks. False with
  * errno. */
 bool ledger_limit(const struct plan *plan, int64_t *bytes);
-/* fits below 92 %, tight up to 97 %, exceeds. */
-const char *ledger_verdict(int64_t peak_bytes, int64_t limit_bytes);
+enum verdict ledger_verdict(int64_t peak_bytes, int64_t limit_bytes);
 
 /* The stable form, without repairs: an empty list. With holdings when `all`. */
 json_t *ledger_json(const char *path, const struct ledger *l, bool all);

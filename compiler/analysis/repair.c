@@ -16,7 +16,7 @@ struct tried {
     bool fine;
     int64_t peak_bytes;
     double flops, moved, cost;
-    const char *verdict;
+    enum verdict verdict;
 };
 struct search {
     const struct arguments *arguments;
@@ -115,7 +115,7 @@ static struct tried try(const struct search *s, const char *const *set, int n)
     return t;
 }
 
-static bool enough(const struct tried *t) { return t->fine && strcmp(t->verdict, "exceeds"); }
+static bool enough(const struct tried *t) { return t->fine && t->verdict < EXCEEDS; }
 
 static void keep(struct search *s, const struct tried *t, const char *const *set, int n)
 {
@@ -308,18 +308,12 @@ static void add_devices(struct search *s)
 }
 
 /* ── ranking ─────────────────────────────────────────────────────────────────── */
-static int rank_of(const char *verdict)
-{
-    return !strcmp(verdict, "fits") ? 0 : !strcmp(verdict, "tight") ? 1 : 2;
-}
-
 static int better_first(const void *a, const void *b)
 {
     const struct repair *x = a, *y = b;
-    if (rank_of(x->verdict) != rank_of(y->verdict))
-        return rank_of(x->verdict) - rank_of(y->verdict);
+    if (x->verdict != y->verdict) return x->verdict < y->verdict ? -1 : 1;
     /* not enough: what helps most */
-    if (rank_of(x->verdict) == 2 && x->peak_bytes != y->peak_bytes)
+    if (x->verdict == EXCEEDS && x->peak_bytes != y->peak_bytes)
         return x->peak_bytes < y->peak_bytes ? -1 : 1;
     if (x->cost < y->cost || x->cost > y->cost) return x->cost < y->cost ? -1 : 1;
     if (x->peak_bytes != y->peak_bytes) return x->peak_bytes < y->peak_bytes ? -1 : 1;
@@ -338,7 +332,7 @@ static void combine(struct search *s)
     for (int depth = 0; depth < 5 && s->all.n; depth++) {
         sort(&s->all);
         struct repair best = s->all.item[0];
-        if (rank_of(best.verdict) < 2) return;
+        if (best.verdict < EXCEEDS) return;
         s->base.n = 0;
         for (int i = 0; i < best.set.n; i++) PUSH(&s->base, best.set.item[i]);
         s->peak_bytes = best.peak_bytes;
@@ -351,7 +345,7 @@ static void combine(struct search *s)
 static bool some_fit(const struct search *s)
 {
     for (int i = 0; i < s->all.n; i++)
-        if (rank_of(s->all.item[i].verdict) < 2) return true;
+        if (s->all.item[i].verdict < EXCEEDS) return true;
     return false;
 }
 
@@ -380,7 +374,7 @@ void repairs_print(const repair_list *all)
                "prefetch and slots were tried\n");
         return;
     }
-    bool enough_alone = rank_of(all->item[0].verdict) < 2;
+    bool enough_alone = all->item[0].verdict < EXCEEDS;
     printf(enough_alone
                ? "  repairs, each laid out and judged; FLOPs a token and bytes that collectives "
                  "move in a step, against this plan:\n"
@@ -389,12 +383,12 @@ void repairs_print(const repair_list *all)
     int shown = 0;
     for (int i = 0; i < all->n && shown < (enough_alone ? 12 : 3); i++) {
         const struct repair *r = &all->item[i];
-        if (enough_alone && rank_of(r->verdict) == 2) break; /* what exceeds is no repair */
+        if (enough_alone && r->verdict == EXCEEDS) break; /* what exceeds is no repair */
         struct text set = {0};
         for (int k = 0; k < r->set.n; k++)
             text_add(&set, strpbrk(r->set.item[k], "[ ") ? " --set '%s'" : " --set %s",
                      r->set.item[k]);
-        printf("    %-7s %12s  %+5.1f %% FLOPs  %+6.1f %% moved %s\n", r->verdict,
+        printf("    %-7s %12s  %+5.1f %% FLOPs  %+6.1f %% moved %s\n", verdict_names[r->verdict],
                text_bytes(r->peak_bytes), 100 * r->flops_more, 100 * r->moved_more, set.bytes);
         shown++;
     }
@@ -408,10 +402,10 @@ json_t *repairs_json(const repair_list *all)
         json_t *set = json_array();
         for (int k = 0; k < r->set.n; k++)
             json_array_append_new(set, json_string(utf8_text(r->set.item[k])));
-        json_array_append_new(list,
-                              json_pack("{s:o, s:I, s:s, s:f, s:f}", "set", set, "peak_bytes",
-                                        (json_int_t)r->peak_bytes, "verdict", r->verdict,
-                                        "flops_more", r->flops_more, "moved_more", r->moved_more));
+        json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:f, s:f}", "set", set, "peak_bytes",
+                                              (json_int_t)r->peak_bytes, "verdict",
+                                              verdict_names[r->verdict], "flops_more",
+                                              r->flops_more, "moved_more", r->moved_more));
     }
     return list;
 }

@@ -10,7 +10,7 @@
 struct repair {
     VECTOR(const char *) set; /* "batch.loss_chunks=16" */
     int64_t peak_bytes;
-    const char *verdict;
+    enum verdict verdict;
     /* per token, and bytes that a device's collectives move in a step: 0.33 is a third more */
     double flops_more, moved_more;
     double cost; /* what it is ranked by among those with its verdict */

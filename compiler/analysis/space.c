@@ -14,7 +14,8 @@
 /* why: NULL unless the point is impossible */
 struct judged {
     int64_t peak_bytes;
-    const char *verdict, *why;
+    enum verdict verdict;
+    const char *why;
 };
 struct known {
     const char *key;
@@ -117,7 +118,7 @@ static struct plan *plan_at(const struct arguments *a, const struct space *s, co
 static struct judged judge(const struct arguments *a, const struct space *s, const int *choice,
                            struct known *table, size_t room)
 {
-    struct judged j = {.verdict = "impossible"};
+    struct judged j = {.verdict = IMPOSSIBLE};
     struct arena_mark mark = arena_mark();
     const char *why = NULL;
     struct plan *p = plan_at(a, s, choice, &why);
@@ -150,7 +151,7 @@ static json_t *point_json(const struct space *s, const int *choice, const struct
     for (int k = 0; k < s->n_axes; k++)
         json_array_append_new(set, json_string(utf8_text(text_format(
                                        "%s=%s", s->axis[k].key, s->axis[k].choice[choice[k]]))));
-    json_t *o = json_pack("{s:o, s:s}", "set", set, "verdict", j->verdict);
+    json_t *o = json_pack("{s:o, s:s}", "set", set, "verdict", verdict_names[j->verdict]);
     if (j->why)
         json_object_set_new(o, "reason", json_string(utf8_text(j->why)));
     else
@@ -160,8 +161,6 @@ static json_t *point_json(const struct space *s, const int *choice, const struct
 
 int check_space(const struct arguments *a, const struct space *s, const char *path, json_t *all)
 {
-    enum { FITS, TIGHT, EXCEEDS, IMPOSSIBLE };
-    static const char *const name[] = {"fits", "tight", "exceeds", "impossible"};
     const int64_t shown = 64;
     size_t room = 64;
     while ((int64_t)room < s->points * 2 && room < ((size_t)1 << 22)) room *= 2;
@@ -169,17 +168,17 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
     int *choice = TAKE_MANY(int, s->n_axes);
     if (!table) return command_fail(EXIT_ENVIRONMENT, "out of memory");
     json_t *points = all ? json_array() : NULL;
-    int64_t count[4] = {0};
+    int64_t count[VERDICTS] = {0};
     struct text lines = {0};
     text_add(&lines, "%s", "");
     bool more = true;
     for (int64_t n = 0; more; n++) {
         struct judged j = judge(a, s, choice, table, room);
-        for (int v = 0; v < 4; v++) count[v] += !strcmp(j.verdict, name[v]);
+        count[j.verdict]++;
         if (points)
             json_array_append_new(points, point_json(s, choice, &j));
         else if (n < shown)
-            text_add(&lines, "  %-10s  %12s  %s%s%s\n", j.verdict,
+            text_add(&lines, "  %-10s  %12s  %s%s%s\n", verdict_names[j.verdict],
                      j.why ? "" : text_bytes(j.peak_bytes), point_text(s, choice),
                      j.why ? ": " : "", j.why ? j.why : "");
         more = next_point(s, choice);

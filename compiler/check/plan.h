@@ -9,6 +9,7 @@
 #include "text/constant.h"
 
 enum element { F32, BF16, F64, I32 }; /* element types, also of the IR */
+#define ELEMENTS (I32 + 1)
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum reshard { RESHARD_FORWARD, RESHARD_BACKWARD, RESHARD_STEP };
 enum checkpoint_mode { CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_FULL, CHECKPOINT_BUDGET };

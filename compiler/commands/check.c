@@ -96,9 +96,9 @@ static void print_step(const struct plan *p)
 static void print_text(const char *path, const struct plan *p, const struct ledger *l,
                        double seconds)
 {
-    printf("%s: %s, %.1f %% of what each of %lld device%s offers (%s)\n", path, l->verdict,
-           100 * (double)l->peak_bytes / (double)l->limit_bytes, (long long)l->devices,
-           l->devices == 1 ? "" : "s", ledger_device(p));
+    printf("%s: %s, %.1f %% of what each of %lld device%s offers (%s)\n", path,
+           verdict_names[l->verdict], 100 * (double)l->peak_bytes / (double)l->limit_bytes,
+           (long long)l->devices, l->devices == 1 ? "" : "s", ledger_device(p));
     printf("  parameters  %s", text_count(l->parameters));
     if (l->active_parameters != l->parameters)
         printf("  (%s of them work on a token)", text_count(l->active_parameters));
@@ -135,8 +135,7 @@ static void print_excess(const struct plan *p, const struct graph *g, const stru
     printf("  over by     %s above 97 %% of the limit, at %s: %s%s\n", text_bytes(ledger_over(l)),
            l->peak_at, deed, file ? text_format("  (%s:%d)", file, line) : "");
     for (int i = 0; i < l->term.n; i++)
-        for (int k = 0; k < l->term.item[i].holding.n && strcmp(l->term.item[i].name, "unused");
-             k++) {
+        for (int k = 0; k < l->term.item[i].holding.n; k++) {
             const struct holding *h = &l->term.item[i].holding.item[k];
             for (int n = 0; n < 3; n++)
                 if (!all[n] || h->bytes > all[n]->bytes) {
@@ -164,7 +163,7 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
     g = pipeline_run(g, LEVEL_MEMORY);
     const struct ledger *l = ledger_read(plan, g);
     if (!l) return EXIT_ENVIRONMENT;
-    bool exceeds = !strcmp(l->verdict, "exceeds");
+    bool exceeds = l->verdict == EXCEEDS;
     double seconds = now() - start;
     repair_list repairs = {0};
     if (exceeds) repairs = repairs_find(a, path, plan, g, l);
@@ -176,7 +175,7 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
         print_text(path, plan, l, seconds);
         if (exceeds) print_excess(plan, g, l), repairs_print(&repairs);
     }
-    if (!strcmp(l->verdict, "tight"))
+    if (l->verdict == TIGHT)
         warn(plan->model_at, "tight: %s of %s", text_bytes(l->peak_bytes),
              text_bytes(l->limit_bytes));
     if (!exceeds) return EXIT_FINE;

@@ -71,7 +71,7 @@ static void print_text(const struct side *s)
     print_words("parameters", text_count(a->parameters), text_count(b->parameters));
     print_words("active", text_count(a->active_parameters), text_count(b->active_parameters));
     print_words("devices", text_count(a->devices), text_count(b->devices));
-    print_words("verdict", a->verdict, b->verdict);
+    print_words("verdict", verdict_names[a->verdict], verdict_names[b->verdict]);
     print_row("limit", a->limit_bytes, b->limit_bytes);
     print_row("peak", a->peak_bytes, b->peak_bytes);
     print_row("arena", a->arena_bytes, b->arena_bytes);

@@ -200,9 +200,9 @@ static void print_arena(const struct ledger *l)
 static void print_text(const char *path, const struct ledger *l, const struct plan *p,
                        const struct graph *g)
 {
-    printf("%s: %s, %.1f %% of what each of %s device%s offers (%s)\n", path, l->verdict,
-           100 * part(l->peak_bytes, l->limit_bytes), text_count(l->devices),
-           l->devices == 1 ? "" : "s", ledger_device(p));
+    printf("%s: %s, %.1f %% of what each of %s device%s offers (%s)\n", path,
+           verdict_names[l->verdict], 100 * part(l->peak_bytes, l->limit_bytes),
+           text_count(l->devices), l->devices == 1 ? "" : "s", ledger_device(p));
     printf("  peak        %s = arena %s + outside %s; %s offered\n", text_bytes(l->peak_bytes),
            text_bytes(l->arena_bytes), text_bytes(l->outside_bytes), text_bytes(l->limit_bytes));
     printf("  tokens      %s = local %s x sequence %s, a micro-batch\n",
@@ -272,5 +272,5 @@ int command_memory(const struct arguments *a)
         print_text(a->word.item[0], l, p, g);
         if (level >= 0) print_level(l, p, g, level);
     }
-    return strcmp(l->verdict, "exceeds") ? EXIT_FINE : EXIT_NO_FIT;
+    return l->verdict == EXCEEDS ? EXIT_NO_FIT : EXIT_FINE;
 }

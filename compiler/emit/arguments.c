@@ -126,8 +126,9 @@ void emit_arguments_c(struct text *to, const struct graph *g)
         if (n) text_add(to, "static const struct reference_argument a_%s[] = {\n", name);
         for (int a = 0; a < n; a++) argument_row(to, k, &argument[a], a);
         if (n) text_add(to, "};\n");
-        text_add(&rows, "    {&k_%s, %s, %s, %ld, %s, %d},\n", name, escape_c(k->kernel->class),
-                 j.bound, j.terms, n ? text_format("a_%s", name) : "0", n);
+        text_add(&rows, "    {&k_%s, %s, %s, %ld, %s, %d},\n", name,
+                 escape_c(kernel_class_name(k->kernel)), j.bound, j.terms,
+                 n ? text_format("a_%s", name) : "0", n);
     }
     text_add(to,
              "\nstatic const struct reference_kernel kernel[] = {\n%s};\nconst struct reference "

@@ -61,7 +61,7 @@ static const char *name_of(const struct call *c, const struct value *v)
     bug("%s is no argument of kernel %s", v->name, c->k->kernel->name);
 }
 
-static const char *state_name(const struct call *c)
+static const char *state_argument(const struct call *c)
 {
     for (int i = 0; i < c->n; i++)
         if (c->argument[i].kind == ARGUMENT_STATE)
@@ -181,7 +181,7 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
         return;
     }
     case OP_sum_squares:
-        text_add(to, "sum_squares(%s, s, %s);\n", state_name(&c), name_of(&c, y));
+        text_add(to, "sum_squares(%s, s, %s);\n", state_argument(&c), name_of(&c, y));
         return;
     }
     call_experts(&c, n);

@@ -94,6 +94,14 @@ static void argument_add(struct arguments_of *to, struct argument a)
     PUSH(&to->item, a);
 }
 
+static struct argument state_argument(const struct node *n, bool written)
+{
+    return (struct argument){.kind = ARGUMENT_STATE,
+                             .name = attr_get_word(n, "name"),
+                             .state = node_state(n),
+                             .written = written};
+}
+
 static void argument_of_operand(struct arguments_of *to, const struct emit_kernel *k,
                                 const struct value *v, enum argument_kind kind)
 {
@@ -103,8 +111,7 @@ static void argument_of_operand(struct arguments_of *to, const struct emit_kerne
     if (op == OP_zeros || op == OP_decay) return;
     if (root->node && root->node->kernel == k->kernel->number) return;
     if (op == OP_scalar) a = (struct argument){.kind = ARGUMENT_SCALARS};
-    if (op == OP_state)
-        a = (struct argument){.kind = ARGUMENT_STATE, .name = attr_get_word(root->node, "name")};
+    if (op == OP_state) a = state_argument(root->node, false);
     if (op == OP_metric_sum)
         a = (struct argument){.kind = ARGUMENT_METRIC, .name = attr_get_word(root->node, "name")};
     if (a.kind == kind) argument_add(to, a);
@@ -128,10 +135,7 @@ int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct arg
                                                              .value = n->out[x],
                                                              .written = true});
             if (n->op == OP_assign && order[o] == ARGUMENT_STATE)
-                argument_add(&all, (struct argument){.kind = ARGUMENT_STATE,
-                                                     .name = attr_get_word(
-                                                         emit_root(n->in[0].value)->node, "name"),
-                                                     .written = true});
+                argument_add(&all, state_argument(emit_root(n->in[0].value)->node, true));
             if ((n->op == OP_assign || n->op == OP_assign_scalar) && order[o] == ARGUMENT_SCALARS)
                 argument_add(&all, (struct argument){.kind = ARGUMENT_SCALARS,
                                                      .written = n->op == OP_assign_scalar});
@@ -191,8 +195,8 @@ static bool is_ours(const char *name)
         "attention_grad", "top_k", "route_plan", "load", "dispatch", "collect", "to_rows",
         "from_rows", "expert_matmul", "expert_matmul_grad", "product_of", "embedding_grad_of",
         "attention_of", "attention_grad_of", "dispatch_of", "collect_of", "expert_matmul_of",
-        "expert_matmul_grad_of", "sum_squares", "sum_middle", "exp", "log", "sqrt", "tanh", "erf", "pow", "sin",
-        "cos", "fabs", "INFINITY", "NAN",
+        "expert_matmul_grad_of", "sum_squares", "sum_middle", "exp", "log", "sqrt", "tanh", "erf",
+        "pow", "sin", "cos", "fabs", "INFINITY", "NAN",
         /* on cuda */
         "t", "i", "r0", "r1", "from", "count", "decay", "work", "shared", "wide_shared", "store",
         "row_sum", "row_max", "store_sums", "add_chunks", "add_numbers", "threadIdx", "blockIdx",

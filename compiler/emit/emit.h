@@ -56,6 +56,7 @@ struct argument {
     enum argument_kind kind;
     const struct value *value; /* IN, OUT: the value whose bytes they are (never a view) */
     const char *name;          /* STATE, METRIC: its attribute name */
+    enum buffer_kind state;    /* STATE */
     bool written;              /* STATE: assigned here; SCALARS: one of them is set here */
 };
 struct emit {

@@ -96,7 +96,8 @@ void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
     const struct kernel *kernel = k->kernel;
     struct text t = {0};
     text_add(&t, "%s%s%s: %s", k->region ? k->region->name : "",
-             k->body && k->body->name[0] ? " " : "", k->body ? k->body->name : "", kernel->class);
+             k->body && k->body->name[0] ? " " : "", k->body ? k->body->name : "",
+             kernel_class_name(kernel));
     /* whose length the mesh decides, and nothing else here */
     if (emit_walks_shard(k))
         text_add(&t, " over a stretch of the shard");

@@ -79,9 +79,7 @@ static const char *segment_verb(const struct buffer *b)
 
 static const struct buffer *buffer_of(const struct places *p, const char *name)
 {
-    const struct buffer *b = graph_buffer(p->graph, name);
-    if (!b) bug("no bytes are laid out for %s", name);
-    return b;
+    return graph_buffer_must(p->graph, name);
 }
 
 const char *place_slot_name(const char *buffer)
@@ -93,21 +91,24 @@ const char *place_slot_name(const char *buffer)
     return twice ? intern_bytes(buffer, (size_t)(last - buffer)) : buffer;
 }
 
-static const char *offset_of(struct places *p, const struct buffer *b)
+/* Under `stem`. */
+static const char *offset_as(struct places *p, const struct buffer *b, const char *stem)
 {
     const char *note =
-        strcmp(b->kind, "alias")
-            ? text_format("%s, %ld bytes, %ld of them, steps %d to %d", b->kind, b->bytes,
-                          b->entries, b->live_from, b->live_to)
+        b->kind != BUFFER_ALIAS
+            ? text_format("%s, %ld bytes, %ld of them, steps %d to %d", buffer_kind_names[b->kind],
+                          b->bytes, b->entries, b->live_from, b->live_to)
             : text_format("in another's place, steps %d to %d", b->live_from, b->live_to);
-    bool slot = !strncmp(b->name, "gather.", 7) || !strncmp(b->name, "slot.", 5);
-    return place_constant(p, text_format("at %s", b->name),
-                          slot ? place_slot_name(b->name) : b->name, b->offset, note);
+    return place_constant(p, text_format("at %s", b->name), stem, b->offset, note);
 }
 
-static const char *stride_of(struct places *p, const struct buffer *b)
+static const char *offset_of(struct places *p, const struct buffer *b)
 {
-    const char *at = offset_of(p, b);
+    return offset_as(p, b, b->name);
+}
+
+static const char *stride_of(struct places *p, const struct buffer *b, const char *at)
+{
     return place_constant(p, text_format("stride %s", b->name), text_format("%s.stride", at),
                           b->stride, NULL);
 }
@@ -122,16 +123,16 @@ const char *place_slot(struct places *p, const char *buffer, const struct unit *
                        const char *entry, int64_t ring)
 {
     const struct buffer *b = buffer_of(p, buffer);
-    const char *at = offset_of(p, b);
+    const char *at = offset_as(p, b, place_slot_name(buffer));
     if (!u->loop[0]) return text_format("%s(d, %s)", segment_verb(b), at);
     return text_format("%s(d, %s + %s %% %ld * %s)", segment_verb(b), at, entry, ring,
-                       stride_of(p, b));
+                       stride_of(p, b, at));
 }
 
-const char *place_state(struct places *p, const char *name, const struct unit *u,
+const char *place_state(struct places *p, enum buffer_kind kind, const struct unit *u,
                         const char *instance)
 {
-    const struct buffer *b = buffer_of(p, text_format("state.%s", name));
+    const struct buffer *b = buffer_of(p, state_name(kind));
     const char *at =
         place_constant(p, text_format("shard %s", u->name), text_format("%s.shard", u->name),
                        u->state_offset * 4, "from the start of each kind of state");
@@ -159,11 +160,11 @@ static struct address place_weight(struct places *p, struct here h, const struct
 {
     const struct graph *g = p->graph;
     const struct unit *u = graph_unit(g, w->unit);
-    const char *name = slot_name("gather", h.region->name, u);
+    const char *name = slot_name(SLOT_GATHER, h.region->name, u);
     const struct buffer *slot = graph_buffer(g, name);
     struct address a = {.name = w->value->name, .base = text_format("%s.weights", u->name)};
     a.base_address = slot ? place_slot(p, name, u, h.running, slot->entries)
-                          : place_state(p, "master", u, h.index);
+                          : place_state(p, BUFFER_MASTER, u, h.index);
     a.at = in_unit(p, w, slot ? element_bytes(g->facts.compute) : 4);
     return a;
 }
@@ -171,7 +172,7 @@ static struct address place_weight(struct places *p, struct here h, const struct
 static struct address place_gradient(struct places *p, struct here h, const struct weight *w)
 {
     const struct unit *u = graph_unit(p->graph, w->unit);
-    const char *name = slot_name("slot", h.region->name, u);
+    const char *name = slot_name(SLOT_GRADIENT, h.region->name, u);
     return (struct address){.name = text_format("grad.%s", w->value->name),
                             .base = text_format("%s.gradients", u->name),
                             .base_address =
@@ -188,7 +189,9 @@ struct address place_value(struct places *p, struct here h, const struct value *
             return place_gradient(p, h, h.body->gradient.item[i].weight->weight);
     const struct buffer *b = buffer_of(p, root->name);
     const char *verb = segment_verb(b), *at = offset_of(p, b), *entry = "";
-    if (!strcmp(b->index, "i")) {
+    switch (b->index) {
+    case INDEX_ONLY: break;
+    case INDEX_LAYER: {
         /* a carry's stack has an entry for every iteration, variants or not */
         bool carried = false;
         for (int i = 0; i < p->graph->region.n; i++)
@@ -201,13 +204,15 @@ struct address place_value(struct places *p, struct here h, const struct value *
         entry = text_format(" + %s * %s",
                             variants ? text_format("%s_place[i]", emit_identifier(h.region->loop))
                                      : "i",
-                            stride_of(p, b));
-    } else if (!strcmp(b->index, "n")) {
-        entry = text_format(" + %s %% %ld * %s", h.running, b->entries, stride_of(p, b));
-    } else if (!strcmp(b->index, "n+1")) {
-        entry = text_format(" + (%s + 1) %% %ld * %s", h.running, b->entries, stride_of(p, b));
-    } else if (b->index[0]) {
-        bug("%s: index %s", b->name, b->index);
+                            stride_of(p, b, at));
+        break;
+    }
+    case INDEX_RING:
+        entry = text_format(" + %s %% %ld * %s", h.running, b->entries, stride_of(p, b, at));
+        break;
+    case INDEX_RING_NEXT:
+        entry = text_format(" + (%s + 1) %% %ld * %s", h.running, b->entries, stride_of(p, b, at));
+        break;
     }
     return (struct address){.name = root->name, .at = text_format("%s(d, %s%s)", verb, at, entry)};
 }

@@ -38,8 +38,8 @@ struct address place_value(struct places *p, struct here h, const struct value *
 /* Entry number `entry` (C) of the slots in buffer `buffer`, which hold instances of `u`. */
 const char *place_slot(struct places *p, const char *buffer, const struct unit *u,
                        const char *entry, int64_t ring);
-/* This rank's resident shard of a unit's instance: name "master", "gradient" …; `instance`: C. */
-const char *place_state(struct places *p, const char *name, const struct unit *u,
+/* This rank's resident shard of a unit's instance; `instance`: C. */
+const char *place_state(struct places *p, enum buffer_kind state, const struct unit *u,
                         const char *instance);
 const char *place_plain(struct places *p, const char *buffer);
 /* The number of a unit's first instance, as a constant's name; a loop's units are numbered one

@@ -15,9 +15,12 @@ static double decay_of(const struct plan *p, const struct weight *w)
 
 static const char *init_of(const struct weight *w)
 {
-    return !strcmp(w->init, "ones")    ? "INIT_ONES"
-           : !strcmp(w->init, "zeros") ? "INIT_ZEROS"
-                                       : "INIT_NORMAL";
+    switch (w->init) {
+    case WEIGHT_NORMAL: return "INIT_NORMAL";
+    case WEIGHT_ONES: return "INIT_ONES";
+    case WEIGHT_ZEROS: return "INIT_ZEROS";
+    }
+    bug("init %d", (int)w->init);
 }
 
 /* ── units ───────────────────────────────────────────────────────────────────── */
@@ -117,8 +120,7 @@ static int metric_table(struct text *to, const struct graph *g)
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < g->buffer.n; i++) {
             const struct buffer *b = g->buffer.item[i];
-            if (strncmp(b->name, "metric.", 7) || !strcmp(b->name, "metric.loss") != !pass)
-                continue;
+            if (b->kind != BUFFER_METRICS || !strcmp(b->name, "metric.loss") != !pass) continue;
             text_add(to, "    {%s, %ld, %ld},\n", escape_c(b->name + 7), b->bytes / 8, b->offset);
             n++;
         }
@@ -155,11 +157,9 @@ static int64_t vocabulary_of(const struct graph *g)
     return 0;
 }
 
-static int64_t offset_of(const struct graph *g, const char *name)
+static int64_t state_offset(const struct graph *g, enum buffer_kind kind)
 {
-    const struct buffer *b = graph_buffer(g, name);
-    if (!b) bug("no bytes are laid out for %s", name);
-    return b->offset;
+    return graph_buffer_must(g, state_name(kind))->offset;
 }
 
 static int64_t string_table(struct text *to, const char *name, const char *const *item, int n)
@@ -236,8 +236,9 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     text_add(to,
              "    .master = %ld, .gradient = %ld, .moment1 = %ld, .moment2 = %ld, .scalars = "
              "%ld,\n",
-             offset_of(g, "state.master"), offset_of(g, "state.gradient"),
-             offset_of(g, "state.moment1"), offset_of(g, "state.moment2"), offset_of(g, "scalars"));
+             state_offset(g, BUFFER_MASTER), state_offset(g, BUFFER_GRADIENT),
+             state_offset(g, BUFFER_MOMENT1), state_offset(g, BUFFER_MOMENT2),
+             graph_buffer_must(g, "scalars")->offset);
     text_add(to, "    .staging = %ld, .staging_bytes = %ld, .compute_type = %s,\n",
              io ? io->offset : 0, io ? io->bytes : 0,
              f->compute == BF16 ? "TYPE_BF16" : "TYPE_F32");

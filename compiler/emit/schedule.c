@@ -195,7 +195,7 @@ static void say_reduce(struct schedule_text *s, struct lines *to, struct here h,
     say(to, mine->name, "reduce(d, %d, %s, %s, %s, %s, %s, %s);", n->step,
         instance_number(s, mine, h.index),
         place_slot(&s->places, attr_get_word(n, "from"), u, h.running, attr_get(n, "ring")), stage,
-        place_state(&s->places, "gradient", mine, h.index),
+        place_state(&s->places, BUFFER_GRADIENT, mine, h.index),
         part[2 * attr_get(n, "first") + attr_get(n, "last")],
         event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), h.running, u->loop[0]));
 }
@@ -246,8 +246,9 @@ static const char *argument_text(struct schedule_text *s, struct body_text *b, s
     case ARGUMENT_IN:
     case ARGUMENT_OUT: return declared_value(s, b, h, a->value);
     case ARGUMENT_STATE:
-        return declared(b, "void", a->name,
-                        place_state(&s->places, a->name, unit_walked(s->places.graph, k), h.index));
+        return declared(
+            b, "void", a->name,
+            place_state(&s->places, a->state, unit_walked(s->places.graph, k), h.index));
     case ARGUMENT_SCALARS:
         return declared(b, "void", "scalars", place_plain(&s->places, "scalars"));
     case ARGUMENT_METRIC:

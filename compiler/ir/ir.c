@@ -227,9 +227,25 @@ struct unit *graph_unit(const struct graph *g, const char *name)
     return NULL;
 }
 
-const char *slot_name(const char *kind, const char *region, const struct unit *u)
+const char *slot_name(enum slot slot, const char *region, const struct unit *u)
 {
-    return intern_format("%s.%s.%s", kind, region, u->loop[0] ? u->loop : u->name);
+    return intern_format("%s.%s.%s", slot == SLOT_GATHER ? "gather" : "slot", region,
+                         u->loop[0] ? u->loop : u->name);
+}
+
+const struct unit *slot_unit(const struct graph *g, const struct buffer *b)
+{
+    enum slot slot = b->kind == BUFFER_GATHERED ? SLOT_GATHER : SLOT_GRADIENT;
+    const struct unit *found = NULL;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->unit.n; k++) {
+            const struct unit *u = g->unit.item[k];
+            if ((!found || u->elements > found->elements) &&
+                !strcmp(slot_name(slot, g->region.item[i]->name, u), b->name))
+                found = u;
+        }
+    if (!found) bug("%s is a slot of no unit", b->name);
+    return found;
 }
 
 struct buffer *graph_buffer(const struct graph *g, const char *name)
@@ -237,6 +253,35 @@ struct buffer *graph_buffer(const struct graph *g, const char *name)
     for (int i = 0; i < g->buffer.n; i++)
         if (!strcmp(g->buffer.item[i]->name, name)) return g->buffer.item[i];
     return NULL;
+}
+
+struct buffer *graph_buffer_must(const struct graph *g, const char *name)
+{
+    struct buffer *b = graph_buffer(g, name);
+    if (!b) bug("no bytes are laid out for %s", name);
+    return b;
+}
+
+bool is_state(enum buffer_kind kind) { return kind <= BUFFER_MOMENT2; }
+
+const char *state_name(enum buffer_kind kind)
+{
+    if (!is_state(kind)) bug("%s is no state", buffer_kind_names[kind]);
+    return intern_format("state.%s", buffer_kind_names[kind]);
+}
+
+enum buffer_kind node_state(const struct node *n)
+{
+    const char *name = attr_get_word(n, "name");
+    int kind = BUFFER_MASTER;
+    while (is_state((enum buffer_kind)kind) && strcmp(buffer_kind_names[kind], name)) kind++;
+    if (!is_state((enum buffer_kind)kind)) bug("there is no state %s", name);
+    return (enum buffer_kind)kind;
+}
+
+const char *kernel_class_name(const struct kernel *k)
+{
+    return k->class == KERNEL_CORE ? op_rows[k->core].name : kernel_class_names[k->class];
 }
 
 const struct kernel *graph_kernel(const struct graph *g, int number)

@@ -70,9 +70,14 @@ enum level {
     LEVEL_SCHEDULE,
     LEVEL_MEMORY
 };
+/* The names under which the text shows enumerators, in their order. */
 extern const char *const level_names[],
     *const element_names[], *const lane_names[], *const phase_names[], *const direction_names[];
-extern const char *const reshard_names[], *const checkpoint_names[];
+extern const char *const reshard_names[],
+    *const checkpoint_names[], *const weight_init_names[], *const segment_names[],
+                                                               *const buffer_kind_names[],
+                                                                   *const buffer_index_names[],
+                                                                       *const kernel_class_names[];
 
 #define SHAPE_RANK 4
 struct shape {
@@ -174,14 +179,16 @@ struct region {
     VECTOR(struct body *) body;
 };
 
+enum weight_init { WEIGHT_NORMAL, WEIGHT_ONES, WEIGHT_ZEROS };
+#define WEIGHT_INITS (WEIGHT_ZEROS + 1)
 struct weight {
     struct value *value; /* shape: [E,...] when stacked */
     const char *tensor;  /* "model.layers.{i}.mlp.experts.{e}.up_proj.weight" */
     /* stored tensors along the first axis; 0: one tensor of the whole shape */
     int64_t stack;
     const char *unit;
-    const char *init;
-    double std; /* "normal" with std, "ones", "zeros" */
+    enum weight_init init;
+    double std; /* of WEIGHT_NORMAL */
     const char *file;
     int line;
     int64_t offset; /* shard: first element in the unit's flat buffer */
@@ -200,26 +207,54 @@ struct unit {
 };
 
 enum segment { SEGMENT_LOCAL, SEGMENT_WIRE };
-/* memory: where bytes live. `name` is a value's name, or "gather.REGION", "slot.REGION",
- * "state.master", "stage" … */
+/* What a buffer is for, which is also its term of the ledger. An alias is another name for bytes of
+ * a buffer that owns them; docs/memory.md says what each of the others is. */
+enum buffer_kind {
+    BUFFER_MASTER,
+    BUFFER_GRADIENT,
+    BUFFER_MOMENT1,
+    BUFFER_MOMENT2,
+    BUFFER_SCALARS,
+    BUFFER_STAGING,
+    BUFFER_WORKSPACE,
+    BUFFER_REDUCE_STAGING,
+    BUFFER_METRICS,
+    BUFFER_GATHERED,
+    BUFFER_GRADIENT_SLOTS,
+    BUFFER_CARRIED,
+    BUFFER_SAVED,
+    BUFFER_BATCH,
+    BUFFER_TABLES,
+    BUFFER_WORKING,
+    BUFFER_ALIAS
+};
+#define BUFFER_KINDS (BUFFER_ALIAS + 1)
+/* Which entry a body means: the only one, its iteration's in the order of layers, or, of a ring in
+ * the order of running, its iteration's or the next one's. */
+enum buffer_index { INDEX_ONLY, INDEX_LAYER, INDEX_RING, INDEX_RING_NEXT };
+#define BUFFER_INDICES (INDEX_RING_NEXT + 1)
+/* memory: where bytes live. `name` is a value's name, a slot's (slot_name), "state.master",
+ * "stage" … */
 struct buffer {
-    const char *name, *kind; /* kind: ledger term, "saved", "working", "gathered", "master" … */
+    const char *name;
+    enum buffer_kind kind;
     enum segment segment;
     /* from where its segment begins (a local one may reach into wire); of one entry, entries lie
      * `stride` apart */
     int64_t offset, bytes;
     int64_t entries, stride;
-    const char
-        *index; /* which entry: "" the only one; "i" this iteration (layer order); "n" iteration
-                   number modulo entries (a ring, counted in running order); see memory.c */
+    enum buffer_index index; /* see memory.c */
     /* steps (in text order) between which it holds something, both included */
     int live_from, live_to;
 };
 
+/* How a kernel walks: rows and columns, or as its core op does. */
+enum kernel_class { KERNEL_MAP, KERNEL_ROW, KERNEL_COLUMN, KERNEL_ROW_COLUMN, KERNEL_CORE };
 struct kernel {
     int number;
     const char *name;
-    const char *class;
+    enum kernel_class class;
+    enum op core; /* of KERNEL_CORE, which the text shows by its op's name */
     int64_t rows, columns;
     double flops, bytes;
 };
@@ -325,11 +360,24 @@ void op_cost(const struct node *n, double *flops, double *bytes);
 
 struct region *graph_region(const struct graph *g, const char *name); /* NULL: none */
 struct unit *graph_unit(const struct graph *g, const char *name);
-/* The buffer that a region gathers a unit into (kind "gather") or leaves its gradients in ("slot"):
- * the units of a loop share one. */
-const char *slot_name(const char *kind, const char *region, const struct unit *u);
-struct buffer *graph_buffer(const struct graph *g, const char *name);
+/* The buffer that a region gathers a unit into, or leaves its gradients in: the units of a loop
+ * share one. */
+enum slot { SLOT_GATHER, SLOT_GRADIENT };
+const char *slot_name(enum slot slot, const char *region, const struct unit *u);
+/* The unit whose slot a buffer of kind GATHERED or GRADIENT_SLOTS is; of a loop's units the one
+ * with most elements. */
+const struct unit *slot_unit(const struct graph *g, const struct buffer *b);
+struct buffer *graph_buffer(const struct graph *g, const char *name); /* NULL: none */
+/* The same for one that must be there. */
+struct buffer *graph_buffer_must(const struct graph *g, const char *name);
+/* Resident state: BUFFER_MASTER, _GRADIENT, _MOMENT1 or _MOMENT2, of which every shard has a part.
+ */
+bool is_state(enum buffer_kind kind);
+const char *state_name(enum buffer_kind kind); /* of its buffer: "state.master" */
+/* The state that a node of OP_state reads. */
+enum buffer_kind node_state(const struct node *n);
 const struct kernel *graph_kernel(const struct graph *g, int number);
+const char *kernel_class_name(const struct kernel *k); /* "row+column", "matmul" */
 
 /* Rebuilding (a pass never splices): graph_begin starts a new graph with the old one's facts,
  * inputs, units, weights and names; then regions and nodes are copied in order, with what the pass

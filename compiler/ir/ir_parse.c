@@ -262,7 +262,8 @@ static void read_weight(struct reader *r)
     know(r, w->value);
     w->tensor = key_word(r, "tensor"), w->stack = key_whole(r, "stack"),
     w->unit = key_word(r, "unit");
-    w->init = key_word(r, "init"), w->std = key_real(r, "std"), w->offset = key_whole(r, "offset");
+    w->init = (enum weight_init)choice(r, weight_init_names, WEIGHT_INITS, key_word(r, "init"));
+    w->std = key_real(r, "std"), w->offset = key_whole(r, "offset");
     place(r, &w->file, &w->line);
     PUSH(&r->graph->weight, w);
     line_end(r);
@@ -330,13 +331,20 @@ static void read_results(struct reader *r, struct node *n)
     for (int i = 0; i < n->n_out; i++) n->out[i] = out[i];
 }
 
+/* OP_COUNT: none. */
+static int op_named(const char *name)
+{
+    int op = 0;
+    while (op < OP_COUNT && strcmp(op_rows[op].name, name)) op++;
+    return op;
+}
+
 static void read_node(struct reader *r)
 {
     struct node *n = TAKE(struct node);
     read_results(r, n);
     const char *op_name = name(r);
-    int op = 0;
-    while (op < OP_COUNT && strcmp(op_rows[op].name, op_name)) op++;
+    int op = op_named(op_name);
     if (op == OP_COUNT) fail(r, "there is no operation '%s'", op_name);
     n->op = (enum op)op;
     VECTOR(struct operand) in = {0};
@@ -451,11 +459,23 @@ static void read_region(struct reader *r)
     line_end(r);
 }
 
+static void read_kernel_class(struct reader *r, struct kernel *k)
+{
+    const char *name = key_word(r, "class");
+    int core = op_named(name);
+    k->class = KERNEL_CORE, k->core = (enum op)core;
+    if (core == OP_COUNT)
+        k->class = (enum kernel_class)choice(r, kernel_class_names, KERNEL_CORE, name);
+    else if (op_rows[core].class != CLASS_CORE)
+        fail(r, "'%s' is not an op with a kernel of its own", name);
+}
+
 static void read_kernel(struct reader *r)
 {
     struct kernel k = {.number = (int)whole(r)};
-    k.name = key_word(r, "name"), k.class = key_word(r, "class"), k.rows = key_whole(r, "rows"),
-    k.columns = key_whole(r, "columns");
+    k.name = key_word(r, "name");
+    read_kernel_class(r, &k);
+    k.rows = key_whole(r, "rows"), k.columns = key_whole(r, "columns");
     k.flops = key_real(r, "flops"), k.bytes = key_real(r, "bytes");
     PUSH(&r->graph->kernel, k);
     line_end(r);
@@ -465,11 +485,12 @@ static void read_buffer(struct reader *r)
 {
     struct buffer *b = TAKE(struct buffer);
     b->name = name(r);
-    b->kind = key_word(r, "kind");
-    b->segment = !strcmp(key_word(r, "segment"), "wire") ? SEGMENT_WIRE : SEGMENT_LOCAL;
+    b->kind = (enum buffer_kind)choice(r, buffer_kind_names, BUFFER_KINDS, key_word(r, "kind"));
+    b->segment = (enum segment)choice(r, segment_names, SEGMENT_WIRE + 1, key_word(r, "segment"));
     b->offset = key_whole(r, "offset"), b->bytes = key_whole(r, "bytes"),
     b->entries = key_whole(r, "entries"), b->stride = key_whole(r, "stride");
-    b->index = key_word(r, "index");
+    b->index =
+        (enum buffer_index)choice(r, buffer_index_names, BUFFER_INDICES, key_word(r, "index"));
     b->live_from = (int)key_whole(r, "live_from"), b->live_to = (int)key_whole(r, "live_to");
     PUSH(&r->graph->buffer, b);
     line_end(r);

@@ -15,6 +15,30 @@ const char *const phase_names[] = {"setup", "micro", "update"};
 const char *const direction_names[] = {"once", "up", "down"};
 const char *const reshard_names[] = {"forward", "backward", "step"};
 const char *const checkpoint_names[] = {"none", "selective", "full", "budget"};
+const char *const weight_init_names[] = {"normal", "ones", "zeros"};
+const char *const segment_names[] = {"local", "wire"};
+const char *const buffer_kind_names[] = {
+    [BUFFER_MASTER] = "master",
+    [BUFFER_GRADIENT] = "gradient",
+    [BUFFER_MOMENT1] = "moment1",
+    [BUFFER_MOMENT2] = "moment2",
+    [BUFFER_SCALARS] = "scalars",
+    [BUFFER_STAGING] = "staging",
+    [BUFFER_WORKSPACE] = "workspace",
+    [BUFFER_REDUCE_STAGING] = "reduce staging",
+    [BUFFER_METRICS] = "metrics",
+    [BUFFER_GATHERED] = "gathered",
+    [BUFFER_GRADIENT_SLOTS] = "gradient slots",
+    [BUFFER_CARRIED] = "carried",
+    [BUFFER_SAVED] = "saved",
+    [BUFFER_BATCH] = "batch",
+    [BUFFER_TABLES] = "tables",
+    [BUFFER_WORKING] = "working",
+    [BUFFER_ALIAS] = "alias",
+};
+const char *const buffer_index_names[] =
+    {[INDEX_ONLY] = "", [INDEX_LAYER] = "i", [INDEX_RING] = "n", [INDEX_RING_NEXT] = "n+1"};
+const char *const kernel_class_names[] = {"map", "row", "column", "row+column"};
 
 static void print_type(struct text *to, const struct value *v)
 {
@@ -150,7 +174,7 @@ void ir_print(struct text *to, const struct graph *g)
         text_add(to, "weight ");
         print_type(to, w->value);
         text_add(to, " tensor=\"%s\" stack=%lld unit=\"%s\" init=\"%s\"", escape_word(w->tensor),
-                 (long long)w->stack, w->unit, w->init);
+                 (long long)w->stack, w->unit, weight_init_names[w->init]);
         print_attr(to, &(struct attr){.key = "std", .kind = ATTR_REAL, .real = w->std});
         text_add(to, " offset=%lld", (long long)w->offset);
         print_place(to, w->file, w->line);
@@ -160,7 +184,7 @@ void ir_print(struct text *to, const struct graph *g)
     for (int i = 0; i < g->kernel.n; i++) {
         const struct kernel *k = &g->kernel.item[i];
         text_add(to, "kernel %d name=\"%s\" class=\"%s\" rows=%lld columns=%lld", k->number,
-                 k->name, k->class, (long long)k->rows, (long long)k->columns);
+                 k->name, kernel_class_name(k), (long long)k->rows, (long long)k->columns);
         print_attr(to, &(struct attr){.key = "flops", .kind = ATTR_REAL, .real = k->flops});
         print_attr(to, &(struct attr){.key = "bytes", .kind = ATTR_REAL, .real = k->bytes});
         text_add(to, "\n");
@@ -170,9 +194,9 @@ void ir_print(struct text *to, const struct graph *g)
         text_add(to,
                  "buffer %s kind=\"%s\" segment=\"%s\" offset=%lld bytes=%lld entries=%lld "
                  "stride=%lld index=\"%s\" live_from=%d live_to=%d\n",
-                 b->name, b->kind, b->segment == SEGMENT_WIRE ? "wire" : "local",
+                 b->name, buffer_kind_names[b->kind], segment_names[b->segment],
                  (long long)b->offset, (long long)b->bytes, (long long)b->entries,
-                 (long long)b->stride, b->index, b->live_from, b->live_to);
+                 (long long)b->stride, buffer_index_names[b->index], b->live_from, b->live_to);
     }
     if (g->level >= LEVEL_SCHEDULE) text_add(to, "steps %d\n", g->steps);
     if (g->level >= LEVEL_MEMORY)

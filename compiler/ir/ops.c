@@ -80,11 +80,10 @@ static bool type_attr(const struct attr *attr, int n, enum element *type)
 {
     const struct attr *to = find(attr, n, "to");
     if (!to || to->kind != ATTR_WORD) return false;
-    *type = !strcmp(to->word, "bf16")  ? BF16
-            : !strcmp(to->word, "f64") ? F64
-            : !strcmp(to->word, "i32") ? I32
-                                       : F32;
-    return true;
+    int k = 0;
+    while (k < ELEMENTS && strcmp(element_names[k], to->word)) k++;
+    if (k < ELEMENTS) *type = (enum element)k;
+    return k < ELEMENTS;
 }
 
 #define NEED(condition, ...)                 \
@@ -269,7 +268,7 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         return true;
     case OP_zeros:
         type[0] = F32;
-        type_attr(attr, n_attr, &type[0]);
+        NEED(!find(attr, n_attr, "to") || type_attr(attr, n_attr, &type[0]), "no such type (to)");
         NEED(shape_attr(attr, n_attr, &shape[0]), "no shape (d0, d1 …)");
         return true;
     case OP_scalar:
@@ -300,7 +299,7 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         shape[0] = shape3(s.dim[0], 1, last);
         return true;
     case OP_matmul:
-        type_attr(attr, n_attr, &type[0]);
+        NEED(!find(attr, n_attr, "to") || type_attr(attr, n_attr, &type[0]), "no such type (to)");
         return infer_matmul(s, b->shape, attr, n_attr, &shape[0], why);
     case OP_matmul_add:
         type[0] = F32;

@@ -84,7 +84,7 @@ static int64_t work_bytes(struct family *f, const struct plan *p)
     return f->work[f->works++].bytes;
 }
 
-static bool owns(const struct buffer *b) { return strcmp(b->kind, "alias") != 0; }
+static bool owns(const struct buffer *b) { return b->kind != BUFFER_ALIAS; }
 
 /* Length before the shards pad it: behind the last weight, each of which begins aligned. */
 static void read_units(struct family *f, const struct graph *g)
@@ -109,30 +109,38 @@ static int64_t padded(const struct family *f, int unit, int64_t fsdp)
 }
 
 /* The units whose instances a slot holds: all of a loop's, or the one. They stand side by side. */
-static void slot_units(const struct graph *g, const char *unit, struct sized *s)
+static void slot_units(const struct graph *g, const struct unit *one, struct sized *s)
 {
     s->units = 0;
     for (int i = 0; i < g->unit.n; i++) {
         const struct unit *u = g->unit.item[i];
-        if (strcmp(u->loop[0] ? u->loop : u->name, unit)) continue;
+        if (u != one && (!one->loop[0] || strcmp(u->loop, one->loop))) continue;
         if (!s->units++) s->first_unit = i;
     }
-    if (!s->units) bug("a slot of no unit: %s", unit);
 }
 
 static enum rule rule_of(const struct buffer *b)
 {
-    static const struct {
-        const char *kind;
-        enum rule rule;
-    } row[] = {
-        {"master", STATE},  {"gradient", STATE},      {"moment1", STATE},        {"moment2", STATE},
-        {"gathered", SLOT}, {"gradient slots", SLOT}, {"reduce staging", STAGE}, {"scalars", FIXED},
-        {"staging", FIXED}, {"metrics", FIXED},       {"workspace", WORK},
-    };
-    for (size_t i = 0; i < COUNT_OF(row); i++)
-        if (!strcmp(b->kind, row[i].kind)) return row[i].rule;
-    return ROWS;
+    switch (b->kind) {
+    case BUFFER_MASTER:
+    case BUFFER_GRADIENT:
+    case BUFFER_MOMENT1:
+    case BUFFER_MOMENT2: return STATE;
+    case BUFFER_SCALARS:
+    case BUFFER_STAGING:
+    case BUFFER_METRICS: return FIXED;
+    case BUFFER_WORKSPACE: return WORK;
+    case BUFFER_REDUCE_STAGING: return STAGE;
+    case BUFFER_GATHERED:
+    case BUFFER_GRADIENT_SLOTS: return SLOT;
+    case BUFFER_CARRIED:
+    case BUFFER_SAVED:
+    case BUFFER_BATCH:
+    case BUFFER_TABLES:
+    case BUFFER_WORKING: return ROWS;
+    case BUFFER_ALIAS: break;
+    }
+    bug("an alias has no size of its own");
 }
 
 static struct sized *read_buffers(const struct graph *g, int *n)
@@ -150,8 +158,8 @@ static struct sized *read_buffers(const struct graph *g, int *n)
                             .live_to = b->live_to,
                             .base = b->bytes};
         if (s->rule != SLOT) continue;
-        s->element_size = !strcmp(b->kind, "gathered") ? element_bytes(g->facts.compute) : 4;
-        slot_units(g, strrchr(b->name, '.') + 1, s);
+        s->element_size = b->kind == BUFFER_GATHERED ? element_bytes(g->facts.compute) : 4;
+        slot_units(g, slot_unit(g, b), s);
     }
     return all;
 }
@@ -253,7 +261,7 @@ int64_t family_arena_bytes(struct family *f, const struct plan *p)
                             ? work_bytes(f, p)
                             : bytes_of(f, s, p->local * p->sequence, p->loss_chunks, p->fsdp);
         buffer[i] = (struct buffer){.name = "",
-                                    .kind = "",
+                                    .kind = BUFFER_WORKING,
                                     .segment = s->segment,
                                     .bytes = bytes,
                                     .entries = s->entries,

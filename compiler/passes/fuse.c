@@ -229,16 +229,22 @@ static const char *kernel_name(const struct region *r, const struct group *g)
                                                  : op_rows[last->op].name);
 }
 
-static const char *kernel_class(const struct group *g)
+static void kernel_class(const struct group *g, struct kernel *k)
 {
     bool row = false, column = false;
     for (int i = 0; i < g->node.n; i++) {
         enum op_class class = op_rows[g->node.item[i]->op].class;
-        if (class == CLASS_CORE) return op_rows[g->node.item[i]->op].name;
+        if (class == CLASS_CORE) {
+            k->class = KERNEL_CORE, k->core = g->node.item[i]->op;
+            return;
+        }
         if (class == CLASS_ROW) row = true;
         if (class == CLASS_COLUMN || class == CLASS_TOTAL) column = true;
     }
-    return row && column ? "row+column" : row ? "row" : column ? "column" : "map";
+    k->class = row && column ? KERNEL_ROW_COLUMN
+               : row         ? KERNEL_ROW
+               : column      ? KERNEL_COLUMN
+                             : KERNEL_MAP;
 }
 
 static bool made_in_group(const struct group *g, const struct value *v)
@@ -385,12 +391,12 @@ static void fuse_body(struct graph *g, struct region *r, const struct body *old,
         if (op_rows[first->op].class != CLASS_LANE && first->op != OP_tap) {
             kernel = (struct kernel){.number = g->kernel.n + 1,
                                      .name = kernel_name(r, group),
-                                     .class = kernel_class(group),
                                      .rows = group->walk.rows,
                                      .columns = group->walk.columns};
             for (int i = 0; i < g->kernel.n; i++)
                 if (!strcmp(g->kernel.item[i].name, kernel.name))
                     kernel.name = intern_format("%s_k%d", kernel.name, kernel.number);
+            kernel_class(group, &kernel);
             kernel_cost(group, &kernel);
             PUSH(&g->kernel, kernel);
         }

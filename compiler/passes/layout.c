@@ -29,7 +29,7 @@ struct placed {
 };
 typedef int compare(const void *, const void *);
 
-static bool owns(const struct buffer *b) { return strcmp(b->kind, "alias"); }
+static bool owns(const struct buffer *b) { return b->kind != BUFFER_ALIAS; }
 static int64_t whole_bytes(const struct buffer *b) { return b->stride * b->entries; }
 static int64_t whole_pages(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 

@@ -9,7 +9,7 @@
  * step overlap, and the graph its local_bytes and wire_bytes (multiples of 4096). The arena is one
  * stretch of addresses: `wire` buffers lie in its last wire_bytes and count from there; `local`
  * ones count from its beginning and may lie anywhere, so also where `wire` is free just then.
- * Records of kind "alias" are left alone. */
+ * Aliases are left alone. */
 void layout_place(struct graph *g);
 /* The most bytes that owning buffers hold at one step: what no layout can go below. *step:
  * where. */

@@ -14,19 +14,18 @@ const struct declared *lower_declared(const struct lower *l, const struct value 
 }
 
 /* `init = normal(std) | ones | zeros`. */
-static bool read_init(struct lower *l, const struct ast *x, const char **init, double *std)
+static bool read_init(struct lower *l, const struct ast *x, enum weight_init *init, double *std)
 {
-    if (x->kind == AST_NAME && (!strcmp(x->text, "ones") || !strcmp(x->text, "zeros"))) {
-        *init = x->text;
-        return true;
-    }
+    for (int k = 0; k < WEIGHT_INITS && x->kind == AST_NAME; k++)
+        if (k != WEIGHT_NORMAL && !strcmp(x->text, weight_init_names[k]))
+            return *init = (enum weight_init)k, true;
     if (x->kind == AST_CHOICE) {
         bool ok, taken = lower_condition(l, x->kid[0], &ok);
         return ok && read_init(l, x->kid[taken ? 1 : 2], init, std);
     }
-    if (x->kind == AST_CALL && !strcmp(x->text, "normal") && x->n == 1 &&
+    if (x->kind == AST_CALL && !strcmp(x->text, weight_init_names[WEIGHT_NORMAL]) && x->n == 1 &&
         x->kid[0]->kind != AST_NAMED) {
-        *init = intern("normal");
+        *init = WEIGHT_NORMAL;
         if (!lower_number(l, x->kid[0], "the standard deviation", std)) return false;
         if (*std >= 0) return true;
         complain(x->kid[0]->at, "a standard deviation of %s", text_number(*std));
@@ -190,7 +189,8 @@ struct meaning lower_weight(struct lower *l, const struct ast *call)
         return lower_nothing();
     }
     struct shape shape;
-    const char *stacked, *init = intern("normal");
+    const char *stacked;
+    enum weight_init init = WEIGHT_NORMAL;
     double std = 0.02;
     if (!read_dims(l, dims, name->text, &shape, &stacked)) return lower_nothing();
     if (init_at && !read_init(l, init_at, &init, &std)) return lower_nothing();
@@ -204,7 +204,7 @@ struct meaning lower_weight(struct lower *l, const struct ast *call)
                          .stack = stacked ? shape.dim[0] : 0,
                          .unit = unit_of(l)->name,
                          .init = init,
-                         .std = !strcmp(init, "normal") ? std : 0,
+                         .std = init == WEIGHT_NORMAL ? std : 0,
                          .file = l->b.file,
                          .line = l->b.line};
     w->value = value_new(l->g, fresh_name(l->g, l->b.base ? l->b.base : "weight"),

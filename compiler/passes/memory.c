@@ -10,7 +10,7 @@
  *   carried  a ring of two, the iteration reads entry n and writes entry n + 1; index "n", "n+1"
  *   a carry that the mirror reads is both: a stack of count + 1, so that handing on is writing the
  *   next entry.
- * Records of kind "alias" name bytes that another record owns. An asynchronous reader holds its
+ * Records of kind ALIAS name bytes that another record owns. An asynchronous reader holds its
  * buffer until the wait for its event: gradient slots live from their region to the waits of the
  * update (and the next micro-batch begins by waiting for them), gather slots from the first issue
  * into them. */
@@ -71,9 +71,9 @@ static struct holder *hold(struct memory *m, struct value *v, const struct regio
     return h;
 }
 
-static struct buffer *put(struct memory *m, const char *name, const char *kind,
-                          enum segment segment, int64_t bytes, int64_t entries, const char *index,
-                          int from, int to)
+static struct buffer *put(struct memory *m, const char *name, enum buffer_kind kind,
+                          enum segment segment, int64_t bytes, int64_t entries,
+                          enum buffer_index index, int from, int to)
 {
     struct buffer *b = TAKE(struct buffer);
     *b = (struct buffer){.name = intern(name),
@@ -193,16 +193,15 @@ static void put_state(struct memory *m)
         elements += g->unit.item[i]->count * g->unit.item[i]->shard_elements;
         if (g->unit.item[i]->shard_elements > stage) stage = g->unit.item[i]->shard_elements;
     }
-    static const char *const name[] = {"master", "gradient", "moment1", "moment2"};
-    for (size_t i = 0; i < COUNT_OF(name); i++)
-        put(m, text_format("state.%s", name[i]), intern(name[i]), SEGMENT_LOCAL, elements * 4, 1,
-            "", 0, m->end);
-    put(m, "scalars", "scalars", SEGMENT_LOCAL, 64, 1, "", 0, m->end);
-    put(m, "io", "staging", SEGMENT_LOCAL, 1 << 20, 1, "", 0, m->end);
+    for (int kind = 0; is_state((enum buffer_kind)kind); kind++)
+        put(m, state_name((enum buffer_kind)kind), (enum buffer_kind)kind, SEGMENT_LOCAL,
+            elements * 4, 1, INDEX_ONLY, 0, m->end);
+    put(m, "scalars", BUFFER_SCALARS, SEGMENT_LOCAL, 64, 1, INDEX_ONLY, 0, m->end);
+    put(m, "io", BUFFER_STAGING, SEGMENT_LOCAL, 1 << 20, 1, INDEX_ONLY, 0, m->end);
     int64_t work = g->facts.device == DEVICE_CUDA ? workspace_bytes(g) : 0;
-    if (work) put(m, "workspace", "workspace", SEGMENT_LOCAL, work, 1, "", 0, m->end);
+    if (work) put(m, "workspace", BUFFER_WORKSPACE, SEGMENT_LOCAL, work, 1, INDEX_ONLY, 0, m->end);
     if (g->facts.fsdp > 1)
-        put(m, "stage", "reduce staging", SEGMENT_WIRE, stage * 4, 1, "", 0, m->end);
+        put(m, "stage", BUFFER_REDUCE_STAGING, SEGMENT_WIRE, stage * 4, 1, INDEX_ONLY, 0, m->end);
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
@@ -210,8 +209,8 @@ static void put_state(struct memory *m)
                 if (node->op != OP_metric) continue;
                 const char *metric = intern_format("metric.%s", attr_get_word(node, "name"));
                 if (!graph_buffer(g, metric))
-                    put(m, metric, "metrics", SEGMENT_LOCAL,
-                        shape_count(node->in[0].value->shape) * 8, 1, "", 0, m->end);
+                    put(m, metric, BUFFER_METRICS, SEGMENT_LOCAL,
+                        shape_count(node->in[0].value->shape) * 8, 1, INDEX_ONLY, 0, m->end);
             }
 }
 
@@ -241,15 +240,15 @@ static void put_slots(struct memory *m)
                 if (b) continue; /* the first issue in text order is the earliest */
                 int64_t bytes = slot_elements(g, attr_get_word(node, "unit")) *
                                 (gather ? element_bytes(g->facts.compute) : 4);
-                b = put(m, name, gather ? "gathered" : "gradient slots", SEGMENT_WIRE, bytes,
-                        attr_get(node, "ring"), "n", node->step, m->end);
+                b = put(m, name, gather ? BUFFER_GATHERED : BUFFER_GRADIENT_SLOTS, SEGMENT_WIRE,
+                        bytes, attr_get(node, "ring"), INDEX_RING, node->step, m->end);
                 if (!gather) b->live_from = m->steps[i].first;
             }
     /* a gather slot's last reader is its region; a gradient slot's the update's wait */
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
         for (int k = 0; k < g->unit.n; k++) {
-            struct buffer *b = graph_buffer(g, slot_name("gather", r->name, g->unit.item[k]));
+            struct buffer *b = graph_buffer(g, slot_name(SLOT_GATHER, r->name, g->unit.item[k]));
             if (b) b->live_to = m->steps[i].last;
         }
         for (int k = 0; k < r->body.n; k++)
@@ -280,11 +279,12 @@ static void put_within(struct memory *m)
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->unit.n && g->region.item[i]->within; k++) {
             const struct region *r = g->region.item[i];
-            struct buffer *own = graph_buffer(g, slot_name("gather", r->within, g->unit.item[k]));
+            struct buffer *own =
+                graph_buffer(g, slot_name(SLOT_GATHER, r->within, g->unit.item[k]));
             if (!own) continue;
             if (m->steps[i].last > own->live_to) own->live_to = m->steps[i].last;
-            put(m, slot_name("gather", r->name, g->unit.item[k]), "alias", SEGMENT_WIRE, own->bytes,
-                1, "", own->live_from, own->live_to);
+            put(m, slot_name(SLOT_GATHER, r->name, g->unit.item[k]), BUFFER_ALIAS, SEGMENT_WIRE,
+                own->bytes, 1, INDEX_ONLY, own->live_from, own->live_to);
         }
 }
 
@@ -300,7 +300,7 @@ static struct buffer *slot_of_carry(const struct memory *m, const struct carry *
                 const struct weight *w = b->gradient.item[n].weight->weight;
                 const struct unit *u = graph_unit(g, w->unit);
                 *offset = w->offset * 4;
-                return graph_buffer(g, slot_name("slot", g->region.item[i]->name, u));
+                return graph_buffer(g, slot_name(SLOT_GRADIENT, g->region.item[i]->name, u));
             }
         }
     return NULL;
@@ -330,30 +330,32 @@ static void put_carry(struct memory *m, const struct region *r, int k)
     first->placed = last->placed = value->placed = true;
     int64_t entries = in_place ? 1 : saved ? r->count + 1 : 2;
     struct buffer *own = put(m, c->value->name,
-                             slot    ? "alias"
-                             : saved ? "saved"
-                                     : "carried",
+                             slot    ? BUFFER_ALIAS
+                             : saved ? BUFFER_SAVED
+                                     : BUFFER_CARRIED,
                              slot ? SEGMENT_WIRE : SEGMENT_LOCAL, bytes_of(c->value), entries,
-                             in_place ? ""
-                             : saved  ? "i"
-                                      : "n",
+                             in_place ? INDEX_ONLY
+                             : saved  ? INDEX_LAYER
+                                      : INDEX_RING,
                              from, to);
     if (slot) own->offset = at;
     if (in_place) { /* one place under every name */
         const char *const name[] = {c->first->name, c->last->name};
         for (int i = 0; i < 2; i++)
-            put(m, name[i], "alias", own->segment, own->bytes, 1, "", from, to);
+            put(m, name[i], BUFFER_ALIAS, own->segment, own->bytes, 1, INDEX_ONLY, from, to);
         for (int b = 0; b < r->body.n; b++)
-            put(m, r->body.item[b]->next.item[k]->name, "alias", own->segment, own->bytes, 1, "",
-                from, to);
+            put(m, r->body.item[b]->next.item[k]->name, BUFFER_ALIAS, own->segment, own->bytes, 1,
+                INDEX_ONLY, from, to);
         return;
     }
-    put(m, c->first->name, "alias", SEGMENT_LOCAL, own->bytes, 1, "", from, to)->offset = 0;
-    put(m, c->last->name, "alias", SEGMENT_LOCAL, own->bytes, 1, "", from, to)->offset =
-        r->count % entries * own->stride;
+    put(m, c->first->name, BUFFER_ALIAS, SEGMENT_LOCAL, own->bytes, 1, INDEX_ONLY, from, to)
+        ->offset = 0;
+    put(m, c->last->name, BUFFER_ALIAS, SEGMENT_LOCAL, own->bytes, 1, INDEX_ONLY, from, to)
+        ->offset = r->count % entries * own->stride;
     for (int b = 0; b < r->body.n; b++) {
-        struct buffer *next = put(m, r->body.item[b]->next.item[k]->name, "alias", SEGMENT_LOCAL,
-                                  own->bytes, entries, saved ? "i" : "n+1", from, to);
+        struct buffer *next =
+            put(m, r->body.item[b]->next.item[k]->name, BUFFER_ALIAS, SEGMENT_LOCAL, own->bytes,
+                entries, saved ? INDEX_LAYER : INDEX_RING_NEXT, from, to);
         next->offset = saved ? own->stride : 0;
     }
 }
@@ -379,10 +381,11 @@ static void put_values(struct memory *m)
                 if (graph_buffer(g, v->name)) continue; /* a carry made in the slot */
                 const struct unit *u = graph_unit(g, w->unit);
                 const struct buffer *slot =
-                    graph_buffer(g, slot_name("slot", g->region.item[i]->name, u));
+                    graph_buffer(g, slot_name(SLOT_GRADIENT, g->region.item[i]->name, u));
                 holder_of(v)->placed = true;
-                struct buffer *alias = put(m, v->name, "alias", SEGMENT_WIRE, bytes_of(v),
-                                           slot->entries, "n", slot->live_from, slot->live_to);
+                struct buffer *alias =
+                    put(m, v->name, BUFFER_ALIAS, SEGMENT_WIRE, bytes_of(v), slot->entries,
+                        INDEX_RING, slot->live_from, slot->live_to);
                 alias->stride = slot->stride;
                 alias->offset = w->offset * 4;
             }
@@ -394,28 +397,30 @@ static void put_values(struct memory *m)
                 if (node->op != OP_part && node->op != OP_put_part) continue;
                 struct value *part = node->op == OP_part ? node->out[0] : node->in[1].value;
                 struct holder *whole = holder_of(node->in[0].value);
-                struct buffer *alias = put(m, part->name, "alias", SEGMENT_LOCAL, bytes_of(part),
-                                           g->facts.loss_chunks, "n", whole->first, whole->last);
+                struct buffer *alias =
+                    put(m, part->name, BUFFER_ALIAS, SEGMENT_LOCAL, bytes_of(part),
+                        g->facts.loss_chunks, INDEX_RING, whole->first, whole->last);
                 alias->stride = bytes_of(part);
                 if (node->op == OP_put_part) holder_of(part)->placed = true;
             }
     for (int i = 0; i < m->holder.n; i++) {
         struct holder *h = m->holder.item[i];
         if (!h->outside || h->placed) continue;
-        const char *kind = !h->region                        ? "batch"
-                           : h->region->phase == PHASE_SETUP ? "tables"
-                           : h->saved                        ? "saved"
-                                                             : "working";
+        enum buffer_kind kind = !h->region                        ? BUFFER_BATCH
+                                : h->region->phase == PHASE_SETUP ? BUFFER_TABLES
+                                : h->saved                        ? BUFFER_SAVED
+                                                                  : BUFFER_WORKING;
         put(m, h->value->name, kind, SEGMENT_LOCAL, bytes_of(h->value),
-            h->saved ? layers_of(h->region, h->body) : 1, h->saved ? "i" : "", h->first, h->last);
+            h->saved ? layers_of(h->region, h->body) : 1, h->saved ? INDEX_LAYER : INDEX_ONLY,
+            h->first, h->last);
     }
     for (int i = 0; i < g->region.n; i++) /* a sum over ranks works in place */
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
                 const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
                 if (node->op != OP_sum_ranks) continue;
-                put(m, node->out[0]->name, "alias", SEGMENT_LOCAL, bytes_of(node->out[0]), 1, "",
-                    node->step, node->step);
+                put(m, node->out[0]->name, BUFFER_ALIAS, SEGMENT_LOCAL, bytes_of(node->out[0]), 1,
+                    INDEX_ONLY, node->step, node->step);
             }
 }
 
@@ -442,7 +447,7 @@ static void settle_body(struct memory *m, const struct region *r, const struct b
         const struct unit *u = graph_unit(g, b->gradient.item[n].weight->weight->unit);
         if (v->node)
             graph_buffer(g, v->name)->offset +=
-                graph_buffer(g, slot_name("slot", r->name, u))->offset;
+                graph_buffer(g, slot_name(SLOT_GRADIENT, r->name, u))->offset;
     }
     for (int n = 0; n < b->node.n; n++) {
         const struct node *node = b->node.item[n];
@@ -467,10 +472,11 @@ static void settle_aliases(struct memory *m)
         const struct region *r = g->region.item[i];
         for (int k = 0; k < r->body.n; k++) settle_body(m, r, r->body.item[k]);
         for (int k = 0; k < g->unit.n && r->within; k++) {
-            struct buffer *alias = graph_buffer(g, slot_name("gather", r->name, g->unit.item[k]));
+            struct buffer *alias =
+                graph_buffer(g, slot_name(SLOT_GATHER, r->name, g->unit.item[k]));
             if (alias)
                 alias->offset =
-                    graph_buffer(g, slot_name("gather", r->within, g->unit.item[k]))->offset;
+                    graph_buffer(g, slot_name(SLOT_GATHER, r->within, g->unit.item[k]))->offset;
         }
     }
 }

@@ -83,19 +83,39 @@ static void keep_clear(struct prove *p, int64_t from, int64_t to, const char *wh
             wrong(p, "%s is written over %s", what, p->kept.item[k].name);
 }
 
+static bool stays(enum buffer_kind kind)
+{
+    switch (kind) {
+    case BUFFER_MASTER:
+    case BUFFER_GRADIENT:
+    case BUFFER_MOMENT1:
+    case BUFFER_MOMENT2:
+    case BUFFER_SCALARS:
+    case BUFFER_STAGING:
+    case BUFFER_REDUCE_STAGING:
+    case BUFFER_METRICS: return true;
+    case BUFFER_WORKSPACE:
+    case BUFFER_GATHERED:
+    case BUFFER_GRADIENT_SLOTS:
+    case BUFFER_CARRIED:
+    case BUFFER_SAVED:
+    case BUFFER_BATCH:
+    case BUFFER_TABLES:
+    case BUFFER_WORKING:
+    case BUFFER_ALIAS: return false;
+    }
+    bug("buffer kind %d", (int)kind);
+}
+
 static void keep_all(struct prove *p)
 {
-    static const char *const kind[] = {"master",  "gradient", "moment1", "moment2",
-                                       "scalars", "metrics",  "staging", "reduce staging"};
     p->region = p->g->region.item[0];
     for (int i = 0; i < p->g->buffer.n; i++) {
         const struct buffer *b = p->g->buffer.item[i];
-        for (size_t k = 0; k < COUNT_OF(kind); k++) {
-            if (strcmp(b->kind, kind[k])) continue;
-            int64_t from = address_of(p, b, b->offset, b->bytes, b->name);
-            keep_clear(p, from, from + b->bytes, b->name);
-            PUSH(&p->kept, ((struct kept){b->name, from, from + b->bytes}));
-        }
+        if (!stays(b->kind)) continue;
+        int64_t from = address_of(p, b, b->offset, b->bytes, b->name);
+        keep_clear(p, from, from + b->bytes, b->name);
+        PUSH(&p->kept, ((struct kept){b->name, from, from + b->bytes}));
     }
 }
 
@@ -224,12 +244,12 @@ static bool place(struct prove *p, const struct value *v, int64_t *from, int64_t
     const struct buffer *b = graph_buffer(p->g, v->name);
     if (!b) return false;
     int64_t entry = 0;
-    if (!strcmp(b->index, "i"))
-        entry = handed_on(p->g, v) ? p->i : ordinal(p->body, p->i);
-    else if (!strcmp(b->index, "n"))
-        entry = p->n % b->entries;
-    else if (!strcmp(b->index, "n+1"))
-        entry = (p->n + 1) % b->entries;
+    switch (b->index) {
+    case INDEX_ONLY: break;
+    case INDEX_LAYER: entry = handed_on(p->g, v) ? p->i : ordinal(p->body, p->i); break;
+    case INDEX_RING: entry = p->n % b->entries; break;
+    case INDEX_RING_NEXT: entry = (p->n + 1) % b->entries; break;
+    }
     int64_t bytes = shape_count(v->shape) * element_bytes(v->type);
     *from = address_of(p, b, b->offset + entry * b->stride, bytes, v->name);
     *to = *from + bytes;
@@ -247,9 +267,9 @@ static VECTOR(struct gathered) gathered;
 static void read_weight(struct prove *p, const struct weight *w)
 {
     const struct unit *u = graph_unit(p->g, w->unit);
-    const struct buffer *b = graph_buffer(p->g, slot_name("gather", p->region->name, u));
+    const struct buffer *b = graph_buffer(p->g, slot_name(SLOT_GATHER, p->region->name, u));
     if (!b) return; /* read where the master lives */
-    const char *owner = p->region->within ? slot_name("gather", p->region->within, u) : b->name;
+    const char *owner = p->region->within ? slot_name(SLOT_GATHER, p->region->within, u) : b->name;
     int64_t size = element_bytes(p->g->facts.compute), bytes = shape_count(w->value->shape) * size;
     int64_t from = address_of(
         p, b, b->offset + (u->loop[0] ? p->n % b->entries : 0) * b->stride + w->offset * size,
@@ -307,7 +327,7 @@ static void reduce(struct prove *p, const struct node *n)
     for (int k = 0; k < p->body->gradient.n; k++) {
         const struct yield_gradient *y = &p->body->gradient.item[k];
         const struct unit *u = graph_unit(p->g, y->weight->weight->unit);
-        if (strcmp(slot_name("slot", p->region->name, u), b->name)) continue;
+        if (strcmp(slot_name(SLOT_GRADIENT, p->region->name, u), b->name)) continue;
         int64_t at = from + y->weight->weight->offset * 4;
         read_bytes(p, at, at + shape_count(y->weight->shape) * 4, meant(p, bytes_of(y->value)),
                    y->value->name);

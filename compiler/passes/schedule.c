@@ -38,6 +38,7 @@ struct schedule {
     VECTOR(struct gradient_slot) slot;
     int64_t positions, issued; /* straight code has issued positions below `issued` */
     int events;
+    VECTOR(const struct unit *) over; /* whose reductions the update has waited for */
 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -45,7 +46,7 @@ static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* One entry per region and unit: the variants of a loop share slots as large as the largest of
  * them. */
-static const struct unit *slot_unit(const struct graph *g, const struct unit *u)
+static const struct unit *shared_unit(const struct graph *g, const struct unit *u)
 {
     for (int i = 0; i < g->unit.n; i++)
         if (u->loop[0] && !strcmp(g->unit.item[i]->loop, u->loop)) return g->unit.item[i];
@@ -55,7 +56,7 @@ static const struct unit *slot_unit(const struct graph *g, const struct unit *u)
 static struct use *find_use(struct schedule *s, const struct region *r, const struct unit *u)
 {
     for (int i = 0; i < s->use.n; i++)
-        if (s->use.item[i].region == r && s->use.item[i].unit == slot_unit(s->graph, u))
+        if (s->use.item[i].region == r && s->use.item[i].unit == shared_unit(s->graph, u))
             return &s->use.item[i];
     return NULL;
 }
@@ -64,7 +65,7 @@ static struct gradient_slot *find_slot(struct schedule *s, const struct region *
                                        const struct unit *u)
 {
     for (int i = 0; i < s->slot.n; i++)
-        if (s->slot.item[i].region == r && s->slot.item[i].unit == slot_unit(s->graph, u))
+        if (s->slot.item[i].region == r && s->slot.item[i].unit == shared_unit(s->graph, u))
             return &s->slot.item[i];
     return NULL;
 }
@@ -79,7 +80,7 @@ static void collect(struct schedule *s, const struct graph *old)
                 const struct node *node = r->body.item[k]->node.item[n];
                 if (node->op != OP_use && node->op != OP_reduce) continue;
                 const struct unit *u =
-                    slot_unit(s->graph, graph_unit(s->graph, attr_get_word(node, "unit")));
+                    shared_unit(s->graph, graph_unit(s->graph, attr_get_word(node, "unit")));
                 if (node->op == OP_use && !find_use(s, r, u)) {
                     struct use one = {.region = r,
                                       .unit = u,
@@ -87,7 +88,7 @@ static void collect(struct schedule *s, const struct graph *old)
                                       .start = s->positions,
                                       .ring = least(f->prefetch + 1, r->count),
                                       .event = s->events};
-                    one.buffer = slot_name("gather", r->name, u);
+                    one.buffer = slot_name(SLOT_GATHER, r->name, u);
                     s->positions += r->count, s->events += (int)one.ring;
                     PUSH(&s->use, one);
                 }
@@ -96,7 +97,7 @@ static void collect(struct schedule *s, const struct graph *old)
                                                 .unit = u,
                                                 .ring = least(f->reduce_slots, r->count),
                                                 .event = s->events};
-                    one.buffer = slot_name("slot", r->name, u);
+                    one.buffer = slot_name(SLOT_GRADIENT, r->name, u);
                     s->events += (int)one.ring;
                     PUSH(&s->slot, one);
                 }
@@ -273,15 +274,20 @@ static void schedule_body(struct schedule *s, struct build *b, const struct regi
     }
 }
 
-/* The resident gradients of a unit are read: every reduction of it has to be over. */
+/* Before the first body that reads the resident gradients of a unit, every reduction of it has to
+ * be over. */
 static void wait_for_unit(struct schedule *s, struct build *b, const struct body *body)
 {
     for (int i = 0; i < body->node.n; i++) {
         const struct node *n = body->node.item[i];
-        if (n->op != OP_state || strcmp(attr_get_word(n, "name"), "gradient")) continue;
-        const struct unit *u = slot_unit(s->graph, graph_unit(s->graph, attr_get_word(n, "unit")));
+        if (n->op != OP_state || node_state(n) != BUFFER_GRADIENT) continue;
+        const struct unit *u = graph_unit(s->graph, attr_get_word(n, "unit"));
+        bool over = false;
+        for (int k = 0; k < s->over.n && !over; k++) over = s->over.item[k] == u;
+        if (over) continue;
+        PUSH(&s->over, u);
         for (int k = 0; k < s->slot.n; k++)
-            if (s->slot.item[k].unit == u)
+            if (s->slot.item[k].unit == shared_unit(s->graph, u))
                 put_wait(b, s->slot.item[k].event, s->slot.item[k].ring, true);
     }
 }
@@ -307,8 +313,7 @@ struct graph *pass_schedule(const struct graph *old)
                 stamp(&b, LANE_HOST);
                 begun = true;
             }
-            if (from->phase == PHASE_UPDATE && !strncmp(from->name, "norm.", 5))
-                wait_for_unit(&s, &b, from->body.item[k]);
+            if (from->phase == PHASE_UPDATE) wait_for_unit(&s, &b, from->body.item[k]);
             schedule_body(&s, &b, from, from->body.item[k]);
             body_end(body, from->body.item[k]);
         }
