@@ -47,7 +47,7 @@ static const char *column_text(struct spot at)
     switch (at.kind) {
     case COLUMN_FIXED: return intern_format("%ld", at.offset);
     case COLUMN_LOOP:
-        return at.offset ? intern_format("j %c %ld", at.offset > 0 ? '+' : '-', llabs(at.offset))
+        return at.offset ? intern_format("j %c %ld", at.offset > 0 ? '+' : '-', labs(at.offset))
                          : intern("j");
     case COLUMN_NAMED: return intern(at.column);
     case COLUMN_TURNED: return intern_format("j + %s", at.column);
@@ -183,7 +183,7 @@ static struct spot shifted(struct spot at, int64_t by_columns)
     at.offset += by_columns;
     if (at.kind == COLUMN_NAMED) {
         at.column =
-            intern_format("(%s %c %ld)", at.column, by_columns < 0 ? '-' : '+', llabs(by_columns));
+            intern_format("(%s %c %ld)", at.column, by_columns < 0 ? '-' : '+', labs(by_columns));
         at.offset = 0;
     }
     return at;
