@@ -1,9 +1,9 @@
 /* `planc run`: a trainer that is already there for this very plan is started, another is built
- * first. The launcher takes this process's place, so that signals and the exit status are its
- * own. */
+ * first. Its exit status is the launcher's; signals go through launch.c. */
 #define _GNU_SOURCE
 #include "commands/build_kept.h"
 #include "commands/build.h"
+#include "commands/launch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@ static bool launcher_settings(void)
         {"OMPI_MCA_hwloc_base_binding_policy", "none"},
         {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
         {"PRTE_MCA_hwloc_default_binding_policy", "none"},
+        {"PLANC_RUN", "1"}, /* the trainer is told that no signal ends its launcher */
         {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
     };
@@ -29,7 +30,7 @@ static bool launcher_settings(void)
     return true;
 }
 
-static int launch(const struct trainer *t, const struct arguments *a, const char *trainer)
+static int start(const struct trainer *t, const struct arguments *a, const char *trainer)
 {
     VECTOR(char *) argv = {0};
     if (t->device != EMIT_TRACE) {
@@ -44,7 +45,12 @@ static int launch(const struct trainer *t, const struct arguments *a, const char
         return command_fail(EXIT_ENVIRONMENT, "cannot set the launcher's variables: %s",
                             strerror(errno));
     fflush(NULL);
-    execvp(argv.item[0], argv.item);
+    if (t->device == EMIT_TRACE)
+        execvp(argv.item[0], argv.item);
+    else {
+        int status = launch(argv.item);
+        if (status >= 0) return status;
+    }
     return command_fail(EXIT_ENVIRONMENT, "cannot start %s: %s", argv.item[0], strerror(errno));
 }
 
@@ -74,5 +80,5 @@ int command_run(const struct arguments *a)
         if (status != EXIT_FINE) return status;
     }
     diagnostics_print(stderr, a->colour); /* warnings: nobody is here to print them later */
-    return launch(&t, a, trainer);
+    return start(&t, a, trainer);
 }

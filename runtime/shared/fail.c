@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "trainer.h"
 
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,6 +77,61 @@ void fail_now(const char *format, ...)
     fail_end(STATUS_ENVIRONMENT);
 }
 
+/* ── stdout ──────────────────────────────────────────────────────────────────── */
+
+static struct {
+    _Atomic bool hold, released; /* released: for good */
+    bool unread;                 /* a line was lost: the others are, too */
+    size_t used;
+    char kept[SAY_HELD_BYTES];
+} said;
+
+enum { LOOK_MILLISECONDS = 50, UNREAD_MILLISECONDS = 5000 };
+
+void say_hold(void) { atomic_store(&said.hold, true); }
+
+static bool holding(void) { return atomic_load(&said.hold) && !atomic_load(&said.released); }
+
+static bool writable(void)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&p, 1, LOOK_MILLISECONDS) != 0; /* an error is write()'s to find */
+}
+
+/* A line is shorter than PIPE_BUF, so a pipe that takes any takes all of it. */
+static void put_line(const char *line, size_t n)
+{
+    for (int waited = 0; !holding() && !said.unread; waited += LOOK_MILLISECONDS) {
+        if (writable()) {
+            write_all(STDOUT_FILENO, line, n);
+            return;
+        }
+        said.unread = atomic_load(&said.hold) && waited >= UNREAD_MILLISECONDS;
+    }
+    if (holding() && n <= sizeof said.kept - said.used) {
+        memcpy(said.kept + said.used, line, n);
+        said.used += n;
+    }
+}
+
+void say_release(void)
+{
+    atomic_store(&said.released, true);
+    for (size_t from = 0, to; from < said.used; from = to) {
+        const char *end = memchr(said.kept + from, '\n', said.used - from);
+        to = end ? (size_t)(end - said.kept) + 1 : said.used;
+        put_line(said.kept + from, to - from);
+    }
+    said.used = 0;
+}
+
+void say_draw(const char *text)
+{
+    char line[LINE_BYTES];
+    int n = snprintf(line, sizeof line, "\r\033[K%s", text);
+    if (n > 0 && (size_t)n < sizeof line && !holding()) put_line(line, (size_t)n);
+}
+
 void say(const char *format, ...)
 {
     if (own_rank != 0) return;
@@ -87,7 +143,7 @@ void say(const char *format, ...)
     if (n < 0) return;
     size_t length = (size_t)n < sizeof line - 2 ? (size_t)n : sizeof line - 2;
     line[length] = '\n';
-    write_all(STDOUT_FILENO, line, length + 1);
+    put_line(line, length + 1);
 }
 
 /* Every block hangs on a chain, so that what is meant to live as long as the run is not mistaken

@@ -178,7 +178,7 @@ static void people(const struct measured *m)
              others);
     bool keep = m->step % out.log_every == 0 || m->step + 1 == out.end || m->skipped;
     if (out.terminal && out.log_every == 1 && m->step + 1 != out.end && !m->skipped) {
-        dprintf(STDOUT_FILENO, "\r\033[K%s", text);
+        say_draw(text);
         out.drawn = true;
     } else if (keep) {
         say("%s%s", out.drawn ? "\r\033[K" : "", text);

@@ -6,47 +6,34 @@
 #define _GNU_SOURCE
 #include "watch.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <malloc.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-/* ── signals: a wish to stop, agreed by all at the end of a step ─────────────── */
-
-static volatile sig_atomic_t asked_to_stop;
-
-/* When a rank of this host has already ended the run, mpirun's signal is not a wish any more. */
-static void note_signal(int number)
-{
-    if (position_claimed()) _exit(STATUS_ENVIRONMENT);
-    asked_to_stop = number;
-}
-
-static bool catch_signals(void)
-{
-    struct sigaction a = {.sa_handler = note_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&a.sa_mask);
-    if (sigaction(SIGTERM, &a, NULL) != 0 || sigaction(SIGINT, &a, NULL) != 0)
-        return fail_note("signals: %s", strerror(errno));
-    signal(SIGPIPE, SIG_IGN); /* a reader that leaves is an error of write(), with a name */
-    return true;
-}
 
 /* ── one step ────────────────────────────────────────────────────────────────── */
 
 /* What a rank tells the others at the end of a step, before the metrics themselves. */
-enum { TELL_STOP, TELL_SKIP, TELL_EXPOSED, TELL_PEAK, TELL_HASH, TELL_HASH_TOP, TELL_METRICS };
+enum {
+    TELL_STOP,
+    TELL_SAVES,
+    TELL_SKIP,
+    TELL_EXPOSED,
+    TELL_PEAK,
+    TELL_HASH,
+    TELL_HASH_TOP,
+    TELL_METRICS
+};
 
 static struct {
     /* told: TELL_METRICS + metrics_count() numbers, of this rank and of every rank */
     double *mine, *all;
     double *value;              /* the metrics of the step, of all ranks together */
     float scalar[SCALAR_COUNT]; /* as the device has them */
-    int stop;                   /* the signal that some rank got; 0 */
+    int stop;                   /* what signals_stop() is on the lowest rank that was asked; 0 */
+    bool save;                  /* asked to save at the end of this step, and to go on */
+    int64_t saves;              /* requests to save that were agreed on so far */
     int suspect;                /* lowest rank whose own loss was not finite; -1 */
 } step_state;
 
@@ -87,7 +74,8 @@ static void combine(struct device *d, struct measured *m)
     const double shares = (double)(program.accumulation * world.size);
     double *mine = step_state.mine, *to = mine + TELL_METRICS;
     device_read(d, step_state.scalar, local(d, program.scalars), sizeof step_state.scalar);
-    mine[TELL_STOP] = asked_to_stop;
+    mine[TELL_STOP] = signals_stop();
+    mine[TELL_SAVES] = (double)signals_saves();
     mine[TELL_SKIP] = (double)step_state.scalar[SCALAR_SKIP];
     mine[TELL_EXPOSED] = device_exposed_seconds(d);
     mine[TELL_PEAK] = (double)device_peak_bytes(d);
@@ -100,9 +88,11 @@ static void combine(struct device *d, struct measured *m)
 
     memset(step_state.value, 0, (size_t)metrics * sizeof(double));
     step_state.suspect = -1;
+    int64_t saves = 0;
     for (int r = 0; r < world.size; r++) {
         const double *told = step_state.all + r * n;
-        if (told[TELL_STOP] > 0) step_state.stop = (int)told[TELL_STOP];
+        if (!step_state.stop) step_state.stop = (int)told[TELL_STOP];
+        if ((int64_t)told[TELL_SAVES] > saves) saves = (int64_t)told[TELL_SAVES];
         m->skipped = m->skipped || told[TELL_SKIP] > 0;
         m->exposed_seconds = told[TELL_EXPOSED] < 0 || m->exposed_seconds < 0
                                  ? -1
@@ -113,6 +103,9 @@ static void combine(struct device *d, struct measured *m)
         for (int64_t i = 0; i < metrics; i++)
             step_state.value[i] += told[TELL_METRICS + i] / shares;
     }
+    /* a launcher sends it to all ranks, which get it on either side of a step's end: one request */
+    step_state.save = saves > step_state.saves;
+    step_state.saves = saves;
     m->value = step_state.value;
     m->grad_norm = (double)step_state.scalar[SCALAR_NORM];
 }
@@ -195,8 +188,8 @@ static struct device *come_up(struct options *o, int argc, char **argv)
     if (o->steps < 0)
         fail_note("the plan does not say how many steps: schedule.steps or run.steps would, "
                   "--steps N does");
-    else if (device_find() && segments_check())
-        catch_signals();
+    else if (device_find())
+        segments_check();
     world_agree();
 
     const int64_t limit = device_limit_bytes(); /* before anybody takes any of it */
@@ -268,6 +261,24 @@ static void say_outside(struct device *d)
         count_text(program.outside_bytes, c));
 }
 
+static void save(struct device *d, enum phase then)
+{
+    position_phase(PHASE_WRITE);
+    weights_final(d);
+    world_agree();
+    position_phase(then);
+}
+
+/* Asked to save and to go on, at the end of a step that is not the last. */
+static void save_and_go_on(struct device *d, const struct options *o, int64_t step)
+{
+    if (o->final) save(d, PHASE_STEPS);
+    if (o->final)
+        say("weights: saved to %s after step %lld, as SIGUSR2 asked", o->final, (long long)step);
+    else
+        say("SIGUSR2: nothing is saved without --final FILE");
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
@@ -287,13 +298,12 @@ int main(int argc, char **argv)
             world_agree();
         }
         if (!finite_step(&m) && program.nonfinite == 0) refuse_step(&m);
+        if (step == 1 && o.final) launcher_warn(m.seconds, 4 * program.parameters);
+        if (step_state.save && !step_state.stop && step + 1 < o.steps) save_and_go_on(d, &o, step);
     }
-    position_phase(o.final ? PHASE_WRITE : PHASE_END);
-    if (o.final) {
-        weights_final(d);
-        world_agree();
-        position_phase(PHASE_END);
-    }
+    if (o.final) save(d, PHASE_END);
+    position_phase(PHASE_END);
+    say_release();
     metrics_summary();
     say_outside(d);
     if (!step_state.stop) {
@@ -301,9 +311,10 @@ int main(int argc, char **argv)
         world_agree();
     }
     if (o.final) say("weights: saved to %s", o.final);
+    char by[64];
     if (step_state.stop)
-        say("stopped by %s after step %lld, as asked",
-            step_state.stop == SIGINT ? "SIGINT" : "SIGTERM", (long long)step - 1);
+        say("stopped by %s after step %lld, as asked", signals_text(step_state.stop, by),
+            (long long)step - 1);
     device_close(d);
     world_leave(step_state.stop ? STATUS_STOPPED : 0);
 }

@@ -37,6 +37,13 @@ void fail_as(int rank, void (*end)(int status));
 void fail_print(const char *message); /* "trainer: MESSAGE" on stderr, in one write */
 /* rank 0 only: a line on stdout */
 void say(const char *format, ...) PRINTF_LIKE(1, 2);
+/* From any thread: what is said from here on is kept, up to SAY_HELD_BYTES, and a line that waits
+ * for a full pipe waits no longer. A launcher that was told to end reads no output any more. */
+enum { SAY_HELD_BYTES = 1 << 15 };
+void say_hold(void);
+void say_draw(const char *text); /* on a terminal: in the place of the line before, which it was */
+/* Says what was kept. Once something was held, a line that nobody reads for 5 s is lost. */
+void say_release(void);
 /* Zeroed memory for the life of the run; only before the first step. Never NULL. */
 void *room(int64_t bytes);
 int64_t room_bytes(void); /* all of it so far */
@@ -44,6 +51,27 @@ int64_t room_bytes(void); /* all of it so far */
 /* monotonic, the same on all ranks of a host */
 double clock_seconds(void);
 const char *count_text(int64_t n, char text[32]); /* "8,030,261,248" */
+
+/* ── signals.c: what a rank was asked to do, by whom ───────────────────────────── */
+/* SIGTERM, SIGINT and SIGUSR1 ask to save at the end of the step and to stop, SIGUSR2 to save and
+ * to go on. Before MPI and all other threads, which inherit that these are blocked. on_alarm:
+ * called by the thread that waits, on SIGALRM. Leaves when there is no such thread. */
+void signals_open(void (*on_alarm)(void));
+/* what comes later is taken and means nothing, except SIGALRM */
+void signals_close(void);
+/* The first request to stop that this rank got: the signal's number, plus SIGNAL_OF_LAUNCHER when
+ * its parent process sent it; 0: none. */
+enum { SIGNAL_OF_LAUNCHER = 1000 };
+int signals_stop(void);
+/* How often this rank was asked to save and go on. */
+int64_t signals_saves(void);
+/* "SIGTERM", "SIGTERM from the launcher" */
+const char *signals_text(int stop, char text[64]);
+
+/* ── launcher.c ──────────────────────────────────────────────────────────────── */
+/* Says when mpirun, told to end, would kill the ranks before a step is over and this many bytes are
+ * saved. */
+void launcher_warn(double step_seconds, int64_t saved_bytes);
 
 /* ── options.c ───────────────────────────────────────────────────────────────── */
 struct options {
@@ -163,7 +191,7 @@ const char *position_text(char text[256]);
 const char *position_of(int schedule_step, int64_t iteration, char text[256]);
 /* true for the first caller on this host: it may print the last line */
 bool position_claim(void);
-bool position_claimed(void); /* somebody has; fit for a signal handler */
+bool position_claimed(void); /* somebody has */
 
 /* ── machine.c: what is under us ─────────────────────────────────────────────── */
 bool machine_has_features(void); /* of program.cpu_feature; false: noted */

@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <math.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,28 +73,27 @@ static void end_all(int status) { MPI_Abort(MPI_COMM_WORLD, status); }
  * is late was itself stopped, and has nothing to say. */
 enum { MEET_SECONDS = 30, MEET_TURN = 5 };
 static double meet_until;
-static bool leaving;
+static enum { MEETING, LEAVING, LEAVING_STOPPED } meeting;
 
-static void not_met(int signal)
+/* In the thread that waits for signals. Behind a stop, everything is saved and only MPI does not
+ * end: a launcher that was told to end itself serves it no more. */
+static void not_met(void)
 {
-    static const char met[] = "trainer: the ranks have not found each other: one of them is "
-                              "stopped or cannot be reached\n";
-    static const char left[] =
-        "trainer: the run is over, and MPI does not end: a rank is stopped or cannot be reached\n";
-    (void)signal;
-    ssize_t told = clock_seconds() >= meet_until + 0.5 ? 0
-                   : leaving                           ? write(STDERR_FILENO, left, sizeof left - 1)
-                                                       : write(STDERR_FILENO, met, sizeof met - 1);
-    (void)told; /* there is nobody left to tell that it could not be told */
+    if (meeting == LEAVING_STOPPED) _exit(STATUS_STOPPED);
+    if (clock_seconds() < meet_until + 0.5)
+        fail_print(meeting == LEAVING
+                       ? "the run is over, and MPI does not end: a rank is stopped or cannot be "
+                         "reached"
+                       : "the ranks have not found each other: one of them is stopped or cannot be "
+                         "reached");
     _exit(STATUS_ENVIRONMENT);
 }
 
 void world_meet(double seconds)
 {
     struct itimerval timer = {.it_value = {.tv_sec = (time_t)seconds}};
-    struct sigaction rings = {.sa_handler = not_met};
     meet_until = clock_seconds() + (double)timer.it_value.tv_sec;
-    if (sigaction(SIGALRM, &rings, NULL) != 0 || setitimer(ITIMER_REAL, &timer, NULL) != 0)
+    if (setitimer(ITIMER_REAL, &timer, NULL) != 0)
         fail_print("no timer, waiting for the other ranks has no end");
 }
 
@@ -141,6 +139,7 @@ static void refuse_foreign_launcher(void)
 void world_open(int *argc, char ***argv)
 {
     int provided = MPI_THREAD_SINGLE, rank = variable("OMPI_COMM_WORLD_RANK");
+    signals_open(not_met);
     if (program.timeout_seconds > 0)
         world_meet(ceil(fmax(program.timeout_seconds, MEET_SECONDS)) +
                    (rank > 0 ? MEET_TURN * rank : 0));
@@ -304,12 +303,14 @@ void world_before_leaving(void (*call)(void)) { before_leaving = call; }
 void world_leave(int status)
 {
     MPI_Request request;
+    say_release();
     if (main_comm != MPI_COMM_NULL && MPI_Ibarrier(main_comm, &request) == MPI_SUCCESS)
         finish(&request, "leave");
+    signals_close();
     if (before_leaving) before_leaving();
     /* nobody watches any more; a leak checker takes its time */
     if (program.timeout_seconds > 0 && main_comm != MPI_COMM_NULL && !__lsan_do_leak_check)
-        leaving = true,
+        meeting = status == STATUS_STOPPED ? LEAVING_STOPPED : LEAVING,
         world_meet(ceil(fmax(program.timeout_seconds, MEET_SECONDS)) + MEET_TURN * world.rank);
     if (host_window != MPI_WIN_NULL) MPI_Win_free(&host_window);
     fflush(NULL);
