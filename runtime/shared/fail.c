@@ -48,7 +48,7 @@ void fail_print(const char *message)
     int n = snprintf(line, sizeof line, "trainer: %s", message);
     size_t length = n < 0 ? 0 : (size_t)n < sizeof line - 1 ? (size_t)n : sizeof line - 2;
     for (size_t i = 0; i < length; i++)
-        if (line[i] == '\n') line[i] = ' ';
+        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7F) line[i] = ' ';
     line[length] = '\n';
     write_all(STDERR_FILENO, line, length + 1);
 }

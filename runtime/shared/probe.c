@@ -15,6 +15,7 @@ static struct {
     const char *path;
     float *logits;
     int64_t rows;
+    const struct stored *sorted;
     double *square;
     bool wanted;
 } probe;
@@ -23,6 +24,7 @@ bool probe_open(const char *path)
 {
     probe.wanted = true;
     probe.path = path;
+    probe.sorted = stored_sorted();
     probe.square = ROOM(double, stored_count());
     if (world.rank != 0) return true;
     probe.logits = ROOM(float, program.sequence *program.vocabulary);
@@ -58,10 +60,9 @@ static void squares(struct device *d)
 {
     float *some = device_staging(d);
     const int64_t most = program.staging_bytes / 4;
-    struct stored s;
-    int64_t n = 0;
-    for (bool more = stored_first(&s); more; more = stored_next(&s), n++) {
-        struct piece p = stored_piece(&s, world.shard);
+    const int64_t n = stored_count();
+    for (int64_t t = 0; t < n; t++) {
+        struct piece p = stored_piece(&probe.sorted[t], world.shard);
         double sum = 0;
         /* replicas hold the same gradients */
         for (int64_t done = 0; done < p.count && world.replica == 0; done += most) {
@@ -69,7 +70,7 @@ static void squares(struct device *d)
             device_read(d, some, (float *)local(d, program.gradient) + p.at + done, 4 * count);
             for (int64_t i = 0; i < count; i++) sum += (double)some[i] * (double)some[i];
         }
-        probe.square[n] = sum;
+        probe.square[t] = sum;
     }
     world_sum(probe.square, n);
 }
@@ -92,12 +93,10 @@ bool probe_write(struct device *d, double loss, double norm)
     number("{\"loss\":", loss);
     number(",\"grad_norm\":", norm);
     fprintf(f, ",\n\"grad_norms_step0\":{");
-    struct stored s;
-    char name[512];
-    int64_t n = 0;
-    for (bool more = stored_first(&s); more; more = stored_next(&s), n++) {
-        stored_name(&s, name, sizeof name);
-        fprintf(f, "%s\n\"%s\":", n ? "," : "", name);
+    char name[TENSOR_JSON_BYTES];
+    for (int64_t n = 0; n < stored_count(); n++) {
+        stored_name_json(&probe.sorted[n], name);
+        fprintf(f, "%s\n%s:", n ? "," : "", name);
         number("", sqrt(probe.square[n]));
     }
     fprintf(f, "},\n\"logits_step0\":[");

@@ -139,7 +139,7 @@ static const char *class_of(const struct kernel *k)
         "matmul_add",    "matmul",         "attention_grad", "attention", "expert_matmul_grad",
         "expert_matmul", "embedding_grad", "embedding",      "top_k",     "route_plan",
         "load",          "dispatch",       "collect",        "to_rows",   "from_rows",
-        "sum_squares",   "update"};
+        "sum_middle",    "sum_squares",    "update"};
     for (size_t i = 0; i < sizeof class / sizeof *class; i++)
         if (strncmp(k->name, class[i], strlen(class[i])) == 0 && k->name[strlen(class[i])] == '_')
             return class[i];

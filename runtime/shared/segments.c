@@ -6,6 +6,7 @@
 #include "trainer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -50,6 +51,43 @@ int64_t stored_count(void)
     return n;
 }
 
+/* "layers.9." before "layers.10.": digits are compared as the number that they write. */
+static int compare_names(const char *a, const char *b)
+{
+    while (*a && *b) {
+        size_t x = strspn(a, "0123456789"), y = strspn(b, "0123456789");
+        if (x && y) {
+            int sign = x != y ? (x < y ? -1 : 1) : strncmp(a, b, x);
+            if (sign) return sign;
+            a += x;
+            b += y;
+        } else if (*a != *b)
+            return (unsigned char)*a < (unsigned char)*b ? -1 : 1;
+        else {
+            a++;
+            b++;
+        }
+    }
+    return (*a != 0) - (*b != 0);
+}
+
+static int compare_stored(const void *a, const void *b)
+{
+    char x[TENSOR_NAME_BYTES], y[TENSOR_NAME_BYTES];
+    stored_name(a, x, sizeof x);
+    stored_name(b, y, sizeof y);
+    return compare_names(x, y);
+}
+
+const struct stored *stored_sorted(void)
+{
+    struct stored *all = ROOM(struct stored, stored_count()), s;
+    int64_t n = 0;
+    for (bool more = stored_first(&s); more; more = stored_next(&s)) all[n++] = s;
+    qsort(all, (size_t)n, sizeof *all, compare_stored);
+    return all;
+}
+
 int64_t stored_elements(const struct stored *s) { return s->tensor->count / parts_of(s->tensor); }
 
 int stored_shape(const struct stored *s, int64_t dim[4])
@@ -76,6 +114,45 @@ void stored_name(const struct stored *s, char *to, size_t bytes)
         c += 3;
     }
     to[n] = 0;
+}
+
+/* The length of the UTF-8 sequence at `s`; 0: it is none. */
+static int utf8_length(const char *s)
+{
+    unsigned char b = (unsigned char)*s;
+    int length = b < 0x80 ? 1 : b >= 0xC2 && b < 0xE0 ? 2 : b >= 0xE0 && b < 0xF0 ? 3 : 4;
+    if ((b >= 0x80 && b < 0xC2) || b > 0xF4) return 0;
+    for (int i = 1; i < length; i++)
+        if (((unsigned char)s[i] & 0xC0) != 0x80) return 0;
+    /* overlong forms, surrogates, beyond U+10FFFF */
+    unsigned char next = length > 1 ? (unsigned char)s[1] : 0;
+    bool bad = (b == 0xE0 && next < 0xA0) || (b == 0xED && next > 0x9F) ||
+               (b == 0xF0 && next < 0x90) || (b == 0xF4 && next > 0x8F);
+    return bad ? 0 : length;
+}
+
+void stored_name_json(const struct stored *s, char to[TENSOR_JSON_BYTES])
+{
+    char name[TENSOR_NAME_BYTES];
+    stored_name(s, name, sizeof name);
+    char *at = to;
+    *at++ = '"';
+    for (const char *c = name; *c;) {
+        int length = utf8_length(c);
+        if (!length)
+            at += sprintf(at, "\\ufffd");
+        else if (*c == '"' || *c == '\\')
+            at += sprintf(at, "\\%c", *c);
+        else if ((unsigned char)*c < 0x20)
+            at += sprintf(at, "\\u%04x", (unsigned char)*c);
+        else {
+            memcpy(at, c, (size_t)length);
+            at += length;
+        }
+        c += length ? length : 1;
+    }
+    *at++ = '"';
+    *at = 0;
 }
 
 struct piece stored_piece(const struct stored *s, int64_t shard)

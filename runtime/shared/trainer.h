@@ -228,9 +228,16 @@ struct stored {
 bool stored_first(struct stored *s);
 bool stored_next(struct stored *s);
 int64_t stored_count(void);
+/* All of them as files list them: by name, numbers by their value, so that the order does not
+ * depend on how layers were put into units. stored_count() items, in `room`. */
+const struct stored *stored_sorted(void);
 int64_t stored_elements(const struct stored *s);
 int stored_shape(const struct stored *s, int64_t dim[4]); /* returns the rank */
+enum { TENSOR_NAME_BYTES = 512 /* the compiler refuses longer ones */ };
 void stored_name(const struct stored *s, char *to, size_t bytes);
+/* The same as a JSON string with its quotes; `to` has room for any name. */
+enum { TENSOR_JSON_BYTES = 6 * TENSOR_NAME_BYTES + 3 };
+void stored_name_json(const struct stored *s, char to[TENSOR_JSON_BYTES]);
 /* The overlap of a stored tensor with shard `shard`. count 0: none. element: first, in the stored
  * tensor;
  * at: where it lies in that rank's resident shards (elements from the start of master, gradient

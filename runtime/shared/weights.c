@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 512, SHAPE_BYTES = 128 };
+enum { SHAPE_BYTES = 128 };
 
 /* Host memory that all of them pass through, and where an element of the resident shards lies on
  * the device. */
@@ -99,7 +99,7 @@ static void seed_piece(const struct stored *s, const char *name, int64_t from, i
 static void seed(struct device *d)
 {
     struct stored s;
-    char name[NAME_BYTES];
+    char name[TENSOR_NAME_BYTES];
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
         struct piece p = stored_piece(&s, world.shard);
         stored_name(&s, name, sizeof name);
@@ -114,17 +114,17 @@ static void seed(struct device *d)
 
 /* The name under which a stored tensor may also be found: another prefix in place of
  * tensor_prefix[0]. */
-static bool other_name(const char *name, int prefix, char to[NAME_BYTES])
+static bool other_name(const char *name, int prefix, char to[TENSOR_NAME_BYTES])
 {
     size_t n = strlen(program.tensor_prefix[0]);
     if (strncmp(name, program.tensor_prefix[0], n) != 0) return false;
-    snprintf(to, NAME_BYTES, "%s%s", program.tensor_prefix[prefix], name + n);
+    snprintf(to, TENSOR_NAME_BYTES, "%s%s", program.tensor_prefix[prefix], name + n);
     return true;
 }
 
 static struct st_tensor *find(struct st_set *set, const char *name)
 {
-    char other[NAME_BYTES];
+    char other[TENSOR_NAME_BYTES];
     struct st_tensor *t = st_find(set, name);
     for (int i = 1; !t && i < program.tensor_prefixes; i++)
         if (other_name(name, i, other)) t = st_find(set, other);
@@ -153,7 +153,7 @@ static bool matches(const char *pattern, const char *name)
 
 static bool ignored(const char *name)
 {
-    char other[NAME_BYTES];
+    char other[TENSOR_NAME_BYTES];
     for (int k = 0; k < program.tensor_ignores; k++) {
         if (matches(program.tensor_ignore[k], name)) return true;
         for (int i = 1; i < program.tensor_prefixes; i++)
@@ -185,7 +185,7 @@ static bool load(struct device *d, const char *path)
 {
     struct st_set set;
     struct stored s;
-    char name[NAME_BYTES], shape[SHAPE_BYTES];
+    char name[TENSOR_NAME_BYTES], shape[SHAPE_BYTES];
     if (!st_open(&set, path)) return false;
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
         stored_name(&s, name, sizeof name);
@@ -236,6 +236,7 @@ enum { FINAL_WAITING = 256 << 20 }; /* bytes that may wait for the disk */
 static struct {
     const char *path;
     char *temporary, *folder, *header;
+    const struct stored *sorted;
     int64_t header_bytes, waiting;
     int fd;
 } final = {.fd = -1};
@@ -243,17 +244,21 @@ static struct {
 /* The header is made before the first step: its text depends on names and shapes only. */
 static void final_header(void)
 {
-    struct stored s;
-    char name[NAME_BYTES], shape[SHAPE_BYTES];
-    int64_t size = 128 + stored_count() * (NAME_BYTES + SHAPE_BYTES + 96), begin = 0;
+    char name[TENSOR_JSON_BYTES], shape[SHAPE_BYTES];
+    int64_t size = 128, begin = 0;
+    for (int64_t i = 0; i < stored_count(); i++) {
+        stored_name_json(&final.sorted[i], name);
+        size += (int64_t)strlen(name) + SHAPE_BYTES + 96;
+    }
     char *text = room(size);
     int64_t n = snprintf(text, (size_t)size, "{\"__metadata__\":{\"format\":\"pt\"}");
-    for (bool more = stored_first(&s); more; more = stored_next(&s)) {
-        int64_t dim[4], end = begin + 4 * stored_elements(&s);
-        stored_name(&s, name, sizeof name);
-        st_shape_text(stored_shape(&s, dim), dim, shape, sizeof shape);
+    for (int64_t i = 0; i < stored_count(); i++) {
+        const struct stored *s = &final.sorted[i];
+        int64_t dim[4], end = begin + 4 * stored_elements(s);
+        stored_name_json(s, name);
+        st_shape_text(stored_shape(s, dim), dim, shape, sizeof shape);
         n += snprintf(text + n, (size_t)(size - n),
-                      ",\"%s\":{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%lld,%lld]}", name,
+                      ",%s:{\"dtype\":\"F32\",\"shape\":%s,\"data_offsets\":[%lld,%lld]}", name,
                       shape, (long long)begin, (long long)end);
         begin = end;
     }
@@ -267,6 +272,7 @@ bool weights_final_open(const char *path)
 {
     size_t n = strlen(path) + 16;
     final.path = path;
+    final.sorted = stored_sorted();
     if (world.rank != 0) return true;
     final.temporary = room((int64_t)n);
     snprintf(final.temporary, n, "%s.partial", path);
@@ -343,11 +349,10 @@ static bool final_end(void)
  * it goes on receiving, so that nobody is left waiting, and the failure is agreed afterwards. */
 bool weights_final(struct device *d)
 {
-    struct stored s;
     bool writing = world.rank == 0 ? final_begin() : true;
-    for (bool more = stored_first(&s); more && world.replica == 0; more = stored_next(&s))
+    for (int64_t i = 0; i < stored_count() && world.replica == 0; i++)
         for (int owner = 0; owner < program.fsdp; owner++) {
-            struct piece p = stored_piece(&s, owner);
+            struct piece p = stored_piece(&final.sorted[i], owner);
             if (world.rank != 0 && world.rank != owner) continue;
             for (int64_t done = 0; done < p.count; done += staging_floats()) {
                 int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
