@@ -14,7 +14,7 @@ struct arguments {
     VECTOR(const char *) set;  /* texts of --set, in order */
     VECTOR(const char *) rest; /* behind -- */
     bool json, colour;         /* colour: for diagnostics, decided */
-    const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at;
+    const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at, *cluster;
     bool traces;       /* the command's --device may be trace */
     bool reference;    /* of build for cuda */
     bool fusion;       /* off with --fusion off */

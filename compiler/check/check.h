@@ -72,10 +72,16 @@ struct naming {
     struct span at;
 };
 
+struct rate_row;
+struct rate_set;
+
 struct checker {
     VECTOR(struct file) file; /* [0] is the plan's */
     VECTOR(struct named_block) architecture;
     VECTOR(struct named_block) cluster;
+    VECTOR(struct named_block) rates;            /* `rates NAME { … }` */
+    const struct named_block *replacement;       /* the cluster of --cluster's file */
+    int loading_replacement;                     /* that file, while it is loaded; else 0 */
     VECTOR(struct file_constant) constant;
     VECTOR(struct outside) outside;     /* blocks of a plan that stand at file level */
     VECTOR(const struct ast *) setting; /* entries of --set, in order */
@@ -94,6 +100,8 @@ struct checker {
     struct slot key[KEY_COUNT];
     VECTOR(struct declared) declared;
     VECTOR(struct group) group; /* of the optimizer, in order */
+    VECTOR(struct rate_row *) rate;
+    VECTOR(struct rate_set *) rate_set; /* values that --set gives them */
     /* a misspelling of it was reported: its absence is no second error */
     bool absent_is_fine[KEY_COUNT];
     bool hyper_misspelt;
@@ -169,6 +177,13 @@ void group_collect(struct checker *c, const struct ast *block);
 void group_refuse_path(struct span at);
 void group_check(struct checker *c);
 void group_resolve(const struct checker *c, struct plan *p);
+
+/* check_rates.c: rows of efficiencies and grids of the cluster. */
+void rates_collect(struct checker *c, const struct ast *block);
+void rates_collect_named(struct checker *c); /* last of all that is collected */
+bool rates_place(struct checker *c, const char *path, const struct ast *entry);
+void rates_check(struct checker *c);
+void rates_resolve(const struct checker *c, struct plan *p);
 
 /* hyper.c */
 void hyper_declare(struct checker *c);

@@ -105,6 +105,7 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
     const char *dot = strrchr(path, '.');
     if (strchr(path, '-')) /* no name, which the lexer has said */
         return;
+    if (rates_place(c, path, entry)) return;
     if (name_entry(c, layer, path, entry)) return;
     if (!dot) {
         unknown_root(c, path, at);
@@ -215,6 +216,10 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
     if (strcmp(path, "optimizer.weights") == 0) {
         section_seen(c, S_optimizer, layer, head->at);
         group_collect(c, block);
+        return;
+    }
+    if (strcmp(path, "cluster.efficiency") == 0 || strcmp(path, "cluster.grid") == 0) {
+        rates_collect(c, block);
         return;
     }
     enum section_id s = section_find(path);
@@ -384,6 +389,25 @@ static bool set_constant(struct checker *c, const struct ast *entry)
     return false;
 }
 
+/* Of the plan's own cluster, where --cluster puts another in its place, only `nodes` counts. True
+ * when the item was of the cluster. */
+static bool keep_nodes(struct checker *c, const struct ast *item)
+{
+    const struct ast *head = item->kid[0];
+    if (!c->replacement) return false;
+    if (item->kind == AST_ENTRY) {
+        bool cluster = !strcmp(item->text, "cluster") || !strncmp(item->text, "cluster.", 8);
+        return cluster && strcmp(item->text, "cluster.nodes");
+    }
+    if (strcmp(head->kid[0]->text, "cluster")) return false;
+    for (int i = 0; item->kind == AST_BLOCK && i < item->kid[1]->n; i++) {
+        const struct ast *entry = item->kid[1]->kid[i];
+        if (entry->kind == AST_ENTRY && !strcmp(entry->text, "nodes"))
+            place(c, LAYER_PLAN, "cluster.nodes", entry);
+    }
+    return true;
+}
+
 /* A --set that names another cluster leaves behind what the plan says of its own. */
 static bool leaves_behind(const struct checker *c, const struct ast *item)
 {
@@ -397,15 +421,19 @@ static bool leaves_behind(const struct checker *c, const struct ast *item)
 void collect(struct checker *c)
 {
     struct naming model = peek_name(c, S_model), cluster = peek_name(c, S_cluster);
+    if (c->replacement)
+        cluster = (struct naming){LAYER_SET, c->replacement->name, c->replacement->block->kid[0]->at};
     c->model = model.name ? find_block(c, S_model, model) : NULL;
-    c->machines = cluster.name ? find_block(c, S_cluster, cluster) : NULL;
+    c->machines = c->replacement ? c->replacement
+                  : cluster.name ? find_block(c, S_cluster, cluster)
+                                 : NULL;
     c->naming[S_cluster].layer = cluster.layer == LAYER_SET ? LAYER_SET : LAYER_NONE;
     c->naming[S_cluster].name = cluster.name;
     hyper_declare(c);
     if (c->machines) collect_items(c, LAYER_CLUSTER, "cluster", c->machines->block->kid[1]);
     const struct ast *items = c->plan ? c->plan->kid[1] : NULL;
     for (int i = 0; items && i < items->n; i++) {
-        if (leaves_behind(c, items->kid[i])) {
+        if (keep_nodes(c, items->kid[i]) || leaves_behind(c, items->kid[i])) {
             section_seen(c, S_cluster, LAYER_PLAN, items->kid[i]->kid[0]->at);
             continue;
         }
@@ -415,4 +443,5 @@ void collect(struct checker *c)
     for (int i = 0; i < c->setting.n; i++)
         if (!set_constant(c, c->setting.item[i]))
             place(c, LAYER_SET, c->setting.item[i]->text, c->setting.item[i]);
+    rates_collect_named(c);
 }

@@ -205,6 +205,27 @@ static void add_plan(struct checker *c, int file, const struct ast *block)
     }
 }
 
+static const char *replacing; /* the file of --cluster, or NULL */
+
+void plan_replace_cluster(const char *path) { replacing = path; }
+
+static void add_rates(struct checker *c, int file, const struct ast *block)
+{
+    const struct ast *head = block->kid[0];
+    if (head->n != 2 || !head->kid[1]->text) {
+        add_help(complain(head->at, "rates take one name"), "rates hopper { … }");
+        return;
+    }
+    for (int i = 0; i < c->rates.n; i++)
+        if (c->rates.item[i].name == head->kid[1]->text) {
+            add_note(complain(head->at, "there are two blocks of rates named %s",
+                              head->kid[1]->text),
+                     c->rates.item[i].block->kid[0]->at, "the first");
+            return;
+        }
+    PUSH(&c->rates, ((struct named_block){head->kid[1]->text, block, file}));
+}
+
 static void add_named(struct checker *c, int file, const struct ast *block, bool cluster)
 {
     const struct ast *head = block->kid[0];
@@ -214,6 +235,17 @@ static void add_named(struct checker *c, int file, const struct ast *block, bool
         return;
     }
     struct named_block new = {head->kid[1]->text, block, file};
+    /* the file of --cluster may call its cluster as the plan calls its own */
+    if (cluster && c->loading_replacement == file) {
+        if (c->replacement)
+            add_note(complain(head->at, "--cluster takes a file of one cluster, %s has two",
+                              c->file.item[file].path),
+                     c->replacement->block->kid[0]->at, "the first");
+        struct named_block *kept = TAKE(struct named_block);
+        *kept = new;
+        c->replacement = kept;
+        return;
+    }
     int n = cluster ? c->cluster.n : c->architecture.n;
     for (int i = 0; i < n; i++) {
         const struct named_block *old = cluster ? &c->cluster.item[i] : &c->architecture.item[i];
@@ -257,7 +289,7 @@ static const char *in_library(const char *text)
 static void misplaced(struct checker *c, const struct ast *head)
 {
     static const char *const brings[] = {"import", "include", "from", "require", "source", "load"};
-    static const char *const known[] = {"use", "plan", "architecture", "cluster"};
+    static const char *const known[] = {"use", "plan", "architecture", "cluster", "rates"};
     const char *word = head->kid[0]->text;
     if (section_find(word) != SECTION_COUNT) {
         PUSH(&c->outside, ((struct outside){head, NULL}));
@@ -273,7 +305,7 @@ static void misplaced(struct checker *c, const struct ast *head)
     else if (nearest_name(word, known, (int)COUNT_OF(known)))
         add_help(d, "did you mean '%s'?", nearest_name(word, known, (int)COUNT_OF(known)));
     else
-        add_help(d, "a file holds: use, plan, architecture, cluster, and constants (name = value)");
+        add_help(d, "a file holds: use, plan, architecture, cluster, rates, and constants (name = value)");
 }
 
 static void sort_items(struct checker *c, int file)
@@ -291,6 +323,8 @@ static void sort_items(struct checker *c, int file)
         else if (item->kind == AST_BLOCK &&
                  (strcmp(word, "architecture") == 0 || strcmp(word, "cluster") == 0))
             add_named(c, file, item, word[0] == 'c');
+        else if (item->kind == AST_BLOCK && strcmp(word, "rates") == 0)
+            add_rates(c, file, item);
         else
             misplaced(c, head);
     }
@@ -348,6 +382,29 @@ static void load_named(struct checker *c, const struct ast *entry)
     use_file(c, joined(shelf, file), file, entry->kid[1]);
 }
 
+/* The cluster of --cluster's file; the plan may have brought the very file. */
+static void load_replacement(struct checker *c)
+{
+    const char *real = real_path(replacing);
+    for (int i = 1; real && i < c->file.n; i++)
+        for (int k = 0; k < c->cluster.n && c->file.item[i].real == real; k++)
+            if (c->cluster.item[k].file == i) {
+                c->replacement = &c->cluster.item[k];
+                return;
+            }
+    c->loading_replacement = c->file.n;
+    if (!load_file(c, replacing, replacing)) {
+        complain((struct span){0}, "--cluster %s cannot be read: %s", replacing, strerror(errno));
+        c->broken = true;
+    } else if (!c->replacement) {
+        add_help(complain((struct span){c->file.item[c->loading_replacement].source, 0, 0},
+                          "--cluster %s: this file has no cluster", replacing),
+                 "cluster NAME { device \"…\" { kind = cuda … } }");
+        c->broken = true;
+    }
+    c->loading_replacement = 0;
+}
+
 void load_all(struct checker *c, const char *path, const char *const *set, int n_set)
 {
     if (!load_file(c, path, path)) {
@@ -355,6 +412,7 @@ void load_all(struct checker *c, const char *path, const char *const *set, int n
         c->broken = true;
         return;
     }
+    if (replacing) load_replacement(c);
     for (int i = 0; i < n_set; i++) load_setting(c, set[i]);
     for (int i = 0; i < c->setting.n; i++) load_named(c, c->setting.item[i]);
     say_outside(c);

@@ -28,6 +28,48 @@ struct hyper {
     struct span at;
 };
 
+/* Where a figure comes from, and how far the truth may lie from it (as a part of it). */
+enum basis { BASIS_MEASURED, BASIS_PUBLISHED, BASIS_ASSUMED };
+struct provenance {
+    double spread;
+    enum basis basis;
+    const char *source, *date; /* NULL: not said */
+    struct span at;
+};
+enum order { ORDER_ANY, ORDER_NN, ORDER_NT, ORDER_TN, ORDER_TT };
+
+/* `efficiency CLASS ENGINE TYPE { … }`: the part of a peak that kernels of a class reach. */
+struct efficiency {
+    const char *class, *engine;
+    int type; /* enum element; -1: any */
+    enum order order;
+    double value, half;
+    int64_t tile[2], width; /* width 0: any */
+    bool split;
+    struct provenance from;
+};
+
+/* `grid CLASS ENGINE TYPE OP { … }`: values at the points of one to three axes, the last axis
+ * fastest. Axes rise. */
+enum grid_unit { GRID_GFLOPS, GRID_NANOSECONDS, GRID_GIGABYTES, GRID_MICROSECONDS };
+enum { GRID_AXES = 3 };
+struct grid {
+    const char *class, *engine, *op; /* op NULL: the whole class */
+    int type;                        /* enum element; -1: any */
+    enum order order;
+    int64_t ranks;
+    enum grid_unit unit;
+    int axes, n[GRID_AXES];
+    double *axis[GRID_AXES], *value;
+    struct provenance from;
+};
+
+/* One direction, a device: bytes/s (0: not known), seconds. */
+struct link {
+    double bandwidth, latency, base;
+    struct provenance from;
+};
+
 struct cluster {
     const char *name;        /* "b200", "cpu" */
     const char *device_name; /* "NVIDIA B200" */
@@ -40,10 +82,24 @@ struct cluster {
     int64_t outside_bytes; /* context, modules, communicators: assumed */
     double bandwidth;      /* device memory, bytes/s; 0: not known */
     double flops_bf16, flops_fp32;
-    /* one direction, a device; seconds */
+    struct link link_node, link_network;
+    int64_t cores; /* of a host; 0: not known */
+    /* standard deviations, as parts: of devices' speeds, of a step's time */
+    double device_spread, jitter;
+    double imbalance; /* of the rows of experts: the fullest has 1 + this times the mean */
     struct {
-        double bandwidth, latency, base;
-    } link_node, link_network;
+        double launch, step; /* seconds: between two kernels, between two steps */
+        struct provenance from;
+    } host;
+    struct {
+        int64_t multiprocessors;
+        double traffic, core, link;
+        struct provenance from;
+    } contention;
+    /* rows that hold for this cluster's architecture; later ones replaced earlier ones */
+    struct efficiency *efficiency;
+    struct grid *grid;
+    int efficiencies, grids;
     struct span at, memory_at;
 };
 
@@ -131,6 +187,10 @@ struct plan {
  * that is the reason. */
 struct plan *plan_load(const char *path, const char *const *set, int n_set,
                        const char *const **open_keys, int *n_open);
+
+/* From here on every plan that is loaded has the one cluster of this file in place of its own, of
+ * which only `nodes` still counts (--cluster). */
+void plan_replace_cluster(const char *path);
 
 /* The plan library, beside the compiler or where it was installed; NULL when there is none. */
 const char *plan_library(void);

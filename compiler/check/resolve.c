@@ -70,6 +70,25 @@ static bool is_arch(const char *word)
            (!*end || ((*end == 'a' || *end == 'f') && !end[1]));
 }
 
+static struct provenance provenance_of(struct checker *c, enum section_id s)
+{
+    const struct constant *source = key_value(c, key_find(s, "source")),
+                          *date = key_value(c, key_find(s, "date"));
+    return (struct provenance){.spread = number(c, key_find(s, "spread")),
+                               .basis = (enum basis)word(c, key_find(s, "basis")),
+                               .source = source ? source->text : NULL,
+                               .date = date ? date->text : NULL,
+                               .at = section_place(c, s)};
+}
+
+static struct link link_of(struct checker *c, enum section_id s)
+{
+    return (struct link){.bandwidth = number(c, key_find(s, "bandwidth")),
+                         .latency = number(c, key_find(s, "latency")),
+                         .base = number(c, key_find(s, "base")),
+                         .from = provenance_of(c, s)};
+}
+
 static void resolve_cluster(struct checker *c, struct plan *p)
 {
     struct cluster *m = &p->cluster;
@@ -89,17 +108,26 @@ static void resolve_cluster(struct checker *c, struct plan *p)
     m->bandwidth = number(c, K_device_bandwidth);
     m->flops_bf16 = number(c, K_flops_bf16);
     m->flops_fp32 = number(c, K_flops_fp32);
-    m->link_node.bandwidth = number(c, K_link_node_bandwidth);
-    m->link_node.latency = number(c, K_link_node_latency);
-    m->link_node.base = number(c, K_link_node_base);
-    m->link_network.bandwidth = number(c, K_link_network_bandwidth);
-    m->link_network.latency = number(c, K_link_network_latency);
-    m->link_network.base = number(c, K_link_network_base);
+    m->link_node = link_of(c, S_link_node);
+    m->link_network = link_of(c, S_link_network);
+    m->cores = count(c, K_cluster_cores);
+    m->device_spread = number(c, K_cluster_device_spread);
+    m->jitter = number(c, K_cluster_jitter);
+    m->imbalance = number(c, K_cluster_imbalance);
+    m->host.launch = number(c, K_host_launch);
+    m->host.step = number(c, K_host_step);
+    m->host.from = provenance_of(c, S_host);
+    m->contention.multiprocessors = count(c, K_contention_multiprocessors);
+    m->contention.traffic = number(c, K_contention_traffic);
+    m->contention.core = number(c, K_contention_core);
+    m->contention.link = number(c, K_contention_link);
+    m->contention.from = provenance_of(c, S_contention);
     m->at = section_place(c, S_cluster);
     if (m->arch && !is_arch(m->arch))
         add_help(complain(key_place(c, K_device_arch), "'%s' is no architecture that NVRTC knows",
                           m->arch),
                  "arch = \"sm_90a\"");
+    rates_resolve(c, p);
     plan_set_device(p, m->kind);
     m->memory_at = c->key[K_device_memory].at.file ? c->key[K_device_memory].at : m->at;
 }

@@ -164,7 +164,10 @@ static bool names_value(enum key_id key, const struct ast *e, struct constant *o
         bool name = (item->kind == AST_NAME || item->kind == AST_STRING) && item->text[0] &&
                     !strchr(item->text, ' ') && !strchr(item->text, '"');
         if (!name) {
-            complain(item->at, "%s lists names of ops and of values", key_path(key));
+            complain(item->at,
+                     key == K_cluster_rates ? "%s lists names of blocks of rates"
+                                            : "%s lists names of ops and of values",
+                     key_path(key));
             return false;
         }
         list.item[i] = (struct constant){.kind = CONST_WORD, .text = item->text, .at = item->at};
@@ -339,7 +342,8 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
                                 &(struct constant){.kind = e->kind == AST_NUMBER ? CONST_NUMBER
                                                            : e->kind == AST_LIST ? CONST_LIST
                                                                                  : CONST_WORD});
-    if (key == K_activation_checkpoint_save) return names_value(key, e, out);
+    if (key == K_activation_checkpoint_save || key == K_cluster_rates)
+        return names_value(key, e, out);
     if (!value_evaluate(c, row->section, e, out, open)) return false;
     switch (row->type) {
     case KEY_STRING:
@@ -471,4 +475,5 @@ void check_keys(struct checker *c)
     for (int k = 0; k < KEY_COUNT; k++)
         if (c->key[k].entry) key_value(c, (enum key_id)k);
     group_check(c);
+    rates_check(c);
 }

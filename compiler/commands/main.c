@@ -71,11 +71,14 @@ enum option {
     PASS,
     WRITE,
     ONLY_CHECK,
-    AT
+    AT,
+    CLUSTER
 };
 const struct option_row option_rows[] = {
     {"--set", SET, CHECK | MEMORY | BUILD | RUN | DUMP | DIFF | IMPORT, "section.key=value",
      "one more entry of the plan, read before anything is checked; may be given several times"},
+    {"--cluster", CLUSTER, CHECK | MEMORY | BUILD | RUN | DUMP | DIFF, "a file",
+     "its one cluster takes the place of the plan's, of which only nodes still counts"},
     {"--json", JSON, ANY, NULL, "the result as JSON, mistakes too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
     {"-o", OUTPUT, BUILD | IMPORT, "a path", "where the result goes"},
@@ -184,6 +187,7 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case FROM: once = &a->from; break;
     case PASS: once = &a->pass; break;
     case AT: once = &a->at; break;
+    case CLUSTER: once = &a->cluster; break;
     }
     if (*once) {
         command_fail(EXIT_USAGE, "%s is given twice", row->name);
@@ -402,6 +406,13 @@ int main(int argc, char **argv)
     a.colour = !strcmp(colour, "always") ||
                (!strcmp(colour, "auto") && isatty(STDERR_FILENO) && !getenv("NO_COLOR"));
 
+    if (a.cluster) {
+        size_t n;
+        if (!file_read(a.cluster, &n))
+            return command_fail(EXIT_ENVIRONMENT, "--cluster: cannot read '%s': %s", a.cluster,
+                                strerror(errno));
+        plan_replace_cluster(a.cluster);
+    }
     int status = command->run(&a);
     if (a.json && error_count())
         diagnostics_print_json(stdout);
