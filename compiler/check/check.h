@@ -79,9 +79,9 @@ struct checker {
     VECTOR(struct file) file; /* [0] is the plan's */
     VECTOR(struct named_block) architecture;
     VECTOR(struct named_block) cluster;
-    VECTOR(struct named_block) rates;            /* `rates NAME { … }` */
-    const struct named_block *replacement;       /* the cluster of --cluster's file */
-    int loading_replacement;                     /* that file, while it is loaded; else 0 */
+    VECTOR(struct named_block) rates;      /* `rates NAME { … }` */
+    const struct named_block *replacement; /* the cluster of --cluster's file */
+    int loading_replacement;               /* that file, while it is loaded; else 0 */
     VECTOR(struct file_constant) constant;
     VECTOR(struct outside) outside;     /* blocks of a plan that stand at file level */
     VECTOR(const struct ast *) setting; /* entries of --set, in order */

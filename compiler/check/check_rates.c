@@ -33,7 +33,7 @@ static const struct grid_kind {
     {"map", {"bytes", NULL, NULL}, GRID_NANOSECONDS},
     {"row", {"bytes", NULL, NULL}, GRID_NANOSECONDS},
     {"column", {"bytes", NULL, NULL}, GRID_NANOSECONDS},
-    {"sort", {"bytes", NULL, NULL}, GRID_NANOSECONDS},
+    {"total", {"bytes", NULL, NULL}, GRID_NANOSECONDS},
     {"move", {"bytes", NULL, NULL}, GRID_NANOSECONDS},
     {"update", {"bytes", NULL, NULL}, GRID_NANOSECONDS},
     {"copy", {"bytes", NULL, NULL}, GRID_GIGABYTES},
@@ -55,7 +55,10 @@ static const struct grid_kind *kind_of(const char *class)
     return NULL;
 }
 
-static enum section_id section_of(const struct rate_row *r) { return r->grid ? S_grid : S_efficiency; }
+static enum section_id section_of(const struct rate_row *r)
+{
+    return r->grid ? S_grid : S_efficiency;
+}
 
 static int element_named(const char *word)
 {
@@ -152,8 +155,8 @@ void rates_collect_named(struct checker *c)
             if (name->text && names[k] == name->text) found = &c->rates.item[k];
         }
         if (!found) {
-            struct diagnostic *d = complain(name->at, "there is no block of rates '%s'",
-                                            name->text ? name->text : "");
+            struct diagnostic *d =
+                complain(name->at, "there is no block of rates '%s'", name->text ? name->text : "");
             const char *near = name->text ? nearest_name(name->text, names, c->rates.n) : NULL;
             if (near)
                 add_help(d, "did you mean '%s'?", near);
@@ -227,9 +230,9 @@ void rates_check(struct checker *c)
         struct rate_row *r = c->rate.item[i];
         for (int k = 0; k < KEY_COUNT; k++)
             if (r->key[k].entry && r->key[k].state == UNSEEN && !is_open(&r->key[k]))
-                value_of_key(c, (enum key_id)k, &r->key[k],
-                             intern_format("%s %s", section_rows[section_of(r)].path,
-                                           key_rows[k].name));
+                value_of_key(
+                    c, (enum key_id)k, &r->key[k],
+                    intern_format("%s %s", section_rows[section_of(r)].path, key_rows[k].name));
         if (!r->grid && !r->key[K_efficiency_value].entry)
             add_help(complain(r->at, "this row says no value"), "value = 0.7");
     }
@@ -274,11 +277,10 @@ static const char *text_of(const struct rate_row *r, enum key_id key)
 static struct provenance provenance_of(const struct rate_row *r)
 {
     bool g = r->grid;
-    return (struct provenance){
-        number_of(r, g ? K_grid_spread : K_efficiency_spread),
-        (enum basis)word_of(r, g ? K_grid_basis : K_efficiency_basis),
-        text_of(r, g ? K_grid_source : K_efficiency_source),
-        text_of(r, g ? K_grid_date : K_efficiency_date), r->at};
+    return (struct provenance){number_of(r, g ? K_grid_spread : K_efficiency_spread),
+                               (enum basis)word_of(r, g ? K_grid_basis : K_efficiency_basis),
+                               text_of(r, g ? K_grid_source : K_efficiency_source),
+                               text_of(r, g ? K_grid_date : K_efficiency_date), r->at};
 }
 
 static double *list_of(const struct rate_row *r, enum key_id key, int *n)
@@ -298,16 +300,17 @@ static void resolve_efficiency(const struct checker *c, const struct rate_row *r
     if (n && n != 2)
         add_help(complain(r->key[K_efficiency_tile].at, "a tile is two numbers"),
                  "tile = [128, 256]");
-    *e = (struct efficiency){.class = r->label[0],
-                             .engine = r->label[1],
-                             .type = element_named(r->label[2]),
-                             .order = (enum order)word_of(r, K_efficiency_order),
-                             .value = number_of(r, K_efficiency_value),
-                             .half = number_of(r, K_efficiency_half),
-                             .tile = {n == 2 ? (int64_t)tile[0] : 128, n == 2 ? (int64_t)tile[1] : 128},
-                             .width = (int64_t)number_of(r, K_efficiency_width),
-                             .split = worth(r, K_efficiency_split)->truth,
-                             .from = provenance_of(r)};
+    *e = (struct efficiency){
+        .class = r->label[0],
+        .engine = r->label[1],
+        .type = element_named(r->label[2]),
+        .order = (enum order)word_of(r, K_efficiency_order),
+        .value = number_of(r, K_efficiency_value),
+        .half = number_of(r, K_efficiency_half),
+        .tile = {n == 2 ? (int64_t)tile[0] : 128, n == 2 ? (int64_t)tile[1] : 128},
+        .width = (int64_t)number_of(r, K_efficiency_width),
+        .split = worth(r, K_efficiency_split)->truth,
+        .from = provenance_of(r)};
     for (int i = 0; i < c->rate_set.n; i++)
         if (stands_for(c->rate_set.item[i]->path, r) && c->rate_set.item[i]->value.state == KNOWN)
             e->value = c->rate_set.item[i]->value.value.number;
@@ -329,8 +332,7 @@ static void resolve_grid(const struct rate_row *r, struct grid *g)
         enum key_id key = key_find(S_grid, kind->axis[g->axes]);
         int *n = &g->n[g->axes];
         double *axis = g->axis[g->axes] = list_of(r, key, n);
-        if (!*n)
-            complain(r->at, "a grid of %s wants the axis %s", g->class, kind->axis[g->axes]);
+        if (!*n) complain(r->at, "a grid of %s wants the axis %s", g->class, kind->axis[g->axes]);
         for (int i = 1; i < *n; i++)
             if (axis[i] <= axis[i - 1]) {
                 complain(r->key[key].at, "the points of an axis rise, %g does not", axis[i]);

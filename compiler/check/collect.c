@@ -422,7 +422,8 @@ void collect(struct checker *c)
 {
     struct naming model = peek_name(c, S_model), cluster = peek_name(c, S_cluster);
     if (c->replacement)
-        cluster = (struct naming){LAYER_SET, c->replacement->name, c->replacement->block->kid[0]->at};
+        cluster =
+            (struct naming){LAYER_SET, c->replacement->name, c->replacement->block->kid[0]->at};
     c->model = model.name ? find_block(c, S_model, model) : NULL;
     c->machines = c->replacement ? c->replacement
                   : cluster.name ? find_block(c, S_cluster, cluster)

@@ -60,6 +60,11 @@ const char *key_path(enum key_id key)
 
 bool key_is_derived(enum key_id key) { return key_rows[key].fallback[0] == '('; }
 
+bool key_is_of_row(enum key_id key)
+{
+    return key_rows[key].section == S_efficiency || key_rows[key].section == S_grid;
+}
+
 /* Defaults are plan text; they are worked out once a process and kept out of the arena, whose marks
  * they outlive. */
 bool key_default(enum key_id key, struct constant *out)

@@ -63,6 +63,9 @@ bool key_default(enum key_id key, struct constant *out);
 /* its default follows from others: `auto` is a value */
 bool key_is_derived(enum key_id key);
 
+/* Whether a key is one of the rows that a cluster has many of: no path names it. */
+bool key_is_of_row(enum key_id key);
+
 /* The place of a word among a row's, or -1: an enumerator of plan.h. */
 int words_index(const char *words, const char *word);
 /* Whether `word` is in a row's words; *works false when it is one of those that do not work yet. */

@@ -147,15 +147,17 @@ static const char *guess_anywhere(const char *name)
 {
     const char *found = NULL, *names[KEY_COUNT];
     bool works = false;
+    int n = 0;
     for (int k = 0; k < KEY_COUNT; k++) {
-        names[k] = key_rows[k].name;
+        if (key_is_of_row((enum key_id)k)) continue;
+        names[n++] = key_rows[k].name;
         if (strcmp(key_rows[k].name, name) == 0 &&
             (!found || (!works && !key_rows[k].missing[0]))) {
             found = key_path((enum key_id)k);
             works = !key_rows[k].missing[0];
         }
     }
-    const char *near = found ? NULL : nearest_name(name, names, KEY_COUNT);
+    const char *near = found ? NULL : nearest_name(name, names, n);
     return near ? guess_anywhere(near) : found;
 }
 
@@ -178,7 +180,8 @@ const char *key_guess(const char *section, const char *name)
     const char *near = guess_in_section(section, name);
     if (near) return near;
     for (int k = 0; k < KEY_COUNT; k++) /* an exact name elsewhere is no slip of the pen */
-        if (strcmp(key_rows[k].name, name) == 0) return guess_anywhere(name);
+        if (!key_is_of_row((enum key_id)k) && strcmp(key_rows[k].name, name) == 0)
+            return guess_anywhere(name);
     const char *word = nearest_name(name, words, (int)COUNT_OF(words));
     for (size_t i = 0; word && i < COUNT_OF(synonyms); i++)
         if (synonyms[i].word == word) return synonyms[i].path;

@@ -218,9 +218,9 @@ static void add_rates(struct checker *c, int file, const struct ast *block)
     }
     for (int i = 0; i < c->rates.n; i++)
         if (c->rates.item[i].name == head->kid[1]->text) {
-            add_note(complain(head->at, "there are two blocks of rates named %s",
-                              head->kid[1]->text),
-                     c->rates.item[i].block->kid[0]->at, "the first");
+            add_note(
+                complain(head->at, "there are two blocks of rates named %s", head->kid[1]->text),
+                c->rates.item[i].block->kid[0]->at, "the first");
             return;
         }
     PUSH(&c->rates, ((struct named_block){head->kid[1]->text, block, file}));
@@ -305,7 +305,9 @@ static void misplaced(struct checker *c, const struct ast *head)
     else if (nearest_name(word, known, (int)COUNT_OF(known)))
         add_help(d, "did you mean '%s'?", nearest_name(word, known, (int)COUNT_OF(known)));
     else
-        add_help(d, "a file holds: use, plan, architecture, cluster, rates, and constants (name = value)");
+        add_help(
+            d,
+            "a file holds: use, plan, architecture, cluster, rates, and constants (name = value)");
 }
 
 static void sort_items(struct checker *c, int file)

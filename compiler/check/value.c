@@ -95,7 +95,10 @@ static void hints(struct checker *c, enum section_id section, struct scope *s)
     for (int i = 0; section == S_model && i < c->declared.n; i++)
         names[n++] = c->declared.item[i].name;
     for (int k = 0; k < KEY_COUNT; k++)
-        names[n++] = key_rows[k].section == section ? key_rows[k].name : key_path((enum key_id)k);
+        if (key_rows[k].section == section)
+            names[n++] = key_rows[k].name;
+        else if (!key_is_of_row((enum key_id)k))
+            names[n++] = key_path((enum key_id)k);
     for (int i = 0; i < c->constant.n; i++) names[n++] = c->constant.item[i].name;
     s->names = names;
     s->n_names = n;

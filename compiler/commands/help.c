@@ -129,7 +129,7 @@ static void key_words(const char *separator)
     int n = 0;
     for (int k = 0; k < KEY_COUNT; k++)
         if (!key_rows[k].missing[0] && key_rows[k].section != S_weights &&
-            key_rows[k].section != S_efficiency && key_rows[k].section != S_grid)
+            !key_is_of_row((enum key_id)k))
             printf("%s%s=", n++ ? separator : "", key_path((enum key_id)k));
 }
 

@@ -1,0 +1,227 @@
+/* From a kernel's numbers to its time. On cuda a formula: products in tiles and whole waves over
+ * the multiprocessors, the rest by bytes; the efficiencies in it are rows of the cluster's file. On
+ * cpu measured grids, since caches and libraries make steps that no short formula has. */
+#include "predict/kernel_cost.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const limit_names[3] = {"compute", "memory", "launch"};
+
+static int64_t picoseconds(double seconds)
+{
+    double ps = seconds * PICOSECONDS;
+    return ps < 9e18 ? (int64_t)(ps + 0.5) : INT64_MAX;
+}
+
+int64_t launch_picoseconds(const struct machine *m) { return picoseconds(m->cluster->host.launch); }
+
+static const char *type_word(enum element type) { return type == BF16 ? "bf16" : "fp32"; }
+
+/* ── cuda ────────────────────────────────────────────────────────────────────── */
+
+/* What a kernel may use: all of the device, or what a collective leaves of it. */
+struct share {
+    double multiprocessors, bandwidth;
+};
+
+static struct share share_of(const struct machine *m, enum company company)
+{
+    const struct cluster *c = m->cluster;
+    struct share s = {(double)m->multiprocessors, c->bandwidth};
+    if (company == ALONE) return s;
+    double link = company == WITH_NODE ? c->link_node.bandwidth : c->link_network.bandwidth;
+    s.multiprocessors -= (double)c->contention.multiprocessors;
+    s.bandwidth -= c->contention.traffic * link;
+    if (s.multiprocessors < 1) s.multiprocessors = 1;
+    if (s.bandwidth < 0.1 * c->bandwidth) s.bandwidth = 0.1 * c->bandwidth;
+    return s;
+}
+
+/* Kernels have smaller tiles for small results, at some loss; planc's own are 1, 0.85 and 0.5. */
+static const struct {
+    double m, n, speed;
+} cuts[] = {{1, 1, 1}, {1, 0.5, 0.87}, {0.5, 0.5, 0.6}};
+
+/* Tiles of all experts: sum of ceil(rows / tile). Rows fall evenly from the fullest expert, with 1
+ * + imbalance times the mean, to the emptiest. */
+static double tiles_of_experts(const struct work *w, double imbalance, double tile)
+{
+    enum { STRATA = 32 };
+    int n = w->experts < STRATA ? (int)w->experts : STRATA;
+    double mean = w->rows / w->experts, sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += ceil(mean * (1 + imbalance * (1 - 2 * (i + 0.5) / n)) / tile);
+    return sum * w->experts / n;
+}
+
+/* Seconds of a product: whole waves of tiles, each as long as its sums and what it takes to begin.
+ * Source of the form: NVIDIA, Matrix Multiplication Background User's Guide (tile and wave
+ * quantization). */
+static double product_seconds(const struct machine *m, const struct efficiency *e,
+                              const struct work *w, struct share s, double peak)
+{
+    double all = (double)m->multiprocessors, best = 0;
+    double planes = w->mixed ? 3 : 1; /* an F32 operand is three planes of BF16 */
+    for (size_t c = 0; c < COUNT_OF(cuts); c++) {
+        double tm = (double)e->tile[0] * cuts[c].m, tn = (double)e->tile[1] * cuts[c].n;
+        double tiles = ceil(w->n / tn), k = w->k;
+        if (w->class == COST_GROUPED_GEMM && w->weight_gradient)
+            tiles *= ceil(w->m / tm) * w->experts, k = w->rows / w->experts;
+        else if (w->class == COST_GROUPED_GEMM)
+            tiles *= tiles_of_experts(w, m->cluster->imbalance, tm);
+        else
+            tiles *= ceil(w->m / tm);
+        for (int parts = 1; parts == 1 || (e->split && parts <= 32 && k / parts >= 512);
+             parts *= 2) {
+            double waves = ceil(tiles * parts / s.multiprocessors);
+            double seconds = waves * 2 * tm * tn * planes * (k / parts + e->half) /
+                             (peak / all * e->value * cuts[c].speed);
+            if (parts > 1) seconds += parts * w->m * w->n * 8 / s.bandwidth;
+            if (best == 0 || seconds < best) best = seconds;
+        }
+    }
+    return best;
+}
+
+static double attention_seconds(const struct machine *m, const struct efficiency *e,
+                                const struct work *w, struct share s, double peak)
+{
+    double reached = e->value * w->sequence / (w->sequence + e->half);
+    return w->flops / (peak * reached) * (double)m->multiprocessors / s.multiprocessors;
+}
+
+/* A library takes some shapes only; what it does not take is planc's. */
+static const char *engine_of(const struct machine *m, const struct work *w)
+{
+    const char *engine = m->engine[w->class];
+    bool library = !strcmp(engine, "cublaslt") || !strcmp(engine, "cudnn");
+    return library && !w->library ? "planc" : engine;
+}
+
+static bool multiplies(enum cost_class class)
+{
+    return class == COST_GEMM || class == COST_GROUPED_GEMM || class == COST_ATTENTION ||
+           class == COST_ATTENTION_GRAD;
+}
+
+static struct kernel_time cuda_time(const struct machine *m, const struct work *w)
+{
+    struct kernel_time t = {0};
+    const struct cluster *c = m->cluster;
+    const char *engine = engine_of(m, w);
+    bool multiply = multiplies(w->class);
+    const struct efficiency *e =
+        machine_efficiency(m, w->class, engine, w->type, w->order, (int64_t)w->width, &t.rate);
+    if (!e) {
+        t.missing = intern_format("cluster.efficiency %s %s%s%s", cost_class_names[w->class],
+                                  engine, multiply ? " " : "", multiply ? type_word(w->type) : "");
+        return t;
+    }
+    double peak = w->type == BF16 ? c->flops_bf16 : c->flops_fp32;
+    if (multiply && !(peak > 0)) {
+        t.missing = intern_format("cluster.device.flops.%s", type_word(w->type));
+        return t;
+    }
+    for (int k = 0; k < COMPANIES; k++) {
+        struct share s = share_of(m, (enum company)k);
+        double moved = multiply ? 0.9 : e->value * w->bytes / (w->bytes + e->half);
+        double memory = w->bytes > 0 ? w->bytes / (s.bandwidth * moved) : 0;
+        double flops = !multiply ? 0
+                       : w->class == COST_GEMM || w->class == COST_GROUPED_GEMM
+                           ? product_seconds(m, e, w, s, peak)
+                           : attention_seconds(m, e, w, s, peak);
+        if (k == ALONE) t.limit = flops >= memory ? LIMIT_FLOPS : LIMIT_BANDWIDTH;
+        t.picoseconds[k] = picoseconds(flops > memory ? flops : memory);
+    }
+    if (t.limit == LIMIT_BANDWIDTH && t.picoseconds[ALONE] < launch_picoseconds(m))
+        t.limit = LIMIT_LAUNCH;
+    return t;
+}
+
+/* ── cpu ─────────────────────────────────────────────────────────────────────── */
+
+static double reach(const struct grid *g, double x, double y, double z, bool *outside)
+{
+    return grid_value(g, (double[GRID_AXES]){x, y, z}, outside);
+}
+
+static const char *want_grid(const char *class, const char *engine, enum element type)
+{
+    return intern_format("cluster.grid %s %s %s", class, engine, type_word(type));
+}
+
+/* A kernel of a generated walk: what its bytes take at the size of the walk, as a copy of F32 does,
+ * and what each op takes an element beyond a copy while all is at hand. */
+static double walk_seconds(const struct machine *m, const struct work *w, struct kernel_time *t)
+{
+    int row;
+    const struct grid *copy =
+        machine_grid(m, "map", "planc", (int)w->type, "copy", ORDER_ANY, m->ranks_a_host, &t->rate);
+    if (!copy || !copy->op) {
+        t->missing = text_format("%s copy", want_grid("map", "planc", w->type));
+        return 0;
+    }
+    double element = w->type == BF16 ? 4 : 8, seconds = 0; /* bytes that a copy moves of one */
+    double base = copy->value[0];
+    seconds += w->bytes / element * reach(copy, w->bytes, 0, 0, &t->outside) * 1e-9;
+    for (int i = 0; i < w->ops; i++) {
+        const char *class = cost_class_names[op_rows[w->op[i].op].cost];
+        const struct grid *g =
+            machine_grid(m, class, "planc", (int)w->type, op_rows[w->op[i].op].name, ORDER_ANY,
+                         m->ranks_a_host, &row);
+        if (!g) continue; /* as a copy */
+        if (g->value[0] > base) seconds += w->op[i].elements * (g->value[0] - base) * 1e-9;
+    }
+    return seconds;
+}
+
+static struct kernel_time cpu_time(const struct machine *m, const struct work *w)
+{
+    struct kernel_time t = {0};
+    const char *engine = m->engine[w->class], *class = cost_class_names[w->class];
+    double seconds = 0;
+    if (multiplies(w->class)) {
+        const struct grid *g = machine_grid(m, class, engine, (int)(w->mixed ? F32 : w->type), NULL,
+                                            w->order, m->ranks_a_host, &t.rate);
+        t.limit = LIMIT_FLOPS;
+        if (!g)
+            t.missing = want_grid(class, engine, w->mixed ? F32 : w->type);
+        else if (w->class == COST_GEMM)
+            seconds = w->flops / (1e9 * reach(g, w->m, w->n, w->k, &t.outside));
+        else if (w->class == COST_GROUPED_GEMM)
+            seconds =
+                w->flops / (1e9 * (w->weight_gradient
+                                       ? reach(g, w->rows / w->experts, w->n, w->m, &t.outside)
+                                       : reach(g, w->rows / w->experts, w->n, w->k, &t.outside)));
+        else
+            seconds = w->flops / (1e9 * reach(g, w->sequence, w->width, 0, &t.outside));
+    } else if (w->class == COST_MOVE) {
+        const struct grid *g =
+            machine_grid(m, class, engine, (int)w->type, w->ops ? op_rows[w->op[0].op].name : NULL,
+                         ORDER_ANY, m->ranks_a_host, &t.rate);
+        t.limit = LIMIT_BANDWIDTH;
+        if (!g)
+            t.missing = want_grid(class, engine, w->type);
+        else
+            seconds =
+                (w->ops ? w->op[0].elements : 0) * reach(g, w->bytes, 0, 0, &t.outside) * 1e-9;
+    } else {
+        t.limit = LIMIT_BANDWIDTH;
+        seconds = walk_seconds(m, w, &t);
+    }
+    /* a collective takes time from the core that it shares with compute */
+    double cores = m->cluster->cores > 0 ? (double)m->cluster->cores : (double)m->ranks_a_host;
+    double idle = cores / (double)m->ranks_a_host - 1, taken;
+    idle = idle < 0 ? 0 : idle > 1 ? 1 : idle;
+    taken = m->cluster->contention.core * (1 - idle);
+    if (taken > 0.95) taken = 0.95;
+    t.picoseconds[ALONE] = picoseconds(seconds);
+    t.picoseconds[WITH_NODE] = t.picoseconds[WITH_NETWORK] = picoseconds(seconds / (1 - taken));
+    return t;
+}
+
+struct kernel_time kernel_time(const struct machine *m, const struct work *w)
+{
+    return m->device == DEVICE_CUDA ? cuda_time(m, w) : cpu_time(m, w);
+}

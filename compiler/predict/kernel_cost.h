@@ -1,0 +1,34 @@
+/* The time of one kernel on a machine: the only place that knows it. `check`, `memory`, `simulate`,
+ * `tune` and the profile all ask here. */
+#ifndef PLANC_KERNEL_COST_H
+#define PLANC_KERNEL_COST_H
+
+#include "predict/machine.h"
+#include "predict/work.h"
+
+/* What holds a kernel back. */
+enum limit { LIMIT_FLOPS, LIMIT_BANDWIDTH, LIMIT_LAUNCH };
+extern const char *const limit_names[3];
+
+/* Who else is at work: nobody, a collective over the links of a node, or one over the network. */
+enum company { ALONE, WITH_NODE, WITH_NETWORK };
+#define COMPANIES (WITH_NETWORK + 1)
+
+#define PICOSECONDS 1e12
+
+struct kernel_time {
+    /* of the kernel itself, by what else runs meanwhile; without what lies between two kernels */
+    int64_t picoseconds[COMPANIES];
+    enum limit limit; /* when it runs alone */
+    int rate;         /* the row that it rests on: a place in machine.rate */
+    bool outside;     /* the shape lies outside a measured grid: extrapolated */
+    /* what the cluster would have to say; NULL: the time is known */
+    const char *missing;
+};
+/* On cuda: the larger of FLOPs over what of the peak the shape reaches, and bytes over what of the
+ * bandwidth its class reaches. On cpu: interpolated in grids. docs/prediction.md. */
+struct kernel_time kernel_time(const struct machine *m, const struct work *w);
+/* From the end of one kernel to the begin of the next. */
+int64_t launch_picoseconds(const struct machine *m);
+
+#endif
