@@ -100,8 +100,8 @@ static struct tried try(const struct search *s, const char *const *set, int n)
     if (p) plan_take_device(p, s->arguments->device);
     if (p && !budget_decide(p)) p = NULL;
     struct graph *g = p ? pass_lower(p) : NULL;
+    if (g) g = pipeline_run(g, LEVEL_MEMORY);
     if (g) {
-        g = pipeline_run(g, LEVEL_MEMORY);
         int64_t limit = s->ledger->limit_bytes;
         t.fine = p->cluster.memory_bytes == 0 || p->cluster.memory_bytes == limit;
         t.peak_bytes = g->local_bytes + g->wire_bytes + p->cluster.outside_bytes;

@@ -17,10 +17,10 @@ struct judged {
     enum verdict verdict;
     const char *why;
 };
+/* family: NULL when the architecture cannot be compiled at the sizes that a family is read off. */
 struct known {
     const char *key;
     struct family *family;
-    const char *why;
 };
 
 /* Keys that change the structure. Others change no byte of a layout (replicas, rates), or only a
@@ -71,25 +71,27 @@ static struct known *find(struct known *table, size_t room, const char *key)
     return &table[at];
 }
 
-/* The family of a plan, or why its architecture has none. */
+/* The family of a plan. */
 static void know(const struct plan *p, struct known *k)
 {
     struct diagnostics_mark mark = diagnostics_mark();
     k->family = family_make(p);
-    const char *why = diagnostics_since(mark);
-    if (!k->family) k->why = intern(why ? why : "the architecture refuses it");
     diagnostics_drop(mark);
 }
 
-static int64_t arena_bytes(struct family *f, const struct plan *p)
+/* -1: the architecture, or a pass, refuses the point, and *why says why. */
+static int64_t arena_bytes(struct family *f, const struct plan *p, const char **why)
 {
-    int64_t bytes = family_arena_bytes(f, p);
+    int64_t bytes = f ? family_arena_bytes(f, p) : -1;
     if (bytes >= 0) return bytes;
     /* a structure whose sizes follow no simple rule: compiled point by point */
+    struct diagnostics_mark mark = diagnostics_mark();
     struct graph *g = pass_lower(p);
-    if (!g) return -1;
-    g = pipeline_run(g, LEVEL_MEMORY);
-    return g->local_bytes + g->wire_bytes;
+    if (g) g = pipeline_run(g, LEVEL_MEMORY);
+    const char *said = diagnostics_since(mark);
+    if (!g) *why = intern(said ? said : "the architecture refuses it");
+    diagnostics_drop(mark);
+    return g ? g->local_bytes + g->wire_bytes : -1;
 }
 
 static bool next_point(const struct space *s, int *choice)
@@ -128,13 +130,9 @@ static struct judged judge(const struct arguments *a, const struct space *s, con
         k->key = family_key(s, choice, p);
         know(p, k);
     }
-    if (k && !k->why) bytes = arena_bytes(k->family, p);
-    if (!p)
+    if (k) bytes = arena_bytes(k->family, p, &why);
+    if (!p || bytes < 0)
         j.why = intern(why);
-    else if (k->why)
-        j.why = k->why;
-    else if (bytes < 0)
-        j.why = "the architecture refuses it";
     else if (!ledger_limit(p, &limit))
         j.why = "this machine's memory cannot be read";
     else {

@@ -71,6 +71,28 @@ void source_place(int file, int at, int *line, int *column)
     for (int i = start; i < at; i++) *column += !continues_code_point(s->bytes[i]);
 }
 
+static bool is_called(const struct source *s, const char *name)
+{
+    size_t n = strlen(s->name), tail = strlen(name);
+    return n >= tail && !strcmp(s->name + n - tail, name) &&
+           (n == tail || s->name[n - tail - 1] == '/');
+}
+
+struct span source_line(const char *name, int line)
+{
+    for (int i = source_count; name && i >= 1; i--) {
+        const struct source *s = source_of(i);
+        if (!is_called(s, name)) continue;
+        int from = 0, to;
+        for (int at = 1; at < line && from < s->n; from++) at += s->bytes[from] == '\n';
+        while (from < s->n && (s->bytes[from] == ' ' || s->bytes[from] == '\t')) from++;
+        for (to = from; to < s->n && s->bytes[to] != '\n'; to++) {}
+        while (to > from && s->bytes[to - 1] == ' ') to--;
+        return (struct span){i, from, to};
+    }
+    return (struct span){0};
+}
+
 struct span span_join(struct span a, struct span b)
 {
     if (a.file == 0) return b;

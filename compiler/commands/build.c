@@ -353,7 +353,7 @@ int trainer_plan(const struct arguments *a, struct trainer *t)
     if (!t->graph) return EXIT_PLAN;
     if (!a->fusion) t->graph->facts.fuse = false;
     t->graph = pipeline_run(t->graph, LEVEL_MEMORY);
-    return EXIT_FINE;
+    return t->graph ? EXIT_FINE : EXIT_PLAN;
 }
 
 /* "cuda (sm_90a, sm_100a)" */

@@ -161,6 +161,7 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
     struct graph *g = plan ? pass_lower(plan) : NULL;
     if (!g) return plan ? EXIT_PLAN : status;
     g = pipeline_run(g, LEVEL_MEMORY);
+    if (!g) return EXIT_PLAN;
     const struct ledger *l = ledger_read(plan, g);
     if (!l) return EXIT_ENVIRONMENT;
     bool exceeds = l->verdict == EXCEEDS;

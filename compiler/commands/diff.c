@@ -27,6 +27,7 @@ static int read_side(const struct arguments *a, const char *path, struct side *s
     struct graph *g = s->plan ? pass_lower(s->plan) : NULL;
     if (!g) return s->plan ? EXIT_PLAN : status;
     g = pipeline_run(g, LEVEL_MEMORY);
+    if (!g) return EXIT_PLAN;
     s->ledger = ledger_read(s->plan, g);
     return s->ledger ? EXIT_FINE : EXIT_ENVIRONMENT;
 }

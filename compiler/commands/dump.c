@@ -30,6 +30,7 @@ static bool level_of(const char *name, enum level *level)
 static int print(const struct graph *g)
 {
     struct text t = {0};
+    if (!g) return EXIT_PLAN;
     ir_print(&t, g);
     fwrite(t.bytes, 1, t.length, stdout); /* main asks whether all of it went out */
     return EXIT_FINE;
@@ -68,6 +69,7 @@ static int all_passes(const struct arguments *a, struct graph *g)
                             strerror(errno));
     for (int k = LEVEL_LOWER; k <= LEVEL_MEMORY; k++) {
         if (k) g = pipeline_run(g, (enum level)k);
+        if (!g) return EXIT_PLAN;
         struct text t = {0};
         ir_print(&t, g);
         const char *path = text_format("%s/%02d-%s.ir", a->all, k, level_names[k]);

@@ -264,6 +264,7 @@ int command_memory(const struct arguments *a)
     struct graph *g = p ? pass_lower(p) : NULL;
     if (!g) return p ? EXIT_PLAN : status;
     g = pipeline_run(g, LEVEL_MEMORY);
+    if (!g) return EXIT_PLAN;
     const struct ledger *l = ledger_read(p, g);
     if (!l) return EXIT_ENVIRONMENT;
     if (a->json)

@@ -29,6 +29,7 @@ static void mark_stored(const struct graph *g)
             for (int k = 0; k < body->node.n; k++) {
                 const struct node *n = body->node.item[k];
                 if (n->op == OP_part) keep(n->in[0].value); /* parts are bytes of the whole */
+                if (n->op == OP_put_part) keep(n->in[1].value);
                 if (op_rows[n->op].class == CLASS_VIEW) continue;
                 for (int o = 0; o < n->n_in; o++) {
                     if (!n->in[o].value) continue;

@@ -419,7 +419,7 @@ const char *ir_check(const struct graph *g);
 struct graph *pass_lower(const struct plan *plan); /* lower.c: NULL after diagnostics */
 struct graph *pass_split(const struct graph *g);
 struct graph *pass_gradient(const struct graph *g);
-struct graph *pass_chunk(const struct graph *g);
+struct graph *pass_chunk(const struct graph *g); /* NULL after diagnostics */
 struct graph *pass_optimizer(const struct graph *g);
 struct graph *pass_recompute(const struct graph *g);
 struct graph *pass_shard(const struct graph *g);
@@ -433,7 +433,8 @@ struct pass {
 };
 extern const struct pass passes[];
 extern const int pass_count;
-/* The whole pipeline after lower, up to and including `level`; verifies after every pass. */
+/* The whole pipeline after lower, up to and including `level`; verifies after every pass. NULL
+ * after diagnostics: a pass refuses what the plan asks of it. */
 struct graph *pipeline_run(struct graph *lowered, enum level level);
 
 /* ── composite layers (layers.c), for lower ──────────────────────────────────── */

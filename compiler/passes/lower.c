@@ -371,6 +371,23 @@ static void check_checkpoint(const struct plan *p, const struct graph *g)
     }
 }
 
+/* batch.loss_chunks cuts cross-entropies, so there has to be one. */
+static bool check_pieces(const struct plan *p, const struct graph *g)
+{
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++)
+                if (g->region.item[i]->body.item[k]->node.item[n]->op == OP_pick) return true;
+    if (p->loss_chunks == 1) return true;
+    add_help(
+        complain(p->at.batch,
+                 "batch.loss_chunks = %ld, but the architecture %s has no cross_entropy to cut "
+                 "into pieces",
+                 p->loss_chunks, p->architecture),
+        "batch.loss_chunks = 1");
+    return false;
+}
+
 static struct graph *lowered(const struct plan *plan)
 {
     int before = error_count();
@@ -392,6 +409,7 @@ static struct graph *lowered(const struct plan *plan)
     if (error_count() > before) return NULL;
     check_checkpoint(plan, l.g);
     if (error_count() > before) return NULL;
+    if (!check_pieces(plan, l.g)) return NULL;
     drop_empty(l.g);
     ir_verify(l.g);
     return l.g;

@@ -168,11 +168,26 @@ static void unknown_name(struct lower *l, const struct ast *name)
         }
 }
 
+/* A layer gathers its own weights and no others. True after a diagnostic. */
+static bool from_outside(struct lower *l, const struct ast *name, const struct meaning *m)
+{
+    const struct declared *w =
+        l->in_repeat && m->kind == MEANS_VALUE ? lower_declared(l, m->value) : NULL;
+    if (!w || w->region->direction != ONCE) return false;
+    struct diagnostic *d = complain(
+        name->at,
+        "'%s' is a weight from outside the repeat, and a layer has weights of its own only",
+        name->text);
+    add_note(d, w->at, "declared here");
+    add_help(d, "declare one inside the repeat, or use it before or behind the repeat");
+    return true;
+}
+
 static struct meaning name_means(struct lower *l, const struct ast *x)
 {
     const char *name = x->text;
     struct binding *found = lower_find(l, name);
-    if (found) return found->means;
+    if (found) return from_outside(l, x, &found->means) ? lower_nothing() : found->means;
     if (l->in_repeat && !strcmp(name, "i")) {
         struct meaning m = lower_constant(constant_whole(l->i));
         m.by_layer = true;

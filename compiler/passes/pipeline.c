@@ -22,6 +22,7 @@ struct graph *pipeline_run(struct graph *g, enum level level)
     for (int i = 0; i < pass_count && passes[i].gives <= level; i++) {
         if (passes[i].gives <= g->level) continue;
         g = passes[i].run(g);
+        if (!g) return NULL;
         ir_verify(g);
     }
     return g;

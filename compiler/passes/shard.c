@@ -107,9 +107,31 @@ static bool made_by(const struct body *b, const struct value *v)
     return false;
 }
 
-/* A carry starts in a value made for it by straight code; else a copy is put in, in a region of its
- * own before the loop. */
-static void place_firsts(struct graph *g, struct region *r)
+static bool reads(const struct region *r, const struct value *v)
+{
+    for (int k = 0; k < r->body.n; k++)
+        for (int i = 0; i < r->body.item[k]->node.n; i++)
+            for (int o = 0; o < r->body.item[k]->node.item[i]->n_in; o++) {
+                const struct value *in = r->body.item[k]->node.item[i]->in[o].value;
+                while (in && in->node && op_rows[in->node->op].class == CLASS_VIEW)
+                    in = in->node->in[0].value;
+                if (in == v) return true;
+            }
+    return false;
+}
+
+/* Whether somebody reads `v` while region number `at`, a loop, runs over its bytes, or behind it.
+ */
+static bool read_later(const struct graph *g, int at, const struct value *v)
+{
+    for (int i = at; i < g->region.n; i++)
+        if (reads(g->region.item[i], v)) return true;
+    return false;
+}
+
+/* A carry starts in a value made for it by straight code, and for nobody who reads it once the loop
+ * has begun; else a copy is put in, in a region of its own before the loop. */
+static void place_firsts(struct graph *g, struct region *r, const struct graph *old, int at)
 {
     struct region *enter = NULL;
     for (int i = 0; i < r->carry.n; i++) {
@@ -119,7 +141,8 @@ static void place_firsts(struct graph *g, struct region *r)
             straight |= g->region.item[k]->direction == ONCE &&
                         g->region.item[k]->phase == r->phase && g->region.item[k] != enter &&
                         made_by(g->region.item[k]->body.item[0], c->first);
-        if (!straight || !own_place(c->first)) {
+        if (!straight || !own_place(c->first) ||
+            read_later(old, at, old->region.item[at]->carry.item[i].first)) {
             if (!enter) {
                 enter = region_new(g, intern_format("%s.enter", r->name), r->phase, ONCE, 1, "");
                 body_new(enter, "");
@@ -196,7 +219,7 @@ struct graph *pass_shard(const struct graph *old)
     for (int i = 0; i < old->region.n; i++) {
         const struct region *from = old->region.item[i];
         struct region *r = region_begin(g, from);
-        place_firsts(g, r);
+        place_firsts(g, r, old, i);
         for (int k = 0; k < from->body.n; k++) {
             struct body *body = body_begin(r, from->body.item[k]);
             struct build b = {.graph = g, .region = r, .body = body};
