@@ -4,7 +4,7 @@
 # links the compiler's own objects, emits the kernels' text, compiles it with the flags of a real build and calls it; then all of
 # it again as cuda kernels.
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
-flags=$(grep -o '#define EMIT_KERNEL_FLAGS ".*"' "$top/compiler/emit/emit.h" | cut -d'"' -f2)
+flags=$(printf '#include "emit/emit.h"\nEMIT_KERNEL_FLAGS\n' | cc -E -P -I "$top/compiler" - | tail -n 1 | tr -d '"')
 [ "$BUILD" = build-sanitize ] && export SANITIZE_FLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g"
 
 if cc $flags -Wall -Wextra -I "$top/runtime" -I "$top/runtime/shared" "$top/tests/kernels/math/math.c" -o math -lm 2>math.err; then ./math
