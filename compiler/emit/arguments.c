@@ -119,7 +119,7 @@ void emit_arguments_c(struct text *to, const struct graph *g)
                  "\"reference.h\"\n#include \"cpu/gemm_plain.h\"\n\n");
     for (int i = 0; i < e->kernel.n; i++) {
         const struct emit_kernel *k = &e->kernel.item[i];
-        const char *name = emit_identifier(k->kernel->name);
+        const char *name = k->kernel->name;
         struct argument *argument;
         int n = emit_arguments(e, k, &argument);
         struct judged j = judge(k);

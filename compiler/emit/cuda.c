@@ -94,6 +94,14 @@ struct texts {
     VECTOR(const char *) function;
 };
 
+static bool any_known(const struct texts *t, const struct cuda_kernel *c)
+{
+    for (int i = 0; i < c->function.n; i++)
+        for (int j = 0; j < t->function.n; j++)
+            if (!strcmp(t->function.item[j], c->function.item[i])) return true;
+    return false;
+}
+
 static struct texts write_all(const struct emit *e)
 {
     struct texts t = {0};
@@ -103,7 +111,7 @@ static struct texts write_all(const struct emit *e)
     int n = 0;
     for (int i = 0; i < e->kernel.n; i++) {
         const struct emit_kernel *k = &e->kernel.item[i];
-        const char *name = emit_identifier(k->kernel->name);
+        const char *name = k->kernel->name;
         struct cuda_kernel plain = write_kernel(e, k, "", true);
         const char *body = text_format("%s%s", plain.functions.bytes ? plain.functions.bytes : "",
                                        plain.call.bytes ? plain.call.bytes : "");
@@ -112,6 +120,9 @@ static struct texts write_all(const struct emit *e)
         emit_kernel_comment(&t.calls, k);
         if (at == n) {
             struct cuda_kernel c = write_kernel(e, k, name, false);
+            if (any_known(&t, &c)) /* "x_parts" is a part of kernel x and a kernel of its own */
+                name = text_format("%s_k%d", name, k->kernel->number),
+                c = write_kernel(e, k, name, false);
             done[n].body = body, done[n++].name = name;
             if (c.functions.length) {
                 emit_kernel_comment(&t.functions, k);
@@ -126,8 +137,9 @@ static struct texts write_all(const struct emit *e)
                                     : "    (void)p, (void)s;\n",
                      c.call.bytes ? c.call.bytes : "");
         }
-        text_add(&t.calls, "const struct kernel k_%s = {%s, call_%s, %.0f, %.0f};\n\n", name,
-                 escape_c(k->kernel->name), done[at].name, k->kernel->flops, k->kernel->bytes);
+        text_add(&t.calls, "const struct kernel k_%s = {%s, call_%s, %.0f, %.0f};\n\n",
+                 k->kernel->name, escape_c(k->kernel->name), done[at].name, k->kernel->flops,
+                 k->kernel->bytes);
     }
     return t;
 }

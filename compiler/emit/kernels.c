@@ -17,7 +17,7 @@ void emit_kernels_h(struct text *to, const struct graph *g)
     opening(to, "The kernels that schedule.c runs, in the order of the program.");
     text_add(to, "#ifndef KERNELS_H\n#define KERNELS_H\n\n#include \"device.h\"\n\n");
     for (int i = 0; i < g->kernel.n; i++)
-        text_add(to, "extern const struct kernel k_%s;\n", emit_identifier(g->kernel.item[i].name));
+        text_add(to, "extern const struct kernel k_%s;\n", g->kernel.item[i].name);
     text_add(to, "\n#endif\n");
 }
 
@@ -127,7 +127,7 @@ void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device dev
     int n = 0;
     for (int i = 0; i < e->kernel.n; i++) {
         const struct emit_kernel *k = &e->kernel.item[i];
-        const char *name = emit_identifier(k->kernel->name), *call = "0";
+        const char *name = k->kernel->name, *call = "0";
         if (device == EMIT_CPU) {
             struct text canonical = {0};
             function(&canonical, e, k, "", true);

@@ -290,7 +290,7 @@ static void say_kernel(struct schedule_text *s, struct body_text *b, struct here
     struct text list = {0};
     for (int i = 0; i < n; i++) text_add(&list, "%s, ", argument_text(s, b, h, k, &argument[i]));
     int step = k->node.item[0]->step;
-    const char *name = emit_identifier(k->kernel->name), *from = origin(k);
+    const char *name = k->kernel->name, *from = origin(k);
     if (!emit_walks_shard(k)) {
         say(&b->calls, from, "run(d, %d, &k_%s, (void *[]){%s0});", step, name,
             list.bytes ? list.bytes : "");

@@ -140,6 +140,21 @@ static void forget(const struct graph *g)
     }
 }
 
+/* Kernels' names become names of C functions and records. */
+static const char *check_kernel_names(const struct graph *g)
+{
+    for (int i = 0; i < g->kernel.n; i++) {
+        const char *name = g->kernel.item[i].name;
+        if (!name[0] || name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789_")])
+            return text_format("kernel %d is named %s, which is no identifier", i + 1, name);
+        for (int k = 0; k < i; k++)
+            if (!strcmp(g->kernel.item[k].name, name))
+                return text_format("kernels %d and %d are both named %s", k + 1, i + 1, name);
+    }
+    return NULL;
+}
+
 static const char *check_graph(const struct graph *g)
 {
     const char *why;
@@ -173,6 +188,7 @@ static const char *check_graph(const struct graph *g)
             live_at(r->carry.item[k].last,
                     (struct home){.region = r, .region_at = i, .last = true});
     }
+    if ((why = check_kernel_names(g))) return why;
     if (g->level < LEVEL_FUSE && g->kernel.n) return "kernels before the fuse pass";
     if (g->level < LEVEL_MEMORY && g->buffer.n) return "buffers before the memory pass";
     return NULL;

@@ -11,9 +11,7 @@
  * reader, so that it stands between nothing. Joining never changes a bit: every value is rounded to
  * its type wherever it is made, and a reduction's order depends on its length alone (the numeric
  * contract). With --fusion off every node is a kernel. */
-#include "ir/ir.h"
-
-#include <string.h>
+#include "passes/kernel_name.h"
 
 struct walk {
     int64_t rows, columns;
@@ -206,29 +204,6 @@ static void emit_floating(struct build *b, const struct fuse *f, const struct va
     node_copy(b, n);
 }
 
-static const char *cleaned(const char *name)
-{
-    struct text t = {0};
-    for (const char *c = name; *c; c++) text_add(&t, "%c", *c == '.' ? '_' : *c);
-    return t.bytes;
-}
-
-/* After what the kernel leaves behind: its last result, or what it has an effect on. */
-static const char *kernel_name(const struct region *r, const struct group *g)
-{
-    const struct node *last = g->node.item[g->node.n - 1];
-    for (int i = g->node.n - 1; i >= 0; i--)
-        if (g->node.item[i]->op == OP_assign) return intern_format("%s", cleaned(r->name));
-    if (op_rows[last->op].class == CLASS_CORE)
-        return intern_format("%s_%s", op_rows[last->op].name, cleaned(last->out[0]->name));
-    for (int i = g->node.n - 1; i >= 0; i--)
-        if (g->node.item[i]->n_out)
-            return intern_format("%s", cleaned(g->node.item[i]->out[0]->name));
-    return intern_format("%s_%s", cleaned(r->name),
-                         attr_find(last, "name") ? cleaned(attr_get_word(last, "name"))
-                                                 : op_rows[last->op].name);
-}
-
 static void kernel_class(const struct group *g, struct kernel *k)
 {
     bool row = false, column = false;
@@ -390,12 +365,9 @@ static void fuse_body(struct graph *g, struct region *r, const struct body *old,
         struct kernel kernel = {0};
         if (op_rows[first->op].class != CLASS_LANE && first->op != OP_tap) {
             kernel = (struct kernel){.number = g->kernel.n + 1,
-                                     .name = kernel_name(r, group),
+                                     .name = "",
                                      .rows = group->walk.rows,
                                      .columns = group->walk.columns};
-            for (int i = 0; i < g->kernel.n; i++)
-                if (!strcmp(g->kernel.item[i].name, kernel.name))
-                    kernel.name = intern_format("%s_k%d", kernel.name, kernel.number);
             kernel_class(group, &kernel);
             kernel_cost(group, &kernel);
             PUSH(&g->kernel, kernel);
@@ -420,5 +392,6 @@ struct graph *pass_fuse(const struct graph *old)
                       body_begin(r, old->region.item[i]->body.item[k]));
         region_end(g, r, old->region.item[i]);
     }
+    kernels_name(g);
     return g;
 }

@@ -140,7 +140,7 @@ static void collect(struct machine *m, const char *region, struct calls *c)
         if (!k->node.n || strcmp(k->region->name, region)) continue;
         struct argument *a;
         int n = emit_arguments(m->emit, k, &a);
-        c->kernel[c->n] = dlsym(m->object, text_format("k_%s", emit_identifier(k->kernel->name)));
+        c->kernel[c->n] = dlsym(m->object, text_format("k_%s", k->kernel->name));
         for (int j = 0; j < n; j++)
             c->address[c->n][j] = a[j].kind == ARGUMENT_SCALARS
                                       ? machine_place(m, "scalars", F32, 16)->bytes

@@ -172,7 +172,7 @@ void machine_run(struct machine *m, const struct walk *shard, int n_shard)
         void **address = TAKE_MANY(void *, n + 1);
         for (int a = 0; a < n; a++) address[a] = address_of(m, &argument[a]);
         const struct compiled *c =
-            dlsym(m->object, text_format("k_%s", emit_identifier(k->kernel->name)));
+            dlsym(m->object, text_format("k_%s", k->kernel->name));
         if (!c) bug("no kernel %s", k->kernel->name);
         bool walks = emit_walks_shard(k);
         if (!walks || k->node.item[0]->op == OP_sum_squares) c->call(address, NULL);
