@@ -3,7 +3,7 @@
  * no pass can leak or free too early. Interned strings live apart, because a name must outlive the
  * point of a search that first met it. Chunks that a reset lets go of are kept for the next take: a
  * search of thousands of points asks the system for memory once. */
-#define _POSIX_C_SOURCE 200809L
+#define _XOPEN_SOURCE 700
 #include "base/base.h"
 
 #include <errno.h>
@@ -278,12 +278,16 @@ const char *text_number(double x)
 /* ── Files ───────────────────────────────────────────────────────────────────── */
 
 /* Reads what an open file holds; closes it. */
-static char *read_all(int file, size_t *bytes)
+static char *read_all(int file, size_t limit, size_t *bytes)
 {
     struct stat st;
     if (fstat(file, &st) < 0) goto failed;
     if (S_ISDIR(st.st_mode)) {
         errno = EISDIR;
+        goto failed;
+    }
+    if (st.st_size > 0 && (size_t)st.st_size > limit) {
+        errno = EFBIG;
         goto failed;
     }
     size_t room = st.st_size > 0 ? (size_t)st.st_size + 1 : 65536, used = 0;
@@ -295,6 +299,10 @@ static char *read_all(int file, size_t *bytes)
             if (one == 0) break;
             if (one < 0) {
                 if (errno == EINTR) continue;
+                goto failed;
+            }
+            if (room > limit) {
+                errno = EFBIG;
                 goto failed;
             }
             char *grown = take(room * 2);
@@ -326,7 +334,61 @@ failed:;
 char *file_read(const char *path, size_t *bytes)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    return file < 0 ? NULL : read_all(file, bytes);
+    return file < 0 ? NULL : read_all(file, SIZE_MAX / 4, bytes);
+}
+
+/* A pipe with a name in a folder; those of /dev/stdin and of a shell's <( ) have none. */
+static bool is_named_pipe(const char *path, const struct stat *st)
+{
+    char *real = S_ISFIFO(st->st_mode) ? realpath(path, NULL) : NULL;
+    free(real);
+    return real != NULL;
+}
+
+/* What is no file gives its bytes once, and a plan is read again for each repair: they are kept. */
+static char *read_once(const char *path, int file, size_t *bytes)
+{
+    static struct {
+        const char *path, *bytes;
+        size_t n;
+    } kept[8];
+    size_t k = 0;
+    while (k < COUNT_OF(kept) && kept[k].path && strcmp(kept[k].path, path)) k++;
+    if (k == COUNT_OF(kept) || !kept[k].path) {
+        char *read = read_all(file, TEXT_LIMIT, bytes);
+        if (!read || k == COUNT_OF(kept)) return read;
+        kept[k].n = *bytes;
+        kept[k].bytes = intern_bytes(read, *bytes);
+        kept[k].path = intern(path);
+    } else
+        (void)close(file); /* nothing was written to it */
+    *bytes = kept[k].n;
+    return memcpy(take(kept[k].n + 1), kept[k].bytes, kept[k].n);
+}
+
+char *text_read(const char *path, size_t *bytes)
+{
+    struct stat st;
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return NULL;
+    int flags = fcntl(file, F_GETFL);
+    int reason = fstat(file, &st) < 0 || flags < 0 || fcntl(file, F_SETFL, flags & ~O_NONBLOCK) < 0
+                     ? errno
+                 : is_named_pipe(path, &st) ? ESPIPE
+                                            : 0;
+    if (!reason && S_ISREG(st.st_mode)) return read_all(file, TEXT_LIMIT, bytes);
+    if (!reason) return read_once(path, file, bytes);
+    (void)close(file);
+    errno = reason;
+    return NULL;
+}
+
+const char *text_read_why(int error)
+{
+    return error == EFBIG
+               ? text_format("more than %d MiB, which is no text of planc's", TEXT_LIMIT >> 20)
+           : error == ESPIPE ? "it is a named pipe, and planc reads files"
+                             : strerror(error);
 }
 
 static bool file_holds(const char *path, const char *bytes, size_t n)

@@ -72,6 +72,11 @@ const char *text_number(double x);
  * temporary name, then rename); leaves an identical file untouched so that its time stamp
  * stands. */
 char *file_read(const char *path, size_t *bytes);
+/* Texts that people write (plans, dumps, configurations) are read by text_read: at most TEXT_LIMIT
+ * bytes (EFBIG), and never from a named pipe (ESPIPE), which would wait for its other end. */
+enum { TEXT_LIMIT = 64 << 20 };
+char *text_read(const char *path, size_t *bytes);
+const char *text_read_why(int error); /* as strerror, with words for those two */
 bool file_write(const char *path, const char *bytes, size_t n);
 
 /* A mistake of ours, not the user's: says so, names the place, status 70. */

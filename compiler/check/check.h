@@ -110,8 +110,12 @@ struct checker {
     /* the expression being worked out reads a key that is open or failed */
     bool tainted;
     bool tainted_open;
+    /* constants and hyper-parameters that are being worked out, each for the one before it */
+    int chained;
     VECTOR(const char *) open;
 };
+/* Each takes a few frames of the stack. */
+enum { CHAIN_LIMIT = 1000 };
 
 /* load.c */
 void load_all(struct checker *c, const char *path, const char *const *set, int n_set);

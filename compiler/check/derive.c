@@ -32,9 +32,13 @@ struct span place_of(const struct checker *c, enum key_id key)
     return c->plan->kid[0]->at;
 }
 
-static bool too_many(struct span at)
+/* Ranks are numbered by MPI; tokens of a step are counted in doubles, too. */
+static const int64_t DEVICES_LIMIT = 1 << 20, TOKENS_LIMIT = (int64_t)1 << 53,
+                     MICRO_LIMIT = INT32_MAX, SAMPLES_LIMIT = (int64_t)1 << 62;
+
+static bool too_many(struct span at, const char *what, int64_t limit)
 {
-    complain(at, "the product of the sizes here does not fit in 64 bits");
+    complain(at, "more %s than planc counts: at most %s", what, text_count(limit));
     return false;
 }
 
@@ -44,16 +48,16 @@ static bool device_count(struct checker *c, int64_t *out, enum state *state)
     if (!whole_value(c, K_cluster_nodes, &nodes, state) ||
         !whole_value(c, K_cluster_devices_per_node, &each, state))
         return false;
-    if (!__builtin_mul_overflow(nodes, each, out)) return true;
+    if (!__builtin_mul_overflow(nodes, each, out) && *out <= DEVICES_LIMIT) return true;
     if (state) *state = FAILED;
-    return too_many(place_of(c, K_cluster_nodes));
+    return too_many(place_of(c, K_cluster_nodes), "devices of the cluster", DEVICES_LIMIT);
 }
 
 /* The divisors of n next to x, below or at it and above (0: none). */
 static void divisors_beside(int64_t n, int64_t x, int64_t *below, int64_t *above)
 {
     *below = *above = 0;
-    for (int64_t i = 1; i <= n / i; i++) {
+    for (int64_t i = 1; i <= n / i && i <= 1 << 22; i++) { /* 2^22: a search, not a proof */
         if (n % i) continue;
         int64_t pair[2] = {i, n / i};
         for (int j = 0; j < 2; j++) {
@@ -137,9 +141,9 @@ static bool mesh_size(struct checker *c, int64_t *out, enum state *state)
     int64_t fsdp, dp;
     if (!whole_value(c, K_mesh_fsdp, &fsdp, state) || !whole_value(c, K_mesh_dp, &dp, state))
         return false;
-    if (!__builtin_mul_overflow(fsdp, dp, out)) return true;
+    if (!__builtin_mul_overflow(fsdp, dp, out) && *out <= DEVICES_LIMIT) return true;
     if (state) *state = FAILED;
-    return too_many(place_of(c, K_mesh_fsdp));
+    return too_many(place_of(c, K_mesh_fsdp), "devices of the mesh", DEVICES_LIMIT);
 }
 
 /* Sequences that the devices hold at once. */
@@ -150,7 +154,7 @@ static bool held_sequences(struct checker *c, int64_t *out, enum state *state)
         return false;
     if (!__builtin_mul_overflow(devices, local, out)) return true;
     if (state) *state = FAILED;
-    return too_many(place_of(c, K_batch_local));
+    return too_many(place_of(c, K_batch_local), "sequences at once", TOKENS_LIMIT);
 }
 
 static void derive_compute(struct checker *c, struct slot *slot)
@@ -226,14 +230,34 @@ static void check_mesh(struct checker *c)
     }
 }
 
+/* What is counted over a step and over a run; false after a diagnostic. */
+static bool countable(struct checker *c)
+{
+    int64_t global, sequence, local, steps, n;
+    if (!whole_value(c, K_batch_global, &global, NULL) ||
+        !whole_value(c, K_batch_local, &local, NULL) ||
+        !whole_value(c, K_batch_sequence, &sequence, NULL))
+        return true;
+    if (__builtin_mul_overflow(local, sequence, &n) || n > MICRO_LIMIT)
+        return too_many(place_of(c, K_batch_local), "tokens of a micro-batch", MICRO_LIMIT);
+    if (__builtin_mul_overflow(global, sequence, &n) || n > TOKENS_LIMIT)
+        return too_many(place_of(c, K_batch_global), "tokens of a step", TOKENS_LIMIT);
+    for (int i = 0; i < 2; i++) {
+        enum key_id key = i ? K_run_steps : K_schedule_steps;
+        if (whole_value(c, key, &steps, NULL) &&
+            (__builtin_mul_overflow(global, steps, &n) || n > SAMPLES_LIMIT))
+            return too_many(place_of(c, key), "samples of a run (global x steps)", SAMPLES_LIMIT);
+    }
+    return true;
+}
+
 /* The local batch next below that divides what a device takes in a step, beside the global ones
  * next to it. */
 static void help_local(struct diagnostic *d, int64_t each, int64_t local, int64_t below,
                        int64_t held)
 {
-    while (--local > 1 && each % local)
-        ;
     int64_t above;
+    divisors_beside(each, local - 1, &local, &above);
     if (!__builtin_add_overflow(below, held, &above))
         add_help(d, "global = %lld or %lld, or local = %lld", (long long)below, (long long)above,
                  (long long)local);
@@ -243,6 +267,7 @@ static void check_batch(struct checker *c)
 {
     int64_t global, held, local = 1, devices, chunks;
     int64_t sequence, tokens;
+    if (!countable(c)) return;
     if (whole_value(c, K_batch_loss_chunks, &chunks, NULL) &&
         whole_value(c, K_batch_local, &local, NULL) &&
         whole_value(c, K_batch_sequence, &sequence, NULL) &&

@@ -19,6 +19,7 @@ static bool name_value(const struct ast *e, struct scope *scope, struct constant
         return true;
     }
     struct diagnostic *d = complain(e->at, "'%s' is not known here", e->text);
+    if (scope && scope->hints) scope->hints(scope);
     const char *near = scope ? nearest_name(e->text, scope->names, scope->n_names) : NULL;
     const char *guess = strchr(e->text, '.') ? NULL : key_guess("", e->text);
     if (foreign_number(e->text))

@@ -161,13 +161,19 @@ const struct constant *hyper_value(struct checker *c, struct declared *d)
         slot->state = FAILED;
     }
     if (slot->state == UNSEEN) {
-        if (slot->entry)
+        if (++c->chained > CHAIN_LIMIT) {
+            complain(slot->at,
+                     "a chain of more than %d hyper-parameters, each of which needs the next one",
+                     CHAIN_LIMIT);
+            slot->state = FAILED;
+        } else if (slot->entry)
             value_of_entry(c, slot, d, d->type == HYPER_LIST, one_hyper_value,
                            intern_format("model.%s", d->name));
         else if (d->fallback)
             default_value(c, d);
         else
             slot->state = FAILED; /* hyper_check says that it is missing */
+        c->chained--;
     }
     return slot->state == KNOWN ? &slot->value : NULL;
 }

@@ -110,7 +110,7 @@ static void sort_items(struct checker *c, int file);
 static bool load_file(struct checker *c, const char *path, const char *shown)
 {
     size_t n;
-    const char *bytes = file_read(path, &n);
+    const char *bytes = text_read(path, &n);
     if (!bytes) return false;
     struct file f = {.path = intern(shown), .real = real_path(path), .loading = true};
     f.source = source_add(shown, bytes, n);
@@ -123,12 +123,28 @@ static bool load_file(struct checker *c, const char *path, const char *shown)
     return true;
 }
 
+static bool is_plan_name(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 5 && !strcmp(path + n - 5, ".plan");
+}
+
 /* True when the file is there (and is read, or was). */
 static bool use_file(struct checker *c, const char *path, const char *shown,
                      const struct ast *label)
 {
     const char *real = real_path(path);
     if (!real) return false;
+    if (!is_plan_name(shown) || !is_plan_name(real)) {
+        /* its lines would be shown as mistakes, whatever they are */
+        add_help(complain(label->at,
+                          is_plan_name(shown) ? "%s is a link to a file that is no .plan"
+                                              : "%s is no .plan file",
+                          shown),
+                 "use brings files whose names end in .plan");
+        c->broken = true;
+        return true;
+    }
     for (int i = 0; i < c->file.n; i++)
         if (c->file.item[i].real == real) {
             if (c->file.item[i].loading) {
@@ -140,7 +156,7 @@ static bool use_file(struct checker *c, const char *path, const char *shown,
             return true;
         }
     if (load_file(c, path, shown)) return true;
-    complain(label->at, "%s cannot be read: %s", shown, strerror(errno));
+    complain(label->at, "%s cannot be read: %s", shown, text_read_why(errno));
     return true;
 }
 

@@ -31,6 +31,9 @@ static const char *written(const struct ast *e)
     return intern_bytes(bytes + e->at.from, (size_t)(e->at.to - e->at.from));
 }
 
+/* Points of a space, and choices of one key. */
+enum { SPACE_LIMIT = 100000 };
+
 struct choices {
     VECTOR(const char *) text;
     VECTOR(const struct ast *) ast;
@@ -55,16 +58,24 @@ static bool add_range(struct checker *c, enum section_id section, const struct a
         if (open) complain(e->at, "the ends of this range depend on a key that is open");
         return false;
     }
-    if (to.top - from.top > 1000000) {
-        complain(e->at, "a range of %s choices is not a space that anyone can look at",
-                 text_count(to.top - from.top + 1));
+    int64_t more;
+    if (__builtin_sub_overflow(to.top, from.top, &more) || more >= SPACE_LIMIT) {
+        add_help(complain(e->at,
+                          "a range of more than %s choices: check judges every point of a space",
+                          text_count(SPACE_LIMIT)),
+                 "write the ones that matter: 1 | 2 | 4");
         return false;
     }
+    const bool plain = all->text.n == 0; /* nothing that these could repeat */
     for (int64_t x = from.top; x <= to.top; x++) {
         struct ast *number = TAKE(struct ast);
         *number = (struct ast){
             .kind = AST_NUMBER, .at = e->at, .text = intern_format("%lld", (long long)x)};
-        add_choice(all, number->text, number);
+        if (plain) {
+            PUSH(&all->text, number->text);
+            PUSH(&all->ast, number);
+        } else
+            add_choice(all, number->text, number);
     }
     return true;
 }
@@ -86,9 +97,26 @@ static bool add_axis(struct space *s, struct checker *c, const char *path)
     }
     s->axis[s->n_axes] = (struct axis){.key = path, .choice = all.text.item, .n = all.text.n};
     s->tree[s->n_axes++] = all.ast.item;
-    if (!__builtin_mul_overflow(s->points, (int64_t)all.text.n, &s->points)) return true;
-    complain(slot->at, "a space of more than 2^63 points");
-    return false;
+    s->points *= all.text.n;
+    return true;
+}
+
+/* Every point is checked and laid out, so there must be an end to them. */
+static bool few_enough(struct space *s, struct checker *c)
+{
+    struct text t = {0};
+    for (int i = 0; i < c->open.n; i++) {
+        if (!add_axis(s, c, c->open.item[i])) return false;
+        text_add(&t, "%s%s %s", i ? " x " : "", text_count(s->axis[i].n), s->axis[i].key);
+        if (s->points <= SPACE_LIMIT) continue;
+        add_help(complain(slot_of(c, c->open.item[i])->at,
+                          "a space of %s points or more (%s): check judges every one, at most %s",
+                          text_count(s->points), t.bytes, text_count(SPACE_LIMIT)),
+                 "close a key, as with --set %s=%s, or give it fewer choices", s->axis[i].key,
+                 s->axis[i].choice[0]);
+        return false;
+    }
+    return true;
 }
 
 /* What check_end writes in is copied; trees and names are shared. */
@@ -118,9 +146,7 @@ static struct space *space_of(struct checker *c, struct checker *tried)
     s->points = 1;
     s->checker = c;
     s->tree = TAKE_MANY(const struct ast **, tried->open.n);
-    for (int i = 0; i < tried->open.n; i++)
-        if (!add_axis(s, tried, tried->open.item[i])) return NULL;
-    return s;
+    return few_enough(s, tried) ? s : NULL;
 }
 
 struct plan *plan_or_space_load(const char *path, const char *const *set, int n_set,

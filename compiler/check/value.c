@@ -48,7 +48,16 @@ static bool constant_value(struct checker *c, int source, const char *name, stru
             f->state = FAILED;
         } else if (f->state == UNSEEN) {
             f->state = BUSY;
-            bool fine = value_evaluate(c, SECTION_COUNT, f->entry->kid[1], &f->value, &open);
+            if (++c->chained > CHAIN_LIMIT) {
+                complain(f->entry->at,
+                         "a chain of more than %d constants, each of which needs the "
+                         "next one",
+                         CHAIN_LIMIT);
+                f->state = FAILED;
+            }
+            bool fine = f->state == BUSY &&
+                        value_evaluate(c, SECTION_COUNT, f->entry->kid[1], &f->value, &open);
+            c->chained--;
             if (f->state == BUSY) f->state = fine ? KNOWN : open ? OPEN : FAILED;
         }
         if (f->state != KNOWN) return stand_in(c, f->state, NULL, out);
@@ -88,8 +97,11 @@ static bool lookup(struct scope *s, const char *name, struct constant *out)
 }
 
 /* Names that a slip may have meant: the keys of the section, hyper-parameters in a model. */
-static void hints(struct checker *c, enum section_id section, struct scope *s)
+static void hints(struct scope *s)
 {
+    const struct names *asked = s->context;
+    struct checker *c = asked->c;
+    enum section_id section = asked->section;
     const char **names = TAKE_MANY(const char *, KEY_COUNT + c->declared.n + c->constant.n);
     int n = 0;
     for (int i = 0; section == S_model && i < c->declared.n; i++)
@@ -109,8 +121,7 @@ bool value_evaluate(struct checker *c, enum section_id section, const struct ast
 {
     if (e->kind == AST_NUMBER) return constant_from_number(e, out);
     struct names n = {.c = c, .section = section, .source = e->at.file};
-    n.scope = (struct scope){.lookup = lookup, .context = &n};
-    hints(c, section, &n.scope);
+    n.scope = (struct scope){.lookup = lookup, .hints = hints, .context = &n};
     bool tainted = c->tainted, tainted_open = c->tainted_open;
     c->tainted = c->tainted_open = false;
     bool fine = evaluate(e, &n.scope, out) && !c->tainted;
@@ -278,8 +289,9 @@ static bool is_known(struct checker *c, enum section_id section, const struct as
 static void word_help(struct checker *c, struct diagnostic *d, const struct key_row *row,
                       const struct ast *e)
 {
-    struct scope s = {0};
-    hints(c, row->section, &s);
+    struct names n = {.c = c, .section = row->section};
+    struct scope s = {.context = &n};
+    hints(&s);
     const char *near = nearest_name(e->text, s.names, s.n_names);
     if (foreign_number(e->text))
         add_help(d, "%s = %s", row->name, foreign_number(e->text));

@@ -3,6 +3,7 @@
  * "64", `save = [attention]` for attention. */
 #include "check/check.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A value as the plan writes it when it is a plain number, else as it came out. */
@@ -119,6 +120,38 @@ bool value_wrong_unit(enum key_id key, const struct ast *e, const struct constan
     return true;
 }
 
+/* The most that a key may be, so that products of a few sizes stay within 64 bits and a number of a
+ * plan is one of a machine. By what it counts. */
+static double most_of(const struct key_row *row)
+{
+    static const struct {
+        const char *unit;
+        double most;
+    } counted[] = {
+        {"nodes", 1 << 20},      {"devices", 1 << 20},   {"replicas", 1 << 20},
+        {"layers", 1 << 20},     {"slots", 1 << 20},     {"chunks", INT32_MAX},
+        {"tokens", 1 << 30},     {"sequences", 1 << 30}, {"multiprocessors", 1 << 20},
+        {"token id", INT32_MAX}, {"steps", 0x1p53},      {"checkpoints", INT32_MAX},
+    };
+    switch (row->type) {
+    case KEY_WHOLE:
+        for (size_t i = 0; i < COUNT_OF(counted); i++)
+            if (!strcmp(row->unit, counted[i].unit)) return counted[i].most;
+        return 0x1p63;
+    case KEY_NUMBER:
+    case KEY_LIST: return 1e30; /* kernels compute with 32-bit floats */
+    case KEY_BYTES: return 0x1p53;
+    case KEY_RATE:
+    case KEY_FLOPS: return 1e21;
+    case KEY_TIME: return 1e9;
+    case KEY_SWITCH:
+    case KEY_WORD:
+    case KEY_STRING:
+    case KEY_FILES: break;
+    }
+    return INFINITY;
+}
+
 bool value_within(enum key_id key, const struct ast *e, const struct constant *v)
 {
     bool whole = key_rows[key].type == KEY_WHOLE, fine = true;
@@ -142,7 +175,16 @@ bool value_within(enum key_id key, const struct ast *e, const struct constant *v
         demand = "at least 0 and less than 1";
         break;
     }
-    if (fine) return true;
+    const double most = most_of(&key_rows[key]);
+    if (fine && v->number <= most) return true;
+    if (fine) {
+        struct constant top =
+            v->exact && most < 0x1p63 ? constant_whole((int64_t)most) : constant_real(most);
+        top.unit = v->unit;
+        complain(e->at, "%s must be at most %s, this is %s", key_path(key), constant_text(&top),
+                 constant_text(v));
+        return false;
+    }
     struct diagnostic *d =
         complain(e->at, "%s must be %s, this is %s", key_path(key), demand, constant_text(v));
     double part = v->number;

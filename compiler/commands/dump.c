@@ -39,9 +39,10 @@ static int print(const struct graph *g)
 static int from_text(const struct arguments *a)
 {
     size_t n;
-    const char *bytes = file_read(a->from, &n), *why = NULL;
+    const char *bytes = text_read(a->from, &n), *why = NULL;
     if (!bytes)
-        return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", a->from, strerror(errno));
+        return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", a->from,
+                            text_read_why(errno));
     struct graph *g = ir_parse(bytes, n, &why);
     if (!g) return command_fail(EXIT_PLAN, "%s: %s", a->from, why);
     if ((why = ir_check(g))) return command_fail(EXIT_PLAN, "%s: %s", a->from, why);

@@ -10,9 +10,9 @@
 static int format_one(const struct arguments *a, const char *path)
 {
     size_t n;
-    const char *bytes = file_read(path, &n);
+    const char *bytes = text_read(path, &n);
     if (!bytes)
-        return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", path, strerror(errno));
+        return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", path, text_read_why(errno));
     int file = source_add(path, bytes, n), before = error_count();
     parse_source(file);
     if (error_count() > before) return EXIT_PLAN;

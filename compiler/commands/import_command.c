@@ -398,9 +398,10 @@ static int open_config(struct import *im, const char *word)
         return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", word, strerror(errno));
     im->config = S_ISDIR(st.st_mode) ? text_format("%s/config.json", word) : word;
     size_t n;
-    const char *bytes = file_read(im->config, &n);
+    const char *bytes = text_read(im->config, &n);
     if (!bytes)
-        return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", im->config, strerror(errno));
+        return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", im->config,
+                            text_read_why(errno));
     char folder[PATH_MAX];
     const char *slash = strrchr(im->config, '/');
     if (!realpath(slash ? text_format("%.*s", (int)(slash - im->config + 1), im->config) : ".",

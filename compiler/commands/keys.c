@@ -74,7 +74,7 @@ static families library_of(const char *folder, const char *what)
         const char *shown = text_format("%s/%s", folder, e->d_name),
                    *path = text_format("%s/%s", library, shown), *bytes;
         if (length < 6 || strcmp(e->d_name + length - 5, ".plan") != 0 ||
-            !(bytes = file_read(path, &n)))
+            !(bytes = text_read(path, &n)))
             continue;
         const struct ast *items = parse_source(source_add(shown, bytes, n));
         for (int i = 0; i < items->n; i++)

@@ -303,17 +303,17 @@ static bool is_readable(const struct arguments *a, const char *path, int *status
 {
     size_t n;
     *status = EXIT_PLAN;
-    if (file_read(path, &n)) return true;
+    if (text_read(path, &n)) return true;
     int why = errno;
     const char *near = why == ENOENT ? whole_name(path) : NULL,
                *help = near ? text_format("did you mean '%s'?", near) : "";
     *status = EXIT_ENVIRONMENT;
     if (!a->json)
-        command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s%s%s", path, strerror(why),
+        command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s%s%s", path, text_read_why(why),
                      near ? "; " : "", help);
     else {
         struct diagnostic *d =
-            complain((struct span){0, 0, 0}, "cannot read '%s': %s", path, strerror(why));
+            complain((struct span){0, 0, 0}, "cannot read '%s': %s", path, text_read_why(why));
         if (near) add_help(d, "%s", help);
     }
     return false;

@@ -253,6 +253,8 @@ BUILD(attention)
             (long long)n, (long long)m, (long long)n, (long long)m);
         note_heads(l, d, q, n);
         note_heads(l, d, k, m);
+        if (lower > n) lower = n;
+        if (lower > 1 << 20) return lower_nothing(); /* no search of an hour for a hint */
         while (n % lower) lower--;
         add_help(d, "%lld key heads would do", (long long)lower);
         return lower_nothing();

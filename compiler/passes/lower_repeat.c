@@ -28,6 +28,9 @@ static void restore(struct lower *l, const struct loop *loop)
         memcpy(l->name.item, loop->before, sizeof *loop->before * (size_t)l->outer_names);
 }
 
+/* What a layer is made of is decided layer by layer; a thousand is far beyond any model. */
+enum { LAYERS_LIMIT = 10000 };
+
 static bool read_head(struct lower *l, struct loop *loop)
 {
     const struct ast *head = loop->block->kid[0];
@@ -47,10 +50,10 @@ static bool read_head(struct lower *l, struct loop *loop)
             return false;
         }
     if (!lower_dimension(l, head->kid[1], "the number of layers", 1, &loop->count)) return false;
-    if (loop->count > INT32_MAX) {
+    if (loop->count > LAYERS_LIMIT) {
         lower_trace(l,
                     complain(head->kid[1]->at, "%lld layers are more than planc can count (%d)",
-                             (long long)loop->count, INT32_MAX),
+                             (long long)loop->count, LAYERS_LIMIT),
                     head->kid[1]);
         return false;
     }

@@ -102,13 +102,18 @@ struct ast *ast_entry(struct ast *path, struct ast *value)
     return ast_add(ast_add(a, path), value);
 }
 
+/* The text of a path is made anew with each of its names. */
+enum { PATH_NAMES = 32 };
+
 struct ast *ast_path(struct lex *lx, struct ast *path, struct span name)
 {
     struct ast *a = path;
     if (path->kind != AST_PATH) a = ast_add(ast_node(AST_PATH, path->at), path);
     struct ast *last = ast_leaf(lx, AST_NAME, name);
     a = ast_more(a, last);
-    a->text = intern_format("%s.%s", path->text, last->text);
+    if (a->n == PATH_NAMES + 1)
+        complain(span_join(a->at, name), "a path of more than %d names", PATH_NAMES);
+    if (a->n <= PATH_NAMES) a->text = intern_format("%s.%s", path->text, last->text);
     a->depth = 1;
     return a;
 }

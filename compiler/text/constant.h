@@ -50,7 +50,9 @@ bool constant_call(const char *name, const struct constant *arg, int n, struct s
  * `names`). */
 struct scope {
     bool (*lookup)(struct scope *s, const char *name, struct constant *out);
-    const char *const *names; /* for spelling hints */
+    /* Fills names, for spelling hints: asked for only when something is not known. May be NULL. */
+    void (*hints)(struct scope *s);
+    const char *const *names;
     int n_names;
     void *context;
 };

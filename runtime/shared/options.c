@@ -9,6 +9,9 @@
 
 static const char *const later[] = {"--resume", "--fresh", "--checkpoint-dir"};
 
+/* Steps are told in doubles too; samples (steps x the global batch) are counted in 63 bits. */
+static const int64_t WHOLE_LIMIT = (int64_t)1 << 53;
+
 static bool names(const char *argument, const char *option)
 {
     size_t n = strlen(option);
@@ -23,6 +26,8 @@ static bool whole(const char *option, const char *text, int64_t least, int64_t *
     if (end == text || *end || errno || value < least)
         return fail_note("%s wants a whole number of at least %lld, not '%s'", option,
                          (long long)least, text);
+    if (value > WHOLE_LIMIT || value > ((int64_t)1 << 62) / program.global)
+        return fail_note("%s %s is more than a run can count", option, text);
     *to = value;
     return true;
 }

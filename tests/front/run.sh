@@ -28,7 +28,7 @@ done
 
 cd "$scratch" || exit 1
 flags=$([ "$BUILD" = build-sanitize ] && echo "-fsanitize=address,undefined -fno-sanitize-recover=undefined")
-objects=$(for o in base/{base,diagnostics} text/{lex,lex_slips,lex_meant,lex_order,lex_braces,language,ast,constant,number} check/{evaluate,keys,keys_foreign}; do echo "$top/$BUILD/compiler/$o.o"; done)
+objects=$(for o in base/{base,diagnostics,escape} text/{lex,lex_slips,lex_meant,lex_order,lex_braces,language,ast,constant,number} check/{evaluate,keys,keys_foreign}; do echo "$top/$BUILD/compiler/$o.o"; done)
 # shellcheck disable=SC2086
 if ${CC:-cc} -std=c17 -D_POSIX_C_SOURCE=200809L -O1 -g $flags -I"$top/compiler" "$here/numbers.c" $objects "$top/$BUILD"/gen/*.o -lm -o numbers 2>numbers.log; then
     ./numbers "$here/numbers.txt" || failed=1

@@ -42,3 +42,52 @@ for name in $(python3 "$here/text.py" make text); do
 done
 # no byte of a title reaches a terminal as a command
 LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]' text/title_control/log text/title_control/run.log && fail title_on_a_terminal "control bytes in what is printed" || ok title_on_a_terminal
+
+# ── numbers: every key, near the ends of 64 bits ──
+cat >numbers.plan <<'P'
+use "models/qwen3_moe.plan"
+use "clusters/h100.plan"
+plan "numbers" {
+    model qwen3_moe { layers = 4;  hidden = 64;  vocab = 256;  heads = 4;  kv_heads = 2;  head_dim = 16;  experts = 4;  top_k = 2;  expert_width = 32 }
+    cluster h100 { nodes = 1 }
+    mesh { fsdp = 8 }
+    batch { sequence = 64;  local = 1 }
+}
+P
+why=$(python3 "$here/numbers.py" "$planc" "$top/compiler/check/keys.def" numbers.plan) && ok numbers || fail numbers "$(cut -c1-400 <<<"$why")"
+
+# refuses NAME STATUS "WORDS" COMMAND…: within ten seconds and 4 GiB, with these words, and never by a crash
+refuses() {
+    local name=$1 want=$2 words=$3 status
+    shift 3
+    ( [ "$BUILD" = build-sanitize ] || ulimit -v 4000000; timeout 20 "$@" ) >"$name.log" 2>&1 </dev/null
+    status=$?
+    [ $status -eq "$want" ] || { fail "$name" "exit $status: $(tail_of "$name.log")"; return; }
+    grep -qF -- "$words" "$name.log" && ok "$name" || fail "$name" "does not say '$words': $(tail_of "$name.log")"
+}
+refuses range_of_a_million 1 'a range of more than 100,000 choices' "$planc" check numbers.plan --set batch.local=1..1000000
+refuses two_axes 1 'a space of 1,000,000 points or more (1,000 batch.sequence x 1,000 batch.local)' "$planc" check numbers.plan --set batch.local=1..1000 --set batch.sequence=1..1000
+refuses products 1 "at most 1048576" "$planc" check numbers.plan --set batch.local=4294967296 --set mesh.fsdp=4294967296
+refuses layers 1 '1000000000 layers are more than planc can count (10000)' "$planc" check numbers.plan --set model.layers=1000000000
+refuses heads 1 'query heads cannot share' "$planc" check numbers.plan --set model.kv_heads=1000000000
+python3 "$here/plans.py"
+refuses chain_forward 1 'a chain of more than 1000 constants' "$planc" check chain_forward.plan
+refuses chain_backward 1 'a chain of more than 1000 constants' "$planc" check chain_backward.plan
+refuses path_of_100000_names 1 'a path of more than 32 names' "$planc" check path.plan
+refuses file_of_100000_folders 1 "there is no file 'a/a/" "$planc" check folders.plan
+refuses sum_of_100000 1 'nested too deeply' "$planc" check sum.plan
+
+# ── files that are no files, and files that are not ours to show ──
+rm -rf fifo && mkdir fifo && mkfifo fifo/x.plan fifo/config.json fifo/x.ir && ln -s /etc/passwd fifo/link.plan
+for use in fifo/x.plan /dev/zero /etc/passwd fifo/link.plan /dev/null; do printf 'use "%s"\n' $use >"use_${use//\//_}.plan"; done
+refuses use_a_pipe 1 'it is a named pipe' "$planc" check use_fifo_x.plan.plan
+refuses use_zeros 1 '/dev/zero is no .plan file' "$planc" check use__dev_zero.plan
+refuses use_passwords 1 '/etc/passwd is no .plan file' "$planc" check use__etc_passwd.plan
+refuses use_a_link 1 'link.plan is a link to a file that is no .plan' "$planc" check use_fifo_link.plan.plan
+grep -q root: use_passwords.log use_a_link.log && fail use_does_not_echo "lines of /etc/passwd are shown" || ok use_does_not_echo
+refuses check_a_pipe 4 'it is a named pipe' "$planc" check fifo/x.plan
+refuses check_zeros 4 'more than 64 MiB' "$planc" check /dev/zero
+refuses format_a_pipe 4 'it is a named pipe' "$planc" format fifo/x.plan
+refuses dump_a_pipe 4 'it is a named pipe' "$planc" dump --from fifo/x.ir
+refuses import_a_pipe 4 'it is a named pipe' "$planc" import fifo -o fifo.plan
+"$planc" check <(cat numbers.plan) >process.log 2>&1 && ok plan_of_a_process || fail plan_of_a_process "$(tail_of process.log)"

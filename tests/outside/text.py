@@ -38,7 +38,7 @@ CASES = {
     'file_comment': dict(file=b'tiny*' + b'end.plan', folder=b'a*'),
     'file_attack': dict(folder=b'x *', file=b' __attribute__((constructor)) void f(void) { __builtin_trap(); } .plan'),
     'file_quote': dict(file=b'm"odel\\.plan'),
-    'file_trigraph': dict(file=b'model??'),
+    'file_trigraph': dict(file=b'model??.plan'),
     'file_latin1': dict(file=b'mod\xe9l.plan'),
     'file_newline': dict(file=b'mod\nel.plan'),
     'tensor_comment': dict(tensor=b'*/ int x = 1/0; /*'),
