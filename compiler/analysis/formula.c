@@ -201,6 +201,61 @@ static const char *inherited(const struct words *w, const struct node *n, const 
     return by_value(w, x);
 }
 
+/* An axis of a core op's result: the operand's that it is, or the product that it stands for. */
+static const char *name_of_core(const struct words *w, const struct node *n, const struct value *v,
+                                int axis, int depth)
+{
+    const struct value *of = NULL, *a = n->n_in ? n->in[0].value : NULL;
+    int at = axis, out = 0;
+    while (n->out[out] != v) out++;
+    switch ((enum core_op)n->op) {
+    case CORE_OP_matmul:
+    case CORE_OP_matmul_add:
+        of = n->in[axis].value;
+        at = attr_get(n, axis ? "tb" : "ta") ? 1 - axis : axis;
+        break;
+    case CORE_OP_expert_matmul:
+        of = n->in[axis].value;
+        at = axis == 0 ? 0 : attr_or(n, "ta", 0) ? 2 : 1;
+        break;
+    case CORE_OP_expert_matmul_grad:
+        if (axis) of = n->in[axis - 1].value, at = 1;
+        break;
+    case CORE_OP_embedding: of = n->in[axis].value; break;
+    case CORE_OP_embedding_grad:
+        if (axis) of = n->in[1].value;
+        break;
+    case CORE_OP_attention: of = a; break;
+    case CORE_OP_attention_grad:
+        if (out == 3 && axis < 2) return axis == 1 ? "sequence" : NULL;
+        of = out < 3 ? n->in[out].value : a;
+        break;
+    case CORE_OP_rope_cos:
+    case CORE_OP_rope_sin:
+        if (axis == 0) return "sequence";
+        break;
+    case CORE_OP_route_plan: return out == 0 ? choices(w, a, a->shape.dim[1], depth) : NULL;
+    case CORE_OP_dispatch:
+        if (axis == 0) return choices(w, a, v->shape.dim[0] / a->shape.dim[0], depth);
+        of = a;
+        break;
+    case CORE_OP_to_rows:
+        if (axis == 0) return choices(w, a, a->shape.dim[1], depth);
+        break;
+    case CORE_OP_collect:
+        if (axis) of = a;
+        break;
+    case CORE_OP_positions:
+    case CORE_OP_top_k:
+    case CORE_OP_load:
+    case CORE_OP_from_rows:
+    case CORE_OP_sum_middle:
+    case CORE_OP_sum_squares: return inherited(w, n, v, axis, depth);
+    }
+    const char *name = of ? name_of(w, of, at, depth) : NULL;
+    return name ? name : by_value(w, v->shape.dim[axis]);
+}
+
 static const char *name_of(const struct words *w, const struct value *v, int axis, int depth)
 {
     if (axis >= v->shape.rank || v->shape.dim[axis] == 1 || depth > 200) return NULL;
@@ -210,62 +265,19 @@ static const char *name_of(const struct words *w, const struct value *v, int axi
         const struct carry *c = carry_of(w->graph, v);
         return c ? name_of(w, c->first, axis, depth + 1) : by_value(w, v->shape.dim[axis]);
     }
-    struct {
-        const struct value *of;
-        int axis;
-    } from = {NULL, axis};
-    int out = 0;
-    while (n->out[out] != v) out++;
-    switch ((int)n->op) {
-    case OP_matmul:
-    case OP_matmul_add:
-        from.of = n->in[axis].value;
-        from.axis = attr_get(n, axis ? "tb" : "ta") ? 1 - axis : axis;
-        break;
-    case OP_expert_matmul:
-        from.of = n->in[axis].value;
-        from.axis = axis == 0 ? 0 : attr_find(n, "ta") && attr_get(n, "ta") ? 2 : 1;
-        break;
-    case OP_expert_matmul_grad:
-        if (axis) from.of = n->in[axis - 1].value, from.axis = 1;
-        break;
-    case OP_embedding: from.of = n->in[axis].value; break;
-    case OP_embedding_grad:
-        if (axis) from.of = n->in[1].value;
-        break;
-    case OP_attention: from.of = n->in[0].value; break;
-    case OP_attention_grad:
-        if (out < 3)
-            from.of = n->in[out].value;
-        else if (axis == 2)
-            from.of = n->in[0].value;
-        else
-            return axis == 1 ? "sequence" : NULL;
-        break;
-    case OP_rope_cos:
-    case OP_rope_sin: return axis == 0 ? "sequence" : by_value(w, v->shape.dim[axis]);
-    case OP_route_plan:
-        return out == 0 ? choices(w, n->in[0].value, n->in[0].value->shape.dim[1], depth + 1)
-                        : NULL;
-    case OP_dispatch:
-        if (axis == 0)
-            return choices(w, n->in[0].value, v->shape.dim[0] / n->in[0].value->shape.dim[0],
-                           depth + 1);
-        from.of = n->in[0].value;
-        break;
-    case OP_to_rows:
-        if (axis == 0) return choices(w, n->in[0].value, n->in[0].value->shape.dim[1], depth + 1);
-        break;
-    case OP_collect:
-        if (axis) from.of = n->in[0].value;
-        break;
-    case OP_reshape:
-    case OP_part:
-    case OP_put_part: return name_of_view(w, n, axis, depth + 1);
-    default: return inherited(w, n, v, axis, depth + 1);
+    switch (op_rows[n->op].class) {
+    case CLASS_CORE: return name_of_core(w, n, v, axis, depth + 1);
+    case CLASS_VIEW: return name_of_view(w, n, axis, depth + 1);
+    case CLASS_MAP:
+    case CLASS_INDEX:
+    case CLASS_ROW:
+    case CLASS_COLUMN:
+    case CLASS_TOTAL:
+    case CLASS_LEAF:
+    case CLASS_EFFECT:
+    case CLASS_LANE: break;
     }
-    const char *name = from.of ? name_of(w, from.of, from.axis, depth + 1) : NULL;
-    return name ? name : by_value(w, v->shape.dim[axis]);
+    return inherited(w, n, v, axis, depth + 1);
 }
 
 /* ── formulas ────────────────────────────────────────────────────────────────── */

@@ -66,37 +66,14 @@ static const struct node *core_node(const struct emit_kernel *k)
 }
 
 struct judged {
-    const char *bound;
+    enum bound bound;
     int64_t terms;
 };
-
-static struct judged judge_core(const struct node *n)
-{
-    const struct value *a = n->n_in ? n->in[0].value : NULL;
-    switch ((int)n->op) {
-    case OP_matmul:
-    case OP_matmul_add: {
-        const struct attr *ta = attr_find(n, "ta");
-        return (struct judged){"BOUND_PRODUCT", a->shape.dim[ta && ta->whole ? 0 : 1]};
-    }
-    case OP_expert_matmul: return (struct judged){"BOUND_PRODUCT", a->shape.dim[a->shape.rank - 1]};
-    case OP_expert_matmul_grad: return (struct judged){"BOUND_PRODUCT", a->shape.dim[0]};
-    case OP_attention:
-    case OP_attention_grad: return (struct judged){"BOUND_ATTENTION", attr_get(n, "sequence")};
-    case OP_sum_middle: return (struct judged){"BOUND_SUMMED", a->shape.dim[1]};
-    case OP_embedding_grad: return (struct judged){"BOUND_SUMMED", shape_count(a->shape)};
-    case OP_sum_squares: return (struct judged){"BOUND_SUMMED", 1 << 20};
-    case OP_collect:
-    case OP_rope_cos:
-    case OP_rope_sin: return (struct judged){"BOUND_ROUNDED", 1};
-    }
-    return (struct judged){"BOUND_EXACT", 1};
-}
 
 static struct judged judge(const struct emit_kernel *k)
 {
     const struct node *core = core_node(k);
-    if (core) return judge_core(core);
+    if (core) return (struct judged){op_rows[core->op].bound, op_terms(core)};
     bool row = false, column = false;
     for (int i = 0; i < k->node.n; i++) {
         enum op_class class = op_rows[k->node.item[i]->op].class;
@@ -104,9 +81,9 @@ static struct judged judge(const struct emit_kernel *k)
         column |= class == CLASS_COLUMN || class == CLASS_TOTAL;
     }
     int64_t rows = k->kernel->rows, columns = k->kernel->columns;
-    return column ? (struct judged){"BOUND_SUMMED", rows * columns}
-           : row  ? (struct judged){"BOUND_SUMMED", columns}
-                  : (struct judged){"BOUND_ROUNDED", 1};
+    return column ? (struct judged){BOUND_SUMMED, rows * columns}
+           : row  ? (struct judged){BOUND_SUMMED, columns}
+                  : (struct judged){BOUND_ROUNDED, 1};
 }
 
 void emit_arguments_c(struct text *to, const struct graph *g)
@@ -127,7 +104,7 @@ void emit_arguments_c(struct text *to, const struct graph *g)
         for (int a = 0; a < n; a++) argument_row(to, k, &argument[a], a);
         if (n) text_add(to, "};\n");
         text_add(&rows, "    {&k_%s, %s, %s, %ld, %s, %d},\n", name,
-                 escape_c(kernel_class_name(k->kernel)), j.bound, j.terms,
+                 escape_c(kernel_class_name(k->kernel)), bound_names[j.bound], j.terms,
                  n ? text_format("a_%s", name) : "0", n);
     }
     text_add(to,

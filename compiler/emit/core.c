@@ -8,42 +8,12 @@
 
 const char *emit_core_template(enum op op)
 {
-    switch ((int)op) {
-    case OP_matmul:
-    case OP_matmul_add: return "cpu/product.h";
-    case OP_embedding:
-    case OP_embedding_grad: return "cpu/embedding.h";
-    case OP_sum_middle: return "cpu/sum_middle.h";
-    case OP_positions:
-    case OP_rope_cos:
-    case OP_rope_sin: return "cpu/positions.h";
-    case OP_attention:
-    case OP_attention_grad: return "cpu/attention.h";
-    case OP_sum_squares: return "cpu/sum_squares.h";
-    case OP_top_k:
-    case OP_route_plan:
-    case OP_load:
-    case OP_dispatch:
-    case OP_collect:
-    case OP_to_rows:
-    case OP_from_rows:
-    case OP_expert_matmul:
-    case OP_expert_matmul_grad: return "cpu/experts.h";
-    }
-    return NULL;
+    return op < OP_COUNT && op_rows[op].template ? text_format("cpu/%s.h", op_rows[op].template)
+                                                 : NULL;
 }
 
-static int64_t columns_of(const struct value *v)
-{
-    return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
-}
-static int64_t rows_of(const struct value *v) { return shape_count(v->shape) / columns_of(v); }
-
-static int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
-{
-    const struct attr *a = attr_find(n, key);
-    return a ? a->whole : otherwise;
-}
+static int64_t columns_of(const struct value *v) { return shape_columns(v->shape); }
+static int64_t rows_of(const struct value *v) { return shape_rows(v->shape); }
 
 struct call {
     struct text *to;
@@ -107,35 +77,24 @@ static void call_rope(struct call *c, const struct node *n)
     text_add(c->to, ");\n");
 }
 
-static void call_experts(struct call *c, const struct node *n)
+/* `op(operands, results, sizes);` */
+static void call_sizes(struct call *c, const struct node *n, const int64_t *size, int sizes)
 {
-    const struct value *a = n->in[0].value, *y = n->out[0];
     text_add(c->to, "%s(", op_rows[n->op].name);
     names(c, n);
-    int64_t choices = shape_count(a->shape);
-    switch ((int)n->op) {
-    case OP_top_k:
-        text_add(c->to, "%ld, %ld, %ld", rows_of(a), columns_of(a), attr_get(n, "k"));
-        break;
-    case OP_route_plan:
-    case OP_load: text_add(c->to, "%ld, %ld", choices, attr_get(n, "experts")); break;
-    case OP_dispatch:
-        text_add(c->to, "%ld, %ld, %ld", rows_of(a), rows_of(y) / rows_of(a), columns_of(a));
-        break;
-    case OP_collect:
-        text_add(c->to, "%ld, %ld, %ld", rows_of(y), rows_of(a) / rows_of(y), columns_of(a));
-        break;
-    case OP_to_rows:
-    case OP_from_rows: text_add(c->to, "%ld", choices); break;
-    case OP_expert_matmul:
-        text_add(c->to, "%ld, %ld, %ld, %s", n->in[1].value->shape.dim[0], columns_of(a),
-                 columns_of(y), attr_or(n, "ta", 0) ? "true" : "false");
-        break;
-    case OP_expert_matmul_grad:
-        text_add(c->to, "%ld, %ld, %ld", y->shape.dim[0], y->shape.dim[2], y->shape.dim[1]);
-        break;
-    }
+    for (int i = 0; i < sizes; i++) text_add(c->to, "%s%ld", i ? ", " : "", size[i]);
     text_add(c->to, ");\n");
+}
+#define SIZES(...) \
+    (const int64_t[]){__VA_ARGS__}, (int)(sizeof(int64_t[]){__VA_ARGS__} / sizeof(int64_t))
+
+static void call_expert_matmul(struct call *c, const struct node *n)
+{
+    text_add(c->to, "expert_matmul(");
+    names(c, n);
+    text_add(c->to, "%ld, %ld, %ld, %s);\n", n->in[1].value->shape.dim[0],
+             columns_of(n->in[0].value), columns_of(n->out[0]),
+             attr_or(n, "ta", 0) ? "true" : "false");
 }
 
 void emit_core_body(struct text *to, const struct emit *e, const struct emit_kernel *k,
@@ -149,40 +108,46 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
             if (n) bug("kernel %s has two core ops", k->kernel->name);
             n = k->node.item[i];
         }
-    const struct value *y = n->out[0];
+    const struct value *y = n->out[0], *a = n->n_in ? n->in[0].value : NULL;
+    struct shape s = a ? a->shape : y->shape, to_shape = y->shape;
     text_add(to, "    ");
-    switch ((int)n->op) {
-    case OP_matmul:
-    case OP_matmul_add: call_matmul(&c, n); return;
-    case OP_attention:
-    case OP_attention_grad: call_attention(&c, n); return;
-    case OP_rope_cos:
-    case OP_rope_sin: call_rope(&c, n); return;
-    case OP_positions:
-        text_add(to, "positions(%s, %ld, %ld);\n", name_of(&c, y), shape_count(y->shape),
-                 attr_get(n, "sequence"));
+    switch ((enum core_op)n->op) {
+    case CORE_OP_matmul:
+    case CORE_OP_matmul_add: call_matmul(&c, n); return;
+    case CORE_OP_attention:
+    case CORE_OP_attention_grad: call_attention(&c, n); return;
+    case CORE_OP_rope_cos:
+    case CORE_OP_rope_sin: call_rope(&c, n); return;
+    case CORE_OP_positions:
+        call_sizes(&c, n, SIZES(shape_count(y->shape), attr_get(n, "sequence")));
         return;
-    case OP_embedding:
-        text_add(to, "embedding(");
-        names(&c, n);
-        text_add(to, "%ld, %ld);\n", rows_of(y), columns_of(y) * element_bytes(y->type));
+    case CORE_OP_embedding:
+        call_sizes(&c, n, SIZES(rows_of(y), columns_of(y) * element_bytes(y->type)));
         return;
-    case OP_embedding_grad:
-        text_add(to, "embedding_grad(");
-        names(&c, n);
-        text_add(to, "%ld, %ld, %ld);\n", rows_of(n->in[1].value), y->shape.dim[0],
-                 y->shape.dim[1]);
+    case CORE_OP_embedding_grad:
+        call_sizes(&c, n, SIZES(rows_of(n->in[1].value), to_shape.dim[0], to_shape.dim[1]));
         return;
-    case OP_sum_middle: {
-        struct shape s = n->in[0].value->shape;
-        text_add(to, "sum_middle(");
-        names(&c, n);
-        text_add(to, "%ld, %ld, %ld);\n", s.dim[0], s.dim[1], s.dim[2]);
-        return;
-    }
-    case OP_sum_squares:
+    case CORE_OP_sum_middle: call_sizes(&c, n, SIZES(s.dim[0], s.dim[1], s.dim[2])); return;
+    case CORE_OP_sum_squares:
         text_add(to, "sum_squares(%s, s, %s);\n", state_argument(&c), name_of(&c, y));
         return;
+    case CORE_OP_top_k:
+        call_sizes(&c, n, SIZES(rows_of(a), columns_of(a), attr_get(n, "k")));
+        return;
+    case CORE_OP_route_plan:
+    case CORE_OP_load: call_sizes(&c, n, SIZES(shape_count(s), attr_get(n, "experts"))); return;
+    case CORE_OP_dispatch:
+        call_sizes(&c, n, SIZES(rows_of(a), rows_of(y) / rows_of(a), columns_of(a)));
+        return;
+    case CORE_OP_collect:
+        call_sizes(&c, n, SIZES(rows_of(y), rows_of(a) / rows_of(y), columns_of(a)));
+        return;
+    case CORE_OP_to_rows:
+    case CORE_OP_from_rows: call_sizes(&c, n, SIZES(shape_count(s))); return;
+    case CORE_OP_expert_matmul: call_expert_matmul(&c, n); return;
+    case CORE_OP_expert_matmul_grad:
+        call_sizes(&c, n, SIZES(to_shape.dim[0], to_shape.dim[2], to_shape.dim[1]));
+        return;
     }
-    call_experts(&c, n);
+    bug("%s has no text", op_rows[n->op].name);
 }

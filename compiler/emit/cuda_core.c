@@ -12,45 +12,15 @@
 
 const char *emit_cuda_core_template(enum op op)
 {
-    switch ((int)op) {
-    case OP_matmul:
-    case OP_matmul_add: return "cuda/product.cuh";
-    case OP_embedding:
-    case OP_embedding_grad: return "cuda/embedding.cuh";
-    case OP_positions:
-    case OP_rope_cos:
-    case OP_rope_sin: return "cuda/positions.cuh";
-    case OP_sum_middle: return "cuda/sum_middle.cuh";
-    case OP_attention:
-    case OP_attention_grad: return "cuda/attention.cuh";
-    case OP_sum_squares: return "cuda/sum_squares.cuh";
-    case OP_top_k:
-    case OP_route_plan:
-    case OP_load:
-    case OP_dispatch:
-    case OP_collect:
-    case OP_to_rows:
-    case OP_from_rows:
-    case OP_expert_matmul:
-    case OP_expert_matmul_grad: return "cuda/experts.cuh";
-    }
-    return NULL;
+    return op < OP_COUNT && op_rows[op].template ? text_format("cuda/%s.cuh", op_rows[op].template)
+                                                 : NULL;
 }
 
-static int64_t columns_of(const struct value *v)
-{
-    return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
-}
-static int64_t rows_of(const struct value *v) { return shape_count(v->shape) / columns_of(v); }
+static int64_t columns_of(const struct value *v) { return shape_columns(v->shape); }
+static int64_t rows_of(const struct value *v) { return shape_rows(v->shape); }
 static int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
 static const char *number(int64_t n) { return text_format("%ld", n); }
 static const char *truth(bool b) { return b ? "true" : "false"; }
-
-static int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
-{
-    const struct attr *a = attr_find(n, key);
-    return a ? a->whole : otherwise;
-}
 
 static int argument_of(const struct cuda_kernel *c, const struct value *v)
 {
@@ -303,40 +273,51 @@ static void cuda_embedding_grad(struct cuda_kernel *c, const struct node *n)
 }
 
 /* ── rows there and back ─────────────────────────────────────────────────────── */
-static void cuda_rows(struct cuda_kernel *c, const struct node *n)
+static const char *name_in(const struct cuda_kernel *c, const struct node *n, int i)
 {
-    const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
-    int64_t width = columns_of(y), pieces;
-    const char *type = piece_of(width * element_bytes(y->type), &pieces), *from = name_of(c, a),
-               *with = name_of(c, b), *to = name_of(c, y);
-    switch ((int)n->op) {
-    case OP_embedding:
-        over(c, rows_of(y) * pieces,
-             text_format("embedding(%s, (const %s *)%s, (%s *)%s, %ld, %ld)", from, type, with,
-                         type, to, rows_of(y), pieces));
-        return;
-    case OP_dispatch:
-        over(c, rows_of(a) * pieces,
-             text_format("dispatch((const %s *)%s, %s, (%s *)%s, %ld, %ld, %ld)", type, from, with,
-                         type, to, rows_of(a), rows_of(y) / rows_of(a), pieces));
-        return;
-    case OP_collect: {
-        int each = y->type == BF16 ? 8 : 4;
-        bool wide = width % each == 0;
-        over(c, rows_of(y) * width / (wide ? each : 1),
-             text_format("collect<%s, %s>(%s, %s, %s, %ld, %ld, %ld)", c_type_of(y), truth(wide),
-                         from, with, to, rows_of(y), rows_of(a) / rows_of(y), width));
-        return;
-    }
-    case OP_to_rows:
-    case OP_from_rows: {
-        int64_t choices = shape_count(a->shape);
-        over(c, choices,
-             text_format("%s(%s, %s, %s, %ld)", op_rows[n->op].name, from, with, to, choices));
-        return;
-    }
-    }
-    bug("%s moves no rows", op_rows[n->op].name);
+    return name_of(c, n->in[i].value);
+}
+
+static void cuda_embedding(struct cuda_kernel *c, const struct node *n)
+{
+    const struct value *y = n->out[0];
+    int64_t pieces;
+    const char *type = piece_of(columns_of(y) * element_bytes(y->type), &pieces);
+    over(c, rows_of(y) * pieces,
+         text_format("embedding(%s, (const %s *)%s, (%s *)%s, %ld, %ld)", name_in(c, n, 0), type,
+                     name_in(c, n, 1), type, name_of(c, y), rows_of(y), pieces));
+}
+
+static void cuda_dispatch(struct cuda_kernel *c, const struct node *n)
+{
+    const struct value *y = n->out[0];
+    int64_t rows = rows_of(n->in[0].value), pieces;
+    const char *type = piece_of(columns_of(y) * element_bytes(y->type), &pieces);
+    over(c, rows * pieces,
+         text_format("dispatch((const %s *)%s, %s, (%s *)%s, %ld, %ld, %ld)", type,
+                     name_in(c, n, 0), name_in(c, n, 1), type, name_of(c, y), rows,
+                     rows_of(y) / rows, pieces));
+}
+
+static void cuda_collect(struct cuda_kernel *c, const struct node *n)
+{
+    const struct value *y = n->out[0];
+    int64_t width = columns_of(y), rows = rows_of(y);
+    int each = y->type == BF16 ? 8 : 4;
+    bool wide = width % each == 0;
+    over(c, rows * width / (wide ? each : 1),
+         text_format("collect<%s, %s>(%s, %s, %s, %ld, %ld, %ld)", c_type_of(y), truth(wide),
+                     name_in(c, n, 0), name_in(c, n, 1), name_of(c, y), rows,
+                     rows_of(n->in[0].value) / rows, width));
+}
+
+/* One number a choice: to_rows, from_rows. */
+static void cuda_choices(struct cuda_kernel *c, const struct node *n)
+{
+    int64_t choices = shape_count(n->in[0].value->shape);
+    over(c, choices,
+         text_format("%s(%s, %s, %s, %ld)", op_rows[n->op].name, name_in(c, n, 0), name_in(c, n, 1),
+                     name_of(c, n->out[0]), choices));
 }
 
 /* ── tables, norms ───────────────────────────────────────────────────────────── */
@@ -396,37 +377,37 @@ void emit_cuda_core(struct cuda_kernel *c)
             n = c->kernel->node.item[i];
         }
     const struct value *y = n->out[0];
-    switch ((int)n->op) {
-    case OP_matmul:
-    case OP_matmul_add: cuda_matmul(c, n); return;
-    case OP_expert_matmul: cuda_expert_matmul(c, n); return;
-    case OP_expert_matmul_grad: cuda_expert_matmul_grad(c, n); return;
-    case OP_embedding:
-    case OP_dispatch:
-    case OP_collect:
-    case OP_to_rows:
-    case OP_from_rows: cuda_rows(c, n); return;
-    case OP_embedding_grad: cuda_embedding_grad(c, n); return;
-    case OP_route_plan: cuda_route_plan(c, n); return;
-    case OP_load: cuda_load(c, n); return;
-    case OP_attention:
-    case OP_attention_grad: emit_cuda_attention(c, n); return;
-    case OP_rope_cos:
-    case OP_rope_sin: cuda_rope(c, n); return;
-    case OP_sum_squares: cuda_sum_squares(c, n); return;
-    case OP_positions:
+    switch ((enum core_op)n->op) {
+    case CORE_OP_matmul:
+    case CORE_OP_matmul_add: cuda_matmul(c, n); return;
+    case CORE_OP_expert_matmul: cuda_expert_matmul(c, n); return;
+    case CORE_OP_expert_matmul_grad: cuda_expert_matmul_grad(c, n); return;
+    case CORE_OP_embedding: cuda_embedding(c, n); return;
+    case CORE_OP_dispatch: cuda_dispatch(c, n); return;
+    case CORE_OP_collect: cuda_collect(c, n); return;
+    case CORE_OP_to_rows:
+    case CORE_OP_from_rows: cuda_choices(c, n); return;
+    case CORE_OP_embedding_grad: cuda_embedding_grad(c, n); return;
+    case CORE_OP_route_plan: cuda_route_plan(c, n); return;
+    case CORE_OP_load: cuda_load(c, n); return;
+    case CORE_OP_attention:
+    case CORE_OP_attention_grad: emit_cuda_attention(c, n); return;
+    case CORE_OP_rope_cos:
+    case CORE_OP_rope_sin: cuda_rope(c, n); return;
+    case CORE_OP_sum_squares: cuda_sum_squares(c, n); return;
+    case CORE_OP_positions:
         over(c, shape_count(y->shape),
              text_format("positions(%s, %ld, %ld)", name_of(c, y), shape_count(y->shape),
                          attr_get(n, "sequence")));
         return;
-    case OP_sum_middle: {
+    case CORE_OP_sum_middle: {
         struct shape s = n->in[0].value->shape;
         over(c, s.dim[0] * s.dim[2],
              text_format("sum_middle(%s, %s, %ld, %ld, %ld)", name_of(c, n->in[0].value),
                          name_of(c, y), s.dim[0], s.dim[1], s.dim[2]));
         return;
     }
-    case OP_top_k: {
+    case CORE_OP_top_k: {
         const struct value *p = n->in[0].value;
         over(c, rows_of(p) * 32,
              text_format("top_k(%s, %s, %ld, %ld, %ld)", name_of(c, p), name_of(c, y), rows_of(p),

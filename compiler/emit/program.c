@@ -82,16 +82,18 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
 /* ── steps, metrics ──────────────────────────────────────────────────────────── */
 static const char *what_of(const struct graph *g, const struct node *n)
 {
-    switch ((int)n->op) {
-    case OP_gather: return text_format("gather %s", attr_get_word(n, "unit"));
-    case OP_reduce: return text_format("reduce %s", attr_get_word(n, "unit"));
-    case OP_wait: return text_format("wait for event %ld", attr_get(n, "event"));
-    case OP_batch: return "load the batch";
-    case OP_sum_ranks: return text_format("sum %s", n->out[0]->name);
-    case OP_tap: return text_format("tap %s", attr_get_word(n, "name"));
-    }
     const struct kernel *k = graph_kernel(g, n->kernel);
-    return k ? k->name : op_rows[n->op].name;
+    if (k) return k->name;
+    if (n->op == OP_tap) return text_format("tap %s", attr_get_word(n, "name"));
+    switch ((enum lane_op)n->op) {
+    case LANE_OP_gather: return text_format("gather %s", attr_get_word(n, "unit"));
+    case LANE_OP_reduce: return text_format("reduce %s", attr_get_word(n, "unit"));
+    case LANE_OP_wait: return text_format("wait for event %ld", attr_get(n, "event"));
+    case LANE_OP_batch: return "load the batch";
+    case LANE_OP_sum_ranks: return text_format("sum %s", n->out[0]->name);
+    case LANE_OP_use: break;
+    }
+    return op_rows[n->op].name;
 }
 
 static void step_table(struct text *to, const struct graph *g)

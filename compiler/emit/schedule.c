@@ -103,12 +103,6 @@ static const char *event_ring(struct schedule_text *s, int64_t event, int64_t ri
     return !loop ? name : text_format("%s + %s %% %ld", name, entry, ring);
 }
 
-static int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
-{
-    const struct attr *a = attr_find(n, key);
-    return a ? a->whole : otherwise;
-}
-
 static const char *shifted(const char *running, int64_t shift)
 {
     if (!strcmp(running, "0")) return text_format("%ld", shift);
@@ -320,23 +314,24 @@ static void say_node(struct schedule_text *s, struct body_text *b, struct here h
                      const struct node *n)
 {
     const struct graph *g = s->places.graph;
-    switch ((int)n->op) {
-    case OP_gather: say_gather(s, &b->calls, h, n); return;
-    case OP_wait: say_wait(s, &b->calls, h, n); return;
-    case OP_reduce: say_reduce(s, &b->calls, h, n); return;
-    case OP_batch:
+    if (n->op == OP_tap) say_tap(s, b, h, n);
+    if (op_rows[n->op].class != CLASS_LANE) return;
+    switch ((enum lane_op)n->op) {
+    case LANE_OP_gather: say_gather(s, &b->calls, h, n); return;
+    case LANE_OP_wait: say_wait(s, &b->calls, h, n); return;
+    case LANE_OP_reduce: say_reduce(s, &b->calls, h, n); return;
+    case LANE_OP_batch:
         say(&b->calls, NULL, "load_batch(d, %d, %s, %s, micro);", n->step,
             declared_value(s, b, h, g->input.item[0]), declared_value(s, b, h, g->input.item[1]));
         return;
-    case OP_sum_ranks:
+    case LANE_OP_sum_ranks:
         say(&b->calls, NULL, "sum_ranks(d, %d, %s, %s, %ld, %s);", n->step,
             escape_c(attr_get_word(n, "group")), declared_value(s, b, h, n->out[0]),
             shape_count(n->out[0]->shape), event_constant(s, attr_get(n, "event")));
         return;
-    case OP_tap: say_tap(s, b, h, n); return;
+    case LANE_OP_use: break;
     }
-    if (op_rows[n->op].class == CLASS_LANE)
-        bug("lane op %s is not for the schedule's text", op_rows[n->op].name);
+    bug("lane op %s is not for the schedule's text", op_rows[n->op].name);
 }
 
 static bool wants_micro(const struct region *r)

@@ -330,19 +330,21 @@ static const char *leaf(struct fused *f, const struct value *v, struct spot at)
 {
     const struct node *n = v->node;
     struct text t = {0};
-    switch ((int)n->op) {
-    case OP_zeros: return c_number(attr_find(n, "value") ? attr_get_real(n, "value") : 0, v->type);
-    case OP_scalar:
+    switch ((enum leaf_op)n->op) {
+    case LEAF_OP_zeros:
+        return c_number(attr_find(n, "value") ? attr_get_real(n, "value") : 0, v->type);
+    case LEAF_OP_scalar:
         text_add(&t, "%s[SCALAR_", fused_argument(f, ARGUMENT_SCALARS, NULL, NULL));
         for (const char *c = attr_get_word(n, "name"); *c; c++)
             text_add(&t, "%c", toupper((unsigned char)*c));
         text_add(&t, "]");
         return t.bytes;
-    case OP_decay: return f->cuda ? "decay" : "(float)s->decay";
-    case OP_metric_sum:
+    case LEAF_OP_decay: return f->cuda ? "decay" : "(float)s->decay";
+    case LEAF_OP_metric_sum:
         return text_format("%s[0]",
                            fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(n, "name")));
-    case OP_state: { /* a variable: it is the old value even behind the assignment of a new one */
+    /* a variable: it is the old value even behind the assignment of a new one */
+    case LEAF_OP_state: {
         const char *name = known(f, v, at);
         return name ? name
                     : fused_declare(
@@ -388,9 +390,9 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
     int64_t low = at.kind == COLUMN_FIXED ? at.offset : f->low + at.offset,
             high = at.kind == COLUMN_FIXED ? low + 1 : f->high + at.offset;
 #define BREAK(c) ((c) > low && (c) < high ? (void)(f->split = (c)-at.offset) : (void)0)
-    switch ((int)n->op) {
-    case OP_slice: return fused_value(f, a, shifted(at, attr_get(n, "from")));
-    case OP_rotate:
+    switch ((enum index_op)n->op) {
+    case INDEX_OP_slice: return fused_value(f, a, shifted(at, attr_get(n, "from")));
+    case INDEX_OP_rotate:
         if (f->turn && !f->straight && at.kind == COLUMN_LOOP && !at.offset && !f->low &&
             f->high == width) {
             const char *turn = f->turn(f, width / 2);
@@ -403,14 +405,14 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
         }
         BREAK(width / 2);
         return fused_value(f, a, shifted(at, low < width / 2 ? width / 2 : -(width / 2)));
-    case OP_pad: {
+    case INDEX_OP_pad: {
         int64_t from = attr_get(n, "from");
         BREAK(from);
         BREAK(from + width);
         return low >= from && low < from + width ? fused_value(f, a, shifted(at, -from))
                                                  : c_number(0, y->type);
     }
-    case OP_onehot: {
+    case INDEX_OP_onehot: {
         const struct value *g = n->in[1].value;
         const char *id = fused_value(f, a, reshaped_spot(f, g, a, settled(f, g, at))),
                    *x = fused_value(f, g, settled(f, g, at));
@@ -418,7 +420,7 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
                              text_format("(int32_t)(%s) == %s ? %s : %s", column_text(at), id, x,
                                          c_number(0, y->type)));
     }
-    case OP_put: {
+    case INDEX_OP_put: {
         struct text t = {0};
         for (int64_t c = 0; c < width; c++) {
             const char *id = fused_value(f, a, at_column(at, c)),
@@ -428,7 +430,7 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
         }
         return fused_declare(f, y, at, t.bytes);
     }
-    case OP_take: {
+    case INDEX_OP_take: {
         const char *id = fused_value(f, n->in[1].value, at);
         return fused_declare(f, y, at, fused_value(f, a, spot_named(at, id, fused_level(at))));
     }

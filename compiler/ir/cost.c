@@ -13,22 +13,32 @@ static int64_t iterations(const struct region *r, const struct body *b)
     return n;
 }
 
+static bool multiplies(enum cost_class class)
+{
+    switch (class) {
+    case COST_GEMM:
+    case COST_GROUPED_GEMM:
+    case COST_ATTENTION:
+    case COST_ATTENTION_GRAD: return true;
+    case COST_NONE:
+    case COST_MAP:
+    case COST_ROW:
+    case COST_COLUMN:
+    case COST_TOTAL:
+    case COST_MOVE:
+    case COST_UPDATE: return false;
+    }
+    bug("cost class %d", (int)class);
+}
+
 static void add(struct flops *all, const struct node *n, double times)
 {
-    double flops = 0, bytes, seen = 1; /* seen: the part that a causal mask leaves */
-    if (n->op == OP_matmul || n->op == OP_matmul_add || n->op == OP_expert_matmul ||
-        n->op == OP_expert_matmul_grad)
-        op_cost(n, &flops, &bytes);
-    /* two products forward, four backward */
-    if (n->op == OP_attention || n->op == OP_attention_grad) {
-        flops = (n->op == OP_attention ? 4.0 : 8.0) * (double)shape_count(n->in[0].value->shape) *
-                (double)attr_get(n, "sequence");
-        seen = 0.5;
-    }
-    all->hardware += flops * times;
+    if (!multiplies(op_rows[n->op].cost)) return;
+    struct op_flops flops = op_flops(n);
+    all->hardware += flops.model * times;
     if (n->again) return;
-    all->full += flops * times;
-    all->causal += flops * seen * times;
+    all->full += flops.model * times;
+    all->causal += flops.causal * times;
 }
 
 struct flops cost_flops_per_token(const struct graph *g)

@@ -11,7 +11,8 @@
  *   time (PaLM: Chowdhery et
  *             al., 2022, appendix B; torchtitan): 6 N + 12 layers x heads x head_dim x sequence
  *   causal    the same with half of the scores and weighted sums, those that count
- *   hardware  full, and what is computed again */
+ *   hardware  full, and the ops that are computed again. The scores that the kernel of
+ *             attention's gradient computes again are in op_flops().run and in none of these */
 struct flops {
     double full, causal, hardware;
 };

@@ -90,6 +90,9 @@ int64_t shape_count(struct shape s)
     return n;
 }
 
+int64_t shape_columns(struct shape s) { return s.rank ? s.dim[s.rank - 1] : 1; }
+int64_t shape_rows(struct shape s) { return shape_count(s) / shape_columns(s); }
+
 bool shape_same(struct shape a, struct shape b)
 {
     if (a.rank != b.rank) return false;
@@ -155,6 +158,11 @@ static const struct attr *attr_must(const struct node *n, const char *key)
 }
 
 int64_t attr_get(const struct node *n, const char *key) { return attr_must(n, key)->whole; }
+int64_t attr_or(const struct node *n, const char *key, int64_t otherwise)
+{
+    const struct attr *a = attr_find(n, key);
+    return a ? a->whole : otherwise;
+}
 double attr_get_real(const struct node *n, const char *key)
 {
     const struct attr *a = attr_must(n, key);

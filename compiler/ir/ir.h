@@ -49,14 +49,60 @@ enum cost_class {
 };
 #define COST_CLASSES (COST_UPDATE + 1)
 extern const char *const cost_class_names[COST_CLASSES];
+/* What the cuda kernels of an op leave in memory between two launches; passes/workspace.c knows how
+ * many bytes that is. */
+enum workspace {
+    WORKSPACE_NONE,
+    WORKSPACE_PRODUCT,        /* planes and partial products; what the library may use */
+    WORKSPACE_SORT,           /* counts of a sort into bins */
+    WORKSPACE_SORT_KEYS,      /* counts and orders of a sort by keys */
+    WORKSPACE_BLOCKS,         /* a sum a block of a stretch */
+    WORKSPACE_ATTENTION_ROWS, /* two numbers a query and head */
+    WORKSPACE_COLUMN,         /* a row of sums a chunk of rows */
+    WORKSPACE_TOTAL           /* a sum a row */
+};
+/* How far two right results of an op may be apart (runtime/shared/reference.h says what each
+ * means), and how many numbers the longest of its sums adds. */
+enum bound { BOUND_EXACT, BOUND_ROUNDED, BOUND_SUMMED, BOUND_PRODUCT, BOUND_ATTENTION };
+extern const char *const bound_names[];
+enum terms {
+    TERMS_ONE,
+    TERMS_COLUMNS,  /* of the first operand */
+    TERMS_ITEMS,    /* all of the first operand's elements */
+    TERMS_INNER,    /* of a matrix product */
+    TERMS_MIDDLE,   /* the axis that sum_middle sums over */
+    TERMS_SEQUENCE, /* attribute sequence */
+    TERMS_BLOCK     /* 2^20: a shard, whose length follows from the mesh */
+};
 struct op_row {
     const char *name;
     enum op_class class;
     int operands, results;
     enum cost_class cost;
+    const char *template;
+    enum workspace workspace;
+    enum bound bound;
+    enum terms terms;
     const char *expression, *help;
 };
 extern const struct op_row op_rows[OP_COUNT];
+/* The ops of one class, for switches that visit each of them: `switch ((enum leaf_op)n->op)`. */
+enum index_op {
+#define INDEX(name, ...) INDEX_OP_##name = OP_##name,
+#include "ir/ops.def"
+};
+enum leaf_op {
+#define LEAF(name, ...) LEAF_OP_##name = OP_##name,
+#include "ir/ops.def"
+};
+enum core_op {
+#define CORE(name, ...) CORE_OP_##name = OP_##name,
+#include "ir/ops.def"
+};
+enum lane_op {
+#define LANE(name, ...) LANE_OP_##name = OP_##name,
+#include "ir/ops.def"
+};
 
 enum level {
     LEVEL_LOWER,
@@ -323,6 +369,8 @@ struct shape shape_of(int rank, const int64_t *dim);
 int64_t shape_count(struct shape s);
 bool shape_same(struct shape a, struct shape b);
 const char *shape_text(struct shape s); /* "[2048, 384]" */
+int64_t shape_columns(struct shape s);  /* the last axis; 1 without axes */
+int64_t shape_rows(struct shape s);     /* how many rows of so many columns */
 int64_t element_bytes(enum element type);
 static inline struct operand by(struct value *v) { return (struct operand){v, 0}; }
 static inline struct operand num(double x) { return (struct operand){NULL, x}; }
@@ -342,6 +390,7 @@ struct attr attr_word(const char *key, const char *word);
 const struct attr *attr_find(const struct node *n, const char *key); /* NULL: not there */
 /* whole; bug() when not there */
 int64_t attr_get(const struct node *n, const char *key);
+int64_t attr_or(const struct node *n, const char *key, int64_t otherwise);
 double attr_get_real(const struct node *n, const char *key);
 const char *attr_get_word(const struct node *n, const char *key);
 
@@ -355,8 +404,19 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
  * it). A weight's is F32, another's has its type. */
 void op_gradient(struct build *b, const struct node *n, struct value *const *d,
                  struct value **into);
-/* FLOPs and bytes of one node (a multiply-add is two). */
+/* FLOPs of one node, a multiply-add is two. */
+struct op_flops {
+    double model;  /* over the whole sequence, nothing that its kernel computes a second time */
+    double causal; /* of these, what a causal mask leaves */
+    double run;    /* what its kernel does */
+};
+struct op_flops op_flops(const struct node *n);
+/* What its kernel does and moves: FLOPs (op_flops().run) and bytes. */
 void op_cost(const struct node *n, double *flops, double *bytes);
+/* How many numbers the longest sum of a node adds. */
+int64_t op_terms(const struct node *n);
+/* Of a matrix product: the length of the rows that it multiplies. */
+int64_t op_inner(const struct node *n);
 
 struct region *graph_region(const struct graph *g, const char *name); /* NULL: none */
 struct unit *graph_unit(const struct graph *g, const char *name);

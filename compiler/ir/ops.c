@@ -8,10 +8,15 @@
 #include <string.h>
 
 const struct op_row op_rows[OP_COUNT] = {
-#define OP(name, class, operands, results, cost, expression, help) \
-    {#name, CLASS_##class, operands, results, COST_##cost, expression, help},
+#define OP(name, class, operands, results, cost, expression, help, template, workspace, bound, \
+           terms)                                                                              \
+    {#name,    CLASS_##class,         operands,      results,       COST_##cost,               \
+     template, WORKSPACE_##workspace, BOUND_##bound, TERMS_##terms, expression,                \
+     help},
 #include "ir/ops.def"
 };
+const char *const bound_names[] = {"BOUND_EXACT", "BOUND_ROUNDED", "BOUND_SUMMED", "BOUND_PRODUCT",
+                                   "BOUND_ATTENTION"};
 const char *const cost_class_names[COST_CLASSES] = {
     "none", "gemm",   "grouped_gemm", "attention", "attention_grad", "map",
     "row",  "column", "total",        "move",      "update"};
@@ -35,9 +40,6 @@ static struct shape shape3(int64_t a, int64_t b, int64_t c)
 {
     return shape_of(3, (int64_t[]){a, b, c});
 }
-
-/* The last axis, and how many rows of it. */
-static int64_t columns_of(struct shape s) { return s.rank ? s.dim[s.rank - 1] : 1; }
 
 /* Joins `s` into the broadcast shape `*all`: axes are matched from the last; 1 spreads, and the
  * first axis of an operand of full rank may divide the result's (a table of one sequence against a
@@ -185,7 +187,7 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
     const struct value *a = n_in > 0 ? in[0].value : NULL, *b = n_in > 1 ? in[1].value : NULL,
                        *c = n_in > 2 ? in[2].value : NULL;
     struct shape s = a ? a->shape : (struct shape){0};
-    int64_t last = columns_of(s);
+    int64_t last = shape_columns(s);
     if (row->results > 0) type[0] = a ? a->type : F32;
     switch (op) {
     case OP_add:
@@ -315,7 +317,7 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         return true;
     case OP_embedding_grad:
         type[0] = F32;
-        shape[0] = shape2(whole(attr, n_attr, "rows", 0), columns_of(b->shape));
+        shape[0] = shape2(whole(attr, n_attr, "rows", 0), shape_columns(b->shape));
         return true;
     case OP_attention:
         if (!infer_attention(s, b->shape, c->shape, why)) return false;
@@ -375,7 +377,7 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
     }
     case OP_expert_matmul_grad:
         type[0] = F32;
-        shape[0] = shape3(shape_count(c->shape) - 1, last, columns_of(b->shape));
+        shape[0] = shape3(shape_count(c->shape) - 1, last, shape_columns(b->shape));
         return true;
     case OP_sum_squares:
         type[0] = F64;
@@ -401,38 +403,76 @@ static double bytes_of(const struct value *v)
     return (double)(shape_count(v->shape) * element_bytes(v->type));
 }
 
+int64_t op_inner(const struct node *n)
+{
+    struct shape a = n->in[0].value->shape;
+    bool grad = n->op == OP_expert_matmul_grad,
+         across = op_rows[n->op].cost == COST_GEMM && whole(n->attr, n->n_attr, "ta", 0);
+    return grad || across ? a.dim[0] : shape_columns(a);
+}
+
+int64_t op_terms(const struct node *n)
+{
+    const struct value *a = n->n_in ? n->in[0].value : NULL;
+    switch (op_rows[n->op].terms) {
+    case TERMS_ONE: return 1;
+    case TERMS_COLUMNS: return shape_columns(a->shape);
+    case TERMS_ITEMS: return shape_count(a->shape);
+    case TERMS_INNER: return op_inner(n);
+    case TERMS_MIDDLE: return a->shape.dim[1];
+    case TERMS_SEQUENCE: return attr_get(n, "sequence");
+    case TERMS_BLOCK: return 1 << 20;
+    }
+    bug("terms of %s", op_rows[n->op].name);
+}
+
+static struct op_flops same_flops(double n) { return (struct op_flops){n, n, n}; }
+
+/* Matrix products over the whole sequence, `again` of them a second time inside the kernel. */
+static struct op_flops attention_flops(const struct node *n, double products, double again)
+{
+    double one = 2.0 * (double)shape_count(n->in[0].value->shape) * (double)attr_get(n, "sequence");
+    return (struct op_flops){
+        .model = products * one, .causal = products * one / 2, .run = (products + again) * one / 2};
+}
+
+struct op_flops op_flops(const struct node *n)
+{
+    const struct op_row *row = &op_rows[n->op];
+    const struct value *a = n->n_in ? n->in[0].value : NULL, *y = n->n_out ? n->out[0] : NULL;
+    bool elements = row->class == CLASS_MAP || row->class == CLASS_INDEX;
+    switch (row->cost) {
+    case COST_GEMM: return same_flops(2.0 * (double)shape_count(y->shape) * (double)op_inner(n));
+    /* each row has one expert */
+    case COST_GROUPED_GEMM:
+        return same_flops(n->op == OP_expert_matmul_grad
+                              ? 2.0 * (double)shape_count(a->shape) *
+                                    (double)shape_columns(n->in[1].value->shape)
+                              : 2.0 * (double)shape_count(y->shape) * (double)op_inner(n));
+    /* the scores and the weighted sum; backward both operands of both, and the scores again */
+    case COST_ATTENTION: return attention_flops(n, 2, 0);
+    case COST_ATTENTION_GRAD: return attention_flops(n, 4, 1);
+    case COST_ROW: return same_flops(n->op == OP_pick ? 0 : (double)shape_count(a->shape));
+    case COST_COLUMN: return same_flops((double)shape_count(a->shape));
+    case COST_TOTAL:
+        return same_flops(row->class == CLASS_TOTAL ? (double)shape_count(a->shape) : 0);
+    case COST_MAP: return same_flops(elements ? (double)shape_count(y->shape) : 0);
+    case COST_NONE:
+    case COST_MOVE:
+    case COST_UPDATE: return same_flops(0);
+    }
+    bug("cost class %d", (int)row->cost);
+}
+
 void op_cost(const struct node *n, double *flops, double *bytes)
 {
-    *bytes = 0;
+    double in = 0, out = 0;
     for (int i = 0; i < n->n_in; i++)
-        if (n->in[i].value) *bytes += bytes_of(n->in[i].value);
-    double out = 0;
+        if (n->in[i].value) in += bytes_of(n->in[i].value);
     for (int i = 0; i < n->n_out; i++) out += bytes_of(n->out[i]);
-    *bytes += out;
-    *flops = 0;
-    const struct value *a = n->n_in ? n->in[0].value : NULL, *y = n->n_out ? n->out[0] : NULL;
-    if (n->op == OP_matmul || n->op == OP_matmul_add) {
-        struct shape s = a->shape;
-        *flops = 2.0 * (double)shape_count(y->shape) *
-                 (double)s.dim[attr_find(n, "ta") && attr_get(n, "ta") ? 0 : 1];
-    } else if (n->op == OP_expert_matmul) {
-        *flops = 2.0 * (double)shape_count(y->shape) * (double)columns_of(a->shape);
-    } else if (n->op == OP_expert_matmul_grad) {
-        *flops = 2.0 * (double)shape_count(a->shape) * (double)columns_of(n->in[1].value->shape);
-    } else if (n->op == OP_attention || n->op == OP_attention_grad) {
-        /* causal: half of the scores and half of the weighted sum; five products backward instead
-         * of two */
-        double products = n->op == OP_attention ? 2 : 5;
-        *flops = products * (double)shape_count(a->shape) * (double)attr_get(n, "sequence");
-    } else if (n->op == OP_sum_middle) {
-        *flops = (double)shape_count(a->shape);
-    } else if (op_rows[n->op].class == CLASS_MAP || op_rows[n->op].class == CLASS_INDEX) {
-        *flops = y ? (double)shape_count(y->shape) : 0;
-    } else if (a && (op_rows[n->op].class == CLASS_ROW || op_rows[n->op].class == CLASS_COLUMN ||
-                     op_rows[n->op].class == CLASS_TOTAL)) {
-        *flops = n->op == OP_pick ? 0 : (double)shape_count(a->shape);
-        if (n->op == OP_pick) *bytes = 2 * out;
-    }
-    if (op_rows[n->op].class == CLASS_VIEW || op_rows[n->op].class == CLASS_LEAF) *bytes = 0;
-    if (n->op == OP_embedding) *bytes = 2 * out;
+    /* of what they read, no more than they give */
+    if (n->op == OP_pick || n->op == OP_embedding) in = out;
+    bool nothing = op_rows[n->op].class == CLASS_VIEW || op_rows[n->op].class == CLASS_LEAF;
+    *bytes = nothing ? 0 : in + out;
+    *flops = op_flops(n).run;
 }

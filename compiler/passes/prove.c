@@ -426,36 +426,49 @@ static void put_part(struct prove *p, const struct node *n)
     write_bytes(p, from, to, m->of[p->i], whole->name);
 }
 
+/* The batch is written from outside. */
+static void load_batch(struct prove *p)
+{
+    for (int i = 0; i < p->g->input.n; i++) {
+        const struct value *v = p->g->input.item[i];
+        const struct buffer *at = graph_buffer(p->g, v->name);
+        marks_of(v, 1)->of[0] = ++p->fresh;
+        if (!at) continue;
+        int64_t from = address_of(p, at, at->offset, at->bytes, v->name);
+        write_bytes(p, from, from + at->bytes, p->fresh, v->name);
+    }
+}
+
+static void run_lane(struct prove *p, const struct node *n)
+{
+    switch ((enum lane_op)n->op) {
+    case LANE_OP_gather: gather(p, n); return;
+    case LANE_OP_reduce: reduce(p, n); return;
+    case LANE_OP_wait: wait_for(p, n); return;
+    case LANE_OP_sum_ranks: read_value(p, n->in[0].value); return;
+    case LANE_OP_batch: load_batch(p); return;
+    case LANE_OP_use: wrong(p, "a use is left behind the schedule");
+    }
+    bug("lane op %d", (int)n->op);
+}
+
 static void run_body(struct prove *p)
 {
     const struct body *b = p->body;
-    for (int k = 0; k < b->node.n;) {
+    for (int k = 0, end; k < b->node.n; k = end) {
         const struct node *n = b->node.item[k];
-        int end = k + 1;
+        end = k + 1;
         if (n->step) p->step = n->step;
-        switch ((int)n->op) {
-        case OP_gather: gather(p, n); break;
-        case OP_reduce: reduce(p, n); break;
-        case OP_wait: wait_for(p, n); break;
-        case OP_put_part: put_part(p, n); break;
-        case OP_sum_ranks:
-        case OP_tap: read_value(p, n->in[0].value); break;
-        case OP_batch:
-            for (int i = 0; i < p->g->input.n; i++) {
-                const struct value *v = p->g->input.item[i];
-                const struct buffer *at = graph_buffer(p->g, v->name);
-                marks_of(v, 1)->of[0] = ++p->fresh;
-                if (!at) continue;
-                int64_t from = address_of(p, at, at->offset, at->bytes, v->name);
-                write_bytes(p, from, from + at->bytes, p->fresh, v->name);
-            }
-            break;
-        default:
-            if (!n->kernel) break;
+        if (op_rows[n->op].class == CLASS_LANE)
+            run_lane(p, n);
+        else if (n->op == OP_put_part)
+            put_part(p, n);
+        else if (n->op == OP_tap)
+            read_value(p, n->in[0].value);
+        else if (n->kernel) {
             while (end < b->node.n && (b->node.item[end]->kernel == n->kernel)) end++;
             run_kernel(p, k, end);
         }
-        k = end;
     }
 }
 

@@ -75,25 +75,24 @@ bool experts_offered(const struct node *n)
 
 int64_t workspace_of_node(const struct facts *f, const struct node *n)
 {
-    enum op_class class = op_rows[n->op].class;
-    if (n->op == OP_matmul || n->op == OP_matmul_add) {
-        int64_t own = whole_lines(planes_of(f->shared_bytes, n).bytes);
+    const struct shape s = n->n_in && n->in[0].value ? n->in[0].value->shape : (struct shape){0};
+    int64_t columns = shape_columns(s), rows = shape_rows(s), own;
+    switch (op_rows[n->op].workspace) {
+    case WORKSPACE_NONE: return 0;
+    case WORKSPACE_PRODUCT:
+        own = whole_lines(planes_of(f->shared_bytes, n).bytes);
         return own > PRODUCT_BYTES ? own : PRODUCT_BYTES;
-    }
-    if (n->op == OP_route_plan || n->op == OP_load)
-        return sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false).bytes;
-    if (n->op == OP_embedding_grad)
-        return sort_plan(shape_count(n->in[0].value->shape), n->out[0]->shape.dim[0], true).bytes;
-    if (n->op == OP_sum_squares) return SUM_SQUARES_BLOCKS * (int64_t)sizeof(double);
-    /* two numbers a query and head */
-    if (n->op == OP_attention_grad)
+    case WORKSPACE_SORT: return sort_plan(shape_count(s), attr_get(n, "experts"), false).bytes;
+    case WORKSPACE_SORT_KEYS: return sort_plan(shape_count(s), n->out[0]->shape.dim[0], true).bytes;
+    case WORKSPACE_BLOCKS: return SUM_SQUARES_BLOCKS * (int64_t)sizeof(double);
+    case WORKSPACE_ATTENTION_ROWS:
         return whole_lines(2 * shape_count(n->in[4].value->shape) * (int64_t)sizeof(float));
-    if (class != CLASS_COLUMN && class != CLASS_TOTAL) return 0;
-    const struct shape s = n->in[0].value->shape;
-    int64_t columns = s.rank ? s.dim[s.rank - 1] : 1, rows = columns ? shape_count(s) / columns : 0;
-    /* a number a row, and behind them the sum */
-    if (class == CLASS_TOTAL) return whole_lines((rows + 1) * (int64_t)sizeof(double));
-    return whole_lines(row_chunks(rows, columns).count * columns * (int64_t)sizeof(float));
+    case WORKSPACE_COLUMN:
+        return whole_lines(row_chunks(rows, columns).count * columns * (int64_t)sizeof(float));
+    /* and behind the sums of rows the sum */
+    case WORKSPACE_TOTAL: return whole_lines((rows + 1) * (int64_t)sizeof(double));
+    }
+    bug("workspace of %s", op_rows[n->op].name);
 }
 
 /* What a library is offered. Experts: a bit for itself. Attention (attention_cudnn.c lays it out):
