@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# How fast this machine is with what the compiler makes: a generated RMSNorm beside one written by hand, then the demo's plan
-# on one and on two ranks, in FP32 and in BF16. Figures, not verdicts: they belong to the machine and to what else it is doing.
+# How fast this machine is with what the compiler makes: a generated RMSNorm beside one written by
+# hand, then the demo's plan on one and on two ranks, in FP32 and in BF16. Figures, not verdicts:
+# they belong to the machine and to what else it is doing.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
 planc=$BUILD/planc
 out=$BUILD/bench
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    OMPI_MCA_btl_vader_single_copy_mechanism=none
 die() { echo "bench: $1" >&2; exit 1; }
 mkdir -p "$out" || die "cannot make $out"
 
@@ -14,26 +16,35 @@ mkdir -p "$out" || die "cannot make $out"
 # The two kernels that read `gain`, and their arguments by what the schedule calls them.
 kernels=$(python3 - "$out/norm/schedule.c" <<'PY'
 import re, sys
-calls = re.findall(r"run\(d, \d+, &(k_\w+), \(void \*\[\]\)\{([^}]*\bgain\b[^}]*), 0\}\)", open(sys.argv[1]).read())
+call = r"run\(d, \d+, &(k_\w+), \(void \*\[\]\)\{([^}]*\bgain\b[^}]*), 0\}\)"
+calls = re.findall(call, open(sys.argv[1]).read())
 for which, (name, arguments) in zip(("FORWARD", "BACKWARD"), calls):
     names = arguments.split(", ")
-    known = {"gain": "g", "grad_gain": "dg[1]", names[-1]: "y[1]" if which == "FORWARD" else "dx[1]"}
+    result = "y[1]" if which == "FORWARD" else "dx[1]"
+    known = {"gain": "g", "grad_gain": "dg[1]", names[-1]: result}
     print(f"-D{which}={name}")
-    print(f"-D{which}_ARGUMENTS=" + ",".join(known.get(n, "dy" if n.startswith("d_") else "x") for n in names))
+    arguments = (known.get(n, "dy" if n.startswith("d_") else "x") for n in names)
+    print(f"-D{which}_ARGUMENTS=" + ",".join(arguments))
 PY
 )
 mapfile -t defines <<<"$kernels"
 flags="-std=c17 -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math"
 # shellcheck disable=SC2086
-cc $flags -fopenmp-simd -Iruntime/shared -Itemplates "${defines[@]}" -o "$out/rms_norm" tests/bench/rms_norm.c "$out/norm/kernels.c" "$BUILD"/runtime/cpu/gemm_dnnl.o -ldnnl -lgomp -lm || die "the comparison did not compile"
+cc $flags -fopenmp-simd -Iruntime/shared -Itemplates "${defines[@]}" -o "$out/rms_norm" \
+    tests/bench/rms_norm.c "$out/norm/kernels.c" "$BUILD"/runtime/cpu/gemm_dnnl.o -ldnnl -lgomp \
+    -lm || die "the comparison did not compile"
 OMP_NUM_THREADS=1 "$out/rms_norm" || die "the comparison did not run"
 
 text=$out/text.bin
-[ -s "$text" ] || head -c 1000000 < <(cat docs/*.md README.md compiler/*/*.c compiler/*/*.c compiler/*/*.c compiler/*/*.c) >"$text"
+[ -s "$text" ] || head -c 1000000 < <(cat docs/*.md README.md compiler/*/*.c compiler/*/*.c \
+    compiler/*/*.c compiler/*/*.c) >"$text"
 for fsdp in 1 2; do
     for type in fp32 bf16; do
-        "$planc" build plans/demo.plan -o "$out/$type.$fsdp" --set "data.train=$text" --set data.format=bytes --set "mesh.fsdp=$fsdp" --set "batch.local=$((4 / fsdp))" \
+        "$planc" build plans/demo.plan -o "$out/$type.$fsdp" --set "data.train=$text" --set \
+            data.format=bytes --set "mesh.fsdp=$fsdp" --set "batch.local=$((4 / fsdp))" \
             --set "precision.compute=$type" >/dev/null || die "the demo's plan did not build"
-        OMP_NUM_THREADS=1 mpirun -n "$fsdp" --oversubscribe --bind-to none "$out/$type.$fsdp/trainer" --steps 60 --log-every 1000 | sed -n "s/^speed: /$fsdp rank(s), $type: /p"
+        OMP_NUM_THREADS=1 mpirun -n "$fsdp" --oversubscribe --bind-to none \
+            "$out/$type.$fsdp/trainer" --steps 60 --log-every 1000 |
+            sed -n "s/^speed: /$fsdp rank(s), $type: /p"
     done
 done

@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# Runs every suite (tests/*/run.sh), shows what failed or was skipped and how long each took, and ends with the one
-# line that machines read: "N passed, N failed, N skipped". A suite that dies, prints nothing or runs out of time is a
-# failure of its own, so that a broken script never looks like a clean run. Suites that mostly wait (for a watchdog, for
-# a rank to be gone) go in one lane, those that compute in another, so that two cores have something to do.
-#   SUITES="golden oracle"  only these      UPDATE=1  rewrite wanted outputs      LONG=1  the long cases too
+# Runs every suite (tests/*/run.sh), shows what failed or was skipped and how long each took, and
+# ends with the one line that machines read: "N passed, N failed, N skipped". A suite that dies,
+# prints nothing or runs out of time is a failure of its own, so that a broken script never looks
+# like a clean run. Suites that mostly wait (for a watchdog, for a rank to be gone) go in one lane,
+# those that compute in another, so that two cores have something to do.
+#   SUITES="golden oracle"  only these suites
+#   UPDATE=1                rewrite wanted outputs
+#   LONG=1                  the long cases too
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 export BUILD=${BUILD:-build} UPDATE=${UPDATE:-} LONG=${LONG:-}
@@ -12,7 +15,8 @@ mkdir -p "$logs" || exit 1
 waiting=" faults runtime stop cuda_start "
 limit=$([ -n "$LONG" ] && echo 7200 || echo 1500)
 
-# run_suite NAME: its verdicts into NAME.log, its sums into NAME.sums, what a person wants to know to stdout in one piece
+# run_suite NAME: its verdicts into NAME.log, its sums into NAME.sums, what a person wants to know
+# to stdout in one piece
 run_suite() {
     local suite=$1 log=$logs/$1.log start status seconds p f s report
     start=$(date +%s.%N)
@@ -25,10 +29,12 @@ run_suite() {
     report=$(grep -aE '^(FAIL|skip|note) ' "$log" | sed "s/^/  $suite: /")
     if [ $((p + f + s)) -eq 0 ] || { [ $status -ne 0 ] && [ "$f" -eq 0 ]; }; then
         f=$((f + 1))
-        report+=$'\n'"  $suite: FAIL the suite itself ended with status $status; its last lines:"$'\n'$(tail -n 5 "$log" | sed 's/^/      /')
+        report+=$'\n'"  $suite: FAIL the suite itself ended with status $status; its last lines:"
+        report+=$'\n'$(tail -n 5 "$log" | sed 's/^/      /')
     fi
     echo "$p $f $s" >"$logs/$suite.sums"
-    printf '%s%-12s %4d ok %4d failed %4d skipped %8s s\n' "${report:+$report$'\n'}" "$suite" "$p" "$f" "$s" "$seconds"
+    printf '%s%-12s %4d ok %4d failed %4d skipped %8s s\n' "${report:+$report$'\n'}" "$suite" "$p" \
+        "$f" "$s" "$seconds"
 }
 
 suites=()
@@ -41,7 +47,8 @@ done
 lane() { # yes|no: the suites that wait, or those that do not
     local suite
     for suite in "${suites[@]}"; do
-        case $waiting in *" $suite "*) [ "$1" = yes ] ;; *) [ "$1" = no ] ;; esac && run_suite "$suite"
+        case $waiting in *" $suite "*) [ "$1" = yes ] ;; *) [ "$1" = no ] ;; esac &&
+            run_suite "$suite"
     done
 }
 [ ${#suites[@]} -gt 0 ] || { echo "0 passed, 0 failed, 0 skipped"; exit 1; }

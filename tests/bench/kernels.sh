@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Generated kernels beside hand-written ones, measured in turns in one process. Three lines; a ratio of 1.1 is the bar.
+# Generated kernels beside hand-written ones, measured in turns in one process. Three lines; a ratio
+# of 1.1 is the bar.
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
 out=$top/$BUILD/bench
 mkdir -p "$out" || exit 4
 objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE '/(commands|analysis)/')
-cc -std=c17 -O2 -I "$top/compiler" -I "$top/tests/kernels" "$top/tests/bench/kernels.c" "$top/tests/kernels/machine.c" "$top/tests/kernels/interpret.c" \
+cc -std=c17 -O2 -I "$top/compiler" -I "$top/tests/kernels" "$top/tests/bench/kernels.c" \
+    "$top/tests/kernels/machine.c" "$top/tests/kernels/interpret.c" \
     $objects "$top/$BUILD"/gen/*.o -o "$out/kernels" -ljansson -lm -ldl || exit 4
 exec "$out/kernels" "$out" "$top"

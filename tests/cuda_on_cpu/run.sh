@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The cuda path without a GPU: kernel text compiled for this processor and executed thread by thread (fiber.h), and libraries with
-# the sonames of NVIDIA's. First both by themselves; then every templates_*.cc beside this file: programs that launch kernels
-# of templates/cuda and hold them against plain loops; then whole trainers (trainers.sh), and what they say when
-# something is missing. LONG=1: more of the trainers.
+# The cuda path without a GPU: kernel text compiled for this processor and executed thread by thread
+# (fiber.h), and libraries with the sonames of NVIDIA's. First both by themselves; then every
+# templates_*.cc beside this file: programs that launch kernels of templates/cuda and hold them
+# against plain loops; then whole trainers (trainers.sh), and what they say when something is
+# missing. LONG=1: more of the trainers.
 . "$(dirname "$0")/../lib/common.sh"
 . "$top/tests/lib/training.sh"
 here=$top/tests/cuda_on_cpu
@@ -10,12 +11,18 @@ export STANDIN_TAG=cuda_on_cpu.$$
 compile() { # compile SOURCE PROGRAM [g++ options]
     local source=$1 program=$2
     shift 2
-    g++ -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -Wall -Wextra -Wno-unknown-pragmas -Wno-unused-function \
-        -I"$top/templates/cuda" -I"$top/runtime" -I"$top/runtime/shared" -DPLANC_MACHINE="\"$here/fiber.h\"" "$@" -o "$program" "$source" >"$program.log" 2>&1
+    g++ -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -Wall \
+        -Wextra -Wno-unknown-pragmas -Wno-unused-function \
+        -I"$top/templates/cuda" -I"$top/runtime" -I"$top/runtime/shared" \
+        -DPLANC_MACHINE="\"$here/fiber.h\"" "$@" -o "$program" "$source" >"$program.log" 2>&1
 }
 # With the race detector (fiber_race.cc), which is itself not watched.
-g++ -std=c++17 -O2 -DFIBER_RACES -c -o race.o "$here/fiber_race.cc" >race.log 2>&1 || fail race.compile "$(tail_of race.log)"
-compile_watched() { compile "$1" "$2" -DFIBER_RACES -g -fsanitize=thread --param tsan-instrument-func-entry-exit=0 -c && mv "$2" "$2.o" && g++ -o "$2" "$2.o" race.o; }
+g++ -std=c++17 -O2 -DFIBER_RACES -c -o race.o "$here/fiber_race.cc" >race.log 2>&1 ||
+    fail race.compile "$(tail_of race.log)"
+compile_watched() {
+    compile "$1" "$2" -DFIBER_RACES -g -fsanitize=thread --param tsan-instrument-func-entry-exit=0 \
+        -c && mv "$2" "$2.o" && g++ -o "$2" "$2.o" race.o
+}
 
 # ── the fibers themselves ────────────────────────────────────────────────────
 if compile "$here/fibers.cc" fibers && [ ! -s fibers.log ]; then
@@ -23,11 +30,13 @@ if compile "$here/fibers.cc" fibers && [ ! -s fibers.log ]; then
     # A planted mistake is wrong for some order, or named.
     for mistake in no_barrier no_barrier_before_reuse no_syncwarp no_copy_wait copy_too_early; do
         ./fibers $mistake >planted.out 2>&1
-        [ $? = 1 ] && grep -q '^wrong with seed' planted.out && ok "fibers.$mistake" || fail "fibers.$mistake" "not found: $(tail_of planted.out)"
+        [ $? = 1 ] && grep -q '^wrong with seed' planted.out && ok "fibers.$mistake" ||
+            fail "fibers.$mistake" "not found: $(tail_of planted.out)"
     done
     while read -r mistake words; do
         ./fibers "$mistake" >planted.out 2>&1
-        [ $? = 1 ] && grep -q "$words" planted.out && ok "fibers.$mistake" || fail "fibers.$mistake" "not found: $(tail_of planted.out)"
+        [ $? = 1 ] && grep -q "$words" planted.out && ok "fibers.$mistake" ||
+            fail "fibers.$mistake" "not found: $(tail_of planted.out)"
     done <<'WORDS'
 divergent a barrier under a condition
 conditional deadlock: 127 wait at __syncthreads .*; 1 wait at __syncwarp .* thread 77
@@ -37,9 +46,11 @@ too_far behind its 500 bytes
 WORDS
     if compile_watched "$here/fibers.cc" watched; then
         ./watched >fibers.out 2>&1 && ok watched || fail watched "$(tail_of fibers.out)"
-        for mistake in no_barrier no_barrier_before_reuse no_syncwarp no_copy_wait copy_too_early; do
+        for mistake in no_barrier no_barrier_before_reuse no_syncwarp no_copy_wait copy_too_early
+        do
             ./watched $mistake >planted.out 2>&1
-            grep -q 'race at .* (shared memory): thread' planted.out && ok "watched.$mistake" || fail "watched.$mistake" "not found: $(tail_of planted.out)"
+            grep -q 'race at .* (shared memory): thread' planted.out && ok "watched.$mistake" ||
+                fail "watched.$mistake" "not found: $(tail_of planted.out)"
         done
     else
         fail watched.compile "$(tail_of watched.log)"
@@ -50,20 +61,31 @@ fi
 
 # ── the stand-in libraries ───────────────────────────────────────────────────
 libraries=$scratch/libraries
-if "$here/libraries/build.sh" "$libraries" >libraries.log 2>&1 && [ ! -s libraries.log ] && "$here/module.sh" "$here/libraries/check.cu" check.so -I"$top/templates/cuda" 2>>libraries.log &&
-    cc -std=c17 -O1 -g -Wall -Wextra -I"$top/runtime" -I"$top/runtime/shared" -o check "$here/libraries/check.c" -L"$libraries/lib" -l:libcuda.so.1 -l:libnccl.so.2 -l:libcublasLt.so.13 2>>libraries.log; then
-    check() { LD_LIBRARY_PATH=$libraries/lib STANDIN_NCCL_SECONDS=3 timeout 60 ./check ./check.so "$@" >check.out 2>&1; }
+if "$here/libraries/build.sh" "$libraries" >libraries.log 2>&1 && [ ! -s libraries.log ] &&
+    "$here/module.sh" "$here/libraries/check.cu" check.so -I"$top/templates/cuda" 2>>libraries.log \
+    &&
+    cc -std=c17 -O1 -g -Wall -Wextra -I"$top/runtime" -I"$top/runtime/shared" -o check \
+    "$here/libraries/check.c" -L"$libraries/lib" -l:libcuda.so.1 -l:libnccl.so.2 \
+    -l:libcublasLt.so.13 2>>libraries.log; then
+    check() {
+        LD_LIBRARY_PATH=$libraries/lib STANDIN_NCCL_SECONDS=3 timeout 60 ./check ./check.so "$@" \
+            >check.out 2>&1
+    }
     for order in first last random; do
         for lazy in 0 1; do
             for name in streams graphs products; do
-                STANDIN_ORDER=$order STANDIN_LAZY=$lazy check $name && ok "libraries.$name.$order.$lazy" || fail "libraries.$name.$order.$lazy" "$(tail_of check.out)"
+                STANDIN_ORDER=$order STANDIN_LAZY=$lazy check $name &&
+                    ok "libraries.$name.$order.$lazy" ||
+                    fail "libraries.$name.$order.$lazy" "$(tail_of check.out)"
             done
         done
     done
-    STANDIN_ORDER=random check ranks && ok libraries.ranks || fail libraries.ranks "$(tail_of check.out)"
+    STANDIN_ORDER=random check ranks && ok libraries.ranks ||
+        fail libraries.ranks "$(tail_of check.out)"
     while read -r name words; do
         check "$name"
-        grep -q "$words" check.out && ok "libraries.$name" || fail "libraries.$name" "not found: $(tail_of check.out)"
+        grep -q "$words" check.out && ok "libraries.$name" ||
+            fail "libraries.$name" "not found: $(tail_of check.out)"
     done <<'WORDS'
 no_wait wrong without the wait
 deadlock kernel deadlock, block (0, 0, 0): deadlock: 31 wait at __syncthreads
@@ -74,8 +96,10 @@ ranks.sizes here all-gather 1 of 200001 elements, on rank 1 all-gather 1 of 2000
 ranks.order here all-reduce 1 of 200001 elements, on rank 0 all-gather
 ranks.absent a peer does not come
 WORDS
-    check follows && fail libraries.follows "the host follows a device address" || ok libraries.follows
-    [ -z "$(ls /dev/shm | grep "^standin-nccl-$STANDIN_TAG-")" ] && ok libraries.nothing_left || fail libraries.nothing_left "in /dev/shm"
+    check follows && fail libraries.follows "the host follows a device address" ||
+        ok libraries.follows
+    [ -z "$(ls /dev/shm | grep "^standin-nccl-$STANDIN_TAG-")" ] && ok libraries.nothing_left ||
+        fail libraries.nothing_left "in /dev/shm"
 else
     fail libraries "$(tail_of libraries.log)"
 fi
@@ -84,8 +108,10 @@ fi
 for source in "$here"/templates_*.cc; do
     [ -e "$source" ] || continue
     name=$(basename "$source" .cc)
-    compile_watched "$source" "$name" || { fail "$name.compile" "$(tail_of "$name.log")"; continue; }
-    FIBER_SEED=2 timeout 300 "./$name" >"$name.out" 2>&1 && ok "$name" || fail "$name" "$(tail_of "$name.out" 4)"
+    compile_watched "$source" "$name" ||
+        { fail "$name.compile" "$(tail_of "$name.log")"; continue; }
+    FIBER_SEED=2 timeout 300 "./$name" >"$name.out" 2>&1 && ok "$name" ||
+        fail "$name" "$(tail_of "$name.out" 4)"
 done
 
 # ── whole trainers, two at a time ────────────────────────────────────────────
@@ -94,7 +120,9 @@ done
 small() { # NAME CASE's keys: how a case is made for `beside`
     rm -rf "${scratch:?}/$1" && mkdir -p "$scratch/$1/case" && cd "$scratch/$1" || return
     # shellcheck disable=SC2086
-    "$scratch/truth" case $2 >truth.log 2>&1 && "$planc" import case -o case.plan >import.log 2>&1 || fail "$1.import" "$(tail_of truth.log)$(tail_of import.log)"
+    "$scratch/truth" case $2 >truth.log 2>&1 &&
+        "$planc" import case -o case.plan >import.log 2>&1 ||
+        fail "$1.import" "$(tail_of truth.log)$(tail_of import.log)"
     mapfile -t settings < <(numbers recipe "$PWD/case")
 }
 moe="family=qwen3_moe kv=2 factor=1 lr=0.003 layers=5 dense=9 normalize=1 seed=22 steps=4"
@@ -105,9 +133,11 @@ single_precision() {
     narrow odd "layers=3 steps=4" "" 2.1.2.full.on
     cd "$scratch/odd" && mapfile -t settings < <(numbers recipe "$PWD/case")
     courses 2.1.2.full.on
-    # issued call by call instead of as graphs: the same bits; there each wait stands for itself, and one that is gone shows
+    # issued call by call instead of as graphs: the same bits; there each wait stands for itself,
+    # and one that is gone shows
     cuda_build case.plan 8 2.1.2.full.on eager "${settings[@]}" --set run.graph=off
-    why=$(cuda_run eager 2 eager --steps 4) && same_run graph.off plain eager || fail graph.off "$why"
+    why=$(cuda_run eager 2 eager --steps 4) && same_run graph.off plain eager ||
+        fail graph.off "$why"
     for event in GATHER_LAYERS_FORWARD_DONE GATHER_EPILOGUE_DONE; do without eager 2 $event; done
     # that collectives follow one another hides a slot written too early; without shards it does not
     cuda_build case.plan 8 1.2.2.full.on replicas "${settings[@]}" --set run.graph=off
@@ -121,29 +151,46 @@ single_precision() {
     narrow mixtral_odd "$mixtral" "" 1.1.1.full.on 4.1.1.none.on 2.1.2.full.off
     reference gpt2 1.1.1.none.on 2.2.2.full.on 4.1.1.selective.on
     reference qwen3 1.1.1.full.off 2.1.4.none.on 1.4.1.selective.on
-    for variant in 1.1.1.none.off 1.1.4.full.on 4.1.2.selective.on; do reference llama $variant; reference qwen3moe $variant; done
+    for variant in 1.1.1.none.off 1.1.4.full.on 4.1.2.selective.on; do
+        reference llama $variant
+        reference qwen3moe $variant
+    done
 }
 # products by experts through cuDNN; where it has no plan, ours
 by_cudnn() {
     local why
-    if [ ! -e "$oracle/qwen3moe_tiny/expected.json" ]; then skip by_cudnn "there is no ../shared/oracle/qwen3moe_tiny"; return; fi
+    if [ ! -e "$oracle/qwen3moe_tiny/expected.json" ]; then
+        skip by_cudnn "there is no ../shared/oracle/qwen3moe_tiny"
+        return
+    fi
     rm -rf "$scratch/by_cudnn" && mkdir -p "$scratch/by_cudnn" && cd "$scratch/by_cudnn" || return
     "$planc" import "$oracle/qwen3moe_tiny" -o case.plan >import.log 2>&1
     mapfile -t settings < <(numbers recipe "$oracle/qwen3moe_tiny")
     beside by_cudnn 1.1.1.none.on --set run.experts=cudnn
-    grep -q '^stand-in cuDNN: products by experts' bf16.log && ok by_cudnn.asked || fail by_cudnn.asked "the library was not asked: $(tail_of bf16.log)"
-    if ! why=$(STANDIN_CUDNN_WORKSPACE=1000000000 cuda_run bf16.1.1.1.none.on 1 large --steps 1 --compare bf16.1.1.1.none.on/reference.so); then fail by_cudnn.no_plan "$why"
-    else grep -q '^stand-in cuDNN' large.log && fail by_cudnn.no_plan "a plan beyond the workspace was run" || ok by_cudnn.no_plan; fi
+    grep -q '^stand-in cuDNN: products by experts' bf16.log && ok by_cudnn.asked ||
+        fail by_cudnn.asked "the library was not asked: $(tail_of bf16.log)"
+    if ! why=$(STANDIN_CUDNN_WORKSPACE=1000000000 cuda_run bf16.1.1.1.none.on 1 large --steps 1 \
+        --compare bf16.1.1.1.none.on/reference.so); then
+        fail by_cudnn.no_plan "$why"
+    else
+        grep -q '^stand-in cuDNN' large.log &&
+            fail by_cudnn.no_plan "a plan beyond the workspace was run" || ok by_cudnn.no_plan
+    fi
 }
 half_precision() {
     small bf16_moe "$moe" && beside bf16_moe 1.1.1.full.on
     # every kernel of a step under the race detector
-    FIBER_RACES=1 XDG_CACHE_HOME=$scratch/watched.kept cuda_build case.plan 8 1.1.1.full.on raced "${settings[@]}" --set precision.compute=bf16 --set run.gemm=planc
+    FIBER_RACES=1 XDG_CACHE_HOME=$scratch/watched.kept cuda_build case.plan 8 1.1.1.full.on raced \
+        "${settings[@]}" --set precision.compute=bf16 --set run.gemm=planc
     why=$(cuda_run raced 1 raced --steps 1) && ok bf16_moe.no_race || fail bf16_moe.no_race "$why"
     small bf16_gpt2 "$gpt2" && beside bf16_gpt2 1.1.1.none.off --set run.gemm=planc
     for name in llama ${LONG:+gpt2 qwen3 qwen3moe}; do
-        if [ ! -e "$oracle/${name}_tiny/expected.json" ]; then skip "bf16_$name" "there is no ../shared/oracle/${name}_tiny"; continue; fi
-        rm -rf "${scratch:?}/bf16_$name" && mkdir -p "$scratch/bf16_$name" && cd "$scratch/bf16_$name" || continue
+        if [ ! -e "$oracle/${name}_tiny/expected.json" ]; then
+            skip "bf16_$name" "there is no ../shared/oracle/${name}_tiny"
+            continue
+        fi
+        rm -rf "${scratch:?}/bf16_$name" && mkdir -p "$scratch/bf16_$name" &&
+            cd "$scratch/bf16_$name" || continue
         "$planc" import "$oracle/${name}_tiny" -o case.plan >import.log 2>&1
         mapfile -t settings < <(numbers recipe "$oracle/${name}_tiny")
         beside "bf16_$name" 1.1.1.none.on
@@ -156,4 +203,5 @@ half_precision() {
 (half_precision) >half.out 2>&1 &
 wait
 cat single.out half.out
-[ -z "$(ls /dev/shm | grep "^standin-nccl-$STANDIN_TAG-")" ] && ok nothing_left || fail nothing_left "in /dev/shm"
+[ -z "$(ls /dev/shm | grep "^standin-nccl-$STANDIN_TAG-")" ] && ok nothing_left ||
+    fail nothing_left "in /dev/shm"

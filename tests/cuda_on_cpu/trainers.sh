@@ -1,5 +1,6 @@
-# Whole cuda trainers without a GPU: built by planc through the NVRTC stand-in, run over the stand-in libraries. Sourced by run.sh,
-# behind tests/lib/training.sh, with `libraries` set. A variant is FSDP.DP.ACCUMULATION.MODE.FUSION as there.
+# Whole cuda trainers without a GPU: built by planc through the NVRTC stand-in, run over the
+# stand-in libraries. Sourced by run.sh, behind tests/lib/training.sh, with `libraries` set. A
+# variant is FSDP.DP.ACCUMULATION.MODE.FUSION as there.
 export PLANC_NVRTC=$libraries/lib/libnvrtc.so.13
 
 # cuda_build PLAN GLOBAL VARIANT DIR [planc options]: the log beside it
@@ -8,18 +9,23 @@ cuda_build() {
     variant_settings "$2" "$variant"
     shift 4
     rm -rf "$dir"
-    "$planc" build "$plan" -o "$dir" --device cuda --arch sm_90a "${settings[@]}" "$@" >"$dir.build" 2>&1
+    "$planc" build "$plan" -o "$dir" --device cuda --arch sm_90a "${settings[@]}" "$@" \
+        >"$dir.build" 2>&1
 }
-# cuda_run DIR RANKS OUT [trainer options]: OUT.jsonl, .safetensors, .probe, .log; says why on stdout when it fails
+# cuda_run DIR RANKS OUT [trainer options]: OUT.jsonl, .safetensors, .probe, .log; says why on
+# stdout when it fails
 cuda_run() {
     local dir=$1 ranks=$2 out=$3 status
     shift 3
     rm -f "$out".{jsonl,safetensors,probe,log}
     [ -x "$dir/trainer" ] || { echo "build failed: $(tail_of "$dir.build" 4)"; return 1; }
-    LD_LIBRARY_PATH=$libraries/lib timeout 240 mpirun -n "$ranks" --oversubscribe --bind-to none "$dir/trainer" --metrics "$out.jsonl" --final "$out.safetensors" \
+    LD_LIBRARY_PATH=$libraries/lib timeout 240 mpirun -n "$ranks" --oversubscribe --bind-to none \
+        "$dir/trainer" --metrics "$out.jsonl" --final "$out.safetensors" \
         --probe "$out.probe" "$@" >"$out.log" 2>&1 </dev/null
     status=$?
-    [ $status -eq 0 ] || { echo "exit $status: $(grep -m 2 -E '^(trainer|stand-in)' "$out.log" | tr '\n' '|') $(tail_of "$out.log")"; return 1; }
+    [ $status -eq 0 ] ||
+        { echo "exit $status: $(grep -m 2 -E '^(trainer|stand-in)' "$out.log" |
+        tr '\n' '|') $(tail_of "$out.log")"; return 1; }
 }
 ranks_of() { local fsdp dp; IFS=. read -r fsdp dp _ <<<"$1"; echo $((fsdp * dp)); }
 same_run() { # NAME A B: no bit may differ
@@ -30,7 +36,8 @@ same_run() { # NAME A B: no bit may differ
 }
 
 # ── F32, against our own oracle in awkward sizes ─────────────────────────────
-cc -O2 -std=gnu17 -o truth "$top"/tests/oracle_own/*.c -lm 2>truth.log || fail truth "$(tail_of truth.log)"
+cc -O2 -std=gnu17 -o truth "$top"/tests/oracle_own/*.c -lm 2>truth.log ||
+    fail truth "$(tail_of truth.log)"
 # narrow NAME "TRUTH KEYS" "SETTINGS" VARIANT...
 narrow() {
     local name=$1 keys=$2 extra=$3 variant why truth m dir
@@ -38,17 +45,23 @@ narrow() {
     rm -rf "${scratch:?}/$name" && mkdir -p "$scratch/$name/case" && cd "$scratch/$name" || return
     # shellcheck disable=SC2086
     if ! why=$("$scratch/truth" case $keys 2>&1); then fail "$name" "$why"; return; fi
-    "$planc" import case -o case.plan >import.log 2>&1 || { fail "$name.import" "$(tail_of import.log)"; return; }
+    "$planc" import case -o case.plan >import.log 2>&1 ||
+        { fail "$name.import" "$(tail_of import.log)"; return; }
     mapfile -t settings < <(numbers recipe "$PWD/case")
     for variant in "$@"; do
         # shellcheck disable=SC2086
         cuda_build case.plan 8 "$variant" "$variant" "${settings[@]}" $extra
-        if ! why=$(cuda_run "$variant" "$(ranks_of "$variant")" "$variant"); then fail "$name.$variant" "$why"; continue; fi
+        if ! why=$(cuda_run "$variant" "$(ranks_of "$variant")" "$variant"); then
+            fail "$name.$variant" "$why"
+            continue
+        fi
         truth=case m=$(samples_together 8 "$variant")
         case " $keys " in *" family=qwen3_moe "* | *" family=mixtral "*) truth=case.$m ;; esac
         # shellcheck disable=SC2086
-        [ $truth = case ] || [ -e $truth ] || { mkdir $truth && "$scratch/truth" $truth $keys together=$m; }
-        why=$(numbers expect $truth "$variant.jsonl" --final "$variant.safetensors" --probe "$variant.probe") && ok "$name.$variant" || fail "$name.$variant" "$why"
+        [ $truth = case ] || [ -e $truth ] ||
+            { mkdir $truth && "$scratch/truth" $truth $keys together=$m; }
+        why=$(numbers expect $truth "$variant.jsonl" --final "$variant.safetensors" --probe \
+            "$variant.probe") && ok "$name.$variant" || fail "$name.$variant" "$why"
     done
     cd "$scratch" || exit 1
 }
@@ -58,16 +71,23 @@ narrow() {
 reference() {
     local name=$1 case=$oracle/$1_tiny variant why truth together
     shift
-    [ -e "$case/expected.json" ] || { skip "$name" "there is no ../shared/oracle/${name}_tiny"; return; }
+    [ -e "$case/expected.json" ] ||
+        { skip "$name" "there is no ../shared/oracle/${name}_tiny"; return; }
     rm -rf "${scratch:?}/$name" && mkdir -p "$scratch/$name" && cd "$scratch/$name" || return
-    "$planc" import "$case" -o case.plan >import.log 2>&1 || { fail "$name.import" "$(tail_of import.log)"; return; }
+    "$planc" import "$case" -o case.plan >import.log 2>&1 ||
+        { fail "$name.import" "$(tail_of import.log)"; return; }
     mapfile -t settings < <(numbers recipe "$case")
     for variant in "$@"; do
         cuda_build case.plan 8 "$variant" "$variant" "${settings[@]}"
-        if ! why=$(cuda_run "$variant" "$(ranks_of "$variant")" "$variant"); then fail "$name.$variant" "$why"; continue; fi
+        if ! why=$(cuda_run "$variant" "$(ranks_of "$variant")" "$variant"); then
+            fail "$name.$variant" "$why"
+            continue
+        fi
         truth=() together=$(samples_together 8 "$variant")
-        [ "$name" = qwen3moe ] && truth=(--tol-aux 1e-5) && [ "$together" -ne 8 ] && truth+=(--variant "aux_microbatch_$together")
-        python3 "$oracle/check.py" "$case/expected.json" "$variant.jsonl" --strict --final "$variant.safetensors" "${truth[@]}" >"$variant.check" 2>&1 && ok "$name.$variant" ||
+        [ "$name" = qwen3moe ] && truth=(--tol-aux 1e-5) && [ "$together" -ne 8 ] &&
+            truth+=(--variant "aux_microbatch_$together")
+        python3 "$oracle/check.py" "$case/expected.json" "$variant.jsonl" --strict --final \
+            "$variant.safetensors" "${truth[@]}" >"$variant.check" 2>&1 && ok "$name.$variant" ||
             fail "$name.$variant" "$(tail_of "$variant.check" 6)"
     done
     cd "$scratch" || exit 1
@@ -77,9 +97,12 @@ reference() {
 # courses VARIANT: built in this folder; leaves `plain`, four steps of it
 courses() {
     local variant=$1 order lazy seed why
-    cuda_run "$variant" "$(ranks_of "$variant")" plain --steps 4 >plain.why || { fail "courses.$variant" "$(cat plain.why)"; return; }
+    cuda_run "$variant" "$(ranks_of "$variant")" plain --steps 4 >plain.why ||
+        { fail "courses.$variant" "$(cat plain.why)"; return; }
     while read -r order lazy seed; do
-        if why=$(STANDIN_ORDER=$order STANDIN_LAZY=$lazy STANDIN_SEED=$seed FIBER_SEED=$seed cuda_run "$variant" "$(ranks_of "$variant")" other --steps 4); then same_run "course.$variant.$order.$lazy" plain other
+        if why=$(STANDIN_ORDER=$order STANDIN_LAZY=$lazy STANDIN_SEED=$seed FIBER_SEED=$seed \
+            cuda_run "$variant" "$(ranks_of "$variant")" other --steps 4); then
+            same_run "course.$variant.$order.$lazy" plain other
         else fail "course.$variant.$order.$lazy" "$why"; fi
     done <<'COURSES'
 first 0 2
@@ -89,31 +112,47 @@ COURSES
 }
 
 # ── BF16, beside the cpu's ───────────────────────────────────────────────────
-# beside NAME VARIANT [planc options]: kernel by kernel in the first step, then the losses of every step
+# beside NAME VARIANT [planc options]: kernel by kernel in the first step, then the losses of every
+# step
 beside() {
     local name=$1 variant=$2 why
     shift 2
-    cuda_build case.plan 8 "$variant" "bf16.$variant" "${settings[@]}" --set precision.compute=bf16 --reference "$@"
-    variant_build case.plan 8 "$variant" "${settings[@]}" --set precision.compute=bf16 && mv "$variant" "cpu.$variant"
-    if why=$(cuda_run "bf16.$variant" "$(ranks_of "$variant")" compared --steps 1 --compare "bf16.$variant/reference.so") && grep -q '^compare: .* kernels, .*, 0 beyond' compared.log; then ok "$name.kernels.$variant"
+    cuda_build case.plan 8 "$variant" "bf16.$variant" "${settings[@]}" --set \
+        precision.compute=bf16 --reference "$@"
+    variant_build case.plan 8 "$variant" "${settings[@]}" --set precision.compute=bf16 &&
+        mv "$variant" "cpu.$variant"
+    if why=$(cuda_run "bf16.$variant" "$(ranks_of "$variant")" compared --steps 1 --compare \
+        "bf16.$variant/reference.so") &&
+        grep -q '^compare: .* kernels, .*, 0 beyond' compared.log; then
+        ok "$name.kernels.$variant"
     else fail "$name.kernels.$variant" "$(grep -m 3 BEYOND compared.log | tr '\n' '|') $why"; fi
-    if ! why=$(cuda_run "bf16.$variant" "$(ranks_of "$variant")" bf16) || ! why=$(launch "$(ranks_of "$variant")" "$PWD/cpu.$variant" --metrics cpu.jsonl 2>&1); then fail "$name.bf16.$variant" "$why"; return; fi
-    why=$(python3 "$here/near.py" bf16.jsonl cpu.jsonl 2e-3) && ok "$name.bf16.$variant" && echo "note $name.bf16.$variant $why" || fail "$name.bf16.$variant" "$why"
+    if ! why=$(cuda_run "bf16.$variant" "$(ranks_of "$variant")" bf16) ||
+        ! why=$(launch "$(ranks_of "$variant")" "$PWD/cpu.$variant" --metrics cpu.jsonl 2>&1); then
+        fail "$name.bf16.$variant" "$why"
+        return
+    fi
+    why=$(python3 "$here/near.py" bf16.jsonl cpu.jsonl 2e-3) && ok "$name.bf16.$variant" &&
+        echo "note $name.bf16.$variant $why" || fail "$name.bf16.$variant" "$why"
 }
 
 # ── waits taken out of a schedule ────────────────────────────────────────────
 link_trainer() { # DIR: its program from its texts, as they now are
-    mpicc -O1 -w -std=c17 -I"$top/runtime/shared" -I"$1" -o "$1/trainer" "$1/schedule.c" "$1/launch.c" "$1/program.c" "$top/$BUILD/lib/libtrainer_cuda.a" -ljansson -lm -ldl -pthread
+    mpicc -O1 -w -std=c17 -I"$top/runtime/shared" -I"$1" -o "$1/trainer" "$1/schedule.c" \
+        "$1/launch.c" "$1/program.c" "$top/$BUILD/lib/libtrainer_cuda.a" -ljansson -lm -ldl -pthread
 }
-# without DIR RANKS EVENT: the schedule of DIR without its waits for EVENT; found when a course gives other bits than `plain`, or an error
+# without DIR RANKS EVENT: the schedule of DIR without its waits for EVENT; found when a course
+# gives other bits than `plain`, or an error
 without() {
     local dir=$1 ranks=$2 event=$3 order
     rm -rf planted && cp -r "$dir" planted
     sed -i "s/\bawait(d, [0-9]*, $event[^;]*;/;/" planted/schedule.c
-    cmp -s "$dir/schedule.c" planted/schedule.c && { fail "without.$event" "the schedule has no such wait"; return; }
-    link_trainer planted >planted.build 2>&1 || { fail "without.$event" "$(tail_of planted.build)"; return; }
+    cmp -s "$dir/schedule.c" planted/schedule.c &&
+        { fail "without.$event" "the schedule has no such wait"; return; }
+    link_trainer planted >planted.build 2>&1 ||
+        { fail "without.$event" "$(tail_of planted.build)"; return; }
     for order in first last random; do
-        if ! STANDIN_NCCL_SECONDS=5 STANDIN_ORDER=$order cuda_run planted "$ranks" planted --steps 4 >planted.why || ! numbers same plain.jsonl planted.jsonl >planted.why; then
+        if ! STANDIN_NCCL_SECONDS=5 STANDIN_ORDER=$order cuda_run planted "$ranks" planted --steps \
+            4 >planted.why || ! numbers same plain.jsonl planted.jsonl >planted.why; then
             ok "without.$event"
             return
         fi

@@ -1,36 +1,47 @@
 #!/usr/bin/env bash
-# How a cuda trainer starts, and how it does not: every reason in one line, status 4, nobody left. The trainer is the hand-written one
-# of tests/runtime over the cuda runtime; the driver is driver.c, or none. Then trainers of two ranks over the stand-in libraries of
-# tests/cuda_on_cpu, whose kernels and collectives run: what is said when a rank or a library leaves.
+# How a cuda trainer starts, and how it does not: every reason in one line, status 4, nobody left.
+# The trainer is the hand-written one of tests/runtime over the cuda runtime; the driver is
+# driver.c, or none. Then trainers of two ranks over the stand-in libraries of tests/cuda_on_cpu,
+# whose kernels and collectives run: what is said when a rank or a library leaves.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 tiny=$top/tests/runtime/tiny
 flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -I$top/runtime -I$top/runtime/shared -I$tiny -pthread"
-[ "$BUILD" = build-sanitize ] && flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+[ "$BUILD" = build-sanitize ] &&
+    flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 
 # shellcheck disable=SC2086
-mkdir -p driver && cc $flags -shared -fPIC -Wno-missing-prototypes "$here/driver.c" -o driver/libcuda.so.1 2>driver.log || fail driver "$(tail_of driver.log)"
+mkdir -p driver && cc $flags -shared -fPIC -Wno-missing-prototypes "$here/driver.c" -o \
+    driver/libcuda.so.1 2>driver.log || fail driver "$(tail_of driver.log)"
 tiny() { # NAME -D...: NAME/trainer, with kernels for sm_90a
     local name=$1
     shift
     mkdir -p "$name"
     # shellcheck disable=SC2086
-    mpicc $flags '-DDEVICE="cuda"' "$@" "$tiny"/*.c "$here/launch.c" "$top/$BUILD/lib/libtrainer_cuda.a" -o "$name/trainer" -ljansson -lm -ldl -pthread 2>"$name.build" || fail "build_$name" "$(tail_of "$name.build")"
+    mpicc $flags '-DDEVICE="cuda"' "$@" "$tiny"/*.c "$here/launch.c" \
+        "$top/$BUILD/lib/libtrainer_cuda.a" -o "$name/trainer" -ljansson -lm -ldl -pthread \
+        2>"$name.build" || fail "build_$name" "$(tail_of "$name.build")"
     rm -f "$name"/kernels.*
     echo cubin >"$name/kernels.sm_90a.cubin"
 }
-# went NAME RANKS STATUS PATTERN [options]: in DIR (NAME), with the variables of FAKE; one "trainer:" line when it is not 0
+# went NAME RANKS STATUS PATTERN [options]: in DIR (NAME), with the variables of FAKE; one
+# "trainer:" line when it is not 0
 went() {
     local name=$1 ranks=$2 want=$3 pattern=$4 dir=${dir:-$1} status lines
     shift 4
     # shellcheck disable=SC2086
-    env $FAKE LD_LIBRARY_PATH="${driver-$scratch/driver}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" >"$name.log" 2>&1 </dev/null
+    env $FAKE LD_LIBRARY_PATH="${driver-$scratch/driver}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+        timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$scratch/$dir/trainer" \
+        "$@" >"$name.log" 2>&1 </dev/null
     status=$?
     lines=$(grep -c '^trainer:' "$name.log")
     if ! none_left "$scratch/$dir"; then fail "$name" "processes left"; sweep "$scratch/$dir"
-    elif [ $status -ne "$want" ]; then fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
-    elif [ "$lines" -ne "$([ "$want" -eq 0 ] && echo 0 || echo 1)" ]; then fail "$name" "$lines lines begin 'trainer:'"
-    elif ! grep -qE "$pattern" "$name.log"; then fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
+    elif [ $status -ne "$want" ]; then
+        fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
+    elif [ "$lines" -ne "$([ "$want" -eq 0 ] && echo 0 || echo 1)" ]; then
+        fail "$name" "$lines lines begin 'trainer:'"
+    elif ! grep -qE "$pattern" "$name.log"; then
+        fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
     else ok "$name"; fi
 }
 python3 - <<'PY'
@@ -48,71 +59,113 @@ dir=two
 
 # ── what a machine may lack ──────────────────────────────────────────────────
 if ldconfig -p 2>/dev/null | grep -q 'libcuda\.so\.1 '; then skip no_driver "this machine has one"
-else driver= FAKE='' went no_driver 2 4 '^trainer: rank 0 on [^ :]+: no NVIDIA driver: libcuda\.so\.1 cannot be loaded \(.+\)$'; fi
+else
+    driver= FAKE='' went no_driver 2 4 \
+        '^trainer: rank 0 on [^ :]+: no NVIDIA driver: libcuda\.so\.1 cannot be loaded \(.+\)$'
+fi
 for version in 11.8 12.9; do
-    FAKE=FAKE_VERSION=${version%.*}0${version#*.}0 went "old_driver_${version%.*}" 2 4 "^trainer: rank 0 on [^ :]+: the NVIDIA driver is of CUDA ${version/./\\.}, the kernels and libraries of this trainer are of CUDA 13 and need 13\.0 or later: update the driver to 580 or newer\$"
+    FAKE=FAKE_VERSION=${version%.*}0${version#*.}0 went "old_driver_${version%.*}" 2 4 \
+        "^trainer: rank 0 on [^ :]+: the NVIDIA driver is of CUDA ${version/./\\.}, the kernels and libraries of this trainer are of CUDA 13 and need 13\.0 or later: update the driver to 580 or newer\$"
 done
-FAKE=FAKE_INIT=100 went no_gpu 2 4 '^trainer: rank 0 on [^ :]+: no GPU: the NVIDIA driver is there and shows none$'
-FAKE='FAKE_DEVICES=0 CUDA_VISIBLE_DEVICES=none' went none_visible 2 4 '^trainer: rank 0 on [^ :]+: no GPU: .* with CUDA_VISIBLE_DEVICES=none$'
-FAKE=FAKE_INIT=3 went driver_fails 2 4 '^trainer: rank 0 on [^ :]+: the NVIDIA driver does not start: cuInit: CUDA_ERROR_OTHER'
-FAKE=FAKE_DEVICES=1 went one_gpu_for_two 2 4 '^trainer: rank 0 and rank 1 have the same GPU: one rank a GPU; this host shows one$'
+FAKE=FAKE_INIT=100 went no_gpu 2 4 \
+    '^trainer: rank 0 on [^ :]+: no GPU: the NVIDIA driver is there and shows none$'
+FAKE='FAKE_DEVICES=0 CUDA_VISIBLE_DEVICES=none' went none_visible 2 4 \
+    '^trainer: rank 0 on [^ :]+: no GPU: .* with CUDA_VISIBLE_DEVICES=none$'
+FAKE=FAKE_INIT=3 went driver_fails 2 4 \
+    '^trainer: rank 0 on [^ :]+: the NVIDIA driver does not start: cuInit: CUDA_ERROR_OTHER'
+FAKE=FAKE_DEVICES=1 went one_gpu_for_two 2 4 \
+    '^trainer: rank 0 and rank 1 have the same GPU: one rank a GPU; this host shows one$'
 tiny four -DFSDP=4
-FAKE=FAKE_DEVICES=2 dir=four went two_gpus_for_four 4 4 '^trainer: rank 0 on [^ :]+: 4 ranks on this host and 2 GPUs: one rank a GPU$'
+FAKE=FAKE_DEVICES=2 dir=four went two_gpus_for_four 4 4 \
+    '^trainer: rank 0 on [^ :]+: 4 ranks on this host and 2 GPUs: one rank a GPU$'
 dir=one
-FAKE='FAKE_MAJOR=7 FAKE_MINOR=5' went old_gpu 1 4 '^trainer: rank 0: Fake 0 has compute capability 7\.5; the kernels need 8\.0 or later$'
-FAKE=FAKE_MEMORY=100000 went too_little_memory 1 4 '^trainer: rank 0: needs [0-9,]+ bytes; Fake 0 has 100,000 free of 100,000: planc check says what would make it fit$'
-FAKE=FAKE_NO_ARENA=1 went no_arena 1 4 '^trainer: rank 0: no memory for the [0-9]+ bytes of the arena: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY'
-FAKE=FAKE_GRANTS_MORE=2097152 went not_as_predicted 1 4 '^trainer: rank 0: the ledger has [0-9]+ bytes, the system gave [0-9]+$'
-FAKE=FAKE_NO_KERNEL=runtime_publish went other_build 1 4 'kernels\.sm_90a\.cubin has no kernel runtime_publish, it is of another build'
+FAKE='FAKE_MAJOR=7 FAKE_MINOR=5' went old_gpu 1 4 \
+    '^trainer: rank 0: Fake 0 has compute capability 7\.5; the kernels need 8\.0 or later$'
+FAKE=FAKE_MEMORY=100000 went too_little_memory 1 4 \
+    '^trainer: rank 0: needs [0-9,]+ bytes; Fake 0 has 100,000 free of 100,000: planc check says what would make it fit$'
+FAKE=FAKE_NO_ARENA=1 went no_arena 1 4 \
+    '^trainer: rank 0: no memory for the [0-9]+ bytes of the arena: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY'
+FAKE=FAKE_GRANTS_MORE=2097152 went not_as_predicted 1 4 \
+    '^trainer: rank 0: the ledger has [0-9]+ bytes, the system gave [0-9]+$'
+FAKE=FAKE_NO_KERNEL=runtime_publish went other_build 1 4 \
+    'kernels\.sm_90a\.cubin has no kernel runtime_publish, it is of another build'
 echo other >one/kernels.sm_90a.cubin
-FAKE='' went bad_cubin 1 4 'kernels\.sm_90a\.cubin does not load on Fake 0: cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE \(.+\); it is damaged'
+FAKE='' went bad_cubin 1 4 \
+    'kernels\.sm_90a\.cubin does not load on Fake 0: cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE \(.+\); it is damaged'
 echo cubin >one/kernels.sm_90a.cubin
 
 # ── kernels for another GPU ──────────────────────────────────────────────────
 FAKE='FAKE_MAJOR=10' went no_kernels 1 4 'for (Fake 0 \(sm_100a\)|sm_100a)'
 echo cubin >one/kernels.sm_80.cubin
-FAKE='FAKE_MAJOR=8 FAKE_MINOR=6' went older_of_its_family 1 0 'kernels kernels\.sm_80\.cubin' --steps 1
+FAKE='FAKE_MAJOR=8 FAKE_MINOR=6' went older_of_its_family 1 0 'kernels kernels\.sm_80\.cubin' \
+    --steps 1
 
 # Made at start: once, by the lowest rank, under a name that follows everything it is made of.
 if ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so\.13 '; then
     rm -f two/kernels.* && mkdir -p two/cuda
-    cp "$top/templates/cuda/"{machine,runtime}.cuh two/cuda/ && cp "$top/runtime/shared/"{op_math,scalar}.h two/
-    printf '#include "cuda/machine.cuh"\n#include "op_math.h"\n#include "scalar.h"\n#include "cuda/runtime.cuh"\n' >two/kernels.cu
+    cp "$top/templates/cuda/"{machine,runtime}.cuh two/cuda/ &&
+        cp "$top/runtime/shared/"{op_math,scalar}.h two/
+    printf \
+        '#include "cuda/machine.cuh"\n#include "op_math.h"\n#include "scalar.h"\n#include "cuda/runtime.cuh"\n' \
+        >two/kernels.cu
     kept() { ls two/kernels.sm_90a.*.cubin 2>/dev/null | wc -l; }
-    FAKE=FAKE_DEVICES=2 dir=two went no_nccl_to_talk 2 4 '^trainer: (rank 0 on [^ :]+: 2 ranks, and no NCCL|rank [01]: NCCL does not bring the FSDP group together)'   # NCCL, where it is there, finds no such driver
-    [ "$(kept)" -eq 1 ] && grep -q 'kernels: compiled for sm_90a' no_nccl_to_talk.log && ok made_at_start || fail made_at_start "$(kept) kept: $(tail_of no_nccl_to_talk.log)"
-    cp -r two/kernels.cu two/cuda two/*.h one/ && rm -f one/kernels.sm_*.cubin && cp two/kernels.sm_90a.*.cubin one/
+    # NCCL, where it is there, finds no such driver
+    FAKE=FAKE_DEVICES=2 dir=two went no_nccl_to_talk 2 4 \
+        '^trainer: (rank 0 on [^ :]+: 2 ranks, and no NCCL|rank [01]: NCCL does not bring the FSDP group together)'
+    [ "$(kept)" -eq 1 ] && grep -q 'kernels: compiled for sm_90a' no_nccl_to_talk.log &&
+        ok made_at_start || fail made_at_start "$(kept) kept: $(tail_of no_nccl_to_talk.log)"
+    cp -r two/kernels.cu two/cuda two/*.h one/ && rm -f one/kernels.sm_*.cubin &&
+        cp two/kernels.sm_90a.*.cubin one/
     FAKE='' dir=one went found_again 1 0 'kernels kernels\.sm_90a\.[0-9a-f]{16}\.cubin' --steps 1
-    grep -q 'compiled for' found_again.log && fail not_made_twice "compiled again" || ok not_made_twice
+    grep -q 'compiled for' found_again.log && fail not_made_twice "compiled again" ||
+        ok not_made_twice
     echo '/* other */' >>one/cuda/runtime.cuh
     FAKE='' dir=one went other_text 1 0 'kernels: compiled for sm_90a' --steps 1
     FAKE='FAKE_MAJOR=10' dir=one went other_gpu 1 0 'kernels: compiled for sm_100a' --steps 1
     echo 'no kernel;' >>one/kernels.cu
-    FAKE='' dir=one went broken_text 1 4 'one/kernels\.cu is not compiled for sm_90a: NVRTC_ERROR_COMPILATION: kernels\.cu\(5\): error'
-    FAKE='FAKE_MAJOR=42' dir=one went unknown_gpu 1 4 'one/kernels\.cu is not compiled for sm_420a: NVRTC_ERROR_INVALID_OPTION'
+    FAKE='' dir=one went broken_text 1 4 \
+        'one/kernels\.cu is not compiled for sm_90a: NVRTC_ERROR_COMPILATION: kernels\.cu\(5\): error'
+    FAKE='FAKE_MAJOR=42' dir=one went unknown_gpu 1 4 \
+        'one/kernels\.cu is not compiled for sm_420a: NVRTC_ERROR_INVALID_OPTION'
     rm -f one/kernels.sm_* && echo cubin >one/kernels.sm_90a.cubin
 else
     skip made_at_start "no libnvrtc.so.13"
 fi
 
 # ── a run ────────────────────────────────────────────────────────────────────
-FAKE='' went trains 1 0 'memory a rank: predicted ([0-9,]+) bytes, mapped \1 bytes \(by the driver\); outside the arena' --metrics cuda.jsonl --final cuda.safetensors --probe cuda.probe
-FAKE=FAKE_GROWS=5000000 dir=one went memory_at_the_end 1 0 '^memory a rank: outside the arena at most 5,000,000 bytes behind the last step, 0 before the first; 0 assumed$' --steps 2
+FAKE='' went trains 1 0 \
+    'memory a rank: predicted ([0-9,]+) bytes, mapped \1 bytes \(by the driver\); outside the arena' \
+    --metrics cuda.jsonl --final cuda.safetensors --probe cuda.probe
+FAKE=FAKE_GROWS=5000000 dir=one went memory_at_the_end 1 0 \
+    '^memory a rank: outside the arena at most 5,000,000 bytes behind the last step, 0 before the first; 0 assumed$' \
+    --steps 2
 FAKE='' dir=bf16 went trains_bf16 1 0 'step 11 of 12' --metrics bf16.jsonl --final bf16.safetensors
 mkdir -p cpu cpu_bf16
 # shellcheck disable=SC2086
 for one in cpu: cpu_bf16:'-DCOMPUTE=TYPE_BF16 -DACCUMULATION=2'; do
-    mpicc $flags ${one#*:} "$tiny"/*.c "$top/$BUILD/lib/libtrainer_cpu.a" -o "${one%%:*}/trainer" -ljansson -lm -ldnnl -pthread 2>"${one%%:*}.build" || fail "build_${one%%:*}" "$(tail_of "${one%%:*}.build")"
+    mpicc $flags ${one#*:} "$tiny"/*.c "$top/$BUILD/lib/libtrainer_cpu.a" -o "${one%%:*}/trainer" \
+        -ljansson -lm -ldnnl -pthread 2>"${one%%:*}.build" ||
+        fail "build_${one%%:*}" "$(tail_of "${one%%:*}.build")"
 done
-FAKE='' dir=cpu went cpu 1 0 'step 11 of 12' --metrics cpu.jsonl --final cpu.safetensors --probe cpu.probe
+FAKE='' dir=cpu went cpu 1 0 'step 11 of 12' --metrics cpu.jsonl --final cpu.safetensors --probe \
+    cpu.probe
 FAKE='' dir=cpu_bf16 went cpu_bf16 1 0 'step 11 of 12' --final cpu_bf16.safetensors
-cmp -s cuda.safetensors cpu.safetensors && cmp -s cuda.probe cpu.probe && ok same_bits_as_cpu || fail same_bits_as_cpu "weights or probe differ"
-cmp -s bf16.safetensors cpu_bf16.safetensors && ok same_bits_as_cpu_bf16 || fail same_bits_as_cpu_bf16 "weights differ"
-if grep -q '"exposed_comm_seconds":[0-9.e-]*,"memory_peak_bytes":[0-9]*' cuda.jsonl && ! grep -q mfu cuda.jsonl; then ok metrics; else fail metrics "$(head -n 1 cuda.jsonl)"; fi
+cmp -s cuda.safetensors cpu.safetensors && cmp -s cuda.probe cpu.probe && ok same_bits_as_cpu ||
+    fail same_bits_as_cpu "weights or probe differ"
+cmp -s bf16.safetensors cpu_bf16.safetensors && ok same_bits_as_cpu_bf16 ||
+    fail same_bits_as_cpu_bf16 "weights differ"
+if grep -q '"exposed_comm_seconds":[0-9.e-]*,"memory_peak_bytes":[0-9]*' cuda.jsonl &&
+    ! grep -q mfu cuda.jsonl; then
+    ok metrics
+else
+    fail metrics "$(head -n 1 cuda.jsonl)"
+fi
 
 # ── a device that stops ──────────────────────────────────────────────────────
-FAKE=FAKE_LOST=60 dir=one went lost 1 4 '^trainer: rank 0, the device stopped at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: CUDA_ERROR_ILLEGAL_ADDRESS'
-FAKE=FAKE_HANGS=60 dir=timeout went hangs 1 4 '^trainer: rank 0 has not moved for [0-9.]+ s; it stands at step [0-9]+ of the schedule \(.+\) of training step [0-9]+$'
+FAKE=FAKE_LOST=60 dir=one went lost 1 4 \
+    '^trainer: rank 0, the device stopped at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: CUDA_ERROR_ILLEGAL_ADDRESS'
+FAKE=FAKE_HANGS=60 dir=timeout went hangs 1 4 \
+    '^trainer: rank 0 has not moved for [0-9.]+ s; it stands at step [0-9]+ of the schedule \(.+\) of training step [0-9]+$'
 
 # ── two ranks, and what can befall them ──────────────────────────────────────
 libraries=$scratch/libraries
@@ -134,26 +187,35 @@ PLAN
 pair() { # NAME SETTINGS...
     local name=$1
     shift
-    PLANC_NVRTC=$libraries/lib/libnvrtc.so.13 "$planc" build pair.plan -o "$name" --device cuda --arch sm_90a "$@" >"$name.build" 2>&1 || fail "build_$name" "$(tail_of "$name.build")"
+    PLANC_NVRTC=$libraries/lib/libnvrtc.so.13 "$planc" build pair.plan -o "$name" --device cuda \
+        --arch sm_90a "$@" >"$name.build" 2>&1 || fail "build_$name" "$(tail_of "$name.build")"
 }
-# befalls NAME DIR STATUS LINES PATTERN SIGNAL RANK [options]: the signal when step 1 is done; -: none. LINES: 1, or 01: one at most
+# befalls NAME DIR STATUS LINES PATTERN SIGNAL RANK [options]: the signal when step 1 is done; -:
+# none. LINES: 1, or 01: one at most
 befalls() {
     local name=$1 dir=$2 want=$3 most=$4 pattern=$5 signal=$6 rank=$7 status lines pid i
     shift 7
-    env $FAKE STANDIN_DEVICES=4 LD_LIBRARY_PATH="$libraries/${driver:-lib}" timeout -k 5 90 mpirun -n "${ranks:-2}" --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" >"$name.log" 2>&1 </dev/null &
+    env $FAKE STANDIN_DEVICES=4 LD_LIBRARY_PATH="$libraries/${driver:-lib}" timeout -k 5 90 mpirun \
+        -n "${ranks:-2}" --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" >"$name.log" \
+        2>&1 </dev/null &
     local run=$!
     if [ "$signal" != - ]; then
         for i in $(seq 400); do grep -q '^step 1 ' "$name.log" && break; sleep 0.1; done
         sleep 0.4   # the line is written between two steps
-        for pid in $(survivors "$scratch/$dir"); do grep -qz "^OMPI_COMM_WORLD_RANK=$rank$" "/proc/$pid/environ" 2>/dev/null && kill -"$signal" "$pid"; done
+        for pid in $(survivors "$scratch/$dir"); do
+            grep -qz "^OMPI_COMM_WORLD_RANK=$rank$" "/proc/$pid/environ" 2>/dev/null &&
+                kill -"$signal" "$pid"
+        done
     fi
     wait $run
     status=$?
     lines=$(grep -c '^trainer:' "$name.log")
     if ! none_left "$scratch/$dir"; then fail "$name" "processes left"; sweep "$scratch/$dir"
-    elif [[ ! $status =~ ^($want)$ ]]; then fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
+    elif [[ ! $status =~ ^($want)$ ]]; then
+        fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
     elif [[ ! $lines =~ ^[$most]$ ]]; then fail "$name" "$lines lines begin 'trainer:'"
-    elif ! grep -qE "$pattern" "$name.log"; then fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
+    elif ! grep -qE "$pattern" "$name.log"; then
+        fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
     else ok "$name"; fi
 }
 if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; then
@@ -161,26 +223,47 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
     pair patient --set run.timeout=60s
     pair eager --set run.graph=off
     FAKE=''
-    befalls stopped quick 4 1 '^trainer: rank 1 has not moved for [0-9.]+ s \(its process is stopped\); it stands (at step [0-9]+ of the schedule \(.+\) of|before the schedule of) training step [0-9]+$' STOP 1
-    befalls stopped_eager eager 4 1 '^trainer: rank 0 has not moved for [0-9.]+ s \(its process is stopped\); it stands ' STOP 0
+    befalls stopped quick 4 1 \
+        '^trainer: rank 1 has not moved for [0-9.]+ s \(its process is stopped\); it stands (at step [0-9]+ of the schedule \(.+\) of|before the schedule of) training step [0-9]+$' \
+        STOP 1
+    befalls stopped_eager eager 4 1 \
+        '^trainer: rank 0 has not moved for [0-9.]+ s \(its process is stopped\); it stands ' STOP 0
     befalls killed quick '[1-9][0-9]*' 01 '^step 1 ' KILL 1
     befalls asked_to_stop quick 75 0 '^stopped by SIGTERM after step [0-9]+, as asked$' TERM 1
-    FAKE=STANDIN_NCCL_SECONDS=2 befalls collective_fails patient 4 1 '^trainer: rank 0, at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: a collective of the FSDP group failed: ' STOP 1
+    FAKE=STANDIN_NCCL_SECONDS=2 befalls collective_fails patient 4 1 \
+        '^trainer: rank 0, at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: a collective of the FSDP group failed: ' \
+        STOP 1
     befalls ends quick 0 0 '^loss: mean' - 0 --steps 2
-    grep -qE '^memory a rank: outside the arena at most [0-9,]+ bytes behind the last step, [0-9,]+ before the first; [0-9,]+ assumed$' ends.log && ok outside_again || fail outside_again "$(tail_of ends.log)"
-    FAKE=STANDIN_NCCL_NO_END=1 befalls does_not_end quick 4 1 '^trainer: rank 1 has not moved for [0-9.]+ s; it stands behind the last step$' - 0 --steps 2
+    grep \
+        -qE \
+        '^memory a rank: outside the arena at most [0-9,]+ bytes behind the last step, [0-9,]+ before the first; [0-9,]+ assumed$' \
+        ends.log && ok outside_again || fail outside_again "$(tail_of ends.log)"
+    FAKE=STANDIN_NCCL_NO_END=1 befalls does_not_end quick 4 1 \
+        '^trainer: rank 1 has not moved for [0-9.]+ s; it stands behind the last step$' - 0 \
+        --steps 2
     befalls first_weights quick 0 0 '^weights: saved to' - 0 --steps 0 --final first.safetensors
     python3 "$here/../faults/make.py" tensors first.safetensors wild.safetensors nan
     pair wild --set "init.from=$scratch/wild.safetensors"
-    befalls not_finite wild 4 1 '^trainer: step [0-9]+: (the loss of rank [01] is|loss .* on all ranks:) not finite' - 0
+    befalls not_finite wild 4 1 \
+        '^trainer: step [0-9]+: (the loss of rank [01] is|loss .* on all ranks:) not finite' - 0
     pair four_ranks --set mesh.dp=2
-    FAKE=STANDIN_NCCL_NO_ID=2 ranks=4 befalls no_id four_ranks 4 1 '^trainer: rank 2: NCCL does not bring the FSDP group together: unhandled system error$' - 0
+    FAKE=STANDIN_NCCL_NO_ID=2 ranks=4 befalls no_id four_ranks 4 1 \
+        '^trainer: rank 2: NCCL does not bring the FSDP group together: unhandled system error$' - 0
     pair narrow --set precision.compute=bf16 --set run.gemm=planc
-    FAKE=STANDIN_SHARED=60000 befalls little_shared_memory narrow 4 1 '^trainer: rank [01]: kernel f_.* wants 65536 bytes of shared memory a block, stand-in device has 60000: a build with --arch sm_90a cuts products smaller$' - 0
-    driver=no-libnccl.so.2 befalls no_nccl quick 4 1 '^trainer: rank 0 on [^ :]+: 2 ranks, and no NCCL: libnccl\.so\.2 cannot be loaded \(.+\)$' - 0
-    driver=no-libcublasLt.so.13 befalls no_cublaslt quick 4 1 '^trainer: rank 0: no cuBLASLt of CUDA 13: libcublasLt\.so\.13 cannot be loaded \(.+\); run\.gemm = planc does without cuBLASLt$' - 0
-    driver=old befalls driver_lacks quick 4 1 '^trainer: rank 0 on [^ :]+: the NVIDIA driver that is installed \(libcuda\.so\.1\) has no cuGraphLaunch: ' - 0
-    FAKE=STANDIN_MEMORY=30000000 befalls memory_of_two quick 4 1 '^trainer: rank 0: needs [0-9,]+ bytes; .* free of 30,000,000: planc check' - 0
+    FAKE=STANDIN_SHARED=60000 befalls little_shared_memory narrow 4 1 \
+        '^trainer: rank [01]: kernel f_.* wants 65536 bytes of shared memory a block, stand-in device has 60000: a build with --arch sm_90a cuts products smaller$' \
+        - 0
+    driver=no-libnccl.so.2 befalls no_nccl quick 4 1 \
+        '^trainer: rank 0 on [^ :]+: 2 ranks, and no NCCL: libnccl\.so\.2 cannot be loaded \(.+\)$' \
+        - 0
+    driver=no-libcublasLt.so.13 befalls no_cublaslt quick 4 1 \
+        '^trainer: rank 0: no cuBLASLt of CUDA 13: libcublasLt\.so\.13 cannot be loaded \(.+\); run\.gemm = planc does without cuBLASLt$' \
+        - 0
+    driver=old befalls driver_lacks quick 4 1 \
+        '^trainer: rank 0 on [^ :]+: the NVIDIA driver that is installed \(libcuda\.so\.1\) has no cuGraphLaunch: ' \
+        - 0
+    FAKE=STANDIN_MEMORY=30000000 befalls memory_of_two quick 4 1 \
+        '^trainer: rank 0: needs [0-9,]+ bytes; .* free of 30,000,000: planc check' - 0
 else
     fail stand_ins "$(tail_of libraries.log)"
 fi

@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
-# What goes wrong around a trainer: the wrong number of ranks, a rank that hangs or dies, a request to stop, data and
-# weights that are not what the plan says. Each must end everywhere, quickly, with one line that names the cause; a case
-# that leaves a process behind has failed however good its message.
+# What goes wrong around a trainer: the wrong number of ranks, a rank that hangs or dies, a request
+# to stop, data and weights that are not what the plan says. Each must end everywhere, quickly, with
+# one line that names the cause; a case that leaves a process behind has failed however good its
+# message.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 make_py="$here/make.py"
 
-# How long a rank may stand still: long enough for a first step on a machine that is busy, longer with sanitizers.
+# How long a rank may stand still: long enough for a first step on a machine that is busy, longer
+# with sanitizers.
 timeout=$([ "$BUILD" = build ] && echo 4 || echo 15)
 cat >small.plan <<'PLAN'
 use "models/llama.plan"
 use "clusters/cpu.plan"
 
 plan "small" {
-    model llama { layers = 2;  hidden = 48;  heads = 4;  kv_heads = 2;  head_dim = 12;  ffn = 64;  vocab = 256 }
+    model llama { layers = 2;  hidden = 48;  heads = 4;  kv_heads = 2;  head_dim = 12
+                  ffn = 64;  vocab = 256 }
     cluster cpu { }
     mesh { fsdp = 2 }
     batch { sequence = 32;  local = 2 }
@@ -37,19 +40,28 @@ refused() {
     if [ ! -x "$dir/trainer" ]; then
         # What the compiler can already see it may refuse; the rule is the same.
         lines=$(grep -c '^planc:' "$dir.build")
-        if [ "$lines" -eq 1 ] && grep -E '^planc:' "$dir.build" | grep -qE "$pattern"; then ok "$name"; else fail "$name" "no trainer: $(tail_of "$dir.build")"; fi
+        if [ "$lines" -eq 1 ] && grep -E '^planc:' "$dir.build" | grep -qE "$pattern"; then
+            ok "$name"
+        else
+            fail "$name" "no trainer: $(tail_of "$dir.build")"
+        fi
         return
     fi
     start=$(date +%s.%N)
-    timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$dir/trainer" >"$name.log" 2>&1 </dev/null
+    timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$dir/trainer" >"$name.log" \
+        2>&1 </dev/null
     status=$?
     lines=$(grep -c '^trainer:' "$name.log")
     local took
     took=$(seconds_since "$start")
     if ! none_left "$dir"; then fail "$name" "processes left: $(survivors "$dir")"; sweep "$dir"
-    elif [ $status -ne "$want" ]; then fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
-    elif [ "$lines" -ne 1 ]; then fail "$name" "$lines lines begin 'trainer:': $(grep '^trainer:' "$name.log" | head -n 3 | tr '\n' '|')"
-    elif ! grep '^trainer:' "$name.log" | grep -qE "$pattern"; then fail "$name" "does not say /$pattern/: $(grep '^trainer:' "$name.log")"
+    elif [ $status -ne "$want" ]; then
+        fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
+    elif [ "$lines" -ne 1 ]; then
+        fail "$name" "$lines lines begin 'trainer:': $(grep '^trainer:' "$name.log" | head -n 3 |
+            tr '\n' '|')"
+    elif ! grep '^trainer:' "$name.log" | grep -qE "$pattern"; then
+        fail "$name" "does not say /$pattern/: $(grep '^trainer:' "$name.log")"
     elif ! awk -v s="$took" 'BEGIN { exit !(s < 20) }'; then fail "$name" "took $took s"
     else ok "$name"; fi
 }
@@ -57,7 +69,8 @@ refused() {
 accepted() {
     local name=$1 dir=$scratch/$2
     if [ ! -x "$dir/trainer" ]; then fail "$name" "no trainer: $(tail_of "$dir.build")"; return; fi
-    timeout -k 5 60 mpirun -n "$3" --oversubscribe --bind-to none "$dir/trainer" >"$name.log" 2>&1 </dev/null && ok "$name" || fail "$name" "$(tail_of "$name.log")"
+    timeout -k 5 60 mpirun -n "$3" --oversubscribe --bind-to none "$dir/trainer" >"$name.log" 2>&1 \
+        </dev/null && ok "$name" || fail "$name" "$(tail_of "$name.log")"
 }
 
 # ── the number of ranks ──────────────────────────────────────────────────────
@@ -72,7 +85,8 @@ make_trainer long --set mesh.fsdp=4 --set schedule.steps=100000000
 # start_long NAME: launches in the background and waits for the first steps; sets `launcher`
 start_long() {
     rm -f "$1.jsonl"
-    mpirun -n 4 --oversubscribe --bind-to none "$scratch/long/trainer" --metrics "$scratch/$1.jsonl" >"$1.log" 2>&1 </dev/null &
+    mpirun -n 4 --oversubscribe --bind-to none "$scratch/long/trainer" --metrics \
+        "$scratch/$1.jsonl" >"$1.log" 2>&1 </dev/null &
     launcher=$!
     local i
     for i in $(seq 300); do
@@ -88,7 +102,8 @@ start_long() {
 rank_pid() { # the process that is rank $1
     local p
     for p in $(survivors "$scratch/long"); do
-        tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" && { echo "$p"; return; }
+        tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" &&
+            { echo "$p"; return; }
     done
 }
 # end_of NAME SECONDS: waits for the launcher that long; sets `status`
@@ -104,7 +119,12 @@ end_of() {
     sweep "$scratch/long"
     return 1
 }
-gone() { none_left "$scratch/long" || { fail "$1" "processes left: $(survivors "$scratch/long")"; sweep "$scratch/long"; return 1; }; }
+gone() {
+    none_left "$scratch/long" && return
+    fail "$1" "processes left: $(survivors "$scratch/long")"
+    sweep "$scratch/long"
+    return 1
+}
 
 for rank in 2 0; do
     name=stopped_rank_$rank
@@ -115,9 +135,12 @@ for rank in 2 0; do
             took=$(seconds_since "$stopped_at")
             line=$(grep '^trainer:' $name.log)
             if [ $status -ne 4 ]; then fail $name "exit $status: $(tail_of $name.log)"
-            elif [ "$(grep -c '^trainer:' $name.log)" -ne 1 ]; then fail $name "not one line: $(tail_of $name.log)"
-            elif ! grep -qE "rank $rank\b.*step|step.*rank $rank\b" <<<"$line"; then fail $name "does not name the rank and the step: $line"
-            elif ! awk -v s="$took" -v t=$timeout 'BEGIN { exit !(s < 2 * t + 4) }'; then fail $name "noticed after $took s, timeout $timeout s"
+            elif [ "$(grep -c '^trainer:' $name.log)" -ne 1 ]; then
+                fail $name "not one line: $(tail_of $name.log)"
+            elif ! grep -qE "rank $rank\b.*step|step.*rank $rank\b" <<<"$line"; then
+                fail $name "does not name the rank and the step: $line"
+            elif ! awk -v s="$took" -v t=$timeout 'BEGIN { exit !(s < 2 * t + 4) }'; then
+                fail $name "noticed after $took s, timeout $timeout s"
             else ok $name; fi
         fi
     fi
@@ -134,8 +157,14 @@ for _ in $(seq 500); do
 done
 kill -STOP "$pid"
 if end_of $name 50 && gone $name; then
-    # mpirun that is told to abort while its ranks still start has been seen to crash itself (status 139): nobody is left then either
-    if { [ $status -eq 4 ] || [ $status -eq 139 ]; } && [ "$(grep -ac '^trainer:' $name.log)" -eq 1 ]; then ok $name; else fail $name "exit $status: $(tail_of $name.log)"; fi
+    # mpirun that is told to abort while its ranks still start has been seen to crash itself (status
+    # 139): nobody is left then either
+    if { [ $status -eq 4 ] || [ $status -eq 139 ]; } &&
+        [ "$(grep -ac '^trainer:' $name.log)" -eq 1 ]; then
+        ok $name
+    else
+        fail $name "exit $status: $(tail_of $name.log)"
+    fi
 fi
 
 if start_long killed_rank; then
@@ -147,18 +176,23 @@ fi
 
 # A request to stop: at a step boundary, on all ranks, however it arrives.
 whole_steps() { # the metrics end with a whole line, steps without a gap
-    awk '{ if (!match($0, /"step": *[0-9]+/)) exit 1; s = substr($0, RSTART, RLENGTH); sub(/.*: */, "", s); if (s + 0 != NR - 1) exit 1 } !/}$/ { exit 1 }' "$1"
+    awk \
+        '{ if (!match($0, /"step": *[0-9]+/)) exit 1; s = substr($0, RSTART, RLENGTH); sub(/.*: */, "", s); if (s + 0 != NR - 1) exit 1 } !/}$/ { exit 1 }' \
+        "$1"
 }
 for way in one_rank launcher; do
     name=terminated_by_$way
     if start_long $name; then
         if [ $way = one_rank ]; then kill -TERM "$(rank_pid 3)"; else kill -TERM $launcher; fi
         if end_of $name 20 && gone $name; then
-            # mpirun that is itself told to end passes that on, ends with a status of its own, and kills whoever is still at work soon after
+            # mpirun that is itself told to end passes that on, ends with a status of its own, and
+            # kills whoever is still at work soon after
             if [ $way = launcher ]; then sed -i '$d' $name.jsonl; fi
-            if [ $way = one_rank ] && [ $status -ne 75 ]; then fail $name "exit $status, not 75: $(tail_of $name.log)"
+            if [ $way = one_rank ] && [ $status -ne 75 ]; then
+                fail $name "exit $status, not 75: $(tail_of $name.log)"
             elif [ $status -eq 0 ]; then fail $name "exit 0: $(tail_of $name.log)"
-            elif ! whole_steps $name.jsonl; then fail $name "the metrics do not end at a step: $(tail -n 1 $name.jsonl)"
+            elif ! whole_steps $name.jsonl; then
+                fail $name "the metrics do not end at a step: $(tail -n 1 $name.jsonl)"
             else ok $name; fi
         fi
     fi
@@ -171,7 +205,11 @@ tokens_case() { # NAME COUNT PATTERN [INDEX=ID]
     shift 3
     python3 "$make_py" tokens "$name.bin" "$count" 256 "$@"
     make_trainer "$name" --set "data.train=$name.bin"
-    if [ "$pattern" = accepted ]; then accepted "$name" "$name" 2; else refused "$name" "$name" 2 "$pattern" 4; fi
+    if [ "$pattern" = accepted ]; then
+        accepted "$name" "$name" 2
+    else
+        refused "$name" "$name" 2 "$pattern" 4
+    fi
 }
 tokens_case id_256 513 '256' 10=256
 tokens_case id_257 513 '257' 10=257
@@ -196,7 +234,8 @@ make_trainer pipe --set data.train=pipe.bin
 refused pipe_for_tokens pipe 2 'pipe.bin' 4
 
 # ── weight files ─────────────────────────────────────────────────────────────
-cc -O2 -std=gnu17 -o truth "$here"/../oracle_own/*.c -lm && mkdir -p weights && ./truth weights hidden=48 heads=4 kv=2 head_dim=12 ffn=64 vocab=256 factor=1 tied=0
+cc -O2 -std=gnu17 -o truth "$here"/../oracle_own/*.c -lm && mkdir -p weights &&
+    ./truth weights hidden=48 heads=4 kv=2 head_dim=12 ffn=64 vocab=256 factor=1 tied=0
 weights_case() { # NAME KIND PATTERN
     mkdir -p "$1.from"
     cp weights/config.json "$1.from/"
@@ -224,20 +263,31 @@ weights_case nonfinite_stop nan 'finite|nan|NaN'
 if [ -x "$scratch/long/trainer" ]; then
     for option in --metrics --final; do
         name=unwritable${option#-}
-        timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" $option /nonexistent/folder/file >"$name.log" 2>&1 </dev/null
+        timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" $option \
+            /nonexistent/folder/file >"$name.log" 2>&1 </dev/null
         status=$?
-        if [ $status -eq 4 ] && [ "$(grep -c '^trainer:' "$name.log")" -eq 1 ] && none_left "$scratch/four"; then ok "$name"
+        if [ $status -eq 4 ] && [ "$(grep -c '^trainer:' "$name.log")" -eq 1 ] &&
+            none_left "$scratch/four"; then
+            ok "$name"
         else fail "$name" "exit $status: $(tail_of "$name.log")"; sweep "$scratch/four"; fi
     done
     # A file is put in the place of a file, and what is none is refused before the first step.
     for there in folder.final pipe.bin; do
         mkdir -p folder.final
-        timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" --final $there >final_on.log 2>&1 </dev/null
+        timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" --final \
+            $there >final_on.log 2>&1 </dev/null
         status=$?
-        if [ $status -eq 4 ] && [ "$(grep -c '^trainer:' final_on.log)" -eq 1 ] && ! grep -q '^step' final_on.log && [ ! -f $there ]; then ok "final_on_$there"
+        if [ $status -eq 4 ] && [ "$(grep -c '^trainer:' final_on.log)" -eq 1 ] &&
+            ! grep -q '^step' final_on.log && [ ! -f $there ]; then
+            ok "final_on_$there"
         else fail "final_on_$there" "exit $status: $(tail_of final_on.log)"; fi
     done
-    timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" --no-such-option >option.log 2>&1 </dev/null
+    timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" \
+        --no-such-option >option.log 2>&1 </dev/null
     status=$?
-    if [ $status -eq 3 ] && [ "$(grep -c '^trainer:' option.log)" -eq 1 ]; then ok unknown_option; else fail unknown_option "exit $status: $(tail_of option.log)"; fi
+    if [ $status -eq 3 ] && [ "$(grep -c '^trainer:' option.log)" -eq 1 ]; then
+        ok unknown_option
+    else
+        fail unknown_option "exit $status: $(tail_of option.log)"
+    fi
 fi

@@ -1,26 +1,35 @@
 #!/usr/bin/env bash
-# Damaged texts: the compiler answers every one of them, and never by falling over. A few hundred in `make test`, as many
-# thousands with LONG=1. Seeds are fixed, so a failure is there again the next time.
+# Damaged texts: the compiler answers every one of them, and never by falling over. A few hundred in
+# `make test`, as many thousands with LONG=1. Seeds are fixed, so a failure is there again the next
+# time.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 count=$([ -n "${LONG:-}" ] && echo 30000 || echo 1500)
 [ "$BUILD" = build ] || count=$((count / 3))
-# Where clang is, the front end is damaged by coverage, in one process; damage from outside then only has to be a sample.
+# Where clang is, the front end is damaged by coverage, in one process; damage from outside then
+# only has to be a sample.
 guided=
-if command -v clang >/dev/null && printf 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d && n > 9 ? 0 : 0; }\n' |
+if command -v clang >/dev/null &&
+    printf \
+    'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d && n > 9 ? 0 : 0; }\n' \
+    |
     clang -x c -fsanitize=fuzzer,address,undefined - -o probe 2>/dev/null; then guided=1; fi
 [ -z "$guided" ] || [ -n "${LONG:-}" ] || count=$((count / 3))
 rm -f broken.*
 mkdir -p a b
-cp "$top"/plans/*.plan "$top"/plans/models/*.plan "$top"/plans/clusters/*.plan "$top"/tests/golden/*.test . 2>/dev/null
+cp "$top"/plans/*.plan "$top"/plans/models/*.plan "$top"/plans/clusters/*.plan \
+    "$top"/tests/golden/*.test . 2>/dev/null
 for n in 1 2; do
     dir=$([ $n = 1 ] && echo a || echo b)
-    (why=$(python3 "$here/fuzz.py" "$planc" plan $count $n $dir ./*.plan ./*.test) && ok plans_$n || fail plans_$n "$(tr '\n' '|' <<<"$why")") &
+    (why=$(python3 "$here/fuzz.py" "$planc" plan $count $n $dir ./*.plan ./*.test) &&
+        ok plans_$n || fail plans_$n "$(tr '\n' '|' <<<"$why")") &
 done
 wait
-"$planc" dump "$top/tests/golden/lower_tiny.test" --after lower >lower.ir 2>dump.log && "$planc" dump "$top/tests/golden/lower_tiny.test" --after memory >memory.ir 2>>dump.log ||
+"$planc" dump "$top/tests/golden/lower_tiny.test" --after lower >lower.ir 2>dump.log &&
+    "$planc" dump "$top/tests/golden/lower_tiny.test" --after memory >memory.ir 2>>dump.log ||
     { fail dumps "$(tail_of dump.log)"; exit 0; }
-why=$(python3 "$here/fuzz.py" "$planc" ir $count 3 a lower.ir memory.ir) && ok dumps || fail dumps "$(tr '\n' '|' <<<"$why")"
+why=$(python3 "$here/fuzz.py" "$planc" ir $count 3 a lower.ir memory.ir) && ok dumps ||
+    fail dumps "$(tr '\n' '|' <<<"$why")"
 
 # ── guided by coverage ────────────────────────────────────────────────────────
 if [ -z "$guided" ]; then
@@ -30,9 +39,13 @@ elif ! make -s -C "$top" -j2 build/planc-fuzz >guided.log 2>&1; then
 else
     seconds=$([ -n "${LONG:-}" ] && echo 900 || echo 40)
     if bash "$here/front.sh" $seconds "$scratch/guided" >guided.log 2>&1; then
-        echo "note guided: $(sed -nE 's/^stat::number_of_executed_units: *//p' guided.log) texts in $seconds s, $(sed -nE 's/.* cov: ([0-9]+) .*/\1/p' guided.log | tail -1) edges"
+        echo "note guided: $(sed -nE 's/^stat::number_of_executed_units: *//p' \
+            guided.log) texts in $seconds s, $(sed -nE 's/.* cov: ([0-9]+) .*/\1/p' guided.log |
+            tail -1) edges"
         ok guided
     else
-        fail guided "$(ls "$scratch"/guided/*-[0-9a-f]* 2>/dev/null | head -1): $(grep -aE 'internal failure|runtime error|SUMMARY' guided.log | head -2 | tr '\n' '|')"
+        fail guided "$(ls "$scratch"/guided/*-[0-9a-f]* 2>/dev/null |
+            head -1): $(grep -aE 'internal failure|runtime error|SUMMARY' guided.log | head -2 |
+            tr '\n' '|')"
     fi
 fi

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Golden cases: tests/golden/NAME.test is an input whose first line, behind "# ", is a command (`planc` is the compiler
-# just built, `$in` the file itself, so a plan needs no second file); NAME.want holds what it prints, both streams in
-# order, and its exit status. UPDATE=1 rewrites the wants; the difference is for a person to read.
+# Golden cases: tests/golden/NAME.test is an input whose first line, behind "# ", is a command
+# (`planc` is the compiler just built, `$in` the file itself, so a plan needs no second file);
+# NAME.want holds what it prints, both streams in order, and its exit status. UPDATE=1 rewrites the
+# wants; the difference is for a person to read.
 cases=$(cd "$(dirname "$0")" && pwd)
 . "$(dirname "$0")/../lib/common.sh"
 cd "$cases" || exit 1

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Configurations and weights of every family as they are found in the wild: published models have their published number
-# of parameters; every layout of the stored tensors is either the architecture's or refused by name; and what a configuration
-# says that would change the mathematics is never passed over.
+# Configurations and weights of every family as they are found in the wild: published models have
+# their published number of parameters; every layout of the stored tensors is either the
+# architecture's or refused by name; and what a configuration says that would change the mathematics
+# is never passed over.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 make="python3 $here/make_family.py"
@@ -10,10 +11,14 @@ configs=$here/configs
 # published NAME PARAMETERS [ACTIVE]: the configuration alone
 published() {
     local want=$2 active=${3:-$2}
-    "$planc" import "$configs/$1.json" -o "$1.plan" >"$1.log" 2>&1 || { fail "$1" "$(tail_of "$1.log")"; return; }
+    "$planc" import "$configs/$1.json" -o "$1.plan" >"$1.log" 2>&1 ||
+        { fail "$1" "$(tail_of "$1.log")"; return; }
     [ ! -s "$1.log" ] || ! grep -q warning "$1.log" || { fail "$1" "$(tail_of "$1.log")"; return; }
-    "$planc" check "$1.plan" --set cluster.device.memory=4TB --json >"$1.json" 2>"$1.err" || { fail "$1" "$(tail_of "$1.err")"; return; }
-    grep -q "\"parameters\": $want," "$1.json" && grep -q "\"active_parameters\": $active," "$1.json" && ok "$1" || fail "$1" "$(grep parameters\" "$1.json" | tr '\n' ' ')"
+    "$planc" check "$1.plan" --set cluster.device.memory=4TB --json >"$1.json" 2>"$1.err" ||
+        { fail "$1" "$(tail_of "$1.err")"; return; }
+    grep -q "\"parameters\": $want," "$1.json" &&
+        grep -q "\"active_parameters\": $active," "$1.json" && ok "$1" ||
+        fail "$1" "$(grep parameters\" "$1.json" | tr '\n' ' ')"
 }
 published gpt2 124439808
 published llama-3.1-8b 8030261248
@@ -22,10 +27,15 @@ published qwen3-30b-a3b 30532122624 3353032704
 published mixtral-8x7b 46702792704 12879925248
 
 # The library's plans are those models.
-library() { "$planc" check "$top/plans/$1.plan" --json >"$1.lib" 2>"$1.err"; grep -q "\"parameters\": $2," "$1.lib" && ok "plans/$1" || fail "plans/$1" "$(tail_of "$1.err") $(grep -m 1 parameters "$1.lib")"; }
+library() {
+    "$planc" check "$top/plans/$1.plan" --json >"$1.lib" 2>"$1.err"
+    grep -q "\"parameters\": $2," "$1.lib" && ok "plans/$1" ||
+        fail "plans/$1" "$(tail_of "$1.err") $(grep -m 1 parameters "$1.lib")"
+}
 library gpt2-124m 124439808
 library qwen3-30b-a3b 30532122624
-# FLOPs per token: heads x head_dim decide about scores, whatever the key heads; the table of the input is looked up.
+# FLOPs per token: heads x head_dim decide about scores, whatever the key heads; the table of the
+# input is looked up.
 flops() { # NAME FULL CAUSAL PLAN [settings]
     "$planc" check "${@:4}" --json >"$1.json" 2>"$1.err"
     python3 -c '
@@ -33,25 +43,38 @@ import json, sys
 f = json.load(open(sys.argv[1]))["flops_per_token"]
 for k, want in zip(("full", "causal"), map(float, sys.argv[2:])):
     assert abs(f[k] / 1e9 - want) < 0.006, f"{k} is {f[k]}, not {want} GFLOP"
-' "$1.json" "$2" "$3" 2>"$1.why" && ok "$1" || fail "$1" "$(tail_of "$1.why" 1) $(tail_of "$1.err" 1)"
+' "$1.json" "$2" "$3" 2>"$1.why" && ok "$1" ||
+    fail "$1" "$(tail_of "$1.why" 1) $(tail_of "$1.err" 1)"
 }
 flops flops_4096 27.91 23.08 "$top/plans/qwen3-30b-a3b.plan"
-flops flops_8192 37.58 27.91 "$top/plans/qwen3-30b-a3b.plan" --set batch.sequence=8192 --set batch.local=1
+flops flops_8192 37.58 27.91 "$top/plans/qwen3-30b-a3b.plan" --set batch.sequence=8192 --set \
+    batch.local=1
 
-# The same whether the head is the table or not; fewer key heads cost only their own projections: 6 x 2 x hidden x head_dim a layer and head.
-flops_of() { "$planc" check "$top/plans/llama-8b.plan" "$@" --json | grep -A 1 flops_per_token | grep -oE '[0-9]{6,}'; }
-[ "$(flops_of)" = "$(flops_of --set model.tied=on)" ] && ok flops_tied || fail flops_tied "$(flops_of) and $(flops_of --set model.tied=on)"
-[ $(($(flops_of --set model.kv_heads=32) - $(flops_of --set model.kv_heads=8))) = $((24 * 6 * 2 * 4096 * 128 * 32)) ] && ok flops_key_heads ||
-    fail flops_key_heads "$(flops_of --set model.kv_heads=32) and $(flops_of --set model.kv_heads=8)"
+# The same whether the head is the table or not; fewer key heads cost only their own projections: 6
+# x 2 x hidden x head_dim a layer and head.
+flops_of() {
+    "$planc" check "$top/plans/llama-8b.plan" "$@" --json | grep -A 1 flops_per_token |
+        grep -oE '[0-9]{6,}'
+}
+[ "$(flops_of)" = "$(flops_of --set model.tied=on)" ] && ok flops_tied ||
+    fail flops_tied "$(flops_of) and $(flops_of --set model.tied=on)"
+[ $(($(flops_of --set model.kv_heads=32) - $(flops_of --set model.kv_heads=8))) = \
+    $((24 * 6 * 2 * 4096 * 128 * 32)) ] && ok flops_key_heads ||
+    fail flops_key_heads \
+    "$(flops_of --set model.kv_heads=32) and $(flops_of --set model.kv_heads=8)"
 
 # Small models with weights, in the layouts that are found.
 tiny() { # FAMILY: the words that make its published configuration small
     case $1 in
-    gpt2) echo gpt2.json n_layer=2 n_embd=24 n_head=3 n_positions=16 n_ctx=16 vocab_size=61 n_inner=53 ;;
-    qwen3) echo qwen3-0.6b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 num_key_value_heads=2 head_dim=10 intermediate_size=37 vocab_size=97 ;;
-    qwen3_moe) echo qwen3-30b-a3b.json num_hidden_layers=4 hidden_size=24 num_attention_heads=4 num_key_value_heads=2 head_dim=10 intermediate_size=41 \
+    gpt2) echo gpt2.json n_layer=2 n_embd=24 n_head=3 n_positions=16 n_ctx=16 vocab_size=61 \
+        n_inner=53 ;;
+    qwen3) echo qwen3-0.6b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
+        num_key_value_heads=2 head_dim=10 intermediate_size=37 vocab_size=97 ;;
+    qwen3_moe) echo qwen3-30b-a3b.json num_hidden_layers=4 hidden_size=24 num_attention_heads=4 \
+        num_key_value_heads=2 head_dim=10 intermediate_size=41 \
         moe_intermediate_size=37 num_experts=5 num_experts_per_tok=3 vocab_size=97 ;;
-    mixtral) echo mixtral-8x7b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 num_key_value_heads=2 intermediate_size=37 num_local_experts=5 \
+    mixtral) echo mixtral-8x7b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
+        num_key_value_heads=2 intermediate_size=37 num_local_experts=5 \
         num_experts_per_tok=2 vocab_size=97 ;;
     esac
 }
@@ -59,15 +82,21 @@ take() { # NAME FAMILY words...: into NAME/ and NAME.plan
     local name=$1 base words
     read -r base words <<<"$(tiny "$2")"
     # shellcheck disable=SC2086
-    $make "$name" "$configs/$base" $words "${@:3}" || { echo "make_family failed" >"$name.log"; return 9; }
+    $make "$name" "$configs/$base" $words "${@:3}" ||
+        { echo "make_family failed" >"$name.log"; return 9; }
     rm -f "$name.plan"
     "$planc" import "$name" -o "$name.plan" >"$name.log" 2>&1
 }
 taken() { # NAME FAMILY words...: imported, and what came out is a whole plan
     local name=$1
-    take "$@" && ! grep -q warning "$name.log" && "$planc" check "$name.plan" >"$name.check" 2>&1 && ok "$name" || fail "$name" "$(tail_of "$name.log") $(tail_of "$name.check" 1)"
+    take "$@" && ! grep -q warning "$name.log" &&
+        "$planc" check "$name.plan" >"$name.check" 2>&1 && ok "$name" ||
+        fail "$name" "$(tail_of "$name.log") $(tail_of "$name.check" 1)"
 }
-says() { grep -qE -- "$2" "$1.plan" && ok "$1.plan" || fail "$1.plan" "no /$2/ in $(grep -A 6 'model ' "$1.plan" | tr '\n' '|')"; }
+says() {
+    grep -qE -- "$2" "$1.plan" && ok "$1.plan" ||
+        fail "$1.plan" "no /$2/ in $(grep -A 6 'model ' "$1.plan" | tr '\n' '|')"
+}
 for family in gpt2 qwen3 qwen3_moe mixtral; do
     taken "$family" $family
     taken "${family}_shards" $family shards
@@ -77,65 +106,90 @@ done
 taken gpt2_buffers gpt2 bare buffers head
 taken gpt2_untied gpt2 tie_word_embeddings=false; says gpt2_untied 'tied = off'
 taken gpt2_erf gpt2 'activation_function="gelu"'; says gpt2_erf 'erf_gelu = on'
-taken gpt2_inner gpt2 n_inner=null; says gpt2_inner 'layers = 2;  hidden = 24;  heads = 3;  vocab = 61'
+taken gpt2_inner gpt2 n_inner=null
+says gpt2_inner 'layers = 2;  hidden = 24;  heads = 3;  vocab = 61'
 taken qwen3_head_twice qwen3 head
 taken qwen3_untied qwen3 tie_word_embeddings=false
 taken qwen3_window_aside qwen3 sliding_window=4096 use_sliding_window=false
 taken qwen3_layer_types qwen3 'layer_types=["full_attention","full_attention"]'
-taken qwen3_new_spelling qwen3 -rope_theta -rope_scaling 'rope_parameters={"rope_type":"default","rope_theta":1000000.0}' -torch_dtype 'dtype="bfloat16"'
+taken qwen3_new_spelling qwen3 -rope_theta -rope_scaling \
+    'rope_parameters={"rope_type":"default","rope_theta":1000000.0}' -torch_dtype 'dtype="bfloat16"'
 says qwen3_new_spelling 'rope_theta = 1000000'
 taken moe_fused qwen3_moe fused; says moe_fused 'fused_experts = on'
 taken mixtral_fused mixtral fused; says mixtral_fused 'fused_experts = on'
-taken moe_dense_list qwen3_moe 'mlp_only_layers=[0,3]'; says moe_dense_list 'dense_layers = \[0, 3\];  ffn = 41'
+taken moe_dense_list qwen3_moe 'mlp_only_layers=[0,3]'
+says moe_dense_list 'dense_layers = \[0, 3\];  ffn = 41'
 taken moe_dense_step qwen3_moe decoder_sparse_step=2; says moe_dense_step 'dense_layers = \[0, 2\]'
-taken moe_dense_both qwen3_moe decoder_sparse_step=3 'mlp_only_layers=[2]' num_hidden_layers=6; says moe_dense_both 'dense_layers = \[0\.\.4\]'
-taken moe_plain_weights qwen3_moe norm_topk_prob=false router_aux_loss_coef=0; says moe_plain_weights 'normalize = off;  aux_weight = 0;'
-taken moe_default_weights qwen3_moe -norm_topk_prob -router_aux_loss_coef; says moe_default_weights 'normalize = off;  aux_weight = 0.001;'
+taken moe_dense_both qwen3_moe decoder_sparse_step=3 'mlp_only_layers=[2]' num_hidden_layers=6
+says moe_dense_both 'dense_layers = \[0\.\.4\]'
+taken moe_plain_weights qwen3_moe norm_topk_prob=false router_aux_loss_coef=0
+says moe_plain_weights 'normalize = off;  aux_weight = 0;'
+taken moe_default_weights qwen3_moe -norm_topk_prob -router_aux_loss_coef
+says moe_default_weights 'normalize = off;  aux_weight = 0.001;'
 
 # refused NAME "WORD|WORD" STATUS FAMILY words...
 refused() {
     local name=$1 words=$2 want=$3 word status
     take "$name" "${@:4}"
     status=$?
-    [ $status -eq "$want" ] && [ ! -e "$name.plan" ] || { fail "$name" "exit $status: $(tail_of "$name.log")"; return; }
-    while IFS= read -r word; do grep -qF -- "$word" "$name.log" || { fail "$name" "does not say '$word': $(tail_of "$name.log" 8)"; return; }; done < <(tr '|' '\n' <<<"$words")
+    [ $status -eq "$want" ] && [ ! -e "$name.plan" ] ||
+        { fail "$name" "exit $status: $(tail_of "$name.log")"; return; }
+    while IFS= read -r word; do
+        grep -qF -- "$word" "$name.log" ||
+            { fail "$name" "does not say '$word': $(tail_of "$name.log" 8)"; return; }
+    done < <(tr '|' '\n' <<<"$words")
     ok "$name"
 }
 for family in qwen3 qwen3_moe mixtral; do
     refused ${family}_attention_bias 'attention_bias = true' 1 $family none attention_bias=true
     refused ${family}_activation 'hidden_act = "gelu"' 1 $family none 'hidden_act="gelu"'
-    refused ${family}_yarn 'rope_scaling of type "yarn"' 1 $family none 'rope_scaling={"rope_type":"yarn","factor":4.0}'
-    refused ${family}_linear 'rope_scaling of type "linear"' 1 $family none 'rope_scaling={"type":"linear","factor":4.0}'
+    refused ${family}_yarn 'rope_scaling of type "yarn"' 1 $family none \
+        'rope_scaling={"rope_type":"yarn","factor":4.0}'
+    refused ${family}_linear 'rope_scaling of type "linear"' 1 $family none \
+        'rope_scaling={"type":"linear","factor":4.0}'
     refused ${family}_dropout 'attention_dropout = 0.1' 1 $family none attention_dropout=0.1
     refused ${family}_missing 'is missing' 4 $family missing
     refused ${family}_extra '.9.' 4 $family extra
     refused ${family}_misshaped '[25]|[24]' 4 $family misshaped
 done
-refused qwen3_window 'use_sliding_window = true' 1 qwen3 none use_sliding_window=true sliding_window=4096
-refused qwen3_layer_window 'layer_types' 1 qwen3 none 'layer_types=["full_attention","sliding_attention"]'
-refused qwen3_class 'Qwen3ForSequenceClassification' 1 qwen3 none 'architectures=["Qwen3ForSequenceClassification"]'
+refused qwen3_window 'use_sliding_window = true' 1 qwen3 none use_sliding_window=true \
+    sliding_window=4096
+refused qwen3_layer_window 'layer_types' 1 qwen3 none \
+    'layer_types=["full_attention","sliding_attention"]'
+refused qwen3_class 'Qwen3ForSequenceClassification' 1 qwen3 none \
+    'architectures=["Qwen3ForSequenceClassification"]'
 refused moe_window 'use_sliding_window = true' 1 qwen3_moe none use_sliding_window=true
-refused moe_shared 'shared_expert_intermediate_size = 64' 1 qwen3_moe none shared_expert_intermediate_size=64
-refused moe_no_sparse 'no layer of the mixture would have experts' 1 qwen3_moe none decoder_sparse_step=9
+refused moe_shared 'shared_expert_intermediate_size = 64' 1 qwen3_moe none \
+    shared_expert_intermediate_size=64
+refused moe_no_sparse 'no layer of the mixture would have experts' 1 qwen3_moe none \
+    decoder_sparse_step=9
 refused moe_step_0 'decoder_sparse_step = 0' 1 qwen3_moe none decoder_sparse_step=0
 refused moe_scoring 'scoring_func = "sigmoid"' 1 qwen3_moe none 'scoring_func="sigmoid"'
-refused moe_too_many_choices 'more experts than there are|top_k is 9' 1 qwen3_moe none num_experts_per_tok=9
+refused moe_too_many_choices 'more experts than there are|top_k is 9' 1 qwen3_moe none \
+    num_experts_per_tok=9
 refused mixtral_window 'sliding_window = 4096' 1 mixtral none sliding_window=4096
 refused mixtral_jitter 'router_jitter_noise = 0.1' 1 mixtral none router_jitter_noise=0.1
 refused mixtral_no_experts 'lacks num_local_experts' 1 mixtral none -num_local_experts
-refused gpt2_activation 'activation_function = "relu"|gelu_new' 1 gpt2 none 'activation_function="relu"'
-refused gpt2_by_layer 'scale_attn_by_inverse_layer_idx = true' 1 gpt2 none scale_attn_by_inverse_layer_idx=true
+refused gpt2_activation 'activation_function = "relu"|gelu_new' 1 gpt2 none \
+    'activation_function="relu"'
+refused gpt2_by_layer 'scale_attn_by_inverse_layer_idx = true' 1 gpt2 none \
+    scale_attn_by_inverse_layer_idx=true
 refused gpt2_reordered 'reorder_and_upcast_attn = true' 1 gpt2 none reorder_and_upcast_attn=true
 refused gpt2_unscaled 'scale_attn_weights = false' 1 gpt2 none scale_attn_weights=false
-refused gpt2_dropout 'resid_pdrop = 0.1|attn_pdrop = 0.1|embd_pdrop = 0.2' 1 gpt2 none resid_pdrop=0.1 attn_pdrop=0.1 embd_pdrop=0.2
+refused gpt2_dropout 'resid_pdrop = 0.1|attn_pdrop = 0.1|embd_pdrop = 0.2' 1 gpt2 none \
+    resid_pdrop=0.1 attn_pdrop=0.1 embd_pdrop=0.2
 refused gpt2_missing 'is missing' 4 gpt2 missing
 refused gpt2_extra '.9.' 4 gpt2 extra
 plan_refused() { # NAME WORD PLAN settings...
     "$planc" check "$3" "${@:4}" >"$1.log" 2>&1
     [ $? -eq 1 ] && grep -qF -- "$2" "$1.log" && ok "$1" || fail "$1" "$(tail_of "$1.log")"
 }
-plan_refused all_layers_dense 'a mixture without a layer that has experts' "$top/plans/moe-small.plan" --set 'model.dense_layers=[0..3]'
-plan_refused dense_without_width 'ffn is 0' "$top/plans/qwen3-30b-a3b.plan" --set 'model.dense_layers=[0]'
-plan_refused positions_run_out 'longer than the table of positions' "$top/plans/gpt2-124m.plan" --set batch.sequence=2048
+plan_refused all_layers_dense 'a mixture without a layer that has experts' \
+    "$top/plans/moe-small.plan" --set 'model.dense_layers=[0..3]'
+plan_refused dense_without_width 'ffn is 0' "$top/plans/qwen3-30b-a3b.plan" --set \
+    'model.dense_layers=[0]'
+plan_refused positions_run_out 'longer than the table of positions' "$top/plans/gpt2-124m.plan" \
+    --set batch.sequence=2048
 take unknown_key qwen3 none attention_flavour=3
-[ $? -eq 0 ] && grep -q 'warning: attention_flavour = 3' unknown_key.log && ok unknown_key || fail unknown_key "$(tail_of unknown_key.log)"
+[ $? -eq 0 ] && grep -q 'warning: attention_flavour = 3' unknown_key.log && ok unknown_key ||
+    fail unknown_key "$(tail_of unknown_key.log)"

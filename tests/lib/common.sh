@@ -1,5 +1,6 @@
-# What every suite needs: where things are, how a verdict is printed, how ranks are launched on a machine with fewer
-# cores than ranks, and a way to be sure that none of them survives. Sourced by tests/*/run.sh; a suite prints lines
+# What every suite needs: where things are, how a verdict is printed, how ranks are launched on a
+# machine with fewer cores than ranks, and a way to be sure that none of them survives. Sourced by
+# tests/*/run.sh; a suite prints lines
 #   ok NAME      FAIL NAME: why      skip NAME: reason
 # and tests/run.sh counts them.
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -11,13 +12,17 @@ oracle=$top/../shared/oracle
 mkdir -p "$scratch" && cd "$scratch" || exit 1
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_btl_vader_single_copy_mechanism=none   # containers forbid it, and Open MPI then complains on every start
+# containers forbid it, and Open MPI then complains on every start
+export OMPI_MCA_btl_vader_single_copy_mechanism=none
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} TMPDIR=${TMPDIR:-/tmp}
-export XDG_CACHE_HOME=$top/$BUILD/tests/cache   # kernels kept by a person's own builds must not stand in for those under test
+# kernels kept by a person's own builds must not stand in for those under test
+export XDG_CACHE_HOME=$top/$BUILD/tests/cache
 if [ "$BUILD" = build-sanitize ]; then
-    # Open MPI and its transports keep memory for the life of the process; everything of ours must still be clean.
+    # Open MPI and its transports keep memory for the life of the process; everything of ours must
+    # still be clean.
     export LSAN_OPTIONS="suppressions=$top/tests/lib/lsan.supp:print_suppressions=0"
-    export ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:exitcode=66:fast_unwind_on_malloc=0"   # whole stacks, or suppressions match nothing
+    # whole stacks, or suppressions match nothing
+    export ASAN_OPTIONS="detect_leaks=1:abort_on_error=0:exitcode=66:fast_unwind_on_malloc=0"
     export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:exitcode=66"
 fi
 
@@ -27,10 +32,13 @@ skip() { printf 'skip %s: %s\n' "$1" "$2"; }
 # The last lines of a file on one line, for a verdict.
 tail_of() { tail -n "${2:-3}" "$1" 2>/dev/null | tr '\n' '|' | cut -c1-400; }
 
-# texts PLAN DIR [option…]: a build for cuda whose texts alone are wanted: no NVRTC, and a C compiler that only makes empty files.
+# texts PLAN DIR [option…]: a build for cuda whose texts alone are wanted: no NVRTC, and a C
+# compiler that only makes empty files.
 texts() {
-    printf '#!/bin/sh\nfor word; do [ "$before" = -o ] && : >"$word"; before=$word; done\n' >"$scratch/no_compiler" && chmod +x "$scratch/no_compiler" &&
-        MPICC=$scratch/no_compiler PLANC_NVRTC=/nowhere "$planc" build "$1" -o "$2" --device cuda "${@:3}"
+    printf '#!/bin/sh\nfor word; do [ "$before" = -o ] && : >"$word"; before=$word; done\n' \
+        >"$scratch/no_compiler" && chmod +x "$scratch/no_compiler" &&
+        MPICC=$scratch/no_compiler PLANC_NVRTC=/nowhere "$planc" build "$1" -o "$2" --device cuda \
+        "${@:3}"
 }
 
 # launch RANKS DIR [trainer options]: output goes where the caller sends it.
@@ -50,5 +58,11 @@ none_left() {
     return 1
 }
 # Ends what a failed case left behind, and only that: processes of this very trainer.
-sweep() { local p; for p in $(survivors "$1"); do kill -CONT "$p" 2>/dev/null; kill -KILL "$p" 2>/dev/null; done; }
+sweep() {
+    local p
+    for p in $(survivors "$1"); do
+        kill -CONT "$p" 2>/dev/null
+        kill -KILL "$p" 2>/dev/null
+    done
+}
 seconds_since() { awk -v a="$1" -v b="$(date +%s.%N)" 'BEGIN { printf "%.1f", b - a }'; }

@@ -1,5 +1,6 @@
-# Building and running many trainers of one case: meshes, accumulation, checkpointing, fusion. Builds go two at a time
-# (one core each), runs one after the other, so that a run has the machine to itself. Sourced behind common.sh.
+# Building and running many trainers of one case: meshes, accumulation, checkpointing, fusion.
+# Builds go two at a time (one core each), runs one after the other, so that a run has the machine
+# to itself. Sourced behind common.sh.
 #
 # A variant is a word of five parts: FSDP.DP.ACCUMULATION.MODE.FUSION, such as 2.1.1.full.off
 numbers() { python3 "$top/tests/lib/numbers.py" "$@"; }
@@ -9,7 +10,8 @@ variant_settings() {
     local fsdp dp accumulation mode
     IFS=. read -r fsdp dp accumulation mode fusion <<<"$2"
     ranks=$((fsdp * dp))
-    settings=(--set "mesh.fsdp=$fsdp" --set "mesh.dp=$dp" --set "batch.local=$(($1 / ranks / accumulation))"
+    settings=(--set "mesh.fsdp=$fsdp" --set "mesh.dp=$dp" --set \
+        "batch.local=$(($1 / ranks / accumulation))"
               --set "activation_checkpoint.mode=$mode" --fusion "$fusion")
 }
 # variant_build PLAN GLOBAL VARIANT [--set ...]: into VARIANT/, the log beside it
@@ -20,7 +22,8 @@ variant_build() {
     rm -rf "$variant"
     "$planc" build "$plan" -o "$variant" --device cpu "${settings[@]}" "$@" >"$variant.build" 2>&1
 }
-# build_all PLAN GLOBAL SETTINGS_FILE VARIANT...: those that fail are told later, by their missing trainer
+# build_all PLAN GLOBAL SETTINGS_FILE VARIANT...: those that fail are told later, by their missing
+# trainer
 build_all() {
     local plan=$1 global=$2 file=$3 extra running=0 variant
     mapfile -t extra <"$file"
@@ -37,8 +40,12 @@ variant_run() {
     local variant=$1 settings ranks fusion
     variant_settings 8 "$variant"
     rm -f "$variant".{jsonl,safetensors,probe,log}
-    if [ ! -x "$variant/trainer" ]; then echo "build failed: $(tail_of "$variant.build")"; return 1; fi
-    timeout 120 mpirun -n "$ranks" --oversubscribe --bind-to none "$variant/trainer" --metrics "$variant.jsonl" \
+    if [ ! -x "$variant/trainer" ]; then
+        echo "build failed: $(tail_of "$variant.build")"
+        return 1
+    fi
+    timeout 120 mpirun -n "$ranks" --oversubscribe --bind-to none "$variant/trainer" --metrics \
+        "$variant.jsonl" \
         --final "$variant.safetensors" --probe "$variant.probe" >"$variant.log" 2>&1 </dev/null
     local status=$?
     [ $status -eq 0 ] || { echo "exit $status: $(tail_of "$variant.log")"; return 1; }
@@ -51,7 +58,10 @@ variants_equal() {
     else ok "$1"; fi
 }
 # kernels DIR: how many the generated schedule can call
-kernels_of() { grep -cE '^[[:space:]]*(static )?(const )?struct kernel |^[[:space:]]*\{ *"' "$1/schedule.c" 2>/dev/null; }
+kernels_of() {
+    grep -cE '^[[:space:]]*(static )?(const )?struct kernel |^[[:space:]]*\{ *"' "$1/schedule.c" \
+        2>/dev/null
+}
 # samples_together GLOBAL VARIANT: how many samples a rank sees at a time
 samples_together() {
     local fsdp dp accumulation

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# From a plan to the first IR, and from a configuration to a plan: counts that follow from the architecture alone, one
-# dump that is reviewed when it changes, layers that differ, every refusal with the words that a user needs, and an
-# import that is held against weights of our own making.
+# From a plan to the first IR, and from a configuration to a plan: counts that follow from the
+# architecture alone, one dump that is reviewed when it changes, layers that differ, every refusal
+# with the words that a user needs, and an import that is held against weights of our own making.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 
 # ── what the architecture says ───────────────────────────────────────────────
 "$planc" check "$top/plans/llama-8b.plan" --json >8b.json 2>8b.err
-grep -q '"parameters": 8030261248\b' 8b.json && ok llama_8b_parameters || fail llama_8b_parameters "$(grep parameters 8b.json | head -n 1) $(tail_of 8b.err)"
+grep -q '"parameters": 8030261248\b' 8b.json && ok llama_8b_parameters ||
+    fail llama_8b_parameters "$(grep parameters 8b.json | head -n 1) $(tail_of 8b.err)"
 
 # dump NAME PLAN PASS [settings]
 dump() { "$planc" dump "$2" --after "$3" "${@:4}" >"$1.ir" 2>"$1.err"; }
@@ -16,7 +17,8 @@ use "models/llama.plan"
 use "clusters/cpu.plan"
 
 plan "tiny" {
-    model llama { layers = 3;  hidden = 12;  heads = 2;  kv_heads = 1;  head_dim = 6;  ffn = 20;  vocab = 11;  tied = on }
+    model llama { layers = 3;  hidden = 12;  heads = 2;  kv_heads = 1;  head_dim = 6
+                  ffn = 20;  vocab = 11;  tied = on }
     cluster cpu { }
     mesh { fsdp = 2 }
     batch { sequence = 5;  local = 2 }
@@ -24,18 +26,26 @@ plan "tiny" {
 PLAN
 dump tiny tiny.plan lower
 if [ -n "${UPDATE:-}" ]; then cp tiny.ir "$here/tiny.want"; fi
-diff "$here/tiny.want" tiny.ir >tiny.diff 2>&1 && ok tiny_dump || fail tiny_dump "$(tail_of tiny.diff 4) $(tail_of tiny.err)"
-[ "$(grep -c '^weight ' tiny.ir)" = 11 ] && ! grep -q lm_head tiny.ir && ok tied_is_one_weight || fail tied_is_one_weight "$(grep -c '^weight ' tiny.ir) weights"
+diff "$here/tiny.want" tiny.ir >tiny.diff 2>&1 && ok tiny_dump ||
+    fail tiny_dump "$(tail_of tiny.diff 4) $(tail_of tiny.err)"
+[ "$(grep -c '^weight ' tiny.ir)" = 11 ] && ! grep -q lm_head tiny.ir && ok tied_is_one_weight ||
+    fail tied_is_one_weight "$(grep -c '^weight ' tiny.ir) weights"
 
 # family NAME SETTINGS BODY: a plan with an architecture of its own in the file
 family() {
     { printf 'use "clusters/cpu.plan"\narchitecture own {\n%s\n}\n' "$3"
-      printf 'plan "own" {\n    model own { %s }\n    cluster cpu { }\n    mesh { fsdp = 1 }\n    batch { sequence = 8;  local = 2 }\n}\n' "$2"; } >"$1.plan"
+      printf \
+          'plan "own" {\n    model own { %s }\n    cluster cpu { }\n    mesh { fsdp = 1 }\n    batch { sequence = 8;  local = 2 }\n}\n' \
+          "$2"
+      } >"$1.plan"
 }
 has() { # NAME FILE PATTERN...
     local name=$1 file=$2 pattern
     shift 2
-    for pattern in "$@"; do grep -qE -- "$pattern" "$file" || { fail "$name" "no /$pattern/ in $(tail_of "$file" 6)"; return; }; done
+    for pattern in "$@"; do
+        grep -qE -- "$pattern" "$file" ||
+            { fail "$name" "no /$pattern/ in $(tail_of "$file" 6)"; return; }
+    done
     ok "$name"
 }
 
@@ -47,7 +57,8 @@ family varied 'layers = 6;  hidden = 8;  vocab = 16;  dense = [0, 3]' '
         narrow = contains(dense, i)
         when narrow { w = weight("narrow.weight", [hidden, hidden]);  x = x + linear(x, w) }
         when (not narrow) {
-            up = weight("up.weight", [2 * hidden, hidden]);  down = weight("down.weight", [hidden, 2 * hidden])
+            up = weight("up.weight", [2 * hidden, hidden])
+            down = weight("down.weight", [hidden, 2 * hidden])
             x = x + linear(gelu(linear(x, up)), down)
             seen = seen + sum(x, over = rows)
         }
@@ -57,11 +68,18 @@ family varied 'layers = 6;  hidden = 8;  vocab = 16;  dense = [0, 3]' '
     loss = cross_entropy(linear(x, embed), targets)
     metrics { seen = sum(seen) }'
 dump varied varied.plan lower
-has layers_that_differ varied.ir '^unit layers\.narrow loop="layers" count=2 variant="narrow"' '^unit layers\.not_narrow loop="layers" count=4 variant="not_narrow"' \
-    'body "narrow" keep="none" 0\.\.1 3\.\.4' 'body "not_narrow" keep="none" 1\.\.3 4\.\.6' 'tensor="layers\.\{i\}\.narrow\.weight".*unit="layers\.narrow"' '^  carry seen\.[0-9]+' 'metric\(.*name="seen"'
-grep -qE 'dropped|spare' varied.ir && fail unneeded_is_dropped "$(grep -E 'dropped|spare' varied.ir | head -n 2 | tr '\n' '|')" || ok unneeded_is_dropped
+has layers_that_differ varied.ir '^unit layers\.narrow loop="layers" count=2 variant="narrow"' \
+    '^unit layers\.not_narrow loop="layers" count=4 variant="not_narrow"' \
+    'body "narrow" keep="none" 0\.\.1 3\.\.4' 'body "not_narrow" keep="none" 1\.\.3 4\.\.6' \
+    'tensor="layers\.\{i\}\.narrow\.weight".*unit="layers\.narrow"' '^  carry seen\.[0-9]+' \
+    'metric\(.*name="seen"'
+grep -qE 'dropped|spare' varied.ir &&
+    fail unneeded_is_dropped "$(grep -E 'dropped|spare' varied.ir | head -n 2 | tr '\n' '|')" ||
+    ok unneeded_is_dropped
 for pass in gradient recompute memory; do
-    dump varied.$pass varied.plan $pass && "$planc" dump --from varied.$pass.ir 2>&1 | cmp -s - varied.$pass.ir && ok layers_that_differ.$pass || fail layers_that_differ.$pass "$(tail_of varied.$pass.err)"
+    dump varied.$pass varied.plan $pass && "$planc" dump --from varied.$pass.ir 2>&1 |
+        cmp -s - varied.$pass.ir && ok layers_that_differ.$pass ||
+        fail layers_that_differ.$pass "$(tail_of varied.$pass.err)"
 done
 
 family twice 'first = 2;  second = 3;  hidden = 8;  vocab = 16' '
@@ -74,7 +92,8 @@ family twice 'first = 2;  second = 3;  hidden = 8;  vocab = 16' '
     repeat second "b.{i}" { w = weight("w", [hidden, hidden]);  x = x + linear(x, w) }
     loss = cross_entropy(linear(x, embed), targets)'
 dump twice twice.plan lower
-has two_repeats twice.ir '^region first\.forward .*count=2' '^region between\.forward .*run=once' '^region second\.forward .*count=3' '^unit between ' '^region epilogue\.forward'
+has two_repeats twice.ir '^region first\.forward .*count=2' '^region between\.forward .*run=once' \
+    '^region second\.forward .*count=3' '^unit between ' '^region epilogue\.forward'
 
 # ── what is refused, with the words that help ────────────────────────────────
 # refuse NAME "WORD|WORD" SETTINGS BODY
@@ -85,7 +104,8 @@ refuse() {
     status=$?
     [ $status -eq 1 ] || { fail "$name" "exit $status: $(tail_of "$name.log")"; return; }
     while IFS= read -r word; do
-        grep -qF -- "$word" "$name.log" || { fail "$name" "does not say '$word': $(tail_of "$name.log" 8)"; return; }
+        grep -qF -- "$word" "$name.log" ||
+            { fail "$name" "does not say '$word': $(tail_of "$name.log" 8)"; return; }
     done < <(tr '|' '\n' <<<"$words")
     ok "$name"
 }
@@ -98,11 +118,14 @@ tail='    loss = cross_entropy(linear(x, embed), targets)'
 refuse shape_mismatch '[16, 16] against [16, 48]|this weight, [16, 48]' "$small" "$head
     repeat layers \"l.{i}\" { w = weight(\"w\", [hidden, 3 * hidden]);  x = x + linear(x, w) }
 $tail"
-refuse heads_over_key_heads '8 query heads|3 key heads|heads is 8|key_value_heads is 3' "$small;  heads = 8;  key_value_heads = 3" "    hyper { layers; hidden; vocab; heads; key_value_heads }
+refuse heads_over_key_heads '8 query heads|3 key heads|heads is 8|key_value_heads is 3' \
+    "$small;  heads = 8;  key_value_heads = 3" \
+    "    hyper { layers; hidden; vocab; heads; key_value_heads }
     embed = weight(\"embed.weight\", [vocab, hidden])
     x = embedding(tokens, embed)
     repeat layers \"l.{i}\" {
-        wq = weight(\"q\", [heads * 4, hidden]);  wk = weight(\"k\", [key_value_heads * 4, hidden]);  wo = weight(\"o\", [hidden, heads * 4])
+        wq = weight(\"q\", [heads * 4, hidden]);  wk = weight(\"k\", [key_value_heads * 4, hidden])
+        wo = weight(\"o\", [hidden, heads * 4])
         k = heads_of(linear(x, wk), 4)
         x = x + linear(merge_heads(attention(heads_of(linear(x, wq), 4), k, k)), wo)
     }
@@ -124,7 +147,8 @@ refuse weight_that_trains_nothing "'dead' does not reach the loss" "$small" "$he
     unread = x * dead
 $layer
 $tail"
-refuse hyper_that_is_not_read "never reads its hyper-parameter 'spare'" "$small;  spare = 3" "    hyper { layers; hidden; vocab; spare }
+refuse hyper_that_is_not_read "never reads its hyper-parameter 'spare'" "$small;  spare = 3" \
+    "    hyper { layers; hidden; vocab; spare }
     embed = weight(\"embed.weight\", [vocab, hidden])
     x = embedding(tokens, embed)
 $layer
@@ -140,7 +164,8 @@ $tail"
 refuse layer_number_as_a_value 'differs from layer to layer' "$small" "$head
     repeat layers \"l.{i}\" { w = weight(\"w\", [hidden, hidden]);  x = x + linear(x, w) * i }
 $tail"
-refuse local_name_behind_its_repeat "nothing here is called 'y'|first assigned inside a repeat" "$small" "$head
+refuse local_name_behind_its_repeat "nothing here is called 'y'|first assigned inside a repeat" \
+    "$small" "$head
     repeat layers \"l.{i}\" { w = weight(\"w\", [hidden, hidden]);  y = linear(x, w);  x = x + y }
     loss = cross_entropy(linear(y, embed), targets)"
 refuse carried_in_another_shape 'carried from layer to layer as [16, 16]|[16, 32]' "$small" "$head
@@ -181,29 +206,46 @@ import() { rm -f "$1.plan"; "$planc" import "$2" -o "$1.plan" >"$1.log" 2>&1; }
 imported() { # NAME [settings]: the plan is whole
     local name=$1
     shift
-    "$planc" check "$name.plan" "$@" >"$name.check" 2>&1 && ok "$name" || fail "$name" "$(tail_of "$name.log") $(tail_of "$name.check")"
+    "$planc" check "$name.plan" "$@" >"$name.check" 2>&1 && ok "$name" ||
+        fail "$name" "$(tail_of "$name.log") $(tail_of "$name.check")"
 }
 not_imported() { # NAME STATUS "WORD|WORD"
     local status=$? word
     [ $status -eq "$2" ] || { fail "$1" "exit $status: $(tail_of "$1.log")"; return; }
     [ ! -e "$1.plan" ] || { fail "$1" "refused and yet written"; return; }
-    while IFS= read -r word; do grep -qF -- "$word" "$1.log" || { fail "$1" "does not say '$word': $(tail_of "$1.log" 8)"; return; }; done < <(tr '|' '\n' <<<"$3")
-    [ "$2" -ne 4 ] || [ "$(grep -c '^planc:' "$1.log")" -eq 1 ] || { fail "$1" "not one line: $(tail_of "$1.log")"; return; }
+    while IFS= read -r word; do
+        grep -qF -- "$word" "$1.log" ||
+            { fail "$1" "does not say '$word': $(tail_of "$1.log" 8)"; return; }
+    done < <(tr '|' '\n' <<<"$3")
+    [ "$2" -ne 4 ] || [ "$(grep -c '^planc:' "$1.log")" -eq 1 ] ||
+        { fail "$1" "not one line: $(tail_of "$1.log")"; return; }
     ok "$1"
 }
 make="python3 $here/make_model.py"
-$make whole && import whole whole; imported whole --set data.train=tokens.bin --set mesh.fsdp=2 --set batch.sequence=19
-has whole_plan whole.plan 'layers = 2;  hidden = 24;  heads = 6;  kv_heads = 3' 'head_dim = 10;  ffn = 101;  vocab = 97' 'tied = on' 'rope_theta = 10000' 'rope_factor = 8' 'init \{ from = "'
+$make whole && import whole whole
+imported whole --set data.train=tokens.bin --set mesh.fsdp=2 --set batch.sequence=19
+has whole_plan whole.plan 'layers = 2;  hidden = 24;  heads = 6;  kv_heads = 3' \
+    'head_dim = 10;  ffn = 101;  vocab = 97' 'tied = on' 'rope_theta = 10000' 'rope_factor = 8' \
+    'init \{ from = "'
 $make sharded shards && import sharded sharded; imported sharded
-$make spelt_old 'rope_scaling={"type":"llama3","factor":8.0,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":64}' && import spelt_old spelt_old; imported spelt_old
-$make spelt_new '-rope_scaling' '-rope_theta' 'rope_parameters={"rope_type":"llama3","rope_theta":500000.0,"factor":8.0,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":64}' &&
+$make \
+    spelt_old \
+    'rope_scaling={"type":"llama3","factor":8.0,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":64}' \
+    && import spelt_old spelt_old
+imported spelt_old
+$make spelt_new '-rope_scaling' '-rope_theta' \
+    'rope_parameters={"rope_type":"llama3","rope_theta":500000.0,"factor":8.0,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":64}' \
+    &&
     import spelt_new spelt_new; imported spelt_new
 has spelt_new_theta spelt_new.plan 'rope_theta = 500000' 'rope_factor = 8'
-$make few -num_key_value_heads -head_dim -rope_theta -rms_norm_eps -tie_word_embeddings -rope_scaling && import few few; imported few
+$make few -num_key_value_heads -head_dim -rope_theta -rms_norm_eps -tie_word_embeddings \
+    -rope_scaling && import few few
+imported few
 has few_defaults few.plan 'norm_eps = 1e-6' 'tied = off' 'rope_theta = 10000'
 mkdir -p bare && cp whole/config.json bare/ && import bare bare/config.json; imported bare
 has bare_starts_from_a_seed bare.plan 'init \{ seed = 0 \}'
-cp whole.plan first.plan && import whole whole && cmp -s first.plan whole.plan && ok same_plan_twice || fail same_plan_twice "differs"
+cp whole.plan first.plan && import whole whole && cmp -s first.plan whole.plan &&
+    ok same_plan_twice || fail same_plan_twice "differs"
 
 config_refused() { # NAME "WORD|WORD" KEY=VALUE...
     $make "$1" none "${@:3}" && import "$1" "$1"
@@ -212,19 +254,24 @@ config_refused() { # NAME "WORD|WORD" KEY=VALUE...
 config_refused biased 'attention_bias = true' attention_bias=true
 config_refused biased_mlp 'mlp_bias = true' mlp_bias=true
 config_refused activated 'hidden_act = "gelu"' 'hidden_act="gelu"'
-config_refused scaled 'type "yarn"|default and llama3' 'rope_scaling={"rope_type":"yarn","factor":4.0}'
-config_refused scaled_partly 'lacks high_freq_factor' 'rope_scaling={"rope_type":"llama3","factor":8.0,"low_freq_factor":1,"original_max_position_embeddings":64}'
+config_refused scaled 'type "yarn"|default and llama3' \
+    'rope_scaling={"rope_type":"yarn","factor":4.0}'
+config_refused scaled_partly 'lacks high_freq_factor' \
+    'rope_scaling={"rope_type":"llama3","factor":8.0,"low_freq_factor":1,"original_max_position_embeddings":64}'
 config_refused windowed 'sliding_window = 4096' sliding_window=4096
 config_refused split 'pretraining_tp = 2' pretraining_tp=2
 config_refused quantized quantization_config 'quantization_config={"bits":4}'
 config_refused dropped 'attention_dropout = 0.1' attention_dropout=0.1
 config_refused turned_partly 'partial_rotary_factor = 0.5' partial_rotary_factor=0.5
 config_refused unknown_family 'model_type "bloom"|planc imports' 'model_type="bloom"'
-config_refused other_class 'LlamaForSequenceClassification' 'architectures=["LlamaForSequenceClassification"]'
+config_refused other_class 'LlamaForSequenceClassification' \
+    'architectures=["LlamaForSequenceClassification"]'
 config_refused no_size 'lacks hidden_size' -hidden_size
-config_refused all_at_once 'attention_bias|sliding_window|hidden_act' attention_bias=true sliding_window=8 'hidden_act="relu"'
+config_refused all_at_once 'attention_bias|sliding_window|hidden_act' attention_bias=true \
+    sliding_window=8 'hidden_act="relu"'
 config_refused heads_apart '6 query heads|4 key heads' num_key_value_heads=4
-mkdir -p no_json && echo '{"model_type": "llama",,}' >no_json/config.json && import no_json no_json; not_imported no_json 1 'not JSON'
+mkdir -p no_json && echo '{"model_type": "llama",,}' >no_json/config.json && import no_json no_json
+not_imported no_json 1 'not JSON'
 import nowhere nowhere; not_imported nowhere 4 nowhere
 
 weights_refused() { # NAME "WORD|WORD" KIND
@@ -240,26 +287,41 @@ weights_refused index_of_nothing 'in none of its files' index_lies
 
 # ── the command line ─────────────────────────────────────────────────────────
 "$planc" dump tiny.plan --after lower --set model.layers=2 >two.ir 2>&1
-"$planc" dump --from two.ir --pass gradient >two.gradient.ir 2>&1 && "$planc" dump tiny.plan --after gradient --set model.layers=2 | cmp -s - two.gradient.ir && ok pass_of_a_text || fail pass_of_a_text "$(tail_of two.gradient.ir)"
-"$planc" dump --from two.ir --pass fuse >fuse.ir 2>&1 && "$planc" dump tiny.plan --after fuse --set model.layers=2 | cmp -s - fuse.ir && ok passes_up_to_one || fail passes_up_to_one "$(tail_of fuse.ir)"
+"$planc" dump --from two.ir --pass gradient >two.gradient.ir 2>&1 &&
+    "$planc" dump tiny.plan --after gradient --set model.layers=2 | cmp -s - two.gradient.ir &&
+    ok pass_of_a_text || fail pass_of_a_text "$(tail_of two.gradient.ir)"
+"$planc" dump --from two.ir --pass fuse >fuse.ir 2>&1 &&
+    "$planc" dump tiny.plan --after fuse --set model.layers=2 | cmp -s - fuse.ir &&
+    ok passes_up_to_one || fail passes_up_to_one "$(tail_of fuse.ir)"
 "$planc" dump --from fuse.ir --pass gradient >back.log 2>&1
-[ $? -ne 0 ] && grep -q "after 'fuse'" back.log && ok pass_that_is_past || fail pass_that_is_past "$(tail_of back.log)"
-rm -rf all && "$planc" dump tiny.plan --all all >all.log 2>&1 && [ "$(ls all | tr '\n' ' ')" = "00-lower.ir 01-split.ir 02-gradient.ir 03-chunk.ir 04-optimizer.ir 05-recompute.ir 06-shard.ir 07-fuse.ir 08-schedule.ir 09-memory.ir " ] && ok dump_all || fail dump_all "$(ls all 2>&1 | tr '\n' ' ')"
+[ $? -ne 0 ] && grep -q "after 'fuse'" back.log && ok pass_that_is_past ||
+    fail pass_that_is_past "$(tail_of back.log)"
+rm -rf all && "$planc" dump tiny.plan --all all >all.log 2>&1 &&
+    [ "$(ls all | tr '\n' ' ')" = \
+    "00-lower.ir 01-split.ir 02-gradient.ir 03-chunk.ir 04-optimizer.ir 05-recompute.ir 06-shard.ir 07-fuse.ir 08-schedule.ir 09-memory.ir " \
+    ] && ok dump_all || fail dump_all "$(ls all 2>&1 | tr '\n' ' ')"
 usage() { # NAME PATTERN words...
     "$planc" "${@:3}" >usage.log 2>&1
     local status=$?
-    [ $status -eq 3 ] && [ "$(wc -l <usage.log)" -eq 1 ] && grep -qE -- "$2" usage.log && ok "$1" || fail "$1" "exit $status: $(tail_of usage.log)"
+    [ $status -eq 3 ] && [ "$(wc -l <usage.log)" -eq 1 ] && grep -qE -- "$2" usage.log &&
+        ok "$1" || fail "$1" "exit $status: $(tail_of usage.log)"
 }
 usage planned_command "'simulate' is not available in this version" simulate tiny.plan
 usage misspelt_command "did you mean 'check'" chek tiny.plan
 usage option_of_another "check has no option '--after'" check tiny.plan --after lower
 usage option_without_value '--after wants a pass' dump tiny.plan --after
 usage unknown_pass "no pass 'fuze'; did you mean 'fuse'" dump tiny.plan --after fuze
-usage unknown_device "no device 'gpu'; --device of build is cpu, cuda or trace" build tiny.plan -o gpu --device gpu
-usage device_of_check "no device 'trace'; --device of check is cpu or cuda" check tiny.plan --device trace
-usage arch_of_cpu '--arch is of cuda devices, and this trainer is for cpu' build tiny.plan -o arch --arch sm_90a
-usage arch_misspelt "'90a' is no architecture such as sm_90a" build tiny.plan -o arch --device cuda --arch sm_100a,90a
-usage arch_twice "'sm_90a' is given twice" build tiny.plan -o arch --device cuda --arch sm_90a,sm_90a
-usage reference_of_trace 'this trainer is for trace' build tiny.plan -o reference --device trace --reference
+usage unknown_device "no device 'gpu'; --device of build is cpu, cuda or trace" build tiny.plan -o \
+    gpu --device gpu
+usage device_of_check "no device 'trace'; --device of check is cpu or cuda" check tiny.plan \
+    --device trace
+usage arch_of_cpu '--arch is of cuda devices, and this trainer is for cpu' build tiny.plan -o arch \
+    --arch sm_90a
+usage arch_misspelt "'90a' is no architecture such as sm_90a" build tiny.plan -o arch --device \
+    cuda --arch sm_100a,90a
+usage arch_twice "'sm_90a' is given twice" build tiny.plan -o arch --device cuda --arch \
+    sm_90a,sm_90a
+usage reference_of_trace 'this trainer is for trace' build tiny.plan -o reference --device trace \
+    --reference
 usage arch_too_old 'kernels need sm_80 or later' build tiny.plan -o arch --device cuda --arch sm_75
 usage wrong_ranks 'runs on 2 ranks, not on 3' run tiny.plan -n 3

@@ -1,35 +1,54 @@
 #!/usr/bin/env bash
-# Every family in awkward sizes against an oracle of our own (truth.c, model.c, tape.c) that is built and run here, so that
-# the numbers can be checked with nothing but this repository: a llama with heads 6 over 3 of width 10, ffn 101, vocab 97,
-# sequence 19, tied, llama3 rope scaling; masked, untied and BF16-stored siblings; mixtures of 5 experts of width 37.
+# Every family in awkward sizes against an oracle of our own (truth.c, model.c, tape.c) that is
+# built and run here, so that the numbers can be checked with nothing but this repository: a llama
+# with heads 6 over 3 of width 10, ffn 101, vocab 97, sequence 19, tied, llama3 rope scaling;
+# masked, untied and BF16-stored siblings; mixtures of 5 experts of width 37.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 . "$top/tests/lib/training.sh"
-cc -O2 -std=gnu17 -Wall -Wextra -o truth "$here"/*.c -lm 2>truth.log || { fail truth "$(tail_of truth.log)"; exit 0; }
+cc -O2 -std=gnu17 -Wall -Wextra -o truth "$here"/*.c -lm 2>truth.log ||
+    { fail truth "$(tail_of truth.log)"; exit 0; }
 
-# The oracle itself, held against the reference where that is there: two implementations that share nothing.
-# held CASE VARIANT "TRUTH KEYS"
+# The oracle itself, held against the reference where that is there: two implementations that share
+# nothing. held CASE VARIANT "TRUTH KEYS"
 held() {
     local case=$oracle/$1 variant=$2 keys=$3 why
     [ -e "$case/expected.json" ] || { skip "truth=$1" "there is no ../shared/oracle/$1"; return; }
     mkdir -p held
     # shellcheck disable=SC2086
-    ./truth held $keys steps=1 && python3 "$here/raw.py" "$case/model.safetensors" held/weights.raw held/model.safetensors &&
+    ./truth held $keys steps=1 &&
+        python3 "$here/raw.py" "$case/model.safetensors" held/weights.raw held/model.safetensors &&
     ./truth held $keys weights=held/weights.raw tokens="$case/tokens.bin" &&
-    why=$(python3 "$here/raw.py" --agree held/expected.json "$case/expected.json" $variant 2>&1) && ok "truth=$1$variant" || fail "truth=$1$variant" "$why"
+    why=$(python3 "$here/raw.py" --agree held/expected.json "$case/expected.json" $variant 2>&1) \
+    && ok "truth=$1$variant" || fail "truth=$1$variant" "$why"
 }
-mixture="family=qwen3_moe hidden=48 heads=4 kv=2 head_dim=16 ffn=96 vocab=320 experts=8 top_k=2 width=48 normalize=1 aux=0.001 seq=32 steps=12
-    warmup=4 lr=0.003 eps=1e-6 theta=1e6 tied=0 factor=1"
-held llama_tiny "" "hidden=64 heads=4 kv=2 head_dim=16 ffn=176 vocab=256 seq=32 steps=20 warmup=4 tied=0 lr=0.005 factor=1"
-held gpt2_tiny "" "family=gpt2 hidden=48 heads=4 ffn=192 vocab=256 context=64 seq=32 steps=20 warmup=4 lr=0.005"
-held qwen3_tiny "" "family=qwen3 hidden=64 heads=4 kv=2 head_dim=32 ffn=128 vocab=384 seq=32 steps=20 warmup=4 lr=0.003 eps=1e-6 factor=1"
+mixture="family=qwen3_moe hidden=48 heads=4 kv=2 head_dim=16 ffn=96 vocab=320 experts=8 top_k=2
+    width=48 normalize=1 aux=0.001 seq=32 steps=12 warmup=4 lr=0.003 eps=1e-6 theta=1e6
+    tied=0 factor=1"
+held \
+    llama_tiny \
+    "" \
+    "hidden=64 heads=4 kv=2 head_dim=16 ffn=176 vocab=256 seq=32 steps=20 warmup=4 tied=0 lr=0.005 factor=1"
+held \
+    gpt2_tiny \
+    "" \
+    "family=gpt2 hidden=48 heads=4 ffn=192 vocab=256 context=64 seq=32 steps=20 warmup=4 lr=0.005"
+held \
+    qwen3_tiny \
+    "" \
+    "family=qwen3 hidden=64 heads=4 kv=2 head_dim=32 ffn=128 vocab=384 seq=32 steps=20 warmup=4 lr=0.003 eps=1e-6 factor=1"
 held qwen3moe_tiny "" "$mixture"
 for m in 1 2 4; do held qwen3moe_tiny aux_microbatch_$m "$mixture together=$m"; done
 
-# Whether some token's last chosen and first rejected expert are closer than single precision can tell; random cases may be so.
-between_experts() { grep -o '"router_logit_gap_min": [^,]*' "$1/expected.json" | awk '$2 < 5e-6 { found = 1 } END { exit !found }'; }
+# Whether some token's last chosen and first rejected expert are closer than single precision can
+# tell; random cases may be so.
+between_experts() {
+    grep -o '"router_logit_gap_min": [^,]*' "$1/expected.json" |
+        awk '$2 < 5e-6 { found = 1 } END { exit !found }'
+}
 
-# train NAME "TRUTH KEYS" "EXTRA SETTINGS" VARIANT...; a mixture's truth depends on how many samples are balanced together
+# train NAME "TRUTH KEYS" "EXTRA SETTINGS" VARIANT...; a mixture's truth depends on how many samples
+# are balanced together
 train() {
     local name=$1 keys=$2 extra=$3 variant why truth m
     shift 3
@@ -38,7 +57,10 @@ train() {
     mkdir -p "$scratch/$name/case" && cd "$scratch/$name" || return
     # shellcheck disable=SC2086
     if ! why=$("$scratch/truth" case $keys 2>&1); then fail "$name" "$why"; return; fi
-    if ! "$planc" import case -o case.plan >import.log 2>&1; then fail "$name.import" "$(tail_of import.log)"; return; fi
+    if ! "$planc" import case -o case.plan >import.log 2>&1; then
+        fail "$name.import" "$(tail_of import.log)"
+        return
+    fi
     [ -z "$groups" ] || sed -i "s/optimizer adamw {/& $groups;/" case.plan
     numbers recipe "$PWD/case" >settings
     # shellcheck disable=SC2086
@@ -50,22 +72,30 @@ train() {
         m=$(samples_together 8 "$variant")
         case " $keys " in *" family=qwen3_moe "* | *" family=mixtral "*) truth=case.$m ;; esac
         # shellcheck disable=SC2086
-        [ $truth = case ] || [ -e $truth ] || { mkdir $truth && "$scratch/truth" $truth $keys together=$m; }
-        if why=$(numbers expect $truth "$variant.jsonl" --final "$variant.safetensors" --probe "$variant.probe"); then ok "$name.$variant"
-        elif between_experts $truth; then skip "$name.$variant" "a token lies between two experts, and rounding decides"
+        [ $truth = case ] || [ -e $truth ] ||
+            { mkdir $truth && "$scratch/truth" $truth $keys together=$m; }
+        if why=$(numbers expect $truth "$variant.jsonl" --final "$variant.safetensors" --probe \
+            "$variant.probe"); then
+            ok "$name.$variant"
+        elif between_experts $truth; then
+            skip "$name.$variant" "a token lies between two experts, and rounding decides"
         else fail "$name.$variant" "$why"; fi
     done
 }
 equal() { [ "$BUILD" = build-sanitize ] || variants_equal "$1 $2=$3" "$2" "$3"; }
 groups=   # what stands in the optimizer's block besides
 
-train odd "" "" 1.1.1.none.on 1.1.2.full.on 1.1.1.none.off 1.1.1.full.on 2.1.1.none.on 2.1.2.full.on 4.1.1.full.on 2.2.2.none.on 8.1.1.none.on
+train odd "" "" 1.1.1.none.on 1.1.2.full.on 1.1.1.none.off 1.1.1.full.on 2.1.1.none.on \
+    2.1.2.full.on 4.1.1.full.on 2.2.2.none.on 8.1.1.none.on
 equal odd 1.1.1.none.on 1.1.1.none.off
 equal odd 1.1.1.none.on 1.1.1.full.on
-# Other shapes: untied, one kv head, no scaling, three layers; weights stored as BF16 for every other tensor.
-train plain "tied=0 kv=1 factor=1 layers=3 bf16=1 seed=2 vocab=257" "" 1.1.1.none.on 2.1.1.full.on 4.1.1.none.on 8.1.1.none.on
+# Other shapes: untied, one kv head, no scaling, three layers; weights stored as BF16 for every
+# other tensor.
+train plain "tied=0 kv=1 factor=1 layers=3 bf16=1 seed=2 vocab=257" "" 1.1.1.none.on 2.1.1.full.on \
+    4.1.1.none.on 8.1.1.none.on
 # Valid targets that differ between samples, ranks and micro-batches: one mean over all of them.
-train masked "mask=1 ignore=0 seed=3" "" 1.1.1.none.on 1.1.8.none.on 2.1.4.none.on 1.2.2.full.on 4.1.2.none.on
+train masked "mask=1 ignore=0 seed=3" "" 1.1.1.none.on 1.1.8.none.on 2.1.4.none.on 1.2.2.full.on \
+    4.1.2.none.on
 # A whole step without targets is a step with gradient zero; ranks without targets weigh nothing.
 train masked_step "mask=2 ignore=0 seed=4" "" 1.1.1.none.on 2.1.2.none.on
 train masked_rank "mask=3 ignore=0 seed=5" "" 1.1.1.none.on 2.1.1.none.on 1.2.1.none.on
@@ -74,42 +104,60 @@ train one_layer "layers=1 seed=6" "" 1.1.1.full.on 2.1.1.none.on
 train five_layers "layers=5 seed=7" "--set mesh.prefetch=2" 2.1.1.full.on 2.2.1.none.on
 train no_prefetch "layers=3 seed=8" "--set mesh.prefetch=0" 2.1.2.full.on
 
-# GPT-2: heads 3, an inner width of its own, more positions than tokens; the bare model's names; the erf form, untied.
+# GPT-2: heads 3, an inner width of its own, more positions than tokens; the bare model's names; the
+# erf form, untied.
 gpt2="family=gpt2 heads=3 ffn=53 vocab=61 context=29 seq=13"
-train gpt2_odd "$gpt2 layers=3 seed=11" "" 1.1.1.none.on 1.1.1.full.on 1.1.1.none.off 2.1.2.full.on 4.1.1.none.on 1.2.1.none.on
+train gpt2_odd "$gpt2 layers=3 seed=11" "" 1.1.1.none.on 1.1.1.full.on 1.1.1.none.off \
+    2.1.2.full.on 4.1.1.none.on 1.2.1.none.on
 equal gpt2_odd 1.1.1.none.on 1.1.1.none.off
 equal gpt2_odd 1.1.1.none.on 1.1.1.full.on
 train gpt2_bare "$gpt2 bare=1 erf=1 tied=0 seed=12" "" 1.1.1.none.on 2.1.1.full.on
-# Where heads are normalised, Adam magnifies what rounding does to gradients near zero: a smaller rate keeps that below
-# the tolerance.
-# Qwen3: heads whose width does not follow from the model's.
-train qwen3_odd "family=qwen3 head_dim=14 heads=6 kv=2 seed=13 theta=1e6 factor=1 lr=0.003" "" 1.1.1.none.on 2.1.2.full.on 2.2.1.none.on
-# Mixtures: 5 experts of width 37, 3 a token, weights as they are; layers without experts among them; one tensor an expert
-# or two for all; Mixtral's.
+# Where heads are normalised, Adam magnifies what rounding does to gradients near zero: a smaller
+# rate keeps that below the tolerance. Qwen3: heads whose width does not follow from the model's.
+train qwen3_odd "family=qwen3 head_dim=14 heads=6 kv=2 seed=13 theta=1e6 factor=1 lr=0.003" "" \
+    1.1.1.none.on 2.1.2.full.on 2.2.1.none.on
+# Mixtures: 5 experts of width 37, 3 a token, weights as they are; layers without experts among
+# them; one tensor an expert or two for all; Mixtral's.
 moe="family=qwen3_moe kv=2 factor=1 lr=0.003"
-train moe_odd "$moe seed=21" "" 1.1.1.none.on 1.1.1.full.on 1.1.1.none.off 2.1.1.full.on 2.1.2.none.on 4.1.1.none.on 2.2.2.full.on 8.1.1.none.on
+train moe_odd "$moe seed=21" "" 1.1.1.none.on 1.1.1.full.on 1.1.1.none.off 2.1.1.full.on \
+    2.1.2.none.on 4.1.1.none.on 2.2.2.full.on 8.1.1.none.on
 equal moe_odd 1.1.1.none.on 1.1.1.none.off
 equal moe_odd 1.1.1.none.on 1.1.1.full.on
-train moe_mixed "$moe layers=5 dense=9 normalize=1 seed=22" "" 1.1.1.none.on 1.1.1.full.on 2.1.1.none.on 2.1.2.full.on 1.2.1.full.on 4.1.1.full.on
+train moe_mixed "$moe layers=5 dense=9 normalize=1 seed=22" "" 1.1.1.none.on 1.1.1.full.on \
+    2.1.1.none.on 2.1.2.full.on 1.2.1.full.on 4.1.1.full.on
 equal moe_mixed 1.1.1.none.on 1.1.1.full.on
-train moe_dense_end "$moe layers=4 dense=14 seed=23 tied=0" "--set mesh.prefetch=2" 1.1.1.full.on 2.1.1.none.on
+train moe_dense_end "$moe layers=4 dense=14 seed=23 tied=0" "--set mesh.prefetch=2" 1.1.1.full.on \
+    2.1.1.none.on
 train moe_fused "$moe fused=1 seed=24" "" 1.1.1.none.on 2.1.1.full.on
 train moe_one_expert "$moe experts=3 top_k=1 seed=25" "" 1.1.1.none.on 2.1.2.full.on
-train mixtral_odd "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003" "" 1.1.1.none.on 2.1.1.full.on 2.2.1.none.on
+train mixtral_odd "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003" "" \
+    1.1.1.none.on 2.1.1.full.on 2.2.1.none.on
 
-# Positions past the tables of the other cases, where a rotation that pairs the wrong halves is far off; norms whose input is
-# as small as their epsilon, for both that are in use: 0.30 or 0.71 of the input's own size.
-train long_positions "seq=67 layers=1 steps=4 warmup=1 seed=9 factor=1 theta=500" "" 1.1.1.none.on 2.1.2.full.on
-train small_norms "std=0.001 eps=1e-6 lr=1e-4 seed=10 steps=4 warmup=1" "" 1.1.1.none.on 2.1.1.none.on
+# Positions past the tables of the other cases, where a rotation that pairs the wrong halves is far
+# off; norms whose input is as small as their epsilon, for both that are in use: 0.30 or 0.71 of the
+# input's own size.
+train long_positions "seq=67 layers=1 steps=4 warmup=1 seed=9 factor=1 theta=500" "" 1.1.1.none.on \
+    2.1.2.full.on
+train small_norms "std=0.001 eps=1e-6 lr=1e-4 seed=10 steps=4 warmup=1" "" 1.1.1.none.on \
+    2.1.1.none.on
 train small_norms_5 "std=0.001 eps=1e-5 lr=1e-4 seed=10 steps=4 warmup=1" "" 1.1.1.none.on
-if why=$(numbers expect "$scratch/small_norms_5/case" "$scratch/small_norms/1.1.1.none.on.jsonl"); then fail epsilon_counts "1e-5 and 1e-6 train alike"; else ok epsilon_counts; fi
-# Groups with a decay of their own, on tensors of every rank, in one piece and stacked; the last that matches decides.
+if why=$(numbers expect "$scratch/small_norms_5/case" "$scratch/small_norms/1.1.1.none.on.jsonl")
+then
+    fail epsilon_counts "1e-5 and 1e-6 train alike"
+else
+    ok epsilon_counts
+fi
+# Groups with a decay of their own, on tensors of every rank, in one piece and stacked; the last
+# that matches decides.
 groups='weights "*norm*" { weight_decay = 0.5 }; weights "model.*" { weight_decay = 0.05 }; weights "*norm*" { weight_decay = 0.3 }; weights "model.layers.{i}.*proj*" { weight_decay = 0.1 }'
-train groups "vector_decay=0.3 embed_decay=0.05 seed=31 tied=0" "" 1.1.1.none.on 2.2.1.none.on 4.1.2.full.on
+train groups "vector_decay=0.3 embed_decay=0.05 seed=31 tied=0" "" 1.1.1.none.on 2.2.1.none.on \
+    4.1.2.full.on
 groups='weights "*.experts.{e}.*" { weight_decay = 0.4 }'
 train groups_of_experts "$moe expert_decay=0.4 seed=32" "" 1.1.1.none.on 4.1.1.full.on
 groups=
 
 # Cases that nobody thought of.
-[ -n "${LONG:-}" ] && while IFS='|' read -r name keys settings variant; do train "$name" "$keys" "$settings" "$variant"; done < <(python3 "$here/random_cases.py" 60 "${SEED:-1}")
+[ -n "${LONG:-}" ] && while IFS='|' read -r name keys settings variant; do
+    train "$name" "$keys" "$settings" "$variant"
+done < <(python3 "$here/random_cases.py" 60 "${SEED:-1}")
 exit 0

@@ -1,20 +1,24 @@
 #!/usr/bin/env bash
-# What comes from outside is data and nothing else: text that would become code, numbers near the ends of 64 bits, files
-# that are no files, plans that would take a year. Each gets an answer, soon, and never a crash.
+# What comes from outside is data and nothing else: text that would become code, numbers near the
+# ends of 64 bits, files that are no files, plans that would take a year. Each gets an answer, soon,
+# and never a crash.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 
 # ── text: titles, paths and tensor names are only ever comments, literals and JSON strings ──
 rm -rf text && mkdir text
-printf '#!/bin/sh\nfor word; do [ "$before" = -o ] && : >"$word"; before=$word; done\n' >no_compiler && chmod +x no_compiler
+printf '#!/bin/sh\nfor word; do [ "$before" = -o ] && : >"$word"; before=$word; done\n' \
+    >no_compiler && chmod +x no_compiler
 warnings="-std=c17 -Wall -Wextra -Wcomment -Wtrigraphs -Wbidi-chars=any -Werror -fsyntax-only"
 for name in $(python3 "$here/text.py" make text); do
     dir=text/$name
     # most are not compiled and not run: that their texts are C is seen below
-    case $name in title_comment | title_control | tensor_* | file_attack) compiler=mpicc ;; *) compiler=$scratch/no_compiler ;; esac
+    case $name in title_comment | title_control | tensor_* | \
+        file_attack) compiler=mpicc ;; *) compiler=$scratch/no_compiler ;; esac
     if ! MPICC=$compiler "$planc" build "$dir/x.plan" -o "$dir/out" >"$dir/log" 2>&1; then
         # a mistake of the plan with its line is an answer too
-        grep -q 'x.plan:.*error:\|tiny.plan:.*error:' "$dir/log" && ok "text_$name" || fail "text_$name" "$(tail_of "$dir/log")"
+        grep -q 'x.plan:.*error:\|tiny.plan:.*error:' "$dir/log" && ok "text_$name" ||
+            fail "text_$name" "$(tail_of "$dir/log")"
         continue
     fi
     if ! cc $warnings -I"$top/runtime/shared" -I"$top/runtime" -I"$top/templates" -I"$dir/out" \
@@ -24,7 +28,8 @@ for name in $(python3 "$here/text.py" make text); do
         fail "text_$name" "plan.json: $(tail_of "$dir/json.log")"
     elif [ "$compiler" != mpicc ]; then
         ok "text_$name"
-    elif ! launch 1 "$dir/out" --final "$dir/final" --probe "$dir/probe" --metrics "$dir/metrics" >"$dir/run.log" 2>&1; then
+    elif ! launch 1 "$dir/out" --final "$dir/final" --probe "$dir/probe" --metrics "$dir/metrics" \
+        >"$dir/run.log" 2>&1; then
         fail "text_$name" "$(tail_of "$dir/run.log")"
     elif ! python3 "$here/text.py" names "$dir/final" "$dir/probe" >"$dir/names" 2>&1; then
         fail "text_$name" "$(tail_of "$dir/names")"
@@ -32,16 +37,21 @@ for name in $(python3 "$here/text.py" make text); do
         ok "text_$name"
     fi
     for command in "check --json" "memory --json"; do
-        "$planc" $command "$dir/x.plan" >"$dir/${command%% *}.json" 2>"$dir/err" && python3 "$here/text.py" json "$dir/${command%% *}.json" 2>"$dir/err" &&
-            ok "text_${name}_${command%% *}" || fail "text_${name}_${command%% *}" "$(tail_of "$dir/err")"
+        "$planc" $command "$dir/x.plan" >"$dir/${command%% *}.json" 2>"$dir/err" &&
+            python3 "$here/text.py" json "$dir/${command%% *}.json" 2>"$dir/err" &&
+            ok "text_${name}_${command%% *}" ||
+            fail "text_${name}_${command%% *}" "$(tail_of "$dir/err")"
     done
     # what is dumped reads back to the same bytes
-    "$planc" dump "$dir/x.plan" --after memory >"$dir/a.ir" 2>"$dir/err" && "$planc" dump --from "$dir/a.ir" >"$dir/b.ir" 2>>"$dir/err"
-    [ ! -s "$dir/err" ] && cmp "$dir/a.ir" "$dir/b.ir" >>"$dir/err" 2>&1 || { fail "text_${name}_dump" "$(tail_of "$dir/err")"; continue; }
+    "$planc" dump "$dir/x.plan" --after memory >"$dir/a.ir" 2>"$dir/err" &&
+        "$planc" dump --from "$dir/a.ir" >"$dir/b.ir" 2>>"$dir/err"
+    [ ! -s "$dir/err" ] && cmp "$dir/a.ir" "$dir/b.ir" >>"$dir/err" 2>&1 ||
+        { fail "text_${name}_dump" "$(tail_of "$dir/err")"; continue; }
     ok "text_${name}_dump"
 done
 # no byte of a title reaches a terminal as a command
-LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]' text/title_control/log text/title_control/run.log && fail title_on_a_terminal "control bytes in what is printed" || ok title_on_a_terminal
+LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]' text/title_control/log text/title_control/run.log &&
+    fail title_on_a_terminal "control bytes in what is printed" || ok title_on_a_terminal
 
 # ── numbers: every key, near the ends of 64 bits ──
 cat >numbers.plan <<'P'
@@ -54,22 +64,32 @@ plan "numbers" {
     batch { sequence = 64;  local = 1 }
 }
 P
-why=$(python3 "$here/numbers.py" "$planc" "$top/compiler/check/keys.def" numbers.plan) && ok numbers || fail numbers "$(cut -c1-400 <<<"$why")"
+why=$(python3 "$here/numbers.py" "$planc" "$top/compiler/check/keys.def" numbers.plan) &&
+    ok numbers || fail numbers "$(cut -c1-400 <<<"$why")"
 
-# refuses NAME STATUS "WORDS" COMMAND…: within ten seconds and 4 GiB, with these words, and never by a crash
+# refuses NAME STATUS "WORDS" COMMAND…: within ten seconds and 4 GiB, with these words, and never by
+# a crash
 refuses() {
     local name=$1 want=$2 words=$3 status
     shift 3
-    ( [ "$BUILD" = build-sanitize ] || ulimit -v 4000000; timeout 20 "$@" ) >"$name.log" 2>&1 </dev/null
+    ( [ "$BUILD" = build-sanitize ] ||
+        ulimit -v 4000000; timeout 20 "$@" ) >"$name.log" 2>&1 </dev/null
     status=$?
     [ $status -eq "$want" ] || { fail "$name" "exit $status: $(tail_of "$name.log")"; return; }
-    grep -qF -- "$words" "$name.log" && ok "$name" || fail "$name" "does not say '$words': $(tail_of "$name.log")"
+    grep -qF -- "$words" "$name.log" && ok "$name" ||
+        fail "$name" "does not say '$words': $(tail_of "$name.log")"
 }
-refuses range_of_a_million 1 'a range of more than 100,000 choices' "$planc" check numbers.plan --set batch.local=1..1000000
-refuses two_axes 1 'a space of 1,000,000 points or more (1,000 batch.sequence x 1,000 batch.local)' "$planc" check numbers.plan --set batch.local=1..1000 --set batch.sequence=1..1000
-refuses products 1 "at most 1048576" "$planc" check numbers.plan --set batch.local=4294967296 --set mesh.fsdp=4294967296
-refuses layers 1 '1000000000 layers are more than planc can count (10000)' "$planc" check numbers.plan --set model.layers=1000000000
-refuses heads 1 'query heads cannot share' "$planc" check numbers.plan --set model.kv_heads=1000000000
+refuses range_of_a_million 1 'a range of more than 100,000 choices' "$planc" check numbers.plan \
+    --set batch.local=1..1000000
+refuses \
+    two_axes 1 'a space of 1,000,000 points or more (1,000 batch.sequence x 1,000 batch.local)' \
+    "$planc" check numbers.plan --set batch.local=1..1000 --set batch.sequence=1..1000
+refuses products 1 "at most 1048576" "$planc" check numbers.plan --set batch.local=4294967296 \
+    --set mesh.fsdp=4294967296
+refuses layers 1 '1000000000 layers are more than planc can count (10000)' "$planc" check \
+    numbers.plan --set model.layers=1000000000
+refuses heads 1 'query heads cannot share' "$planc" check numbers.plan --set \
+    model.kv_heads=1000000000
 python3 "$here/plans.py"
 refuses chain_forward 1 'a chain of more than 1000 constants' "$planc" check chain_forward.plan
 refuses chain_backward 1 'a chain of more than 1000 constants' "$planc" check chain_backward.plan
@@ -78,16 +98,22 @@ refuses file_of_100000_folders 1 "there is no file 'a/a/" "$planc" check folders
 refuses sum_of_100000 1 'nested too deeply' "$planc" check sum.plan
 
 # ── files that are no files, and files that are not ours to show ──
-rm -rf fifo && mkdir fifo && mkfifo fifo/x.plan fifo/config.json fifo/x.ir && ln -s /etc/passwd fifo/link.plan
-for use in fifo/x.plan /dev/zero /etc/passwd fifo/link.plan /dev/null; do printf 'use "%s"\n' $use >"use_${use//\//_}.plan"; done
+rm -rf fifo && mkdir fifo && mkfifo fifo/x.plan fifo/config.json fifo/x.ir &&
+    ln -s /etc/passwd fifo/link.plan
+for use in fifo/x.plan /dev/zero /etc/passwd fifo/link.plan /dev/null; do
+    printf 'use "%s"\n' $use >"use_${use//\//_}.plan"
+done
 refuses use_a_pipe 1 'it is a named pipe' "$planc" check use_fifo_x.plan.plan
 refuses use_zeros 1 '/dev/zero is no .plan file' "$planc" check use__dev_zero.plan
 refuses use_passwords 1 '/etc/passwd is no .plan file' "$planc" check use__etc_passwd.plan
-refuses use_a_link 1 'link.plan is a link to a file that is no .plan' "$planc" check use_fifo_link.plan.plan
-grep -q root: use_passwords.log use_a_link.log && fail use_does_not_echo "lines of /etc/passwd are shown" || ok use_does_not_echo
+refuses use_a_link 1 'link.plan is a link to a file that is no .plan' "$planc" check \
+    use_fifo_link.plan.plan
+grep -q root: use_passwords.log use_a_link.log &&
+    fail use_does_not_echo "lines of /etc/passwd are shown" || ok use_does_not_echo
 refuses check_a_pipe 4 'it is a named pipe' "$planc" check fifo/x.plan
 refuses check_zeros 4 'more than 64 MiB' "$planc" check /dev/zero
 refuses format_a_pipe 4 'it is a named pipe' "$planc" format fifo/x.plan
 refuses dump_a_pipe 4 'it is a named pipe' "$planc" dump --from fifo/x.ir
 refuses import_a_pipe 4 'it is a named pipe' "$planc" import fifo -o fifo.plan
-"$planc" check <(cat numbers.plan) >process.log 2>&1 && ok plan_of_a_process || fail plan_of_a_process "$(tail_of process.log)"
+"$planc" check <(cat numbers.plan) >process.log 2>&1 && ok plan_of_a_process ||
+    fail plan_of_a_process "$(tail_of process.log)"

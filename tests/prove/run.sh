@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Laid-out schedules run over addresses: every reader must find the very value it means (compiler/passes/prove.c). All kinds of
-# plans are proved; then a proved text is broken by hand, one property at a time, and each break must be caught.
+# Laid-out schedules run over addresses: every reader must find the very value it means
+# (compiler/passes/prove.c). All kinds of plans are proved; then a proved text is broken by hand,
+# one property at a time, and each break must be caught.
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
-[ "$BUILD" = build-sanitize ] && flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+[ "$BUILD" = build-sanitize ] &&
+    flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE '/(commands|analysis)/')
-if ! cc -std=c17 -g -O1 -Wall -Wextra ${flags:-} -I "$top/compiler" "$top/tests/prove/prove.c" $objects "$top/$BUILD"/gen/*.o -o prove -ljansson -lm -ldl 2>build.err; then
+if ! cc -std=c17 -g -O1 -Wall -Wextra ${flags:-} -I "$top/compiler" "$top/tests/prove/prove.c" \
+    $objects "$top/$BUILD"/gen/*.o -o prove -ljansson -lm -ldl 2>build.err; then
     fail build "$(tail_of build.err)"
     exit 0
 fi
@@ -35,28 +38,39 @@ P
 point() {
     local name=$1
     shift
-    "$planc" dump tiny.plan --after memory "$@" >"$name.ir" 2>"$name.err" && proved "$name" "$name.ir" || { [ -s "$name.err" ] && fail "$name" "$(tail_of "$name.err")"; }
+    "$planc" dump tiny.plan --after memory "$@" >"$name.ir" 2>"$name.err" &&
+        proved "$name" "$name.ir" ||
+        { [ -s "$name.err" ] && fail "$name" "$(tail_of "$name.err")"; }
 }
 for fsdp in 1 2 3 8; do for mode in none selective full; do
     point "fsdp$fsdp.$mode" --set "mesh.fsdp=$fsdp" --set "activation_checkpoint.mode=$mode"
 done; done
 for prefetch in 0 1 2 3 9; do for slots in 1 2 3; do
-    point "prefetch$prefetch.slots$slots" --set "mesh.prefetch=$prefetch" --set "mesh.reduce_slots=$slots"
+    point "prefetch$prefetch.slots$slots" --set "mesh.prefetch=$prefetch" --set \
+        "mesh.reduce_slots=$slots"
 done; done
-for layers in 1 2 3; do point "layers$layers.prefetch2" --set "model.layers=$layers" --set mesh.prefetch=2; done
+for layers in 1 2 3; do
+    point "layers$layers.prefetch2" --set "model.layers=$layers" --set mesh.prefetch=2
+done
 for chunks in 2 4 32; do for tied in on off; do for fsdp in 1 2; do
-    point "chunks$chunks.tied_$tied.fsdp$fsdp" --set "batch.loss_chunks=$chunks" --set "model.tied=$tied" --set "mesh.fsdp=$fsdp"
+    point "chunks$chunks.tied_$tied.fsdp$fsdp" --set "batch.loss_chunks=$chunks" --set \
+        "model.tied=$tied" --set "mesh.fsdp=$fsdp"
 done; done; done
 point dp_accumulated --set mesh.dp=2 --set batch.global=16 --set model.tied=on
 point bf16 --set precision.compute=bf16 --set mesh.fsdp=1
 point every2 --set activation_checkpoint.mode=full --set activation_checkpoint.every=2
-point some_layers --set activation_checkpoint.mode=selective --set 'activation_checkpoint.layers=[0, 3..4]' --set mesh.prefetch=2
-"$planc" dump tiny.plan --after memory --fusion off >unfused.ir 2>/dev/null && proved unfused unfused.ir || fail unfused "no dump"
+point some_layers --set activation_checkpoint.mode=selective --set \
+    'activation_checkpoint.layers=[0, 3..4]' --set mesh.prefetch=2
+"$planc" dump tiny.plan --after memory --fusion off >unfused.ir 2>/dev/null &&
+    proved unfused unfused.ir || fail unfused "no dump"
 for plan in "$top"/plans/*.plan; do
     name=$(basename "$plan" .plan)
     point=() # one of a plan that leaves keys open
-    grep -qE '[0-9a-z] \| [0-9a-z]' "$plan" && point=(--set mesh.fsdp=16 --set batch.local=2 --set activation_checkpoint.mode=selective)
-    "$planc" dump "$plan" --after memory --set model.layers=3 "${point[@]}" >"$name.ir" 2>"$name.err" && proved "library.$name" "$name.ir" || fail "library.$name" "$(tail_of "$name.err")"
+    grep -qE '[0-9a-z] \| [0-9a-z]' "$plan" &&
+        point=(--set mesh.fsdp=16 --set batch.local=2 --set activation_checkpoint.mode=selective)
+    "$planc" dump "$plan" --after memory --set model.layers=3 "${point[@]}" >"$name.ir" \
+        2>"$name.err" && proved "library.$name" "$name.ir" ||
+        fail "library.$name" "$(tail_of "$name.err")"
 done
 
 # ── broken by hand ──
@@ -73,17 +87,25 @@ grep -vE "^    wait\(\) $slot " whole.ir >no_slot_wait.ir
 caught a_slot_nobody_waits_for no_slot_wait.ir 'still under way|never waited'
 sed -E "s/^(buffer $saved .*) offset=[0-9]+/\1 $(offset "$other")/" whole.ir >overlap.ir
 caught two_in_one_place overlap.ir 'something else was written|written over what its kernel reads'
-sed -E "/^buffer $saved /s/ entries=[0-9]+ stride=[0-9]+ index=\"i\"/ entries=1 stride=0 index=\"\"/" whole.ir >one_entry.ir
+sed \
+    -E \
+    "/^buffer $saved /s/ entries=[0-9]+ stride=[0-9]+ index=\"i\"/ entries=1 stride=0 index=\"\"/" \
+    whole.ir >one_entry.ir
 caught one_entry_for_all_layers one_entry.ir 'something else was written'
 sed -E '/^buffer .*index="n\+1"/s/index="n\+1"/index="n"/' whole.ir >ring.ir
-caught a_ring_that_does_not_turn ring.ir 'something else was written|written over|nothing was written'
+caught a_ring_that_does_not_turn ring.ir \
+    'something else was written|written over|nothing was written'
 sed -E "/^    gather.*gather.layers.forward.layers.* shift=1/s/shift=1/shift=2/" whole.ir >shift.ir
 caught a_layer_that_is_not_gathered shift.ir 'never gathered|something else was written|under way'
-sed -E "s/^(buffer gather.layers.forward.layers .*) entries=2/\1 entries=1/; /^    gather.*gather.layers.forward.layers/s/ring=2/ring=1/" whole.ir >short.ir
+sed \
+    -E \
+    "s/^(buffer gather.layers.forward.layers .*) entries=2/\1 entries=1/; /^    gather.*gather.layers.forward.layers/s/ring=2/ring=1/" \
+    whole.ir >short.ir
 caught a_ring_one_entry_short short.ir 'something else was written|under way|read before event'
 twice=$(event gather gather.layers.backward.layers)
 sed -E "/^    gather.*gather.layers.backward.layers/s/$twice/$forward/" whole.ir >event.ir
-caught an_event_of_two_owners event.ir 'recorded again|nobody has recorded|read before event|still under way'
+caught an_event_of_two_owners event.ir \
+    'recorded again|nobody has recorded|read before event|still under way'
 sed -E "/^    gather.*gather.epilogue/d" whole.ir >no_gather.ir
 caught a_wait_before_its_event no_gather.ir 'nobody has recorded|never gathered'
 sed -E "s/^(buffer $saved .*) offset=[0-9]+/\1 offset=999999999/" whole.ir >outside.ir

@@ -1,31 +1,43 @@
 #!/usr/bin/env bash
-# The runtime by itself: its parts that need no ranks, and a trainer whose generated files were written by hand (tiny/), so
-# that what fails here is not the compiler's doing.
+# The runtime by itself: its parts that need no ranks, and a trainer whose generated files were
+# written by hand (tiny/), so that what fails here is not the compiler's doing.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 run=$top/runtime
 flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror=switch -I$run -I$run/shared -I$here/tiny -pthread"
-[ "$BUILD" = build-sanitize ] && flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+[ "$BUILD" = build-sanitize ] &&
+    flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 sources="$(ls "$run"/shared/*.c) $run/cpu/device.c $run/cpu/collectives_mpi.c"
 
 # ── without ranks ────────────────────────────────────────────────────────────
 pieces() { # MESH
     # shellcheck disable=SC2086
-    cc $flags -DFSDP="$1" -DGLOBAL=24 "$here/pieces.c" "$here/tiny/program.c" "$run"/shared/{schedule_lr,random,shuffle,segments,safetensors,fail}.c -o "pieces$1" -ljansson -lm 2>"pieces$1.log"
+    cc $flags -DFSDP="$1" -DGLOBAL=24 "$here/pieces.c" "$here/tiny/program.c" \
+        "$run"/shared/{schedule_lr,random,shuffle,segments,safetensors,fail}.c -o "pieces$1" \
+        -ljansson -lm 2>"pieces$1.log"
 }
 for n in 1 2 3 4 8; do
-    if pieces $n; then "./pieces$n" || fail "pieces_fsdp$n" "status $?"; else fail "pieces_fsdp$n" "$(tail_of "pieces$n.log")"; fi
+    if pieces $n; then
+        "./pieces$n" || fail "pieces_fsdp$n" "status $?"
+    else
+        fail "pieces_fsdp$n" "$(tail_of "pieces$n.log")"
+    fi
 done
-# order NAME ORDER SEED RANKS ACCUMULATION LOCAL: the samples of all ranks of a mesh, into NAME.order
+# order NAME ORDER SEED RANKS ACCUMULATION LOCAL: the samples of all ranks of a mesh, into
+# NAME.order
 order() {
     # shellcheck disable=SC2086
-    cc $flags "-DTRAIN=\"stream-[12].bin\", \"stream-[3].bin\", \"stream-x*\"" -DORDER="$2" -DSEED="$3" -DRANKS="$4" -DACCUMULATION="$5" -DLOCAL="$6" \
-        "$here/order.c" "$run"/shared/{data,shuffle,fail}.c -o "$1" -lm 2>"$1.log" && "./$1" "$1.order" >>"$1.log" || fail "$1" "$(tail_of "$1.log")"
+    cc $flags "-DTRAIN=\"stream-[12].bin\", \"stream-[3].bin\", \"stream-x*\"" -DORDER="$2" \
+        -DSEED="$3" -DRANKS="$4" -DACCUMULATION="$5" -DLOCAL="$6" \
+        "$here/order.c" "$run"/shared/{data,shuffle,fail}.c -o "$1" -lm 2>"$1.log" &&
+        "./$1" "$1.order" >>"$1.log" || fail "$1" "$(tail_of "$1.log")"
 }
 python3 - <<'PY'
 import struct
 ids = [70000 + i for i in range(101 * 7 + 4)]
-for name, part in (("1", ids[:300]), ("2", ids[300:302]), ("[3]", ids[302:650]), ("x10", ids[650:660]), ("x9", ids[660:])):
+parts = {"1": ids[:300], "2": ids[300:302], "[3]": ids[302:650], "x10": ids[650:660],
+         "x9": ids[660:]}
+for name, part in parts.items():
     open(f"stream-{name}.bin", "wb").write(struct.pack("<%dI" % len(part), *part))
 open("stream-3.bin", "wb").write(b"never read: the name with brackets is there")
 PY
@@ -36,22 +48,30 @@ for kind in "sequential 0 0" "shuffled 1 0" "seed_2 1 2"; do
         read -r ranks accumulation each <<<"$mesh"
         this=${name}_${ranks}x${accumulation}x$each
         order "$this" "$order" "$seed" "$ranks" "$accumulation" "$each"
-        cmp -s "${name}_1.order" "$this.order" && ok "samples_$this" || fail "samples_$this" "other samples than on one rank: $(tail_of "$this.log")"
+        cmp -s "${name}_1.order" "$this.order" && ok "samples_$this" ||
+            fail "samples_$this" "other samples than on one rank: $(tail_of "$this.log")"
     done
 done
-! cmp -s shuffled_1.order seed_2_1.order && ok seed_shuffles || fail seed_shuffles "two seeds, one order"
+! cmp -s shuffled_1.order seed_2_1.order && ok seed_shuffles ||
+    fail seed_shuffles "two seeds, one order"
 st() { # KIND WANT: what the reader says contains WANT, on one line, with the file's name
     local said
     python3 "$here/make_st.py" "$1" "$1.safetensors"
     said=$(./pieces1 st "$1.safetensors" 2>&1)
     if [ "$2" != fine ] && [ "$(wc -l <<<"$said")" -ne 1 ]; then fail "st_$1" "not one line: $said"
-    elif [ "$2" != fine ] && ! grep -qF "$1.safetensors" <<<"$said"; then fail "st_$1" "no file name: $said"
+    elif [ "$2" != fine ] && ! grep -qF "$1.safetensors" <<<"$said"; then
+        fail "st_$1" "no file name: $said"
     elif grep -qF "$2" <<<"$said"; then ok "st_$1"; else fail "st_$1" "$said"; fi
 }
 if [ -x pieces1 ]; then
     st fine fine
     st padded fine
-    if [ "$(./pieces1 st fine.safetensors | sort | tr '\n' ';')" = 'a F32 [2, 3] 1 2;empty F32 [0, 7] 0 0;fine;w BF16 [4] 1.5 -2;' ]; then ok st_values; else fail st_values "$(./pieces1 st fine.safetensors | tr '\n' ';')"; fi
+    if [ "$(./pieces1 st fine.safetensors | sort |
+        tr '\n' ';')" = 'a F32 [2, 3] 1 2;empty F32 [0, 7] 0 0;fine;w BF16 [4] 1.5 -2;' ]; then
+        ok st_values
+    else
+        fail st_values "$(./pieces1 st fine.safetensors | tr '\n' ';')"
+    fi
     st overlap 'tensor w begins at byte 20'
     st gap 'tensor w begins at byte 26'
     st trailing 'its tensors cover 32'
@@ -80,27 +100,33 @@ objects=archive
 mkdir -p $objects
 for source in $sources; do
     # shellcheck disable=SC2086
-    mpicc $flags -c "$source" -o "$objects/$(basename "$source" .c).o" 2>>archive.log || fail archive "$(tail_of archive.log)"
+    mpicc $flags -c "$source" -o "$objects/$(basename "$source" .c).o" 2>>archive.log ||
+        fail archive "$(tail_of archive.log)"
 done
 tiny() {
     local name=$1
     shift
     mkdir -p "$name"
     # shellcheck disable=SC2086
-    mpicc $flags "$@" "$here"/tiny/*.c $objects/*.o -o "$name/trainer" -ljansson -lm 2>"$name.build" || fail "build_$name" "$(tail_of "$name.build")"
+    mpicc $flags "$@" "$here"/tiny/*.c $objects/*.o -o "$name/trainer" -ljansson -lm \
+        2>"$name.build" || fail "build_$name" "$(tail_of "$name.build")"
 }
-# went NAME RANKS STATUS PATTERN [options]: status, at most one "trainer:" line (exactly one when it is not 0 or 75), and
-# the output matches PATTERN
+# went NAME RANKS STATUS PATTERN [options]: status, at most one "trainer:" line (exactly one when it
+# is not 0 or 75), and the output matches PATTERN
 went() {
     local name=$1 ranks=$2 want=$3 pattern=$4 dir=${dir:-$1} status lines
     shift 4
-    timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" >"$name.log" 2>&1 </dev/null
+    timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" \
+        >"$name.log" 2>&1 </dev/null
     status=$?
     lines=$(grep -c '^trainer:' "$name.log")
     if ! none_left "$scratch/$dir"; then fail "$name" "processes left"; sweep "$scratch/$dir"
-    elif [ $status -ne "$want" ]; then fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
-    elif [ "$lines" -ne "$([ "$want" -eq 0 ] || [ "$want" -eq 75 ] && echo 0 || echo 1)" ]; then fail "$name" "$lines lines begin 'trainer:'"
-    elif ! grep -qE "$pattern" "$name.log"; then fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
+    elif [ $status -ne "$want" ]; then
+        fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
+    elif [ "$lines" -ne "$([ "$want" -eq 0 ] || [ "$want" -eq 75 ] && echo 0 || echo 1)" ]; then
+        fail "$name" "$lines lines begin 'trainer:'"
+    elif ! grep -qE "$pattern" "$name.log"; then
+        fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
     else ok "$name"; fi
 }
 same() { local why; why=$(python3 "$here/compare.py" "${@:2}") && ok "$1" || fail "$1" "$why"; }
@@ -129,17 +155,20 @@ tiny mesh_d2a2 -DDP=2 -DACCUMULATION=2
 tiny mesh_f2d2a2 -DFSDP=2 -DDP=2 -DACCUMULATION=2
 for one in mesh_1:1 mesh_f2:2 mesh_f4:4 mesh_d2a2:2 mesh_f2d2a2:4; do
     name=${one%:*}
-    went "$name" "${one#*:}" 0 'predicted ([0-9,]+) bytes, mapped \1 bytes' --metrics "$name.jsonl" --final "$name.safetensors" --probe "$name.probe"
+    went "$name" "${one#*:}" 0 'predicted ([0-9,]+) bytes, mapped \1 bytes' --metrics \
+        "$name.jsonl" --final "$name.safetensors" --probe "$name.probe"
     if [ "$name" != mesh_1 ]; then
         same "metrics_$name" near mesh_1.jsonl "$name.jsonl" 1e-6
         same "probe_$name" probe mesh_1.probe "$name.probe" 1e-5
     fi
     same "final_$name" st "$name.safetensors"
     dir=$name went "zero_steps_$name" "${one#*:}" 0 'saved to' --steps 0 --final "$name.initial"
-    cmp -s mesh_1.initial "$name.initial" && ok "seeded_alike_$name" || fail "seeded_alike_$name" "first weights differ from those of one rank"
+    cmp -s mesh_1.initial "$name.initial" && ok "seeded_alike_$name" ||
+        fail "seeded_alike_$name" "first weights differ from those of one rank"
 done
 dir=mesh_f2 went twice 2 0 'saved to' --metrics twice.jsonl --final twice.safetensors
-cmp -s twice.safetensors mesh_f2.safetensors && ok same_bits_twice || fail same_bits_twice "two runs of one trainer differ"
+cmp -s twice.safetensors mesh_f2.safetensors && ok same_bits_twice ||
+    fail same_bits_twice "two runs of one trainer differ"
 dir=mesh_f2 went shorter 2 0 'step 4 of 5' --steps 5 --metrics shorter.jsonl --log-every 2
 head -n 5 mesh_f2.jsonl >five.jsonl
 same rate_of_a_shorter_run near five.jsonl shorter.jsonl 0
@@ -167,8 +196,12 @@ loads buffers fine
 loads bf16 fine 1e-2
 loads sharded fine
 loads missing 'missing/model.safetensors: tensor model.layers.1.mix.weight \[2, 257\] is missing'
-loads extra 'extra/model.safetensors: tensor model.layers.3.mix.weight \[2, 257\] is not part of this model'
-loads misshaped 'misshaped/model.safetensors: tensor model.bias.weight is \[1, 257\], the plan.s is \[257\]'
+loads \
+    extra \
+    'extra/model.safetensors: tensor model.layers.3.mix.weight \[2, 257\] is not part of this model'
+loads \
+    misshaped \
+    'misshaped/model.safetensors: tensor model.bias.weight is \[1, 257\], the plan.s is \[257\]'
 loads half 'half/model.safetensors: tensor model.bias.weight is F16: F32 and BF16 are read'
 loads truncated 'truncated/model.safetensors: truncated: tensor'
 loads unlisted 'two.safetensors: holds tensor .*, which .*index.json does not list there'
@@ -185,13 +218,18 @@ same patterns_are_one_stream near mesh_f2.jsonl globs.jsonl 0
 tiny doubled -DFSDP=2 '-DTRAIN="split-2.bin", "split-*.bin"'
 went doubled 2 4 'split-2.bin: the same file as split-2.bin'
 tiny high -DFSDP=2 '-DTRAIN="high.bin"'
-went high 2 4 'high.bin: token id 257 at byte 3648 \(token 1824 of the file\); the vocabulary has 257'
-# Ids of 32 bits, the largest ones too: none passes as negative, and the last of a vocabulary is fine.
+went \
+    high \
+    2 4 'high.bin: token id 257 at byte 3648 \(token 1824 of the file\); the vocabulary has 257'
+# Ids of 32 bits, the largest ones too: none passes as negative, and the last of a vocabulary is
+# fine.
 python3 - <<'PY'
 import struct
 ids = list(struct.unpack("<1825H", open("tokens.bin", "rb").read()))
 ids[7] = 256
-def write(name, change): open(f"wide_{name}.bin", "wb").write(struct.pack("<1825I", *[change.get(i, x) for i, x in enumerate(ids)]))
+def write(name, change):
+    changed = [change.get(i, x) for i, x in enumerate(ids)]
+    open(f"wide_{name}.bin", "wb").write(struct.pack("<1825I", *changed))
 write("fine", {})
 write("257", {1820: 257})
 write("65536", {3: 65536})
@@ -238,7 +276,11 @@ dir=mesh_f2 went explain 2 0 'step 20: update, adamw' --explain --steps 0
 foreign() { # NAME VARIABLES...: outside mpirun
     "${@:2}" "$scratch/mesh_1/trainer" --steps 1 >"$1.log" 2>&1 </dev/null
     local status=$?
-    if [ $status -eq 4 ] && [ "$(grep -c '^trainer:.*mpirun of Open MPI' "$1.log")" -eq 1 ]; then ok "$1"; else fail "$1" "exit $status: $(tail_of "$1.log")"; fi
+    if [ $status -eq 4 ] && [ "$(grep -c '^trainer:.*mpirun of Open MPI' "$1.log")" -eq 1 ]; then
+        ok "$1"
+    else
+        fail "$1" "exit $status: $(tail_of "$1.log")"
+    fi
 }
 foreign foreign_mpirun env PMI_SIZE=4 PMI_RANK=0
 foreign foreign_srun env SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0
@@ -247,29 +289,37 @@ went features 2 4 'built for a CPU with avx9000'
 
 # ── silence and signals ──────────────────────────────────────────────────────
 dir=mesh_f2d2a2
-TINY_HANG=2 went hanging_kernel 4 4 'rank 2 has not moved for 3.* s; it stands at step 5 of the schedule \(prologue, look up\) of training step 0'
+TINY_HANG=2 went hanging_kernel 4 4 \
+    'rank 2 has not moved for 3.* s; it stands at step 5 of the schedule \(prologue, look up\) of training step 0'
 unset dir
-# during NAME SIGNAL RANK STATUS PATTERN [options]: a slow run, and a signal to one rank (or to all but the launcher)
+# during NAME SIGNAL RANK STATUS PATTERN [options]: a slow run, and a signal to one rank (or to all
+# but the launcher)
 during() {
     local name=$1 signal=$2 rank=$3 want=$4 pattern=$5 launcher status p
     shift 5
-    TINY_SLEEP_MS=150 mpirun -n 2 --oversubscribe --bind-to none "$scratch/mesh_f2/trainer" --steps 1000 "$@" >"$name.log" 2>&1 </dev/null &
+    TINY_SLEEP_MS=150 mpirun -n 2 --oversubscribe --bind-to none "$scratch/mesh_f2/trainer" \
+        --steps 1000 "$@" >"$name.log" 2>&1 </dev/null &
     launcher=$!
     for _ in $(seq 100); do grep -q '^step 2' "$name.log" && break; sleep 0.1; done
     for p in $(survivors "$scratch/mesh_f2"); do
-        tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$rank" && kill "-$signal" "$p"
+        tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$rank" &&
+            kill "-$signal" "$p"
     done
     for _ in $(seq 200); do kill -0 $launcher 2>/dev/null || break; sleep 0.1; done
     kill -KILL $launcher 2>/dev/null
     wait $launcher
     status=$?
     if ! none_left "$scratch/mesh_f2"; then fail "$name" "processes left"; sweep "$scratch/mesh_f2"
-    elif [ $status -ne "$want" ]; then fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
-    elif ! grep -qE "$pattern" "$name.log"; then fail "$name" "no /$pattern/: $(tail_of "$name.log")"
+    elif [ $status -ne "$want" ]; then
+        fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
+    elif ! grep -qE "$pattern" "$name.log"; then
+        fail "$name" "no /$pattern/: $(tail_of "$name.log")"
     else ok "$name"; fi
 }
-during stopped_rank_0 STOP 0 4 '^trainer: rank 0 has not moved .* \(its process is stopped\); it stands (at step [0-9]+ of|before) the schedule'
-during stopped_rank_1 STOP 1 4 '^trainer: rank 1 has not moved .* \(its process is stopped\); it stands (at step [0-9]+ of|before) the schedule'
+during stopped_rank_0 STOP 0 4 \
+    '^trainer: rank 0 has not moved .* \(its process is stopped\); it stands (at step [0-9]+ of|before) the schedule'
+during stopped_rank_1 STOP 1 4 \
+    '^trainer: rank 1 has not moved .* \(its process is stopped\); it stands (at step [0-9]+ of|before) the schedule'
 during killed_rank KILL 1 137 'exited on signal 9'
 during terminated TERM 1 75 'stopped by SIGTERM after step' --final terminated.safetensors
 same final_when_terminated st terminated.safetensors
@@ -289,15 +339,28 @@ raw[at + row * 257 * 4:at + row * 257 * 4 + 4] = struct.pack("<f", float("nan"))
 open("poisoned", "wb").write(raw)
 PY
 tiny poisoned_stop -DFSDP=2 '-DINIT="poisoned"'
-went poisoned_stop 2 4 'step 0: the loss of rank 1 is not finite' --metrics poisoned_stop.jsonl --final poisoned_stop.safetensors
-[ ! -e poisoned_stop.safetensors ] && ok nothing_saved_after_nan || fail nothing_saved_after_nan "a file was written"
+went poisoned_stop 2 4 'step 0: the loss of rank 1 is not finite' --metrics poisoned_stop.jsonl \
+    --final poisoned_stop.safetensors
+[ ! -e poisoned_stop.safetensors ] && ok nothing_saved_after_nan ||
+    fail nothing_saved_after_nan "a file was written"
 tiny poisoned_skip -DFSDP=2 '-DINIT="poisoned"' -DNONFINITE=1
-went poisoned_skip 2 0 'step 0 of 1 .*update skipped' --steps 1 --metrics poisoned_skip.jsonl --final poisoned_skip.safetensors
-cmp -s poisoned_skip.safetensors poisoned && ok skipped_step_changes_nothing || fail skipped_step_changes_nothing "weights differ"
-if python3 -c 'import json; r = json.loads(open("poisoned_skip.jsonl").read()); assert "loss" not in r and r["skipped"] and r["lr"] > 0'; then ok unknown_values_are_absent; else fail unknown_values_are_absent "$(cat poisoned_skip.jsonl)"; fi
+went poisoned_skip 2 0 'step 0 of 1 .*update skipped' --steps 1 --metrics poisoned_skip.jsonl \
+    --final poisoned_skip.safetensors
+cmp -s poisoned_skip.safetensors poisoned && ok skipped_step_changes_nothing ||
+    fail skipped_step_changes_nothing "weights differ"
+if \
+    python3 \
+    -c \
+    'import json; r = json.loads(open("poisoned_skip.jsonl").read()); assert "loss" not in r and r["skipped"] and r["lr"] > 0'
+then
+    ok unknown_values_are_absent
+else
+    fail unknown_values_are_absent "$(cat poisoned_skip.jsonl)"
+fi
 
 # ── files that cannot be written ─────────────────────────────────────────────
-dir=mesh_f2 went final_nowhere 2 4 'final /nonexistent/x: /nonexistent: No such file' --final /nonexistent/x
+dir=mesh_f2 went final_nowhere 2 4 'final /nonexistent/x: /nonexistent: No such file' --final \
+    /nonexistent/x
 dir=mesh_f2 went metrics_nowhere 2 4 'metrics /nonexistent/x: No such file' --metrics /nonexistent/x
 dir=mesh_f2 went metrics_full 2 4 'metrics /dev/full: No space left' --metrics /dev/full
 if [ "$BUILD" = build-sanitize ]; then
@@ -306,9 +369,12 @@ elif cc -shared -fPIC -O1 -o faults.so "$here/faults.c" -ldl; then
     for call in write:0 write:1 write:2 write:9 fsync:0 close:0 rename:0; do
         rm -f full.safetensors*
         export FAULT_CALL=${call%:*} FAULT_AT=${call#*:} FAULT_FILE=.partial
-        dir=mesh_f2 LD_PRELOAD=$scratch/faults.so went "disk_full_$call" 2 4 "final full.safetensors: ${call%:*} full.safetensors.partial: No space left" --steps 1 --final full.safetensors
+        dir=mesh_f2 LD_PRELOAD=$scratch/faults.so went "disk_full_$call" 2 4 \
+            "final full.safetensors: ${call%:*} full.safetensors.partial: No space left" --steps 1 \
+            --final full.safetensors
         unset FAULT_CALL FAULT_AT FAULT_FILE
-        [ -z "$(ls full.safetensors* 2>/dev/null)" ] && ok "nothing_left_$call" || fail "nothing_left_$call" "$(ls full.safetensors*)"
+        [ -z "$(ls full.safetensors* 2>/dev/null)" ] && ok "nothing_left_$call" ||
+            fail "nothing_left_$call" "$(ls full.safetensors*)"
     done
 else
     fail disk_full "faults.c does not compile"
@@ -321,7 +387,8 @@ else
     wrap="-Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc -Wl,--wrap=position_phase"
     # shellcheck disable=SC2086
     tiny allocations -DFSDP=2 -DIGNORE=7 -DACCUMULATION=2 "$here/allocations.c" $wrap
-    went allocations 2 0 'step 11 of 12' --metrics allocations.jsonl --final allocations.safetensors --probe allocations.probe
+    went allocations 2 0 'step 11 of 12' --metrics allocations.jsonl --final \
+        allocations.safetensors --probe allocations.probe
     export TINY_ALLOCATE=1
     dir=allocations went allocations_are_seen 2 4 'calloc of [0-9]+ bytes after'
     unset TINY_ALLOCATE

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Plans with alternatives, every point judged as if it were alone; and budgets: what is kept fits, grows with the budget,
-# and changes no bit of what is trained.
+# Plans with alternatives, every point judged as if it were alone; and budgets: what is kept fits,
+# grows with the budget, and changes no bit of what is trained.
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
 ask() { python3 "$top/tests/space/space.py" "$@"; }
 
@@ -8,7 +8,8 @@ cat >open.plan <<'P'
 use "models/qwen3_moe.plan"
 use "clusters/b200.plan"
 plan "open" {
-    model qwen3_moe { layers = 5;  hidden = 256;  vocab = 1031;  heads = 8;  kv_heads = 2;  head_dim = 40;  experts = 7;  top_k = 3;  expert_width = 96
+    model qwen3_moe { layers = 5;  hidden = 256;  vocab = 1031;  heads = 8;  kv_heads = 2
+                      head_dim = 40;  experts = 7;  top_k = 3;  expert_width = 96
                       dense_layers = [1];  ffn = 300 }
     cluster b200 { nodes = 2 }
     mesh { fsdp = 1 | 3 | 4 | 8;  dp = auto;  prefetch = 0..2 }
@@ -18,9 +19,12 @@ plan "open" {
 }
 P
 "$planc" check open.plan --json >open.json 2>open.err; status=$?
-[ $status -eq 0 ] && [ "$(ask count open.json)" = 864 ] && ok every_point || fail every_point "exit $status, $(ask count open.json) points: $(tail_of open.err)"
+[ $status -eq 0 ] && [ "$(ask count open.json)" = 864 ] && ok every_point ||
+    fail every_point "exit $status, $(ask count open.json) points: $(tail_of open.err)"
 ask reasons open.json >reasons
-grep -q 'does not divide the 16 devices' reasons && grep -q 'loss_chunks = 7 does not divide' reasons && ok impossible_points_say_why || fail impossible_points_say_why "$(tail_of reasons)"
+grep -q 'does not divide the 16 devices' reasons &&
+    grep -q 'loss_chunks = 7 does not divide' reasons && ok impossible_points_say_why ||
+    fail impossible_points_say_why "$(tail_of reasons)"
 singles=()
 while read -r index sets; do
     arguments=()
@@ -28,17 +32,28 @@ while read -r index sets; do
     "$planc" check open.plan --json "${arguments[@]}" >"one.$index.json" 2>/dev/null
     singles+=("$index=one.$index.json")
 done < <(ask sets open.json 11)
-why=$(ask same open.json "${singles[@]}") && [ ${#singles[@]} -gt 15 ] && ok points_as_if_alone || fail points_as_if_alone "${#singles[@]} points: $why"
-"$planc" check open.plan >open.txt 2>&1 && grep -q '864 plans' open.txt && grep -q 'mesh.fsdp = 1 | 3 | 4 | 8' open.txt && ok said_in_words || fail said_in_words "$(head -n 3 open.txt)"
-"$planc" check open.plan --set batch.sequence=60000 --set batch.local=64 --set batch.global=1024 --set cluster.device.memory=4GiB >none.txt 2>&1
+why=$(ask same open.json "${singles[@]}") && [ ${#singles[@]} -gt 15 ] && ok points_as_if_alone ||
+    fail points_as_if_alone "${#singles[@]} points: $why"
+"$planc" check open.plan >open.txt 2>&1 && grep -q '864 plans' open.txt &&
+    grep -q 'mesh.fsdp = 1 | 3 | 4 | 8' open.txt && ok said_in_words ||
+    fail said_in_words "$(head -n 3 open.txt)"
+"$planc" check open.plan --set batch.sequence=60000 --set batch.local=64 --set batch.global=1024 \
+    --set cluster.device.memory=4GiB >none.txt 2>&1
 [ $? -eq 2 ] && ok nothing_fits || fail nothing_fits "$(head -n 2 none.txt)"
 for command in "build open.plan -o out" "run open.plan" "dump open.plan --after lower"; do
     "$planc" $command >refused.txt 2>&1
-    [ $? -eq 1 ] && grep -q 'mesh.fsdp, mesh.prefetch, activation_checkpoint.mode, batch.local, batch.loss_chunks, optimizer.lr' refused.txt \
-        && ok "${command%% *}_names_the_open_keys" || fail "${command%% *}_names_the_open_keys" "$(tail_of refused.txt)"
+    [ $? -eq 1 ] && grep -q \
+        'mesh.fsdp, mesh.prefetch, activation_checkpoint.mode, batch.local, batch.loss_chunks, optimizer.lr' \
+        refused.txt \
+        && ok "${command%% *}_names_the_open_keys" ||
+        fail "${command%% *}_names_the_open_keys" "$(tail_of refused.txt)"
 done
-sed 's/mode = none | selective | full/mode = budget;  budget = 5GiB | 6GiB/; s/fsdp = 1 | 3 | 4 | 8/fsdp = 8/; s/lr = 1e-3 | 3e-4/lr = 1e-3/' open.plan >open_budget.plan
-"$planc" check open_budget.plan --json >open_budget.json 2>open_budget.err && [ "$(ask count open_budget.json)" = 72 ] && ok budgets_as_alternatives || fail budgets_as_alternatives "$(tail_of open_budget.err)"
+sed \
+    's/mode = none | selective | full/mode = budget;  budget = 5GiB | 6GiB/; s/fsdp = 1 | 3 | 4 | 8/fsdp = 8/; s/lr = 1e-3 | 3e-4/lr = 1e-3/' \
+    open.plan >open_budget.plan
+"$planc" check open_budget.plan --json >open_budget.json 2>open_budget.err &&
+    [ "$(ask count open_budget.json)" = 72 ] && ok budgets_as_alternatives ||
+    fail budgets_as_alternatives "$(tail_of open_budget.err)"
 
 # ── budgets ──
 cat >too_much.plan <<'P'
@@ -53,7 +68,9 @@ plan "a budget larger than the device" {
 }
 P
 "$planc" check too_much.plan >too_much.txt 2>&1
-[ $? -eq 2 ] && grep -q -- '--set activation_checkpoint.mode=full' too_much.txt && ok budget_over_the_device_is_repaired || fail budget_over_the_device_is_repaired "$(tail_of too_much.txt)"
+[ $? -eq 2 ] && grep -q -- '--set activation_checkpoint.mode=full' too_much.txt &&
+    ok budget_over_the_device_is_repaired ||
+    fail budget_over_the_device_is_repaired "$(tail_of too_much.txt)"
 cat >budget.plan <<'P'
 use "models/llama.plan"
 use "clusters/cpu.plan"
@@ -72,19 +89,31 @@ import random, struct
 random.seed(5)
 open('tokens.bin', 'wb').write(struct.pack('<1000H', *(random.randrange(97) for _ in range(1000))))"
 settings=(--set activation_checkpoint.mode=budget --set cluster.device.outside=0B)
-"$planc" check budget.plan --json --set activation_checkpoint.mode=none --set cluster.device.outside=0B >none.json
-"$planc" check budget.plan --json --set activation_checkpoint.mode=full --set cluster.device.outside=0B >full.json
+"$planc" check budget.plan --json --set activation_checkpoint.mode=none --set \
+    cluster.device.outside=0B >none.json
+"$planc" check budget.plan --json --set activation_checkpoint.mode=full --set \
+    cluster.device.outside=0B >full.json
 most=$(ask peak none.json) least=$(ask peak full.json)
-again() { "$planc" dump budget.plan --after recompute "${settings[@]}" --set "activation_checkpoint.budget=${1}B" | grep -c ' again'; }
+again() {
+    "$planc" dump budget.plan --after recompute "${settings[@]}" --set \
+        "activation_checkpoint.budget=${1}B" | grep -c ' again'
+}
 monotone=1 before=999999 within=1 last=
 for part in 0 1 2 3 4 5 6 8 10; do
     budget=$((least + (most - least) * part / 10))
-    "$planc" check budget.plan --json "${settings[@]}" --set "activation_checkpoint.budget=${budget}B" >at.json 2>at.err || { within=0; last=$(tail_of at.err); }
+    "$planc" check budget.plan --json "${settings[@]}" --set \
+        "activation_checkpoint.budget=${budget}B" >at.json 2>at.err ||
+        { within=0; last=$(tail_of at.err); }
     [ "$(ask peak at.json)" -le "$budget" ] || { within=0 last="$(ask peak at.json) over $budget"; }
 done
 [ $within = 1 ] && ok peak_within_the_budget || fail peak_within_the_budget "$last"
 # what is kept is the beginning of one list, so bytes saved never fall when the budget grows
-saved() { "$planc" dump budget.plan --after memory "${settings[@]}" --set "activation_checkpoint.budget=${1}B" | awk '/^buffer .*kind="saved"/ { split($0, a, " bytes="); split(a[2], b, " "); split($0, c, " entries="); split(c[2], d, " "); s += b[1] * d[1] } END { print s + 0 }'; }
+saved() {
+    "$planc" dump budget.plan --after memory "${settings[@]}" --set \
+        "activation_checkpoint.budget=${1}B" |
+        awk \
+        '/^buffer .*kind="saved"/ { split($0, a, " bytes="); split(a[2], b, " "); split($0, c, " entries="); split(c[2], d, " "); s += b[1] * d[1] } END { print s + 0 }'
+}
 before=0
 for part in 0 1 2 3 4 5 6 7 8 9 10; do
     now=$(saved $((least + (most - least) * part / 10)))
@@ -92,13 +121,20 @@ for part in 0 1 2 3 4 5 6 7 8 9 10; do
     before=$now
 done
 [ $monotone = 1 ] && ok larger_budgets_keep_more || fail larger_budgets_keep_more "fell to $now"
-[ "$(saved $((most * 2)))" -gt "$(saved "$least")" ] && ok a_budget_matters || fail a_budget_matters "the same is kept"
+[ "$(saved $((most * 2)))" -gt "$(saved "$least")" ] && ok a_budget_matters ||
+    fail a_budget_matters "the same is kept"
 launched() { # NAME settings…: trains and saves
     local name=$1
     shift
-    "$planc" build budget.plan -o "$name" "$@" >"$name.log" 2>&1 && launch 2 "$PWD/$name" --final "$name.safetensors" >>"$name.log" 2>&1 || fail "trained.$name" "$(tail_of "$name.log")"
+    "$planc" build budget.plan -o "$name" "$@" >"$name.log" 2>&1 &&
+        launch 2 "$PWD/$name" --final "$name.safetensors" >>"$name.log" 2>&1 ||
+        fail "trained.$name" "$(tail_of "$name.log")"
 }
 launched kept --set activation_checkpoint.mode=none
-launched middle "${settings[@]}" --set "activation_checkpoint.budget=$((least + (most - least) / 3))B"
+launched middle "${settings[@]}" --set \
+    "activation_checkpoint.budget=$((least + (most - least) / 3))B"
 launched tight "${settings[@]}" --set "activation_checkpoint.budget=${least}B"
-for name in middle tight; do cmp -s kept.safetensors $name.safetensors && ok "same_bits.$name" || fail "same_bits.$name" "the trained weights differ"; done
+for name in middle tight; do
+    cmp -s kept.safetensors $name.safetensors && ok "same_bits.$name" ||
+        fail "same_bits.$name" "the trained weights differ"
+done

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# build.sh DIR: the stand-in libraries with the sonames of the real ones, into DIR/lib; and damaged ones for what a trainer says
-# about them, each beside links to the sound ones: DIR/no-NAME (a file that is no library), DIR/old (a driver without cuGraphLaunch).
+# build.sh DIR: the stand-in libraries with the sonames of the real ones, into DIR/lib; and damaged
+# ones for what a trainer says about them, each beside links to the sound ones: DIR/no-NAME (a file
+# that is no library), DIR/old (a driver without cuGraphLaunch).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1/lib" && cd "$1"
@@ -8,13 +9,18 @@ flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -Wshadow -Wconversion -fv
 make_driver() { # TO [options]
     local to=$1
     shift
-    ${CC:-cc} $flags -Wl,-soname,libcuda.so.1 "$@" -o "$to.new" "$here/streams.c" "$here/driver.c" "$here/module.c" -lpthread -ldl && mv "$to.new" "$to"
+    ${CC:-cc} $flags -Wl,-soname,libcuda.so.1 "$@" -o "$to.new" "$here/streams.c" "$here/driver.c" \
+        "$here/module.c" -lpthread -ldl && mv "$to.new" "$to"
 }
 make_driver lib/libcuda.so.1
-${CC:-cc} $flags -march=native -O3 -Wl,-soname,libcublasLt.so.13 -o lib/libcublasLt.so.13 "$here/cublaslt.c" -Llib -l:libcuda.so.1
-${CC:-cc} $flags -march=native -O3 -Wl,-soname,libcudnn.so.9 -o lib/libcudnn.so.9 "$here/cudnn.c" -Llib -l:libcuda.so.1
-${CC:-cc} $flags -Wl,-soname,libnccl.so.2 -o lib/libnccl.so.2 "$here/nccl.c" -Llib -l:libcuda.so.1 -lrt
-${CC:-cc} $flags -Wl,-soname,libnvrtc.so.13 -DSTANDIN_MODULE="\"$here/../module.sh\"" -o lib/libnvrtc.so.13 "$here/nvrtc.c"
+${CC:-cc} $flags -march=native -O3 -Wl,-soname,libcublasLt.so.13 -o lib/libcublasLt.so.13 \
+    "$here/cublaslt.c" -Llib -l:libcuda.so.1
+${CC:-cc} $flags -march=native -O3 -Wl,-soname,libcudnn.so.9 -o lib/libcudnn.so.9 "$here/cudnn.c" \
+    -Llib -l:libcuda.so.1
+${CC:-cc} $flags -Wl,-soname,libnccl.so.2 -o lib/libnccl.so.2 "$here/nccl.c" -Llib -l:libcuda.so.1 \
+    -lrt
+${CC:-cc} $flags -Wl,-soname,libnvrtc.so.13 -DSTANDIN_MODULE="\"$here/../module.sh\"" -o \
+    lib/libnvrtc.so.13 "$here/nvrtc.c"
 for name in libcuda.so.1 libcublasLt.so.13 libnccl.so.2 libnvrtc.so.13 libcudnn.so.9; do
     rm -rf "no-$name" && mkdir "no-$name"
     for other in lib/*; do [ "$other" = "lib/$name" ] || ln -s "../$other" "no-$name/"; done
