@@ -191,12 +191,18 @@ OP_FUNCTION double op_sigmoid_f64(double x) { return 1.0 / (1.0 + exp(-x)); }
     OP_FUNCTION double op_##name(double a, double b) { return op_##name##_f64(a, b); } \
     OP_FUNCTION double op_##name(float a, double b) { return op_##name##_f64(a, b); }  \
     OP_FUNCTION double op_##name(double a, float b) { return op_##name##_f64(a, b); }
+// clang-format off: it joins these lines
 OP_EITHER(exp)
 OP_EITHER(log)
 OP_EITHER(tanh)
 OP_EITHER(erf)
-OP_EITHER(sigmoid) OP_EITHER(sqrt) OP_EITHER(rsqrt) OP_EITHER(finite) OP_EITHER_OF_TWO(min)
-    OP_EITHER_OF_TWO(max)
+OP_EITHER(sigmoid)
+OP_EITHER(sqrt)
+OP_EITHER(rsqrt)
+OP_EITHER(finite)
+OP_EITHER_OF_TWO(min)
+OP_EITHER_OF_TWO(max)
+// clang-format on
 #else
 #define OP_EITHER(name, a) _Generic((a), double : op_##name##_f64, default : op_##name##_f32)
 #define op_exp(a) OP_EITHER(exp, a)(a)
@@ -211,8 +217,8 @@ OP_EITHER(sigmoid) OP_EITHER(sqrt) OP_EITHER(rsqrt) OP_EITHER(finite) OP_EITHER_
 #define op_max(a, b) OP_EITHER(max, (a) + (b))(a, b)
 #endif
 
-    /* bf16: the upper half of a float. Rounding is to nearest, ties to even; a NaN stays one. */
-    typedef uint16_t bf16;
+/* bf16: the upper half of a float. Rounding is to nearest, ties to even; a NaN stays one. */
+typedef uint16_t bf16;
 OP_FUNCTION float op_from_bf16(bf16 x) { return op_from_bits((int32_t)((uint32_t)x << 16)); }
 OP_FUNCTION uint32_t op_bf16_bits(float x)
 {
