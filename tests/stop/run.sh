@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A run that is asked to stop loses nothing: whoever is asked (a rank, mpirun, planc run), by whatever signal, in the
-# middle of whatever step. The model is small and its steps are short, so that a signal meets every part of one; LONG=1
-# does it ten times as often.
+# A run that is asked to stop loses nothing: whoever is asked (a rank, mpirun, planc run), by
+# whatever signal, in the middle of whatever step. The model is small and its steps are short, so
+# that a signal meets every part of one; LONG=1 does it ten times as often.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 cat >small.plan <<'PLAN'
@@ -20,13 +20,15 @@ plan "small" {
 PLAN
 python3 "$here/../faults/make.py" tokens tokens.bin 50001 512
 "$planc" build small.plan -o two --device cpu >two.build 2>&1 || fail build "$(tail_of two.build)"
-"$planc" build small.plan -o one --device cpu --set mesh.fsdp=1 --set batch.local=4 >one.build 2>&1 || fail build "$(tail_of one.build)"
+"$planc" build small.plan -o one --device cpu --set mesh.fsdp=1 --set batch.local=4 >one.build \
+    2>&1 || fail build "$(tail_of one.build)"
 
 # started DIR NAME: waits for three steps of the run in the background whose process is `launcher`
 started() {
     local i
     for i in $(seq 600); do
-        [ -s "$2.jsonl" ] && [ "$(wc -l <"$2.jsonl")" -ge 3 ] && { sleep "0.$((RANDOM % 10))$((RANDOM % 10))"; return 0; }
+        [ -s "$2.jsonl" ] && [ "$(wc -l <"$2.jsonl")" -ge 3 ] &&
+            { sleep "0.$((RANDOM % 10))$((RANDOM % 10))"; return 0; }
         kill -0 "$launcher" 2>/dev/null || break
         sleep 0.05
     done
@@ -62,7 +64,8 @@ stop() {
     local name=$1 whom=$2
     rm -f "$name".{jsonl,st,log}
     # a shell gives a process in the background SIGINT ignored; a launcher would keep that
-    env --default-signal=INT mpirun -n 2 --oversubscribe --bind-to none "$scratch/two/trainer" --metrics "$name.jsonl" --final "$name.st" >"$name.log" 2>&1 </dev/null &
+    env --default-signal=INT mpirun -n 2 --oversubscribe --bind-to none "$scratch/two/trainer" \
+        --metrics "$name.jsonl" --final "$name.st" >"$name.log" 2>&1 </dev/null &
     launcher=$!
     started two "$name" || return
     [ "$whom" = mpirun ] || whom=$(survivors "$scratch/two" | cut -d' ' -f"$((RANDOM % 2 + 1))")
@@ -70,7 +73,8 @@ stop() {
     kill "-$3" "$whom"
     ended "$name" || return
     if ! none_left "$scratch/two"; then fail "$name" "processes left"; sweep "$scratch/two"
-    elif [ ! -s "$name.st" ]; then fail "$name" "status $status and no weights: $(tail_of "$name.log" 6)"
+    elif [ ! -s "$name.st" ]; then
+        fail "$name" "status $status and no weights: $(tail_of "$name.log" 6)"
     elif ! why=$(whole "$name.st" 2>&1); then fail "$name" "the weights: $why"
     elif [ "$status" -ne "$4" ]; then fail "$name" "status $status, not $4: $(tail_of "$name.log")"
     elif grep -q '^trainer:' "$name.log"; then fail "$name" "$(grep '^trainer:' "$name.log")"
@@ -83,13 +87,17 @@ for i in $(seq "$times"); do
     stop mpirun_term mpirun TERM 1
     stop mpirun_int mpirun INT 1
 done
-[ $stopped -eq $((4 * times)) ] && ok "stops_$stopped" || fail stops "$stopped of $((4 * times)) kept their weights"
-grep -q '^stopped by SIGINT after step' rank_int.log && ok says_which_signal || fail says_which_signal "$(grep stopped rank_int.log)"
+[ $stopped -eq $((4 * times)) ] && ok "stops_$stopped" ||
+    fail stops "$stopped of $((4 * times)) kept their weights"
+grep -q '^stopped by SIGINT after step' rank_int.log && ok says_which_signal ||
+    fail says_which_signal "$(grep stopped rank_int.log)"
 
 # The weights are those of the step that it names: the same as those of a run of so many steps.
 step=$(sed -n 's/^stopped by SIGINT after step \([0-9]*\).*/\1/p' rank_int.log)
 launch 2 two --steps "$((step + 1))" --final straight.st >straight.log 2>&1
-cmp -s straight.st rank_int.st && ok weights_of_that_step || fail weights_of_that_step "other weights than those of $((step + 1)) steps: $(tail_of straight.log)"
+cmp -s straight.st rank_int.st && ok weights_of_that_step ||
+    fail weights_of_that_step \
+    "other weights than those of $((step + 1)) steps: $(tail_of straight.log)"
 
 # ── planc run ────────────────────────────────────────────────────────────────
 # run_stopped NAME HOW: started on a terminal of its own, as a person does; status 75
@@ -103,11 +111,13 @@ run_stopped() {
 }
 for how in ctrl_c term int_to_mpirun term_to_mpirun hangup; do run_stopped $how; done
 why=$(python3 "$here/terminal.py" twice_ctrl_c_ends "$planc" twice 2>&1)
-[ -z "$why" ] && ok run_ends_on_second_ctrl_c || fail run_ends_on_second_ctrl_c "$why: $(tail_of twice.log)"
+[ -z "$why" ] && ok run_ends_on_second_ctrl_c ||
+    fail run_ends_on_second_ctrl_c "$why: $(tail_of twice.log)"
 
 # ── a request to save ────────────────────────────────────────────────────────
 rm -f saved.{jsonl,st,log}
-mpirun -n 2 --oversubscribe --bind-to none "$scratch/two/trainer" --metrics saved.jsonl --final saved.st >saved.log 2>&1 </dev/null &
+mpirun -n 2 --oversubscribe --bind-to none "$scratch/two/trainer" --metrics saved.jsonl --final \
+    saved.st >saved.log 2>&1 </dev/null &
 launcher=$!
 if started two saved; then
     kill -USR2 $launcher
@@ -117,8 +127,10 @@ if started two saved; then
     kill -USR1 $launcher
     if ended saved; then
         if [ $status -ne 75 ]; then fail save_and_go_on "status $status: $(tail_of saved.log)"
-        elif [ "$(grep -c 'as SIGUSR2 asked' saved.log)" -ne 1 ]; then fail save_and_go_on "saved $(grep -c 'as SIGUSR2 asked' saved.log) times"
-        elif [ ! -s saved.first ] || cmp -s saved.first saved.st; then fail save_and_go_on "it did not go on"
+        elif [ "$(grep -c 'as SIGUSR2 asked' saved.log)" -ne 1 ]; then
+            fail save_and_go_on "saved $(grep -c 'as SIGUSR2 asked' saved.log) times"
+        elif [ ! -s saved.first ] || cmp -s saved.first saved.st; then
+            fail save_and_go_on "it did not go on"
         else ok save_and_go_on; fi
     fi
 fi
@@ -126,20 +138,29 @@ fi
 # ── a console that nobody reads ──────────────────────────────────────────────
 rm -f unread.{jsonl,st} unread.pipe && mkfifo unread.pipe
 sleep 60 <unread.pipe & reader=$!
-"$scratch/one/trainer" --metrics unread.jsonl --final unread.st >unread.pipe 2>unread.log </dev/null &
+"$scratch/one/trainer" --metrics unread.jsonl --final unread.st >unread.pipe 2>unread.log \
+    </dev/null &
 launcher=$!
 if started one unread; then
     before=0 now=1
     while [ "$before" -ne "$now" ]; do before=$now; sleep 1; now=$(wc -l <unread.jsonl); done
     kill -TERM $launcher
     if ended unread; then
-        if [ $status -eq 75 ] && whole unread.st; then ok unread_console; else fail unread_console "status $status: $(tail_of unread.log)"; fi
+        if [ $status -eq 75 ] && whole unread.st; then
+            ok unread_console
+        else
+            fail unread_console "status $status: $(tail_of unread.log)"
+        fi
     fi
 fi
 kill $reader 2>/dev/null
 wait $reader 2>/dev/null
 
 # ── a launcher that would not wait ───────────────────────────────────────────
-warned() { OMPI_MCA_odls_base_sigkill_timeout=$1 launch 2 two --steps 4 --final warned.st 2>&1 | grep -c '^warning: mpirun that is told to end kills its ranks after'; }
-[ "$(warned 0)" -eq 1 ] && ok warns_of_a_short_timeout || fail warns_of_a_short_timeout "nothing is said"
+warned() {
+    OMPI_MCA_odls_base_sigkill_timeout=$1 launch 2 two --steps 4 --final warned.st 2>&1 |
+        grep -c '^warning: mpirun that is told to end kills its ranks after'
+}
+[ "$(warned 0)" -eq 1 ] && ok warns_of_a_short_timeout ||
+    fail warns_of_a_short_timeout "nothing is said"
 [ "$(warned 60)" -eq 0 ] && ok no_warning_of_a_long_one || fail no_warning_of_a_long_one "it warns"

@@ -219,6 +219,7 @@ kept() { # FAMILY "hyper-parameters" "numbers of kept.py"
     local why compute bytes
     printf \
         'use "models/%s.plan"\nuse "clusters/cpu.plan"\nplan "kept" {\n    model %s { layers = 5;  %s }\n    cluster cpu { }\n    batch { sequence = 32;  local = 4 }\n}\n' \
+        \
         "$1" "$1" "$2" >"kept_$1.plan"
     for compute in fp32 bf16; do
         bytes=$([ $compute = fp32 ] && echo 4 || echo 2)
@@ -237,6 +238,7 @@ kept qwen3 'hidden = 64;  heads = 4;  kv_heads = 2;  head_dim = 24;  ffn = 90;  
 kept \
     qwen3_moe \
     'hidden = 64;  heads = 4;  kv_heads = 2;  head_dim = 24;  experts = 6;  top_k = 3;  expert_width = 34;  vocab = 61' \
+    \
     'h=64 D=96 K=48 heads=4 E=6 k=3 e=34 qk=1'
 kept \
     mixtral \
@@ -253,18 +255,30 @@ if [ "$off" -gt 0 ] && [ $((on * 2)) -le "$off" ]; then
 else fail fusion_halves_kernels "$on with fusion, $off without"; fi
 
 # ── kernels are named after layer and role ───────────────────────────────────
-# Not after a value of the IR: a number in a name is only ever the second of its kind. Names are unique (verify).
+# Not after a value of the IR: a number in a name is only ever the second of its kind. Names are
+# unique (verify).
 named() { # NAME FILE.ir kernels that must be there…
     local want missing=
-    for want in "${@:3}"; do grep -q "^kernel [0-9]* name=\"$want\"" "$2" || missing="$missing $want"; done
+    for want in "${@:3}"; do
+        grep -q "^kernel [0-9]* name=\"$want\"" "$2" || missing="$missing $want"
+    done
     grep -oE '^kernel [0-9]+ name="(d|h|x)_[0-9]+"' "$2" | head -n 1 >"$1.bad"
-    if [ -z "$missing" ] && [ ! -s "$1.bad" ]; then ok "$1"; else fail "$1" "missing:$missing; $(cat "$1.bad")"; fi
+    if [ -z "$missing" ] && [ ! -s "$1.bad" ]; then
+        ok "$1"
+    else
+        fail "$1" "missing:$missing; $(cat "$1.bad")"
+    fi
 }
-named names.none none.fsdp4.fuse.2.ir embedding attn_norm q_proj q_rope attention o_proj residual_ffn_norm gate_proj gate_up_silu \
-    down_residual final_norm lm_head lm_head_loss_and_grad lm_head_grad_input lm_head_grad_weight final_norm_grad \
-    down_proj_grad_input down_proj_grad_weight gate_up_silu_grad ffn_norm_grad attention_grad q_rope_grad embedding_grad clip update_layers
+named names.none none.fsdp4.fuse.2.ir embedding attn_norm q_proj q_rope attention o_proj \
+    residual_ffn_norm gate_proj gate_up_silu \
+    down_residual final_norm lm_head lm_head_loss_and_grad lm_head_grad_input lm_head_grad_weight \
+    final_norm_grad \
+    down_proj_grad_input down_proj_grad_weight gate_up_silu_grad ffn_norm_grad attention_grad \
+    q_rope_grad embedding_grad clip update_layers
 named names.full full.fsdp4.fuse.2.ir attn_norm_again attention_again q_proj_again gate_up_silu_grad
-named names.mixture unusual/*-fuse.ir sparse_attn_norm sparse_q_norm_rope sparse_router_softmax sparse_gate_experts sparse_gate_experts_grad_weight not_sparse_gate_proj
+named names.mixture unusual/*-fuse.ir sparse_attn_norm sparse_q_norm_rope sparse_router_softmax \
+    sparse_gate_experts sparse_gate_experts_grad_weight not_sparse_gate_proj
 # --profile, --trace and the watchdog read the same name.
-grep -q '{"layers.backward", "attn_norm_grad"}' trace.none.2/program.c && grep -q 'k_attn_norm_grad = {"attn_norm_grad"' trace.none.2/kernels.c &&
+grep -q '{"layers.backward", "attn_norm_grad"}' trace.none.2/program.c &&
+    grep -q 'k_attn_norm_grad = {"attn_norm_grad"' trace.none.2/kernels.c &&
     ok names.program || fail names.program "attn_norm_grad is not in program.c and kernels.c"
