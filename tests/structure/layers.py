@@ -24,7 +24,7 @@ TOGETHER = {
         # a value may depend on any other value, and is evaluated when it is first asked for
         {"check_group", "check_rates", "check_training", "collect", "collect_unknown", "derive", "hyper", "value"},
     ],
-    "compiler/ir": [{"ir", "ops"}],  # shapes and the ops that infer them
+    "compiler/ir": [{"ir", "ir_print", "ops"}],  # shapes, the ops that infer them, their names
 }
 # Folders in which no other circle is allowed.
 WITHOUT_CIRCLES = ["compiler/base", "compiler/text", "compiler/check", "compiler/ir", "compiler/analysis", "runtime/shared"]
