@@ -27,7 +27,12 @@ static bool machine_bytes(int64_t *bytes)
 bool ledger_limit(const struct plan *p, int64_t *bytes)
 {
     static int64_t machine; /* one answer a run, or verdicts beside each other would not compare */
-    *bytes = p->cluster.memory_bytes;
+    const struct cluster *c = &p->cluster;
+    *bytes = c->memory_bytes;
+    if (p->device == DEVICE_CPU && c->host_memory) { /* a processor's memory is its host's */
+        const int64_t share = c->host_memory / (c->devices_per_node > 0 ? c->devices_per_node : 1);
+        if (!*bytes || share < *bytes) *bytes = share;
+    }
     if (*bytes) return true;
     if (!machine && !machine_bytes(&machine)) return false;
     *bytes = machine / (p->fsdp * p->dp);
@@ -218,6 +223,21 @@ static void add_unused(const struct ledger *l, const struct plan *p, term_list *
                      : "what another instant needs and this one does not";
 }
 
+/* On cuda it is in the host's memory and no part of the peak: 0 bytes of the device. */
+static void add_copy(const struct ledger *l, const struct plan *p, term_list *all)
+{
+    const bool here = p->device == DEVICE_CPU;
+    struct term t = {.name = "checkpoint copy", .bytes = here ? l->copy_bytes : 0};
+    t.formula = text_format(
+        "%s%s master weights and moments of %lld shard%s, divided by %lld replica%s: what "
+        "asynchronous checkpoints are written from",
+        here ? "" : text_format("%s of the host: ", text_bytes(l->copy_bytes)),
+        here ? "12 B a parameter:" : "12 B a parameter,", (long long)p->fsdp,
+        p->fsdp == 1 ? "" : "s", (long long)p->dp, p->dp == 1 ? "" : "s");
+    place_of(p->at.saving, &t.file, &t.line);
+    PUSH(all, t);
+}
+
 term_list ledger_at(const struct ledger *l, const struct plan *p, const struct graph *g, int step)
 {
     term_list all = {0};
@@ -243,10 +263,12 @@ term_list ledger_at(const struct ledger *l, const struct plan *p, const struct g
                                                      h->name, h->formula);
     }
     add_unused(l, p, &all, step);
-    if (l->outside_bytes) {
+    if (l->copy_bytes) add_copy(l, p, &all);
+    const int64_t copy = p->device == DEVICE_CPU ? l->copy_bytes : 0;
+    if (l->outside_bytes - copy) {
         struct term t = {.name = "outside",
                          .kind = BUFFER_ALIAS,
-                         .bytes = l->outside_bytes,
+                         .bytes = l->outside_bytes - copy,
                          .formula = "context, modules and communicators: assumed, not measured"};
         if (p->device == DEVICE_CPU)
             t.formula = "MPI, oneDNN and the program itself: assumed, not measured";
@@ -265,15 +287,21 @@ struct ledger *ledger_read(const struct plan *p, const struct graph *g)
     l->flops = cost_flops_per_token(g);
     l->wire_bytes = g->wire_bytes;
     l->arena_bytes = g->local_bytes + g->wire_bytes;
-    l->outside_bytes = p->cluster.outside_bytes;
+    l->outside_bytes = cost_outside_bytes(g, p);
+    l->copy_bytes = cost_copy_bytes(g, p);
+    l->host_bytes = l->copy_bytes * (l->devices + p->cluster.nodes - 1) / p->cluster.nodes;
+    l->host_limit_bytes = p->device == DEVICE_CPU ? 0 : p->cluster.host_memory;
     l->peak_bytes = l->arena_bytes + l->outside_bytes;
     if (!ledger_limit(p, &l->limit_bytes)) {
         command_fail(EXIT_ENVIRONMENT, "cannot read the available memory from /proc/meminfo: %s",
                      strerror(errno));
         return NULL;
     }
-    l->limit_is_machine = !p->cluster.memory_bytes;
-    l->verdict = ledger_verdict(l->peak_bytes, l->limit_bytes);
+    l->limit_is_machine =
+        !p->cluster.memory_bytes && (p->device != DEVICE_CPU || !p->cluster.host_memory);
+    l->verdict = l->host_limit_bytes && l->host_bytes > l->host_limit_bytes
+                     ? "exceeds"
+                     : ledger_verdict(l->peak_bytes, l->limit_bytes);
     find_live(l, g);
     l->peak_at = ledger_place(g, l->peak_step);
     l->term = ledger_at(l, p, g, l->peak_step);
@@ -323,5 +351,6 @@ json_t *ledger_json(const char *path, const struct ledger *l, bool all)
                         json_integer((json_int_t)(l->limit_bytes - l->peak_bytes)));
     json_object_set_new(o, "fullest_bytes", json_integer((json_int_t)l->fullest_bytes));
     json_object_set_new(o, "wire_bytes", json_integer((json_int_t)l->wire_bytes));
+    json_object_set_new(o, "checkpoint_copy_bytes", json_integer((json_int_t)l->copy_bytes));
     return o;
 }

@@ -40,6 +40,9 @@ struct ledger {
     struct flops flops; /* per token */
     /* peak = arena + outside; the limit is what a device offers */
     int64_t limit_bytes, peak_bytes, arena_bytes, outside_bytes;
+    /* the second copy that asynchronous checkpoints are written from, a rank; what the ranks of a
+     * host hold of it, and what the host has (0: not known). On cpu it is in outside_bytes. */
+    int64_t copy_bytes, host_bytes, host_limit_bytes;
     bool limit_is_machine; /* read from this machine: available memory / ranks */
     int peak_step;         /* the fullest instant */
     const char *peak_at;   /* "layers.backward, step 57 of 93" */

@@ -6,6 +6,7 @@
  * collectives move for one step of the same global batch. */
 #include "base/escape.h"
 #include "analysis/repair.h"
+#include "ir/cost.h"
 #include "passes/budget.h"
 
 #include <stdlib.h>
@@ -104,7 +105,7 @@ static struct tried try(const struct search *s, const char *const *set, int n)
     if (g) {
         int64_t limit = s->ledger->limit_bytes;
         t.fine = p->cluster.memory_bytes == 0 || p->cluster.memory_bytes == limit;
-        t.peak_bytes = g->local_bytes + g->wire_bytes + p->cluster.outside_bytes;
+        t.peak_bytes = g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p);
         t.verdict = ledger_verdict(t.peak_bytes, limit);
         t.flops = cost_flops_per_token(g).hardware;
         t.moved = moved_bytes(g);

@@ -7,6 +7,7 @@
 #include "passes/budget.h"
 #include "analysis/ledger.h"
 #include "passes/family.h"
+#include "ir/cost.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,8 @@ static bool changes_structure(const char *key)
     for (size_t i = 0; i < COUNT_OF(none); i++)
         if (!strcmp(key, none[i])) return false;
     return strncmp(key, "schedule.", 9) && strncmp(key, "run.", 4) &&
-           strncmp(key, "cluster.link", 12) && strncmp(key, "cluster.device.", 15);
+           strncmp(key, "checkpoint.", 11) && strncmp(key, "cluster.link", 12) &&
+           strncmp(key, "cluster.device.", 15);
 }
 
 static const char *family_key(const struct space *s, const int *choice, const struct plan *p)
@@ -137,6 +139,8 @@ static struct judged judge(const struct arguments *a, const struct space *s, con
         j.why = "this machine's memory cannot be read";
     else {
         j.peak_bytes = bytes + p->cluster.outside_bytes;
+        if (p->device == DEVICE_CPU) /* where a copy of the state is a rank's own memory */
+            j.peak_bytes += cost_copy_bytes_of(family_state_elements(k->family, p->fsdp), p);
         j.verdict = ledger_verdict(j.peak_bytes, limit);
     }
     arena_reset(mark);

@@ -181,6 +181,7 @@ const char *key_type_text(enum key_id key)
     case KEY_RATE: return "bytes a second (48GB/s)";
     case KEY_FLOPS: return "operations a second (2.25PFLOP/s)";
     case KEY_TIME: return "a time (10min)";
+    case KEY_INTERVAL: return "a whole number of steps or a time (30min)";
     case KEY_SWITCH: return "on or off";
     case KEY_WORD: return text_format("one of %s", words_text(row->words, false));
     case KEY_STRING: return "a string in double quotes";

@@ -31,6 +31,7 @@ enum key_type {
     KEY_RATE,
     KEY_FLOPS,
     KEY_TIME,
+    KEY_INTERVAL, /* whole steps, or a time */
     KEY_SWITCH,
     KEY_WORD,
     KEY_STRING,

@@ -76,7 +76,8 @@ struct cluster {
     enum device_kind kind;
     bool elastic; /* as many devices as the mesh asks for */
     int64_t nodes, devices_per_node;
-    const char *arch; /* "sm_100a"; NULL on cpu */
+    int64_t host_memory; /* bytes of a host; 0: not known */
+    const char *arch;    /* "sm_100a"; NULL on cpu */
     int64_t multiprocessors;
     int64_t memory_bytes;  /* what a device offers; 0: read from the machine */
     int64_t outside_bytes; /* context, modules, communicators: assumed */
@@ -110,6 +111,23 @@ struct decay_group {
     double weight_decay;
     struct span at;
 };
+
+/* The checkpoints of a run. every_steps or every_seconds is 0; keep 0: all. */
+struct saving {
+    bool given;            /* the plan has a checkpoint section */
+    const char *directory; /* resolved; NULL: not given */
+    int64_t every_steps, keep, keep_every;
+    double every_seconds;
+    bool async;
+};
+
+/* A key with the value that it has, as JSON. mathematics: a run that goes on with another value
+ * computes something else than it would have, beyond the last bits. */
+struct resolved_key {
+    const char *path, *json;
+    bool mathematics;
+};
+typedef VECTOR(struct resolved_key) resolved_keys;
 
 struct plan {
     const char *path, *title;
@@ -163,9 +181,13 @@ struct plan {
     bool has_ignore;
     int64_t ignore;
     int64_t init_seed;
-    const char *init_from; /* resolved; NULL: seeded */
-    int64_t run_steps;     /* default: schedule_steps; 0: not given */
-    double timeout_seconds;
+    const char *init_from;                      /* resolved; NULL: seeded */
+    int64_t run_steps;                          /* default: schedule_steps; 0: not given */
+    double timeout_seconds, time_limit_seconds; /* limit 0: none */
+    const char *skip_batches;                   /* "1000..1011", half open; "": none */
+    struct saving saving;
+    struct constant *value; /* of every key, by enum key_id; read where has_value says so */
+    bool *has_value;
     enum nonfinite nonfinite;
     bool graph; /* of cuda alone, as are the three below */
     enum gemm gemm;
@@ -174,13 +196,17 @@ struct plan {
     /* where the plan says it, for diagnostics and for the ledger's lines */
     struct {
         struct span mesh, batch, precision, checkpoint, save, layers, budget, optimizer, schedule,
-            data, init, run;
+            data, init, run, saving;
     } at;
     /* none when the plan leaves them to their defaults */
     struct {
         struct span graph, gemm, attention, experts;
     } given;
 };
+
+/* plan_keys.c: every key with its value, the model's first: what a checkpoint says of the plan that
+ * it was made by, and what another plan is held against. */
+resolved_keys plan_keys(const struct plan *p);
 
 /* From a file: parses it and what it uses, applies `set` (texts of --set, in order), checks,
  * resolves. NULL after diagnostics. *open_keys: the names of keys left open ("mesh.fsdp"), when

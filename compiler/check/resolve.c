@@ -101,6 +101,7 @@ static void resolve_cluster(struct checker *c, struct plan *p)
     m->nodes = count(c, K_cluster_nodes);
     m->devices_per_node =
         m->elastic ? p->fsdp * p->dp / m->nodes : count(c, K_cluster_devices_per_node);
+    m->host_memory = count(c, K_cluster_host_memory);
     m->arch = arch ? arch->text : NULL;
     m->multiprocessors = count(c, K_device_multiprocessors);
     m->memory_bytes = count(c, K_device_memory);
@@ -151,6 +152,34 @@ static void resolve_model(struct checker *c, struct plan *p)
     p->n_constants = n;
 }
 
+/* Whole numbers and ranges as stretches "0..4 8..12", half open, in order, joined where they touch.
+ */
+static const char *stretches(const struct constant *list)
+{
+    struct text t = {0};
+    text_add(&t, "%s", "");
+    int64_t from = -1, to = -1;
+    for (;;) {
+        const struct constant *next = NULL; /* the lowest that begins behind what is written */
+        int64_t low = 0, high = 0;
+        for (int i = 0; i < list->n; i++) {
+            const struct constant *v = &list->item[i];
+            int64_t a = v->kind == CONST_RANGE ? v->item[0].top : v->top,
+                    b = (v->kind == CONST_RANGE ? v->item[1].top : v->top) + 1;
+            if (b > to && (!next || a < low)) next = v, low = a, high = b;
+        }
+        if (next && from >= 0 && low <= to) {
+            to = high;
+            continue;
+        }
+        if (from >= 0)
+            text_add(&t, "%s%lld..%lld", t.length ? " " : "", (long long)from, (long long)to);
+        if (!next) return intern(t.bytes);
+        from = low;
+        to = high;
+    }
+}
+
 static void resolve_training(struct checker *c, struct plan *p)
 {
     const struct constant *betas = key_value(c, K_optimizer_betas),
@@ -183,38 +212,14 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->init_from = seeded ? NULL : path_value(c, K_init_from);
     p->run_steps = count(c, K_run_steps);
     p->timeout_seconds = number(c, K_run_timeout);
+    p->time_limit_seconds = number(c, K_run_time_limit);
+    const struct constant *skip = key_value(c, K_run_skip_batches);
+    p->skip_batches = skip ? stretches(skip) : "";
     p->nonfinite = (enum nonfinite)word(c, K_run_nonfinite);
     p->graph = key_value(c, K_run_graph)->truth;
     p->gemm = (enum gemm)word(c, K_run_gemm);
     p->attention = (enum attention)word(c, K_run_attention);
     p->experts = (enum experts)word(c, K_run_experts);
-}
-
-/* The layers as stretches "0..4 8..12", half open, in order, joined where they touch. */
-static const char *layer_stretches(const struct constant *list)
-{
-    struct text t = {0};
-    text_add(&t, "%s", "");
-    int64_t from = -1, to = -1;
-    for (;;) {
-        const struct constant *next = NULL; /* the lowest that begins behind what is written */
-        int64_t low = 0, high = 0;
-        for (int i = 0; i < list->n; i++) {
-            const struct constant *v = &list->item[i];
-            int64_t a = v->kind == CONST_RANGE ? v->item[0].top : v->top,
-                    b = (v->kind == CONST_RANGE ? v->item[1].top : v->top) + 1;
-            if (b > to && (!next || a < low)) next = v, low = a, high = b;
-        }
-        if (next && from >= 0 && low <= to) {
-            to = high;
-            continue;
-        }
-        if (from >= 0)
-            text_add(&t, "%s%lld..%lld", t.length ? " " : "", (long long)from, (long long)to);
-        if (!next) return intern(t.bytes);
-        from = low;
-        to = high;
-    }
 }
 
 static void resolve_checkpoint(struct checker *c, struct plan *p)
@@ -224,7 +229,7 @@ static void resolve_checkpoint(struct checker *c, struct plan *p)
     struct text t = {0};
     p->checkpoint_mode = (enum checkpoint_mode)word(c, K_activation_checkpoint_mode);
     p->checkpoint_every = count(c, K_activation_checkpoint_every);
-    p->checkpoint_layers = layers ? layer_stretches(layers) : "";
+    p->checkpoint_layers = layers ? stretches(layers) : "";
     p->checkpoint_budget = count(c, K_activation_checkpoint_budget);
     p->checkpoint_rest = CHECKPOINT_NONE;
     p->checkpoint_rest_save = "";
@@ -233,6 +238,32 @@ static void resolve_checkpoint(struct checker *c, struct plan *p)
     p->checkpoint_save = p->checkpoint_mode != CHECKPOINT_SELECTIVE ? ""
                          : save                                     ? intern(t.bytes ? t.bytes : "")
                                                                     : "attention matmul routing";
+}
+
+static void resolve_saving(struct checker *c, struct plan *p)
+{
+    const struct constant *every = key_value(c, K_checkpoint_every),
+                          *keep = key_value(c, K_checkpoint_keep);
+    const bool timed = every->unit == UNIT_SECONDS;
+    p->saving = (struct saving){.given = section_given(c, S_checkpoint),
+                                .directory = path_value(c, K_checkpoint_directory),
+                                .every_steps = timed ? 0 : every->top,
+                                .every_seconds = timed ? every->number : 0,
+                                .keep = keep->kind == CONST_NUMBER ? keep->top : 0,
+                                .keep_every = count(c, K_checkpoint_keep_every),
+                                .async = key_value(c, K_checkpoint_async)->truth};
+}
+
+/* All values, for those who ask for every key by its name. */
+static void resolve_values(struct checker *c, struct plan *p)
+{
+    p->value = TAKE_MANY(struct constant, KEY_COUNT);
+    p->has_value = TAKE_MANY(bool, KEY_COUNT);
+    for (int k = 0; k < KEY_COUNT; k++) {
+        const struct constant *v = key_value(c, (enum key_id)k);
+        p->has_value[k] = v != NULL;
+        if (v) p->value[k] = *v;
+    }
 }
 
 static void resolve(struct checker *c, struct plan *p)
@@ -259,6 +290,9 @@ static void resolve(struct checker *c, struct plan *p)
     resolve_cluster(c, p);
     resolve_model(c, p);
     resolve_training(c, p);
+    resolve_saving(c, p);
+    resolve_values(c, p);
+    p->at.saving = section_place(c, S_checkpoint);
     p->at.mesh = section_place(c, S_mesh);
     p->at.batch = section_place(c, S_batch);
     p->at.precision = section_place(c, S_precision);

@@ -190,16 +190,18 @@ static bool names_value(enum key_id key, const struct ast *e, struct constant *o
     return true;
 }
 
-/* Layers: whole numbers and ranges of them. */
-static bool layers_value(enum key_id key, const struct ast *e, const struct constant *list)
+/* Layers, batches: whole numbers and ranges of them. */
+static bool stretches_value(enum key_id key, const struct ast *e, const struct constant *list)
 {
+    const char *what = key == K_run_skip_batches ? "batches" : "layers";
     for (int i = 0; i < list->n; i++) {
         const struct constant *v = &list->item[i], *from = v->kind == CONST_RANGE ? &v->item[0] : v,
                               *to = v->kind == CONST_RANGE ? &v->item[1] : v;
         if (!constant_is_whole(from) || !constant_is_whole(to) || from->unit != UNIT_NONE ||
             to->unit != UNIT_NONE || from->top < 0) {
             const struct ast *item = e->kind == AST_LIST ? e->kid[i] : e;
-            struct diagnostic *d = complain(item->at, "%s lists layers: [0, 4..7]", key_path(key));
+            struct diagnostic *d =
+                complain(item->at, "%s lists %s: [0, 4..7]", key_path(key), what);
             if (item->kind == AST_BINARY && item->text[0] == '-' &&
                 item->kid[0]->kind == AST_NUMBER && item->kid[1]->kind == AST_NUMBER)
                 add_help(d, "from one to another: %s..%s", item->kid[0]->text, item->kid[1]->text);
@@ -213,7 +215,8 @@ static bool layers_value(enum key_id key, const struct ast *e, const struct cons
 static bool list_value(enum key_id key, const struct ast *e, const struct constant *list)
 {
     if (list->kind != CONST_LIST) return value_wrong_type(key, e, list);
-    if (key == K_activation_checkpoint_layers) return layers_value(key, e, list);
+    if (key == K_activation_checkpoint_layers || key == K_run_skip_batches)
+        return stretches_value(key, e, list);
     if (key == K_optimizer_betas && list->n != 2) {
         add_help(complain(e->at, "%s are two numbers, this list has %d", key_path(key), list->n),
                  "betas = %s", key_rows[key].fallback);
@@ -251,7 +254,9 @@ static bool number_value(enum key_id key, const struct ast *e, struct constant *
     const struct key_row *row = &key_rows[key];
     if (v->kind != CONST_NUMBER) return value_wrong_type(key, e, v);
     if (value_wrong_unit(key, e, v)) return false;
-    if (row->type == KEY_WHOLE && !constant_is_whole(v)) {
+    const bool steps =
+        row->type == KEY_WHOLE || (row->type == KEY_INTERVAL && v->unit == UNIT_NONE);
+    if (steps && !constant_is_whole(v)) {
         const char *unit = row->unit[0] ? text_format(" of %s", row->unit) : "";
         struct diagnostic *d = complain(e->at, "%s wants a whole number%s, not %s", key_path(key),
                                         unit, constant_text(v));
@@ -370,7 +375,8 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
     case KEY_BYTES:
     case KEY_RATE:
     case KEY_FLOPS:
-    case KEY_TIME: return number_value(key, e, out);
+    case KEY_TIME:
+    case KEY_INTERVAL: return number_value(key, e, out);
     case KEY_WORD: break;
     }
     bug("a key of no type");

@@ -100,7 +100,7 @@ bool value_wrong_unit(enum key_id key, const struct ast *e, const struct constan
                                        "a time"};
     enum key_type type = key_rows[key].type;
     enum unit_kind want = type >= KEY_BYTES && type <= KEY_TIME ? wanted[type] : UNIT_NONE;
-    if (got->unit == want) return false;
+    if (got->unit == want || (type == KEY_INTERVAL && got->unit == UNIT_SECONDS)) return false;
     struct diagnostic *d;
     if (got->unit == UNIT_NONE) {
         const char *text = shown(e, got);
@@ -113,7 +113,8 @@ bool value_wrong_unit(enum key_id key, const struct ast *e, const struct constan
             add_help(d, "%ss is %s seconds, %smin is %s minutes", text, text, text, text);
     } else {
         d = complain(e->at, "%s wants %s, %s is %s", key_path(key),
-                     want == UNIT_NONE ? "a number without unit" : key_type_text(key),
+                     want == UNIT_NONE && type != KEY_INTERVAL ? "a number without unit"
+                                                               : key_type_text(key),
                      shown(e, got), unit[got->unit]);
         unit_help(d, e, got);
     }

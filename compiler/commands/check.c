@@ -114,6 +114,11 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
     printf("  outside     %s\n", text_bytes(l->outside_bytes));
     printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes),
            l->limit_is_machine ? machine_text(p) : "what the plan's cluster says");
+    if (l->host_bytes && p->device == DEVICE_CUDA)
+        printf("  host        %s a host for copies that checkpoints are written from; %s\n",
+               text_bytes(l->host_bytes),
+               l->host_limit_bytes ? text_format("it has %s", text_bytes(l->host_limit_bytes))
+                                   : "cluster.host_memory does not say what it has");
     if (l->peak_bytes <= l->limit_bytes)
         printf("  margin      %s\n", text_bytes(l->limit_bytes - l->peak_bytes));
     printf("  layout      %.4f of what is alive at the fullest instant\n",
@@ -150,6 +155,19 @@ static void print_excess(const struct plan *p, const struct graph *g, const stru
                all[n]->formula, all[n]->file ? all[n]->file : p->path, all[n]->line);
 }
 
+/* Nothing of the device is in the way. */
+static bool only_host_exceeds(const struct ledger *l)
+{
+    return strcmp(ledger_verdict(l->peak_bytes, l->limit_bytes), "exceeds") != 0;
+}
+
+static void print_host_excess(const struct ledger *l)
+{
+    printf("  over by     %s of a host's memory, by the copies that checkpoints are written from: "
+           "checkpoint { async = off } writes while the run waits and needs none\n",
+           text_bytes(l->host_bytes - l->host_limit_bytes));
+}
+
 /* One plan; its JSON goes into `all` when that is wanted. */
 static int check_one(const struct arguments *a, const char *path, json_t *all)
 {
@@ -167,14 +185,18 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
     bool exceeds = l->verdict == EXCEEDS;
     double seconds = now() - start;
     repair_list repairs = {0};
-    if (exceeds) repairs = repairs_find(a, path, plan, g, l);
+    const bool host = exceeds && only_host_exceeds(l);
+    if (exceeds && !host) repairs = repairs_find(a, path, plan, g, l);
     if (all) {
         json_t *o = as_json(path, plan, l);
         json_object_set_new(o, "repairs", repairs_json(&repairs));
         json_array_append_new(all, o);
     } else {
         print_text(path, plan, l, seconds);
-        if (exceeds) print_excess(plan, g, l), repairs_print(&repairs);
+        if (host)
+            print_host_excess(l);
+        else if (exceeds)
+            print_excess(plan, g, l), repairs_print(&repairs);
     }
     if (l->verdict == TIGHT)
         warn(plan->model_at, "tight: %s of %s", text_bytes(l->peak_bytes),

@@ -205,6 +205,41 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
              text_number(peak), p->cluster.outside_bytes);
 }
 
+/* What a checkpoint keeps of the plan, and what is held against it. */
+static int key_table(struct text *to, const struct plan *p)
+{
+    resolved_keys all = plan_keys(p);
+    text_add(to, "static const struct plan_key keys[] = {\n");
+    for (int i = 0; i < all.n; i++)
+        text_add(to, "    {%s, %s, %s},\n", escape_c(all.item[i].path), escape_c(all.item[i].json),
+                 all.item[i].mathematics ? "true" : "false");
+    text_add(to, "};\n\n");
+    return all.n;
+}
+
+/* "1000..1011 2000..2001" as rows; how many. */
+static int skip_table(struct text *to, const char *stretches)
+{
+    long long from, behind;
+    int n = 0, used;
+    for (const char *at = stretches; sscanf(at, "%lld..%lld%n", &from, &behind, &used) == 2;
+         at += used, n++)
+        text_add(to, "%s{%lld, %lld}", n ? ", " : "static const int64_t skipped[][2] = {", from,
+                 behind);
+    if (n) text_add(to, "};\n");
+    return n;
+}
+
+static void saving_numbers(struct text *to, const struct plan *p)
+{
+    const struct saving *s = &p->saving;
+    text_add(to,
+             "    .saving = {.given = %s, .directory = %s, .every_steps = %ld, .every_seconds = "
+             "%s, .keep = %ld, .keep_every = %ld, .async = %s},\n",
+             s->given ? "true" : "false", escape_c(s->directory), s->every_steps,
+             text_number(s->every_seconds), s->keep, s->keep_every, s->async ? "true" : "false");
+}
+
 void emit_program_c(struct text *to, const struct graph *g, const struct plan *p,
                     enum emit_device device)
 {
@@ -219,6 +254,7 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     string_table(to, "trains", p->data_train, p->n_data_train);
     bool prefixes = string_table(to, "prefixes", p->stored_prefix, p->n_stored_prefix),
          ignored = string_table(to, "ignored", p->stored_ignore, p->n_stored_ignore);
+    int keys = key_table(to, p), skips = skip_table(to, p->skip_batches);
     feature_table(to);
     const struct buffer *io = graph_buffer(g, "io");
     text_add(to, "const struct program program = {\n");
@@ -265,8 +301,12 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
              "= %d,\n",
              ignored ? "ignored" : "0", p->n_stored_ignore, prefixes ? "prefixes" : "0",
              p->n_stored_prefix);
-    text_add(to, "    .timeout_seconds = %s, .nonfinite = %d,\n", text_number(p->timeout_seconds),
+    text_add(to, "    .timeout_seconds = %s, .time_limit_seconds = %s, .nonfinite = %d,\n",
+             text_number(p->timeout_seconds), text_number(p->time_limit_seconds),
              (int)p->nonfinite);
+    saving_numbers(to, p);
+    text_add(to, "    .plan_key = keys, .plan_keys = %d, .skip_batch = %s, .skip_batches = %d,\n",
+             keys, skips ? "skipped" : "0", skips);
     if (f->device == DEVICE_CUDA) cuda_numbers(to, g, p);
     text_add(to, "    .cpu_feature = features, .cpu_features = sizeof features / sizeof *features "
                  "- 1,\n};\n");

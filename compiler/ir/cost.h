@@ -26,4 +26,13 @@ int64_t cost_parameters(const struct graph *g);
 /* Those that work on one token: of a stack of experts, top_k of them. */
 int64_t cost_active_parameters(const struct graph *g);
 
+/* Bytes of host memory that a rank's asynchronous checkpoint is written from: the second copy of
+ * its part of master weights and moments; replicas divide a shard. 0: the plan saves none, or saves
+ * while the run waits. */
+int64_t cost_copy_bytes(const struct graph *g, const struct plan *p);
+/* The same of `elements` of master weights a rank. */
+int64_t cost_copy_bytes_of(int64_t elements, const struct plan *p);
+/* What a device has beside the arena: the cluster's `outside`, on cpu with that copy. */
+int64_t cost_outside_bytes(const struct graph *g, const struct plan *p);
+
 #endif

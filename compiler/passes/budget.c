@@ -11,6 +11,7 @@
  * claimed.
  *   Monotone: the order does not depend on the budget, so a larger one keeps a longer beginning of
  *   it. */
+#include "ir/cost.h"
 #include "passes/budget.h"
 
 #include <stdlib.h>
@@ -144,7 +145,7 @@ static int64_t peak_of(const struct plan *p, const struct choice *c, int64_t len
     struct plan at = *p;
     keep_first(&at, c, length);
     struct graph *g = compiled(&at, LEVEL_MEMORY);
-    int64_t bytes = g ? g->local_bytes + g->wire_bytes + p->cluster.outside_bytes : INT64_MAX;
+    int64_t bytes = g ? g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p) : INT64_MAX;
     arena_reset(mark);
     return bytes;
 }

@@ -108,6 +108,13 @@ static int64_t padded(const struct family *f, int unit, int64_t fsdp)
     return up_to(f->unit[unit].length, fsdp * f->alignment);
 }
 
+int64_t family_state_elements(const struct family *f, int64_t fsdp)
+{
+    int64_t n = 0;
+    for (int i = 0; i < f->units; i++) n += f->unit[i].count * padded(f, i, fsdp) / fsdp;
+    return n;
+}
+
 /* The units whose instances a slot holds: all of a loop's, or the one. They stand side by side. */
 static void slot_units(const struct graph *g, const struct unit *one, struct sized *s)
 {
@@ -172,9 +179,7 @@ static int64_t bytes_of(const struct family *f, const struct sized *s, int64_t t
     case FIXED:
     case WORK: return s->base;
     case ROWS: return s->base + s->per_row * tokens + s->per_piece_row * (tokens / chunks);
-    case STATE:
-        for (int i = 0; i < f->units; i++) n += f->unit[i].count * padded(f, i, fsdp) / fsdp;
-        return n * 4;
+    case STATE: return 4 * family_state_elements(f, fsdp);
     case STAGE:
         for (int i = 0; i < f->units; i++)
             if (padded(f, i, fsdp) / fsdp > n) n = padded(f, i, fsdp) / fsdp;

@@ -15,6 +15,8 @@ struct family *family_make(const struct plan *p);
  * follow the family's rule, which is found by trying it on a plan that was not used to find the
  * rule. */
 int64_t family_arena_bytes(struct family *f, const struct plan *p);
+/* Elements of a rank's part of the master weights. */
+int64_t family_state_elements(const struct family *f, int64_t fsdp);
 void family_free(struct family *f); /* NULL: nothing */
 
 #endif

@@ -56,14 +56,14 @@ static int64_t whole_pages(int64_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-static void *map(int64_t bytes)
+static void *map(int64_t bytes, const char *what)
 {
     int64_t page = sysconf(_SC_PAGESIZE), inside = whole_pages(bytes ? bytes : 1);
     char *base = mmap(NULL, (size_t)(inside + 2 * page), PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED || mprotect(base + page, (size_t)inside, PROT_READ | PROT_WRITE) != 0) {
-        fail_note("rank %d: cannot map the %lld bytes of the arena: %s", world.rank,
-                  (long long)bytes, strerror(errno));
+        fail_note("rank %d: cannot map the %lld bytes of %s: %s", world.rank, (long long)bytes,
+                  what, strerror(errno));
         return NULL;
     }
     base += page;
@@ -71,8 +71,8 @@ static void *map(int64_t bytes)
 #ifdef MADV_POPULATE_WRITE
     if (madvise(base, (size_t)inside, MADV_POPULATE_WRITE) == 0) return base;
     if (errno != EINVAL) {
-        fail_note("rank %d: no memory for the %lld bytes of the arena: %s", world.rank,
-                  (long long)bytes, strerror(errno));
+        fail_note("rank %d: no memory for the %lld bytes of %s: %s", world.rank, (long long)bytes,
+                  what, strerror(errno));
         return NULL;
     }
 #endif
@@ -336,6 +336,28 @@ void device_clear(struct device *d, void *at, int64_t bytes)
 
 void *device_staging(struct device *d) { return local(d, program.staging); }
 
+int64_t device_copy_bytes(int64_t bytes)
+{
+    return bytes;
+} /* this machine's memory is the device's */
+
+void *device_host_memory(struct device *d, int64_t bytes)
+{
+    (void)d;
+    return map(bytes, "a checkpoint's second copy");
+}
+
+void device_copy_out(struct device *d, void *to, const void *from, int64_t bytes)
+{
+    (void)d;
+    memcpy(to, from, (size_t)bytes);
+}
+
+void device_copied(struct device *d)
+{ /* it was, at once */
+    (void)d;
+}
+
 void device_play(struct device *d, enum play what, int micro)
 {
     switch (what) {
@@ -398,7 +420,7 @@ struct device *device_open(void)
 {
     static struct device device;
     struct device *d = &device;
-    d->local = map(arena_bytes());
+    d->local = map(arena_bytes(), "the arena");
     if (!d->local) return NULL;
     d->wire = d->local + program.local_bytes;
     d->instance = segments_instances();

@@ -10,6 +10,7 @@
 #include "device.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "gemm_cublaslt.h"
 #include "start_cudnn.h"
@@ -220,6 +221,45 @@ void device_read(struct device *d, void *to, const void *from, int64_t bytes)
              d->stream[LANE_COMPUTE]);
         cuda_settle(d);
         memcpy((char *)to + done, through, (size_t)n);
+    }
+}
+
+/* ── a second copy, for checkpoints ──────────────────────────────────────────── */
+
+/* It is the host's memory that a copy takes. */
+int64_t device_copy_bytes(int64_t bytes) { return (void)bytes, 0; }
+
+void *device_host_memory(struct device *d, int64_t bytes)
+{
+    const int64_t have = machine_available_bytes() / world.host_size;
+    char need[32], left[32];
+    if (have > 0 && bytes > have) {
+        fail_note("rank %d: a checkpoint's second copy takes %s bytes of host memory; the %d ranks "
+                  "of this host have %s each: checkpoint { async = off } takes none",
+                  world.rank, count_text(bytes, need), world.host_size, count_text(have, left));
+        return NULL;
+    }
+    CUDA(cuStreamCreateWithPriority, &d->copy, CUDA_STREAM_NON_BLOCKING, 0);
+    CUDA(cuEventCreate, &d->copy_from, CUDA_EVENT_NO_TIMING);
+    return cuda_pinned(bytes);
+}
+
+void device_copy_out(struct device *d, void *to, const void *from, int64_t bytes)
+{
+    CUDA(cuEventRecord, d->copy_from, d->stream[LANE_COMPUTE]);
+    CUDA(cuStreamWaitEvent, d->copy, d->copy_from, 0);
+    CUDA(cuMemcpyDtoHAsync, to, address_of(from), (size_t)bytes, d->copy);
+}
+
+void device_copied(struct device *d)
+{
+    const struct timespec nap = {.tv_nsec = 100000};
+    unsigned result;
+    while ((result = driver.cuStreamQuery(d->copy)) == CUDA_NOT_READY) nanosleep(&nap, NULL);
+    if (result != CUDA_OK) {
+        char text[160];
+        fail_now("rank %d, copying a checkpoint from the device: %s", world.rank,
+                 cuda_error_text(result, text));
     }
 }
 

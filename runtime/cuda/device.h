@@ -32,6 +32,9 @@ struct device {
     cuda_address arena; /* local_bytes, then wire */
     int64_t granted;    /* what the driver says the arena has */
     cuda_stream stream[LANES];
+    /* of checkpoints: the lane that copies to the host, and what compute had done when it began */
+    cuda_stream copy;
+    cuda_event copy_from;
     struct happening *event; /* of the schedule */
     /* compute so far, when a transfer was issued; the latest collective of any lane */
     struct happening computed, collected;

@@ -7,6 +7,7 @@
  * targets of a step must be known before its first backward. No id reaches a kernel before it was
  * held against the vocabulary. */
 #define _GNU_SOURCE
+#define XXH_INLINE_ALL
 #include "trainer.h"
 
 #include <errno.h>
@@ -17,8 +18,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-enum { RAW_BYTES = 1 << 18, SCAN_LIMIT = 1 << 28 };
+enum { RAW_BYTES = 1 << 18, SCAN_LIMIT = 1 << 28, HASH_BLOCK = 1 << 16, HASH_BLOCKS = 1 << 10 };
 
 /* first: number of its first token in the stream */
 struct file {
@@ -189,6 +191,51 @@ bool data_open(void)
     return scan();
 }
 
+int64_t data_tokens(void) { return data.tokens; }
+
+/* ── what the files hold, in one number ──────────────────────────────────────── */
+
+/* Blocks [from, from + n) of a file. */
+static void hash_stretch(XXH3_state_t *h, const struct file *f, int64_t from, int64_t n)
+{
+    for (int64_t done = 0; done < n;) {
+        const int64_t want = n - done < RAW_BYTES ? n - done : RAW_BYTES;
+        const ssize_t got = pread(f->fd, data.raw, (size_t)want, (off_t)(from + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return; /* shorter than it was: another hash, and an error when it is read */
+        XXH3_64bits_update(h, data.raw, (size_t)got);
+        done += got;
+        position_moved();
+    }
+}
+
+uint64_t data_fingerprint(void)
+{
+    static bool known;
+    static uint64_t fingerprint;
+    static XXH3_state_t state;
+    if (known || !data.files) return fingerprint;
+    const double total = (double)(data.tokens * data.width);
+    XXH3_64bits_reset(&state);
+    for (int64_t i = 0; i < data.files; i++) {
+        const struct file *f = &data.file[i];
+        const int64_t bytes = f->tokens * data.width;
+        int64_t blocks = (int64_t)((double)HASH_BLOCKS * (double)bytes / total);
+        blocks = blocks < 2 ? 2 : blocks;
+        XXH3_64bits_update(&state, &bytes, sizeof bytes);
+        if (bytes <= blocks * HASH_BLOCK)
+            hash_stretch(&state, f, 0, bytes);
+        else
+            for (int64_t k = 0; k < blocks; k++)
+                hash_stretch(
+                    &state, f,
+                    (int64_t)((double)(bytes - HASH_BLOCK) * (double)k / (double)(blocks - 1)),
+                    HASH_BLOCK);
+    }
+    known = true;
+    return fingerprint = XXH3_64bits_digest(&state);
+}
+
 void data_describe(int64_t first, int64_t steps)
 {
     static const char *const formats[] = {"bytes", "uint16", "uint32"};
@@ -202,7 +249,7 @@ void data_describe(int64_t first, int64_t steps)
     say("data: %s%s, %s, %s tokens in %lld file%s, %s samples an epoch%s", program.data_train[0],
         more, formats[program.data_format], count_text(data.tokens, tokens), (long long)data.files,
         data.files == 1 ? "" : "s", count_text(data.samples, samples), order);
-    if ((first + steps) * program.global > data.samples)
+    if (first + steps * program.global > data.samples)
         say("data: shorter than the run: after sample %s the stream begins again%s", samples,
             shuffled ? ", in another order" : " from its first token");
 }
@@ -223,7 +270,23 @@ static uint64_t sample_hash(const int32_t *token, int64_t n, int64_t place)
     return shuffle_mix(h);
 }
 
-int64_t data_step(int64_t step)
+/* Batches are counted from the beginning of the data, those that are skipped too. */
+int64_t data_next(int64_t sample)
+{
+    for (bool moved = true; moved;) {
+        moved = false;
+        const int64_t batch = sample / program.global;
+        for (int i = 0; i < program.skip_batches; i++)
+            if (batch >= program.skip_batch[i][0] && batch < program.skip_batch[i][1]) {
+                sample += (program.skip_batch[i][1] - batch) * program.global;
+                moved = true;
+                break;
+            }
+    }
+    return sample;
+}
+
+int64_t data_step(int64_t step, int64_t sample)
 {
     const int64_t row = program.sequence + 1;
     int64_t valid = 0;
@@ -232,14 +295,14 @@ int64_t data_step(int64_t step)
         for (int64_t i = 0; i < program.local; i++) {
             int64_t place = (j * world.size + world.rank) * program.local + i;
             int32_t *to = data.token + (j * program.local + i) * row;
-            if (!read_stream(sample_at(step * program.global + place) * program.sequence, row, to))
+            if (!read_stream(sample_at(sample + place) * program.sequence, row, to))
                 fail_now("rank %d, step %lld: %s", world.rank, (long long)step, fail_noted());
             for (int64_t k = 1; k < row; k++)
                 valid += !program.has_ignore || to[k] != program.ignore;
             data.hash += sample_hash(to, row, place);
         }
-    int64_t before = step > 0 ? (step * program.global - 1) / data.samples : 0,
-            now = ((step + 1) * program.global - 1) / data.samples;
+    int64_t before = sample > 0 ? (sample - 1) / data.samples : 0,
+            now = (sample + program.global - 1) / data.samples;
     if (now > before) say("data: epoch %lld begins in step %lld", (long long)now, (long long)step);
     return valid;
 }

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -52,7 +53,42 @@ int64_t metrics_count(void)
     return n;
 }
 
-bool metrics_open(const struct options *o, double machine_flops, int64_t memory_limit)
+/* Whether a line is of a step before `first`: {"step":12,… and whole. */
+static bool stays(const char *line, size_t n, int64_t first)
+{
+    static const char begin[] = "{\"step\":";
+    long long step;
+    return n > sizeof begin && strncmp(line, begin, sizeof begin - 1) == 0 && line[n - 1] == '\n' &&
+           sscanf(line + sizeof begin - 1, "%lld", &step) == 1 && step < first;
+}
+
+/* Of a run that was resumed: what a metrics file says from that step on did not happen. Cut behind
+ * the last line that stays; a file that is none of metrics is not cut at all. */
+static bool cut(const char *path, int64_t first)
+{
+    FILE *f = fopen(path, "re");
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t n;
+    off_t keep = 0;
+    if (!f) return errno == ENOENT || fail_note("--metrics %s: %s", path, strerror(errno));
+    bool ours = true;
+    while ((n = getline(&line, &size, f)) > 0) {
+        if (keep == 0 && strncmp(line, "{\"step\":", n < 8 ? (size_t)n : 8) != 0) ours = false;
+        if (!ours || !stays(line, (size_t)n, first)) break;
+        keep += n;
+    }
+    free(line);
+    fclose(f);
+    if (!ours)
+        return fail_note("--metrics %s: it is there and holds no metrics: a resumed run goes on in "
+                         "the file of the run before it",
+                         path);
+    return truncate(path, keep) == 0 || fail_note("--metrics %s: %s", path, strerror(errno));
+}
+
+bool metrics_open(const struct options *o, int64_t first, double machine_flops,
+                  int64_t memory_limit)
 {
     out.machine_flops = machine_flops;
     out.memory_limit = memory_limit;
@@ -64,7 +100,9 @@ bool metrics_open(const struct options *o, double machine_flops, int64_t memory_
     out.size = (size_t)(2048 + 32 * metrics_count() + 64 * program.metrics);
     out.line = room((int64_t)out.size);
     if (!o->metrics) return true;
-    out.fd = open(o->metrics, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    if (first > 0 && !cut(o->metrics, first)) return false;
+    out.fd = open(o->metrics, O_WRONLY | O_CREAT | (first > 0 ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC,
+                  0666);
     return out.fd >= 0 || fail_note("--metrics %s: %s", o->metrics, strerror(errno));
 }
 
@@ -132,6 +170,7 @@ static void json(const struct measured *m)
     add_number("tokens_per_second", rate);
     add_number("tokens_per_second_per_device", rate / (double)world.size);
     if (out.machine_flops > 0 && program.flops_per_token > 0) add_number("mfu", mfu(1, m->seconds));
+    if (m->stall_seconds > 0) add_number("checkpoint_stall_seconds", m->stall_seconds);
     if (m->exposed_seconds >= 0) add_number("exposed_comm_seconds", m->exposed_seconds);
     if (m->peak_bytes > 0) add(",\"memory_peak_bytes\":%.0f", m->peak_bytes);
     if (out.memory_limit > 0 && m->peak_bytes > 0)

@@ -1,13 +1,11 @@
 /* The trainer's own options. What a run is, the plan has fixed; options only say where to stop and
- * what to write, so none of them can change a number that the plan determines. What later versions
- * bring is refused by name, so that no script believes it got a checkpoint. */
+ * what to write, so none of them can change a number that the plan determines; --allow lets go on
+ * what would otherwise be refused. */
 #include "trainer.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const later[] = {"--resume", "--fresh", "--checkpoint-dir"};
 
 /* Steps are told in doubles too; samples (steps x the global batch) are counted in 63 bits. */
 static const int64_t WHOLE_LIMIT = (int64_t)1 << 53;
@@ -34,25 +32,33 @@ static bool whole(const char *option, const char *text, int64_t least, int64_t *
 
 bool options_read(struct options *o, int argc, char **argv)
 {
-    *o = (struct options){.steps = -1, .log_every = 1};
+    *o = (struct options){.steps = -1, .log_every = 1, .resume_step = -1};
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
-        for (size_t k = 0; k < sizeof later / sizeof *later; k++)
-            if (names(a, later[k]))
-                return fail_note("'%s' is not available in this version", later[k]);
         if (strcmp(a, "--explain") == 0) {
             o->explain = true;
             continue;
         }
-        static const char *const valued[] = {"--steps", "--log-every", "--metrics", "--final",
-                                             "--probe", "--compare",   "--profile", "--trace"};
+        if (strcmp(a, "--fresh") == 0) {
+            o->fresh = true;
+            continue;
+        }
+        if (names(a, "--resume")) { /* its value only behind '=': --resume alone is one too */
+            o->resume = true;
+            if (a[8] == '=' && !whole("--resume", a + 9, 0, &o->resume_step)) return false;
+            continue;
+        }
+        static const char *const valued[] = {
+            "--steps",   "--log-every", "--metrics", "--final",          "--probe",
+            "--compare", "--profile",   "--trace",   "--checkpoint-dir", "--allow"};
         int which = -1;
         for (int k = 0; k < (int)(sizeof valued / sizeof *valued); k++)
             if (names(a, valued[k])) which = k;
         if (which < 0)
             return fail_note(
                 "unknown option '%s' (there are --steps N, --metrics FILE, --final FILE, --probe "
-                "FILE, --log-every N, --compare FILE, --profile N, --trace FILE, --explain)",
+                "FILE, --log-every N, --compare FILE, --profile N, --trace FILE, --explain, "
+                "--checkpoint-dir DIR, --resume, --resume=STEP, --fresh, --allow KEY)",
                 a);
         const char *value = strchr(a, '=') ? strchr(a, '=') + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!value || !*value) return fail_note("%s wants a value", valued[which]);
@@ -66,8 +72,18 @@ bool options_read(struct options *o, int argc, char **argv)
         case 5: o->compare = value; break;
         case 6: fine = whole("--profile", value, 1, &o->profile); break;
         case 7: o->trace = value; break;
+        case 8: o->checkpoint_dir = value; break;
+        case 9:
+            if (o->allows == OPTION_ALLOWS)
+                return fail_note("more than %d times --allow; it takes keys with commas between",
+                                 OPTION_ALLOWS);
+            o->allow[o->allows++] = value;
+            break;
         }
         if (!fine) return false;
     }
+    if (o->fresh && (o->resume || o->allows))
+        return fail_note("--fresh starts anew, %s goes on from a checkpoint: one of the two",
+                         o->resume ? "--resume" : "--allow");
     return true;
 }

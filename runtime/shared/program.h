@@ -48,6 +48,13 @@ struct metric {
     int64_t offset;
 };
 
+/* A key of the resolved plan, its value as JSON. mathematics: another value trains something
+ * else. */
+struct plan_key {
+    const char *path, *json;
+    bool mathematics;
+};
+
 struct program {
     const char *title, *plan_path, *device;                          /* "cpu", "cuda", "trace" */
     int64_t fsdp, dp, accumulation, local, sequence, global, tokens; /* tokens: local x sequence */
@@ -88,8 +95,23 @@ struct program {
     const char *const *tensor_prefix;
     int tensor_prefixes; /* a stored name may start with this instead of `tensor_prefix[0]`, e.g.
                             "transformer." and "" */
-    double timeout_seconds;
-    int nonfinite; /* 0 stop, 1 skip */
+    double timeout_seconds, time_limit_seconds; /* limit 0: none */
+    int nonfinite;                              /* 0 stop, 1 skip */
+    /* checkpoints. given: the plan speaks of them, so a second copy is in its ledger; every_steps
+     * or every_seconds is 0, keep 0: all */
+    struct {
+        bool given;
+        const char *directory; /* 0: not given */
+        int64_t every_steps;
+        double every_seconds;
+        int64_t keep, keep_every;
+        bool async;
+    } saving;
+    const struct plan_key *plan_key;
+    int plan_keys;
+    /* batches of the data that are left out: [from, behind) */
+    const int64_t (*skip_batch)[2];
+    int skip_batches;
     const char *const *cpu_feature;
     int cpu_features; /* what kernels.c was compiled for: "avx512f" … */
     /* cuda; zero on cpu */

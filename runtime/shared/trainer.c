@@ -4,6 +4,7 @@
  * end. Every rank runs this same text; no branch below depends on anything that another rank might
  * see differently, except where rank 0 speaks for all. */
 #define _GNU_SOURCE
+#include "checkpoint.h"
 #include "watch.h"
 
 #include <limits.h>
@@ -23,7 +24,8 @@ enum {
     TELL_PEAK,
     TELL_HASH,
     TELL_HASH_TOP,
-    TELL_METRICS
+    TELL_CHECKPOINT,
+    TELL_METRICS = TELL_CHECKPOINT + CHECKPOINT_TELLS
 };
 
 static struct {
@@ -81,10 +83,12 @@ static void combine(struct device *d, struct measured *m)
     mine[TELL_PEAK] = (double)device_peak_bytes(d);
     mine[TELL_HASH] = (double)(data_hash() & UINT32_MAX); /* a double holds no 64 bits */
     mine[TELL_HASH_TOP] = (double)(data_hash() >> 32);
+    checkpoint_tell(mine + TELL_CHECKPOINT);
     for (int i = 0; i < program.metrics; to += program.metric[i].count, i++)
         device_read(d, to, local(d, program.metric[i].offset),
                     program.metric[i].count * (int64_t)sizeof(double));
     world_exchange(mine, n, step_state.all);
+    checkpoint_told(step_state.all + TELL_CHECKPOINT, n);
 
     memset(step_state.value, 0, (size_t)metrics * sizeof(double));
     step_state.suspect = -1;
@@ -110,27 +114,33 @@ static void combine(struct device *d, struct measured *m)
     m->grad_norm = (double)step_state.scalar[SCALAR_NORM];
 }
 
-static struct measured train_step(struct device *d, int64_t step)
+/* The step that `run` stands at, and where that leaves it. */
+static struct measured train_step(struct device *d, struct counters *run, int64_t first)
 {
     const double begun = clock_seconds();
+    const int64_t step = run->step, sample = data_next(run->sample);
     struct measured m = {.step = step, .lr = schedule_lr(&program, step)};
 
+    m.stall_seconds = checkpoint_stall_seconds();
     position_step(step);
-    int64_t valid = data_step(step);
+    int64_t valid = data_step(step, sample);
     set_scalars(d, step, valid_targets(valid));
     clear_metrics(d);
 
-    watch_step(step);
+    watch_step(step - first);
     for (int64_t j = 0; j < program.accumulation; j++)
         device_play(d, PLAY_MICRO_BATCH,
                     (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0));
     device_play(d, PLAY_UPDATE, 0);
     device_drain(d);
-    watch_step_end(d, step, clock_seconds() - begun);
+    watch_step_end(d, step - first, clock_seconds() - begun);
 
     position_set(0);
     combine(d, &m);
     m.seconds = clock_seconds() - begun;
+    run->step++;
+    run->sample = sample + program.global;
+    run->skipped += m.skipped;
     return m;
 }
 
@@ -145,10 +155,12 @@ static void keep_freed_memory(void)
     mallopt(M_ARENA_MAX, 1);
 }
 
-static void introduce(struct device *d, const struct options *o, double machine_flops)
+static void introduce(struct device *d, const struct options *o, const struct counters *run,
+                      double machine_flops)
 {
     char a[32];
     const struct program *p = &program;
+    checkpoint_say_first();
     say("plan: %s (%s), device %s", p->title, p->plan_path, p->device);
     say("mesh: %d rank%s = fsdp %lld x dp %lld", world.size, world.size == 1 ? "" : "s",
         (long long)p->fsdp, (long long)p->dp);
@@ -158,8 +170,9 @@ static void introduce(struct device *d, const struct options *o, double machine_
         (long long)p->accumulation, (long long)p->sequence, count_text(p->global * p->sequence, a));
     say("parameters: %s", count_text(p->parameters, a));
     device_describe(d, machine_flops);
-    say("weights: %s", p->init_from ? p->init_from : "seeded");
-    data_describe(0, o->steps);
+    if (!checkpoint_resumed()) say("weights: %s", p->init_from ? p->init_from : "seeded");
+    data_describe(run->sample, o->steps > run->step ? o->steps - run->step : 0);
+    checkpoint_describe();
 }
 
 static void explain(void)
@@ -176,7 +189,13 @@ static void explain(void)
         say("step %d: %s, %s", i, p->step[i].region, p->step[i].what);
 }
 
-static struct device *come_up(struct options *o, int argc, char **argv)
+/* The weights and moments that the run begins with, or goes on from. */
+static bool begin_state(struct device *d, const struct options *o)
+{
+    return checkpoint_resumed() ? checkpoint_load(d, o) : weights_start(d);
+}
+
+static struct device *come_up(struct options *o, struct counters *run, int argc, char **argv)
 {
     world_open(&argc, &argv);
     bool usage = options_read(o, argc, argv);
@@ -191,12 +210,17 @@ static struct device *come_up(struct options *o, int argc, char **argv)
     else if (device_find())
         segments_check();
     world_agree();
+    if (checkpoint_find(o, run) && o->probe && checkpoint_resumed())
+        fail_note("--probe is of step 0, and this run goes on from step %lld: --fresh starts anew",
+                  (long long)run->step);
+    world_agree();
 
     const int64_t limit = device_limit_bytes(); /* before anybody takes any of it */
     char need[32], have[256];
-    if (limit > 0 && device_predicted_bytes() > limit)
-        fail_note("rank %d: needs %s bytes; %s", world.rank,
-                  count_text(device_predicted_bytes(), need), device_limit_text(limit, have));
+    const int64_t needs = device_predicted_bytes() + device_copy_bytes(checkpoint_copy_bytes());
+    if (limit > 0 && needs > limit)
+        fail_note("rank %d: needs %s bytes; %s", world.rank, count_text(needs, need),
+                  device_limit_text(limit, have));
     world_agree();
     struct device *d = device_open();
     world_agree();
@@ -206,7 +230,7 @@ static struct device *come_up(struct options *o, int argc, char **argv)
                   (long long)predicted, (long long)mapped);
     world_agree();
 
-    watch_open(d, o);
+    watch_open(d, o, run->step);
     world_agree();
 
     double machine_flops = device_peak_flops();
@@ -216,12 +240,16 @@ static struct device *come_up(struct options *o, int argc, char **argv)
     step_state.all = ROOM(double, told *world.size);
     step_state.value = ROOM(double, metrics_count());
     const bool nothing_to_read = o->steps == 0 && !program.data_trains;
-    if ((nothing_to_read || data_open()) && weights_start(d) &&
-        metrics_open(o, machine_flops, device_memory_bytes(limit)) &&
+    if (!nothing_to_read) data_open();
+    world_agree();
+    begin_state(d, o);
+    world_agree();
+    checkpoint_ready(d);
+    if (metrics_open(o, run->step, machine_flops, device_memory_bytes(limit)) &&
         (!o->final || weights_final_open(o->final)))
         o->probe ? probe_open(o->probe) : true;
     world_agree();
-    introduce(d, o, machine_flops);
+    introduce(d, o, run, machine_flops);
     if (o->explain) explain();
     return d;
 }
@@ -233,16 +261,20 @@ static bool finite_step(const struct measured *m)
     return !m->skipped && isfinite(m->value[0]) && isfinite(m->grad_norm);
 }
 
-/* All ranks come here with the same numbers; the lowest speaks. */
+/* All ranks come here with the same numbers; the lowest speaks. What is being written is the state
+ * before this step, and worth its while. */
 static void refuse_step(const struct measured *m)
 {
+    char latest[512];
+    checkpoint_finish();
+    checkpoint_latest_text(latest);
     const char *kept = m->skipped ? "; the weights are those before this step" : "";
     if (step_state.suspect >= 0)
-        fail_note("step %lld: the loss of rank %d is not finite%s", (long long)m->step,
-                  step_state.suspect, kept);
+        fail_note("step %lld: the loss of rank %d is not finite%s%s", (long long)m->step,
+                  step_state.suspect, kept, latest);
     else
-        fail_note("step %lld: loss %g, gradient norm %g on all ranks: not finite%s",
-                  (long long)m->step, m->value[0], m->grad_norm, kept);
+        fail_note("step %lld: loss %g, gradient norm %g on all ranks: not finite%s%s",
+                  (long long)m->step, m->value[0], m->grad_norm, kept, latest);
     world_agree();
 }
 
@@ -270,51 +302,83 @@ static void save(struct device *d, enum phase then)
 }
 
 /* Asked to save and to go on, at the end of a step that is not the last. */
-static void save_and_go_on(struct device *d, const struct options *o, int64_t step)
+static void save_and_go_on(struct device *d, const struct options *o, const struct counters *run)
 {
-    if (o->final) save(d, PHASE_STEPS);
-    if (o->final)
-        say("weights: saved to %s after step %lld, as SIGUSR2 asked", o->final, (long long)step);
+    checkpoint_step(d, run, true);
+    if (o->final) {
+        save(d, PHASE_STEPS);
+        say("weights: saved to %s after step %lld, as SIGUSR2 asked", o->final,
+            (long long)run->step - 1);
+    } else if (!checkpoint_wanted()) {
+        say("SIGUSR2: nothing is saved without a folder for checkpoints or --final FILE");
+    }
+}
+
+/* What the end of a run writes on the slowest host. */
+static int64_t bytes_at_end(const struct options *o)
+{
+    return (o->final ? 4 * program.parameters : 0) +
+           (checkpoint_wanted() ? 12 * program.parameters / world.size * world.host_size : 0);
+}
+
+/* Why the run ends before its last step, to the person who started it. */
+static void say_stopped(int64_t step)
+{
+    char by[64];
+    if (step_state.stop)
+        say("stopped by %s after step %lld, as asked", signals_text(step_state.stop, by),
+            (long long)step - 1);
     else
-        say("SIGUSR2: nothing is saved without --final FILE");
+        say("stopped by run.time_limit after step %lld", (long long)step - 1);
 }
 
 int main(int argc, char **argv)
 {
     struct options o;
+    struct counters run;
     keep_freed_memory();
-    struct device *d = come_up(&o, argc, argv);
-    int64_t step = 0;
+    struct device *d = come_up(&o, &run, argc, argv);
+    const int64_t first = run.step;
+    bool stop = false;
 
     watch_step(0);
     device_play(d, PLAY_SETUP, 0);
     device_drain(d);
     position_phase(PHASE_STEPS);
-    for (; step < o.steps && !step_state.stop; step++) {
-        struct measured m = train_step(d, step);
+    if (run.step >= o.steps && checkpoint_resumed())
+        say("step %lld of %lld: nothing is left to do", (long long)run.step, (long long)o.steps);
+    while (run.step < o.steps && !stop) {
+        struct measured m = train_step(d, &run, first);
         metrics_step(&m);
-        if (step == 0) {
+        if (m.step == 0) {
             probe_write(d, m.value[0], m.grad_norm);
             world_agree();
         }
         if (!finite_step(&m) && program.nonfinite == 0) refuse_step(&m);
-        if (step == 1 && o.final) launcher_warn(m.seconds, 4 * program.parameters);
-        if (step_state.save && !step_state.stop && step + 1 < o.steps) save_and_go_on(d, &o, step);
+        if (m.step == first + 1 && bytes_at_end(&o) > 0)
+            launcher_warn(m.seconds, bytes_at_end(&o));
+        const struct checkpoint_wish wish = checkpoint_wish();
+        stop = step_state.stop || wish.end;
+        if (stop || run.step == o.steps) continue; /* saved behind the loop */
+        if (step_state.save)
+            save_and_go_on(d, &o, &run);
+        else
+            checkpoint_step(d, &run, wish.save);
     }
+    if (run.step > first) checkpoint_end(d, &run);
     if (o.final) save(d, PHASE_END);
     position_phase(PHASE_END);
     say_release();
     metrics_summary();
+    checkpoint_summary();
     say_outside(d);
-    if (!step_state.stop) {
+    if (!stop) {
         watch_close(d);
         world_agree();
     }
     if (o.final) say("weights: saved to %s", o.final);
-    char by[64];
-    if (step_state.stop)
-        say("stopped by %s after step %lld, as asked", signals_text(step_state.stop, by),
-            (long long)step - 1);
+    if (stop) say_stopped(run.step);
+    checkpoint_close();
     device_close(d);
-    world_leave(step_state.stop ? STATUS_STOPPED : 0);
+    world_leave(stop ? STATUS_STOPPED : 0);
 }

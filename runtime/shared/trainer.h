@@ -74,11 +74,18 @@ const char *signals_text(int stop, char text[64]);
 void launcher_warn(double step_seconds, int64_t saved_bytes);
 
 /* ── options.c ───────────────────────────────────────────────────────────────── */
+enum { OPTION_ALLOWS = 16 };
 struct options {
     int64_t steps /* -1: as the plan says */, log_every;
     const char *metrics, *final, *probe, *compare, *trace;
     bool explain;
     int64_t profile /* steps; 0: none */;
+    const char *checkpoint_dir; /* NULL: as the plan says */
+    bool fresh, resume;         /* never, or only from a checkpoint */
+    int64_t resume_step;        /* -1: the newest */
+    /* keys, with commas between, that may differ from the checkpoint's plan */
+    const char *allow[OPTION_ALLOWS];
+    int allows;
 };
 /* Fills *o. False: what is wrong is noted. */
 bool options_read(struct options *o, int argc, char **argv);
@@ -160,6 +167,15 @@ void device_read(struct device *d, void *to, const void *from, int64_t bytes);
 void device_clear(struct device *d, void *at, int64_t bytes);
 /* program.staging_bytes of host memory that files pass through */
 void *device_staging(struct device *d);
+/* Host memory for a second copy of what is on the device, all of it there at once; before the first
+ * step. NULL: noted. */
+void *device_host_memory(struct device *d, int64_t bytes);
+/* From the device to such memory, behind all compute issued before; returns at once. device_copied
+ * waits for all that was begun; until then nothing may change `from`. */
+void device_copy_out(struct device *d, void *to, const void *from, int64_t bytes);
+void device_copied(struct device *d);
+/* What such a copy takes of the memory that device_limit_bytes is about. */
+int64_t device_copy_bytes(int64_t bytes);
 
 /* One call of a part of schedule.c. Between the trainer and the schedule, so that a device may
  * record and replay. */
@@ -175,8 +191,8 @@ double device_exposed_seconds(struct device *d);
 void watchdog_open(void); /* collective; world_leave closes it */
 
 /* ── position.c: where this rank stands, for the watchdog of every rank ──────── */
-/* WRITE: rank 0 writes the weights, however long its disk takes */
-enum phase { PHASE_START, PHASE_STEPS, PHASE_WRITE, PHASE_END };
+/* WRITE: rank 0 writes the weights, however long its disk takes; SAVE: all write a checkpoint */
+enum phase { PHASE_START, PHASE_STEPS, PHASE_SAVE, PHASE_WRITE, PHASE_END };
 void position_phase(enum phase phase);
 void position_step(int64_t training_step); /* the optimizer step now running */
 void position_set(int schedule_step);
@@ -289,9 +305,16 @@ bool weights_final(struct device *d); /* every rank calls it; false: noted on ra
 
 /* ── data.c ──────────────────────────────────────────────────────────────────── */
 bool data_open(void); /* false: noted */
+int64_t data_tokens(void);
+/* Of sizes and contents: all of them where they are few, samples of them where they are many. Reads
+ * up to 64 MiB, once. */
+uint64_t data_fingerprint(void);
+/* steps that begin at sample `first` of the run's order */
 void data_describe(int64_t first, int64_t steps);
-/* reads this rank's samples of the step; its targets that are not masked */
-int64_t data_step(int64_t step);
+/* Where a step begins whose predecessor ended at `sample`: behind batches that the plan skips. */
+int64_t data_next(int64_t sample);
+/* reads this rank's samples of a step that begins at `sample`; its targets that are not masked */
+int64_t data_step(int64_t step, int64_t sample);
 /* of those samples and their places in the step; the ranks' add up to the step's */
 uint64_t data_hash(void);
 void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets);
@@ -309,10 +332,14 @@ struct measured {
     int64_t step;
     double lr, grad_norm, seconds, exposed_seconds /* negative: unknown */, peak_bytes;
     uint64_t tokens_hash;
+    double stall_seconds; /* that the run waited for a checkpoint before this step */
     bool skipped;
     const double *value;
 };
-bool metrics_open(const struct options *o, double machine_flops, int64_t memory_limit);
+/* first: the step that the run begins with; lines of a file that is there from that step on are
+ * cut, when it is not 0. */
+bool metrics_open(const struct options *o, int64_t first, double machine_flops,
+                  int64_t memory_limit);
 /* numbers a step reports: sum of program.metric[].count */
 int64_t metrics_count(void);
 void metrics_step(const struct measured *m);

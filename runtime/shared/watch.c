@@ -27,17 +27,18 @@ static int64_t last_timed(void)
     return traced > look.profiled ? traced : look.profiled;
 }
 
-bool watch_open(struct device *d, const struct options *o)
+bool watch_open(struct device *d, const struct options *o, int64_t first)
 {
+    const int64_t steps = o->steps - first;
     look.compare = o->compare != NULL;
     look.profile = o->profile > 0;
     look.profiled = o->profile;
     look.trace = o->trace != NULL;
-    if (last_timed() > 0 && o->steps >= 0 && o->steps <= last_timed())
+    if (last_timed() > 0 && steps <= last_timed())
         return fail_note("%s looks at step%s 1%s of a run, and this one has %lld: --steps %lld",
                          look.profile ? "--profile" : "--trace", last_timed() == 1 ? "" : "s",
-                         last_timed() == 1 ? "" : " and more", (long long)o->steps,
-                         (long long)(last_timed() + 1));
+                         last_timed() == 1 ? "" : " and more", (long long)(steps < 0 ? 0 : steps),
+                         (long long)(first + last_timed() + 1));
     if (look.compare && !compare_open(o->compare)) return false;
     if (look.trace && !trace_open(o->trace)) return false;
     if (look.profile) profile_open(d);

@@ -36,8 +36,9 @@ bool device_square_product(struct device *d, enum element_type type, int64_t n, 
 
 /* ── for the trainer ─────────────────────────────────────────────────────────── */
 /* Behind device_open, before anything is written into the arena. False: noted. Collective. */
-bool watch_open(struct device *d, const struct options *o);
-void watch_step(int64_t step); /* before a step's first part is played */
+bool watch_open(struct device *d, const struct options *o, int64_t first);
+/* before a step's first part is played; steps are counted from the first of this process */
+void watch_step(int64_t step);
 /* after the drain; its duration */
 void watch_step_end(struct device *d, int64_t step, double seconds);
 /* Reports; every rank calls it. False: a comparison found something, or a file could not be written

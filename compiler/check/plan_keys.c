@@ -1,0 +1,112 @@
+/* Every key of a plan with its value, and whether a run may go on with another one. A checkpoint
+ * keeps this list; a plan that resumes is held against it, and `planc diff` says beforehand what
+ * would be refused. A key that nobody has thought of counts as mathematics: refusing too much costs
+ * an --allow, refusing too little a run. */
+#include "base/escape.h"
+#include "check/check.h"
+#include "check/plan.h"
+
+#include <string.h>
+
+/* Where the work is done, how it is cut into pieces, when a run ends and is saved: the same
+ * samples, the same sums but for the order of their terms. */
+static const enum section_id free_sections[] = {
+    S_cluster, S_device,    S_flops, S_link_node, S_link_network, S_mesh, S_activation_checkpoint,
+    S_run,     S_checkpoint};
+/* Files are told by what they hold (the trainer does), not by where they lie. */
+static const enum key_id free_keys[] = {K_batch_local, K_batch_loss_chunks, K_data_train,
+                                        K_data_validation};
+
+static bool is_mathematics(const struct plan *p, enum key_id key)
+{
+    for (size_t i = 0; i < COUNT_OF(free_sections); i++)
+        if (key_rows[key].section == free_sections[i]) return false;
+    for (size_t i = 0; i < COUNT_OF(free_keys); i++)
+        if (key == free_keys[i]) return false;
+    /* a constant rate does not know its horizon, and only wsd has a decay of its own */
+    if (key == K_schedule_steps || key == K_schedule_floor) return p->schedule != SCHEDULE_CONSTANT;
+    return key != K_schedule_decay || p->schedule == SCHEDULE_WSD;
+}
+
+static void add_value(struct text *to, const struct constant *c)
+{
+    switch (c->kind) {
+    case CONST_NUMBER:
+        if (constant_is_whole(c))
+            text_add(to, "%ld", c->top);
+        else
+            text_add(to, "%s", text_number(c->number));
+        return;
+    case CONST_TRUTH: text_add(to, "%s", c->truth ? "true" : "false"); return;
+    case CONST_STRING:
+    case CONST_WORD: escape_json(to, c->text); return;
+    case CONST_LIST:
+    case CONST_RANGE:
+        text_add(to, "[");
+        for (int i = 0; i < (c->kind == CONST_RANGE ? 2 : c->n); i++) {
+            if (i) text_add(to, ", ");
+            add_value(to, &c->item[i]);
+        }
+        text_add(to, "]");
+        return;
+    }
+}
+
+static void add_text(resolved_keys *all, const char *path, const char *text, bool mathematics)
+{
+    struct text t = {0};
+    escape_json(&t, text);
+    PUSH(all, ((struct resolved_key){path, t.bytes, mathematics}));
+}
+
+static void add(resolved_keys *all, const char *path, const struct constant *c, bool mathematics)
+{
+    struct text t = {0};
+    add_value(&t, c);
+    PUSH(all, ((struct resolved_key){path, t.bytes, mathematics}));
+}
+
+/* The architecture by its tree, not by its bytes: comments and layout may change. FNV-1a. */
+static uint64_t hash_tree(uint64_t h, const struct ast *e)
+{
+    const char *text = e->text ? e->text : "";
+    h = (h ^ ((uint64_t)e->kind + 1)) * 0x100000001b3u;
+    for (; *text; text++) h = (h ^ (unsigned char)*text) * 0x100000001b3u;
+    for (int i = 0; i < e->n; i++) h = hash_tree((h ^ 0x101) * 0x100000001b3u, e->kid[i]);
+    return (h ^ 0x102) * 0x100000001b3u;
+}
+
+static const char *architecture_hash(const struct plan *p)
+{
+    uint64_t h = hash_tree(0xcbf29ce484222325u, p->architecture_body);
+    for (int i = 0; i < p->n_constants; i++) {
+        struct text t = {0};
+        text_add(&t, "%s = ", p->constant[i].name);
+        add_value(&t, &p->constant[i].value);
+        for (size_t k = 0; k < t.length; k++) h = (h ^ (unsigned char)t.bytes[k]) * 0x100000001b3u;
+    }
+    return text_format("%016lx", h);
+}
+
+resolved_keys plan_keys(const struct plan *p)
+{
+    resolved_keys all = {0};
+    static const char *const schedule[] = {[SCHEDULE_CONSTANT] = "constant",
+                                           [SCHEDULE_COSINE] = "cosine",
+                                           [SCHEDULE_LINEAR] = "linear",
+                                           [SCHEDULE_WSD] = "wsd"};
+    add_text(&all, "model", p->architecture, true);
+    add_text(&all, "model.architecture", architecture_hash(p), true);
+    for (int i = 0; i < p->n_hyper; i++)
+        add(&all, text_format("model.%s", p->hyper[i].name), &p->hyper[i].value, true);
+    add_text(&all, "optimizer", "adamw", true);
+    add_text(&all, "schedule", schedule[p->schedule], true);
+    for (int k = 0; k < KEY_COUNT; k++)
+        if (p->has_value[k])
+            add(&all, key_path((enum key_id)k), &p->value[k], is_mathematics(p, (enum key_id)k));
+    for (int i = 0; i < p->n_groups; i++) {
+        struct constant decay = constant_real(p->group[i].weight_decay);
+        add(&all, text_format("optimizer.weights %s", p->group[i].pattern), &decay, true);
+    }
+    return all;
+}

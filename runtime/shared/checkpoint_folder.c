@@ -1,0 +1,347 @@
+/* The folder of a run's checkpoints. Whatever is killed or loses power at any moment, two things
+ * must hold: a name without an ending stands for a checkpoint that is whole, and nothing is deleted
+ * before a newer one is. So a checkpoint is made under a temporary name, its files are flushed,
+ * then the folder, then it is renamed, then the folder that holds the name is flushed; and one that
+ * goes away gets another name first. Only one run may write here: rank 0 holds a lock on a file,
+ * which the system lets go of however the process ends. */
+#define _GNU_SOURCE
+#include "checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOCK_NAME "lock"
+#define MANIFEST_NAME "manifest.json"
+enum { PATH_BYTES = 4096 };
+
+static int lock_fd = -1;
+
+static bool because(char why[WHY_BYTES], const char *what, const char *path)
+{
+    snprintf(why, WHY_BYTES, "checkpoint: %s %s: %s", what, path, strerror(errno));
+    return false;
+}
+
+static bool join(char to[PATH_BYTES], const char *folder, const char *name)
+{
+    const int n = snprintf(to, PATH_BYTES, "%s/%s", folder, name);
+    if (n < PATH_BYTES) return true;
+    errno = ENAMETOOLONG;
+    return false;
+}
+
+/* ── names ───────────────────────────────────────────────────────────────────── */
+
+void folder_name(const struct saved *s, char name[CHECKPOINT_NAME])
+{
+    if (s->run > 1)
+        snprintf(name, CHECKPOINT_NAME, "step-%08" PRId64 "-run%" PRId64, s->step, s->run);
+    else
+        snprintf(name, CHECKPOINT_NAME, "step-%08" PRId64, s->step);
+}
+
+/* A number without sign; where it ends, or NULL. */
+static const char *digits(const char *text, int64_t *value)
+{
+    const char *at = text;
+    *value = 0;
+    for (; *at >= '0' && *at <= '9'; at++)
+        if (__builtin_mul_overflow(*value, 10, value) ||
+            __builtin_add_overflow(*value, *at - '0', value))
+            return NULL;
+    return at > text ? at : NULL;
+}
+
+/* What a name stands for; behind it *ending, "" for a checkpoint. False: it is none of ours. */
+static bool name_read(const char *name, struct saved *s, const char **ending)
+{
+    char again[CHECKPOINT_NAME];
+    *s = (struct saved){.run = 1};
+    if (strncmp(name, "step-", 5) != 0) return false;
+    const char *at = digits(name + 5, &s->step);
+    if (!at) return false;
+    if (strncmp(at, "-run", 4) == 0 && !(at = digits(at + 4, &s->run))) return false;
+    folder_name(s, again);
+    *ending = at;
+    return strncmp(name, again, (size_t)(at - name)) == 0 && !again[at - name];
+}
+
+static bool is_leftover(const char *ending)
+{
+    return strncmp(ending, ".partial-", 9) == 0 || strcmp(ending, ".deleting") == 0;
+}
+
+/* ── the folder itself ───────────────────────────────────────────────────────── */
+
+static bool unusable(const char *path, const char *why)
+{
+    return fail_note("checkpoint folder %s: %s", path, why);
+}
+
+/* The folder and those above it that are missing. */
+static bool make_folders(const char *path)
+{
+    char part[PATH_BYTES], above[PATH_BYTES];
+    const size_t n = strlen(path);
+    if (n >= PATH_BYTES) return unusable(path, strerror(ENAMETOOLONG));
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != 0) continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (mkdir(part, 0777) != 0) {
+            if (errno == EEXIST || (errno == EROFS && access(part, F_OK) == 0)) continue;
+            return fail_note("checkpoint folder %s: make %s: %s", path, part, strerror(errno));
+        }
+        char why[WHY_BYTES];
+        const char *slash = strrchr(part, '/');
+        snprintf(above, sizeof above, "%.*s", slash ? (int)(slash - part) + (slash == part) : 1,
+                 slash ? part : ".");
+        if (!folder_sync(above, why)) return fail_note("%s", why);
+    }
+    return true;
+}
+
+static bool is_usable(const char *path)
+{
+    struct stat s;
+    if (lstat(path, &s) != 0) return unusable(path, strerror(errno));
+    if (S_ISLNK(s.st_mode)) return unusable(path, "is a link: name the folder that it leads to");
+    if (!S_ISDIR(s.st_mode)) return unusable(path, "is no folder");
+    if (access(path, R_OK | W_OK | X_OK) == 0) return true;
+    const int error = errno;
+    char text[128];
+    snprintf(text, sizeof text, "%s%s", strerror(error),
+             error == EACCES && s.st_uid != geteuid() ? " (it is another user's)" : "");
+    return unusable(path, text);
+}
+
+/* Who holds it, as far as the file says: "rank 0 of host a, process 7, since …". */
+static void lock_holder(int fd, char text[256])
+{
+    const ssize_t n = pread(fd, text, 255, 0);
+    text[n > 0 ? n : 0] = 0;
+    text[strcspn(text, "\n")] = 0;
+}
+
+static bool lock_take(const char *path, uint64_t *mark)
+{
+    char file[PATH_BYTES], host[65] = "?", text[256], when[32] = "";
+    struct timespec now;
+    struct tm utc;
+    if (!join(file, path, LOCK_NAME)) return unusable(path, strerror(errno));
+    lock_fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    struct stat s;
+    if (lock_fd < 0 || fstat(lock_fd, &s) != 0)
+        return fail_note("checkpoint folder %s: open %s: %s", path, file, strerror(errno));
+    if (!S_ISREG(s.st_mode)) return unusable(path, "its entry 'lock' is no file");
+    if (flock(lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK)
+            return fail_note("checkpoint folder %s: it cannot be locked, and two runs in it would "
+                             "destroy each other's checkpoints: %s",
+                             path, strerror(errno));
+        lock_holder(lock_fd, text);
+        return fail_note(
+            "checkpoint folder %s: another run writes there (%s): wait for its end, or "
+            "give this one another folder by --checkpoint-dir",
+            path, text[0] ? text : "it does not say which");
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (gmtime_r(&now.tv_sec, &utc)) strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    if (gethostname(host, sizeof host - 1) != 0) snprintf(host, sizeof host, "?");
+    *mark = shuffle_mix((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) ^
+            shuffle_mix((uint64_t)getpid());
+    const int n =
+        snprintf(text, sizeof text, "host %s, process %d, since %s, mark %016" PRIx64 "\n", host,
+                 (int)getpid(), when, *mark);
+    if (ftruncate(lock_fd, 0) != 0 || pwrite(lock_fd, text, (size_t)n, 0) != n ||
+        fsync(lock_fd) != 0)
+        return fail_note("checkpoint folder %s: write %s: %s", path, file, strerror(errno));
+    return true;
+}
+
+/* What a killed save, or a killed removal, has left: it has a name that nobody resumes from. */
+static bool sweep(const char *path)
+{
+    DIR *d = opendir(path);
+    char why[WHY_BYTES];
+    bool fine = true;
+    if (!d) return unusable(path, strerror(errno));
+    for (struct dirent *e = readdir(d); e && fine; e = readdir(d)) {
+        struct saved s;
+        const char *ending;
+        if (!name_read(e->d_name, &s, &ending) || !is_leftover(ending)) continue;
+        fine = folder_remove(path, e->d_name, why) || fail_note("%s", why);
+    }
+    closedir(d);
+    return fine;
+}
+
+bool folder_open(const char *path, uint64_t *mark)
+{
+    struct stat s;
+    if (lstat(path, &s) != 0 && errno == ENOENT && !make_folders(path)) return false;
+    return is_usable(path) && lock_take(path, mark) && sweep(path);
+}
+
+bool folder_check(const char *path, uint64_t mark)
+{
+    char file[PATH_BYTES], text[256] = "", want[64], who[128];
+    if (!is_usable(path)) return false;
+    int fd = join(file, path, LOCK_NAME) ? open(file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (fd >= 0) lock_holder(fd, text);
+    if (fd >= 0) close(fd);
+    snprintf(want, sizeof want, "mark %016" PRIx64, mark);
+    return strstr(text, want) != NULL ||
+           fail_note("%scheckpoint folder %s is not the one that rank 0 sees: it must be on a disk "
+                     "that all hosts share",
+                     world_rank_text(who), path);
+}
+
+void folder_close(void)
+{
+    if (lock_fd >= 0) close(lock_fd);
+    lock_fd = -1;
+}
+
+/* ── what is there ───────────────────────────────────────────────────────────── */
+
+static bool has_manifest(const char *path, const char *name)
+{
+    char file[PATH_BYTES + CHECKPOINT_NAME];
+    struct stat s;
+    snprintf(file, sizeof file, "%s/%s/" MANIFEST_NAME, path, name);
+    return stat(file, &s) == 0 && S_ISREG(s.st_mode);
+}
+
+static int newer_first(const void *a, const void *b)
+{
+    const struct saved *x = a, *y = b;
+    if (x->run != y->run) return x->run > y->run ? -1 : 1;
+    return x->step > y->step ? -1 : x->step < y->step;
+}
+
+struct saved *folder_list(const char *path, int64_t *n)
+{
+    struct saved *all = NULL;
+    *n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        DIR *d = opendir(path);
+        int64_t found = 0;
+        if (!d) return unusable(path, strerror(errno)), all;
+        for (struct dirent *e = readdir(d); e; e = readdir(d)) {
+            struct saved s;
+            const char *ending;
+            if (!name_read(e->d_name, &s, &ending) || *ending) continue;
+            s.complete = has_manifest(path, e->d_name);
+            if (pass && found < *n) all[found] = s;
+            found++;
+        }
+        closedir(d);
+        if (pass == 0) {
+            *n = found;
+            all = ROOM(struct saved, found + 1);
+        } else if (found < *n)
+            *n = found;
+    }
+    qsort(all, (size_t)*n, sizeof *all, newer_first);
+    return all;
+}
+
+/* ── what changes it ─────────────────────────────────────────────────────────── */
+
+bool folder_sync(const char *path, char why[WHY_BYTES])
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return because(why, "open", path);
+    const bool fine = fsync(fd) == 0 || because(why, "fsync", path);
+    close(fd);
+    return fine;
+}
+
+bool folder_begin(const char *path, const char *temporary, char why[WHY_BYTES])
+{
+    char full[PATH_BYTES];
+    return join(full, path, temporary) && mkdir(full, 0777) == 0 ? true
+                                                                 : because(why, "make", full);
+}
+
+/* All its files are on the disk already; now their names, then its own. */
+bool folder_publish(const char *path, const char *temporary, const char *name, char why[WHY_BYTES])
+{
+    char from[PATH_BYTES], to[PATH_BYTES];
+    if (!join(from, path, temporary) || !join(to, path, name)) return because(why, "name", path);
+    if (!folder_sync(from, why)) return false;
+    if (rename(from, to) != 0) return because(why, "rename", from);
+    return folder_sync(path, why);
+}
+
+bool folder_remove(const char *path, const char *name, char why[WHY_BYTES])
+{
+    char full[PATH_BYTES], file[PATH_BYTES];
+    if (!join(full, path, name)) return because(why, "name", path);
+    DIR *d = opendir(full);
+    if (!d) return because(why, "open", full);
+    bool fine = true;
+    for (struct dirent *e = readdir(d); e && fine; e = readdir(d)) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        fine =
+            join(file, full, e->d_name) && unlink(file) == 0 ? true : because(why, "remove", file);
+    }
+    closedir(d);
+    if (!fine) return false;
+    return rmdir(full) == 0 || because(why, "remove", full);
+}
+
+/* Another name first, on the disk before its first file goes: a checkpoint of half its files never
+ * has the name of a whole one. */
+static bool prune_one(const char *path, const char *name, char why[WHY_BYTES])
+{
+    char from[PATH_BYTES], to[PATH_BYTES], deleting[2 * CHECKPOINT_NAME];
+    snprintf(deleting, sizeof deleting, "%s.deleting", name);
+    if (!join(from, path, name) || !join(to, path, deleting)) return because(why, "name", path);
+    if (rename(from, to) != 0) return because(why, "rename", from);
+    return folder_sync(path, why) && folder_remove(path, deleting, why);
+}
+
+/* The highest step of the run below `below` that is complete; -1: none. */
+static int64_t next_lower(DIR *d, const char *path, int64_t run, int64_t below)
+{
+    int64_t best = -1;
+    rewinddir(d);
+    for (struct dirent *e = readdir(d); e; e = readdir(d)) {
+        struct saved s;
+        const char *ending;
+        if (name_read(e->d_name, &s, &ending) && !*ending && s.run == run && s.step < below &&
+            s.step > best && has_manifest(path, e->d_name))
+            best = s.step;
+    }
+    return best;
+}
+
+bool folder_prune(const char *path, int64_t run, int64_t step, char why[WHY_BYTES])
+{
+    const int64_t keep = program.saving.keep, forever = program.saving.keep_every;
+    if (keep <= 0) return true;
+    DIR *d = opendir(path);
+    if (!d) return because(why, "open", path);
+    bool fine = true;
+    int64_t stays = 0;
+    for (int64_t s = next_lower(d, path, run, step + 1); s >= 0 && fine;
+         s = next_lower(d, path, run, s)) {
+        char name[CHECKPOINT_NAME];
+        if (stays++ < keep || (forever > 0 && s % forever == 0)) continue;
+        folder_name(&(struct saved){.run = run, .step = s}, name);
+        fine = prune_one(path, name, why);
+    }
+    closedir(d);
+    return fine;
+}
