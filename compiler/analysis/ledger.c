@@ -227,7 +227,8 @@ static void add_unused(const struct ledger *l, const struct plan *p, term_list *
 static void add_copy(const struct ledger *l, const struct plan *p, term_list *all)
 {
     const bool here = p->device == DEVICE_CPU;
-    struct term t = {.name = "checkpoint copy", .bytes = here ? l->copy_bytes : 0};
+    struct term t = {
+        .name = "checkpoint copy", .kind = BUFFER_ALIAS, .bytes = here ? l->copy_bytes : 0};
     t.formula = text_format(
         "%s%s master weights and moments of %lld shard%s, divided by %lld replica%s: what "
         "asynchronous checkpoints are written from",
@@ -300,7 +301,7 @@ struct ledger *ledger_read(const struct plan *p, const struct graph *g)
     l->limit_is_machine =
         !p->cluster.memory_bytes && (p->device != DEVICE_CPU || !p->cluster.host_memory);
     l->verdict = l->host_limit_bytes && l->host_bytes > l->host_limit_bytes
-                     ? "exceeds"
+                     ? EXCEEDS
                      : ledger_verdict(l->peak_bytes, l->limit_bytes);
     find_live(l, g);
     l->peak_at = ledger_place(g, l->peak_step);

@@ -16,8 +16,9 @@ struct holding {
     const char *formula, *file;
     int line, from, to;
 };
-/* All holdings of one kind, under its name; kind ALIAS: "unused" and "outside", which are no
- * buffers. file, line: of the plan, where it decides about the kind. */
+/* All holdings of one kind, under its name; kind ALIAS: "unused", "outside" and
+ * "checkpoint copy", which are no buffers. file, line: of the plan, where it decides about the
+ * kind. */
 struct term {
     const char *name;
     enum buffer_kind kind;

@@ -158,7 +158,7 @@ static void print_excess(const struct plan *p, const struct graph *g, const stru
 /* Nothing of the device is in the way. */
 static bool only_host_exceeds(const struct ledger *l)
 {
-    return strcmp(ledger_verdict(l->peak_bytes, l->limit_bytes), "exceeds") != 0;
+    return ledger_verdict(l->peak_bytes, l->limit_bytes) != EXCEEDS;
 }
 
 static void print_host_excess(const struct ledger *l)

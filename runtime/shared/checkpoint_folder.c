@@ -27,7 +27,7 @@ static int lock_fd = -1;
 
 static bool because(char why[WHY_BYTES], const char *what, const char *path)
 {
-    snprintf(why, WHY_BYTES, "checkpoint: %s %s: %s", what, path, strerror(errno));
+    snprintf(why, WHY_BYTES, "checkpoint: %s %.800s: %s", what, path, strerror(errno));
     return false;
 }
 

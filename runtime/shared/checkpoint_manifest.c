@@ -193,6 +193,6 @@ bool manifest_write(const char *folder, const struct counters *at, int64_t run,
     if (fine) fine = fsync(fd) == 0, what = "fsync";
     int error = errno;
     if (fd >= 0 && close(fd) != 0 && fine) fine = false, error = errno, what = "close";
-    if (!fine) snprintf(why, WHY_BYTES, "checkpoint: %s %s: %s", what, path, strerror(error));
+    if (!fine) snprintf(why, WHY_BYTES, "checkpoint: %s %.800s: %s", what, path, strerror(error));
     return fine;
 }

@@ -158,7 +158,7 @@ bool write_exactly(int fd, const void *bytes, int64_t n)
 
 static bool failed(const char *what, char why[WHY_BYTES])
 {
-    snprintf(why, WHY_BYTES, "checkpoint: %s %s: %s", what, part.path, strerror(errno));
+    snprintf(why, WHY_BYTES, "checkpoint: %s %.800s: %s", what, part.path, strerror(errno));
     return false;
 }
 
