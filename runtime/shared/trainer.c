@@ -355,8 +355,7 @@ int main(int argc, char **argv)
             world_agree();
         }
         if (!finite_step(&m) && program.nonfinite == 0) refuse_step(&m);
-        if (m.step == first + 1 && bytes_at_end(&o) > 0)
-            launcher_warn(m.seconds, bytes_at_end(&o));
+        if (m.step == first + 1 && bytes_at_end(&o) > 0) launcher_warn(m.seconds, bytes_at_end(&o));
         const struct checkpoint_wish wish = checkpoint_wish();
         stop = step_state.stop || wish.end;
         if (stop || run.step == o.steps) continue; /* saved behind the loop */
