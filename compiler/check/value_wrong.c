@@ -144,7 +144,8 @@ static double most_of(const struct key_row *row)
     case KEY_BYTES: return 0x1p53;
     case KEY_RATE:
     case KEY_FLOPS: return 1e21;
-    case KEY_TIME: return 1e9;
+    case KEY_TIME:
+    case KEY_INTERVAL: return 1e9;
     case KEY_SWITCH:
     case KEY_WORD:
     case KEY_STRING:
