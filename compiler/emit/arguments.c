@@ -4,7 +4,7 @@
  * addresses, which is all that a device needs; whoever wants to look at a kernel from outside needs
  * the types and counts that the compiler knew. */
 #include "base/escape.h"
-#include "emit/emit.h"
+#include "emit/common.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * here its sizes, which are constants, are read off the shapes, so that the C compiler sees a
  * function specialised for them. Element types are those of the pointers: a template says in C what
  * it does with which. */
-#include "emit/emit.h"
+#include "emit/common.h"
 
 #include <math.h>
 

@@ -7,50 +7,6 @@
 
 #include <string.h>
 
-/* ── one function and its launch ─────────────────────────────────────────────── */
-const char *cuda_begin(struct cuda_kernel *c, const char *ending, int threads, bool works)
-{
-    const char *name = text_format("%s%s%s", c->name, *ending ? "_" : "", ending);
-    for (int i = 0; i < c->function.n; i++)
-        if (!strcmp(c->function.item[i], name))
-            bug("kernel %s has two functions %s", c->kernel->kernel->name, name);
-    PUSH(&c->function, name);
-    if (c->resident)
-        text_add(&c->functions, "KERNEL_RESIDENT(%d, %d) f_%s(", threads, c->resident, name);
-    else
-        text_add(&c->functions, "KERNEL(%d) f_%s(", threads, name);
-    c->resident = 0;
-    for (int i = 0; i < c->n_argument; i++)
-        text_add(&c->functions, "%s%s *__restrict__ %s", i ? ", " : "",
-                 emit_argument_type(&c->argument[i]),
-                 emit_argument_name(&c->argument[i], i, c->canonical));
-    if (c->walks) text_add(&c->functions, ", int64_t from, int64_t count, float decay");
-    if (works) text_add(&c->functions, "%svoid *work", c->n_argument ? ", " : "");
-    text_add(&c->functions, ")\n{\n");
-    return text_format("FUNCTION_%s", name);
-}
-
-void cuda_end(struct cuda_kernel *c) { text_add(&c->functions, "}\n"); }
-
-const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works)
-{
-    struct text t = {0};
-    text_add(&t, "(void *[]){");
-    for (int i = 0; i < c->n_argument; i++) text_add(&t, "%s(void *)&p[%d]", i ? ", " : "", i);
-    if (c->walks) text_add(&t, ", (void *)&s->from, (void *)&s->count, &(float){(float)s->decay}");
-    if (works) text_add(&t, "%s&(void *){workspace()}", c->n_argument ? ", " : "");
-    text_add(&t, "}");
-    return t.bytes;
-}
-
-void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y,
-                 const char *z, int threads, int64_t shared_bytes, bool works)
-{
-    text_add(&c->call, "    launch(&(struct shot){%s, %s, %s, %s, %d, %ld},\n           %s);\n",
-             function, x, y, z, threads, shared_bytes, cuda_launch_arguments(c, works));
-}
-
-/* ── all of them ─────────────────────────────────────────────────────────────── */
 static struct cuda_kernel write_kernel(const struct emit *e, const struct emit_kernel *k,
                                        const char *name, bool canonical)
 {

@@ -6,7 +6,7 @@
 #ifndef PLANC_EMIT_CUDA_H
 #define PLANC_EMIT_CUDA_H
 
-#include "emit/emit.h"
+#include "emit/common.h"
 
 /* One IR kernel being written. */
 struct cuda_kernel {

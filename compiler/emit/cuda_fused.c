@@ -309,7 +309,8 @@ static void stage(struct fused *f, struct end **end, int n, int number)
 static const char *next_function(struct fused *f, int threads)
 {
     int number = ++f->cuda->launches;
-    return cuda_begin(f->cuda->c, number > 1 ? text_format("step%d", number) : "", threads, works(f));
+    return cuda_begin(f->cuda->c, number > 1 ? text_format("step%d", number) : "", threads,
+                      works(f));
 }
 
 static void start_over(struct fused *f)

@@ -1,8 +1,7 @@
 /* The door to everything that turns a laid-out graph into text: kernels, the schedule that runs
  * them, the tables that the trainer reads, and the resolved plan. The texts depend on the graph and
  * the plan alone, so building twice gives the same bytes; and they are written to be read, because
- * a generated program is where one looks at night. A kernel's arguments are listed once, here, and
- * both sides (the kernel's body and the schedule's call) follow it. */
+ * a generated program is where one looks at night. */
 #ifndef PLANC_EMIT_H
 #define PLANC_EMIT_H
 
@@ -23,17 +22,13 @@ enum emit_device { EMIT_CPU, EMIT_TRACE, EMIT_CUDA };
 bool emit_files(const struct graph *graph, const struct plan *plan, enum emit_device device,
                 bool reference, const char *directory);
 
+/* Each of these texts by itself. */
 void emit_kernels_h(struct text *to, const struct graph *g);
 void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device device);
 /* On cuda: the kernels, and the host text that launches them, with the records that kernels.h
  * declares. */
 void emit_kernels_cu(struct text *to, const struct graph *g);
 void emit_launch_c(struct text *to, const struct graph *g);
-/* What kernels.cu includes, beside the texts above: paths in the folder `templates`
- * ("cuda/machine.cuh") and in `runtime` ("op_math.h"), NULL behind the last. An included template
- * may include others of templates/cuda. */
-const char *const *emit_cuda_templates(const struct graph *g);
-const char *const *emit_cuda_headers(void);
 void emit_schedule_c(struct text *to, const struct graph *g, const struct plan *plan);
 void emit_program_c(struct text *to, const struct graph *g, const struct plan *plan,
                     enum emit_device device);
@@ -41,62 +36,10 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
  * another device's kernels. */
 void emit_arguments_c(struct text *to, const struct graph *g);
 void emit_plan_json(struct text *to, const struct graph *g, const struct plan *plan);
-
-/* ── shared by the emitters ──────────────────────────────────────────────────── */
-/* One kernel with the nodes that it is made of. */
-struct emit_kernel {
-    const struct kernel *kernel;
-    const struct region *region;
-    const struct body *body;
-    /* in order; views that only its nodes see are looked through, not listed */
-    VECTOR(struct node *) node;
-};
-enum argument_kind { ARGUMENT_IN, ARGUMENT_OUT, ARGUMENT_STATE, ARGUMENT_SCALARS, ARGUMENT_METRIC };
-struct argument {
-    enum argument_kind kind;
-    const struct value *value; /* IN, OUT: the value whose bytes they are (never a view) */
-    const char *name;          /* STATE, METRIC: its attribute name */
-    enum buffer_kind state;    /* STATE */
-    bool written;              /* STATE: assigned here; SCALARS: one of them is set here */
-};
-struct emit {
-    const struct graph *graph;
-    VECTOR(struct emit_kernel) kernel; /* by number - 1 */
-    struct text note;
-};
-/* Collects kernels and finds out which values are used outside the kernel that makes them
- * (emit_stored). */
-struct emit *emit_open(const struct graph *g);
-bool emit_stored(const struct emit *e, const struct value *v);
-/* The value whose bytes `v` is: v itself, or what a chain of views ends at. */
-const struct value *emit_root(const struct value *v);
-/* The arguments of a kernel in the order in which it is called. Returns their number. */
-int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct argument **out);
-/* Whether the kernel walks a unit's shard (run_shard) and works on a stretch of it. */
-bool emit_walks_shard(const struct emit_kernel *k);
-
-/* A C identifier made of an IR name: dots and the like become '_'; a word of C gets one behind it.
- * In kernels (emit_identifier) so does a word that kernels use themselves. */
-const char *emit_word(const char *name);
-const char *emit_identifier(const char *name);
-
-/* The body of a kernel over rows and columns (map, index, row, column, total), indented once.
- * `canonical`: arguments and values are called by number, so that two kernels that do the same give
- * the same text. */
-void emit_fused_body(struct text *to, const struct emit *e, const struct emit_kernel *k,
-                     bool canonical);
-/* The body of a kernel that is one call of a template, and the template's file name
- * ("attention.h"). */
-void emit_core_body(struct text *to, const struct emit *e, const struct emit_kernel *k,
-                    bool canonical);
-const char *emit_core_template(enum op op);
-/* "const bf16": what an argument points at. */
-const char *emit_argument_type(const struct argument *a);
-/* The kernel's core op; OP_COUNT: it is a fused one. */
-enum op emit_core_op(const struct emit_kernel *k);
-/* A line that says where a kernel comes from. */
-void emit_kernel_comment(struct text *to, const struct emit_kernel *k);
-/* How argument `a` is called inside the kernel. */
-const char *emit_argument_name(const struct argument *a, int index, bool canonical);
+/* What kernels.cu includes, beside the texts above: paths in the folder `templates`
+ * ("cuda/machine.cuh") and in `runtime` ("op_math.h"), NULL behind the last. An included template
+ * may include others of templates/cuda. */
+const char *const *emit_cuda_templates(const struct graph *g);
+const char *const *emit_cuda_headers(void);
 
 #endif

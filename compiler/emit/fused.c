@@ -173,11 +173,6 @@ static void stage(struct fused *f, struct end **end, int n, int number)
 }
 
 /* ── what is kept from one sweep to the next ─────────────────────────────────── */
-bool fused_takes_long(enum op op)
-{
-    return op == OP_exp || op == OP_log || op == OP_tanh || op == OP_erf || op == OP_sigmoid;
-}
-
 struct seen {
     VECTOR(const struct node *) node;
 };

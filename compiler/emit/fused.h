@@ -7,7 +7,7 @@
 #ifndef PLANC_EMIT_FUSED_H
 #define PLANC_EMIT_FUSED_H
 
-#include "emit/emit.h"
+#include "emit/common.h"
 
 /* TOGETHER, on cuda: what is done once for the neighbouring columns of a thread, in front of the
  * loop over them. */

@@ -3,7 +3,7 @@
  * recomputation) have one function: their bodies are compared with every name replaced by a number.
  * On trace there is nothing to execute, so only the records remain. */
 #include "base/escape.h"
-#include "emit/emit.h"
+#include "emit/common.h"
 
 #include <string.h>
 
@@ -19,33 +19,6 @@ void emit_kernels_h(struct text *to, const struct graph *g)
     for (int i = 0; i < g->kernel.n; i++)
         text_add(to, "extern const struct kernel k_%s;\n", g->kernel.item[i].name);
     text_add(to, "\n#endif\n");
-}
-
-enum op emit_core_op(const struct emit_kernel *k)
-{
-    for (int i = 0; i < k->node.n; i++)
-        if (op_rows[k->node.item[i]->op].class == CLASS_CORE) return k->node.item[i]->op;
-    return OP_COUNT;
-}
-
-const char *emit_argument_type(const struct argument *a)
-{
-    const char *constant = a->written ? "" : "const ";
-    switch (a->kind) {
-    case ARGUMENT_IN:
-    case ARGUMENT_OUT:
-        switch (a->value->type) {
-        case F32: return text_format("%sfloat", constant);
-        case BF16: return text_format("%sbf16", constant);
-        case F64: return text_format("%sdouble", constant);
-        case I32: return text_format("%sint32_t", constant);
-        }
-        break;
-    case ARGUMENT_STATE:
-    case ARGUMENT_SCALARS: return text_format("%sfloat", constant);
-    case ARGUMENT_METRIC: return text_format("%sdouble", constant);
-    }
-    bug("argument kind %d", (int)a->kind);
 }
 
 /* "float *restrict x, const float *restrict y": restrict is believed of parameters, hardly of local
@@ -88,27 +61,6 @@ static void includes(struct text *to, const struct emit *e)
         text_add(to, "#include \"%s\"\n", file);
     }
     text_add(to, "\n");
-}
-
-/* "layers.forward, map over 2048 x 384, tiny.plan:12" */
-void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
-{
-    const struct kernel *kernel = k->kernel;
-    struct text t = {0};
-    text_add(&t, "%s%s%s: %s", k->region ? k->region->name : "",
-             k->body && k->body->name[0] ? " " : "", k->body ? k->body->name : "",
-             kernel_class_name(kernel));
-    /* whose length the mesh decides, and nothing else here */
-    if (emit_walks_shard(k))
-        text_add(&t, " over a stretch of the shard");
-    else if (emit_core_op(k) == OP_COUNT)
-        text_add(&t, " over %ld x %ld", kernel->rows, kernel->columns);
-    for (int i = 0; i < k->node.n; i++)
-        if (k->node.item[i]->file) {
-            text_add(&t, ", %s:%d", k->node.item[i]->file, k->node.item[i]->line);
-            break;
-        }
-    text_add(to, "/* %s */\n", escape_comment(t.bytes));
 }
 
 void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device device)

@@ -5,6 +5,7 @@
 #include "emit/place.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *place_upper(const char *name)
@@ -91,15 +92,32 @@ const char *place_slot_name(const char *buffer)
     return twice ? intern_bytes(buffer, (size_t)(last - buffer)) : buffer;
 }
 
+const char *place_entry(const char *base, const char *entry, int64_t ring, const char *each)
+{
+    char *end;
+    int64_t number = strtol(entry, &end, 10);
+    if (*end && ring > 1)
+        return each ? text_format("%s + %s %% %ld * %s", base, entry, ring, each)
+                    : text_format("%s + %s %% %ld", base, entry, ring);
+    number = ring > 1 ? number % ring : 0;
+    if (!number) return base;
+    if (!each) return text_format("%s + %ld", base, number);
+    return number == 1 ? text_format("%s + %s", base, each)
+                       : text_format("%s + %ld * %s", base, number, each);
+}
+
 /* Under `stem`. */
 static const char *offset_as(struct places *p, const struct buffer *b, const char *stem)
 {
-    const char *note =
-        b->kind != BUFFER_ALIAS
-            ? text_format("%s, %ld bytes, %ld of them, steps %d to %d", buffer_kind_names[b->kind],
-                          b->bytes, b->entries, b->live_from, b->live_to)
-            : text_format("in another's place, steps %d to %d", b->live_from, b->live_to);
-    return place_constant(p, text_format("at %s", b->name), stem, b->offset, note);
+    struct text note = {0};
+    text_add(&note, "%s",
+             b->kind == BUFFER_ALIAS ? "in the bytes of another value"
+                                     : buffer_kind_names[b->kind]);
+    if (b->kind != BUFFER_ALIAS && b->entries > 1) text_add(&note, ", %ld of", b->entries);
+    if (b->kind != BUFFER_ALIAS)
+        text_add(&note, "%s %ld bytes", b->entries > 1 ? "" : ",", b->bytes);
+    text_add(&note, ", steps %d to %d", b->live_from, b->live_to);
+    return place_constant(p, text_format("at %s", b->name), stem, b->offset, note.bytes);
 }
 
 static const char *offset_of(struct places *p, const struct buffer *b)
@@ -125,8 +143,8 @@ const char *place_slot(struct places *p, const char *buffer, const struct unit *
     const struct buffer *b = buffer_of(p, buffer);
     const char *at = offset_as(p, b, place_slot_name(buffer));
     if (!u->loop[0]) return text_format("%s(d, %s)", segment_verb(b), at);
-    return text_format("%s(d, %s + %s %% %ld * %s)", segment_verb(b), at, entry, ring,
-                       stride_of(p, b, at));
+    return text_format("%s(d, %s)", segment_verb(b),
+                       place_entry(at, entry, ring, ring > 1 ? stride_of(p, b, at) : NULL));
 }
 
 const char *place_state(struct places *p, enum buffer_kind kind, const struct unit *u,
@@ -188,7 +206,7 @@ struct address place_value(struct places *p, struct here h, const struct value *
         if (emit_root(h.body->gradient.item[i].value) == root)
             return place_gradient(p, h, h.body->gradient.item[i].weight->weight);
     const struct buffer *b = buffer_of(p, root->name);
-    const char *verb = segment_verb(b), *at = offset_of(p, b), *entry = "";
+    const char *at = offset_of(p, b), *entry = at;
     switch (b->index) {
     case INDEX_ONLY: break;
     case INDEX_LAYER: {
@@ -201,18 +219,18 @@ struct address place_value(struct places *p, struct here h, const struct value *
                     carried |= p->graph->region.item[i]->body.item[k]->next.item[c] == root;
             }
         bool variants = !carried && place_has_variants(p->graph, h.region->loop);
-        entry = text_format(" + %s * %s",
+        entry = text_format("%s + %s * %s", at,
                             variants ? text_format("%s_place[i]", emit_identifier(h.region->loop))
                                      : "i",
                             stride_of(p, b, at));
         break;
     }
-    case INDEX_RING:
-        entry = text_format(" + %s %% %ld * %s", h.running, b->entries, stride_of(p, b, at));
-        break;
+    case INDEX_RING: entry = place_entry(at, h.running, b->entries, stride_of(p, b, at)); break;
     case INDEX_RING_NEXT:
-        entry = text_format(" + (%s + 1) %% %ld * %s", h.running, b->entries, stride_of(p, b, at));
+        entry = place_entry(at, strcmp(h.running, "0") ? text_format("(%s + 1)", h.running) : "1",
+                            b->entries, stride_of(p, b, at));
         break;
     }
-    return (struct address){.name = root->name, .at = text_format("%s(d, %s%s)", verb, at, entry)};
+    return (struct address){.name = root->name,
+                            .at = text_format("%s(d, %s)", segment_verb(b), entry)};
 }

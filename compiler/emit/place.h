@@ -4,7 +4,7 @@
 #ifndef PLANC_EMIT_PLACE_H
 #define PLANC_EMIT_PLACE_H
 
-#include "emit/emit.h"
+#include "emit/common.h"
 
 struct constant_of {
     const char *key, *name, *note;
@@ -35,6 +35,9 @@ struct address {
     const char *name, *base, *base_address, *at;
 };
 struct address place_value(struct places *p, struct here h, const struct value *v);
+/* C of entry number `entry` (C, or a number) modulo `ring` of what begins at `base`, entries `each`
+ * apart (NULL: 1). What is known is worked out: no "0 % 2", no "+ 0". */
+const char *place_entry(const char *base, const char *entry, int64_t ring, const char *each);
 /* Entry number `entry` (C) of the slots in buffer `buffer`, which hold instances of `u`. */
 const char *place_slot(struct places *p, const char *buffer, const struct unit *u,
                        const char *entry, int64_t ring);

@@ -2,7 +2,7 @@
  * trained and for tools that compare runs. Bytes and counts are whole numbers. Nothing of ours
  * reads it back. */
 #include "base/escape.h"
-#include "emit/emit.h"
+#include "emit/common.h"
 
 #include <string.h>
 

@@ -100,7 +100,7 @@ static const char *event_ring(struct schedule_text *s, int64_t event, int64_t ri
                               const char *entry, bool loop)
 {
     const char *name = event_constant(s, event);
-    return !loop ? name : text_format("%s + %s %% %ld", name, entry, ring);
+    return loop ? place_entry(name, entry, ring, NULL) : name;
 }
 
 static const char *shifted(const char *running, int64_t shift)
@@ -108,6 +108,12 @@ static const char *shifted(const char *running, int64_t shift)
     if (!strcmp(running, "0")) return text_format("%ld", shift);
     return shift < 0 ? text_format("(%s - %ld)", running, -shift)
                      : text_format("(%s + %ld)", running, shift);
+}
+
+/* Of a sum that stands in another sum. */
+static const char *without_parentheses(const char *sum)
+{
+    return sum[0] == '(' ? intern_bytes(sum + 1, strlen(sum) - 2) : sum;
 }
 
 static const char *loop_count(struct schedule_text *s, const char *loop, int64_t count)
@@ -123,23 +129,43 @@ static const char *instance_number(struct schedule_text *s, const struct unit *u
 }
 
 /* ── lanes ───────────────────────────────────────────────────────────────────── */
+/* Which instance of its unit a gather fetches: a loop that runs down begins with the last. */
+static const char *gather_instance(struct schedule_text *s, struct here h, const struct node *n,
+                                   const struct unit *u)
+{
+    int64_t shift = attr_get(n, "shift");
+    if (!u->loop[0]) return place_unit(&s->places, u);
+    const char *index = without_parentheses(shifted(h.running, shift));
+    if (attr_get(n, "down")) {
+        index = loop_count(s, u->loop, attr_get(n, "count"));
+        if (shift + 1) index = text_format("%s - %ld", index, shift + 1);
+        if (strcmp(h.running, "0")) index = text_format("%s - %s", index, h.running);
+    }
+    if (place_has_variants(s->places.graph, u->loop))
+        return text_format("%s_instance[%s]", emit_identifier(u->loop), index);
+    const char *first = place_unit(&s->places, u);
+    return strcmp(index, "0") ? text_format("%s + %s", first, index) : first;
+}
+
+/* In which iterations it is issued: "if (i < 3) ", "" for all. */
+static const char *gather_condition(struct here h, const struct node *n)
+{
+    if (h.region->direction == ONCE) return "";
+    int64_t from = attr_get(n, "from"), to = attr_get(n, "to");
+    const char *after = from > 0 ? text_format("%s >= %ld", h.running, from) : "",
+               *before = to < h.region->count ? text_format("%s < %ld", h.running, to) : "";
+    if (!after[0] && !before[0]) return "";
+    return text_format("if (%s%s%s) ", after, after[0] && before[0] ? " && " : "", before);
+}
+
 static void say_gather(struct schedule_text *s, struct lines *to, struct here h,
                        const struct node *n)
 {
     const struct graph *g = s->places.graph;
     const struct unit *u = place_find_unit(g, attr_get_word(n, "unit"));
     const char *target = shifted(h.running, attr_get(n, "shift"));
-    const char *index = target;
-    if (u->loop[0] && attr_get(n, "down"))
-        index = text_format("(%s - 1 - %s)", loop_count(s, u->loop, attr_get(n, "count")), target);
-    const char *instance = place_has_variants(g, u->loop)
-                               ? text_format("%s_instance[%s]", emit_identifier(u->loop), index)
-                           : u->loop[0] ? text_format("%s + %s", place_unit(&s->places, u), index)
-                                        : place_unit(&s->places, u);
-    const char *when = "";
-    if (h.region->direction != ONCE)
-        when = text_format("if (%ld <= %s && %s < %ld) ", attr_get(n, "from"), h.running, h.running,
-                           attr_get(n, "to"));
+    const char *instance = gather_instance(s, h, n, u);
+    const char *when = gather_condition(h, n);
     const char *into = attr_get_word(n, "into");
     say(to, text_format("%s ahead", attr_get_word(n, "unit")), "%sgather(d, %d, %s, %s, %s);", when,
         n->step, instance, place_slot(&s->places, into, u, target, attr_get(n, "ring")),
@@ -354,12 +380,64 @@ static bool mentions(const char *text, char letter)
     return false;
 }
 
+static bool at_the_top(const struct constant_of *c)
+{
+    return !strncmp(c->key, "event", 5) || !strncmp(c->key, "unit ", 5);
+}
+
+/* Units and events, by number, since the runtime names them by number too. */
+static void top_constants(struct text *to, const struct places *p)
+{
+    int left = 0, widest = 0;
+    for (int i = 0; i < p->constant.n; i++) {
+        const struct constant_of *c = &p->constant.item[i];
+        if (!at_the_top(c)) continue;
+        left++;
+        if ((int)strlen(c->name) > widest) widest = (int)strlen(c->name);
+    }
+    if (!left) return;
+    text_add(to, "enum {\n");
+    for (int events = 0; events < 2; events++)
+        for (int64_t last = -1;;) {
+            const struct constant_of *next = NULL;
+            for (int i = 0; i < p->constant.n; i++) {
+                const struct constant_of *c = &p->constant.item[i];
+                bool event = strncmp(c->key, "event", 5) == 0,
+                     mine = at_the_top(c) && event == (events == 1);
+                if (mine && c->value > last && (!next || c->value < next->value)) next = c;
+            }
+            if (!next) break;
+            last = next->value;
+            text_add(to, "    %-*s = %ld%s /* %s */\n", widest, next->name, next->value,
+                     --left ? "," : "", escape_comment(next->note));
+        }
+    text_add(to, "};\n\n");
+}
+
+/* The constants that have been used since the first `known` of them. */
+static void new_constants(struct text *to, const struct places *p, int known)
+{
+    int widest = 0, n = 0;
+    for (int i = known; i < p->constant.n; i++)
+        if (!at_the_top(&p->constant.item[i]) && (int)strlen(p->constant.item[i].name) > widest)
+            widest = (int)strlen(p->constant.item[i].name);
+    for (int i = known; i < p->constant.n; i++) {
+        const struct constant_of *c = &p->constant.item[i];
+        if (at_the_top(c)) continue;
+        text_add(to, "static const int64_t %-*s = %ld;", widest, c->name, c->value);
+        if (c->note) text_add(to, " /* %s */", escape_comment(c->note));
+        text_add(to, "\n");
+        n++;
+    }
+    if (n) text_add(to, "\n");
+}
+
 static void body_function(struct schedule_text *s, const struct region *r, const struct body *body)
 {
     struct body_text b = {0};
     struct here h = here_of(r, body);
     s->places.by_unit = r->phase == PHASE_UPDATE;
-    int kernel = 0;
+    int kernel = 0, known = s->places.constant.n;
     for (int i = 0; i < body->node.n; i++) {
         const struct node *n = body->node.item[i];
         if (!n->kernel)
@@ -369,6 +447,7 @@ static void body_function(struct schedule_text *s, const struct region *r, const
         if (n->step) kernel = n->kernel;
     }
     struct text *to = &s->bodies;
+    new_constants(to, &s->places, known);
     text_add(to, "static void %s(struct device *d%s%s%s)\n{\n", function_name(r, body),
              r->direction == ONCE ? "" : ", int64_t i", r->direction == DOWN ? ", int64_t n" : "",
              wants_micro(r) ? ", int micro" : "");
@@ -495,6 +574,7 @@ void emit_schedule_c(struct text *to, const struct graph *g, const struct plan *
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             body_function(&s, g->region.item[i], g->region.item[i]->body.item[k]);
+    int known = s.places.constant.n;
     door(&s, &doors, "schedule_setup", "", PHASE_SETUP);
     text_add(&doors, "\n");
     door(&s, &doors, "schedule_micro_batch", ", int micro", PHASE_MICRO);
@@ -502,24 +582,9 @@ void emit_schedule_c(struct text *to, const struct graph *g, const struct plan *
     door(&s, &doors, "schedule_update", "", PHASE_UPDATE);
 
     heading(to, &s);
-    VECTOR(const struct constant_of *) small = {0};
-    for (int i = 0; i < s.places.constant.n; i++) {
-        const struct constant_of *c = &s.places.constant.item[i];
-        if (!strncmp(c->key, "event", 5) || !strncmp(c->key, "unit ", 5)) PUSH(&small, c);
-    }
-    for (int i = 0; i < small.n; i++)
-        text_add(to, "%s    %s = %ld%s /* %s */\n%s", i ? "" : "enum {\n", small.item[i]->name,
-                 small.item[i]->value, i + 1 < small.n ? "," : "",
-                 escape_comment(small.item[i]->note), i + 1 < small.n ? "" : "};\n");
-    for (int i = 0; i < s.places.constant.n; i++) {
-        const struct constant_of *c = &s.places.constant.item[i];
-        if (!strncmp(c->key, "event", 5) || !strncmp(c->key, "unit ", 5)) continue;
-        text_add(to, "static const int64_t %s = %ld;", c->name, c->value);
-        if (c->note) text_add(to, " /* %s */", escape_comment(c->note));
-        text_add(to, "\n");
-    }
-    text_add(to, "\n");
+    top_constants(to, &s.places);
     variant_tables(&s, to);
     text_add_bytes(to, s.bodies.bytes ? s.bodies.bytes : "", s.bodies.length);
+    new_constants(to, &s.places, known);
     text_add_bytes(to, doors.bytes, doors.length);
 }

@@ -497,3 +497,8 @@ const char *fused_value(struct fused *f, const struct value *v, struct spot at)
         bug("%s is needed in kernel %s where it is not known", v->name, f->k->kernel->name);
     return load(f, fused_argument(f, ARGUMENT_OUT, v, NULL), v, at);
 }
+
+bool fused_takes_long(enum op op)
+{
+    return op == OP_exp || op == OP_log || op == OP_tanh || op == OP_erf || op == OP_sigmoid;
+}

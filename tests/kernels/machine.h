@@ -5,7 +5,7 @@
 #ifndef TEST_MACHINE_H
 #define TEST_MACHINE_H
 
-#include "emit/emit.h"
+#include "emit/common.h"
 
 struct machine {
     const struct graph *graph;

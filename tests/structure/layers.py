@@ -27,7 +27,7 @@ TOGETHER = {
     "compiler/ir": [{"ir", "ir_print", "ops"}],  # shapes, the ops that infer them, their names
 }
 # Folders in which no other circle is allowed.
-WITHOUT_CIRCLES = ["compiler/base", "compiler/text", "compiler/check", "compiler/ir", "compiler/analysis", "runtime/shared"]
+WITHOUT_CIRCLES = ["compiler/base", "compiler/text", "compiler/check", "compiler/ir", "compiler/emit", "compiler/analysis", "runtime/shared"]
 top = pathlib.Path(sys.argv[1])
 bad = []
 
