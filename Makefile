@@ -6,7 +6,7 @@
 #   make            the compiler and the runtimes            make demo        train on real text, about two minutes
 #   make test       all tests (UPDATE=1 rewrites goldens)    make test-long   what does not fit in them
 #   make bench      kernel and step speed of this machine    SANITIZE=1       any of them, under ASan and UBSan
-#   make install    into PREFIX (/usr/local), under DESTDIR  make fuzz        damage plans until the front end breaks
+#   make install    into PREFIX (/usr/local), under DESTDIR  make fuzz        damage plans, draw architectures
 
 ifdef SANITIZE
 BUILD := build-sanitize
@@ -140,8 +140,9 @@ build/fuzz/%.o: tests/fuzz/%.c
 	$(Q)clang $(FUZZ_FLAGS) -c -o $@ $<
 -include $(wildcard build/fuzz/*.d build/fuzz/*/*.d)
 fuzz:
-	@$(MAKE) --no-print-directory $(JOBS) build/planc-fuzz
+	@$(MAKE) --no-print-directory $(JOBS) all build/planc-fuzz
 	@bash tests/fuzz/front.sh $(SECONDS_OF_FUZZ) build/fuzz/run
+	@bash tests/architectures/fuzz.sh $(SECONDS_OF_FUZZ) build/fuzz/architectures
 
 # The compiler finds its library in PREFIX/share/planc and what trainers are made of in PREFIX/lib/planc, both from
 # where it lies itself, so an installed tree may be moved whole.

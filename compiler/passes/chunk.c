@@ -310,7 +310,9 @@ static void hand_on(struct loop *l, const struct value *old, struct value *part)
     struct carry *c = carried(l, old, old->type);
     l->b->base = old->name;
     PUSH(&l->b->body->next, build2(l->b, OP_put_part, by(c->value), by(part)));
-    copied_as(old, c->last);
+    l->after->base = old->name;
+    bool slot = is_gradient(l->c->body, old); /* only a product adds up in a slot */
+    copied_as(old, slot ? build1(l->after, OP_copy, by(c->last)) : c->last);
 }
 
 /* A sum over rows, added to piece by piece. */
@@ -330,7 +332,7 @@ static void leave_sum(struct loop *l, const struct node *n, struct operand *in)
     at_node(l->after, n);
     if (last->type != y->type)
         last = of_type(l->after, last, y->type);
-    else if (!product && is_gradient(l->c->body, y)) /* only a product adds up in a slot */
+    else if (!product && is_gradient(l->c->body, y))
         last = build1(l->after, OP_copy, by(last));
     copied_as(y, last);
 }

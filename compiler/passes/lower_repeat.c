@@ -166,6 +166,27 @@ static void build_body(struct lower *l, struct loop *loop, const struct group *g
     hand_on(l, loop);
 }
 
+/* The layers of a repeat are gathered in turn, each with what its kind has: a kind with nothing has
+ * no turn. */
+static void check_kinds(struct lower *l, const struct loop *loop)
+{
+    const struct declared *first = NULL;
+    int kinds = 0;
+    for (int i = 0; i < loop->region->body.n; i++) {
+        const struct declared *found = NULL;
+        for (int k = 0; k < l->declared.n && !found; k++)
+            if (l->declared.item[k].body == loop->region->body.item[i])
+                found = &l->declared.item[k];
+        kinds += found != NULL;
+        if (!first) first = found;
+    }
+    if (!kinds || kinds == loop->region->body.n) return;
+    struct diagnostic *d =
+        complain(l->repeat_at, "some layers of this repeat have weights and others have none");
+    add_note(d, first->at, "a weight that not all of them have");
+    add_help(d, "give every layer a weight, or put layers without weights outside the repeat");
+}
+
 void lower_repeat(struct lower *l, const struct ast *block)
 {
     struct loop loop = {.block = block};
@@ -191,6 +212,7 @@ void lower_repeat(struct lower *l, const struct ast *block)
         for (int k = l->outer_names; k < l->name.n; k++) PUSH(&l->gone, l->name.item[k]);
     }
 
+    if (fits) check_kinds(l, &loop);
     restore(l, &loop);
     for (int k = 0; fits && k < loop.carried.n; k++) {
         struct carry *c = &loop.region->carry.item[k];

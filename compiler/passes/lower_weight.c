@@ -216,8 +216,15 @@ struct meaning lower_weight(struct lower *l, const struct ast *call)
 }
 
 /* ── after everything ────────────────────────────────────────────────────────── */
-/* Marks what `v` stands on: value->mark 1. A carry stands on its first value and on what every body
- * hands on. */
+/* Choices and counts: what goes in is not trained through them. */
+static bool is_constant(enum op op)
+{
+    return op == OP_top_k || op == OP_route_plan || op == OP_load || op == OP_max_last ||
+           op == OP_valid;
+}
+
+/* Marks what `v` stands on and is trained through it: value->mark 1. A carry stands on its first
+ * value and on what every body hands on. */
 static void need(struct value *v)
 {
     VECTOR(struct value *) open = {0};
@@ -228,7 +235,7 @@ static void need(struct value *v)
         v->mark = 1;
         if (v->node) {
             for (int i = 0; i < v->node->n_out; i++) v->node->out[i]->mark = 1;
-            for (int i = 0; i < v->node->n_in; i++)
+            for (int i = 0; i < v->node->n_in && !is_constant(v->node->op); i++)
                 if (v->node->in[i].value) PUSH(&open, v->node->in[i].value);
             continue;
         }

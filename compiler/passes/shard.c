@@ -61,6 +61,21 @@ static bool reads_unit(const struct graph *old, const struct region *r, const st
     return false;
 }
 
+/* The layers of a loop take turns at gathering, whatever their kind: when one kind reads its
+ * weights here, so does every other, even where its gradient would need none. */
+static bool takes_turn(const struct graph *old, const struct region *r, const struct body *b,
+                       const struct unit *u)
+{
+    if (r->direction == ONCE || strcmp(u->loop, r->loop) || strcmp(u->variant, b->name))
+        return false;
+    for (int i = 0; i < r->body.n; i++)
+        for (int k = 0; k < old->unit.n; k++)
+            if (!strcmp(old->unit.item[k]->loop, r->loop) &&
+                reads_unit(old, r, r->body.item[i], old->unit.item[k]))
+                return true;
+    return false;
+}
+
 static bool yields_unit(const struct body *b, const struct unit *u)
 {
     for (int i = 0; i < b->gradient.n; i++)
@@ -107,25 +122,31 @@ static bool made_by(const struct body *b, const struct value *v)
     return false;
 }
 
+static const struct value *behind_views(const struct value *v)
+{
+    while (v && v->node && op_rows[v->node->op].class == CLASS_VIEW) v = v->node->in[0].value;
+    return v;
+}
+
 static bool reads(const struct region *r, const struct value *v)
 {
     for (int k = 0; k < r->body.n; k++)
         for (int i = 0; i < r->body.item[k]->node.n; i++)
-            for (int o = 0; o < r->body.item[k]->node.item[i]->n_in; o++) {
-                const struct value *in = r->body.item[k]->node.item[i]->in[o].value;
-                while (in && in->node && op_rows[in->node->op].class == CLASS_VIEW)
-                    in = in->node->in[0].value;
-                if (in == v) return true;
-            }
+            for (int o = 0; o < r->body.item[k]->node.item[i]->n_in; o++)
+                if (behind_views(r->body.item[k]->node.item[i]->in[o].value) == v) return true;
     return false;
 }
 
-/* Whether somebody reads `v` while region number `at`, a loop, runs over its bytes, or behind it.
- */
+/* Whether somebody reads `v` while region number `at`, a loop, runs over its bytes, or behind it: a
+ * node, or another loop that begins with it. */
 static bool read_later(const struct graph *g, int at, const struct value *v)
 {
-    for (int i = at; i < g->region.n; i++)
-        if (reads(g->region.item[i], v)) return true;
+    for (int i = at; i < g->region.n; i++) {
+        const struct region *r = g->region.item[i];
+        if (reads(r, v)) return true;
+        for (int k = 0; k < r->carry.n && i > at; k++)
+            if (behind_views(r->carry.item[k].first) == v) return true;
+    }
     return false;
 }
 
@@ -225,7 +246,8 @@ struct graph *pass_shard(const struct graph *old)
             struct build b = {.graph = g, .region = r, .body = body};
             for (int u = 0; u < g->unit.n && r->phase == PHASE_MICRO; u++)
                 for (int s = 0; s < strategy_count &&
-                                reads_unit(old, from, from->body.item[k], g->unit.item[u]);
+                                (reads_unit(old, from, from->body.item[k], g->unit.item[u]) ||
+                                 takes_turn(old, from, from->body.item[k], g->unit.item[u]));
                      s++)
                     strategies[s]->at_use(&b, g->unit.item[u]);
             for (int n = 0; n < from->body.item[k]->node.n; n++) {
