@@ -154,7 +154,7 @@ struct plan {
     int n_arch;
     int64_t fsdp, dp, prefetch, reduce_slots;
     enum reshard reshard;
-    enum element compute, master, gradients, moments;
+    enum element compute; /* weights, gradients and moments of a shard are F32 */
     enum checkpoint_mode checkpoint_mode;
     int64_t checkpoint_every;
     const char *checkpoint_layers; /* "0..4 8..12", half open; "": all */
@@ -262,8 +262,5 @@ struct plan *plan_or_space_load(const char *path, const char *const *set, int n_
 /* The plan of one point: choice[k] of axis k. NULL when its keys do not go together, *why then
  * saying it. Says nothing. */
 struct plan *space_plan(const struct space *s, const int *choice, const char **why);
-
-/* Whole hyper-parameter by name; bug() when there is none. */
-int64_t plan_hyper_whole(const struct plan *p, const char *name);
 
 #endif

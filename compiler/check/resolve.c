@@ -278,9 +278,6 @@ static void resolve(struct checker *c, struct plan *p)
     p->reduce_slots = count(c, K_mesh_reduce_slots);
     p->reshard = (enum reshard)word(c, K_mesh_reshard);
     p->compute = (enum element)word(c, K_precision_compute);
-    p->master = (enum element)word(c, K_precision_master);
-    p->gradients = (enum element)word(c, K_precision_gradients);
-    p->moments = (enum element)word(c, K_precision_moments);
     resolve_checkpoint(c, p);
     p->sequence = count(c, K_batch_sequence);
     p->local = count(c, K_batch_local);
@@ -422,14 +419,6 @@ const char *plan_set_arch(struct plan *p, const char *list)
     p->arch = all.item;
     p->n_arch = all.n;
     return NULL;
-}
-
-int64_t plan_hyper_whole(const struct plan *p, const char *name)
-{
-    for (int i = 0; i < p->n_hyper; i++)
-        if (strcmp(p->hyper[i].name, name) == 0 && constant_is_whole(&p->hyper[i].value))
-            return p->hyper[i].value.top;
-    bug("there is no whole hyper-parameter '%s'", name);
 }
 
 const char *const device_names[] = {[DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda"};

@@ -19,26 +19,22 @@ static double now(void)
 
 /* As the plan writes element types. */
 static const char *type_word(enum element type) { return type == BF16 ? "bf16" : "fp32"; }
-static int type_bytes(enum element type) { return type == BF16 ? 2 : 4; }
-/* What stays for every parameter of a shard: the weight, its gradient, two moments. */
-static int state_bytes(const struct plan *p)
-{
-    return type_bytes(p->master) + type_bytes(p->gradients) + 2 * type_bytes(p->moments);
-}
+/* What stays for every parameter of a shard: the weight, its gradient, two moments, all F32. */
+enum { STATE_BYTES = 4 * 4 };
 
 static json_t *as_json(const char *path, const struct plan *p, const struct ledger *l)
 {
     json_t *all = ledger_json(path, l, false);
     json_object_set_new(all, "precision",
                         json_pack("{s:s, s:s, s:s, s:s}", "compute", type_word(p->compute),
-                                  "master", type_word(p->master), "gradients",
-                                  type_word(p->gradients), "moments", type_word(p->moments)));
+                                  "master", type_word(F32), "gradients", type_word(F32), "moments",
+                                  type_word(F32)));
     json_object_set_new(
         all, "mesh", json_pack("{s:I, s:I}", "fsdp", (json_int_t)p->fsdp, "dp", (json_int_t)p->dp));
     json_object_set_new(all, "accumulation", json_integer((json_int_t)p->accumulation));
     json_object_set_new(all, "tokens_per_step",
                         json_integer((json_int_t)(p->global * p->sequence)));
-    json_object_set_new(all, "state_bytes_per_parameter", json_integer(state_bytes(p)));
+    json_object_set_new(all, "state_bytes_per_parameter", json_integer(STATE_BYTES));
     json_object_set_new(all, "flops_per_token",
                         json_pack("{s:I, s:I, s:I}", "full", (json_int_t)l->flops.full, "causal",
                                   (json_int_t)l->flops.causal, "hardware",
@@ -106,8 +102,8 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
            giga(l->flops.causal), giga(l->flops.hardware));
     printf("\n  precision   %s weights, %s gradients, two %s moments: %d B a parameter / %lld "
            "shard%s; computes in %s\n",
-           type_word(p->master), type_word(p->gradients), type_word(p->moments), state_bytes(p),
-           (long long)p->fsdp, p->fsdp == 1 ? "" : "s", type_word(p->compute));
+           type_word(F32), type_word(F32), type_word(F32), STATE_BYTES, (long long)p->fsdp,
+           p->fsdp == 1 ? "" : "s", type_word(p->compute));
     print_step(p);
     printf("  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);
     printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));

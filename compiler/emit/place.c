@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *place_upper(const char *name)
+static const char *place_upper(const char *name)
 {
     struct text t = {0};
     if (!isalpha((unsigned char)name[0])) text_add(&t, "V_");

@@ -54,7 +54,6 @@ const struct unit *place_find_unit(const struct graph *g, const char *name);
  * loop iterations). */
 const char *place_instance(struct places *p, const struct unit *u, const char *index);
 bool place_has_variants(const struct graph *g, const char *loop);
-const char *place_upper(const char *name);
 /* "gather.layers.forward.layers" without what it says twice. */
 const char *place_slot_name(const char *buffer);
 

@@ -76,8 +76,7 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     text_add(to,
              "  \"precision\": {\"compute\": \"%s\", \"master\": \"%s\", \"gradients\": \"%s\", "
              "\"moments\": \"%s\"},\n",
-             element_names[p->compute], element_names[p->master], element_names[p->gradients],
-             element_names[p->moments]);
+             element_names[p->compute], element_names[F32], element_names[F32], element_names[F32]);
     text_add(to, "  \"activation_checkpoint\": {\"mode\": \"%s\"},\n",
              checkpoint_names[p->checkpoint_mode]);
     text_add(to,

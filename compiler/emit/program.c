@@ -189,6 +189,29 @@ static void feature_table(struct text *to)
     text_add(to, "    0};\n\n");
 }
 
+/* ── enumerators of runtime/shared/program.h ─────────────────────────────────── */
+static const char *rate_of(enum schedule_kind schedule)
+{
+    switch (schedule) {
+    case SCHEDULE_CONSTANT: return "RATE_CONSTANT";
+    case SCHEDULE_COSINE: return "RATE_COSINE";
+    case SCHEDULE_LINEAR: return "RATE_LINEAR";
+    case SCHEDULE_WSD: return "RATE_WSD";
+    }
+    bug("schedule %d", (int)schedule);
+}
+
+static const char *format_of(enum data_format format)
+{
+    switch (format) {
+    case DATA_BYTES: return "FORMAT_BYTES";
+    case DATA_UINT16: return "FORMAT_UINT16";
+    case DATA_UINT32: return "FORMAT_UINT32";
+    case DATA_MEGATRON: break;
+    }
+    bug("data format %d", (int)format);
+}
+
 /* What only a cuda trainer asks for; the cluster's rates are those of its own devices. */
 static void cuda_numbers(struct text *to, const struct graph *g, const struct plan *p)
 {
@@ -199,10 +222,13 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
     text_add(to, "    .workspace = %ld, .workspace_bytes = %ld,\n", work ? work->offset : 0,
              work ? work->bytes : 0);
     text_add(to,
-             "    .graph = %s, .gemm = %d, .attention = %d, .experts = %d, .peak_flops = %s, "
+             "    .graph = %s, .gemm = %s, .attention = %s, .experts = %s, .peak_flops = %s, "
              ".outside_bytes = %ld,\n",
-             p->graph ? "true" : "false", (int)p->gemm, (int)p->attention, (int)p->experts,
-             text_number(peak), p->cluster.outside_bytes);
+             p->graph ? "true" : "false",
+             p->gemm == GEMM_CUBLASLT ? "ENGINE_CUBLASLT" : "ENGINE_PLANC",
+             p->attention == ATTENTION_CUDNN ? "ENGINE_CUDNN" : "ENGINE_PLANC",
+             p->experts == EXPERTS_CUDNN ? "ENGINE_CUDNN" : "ENGINE_PLANC", text_number(peak),
+             p->cluster.outside_bytes);
 }
 
 /* What a checkpoint keeps of the plan, and what is held against it. */
@@ -285,25 +311,26 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
              ".steps = %d, .events = %ld,\n",
              g->unit.n, metrics, g->steps, events_of(g));
     text_add(to,
-             "    .lr = %s, .beta1 = %s, .beta2 = %s, .schedule = %d, .warmup = %ld, "
+             "    .lr = %s, .beta1 = %s, .beta2 = %s, .schedule = %s, .warmup = %ld, "
              ".schedule_steps = %ld, .decay = %ld, .floor = %s,\n",
-             text_number(p->lr), text_number(p->beta1), text_number(p->beta2), (int)p->schedule,
+             text_number(p->lr), text_number(p->beta1), text_number(p->beta2), rate_of(p->schedule),
              p->warmup, p->schedule_steps, p->decay, text_number(p->floor));
     text_add(to, "    .run_steps = %ld,\n", p->run_steps);
     text_add(to,
-             "    .data_train = %s, .data_trains = %d, .data_format = %d, .data_order = %d, "
+             "    .data_train = %s, .data_trains = %d, .data_format = %s, .data_order = %s, "
              ".data_seed = %ld, .has_ignore = %s, .ignore = %ld,\n",
-             p->n_data_train ? "trains" : "0", p->n_data_train, (int)p->data_format,
-             (int)p->data_order, p->data_seed, p->has_ignore ? "true" : "false", p->ignore);
+             p->n_data_train ? "trains" : "0", p->n_data_train, format_of(p->data_format),
+             p->data_order == ORDER_SHUFFLED ? "ORDER_SHUFFLED" : "ORDER_SEQUENTIAL", p->data_seed,
+             p->has_ignore ? "true" : "false", p->ignore);
     text_add(to, "    .init_from = %s, .init_seed = %ld,\n", escape_c(p->init_from), p->init_seed);
     text_add(to,
              "    .tensor_ignore = %s, .tensor_ignores = %d, .tensor_prefix = %s, .tensor_prefixes "
              "= %d,\n",
              ignored ? "ignored" : "0", p->n_stored_ignore, prefixes ? "prefixes" : "0",
              p->n_stored_prefix);
-    text_add(to, "    .timeout_seconds = %s, .time_limit_seconds = %s, .nonfinite = %d,\n",
+    text_add(to, "    .timeout_seconds = %s, .time_limit_seconds = %s, .nonfinite = %s,\n",
              text_number(p->timeout_seconds), text_number(p->time_limit_seconds),
-             (int)p->nonfinite);
+             p->nonfinite == NONFINITE_SKIP ? "NONFINITE_SKIP" : "NONFINITE_STOP");
     saving_numbers(to, p);
     text_add(to, "    .plan_key = keys, .plan_keys = %d, .skip_batch = %s, .skip_batches = %d,\n",
              keys, skips ? "skipped" : "0", skips);

@@ -7,39 +7,6 @@
 
 #include <string.h>
 
-const char *const level_names[] = {"lower",     "split", "gradient", "chunk",    "optimizer",
-                                   "recompute", "shard", "fuse",     "schedule", "memory"};
-const char *const element_names[] = {[F32] = "f32", [BF16] = "bf16", [F64] = "f64", [I32] = "i32"};
-const char *const lane_names[] = {"none", "compute", "gather", "reduce", "host"};
-const char *const phase_names[] = {"setup", "micro", "update"};
-const char *const direction_names[] = {"once", "up", "down"};
-const char *const reshard_names[] = {"forward", "backward", "step"};
-const char *const checkpoint_names[] = {"none", "selective", "full", "budget"};
-const char *const weight_init_names[] = {"normal", "ones", "zeros"};
-const char *const segment_names[] = {"local", "wire"};
-const char *const buffer_kind_names[] = {
-    [BUFFER_MASTER] = "master",
-    [BUFFER_GRADIENT] = "gradient",
-    [BUFFER_MOMENT1] = "moment1",
-    [BUFFER_MOMENT2] = "moment2",
-    [BUFFER_SCALARS] = "scalars",
-    [BUFFER_STAGING] = "staging",
-    [BUFFER_WORKSPACE] = "workspace",
-    [BUFFER_REDUCE_STAGING] = "reduce staging",
-    [BUFFER_METRICS] = "metrics",
-    [BUFFER_GATHERED] = "gathered",
-    [BUFFER_GRADIENT_SLOTS] = "gradient slots",
-    [BUFFER_CARRIED] = "carried",
-    [BUFFER_SAVED] = "saved",
-    [BUFFER_BATCH] = "batch",
-    [BUFFER_TABLES] = "tables",
-    [BUFFER_WORKING] = "working",
-    [BUFFER_ALIAS] = "alias",
-};
-const char *const buffer_index_names[] =
-    {[INDEX_ONLY] = "", [INDEX_LAYER] = "i", [INDEX_RING] = "n", [INDEX_RING_NEXT] = "n+1"};
-const char *const kernel_class_names[] = {"map", "row", "column", "row+column"};
-
 static void print_type(struct text *to, const struct value *v)
 {
     text_add(to, "%s:%s[", v->name, element_names[v->type]);

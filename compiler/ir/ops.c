@@ -7,20 +7,6 @@
 
 #include <string.h>
 
-const struct op_row op_rows[OP_COUNT] = {
-#define OP(name, class, operands, results, cost, expression, help, template, workspace, bound, \
-           terms)                                                                              \
-    {#name,    CLASS_##class,         operands,      results,       COST_##cost,               \
-     template, WORKSPACE_##workspace, BOUND_##bound, TERMS_##terms, expression,                \
-     help},
-#include "ir/ops.def"
-};
-const char *const bound_names[] = {"BOUND_EXACT", "BOUND_ROUNDED", "BOUND_SUMMED", "BOUND_PRODUCT",
-                                   "BOUND_ATTENTION"};
-const char *const cost_class_names[COST_CLASSES] = {
-    "none", "gemm",   "grouped_gemm", "attention", "attention_grad", "map",
-    "row",  "column", "total",        "move",      "update"};
-
 static const struct attr *find(const struct attr *attr, int n, const char *key)
 {
     for (int i = 0; i < n; i++)

@@ -117,6 +117,28 @@ static int collect(struct graph *g, enum segment segment, int fullest, struct it
     return n;
 }
 
+/* The most bytes that owning buffers hold at one step: what no layout can go below. *step:
+ * where. */
+static int64_t layout_bound(const struct graph *g, int *step)
+{
+    int last = 0;
+    for (int i = 0; i < g->buffer.n; i++)
+        if (g->buffer.item[i]->live_to > last) last = g->buffer.item[i]->live_to;
+    /* by step, against the one before it */
+    int64_t *change = TAKE_MANY(int64_t, last + 2), most = 0, live = 0;
+    for (int i = 0; i < g->buffer.n; i++) {
+        const struct buffer *b = g->buffer.item[i];
+        if (owns(b))
+            change[b->live_from] += whole_bytes(b), change[b->live_to + 1] -= whole_bytes(b);
+    }
+    *step = 0;
+    for (int k = 0; k <= last; k++) {
+        live += change[k];
+        if (live > most) most = live, *step = k;
+    }
+    return most;
+}
+
 void layout_place(struct graph *g)
 {
     static compare *const of_wire[] = {longer_first, larger_first};
@@ -140,24 +162,4 @@ void layout_place(struct graph *g)
             if (!promote(item, wire, n)) break;
         }
     }
-}
-
-int64_t layout_bound(const struct graph *g, int *step)
-{
-    int last = 0;
-    for (int i = 0; i < g->buffer.n; i++)
-        if (g->buffer.item[i]->live_to > last) last = g->buffer.item[i]->live_to;
-    /* by step, against the one before it */
-    int64_t *change = TAKE_MANY(int64_t, last + 2), most = 0, live = 0;
-    for (int i = 0; i < g->buffer.n; i++) {
-        const struct buffer *b = g->buffer.item[i];
-        if (owns(b))
-            change[b->live_from] += whole_bytes(b), change[b->live_to + 1] -= whole_bytes(b);
-    }
-    *step = 0;
-    for (int k = 0; k <= last; k++) {
-        live += change[k];
-        if (live > most) most = live, *step = k;
-    }
-    return most;
 }

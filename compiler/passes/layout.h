@@ -11,8 +11,5 @@
  * ones count from its beginning and may lie anywhere, so also where `wire` is free just then.
  * Aliases are left alone. */
 void layout_place(struct graph *g);
-/* The most bytes that owning buffers hold at one step: what no layout can go below. *step:
- * where. */
-int64_t layout_bound(const struct graph *g, int *step);
 
 #endif

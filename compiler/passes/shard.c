@@ -1,25 +1,29 @@
 /* Needs: whole weights and state.
  * Gives: the units' flat layout (each weight aligned, the whole padded to the shards), state cut to
  *   a rank's shard, a `use` at the start of each body for every unit it reads, a `reduce` at its
- *   end for every unit whose gradient it yields (what these do is asked of the strategies, one per
- *   mesh axis), and carries whose first and next values have places of their own, so that memory
- *   can lay a loop's values side by side without a copy of its own.
- * Loses: nothing. */
-#include "passes/strategy.h"
+ *   end for every unit whose gradient it yields, and carries whose first and next values have
+ * places of their own, so that memory can lay a loop's values side by side without a copy of its
+ * own. Loses: nothing. What the two axes of the mesh do to a unit: fsdp  each rank of a group keeps
+ * 1/s of master weights, gradients and moments (ZeRO stage 3, Rajbhandari et al., 2020). A use
+ * gathers the whole unit in the compute type, a gradient is reduce-scattered, an update walks the
+ * shard. dp    replicas of such groups hold the same shards and see other samples (HSDP). A use and
+ * an update need nothing from them; a gradient's shard is summed over the replicas once a step, in
+ * the last micro-batch, under the rest of the backward pass. */
+#include "ir/ir.h"
 
 #include <string.h>
-
-const struct strategy *const strategies[] = {&strategy_fsdp, &strategy_dp};
-const int strategy_count = COUNT_OF(strategies);
 
 /* A weight begins on 256 bytes in the compute type. */
 static int64_t alignment(const struct facts *f) { return 256 / element_bytes(f->compute); }
 static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
+/* With one rank and F32 compute there is nothing to gather or to cast: weights are read where they
+ * live. */
+static bool gathers(const struct facts *f) { return f->fsdp > 1 || f->compute != F32; }
+
 static void lay_out_units(struct graph *g)
 {
-    int64_t shards = 1, state = 0;
-    for (int i = 0; i < strategy_count; i++) shards *= strategies[i]->shards(&g->facts);
+    int64_t shards = g->facts.fsdp, state = 0;
     for (int i = 0; i < g->unit.n; i++) {
         struct unit *u = g->unit.item[i];
         int64_t at = 0;
@@ -244,12 +248,11 @@ struct graph *pass_shard(const struct graph *old)
         for (int k = 0; k < from->body.n; k++) {
             struct body *body = body_begin(r, from->body.item[k]);
             struct build b = {.graph = g, .region = r, .body = body};
-            for (int u = 0; u < g->unit.n && r->phase == PHASE_MICRO; u++)
-                for (int s = 0; s < strategy_count &&
-                                (reads_unit(old, from, from->body.item[k], g->unit.item[u]) ||
-                                 takes_turn(old, from, from->body.item[k], g->unit.item[u]));
-                     s++)
-                    strategies[s]->at_use(&b, g->unit.item[u]);
+            for (int u = 0; u < g->unit.n && r->phase == PHASE_MICRO && gathers(&g->facts); u++)
+                if (reads_unit(old, from, from->body.item[k], g->unit.item[u]) ||
+                    takes_turn(old, from, from->body.item[k], g->unit.item[u]))
+                    build_op(&b, OP_use, NULL, 0,
+                             (struct attr[]){attr_word("unit", g->unit.item[u]->name)}, 1);
             for (int n = 0; n < from->body.item[k]->node.n; n++) {
                 if (r->phase == PHASE_UPDATE)
                     copy_cut(&b, from->body.item[k]->node.item[n]);
@@ -265,11 +268,9 @@ struct graph *pass_shard(const struct graph *old)
                 struct attr attr[] = {
                     attr_word("unit", g->unit.item[u]->name),
                     attr_whole("first", !yielded_elsewhere(old, g->unit.item[u], i, -1)),
-                    attr_whole("last", !yielded_elsewhere(old, g->unit.item[u], i, 1))};
-                build_op(&b, OP_reduce, NULL, 0, attr, 3);
-                for (int s = 0; s < strategy_count; s++)
-                    strategies[s]->at_gradient(&b, g->unit.item[u],
-                                               body->node.item[body->node.n - 1]);
+                    attr_whole("last", !yielded_elsewhere(old, g->unit.item[u], i, 1)),
+                    attr_whole("replicas", g->facts.dp)};
+                build_op(&b, OP_reduce, NULL, 0, attr, 4);
             }
         }
         region_end(g, r, from);

@@ -326,8 +326,9 @@ bool device_square_product(struct device *d, enum element_type type, int64_t n, 
 {
     const struct product p = {
         .m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n, .a = type, .b = type, .c = type};
-    return program.gemm == 0 && cublaslt_product(&p, a, b, c, d->stream[LANE_COMPUTE], workspace(),
-                                                 program.workspace_bytes);
+    return program.gemm == ENGINE_CUBLASLT &&
+           cublaslt_product(&p, a, b, c, d->stream[LANE_COMPUTE], workspace(),
+                            program.workspace_bytes);
 }
 
 /* ── coming up, and the end ──────────────────────────────────────────────────── */
@@ -355,11 +356,12 @@ struct device *device_open(void)
     cuda_module_open();
     world_agree(); /* nobody waits in NCCL for a rank that has no kernels */
     nccl_open();
-    if (program.gemm == 0) cublaslt_open();
-    struct dnn_use dnn_use = {program.attention == 1, program.experts == 1};
+    if (program.gemm == ENGINE_CUBLASLT) cublaslt_open();
+    struct dnn_use dnn_use = {program.attention == ENGINE_CUDNN, program.experts == ENGINE_CUDNN};
     if (dnn_use.attention || dnn_use.experts) cudnn_open(dnn_use, gpu.major, gpu.minor);
     world_agree();
-    if (program.gemm == 0) cublaslt_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
+    if (program.gemm == ENGINE_CUBLASLT)
+        cublaslt_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
     if (dnn_use.attention || dnn_use.experts)
         cudnn_same(dnn_use, gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
     world_agree();

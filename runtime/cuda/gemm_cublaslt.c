@@ -37,10 +37,7 @@ static struct {
     void *handle;
     struct entry *entry;
     int64_t entries;
-    char name[48];
 } lt;
-
-const char *cublaslt_name(void) { return lt.name; }
 
 bool cublaslt_open(void)
 {
@@ -51,9 +48,6 @@ bool cublaslt_open(void)
     if (status)
         return fail_note("rank %d: cuBLASLt does not start on this device: %s", world.rank,
                          cublaslt.cublasLtGetStatusName(status));
-    size_t version = cublaslt.cublasLtGetVersion();
-    snprintf(lt.name, sizeof lt.name, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100,
-             version % 100);
     lt.entry = ROOM(struct entry, ENTRIES);
     return true;
 }

@@ -42,8 +42,6 @@ bool cublaslt_open(void);
  * the others do when library and device (`device`: any number that tells kinds of devices apart,
  * such as its capability and its processors) are theirs. False: noted. */
 bool cublaslt_same(double device);
-/* For the line that introduces the run: "cuBLASLt 13.1.0". */
-const char *cublaslt_name(void);
 /* As product() of launch.h, on `stream` (a CUstream), in at most `bytes` of device memory at
  * `workspace` (256-byte aligned). False, and nothing is done, where the library has no
  * deterministic algorithm within that. The first use of a product looks for one, so it should not

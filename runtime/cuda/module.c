@@ -327,20 +327,21 @@ void *workspace(void) { return local(&cuda, program.workspace); }
 
 void product(const struct product *p, const void *a, const void *b, void *c)
 {
-    if (program.gemm != 0 || !cublaslt_product(p, a, b, c, cuda.stream[LANE_COMPUTE], workspace(),
-                                               program.workspace_bytes))
+    if (program.gemm != ENGINE_CUBLASLT || !cublaslt_product(p, a, b, c, cuda.stream[LANE_COMPUTE],
+                                                             workspace(), program.workspace_bytes))
         launch(&p->ours, (void *[]){&a, &b, &c});
 }
 
 bool attention_known(const struct attention *a)
 {
-    return program.attention == 1 && cudnn_attention_known(a, program.workspace_bytes);
+    return program.attention == ENGINE_CUDNN && cudnn_attention_known(a, program.workspace_bytes);
 }
 
 bool grouped_product(const struct grouped_product *g, void *const *p)
 {
-    return program.experts == 1 && cudnn_grouped_product(g, p, cuda.stream[LANE_COMPUTE],
-                                                         workspace(), program.workspace_bytes);
+    return program.experts == ENGINE_CUDNN &&
+           cudnn_grouped_product(g, p, cuda.stream[LANE_COMPUTE], workspace(),
+                                 program.workspace_bytes);
 }
 
 void attention(const struct attention *a, void *const *p)

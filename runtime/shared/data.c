@@ -167,9 +167,19 @@ static bool open_all(void)
     return true;
 }
 
+static int64_t token_bytes(enum token_format format)
+{
+    switch (format) {
+    case FORMAT_BYTES: return 1;
+    case FORMAT_UINT16: return 2;
+    case FORMAT_UINT32: return 4;
+    }
+    return 0;
+}
+
 bool data_open(void)
 {
-    data.width = (int64_t)1 << program.data_format;
+    data.width = token_bytes(program.data_format);
     if (!program.data_trains) return fail_note("the plan has no data.train to train on");
     if (program.has_ignore && program.ignore >= program.vocabulary)
         return fail_note("data.ignore = %lld masks nothing: the vocabulary has %lld ids, 0 to %lld",
@@ -238,9 +248,10 @@ uint64_t data_fingerprint(void)
 
 void data_describe(int64_t first, int64_t steps)
 {
-    static const char *const formats[] = {"bytes", "uint16", "uint32"};
+    static const char *const formats[] = {
+        [FORMAT_BYTES] = "bytes", [FORMAT_UINT16] = "uint16", [FORMAT_UINT32] = "uint32"};
     char tokens[32], samples[32], more[48] = "", order[64] = "";
-    const bool shuffled = program.data_order != 0;
+    const bool shuffled = program.data_order == ORDER_SHUFFLED;
     if (!data.files) return;
     if (program.data_trains > 1)
         snprintf(more, sizeof more, " and %d more", program.data_trains - 1);
@@ -258,8 +269,9 @@ void data_describe(int64_t first, int64_t steps)
 static int64_t sample_at(int64_t n)
 {
     const int64_t epoch = n / data.samples, place = n % data.samples;
-    return program.data_order == 0 ? place
-                                   : shuffle_place(program.data_seed, epoch, data.samples, place);
+    return program.data_order == ORDER_SEQUENTIAL
+               ? place
+               : shuffle_place(program.data_seed, epoch, data.samples, place);
 }
 
 static uint64_t sample_hash(const int32_t *token, int64_t n, int64_t place)

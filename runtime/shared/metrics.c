@@ -272,7 +272,7 @@ void metrics_summary(void)
             1e-6 * program.flops_per_token);
     say("loss: mean %.4f of the first %lld steps, %.4f of the last %lld", out.first_sum / (double)n,
         (long long)n, last / (double)n, (long long)n);
-    if (program.data_format == 0)
+    if (program.data_format == FORMAT_BYTES)
         say("bits per byte: mean %.4f of the first %lld steps, %.4f of the last %lld",
             out.first_sum / (double)n / log(2), (long long)n, last / (double)n / log(2),
             (long long)n);

@@ -11,7 +11,14 @@
 #include "device.h"
 #include "scalar.h"
 
+/* program.c names these by their enumerators, so their order is nobody's business. */
 enum init_kind { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
+enum rate_schedule { RATE_CONSTANT, RATE_COSINE, RATE_LINEAR, RATE_WSD };
+enum token_format { FORMAT_BYTES, FORMAT_UINT16, FORMAT_UINT32 };
+enum sample_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
+enum nonfinite_action { NONFINITE_STOP, NONFINITE_SKIP };
+/* Whose kernels do matrix products, attention and products by experts on cuda. */
+enum engine { ENGINE_PLANC, ENGINE_CUBLASLT, ENGINE_CUDNN };
 
 /* One weight of a unit. `name` may hold {i} (layer) and {e} (stacked part). stack 0: one stored
  * tensor of shape dim[0..rank); otherwise `stack` stored tensors of shape dim[1..rank). */
@@ -21,8 +28,8 @@ struct tensor {
     int64_t dim[4];
     int64_t stack;
     int64_t offset, count; /* in the unit's flat buffer, elements */
-    int init;
-    double std;          /* enum init_kind */
+    enum init_kind init;
+    double std;
     double weight_decay; /* 0 for stored tensors of fewer than two dimensions */
 };
 /* `count` instances (layers), each a flat buffer of `elements` cut into `shard` elements a rank. */
@@ -76,14 +83,14 @@ struct program {
     int events;
     /* recipe */
     double lr, beta1, beta2;
-    int schedule; /* 0 constant, 1 cosine, 2 linear, 3 wsd */
+    enum rate_schedule schedule;
     int64_t warmup, schedule_steps, decay;
     double floor;
     int64_t run_steps;
     const char *const *data_train;
     int data_trains; /* names or patterns, in this order */
-    /* formats: 0 bytes 1 uint16 2 uint32 */
-    int data_format, data_order;
+    enum token_format data_format;
+    enum sample_order data_order;
     int64_t data_seed;
     bool has_ignore;
     int64_t ignore;
@@ -96,7 +103,7 @@ struct program {
     int tensor_prefixes; /* a stored name may start with this instead of `tensor_prefix[0]`, e.g.
                             "transformer." and "" */
     double timeout_seconds, time_limit_seconds; /* limit 0: none */
-    int nonfinite;                              /* 0 stop, 1 skip */
+    enum nonfinite_action nonfinite;
     /* checkpoints. given: the plan speaks of them, so a second copy is in its ledger; every_steps
      * or every_seconds is 0, keep 0: all */
     struct {
@@ -117,9 +124,8 @@ struct program {
     /* cuda; zero on cpu */
     /* local segment: what the kernels of the compute lane share */
     int64_t workspace, workspace_bytes;
-    /* gemm: 0 cublaslt, 1 planc; attention, experts: 0 planc, 1 cudnn */
     bool graph;
-    int gemm, attention, experts;
+    enum engine gemm, attention, experts;
     /* of one device for the compute type, what MFU is a part of; 0: not known */
     double peak_flops;
     /* assumed beside the arena: context, modules, communicators; 0 on cpu */

@@ -20,12 +20,13 @@ double schedule_lr(const struct program *p, int64_t step)
     const int64_t last = p->schedule_steps - 1;
     double left = 0; /* of the way from floor to peak */
     if (step < p->warmup) return p->lr * (double)(step + 1) / (double)p->warmup;
-    if (p->schedule == 0) return p->lr;
-    if (step <= last) switch (p->schedule) {
-        case 1: left = (1 + cos(pi * progress(step, p->warmup, last))) / 2; break;
-        case 2: left = 1 - progress(step, p->warmup, last); break;
-        /* of its last `decay` steps each is one part lower */
-        case 3: left = 1 - progress(step, last - p->decay, last); break;
-        }
+    if (step > last && p->schedule != RATE_CONSTANT) return p->lr * p->floor;
+    switch (p->schedule) {
+    case RATE_CONSTANT: return p->lr;
+    case RATE_COSINE: left = (1 + cos(pi * progress(step, p->warmup, last))) / 2; break;
+    case RATE_LINEAR: left = 1 - progress(step, p->warmup, last); break;
+    /* of its last `decay` steps each is one part lower */
+    case RATE_WSD: left = 1 - progress(step, last - p->decay, last); break;
+    }
     return p->lr * (p->floor + (1 - p->floor) * left);
 }

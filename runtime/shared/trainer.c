@@ -354,7 +354,7 @@ int main(int argc, char **argv)
             probe_write(d, m.value[0], m.grad_norm);
             world_agree();
         }
-        if (!finite_step(&m) && program.nonfinite == 0) refuse_step(&m);
+        if (!finite_step(&m) && program.nonfinite == NONFINITE_STOP) refuse_step(&m);
         if (m.step == first + 1 && bytes_at_end(&o) > 0) launcher_warn(m.seconds, bytes_at_end(&o));
         const struct checkpoint_wish wish = checkpoint_wish();
         stop = step_state.stop || wish.end;

@@ -1,19 +1,532 @@
-/* Reads IR texts and says of each whether its laid-out schedule can be proved. A text from before
- * the memory pass is taken through the rest of the pipeline first. Status 0 when all are proved. */
-#include "passes/prove.h"
+/* Proves a laid-out schedule by running it over addresses: each write puts a fresh mark on its
+ * bytes, each read demands the mark of the very value it means, from the very iteration it means. A
+ * buffer given away too early, a ring one entry short, a carry that reads the wrong end, a wait
+ * that is missing, a slot written while a collective still reads it: all are a wrong mark, found at
+ * the step that would have trained on it. The passes that lay out memory are not asked how they did
+ * it; only their texts are believed, and only as far as the records go.
+ *
+ * Order: the text is one for all ranks and no step of it asks for the rank, so collectives are
+ * issued in one order everywhere if they are issued in one order here; an event is recorded by one
+ * lane step, waited for once it was recorded, and not recorded again before somebody waited.
+ *
+ * What stays for the whole run (weights, moments, scalars, staging) is written by nothing that is
+ * proved here, so whoever touches it is wrong.
+ *
+ * Lanes: a gather fills its slot from its issue to the wait for its event, a reduce reads its slot
+ * as long; whoever touches those bytes in between is wrong, whatever a fast link would have got
+ * away with. */
+#include "prove.h"
 
-int main(int argc, char **argv)
+#include <setjmp.h>
+#include <string.h>
+
+struct range {
+    int64_t from, to;
+    int64_t mark;
+};
+struct flight {
+    int64_t from, to;
+    int event;
+    bool fills;
+};
+struct kept {
+    const char *name;
+    int64_t from, to;
+};
+/* Marks of a value by iteration of its loop (one entry for straight code). note of the value. */
+struct marks {
+    int64_t *of;
+    int64_t n;
+};
+
+struct prove {
+    const struct graph *g;
+    VECTOR(struct range) bytes; /* of the arena; sorted, apart */
+    VECTOR(struct kept) kept;
+    VECTOR(struct flight) flight;
+    int64_t fresh;
+    const struct region *region;
+    const struct body *body;
+    int64_t i, n; /* layer and running count */
+    int step;
+    jmp_buf out;
+    const char *why;
+};
+
+_Noreturn static void wrong(struct prove *p, const char *format, ...) PRINTF_LIKE(2, 3);
+static void wrong(struct prove *p, const char *format, ...)
 {
-    int bad = 0;
-    for (int i = 1; i < argc; i++) {
-        size_t n;
-        const char *why = NULL, *bytes = file_read(argv[i], &n);
-        struct graph *g = bytes ? ir_parse(bytes, n, &why) : NULL;
-        if (!bytes) why = "cannot be read";
-        if (g && g->level < LEVEL_MEMORY) g = pipeline_run(g, LEVEL_MEMORY);
-        if (g) why = prove(g);
-        printf("%s: %s\n", argv[i], why ? why : "proved");
-        bad |= why != NULL;
+    va_list args;
+    va_start(args, format);
+    p->why = text_format("step %d of %s, iteration %lld: %s", p->step, p->region->name,
+                         (long long)p->n, text_vformat(format, args));
+    va_end(args);
+    longjmp(p->out, 1);
+}
+
+/* ── bytes ───────────────────────────────────────────────────────────────────── */
+/* Addresses are the arena's: segment wire begins behind local_bytes. */
+static int64_t address_of(struct prove *p, const struct buffer *b, int64_t offset, int64_t bytes,
+                          const char *what)
+{
+    bool wire = b->segment == SEGMENT_WIRE;
+    if (offset < 0 || offset + bytes > p->g->wire_bytes + (wire ? 0 : p->g->local_bytes))
+        wrong(p, "%s lies outside its segment", what);
+    return offset + (wire ? p->g->local_bytes : 0);
+}
+
+/* What is there for good (weights, moments, scalars, staging) is nobody else's. */
+static void keep_clear(struct prove *p, int64_t from, int64_t to, const char *what)
+{
+    for (int k = 0; k < p->kept.n; k++)
+        if (p->kept.item[k].from < to && from < p->kept.item[k].to)
+            wrong(p, "%s is written over %s", what, p->kept.item[k].name);
+}
+
+static bool stays(enum buffer_kind kind)
+{
+    switch (kind) {
+    case BUFFER_MASTER:
+    case BUFFER_GRADIENT:
+    case BUFFER_MOMENT1:
+    case BUFFER_MOMENT2:
+    case BUFFER_SCALARS:
+    case BUFFER_STAGING:
+    case BUFFER_REDUCE_STAGING:
+    case BUFFER_METRICS: return true;
+    case BUFFER_WORKSPACE:
+    case BUFFER_GATHERED:
+    case BUFFER_GRADIENT_SLOTS:
+    case BUFFER_CARRIED:
+    case BUFFER_SAVED:
+    case BUFFER_BATCH:
+    case BUFFER_TABLES:
+    case BUFFER_WORKING:
+    case BUFFER_ALIAS: return false;
     }
-    return bad;
+    bug("buffer kind %d", (int)kind);
+}
+
+static void keep_all(struct prove *p)
+{
+    p->region = p->g->region.item[0];
+    for (int i = 0; i < p->g->buffer.n; i++) {
+        const struct buffer *b = p->g->buffer.item[i];
+        if (!stays(b->kind)) continue;
+        int64_t from = address_of(p, b, b->offset, b->bytes, b->name);
+        keep_clear(p, from, from + b->bytes, b->name);
+        PUSH(&p->kept, ((struct kept){b->name, from, from + b->bytes}));
+    }
+}
+
+static void write_bytes(struct prove *p, int64_t from, int64_t to, int64_t mark, const char *what)
+{
+    keep_clear(p, from, to, what);
+    for (int k = 0; k < p->flight.n; k++) {
+        const struct flight *f = &p->flight.item[k];
+        if (f->from < to && from < f->to)
+            wrong(p, "%s is written where event %d is still under way", what, f->event);
+    }
+    VECTOR(struct range) now = {0};
+    bool put = false;
+    for (int k = 0; k < p->bytes.n; k++) {
+        struct range r = p->bytes.item[k];
+        if (!put && r.to > from) {
+            if (r.from < from) PUSH(&now, ((struct range){r.from, from, r.mark}));
+            PUSH(&now, ((struct range){from, to, mark}));
+            put = true;
+        }
+        if (r.to <= from || r.from >= to)
+            PUSH(&now, r);
+        else if (r.to > to)
+            PUSH(&now, ((struct range){to, r.to, r.mark}));
+    }
+    if (!put) PUSH(&now, ((struct range){from, to, mark}));
+    p->bytes.n = 0;
+    for (int k = 0; k < now.n; k++) PUSH(&p->bytes, now.item[k]);
+}
+
+static void read_bytes(struct prove *p, int64_t from, int64_t to, int64_t mark, const char *what)
+{
+    int64_t at = from;
+    for (int k = 0; k < p->flight.n; k++) {
+        const struct flight *f = &p->flight.item[k];
+        if (f->fills && f->from < to && from < f->to)
+            wrong(p, "%s is read before event %d is waited for", what, f->event);
+    }
+    for (int k = 0; k < p->bytes.n && at < to; k++) {
+        const struct range *r = &p->bytes.item[k];
+        if (r->to <= at) continue;
+        if (r->from > at) break;
+        if (r->mark != mark) wrong(p, "%s is read where something else was written since", what);
+        at = r->to;
+    }
+    if (at < to) wrong(p, "%s is read where nothing was written", what);
+}
+
+/* ── values ──────────────────────────────────────────────────────────────────── */
+static bool looked_through(const struct node *n)
+{
+    return n && (n->op == OP_sum_ranks || n->op == OP_put_part ||
+                 (op_rows[n->op].class == CLASS_VIEW && n->op != OP_part));
+}
+
+static const struct value *bytes_of(const struct value *v)
+{
+    while (looked_through(v->node)) v = v->node->in[0].value;
+    return v;
+}
+
+static struct marks *marks_of(const struct value *v, int64_t n)
+{
+    struct value *own = (struct value *)(uintptr_t)v;
+    if (!own->note) {
+        struct marks *m = TAKE(struct marks);
+        m->n = n;
+        m->of = TAKE_MANY(int64_t, n);
+        own->note = m;
+    }
+    return own->note;
+}
+
+static const struct region *home_of(const struct graph *g, const struct value *v, bool *carry,
+                                    bool *last)
+{
+    *carry = *last = false;
+    for (int i = 0; i < g->region.n; i++) {
+        const struct region *r = g->region.item[i];
+        for (int k = 0; k < r->carry.n; k++) {
+            if (r->carry.item[k].value == v) return *carry = true, r;
+            if (r->carry.item[k].last == v) return *last = true, r;
+        }
+        for (int k = 0; k < r->body.n; k++)
+            for (int n = 0; n < r->body.item[k]->node.n; n++)
+                for (int o = 0; o < r->body.item[k]->node.item[n]->n_out; o++)
+                    if (r->body.item[k]->node.item[n]->out[o] == v) return r;
+    }
+    return NULL;
+}
+
+/* The mark that a reader here means. Values of loops have one an iteration, by layer. */
+static int64_t meant(struct prove *p, const struct value *v)
+{
+    if (v->node && v->node->op == OP_part) return meant(p, bytes_of(v->node->in[0].value));
+    bool carry, last;
+    const struct region *home = home_of(p->g, v, &carry, &last);
+    const struct marks *m = v->note;
+    if (!m) wrong(p, "%s is read and was never made", v->name);
+    return m->of[home && home->direction != ONCE && !last ? p->i : 0];
+}
+
+static int64_t ordinal(const struct body *b, int64_t i)
+{
+    int64_t n = 0;
+    for (int k = 0; k < b->layers.n; k++) {
+        if (i < b->layers.item[k].to) return n + i - b->layers.item[k].from;
+        n += b->layers.item[k].to - b->layers.item[k].from;
+    }
+    return i;
+}
+
+static bool handed_on(const struct graph *g, const struct value *v)
+{
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->carry.n; k++) {
+            if (g->region.item[i]->carry.item[k].value == v) return true;
+            for (int b = 0; b < g->region.item[i]->body.n; b++)
+                if (g->region.item[i]->body.item[b]->next.item[k] == v) return true;
+        }
+    return false;
+}
+
+static bool place(struct prove *p, const struct value *v, int64_t *from, int64_t *to)
+{
+    const struct buffer *b = graph_buffer(p->g, v->name);
+    if (!b) return false;
+    int64_t entry = 0;
+    switch (b->index) {
+    case INDEX_ONLY: break;
+    case INDEX_LAYER: entry = handed_on(p->g, v) ? p->i : ordinal(p->body, p->i); break;
+    case INDEX_RING: entry = p->n % b->entries; break;
+    case INDEX_RING_NEXT: entry = (p->n + 1) % b->entries; break;
+    }
+    int64_t bytes = shape_count(v->shape) * element_bytes(v->type);
+    *from = address_of(p, b, b->offset + entry * b->stride, bytes, v->name);
+    *to = *from + bytes;
+    return true;
+}
+
+/* ── weights and slots ───────────────────────────────────────────────────────── */
+/* Marks of gathered units: by slot buffer and iteration, kept on a name's behalf. */
+struct gathered {
+    const char *buffer;
+    int64_t iteration, mark;
+};
+static VECTOR(struct gathered) gathered;
+
+static void read_weight(struct prove *p, const struct weight *w)
+{
+    const struct unit *u = graph_unit(p->g, w->unit);
+    const struct buffer *b = graph_buffer(p->g, slot_name(SLOT_GATHER, p->region->name, u));
+    if (!b) return; /* read where the master lives */
+    const char *owner = p->region->within ? slot_name(SLOT_GATHER, p->region->within, u) : b->name;
+    int64_t size = element_bytes(p->g->facts.compute), bytes = shape_count(w->value->shape) * size;
+    int64_t from = address_of(
+        p, b, b->offset + (u->loop[0] ? p->n % b->entries : 0) * b->stride + w->offset * size,
+        bytes, w->value->name);
+    for (int k = gathered.n - 1; k >= 0; k--)
+        if (!strcmp(gathered.item[k].buffer, owner) &&
+            gathered.item[k].iteration == (u->loop[0] ? p->n : 0)) {
+            read_bytes(p, from, from + bytes, gathered.item[k].mark, w->value->name);
+            return;
+        }
+    wrong(p, "%s is read and was never gathered", w->value->name);
+}
+
+/* A lane step begins: its event must have been waited for since it was last recorded. */
+static void take_off(struct prove *p, struct flight f)
+{
+    for (int k = 0; k < p->flight.n; k++)
+        if (p->flight.item[k].event == f.event)
+            wrong(p, "event %d is recorded again before anyone has waited for it", f.event);
+    PUSH(&p->flight, f);
+}
+
+static bool records(const struct graph *g, int event, enum op op)
+{
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int j = 0; j < g->region.item[i]->body.item[k]->node.n; j++) {
+                const struct node *n = g->region.item[i]->body.item[k]->node.item[j];
+                if (n->op == op && event >= attr_get(n, "event") &&
+                    event < attr_get(n, "event") + attr_get(n, "ring"))
+                    return true;
+            }
+    return false;
+}
+
+static void gather(struct prove *p, const struct node *n)
+{
+    int64_t at = p->n + attr_get(n, "shift");
+    if (p->region->direction != ONCE && (p->n < attr_get(n, "from") || p->n >= attr_get(n, "to")))
+        return;
+    const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "into"));
+    int64_t entry = at % attr_get(n, "ring"),
+            from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
+    struct gathered one = {b->name, at, ++p->fresh};
+    write_bytes(p, from, from + b->bytes, one.mark, b->name);
+    PUSH(&gathered, one);
+    take_off(p, (struct flight){from, from + b->bytes, (int)(attr_get(n, "event") + entry), true});
+}
+
+static void reduce(struct prove *p, const struct node *n)
+{
+    const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "from"));
+    int64_t entry = p->n % attr_get(n, "ring"),
+            from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
+    for (int k = 0; k < p->body->gradient.n; k++) {
+        const struct yield_gradient *y = &p->body->gradient.item[k];
+        const struct unit *u = graph_unit(p->g, y->weight->weight->unit);
+        if (strcmp(slot_name(SLOT_GRADIENT, p->region->name, u), b->name)) continue;
+        int64_t at = from + y->weight->weight->offset * 4;
+        read_bytes(p, at, at + shape_count(y->weight->shape) * 4, meant(p, bytes_of(y->value)),
+                   y->value->name);
+    }
+    take_off(p, (struct flight){from, from + b->bytes, (int)(attr_get(n, "event") + entry), false});
+}
+
+static void wait_for(struct prove *p, const struct node *n)
+{
+    int first = (int)attr_get(n, "event"), ring = (int)attr_get(n, "ring"),
+        one = first + (int)(p->n % ring), kept = 0;
+    bool all = attr_get(n, "all"), found = false;
+    for (int k = 0; k < p->flight.n; k++) {
+        int e = p->flight.item[k].event;
+        found |= e == one;
+        if (all ? e < first || e >= first + ring : e != one)
+            p->flight.item[kept++] = p->flight.item[k];
+    }
+    p->flight.n = kept;
+    /* a slot is waited for before its first use too; a gather is always on its way when somebody
+     * waits */
+    if (!all && !found && records(p->g, one, OP_gather))
+        wrong(p, "event %d is waited for and nobody has recorded it", one);
+}
+
+/* ── running ─────────────────────────────────────────────────────────────────── */
+static void read_value(struct prove *p, const struct value *v)
+{
+    if (v->weight) {
+        read_weight(p, v->weight);
+        return;
+    }
+    int64_t from, to;
+    const struct value *root = bytes_of(v);
+    if (root->node && op_rows[root->node->op].class == CLASS_LEAF) return;
+    if (root->weight) {
+        read_weight(p, root->weight);
+        return;
+    }
+    if (!place(p, root, &from, &to)) wrong(p, "%s is read and has no bytes", root->name);
+    read_bytes(p, from, to, meant(p, root), root->name);
+}
+
+static bool inside(const struct body *b, int first, int last, const struct value *v)
+{
+    for (int k = first; k < last; k++)
+        for (int o = 0; o < b->node.item[k]->n_out; o++)
+            if (b->node.item[k]->out[o] == v) return true;
+    return false;
+}
+
+static void make(struct prove *p, const struct value *v)
+{
+    int64_t from, to;
+    struct marks *m = marks_of(v, p->region->direction == ONCE ? 1 : p->region->count);
+    int64_t mark = m->of[p->region->direction == ONCE ? 0 : p->i] = ++p->fresh;
+    if (place(p, v, &from, &to)) write_bytes(p, from, to, mark, v->name);
+}
+
+/* All reads of a kernel come before all its writes, and they do not touch: rows are walked in
+ * turn. */
+static void run_kernel(struct prove *p, int first, int last)
+{
+    const struct body *b = p->body;
+    VECTOR(struct flight) read = {0};
+    for (int k = first; k < last; k++)
+        for (int a = 0; a < b->node.item[k]->n_in; a++) {
+            const struct value *v = b->node.item[k]->in[a].value;
+            if (!v || inside(b, first, last, v)) continue;
+            read_value(p, v);
+            struct flight f = {0};
+            bool own = b->node.item[k]->op == OP_matmul_add && a == 2;
+            if (!own && !v->weight && place(p, bytes_of(v), &f.from, &f.to)) PUSH(&read, f);
+        }
+    for (int k = first; k < last; k++)
+        for (int o = 0; o < b->node.item[k]->n_out; o++) {
+            int64_t from, to;
+            const struct value *v = b->node.item[k]->out[o];
+            if (looked_through(v->node)) continue;
+            for (int r = 0; place(p, v, &from, &to) && r < read.n; r++)
+                if (read.item[r].from < to && from < read.item[r].to)
+                    wrong(p, "%s is written over what its kernel reads", v->name);
+            make(p, v);
+        }
+}
+
+/* A part was made in its place: the whole is another value now. */
+static void put_part(struct prove *p, const struct node *n)
+{
+    int64_t from, to;
+    const struct value *whole = bytes_of(n->in[0].value);
+    read_value(p, n->in[1].value);
+    if (!place(p, whole, &from, &to)) wrong(p, "%s has no bytes", whole->name);
+    struct marks *m = marks_of(whole, p->region->count);
+    m->of[p->i] = ++p->fresh;
+    write_bytes(p, from, to, m->of[p->i], whole->name);
+}
+
+/* The batch is written from outside. */
+static void load_batch(struct prove *p)
+{
+    for (int i = 0; i < p->g->input.n; i++) {
+        const struct value *v = p->g->input.item[i];
+        const struct buffer *at = graph_buffer(p->g, v->name);
+        marks_of(v, 1)->of[0] = ++p->fresh;
+        if (!at) continue;
+        int64_t from = address_of(p, at, at->offset, at->bytes, v->name);
+        write_bytes(p, from, from + at->bytes, p->fresh, v->name);
+    }
+}
+
+static void run_lane(struct prove *p, const struct node *n)
+{
+    switch ((enum lane_op)n->op) {
+    case LANE_OP_gather: gather(p, n); return;
+    case LANE_OP_reduce: reduce(p, n); return;
+    case LANE_OP_wait: wait_for(p, n); return;
+    case LANE_OP_sum_ranks: read_value(p, n->in[0].value); return;
+    case LANE_OP_batch: load_batch(p); return;
+    case LANE_OP_use: wrong(p, "a use is left behind the schedule");
+    }
+    bug("lane op %d", (int)n->op);
+}
+
+static void run_body(struct prove *p)
+{
+    const struct body *b = p->body;
+    for (int k = 0, end; k < b->node.n; k = end) {
+        const struct node *n = b->node.item[k];
+        end = k + 1;
+        if (n->step) p->step = n->step;
+        if (op_rows[n->op].class == CLASS_LANE)
+            run_lane(p, n);
+        else if (n->op == OP_put_part)
+            put_part(p, n);
+        else if (n->op == OP_tap)
+            read_value(p, n->in[0].value);
+        else if (n->kernel) {
+            while (end < b->node.n && (b->node.item[end]->kernel == n->kernel)) end++;
+            run_kernel(p, k, end);
+        }
+    }
+}
+
+static int64_t mark_now(struct prove *p, const struct value *v)
+{
+    const struct value *root = bytes_of(v);
+    return meant(p, root);
+}
+
+static void run_region(struct prove *p, const struct region *r)
+{
+    p->region = r;
+    for (int64_t n = 0; n < r->count; n++) {
+        p->n = n, p->i = r->direction == DOWN ? r->count - 1 - n : n;
+        for (int k = 0; k < r->body.n; k++) {
+            p->body = r->body.item[k];
+            bool runs = !p->body->layers.n || r->phase == PHASE_UPDATE;
+            for (int l = 0; l < p->body->layers.n; l++)
+                runs |= p->i >= p->body->layers.item[l].from && p->i < p->body->layers.item[l].to;
+            if (runs) break;
+        }
+        /* what this iteration finds: the first, or what the last one handed on */
+        for (int c = 0; c < r->carry.n; c++) {
+            struct marks *m = marks_of(r->carry.item[c].value, r->count);
+            if (n == 0) m->of[p->i] = mark_now(p, r->carry.item[c].first);
+        }
+        run_body(p);
+        int64_t next_i = r->direction == DOWN ? p->i - 1 : p->i + 1;
+        for (int c = 0; c < r->carry.n; c++) {
+            int64_t mark = mark_now(p, p->body->next.item[c]);
+            if (n + 1 < r->count)
+                marks_of(r->carry.item[c].value, r->count)->of[next_i] = mark;
+            else
+                marks_of(r->carry.item[c].last, 1)->of[0] = mark;
+        }
+    }
+}
+
+static void forget(const struct graph *g) { ir_verify(g); /* empties the notes */ }
+
+const char *prove(const struct graph *g)
+{
+    struct prove *p = TAKE(struct prove);
+    p->g = g;
+    if (g->level != LEVEL_MEMORY) return "only a laid-out schedule can be proved";
+    forget(g);
+    gathered.n = 0;
+    if (!setjmp(p->out)) {
+        keep_all(p);
+        for (int round = 0; round < 4; round++)
+            for (int i = 0; i < g->region.n; i++) {
+                static const enum phase phase[] = {PHASE_SETUP, PHASE_MICRO, PHASE_MICRO,
+                                                   PHASE_UPDATE};
+                if (g->region.item[i]->phase == phase[round]) run_region(p, g->region.item[i]);
+            }
+        if (p->flight.n)
+            p->why = text_format("event %d is never waited for", p->flight.item[0].event);
+    }
+    forget(g);
+    return p->why;
 }

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Laid-out schedules run over addresses: every reader must find the very value it means
-# (compiler/passes/prove.c). All kinds of plans are proved; then a proved text is broken by hand,
+# (prove.c). All kinds of plans are proved; then a proved text is broken by hand,
 # one property at a time, and each break must be caught.
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
 [ "$BUILD" = build-sanitize ] &&
     flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
-objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE '/(commands|analysis)/')
-if ! cc -std=c17 -g -O1 -Wall -Wextra ${flags:-} -I "$top/compiler" "$top/tests/prove/prove.c" \
+objects=$(cd "$top" && ls compiler/*/*.c | grep -vE '/(commands|analysis)/' |
+    sed "s,^,$top/$BUILD/,; s,c$,o,")
+if ! cc -std=c17 -g -O1 -Wall -Wextra ${flags:-} -I "$top/compiler" "$top"/tests/prove/*.c \
     $objects "$top/$BUILD"/gen/*.o -o prove -ljansson -lm -ldl 2>build.err; then
     fail build "$(tail_of build.err)"
     exit 0

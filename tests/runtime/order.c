@@ -32,7 +32,7 @@ const struct program program = {
     .vocabulary = FIRST + TOKENS,
     .data_train = trains,
     .data_trains = sizeof trains / sizeof *trains,
-    .data_format = 2,
+    .data_format = FORMAT_UINT32,
     .data_order = ORDER,
     .data_seed = SEED,
 };
