@@ -52,6 +52,20 @@ static int64_t times_of(const struct region *r, const struct body *b, const stru
     return times;
 }
 
+/* Elements of a unit that a lane step names; of a loop whose layers differ, their mean. */
+static double elements_of(const struct graph *g, const char *name)
+{
+    const struct unit *one = graph_unit(g, name);
+    double all = 0, layers = 0;
+    if (one) return (double)one->elements;
+    for (int i = 0; i < g->unit.n; i++)
+        if (!strcmp(g->unit.item[i]->loop, name)) {
+            all += (double)(g->unit.item[i]->elements * g->unit.item[i]->count);
+            layers += (double)g->unit.item[i]->count;
+        }
+    return layers > 0 ? all / layers : 0;
+}
+
 /* Bytes that a device receives in the collectives of a step: rings, so all but its own part. */
 static double moved_bytes(const struct graph *g)
 {
@@ -64,12 +78,12 @@ static double moved_bytes(const struct graph *g)
             for (int j = 0; j < r->body.item[k]->node.n; j++) {
                 const struct node *n = r->body.item[k]->node.item[j];
                 if (n->op != OP_gather && n->op != OP_reduce) continue;
-                const struct unit *u = graph_unit(g, attr_get_word(n, "unit"));
+                double elements = elements_of(g, attr_get_word(n, "unit"));
                 double times = (double)times_of(r, r->body.item[k], n);
-                double bytes = (double)u->elements *
-                               (n->op == OP_gather ? (double)element_bytes(f->compute) : 4.0);
+                double bytes =
+                    elements * (n->op == OP_gather ? (double)element_bytes(f->compute) : 4.0);
                 all += bytes * others * times * (double)f->accumulation;
-                if (n->op == OP_reduce) all += 4.0 * (double)u->shard_elements * replicas * times;
+                if (n->op == OP_reduce) all += 4.0 * elements / (double)f->fsdp * replicas * times;
             }
     }
     return all;
