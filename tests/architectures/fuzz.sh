@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# fuzz.sh SECONDS FOLDER [SEED]: draws architectures from SEED on (the time, when left out) and compiles them, for as long as
-# it says. A plan that breaks a pass stays in FOLDER/broken, and its number, which is its seed, is printed.
+# fuzz.sh SECONDS FOLDER [SEED]: draws architectures from SEED on (the time, when left out) and
+# compiles them, for as long as it says. A plan that breaks a pass stays in FOLDER/broken, and its
+# number, which is its seed, is printed.
 seconds=$1 folder=$2 seed=${3:-$(date +%s)}
 top=$(cd "$(dirname "$0")/../.." && pwd)
 BUILD=${BUILD:-build}

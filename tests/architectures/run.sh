@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Architectures drawn at random from the language (draw.py) compile, or are refused with a place: for both devices, with
-# and without pieces of the loss, under every checkpointing mode and several meshes, in both element types; and what is laid
-# out is proved. Seeds are fixed, so a failure is there again the next time. A few are trained: checkpointing must not
-# change a bit of what comes out, and shards and pieces no more than the order of sums does.
+# Architectures drawn at random from the language (draw.py) compile, or are refused with a place:
+# for both devices, with and without pieces of the loss, under every checkpointing mode and several
+# meshes, in both element types; and what is laid out is proved. Seeds are fixed, so a failure is
+# there again the next time. A few are trained: checkpointing must not change a bit of what comes
+# out, and shards and pieces no more than the order of sums does.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 . "$here/harness.sh"
@@ -13,8 +14,11 @@ if drawn 1 "$count"; then
     fine=$(grep -c '^fine ' said)
     refused=$(grep -c '^refused ' said)
     echo "note drawn: $fine compiled, $refused refused"
-    if grep -q '^FAIL' said; then fail drawn "$(grep -c '^FAIL' said) of $((2 * count)): $(grep '^FAIL' said | head -2 | cut -c1-300 | tr '\n' '|')"
-    elif [ "$fine" -lt $((2 * count * 6 / 10)) ]; then fail drawn "only $fine of $((2 * count)) are accepted"
+    if grep -q '^FAIL' said; then
+        fail drawn "$(grep -c '^FAIL' said) of $((2 * count)): $(grep '^FAIL' said | head -2 |
+            cut -c1-300 | tr '\n' '|')"
+    elif [ "$fine" -lt $((2 * count * 6 / 10)) ]; then
+        fail drawn "only $fine of $((2 * count)) are accepted"
     else ok drawn; fi
 else
     fail drawn "status $?"
@@ -37,7 +41,8 @@ done
 for plan in "$here"/*.plan; do
     name=$(basename "$plan" .plan)
     ./compile "$plan" >"$name.said" 2>&1
-    grep -q '^FAIL' "$name.said" || ! grep -q '^fine' "$name.said" && fail "$name" "$(tail_of "$name.said")" || ok "$name"
+    grep -q '^FAIL' "$name.said" || ! grep -q '^fine' "$name.said" &&
+        fail "$name" "$(tail_of "$name.said")" || ok "$name"
 done
 
 # ── trained ───────────────────────────────────────────────────────────────────
@@ -47,7 +52,8 @@ train() {
     local name=$1 ranks=$2 plan=$3
     shift 3
     "$planc" build "$plan" -o "$name.out" "$@" >"$name.log" 2>&1 &&
-        launch "$ranks" "$scratch/$name.out" --metrics "$name.jsonl" --final "$name.safetensors" >>"$name.log" 2>&1
+        launch "$ranks" "$scratch/$name.out" --metrics "$name.jsonl" --final "$name.safetensors" \
+        >>"$name.log" 2>&1
 }
 near='
 import json, sys
@@ -65,12 +71,16 @@ for seed in $(seq 1 1000); do
     plan=training/$seed.plan
     grep -q 'repeat n_' "$plan" && grep -q 'cross_entropy' "$plan" || continue
     settings=(--set batch.global=8 --set precision.compute=fp32)
-    "$planc" check "$plan" "${settings[@]}" --set batch.loss_chunks=2 --set mesh.fsdp=2 >/dev/null 2>&1 || continue
+    "$planc" check "$plan" "${settings[@]}" --set batch.loss_chunks=2 --set mesh.fsdp=2 >/dev/null \
+        2>&1 || continue
     tried=$((tried + 1))
-    if ! train none 1 "$plan" "${settings[@]}" || ! train full 1 "$plan" "${settings[@]}" --set activation_checkpoint.mode=full ||
+    if ! train none 1 "$plan" "${settings[@]}" ||
+        ! train full 1 "$plan" "${settings[@]}" --set activation_checkpoint.mode=full ||
         ! train shards 2 "$plan" "${settings[@]}" --set mesh.fsdp=2 --set batch.loss_chunks=2; then
         fail "trained.$seed" "$(tail_of none.log 2) $(tail_of full.log 2) $(tail_of shards.log 2)"
-    elif ! cmp -s none.safetensors full.safetensors; then fail "trained.$seed" "checkpointing changes what is trained"
-    elif ! why=$(python3 -c "$near" none.jsonl shards.jsonl 2>&1); then fail "trained.$seed" "$(tail -n 1 <<<"$why")"
+    elif ! cmp -s none.safetensors full.safetensors; then
+        fail "trained.$seed" "checkpointing changes what is trained"
+    elif ! why=$(python3 -c "$near" none.jsonl shards.jsonl 2>&1); then
+        fail "trained.$seed" "$(tail -n 1 <<<"$why")"
     else ok "trained.$seed"; fi
 done

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Is a resumed run the run that was not stopped? Runs that are cut at every step and go on, on the same mesh to the last
-# digit, on others to the last bits; what is refused, and what is offered then.
+# Is a resumed run the run that was not stopped? Runs that are cut at every step and go on, on the
+# same mesh to the last digit, on others to the last bits; what is refused, and what is offered
+# then.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 check() { python3 "$here/check.py" "$@" 2>&1; }
@@ -19,7 +20,8 @@ build() { # DIR [settings]: from run.plan
 go() { # LOG RANKS DIR [options]: one run, its output in LOG.log
     local log=$1 ranks=$2 dir=$3
     shift 3
-    timeout -k 5 120 mpirun -n "$ranks" --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" >"$log.log" 2>&1 </dev/null
+    timeout -k 5 120 mpirun -n "$ranks" --oversubscribe --bind-to none "$scratch/$dir/trainer" \
+        "$@" >"$log.log" 2>&1 </dev/null
 }
 # says NAME STATUS PATTERN RANKS DIR [options]: it ends with that status and says that in one line
 says() {
@@ -28,8 +30,10 @@ says() {
     go "$name" "$@"
     status=$?
     if [ $status -ne "$want" ]; then fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
-    elif [ "$want" -ne 0 ] && [ "$(grep -c '^trainer:' "$name.log")" -ne 1 ]; then fail "$name" "not one line: $(tail_of "$name.log")"
-    elif ! grep -qE "$pattern" "$name.log"; then fail "$name" "does not say /$pattern/: $(grep '^trainer:' "$name.log" | cut -c1-300)"
+    elif [ "$want" -ne 0 ] && [ "$(grep -c '^trainer:' "$name.log")" -ne 1 ]; then
+        fail "$name" "not one line: $(tail_of "$name.log")"
+    elif ! grep -qE "$pattern" "$name.log"; then
+        fail "$name" "does not say /$pattern/: $(grep '^trainer:' "$name.log" | cut -c1-300)"
     elif ! none_left "$scratch/$5"; then fail "$name" "processes left"; sweep "$scratch/$5"
     else ok "$name"; fi
 }
@@ -39,7 +43,8 @@ use "models/llama.plan"
 use "clusters/cpu.plan"
 
 plan "to be resumed" {
-    model llama { layers = 2;  hidden = 48;  heads = 4;  kv_heads = 2;  head_dim = 12;  ffn = 64;  vocab = 257 }
+    model llama { layers = 2;  hidden = 48;  heads = 4;  kv_heads = 2;  head_dim = 12
+                  ffn = 64;  vocab = 257 }
     cluster cpu { }
     mesh { fsdp = 2 }
     batch { sequence = 32;  local = 2;  global = 8 }
@@ -50,7 +55,8 @@ plan "to be resumed" {
     run { timeout = 20s }
 }
 PLAN
-python3 "$here/../faults/make.py" tokens tokens.bin 1601 257 # 50 samples an epoch, so epochs end within the run
+# 50 samples an epoch, so epochs end within the run
+python3 "$here/../faults/make.py" tokens tokens.bin 1601 257
 rm -rf saved ./*.jsonl ./*.safetensors
 
 # ── one run, uninterrupted ───────────────────────────────────────────────────
@@ -59,30 +65,41 @@ go whole 2 two --metrics whole.jsonl --final whole.safetensors || fail whole "$(
 holds whole.steps steps whole.jsonl 0 11
 holds whole.sound sound saved/step-00000012
 holds whole.state state saved/step-00000012 whole.safetensors
-[ "$(ls saved | tr '\n' ' ')" = "lock step-00000008 step-00000012 " ] && ok whole.keep || fail whole.keep "$(ls saved | tr '\n' ' ')"
+[ "$(ls saved | tr '\n' ' ')" = "lock step-00000008 step-00000012 " ] && ok whole.keep ||
+    fail whole.keep "$(ls saved | tr '\n' ' ')"
 
 # ── cut at every step, resumed, cut again ────────────────────────────────────
 rm -rf cut cut.jsonl
 for k in $(seq 1 12); do
-    go "cut_$k" 2 two --checkpoint-dir cut --metrics cut.jsonl --steps "$k" --final cut.safetensors || fail "cut_$k" "$(tail_of "cut_$k.log")"
-    [ "$k" -eq 1 ] || head -n 1 "cut_$k.log" | grep -q "^resumed: step $((k - 1)) of cut/step-" || fail "cut_$k.first_line" "$(head -n 1 "cut_$k.log")"
+    go "cut_$k" 2 two --checkpoint-dir cut --metrics cut.jsonl --steps "$k" --final \
+        cut.safetensors || fail "cut_$k" "$(tail_of "cut_$k.log")"
+    [ "$k" -eq 1 ] || head -n 1 "cut_$k.log" | grep -q "^resumed: step $((k - 1)) of cut/step-" ||
+        fail "cut_$k.first_line" "$(head -n 1 "cut_$k.log")"
 done
 holds cut.same same whole.jsonl cut.jsonl
-cmp -s whole.safetensors cut.safetensors && ok cut.weights || fail cut.weights "final weights differ"
+cmp -s whole.safetensors cut.safetensors && ok cut.weights ||
+    fail cut.weights "final weights differ"
 holds cut.equal equal saved/step-00000012 cut/step-00000012
 for part in 0 1; do
-    cmp -s saved/step-00000012/part-0000$part.safetensors cut/step-00000012/part-0000$part.safetensors && ok "cut.part_$part" || fail "cut.part_$part" "other bytes"
+    cmp -s saved/step-00000012/part-0000$part.safetensors \
+        cut/step-00000012/part-0000$part.safetensors && ok "cut.part_$part" ||
+        fail "cut.part_$part" "other bytes"
 done
 
 # ── on other meshes ──────────────────────────────────────────────────────────
-# mesh_case NAME RANKS SETTINGS…: steps 0 to 5 on two ranks, the rest on another mesh, against all on two
+# mesh_case NAME RANKS SETTINGS…: steps 0 to 5 on two ranks, the rest on another mesh, against all
+# on two
 mesh_case() {
     local name=$1 ranks=$2
     shift 2
     build "mesh_$name" "$@"
     rm -rf "mesh_$name.saved" "mesh_$name.jsonl"
-    if ! go "mesh_$name" 2 two --checkpoint-dir "mesh_$name.saved" --metrics "mesh_$name.jsonl" --steps 6; then fail "mesh.$name" "$(tail_of "mesh_$name.log")"
-    elif ! go "mesh_$name" "$ranks" "mesh_$name" --checkpoint-dir "mesh_$name.saved" --metrics "mesh_$name.jsonl"; then fail "mesh.$name" "$(tail_of "mesh_$name.log")"
+    if ! go "mesh_$name" 2 two --checkpoint-dir "mesh_$name.saved" --metrics "mesh_$name.jsonl" \
+        --steps 6; then
+        fail "mesh.$name" "$(tail_of "mesh_$name.log")"
+    elif ! go "mesh_$name" "$ranks" "mesh_$name" --checkpoint-dir "mesh_$name.saved" --metrics \
+        "mesh_$name.jsonl"; then
+        fail "mesh.$name" "$(tail_of "mesh_$name.log")"
     else
         holds "mesh.$name" near whole.jsonl "mesh_$name.jsonl" 1e-5
         holds "mesh.$name.sound" sound "mesh_$name.saved/step-00000012"

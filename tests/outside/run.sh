@@ -58,7 +58,8 @@ cat >numbers.plan <<'P'
 use "models/qwen3_moe.plan"
 use "clusters/h100.plan"
 plan "numbers" {
-    model qwen3_moe { layers = 4;  hidden = 64;  vocab = 256;  heads = 4;  kv_heads = 2;  head_dim = 16;  experts = 4;  top_k = 2;  expert_width = 32 }
+    model qwen3_moe { layers = 4;  hidden = 64;  vocab = 256;  heads = 4;  kv_heads = 2
+                      head_dim = 16;  experts = 4;  top_k = 2;  expert_width = 32 }
     cluster h100 { nodes = 1 }
     mesh { fsdp = 8 }
     batch { sequence = 64;  local = 1 }

@@ -56,7 +56,8 @@ with open(sys.argv[1], "rb") as f:
     n = struct.unpack("<Q", f.read(8))[0]
     header = json.loads(f.read(n))
 end = max(t["data_offsets"][1] for name, t in header.items() if name != "__metadata__")
-sys.exit(0 if 8 + n + end == os.path.getsize(sys.argv[1]) else "%d bytes, not %d" % (os.path.getsize(sys.argv[1]), 8 + n + end))
+size, want = os.path.getsize(sys.argv[1]), 8 + n + end
+sys.exit(0 if size == want else "%d bytes, not %d" % (size, want))
 PY
 }
 # stop NAME rank|mpirun SIGNAL STATUS

@@ -8,6 +8,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$top/tests/lib/training.sh"
 why=$(python3 "$here/layers.py" "$top" "$top/$BUILD") && ok layers ||
     fail layers "$(tr '\n' ';' <<<"$why")"
+why=$(python3 "$here/columns.py" "$top") && ok columns || fail columns "$(tr '\n' ';' <<<"$why")"
 if command -v clang-format >/dev/null; then
     why=$(cd "$top" && find compiler runtime templates tests -name '*.[ch]' -o -name '*.cc' -o \
         -name '*.cu' -o -name '*.cuh' | xargs clang-format --dry-run --Werror 2>&1 |
