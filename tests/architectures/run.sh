@@ -28,11 +28,13 @@ fi
 answered=0 wrong=
 for seed in $(seq 1 30); do
     sed 's/outside = 1MiB/&;  memory = 2MiB/' "plans/$seed.plan" >small.plan
-    for words in small.plan "plans/$seed.plan --set batch.loss_chunks=1|2 --set batch.local=2|4|8"; do
+    for words in small.plan \
+        "plans/$seed.plan --set batch.loss_chunks=1|2 --set batch.local=2|4|8"; do
         # shellcheck disable=SC2086
         "$planc" check $words >check.log 2>&1
         status=$?
-        [ $status -le 2 ] && answered=$((answered + 1)) || wrong+="$seed: status $status: $(tail_of check.log 1) "
+        [ $status -le 2 ] && answered=$((answered + 1)) ||
+            wrong+="$seed: status $status: $(tail_of check.log 1) "
     done
 done
 [ $answered -eq 60 ] && ok repairs_and_points || fail repairs_and_points "$wrong"

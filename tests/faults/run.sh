@@ -139,7 +139,8 @@ for rank in 2 0; do
                 fail $name "not one line: $(tail_of $name.log)"
             elif ! grep -qE "rank $rank\b.*step|step.*rank $rank\b" <<<"$line"; then
                 fail $name "does not name the rank and the step: $line"
-            elif ! awk -v s="$took" -v t=$timeout 'BEGIN { exit !(s > t / 3 && s < 2 * t + 4) }'; then
+            elif ! awk -v s="$took" -v t=$timeout 'BEGIN { exit !(s > t / 3 && s < 2 * t + 4) }'; \
+                then
                 fail $name "noticed after $took s, timeout $timeout s"
             else ok $name; fi
         fi
@@ -198,6 +199,7 @@ fi
 whole_steps() { # the metrics end with a whole line, steps without a gap
     awk \
         '{ if (!match($0, /"step": *[0-9]+/)) exit 1; s = substr($0, RSTART, RLENGTH); sub(/.*: */, "", s); if (s + 0 != NR - 1) exit 1 } !/}$/ { exit 1 }' \
+        \
         "$1"
 }
 for way in one_rank launcher; do

@@ -171,8 +171,7 @@ void machine_run(struct machine *m, const struct walk *shard, int n_shard)
         int n = emit_arguments(m->emit, k, &argument);
         void **address = TAKE_MANY(void *, n + 1);
         for (int a = 0; a < n; a++) address[a] = address_of(m, &argument[a]);
-        const struct compiled *c =
-            dlsym(m->object, text_format("k_%s", k->kernel->name));
+        const struct compiled *c = dlsym(m->object, text_format("k_%s", k->kernel->name));
         if (!c) bug("no kernel %s", k->kernel->name);
         bool walks = emit_walks_shard(k);
         if (!walks || k->node.item[0]->op == OP_sum_squares) c->call(address, NULL);

@@ -50,7 +50,8 @@ between_experts() {
     done
     return 1
 }
-is_mixture() { case " $1 " in *" family=qwen3_moe "* | *" family=mixtral "*) ;; *) return 1 ;; esac; }
+is_mixture() { case " $1 " in *" family=qwen3_moe "* | \
+    *" family=mixtral "*) ;; *) return 1 ;; esac; }
 # truths "KEYS" VARIANT...: ./case, and for a mixture ./case.M for every number M of samples that a
 # variant balances together.
 truths() {
