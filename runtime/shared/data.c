@@ -246,6 +246,15 @@ uint64_t data_fingerprint(void)
     return fingerprint = XXH3_64bits_digest(&state);
 }
 
+void data_agree(void)
+{
+    struct agreed_file *file = ROOM(struct agreed_file, data.files);
+    for (int64_t i = 0; i < data.files; i++)
+        file[i] = (struct agreed_file){data.file[i].path, data.file[i].fd,
+                                       data.file[i].tokens * data.width};
+    agree_files("data.train", file, data.files);
+}
+
 void data_describe(int64_t first, int64_t steps)
 {
     static const char *const formats[] = {

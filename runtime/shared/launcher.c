@@ -17,6 +17,30 @@ static double kill_seconds(void)
     return open_mpi ? atof(open_mpi) : prrte ? atof(prrte) : 1;
 }
 
+/* Ranks r of one group are neighbours in the world; a launcher that deals them to the hosts in turn
+ * sends every gather through the network. */
+void launcher_check_places(void)
+{
+    double mine = world.host_first, *host = ROOM(double, world.size);
+    world_exchange(&mine, 1, host);
+    const int fsdp = (int)program.fsdp, of_a_host = world.host_size;
+    const int least = (fsdp + of_a_host - 1) / of_a_host;
+    for (int first = 0; first < world.size; first += fsdp) {
+        int hosts = 0;
+        for (int r = first; r < first + fsdp; r++) {
+            bool seen = false;
+            for (int k = first; k < r; k++) seen = seen || (int)host[k] == (int)host[r];
+            hosts += !seen;
+        }
+        if (hosts <= least) continue;
+        say("warning: ranks %d to %d, an FSDP group, lie on %d hosts where %d would do: every "
+            "gather goes through the network. Give neighbouring ranks to one host: mpirun "
+            "--map-by slot, srun --distribution=block",
+            first, first + fsdp - 1, hosts, least);
+        return;
+    }
+}
+
 void launcher_warn(double step_seconds, int64_t saved_bytes)
 {
     const double left = kill_seconds(), save = (double)saved_bytes / SAVED_BYTES_PER_SECOND;

@@ -25,7 +25,7 @@ static struct {
     bool terminal, drawn;
     /* cross-entropies: the last ones, the sum of the first ones */
     double last[WINDOW], first_sum;
-    int64_t steps;
+    int64_t steps, finite; /* finite: those that the means are of */
     /* the first step warms up and counts for nothing when there are others */
     double first_seconds, later_seconds;
     /* seconds, of the steps of which it is known */
@@ -237,8 +237,11 @@ void metrics_step(const struct measured *m)
 {
     if (world.rank != 0) return;
     double ce = cross_entropy(m->value);
-    out.last[out.steps % WINDOW] = ce;
-    if (out.steps < WINDOW) out.first_sum += ce;
+    if (!m->skipped && isfinite(ce)) {
+        out.last[out.finite % WINDOW] = ce;
+        if (out.finite < WINDOW) out.first_sum += ce;
+        out.finite++;
+    }
     if (out.steps == 0)
         out.first_seconds = m->seconds;
     else
@@ -256,7 +259,7 @@ void metrics_summary(void)
 {
     if (world.rank != 0 || out.steps == 0) return;
     if (out.drawn) say(" ");
-    int64_t n = out.steps < WINDOW ? out.steps : WINDOW;
+    int64_t n = out.finite < WINDOW ? out.finite : WINDOW;
     double last = 0, steps = out.steps > 1 ? (double)(out.steps - 1) : 1,
            seconds = out.steps > 1 ? out.later_seconds : out.first_seconds;
     for (int64_t i = 0; i < n; i++) last += out.last[i];
@@ -270,8 +273,13 @@ void metrics_summary(void)
         say("speed: %.1f %% of the %s of %.1f GFLOP/s (%.4g MFLOP a token)",
             100 * mfu(steps, seconds), device_peak_name(), 1e-9 * out.machine_flops,
             1e-6 * program.flops_per_token);
-    say("loss: mean %.4f of the first %lld steps, %.4f of the last %lld", out.first_sum / (double)n,
-        (long long)n, last / (double)n, (long long)n);
+    if (n == 0) return;
+    char left_out[64] = "";
+    if (out.finite < out.steps)
+        snprintf(left_out, sizeof left_out, " (%lld that were not finite do not count)",
+                 (long long)(out.steps - out.finite));
+    say("loss: mean %.4f of the first %lld steps, %.4f of the last %lld%s",
+        out.first_sum / (double)n, (long long)n, last / (double)n, (long long)n, left_out);
     if (program.data_format == FORMAT_BYTES)
         say("bits per byte: mean %.4f of the first %lld steps, %.4f of the last %lld",
             out.first_sum / (double)n / log(2), (long long)n, last / (double)n / log(2),

@@ -14,8 +14,8 @@ enum scalar {
     SCALAR_SKIP,
     SCALAR_COUNT
 };
-/* Rate; 1 - beta1^t; 1 - beta2^t; accumulation x ranks / valid targets of the step (0 when none);
- * gradient norm; clipping coefficient; 1 when the step's update is not applied. The first four are
- * written by the host before a step. */
+/* Rate; 1 - beta1^t; 1 - beta2^t, t: updates so far, this one too; accumulation x ranks / valid
+ * targets of the step (0 when none); gradient norm; clipping coefficient; 1 when the step's update
+ * is not applied. The first four are written by the host before a step. */
 
 #endif

@@ -49,12 +49,15 @@ static double valid_targets(int64_t mine)
     return sum;
 }
 
-static void set_scalars(struct device *d, int64_t step, double valid)
+/* Moments have seen as many gradients as there were updates: a step that is skipped counts neither
+ * in them nor in t. */
+static void set_scalars(struct device *d, const struct counters *run, double valid)
 {
-    const double t = (double)(step + 1), shares = (double)(program.accumulation * world.size);
+    const double t = (double)(run->step - run->skipped + 1),
+                 shares = (double)(program.accumulation * world.size);
     float *s = step_state.scalar;
     memset(s, 0, sizeof step_state.scalar);
-    s[SCALAR_LR] = (float)schedule_lr(&program, step);
+    s[SCALAR_LR] = (float)schedule_lr(&program, run->step);
     s[SCALAR_BIAS1] = (float)(1 - pow(program.beta1, t));
     s[SCALAR_BIAS2] = (float)(1 - pow(program.beta2, t));
     s[SCALAR_LOSS_SCALE] = (float)(valid > 0 ? shares / valid : 0);
@@ -124,7 +127,7 @@ static struct measured train_step(struct device *d, struct counters *run, int64_
     m.stall_seconds = checkpoint_stall_seconds();
     position_step(step);
     int64_t valid = data_step(step, sample);
-    set_scalars(d, step, valid_targets(valid));
+    set_scalars(d, run, valid_targets(valid));
     clear_metrics(d);
 
     watch_step(step - first);
@@ -198,10 +201,10 @@ static bool begin_state(struct device *d, const struct options *o)
 static struct device *come_up(struct options *o, struct counters *run, int argc, char **argv)
 {
     world_open(&argc, &argv);
-    bool usage = options_read(o, argc, argv);
-    if (!usage && world.rank == 0) fail_print(fail_noted());
-    if (!usage) world_leave(STATUS_USAGE);
+    options_read(o, argc, argv);
+    world_agree_or(STATUS_USAGE);
     if (o->steps < 0 && program.run_steps > 0) o->steps = program.run_steps;
+    agree_program(o);
     world_split();
     watchdog_open();
     if (o->steps < 0)
@@ -239,9 +242,11 @@ static struct device *come_up(struct options *o, struct counters *run, int argc,
     step_state.mine = ROOM(double, told);
     step_state.all = ROOM(double, told *world.size);
     step_state.value = ROOM(double, metrics_count());
-    const bool nothing_to_read = o->steps == 0 && !program.data_trains;
-    if (!nothing_to_read) data_open();
+    const bool reads = o->steps > 0 || program.data_trains;
+    if (!reads || data_open()) checkpoint_resumed() ? true : weights_open();
     world_agree();
+    if (reads) data_agree();
+    if (!checkpoint_resumed()) weights_agree();
     begin_state(d, o);
     world_agree();
     checkpoint_ready(d);
@@ -250,6 +255,7 @@ static struct device *come_up(struct options *o, struct counters *run, int argc,
         o->probe ? probe_open(o->probe) : true;
     world_agree();
     introduce(d, o, run, machine_flops);
+    launcher_check_places();
     if (o->explain) explain();
     return d;
 }
@@ -376,6 +382,10 @@ int main(int argc, char **argv)
         world_agree();
     }
     if (o.final) say("weights: saved to %s", o.final);
+    if (!stop && run.step > first && run.step == run.skipped)
+        fail_note("none of the %lld steps was finite: all were skipped, and no weight has changed",
+                  (long long)run.step);
+    world_agree();
     if (stop) say_stopped(run.step);
     checkpoint_close();
     device_close(d);

@@ -23,6 +23,20 @@
 
 enum { STATUS_USAGE = 3, STATUS_ENVIRONMENT = 4, STATUS_STOPPED = 75 };
 
+enum { OPTION_ALLOWS = 16 };
+struct options {
+    int64_t steps /* -1: as the plan says */, log_every;
+    const char *metrics, *final, *probe, *compare, *trace;
+    bool explain;
+    int64_t profile /* steps; 0: none */;
+    const char *checkpoint_dir; /* NULL: as the plan says */
+    bool fresh, resume;         /* never, or only from a checkpoint */
+    int64_t resume_step;        /* -1: the newest */
+    /* keys, with commas between, that may differ from the checkpoint's plan */
+    const char *allow[OPTION_ALLOWS];
+    int allows;
+};
+
 /* ── fail.c: the one way out, and the one way to speak ───────────────────────── */
 /* Remembers the first message of this rank; false, so that `return fail_note(...)` reads. */
 bool fail_note(const char *format, ...) PRINTF_LIKE(1, 2);
@@ -69,24 +83,25 @@ int64_t signals_saves(void);
 const char *signals_text(int stop, char text[64]);
 
 /* ── launcher.c ──────────────────────────────────────────────────────────────── */
+/* Says when a group of FSDP lies on more hosts than it needs. Collective. */
+void launcher_check_places(void);
 /* Says when mpirun, told to end, would kill the ranks before a step is over and this many bytes are
  * saved. */
 void launcher_warn(double step_seconds, int64_t saved_bytes);
 
-/* ── options.c ───────────────────────────────────────────────────────────────── */
-enum { OPTION_ALLOWS = 16 };
-struct options {
-    int64_t steps /* -1: as the plan says */, log_every;
-    const char *metrics, *final, *probe, *compare, *trace;
-    bool explain;
-    int64_t profile /* steps; 0: none */;
-    const char *checkpoint_dir; /* NULL: as the plan says */
-    bool fresh, resume;         /* never, or only from a checkpoint */
-    int64_t resume_step;        /* -1: the newest */
-    /* keys, with commas between, that may differ from the checkpoint's plan */
-    const char *allow[OPTION_ALLOWS];
-    int allows;
+/* ── agree.c: all ranks run the same thing ─────────────────────────────────────── */
+/* Both are collective, and leave when a rank has something else than rank 0, saying what. */
+/* the tables of the plan, the options, the bytes of the trainer itself */
+void agree_program(const struct options *o);
+/* n files that are the same on all ranks: their sizes and some blocks of each */
+struct agreed_file {
+    const char *path;
+    int fd;
+    int64_t bytes;
 };
+void agree_files(const char *what, const struct agreed_file *file, int64_t n);
+
+/* ── options.c ───────────────────────────────────────────────────────────────── */
 /* Fills *o. False: what is wrong is noted. */
 bool options_read(struct options *o, int argc, char **argv);
 
@@ -94,6 +109,7 @@ bool options_read(struct options *o, int argc, char **argv);
 /* FSDP groups are contiguous ranks: replica = rank / fsdp, shard = rank % fsdp. */
 struct world {
     int rank, size, replica, shard, host_rank, host_size;
+    int host_first; /* the lowest rank of this host */
     bool one_host;
 };
 extern struct world world;
@@ -105,7 +121,10 @@ void world_met(void);
 void world_meet(double seconds);
 /* the groups of the mesh; leaves when the world is not the mesh */
 void world_split(void);
-void world_agree(void);                 /* returns only when no rank noted a failure */
+/* Returns only when no rank noted a failure. Otherwise the lowest rank that did prints its own,
+ * behind "rank R on HOST: " when others did not, and all leave with this status. */
+void world_agree(void); /* STATUS_ENVIRONMENT */
+void world_agree_or(int status);
 _Noreturn void world_leave(int status); /* every rank calls it: the orderly end */
 /* what world_leave calls when all ranks have arrived, before the shared page goes */
 void world_before_leaving(void (*call)(void));
@@ -298,13 +317,16 @@ bool st_read(const struct st_tensor *t, int64_t element, int64_t n, float *to);
 void st_shape_text(int rank, const int64_t *dim, char *to, size_t bytes); /* "[257, 64]" */
 
 /* ── weights.c ───────────────────────────────────────────────────────────────── */
-bool weights_start(struct device *d); /* seeded, or from program.init_from; false: noted */
+bool weights_open(void);              /* program.init_from, where there is one; false: noted */
+void weights_agree(void);             /* all ranks have the same files: agree_files */
+bool weights_start(struct device *d); /* seeded, or from what was opened; false: noted */
 /* before the first step: can it be written? false: noted */
 bool weights_final_open(const char *path);
 bool weights_final(struct device *d); /* every rank calls it; false: noted on rank 0 */
 
 /* ── data.c ──────────────────────────────────────────────────────────────────── */
-bool data_open(void); /* false: noted */
+bool data_open(void);  /* false: noted */
+void data_agree(void); /* all ranks have the same files: agree_files */
 int64_t data_tokens(void);
 /* Of sizes and contents: all of them where they are few, samples of them where they are many. Reads
  * up to 64 MiB, once. */

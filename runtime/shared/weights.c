@@ -180,29 +180,61 @@ static bool fits(const struct st_set *set, const struct stored *s, const char *n
     return true;
 }
 
-/* All names and shapes are held against the model before a single value is read. */
-static bool load(struct device *d, const char *path)
-{
+static struct {
     struct st_set set;
+    struct agreed_file *file;
+    int64_t files;
+} from;
+
+/* Tensors of one file share one descriptor, in any order. */
+static void list_files(void)
+{
+    from.file = ROOM(struct agreed_file, from.set.tensors);
+    for (int64_t i = 0; i < from.set.tensors; i++) {
+        const struct st_tensor *t = &from.set.tensor[i];
+        int64_t k = 0;
+        while (k < from.files && from.file[k].fd != t->fd) k++;
+        if (k == from.files) from.file[from.files++] = (struct agreed_file){t->file, t->fd, 0};
+        if (t->begin + t->bytes > from.file[k].bytes) from.file[k].bytes = t->begin + t->bytes;
+    }
+}
+
+/* All names and shapes are held against the model before a single value is read. */
+bool weights_open(void)
+{
     struct stored s;
     char name[TENSOR_NAME_BYTES], shape[SHAPE_BYTES];
-    if (!st_open(&set, path)) return false;
+    if (!program.init_from) return true;
+    if (!st_open(&from.set, program.init_from)) return false;
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
         stored_name(&s, name, sizeof name);
-        struct st_tensor *t = find(&set, name);
-        if (!fits(&set, &s, name, t)) return false;
+        struct st_tensor *t = find(&from.set, name);
+        if (!fits(&from.set, &s, name, t)) return false;
         t->used = true;
     }
-    for (int64_t i = 0; i < set.tensors; i++)
-        if (!set.tensor[i].used && !ignored(set.tensor[i].name)) {
-            st_shape_text(set.tensor[i].rank, set.tensor[i].dim, shape, sizeof shape);
-            return fail_note("%s: tensor %s %s is not part of this model", set.tensor[i].file,
-                             set.tensor[i].name, shape);
+    for (int64_t i = 0; i < from.set.tensors; i++)
+        if (!from.set.tensor[i].used && !ignored(from.set.tensor[i].name)) {
+            const struct st_tensor *t = &from.set.tensor[i];
+            st_shape_text(t->rank, t->dim, shape, sizeof shape);
+            return fail_note("%s: tensor %s %s is not part of this model", t->file, t->name, shape);
         }
+    list_files();
+    return true;
+}
+
+void weights_agree(void)
+{
+    if (program.init_from) agree_files("init.from", from.file, from.files);
+}
+
+static bool load(struct device *d)
+{
+    struct stored s;
+    char name[TENSOR_NAME_BYTES];
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
         struct piece p = stored_piece(&s, world.shard);
         stored_name(&s, name, sizeof name);
-        const struct st_tensor *t = p.count ? find(&set, name) : NULL;
+        const struct st_tensor *t = p.count ? find(&from.set, name) : NULL;
         for (int64_t done = 0; done < p.count; done += staging_floats()) {
             int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
             if (!st_read(t, p.element + done, n, staging_of(d))) return false;
@@ -210,22 +242,13 @@ static bool load(struct device *d, const char *path)
             position_moved();
         }
     }
-    int last = -1;
-    /* tensors of one file share one descriptor, in any order */
-    for (int64_t i = 0; i < set.tensors; i++)
-        if (set.tensor[i].fd > last) last = set.tensor[i].fd;
-    for (int fd = 0; fd <= last; fd++)
-        for (int64_t i = 0; i < set.tensors; i++)
-            if (set.tensor[i].fd == fd) {
-                close(fd);
-                break;
-            }
+    for (int64_t i = 0; i < from.files; i++) close(from.file[i].fd);
     return true;
 }
 
 bool weights_start(struct device *d)
 {
-    if (program.init_from) return load(d, program.init_from);
+    if (program.init_from) return load(d);
     seed(d);
     return true;
 }

@@ -136,6 +136,38 @@ static void refuse_foreign_launcher(void)
     }
 }
 
+/* This host's name; PLANC_HOST stands in its place, so that one machine can be several. */
+static const char *host_name(void)
+{
+    static char host[65];
+    const char *other = getenv("PLANC_HOST");
+    if (host[0]) return host;
+    if (other && *other)
+        snprintf(host, sizeof host, "%s", other);
+    else if (gethostname(host, sizeof host - 1) != 0 || !host[0])
+        snprintf(host, sizeof host, "this host");
+    return host;
+}
+
+/* The ranks that share this host's memory, and its name. */
+static void open_host(void)
+{
+    static const char *const what = "ranks of this host";
+    MPI_Comm machine;
+    unsigned color = 0;
+    for (const char *c = getenv("PLANC_HOST") ? host_name() : ""; *c; c++)
+        color = color * 31 + (unsigned char)*c;
+    mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL,
+                                  &machine),
+              what);
+    mpi_check(MPI_Comm_split(machine, (int)(color & INT_MAX), world.rank, &host_comm), what);
+    mpi_check(MPI_Comm_free(&machine), what);
+    mpi_check(MPI_Comm_set_errhandler(host_comm, MPI_ERRORS_RETURN), what);
+    mpi_check(MPI_Comm_rank(host_comm, &world.host_rank), what);
+    mpi_check(MPI_Comm_size(host_comm, &world.host_size), what);
+    mpi_check(MPI_Allreduce(&world.rank, &world.host_first, 1, MPI_INT, MPI_MIN, host_comm), what);
+}
+
 void world_open(int *argc, char ***argv)
 {
     int provided = MPI_THREAD_SINGLE, rank = variable("OMPI_COMM_WORLD_RANK");
@@ -162,12 +194,7 @@ void world_open(int *argc, char ***argv)
     }
     refuse_foreign_launcher();
     mpi_duplicate(&main_comm);
-    mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL,
-                                  &host_comm),
-              "ranks of this host");
-    mpi_check(MPI_Comm_set_errhandler(host_comm, MPI_ERRORS_RETURN), "ranks of this host");
-    mpi_check(MPI_Comm_rank(host_comm, &world.host_rank), "ranks of this host");
-    mpi_check(MPI_Comm_size(host_comm, &world.host_size), "ranks of this host");
+    open_host();
     world.one_host = world.host_size == world.size;
 }
 
@@ -194,11 +221,8 @@ void world_split(void)
 
 const char *world_rank_text(char text[128])
 {
-    char host[65] = "this host";
     *text = 0;
-    if (gethostname(host, sizeof host) != 0 || !host[0]) snprintf(host, sizeof host, "this host");
-    host[sizeof host - 1] = 0;
-    if (world.size > 1) snprintf(text, 128, "rank %d on %s: ", world.rank, host);
+    if (world.size > 1) snprintf(text, 128, "rank %d on %s: ", world.rank, host_name());
     return text;
 }
 
@@ -236,16 +260,26 @@ static void finish(MPI_Request *request, const char *what)
     position_wait(false);
 }
 
-void world_agree(void)
+void world_agree_or(int status)
 {
-    int mine = fail_noted() ? world.rank : INT_MAX, lowest = INT_MAX;
+    /* the lowest rank that failed, and the lowest that did not */
+    int mine[2] = {fail_noted() ? world.rank : INT_MAX, fail_noted() ? INT_MAX : world.rank};
+    int lowest[2] = {INT_MAX, INT_MAX};
     MPI_Request request;
-    mpi_check(MPI_Iallreduce(&mine, &lowest, 1, MPI_INT, MPI_MIN, main_comm, &request), "agree");
+    mpi_check(MPI_Iallreduce(mine, lowest, 2, MPI_INT, MPI_MIN, main_comm, &request), "agree");
     finish(&request, "agree");
-    if (lowest == INT_MAX) return;
-    if (lowest == world.rank) fail_print(fail_noted());
-    world_leave(STATUS_ENVIRONMENT);
+    if (lowest[0] == INT_MAX) return;
+    if (lowest[0] == world.rank) {
+        char line[4096], rank[128];
+        const char *noted = fail_noted();
+        const bool own = lowest[1] != INT_MAX && strncmp(noted, "rank ", 5) != 0;
+        snprintf(line, sizeof line, "%s%s", own ? world_rank_text(rank) : "", noted);
+        fail_print(line);
+    }
+    world_leave(status);
 }
+
+void world_agree(void) { world_agree_or(STATUS_ENVIRONMENT); }
 
 void world_exchange(const double *mine, int64_t n, double *all)
 {

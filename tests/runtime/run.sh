@@ -344,7 +344,7 @@ went poisoned_stop 2 4 'step 0: the loss of rank 1 is not finite' --metrics pois
 [ ! -e poisoned_stop.safetensors ] && ok nothing_saved_after_nan ||
     fail nothing_saved_after_nan "a file was written"
 tiny poisoned_skip -DFSDP=2 '-DINIT="poisoned"' -DNONFINITE=1
-went poisoned_skip 2 0 'step 0 of 1 .*update skipped' --steps 1 --metrics poisoned_skip.jsonl \
+went poisoned_skip 2 4 'none of the 1 steps was finite' --steps 1 --metrics poisoned_skip.jsonl \
     --final poisoned_skip.safetensors
 cmp -s poisoned_skip.safetensors poisoned && ok skipped_step_changes_nothing ||
     fail skipped_step_changes_nothing "weights differ"

@@ -1,0 +1,240 @@
+/* Do all ranks run the same thing? A launcher may start another program on some of them, and a host
+ * may have a copy of data or weights that is older than the others': such a run trains, with a
+ * status of 0, and another model. So before anything is computed each rank compares what it has
+ * with rank 0's, value by value where there is a name for it, and by hashes. Of a file it reads the
+ * size and some blocks, so that this costs the same for any size. */
+#define _GNU_SOURCE
+#include "trainer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { BLOCK = 4096, BLOCKS_OF_A_FILE = 16, BLOCKS_OF_ALL = 4096, HALVES = 2 };
+
+/* ── hashes ──────────────────────────────────────────────────────────────────── */
+
+static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
+{
+    const unsigned char *p = bytes;
+    for (; n > 0; p += 8) {
+        uint64_t word = 0;
+        const size_t some = n < 8 ? n : 8;
+        memcpy(&word, p, some);
+        h = (h ^ word ^ some << 56) * 0x9fb21c651e98df25u;
+        h ^= h >> 29;
+        n -= some;
+    }
+    return shuffle_mix(h);
+}
+
+static uint64_t hash_text(const char *text)
+{
+    return text ? hash_bytes(1, text, strlen(text) + 1) : 0;
+}
+
+/* A double holds no 64 bits. */
+static void put_hash(double *to, uint64_t h)
+{
+    to[0] = (double)(h >> 32);
+    to[1] = (double)(h & UINT32_MAX);
+}
+
+static bool read_block(int fd, int64_t at, int64_t n, uint64_t *h)
+{
+    char block[BLOCK];
+    int64_t got = 0;
+    while (got < n) {
+        ssize_t some = pread(fd, block + got, (size_t)(n - got), (off_t)(at + got));
+        if (some < 0 && errno == EINTR) continue;
+        if (some <= 0) return false;
+        got += some;
+    }
+    *h = hash_bytes(*h, block, (size_t)n);
+    return true;
+}
+
+/* Its size and `blocks` blocks of it, the first and the last among them. */
+static bool hash_file(int fd, int64_t size, int64_t blocks, uint64_t *h)
+{
+    *h = shuffle_mix((uint64_t)size);
+    const int64_t whole = (size + BLOCK - 1) / BLOCK, n = whole < blocks ? whole : blocks;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t block =
+            n == 1 ? 0 : (whole - 1) / (n - 1) * i + (whole - 1) % (n - 1) * i / (n - 1);
+        const int64_t at = block * BLOCK, some = size - at < BLOCK ? size - at : BLOCK;
+        if (!read_block(fd, at, some, h)) return false;
+    }
+    return true;
+}
+
+/* ── the program ─────────────────────────────────────────────────────────────── */
+
+struct value {
+    const char *name;
+    double value;
+    bool is_hash; /* it says nothing to a reader */
+};
+
+enum { VALUES = 64 };
+struct values {
+    struct value at[VALUES];
+    int n;
+};
+
+static void add(struct values *v, const char *name, double value)
+{
+    if (v->n == VALUES) fail_now("more than %d values of a program are compared", VALUES);
+    v->at[v->n++] = (struct value){name, value, false};
+}
+
+static void add_hash(struct values *v, const char *name, uint64_t h)
+{
+    double halves[HALVES];
+    put_hash(halves, h);
+    for (int i = 0; i < HALVES; i++) {
+        add(v, name, halves[i]);
+        v->at[v->n - 1].is_hash = true;
+    }
+}
+
+static uint64_t hash_of_own_program(void)
+{
+    struct stat s;
+    uint64_t h = 0;
+    int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &s) != 0 || !hash_file(fd, s.st_size, INT64_MAX, &h))
+        fail_note("cannot read this trainer's own program: %s", strerror(errno));
+    if (fd >= 0) close(fd);
+    return h;
+}
+
+static uint64_t hash_of_names(const char *const *name, int n)
+{
+    uint64_t h = 0;
+    for (int i = 0; i < n; i++) h = shuffle_mix(h ^ hash_text(name[i]));
+    return h;
+}
+
+static void plan_values(struct values *v)
+{
+    const struct program *p = &program;
+    add(v, "the number of parameters", (double)p->parameters);
+    add(v, "model.vocab", (double)p->vocabulary);
+    add(v, "mesh.fsdp", (double)p->fsdp);
+    add(v, "mesh.dp", (double)p->dp);
+    add(v, "batch.sequence", (double)p->sequence);
+    add(v, "batch.local", (double)p->local);
+    add(v, "batch.global", (double)p->global);
+    add_hash(v, "the device", hash_text(p->device));
+    add(v, "precision.compute", (double)p->compute_type);
+    add(v, "optimizer.lr", p->lr);
+    add(v, "optimizer.betas[0]", p->beta1);
+    add(v, "optimizer.betas[1]", p->beta2);
+    add(v, "schedule", (double)p->schedule);
+    add(v, "schedule.warmup", (double)p->warmup);
+    add(v, "schedule.steps", (double)p->schedule_steps);
+    add(v, "schedule.decay", (double)p->decay);
+    add(v, "schedule.floor", p->floor);
+    add_hash(v, "data.train", hash_of_names(p->data_train, p->data_trains));
+    add(v, "data.format", (double)p->data_format);
+    add(v, "data.order", (double)p->data_order);
+    add(v, "data.seed", (double)p->data_seed);
+    add(v, "data.ignore", p->has_ignore ? (double)p->ignore : -1);
+    add_hash(v, "init.from", hash_text(p->init_from));
+    add(v, "init.seed", (double)p->init_seed);
+    add(v, "run.nonfinite", (double)p->nonfinite);
+    add(v, "run.timeout", p->timeout_seconds);
+}
+
+static void option_values(struct values *v, const struct options *o)
+{
+    add(v, "--steps", (double)o->steps);
+    add_hash(v, "--final", hash_text(o->final));
+    add_hash(v, "--probe", hash_text(o->probe));
+    add_hash(v, "--trace", hash_text(o->trace));
+    add_hash(v, "--compare", hash_text(o->compare));
+    add(v, "--profile", (double)o->profile);
+    add_hash(v, "--checkpoint-dir", hash_text(o->checkpoint_dir));
+    add(v, "--fresh", o->fresh);
+    add(v, "--resume", o->resume ? (double)o->resume_step : -2);
+}
+
+static void compare_values(const struct values *v, const double *first)
+{
+    for (int i = 0; i < v->n && !fail_noted(); i++) {
+        const struct value *x = &v->at[i];
+        if (!(x->value < first[i]) && !(x->value > first[i])) continue;
+        if (x->is_hash)
+            fail_note("does not run what rank 0 runs: %s differs", x->name);
+        else
+            fail_note("does not run what rank 0 runs: %s is %.17g, rank 0 has %.17g", x->name,
+                      x->value, first[i]);
+    }
+}
+
+void agree_program(const struct options *o)
+{
+    struct values v = {.n = 0};
+    double mine[VALUES];
+    plan_values(&v);
+    option_values(&v, o);
+    /* last: what has a name is told by it */
+    add_hash(&v, "the trainer (another build of it)", hash_of_own_program());
+    for (int i = 0; i < v.n; i++) mine[i] = v.at[i].value;
+    world_agree();
+    double *all = ROOM(double, (int64_t)world.size *VALUES);
+    /* ranks of another version of the runtime must not be asked for as many numbers */
+    double count[1] = {(double)v.n};
+    world_exchange(count, 1, all);
+    if ((int)all[0] != v.n)
+        fail_note("does not run what rank 0 runs: it was built by another version of planc");
+    world_agree();
+    world_exchange(mine, v.n, all);
+    compare_values(&v, all);
+    world_agree();
+}
+
+/* ── files ───────────────────────────────────────────────────────────────────── */
+
+void agree_files(const char *what, const struct agreed_file *file, int64_t n)
+{
+    enum { NUMBERS = 1 + HALVES }; /* of one file, or of how many there are and of all */
+    double mine[NUMBERS], *all = ROOM(double, (int64_t)world.size *NUMBERS);
+    uint64_t *hash = ROOM(uint64_t, n), together = 0;
+    const int64_t each = n > BLOCKS_OF_ALL / BLOCKS_OF_A_FILE ? 2 : BLOCKS_OF_A_FILE;
+    for (int64_t i = 0; i < n && !fail_noted(); i++) {
+        errno = 0;
+        if (!hash_file(file[i].fd, file[i].bytes, each, &hash[i]))
+            fail_note("%s: %s", file[i].path, errno ? strerror(errno) : "has become shorter");
+        together = shuffle_mix(together ^ hash[i]) + (uint64_t)i;
+        position_moved();
+    }
+    world_agree();
+    mine[0] = (double)n;
+    put_hash(mine + 1, together);
+    world_exchange(mine, NUMBERS, all);
+    bool same = true;
+    for (int64_t i = 0; i < NUMBERS * (int64_t)world.size; i++)
+        same = same && !(all[i] < all[i % NUMBERS]) && !(all[i] > all[i % NUMBERS]);
+    if (same) return;
+    if ((int64_t)all[0] != n)
+        fail_note("%s: there are %lld files, rank 0 has %lld", what, (long long)n,
+                  (long long)all[0]);
+    world_agree();
+    for (int64_t i = 0; i < n; i++) {
+        mine[0] = (double)file[i].bytes;
+        put_hash(mine + 1, hash[i]);
+        world_exchange(mine, NUMBERS, all);
+        if ((int64_t)all[0] != file[i].bytes)
+            fail_note("%s: %s has %lld bytes, rank 0's has %lld", what, file[i].path,
+                      (long long)file[i].bytes, (long long)all[0]);
+        else if (mine[1] < all[1] || mine[1] > all[1] || mine[2] < all[2] || mine[2] > all[2])
+            fail_note("%s: %s has %lld bytes as rank 0's, but other ones", what, file[i].path,
+                      (long long)file[i].bytes);
+        world_agree();
+    }
+}

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# run.nonfinite = skip: a step that is skipped is as if it had not been. The row of one token is not a number, and only
+# step 0 has that token.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib/common.sh"
+cat >skip.plan <<'PLAN'
+use "models/llama.plan"
+use "clusters/cpu.plan"
+
+plan "a step that is not finite" {
+    model llama { layers = 2;  hidden = 16;  heads = 2;  kv_heads = 1;  ffn = 24;  vocab = 64 }
+    cluster cpu { }
+    mesh { fsdp = 2 }
+    batch { sequence = 16;  local = 1 }
+    optimizer adamw { lr = 1e-3;  betas = [0.9, 0.95] }
+    schedule constant { }
+    data { train = "with.bin";  format = uint16 }
+    run { nonfinite = skip }
+}
+PLAN
+python3 - <<'PY'
+import random, struct
+random.seed(3)
+def write(name, ids): open(name, "wb").write(struct.pack("<%dH" % len(ids), *ids))
+bad, good = [63] + [random.randrange(63) for _ in range(31)], [random.randrange(63) for _ in range(97)]
+write("with.bin", bad + good)
+write("without.bin", good)
+PY
+built() { "$planc" build skip.plan -o "$1" --device cpu "${@:2}" >"$1.build" 2>&1 || fail "build_$1" "$(tail_of "$1.build")"; }
+built seeded
+launch 2 seeded --steps 0 --final whole.st >seeded.log 2>&1
+python3 - <<'PY'
+import json, struct
+raw = bytearray(open("whole.st", "rb").read())
+n = struct.unpack("<Q", raw[:8])[0]
+table = json.loads(raw[8:8 + n])["model.embed_tokens.weight"]["data_offsets"][0]
+at = 8 + n + table + 63 * 16 * 4
+raw[at:at + 4] = struct.pack("<f", float("nan"))
+open("broken.st", "wb").write(raw)
+PY
+built with --set init.from=broken.st
+built without --set init.from=broken.st --set data.train=without.bin
+launch 2 with --steps 4 --final with.st --metrics with.jsonl >with.log 2>&1 || fail with "$(tail_of with.log)"
+launch 2 without --steps 3 --final without.st --metrics without.jsonl >without.log 2>&1 || fail without "$(tail_of without.log)"
+grep -q '"skipped":true' with.jsonl && ! grep -q '"skipped":true' without.jsonl && ok one_step_is_skipped || fail one_step_is_skipped "$(cut -c1-80 with.jsonl | tr '\n' '|')"
+cmp -s with.st without.st && ok skipped_step_does_not_count || fail skipped_step_does_not_count "other weights than without that step"
+if [ "$(grep -c nan with.log)" -eq 1 ] && grep -q 'loss: mean [0-9.]* of the first 3 steps, .* (1 that were not finite do not count)' with.log; then ok means_leave_it_out; else fail means_leave_it_out "$(grep -E 'nan|^loss' with.log | tr '\n' '|')"; fi
+mpirun -n 2 --oversubscribe --bind-to none with/trainer --steps 1 --final one.st >one.log 2>&1 </dev/null
+status=$?
+if [ $status -eq 4 ] && [ "$(grep -c '^trainer: none of the 1 steps was finite' one.log)" -eq 1 ] && cmp -s one.st broken.st; then ok all_skipped_is_no_success; else fail all_skipped_is_no_success "status $status: $(tail_of one.log)"; fi
