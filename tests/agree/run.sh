@@ -39,7 +39,7 @@ two() {
     judged "$1" "$2" "$3"
 }
 built a
-cp -a a copy
+rm -rf copy && cp -a a copy
 two same_program_in_two_places 0 'step +2 of 3' a/trainer copy/trainer
 other() { # NAME PATTERN SETTINGS
     built "$1" "${@:3}"

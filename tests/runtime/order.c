@@ -62,7 +62,7 @@ int main(int argc, char **argv)
     for (int64_t step = STEPS; step-- > 0;)
         for (int rank = 0; rank < RANKS; rank++) {
             world.rank = rank;
-            if (data_step(step) != GLOBAL / RANKS * SEQUENCE)
+            if (data_step(step, step * GLOBAL) != GLOBAL / RANKS * SEQUENCE)
                 return finish("not all targets count");
             hash[step] += data_hash();
             for (int64_t j = 0; j < ACCUMULATION; j++) {

@@ -268,9 +268,6 @@ same masked_f4_alike near masked_1.jsonl masked_f4.jsonl 1e-6
 dir=mesh_f2d2a2 went ranks_1 1 4 'built for 4 ranks \(fsdp 2 x dp 2\), started with 1'
 dir=mesh_f2d2a2 went ranks_3 3 4 'started with 3'
 dir=mesh_f2d2a2 went ranks_8 8 4 'started with 8'
-for option in --resume --fresh --checkpoint-dir=x; do
-    dir=mesh_f2 went "refused$option" 2 3 "'${option%=*}' is not available" $option
-done
 dir=mesh_f2 went unknown_option 2 3 "unknown option '--stepz'" --stepz 3
 dir=mesh_f2 went explain 2 0 'step 20: update, adamw' --explain --steps 0
 foreign() { # NAME VARIABLES...: outside mpirun
