@@ -331,6 +331,10 @@ static const char *formula_of_slot(const struct graph *g, const struct buffer *b
     bool gathered = b->kind == BUFFER_GATHERED;
     const struct unit *u = slot_unit(g, b);
     const struct facts *f = &g->facts;
+    if (gathered && f->reshard != RESHARD_FORWARD && u->loop[0])
+        return text_format("(reshard %s) %s slots x %s elements of unit %s x %s",
+                           reshard_names[f->reshard], text_count(b->entries),
+                           text_count(u->elements), u->name, type_text(f->compute));
     int64_t wished = gathered ? f->prefetch + 1 : f->reduce_slots;
     const char *many = b->entries == 1 ? "1 slot"
                        : b->entries == wished

@@ -82,7 +82,8 @@ static double moved_bytes(const struct graph *g)
                 double times = (double)times_of(r, r->body.item[k], n);
                 double bytes =
                     elements * (n->op == OP_gather ? (double)element_bytes(f->compute) : 4.0);
-                all += bytes * others * times * (double)f->accumulation;
+                bool once = n->op == OP_gather && attr_or(n, "once", 0);
+                all += bytes * others * times * (once ? 1 : (double)f->accumulation);
                 if (n->op == OP_reduce) all += 4.0 * elements / (double)f->fsdp * replicas * times;
             }
     }
@@ -297,12 +298,20 @@ static void change_slots(struct search *s)
     climb(s, slots, n);
 }
 
+/* What is gathered is let go as soon as it is read. */
+static void change_reshard(struct search *s)
+{
+    const struct ladder rung = {{"mesh.reshard=forward"}, 1};
+    if (s->plan->reshard != RESHARD_FORWARD) climb(s, &rung, 1);
+}
+
 static void change_one(struct search *s)
 {
     if (!has(s, "batch.loss_chunks")) change_loss(s);
     if (!has(s, "activation_checkpoint")) change_checkpointing(s);
     if (!has(s, "mesh.fsdp")) change_mesh(s);
     if (!has(s, "batch.local")) change_batch(s);
+    if (!has(s, "mesh.reshard")) change_reshard(s);
     if (!has(s, "mesh.prefetch") && !has(s, "mesh.reduce_slots")) change_slots(s);
 }
 
@@ -386,7 +395,7 @@ void repairs_print(const repair_list *all)
 {
     if (!all->n) {
         printf("  no repair was found: checkpointing, loss chunks, the local batch, more shards, "
-               "prefetch and slots were tried\n");
+               "reshard, prefetch and slots were tried\n");
         return;
     }
     bool enough_alone = all->item[0].verdict < EXCEEDS;
@@ -394,7 +403,7 @@ void repairs_print(const repair_list *all)
                ? "  repairs, each laid out and judged; FLOPs a token and bytes that collectives "
                  "move in a step, against this plan:\n"
                : "  nothing that was tried is enough (checkpointing, loss chunks, the local batch, "
-                 "more shards, more nodes, prefetch and slots); what helps most:\n");
+                 "more shards, more nodes, reshard, prefetch and slots); what helps most:\n");
     int shown = 0;
     for (int i = 0; i < all->n && shown < (enough_alone ? 12 : 3); i++) {
         const struct repair *r = &all->item[i];

@@ -181,7 +181,8 @@ static struct address place_weight(struct places *p, struct here h, const struct
     const char *name = slot_name(SLOT_GATHER, h.region->name, u);
     const struct buffer *slot = graph_buffer(g, name);
     struct address a = {.name = w->value->name, .base = text_format("%s.weights", u->name)};
-    a.base_address = slot ? place_slot(p, name, u, h.running, slot->entries)
+    const char *entry = slot && slot->index == INDEX_LAYER ? h.index : h.running;
+    a.base_address = slot ? place_slot(p, name, u, entry, slot->entries)
                           : place_state(p, BUFFER_MASTER, u, h.index);
     a.at = in_unit(p, w, slot ? element_bytes(g->facts.compute) : 4);
     return a;

@@ -150,12 +150,20 @@ static const char *gather_instance(struct schedule_text *s, struct here h, const
 /* In which iterations it is issued: "if (i < 3) ", "" for all. */
 static const char *gather_condition(struct here h, const struct node *n)
 {
-    if (h.region->direction == ONCE) return "";
+    const char *once = attr_or(n, "once", 0) ? "micro & MICRO_FIRST" : "";
+    if (h.region->direction == ONCE) return once[0] ? text_format("if (%s) ", once) : "";
     int64_t from = attr_get(n, "from"), to = attr_get(n, "to");
     const char *after = from > 0 ? text_format("%s >= %ld", h.running, from) : "",
                *before = to < h.region->count ? text_format("%s < %ld", h.running, to) : "";
-    if (!after[0] && !before[0]) return "";
-    return text_format("if (%s%s%s) ", after, after[0] && before[0] ? " && " : "", before);
+    struct text all = {0};
+    const char *const condition[] = {once, after, before};
+    for (size_t i = 0; i < COUNT_OF(condition); i++) {
+        bool first = !all.length, sum = i == 0 && (after[0] || before[0]);
+        if (condition[i][0])
+            text_add(&all, "%s%s%s%s", first ? "if (" : " && ", sum ? "(" : "", condition[i],
+                     sum ? ")" : "");
+    }
+    return all.length ? text_format("%s) ", all.bytes) : "";
 }
 
 static void say_gather(struct schedule_text *s, struct lines *to, struct here h,
@@ -196,7 +204,9 @@ static void say_wait(struct schedule_text *s, struct lines *to, struct here h, c
         say(to, NULL, "for (int e = 0; e < %ld; e++) await(d, %d, %s + e);", ring, n->step,
             event_constant(s, event));
     else
-        say(to, NULL, "await(d, %d, %s);", n->step, event_ring(s, event, ring, entry, loop));
+        say(to, NULL, "%sawait(d, %d, %s);",
+            attr_or(n, "once", 0) ? "if (micro & MICRO_FIRST) " : "", n->step,
+            event_ring(s, event, ring, entry, loop));
 }
 
 static void say_reduce(struct schedule_text *s, struct lines *to, struct here h,
@@ -365,7 +375,8 @@ static bool wants_micro(const struct region *r)
     for (int k = 0; k < r->body.n; k++)
         for (int i = 0; i < r->body.item[k]->node.n; i++)
             if (r->body.item[k]->node.item[i]->op == OP_reduce ||
-                r->body.item[k]->node.item[i]->op == OP_batch)
+                r->body.item[k]->node.item[i]->op == OP_batch ||
+                attr_or(r->body.item[k]->node.item[i], "once", 0))
                 return true;
     return false;
 }

@@ -263,6 +263,16 @@ struct buffer *graph_buffer(const struct graph *g, const char *name)
     return NULL;
 }
 
+struct buffer *kept_slot(const struct graph *g, const struct unit *u)
+{
+    if (g->facts.reshard == RESHARD_FORWARD) return NULL;
+    for (int i = 0; i < g->region.n; i++) {
+        struct buffer *b = graph_buffer(g, slot_name(SLOT_GATHER, g->region.item[i]->name, u));
+        if (b && b->kind == BUFFER_GATHERED) return b;
+    }
+    return NULL;
+}
+
 struct buffer *graph_buffer_must(const struct graph *g, const char *name)
 {
     struct buffer *b = graph_buffer(g, name);

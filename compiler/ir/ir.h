@@ -427,6 +427,9 @@ const char *slot_name(enum slot slot, const char *region, const struct unit *u);
 /* The unit whose slot a buffer of kind GATHERED or GRADIENT_SLOTS is; of a loop's units the one
  * with most elements. */
 const struct unit *slot_unit(const struct graph *g, const struct buffer *b);
+/* With facts.reshard backward or step: the buffer that a unit is gathered into once, for all
+ * regions that read it. NULL with forward, or when nothing is gathered. */
+struct buffer *kept_slot(const struct graph *g, const struct unit *u);
 struct buffer *graph_buffer(const struct graph *g, const char *name); /* NULL: none */
 /* The same for one that must be there. */
 struct buffer *graph_buffer_must(const struct graph *g, const char *name);

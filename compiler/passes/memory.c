@@ -272,6 +272,50 @@ static void put_slots(struct memory *m)
     }
 }
 
+static bool body_reads(const struct body *b, const struct unit *u)
+{
+    for (int n = 0; n < b->node.n; n++)
+        for (int k = 0; k < b->node.item[n]->n_in; k++) {
+            const struct value *v = b->node.item[n]->in[k].value;
+            if (v && v->weight && !strcmp(v->weight->unit, u->name)) return true;
+        }
+    return false;
+}
+
+/* It, or a region within it. */
+static bool region_reads(const struct graph *g, const struct region *r, const struct unit *u)
+{
+    bool reads = false;
+    for (int i = 0; i < g->region.n; i++) {
+        const struct region *at = g->region.item[i];
+        bool meant = at == r || (at->within && !strcmp(at->within, r->name));
+        for (int k = 0; k < at->body.n && meant; k++) reads |= body_reads(at->body.item[k], u);
+    }
+    return reads;
+}
+
+/* What an earlier region has gathered and kept is read under a record of this region's own, by
+ * layer, because a backward loop counts the other way. With reshard = step it is kept to the end
+ * of the last micro-batch, and from the beginning: the later ones find it there. */
+static void put_kept(struct memory *m)
+{
+    struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n && g->facts.reshard != RESHARD_FORWARD; i++)
+        for (int k = 0; k < g->unit.n && g->region.item[i]->phase == PHASE_MICRO; k++) {
+            const struct region *r = g->region.item[i];
+            const struct unit *u = g->unit.item[k];
+            struct buffer *own = kept_slot(g, u);
+            if (!own) continue;
+            if (g->facts.reshard == RESHARD_STEP)
+                own->live_from = m->micro_first, own->live_to = m->micro_last;
+            if (r->within || !region_reads(g, r, u)) continue;
+            if (m->steps[i].last > own->live_to) own->live_to = m->steps[i].last;
+            if (graph_buffer(g, slot_name(SLOT_GATHER, r->name, u))) continue;
+            put(m, slot_name(SLOT_GATHER, r->name, u), BUFFER_ALIAS, SEGMENT_WIRE, own->bytes,
+                own->entries, u->loop[0] ? INDEX_LAYER : INDEX_ONLY, own->live_from, own->live_to);
+        }
+}
+
 /* Regions within another go on reading its gathered units, under records of their own. */
 static void put_within(struct memory *m)
 {
@@ -283,6 +327,8 @@ static void put_within(struct memory *m)
                 graph_buffer(g, slot_name(SLOT_GATHER, r->within, g->unit.item[k]));
             if (!own) continue;
             if (m->steps[i].last > own->live_to) own->live_to = m->steps[i].last;
+            struct buffer *kept = kept_slot(g, g->unit.item[k]);
+            if (kept && own->live_to > kept->live_to) kept->live_to = own->live_to;
             put(m, slot_name(SLOT_GATHER, r->name, g->unit.item[k]), BUFFER_ALIAS, SEGMENT_WIRE,
                 own->bytes, 1, INDEX_ONLY, own->live_from, own->live_to);
         }
@@ -471,6 +517,12 @@ static void settle_aliases(struct memory *m)
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
         for (int k = 0; k < r->body.n; k++) settle_body(m, r, r->body.item[k]);
+        for (int k = 0; k < g->unit.n && !r->within; k++) {
+            struct buffer *alias =
+                graph_buffer(g, slot_name(SLOT_GATHER, r->name, g->unit.item[k]));
+            if (alias && alias->kind == BUFFER_ALIAS)
+                alias->offset = kept_slot(g, g->unit.item[k])->offset;
+        }
         for (int k = 0; k < g->unit.n && r->within; k++) {
             struct buffer *alias =
                 graph_buffer(g, slot_name(SLOT_GATHER, r->name, g->unit.item[k]));
@@ -493,6 +545,7 @@ struct graph *pass_memory(const struct graph *old)
     find_reads(&m);
     put_state(&m);
     put_slots(&m);
+    put_kept(&m);
     put_within(&m);
     put_values(&m);
     layout_place(g);

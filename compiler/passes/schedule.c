@@ -9,6 +9,9 @@
  * this loop for most n and behind it for the last few: so the body holds one gather per region that
  * can be meant, each with the range of n for which it is the one. Nothing is peeled; the text is
  * the same for every number of layers.
+ * With facts.reshard backward or step a unit is gathered by the first region that uses it, into a
+ * slot for each of its instances, and the later ones read it there: they have no position. With
+ * step these gathers and their waits are those of the first micro-batch only (attribute once).
  * Collectives run in the order in which this text issues them, on every rank (one order over all
  * communicators). Slots: a loop's units share prefetch + 1 gather slots and reduce_slots gradient
  * slots, used in turn. */
@@ -61,6 +64,14 @@ static struct use *find_use(struct schedule *s, const struct region *r, const st
     return NULL;
 }
 
+/* Gathered by an earlier region, which has kept it. */
+static bool kept(const struct schedule *s, const struct unit *u)
+{
+    for (int i = 0; i < s->use.n && s->graph->facts.reshard != RESHARD_FORWARD; i++)
+        if (s->use.item[i].unit == shared_unit(s->graph, u)) return true;
+    return false;
+}
+
 static struct gradient_slot *find_slot(struct schedule *s, const struct region *r,
                                        const struct unit *u)
 {
@@ -81,12 +92,13 @@ static void collect(struct schedule *s, const struct graph *old)
                 if (node->op != OP_use && node->op != OP_reduce) continue;
                 const struct unit *u =
                     shared_unit(s->graph, graph_unit(s->graph, attr_get_word(node, "unit")));
-                if (node->op == OP_use && !find_use(s, r, u)) {
+                if (node->op == OP_use && !find_use(s, r, u) && !kept(s, u)) {
+                    bool all = f->reshard != RESHARD_FORWARD;
                     struct use one = {.region = r,
                                       .unit = u,
                                       .count = r->count,
                                       .start = s->positions,
-                                      .ring = least(f->prefetch + 1, r->count),
+                                      .ring = all ? r->count : least(f->prefetch + 1, r->count),
                                       .event = s->events};
                     one.buffer = slot_name(SLOT_GATHER, r->name, u);
                     s->positions += r->count, s->events += (int)one.ring;
@@ -123,17 +135,23 @@ static void put_gather(struct build *b, const struct use *target, int64_t shift,
         attr_whole("ring", target->ring),
         attr_whole("event", target->event),
         attr_whole("count", target->count),
-        attr_whole("down", target->region->direction == DOWN)};
-    build_op(b, OP_gather, NULL, 0, attr, 9);
+        attr_whole("down", target->region->direction == DOWN),
+        attr_whole("once", 1)};
+    build_op(b, OP_gather, NULL, 0, attr, b->graph->facts.reshard == RESHARD_STEP ? 10 : 9);
     stamp(b, LANE_GATHER);
+}
+
+static void put_wait_as(struct build *b, int event, int64_t ring, bool all, bool once)
+{
+    struct attr attr[] = {attr_whole("event", event), attr_whole("ring", ring),
+                          attr_whole("all", all), attr_whole("once", 1)};
+    build_op(b, OP_wait, NULL, 0, attr, once ? 4 : 3);
+    stamp(b, LANE_COMPUTE);
 }
 
 static void put_wait(struct build *b, int event, int64_t ring, bool all)
 {
-    struct attr attr[] = {attr_whole("event", event), attr_whole("ring", ring),
-                          attr_whole("all", all)};
-    build_op(b, OP_wait, NULL, 0, attr, 3);
-    stamp(b, LANE_COMPUTE);
+    put_wait_as(b, event, ring, all, false);
 }
 
 /* Gathers that straight code issues: positions issued .. limit - 1. */
@@ -169,6 +187,7 @@ static void begin_body(struct schedule *s, struct build *b, const struct region 
         if (body->node.item[n]->op != OP_use) continue;
         const struct use *u =
             find_use(s, old, graph_unit(s->graph, attr_get_word(body->node.item[n], "unit")));
+        if (!u) continue; /* an earlier region's */
         if (!first) first = u;
         last = u;
     }
@@ -181,7 +200,8 @@ static void begin_body(struct schedule *s, struct build *b, const struct region 
         if (body->node.item[n]->op == OP_use) {
             const struct use *u =
                 find_use(s, old, graph_unit(s->graph, attr_get_word(body->node.item[n], "unit")));
-            put_wait(b, u->event, u->ring, false);
+            if (u)
+                put_wait_as(b, u->event, u->ring, false, s->graph->facts.reshard == RESHARD_STEP);
         }
 }
 

@@ -48,6 +48,7 @@ struct prove {
     const struct region *region;
     const struct body *body;
     int64_t i, n; /* layer and running count */
+    bool first_micro;
     int step;
     jmp_buf out;
     const char *why;
@@ -269,14 +270,18 @@ static void read_weight(struct prove *p, const struct weight *w)
     const struct unit *u = graph_unit(p->g, w->unit);
     const struct buffer *b = graph_buffer(p->g, slot_name(SLOT_GATHER, p->region->name, u));
     if (!b) return; /* read where the master lives */
-    const char *owner = p->region->within ? slot_name(SLOT_GATHER, p->region->within, u) : b->name;
+    const struct buffer *kept = kept_slot(p->g, u);
+    const char *owner = kept                ? kept->name
+                        : p->region->within ? slot_name(SLOT_GATHER, p->region->within, u)
+                                            : b->name;
+    /* which instance this body means: a kept one is found by layer */
+    int64_t instance = !u->loop[0] ? 0 : b->index == INDEX_LAYER ? p->i : p->n;
     int64_t size = element_bytes(p->g->facts.compute), bytes = shape_count(w->value->shape) * size;
-    int64_t from = address_of(
-        p, b, b->offset + (u->loop[0] ? p->n % b->entries : 0) * b->stride + w->offset * size,
-        bytes, w->value->name);
+    int64_t from =
+        address_of(p, b, b->offset + (instance % b->entries) * b->stride + w->offset * size, bytes,
+                   w->value->name);
     for (int k = gathered.n - 1; k >= 0; k--)
-        if (!strcmp(gathered.item[k].buffer, owner) &&
-            gathered.item[k].iteration == (u->loop[0] ? p->n : 0)) {
+        if (!strcmp(gathered.item[k].buffer, owner) && gathered.item[k].iteration == instance) {
             read_bytes(p, from, from + bytes, gathered.item[k].mark, w->value->name);
             return;
         }
@@ -310,6 +315,7 @@ static void gather(struct prove *p, const struct node *n)
     int64_t at = p->n + attr_get(n, "shift");
     if (p->region->direction != ONCE && (p->n < attr_get(n, "from") || p->n >= attr_get(n, "to")))
         return;
+    if (attr_or(n, "once", 0) && !p->first_micro) return;
     const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "into"));
     int64_t entry = at % attr_get(n, "ring"),
             from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
@@ -337,6 +343,7 @@ static void reduce(struct prove *p, const struct node *n)
 
 static void wait_for(struct prove *p, const struct node *n)
 {
+    if (attr_or(n, "once", 0) && !p->first_micro) return;
     int first = (int)attr_get(n, "event"), ring = (int)attr_get(n, "ring"),
         one = first + (int)(p->n % ring), kept = 0;
     bool all = attr_get(n, "all"), found = false;
@@ -518,12 +525,14 @@ const char *prove(const struct graph *g)
     gathered.n = 0;
     if (!setjmp(p->out)) {
         keep_all(p);
-        for (int round = 0; round < 4; round++)
+        for (int round = 0; round < 4; round++) {
+            p->first_micro = round == 1;
             for (int i = 0; i < g->region.n; i++) {
                 static const enum phase phase[] = {PHASE_SETUP, PHASE_MICRO, PHASE_MICRO,
                                                    PHASE_UPDATE};
                 if (g->region.item[i]->phase == phase[round]) run_region(p, g->region.item[i]);
             }
+        }
         if (p->flight.n)
             p->why = text_format("event %d is never waited for", p->flight.item[0].event);
     }

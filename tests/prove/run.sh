@@ -57,6 +57,12 @@ for chunks in 2 4 32; do for tied in on off; do for fsdp in 1 2; do
     point "chunks$chunks.tied_$tied.fsdp$fsdp" --set "batch.loss_chunks=$chunks" --set \
         "model.tied=$tied" --set "mesh.fsdp=$fsdp"
 done; done; done
+for mode in backward step; do for fsdp in 2 8; do for tied in on off; do
+    point "reshard_$mode.fsdp$fsdp.tied_$tied" --set "mesh.reshard=$mode" --set "mesh.fsdp=$fsdp" \
+        --set "model.tied=$tied" --set batch.loss_chunks=2
+done; done; done
+point reshard_backward.prefetch0 --set mesh.reshard=backward --set mesh.prefetch=0
+point reshard_step.prefetch9 --set mesh.reshard=step --set mesh.prefetch=9
 point dp_accumulated --set mesh.dp=2 --set batch.global=16 --set model.tied=on
 point bf16 --set precision.compute=bf16 --set mesh.fsdp=1
 point every2 --set activation_checkpoint.mode=full --set activation_checkpoint.every=2
