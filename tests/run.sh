@@ -12,7 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 export BUILD=${BUILD:-build} UPDATE=${UPDATE:-} LONG=${LONG:-}
 logs=$here/../$BUILD/tests
 mkdir -p "$logs" || exit 1
-waiting=" faults runtime stop agree skip cuda_start "
+waiting=" faults runtime stop agree skip files cuda_start "
 limit=$([ -n "$LONG" ] && echo 7200 || echo 1500)
 
 # run_suite NAME: its verdicts into NAME.log, its sums into NAME.sums, what a person wants to know

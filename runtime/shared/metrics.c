@@ -2,7 +2,7 @@
  * at the end. A value that is not known is left out, never 0. Loss and norm are printed with all
  * their digits, so that two runs that should be equal can be compared as text. */
 #define _GNU_SOURCE
-#include "trainer.h"
+#include "output.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { WINDOW = 20 };
@@ -18,6 +19,8 @@ enum { WINDOW = 20 };
 static struct {
     int fd;
     const char *path;
+    int64_t lost_from; /* the first step that is not in the file, and why; 0: none is missing */
+    int lost_why;
     char *line;
     size_t size, used;
     double machine_flops;
@@ -64,14 +67,23 @@ static bool stays(const char *line, size_t n, int64_t first)
 
 /* Of a run that was resumed: what a metrics file says from that step on did not happen. Cut behind
  * the last line that stays; a file that is none of metrics is not cut at all. */
-static bool cut(const char *path, int64_t first)
+static bool cut_behind(const char *path, int64_t first)
 {
-    FILE *f = fopen(path, "re");
+    struct stat there;
+    int fd = strncmp(path, "/dev/", 5) == 0
+                 ? -1
+                 : open(path, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && (errno == ENOENT || strncmp(path, "/dev/", 5) == 0)) return true;
+    if (fd < 0) return fail_note("--metrics %s: %s", path, output_why(errno));
+    FILE *f = fstat(fd, &there) == 0 && S_ISREG(there.st_mode) ? fdopen(fd, "r+") : NULL;
+    if (!f) {
+        close(fd); /* a pipe keeps nothing that could be cut */
+        return true;
+    }
     char *line = NULL;
     size_t size = 0;
     ssize_t n;
     off_t keep = 0;
-    if (!f) return errno == ENOENT || fail_note("--metrics %s: %s", path, strerror(errno));
     bool ours = true;
     while ((n = getline(&line, &size, f)) > 0) {
         if (keep == 0 && strncmp(line, "{\"step\":", n < 8 ? (size_t)n : 8) != 0) ours = false;
@@ -79,12 +91,14 @@ static bool cut(const char *path, int64_t first)
         keep += n;
     }
     free(line);
+    const bool fine = !ours || ftruncate(fd, keep) == 0;
+    const int why = errno;
     fclose(f);
     if (!ours)
         return fail_note("--metrics %s: it is there and holds no metrics: a resumed run goes on in "
                          "the file of the run before it",
                          path);
-    return truncate(path, keep) == 0 || fail_note("--metrics %s: %s", path, strerror(errno));
+    return fine || fail_note("--metrics %s: %s", path, output_why(why));
 }
 
 bool metrics_open(const struct options *o, int64_t first, double machine_flops,
@@ -100,10 +114,9 @@ bool metrics_open(const struct options *o, int64_t first, double machine_flops,
     out.size = (size_t)(2048 + 32 * metrics_count() + 64 * program.metrics);
     out.line = room((int64_t)out.size);
     if (!o->metrics) return true;
-    if (first > 0 && !cut(o->metrics, first)) return false;
-    out.fd = open(o->metrics, O_WRONLY | O_CREAT | (first > 0 ? 0 : O_TRUNC) | O_APPEND | O_CLOEXEC,
-                  0666);
-    return out.fd >= 0 || fail_note("--metrics %s: %s", o->metrics, strerror(errno));
+    if (first > 0 && !cut_behind(o->metrics, first)) return false;
+    out.fd = output_open("--metrics", o->metrics, O_APPEND | (first > 0 ? 0 : O_TRUNC));
+    return out.fd >= 0;
 }
 
 /* ── the line of a step ──────────────────────────────────────────────────────── */
@@ -138,14 +151,38 @@ static void add_metric(const struct metric *m, const double *value)
     add("]");
 }
 
-static void write_line(void)
+/* A disk that is full takes no more lines, and the run goes on: its weights are worth more. */
+static void give_up(int64_t step, size_t written)
+{
+    out.lost_from = step;
+    out.lost_why = errno;
+    struct stat s;
+    const bool shortened = fstat(out.fd, &s) == 0 && S_ISREG(s.st_mode) &&
+                           ftruncate(out.fd, s.st_size - (off_t)written) == 0;
+    say("warning: --metrics %s: %s; nothing is written from step %lld on%s", out.path,
+        output_why(out.lost_why), (long long)step,
+        written && !shortened ? ", and its last line is not whole" : "");
+    close(out.fd);
+    out.fd = -1;
+}
+
+static void write_line(int64_t step)
 {
     for (size_t done = 0; done < out.used;) {
         ssize_t n = write(out.fd, out.line + done, out.used - done);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) fail_now("--metrics %s: %s", out.path, strerror(errno));
+        if (n <= 0) {
+            give_up(step, done);
+            return;
+        }
         done += (size_t)n;
     }
+}
+
+bool metrics_whole(void)
+{
+    return !out.lost_why || fail_note("--metrics %s: %s: nothing of step %lld and later is in it",
+                                      out.path, output_why(out.lost_why), (long long)out.lost_from);
 }
 
 static double mfu(double steps, double seconds)
@@ -176,7 +213,7 @@ static void json(const struct measured *m)
     if (out.memory_limit > 0 && m->peak_bytes > 0)
         add_number("memory_fraction", m->peak_bytes / (double)out.memory_limit);
     add("}\n");
-    write_line();
+    write_line(m->step);
 }
 
 /* What the loss is made of, and of a value for each expert (or the like) the ends of the range.

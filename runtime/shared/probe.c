@@ -3,9 +3,10 @@
  * the step; the update does not change them (the clipping coefficient is applied inside it). All
  * its memory is taken before the first step. */
 #define _GNU_SOURCE
-#include "trainer.h"
+#include "output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +29,9 @@ bool probe_open(const char *path)
     probe.square = ROOM(double, stored_count());
     if (world.rank != 0) return true;
     probe.logits = ROOM(float, program.sequence *program.vocabulary);
-    probe.file = fopen(path, "we");
+    int fd = output_open("--probe", path, O_TRUNC);
+    if (fd < 0) return false;
+    probe.file = fdopen(fd, "w");
     if (!probe.file) return fail_note("--probe %s: %s", path, strerror(errno));
     static char buffer[1 << 16]; /* or stdio would take one after the first step */
     return setvbuf(probe.file, buffer, _IOFBF, sizeof buffer) == 0 ||
@@ -110,5 +113,5 @@ bool probe_write(struct device *d, double loss, double norm)
     bool fine = !ferror(f) && fflush(f) == 0;
     fine = fclose(f) == 0 && fine;
     probe.file = NULL;
-    return fine || fail_note("--probe %s: %s", probe.path, strerror(errno));
+    return fine || fail_note("--probe %s: %s", probe.path, output_why(errno));
 }

@@ -3,9 +3,11 @@
  * traced step began. Every rank makes its own text while it runs; rank 0 gathers them at the end
  * into one file. */
 #define _GNU_SOURCE
+#include "output.h"
 #include "watch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +25,9 @@ bool trace_open(const char *path)
 {
     trace.path = path;
     if (world.rank != 0) return true;
-    trace.file = fopen(path, "we");
+    int fd = output_open("--trace", path, O_TRUNC);
+    if (fd < 0) return false;
+    trace.file = fdopen(fd, "w");
     return trace.file || fail_note("--trace %s: %s", path, strerror(errno));
 }
 
@@ -109,7 +113,7 @@ bool trace_close(void)
                 r, r, r + 1 < world.size ? "," : "]}");
     bool fine = !ferror(trace.file);
     fine = fclose(trace.file) == 0 && fine;
-    if (!fine) return fail_note("--trace %s: cannot be written", trace.path);
+    if (!fine) return fail_note("--trace %s: %s", trace.path, output_why(errno));
     say("trace: written to %s", trace.path);
     return true;
 }

@@ -254,6 +254,7 @@ static struct device *come_up(struct options *o, struct counters *run, int argc,
         (!o->final || weights_final_open(o->final)))
         o->probe ? probe_open(o->probe) : true;
     world_agree();
+    if (o->final) weights_final_connect();
     introduce(d, o, run, machine_flops);
     launcher_check_places();
     if (o->explain) explain();
@@ -382,6 +383,7 @@ int main(int argc, char **argv)
         world_agree();
     }
     if (o.final) say("weights: saved to %s", o.final);
+    metrics_whole();
     if (!stop && run.step > first && run.step == run.skipped)
         fail_note("none of the %lld steps was finite: all were skipped, and no weight has changed",
                   (long long)run.step);

@@ -322,6 +322,7 @@ void weights_agree(void);             /* all ranks have the same files: agree_fi
 bool weights_start(struct device *d); /* seeded, or from what was opened; false: noted */
 /* before the first step: can it be written? false: noted */
 bool weights_final_open(const char *path);
+void weights_final_connect(void);     /* collective; saving then needs no launcher */
 bool weights_final(struct device *d); /* every rank calls it; false: noted on rank 0 */
 
 /* ── data.c ──────────────────────────────────────────────────────────────────── */
@@ -366,5 +367,6 @@ bool metrics_open(const struct options *o, int64_t first, double machine_flops,
 int64_t metrics_count(void);
 void metrics_step(const struct measured *m);
 void metrics_summary(void);
+bool metrics_whole(void); /* every step is in the file; false: noted on rank 0 */
 
 #endif

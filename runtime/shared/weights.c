@@ -4,18 +4,14 @@
  * weight silently left at its seed trains a wrong model. That includes a stored copy of a tied
  * head, unless the architecture lists it among the tensors to ignore. */
 #define _GNU_SOURCE
-#include "trainer.h"
+#include "output.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <libgen.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SHAPE_BYTES = 128 };
@@ -255,14 +251,12 @@ bool weights_start(struct device *d)
 
 /* ── the last weights ────────────────────────────────────────────────────────── */
 
-enum { FINAL_WAITING = 256 << 20 }; /* bytes that may wait for the disk */
 static struct {
-    const char *path;
-    char *temporary, *folder, *header;
+    struct output file; /* rank 0's */
+    char *header;
     const struct stored *sorted;
-    int64_t header_bytes, waiting;
-    int fd;
-} final = {.fd = -1};
+    int64_t header_bytes;
+} final;
 
 /* The header is made before the first step: its text depends on names and shapes only. */
 static void final_header(void)
@@ -293,79 +287,30 @@ static void final_header(void)
 
 bool weights_final_open(const char *path)
 {
-    size_t n = strlen(path) + 16;
-    final.path = path;
     final.sorted = stored_sorted();
     if (world.rank != 0) return true;
-    final.temporary = room((int64_t)n);
-    snprintf(final.temporary, n, "%s.partial", path);
-    char *scratch = room((int64_t)n);
-    memcpy(scratch, path, strlen(path) + 1);
-    final.folder = dirname(scratch);
-    if (access(final.folder, W_OK | X_OK) != 0)
-        return fail_note("--final %s: %s: %s", path, final.folder, strerror(errno));
-    struct stat old;
-    /* a rename would put a file in the place of a device */
-    if (stat(path, &old) == 0 && !S_ISREG(old.st_mode))
-        return fail_note("--final %s: it is there, and is no file", path);
+    if (!output_prepare(&final.file, "--final", path)) return false;
     final_header();
     return true;
 }
 
-static bool final_failed(const char *what)
+/* The first message between two ranks may need the launcher, which may be gone when weights are
+ * saved. */
+void weights_final_connect(void)
 {
-    fail_note("--final %s: %s %s: %s", final.path, what, final.temporary, strerror(errno));
-    if (final.fd >= 0) close(final.fd);
-    final.fd = -1;
-    unlink(final.temporary);
-    return false;
-}
-
-static bool put(const void *bytes, int64_t n)
-{
-    const char *p = bytes;
-    while (n > 0) {
-        ssize_t wrote = write(final.fd, p, (size_t)(n < (1 << 30) ? n : 1 << 30));
-        if (wrote < 0 && errno == EINTR) continue;
-        if (wrote <= 0) return final_failed("write");
-        p += wrote;
-        n -= wrote;
-        final.waiting += wrote;
-    }
-    /* or all of it would wait for the end, where nothing is seen to move */
-    if (final.waiting >= FINAL_WAITING) {
-        if (fdatasync(final.fd) != 0) return final_failed("fdatasync");
-        final.waiting = 0;
-    }
-    position_moved();
-    return true;
+    double nothing = 0;
+    if (world.replica != 0) return;
+    if (world.rank != 0) world_send(&nothing, sizeof nothing, 0);
+    for (int r = 1; r < program.fsdp && world.rank == 0; r++)
+        world_receive(&nothing, sizeof nothing, r);
 }
 
 static bool final_begin(void)
 {
     unsigned char length[8];
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t) final.header_bytes >> 8 * i);
-    final.fd = open(final.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (final.fd < 0) return final_failed("open");
-    return put(length, 8) && put(final.header, final.header_bytes);
-}
-
-/* The name appears only when every byte of it is on the disk. */
-static bool final_end(void)
-{
-    if (fsync(final.fd) != 0) return final_failed("fsync");
-    int fd = final.fd;
-    final.fd = -1;
-    if (close(fd) != 0) return final_failed("close");
-    if (rename(final.temporary, final.path) != 0) return final_failed("rename");
-    int folder = open(final.folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0 || fsync(folder) != 0) {
-        fail_note("--final %s: fsync %s: %s", final.path, final.folder, strerror(errno));
-        if (folder >= 0) close(folder);
-        return false;
-    }
-    close(folder);
-    return true;
+    return output_begin(&final.file) && output_put(&final.file, length, 8) &&
+           output_put(&final.file, final.header, final.header_bytes);
 }
 
 /* The ranks of the first replica send their pieces in file order; rank 0 writes. When writing fails
@@ -386,8 +331,8 @@ bool weights_final(struct device *d)
                 if (world.rank != 0)
                     world_send(staging_of(d), 4 * n, 0);
                 else
-                    writing = writing && put(staging_of(d), 4 * n);
+                    writing = writing && output_put(&final.file, staging_of(d), 4 * n);
             }
         }
-    return world.rank == 0 ? writing && final_end() : true;
+    return world.rank == 0 ? writing && output_end(&final.file) : true;
 }

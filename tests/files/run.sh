@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Files that a trainer and the compiler write: never through a link that stands there, never half a
+# file, and a disk that is full of metrics costs no weights. What a cache holds is checked.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib/common.sh"
+rm -rf "${scratch:?}"/*
+cat >small.plan <<'PLAN'
+use "models/llama.plan"
+use "clusters/cpu.plan"
+
+plan "small" {
+    model llama { layers = 2;  hidden = 16;  heads = 2;  kv_heads = 1;  ffn = 24;  vocab = 64 }
+    cluster cpu { }
+    mesh { fsdp = 2 }
+    batch { sequence = 16;  local = 2 }
+    optimizer adamw { lr = 1e-3 }
+    schedule constant { steps = 3 }
+    data { train = "tokens.bin";  format = uint16 }
+    run { timeout = 4s }
+}
+PLAN
+python3 "$here/../faults/make.py" tokens tokens.bin 20001 64
+"$planc" build small.plan -o two --device cpu >two.build 2>&1 || fail build "$(tail_of two.build)"
+"$planc" build small.plan -o one --device cpu --set mesh.fsdp=1 >one.build 2>&1 ||
+    fail build "$(tail_of one.build)"
+
+# went NAME RANKS STATUS PATTERN [options]: the one line matches PATTERN
+went() {
+    local name=$1 ranks=$2 want=$3 pattern=$4 dir=two status
+    [ "$ranks" -eq 1 ] && dir=one
+    shift 4
+    timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none \
+        ${limit:+bash -c "ulimit -f $limit; exec \"\$0\" \"\$@\""} $dir/trainer "$@" \
+        >"$name.log" 2>&1 </dev/null
+    status=$?
+    if [ $status -ne "$want" ]; then
+        fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
+    elif [ "$(grep -c '^trainer:' "$name.log")" -ne "$([ "$want" -eq 0 ] && echo 0 || echo 1)" ]; then
+        fail "$name" "not one line: $(grep '^trainer:' "$name.log" | tr '\n' '|')"
+    elif ! grep -qE -e "$pattern" "$name.log"; then
+        fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")"
+    else ok "$name"; fi
+}
+
+# ── links ────────────────────────────────────────────────────────────────────
+for option in metrics final probe trace; do
+    echo precious >"$option.precious"
+    ln -sf "$option.precious" "$option.link"
+    went "link_for_$option" 2 4 "--$option $option.link: is a symbolic link" --$option $option.link
+    [ "$(cat "$option.precious")" = precious ] && ok "untouched_by_$option" ||
+        fail "untouched_by_$option" "written through the link"
+done
+went metrics_on_stdout 2 0 '"step":2' --metrics /dev/stdout
+
+# ── what killed runs left ────────────────────────────────────────────────────
+: >kept.st.4711-0.partial
+ln -s final.precious kept.st.4711-1.partial
+went final 2 0 'saved to kept.st' --final kept.st
+left=$(ls -d kept.st.* 2>/dev/null)
+[ "$left" = kept.st.4711-1.partial ] && [ "$(cat final.precious)" = precious ] &&
+    ok leftovers_are_swept || fail leftovers_are_swept "there are: $left"
+
+# ── pipes ────────────────────────────────────────────────────────────────────
+mkfifo pipe
+went pipe_without_reader 2 4 '--metrics pipe: a pipe, and nobody has opened it' --metrics pipe
+(sleep 1 && cat pipe >read) &
+went pipe_with_reader 2 0 'step +2 of 3' --metrics pipe
+wait
+[ "$(wc -l <read)" -eq 3 ] && ok pipe_is_read || fail pipe_is_read "$(wc -l <read) lines"
+
+# ── disks that are full ──────────────────────────────────────────────────────
+went metrics_full 2 4 '^trainer: .*--metrics /dev/full: No space left.*step 0' \
+    --metrics /dev/full --final full.st
+cmp -s full.st kept.st && ok metrics_cost_no_weights || fail metrics_cost_no_weights "no weights"
+# one rank: MPI's own files of shared memory are larger than the limit
+limit=32 went limit_of_metrics 1 4 'limited.jsonl: File too large: files of this process' \
+    --metrics limited.jsonl --final limited.st --steps 200
+[ -s limited.st ] && tail -n 1 limited.jsonl | grep -q '}$' && ok limit_costs_no_weights ||
+    fail limit_costs_no_weights "$(tail -n 1 limited.jsonl)"
+limit=8 went limit_of_weights 1 4 'refused.st: write .*: File too large: files of this' \
+    --final refused.st
+[ -z "$(ls refused.st* 2>/dev/null)" ] && ok limit_leaves_nothing ||
+    fail limit_leaves_nothing "$(ls refused.st*)"
