@@ -242,7 +242,10 @@ static void put_slots(struct memory *m)
                                 (gather ? element_bytes(g->facts.compute) : 4);
                 b = put(m, name, gather ? BUFFER_GATHERED : BUFFER_GRADIENT_SLOTS, SEGMENT_WIRE,
                         bytes, attr_get(node, "ring"), INDEX_RING, node->step, m->end);
-                if (!gather) b->live_from = m->steps[i].first;
+                /* straight code waits for a gradient slot (below) before it first writes it; an
+                 * iteration may wait for its entry while another's is in use */
+                if (!gather && g->region.item[i]->direction != ONCE)
+                    b->live_from = m->steps[i].first;
             }
     /* a gather slot's last reader is its region; a gradient slot's the update's wait */
     for (int i = 0; i < g->region.n; i++) {

@@ -96,7 +96,20 @@ static void mark_core_inputs(const struct graph *g)
         }
 }
 
+/* node->note of the old graph: its region. What a mirror body has made again. */
+struct made {
+    const struct value *old;
+    struct value *now;
+};
+struct made_list {
+    VECTOR(struct made) item;
+};
+
+/* A map or row value may be made twice: early, for a product that is computed again, and late, for
+ * the gradient. Both read the same operands; one value for both would have to be kept between them,
+ * in F32 where a norm computes in F32. */
 struct again {
+    struct made_list early, late;
     const struct policy *policy;
     const char *save;
     const struct region *region;
@@ -123,29 +136,36 @@ static enum kept decide(const struct again *a, const struct value *v, const stru
     return v->mark ? a->policy->core_input : AGAIN;
 }
 
-/* node->note of the old graph: its region. One list per mirror body of what was made again. */
-struct made {
-    const struct value *old;
-    struct value *now;
-};
-struct made_list {
-    VECTOR(struct made) item;
-};
+static struct value *found(const struct made_list *list, const struct value *old)
+{
+    for (int i = 0; i < list->item.n; i++)
+        if (list->item.item[i].old == old) return list->item.item[i].now;
+    return NULL;
+}
 
-static struct value *get(struct again *a, struct made_list *list, const struct value *old)
+/* What a product wrote or reads has bytes of its own as soon as it is made. */
+static bool has_bytes(const struct value *old)
+{
+    return op_rows[old->node->op].class == CLASS_CORE || old->mark;
+}
+
+/* `early`: a core op that is computed again asks, else the gradient does. */
+static struct value *get(struct again *a, bool early, const struct value *old)
 {
     /* inputs, weights, carries, this body's own */
     if (!old->node || old->node->note == a->region) return copied(old);
-    for (int i = 0; i < list->item.n; i++)
-        if (list->item.item[i].old == old) return list->item.item[i].now;
     const struct region *home = old->node->note;
     bool mirrored = a->region->mirror && !strcmp(a->region->mirror, home->name);
     if ((home->direction != ONCE && !mirrored) || decide(a, old, home) == KEPT) return copied(old);
     struct node *n = old->node;
+    if (op_rows[n->op].class == CLASS_CORE && !moves_rows(n->op)) early = true;
+    struct value *known = early || has_bytes(old) ? found(&a->early, old) : NULL;
+    if (!known && !early) known = found(&a->late, old);
+    if (known) return known;
     struct operand in[8];
     if (n->n_in > (int)COUNT_OF(in)) bug("%s has %d operands", op_rows[n->op].name, n->n_in);
     for (int i = 0; i < n->n_in; i++)
-        in[i] = n->in[i].value ? by(get(a, list, n->in[i].value)) : n->in[i];
+        in[i] = n->in[i].value ? by(get(a, early, n->in[i].value)) : n->in[i];
     struct build b = *a->build;
     const char *why = NULL;
     b.file = n->file, b.line = n->line,
@@ -155,7 +175,10 @@ static struct value *get(struct again *a, struct made_list *list, const struct v
     if (!now) bug("%s again: %s", op_rows[n->op].name, why);
     struct value *result = NULL;
     for (int o = 0; o < n->n_out; o++) {
-        PUSH(&list->item, ((struct made){n->out[o], now->out[o]}));
+        if (early)
+            PUSH(&a->early.item, ((struct made){n->out[o], now->out[o]}));
+        else
+            PUSH(&a->late.item, ((struct made){n->out[o], now->out[o]}));
         if (n->out[o] == old) result = now->out[o];
     }
     return result;
@@ -183,7 +206,6 @@ struct graph *pass_recompute(const struct graph *old)
                               .save = from->body.item[k]->save,
                               .region = from,
                               .build = &b};
-            struct made_list list = {0};
             for (int n = 0; n < from->body.item[k]->node.n; n++) {
                 const struct node *node = from->body.item[k]->node.item[n];
                 struct operand in[8];
@@ -193,7 +215,7 @@ struct graph *pass_recompute(const struct graph *old)
                 for (int o = 0; o < node->n_in; o++) {
                     in[o] = node->in[o];
                     if (!in[o].value) continue;
-                    struct value *now = get(&a, &list, in[o].value), *stand_in = TAKE(struct value);
+                    struct value *now = get(&a, false, in[o].value), *stand_in = TAKE(struct value);
                     *stand_in = *in[o].value;
                     copied_as(stand_in, now);
                     in[o].value = stand_in;

@@ -534,7 +534,7 @@ static void make_kernels(void)
         node->kernel = t.g->kernel.n + 1;
         struct kernel k = {.number = node->kernel,
                            .name = intern_format("%s_%d", op_rows[node->op].name, node->kernel),
-                           .class = "one"};
+                           .class = KERNEL_MAP};
         PUSH(&t.g->kernel, k);
         for (int o = 0; o < node->n_out; o++)
             build_op(&t.b, OP_tap, (struct operand[]){by(node->out[o])}, 1,
