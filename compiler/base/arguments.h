@@ -15,10 +15,11 @@ struct arguments {
     VECTOR(const char *) rest; /* behind -- */
     bool json, colour;         /* colour: for diagnostics, decided */
     const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at, *cluster;
-    bool traces;       /* the command's --device may be trace */
-    bool reference;    /* of build for cuda */
-    bool fusion;       /* off with --fusion off */
-    bool write, check; /* of format */
+    const char *devices, *scaling, *trace; /* of simulate */
+    bool traces;                           /* the command's --device may be trace */
+    bool reference;                        /* of build for cuda */
+    bool fusion;                           /* off with --fusion off */
+    bool write, check;                     /* of format */
 };
 
 /* One line "planc: ..." on stderr; returns `status`. */

@@ -173,6 +173,8 @@ typedef bool value_one(struct checker *c, const void *row, const struct ast *e,
 void value_of_entry(struct checker *c, struct slot *slot, const void *row, bool wants_list,
                     value_one *one, const char *path);
 
+/* `key = auto`; of an entry that is there. */
+bool value_is_auto(const struct slot *slot);
 /* The value of a key that stands in a place of its own. */
 void value_of_key(struct checker *c, enum key_id key, struct slot *slot, const char *path);
 

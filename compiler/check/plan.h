@@ -200,7 +200,7 @@ struct plan {
     } at;
     /* none when the plan leaves them to their defaults */
     struct {
-        struct span graph, gemm, attention, experts;
+        struct span graph, gemm, attention, experts, dp;
     } given;
 };
 

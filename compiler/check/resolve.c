@@ -306,6 +306,8 @@ static void resolve(struct checker *c, struct plan *p)
     p->given.gemm = given_place(c, K_run_gemm);
     p->given.attention = given_place(c, K_run_attention);
     p->given.experts = given_place(c, K_run_experts);
+    if (key_given(c, K_mesh_dp) && !value_is_auto(&c->key[K_mesh_dp]))
+        p->given.dp = key_place(c, K_mesh_dp);
 }
 
 /* ── `require (a <= b) "why"` of a plan ──────────────────────────────────────── */

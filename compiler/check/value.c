@@ -432,7 +432,7 @@ void value_of_entry(struct checker *c, struct slot *slot, const void *row, bool 
 
 bool key_given(const struct checker *c, enum key_id key) { return c->key[key].entry != NULL; }
 
-static bool is_auto(const struct slot *slot)
+bool value_is_auto(const struct slot *slot)
 {
     const struct ast *value = slot->entry->kid[1];
     return value->kind == AST_NAME && strcmp(value->text, "auto") == 0;
@@ -457,12 +457,12 @@ static void work_out(struct checker *c, enum key_id key)
             if (key_instead(key)) add_help(d, "%s", key_instead(key));
         }
         slot->state = FAILED;
-    } else if (slot->entry && is_auto(slot) && !key_is_derived(key)) {
+    } else if (slot->entry && value_is_auto(slot) && !key_is_derived(key)) {
         struct diagnostic *d = complain(
             slot->entry->kid[1]->at, "%s cannot be auto: it follows from nothing", key_path(key));
         if (row->fallback[0]) add_help(d, "its default is %s", row->fallback);
         slot->state = FAILED;
-    } else if (slot->entry && !is_auto(slot)) {
+    } else if (slot->entry && !value_is_auto(slot)) {
         value_of_entry(c, slot, row, row->type == KEY_LIST, one_key_value, key_path(key));
     } else if (key_is_derived(key)) {
         slot->state = BUSY;

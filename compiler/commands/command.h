@@ -30,6 +30,7 @@ extern const int command_count, option_count;
 
 int command_check(const struct arguments *a);
 int command_memory(const struct arguments *a);
+int command_simulate(const struct arguments *a);
 int command_diff(const struct arguments *a);
 int command_build(const struct arguments *a);
 int command_run(const struct arguments *a);

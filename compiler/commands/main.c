@@ -21,7 +21,8 @@ enum {
     FORMAT = 64,
     MEMORY = 128,
     DIFF = 256,
-    ANY = 511
+    SIMULATE = 512,
+    ANY = 1023
 };
 
 const struct command_row command_rows[] = {
@@ -29,7 +30,8 @@ const struct command_row command_rows[] = {
      "validate plans and lay out their memory: does it fit, and what takes the room"},
     {"memory", MEMORY, command_memory, "memory PLAN [--at 120GiB]",
      "every byte of a device at the fullest instant, by kind and by the plan's lines"},
-    {"simulate", 0, NULL, NULL, NULL},
+    {"simulate", SIMULATE, command_simulate, "simulate PLAN [--devices 16,64,512] [--trace FILE]",
+     "predicted step time, tokens/s, MFU, exposed communication, scaling curve"},
     {"tune", 0, NULL, NULL, NULL},
     {"build", BUILD, command_build, "build PLAN -o DIR [--device DEVICE] [--arch LIST]",
      "generate and compile the trainer: DIR/trainer and its sources"},
@@ -72,17 +74,28 @@ enum option {
     WRITE,
     ONLY_CHECK,
     AT,
-    CLUSTER
+    CLUSTER,
+    DEVICES,
+    SCALING,
+    TRACE
 };
 const struct option_row option_rows[] = {
-    {"--set", SET, CHECK | MEMORY | BUILD | RUN | DUMP | DIFF | IMPORT, "section.key=value",
+    {"--set", SET, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF | IMPORT,
+     "section.key=value",
      "one more entry of the plan, read before anything is checked; may be given several times"},
-    {"--cluster", CLUSTER, CHECK | MEMORY | BUILD | RUN | DUMP | DIFF, "a file",
+    {"--cluster", CLUSTER, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF, "a file",
      "its one cluster takes the place of the plan's, of which only nodes still counts"},
+    {"--devices", DEVICES, SIMULATE, "numbers of devices",
+     "a curve over these numbers of devices: 16,64,512; the mesh stays, dp follows where the plan "
+     "leaves it to"},
+    {"--scaling", SCALING, SIMULATE, "strong or weak",
+     "strong: the global batch stays (the default); weak: that of a device"},
+    {"--trace", TRACE, SIMULATE, "a file",
+     "the simulated step as a trainer's --trace writes a run, for Perfetto"},
     {"--json", JSON, ANY, NULL, "the result as JSON, mistakes too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
     {"-o", OUTPUT, BUILD | IMPORT, "a path", "where the result goes"},
-    {"--device", DEVICE, CHECK | MEMORY | BUILD | RUN | DUMP, "cpu, cuda or trace",
+    {"--device", DEVICE, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP, "cpu, cuda or trace",
      "what the trainer runs on, where that is not what the plan's cluster has; trace (of build and "
      "run) prints every step and runs none"},
     {"--arch", ARCH, BUILD | RUN, "sm_90a,sm_100a",
@@ -188,6 +201,9 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case PASS: once = &a->pass; break;
     case AT: once = &a->at; break;
     case CLUSTER: once = &a->cluster; break;
+    case DEVICES: once = &a->devices; break;
+    case SCALING: once = &a->scaling; break;
+    case TRACE: once = &a->trace; break;
     }
     if (*once) {
         command_fail(EXIT_USAGE, "%s is given twice", row->name);

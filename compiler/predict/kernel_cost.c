@@ -176,6 +176,14 @@ static double walk_seconds(const struct machine *m, const struct work *w, struct
     return seconds;
 }
 
+double idle_part(const struct machine *m)
+{
+    double ranks = m->ranks_a_host > 0 ? (double)m->ranks_a_host : 1,
+           cores = m->cluster->cores > 0 ? (double)m->cluster->cores : ranks,
+           idle = cores / ranks - 1;
+    return idle < 0 ? 0 : idle > 1 ? 1 : idle;
+}
+
 static struct kernel_time cpu_time(const struct machine *m, const struct work *w)
 {
     struct kernel_time t = {0};
@@ -211,10 +219,7 @@ static struct kernel_time cpu_time(const struct machine *m, const struct work *w
         seconds = walk_seconds(m, w, &t);
     }
     /* a collective takes time from the core that it shares with compute */
-    double cores = m->cluster->cores > 0 ? (double)m->cluster->cores : (double)m->ranks_a_host;
-    double idle = cores / (double)m->ranks_a_host - 1, taken;
-    idle = idle < 0 ? 0 : idle > 1 ? 1 : idle;
-    taken = m->cluster->contention.core * (1 - idle);
+    double taken = m->cluster->contention.core * (1 - idle_part(m));
     if (taken > 0.95) taken = 0.95;
     t.picoseconds[ALONE] = picoseconds(seconds);
     t.picoseconds[WITH_NODE] = t.picoseconds[WITH_NETWORK] = picoseconds(seconds / (1 - taken));
@@ -223,5 +228,8 @@ static struct kernel_time cpu_time(const struct machine *m, const struct work *w
 
 struct kernel_time kernel_time(const struct machine *m, const struct work *w)
 {
-    return m->device == DEVICE_CUDA ? cuda_time(m, w) : cpu_time(m, w);
+    struct kernel_time t = m->device == DEVICE_CUDA ? cuda_time(m, w) : cpu_time(m, w);
+    for (int c = 0; c < COMPANIES; c++) /* everything takes time */
+        if (t.picoseconds[c] < 1) t.picoseconds[c] = 1;
+    return t;
 }

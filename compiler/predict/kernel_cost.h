@@ -28,6 +28,8 @@ struct kernel_time {
 /* On cuda: the larger of FLOPs over what of the peak the shape reaches, and bytes over what of the
  * bandwidth its class reaches. On cpu: interpolated in grids. docs/prediction.md. */
 struct kernel_time kernel_time(const struct machine *m, const struct work *w);
+/* Of cpu: the part of a second core that each rank has for its transfers, 0 to 1. */
+double idle_part(const struct machine *m);
 /* From the end of one kernel to the begin of the next. */
 int64_t launch_picoseconds(const struct machine *m);
 

@@ -35,8 +35,8 @@ struct machine machine_of(const struct plan *p)
     if (cuda && p->experts == EXPERTS_CUDNN) m.engine[COST_GROUPED_GEMM] = "cudnn";
     m.rates = FIXED_RATES + c->efficiencies + c->grids;
     m.rate = TAKE_MANY(struct rate, m.rates);
-    m.rate[RATE_PEAK] =
-        (struct rate){"device peaks", {.basis = BASIS_PUBLISHED, .source = "data sheet"}};
+    m.rate[RATE_DEVICES] =
+        (struct rate){"device_spread, jitter", {.spread = 0.5, .basis = BASIS_ASSUMED}};
     m.rate[RATE_LINK_NODE] = (struct rate){"link node", c->link_node.from};
     m.rate[RATE_LINK_NETWORK] = (struct rate){"link network", c->link_network.from};
     m.rate[RATE_HOST] = (struct rate){"host", c->host.from};

@@ -13,8 +13,14 @@ struct rate {
 };
 
 /* Rates that are no row of efficiencies or grids; they stand first in `rate`. */
-enum fixed_rate { RATE_PEAK, RATE_LINK_NODE, RATE_LINK_NETWORK, RATE_HOST, RATE_CONTENTION };
-#define FIXED_RATES (RATE_CONTENTION + 1)
+enum fixed_rate {
+    RATE_LINK_NODE,
+    RATE_LINK_NETWORK,
+    RATE_HOST,
+    RATE_CONTENTION,
+    RATE_DEVICES /* device_spread and jitter */
+};
+#define FIXED_RATES (RATE_DEVICES + 1)
 
 struct machine {
     const struct cluster *cluster;

@@ -80,7 +80,7 @@ static void read_op(struct work *w, const struct node *n)
     const struct value *walked = reduces && n->op != OP_pick ? a : y ? y : a;
     if (!walked) return;
     w->op[w->ops++] = (struct op_work){n->op, (double)shape_count(walked->shape)};
-    if (y && op_rows[n->op].cost != COST_NONE) w->type = y->type;
+    if (y && op_rows[n->op].cost != COST_NONE) w->type = y->type == BF16 ? BF16 : F32;
 }
 
 struct work work_of_kernel(const struct graph *g, const struct body *body, int first,

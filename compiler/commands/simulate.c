@@ -1,0 +1,408 @@
+/* `planc simulate`: how fast will it be? The generated schedule is run against a model of the
+ * cluster (compiler/predict), for the plan's own devices and for every rung of --devices. */
+#include "commands/command.h"
+#include "analysis/ledger.h"
+#include "commands/simulate_trace.h"
+#include "passes/budget.h"
+#include "predict/prediction.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One number of devices. */
+struct rung {
+    int64_t devices;
+    const char *why; /* it is impossible; NULL: it is not */
+    struct plan *plan;
+    struct ledger *ledger;
+    struct program *program;
+    struct prediction *prediction;
+    double step_seconds, tokens_per_second, per_device, efficiency;
+    double mfu[3]; /* full, causal, hardware; 0: the peak is not known */
+};
+typedef VECTOR(struct rung) rung_list;
+
+static double seconds(int64_t picoseconds) { return (double)picoseconds * 1e-12; }
+
+/* ── rungs ───────────────────────────────────────────────────────────────────── */
+
+/* "16,64,512": false after one line. */
+static bool read_devices(const char *text, rung_list *all)
+{
+    for (const char *s = text; *s;) {
+        char *end;
+        errno = 0;
+        long long n = strtoll(s, &end, 10);
+        if (end == s || errno || n < 1 || n > 1 << 20 || (*end && *end != ',') ||
+            (*end == ',' && !end[1])) {
+            command_fail(EXIT_USAGE,
+                         "--devices takes numbers of devices, 16,64,512, up to 1,048,576; not '%s'",
+                         text);
+            return false;
+        }
+        for (int i = 0; i < all->n; i++)
+            if (all->item[i].devices == n) {
+                command_fail(EXIT_USAGE, "--devices names %lld twice", n);
+                return false;
+            }
+        PUSH(all, ((struct rung){.devices = n}));
+        s = *end ? end + 1 : end;
+    }
+    return all->n > 0;
+}
+
+static void set_whole(struct arguments *a, const char *key, int64_t x)
+{
+    PUSH(&a->set, intern_format("%s=%lld", key, (long long)x));
+}
+
+/* The plan on `devices` devices: its mesh as it is, dp following when the plan leaves it to. NULL
+ * with *why. */
+static struct plan *plan_at(const struct arguments *given, const char *path,
+                            const struct plan *base, int64_t devices, bool weak, const char **why)
+{
+    struct arguments a = *given;
+    memset(&a.set, 0, sizeof a.set);
+    for (int i = 0; i < given->set.n; i++) PUSH(&a.set, given->set.item[i]);
+    int64_t own = base->fsdp * base->dp, each = base->cluster.devices_per_node;
+    if (base->cluster.elastic && devices != own) {
+        if (base->given.dp.file || devices % base->fsdp) {
+            *why = intern_format("fsdp %lld x dp %lld is %lld devices", (long long)base->fsdp,
+                                 (long long)base->dp, (long long)own);
+            return NULL;
+        }
+        set_whole(&a, "mesh.dp", devices / base->fsdp);
+    } else if (!base->cluster.elastic && devices < each) {
+        set_whole(&a, "cluster.nodes", 1);
+        set_whole(&a, "cluster.devices_per_node", devices);
+    } else if (!base->cluster.elastic) {
+        if (devices % each) {
+            *why = intern_format("%lld devices are no whole nodes of %lld", (long long)devices,
+                                 (long long)each);
+            return NULL;
+        }
+        set_whole(&a, "cluster.nodes", devices / each);
+    }
+    int64_t global = base->global;
+    if (weak && (global * devices) % own) {
+        *why = "the batch of a device is no whole number of sequences";
+        return NULL;
+    }
+    set_whole(&a, "batch.global", weak ? global * devices / own : global);
+    const char *const *open_keys;
+    int n_open;
+    struct diagnostics_mark mark = diagnostics_mark();
+    struct plan *p = plan_load(path, a.set.item, a.set.n, &open_keys, &n_open);
+    if (p) plan_take_device(p, a.device);
+    if (p && !budget_decide(p)) p = NULL;
+    if (!p) *why = intern(diagnostics_since(mark) ? diagnostics_since(mark) : "it is no plan");
+    diagnostics_drop(mark);
+    return p;
+}
+
+/* Runs it. False when figures of the cluster are missing, which has been said. */
+static bool fill_rung(struct rung *r)
+{
+    struct graph *g = pass_lower(r->plan);
+    if (!g) return false;
+    g = pipeline_run(g, LEVEL_MEMORY);
+    r->ledger = ledger_read(r->plan, g);
+    if (!r->ledger) return false;
+    r->prediction = predict(r->plan, g, &r->program);
+    if (!r->prediction) {
+        struct text list = {0};
+        for (int i = 0; i < r->program->missing.n; i++)
+            text_add(&list, "%s%s", i ? ", " : "", r->program->missing.item[i]);
+        struct diagnostic *d =
+            complain(r->plan->cluster.at, "cluster %s does not say how fast it is: %s",
+                     r->plan->cluster.name, list.bytes);
+        add_help(d, "`planc keys cluster` says what they are; --cluster FILE.plan takes another "
+                    "cluster");
+        return false;
+    }
+    const struct plan *p = r->plan;
+    double tokens = (double)(p->global * p->sequence),
+           peak = p->compute == BF16 ? p->cluster.flops_bf16 : p->cluster.flops_fp32;
+    r->step_seconds = seconds(r->prediction->step);
+    r->tokens_per_second = tokens / r->step_seconds;
+    r->per_device = r->tokens_per_second / (double)r->devices;
+    const double flops[] = {r->ledger->flops.full, r->ledger->flops.causal,
+                            r->ledger->flops.hardware};
+    for (int i = 0; i < 3 && peak > 0; i++) r->mfu[i] = flops[i] * r->per_device / peak;
+    return true;
+}
+
+/* ── text ────────────────────────────────────────────────────────────────────── */
+
+static const char *time_text(double s)
+{
+    return s >= 1      ? text_format("%.3f s", s)
+           : s >= 1e-3 ? text_format("%.3f ms", s * 1e3)
+                       : text_format("%.1f us", s * 1e6);
+}
+
+static void print_part(const struct rung *r, const char *name, int64_t time, const char *what)
+{
+    if (time)
+        printf("  %-16s %12s  %5.1f %%%s%s\n", name, time_text(seconds(time)),
+               100 * (double)time / (double)r->prediction->step, what[0] ? "  " : "", what);
+}
+
+/* The class is held back by what most of its time is. */
+static const char *bound_text(const int64_t limit[3])
+{
+    int most = 0;
+    for (int i = 1; i < 3; i++)
+        if (limit[i] > limit[most]) most = i;
+    return text_format("bound by %s", limit_names[most]);
+}
+
+static const char *reasons_text(const int64_t exposed[REASONS])
+{
+    struct text t = {0};
+    for (int i = 0; i < REASONS; i++)
+        if (exposed[i])
+            text_add(&t, "%s%s %s", t.length ? ", " : "", reason_names[i],
+                     time_text(seconds(exposed[i])));
+    return t.length ? t.bytes : "";
+}
+
+static void print_rates(const struct rung *r)
+{
+    const struct prediction *t = r->prediction;
+    const struct machine *m = &r->program->machine;
+    printf("  rests on assumed rows: %.0f %% of the step\n", 100 * t->assumed);
+    for (int i = 0; i < m->rates; i++) {
+        if ((double)t->rate[i] < 0.05 * (double)t->step) continue;
+        static const char *const basis[] = {"measured", "published", "assumed"};
+        printf("    %5.1f %%  %-32s %s, +- %.0f %%%s%s\n",
+               100 * (double)t->rate[i] / (double)t->step, m->rate[i].name,
+               basis[m->rate[i].from.basis], 100 * m->rate[i].from.spread,
+               m->rate[i].from.source ? "; " : "",
+               m->rate[i].from.source ? m->rate[i].from.source : "");
+    }
+}
+
+static void print_rung(const char *path, const struct rung *r)
+{
+    const struct prediction *t = r->prediction;
+    const struct plan *p = r->plan;
+    printf("%s: %s a step, %s to %s; %s tokens/s, %s a device\n", path, time_text(r->step_seconds),
+           time_text(seconds(t->low)), time_text(seconds(t->high)),
+           text_count((int64_t)(r->tokens_per_second + 0.5)),
+           text_count((int64_t)(r->per_device + 0.5)));
+    printf("  mesh             fsdp %lld x dp %lld, local %lld, accumulation %lld\n",
+           (long long)p->fsdp, (long long)p->dp, (long long)p->local, (long long)p->accumulation);
+    if (r->mfu[0] > 0)
+        printf("  MFU              %.1f %% (full), %.1f %% (causal), %.1f %% (hardware)\n",
+               100 * r->mfu[0], 100 * r->mfu[1], 100 * r->mfu[2]);
+    printf("  memory           %s, %.1f %% of a device: %s\n", text_bytes(r->ledger->peak_bytes),
+           100 * (double)r->ledger->peak_bytes / (double)r->ledger->limit_bytes,
+           verdict_names[r->ledger->verdict]);
+    printf("by part\n");
+    for (int i = 0; i < STEP_PARTS; i++) print_part(r, step_part_names[i], t->part[i], "");
+    print_part(r, "host", t->host, "between two steps");
+    print_part(r, "jitter", t->jitter, "");
+    printf("by class\n");
+    for (int k = 0; k < COST_CLASSES; k++)
+        print_part(r, cost_class_names[k], t->kernel[k], bound_text(t->limit[k]));
+    print_part(r, "launch", t->launch, "between two kernels");
+    print_part(r, "slowest device", t->slowest, "of all sets the pace");
+    print_part(r, "contention", t->contention, "compute that shares with collectives");
+    print_part(r, "exposed", t->exposed_all, reasons_text(t->exposed));
+    print_part(r, "host", t->host, "");
+    print_part(r, "jitter", t->jitter, "");
+    if (t->collectives) printf("collectives\n");
+    for (int i = 0; i < t->collectives; i++) {
+        const struct collective_cost *c = &t->collective[i];
+        int64_t exposed = 0;
+        for (int k = 0; k < REASONS; k++) exposed += c->exposed[k];
+        printf("  %-28s %-18s %6lld x  %12s%s%s%s\n", c->name, c->region, (long long)c->count,
+               time_text(seconds(c->picoseconds)),
+               exposed ? text_format(", exposed %s: ", time_text(seconds(exposed))) : ", hidden",
+               exposed ? reasons_text(c->exposed) : "", text_format("; bound by %s", c->limit));
+    }
+    if (t->outside) printf("extrapolated: some shapes lie outside the measured grids\n");
+    printf("what it rests on\n");
+    print_rates(r);
+}
+
+static void print_curve(const rung_list *all, bool weak)
+{
+    printf("scaling %s\n",
+           weak ? "weak: the batch of a device stays" : "strong: the global batch stays");
+    printf("  %8s %14s %12s %14s %8s %10s %12s %10s\n", "devices", "mesh", "step", "tokens/s/dev",
+           "MFU", "exposed", "peak", "efficiency");
+    for (int i = 0; i < all->n; i++) {
+        const struct rung *r = &all->item[i];
+        if (r->why) {
+            printf("  %8lld impossible: %s\n", (long long)r->devices, r->why);
+            continue;
+        }
+        printf("  %8lld %14s %12s %14s %7.1f%% %10s %12s %9.1f%%\n", (long long)r->devices,
+               text_format("%lld x %lld", (long long)r->plan->fsdp, (long long)r->plan->dp),
+               time_text(r->step_seconds), text_count((int64_t)(r->per_device + 0.5)),
+               100 * r->mfu[0], time_text(seconds(r->prediction->exposed_all)),
+               text_bytes(r->ledger->peak_bytes), 100 * r->efficiency);
+    }
+}
+
+/* ── JSON ────────────────────────────────────────────────────────────────────── */
+
+static json_t *reasons_json(const int64_t exposed[REASONS])
+{
+    json_t *o = json_object();
+    for (int i = 0; i < REASONS; i++)
+        json_object_set_new(o, reason_names[i], json_real(seconds(exposed[i])));
+    return o;
+}
+
+static json_t *collectives_json(const struct prediction *t)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < t->collectives; i++) {
+        const struct collective_cost *c = &t->collective[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:I, s:f, s:o, s:s}", "name", c->name,
+                                              "region", c->region, "count", (json_int_t)c->count,
+                                              "seconds", seconds(c->picoseconds), "exposed",
+                                              reasons_json(c->exposed), "bound", c->limit));
+    }
+    return list;
+}
+
+static json_t *classes_json(const struct prediction *t)
+{
+    json_t *o = json_object();
+    for (int k = 1; k < COST_CLASSES; k++) {
+        json_t *bound = json_object();
+        for (int i = 0; i < 3; i++)
+            json_object_set_new(bound, limit_names[i], json_real(seconds(t->limit[k][i])));
+        json_object_set_new(
+            o, cost_class_names[k],
+            json_pack("{s:f, s:o}", "seconds", seconds(t->kernel[k]), "bound", bound));
+    }
+    return o;
+}
+
+static json_t *rates_json(const struct rung *r)
+{
+    static const char *const basis[] = {"measured", "published", "assumed"};
+    const struct machine *m = &r->program->machine;
+    json_t *list = json_array();
+    for (int i = 0; i < m->rates; i++) {
+        const struct rate *rate = &m->rate[i];
+        if (!r->prediction->rate[i]) continue;
+        json_t *o = json_pack("{s:s, s:f, s:s, s:f}", "name", rate->name, "seconds",
+                              seconds(r->prediction->rate[i]), "basis", basis[rate->from.basis],
+                              "spread", rate->from.spread);
+        if (rate->from.source) json_object_set_new(o, "source", json_string(rate->from.source));
+        if (rate->from.date) json_object_set_new(o, "date", json_string(rate->from.date));
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
+static json_t *rung_json(const struct rung *r)
+{
+    if (r->why)
+        return json_pack("{s:I, s:s, s:s}", "devices", (json_int_t)r->devices, "verdict",
+                         "impossible", "reason", r->why);
+    const struct prediction *t = r->prediction;
+    const struct plan *p = r->plan;
+    json_t *parts = json_object();
+    for (int i = 0; i < STEP_PARTS; i++)
+        json_object_set_new(parts, step_part_names[i], json_real(seconds(t->part[i])));
+    json_t *o = json_pack(
+        "{s:I, s:s, s:{s:I, s:I}, s:I, s:I, s:I, s:f, s:[f,f], s:f, s:f, s:f, s:o, s:I, s:I, s:f, "
+        "s:f, s:f}",
+        "devices", (json_int_t)r->devices, "verdict", verdict_names[r->ledger->verdict], "mesh",
+        "fsdp", (json_int_t)p->fsdp, "dp", (json_int_t)p->dp, "local", (json_int_t)p->local,
+        "accumulation", (json_int_t)p->accumulation, "global", (json_int_t)p->global,
+        "step_seconds", r->step_seconds, "step_seconds_interval", seconds(t->low), seconds(t->high),
+        "tokens_per_second", r->tokens_per_second, "tokens_per_second_per_device", r->per_device,
+        "exposed_comm_seconds", seconds(t->exposed_all), "exposed", reasons_json(t->exposed),
+        "peak_bytes", (json_int_t)r->ledger->peak_bytes, "limit_bytes",
+        (json_int_t)r->ledger->limit_bytes, "memory_fraction",
+        (double)r->ledger->peak_bytes / (double)r->ledger->limit_bytes, "scaling_efficiency",
+        r->efficiency, "assumed_fraction", t->assumed);
+    if (r->mfu[0] > 0)
+        json_object_set_new(o, "mfu",
+                            json_pack("{s:f, s:f, s:f}", "full", r->mfu[0], "causal", r->mfu[1],
+                                      "hardware", r->mfu[2]));
+    json_object_set_new(o, "extrapolated", json_boolean(t->outside));
+    json_object_set_new(o, "parts", parts);
+    json_object_set_new(o, "classes", classes_json(t));
+    json_object_set_new(o, "other",
+                        json_pack("{s:f, s:f, s:f, s:f, s:f}", "launch", seconds(t->launch),
+                                  "slowest_device", seconds(t->slowest), "contention",
+                                  seconds(t->contention), "host", seconds(t->host), "jitter",
+                                  seconds(t->jitter)));
+    json_object_set_new(o, "step_picoseconds", json_integer((json_int_t)t->step));
+    json_object_set_new(o, "collectives", collectives_json(t));
+    json_object_set_new(o, "rates", rates_json(r));
+    return o;
+}
+
+/* ── the command ─────────────────────────────────────────────────────────────── */
+
+/* Relative to the first rung that is possible: tokens/s a device. */
+static void set_efficiency(rung_list *all)
+{
+    double first = 0;
+    for (int i = 0; i < all->n; i++) {
+        struct rung *r = &all->item[i];
+        if (r->why) continue;
+        if (first == 0) first = r->per_device;
+        r->efficiency = r->per_device / first;
+    }
+}
+
+static int simulate(const struct arguments *a, const struct plan *base, const char *path)
+{
+    rung_list all = {0};
+    bool weak = a->scaling && !strcmp(a->scaling, "weak");
+    if (a->scaling && !weak && strcmp(a->scaling, "strong"))
+        return command_fail(EXIT_USAGE, "--scaling is strong or weak, not '%s'", a->scaling);
+    if (a->scaling && !a->devices)
+        return command_fail(EXIT_USAGE, "--scaling is of --devices 16,64,512");
+    if (a->devices && !read_devices(a->devices, &all)) return EXIT_USAGE;
+    if (a->devices && a->trace && all.n > 1)
+        return command_fail(EXIT_USAGE, "--trace shows one step: one number of devices");
+    if (!a->devices) PUSH(&all, ((struct rung){.devices = base->fsdp * base->dp}));
+    bool possible = false;
+    for (int i = 0; i < all.n; i++) {
+        struct rung *r = &all.item[i];
+        r->plan = a->devices ? plan_at(a, path, base, r->devices, weak, &r->why)
+                             : (struct plan *)(uintptr_t)base;
+        if (!r->plan) continue;
+        if (!fill_rung(r)) return error_count() ? EXIT_PLAN : EXIT_ENVIRONMENT;
+        possible = true;
+    }
+    set_efficiency(&all);
+    if (a->trace && possible && !simulate_trace(all.item[0].program, a->trace))
+        return command_fail(EXIT_ENVIRONMENT, "--trace %s: %s", a->trace, strerror(errno));
+    if (a->json) {
+        json_t *rungs = json_array();
+        for (int i = 0; i < all.n; i++) json_array_append_new(rungs, rung_json(&all.item[i]));
+        json_t *o = json_pack("{s:s, s:s, s:s, s:o}", "plan", path, "cluster", base->cluster.name,
+                              "scaling", weak ? "weak" : "strong", "rungs", rungs);
+        printf("%s\n", json_dumps(o, JSON_INDENT(2)));
+    } else {
+        for (int i = 0; i < all.n && all.n == 1; i++)
+            if (!all.item[i].why) print_rung(path, &all.item[i]);
+        if (a->devices) print_curve(&all, weak);
+    }
+    return possible ? EXIT_FINE : EXIT_NO_FIT;
+}
+
+int command_simulate(const struct arguments *a)
+{
+    if (a->word.n != 1)
+        return command_fail(EXIT_USAGE, "simulate takes one plan, not %d", a->word.n);
+    json_in_arena();
+    int status;
+    struct plan *plan = command_plan(a, a->word.item[0], &status);
+    return plan ? simulate(a, plan, a->word.item[0]) : status;
+}

@@ -1,0 +1,98 @@
+/* What a rank does in a step, as the discrete-event run reads it: the scheduled graph with every
+ * kernel and collective replaced by its time. Loops stay loops; kernels between two interactions of
+ * lanes are one run of them. */
+#ifndef PLANC_PROGRAM_H
+#define PLANC_PROGRAM_H
+
+#include "predict/collective.h"
+
+enum item_kind { ITEM_RUN, ITEM_GATHER, ITEM_REDUCE, ITEM_SUM, ITEM_WAIT };
+
+/* One kernel in a run. Times are scaled by the slowest device. */
+struct timed {
+    const char *name;
+    enum cost_class class;
+    struct kernel_time time; /* unscaled */
+    int64_t launch;          /* before it */
+    double flops, bytes;
+    bool again;
+};
+
+/* Parts of a collective: at most a cast, a reduce-scatter, an add and an all-reduce. */
+enum { TRANSFER_PARTS = 4 };
+struct parts {
+    struct transfer part[TRANSFER_PARTS];
+    int n;
+    int64_t total;
+};
+
+struct item {
+    enum item_kind kind;
+    int number; /* in the program, from 0: places in tallies */
+    int step;   /* of the schedule, of its first node */
+    /* ITEM_RUN: kernels [kernel, kernel + kernels) of the program's; clock[c][k]: picoseconds from
+     * the run's begin to the begin of its kernel k in company c; clock[c][kernels] is all */
+    int kernel, kernels;
+    int64_t *clock[COMPANIES];
+    /* collectives: by kind of micro-batch (enum micro) and, when they differ, by instance */
+    const char *what; /* "gather layers" */
+    int64_t shift, from, to, ring, event;
+    bool loop; /* its event is one of a ring */
+    bool down;
+    int64_t count;               /* of the target's loop */
+    const struct parts **gather; /* by instance of the target (layer order) */
+    struct parts reduce[4];      /* by MICRO_FIRST | MICRO_LAST */
+    bool first, last;            /* of a gradient that comes in parts */
+    bool all;                    /* ITEM_WAIT: the whole ring */
+    bool slot;                   /* ITEM_WAIT: for a slot to be written again */
+};
+enum { PART_FIRST = 1, PART_LAST = 2 };
+
+struct stage { /* a body of a region */
+    struct item *item;
+    int n;
+};
+enum part_of_step { STEP_FORWARD, STEP_LOSS, STEP_BACKWARD, STEP_UPDATE };
+#define STEP_PARTS (STEP_UPDATE + 1)
+extern const char *const step_part_names[STEP_PARTS];
+
+struct part_region {
+    const char *name;
+    enum part_of_step part;
+    bool update; /* once a step, else once a micro-batch */
+    int64_t count;
+    bool down;
+    struct stage *stage;
+    int stages;
+    int16_t *kind;     /* by running iteration: what it does; equal numbers do equal things */
+    int16_t *stage_of; /* by running iteration */
+};
+
+struct program {
+    struct part_region *region;
+    int regions;
+    struct timed *kernel;
+    int kernels;
+    int items; /* over all regions: numbers of tallies */
+    struct item **by_number;
+    int *region_of; /* by item number */
+    int64_t events;
+    int64_t accumulation, tokens, devices;
+    bool joins;           /* lanes meet at the end of a micro-batch and of the update (graphs) */
+    int64_t host;         /* picoseconds between two steps */
+    double slowest, late; /* factors: of the slowest device's times; of a step that jitters */
+    /* of a collective while compute runs: its time times this (1: undisturbed) */
+    double disturbed;
+    bool outside; /* some shape lies outside the measured grids */
+    missing_list missing;
+    struct machine machine;
+    struct rings rings;
+};
+
+/* The parts of a gather that iteration n (running) issues. */
+const struct parts *item_gather(const struct item *it, int64_t n);
+
+/* From a graph after schedule or memory. Items and times are the arena's. */
+struct program *program_of(const struct plan *p, const struct machine *m, const struct graph *g);
+
+#endif

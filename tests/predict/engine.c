@@ -1,0 +1,310 @@
+/* The discrete-event engine against what can be known without it: schedules made by hand whose time
+ * is a short formula, and for plans the laws that any run keeps: extrapolated equals unrolled, more
+ * bandwidth is never slower, serial is never faster than overlapped, parts sum up.
+ *     engine hand            closed forms
+ *     engine PLAN [SET…]     the laws, for one plan */
+#include "base/diagnostics.h"
+#include "predict/prediction.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int wrong;
+
+static void hold(bool fine, const char *what, long long got, long long want)
+{
+    if (fine) return;
+    printf("%s: %lld, not %lld\n", what, got, want);
+    wrong = 1;
+}
+
+static void equal(const char *what, int64_t got, int64_t want)
+{
+    hold(got == want, what, (long long)got, (long long)want);
+}
+
+/* ── by hand ─────────────────────────────────────────────────────────────────── */
+
+/* A loop of `layers`: gather the next layer, wait for this one, compute; before it the first
+ * gather. In company compute takes `slow` more, and a collective `disturbed` times as long. */
+struct loop {
+    int64_t layers, compute, latency, bytes, slow, accumulation, host;
+    double disturbed;
+    int64_t reduce, slots; /* each layer also reduces, through so many slots; 0: none does */
+};
+
+static struct program *loop_program(const struct loop *l)
+{
+    struct program *p = TAKE(struct program);
+    struct parts *parts = TAKE_MANY(struct parts, 2);
+    parts[0] = (struct parts){
+        .part = {{.latency = l->latency, .bytes = l->bytes, .company = WITH_NODE}}, .n = 1};
+    parts[0].total = l->latency + l->bytes;
+    parts[1] = (struct parts){.part = {{.bytes = l->reduce, .company = WITH_NODE}}, .n = 1};
+    parts[1].total = l->reduce;
+    *p = (struct program){.accumulation = l->accumulation ? l->accumulation : 1,
+                          .devices = 1,
+                          .host = l->host,
+                          .slowest = 1,
+                          .late = 1,
+                          .disturbed = l->disturbed ? l->disturbed : 1,
+                          .events = 4};
+    p->kernel = TAKE_MANY(struct timed, 2);
+    for (int i = 0; i < 2; i++)
+        p->kernel[i] =
+            (struct timed){.class = COST_GEMM,
+                           .time = {.picoseconds = {l->compute / 2, l->compute / 2 + l->slow / 2,
+                                                    l->compute / 2 + l->slow / 2}}};
+    p->kernels = 2;
+    p->region = TAKE_MANY(struct part_region, 2);
+    p->regions = 2;
+    p->by_number = TAKE_MANY(struct item *, 16);
+    p->region_of = TAKE_MANY(int, 16);
+    for (int r = 0; r < 2; r++) {
+        struct part_region *region = &p->region[r];
+        *region = (struct part_region){.name = r ? "loop" : "before",
+                                       .part = STEP_FORWARD,
+                                       .count = r ? l->layers : 1,
+                                       .stage = TAKE(struct stage),
+                                       .stages = 1};
+        region->kind = TAKE_MANY(int16_t, region->count);
+        region->stage_of = TAKE_MANY(int16_t, region->count);
+        if (r) region->kind[region->count - 1] = 1; /* the last gathers nothing */
+        struct stage *s = region->stage;
+        s->item = TAKE_MANY(struct item, 8);
+        struct item *it = &s->item[s->n++];
+        *it = (struct item){.kind = ITEM_GATHER,
+                            .what = "gather",
+                            .shift = r,
+                            .from = 0,
+                            .to = r ? l->layers - 1 : 1,
+                            .ring = 2,
+                            .loop = true,
+                            .count = l->layers};
+        it->gather = TAKE_MANY(const struct parts *, l->layers);
+        for (int64_t i = 0; i < l->layers; i++) it->gather[i] = &parts[0];
+        if (r) {
+            s->item[s->n++] = (struct item){.kind = ITEM_WAIT, .ring = 2, .loop = true};
+            struct item *run = &s->item[s->n++];
+            *run = (struct item){.kind = ITEM_RUN, .kernel = 0, .kernels = 2, .ring = 1};
+            for (int c = 0; c < COMPANIES; c++) {
+                run->clock[c] = TAKE_MANY(int64_t, 3);
+                for (int k = 0; k < 2; k++)
+                    run->clock[c][k + 1] = run->clock[c][k] + p->kernel[k].time.picoseconds[c];
+            }
+            if (l->slots) {
+                s->item[s->n++] = (struct item){
+                    .kind = ITEM_WAIT, .event = 2, .ring = l->slots, .loop = true, .slot = true};
+                struct item *reduce = &s->item[s->n++];
+                *reduce = (struct item){.kind = ITEM_REDUCE,
+                                        .what = "reduce",
+                                        .event = 2,
+                                        .ring = l->slots,
+                                        .loop = true,
+                                        .first = true,
+                                        .last = true};
+                for (int m = 0; m < 4; m++) reduce->reduce[m] = parts[1];
+            }
+        }
+        for (int i = 0; i < s->n; i++) {
+            s->item[i].number = p->items;
+            p->region_of[p->items] = r;
+            p->by_number[p->items++] = &s->item[i];
+        }
+    }
+    return p;
+}
+
+static const struct outcome *run(const struct program *p)
+{
+    const struct outcome *o = engine_run(engine_new(p), false, NULL);
+    const struct outcome *u = engine_run(engine_new(p), true, NULL);
+    equal("extrapolated against unrolled", o->picoseconds, u->picoseconds);
+    for (int i = 0; i < p->items; i++) {
+        equal("count of an item", o->tally[i].count, u->tally[i].count);
+        equal("extra of an item", o->tally[i].extra, u->tally[i].extra);
+        for (int k = 0; k < REASONS; k++)
+            equal("exposed of an item", o->tally[i].exposed[k], u->tally[i].exposed[k]);
+    }
+    for (int i = 0; i < STEP_PARTS; i++) equal("part of the step", o->part[i], u->part[i]);
+    return o;
+}
+
+static int64_t exposed(const struct program *p, const struct outcome *o, enum reason why)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < p->items; i++) sum += o->tally[i].exposed[why];
+    return sum;
+}
+
+static void by_hand(void)
+{
+    /* compute is longer: the first gather shows, nothing else */
+    struct loop l = {.layers = 50, .compute = 1000, .latency = 100, .bytes = 700};
+    struct program *p = loop_program(&l);
+    const struct outcome *o = run(p);
+    equal("hidden gathers", o->picoseconds, 800 + 50 * 1000);
+    equal("their latency", exposed(p, o, REASON_LATENCY), 100);
+    equal("their link", exposed(p, o, REASON_LINK), 700);
+    hold(o->iterations < 10, "iterations that are run", o->iterations, 10);
+
+    /* gathers are longer: they follow each other, and the last layer computes behind them */
+    l = (struct loop){.layers = 50, .compute = 1000, .latency = 500, .bytes = 2500};
+    p = loop_program(&l);
+    o = run(p);
+    equal("gathers that bind", o->picoseconds, 50 * 3000 + 1000);
+    /* of each but the first 1000 are hidden; what is left when compute comes is the end */
+    equal("their latency", exposed(p, o, REASON_LATENCY), 500);
+    equal("their link", exposed(p, o, REASON_LINK), 2500 + 49 * 2000);
+
+    /* also a reduction of 1500 a layer through one slot. A gather is issued behind the reduction
+     * before it, which the slot waits for; so from layer 2 on a layer takes both: 300 that compute
+     * waits, 1000 of the reduction under compute, 500 for the slot. At the end one reduction is
+     * left */
+    l = (struct loop){.layers = 40, .compute = 1000, .bytes = 300, .reduce = 1500, .slots = 1};
+    p = loop_program(&l);
+    o = run(p);
+    equal("one slot", o->picoseconds, 300 + 1000 + 1500 + 38 * 1800 + 1500);
+    equal("waits for it", exposed(p, o, REASON_SLOT), 39 * 500);
+    equal("other waits", exposed(p, o, REASON_LINK), 300 + 38 * 300 + 1500);
+
+    /* two slots: now gathers wait for their turn, and the one order binds: both, again and again */
+    l.slots = 2;
+    l.layers = 400;
+    p = loop_program(&l);
+    o = run(p);
+    hold(exposed(p, o, REASON_ORDER) > 300 * 500, "waits for the order",
+         exposed(p, o, REASON_ORDER), 300 * 500);
+    /* from the first reduction on collectives never stop */
+    equal("all collectives", o->picoseconds, 1300 + 400 * 1500 + 398 * 300);
+
+    /* micro-batches: each begins with all gathers done, and takes what the first took */
+    l = (struct loop){.layers = 7, .compute = 1000, .bytes = 600, .accumulation = 1};
+    int64_t once = run(loop_program(&l))->picoseconds;
+    l.accumulation = 1000;
+    equal("a thousand micro-batches", run(loop_program(&l))->picoseconds, 1000 * once);
+
+    /* in company compute takes half as long again: a gather of 600 covers 600 of 1500, so 400 of
+     * 1000 are done; then alone. The last layer gathers nothing */
+    l = (struct loop){.layers = 11, .compute = 1000, .bytes = 600, .slow = 500};
+    p = loop_program(&l);
+    o = run(p);
+    equal("compute in company", o->picoseconds, 600 + 10 * (600 + 600) + 1000);
+
+    /* the collective is disturbed too: 600 become 900, in which 600 of 1000 are computed */
+    l.disturbed = 1.5;
+    p = loop_program(&l);
+    o = run(p);
+    equal("both disturbed", o->picoseconds, 600 + 10 * (900 + 400) + 1000);
+
+    /* between two steps */
+    l = (struct loop){.layers = 2, .compute = 1000, .bytes = 10, .host = 77};
+    p = loop_program(&l);
+    equal("a step with its host", step_picoseconds(p, run(p)), 2010 + 77);
+    p->late = 1.5;
+    equal("a step that jitters", step_picoseconds(p, run(p)), 2087 + 1044);
+}
+
+/* ── plans ───────────────────────────────────────────────────────────────────── */
+
+struct summed {
+    int64_t last, compute;
+    int64_t kernels;
+};
+
+static void sum(struct watcher *w, const struct item *item, int kernel, int64_t layer, int64_t from,
+                int64_t to)
+{
+    struct summed *s = w->context;
+    (void)layer, (void)item;
+    if (to < from) wrong = 1, printf("a kernel ends before it begins\n");
+    if (to > s->last) s->last = to;
+    if (kernel >= 0) s->compute += to - from, s->kernels++;
+}
+
+static int64_t total(const struct prediction *t)
+{
+    int64_t all = t->slowest + t->contention + t->launch + t->host + t->jitter;
+    for (int k = 0; k < COST_CLASSES; k++) all += t->kernel[k];
+    for (int k = 0; k < REASONS; k++) all += t->exposed[k];
+    return all;
+}
+
+static int64_t undisturbed(struct plan *p, const struct graph *g, double links, int64_t *serial)
+{
+    struct plan at = *p;
+    at.cluster.contention.core = at.cluster.contention.link = at.cluster.contention.traffic = 0;
+    at.cluster.contention.multiprocessors = 0;
+    at.cluster.jitter = 0;
+    at.cluster.link_node.bandwidth *= links;
+    at.cluster.link_network.bandwidth *= links;
+    struct machine m = machine_of(&at);
+    struct program *program = program_of(&at, &m, g);
+    const struct outcome *o = run(program);
+    *serial = 0;
+    int64_t compute = 0;
+    for (int i = 0; i < program->items; i++) {
+        const struct item *it = program->by_number[i];
+        if (it->kind == ITEM_RUN) compute += o->tally[i].count * it->clock[ALONE][it->kernels];
+        *serial += o->tally[i].busy;
+        equal("extra without contention", o->tally[i].extra, 0);
+    }
+    hold(o->picoseconds >= compute, "never faster than compute", o->picoseconds, compute);
+    hold(o->picoseconds >= *serial, "never faster than its collectives", o->picoseconds, *serial);
+    *serial += compute;
+    hold(o->picoseconds <= *serial, "never slower than serial", o->picoseconds, *serial);
+    return o->picoseconds;
+}
+
+static void laws(const char *path, const char *const *set, int n_set)
+{
+    const char *const *open_keys;
+    int n_open;
+    struct plan *p = plan_load(path, set, n_set, &open_keys, &n_open);
+    struct graph *g = p ? pass_lower(p) : NULL;
+    if (!g) {
+        diagnostics_print(stdout, false);
+        exit(2);
+    }
+    g = pipeline_run(g, LEVEL_MEMORY);
+    struct program *program;
+    struct prediction *t = predict(p, g, &program);
+    if (!t) {
+        printf("missing: %s\n", program->missing.item[0]);
+        exit(2);
+    }
+    run(program);
+    equal("the sum of all parts", total(t), t->step);
+    int64_t parts = t->host + t->jitter, rates = 0;
+    for (int i = 0; i < STEP_PARTS; i++) parts += t->part[i];
+    for (int i = 0; i < program->machine.rates; i++) rates += t->rate[i];
+    equal("the sum of the parts of a step", parts, t->step);
+    equal("the sum over rows", rates, t->step);
+    struct prediction *again = predict(p, g, &program);
+    equal("the same once more", again->step, t->step);
+    struct summed s = {0};
+    struct watcher w = {sum, &s};
+    const struct outcome *o = engine_run(engine_new(program), true, &w);
+    equal("the trace's last instant", s.last, o->picoseconds);
+    int64_t kernels = 0, serial, before = 0;
+    for (int i = 0; i < program->items; i++)
+        if (program->by_number[i]->kind == ITEM_RUN)
+            kernels += o->tally[i].count * program->by_number[i]->kernels;
+    equal("kernels in the trace", s.kernels, kernels);
+    for (double links = 0.25; links <= 64; links *= 4) {
+        int64_t now = undisturbed(p, g, links, &serial);
+        hold(!before || now <= before, "more bandwidth is never slower", now, before);
+        before = now;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) return 3;
+    if (!strcmp(argv[1], "hand"))
+        by_hand();
+    else
+        laws(argv[1], (const char *const *)(argv + 2), argc - 2);
+    return wrong;
+}

@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Predictions (compiler/predict, planc simulate): the engine against closed forms and against the
+# laws that every run keeps; the command's report against itself and against its trace; what a
+# cluster does not say; bad input.
+. "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
+[ "$BUILD" = build-sanitize ] &&
+    flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE '/(commands|analysis)/')
+if ! cc -std=c17 -g -O1 -Wall -Wextra ${flags:-} -I "$top/compiler" "$top/tests/predict/engine.c" \
+    $objects "$top/$BUILD"/gen/*.o -o engine -ljansson -lm -ldl 2>build.err; then
+    fail build "$(tail_of build.err)"
+    exit 0
+fi
+
+# holds NAME ARGUMENT…: the engine's checks say nothing
+holds() { local said; said=$(./engine "${@:2}" 2>&1) && ok "$1" || fail "$1" "${said:-died}"; }
+# refused NAME STATUS PATTERN ARGUMENT…: simulate ends so, and says so
+refused() {
+    local said status
+    said=$("$planc" simulate "${@:4}" 2>&1)
+    status=$?
+    [ $status = "$2" ] && grep -qE -- "$3" <<<"$said" && ok "$1" ||
+        fail "$1" "status $status: $said"
+}
+
+holds closed_forms hand
+
+# ── laws, for plans of the library and their variants ──
+plans=$top/plans
+holds demo "$plans/demo.plan"
+holds demo_dp "$plans/demo.plan" mesh.fsdp=2 mesh.dp=2 batch.global=32
+holds demo_alone "$plans/demo.plan" mesh.fsdp=1
+holds demo_bf16 "$plans/demo.plan" precision.compute=bf16 activation_checkpoint.mode=full
+holds moe_small "$plans/moe-small.plan"
+holds moe_dense_between "$plans/moe-small.plan" model.layers=9 'model.dense_layers=[0,2,4,6,8]'
+holds moe_accumulation "$plans/moe-small.plan" batch.global=36 batch.loss_chunks=4
+holds gpt2 "$plans/gpt2-124m.plan"
+holds llama_8b "$plans/llama-8b.plan"
+holds qwen3_30b "$plans/qwen3-30b-a3b.plan"
+for mode in none selective full; do
+    holds "reference_16_$mode" "$plans/30b-a3b-16.plan" activation_checkpoint.mode=$mode
+done
+for fsdp in 8 64 512; do
+    holds "reference_512_$fsdp" "$plans/30b-a3b-512.plan" mesh.fsdp=$fsdp batch.local=2 \
+        activation_checkpoint.mode=selective batch.loss_chunks=4
+done
+holds reference_no_prefetch "$plans/30b-a3b-16.plan" mesh.prefetch=0 mesh.reduce_slots=1
+holds reference_far_ahead "$plans/30b-a3b-16.plan" mesh.prefetch=3 mesh.reduce_slots=3
+holds every_second_layer "$plans/30b-a3b-16.plan" activation_checkpoint.every=2
+holds slow_network "$plans/30b-a3b-16.plan" cluster.link.network.bandwidth=1GB/s
+holds no_graphs "$plans/30b-a3b-16.plan" run.graph=off
+holds odd_nodes "$plans/30b-a3b-16.plan" cluster.nodes=3 cluster.devices_per_node=4 mesh.fsdp=6 \
+    batch.global=480
+
+# ── the command ──
+for plan in demo moe-small gpt2-124m llama-8b qwen3-30b-a3b 30b-a3b-16; do
+    "$planc" simulate "$plans/$plan.plan" --json >report.json 2>report.err &&
+        python3 "$top/tests/predict/report.py" report.json >report.out 2>&1 && ok "report_$plan" ||
+        fail "report_$plan" "$(tail_of report.err) $(tail_of report.out)"
+done
+reference=$plans/30b-a3b-16.plan
+"$planc" simulate "$plans/moe-small.plan" --set batch.global=8 --trace step.json --json >traced.json
+said=$(python3 "$top/tests/predict/trace.py" traced.json step.json 2>&1) && ok trace ||
+    fail trace "$said"
+"$planc" simulate "$reference" --devices 16,64,512,8,20 --json >curve.json
+said=$(python3 - curve.json <<'P' 2>&1
+import json, sys
+o = json.load(open(sys.argv[1]))
+r = o["rungs"]
+assert o["scaling"] == "strong"
+assert [x["devices"] for x in r] == [16, 64, 512, 8, 20]
+assert [x["verdict"] for x in r[3:]] == ["impossible"] * 2 and all(x["reason"] for x in r[3:])
+assert [x["mesh"]["dp"] for x in r[:3]] == [1, 4, 32] and {x["mesh"]["fsdp"] for x in r[:3]} == {16}
+assert {x["global"] for x in r[:3]} == {4096} and r[0]["scaling_efficiency"] == 1
+assert 1 > r[1]["scaling_efficiency"] > r[2]["scaling_efficiency"] > 0.5
+P
+) && ok curve || fail curve "$said"
+"$planc" simulate "$reference" --devices 16,32 --scaling weak --json >weak.json
+said=$(python3 - weak.json <<'P' 2>&1
+import json, sys
+o = json.load(open(sys.argv[1]))
+assert o["scaling"] == "weak" and [x["global"] for x in o["rungs"]] == [4096, 8192]
+P
+) && ok weak || fail weak "$said"
+"$planc" simulate "$reference" --json >a.json
+"$planc" simulate "$reference" --json >b.json
+cmp -s a.json b.json && ok deterministic || fail deterministic "two reports differ"
+
+step_of() { python3 -c 'import json, sys; print(json.load(sys.stdin)["rungs"][0]["step_seconds"])'; }
+slow=$("$planc" simulate "$reference" --set cluster.efficiency.gemm=0.3 --json | step_of)
+fast=$(step_of <a.json)
+awk -v a="$slow" -v b="$fast" 'BEGIN { exit !(a > b * 1.05) }' && ok set_efficiency ||
+    fail set_efficiency "$slow against $fast"
+
+# ── what is not there, and bad input ──
+cat >bare.plan <<'P'
+cluster bare {
+    devices_per_node = 8
+    device "somebody's" { kind = cuda;  arch = "sm_90a";  memory = 80GiB }
+}
+P
+refused no_rates 1 'not say how fast it is: .*cluster.device.bandwidth.*efficiency gemm cublaslt bf16' \
+    "$reference" --cluster bare.plan
+cat >two.plan <<'P'
+cluster one { device "x" { kind = cuda;  memory = 80GiB } }
+cluster two { device "y" { kind = cuda;  memory = 80GiB } }
+P
+refused two_clusters 1 'a file of one cluster' "$reference" --cluster two.plan
+refused cluster_not_there 4 'cannot read' "$reference" --cluster nowhere.plan
+refused space 1 'leaves mesh.fsdp, .* open' "$plans/30b-a3b-512.plan"
+refused devices_zero 3 'numbers of devices' "$reference" --devices 0
+refused devices_comma 3 'numbers of devices' "$reference" --devices 16,
+refused devices_word 3 'numbers of devices' "$reference" --devices many
+refused scaling_word 3 'strong or weak' "$reference" --devices 16 --scaling sideways
+refused none_possible 2 'impossible' "$reference" --devices 24
+refused trace_nowhere 4 'No such file' "$plans/demo.plan" --trace /nowhere/x.json
+refused no_such_row 1 'no row cluster.efficiency.gem' "$reference" --set cluster.efficiency.gem=1
+cat >other.plan <<'P'
+cluster other {
+    devices_per_node = 4
+    device "y" { kind = cuda;  arch = "sm_90a";  memory = 180GiB }
+}
+P
+said=$("$planc" check "$reference" --cluster other.plan --set mesh.fsdp=8 --json |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["devices"])')
+[ "$said" = 8 ] && ok nodes_still_count || fail nodes_still_count "$said devices, not 2 nodes of 4"
