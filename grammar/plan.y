@@ -1,5 +1,6 @@
-/* The grammar of the plan language: three kinds of item, one kind of expression, no keyword but 'and or not'. Names get
- * their meaning from the checker's tables, so a new key never comes here. Every action is one constructor call. */
+/* The grammar of the plan language: three kinds of item, one kind of expression, no keywords except
+ * 'and', 'or' and 'not'. The tables of the checker give names their meaning, so a new key changes
+ * nothing here. Every action is one constructor call. */
 %require "3.8"
 %define api.pure full
 %define api.prefix {plan_}

@@ -1,8 +1,8 @@
-/* Says what bytes are made of in the plan's own words: "tokens 16,384 x vocab 151,936 x 4 B". A
- * number alone explains nothing, and a name that is guessed from a number lies as soon as two
- * widths are equal; so the name of a dimension is followed through the ops to where the
- * architecture declares it, a weight's list of dimensions, and is used only when its value there is
- * the dimension. What cannot be followed stays a number. */
+/* Explains a number of bytes with the names of the plan: "tokens 16,384 x vocab 151,936 x 4 B". A
+ * name may not be guessed from a number, because two widths can be equal. So the name of a
+ * dimension is traced through the ops to the declaration of a weight in the architecture, and is
+ * used only if its value there is the dimension. A dimension that cannot be traced stays a
+ * number. */
 #include "analysis/ledger.h"
 #include "passes/workspace.h"
 
@@ -149,7 +149,7 @@ static const char *choices(const struct words *w, const struct value *rows, int6
     return a ? text_format("%s * %s", a, b ? b : text_count(k)) : NULL;
 }
 
-/* The factor of a product of names that is that number, the number of it wanted of equal ones. */
+/* The factor of a product of names that has this value; of several equal ones the wanted-th. */
 static const char *factor_of(const struct words *w, const char *product, int64_t x, bool last)
 {
     const char *found = NULL;
@@ -185,7 +185,7 @@ static const char *name_of_view(const struct words *w, const struct node *n, int
     return all == out->shape.dim[axis] ? t.bytes : by_value(w, out->shape.dim[axis]);
 }
 
-/* An operand with as many at the same place, counted from either end. */
+/* An operand with the same extent at the same axis, counted from either end. */
 static const char *inherited(const struct words *w, const struct node *n, const struct value *v,
                              int axis, int depth)
 {

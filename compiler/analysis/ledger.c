@@ -1,7 +1,7 @@
-/* The ledger of one device. A buffer lives between two schedule steps; the terms are the kinds of
- * the buffers that are alive at one step, by default the one where their sum is largest, each with
- * the buffers in it; and what the layout does not use there is a term too, so that the inside terms
- * add up to exactly the bytes that the trainer maps. */
+/* The ledger of one device. A buffer is live between two schedule steps. A term is one kind of
+ * buffers that are live at a step, by default at the peak, with the buffers in it. What the layout
+ * leaves unused there is a term too, so the terms inside the arena add up to exactly the bytes that
+ * the trainer maps. */
 #include "base/escape.h"
 #include "analysis/ledger.h"
 #include "base/arguments.h"
@@ -26,7 +26,7 @@ static bool machine_bytes(int64_t *bytes)
 
 bool ledger_limit(const struct plan *p, int64_t *bytes)
 {
-    static int64_t machine; /* one answer a run, or verdicts beside each other would not compare */
+    static int64_t machine; /* read once: verdicts of one run must be comparable */
     const struct cluster *c = &p->cluster;
     *bytes = c->memory_bytes;
     if (p->device == DEVICE_CPU && c->host_memory) { /* a processor's memory is its host's */
@@ -141,7 +141,7 @@ struct instants ledger_instants(const struct ledger *l)
         if (s && ledger_live(l, s - 1) >= ledger_live(l, s)) continue; /* it must rise here … */
         int end = s;
         while (end < l->steps && ledger_live(l, end + 1) == ledger_live(l, s)) end++;
-        /* … and fall behind it */
+        /* … and fall after it */
         if (end < l->steps && ledger_live(l, end + 1) > ledger_live(l, s)) continue;
         PUSH(&all.step, s);
     }

@@ -1,6 +1,6 @@
-/* What a laid-out graph says about a device's memory: every byte under a name, at any instant of
- * the schedule, and the verdict against what the device offers. Read off the layout that the
- * trainer will allocate, never estimated beside it. */
+/* What a laid-out graph says about the memory of a device: every byte under a name, at any step of
+ * the schedule, and the verdict against what the device offers. It is read from the layout that the
+ * trainer will allocate. */
 #ifndef PLANC_COMMAND_LEDGER_H
 #define PLANC_COMMAND_LEDGER_H
 
@@ -45,18 +45,18 @@ struct ledger {
      * host hold of it, and what the host has (0: not known). On cpu it is in outside_bytes. */
     int64_t copy_bytes, host_bytes, host_limit_bytes;
     bool limit_is_machine; /* read from this machine: available memory / ranks */
-    int peak_step;         /* the fullest instant */
+    int peak_step;         /* the peak */
     const char *peak_at;   /* "layers.backward, step 57 of 93" */
     enum verdict verdict;
-    term_list term;        /* at the fullest instant; inside ones add up to the arena */
-    int64_t fullest_bytes; /* alive at the fullest instant: what no layout can go below */
+    term_list term;        /* at the peak; inside ones add up to the arena */
+    int64_t fullest_bytes; /* live at the peak: what no layout can go below */
     int64_t wire_bytes;    /* the end of the arena that collectives touch */
     int64_t *live_bytes;   /* by step, 0 … steps */
     int steps;
 };
 /* NULL after one line: this machine's memory could not be read. `graph` is at LEVEL_MEMORY. */
 struct ledger *ledger_read(const struct plan *plan, const struct graph *graph);
-/* The terms of another instant; those inside add up to the arena at every one. */
+/* The terms of another step; those inside add up to the arena at every one. */
 term_list ledger_at(const struct ledger *l, const struct plan *plan, const struct graph *graph,
                     int step);
 /* Live bytes of the arena at a step; outside is not in it. */
@@ -65,13 +65,12 @@ int64_t ledger_live(const struct ledger *l, int step);
  * first step"), and the plan's line of it (NULL: none). */
 const char *ledger_place(const struct graph *graph, int step);
 const char *ledger_deed(const struct graph *graph, int step, const char **file, int *line);
-/* The instants that are fuller than their neighbours, fullest first; of equal neighbours the
- * first. */
+/* The steps that are fuller than their neighbours, fullest first; of equal neighbours the first. */
 struct instants {
     VECTOR(int) step;
 };
 struct instants ledger_instants(const struct ledger *l);
-/* The first instant at which arena and outside hold more than that; -1: none. */
+/* The first step at which arena and outside hold more than that; -1: none. */
 int ledger_first_above(const struct ledger *l, int64_t bytes);
 /* Above 97 % of the limit a plan exceeds: by how much. Negative: room below that mark. */
 int64_t ledger_over(const struct ledger *l);

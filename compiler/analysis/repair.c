@@ -1,9 +1,9 @@
-/* Repairs of a plan that does not fit. A rule of thumb ("halve the batch") may miss, or be far too
- * much; here each change goes through the whole pipeline again and is judged like any plan, so its
- * peak is what a trainer would allocate. One key is changed at a time, by the smallest amount that
- * is enough; when none is enough alone, the best are put together one after the other. The cost is
- * counted off the same layouts: FLOPs per token with what is computed again, and the bytes that
- * collectives move for one step of the same global batch. */
+/* Repairs of a plan that does not fit. A rule of thumb ("halve the batch") may be too little or far
+ * too much, so each change is compiled and judged like any plan: its peak is what a trainer would
+ * allocate. One key is changed at a time, by the smallest sufficient amount. If no key is enough,
+ * the best changes are combined one after the other. The cost is counted in the same layouts: FLOPs
+ * per token including recomputation, and bytes that collectives move for one step of the same
+ * global batch. */
 #include "base/escape.h"
 #include "analysis/repair.h"
 #include "ir/cost.h"
@@ -24,7 +24,7 @@ struct search {
     const char *path;
     const struct plan *plan;
     const struct ledger *ledger;
-    /* settings that every try begins with, behind the command's own */
+    /* settings that every try begins with, after the command's own */
     VECTOR(const char *) base;
     int64_t peak_bytes; /* under them */
     int64_t layers;
@@ -245,8 +245,8 @@ static struct ladder some_layers(int64_t layers)
         2};
 }
 
-/* What is kept chosen so that the peak stays within 92 % of the limit, which a machine's own memory
- * has to be told. */
+/* Mode budget with 92 % of the limit; if the limit is this machine's memory, the value is written
+ * out. */
 static struct ladder within_budget(const struct search *s)
 {
     struct ladder l = {{"activation_checkpoint.mode=budget"}, 1};
@@ -298,7 +298,7 @@ static void change_slots(struct search *s)
     climb(s, slots, n);
 }
 
-/* What is gathered is let go as soon as it is read. */
+/* What is gathered is freed as soon as it is read. */
 static void change_reshard(struct search *s)
 {
     const struct ladder rung = {{"mesh.reshard=forward"}, 1};

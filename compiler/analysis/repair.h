@@ -1,5 +1,4 @@
-/* What would make a plan fit, tried and not guessed: each repair is the plan with other settings,
- * laid out and judged. */
+/* What would make a plan fit. Each repair is the plan with other settings, compiled and judged. */
 #ifndef PLANC_COMMAND_REPAIR_H
 #define PLANC_COMMAND_REPAIR_H
 

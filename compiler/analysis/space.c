@@ -1,7 +1,8 @@
-/* Judges a space point by point. A point's memory is what its own layout takes, as for a single
- * plan; points of one structure (family.c) are compiled once and laid out each at its own sizes,
- * and what no byte depends on (replicas, global batch, rates, seeds) makes no family of its own.
- * Between two points the arena is cut back, so that a large space costs time and not memory. */
+/* Judges every point of a space (every combination of alternatives). The memory of a point comes
+ * from its own layout, as for a single plan. Points of one structure (family.c) are compiled once
+ * and then only laid out, each at its own sizes. Keys that change no byte (replicas, global batch,
+ * rates, seeds) do not start a new family. The arena is reset between points, so a large space
+ * costs time and not memory. */
 #include "base/escape.h"
 #include "analysis/space.h"
 #include "passes/budget.h"

@@ -1,5 +1,4 @@
-/* What planc says of its command line and its environment: one line on stderr that begins with its
- * name. */
+/* Errors of the command line and the environment: one line on stderr that begins with "planc:". */
 #include "base/arguments.h"
 
 #include <stdarg.h>

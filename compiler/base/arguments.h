@@ -1,6 +1,6 @@
-/* The words of the command line, sorted once by commands/main.c, and the one way in which planc
- * reports what is no mistake of a plan. They are in base because analyses read the settings (--set,
- * --device) as commands do. */
+/* The words of the command line, sorted once by commands/main.c, and the function that reports
+ * errors that are not mistakes of a plan. They are in base because analyses read the settings
+ * (--set, --device) too. */
 #ifndef PLANC_ARGUMENTS_H
 #define PLANC_ARGUMENTS_H
 

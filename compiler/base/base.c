@@ -1,8 +1,8 @@
-/* The ground: an arena, interned names, text, vectors, whole files. Everything the compiler takes
- * lives in one chain of chunks that is only ever cut back to a mark, so no pass owns anything and
- * no pass can leak or free too early. Interned strings live apart, because a name must outlive the
- * point of a search that first met it. Chunks that a reset lets go of are kept for the next take: a
- * search of thousands of points asks the system for memory once. */
+/* An arena, interned names, text, vectors, whole files. Everything that the compiler allocates is
+ * in one chain of chunks that is only ever reset to a mark, so passes own nothing, cannot leak and
+ * cannot free too early. Interned strings are outside it, because a name outlives the point of a
+ * search that first used it. Chunks that a reset frees are reused: a search of thousands of points
+ * asks the system for memory once. */
 #define _XOPEN_SOURCE 700
 #include "base/base.h"
 

@@ -1,8 +1,7 @@
-/* The ground the compiler stands on: memory that is never freed one piece at a time, names that
- * are compared by address, text that is built up, and vectors. Without one shared answer to "who
- * owns this string" every pass would invent its own; here the arena owns everything and a compiler
- * run (or one point of a search, between arena_mark and arena_reset) lets go of it at once.
- * Nothing here knows of plans or graphs. */
+/* What every file of the compiler uses: memory that is never freed one piece at a time, names that
+ * are compared by address, growing text, and vectors. The arena owns everything; a compiler run, or
+ * one point of a search (between arena_mark and arena_reset), frees it at once. Nothing here knows
+ * about plans or graphs. */
 #ifndef PLANC_BASE_H
 #define PLANC_BASE_H
 
@@ -24,7 +23,7 @@ void *take(size_t bytes);
 #define TAKE(type) ((type *)take(sizeof(type)))
 #define TAKE_MANY(type, n) ((type *)take(sizeof(type) * (size_t)(n)))
 
-/* Everything taken after a mark is let go by the reset to it. Interned strings stay. */
+/* Everything taken after a mark is freed by the reset to it. Interned strings stay. */
 struct arena_mark {
     void *chunk;
     size_t used;
@@ -32,7 +31,7 @@ struct arena_mark {
 struct arena_mark arena_mark(void);
 void arena_reset(struct arena_mark mark);
 
-/* One address for one spelling: equal strings are equal pointers, for the life of the process. */
+/* One address for one spelling: equal strings are equal pointers, for the whole process. */
 const char *intern(const char *text);
 const char *intern_bytes(const char *bytes, size_t n);
 const char *intern_format(const char *format, ...) PRINTF_LIKE(1, 2);
@@ -79,7 +78,7 @@ char *text_read(const char *path, size_t *bytes);
 const char *text_read_why(int error); /* as strerror, with words for those two */
 bool file_write(const char *path, const char *bytes, size_t n);
 
-/* A mistake of ours, not the user's: says so, names the place, status 70. */
+/* A defect of planc, not an error of the user: prints the place, status 70. */
 _Noreturn void bug_at(const char *file, int line, const char *format, ...) PRINTF_LIKE(3, 4);
 #define bug(...) bug_at(__FILE__, __LINE__, __VA_ARGS__)
 

@@ -1,8 +1,8 @@
-/* What is said to the person who wrote the plan. Messages are collected as data and printed once,
- * sorted by place and without doubles, because checks run in the order that suits the compiler and
- * people read in the order of the file. The plan's own line is shown with the culprit underlined;
- * what a terminal could misread in it (control bytes, broken UTF-8) is shown as '?', and a line of
- * thousands of columns is cut around the culprit. */
+/* Errors and warnings for the author of a plan. Messages are collected as data and printed once,
+ * sorted by place and without duplicates, because checks run in the order that suits the compiler
+ * and people read in the order of the file. The line of the plan is shown with the cause
+ * underlined. Bytes that a terminal could misread (control bytes, broken UTF-8) are shown as '?',
+ * and a very long line is cut around the cause. */
 #include "base/diagnostics.h"
 #include "base/escape.h"
 
@@ -168,7 +168,7 @@ void add_help(struct diagnostic *d, const char *format, ...)
     va_end(args);
 }
 
-/* Whether an earlier message blames this place, or notes it as an accomplice. */
+/* Whether an earlier message blames this place, or notes it as a related place. */
 static bool is_blamed(const struct diagnostic *until, int file, struct span at)
 {
     for (const struct diagnostic *d = first; d && d != until; d = d->next) {
@@ -281,7 +281,7 @@ static void painted(FILE *to, bool colour, enum paint paint, const char *text)
 
 #define WIDEST 160 /* columns of a plan that are shown at once */
 
-/* Whether a byte lies in a place that a note of the message points at: an accomplice. */
+/* Whether a byte lies in a place that a note of the message points at: a related place. */
 static bool is_noted(const struct diagnostic *d, int at)
 {
     for (int i = 0; i < d->notes; i++)
@@ -290,7 +290,7 @@ static bool is_noted(const struct diagnostic *d, int at)
     return false;
 }
 
-/* The line, the culprit underlined with ^ and accomplices on the same line with -. */
+/* The line, the cause underlined with ^ and related places on the same line with -. */
 static void print_line(FILE *to, bool colour, const struct diagnostic *d)
 {
     struct span at = d->at;
@@ -303,7 +303,7 @@ static void print_line(FILE *to, bool colour, const struct diagnostic *d)
     source_place(at.file, from, &line, &column);
     if (start == 0 && s->n >= 3 && memcmp(s->bytes, "\xef\xbb\xbf", 3) == 0) start = 3;
     bool cut_left = false, cut_right = false;
-    if (column > WIDEST - 40) { /* move the window so that the culprit is in it */
+    if (column > WIDEST - 40) { /* move the window so that the cause is in it */
         cut_left = true;
         for (int skip = column - 40; skip > 0 && start < from; skip--) {
             start++;
@@ -338,7 +338,7 @@ static void print_line(FILE *to, bool colour, const struct diagnostic *d)
         i += length ? length : 1;
     }
     if (cut_right) text_add(&shown, "…");
-    if (!carets) { /* the culprit is what is missing at the end of the line */
+    if (!carets) { /* the cause is what is missing at the end of the line */
         while (marks.length && from < end) marks.bytes[--marks.length] = 0;
         text_add(&marks, "^");
     }
@@ -452,8 +452,8 @@ static bool same_letter(char a, char b)
     return a == b || ((a ^ b) == 0x20 && ((a | 0x20) >= 'a' && (a | 0x20) <= 'z'));
 }
 
-/* Edit distance with swapped neighbours as one slip and capitals as none; names longer than 63
- * bytes are not slips of anything. */
+/* Edit distance; swapped neighbours count once and capitals not at all. Names longer than 63 bytes
+ * have no near name. */
 static int distance(const char *a, const char *b)
 {
     enum { MOST = 64 };

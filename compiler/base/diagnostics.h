@@ -1,13 +1,13 @@
-/* What the compiler says to the person who wrote the plan. Every message shows the plan's own text,
- * underlines the culprit, points at the accomplice and offers a way out; so a diagnostic is data
- * (spans, notes, help) until all of a run are known, and printing sorts them and drops doubles.
- * Errors of ours never come this way: they are bug(). */
+/* Errors and warnings for the author of a plan. Every message shows the text of the plan,
+ * underlines the cause, points at a related place and suggests a fix. So a diagnostic is data
+ * (spans, notes, help) until all of a run are known; printing sorts them and drops duplicates.
+ * Defects of the compiler do not come this way: they are bug(). */
 #ifndef PLANC_DIAGNOSTICS_H
 #define PLANC_DIAGNOSTICS_H
 
 #include "base/base.h"
 
-/* A stretch of a source: bytes [from, to) of file number `file`; file 0 means "nowhere". */
+/* A range of a source: bytes [from, to) of file number `file`; file 0 means "nowhere". */
 struct span {
     int file, from, to;
 };
@@ -33,13 +33,11 @@ void add_note(struct diagnostic *d, struct span at, const char *format, ...) PRI
 void add_help(struct diagnostic *d, const char *format, ...) PRINTF_LIKE(2, 3);
 
 int error_count(void);
-/* What was said about a place in `file`, an architecture, and has a note in another file, the plan,
- * is the fault of that
- * place: the two change places. Of several that come from one number of the plan, the first
- * stays. */
+/* Errors in `file`, an architecture, that have a note in another file, the plan, are caused by that
+ * place: the two are swapped. Of several with the same cause in the plan, the first stays. */
 void diagnostics_blame(int file);
 void diagnostics_reset(void); /* forget all (between points of a space, or files) */
-/* What is said from a mark on can be taken back, when a try was only a try. */
+/* Messages after a mark can be dropped, when an attempt was only a trial. */
 struct diagnostics_mark {
     struct diagnostic **last;
     int count, errors;

@@ -1,6 +1,6 @@
-/* What the parts of the checker share, from files to a plan: load.c (files), collect.c (which text
- * gives which key), value.c (what that text is worth), hyper.c (a model's own keys), resolve.c
- * (keys together, and the plan). Nothing outside the checker includes this. */
+/* What the files of the checker share, from files to a plan: load.c (files), collect.c (which text
+ * belongs to which key), value.c (evaluates that text), hyper.c (hyper-parameters), resolve.c (all
+ * keys together, and the plan). Nothing outside check/ includes this. */
 #ifndef PLANC_CHECK_H
 #define PLANC_CHECK_H
 
@@ -107,10 +107,10 @@ struct checker {
     bool hyper_misspelt;
     /* syntax errors: what is missing may be what was not understood */
     bool broken;
-    /* the expression being worked out reads a key that is open or failed */
+    /* the expression being evaluated reads a key that is open or failed */
     bool tainted;
     bool tainted_open;
-    /* constants and hyper-parameters that are being worked out, each for the one before it */
+    /* constants and hyper-parameters that are being evaluated, each for the one before it */
     int chained;
     VECTOR(const char *) open;
 };
@@ -130,7 +130,7 @@ const char *path_resolve(const struct checker *c, const char *text, struct span 
 void collect(struct checker *c);
 bool section_given(const struct checker *c, enum section_id s);
 
-/* collect_unknown.c: names that are not there, each one diagnostic with a way out. */
+/* collect_unknown.c: names that are not there, each one diagnostic with a fix. */
 void unknown_key(struct checker *c, const char *section, const char *name, struct span at);
 /* an entry of the plan itself */
 void unknown_root(struct checker *c, const char *name, struct span at);
@@ -159,7 +159,7 @@ void unquoted_help(struct diagnostic *d, const char *name, const char *text);
 
 /* value.c */
 void check_keys(struct checker *c); /* every key that is given */
-/* A key's value, worked out on first use; NULL when it is open, wrong, or not given and without
+/* A key's value, computed on first use; NULL when it is open, wrong, or not given and without
  * default. */
 const struct constant *key_value(struct checker *c, enum key_id key);
 bool key_given(const struct checker *c, enum key_id key);
@@ -199,8 +199,8 @@ void hyper_check(struct checker *c);
 void hyper_resolve(struct checker *c, struct plan *p);
 void stored_resolve(struct checker *c, struct plan *p);
 
-/* resolve.c: files and texts, nothing worked out yet (NULL: no plan in them); then values, rules
- * and the plan (NULL: wrong since `before` errors, or open). */
+/* resolve.c: files and texts, nothing computed yet (NULL: no plan in them); then values, rules and
+ * the plan (NULL: wrong since `before` errors, or open). */
 struct checker *check_begin(const char *path, const char *const *set, int n_set);
 struct plan *check_end(struct checker *c, int before);
 

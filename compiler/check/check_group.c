@@ -1,7 +1,7 @@
-/* Groups of weights: `optimizer adamw { weights "*norm*" { weight_decay = 0 } }`. A group is not a
- * section, because there can be many and their order counts; so its keys get slots of their own
- * here, and only keys that really can differ from weight to weight are taken: a rate for some
- * weights that was silently the rate of all would be the worst answer. */
+/* Parameter groups: `optimizer adamw { weights "*norm*" { weight_decay = 0 } }`. A group is not a
+ * section, because there can be several and their order matters. So its keys have slots of their
+ * own here, and only keys that can really differ between weights are accepted: a key that silently
+ * applied to all weights would be worse than an error. */
 #include "check/check.h"
 
 #include <string.h>

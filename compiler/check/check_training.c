@@ -1,6 +1,6 @@
-/* Rules about training: schedules that end before they begin, rates that no run survives, data that
- * cannot hold the vocabulary. What cannot be meant is an error; what can, and hardly ever is, a
- * warning that says what it will do. */
+/* Rules about training: schedules that end before they begin, rates that make training diverge,
+ * data that cannot hold the vocabulary. An impossible value is an error. A possible value that is
+ * rarely meant is a warning that says what it will do. */
 #include "check/check.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* Which text gives which key. The cluster's file, the plan and --set speak of the same keys, in
- * blocks or with paths, and the later replaces the earlier before anything is worked out; a key
- * said twice in one place is an error with a note at the first, and a name that no table knows is
- * an error with the name it may have meant. */
+/* Finds the text of each key. The cluster's file, the plan and --set may set the same keys, in
+ * blocks or with paths; the later one replaces the earlier one before anything is evaluated. A key
+ * given twice in one place is an error with a note at the first; an unknown name is an error that
+ * names the key it may have meant. */
 #include "check/check.h"
 
 #include <string.h>
@@ -146,7 +146,7 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
 static void collect_items(struct checker *c, enum layer layer, const char *prefix,
                           const struct ast *items);
 
-/* The label behind a section's name, for those that take one. */
+/* The label after a section's name, for those that take one. */
 static void collect_name(struct checker *c, enum layer layer, enum section_id s,
                          const struct ast *head)
 {
@@ -301,7 +301,7 @@ static void collect_items(struct checker *c, enum layer layer, const char *prefi
 
 /* ── Names that blocks stand for ─────────────────────────────────────────────── */
 
-/* `model { name = llama }`, which will be complained of. */
+/* `model { name = llama }`, which will be reported. */
 static struct naming peek_in_block(const struct checker *c, enum section_id s,
                                    const struct ast *block)
 {

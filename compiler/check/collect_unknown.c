@@ -1,7 +1,6 @@
-/* Names that no table knows, and where a known one was meant to stand. A wrong name is answered
- * with the right one, and with the block it belongs to; what the name should have given is then not
- * missed a second time. The words of other tools are rows of keys_foreign.c, so nothing here knows
- * a tool. */
+/* Messages for unknown names. A wrong name is answered with the right one and the block that it
+ * belongs to; then the key that it meant is not reported as missing too. Names of other tools are
+ * rows of keys_foreign.def. */
 #include "check/check.h"
 
 #include <string.h>

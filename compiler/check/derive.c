@@ -1,7 +1,7 @@
-/* Keys together: what follows from others (replicas from devices, the global batch from the local
- * one) and what must agree (mesh and cluster, batch and mesh). Every message here names the numbers
- * it compared and computes its way out. A rule is silent when one of its numbers is open, wrong or
- * missing: that has been said where it was found. */
+/* Rules that involve several keys: values that follow from others (replicas from devices, the
+ * global batch from the local one) and values that must agree (mesh and cluster, batch and mesh).
+ * Every message names the numbers that it compared and computes a fix. A rule is silent if one of
+ * its numbers is open, wrong or missing: that is reported where it is found. */
 #include "check/check.h"
 
 #include <string.h>

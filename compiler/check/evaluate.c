@@ -1,7 +1,7 @@
-/* Works out an expression of a plan. Names are asked of the caller's scope, because a name means
- * one thing in a model block and another in an architecture; only what is needed is asked (one
- * branch of a choice, and `and`, `or` stop early), so that `tied ? 0 : lookup` never complains
- * about what it does not use. */
+/* Evaluates an expression of a plan. The caller looks up names, because a name means different
+ * things in a model block and in an architecture. Only what is needed is evaluated (one branch of a
+ * choice; `and` and `or` stop early), so `tied ? 0 : lookup` reports no error in the branch that is
+ * not used. */
 #include "check/keys.h"
 
 #include <string.h>

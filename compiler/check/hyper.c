@@ -1,6 +1,6 @@
-/* The keys of a model are declared by its architecture: a hyper-parameter without a default is a
- * count, one with a default is of the kind of its default, and defaults may be written in terms of
- * the others. Whether a number must be whole is decided where a dimension uses it, so head_dim =
+/* The keys of a model are the hyper-parameters that its architecture declares. One without default
+ * is a count; one with a default has the kind of its default, and defaults may use other
+ * hyper-parameters. Whether a number must be whole is checked where a dimension uses it: head_dim =
  * hidden / heads may be a fraction here and is refused there. */
 #include "check/check.h"
 

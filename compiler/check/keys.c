@@ -1,5 +1,5 @@
-/* Look-ups over the rows of keys.def: sections, keys, words, defaults, and how a message names what
- * a key takes. What an unknown name may have meant is guessed in keys_foreign.c. */
+/* Look-ups in the rows of keys.def: sections, keys, words, defaults, and how a message names what a
+ * key takes. keys_foreign.c guesses what an unknown name means. */
 #include "check/keys.h"
 
 #include <stdlib.h>
@@ -65,7 +65,7 @@ bool key_is_of_row(enum key_id key)
     return key_rows[key].section == S_efficiency || key_rows[key].section == S_grid;
 }
 
-/* Defaults are plan text; they are worked out once a process and kept out of the arena, whose marks
+/* Defaults are plan text; they are computed once a process and kept out of the arena, whose marks
  * they outlive. */
 bool key_default(enum key_id key, struct constant *out)
 {

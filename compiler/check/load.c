@@ -1,6 +1,6 @@
-/* Files: the plan, what it uses, and the texts of --set. A use looks beside the file that says it,
- * then in the library that came with the compiler; a file is read once however often it is used,
- * and one that uses itself is told so. What stands at file level is sorted here: families,
+/* Reads files: the plan, the files that it uses, and the texts of --set. `use` looks beside the
+ * file that contains it, then in the library of the compiler. A file is read once, however often it
+ * is used, and a file that uses itself is an error. Items at file level are sorted here: families,
  * clusters, constants, the plan. */
 #define _XOPEN_SOURCE 700
 #include "check/check.h"

@@ -1,8 +1,7 @@
-/* The plan: what the text means once every key is known, checked and defaulted. Everything behind
- * the checker reads this and never the text, so a plan that exists is valid by construction: whole
- * numbers divide, degrees cover the cluster, names are families that exist. Sizes are bytes, counts
- * are counts, times are seconds. One number per key: a plan with alternatives is a space and yields
- * none. */
+/* The plan with every key known, checked and defaulted. Everything after the checker reads this and
+ * never the text, so a plan that exists is valid: sizes divide, degrees match the cluster, names
+ * are families that exist. Sizes are bytes, counts are counts, times are seconds. There is one
+ * number per key: a plan with alternatives is a space and gives no `struct plan`. */
 #ifndef PLANC_PLAN_H
 #define PLANC_PLAN_H
 
@@ -205,7 +204,7 @@ struct plan {
 };
 
 /* plan_keys.c: every key with its value, the model's first: what a checkpoint says of the plan that
- * it was made by, and what another plan is held against. */
+ * it was made by, and what another plan is compared with. */
 resolved_keys plan_keys(const struct plan *p);
 
 /* From a file: parses it and what it uses, applies `set` (texts of --set, in order), checks,

@@ -1,5 +1,5 @@
 /* Every key of a plan with its value, and whether a run may go on with another one. A checkpoint
- * keeps this list; a plan that resumes is held against it, and `planc diff` says beforehand what
+ * keeps this list; a plan that resumes is compared with it, and `planc diff` says beforehand what
  * would be refused. A key that nobody has thought of counts as mathematics: refusing too much costs
  * an --allow, refusing too little a run. */
 #include "base/escape.h"

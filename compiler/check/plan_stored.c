@@ -1,7 +1,7 @@
-/* Stored names and the patterns that stand for them. The names come from other people's files and
- * hold numbers; a rolled model knows them with {i} (layer) and {e} (part of a stack) in their
- * place, and a pattern must mean the same for both. Asked by the lowering, which refuses patterns
- * that stand for nothing or tell layers apart, and by the program's tables. */
+/* Stored tensor names and the patterns that match them. The names come from files and contain
+ * numbers; the model has {i} (layer) and {e} (part of a stack) in their place, and a pattern must
+ * mean the same for both. Used by the lowering, which refuses patterns that match nothing or only
+ * some layers, and for the tables of the program. */
 #include "check/plan.h"
 
 #include <ctype.h>

@@ -1,7 +1,6 @@
-/* The door of the checker: from a file to a plan that is valid by construction, or to diagnostics.
- * All that is wrong with the keys is found before anything is given up, so one run shows every
- * mistake. A plan whose mistakes are none and whose keys are not all decided is a space: the names
- * of its open keys are given instead. */
+/* The entry point of the checker: from a file to a valid plan, or to diagnostics. All mistakes in
+ * the keys are found before it gives up, so one run reports them all. A plan without mistakes whose
+ * keys are not all decided is a space; then the names of its open keys are returned. */
 #include "check/check.h"
 
 #include <string.h>
@@ -160,7 +159,7 @@ static const char *stretches(const struct constant *list)
     text_add(&t, "%s", "");
     int64_t from = -1, to = -1;
     for (;;) {
-        const struct constant *next = NULL; /* the lowest that begins behind what is written */
+        const struct constant *next = NULL; /* the lowest that begins after what is written */
         int64_t low = 0, high = 0;
         for (int i = 0; i < list->n; i++) {
             const struct constant *v = &list->item[i];

@@ -1,8 +1,7 @@
-/* A plan with open alternatives is a space of plans. Its files are read and its keys collected
- * once; a point is then the same collection with one alternative in each open key's place, worked
- * out afresh, so that everything the checker knows of a plan holds of every point, and ten thousand
- * points cost ten thousand checks and not one file. What is wrong with a point is its own affair:
- * it is told as a reason, not as a diagnostic of the plan. */
+/* A plan with alternatives is a space of plans. Its files are read and its keys collected once. A
+ * point is that collection with one alternative for each open key, evaluated again, so every rule
+ * of the checker applies to every point, and ten thousand points cost ten thousand checks but read
+ * no file. An error in a point is returned as a reason, not reported as a diagnostic. */
 #include "check/check.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
-/* What the text of a key is worth. Keys are worked out when they are first asked for, because one
- * may be written in terms of another; each once, so each mistake is said once. A key with
- * alternatives is open: it has no value, only its name is kept, and what reads it is open with it.
- * Types, units, words and limits all come from the key's row. */
+/* Evaluates the text of keys. A key is evaluated when it is first asked for, because one may depend
+ * on another, and only once, so each mistake is reported once. A key with alternatives is open: it
+ * has no value, only its name is kept, and keys that depend on it are open too. Types, units, words
+ * and limits come from the key's row. */
 #include "check/check.h"
 
 #include <string.h>

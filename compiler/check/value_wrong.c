@@ -1,6 +1,6 @@
-/* What is said of a value that its key does not take: the wrong kind, the wrong unit, out of its
- * limits. The way out is written as the entry would be, so that it can be copied: `fsdp = 64` for
- * "64", `save = [attention]` for attention. */
+/* Messages for a value that its key does not take: the wrong kind, the wrong unit, out of limits.
+ * The fix is written as an entry that can be copied: `fsdp = 64` for "64", `save = [attention]` for
+ * attention. */
 #include "check/check.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* `planc build`: generated files and the trainer compiled from them. The kernels are the slow part
- * and depend on neither mesh nor data, so what they are compiled to is kept under a hash of
- * everything that goes into it; another mesh compiles only the schedule and the tables. A build
- * that fails shows the compiler's own words and leaves no trainer behind. */
+/* `planc build`: writes the generated files and compiles the trainer. The kernels take longest and
+ * depend neither on mesh nor on data, so their object is cached under a hash of everything that
+ * goes into it; another mesh compiles only the schedule and the tables. A failed build shows the
+ * compiler's messages and leaves no trainer behind. */
 #define _GNU_SOURCE
 #include "base/escape.h"
 #include "commands/build_cuda.h"
@@ -23,8 +23,8 @@
 #define PLAIN_FLAGS "-std=c17 -O2 -march=native -ffp-contract=off"
 
 /* ── what a device's trainer is made of ──────────────────────────────────────── */
-/* object: the texts that are compiled, the kernels' first. links: behind the runtime's library.
- * mpi: by mpicc, or by cc. */
+/* object: the texts that are compiled, the kernels' first. links: after the runtime's library. mpi:
+ * by mpicc, or by cc. */
 static const struct device_row {
     const char *name, *object[3], *flags, *links;
     bool mpi;

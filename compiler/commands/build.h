@@ -16,7 +16,7 @@ struct places {
     const char *runtime, *templates, *library, *compiler;
 };
 /* The plan of a command's one word, taken through the pipeline for the device that was asked for;
- * anything but EXIT_FINE after saying why not. */
+ * anything but EXIT_FINE after a message. */
 int trainer_plan(const struct arguments *a, struct trainer *t);
 /* Makes DIR where it is not there, and waits for other builds in it: it is this process's until
  * that ends. */

@@ -1,7 +1,7 @@
-/* Makes DIR stand alone for NVRTC (a trainer on a device of another architecture compiles there
- * when it starts) and compiles the cubins. Kernels do not depend on the mesh, so cubins are kept
- * like the objects of a cpu build, under a hash of all that goes into them. One process an
- * architecture: NVRTC is one thread a compilation, and a crash of it is then a message of ours. */
+/* Copies what NVRTC needs into DIR (a trainer on a device of another architecture compiles there
+ * when it starts) and compiles the cubins. Kernels do not depend on the mesh, so cubins are cached
+ * like the objects of a cpu build. Each architecture is compiled in a process of its own: NVRTC
+ * compiles with one thread, and if it crashes, planc can still report that. */
 #include "commands/build_cuda.h"
 #include "commands/build_job.h"
 #include "commands/build_kept.h"

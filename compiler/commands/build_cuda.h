@@ -10,7 +10,7 @@
 #define CUDA_HOST_FLAGS "-std=c17 -O2 -ffp-contract=off"
 
 /* Copies the templates and headers that kernels.cu includes, and those that they include, to
- * DIR/cuda and DIR. False after saying which could not be. `all` gets their bytes, in order. */
+ * DIR/cuda and DIR. False after naming the one that failed. `all` gets their bytes, in order. */
 bool cuda_copy_templates(const struct graph *g, const struct places *p, const char *directory,
                          struct text *all);
 

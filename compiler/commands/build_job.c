@@ -1,5 +1,4 @@
-/* Runs compilers. Their words go to a file and are shown only when they fail, because a build that
- * works says one line. */
+/* Runs compilers. Their output goes to a file and is shown only if they fail. */
 #include "commands/build_job.h"
 
 #include <errno.h>

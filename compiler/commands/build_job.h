@@ -1,4 +1,4 @@
-/* One program that a build runs, and what it says when it fails. */
+/* One program that a build runs, and its output if it fails. */
 #ifndef PLANC_BUILD_JOB_H
 #define PLANC_BUILD_JOB_H
 
@@ -19,7 +19,7 @@ bool job_start(struct job *j);
 /* True when it ended well; otherwise its own words are shown, and the command that it was. The log
  * is gone. */
 bool job_end(struct job *j);
-/* Runs it and gives what it printed; NULL after saying that it failed. */
+/* Runs it and gives what it printed; NULL after a message. */
 const char *job_answer(struct job *j, size_t *bytes);
 
 /* What is not there need not be removed. */

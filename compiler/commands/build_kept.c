@@ -1,5 +1,4 @@
-/* The cache of a build: files named by a hash of what they were made of, so that nothing in it is
- * ever out of date. */
+/* The cache of a build: files named by a hash of their inputs, so none is ever out of date. */
 #define _GNU_SOURCE
 #include "commands/build_kept.h"
 #include "commands/build_job.h"

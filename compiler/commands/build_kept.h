@@ -1,4 +1,4 @@
-/* Results of slow compilations, kept under a hash of everything that goes into them. */
+/* Results of slow compilations, cached under a hash of everything that goes into them. */
 #ifndef PLANC_BUILD_KEPT_H
 #define PLANC_BUILD_KEPT_H
 

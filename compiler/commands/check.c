@@ -1,5 +1,5 @@
-/* `planc check`: is the plan right, and does it fit? The whole pipeline runs up to the memory
- * layout, so the answer is the allocation itself. Exit 2 when a plan is right and too large. */
+/* `planc check`: is the plan valid, and does it fit? All passes run up to the memory layout, so the
+ * answer is the allocation itself. Exit status 2 if a plan is valid and too large. */
 #define _POSIX_C_SOURCE 200809L
 #include "commands/command.h"
 #include "analysis/ledger.h"

@@ -1,7 +1,6 @@
-/* What the commands share: the words of the command line, sorted out once in main.c, and the way
- * from a file to a plan that was checked. A command is one file with one door that returns the
- * program's exit status; main prints whatever diagnostics it left. stdout carries a command's
- * result and nothing else. */
+/* What the commands share: the words of the command line, sorted once in main.c, and the way from a
+ * file to a checked plan. A command is one file with one public function that returns the exit
+ * status; main prints the diagnostics. stdout has the result of the command and nothing else. */
 #ifndef PLANC_COMMAND_H
 #define PLANC_COMMAND_H
 
@@ -45,7 +44,7 @@ int command_format(const struct arguments *a);
  * what `keys` knows. False when it is none of them. */
 bool help_print(const char *topic);
 
-/* The plan of a file under --set, complete and without open keys; NULL after saying why, *status
+/* The plan of a file under --set, complete and without open keys; NULL after a message, *status
  * then set. */
 struct plan *command_plan(const struct arguments *a, const char *path, int *status);
 /* The same from one reading of the file, but a plan with open keys is no mistake: its space then,
@@ -55,8 +54,8 @@ struct plan *command_plan_or_space(const struct arguments *a, const char *path,
 /* The running compiler's folder ("/usr/lib/planc/build"), for what lies beside it; NULL when it
  * cannot be found. */
 const char *command_home(void);
-/* From here on what jansson makes is the arena's, like everything else: nothing of it is let go of
- * one by one. */
+/* From here on what jansson makes is the arena's, like everything else: nothing of it is freed one
+ * by one. */
 void json_in_arena(void);
 /* Folders made as needed, like mkdir -p. False with errno. */
 bool make_folders(const char *path);

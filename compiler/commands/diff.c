@@ -1,7 +1,5 @@
-/* `planc diff`: what changes when one plan takes the place of another. Two runs that should be
- * alike and are not, or a plan that grew, are asked about term by term, so both ledgers are read at
- * their own fullest instants and laid beside each other. This is the memory part: parameters,
- * verdicts, bytes. */
+/* `planc diff`: what changes when one plan replaces another. Both ledgers are compared at their own
+ * peaks, term by term. This is the memory part: parameters, verdicts, bytes. */
 #include "commands/command.h"
 #include "analysis/ledger.h"
 

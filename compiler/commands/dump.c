@@ -1,6 +1,5 @@
 /* `planc dump`: the IR as text after any pass, of a plan or of such a text. A text is complete, so
- * a test can begin and end anywhere; a text that breaks a rule is refused with its line, because a
- * dump that is believed unread proves nothing. */
+ * a test can begin and end anywhere. A text that breaks a rule is refused with its line. */
 #include "commands/command.h"
 
 #include "ir/ir.h"

@@ -1,6 +1,6 @@
-/* `planc format FILE…`: the canonical layout on stdout, into the file (--write), or only the
- * question whether it has it already (--check, for a hook). A file that does not parse is left
- * alone: its mistakes are shown instead. */
+/* `planc format FILE…`: the canonical layout on stdout, into the file (--write), or only whether
+ * the file has it (--check, for a hook). A file that does not parse is not changed; its errors are
+ * shown. */
 #include "text/ast.h"
 #include "commands/command.h"
 

@@ -1,6 +1,6 @@
 /* `planc help TOPIC`: one command with its options, the manual page, the completions of two shells.
- * All of it is written from the tables of commands, options, sections and keys, so that a page in
- * /usr/share never knows less than the compiler beside it. */
+ * All of it is written from the tables of commands, options, sections and keys, so it is always
+ * complete. */
 #include "commands/command.h"
 #include "check/keys.h"
 
@@ -123,7 +123,7 @@ static void manual(void)
 
 /* ── Completion ──────────────────────────────────────────────────────────────── */
 
-/* What may stand behind --set, one a line. */
+/* What may stand after --set, one a line. */
 static void key_words(const char *separator)
 {
     int n = 0;

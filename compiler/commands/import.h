@@ -1,5 +1,5 @@
-/* What `planc import` knows of other people's configurations, as data: which key is which
- * hyper-parameter, what an absent key means there, and which values would change the mathematics. A
+/* What `planc import` knows about Hugging Face configurations, as data: which key is which
+ * hyper-parameter, what a missing key means, and which values would change the mathematics. A
  * family is a row; the code reads rows. */
 #ifndef PLANC_IMPORT_H
 #define PLANC_IMPORT_H

@@ -1,7 +1,7 @@
 /* `planc import`: a configuration of Hugging Face transformers becomes a plan that trains the same
- * model. What would change the mathematics is refused by name, each such key where it stands in the
- * file; and when weights lie beside the configuration, their names and shapes are held against the
- * lowered architecture, both ways, before the plan exists. */
+ * model. A value that would change the mathematics is refused with its line in the file. If there
+ * are weights beside the configuration, their names and shapes are compared with the lowered
+ * architecture, in both directions, before the plan is written. */
 #define _GNU_SOURCE
 #include "commands/command.h"
 #include "commands/import.h"

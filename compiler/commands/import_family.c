@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* What the families after llama share, before and behind what is their own. */
+/* What the families after llama share, before and after what is their own. */
 #define SIZES(kv_otherwise)                                                    \
     {"num_hidden_layers", "layers", IMPORT_WHOLE, NULL, NULL},                 \
         {"hidden_size", "hidden", IMPORT_WHOLE, NULL, NULL},                   \

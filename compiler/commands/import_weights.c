@@ -1,6 +1,6 @@
-/* Proves a tensor map complete without reading a byte of data: only headers, and the sizes that
- * they claim. A missing tensor would train from noise and an extra one would be silently lost, so
- * both are errors, and so is a header that does not describe its file. */
+/* Checks that the tensors of files and architecture match, reading only headers and file sizes. A
+ * missing tensor would train from noise and an extra one would be lost, so both are errors, and so
+ * is a header that does not describe its file. */
 #define _POSIX_C_SOURCE 200809L
 #include "commands/import_weights.h"
 

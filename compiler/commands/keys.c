@@ -1,7 +1,6 @@
-/* `planc keys [SECTION]`: the tables of keys.def, to be read, and what the library's families and
- * clusters are called. Nothing is written here that is not in a row or in a file of the library, so
- * the command cannot fall behind the checker. A key that does not work yet says so, as the checker
- * would. */
+/* `planc keys [SECTION]`: prints the rows of keys.def and the families and clusters of the library.
+ * Everything comes from a row or a file of the library, so the command agrees with the checker. A
+ * key that does not work yet is marked. */
 #define _XOPEN_SOURCE 700
 #include "text/ast.h"
 #include "commands/command.h"

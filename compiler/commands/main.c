@@ -1,6 +1,5 @@
-/* The command line: one table of commands, one of options, and the words sorted by them, so that
- * what exists is refused or helped with in one voice. A command or option that does not exist yet
- * is refused by name; nothing is ignored. */
+/* The command line: one table of commands, one of options, and the words sorted by them. A command
+ * or option that does not exist yet is refused by name; nothing is ignored. */
 #include "commands/command.h"
 #include "check/keys.h"
 #include "passes/budget.h"
@@ -161,7 +160,7 @@ static const char *nearest_option(const char *word, int bit)
     return nearest_name(text_format("%.*s", (int)strcspn(word, "="), word), names, n);
 }
 
-/* One option with its value; false after saying why not. `colour`: auto, always or never. */
+/* One option with its value; false after a message. `colour`: auto, always or never. */
 static bool take_option(struct arguments *a, const struct option_row *row, const char *value,
                         const char **colour)
 {
@@ -220,7 +219,7 @@ static bool is_entry(const char *word)
     return word[n] == '=' && access(word, F_OK) != 0;
 }
 
-/* Sorts the words behind the command. False after one line that says what is wrong. */
+/* Sorts the words after the command. False after one line that says what is wrong. */
 static bool sort_words(struct arguments *a, int bit, char **word, int n, const char **colour)
 {
     for (int i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
-/* `planc memory`: the byte ledger of one device as people read it: what is alive at the fullest
- * instant, once as kinds with the buffers in them and once as the plan's lines, then the instants
- * that come next, and on demand the first one above a level. The rows are those of the layout, so
- * they add up to the allocation; what is too small to matter is summed. */
+/* `planc memory`: the memory of one device: what is live at the peak, once by kind with the buffers
+ * of each and once by line of the plan, then the next fullest steps, and on demand the first step
+ * above a level. The rows are those of the layout, so they add up to the allocation; small rows are
+ * summed. */
 #include "base/escape.h"
 #include "commands/command.h"
 #include "analysis/ledger.h"

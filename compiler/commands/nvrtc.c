@@ -1,6 +1,6 @@
-/* Loads NVRTC by name and calls the nine functions of it that compile a text. Its header is not
- * included: the few declarations here are the library's stable interface, and a planc that needs
- * the toolkit to be built could not be built by most. */
+/* Loads NVRTC by name and calls the nine functions that compile a text. Its header is not included:
+ * the few declarations here are a stable interface, and planc can be built without the CUDA
+ * toolkit. */
 #define _GNU_SOURCE
 #include "commands/nvrtc.h"
 

@@ -1,5 +1,5 @@
-/* NVIDIA's run-time compiler, which makes cubins with neither a GPU nor a driver. It is looked for
- * when it is wanted, so that planc builds and runs where there is no CUDA toolkit. */
+/* NVIDIA's run-time compiler, which makes cubins without a GPU or a driver. It is loaded on demand,
+ * so planc builds and runs without the CUDA toolkit. */
 #ifndef PLANC_NVRTC_H
 #define PLANC_NVRTC_H
 

@@ -1,5 +1,5 @@
-/* `planc run`: a trainer that is already there for this very plan is started, another is built
- * first. Its exit status is the launcher's; signals go through launch.c. */
+/* `planc run`: starts the trainer of this plan, and builds it first if it is not there. The exit
+ * status is the launcher's; signals go through launch.c. */
 #define _GNU_SOURCE
 #include "commands/build_kept.h"
 #include "commands/build.h"

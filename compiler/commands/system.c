@@ -1,5 +1,5 @@
-/* What commands ask of the system: where the compiler lies, folders, other programs. Nothing here
- * goes through a shell, so a path with a blank or a quote in it is a path. */
+/* Calls of the operating system: the folder of the compiler, folders, other programs. Nothing here
+ * goes through a shell, so paths may contain blanks and quotes. */
 #define _GNU_SOURCE
 #include "commands/command.h"
 

@@ -1,8 +1,7 @@
-/* arguments.c of DIR/reference.so: for every kernel what its arguments are and how far another
- * device's results may be from the host's (runtime/shared/reference.h). It brings the plain matrix
- * products that kernels.c calls, so the library is these two texts. schedule.c passes bare
- * addresses, which is all that a device needs; whoever wants to look at a kernel from outside needs
- * the types and counts that the compiler knew. */
+/* arguments.c of DIR/reference.so: the arguments of every kernel, and how far the results of
+ * another device may differ from the host's (runtime/shared/reference.h). It also contains the
+ * plain matrix products that kernels.c calls, so the library is these two texts. schedule.c passes
+ * bare addresses; --compare needs the types and counts in this table. */
 #include "base/escape.h"
 #include "emit/common.h"
 

@@ -1,6 +1,6 @@
-/* What all emitters agree on: which nodes make up a kernel, which values leave it, in which order
- * its arguments come and how an IR name is spelled in C. The kernel's text and the schedule's call
- * are written by different files; they stay together because both ask here. */
+/* What all emitters agree on: which nodes make up a kernel, which values leave it, the order of its
+ * arguments, and how an IR name is spelled in C. Different files write the kernel and its call in
+ * the schedule; they agree because both ask here. */
 #include "emit/common.h"
 
 #include "base/escape.h"

@@ -34,10 +34,10 @@ bool emit_stored(const struct emit *e, const struct value *v);
 const struct value *emit_root(const struct value *v);
 /* The arguments of a kernel in the order in which it is called. Returns their number. */
 int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct argument **out);
-/* Whether the kernel walks a unit's shard (run_shard) and works on a stretch of it. */
+/* Whether the kernel walks a unit's shard (run_shard) and works on a range of it. */
 bool emit_walks_shard(const struct emit_kernel *k);
 
-/* A C identifier made of an IR name: dots and the like become '_'; a word of C gets one behind it.
+/* A C identifier made of an IR name: dots and the like become '_'; a word of C gets one after it.
  * In kernels (emit_identifier) so does a word that kernels use themselves. */
 const char *emit_word(const char *name);
 const char *emit_identifier(const char *name);

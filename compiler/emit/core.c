@@ -1,7 +1,6 @@
-/* Kernels that are one call: a matrix product, attention, routing. The work is in templates/cpu;
- * here its sizes, which are constants, are read off the shapes, so that the C compiler sees a
- * function specialised for them. Element types are those of the pointers: a template says in C what
- * it does with which. */
+/* Kernels that are one call: a matrix product, attention, routing. The work is in templates/cpu.
+ * The sizes, which are constants, are taken from the shapes, so the C compiler specialises the
+ * function. Element types are those of the pointers. */
 #include "emit/common.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* The door to cuda text: kernels.cu with the functions of all kernels, launch.c with the host
- * functions that launch them and the records that schedule.c runs. Both come from one walk over the
- * kernels, so their order and numbers agree. As on cpu, kernels that do the same to the same shapes
- * share their functions: texts are compared with every name replaced by a number. */
+/* Writes kernels.cu with the functions of all kernels, and launch.c with the host functions that
+ * launch them and the records that schedule.c runs. Both come from one walk over the kernels, so
+ * their order and numbers agree. As on cpu, kernels that do the same to the same shapes share their
+ * functions: texts are compared with every name replaced by a number. */
 #include "base/escape.h"
 #include "emit/cuda.h"
 

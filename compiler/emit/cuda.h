@@ -1,8 +1,8 @@
 /* What the files that write cuda kernels share. An IR kernel becomes one or more functions of
- * kernels.cu and one host function of launch.c that launches them; both are written side by side,
- * because a launch and its function must agree about the grid and the arguments. emit_cuda.c is the
- * door (it joins the texts, gives numbers, shares equal kernels), emit_cuda_fused.c writes fused
- * kernels, emit_cuda_core.c core ops. */
+ * kernels.cu and one host function of launch.c that launches them. Both are written together,
+ * because a launch and its function must agree about grid and arguments. cuda.c joins the texts,
+ * gives numbers and shares equal kernels; cuda_fused.c writes fused kernels, cuda_core.c core
+ * ops. */
 #ifndef PLANC_EMIT_CUDA_H
 #define PLANC_EMIT_CUDA_H
 

@@ -1,6 +1,6 @@
-/* Attention on the cuda device: which functions of templates/cuda/attention.cuh (on the tensor
- * cores) or attention_simt.cuh (everything else) do it, over which grids. The formulas for threads,
- * grids and shared memory are those of their opening comments. */
+/* Attention on the cuda device: which functions of templates/cuda/attention.cuh (tensor cores) or
+ * attention_simt.cuh (everything else) compute it, and their grids. The formulas for threads, grids
+ * and shared memory are in the first comments of those files. */
 #include "emit/cuda.h"
 
 #include <math.h>

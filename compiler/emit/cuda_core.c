@@ -1,7 +1,7 @@
-/* Core ops of the cuda device: which function of templates/cuda does one, its sizes and its grid.
- * Sizes are constants of the text, so that the cuda compiler sees a function specialised for them.
- * A function takes all arguments of the IR kernel; only those of a matrix product take a, b, c,
- * because the runtime may have a library do it instead. */
+/* Core ops of the cuda device: which function of templates/cuda computes one, its sizes and its
+ * grid. Sizes are constants in the text, so the cuda compiler specialises the function. A function
+ * takes all arguments of the IR kernel, except that a matrix product takes a, b, c, because the
+ * runtime may call a library instead. */
 #include "emit/cuda.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  *   eight neighbours, or four where some are F32, so that the threads of a
  *           warp always read and write whole lines;
  *   rows    a power of two threads, a function of the columns, share a row; where it is read again
- *   they sweep over it again; chunks  as rows, but a block takes a stretch of rows one behind the
+ *   they sweep over it again; chunks  as rows, but a block takes a range of rows one behind the
  *   other and keeps, per thread, the sums of its columns; they go
  *           to the workspace, and a second launch adds the chunks in order.
  * A total leaves one number a row in the workspace, added up by a second launch likewise. Eight
@@ -42,7 +42,7 @@ static const char *work_at(const char *type, int64_t place)
                  : text_format("(%s *)work", type);
 }
 
-/* Behind the rows' numbers lies their sum, where no argument holds it. */
+/* After the rows' numbers lies their sum, where no argument holds it. */
 static const char *finished(struct fused *f, const struct value *v)
 {
     const struct shape s = v->node->in[0].value->shape;
@@ -162,7 +162,7 @@ static void row_text(struct fused *f, int extra, const char *line)
 
 /* What all ends do to a thread's neighbours, from j0 on. `leave`: where a column is not of the
  * piece, or NULL. Values that are the same for the whole row are written to the row's own text on
- * the way, so the loop's first line may only come behind this. */
+ * the way, so the loop's first line may only come after this. */
 static const char *neighbours(struct fused *f, const struct sweep *w, int indent, const char *leave)
 {
     struct text t = {0};
@@ -350,7 +350,7 @@ static void finish(struct fused *f, const struct end *e)
     cuda_launch(f->cuda->c, function, x, "1", "1", BLOCK, 0, works(f));
 }
 
-/* What a block of a chunk does before and behind its rows. */
+/* What a block of a chunk does before and after its rows. */
 static void column_open(struct fused *f, struct end *e)
 {
     struct cuda_fused *c = f->cuda;

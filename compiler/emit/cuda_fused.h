@@ -1,5 +1,5 @@
-/* What the two files that write fused cuda kernels share: emit_cuda_fused.c, launches and loops,
- * and emit_cuda_together.c, how a thread reads and writes its neighbouring elements. */
+/* What the two files that write fused cuda kernels share: cuda_fused.c, launches and loops, and
+ * cuda_together.c, how a thread reads and writes neighbouring elements. */
 #ifndef PLANC_EMIT_CUDA_FUSED_H
 #define PLANC_EMIT_CUDA_FUSED_H
 
@@ -20,7 +20,7 @@ struct cuda_fused {
     int width;          /* neighbours that are one thread's: 8, or 4 */
     bool together;      /* the piece is read and written so many at a time */
     VECTOR(struct together) read;
-    struct text behind; /* what comes behind the loop over them */
+    struct text behind; /* what comes after the loop over them */
     /* row sums so far that threads of several warps add up: float, double */
     int sums, wide_sums;
     int launches;
@@ -32,7 +32,7 @@ struct cuda_fused {
  * C of one, or NULL where they are not neighbours in memory, or not aligned. */
 const char *cuda_load_together(struct fused *f, const char *pointer, const struct value *v,
                                struct spot at);
-/* Gathers `x` for a store behind the loop; false where a thread's elements must be stored one by
+/* Gathers `x` for a store after the loop; false where a thread's elements must be stored one by
  * one. */
 bool cuda_store_together(struct fused *f, const char *pointer, const struct value *v,
                          struct spot at, const char *x);

@@ -1,6 +1,6 @@
-/* How a thread of a fused cuda kernel gets at its neighbouring elements: with one access of 16
- * bytes (or 8) in front of the loop over them, where the array's rows are made of whole groups of
- * neighbours; what is stored is gathered in the loop and written behind it. */
+/* How a thread of a fused cuda kernel accesses its neighbouring elements: with one access of 16
+ * bytes (or 8) before the loop over them, if the rows of the array consist of whole groups of
+ * neighbours. Stores are collected in the loop and written after it. */
 #include "emit/cuda_fused.h"
 
 #include <string.h>

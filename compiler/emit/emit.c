@@ -1,4 +1,4 @@
-/* The door: which texts make up a trainer's folder on which device. */
+/* The entry point: which texts make up the folder of a trainer on which device. */
 #include "emit/common.h"
 
 bool emit_files(const struct graph *g, const struct plan *plan, enum emit_device device,

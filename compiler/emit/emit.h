@@ -1,7 +1,7 @@
-/* The door to everything that turns a laid-out graph into text: kernels, the schedule that runs
- * them, the tables that the trainer reads, and the resolved plan. The texts depend on the graph and
- * the plan alone, so building twice gives the same bytes; and they are written to be read, because
- * a generated program is where one looks at night. */
+/* The entry point of all that turns a laid-out graph into text: kernels, the schedule that runs
+ * them, the tables that the trainer reads, and the resolved plan. The texts depend only on the
+ * graph and the plan, so building twice gives the same bytes. They are written to be read by
+ * people. */
 #ifndef PLANC_EMIT_H
 #define PLANC_EMIT_H
 
@@ -37,7 +37,7 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
 void emit_arguments_c(struct text *to, const struct graph *g);
 void emit_plan_json(struct text *to, const struct graph *g, const struct plan *plan);
 /* What kernels.cu includes, beside the texts above: paths in the folder `templates`
- * ("cuda/machine.cuh") and in `runtime` ("op_math.h"), NULL behind the last. An included template
+ * ("cuda/machine.cuh") and in `runtime` ("op_math.h"), NULL after the last. An included template
  * may include others of templates/cuda. */
 const char *const *emit_cuda_templates(const struct graph *g);
 const char *const *emit_cuda_headers(void);

@@ -1,7 +1,7 @@
-/* What a fused kernel must do, and when: a list of ends (values to store, rows, columns or
- * everything to sum, effects). Ends fall into phases (behind a sum over rows everything starts
- * again) and, inside a row, into stages (behind a sum over the row's columns there is another sweep
- * over them). Every device's loops follow this list; what differs is who runs through them. */
+/* What a fused kernel must do, and when: a list of ends (values to store; rows, columns or
+ * everything to sum; effects). Ends are divided into phases (after a sum over rows, the rows are
+ * walked again) and, inside a row, into stages (after a sum over the columns of a row, the columns
+ * are walked again). The loops of every device follow this list. */
 #include "emit/fused.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ static struct timing later(struct timing a, struct timing b)
     return a.phase != b.phase ? (a.phase > b.phase ? a : b) : a.stage > b.stage ? a : b;
 }
 
-/* Behind the operands; a row's sum read from rows of another count must have been finished for all
+/* After the operands; a row's sum read from rows of another count must have been finished for all
  * rows. */
 static struct timing behind_operands(struct fused *f, const struct ends *p, const struct node *n,
                                      const struct value *space)

@@ -1,8 +1,8 @@
-/* The loops of a fused kernel on cpu. Each phase is a loop over rows, each stage of it a sweep over
- * the row's columns; all ends of one stage over equally many columns share one loop. A sum over a
- * row is dealt out to sixteen lanes by column and a sum of everything to sixteen lanes by element,
- * added up in one fixed tree: their order follows from the shape, not from what else the kernel
- * does. */
+/* The loops of a fused kernel on cpu. Each phase is a loop over rows, each stage of it a loop over
+ * the columns of the row; all ends of one stage over equally many columns share one loop. A sum
+ * over a row is distributed over sixteen lanes by column, a sum of everything over sixteen lanes by
+ * element, and the lanes are added in one fixed tree. So the order of a sum follows from the shape,
+ * not from what else the kernel does. */
 #include "emit/fused.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
-/* What the files that write fused kernels share, and nobody else sees. emit_ends.c says what a
- * kernel must do and when; emit_fused.c (cpu) and emit_cuda_fused.c decide which loops there are;
- * emit_value.c writes the expression of a value at a place in them. A value is asked for where it
- * is needed and written at the outermost level where it is known (kernel, row, column), once per
- * place; so a chain of nodes becomes a chain of local variables, a value needed in two sweeps over
- * a row is computed in both, and index ops are nothing but another column. */
+/* What the files that write fused kernels share. ends.c says what a kernel must do and when;
+ * fused.c (cpu) and cuda_fused.c decide which loops there are; value.c writes the expression of a
+ * value at a place in them. A value is written when it is first needed, at the outermost level
+ * where it is known (kernel, row, column), once per place. So a chain of nodes becomes a chain of
+ * local variables, a value needed in two walks over a row is computed in both, and index ops only
+ * change the column. */
 #ifndef PLANC_EMIT_FUSED_H
 #define PLANC_EMIT_FUSED_H
 
@@ -87,7 +87,7 @@ struct end {
     /* reductions: the variable that holds a thread's, or the lanes', part */
     const char *lane;
 };
-/* When a value of the kernel is known: behind which phase and stage. */
+/* When a value of the kernel is known: after which phase and stage. */
 struct timing {
     const struct value *value;
     int phase, stage;

@@ -1,7 +1,7 @@
-/* kernels.h and kernels.c: a C function a kernel, and its record with what one call costs. Two
- * kernels that do the same to the same shapes (the two norms of a layer, a forward kernel and its
- * recomputation) have one function: their bodies are compared with every name replaced by a number.
- * On trace there is nothing to execute, so only the records remain. */
+/* kernels.h and kernels.c: one C function for each kernel, and a record with the cost of a call.
+ * Two kernels that do the same to the same shapes (the two norms of a layer, a forward kernel and
+ * its recomputation) share one function: their bodies are compared with every name replaced by a
+ * number. On trace nothing is executed, so there are only the records. */
 #include "base/escape.h"
 #include "emit/common.h"
 

@@ -1,7 +1,7 @@
-/* Addresses. A value's bytes are found under its name in the graph's buffers: alone, one entry a
- * layer ("i"), or a ring used in turn ("n", "n+1"). A weight lies in the gathered slot of its unit,
- * or, where nothing is gathered, in the master itself. Whatever depends on a size becomes a named
- * constant, so that the calls read the same for any number of layers. */
+/* Addresses. The bytes of a value are in the buffer of its name: a single entry, one entry per
+ * layer ("i"), or a ring ("n", "n+1"). A weight is in the gathered slot of its unit or, if nothing
+ * is gathered, in the master weights. Everything that depends on a size becomes a named constant,
+ * so the calls read the same for any number of layers. */
 #include "emit/place.h"
 
 #include <ctype.h>

@@ -1,5 +1,5 @@
-/* Where bytes are, as schedule.c says it: named constants for the offsets that memory chose, and
- * expressions over them for the entry at hand. One table of names, so that two buffers never share
+/* Where bytes are, as schedule.c writes it: named constants for the offsets of the memory pass, and
+ * expressions over them for the current entry. One table of names, so two buffers never share
  * one. */
 #ifndef PLANC_EMIT_PLACE_H
 #define PLANC_EMIT_PLACE_H
@@ -36,7 +36,7 @@ struct address {
 };
 struct address place_value(struct places *p, struct here h, const struct value *v);
 /* C of entry number `entry` (C, or a number) modulo `ring` of what begins at `base`, entries `each`
- * apart (NULL: 1). What is known is worked out: no "0 % 2", no "+ 0". */
+ * apart (NULL: 1). What is known is computed: no "0 % 2", no "+ 0". */
 const char *place_entry(const char *base, const char *entry, int64_t ring, const char *each);
 /* Entry number `entry` (C) of the slots in buffer `buffer`, which hold instances of `u`. */
 const char *place_slot(struct places *p, const char *buffer, const struct unit *u,

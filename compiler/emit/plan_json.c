@@ -1,6 +1,5 @@
-/* plan.json: the plan as it was understood, every default filled in, for people who ask what was
- * trained and for tools that compare runs. Bytes and counts are whole numbers. Nothing of ours
- * reads it back. */
+/* plan.json: the plan with every default filled in, for people and for tools that compare runs.
+ * Bytes and counts are whole numbers. Neither compiler nor trainer reads it. */
 #include "base/escape.h"
 #include "emit/common.h"
 

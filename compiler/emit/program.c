@@ -1,7 +1,7 @@
-/* program.c: everything else that the trainer must know, as tables of numbers and names. Nothing of
- * a plan is parsed when a trainer starts, and nothing here says what a rank does (that is
- * schedule.c): units and their tensors, the step names for the watchdog and the trace, where state
- * lies, and the recipe. */
+/* program.c: everything else that the trainer must know, as tables of numbers and names, so that
+ * nothing of a plan is parsed when a trainer starts: units and their tensors, the names of steps
+ * for the watchdog and the trace, where state is, and the recipe. What a rank does is in
+ * schedule.c. */
 #include "base/escape.h"
 #include "ir/cost.h"
 #include "emit/place.h"
@@ -231,7 +231,7 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
              p->cluster.outside_bytes);
 }
 
-/* What a checkpoint keeps of the plan, and what is held against it. */
+/* What a checkpoint keeps of the plan, and what is compared with it. */
 static int key_table(struct text *to, const struct plan *p)
 {
     resolved_keys all = plan_keys(p);

@@ -1,8 +1,7 @@
-/* schedule.c: the program as a person would write it down. One function a region body, named after
- * it; at its top the addresses under the IR's names; then one call a line in the order of issue.
- * Loops stay loops: the text is as long for 48 layers as for 2, and only its numbers differ. It
- * says when, where and with what; never how (kernels.c) and never with which library (the
- * device). */
+/* schedule.c: one function for each region body, named after it; at its top the addresses under
+ * their IR names; then one call per line in the order of issue. Loops stay loops: the text is as
+ * long for 48 layers as for 2, and only its numbers differ. It says when, where and with what; the
+ * kernels and the device say how. */
 #include "base/escape.h"
 #include "emit/place.h"
 
@@ -479,7 +478,7 @@ static void call_bodies(struct schedule_text *s, struct text *to, const struct r
         text_add(to, "    %s(d%s);\n", function_name(r, r->body.item[0]), micro);
         return;
     }
-    /* the update runs over the instances of one unit, named behind the region's dot */
+    /* the update runs over the instances of one unit, named after the region's dot */
     const char *loop = r->phase == PHASE_UPDATE && place_has_variants(s->places.graph, r->loop)
                            ? text_format("unit%s", strchr(r->name, '.'))
                            : r->loop;

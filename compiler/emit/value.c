@@ -1,8 +1,8 @@
-/* One element of one value as C: a variable when the kernel computes it, a load when it comes from
- * outside, a literal when it is a number. Broadcasting, views and index ops are worked out here as
- * places (row, column) so that the text that remains is plain arithmetic on arrays, which the C
- * compiler vectorises. Every variable is rounded to the type that its IR value has, stored or not:
- * that is what makes fused and unfused kernels agree to the last bit. */
+/* One element of one value as C: a variable if the kernel computes it, a load if it comes from
+ * outside, a literal if it is a number. Broadcasting, views and index ops become places (row,
+ * column), so the remaining text is plain arithmetic on arrays, which the C compiler vectorises.
+ * Every variable is rounded to the type of its IR value, stored or not; so fused and unfused
+ * kernels agree to the last bit. */
 #include "emit/fused.h"
 
 #include <ctype.h>
@@ -343,7 +343,7 @@ static const char *leaf(struct fused *f, const struct value *v, struct spot at)
     case LEAF_OP_metric_sum:
         return text_format("%s[0]",
                            fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(n, "name")));
-    /* a variable: it is the old value even behind the assignment of a new one */
+    /* a variable: it is the old value even after the assignment of a new one */
     case LEAF_OP_state: {
         const char *name = known(f, v, at);
         return name ? name

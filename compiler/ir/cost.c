@@ -1,7 +1,7 @@
-/* Counts that people compare between trainers, read off the IR: parameters, and FLOPs by the
- * conventions in use. They come from the ops that will run and not from a family's formula, so a
- * new architecture is counted without a line here, and a number that disagrees with a published one
- * points at an op that is too many or missing. */
+/* Counts that people compare between trainers: parameters, and FLOPs by the usual conventions. They
+ * come from the ops that will run, not from a formula of a family, so a new architecture needs no
+ * code here, and a number that differs from a published one points at an op that is superfluous or
+ * missing. */
 #include "ir/cost.h"
 
 #include <string.h>

@@ -1,8 +1,7 @@
-/* Making graphs: values with unique names, nodes whose results follow from their operands, and the
- * copying that every pass is built of. A pass reads the old graph in order and appends to a new
- * one, so that nothing is ever spliced into a list somebody else is walking; the mapping from old
- * to new values is kept in the old values' `note`, which is why two passes never run over one graph
- * at the same time. */
+/* Builds graphs: values with unique names, nodes whose results follow from their operands, and the
+ * copying that every pass consists of. A pass reads the old graph in order and appends to a new
+ * one, so no list changes while it is walked. The mapping from old to new values is kept in `note`
+ * of the old values; so two passes never run over one graph at the same time. */
 #include "ir/ir.h"
 
 #include <string.h>

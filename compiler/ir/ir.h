@@ -183,7 +183,7 @@ struct node {
 };
 
 /* Inside the loop `value` is what the previous iteration left (first: before the first); `last` is
- * visible behind it. */
+ * visible after it. */
 struct carry {
     struct value *value, *first, *last;
 };
@@ -218,7 +218,7 @@ struct region {
     int64_t count; /* iterations: 1 for ONCE */
     /* of a backward region: its forward region's name; else NULL */
     const char *mirror;
-    /* the region whose gathered units it goes on using (the pieces of a loss), or NULL */
+    /* the region whose gathered units it goes on using (the loss chunks), or NULL */
     const char *within;
     const char *loop; /* whose index it runs over: "layers"; "" for ONCE */
     VECTOR(struct carry) carry;
@@ -323,7 +323,7 @@ struct facts {
     enum device_kind device;
     /* on cuda: attention is offered to a library first, with room for it; printed only then */
     bool attention_library;
-    bool experts_library; /* the same of products by experts */
+    bool experts_library; /* the same of expert products */
     /* on cuda: the most shared memory that a block may have; 0: no kernel wants more than there is,
      * and not printed */
     int64_t shared_bytes;

@@ -1,7 +1,6 @@
-/* Reads the text of ir_print back. It exists so that a pass can be tested alone and a dump can be
- * trusted: what reads back to the same bytes is all there is. It trusts nothing: names must be
- * known, types and shapes must be those that op_infer derives, counts must add up; the first thing
- * wrong is one message with its line. */
+/* Reads the text that ir_print.c writes, so that a pass can be tested alone. It checks everything:
+ * names must be known, types and shapes must be those that op_infer derives, counts must add up.
+ * The first error is one message with its line. */
 #include "base/escape.h"
 #include "ir/ir.h"
 
@@ -286,7 +285,7 @@ static struct attr read_attr(struct reader *r, const char *of)
     return a;
 }
 
-/* What stands behind the operands: attributes and annotations, then the place. */
+/* What stands after the operands: attributes and annotations, then the place. */
 static void read_annotations(struct reader *r, struct node *n)
 {
     VECTOR(struct attr) attr = {0};

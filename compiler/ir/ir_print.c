@@ -1,7 +1,6 @@
-/* The IR as text, complete: whatever a later pass reads is on the page, so a test can stop after
- * any pass, edit, and start again there. One node a line; numbers in the shortest form that reads
- * back exactly; no addresses, no hash order. ir_parse.c reads exactly this; docs/ir.md describes
- * it. */
+/* The IR as text. It is complete: a test can stop after any pass, edit the text, and continue
+ * there. One node per line; numbers in the shortest form that reads back exactly; no addresses, no
+ * hash order. ir_parse.c reads exactly this; docs/ir.md describes it. */
 #include "base/escape.h"
 #include "ir/ir.h"
 

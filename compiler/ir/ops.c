@@ -1,8 +1,7 @@
-/* What every op means to its shapes: the table of ops.def, the result types and shapes that follow
- * from the operands, and what one node costs. A shape rule lives here and nowhere else; lower asks
- * it for its error messages, the parser of dumps for its checks and the gradient pass for the nodes
- * it makes. Costs count a multiply-add as two and bytes as if every operand were read once and
- * every result written once. */
+/* The shape rules of all ops: the types and shapes of results that follow from the operands, and
+ * the cost of one node. lower uses them for its error messages, the parser of dumps for its checks
+ * and the gradient pass for the nodes that it makes. A multiply-add costs two FLOPs; bytes are
+ * counted as if every operand were read once and every result written once. */
 #include "ir/ir.h"
 
 #include <string.h>

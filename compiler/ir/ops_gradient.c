@@ -1,8 +1,7 @@
-/* The gradient of every op: given what the loss changes by per result, build what it changes by per
- * operand. Rules are written over the same primitives as the forward ops, so they are fused,
- * recomputed, sharded and costed like them. One call makes one node, in an order that is written
- * down (C leaves that of arguments open). Broadcasting forward is a sum backward; that is done
- * once, in `summed_to`. */
+/* The gradient rule of every op: from the gradients of its results, build those of its operands.
+ * Rules use the same primitives as forward ops, so they are fused, recomputed, sharded and costed
+ * like them. One call makes one node, in an order that is written down (C leaves the order of
+ * arguments open). Forward broadcasting becomes a sum; `summed_to` does that for all ops. */
 #include "ir/ir.h"
 
 static bool wants(const struct operand *o) { return o->value && o->value->mark; }

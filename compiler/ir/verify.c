@@ -1,7 +1,7 @@
-/* One check of everything a graph promises, run after every pass and on every text read in: a value
- * is used only where it can be seen, types and shapes are those its op derives, carries close their
- * loops, and a field belongs to a pass that has run. A pass that breaks a promise is found at the
- * pass, not three passes later in generated code. */
+/* Checks everything that a graph promises, after every pass and for every text read in: a value is
+ * used only where it is visible, types and shapes are those that its op derives, carries close
+ * their loops, and a field belongs to a pass that has run. So a pass that breaks a promise is found
+ * at once, not three passes later in generated code. */
 #include "ir/ir.h"
 
 #include <string.h>

@@ -1,16 +1,15 @@
-/* Decides what the forward pass keeps when the plan says only how many bytes there are. Candidates
- * are the values that mode none would keep, each in each layer; computing one again costs the FLOPs
- * of the nodes between it and what is kept otherwise, keeping it costs its bytes. They are put in
- * one order, by FLOPs a byte, all layers of a value together, and the longest beginning of that
- * order whose peak fits is kept: a list for all layers, and one value more in the first few. The
- * peak is the real one, laid out by the pipeline for every beginning that is tried.
- *   Method: the greedy rule for the knapsack problem. Were costs additive and the peak a sum, it
- *   would be optimal but for
- * the one value of one layer that no longer fits; they are nearly so (a chain shared by two values
- * is counted twice, bytes that others need at another moment are free), and nothing better is
- * claimed.
- *   Monotone: the order does not depend on the budget, so a larger one keeps a longer beginning of
- *   it. */
+/* Decides what the forward pass keeps within a number of bytes. Candidates are the values that mode
+ * none would keep, each in each layer. Computing one again costs the FLOPs of the nodes between it
+ * and the kept values; keeping it costs its bytes. They are ordered by FLOPs per byte, all layers
+ * of a value together, and the longest prefix of that order whose peak fits is kept: a list for all
+ * layers, and one more value in the first few. The peak comes from a complete layout of every
+ * prefix that is tried.
+ *
+ * Method: the greedy rule for the knapsack problem. If costs were additive and the peak a sum, it
+ * would be optimal except for the one value of one layer that no longer fits. They nearly are: a
+ * chain shared by two values is counted twice, and bytes that others need at another step are free.
+ *
+ * Monotone: the order does not depend on the budget, so a larger budget keeps a longer prefix. */
 #include "ir/cost.h"
 #include "passes/budget.h"
 
@@ -79,7 +78,7 @@ static int dearer_first(const void *a, const void *b)
 }
 
 /* Nodes are numbered in the text before recompute; what mode none keeps is what the mirror reads in
- * the text behind it. */
+ * the text after it. */
 static bool find_candidates(const struct plan *p, struct choice *c)
 {
     struct plan none = *p;

@@ -20,7 +20,7 @@ enum where {
     BEFORE,
     BEGINS, /* in the loop, on the way to the logits */
     PIECE,  /* in the loop */
-    LEAVES, /* in the loop, and its result is read behind it only */
+    LEAVES, /* in the loop, and its result is read after it only */
     BEHIND
 };
 
@@ -301,7 +301,7 @@ static bool is_gradient(const struct body *b, const struct value *v)
     return false;
 }
 
-/* Rows that are read behind the loop: each piece is made in its place. */
+/* Rows that are read after the loop: each piece is made in its place. */
 static void hand_on(struct loop *l, const struct value *old, struct value *part)
 {
     bool view = part->node && op_rows[part->node->op].class == CLASS_VIEW;
@@ -358,7 +358,7 @@ static void make_loop(struct loop *l)
     }
 }
 
-/* A gradient that was finished before the loop goes where the others do: behind it. */
+/* A gradient that was finished before the loop goes where the others do: after it. */
 static void move_gradients(struct loop *l)
 {
     for (int i = 0; i < l->c->body->gradient.n; i++) {

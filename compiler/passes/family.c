@@ -1,10 +1,9 @@
-/* Evaluates the memory of a plan without compiling it, when a plan of the same structure was
- * compiled before. A buffer's bytes are whole-number polynomials of the tokens of a micro-batch and
- * of a piece of the loss, a unit's padded length follows from the shards; neither changes which
- * buffers there are or when they live. So the pipeline runs a few times per structure, at sizes of
- * our choosing, the coefficients are read off, and every other size costs a layout and no more. The
- * layout is the same code that lays out a trainer: the answer is the allocation, not an estimate of
- * it. */
+/* Computes the memory of a plan without compiling it, once a plan of the same structure has been
+ * compiled. The bytes of a buffer are a polynomial with whole coefficients of the tokens of a
+ * micro-batch and of a loss chunk, and the padded length of a unit follows from the shards; neither
+ * changes which buffers there are or when they are live. So a structure is compiled a few times at
+ * chosen sizes, the coefficients are read off, and every other size needs only a layout. The layout
+ * code is that of trainers: the answer is the allocation, not an estimate. */
 #include "passes/family.h"
 #include "passes/layout.h"
 #include "passes/workspace.h"
@@ -23,8 +22,8 @@ struct sized {
     int64_t element_size;
     int first_unit, units; /* SLOT: the longest of these units */
 };
-/* What kernels work in is no polynomial of sizes (the largest of many, each rounded its own way),
- * so every size is asked once. */
+/* The workspace of kernels is not a polynomial of sizes (it is the largest of many, each rounded in
+ * its own way), so every size is computed once. */
 struct work_size {
     int64_t tokens, chunks, fsdp, bytes;
 };
@@ -86,7 +85,7 @@ static int64_t work_bytes(struct family *f, const struct plan *p)
 
 static bool owns(const struct buffer *b) { return b->kind != BUFFER_ALIAS; }
 
-/* Length before the shards pad it: behind the last weight, each of which begins aligned. */
+/* Length before the shards pad it: after the last weight, each of which begins aligned. */
 static void read_units(struct family *f, const struct graph *g)
 {
     f->alignment = 256 / element_bytes(g->facts.compute);
@@ -192,7 +191,7 @@ static int64_t bytes_of(const struct family *f, const struct sized *s, int64_t t
     bug("rule %d", (int)s->rule);
 }
 
-/* The buffers of a compiled plan are those that the family foretells. */
+/* Whether the buffers of a compiled plan are those that the family predicts. */
 static bool foretells(const struct family *f, const struct graph *g)
 {
     int n;

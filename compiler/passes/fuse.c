@@ -312,8 +312,8 @@ static bool takes_along(const struct node *reader, const struct node *n)
            (x.columns == y.columns || (y.columns == 1 && constant(n)));
 }
 
-/* Those that a reader cannot take along (another walk, a kernel of its own, behind a view) get
- * their place before it. */
+/* Those that a reader cannot take along (another walk, a kernel of its own, after a view) get their
+ * place before it. */
 static void place_behind_view(struct fuse *f, const struct value *v)
 {
     struct node *n = v ? v->node : NULL;

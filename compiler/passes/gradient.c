@@ -1,6 +1,6 @@
 /* Needs: a lowered graph, whose last region trains the metric "loss".
  * Gives: reverse-mode gradients. The region that holds the loss turns around in place; every other
- *   region gets a mirror behind it, in reverse order: straight code straight, a loop as a loop
+ *   region gets a mirror after it, in reverse order: straight code straight, a loop as a loop
  *   running down, whose carries are the gradients of the forward loop's carries. Each mirror body
  *   ends with `gradient W = dW` lines: the finished contribution of this use to a weight (a tied
  *   weight has one in each body that uses it; they are summed in the shard).

@@ -1,6 +1,6 @@
-/* The cuts of matrix products; see kernel_tile.h. Times are estimates, in multiply-adds of a
- * multiprocessor at full speed, by the rounds of blocks that a device needs; they choose among
- * forms that all give the same sums. */
+/* Chooses tiles of matrix products; see kernel_tile.h. Times are estimates, in multiply-adds of a
+ * multiprocessor at full speed, from the number of waves of blocks. They choose among variants that
+ * all give the same sums. */
 #include "passes/kernel_tile.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* How the cuda device cuts matrix products: the tile of a block, and, for products of an F32 and a
- * BF16 operand, the planes and parts that they leave in the workspace. The emitters write it, and
- * memory lays the room out; both ask here. */
+/* How the cuda device tiles matrix products: the tile of a block and, for products of an F32 and a
+ * BF16 operand, the planes and parts in the workspace. The emitters write it and the memory pass
+ * reserves the space; both ask here. */
 #ifndef PLANC_KERNEL_TILE_H
 #define PLANC_KERNEL_TILE_H
 
@@ -10,7 +10,7 @@
  * many as any kernel here wants. One that is not known offers what the least of its kind do. */
 int64_t shared_bytes_of(const char *const *arch, int n);
 
-/* A tile of templates/cuda/product.cuh: m x n of the result a block, blocks that a multiprocessor
+/* A tile of templates/cuda/product.cuh: m x n of the result per block, blocks that a multiprocessor
  * holds, speed against the largest. `name`: a class of tensor tiles, or how many rows and columns a
  * thread of the F32 form has. */
 struct tile {

@@ -1,7 +1,7 @@
-/* The composite layers of the language as functions over primitives, so that a norm or a loss needs
- * no kernel, no gradient and no cost of its own: fusion gives the speed back. The numeric contract
- * is kept here: operands come in the compute type, statistics and sums are F32, and a layer's
- * result is rounded once to the type it is stored in. */
+/* The composite layers of the language as functions over primitives, so a norm or a loss needs no
+ * kernel, gradient or cost of its own; fusion makes them fast. They keep the numeric contract:
+ * operands have the compute type, statistics and sums are F32, and the result of a layer is rounded
+ * once to the type in which it is stored. */
 #include "ir/ir.h"
 
 #include <math.h>

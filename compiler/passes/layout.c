@@ -1,14 +1,13 @@
-/* Packs buffers, each a stretch of steps by a number of bytes, into as few bytes as a greedy rule
- * finds: in some order, each at the lowest gap between the buffers already placed that are live
- * with it. By size is the order of Pisarchyk and Lee (2020); here those that are alive at the
- * fullest instant come before all others, and so lie there without a gap, as high as any layout
- * must be. The others go around them. Where one does not, the buffer that ends highest goes first
- * in the next try, and so on until the bound is as good as reached; what is missed of it is printed
- * by those who care, never hidden.
+/* Packs buffers, each a range of steps and a number of bytes, into few bytes with a greedy rule: in
+ * some order, each at the lowest gap between the placed buffers that are live at the same time.
+ * Ordering by size is the rule of Pisarchyk and Lee (2020). Here the buffers that are live at the
+ * peak come first, so they lie without gaps, as high as any layout must be, and the others fill in
+ * around them. If one does not fit below, the buffer that ends highest goes first in the next try,
+ * until the bound is nearly reached. `planc check` prints the remaining difference.
  *
  * Buffers that collectives touch come before the rest and have a window of their own, which a
- * collectives library can register; the rest fill its holes and go on behind it. With two
- * allocations instead, each as large as its own worst moment, a mixture of experts pays for its
+ * collectives library can register; the rest fill its holes and continue after it. With two
+ * separate allocations, each as large as its own peak, a mixture of experts would pay for its
  * logits and its gradient slots although it never has both. In the layout the window is the end of
  * the arena, so places are counted from there while packing. */
 #include "passes/layout.h"
@@ -16,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* full: alive at the fullest instant */
+/* full: live at the peak */
 struct item {
     struct buffer *buffer;
     int64_t bytes, at;

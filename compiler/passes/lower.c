@@ -1,9 +1,8 @@
-/* From a plan to the IR: interprets the architecture of the plan's model, entry by entry, under its
- * hyper-parameters. Needs a plan that was checked. Gives the forward graph at LEVEL_LOWER: a region
- * of straight code before, between and behind the repeats, one rolled region a repeat, the loss and
- * the other metrics as effects of the last one. Loses the
- * text: what a later diagnostic could want of it is in file and line of every node.
- * A family is a file of the language and nothing here knows one by name. */
+/* From a plan to the IR: interprets the architecture of the plan's model, entry by entry, with its
+ * hyper-parameters. Needs a checked plan. Gives the forward graph at LEVEL_LOWER: a region of
+ * straight code before, between and after the repeats, one rolled region for each repeat, the loss
+ * and the other metrics as effects of the last one. Later diagnostics find the text through file
+ * and line of every node. A family is a file of the language; no name of a family occurs here. */
 #include "passes/lower.h"
 
 #include <stdlib.h>
@@ -268,7 +267,7 @@ static struct graph *graph_of(const struct plan *p)
 }
 
 /* ── what activation_checkpoint names has to be there ────────────────────────── */
-/* A value's name in the architecture: without the number behind one that is given again. */
+/* A value's name in the architecture: without the number after one that is given again. */
 static const char *stem_of(const char *name)
 {
     size_t n = strlen(name), end = n;

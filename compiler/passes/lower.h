@@ -1,8 +1,8 @@
-/* What the files of the lowering share, and nobody else sees: an architecture is interpreted once,
- * entry by entry, with numbers known now and values known when the trainer runs mixed in one
- * evaluator. `meaning` is that mixture. A repeat's body is walked twice: first `deciding`, layer by
- * layer and without building anything, to find out which way each decision that depends on the
- * layer goes; then once for each distinct outcome, building one rolled body. */
+/* What the files of the lowering share. An architecture is interpreted once, entry by entry, by one
+ * evaluator for numbers that are known now and values that are known when the trainer runs;
+ * `meaning` is either. The body of a repeat is walked twice: first `deciding`, layer by layer
+ * without building anything, to find how each decision that depends on the layer goes; then once
+ * for each distinct outcome, building one rolled body. */
 #ifndef PLANC_LOWER_H
 #define PLANC_LOWER_H
 

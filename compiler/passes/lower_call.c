@@ -1,7 +1,6 @@
-/* The functions of architectures: one row each, saying what the arguments are called, of what kind
- * they are and what they are when left out. Arguments are matched and checked here, once for all
- * functions, so that a row's builder sees only what fits; what it adds is shapes, and those are the
- * composite layers' and the ops' own business. */
+/* The functions of architectures: one row each, with the names, kinds and defaults of the
+ * arguments. Arguments are matched and checked here for all functions, so the builder of a row sees
+ * only valid ones; shapes are checked by the composite layers and the ops. */
 #include "passes/lower.h"
 #include "passes/workspace.h"
 

@@ -1,9 +1,8 @@
-/* The one evaluator of architectures. An expression such as `x + experts * sum(p)` mixes what is
- * known now (numbers, on/off, lists) with what the trainer will know (values of the graph);
- * whatever is known now is worked out now, exactly, and the rest becomes nodes. Two evaluators
- * would disagree about `hidden / heads` sooner or later. Names are looked up innermost first: what
- * the architecture assigned, `i` in a repeat, hyper-parameters, tokens, targets and positions, the
- * plan's batch and mesh, the constants of the file. */
+/* The evaluator of architectures. An expression such as `x + experts * sum(p)` mixes what is known
+ * now (numbers, on/off, lists) with values of the graph. What is known now is computed exactly, the
+ * rest becomes nodes. Names are looked up innermost first: what the architecture assigned, `i` in a
+ * repeat, hyper-parameters, tokens, targets and positions, the plan's batch and mesh, constants of
+ * the file. */
 #define _XOPEN_SOURCE 700
 #include "passes/lower.h"
 #include "check/keys.h"

@@ -1,7 +1,7 @@
-/* Groups of the optimizer against the weights that the architecture declared. A pattern that stands
- * for no weight is a misspelling that would train with a decay nobody asked for; one that stands
- * for some layers of a repeat only cannot be kept, because a rolled body has one number for all its
- * layers. Both are errors here, with the names that are there. */
+/* Checks optimizer groups against the weights of the architecture. A pattern that matches no weight
+ * is a misspelling that would train with the wrong decay. A pattern that matches only some layers
+ * of a repeat cannot be kept, because a rolled body has one number for all its layers. Both are
+ * errors, with the names that exist. */
 #include "passes/lower.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
-/* A repeat stays one region however many layers it has. What differs between layers is decided
- * first: the body is walked once a layer with nothing but constants (`deciding`), and layers whose
- * decisions came out alike share a body. One walk suffices when no decision asks for the layer,
- * which is the common case. Names that were there before the repeat and are assigned inside are
- * carried from layer to layer; names first assigned inside end with it. */
+/* A repeat stays one region, however many layers it has. First the differences between layers are
+ * found: the body is walked once per layer with constants only (`deciding`), and layers with the
+ * same decisions share a body. One walk is enough if no decision depends on the layer, which is the
+ * common case. Names assigned before the repeat and again inside it are carried from layer to
+ * layer; names first assigned inside end with it. */
 #include "passes/lower.h"
 
 struct group {

@@ -1,7 +1,6 @@
-/* Weights: declared by architectures, counted by users, stored in files under names of other
- * people's choosing. So a declaration is held to account here: its dimensions are whole and not
- * absurd, its stored name is its own, and it reaches the loss: a weight that nothing trains is a
- * mistake that no shape rule would find. */
+/* Declarations of weights. Each is checked: its dimensions are whole and not absurdly large, its
+ * stored name is unique, and it reaches the loss; a weight that nothing trains is a mistake that no
+ * shape rule would find. */
 #include "passes/lower.h"
 
 #include <string.h>

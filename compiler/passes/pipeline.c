@@ -1,5 +1,5 @@
-/* The pipeline, as a list one can read aloud. Names of dumps, their order and what is verified when
- * all come from it; adding a pass is adding a row. */
+/* The order of the passes. Names and order of dumps, and what is verified when, come from this
+ * table. */
 #include "ir/ir.h"
 
 const struct pass passes[] = {

@@ -6,7 +6,7 @@
  * The order: let the uses of a micro-batch, loops unrolled, be positions 0, 1, 2 … A body at
  * position s issues, before it computes, the gathers of every position up to s + prefetch that was
  * not issued before. In a loop that is one position an iteration, s + n + prefetch, which lies in
- * this loop for most n and behind it for the last few: so the body holds one gather per region that
+ * this loop for most n and after it for the last few: so the body holds one gather per region that
  * can be meant, each with the range of n for which it is the one. Nothing is peeled; the text is
  * the same for every number of layers.
  * With facts.reshard backward or step a unit is gathered by the first region that uses it, into a

@@ -1,7 +1,7 @@
-/* Takes out nodes nobody needs. Reverse mode and recomputation both build a little more than is
- * used (the gradient of a first layer's input, a statistic that a mirror turns out not to read);
- * one sweep from the last region to the first, repeated while loops still find something, leaves
- * what has an effect. */
+/* Removes nodes that nothing needs. Reverse mode and recomputation build a little more than is used
+ * (the gradient of the input of the first layer, a statistic that a backward body does not read).
+ * One walk from the last region to the first, repeated while loops still find something, leaves the
+ * nodes that have an effect. */
 #include "ir/ir.h"
 
 static void need(struct value *v)

@@ -1,7 +1,6 @@
-/* How much room kernels of the cuda device need for what does not outlive them: the partial sums of
- * reductions that no single block can finish. Memory lays the room out and the emitters use it;
- * both ask here, so neither can be wrong alone. Everything is a function of op, shape and type,
- * because the order in which a sum is added must be. */
+/* The workspace of cuda kernels: bytes that do not outlive a kernel, such as partial sums of
+ * reductions that no single block can finish. The memory pass reserves it and the emitters use it;
+ * both ask here. It depends only on op, shape and type, because the order of a sum does. */
 #ifndef PLANC_WORKSPACE_H
 #define PLANC_WORKSPACE_H
 
@@ -35,16 +34,16 @@ struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key);
 enum { SUM_SQUARES_EACH = 16384, SUM_SQUARES_BLOCKS = 1024 };
 
 /* Bytes of the partials of one node, a multiple of 256; 0 when it needs none. Nodes of one kernel
- * lie behind each other, in order. `f`: how products are cut follows from the shared memory that
- * there is. */
+ * follow each other, in order. `f`: how products are cut follows from the shared memory that there
+ * is. */
 int64_t workspace_of_node(const struct facts *f, const struct node *n);
 
 /* Whether a node is attention, or its gradient, of a kind that a library may do
  * (facts.attention_library): BF16, rows of whole 16 bytes, up to 128 wide. */
 bool attention_offered(const struct node *n);
 
-/* Whether a node is a product by experts of a kind that a library may do (facts.experts_library):
- * BF16, rows of whole 16 bytes. */
+/* Whether a node is a expert product of a kind that a library may do (facts.experts_library): BF16,
+ * rows of whole 16 bytes. */
 bool experts_offered(const struct node *n);
 
 /* What the kernel with the largest need has of it, and the libraries. */

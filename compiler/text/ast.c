@@ -1,7 +1,7 @@
-/* Builds the tree: one constructor a shape, called by the grammar's actions, and the two doors of
- * the parser. Spans are joined from the parts, so a message underlines an entry and not the line
- * end behind it. Depth is counted as the tree grows and capped, so that everything that walks a
- * tree may recurse without asking. */
+/* Builds the tree: one constructor for each kind of node, called by the grammar's actions, and the
+ * two entry points of the parser. Spans are joined from the parts, so a message underlines an entry
+ * and not the end of its line. Depth is counted while the tree grows and limited, so functions that
+ * walk a tree may recurse. */
 #include "text/lex.h"
 #include "plan.tab.h"
 
@@ -44,7 +44,7 @@ static struct ast *capped(struct lex *lx, struct ast *a)
 }
 
 /* A string's content: the quotes off, \" \\ \n \t resolved. Strings in other quotes, or in none,
- * were complained about. */
+ * were reported. */
 static const char *unquoted(struct lex *lx, struct span at)
 {
     const char *from = lx->bytes + at.from + 1, *end = lx->bytes + at.to;
@@ -79,7 +79,7 @@ struct ast *ast_leaf(struct lex *lx, enum ast_kind kind, struct span at)
 {
     struct ast *a = ast_node(kind, at);
     const char *bytes = lx->bytes + at.from;
-    if (kind == AST_STRING || *bytes == '"') /* a name in quotes was complained about */
+    if (kind == AST_STRING || *bytes == '"') /* a name in quotes was reported */
         a->text = unquoted(lx, at);
     else
         a->text = intern_bytes(bytes, (size_t)(at.to - at.from));
@@ -225,7 +225,7 @@ static bool is_setting_by_colon(int file, const char *text)
     return true;
 }
 
-/* `mesh.fsdp=4,mesh.dp=2`: entries behind a comma. */
+/* `mesh.fsdp=4,mesh.dp=2`: entries after a comma. */
 static bool is_list_of_settings(int file, const char *text)
 {
     struct text each = {0};

@@ -1,18 +1,20 @@
-/* The tree that the parser builds and nothing else: no meaning, no defaults, no numbers worked out.
- * What a name means is decided by the tables of the checker, so this file never changes when the
- * language gains a key. Shapes of the kinds:
- *   items   kid*: block | say | entry
- *   block   head, items                 mesh { ... }, cluster b200 { ... }
- *   say     head                        layers   use "x"   require (a) "why"
- *   head    name, label*                label: name | string | expression in parentheses
- *   entry   path, value                 hidden = 2048
- *   alternatives  value*                8 | 16
- *   range   from, to                    1..4
- *   unary   a (text: "-" or "not")      binary a, b (text: the operator)     choice  condition,
- *   then, else call    name, arg*                  list    arg*       (an arg is an expression, or
- *   `named` name, expression) number  string  name                text: as written (string: quotes
- *   off, escapes resolved) path    name*                       batch.sequence (a single name is
- *   AST_NAME)                       */
+/* The syntax tree: no meaning, no defaults, no evaluated numbers. The tables of the checker decide
+ * what a name means, so this file does not change when the language gains a key. The kinds of
+ * nodes:
+ *   items         kid*: block | say | entry
+ *   block         head, items         mesh { ... }, cluster b200 { ... }
+ *   say           head                layers   use "x"   require (a) "why"
+ *   head          name, label*        label: name | string | expression in parentheses
+ *   entry         path, value         hidden = 2048
+ *   alternatives  value*              8 | 16
+ *   range         from, to            1..4
+ *   unary         a                   text: "-" or "not"
+ *   binary        a, b                text: the operator
+ *   choice        condition, then, else
+ *   call          name, arg*          an arg is an expression, or `named`: name, expression
+ *   list          arg*
+ *   number, string, name              text: as written (string: quotes off, escapes resolved)
+ *   path          name*               batch.sequence (a single name is AST_NAME) */
 #ifndef PLANC_AST_H
 #define PLANC_AST_H
 

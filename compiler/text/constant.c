@@ -1,9 +1,8 @@
-/* The arithmetic of values known at compile time. A plan that says hidden / heads means that
- * quotient and no rounding of it, so numbers are fractions of 64-bit whole numbers, worked out in
- * 128 bits and cut to lowest terms; what does not fit is an error with its place. Only roots and
- * powers, and fractions too fine for 64 bits, become doubles, and such a number never passes for
- * whole. Units travel along: bytes over bytes is a count, bytes over seconds a rate, bytes and
- * counts do not add. */
+/* The arithmetic of values known at compile time. hidden / heads in a plan means that exact
+ * quotient, so numbers are fractions of 64-bit whole numbers, computed in 128 bits and reduced; a
+ * result that does not fit is an error with its place. Only roots, powers and fractions too fine
+ * for 64 bits become doubles, and such a number never counts as whole. Units are computed too:
+ * bytes / bytes is a count, bytes / seconds a rate; bytes and counts cannot be added. */
 #include "text/constant.h"
 
 #include <math.h>

@@ -1,7 +1,6 @@
-/* Compile-time values and their exact arithmetic. A plan's "1/3 of 4096" must be refused, not
- * rounded, so numbers are fractions of 64-bit whole numbers as long as they can be (3e-4, 0.1 and 4
- * GiB all can), and fall back to double only through sqrt and exp. Overflow is an error with the
- * place. */
+/* Compile-time values and their exact arithmetic. 1/3 of 4096 must be refused, not rounded, so
+ * numbers are fractions of 64-bit whole numbers where possible (3e-4, 0.1 and 4 GiB are) and become
+ * doubles only through sqrt and exp. Overflow is an error with its place. */
 #ifndef PLANC_CONSTANT_H
 #define PLANC_CONSTANT_H
 

@@ -1,8 +1,7 @@
-/* The canonical layout of a plan. A person decides where lines break and what the comments say;
- * everything else (spaces, indentation, blank lines, where comments beside code begin) has one
- * form, so that a difference between two plans is a difference of meaning. The text is laid out
- * from its tokens and never from the tree, so nothing that a tree forgets can be lost; the tokens
- * of the result are compared with those that came in before anything is handed out. */
+/* The canonical layout of a plan. The author decides where lines break and what comments say;
+ * everything else (spaces, indentation, blank lines, the column of comments beside code) has one
+ * form. The text is laid out from its tokens, not from the tree, so nothing can be lost; the tokens
+ * of the result are compared with those of the input before it is returned. */
 #include "text/lex.h"
 #include "plan.tab.h"
 
@@ -11,7 +10,7 @@
 enum {
     INDENT = 4,
     COMMENT = 52 /* the column of comments beside code */,
-    BESIDE = 4 /* or so much behind longer code */
+    BESIDE = 4 /* or so much after longer code */
 };
 
 /* A token, and what stands between it and the one before. */
@@ -159,7 +158,7 @@ static void lay_out(struct format *f)
             const struct piece *next = p + 1;
             bool last = newline || next->newline || next->token.kind == RBRACE ||
                         next->token.kind == END_OF_FILE || next->token.kind == END;
-            /* a ';' behind a comment: the comment ends the line alike */
+            /* a ';' after a comment: the comment ends the line alike */
             if (newline && (beside.file || p->comment.n)) {
                 end_line(f, beside);
                 for (int k = 0; k < p->comment.n; k++) {

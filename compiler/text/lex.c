@@ -1,10 +1,9 @@
-/* Between the scanner and the parser: where an entry ends. The language ends entries with lines,
- * but not every line end ends one; deciding that here keeps the grammar free of newlines (and of
- * the conflicts that come with them). The same place knows the brackets that are open, so it can
- * say which one was forgotten, and resets them where a person would: a '{', a '}', a ';', or a line
- * that cannot go on what stands before it. What is wrong with the order of tokens is worded in
- * lex_order.c; slips with one meaning are mended on the way by lex_slips.c, braces by
- * lex_braces.c. */
+/* Between the scanner and the parser: where an entry ends. Entries end with lines, but not every
+ * line end ends one; deciding that here keeps newlines, and the conflicts that they cause, out of
+ * the grammar. This file also knows the open brackets. So it can say which one is missing, and it
+ * resets them at a '{', a '}', a ';', or a line that cannot continue the one before it. lex_order.c
+ * words the errors about the order of tokens; lex_slips.c and lex_braces.c repair mistakes on the
+ * way. */
 #include "text/lex.h"
 #include "plan.tab.h"
 #define YYSTYPE PLAN_STYPE

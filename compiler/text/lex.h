@@ -1,6 +1,6 @@
-/* What the scanner, the parser, lex.c and ast.c share, and nobody else sees. The scanner knows
- * bytes, the parser knows order; what lies between (where a line ends an entry, which bracket is
- * open, how deep) is kept here, so that neither the grammar nor the patterns have to say it. */
+/* What the scanner, the parser, lex.c and ast.c share. The scanner knows bytes, the parser knows
+ * order. What is between them (where a line ends an entry, which bracket is open, how deep) is
+ * here. */
 #ifndef PLANC_LEX_H
 #define PLANC_LEX_H
 
@@ -27,8 +27,8 @@ struct open_head {
     int head, brace;
 };
 
-/* Slips that come in herds (a file written as another format has them in every line): said once,
- * the others counted. */
+/* Mistakes that occur in every line of a file written in another format: reported once, the others
+ * counted. */
 enum slip {
     SLIP_COLON,
     SLIP_COMMA,
@@ -76,7 +76,7 @@ struct lex {
     struct token unclosed;
     struct token brace[DEEPEST_BLOCK];
     int n_braces;
-    /* the name before this was in quotes, ':' behind it: that was said */
+    /* the name before this was in quotes, ':' after it: that was said */
     bool json;
     bool unfinished; /* blocks are open at the end of the file, and that was said */
     /* too deep to go on: nothing but the end of the file is given */
@@ -90,7 +90,7 @@ struct lex {
 void lex_start(struct lex *lx, int file);
 void lex_end(struct lex *lx);
 
-/* Constructors, one a shape of ast.h. Spans are the kids' own, not that of the END behind them. */
+/* Constructors, one a shape of ast.h. Spans are the kids' own, not that of the END after them. */
 /* text as written, or the string's content */
 struct ast *ast_leaf(struct lex *lx, enum ast_kind kind, struct span at);
 struct ast *ast_node(enum ast_kind kind, struct span at);

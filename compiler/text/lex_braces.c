@@ -1,9 +1,9 @@
-/* Which '{' was never closed, and which '}' is one too many. Counting finds the wrong one: a parser
- * notices at the end of the file, where only the outermost block is left to blame. People see it at
- * a glance, by two signs, and so does this: a line that is not indented deeper than the block it
- * would stand in, and a section in a block that cannot hold one. The text is looked through once
- * before it is parsed, and only when its braces do not come out even; what is found is said, and
- * mended, when the scanner comes by, so that the rest of the file means what it was meant to. */
+/* Finds the '{' that was never closed and the '}' that is one too many. A parser notices at the end
+ * of the file, where only the outermost block is open. This file uses the two signs that people
+ * use: a line that is not indented deeper than its block, and a section in a block that cannot hold
+ * one. It looks through the text before parsing, and only if the braces do not balance. What it
+ * finds is reported and repaired when the scanner reaches it, so the rest of the file is still
+ * understood. */
 #include "text/lex.h"
 #include "text/language.h"
 
@@ -99,7 +99,7 @@ static void see_line(struct look *l, struct span word)
     }
 }
 
-/* `batch {` in a block that holds no sections, or behind the end of the plan. */
+/* `batch {` in a block that holds no sections, or after the end of the plan. */
 static void see_head(struct look *l, const char *name)
 {
     bool section = is_section(name),

@@ -1,7 +1,7 @@
-/* What a piece of text was meant to be that the language does not have: strings in other quotes or
- * without an end, comments of other languages, powers, numbers in groups, signs of typesetting. The
- * scanner asks here, says what is wrong once, and goes on with what was meant, so that a curly
- * quote is one message and not three. */
+/* Text that the language does not have, and what it means: strings in other quotes or without an
+ * end, comments of other languages, powers, grouped numbers, typographic signs. The scanner asks
+ * here, reports it once, and continues with the meaning, so a curly quote gives one message and not
+ * three. */
 #include "text/lex.h"
 #include "plan.tab.h"
 

@@ -1,7 +1,6 @@
-/* What is said when tokens stand in an order that no plan has. The parser says what it could have
- * taken, lex.c what came and which bracket is open; here that becomes a sentence with a way out.
- * Slips that have one meaning never come here: lex_slips.c says them, mends them, and the parser
- * goes on. */
+/* Messages for tokens in a wrong order. The parser says what it could have taken, lex.c what came
+ * and which bracket is open; here that becomes a sentence with a fix. Mistakes that have one
+ * meaning never come here: lex_slips.c reports and repairs them, and the parser continues. */
 #include "text/lex.h"
 #include "text/language.h"
 #include "plan.tab.h"
@@ -29,7 +28,7 @@ static const char *named(const struct lex *lx, const struct token *t)
     return text_format("'%s'", written(lx, t));
 }
 
-/* "80 GiB": a unit that stands behind a blank. */
+/* "80 GiB": a unit that stands after a blank. */
 static bool is_apart(struct lex *lx)
 {
     const struct token *number = &lx->before, *unit = &lx->last;

@@ -1,8 +1,8 @@
-/* Slips that have one meaning: `mesh: {`, `fsdp: 16`, `"mesh" {`, 32,000, a file without quotes, a
- * comma between entries, two entries on a line. People bring them from JSON, YAML, TOML and command
- * lines. Each is said once and mended before the parser sees it, so that one slip is one message
- * and what stands around it is still read; the same slip again is counted and not repeated. Keys
- * are asked of the tables only to say what is wrong: no text that is right is read differently. */
+/* Mistakes that have one meaning: `mesh: {`, `fsdp: 16`, `"mesh" {`, 32,000, a file name without
+ * quotes, a comma between entries, two entries on a line. They come from JSON, YAML, TOML and
+ * command lines. Each is reported once and repaired before the parser sees it, so one mistake gives
+ * one message and the rest is still read; repetitions are counted. Keys are looked up only for
+ * messages: correct text is never read differently. */
 #include "text/lex.h"
 #include "text/language.h"
 #include "plan.tab.h"
@@ -279,7 +279,7 @@ static bool is_set(struct lex *lx, struct token *t)
     return true;
 }
 
-/* What stands behind the first word of an item, before any '='. False: dropped. */
+/* What stands after the first word of an item, before any '='. False: dropped. */
 static bool mend_head(struct lex *lx, struct token *t, bool newline)
 {
     bool before_block = lx->bytes[behind_blanks(lx, t->at.to)] == '{';
@@ -385,7 +385,7 @@ static bool is_list(struct lex *lx, struct token *t)
     return true;
 }
 
-/* What stands behind a finished value. */
+/* What stands after a finished value. */
 static bool mend_behind_value(struct lex *lx, struct token *t, bool newline)
 {
     const char *bytes = lx->bytes;
@@ -411,7 +411,7 @@ static bool mend_behind_value(struct lex *lx, struct token *t, bool newline)
     return true;
 }
 
-/* `fsdp -> 16`, `fsdp => 16`; behind a value the rest of the entry is left out. */
+/* `fsdp -> 16`, `fsdp => 16`; after a value the rest of the entry is left out. */
 static bool mend_arrow(struct lex *lx, struct token *t)
 {
     int end = t->at.to + 1;

@@ -1,6 +1,6 @@
-/* Numbers as they are written and as they are shown. A number and its unit are one token, and the
- * unit decides which keys may take it, so both are read here, exactly: 0.1 is one tenth, 400Gbit/s
- * is fifty thousand million bytes a second. */
+/* Numbers as they are written and shown. A number and its unit are one token, and the unit decides
+ * which keys accept it. Both are read exactly: 0.1 is one tenth, 400Gbit/s is 5e10 bytes per
+ * second. */
 #include "text/constant.h"
 
 #include <stdlib.h>
@@ -124,7 +124,7 @@ static bool digits(const char *text, size_t n, struct span at, struct constant *
             top = top * 10 + (text[i] - '0');
             exponent -= point;
         } else {
-            fits = fits && point; /* digits behind the point that are too fine to keep */
+            fits = fits && point; /* digits after the point that are too fine to keep */
             if (!point) break;
         }
     }

@@ -1,12 +1,12 @@
-/* The collectives of training, as the worker thread executes them: one after the other, in the
- * order in which schedule.c issued them, each to its end before the next begins. All have
- * communicators of their own, so that what the main thread says cannot get between.
+/* The collectives of training, executed by the worker thread one after the other, in the order in
+ * which schedule.c issued them. They have communicators of their own, separate from the main
+ * thread's.
  *
- * The large ones are ours: in round k each rank passes data to the neighbour k places on and gets
- * as much from the one k places back, in pieces, a few in flight. MPI's own nonblocking ones move
- * more bytes (a reduction goes through a tree), take memory that the ledger does not know, and give
- * no sign of progress to wait by; without the kernel's help (process_vm_readv, which containers
- * forbid) they were ten times slower. The order of additions depends on the mesh only. */
+ * The large ones are implemented here: in round k each rank sends data to the rank k places ahead
+ * and receives as much from the rank k places back, in pieces, a few in flight. MPI's nonblocking
+ * collectives move more bytes (a reduction goes through a tree), take memory that the ledger does
+ * not know, and show no progress to wait by; without process_vm_readv, which containers forbid,
+ * they were ten times slower. The order of additions depends only on the mesh. */
 #include "shared/world_mpi.h"
 
 #include <string.h>

@@ -1,12 +1,11 @@
-/* The cpu device: compute is the calling thread, every collective is done by one worker thread, in
- * the order of issue. One worker, not one a lane: on any device all collectives have a single
- * order, and one queue is that order. It also makes events cheap: an event is the number of the
- * command it stands for, and it has happened when the worker has come that far.
+/* The cpu device: the calling thread computes, and one worker thread performs all collectives in
+ * the order of issue. There is one worker, not one for each lane: on every device all collectives
+ * have one order, and one queue is that order. It also makes events cheap: an event is the number
+ * of its command, and it has happened when the worker has come that far.
  *
- * Memory is one mapping of exactly the bytes that the compiler laid out, between two pages that may
- * not be touched: what runs over the end stops there instead of in somebody else's memory, and
- * /proc/self/maps shows our bytes and no others. It is populated at once, so that too little memory
- * is known before the first step. */
+ * Memory is one mapping of exactly the bytes that the compiler laid out, between two guard pages,
+ * so an overrun stops there instead of in other memory, and /proc/self/maps shows exactly our
+ * bytes. It is populated at once, so too little memory is known before the first step. */
 #define _GNU_SOURCE
 #include "shared/gemm.h"
 #include "shared/watch.h"

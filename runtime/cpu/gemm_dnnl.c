@@ -1,11 +1,10 @@
-/* Matrix products by oneDNN. It is an OpenMP library whose threads would fight with the other ranks
- * of the machine, so the calling thread's team is set to one before its first product; that setting
- * belongs to a thread, hence the thread-local mark. What oneDNN allocates for its packed operands
- * it allocates itself and gives back in the call. Its BF16 product takes any shape and any stride
- * as the F32 one does, with nothing to prepare or to keep a shape (an expert's rows are another
- * number in every step). oneDNN 2 and 3 export it without declaring it, so it is declared here, and
- * weakly: a build of the library without it, or a processor for which it has no kernel, is one
- * where BF16 operands are widened. */
+/* Matrix products by oneDNN. It uses OpenMP, whose threads would compete with the other ranks of
+ * the machine, so the team of the calling thread is set to one before its first product; that
+ * setting belongs to a thread, hence the thread-local mark. oneDNN allocates and frees packed
+ * operands within the call. Its BF16 product takes any shape and stride, with nothing to prepare or
+ * keep per shape (the rows of an expert differ in every step). oneDNN 2 and 3 export it without
+ * declaring it, so it is declared here, weakly: in a build of the library without it, or on a
+ * processor without a kernel for it, BF16 operands are widened. */
 #include "shared/gemm.h"
 
 #include <dnnl.h>

@@ -1,13 +1,13 @@
-/* Attention by cuDNN: the only file that knows how it wants to be asked. Attention is a graph of
- * plain operations there, whose pattern the library recognises: forward, softmax(scale q k' + mask)
- * v with the softmax spelled out and its log-sum-exp kept; backward, the products and sums of its
- * gradient. The query heads that share a key head are extents that repeat.
+/* Attention by cuDNN. In cuDNN attention is a graph of plain operations whose pattern it
+ * recognises: forward, softmax(scale q k' + mask) v with the softmax spelled out and its
+ * log-sum-exp kept; backward, the products and sums of its gradient. Query heads that share a key
+ * head are repeated extents.
  *
- * Every run gives the same bits: engines that call themselves undetermined are passed over.
- * Backward, one of Blackwell's adds up dq in a stated order when it is asked for by number and
- * knobs; Hopper's keep all slopes in memory instead, two bytes a query and key, which fits the
- * workspace of short sequences only. The choice depends on version, device, shape and workspace
- * alone, so ranks agree. */
+ * Every run gives the same bits: engines without a fixed order of sums are not used. Backward, one
+ * of Blackwell's engines adds up dq in a fixed order if it is requested by number and knobs.
+ * Hopper's keep all slopes in memory instead, two bytes per query and key, which fits the workspace
+ * only for short sequences. The choice depends on version, device, shape and workspace only, so
+ * ranks agree. */
 #include "attention_cudnn.h"
 
 #include "library.h"

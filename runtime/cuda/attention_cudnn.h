@@ -1,6 +1,6 @@
-/* Attention by cuDNN, behind launch.h's attention_known() and attention(): what the library has a
- * deterministic engine for, within the workspace, is done by it; for anything else the answer is
- * false and the caller launches our own kernels. */
+/* Attention by cuDNN, for attention_known() and attention() of launch.h: used if the library has a
+ * deterministic engine that fits the workspace. Otherwise the answer is false and the caller
+ * launches our own kernels. */
 #ifndef ATTENTION_CUDNN_H
 #define ATTENTION_CUDNN_H
 

@@ -1,9 +1,8 @@
-/* The collectives of training on GPUs: NCCL's, put on the lane that the schedule says. Three
- * groups, three communicators: the shards of a replica, the replicas of a shard, the world. Two
- * communicators on two streams can wait for each other across ranks even when each is in order, so
- * there is one order over all: each collective waits, by an event, for the one that was issued
- * before it, whatever its lane. MPI brings the ranks' identities together and nothing else. With
- * one rank NCCL is not even loaded. */
+/* The collectives of training on GPUs: NCCL on the lanes of the schedule. There are three groups
+ * with a communicator each: the shards of a replica, the replicas of a shard, the world. Two
+ * communicators on two streams can deadlock across ranks even if each is in order. So there is one
+ * order over all: each collective waits, by an event, for the one issued before it, on any lane.
+ * MPI only distributes NCCL's identities. With one rank NCCL is not loaded. */
 #define _GNU_SOURCE
 #include "device.h"
 
@@ -48,7 +47,7 @@ static const char *said(unsigned result, nccl_comm comm, char text[400])
     return text;
 }
 
-/* NCCL waits for a rank that cannot be reached for ever, and a large mesh takes a while to come
+/* NCCL waits for a rank that cannot be reached forever, and a large mesh takes a while to come
  * together. */
 enum { MEET_SECONDS = 180 };
 

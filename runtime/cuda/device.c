@@ -1,6 +1,6 @@
-/* The cuda device: the verbs of device.h over streams and events, and device memory for the host.
- * Nothing here waits for the device but what hands its data to the host; everything else is issued
- * and runs when its turn comes. The rules that a schedule relies on:
+/* The cuda device: the functions of device.h over streams and events, and device memory for the
+ * host. Only functions that return data to the host wait for the device; everything else is issued.
+ * A schedule relies on these rules:
  *   - a transfer begins when all compute issued before it is done (its lane waits for an event
  *     recorded on the compute lane);
  *   - compute waits for a transfer only by `await`;

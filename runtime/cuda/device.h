@@ -1,13 +1,13 @@
-/* What the files of the cuda device know of each other: device_cuda.c (the verbs), cuda_find.c
- * (which GPU, how much memory), cuda_module.c (kernels and their launches), cuda_play.c (waiting,
- * recording, replaying), collectives_nccl.c. The driver's API only; a lane is a stream, an event of
- * the schedule a CUDA event without timing. There is one device a process.
+/* What the files of the cuda device share: device.c (the functions of device.h), find.c (which GPU,
+ * how much memory), module.c (kernels and their launches), play.c (waiting, recording, replaying),
+ * collectives_nccl.c. They use the driver API only; a lane is a stream, an event of the schedule a
+ * CUDA event without timing. There is one device per process.
  *
- * Pieces. What is issued belongs to a piece: all that is issued eagerly is piece 0, everything
- * recorded into one graph is a piece of its own. An event orders work of one piece. Between pieces
- * nothing has to be waited for: the recording of a graph ends with the compute lane waiting for
- * both others, graphs are launched on the compute lane one behind the other, and between eager work
- * and a graph the trainer drains the device. So a wait for an event of another piece is no wait. */
+ * Pieces. Everything that is issued eagerly is piece 0; everything recorded into one graph is a
+ * piece of its own. An event orders work of one piece. Between pieces no waits are needed: the
+ * recording of a graph ends with the compute lane waiting for both others, graphs are launched on
+ * the compute lane one after the other, and between eager work and a graph the trainer drains the
+ * device. So a wait for an event of another piece does nothing. */
 #ifndef PLANC_DEVICE_CUDA_H
 #define PLANC_DEVICE_CUDA_H
 
@@ -73,7 +73,7 @@ extern struct gpu {
     int64_t total, free;
 } gpu;
 bool cuda_take_arena(struct device *d); /* false: noted */
-/* zeroed, for the life of the run; ends the run when there is none */
+/* zeroed, for the whole run; ends the run when there is none */
 void *cuda_pinned(int64_t bytes);
 
 /* ── cuda_module.c ───────────────────────────────────────────────────────────── */
@@ -105,7 +105,7 @@ const char *cuda_where(char text[320]);
 /* NCCL is loaded and its communicators are made only where there is somebody to talk to.
  * Collective; false: noted. */
 bool nccl_open(void);
-void nccl_register(struct device *d); /* the wire segment, behind cuda_take_arena */
+void nccl_register(struct device *d); /* the wire segment, after cuda_take_arena */
 void nccl_close(void);
 bool nccl_wanted(void); /* more than one rank */
 /* On a lane's stream. gather: the whole slot from each rank's part, which lies in it. reduce: this

@@ -1,12 +1,11 @@
-/* Products by experts by cuDNN: one operation of its graphs, of rows that lie sorted by expert and
- * the numbers of each expert's first row, which it reads on the device. Of `first` it wants a
- * number an expert; the last one, the number of rows, is an extent to it.
+/* Expert products by cuDNN: one operation of its graphs, for rows sorted by expert and the number
+ * of each expert's first row, which it reads on the device. It needs one number per expert of
+ * `first`; the last one, the number of rows, is an extent.
  *
- * As of 9.19 it has engines for weights [out, in], so for the product but not for the gradient of
- * its operand, which is asked for all the same; the gradient of the weights it has no operation
- * for. Engines that call themselves undetermined are passed over. The choice depends on version,
- * device, shape and workspace alone, and whether it applies on addresses that all ranks have
- * alike. */
+ * Version 9.19 has engines for weights [out, in]: for the product but not for the gradient of its
+ * operand, which is tried all the same. It has no operation for the gradient of the weights.
+ * Engines without a fixed order of sums are not used. The choice depends on version, device, shape
+ * and workspace only, and whether it applies on addresses that are alike on all ranks. */
 #include "experts_cudnn.h"
 
 #include "library.h"

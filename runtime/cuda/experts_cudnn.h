@@ -1,5 +1,5 @@
-/* Products by experts by cuDNN, behind launch.h's grouped_product(): what the library has a
- * deterministic engine for, within the workspace. */
+/* Expert products by cuDNN, for grouped_product() of launch.h: used if the library has a
+ * deterministic engine that fits the workspace. */
 #ifndef EXPERTS_CUDNN_H
 #define EXPERTS_CUDNN_H
 

@@ -1,7 +1,7 @@
-/* Which GPU a rank has and how much of its memory. One rank a GPU, chosen by the rank's number on
- * its host among the devices that CUDA_VISIBLE_DEVICES leaves; a launcher that shows every rank a
- * GPU of its own (srun --gpus-per-task) is believed after the ranks have compared what they hold.
- * All that can be wrong with a machine before anything runs on it is said here. */
+/* Which GPU a rank has and how much of its memory. One rank per GPU, chosen by the rank's number on
+ * its host among the devices in CUDA_VISIBLE_DEVICES. If a launcher shows every rank only one GPU
+ * (srun --gpus-per-task), the ranks first compare which one they have. All problems of a machine
+ * that can be found before anything runs are reported here. */
 #define _GNU_SOURCE
 #include "device.h"
 

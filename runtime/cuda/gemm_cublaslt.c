@@ -1,15 +1,15 @@
-/* Dense matrix products by cuBLASLt: the only file that knows it. Our operands are stored by rows
- * and the library's by columns, and a matrix by rows is its transpose by columns, so c = a b
- * becomes c' = b' a' with nothing moved.
+/* Dense matrix products by cuBLASLt. Our operands are stored by rows and the library's by columns.
+ * A matrix by rows is its transpose by columns, so c = a b becomes c' = b' a' without moving
+ * anything.
  *
- * A product always runs the same algorithm, and the same on every rank and in every run: the first
- * that the library's heuristic names for the shape, the alignment of the three addresses and the
- * workspace of the ledger. Nothing is timed, because a choice that depends on a clock is another
- * one tomorrow. Sums split over k may be put together in the workspace, in their order; what adds
- * them up in place or in a rounded type is masked out. F32 stays F32: no TF32.
+ * A product always runs the same algorithm, on every rank and in every run: the first that the
+ * library's heuristic names for the shape, the alignment of the three addresses and the workspace.
+ * Nothing is timed, because a choice by time differs between runs. Sums split over k may be
+ * combined in the workspace, in order; algorithms that add in place or in a rounded type are masked
+ * out. F32 stays F32: no TF32.
  *
- * What describes a product to the library is made at its first use, which is in the first step (run
- * before graphs are captured), and kept by everything that it depends on. */
+ * The descriptors of a product are made at its first use, in the first step (before graphs are
+ * captured), and cached by everything that they depend on. */
 #include "gemm_cublaslt.h"
 
 #include "library.h"

@@ -1,5 +1,5 @@
-/* Dense matrix products by cuBLASLt, behind launch.h's product(): what the library does is done,
- * for anything else the answer is false and the caller runs our own kernel. */
+/* Dense matrix products by cuBLASLt, for product() of launch.h. If the library cannot do a product
+ * the answer is false, and the caller runs our own kernel. */
 #ifndef GEMM_CUBLASLT_H
 #define GEMM_CUBLASLT_H
 
@@ -7,7 +7,7 @@
 
 #include "shared/launch.h"
 
-/* cublasLt.h's, as of 12 and 13; tests/cuda_library/products.c holds them against the vendor's
+/* cublasLt.h's, as of 12 and 13; tests/cuda_library/products.c compares them with the vendor's
  * header. */
 enum {
     BLAS_F32 = 0,

@@ -1,17 +1,16 @@
-/* Operation graphs for cuDNN, written down: its back end takes a computation as descriptors of
- * tensors and operations, each a handle with attributes that are set one by one. Here an operation
- * is one call. A mistake in any of them spoils the graph and is seen once, at the end; what was
- * made stays until graph_drop, because later descriptors refer to earlier ones. The device is a
- * descriptor too, so a graph can be judged, and its engines compiled, for a device that is not
- * there. */
+/* Operation graphs for cuDNN. Its back end takes a computation as descriptors of tensors and
+ * operations, each a handle whose attributes are set one by one; here an operation is one call. An
+ * error in any of them is seen once, at the end. Descriptors stay until graph_drop, because later
+ * ones refer to earlier ones. The device is a descriptor too, so a graph can be tested, and its
+ * engines compiled, for a device that is not there. */
 #ifndef GRAPH_CUDNN_H
 #define GRAPH_CUDNN_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* cudnn_graph.h's, as of 9; tests/cuda_library/attention.c holds them against the vendor's
- * header. */
+/* cudnn_graph.h's, as of 9; tests/cuda_library/attention.c compares them with the vendor's header.
+ */
 enum {
     DNN_F32 = 0,
     DNN_I32 = 4,

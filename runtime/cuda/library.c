@@ -1,6 +1,6 @@
-/* The loader of NVIDIA's libraries, and the one place that looks at the driver's results. A library
- * that is missing, one without a function that we call, and a driver that is too old are three
- * different messages: each has another way out. */
+/* Loads NVIDIA's libraries, and checks the results of the driver. A missing library, one without a
+ * function that we call, and a driver that is too old give three different messages, because each
+ * has another fix. */
 #define _GNU_SOURCE
 #include "library.h"
 

@@ -1,11 +1,11 @@
-/* NVIDIA's libraries, found by soname when the trainer starts. Nothing is linked to them: a program
- * linked to libcuda does not even start where there is no driver, and one built beside a toolkit
- * would want that toolkit everywhere. So what we call is declared here, once, a row a function: the
- * row gives its pointer in a struct, its lookup at start, and a check against the vendor's own
- * header where there is one (tests/cuda_library). No header of the toolkit is needed to build.
+/* NVIDIA's libraries, loaded by name when the trainer starts. Nothing is linked to them: a program
+ * linked to libcuda does not start without a driver, and one built with a toolkit would need that
+ * toolkit everywhere. What we call is declared here, one row per function: the row gives its
+ * pointer in a struct, its look-up at start, and a check against the vendor's header if there is
+ * one (tests/cuda_library). No header of the toolkit is needed to build.
  *
- * Results and enumerators are `unsigned` here, which is what the vendor's enums are; handles are
- * pointers to the vendor's own opaque structs where they have a name, else void *. */
+ * Results and enumerators are `unsigned` here, like the vendor's enums; handles are pointers to the
+ * vendor's opaque structs where those have a name, else void *. */
 #ifndef PLANC_CUDA_LIBRARY_H
 #define PLANC_CUDA_LIBRARY_H
 

@@ -1,7 +1,7 @@
-/* Kernels: where the cubin comes from, and how one of them is launched. A build leaves
- * DIR/kernels.ARCH.cubin for the architectures it was told; on another GPU kernels.cu is compiled
- * when the trainer starts, once a host, into a file named after everything that it depends on. DIR
- * is where the program lies. */
+/* Kernels: where the cubin comes from, and how kernels are launched. A build leaves
+ * DIR/kernels.ARCH.cubin for the requested architectures. On another GPU kernels.cu is compiled
+ * when the trainer starts, once per host, into a file named after everything that it depends on.
+ * DIR is the folder of the program. */
 #define _GNU_SOURCE
 #include "device.h"
 #include "attention_cudnn.h"
@@ -25,7 +25,7 @@ static const char *const runtime_name[RUNTIME_KERNELS] = {"runtime_cast_bf16", "
 
 static struct {
     char dir[PATH_BYTES - 2 * NAME_BYTES], name[NAME_BYTES]; /* of the cubin that was loaded */
-    cuda_module loaded;                                      /* for the life of the process */
+    cuda_module loaded;                                      /* for the whole process */
     /* launch_function's, in their order */
     cuda_function *function;
     /* dynamic shared memory that a function may have so far */
@@ -54,7 +54,7 @@ static const char *in_dir(const char *name, char path[PATH_BYTES])
     return path;
 }
 
-/* All of a file, with a 0 behind it; NULL: errno says why. To be freed. */
+/* All of a file, with a 0 after it; NULL: errno says why. To be freed. */
 static char *read_whole(const char *path, size_t *bytes)
 {
     struct stat s;

@@ -1,16 +1,14 @@
-/* Issuing, waiting, recording, replaying. The first step is issued eagerly, which also brings
- * everything lazy up; behind it the micro-batches (first, middle, last, or the only one) and the
- * update are each recorded once as a graph, and from then on a step is a handful of launches. What
- * differs between two replays is in device memory: scalars, and the batch, which is copied before
- * each.
+/* Issuing, waiting, recording, replaying. The first step is issued eagerly, which also initialises
+ * everything that is lazy. Then the micro-batches (first, middle, last, or the only one) and the
+ * update are each recorded as a graph; from then on a step is a few launches. What differs between
+ * replays is in device memory: scalars, and the batch, which is copied before each.
  *
- * The end of each recording joins the lanes: what is left of a micro-batch's reductions is not
- * overlapped with the next one's first layers. That is one unit's reduction a micro-batch;
- * docs/cuda.md says so.
+ * A recording ends with all lanes joined, so the last reductions of a micro-batch do not overlap
+ * with the first layers of the next. That is the reduction of one unit per micro-batch.
  *
- * Where the device stands it says itself: small kernels on the lanes write the schedule step into
- * host memory, so the watchdog names where the device is and not how far ahead of it the host has
- * issued. They also take the time that compute waits for transfers. */
+ * Small kernels on the lanes write the current schedule step into host memory, so the watchdog
+ * knows where the device is and not how far ahead the host has issued. They also measure how long
+ * compute waits for transfers. */
 #define _GNU_SOURCE
 #include "device.h"
 #include "shared/watch.h"

@@ -1,5 +1,4 @@
-/* cuDNN, opened once for all that may be done by it: attention (attention_cudnn.c) and products by
- * experts (experts_cudnn.c). */
+/* cuDNN, opened once for attention (attention_cudnn.c) and expert products (experts_cudnn.c). */
 #ifndef START_CUDNN_H
 #define START_CUDNN_H
 

@@ -22,7 +22,7 @@ bool checkpoint_wanted(void);  /* there is a folder to save to */
 bool checkpoint_resumed(void); /* there is something to load */
 /* Host memory that a second copy will take; 0: saved while the run waits. */
 int64_t checkpoint_copy_bytes(void);
-/* Every tensor of the checkpoint that was found, behind data_open. Collective; false: noted. */
+/* Every tensor of the checkpoint that was found, after data_open. Collective; false: noted. */
 bool checkpoint_load(struct device *d, const struct options *o);
 /* Takes memory and the writer's thread. Collective; false: noted. */
 bool checkpoint_ready(struct device *d);
@@ -40,7 +40,7 @@ struct checkpoint_wish {
     bool end;  /* run.time_limit is over */
 };
 struct checkpoint_wish checkpoint_wish(void);
-/* Behind a step: saves when its turn has come or `now` says so. */
+/* After a step: saves when its turn has come or `now` says so. */
 void checkpoint_step(struct device *d, const struct counters *at, bool now);
 /* The last step: saved and complete when it returns. */
 void checkpoint_end(struct device *d, const struct counters *at);
@@ -67,7 +67,7 @@ void folder_name(const struct saved *s, char name[CHECKPOINT_NAME]);
 bool folder_open(const char *path, uint64_t *mark);
 /* Any rank: is this the folder that rank 0 has, and can it be written? False: noted. */
 bool folder_check(const char *path, uint64_t mark);
-/* All that is there, newest first: by run, then by step. For the life of the run; only at start. */
+/* All that is there, newest first: by run, then by step. Valid for the whole run; only at start. */
 struct saved *folder_list(const char *path, int64_t *n);
 void folder_close(void);
 /* The rest is of the writer's thread too: false: `why` says what failed. */
@@ -117,11 +117,11 @@ uint64_t manifest_hash(const char *text, int64_t n);
 
 /* ── checkpoint_read.c ───────────────────────────────────────────────────────── */
 struct manifest; /* a manifest that was read and is right in itself */
-/* False: noted, with `instead` behind what is wrong. */
+/* False: noted, with `instead` after what is wrong. */
 struct manifest *manifest_read(const char *folder, uint64_t *hash, const char *instead);
 struct counters manifest_counters(const struct manifest *m);
 const char *manifest_text(const struct manifest *m, char text[256]); /* "saved …, fsdp 2 x dp 1" */
-/* Holds the plan against it; false: noted. *changed: what differs and may, for the log. */
+/* Compares the plan with it; false: noted. *changed: what differs and may, for the log. */
 bool manifest_same_plan(const struct manifest *m, const struct options *o, const char **changed);
 bool manifest_same_data(const struct manifest *m, const struct options *o);
 /* Every part's size and hash, shared out over the ranks; then all tensors. false: noted */

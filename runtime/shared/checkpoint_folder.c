@@ -3,7 +3,7 @@
  * before a newer one is. So a checkpoint is made under a temporary name, its files are flushed,
  * then the folder, then it is renamed, then the folder that holds the name is flushed; and one that
  * goes away gets another name first. Only one run may write here: rank 0 holds a lock on a file,
- * which the system lets go of however the process ends. */
+ * which the system frees however the process ends. */
 #define _GNU_SOURCE
 #include "checkpoint.h"
 
@@ -61,7 +61,7 @@ static const char *digits(const char *text, int64_t *value)
     return at > text ? at : NULL;
 }
 
-/* What a name stands for; behind it *ending, "" for a checkpoint. False: it is none of ours. */
+/* What a name stands for; after it *ending, "" for a checkpoint. False: it is none of ours. */
 static bool name_read(const char *name, struct saved *s, const char **ending)
 {
     char again[CHECKPOINT_NAME];

@@ -1,4 +1,4 @@
-/* The way back: a manifest is read, held against its own hash, against the plan and the data of
+/* The way back: a manifest is read, compared with its own hash, against the plan and the data of
  * this run, its parts against their hashes, and only then does a byte reach the device. Every rank
  * reads the manifest and takes what its own shard needs, wherever the ranks that wrote had cut:
  * nothing here knows how many there were. Whatever is not exactly as it was written is refused by

@@ -1,5 +1,5 @@
 /* --compare LIB.so: the first step's kernels, each run a second time by the host on the same
- * operands and held against what the device made of them. So a kernel is judged by itself, on the
+ * operands and compared with what the device made of them. So a kernel is judged by itself, on the
  * numbers of a real step, and a mistake has a name and not only a loss that is a little off. LIB.so
  * is reference.h's; what this file must not do is let the host's result reach the device.
  *

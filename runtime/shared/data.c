@@ -1,11 +1,11 @@
-/* Tokens. The files of `data.train` are one stream, pattern by pattern and each pattern's files in
- * the order of their names; sample i is the S + 1 tokens from i * S, so targets are inputs shifted
- * by one. An epoch has floor((tokens - 1) / S) samples; sample number n of the run is place n
- * modulo that of epoch n / that, whatever the mesh, in the stream's order or in one that seed and
- * epoch shuffle (shuffle.c), and what is left over at the end is not used. A rank reads only its
- * own samples, with pread, into memory taken at start, one step at a time: the number of valid
- * targets of a step must be known before its first backward. No id reaches a kernel before it was
- * held against the vocabulary. */
+/* Tokens. The files of `data.train` are one stream: pattern by pattern, the files of a pattern in
+ * the order of their names. Sample i is the S + 1 tokens from i * S, so targets are inputs shifted
+ * by one. An epoch has floor((tokens - 1) / S) samples; the rest at the end is not used. Sample n
+ * of the run is place n % epoch of epoch n / epoch on every mesh, in the order of the stream or
+ * shuffled by seed and epoch (shuffle.c). A rank reads only its own samples, with pread, into
+ * memory allocated at start, one step at a time: the number of valid targets of a step must be
+ * known before its first backward pass. No id reaches a kernel before it is checked against the
+ * vocabulary. */
 #define _GNU_SOURCE
 #define XXH_INLINE_ALL
 #include "trainer.h"

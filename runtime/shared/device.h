@@ -1,20 +1,20 @@
-/* The verbs of a device: all that a generated schedule.c says. The same text runs on cpu (threads
- * and MPI), on trace (prints, executes nothing) and on cuda (streams, events, NCCL), so everything
- * here obeys the rules of the strictest of them:
+/* The functions of a device: everything that a generated schedule.c calls. The same text runs on
+ * cpu (threads and MPI), on trace (prints, executes nothing) and on cuda (streams, events, NCCL),
+ * so the rules are those of the strictest device:
  *   - work is issued on lanes and done later: `run` on the compute lane, collectives on the gather
  *     and the reduce lane; only an event orders two lanes;
  *   - a collective waits, on its device, for all compute issued before it; compute waits for a
  *     collective only by `await` on its event;
- *   - all collectives, whatever their lane and communicator, execute in the one order in which they
- *     are issued (two communicators on two streams deadlock otherwise even when each is in order);
- *   - no verb returns device data to the host, allocates, or depends on the step but through the
- *     scalars in device memory, so the micro-batch (first, middle, last) and the update can be
+ *   - all collectives, on any lane and communicator, execute in the one order in which they are
+ *     issued (otherwise two communicators on two streams can deadlock even if each is in order);
+ *   - no function returns device data to the host, allocates, or depends on the step except through
+ *     the scalars in device memory, so the micro-batch (first, middle, last) and the update can be
  *     captured once and replayed;
- *   - every verb carries the number of its schedule step, which the runtime publishes before it
- *     does anything, so that a watchdog can say where a rank stands.
+ *   - every function takes the number of its schedule step, which the runtime publishes before it
+ *     does anything, so that a watchdog can say where a rank is.
  * A device is one allocation. Its end is `wire`, what collectives touch (same offsets on every
- * rank); `local` counts from its beginning and may reach into `wire` where no collective needs the
- * bytes just then. */
+ * rank); `local` counts from its beginning and may use space of `wire` while no collective needs
+ * it. */
 #ifndef PLANC_DEVICE_H
 #define PLANC_DEVICE_H
 

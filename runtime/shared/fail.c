@@ -1,7 +1,7 @@
-/* The one way out and the one way to speak. Many ranks fail together, and a log with four times the
- * same line, or half of two lines, helps nobody: so a failure is one line that begins with
- * "trainer:", written with one write, by one rank. trainer.h says how the ranks settle which one.
- * This file knows no MPI: world_mpi.c tells it the rank and how to end all ranks (fail_as). */
+/* Errors and output. Many ranks fail together, and a log with the same line four times, or half of
+ * two lines, helps nobody. So a failure is one line that begins with "trainer:", written with one
+ * write, by one rank; trainer.h says which rank. This file does not know MPI: world_mpi.c tells it
+ * the rank and how to end all ranks (fail_as). */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -146,8 +146,8 @@ void say(const char *format, ...)
     put_line(line, length + 1);
 }
 
-/* Every block hangs on a chain, so that what is meant to live as long as the run is not mistaken
- * for lost, and is counted. */
+/* Blocks are chained, so that leak checkers do not report memory that lives as long as the run, and
+ * so that it is counted. */
 struct block {
     struct block *before;
     int64_t bytes;

@@ -1,7 +1,7 @@
-/* The matrix product, the one thing on a CPU that a library does better: C = op(A) op(B) or C +=
- * op(A) op(B), all three stored by rows, sums and C in F32, operands in F32 or both in BF16. Behind
- * these two functions so that another library is another file. One thread: a rank is a core, and
- * the other cores have ranks of their own. The same shapes give the same bits on every call. */
+/* The matrix product: C = op(A) op(B) or C += op(A) op(B), all stored by rows, sums and C in F32,
+ * operands in F32 or both in BF16. Another library is another file with these two functions. One
+ * thread: a rank is a core, and the other cores have ranks of their own. The same shapes give the
+ * same bits on every call. */
 #ifndef GEMM_H
 #define GEMM_H
 

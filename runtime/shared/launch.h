@@ -1,8 +1,8 @@
-/* What a generated launch.c says to the cuda device. schedule.c runs a kernel by its record
- * (device.h); on cuda that record's `call` is a function of launch.c, which knows the kernel's
- * launches: which functions of kernels.cu, over which grid. So everything about shapes is decided
- * by the compiler and stands in generated text, and the runtime only launches. All addresses are
- * device addresses; nothing here waits for the device. */
+/* What a generated launch.c calls on the cuda device. schedule.c runs a kernel by its record
+ * (device.h); on cuda, `call` of that record is a function of launch.c, which knows the launches of
+ * the kernel: which functions of kernels.cu, over which grid. So the compiler decides everything
+ * about shapes, and the runtime only launches. All addresses are device addresses; nothing here
+ * waits for the device. */
 #ifndef PLANC_LAUNCH_H
 #define PLANC_LAUNCH_H
 
@@ -15,8 +15,8 @@
 extern const char *const launch_function[];
 extern const int launch_functions;
 
-/* One launch: function, blocks in three directions, threads a block (one direction), dynamic shared
- * memory. */
+/* One launch: function, blocks in three directions, threads per block (one direction), dynamic
+ * shared memory. */
 struct shot {
     int function;
     int64_t x, y, z;
@@ -43,7 +43,7 @@ struct product {
 };
 void product(const struct product *p, const void *a, const void *b, void *c);
 
-/* Causal attention of BF16 rows, `sequences` of `sequence` tokens behind each other, or its
+/* Causal attention of BF16 rows, `sequences` of `sequence` tokens one after the other, or its
  * gradient. p: q, k, v, o; of the gradient also do, dq, dk, dv. The log-sum-exp lies at the
  * workspace's beginning, [sequences, heads, sequence] F32: the result's, or put there for the
  * gradient. Only where the library knows it; where it does not, our own kernels are launched

@@ -1,6 +1,5 @@
-/* What is under us: the instructions this CPU has, how many FMA a core does, how much memory there
- * is and how much of it is ours. A number that is assumed instead of measured here would make every
- * fraction printed later a guess. */
+/* The machine: the instructions of this CPU, FMAs per second of a core, available and used memory.
+ * The fractions that are printed later depend on these measured numbers. */
 #define _GNU_SOURCE
 #include "trainer.h"
 

@@ -65,7 +65,7 @@ static bool stays(const char *line, size_t n, int64_t first)
            sscanf(line + sizeof begin - 1, "%lld", &step) == 1 && step < first;
 }
 
-/* Of a run that was resumed: what a metrics file says from that step on did not happen. Cut behind
+/* Of a run that was resumed: what a metrics file says from that step on did not happen. Cut after
  * the last line that stays; a file that is none of metrics is not cut at all. */
 static bool cut_behind(const char *path, int64_t first)
 {

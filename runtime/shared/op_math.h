@@ -236,9 +236,9 @@ OP_FUNCTION float op_round_bf16(float x) { return op_from_bits((int32_t)op_bf16_
 OP_FUNCTION bf16 op_half(float rounded) { return (bf16)((uint32_t)op_to_bits(rounded) >> 16); }
 
 #ifndef __cplusplus
-/* The one order in which sixteen partial results become one; on cpu, a row reduction deals its
- * elements out to sixteen lanes by column, so the order of a sum is a function of its length and of
- * nothing else. */
+/* The one order in which sixteen partial results become one; on cpu, a row reduction distributes
+ * its elements over sixteen lanes by column, so the order of a sum is a function of its length and
+ * of nothing else. */
 #define OP_LANES 16
 typedef float op_f32x16 __attribute__((vector_size(64)));
 OP_FUNCTION float op_sum_lanes_f32(const float *lane)

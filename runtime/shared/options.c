@@ -1,6 +1,6 @@
-/* The trainer's own options. What a run is, the plan has fixed; options only say where to stop and
- * what to write, so none of them can change a number that the plan determines; --allow lets go on
- * what would otherwise be refused. */
+/* The options of the trainer. The plan fixes the run; options only say where to stop and what to
+ * write, so none of them can change a number that the plan determines. --allow permits what would
+ * otherwise be refused. */
 #include "trainer.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
-/* --profile N: where the time of a step goes, kernel by kernel, from time stamps that the device
- * took around each, over N steps behind the first. A kernel's floor is the larger of its FLOPs over
- * the fastest product and its bytes over the fastest copy that this device was measured to do; what
- * it takes of that floor's time is its part of the roofline. The bytes are those that the compiler
- * counts, every operand and result once: a kernel that finds operands in a cache may be over 100 %.
- * Rank 0's kernels only. */
+/* --profile N: where the time of a step goes, kernel by kernel, from time stamps of the device
+ * around each, over N steps after the first. The roofline time of a kernel is the larger of its
+ * FLOPs at the rate of the fastest measured product and its bytes at the rate of the fastest
+ * measured copy; the table shows it as a fraction of the time taken. Bytes count every operand and
+ * result once, so a kernel that finds operands in a cache may exceed 100 %. Only kernels of rank 0
+ * are shown. */
 #include "watch.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* The tables that a generated program.c hands to the trainer: what schedule.c leaves unsaid.
- * Everything the plan fixed is a number here (nothing is parsed when a trainer starts); what varies
- * by rank (which stretch of which tensor a shard holds) is worked out from these at start, once.
- * All offsets are bytes, all counts elements unless named. */
+/* The tables in a generated program.c: everything that the plan fixes and schedule.c does not
+ * contain, as numbers, so nothing is parsed when a trainer starts. What varies by rank (which range
+ * of which tensor a shard holds) is computed from them once at start. Offsets are bytes; counts are
+ * elements unless named. */
 #ifndef PLANC_PROGRAM_H
 #define PLANC_PROGRAM_H
 
@@ -11,13 +11,13 @@
 #include "device.h"
 #include "scalar.h"
 
-/* program.c names these by their enumerators, so their order is nobody's business. */
+/* program.c names these by their enumerators, so their order does not matter. */
 enum init_kind { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
 enum rate_schedule { RATE_CONSTANT, RATE_COSINE, RATE_LINEAR, RATE_WSD };
 enum token_format { FORMAT_BYTES, FORMAT_UINT16, FORMAT_UINT32 };
 enum sample_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
 enum nonfinite_action { NONFINITE_STOP, NONFINITE_SKIP };
-/* Whose kernels do matrix products, attention and products by experts on cuda. */
+/* Whose kernels do matrix products, attention and expert products on cuda. */
 enum engine { ENGINE_PLANC, ENGINE_CUBLASLT, ENGINE_CUDNN };
 
 /* One weight of a unit. `name` may hold {i} (layer) and {e} (stacked part). stack 0: one stored

@@ -1,8 +1,8 @@
-/* Initial weights from nothing but seed, tensor name and element index. A stream that is drawn from
- * in order would make the weights depend on which rank draws first; here every element can be
- * computed by itself, so all meshes start from the same bits. The generator is Philox 4x32 with ten
- * rounds (Salmon, Moraes, Dror, Shaw: "Parallel random
- * numbers: as easy as 1, 2, 3", 2011); one block of four words gives four normals by Box-Muller. */
+/* Initial weights from seed, tensor name and element index only. A stream of numbers would make the
+ * weights depend on which rank draws first; here every element can be computed alone, so all meshes
+ * start from the same bits. The generator is Philox 4x32 with ten rounds (Salmon, Moraes, Dror,
+ * Shaw: "Parallel random numbers: as easy as 1, 2, 3", 2011); one block of four words gives four
+ * normals by Box-Muller. */
 #include "trainer.h"
 
 #include <math.h>

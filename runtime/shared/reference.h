@@ -1,9 +1,8 @@
-/* What DIR/reference.so tells the trainer's --compare: the host's form of every kernel, and what
- * each argument is, so that a kernel's operands can be fetched from the device, run here and held
- * against what the device made of them. The library is made of the text that the cpu device would
- * run (kernels.c) and a table generated beside it (arguments.c, which defines `reference` and
- * brings matrix products in plain loops, templates/cpu/gemm_plain.h), so it shares no kernel text
- * with the device that it judges. */
+/* What DIR/reference.so provides for --compare: the host version of every kernel, and what each
+ * argument is, so that the operands can be fetched from the device, the kernel run here, and the
+ * results compared. The library consists of the text that the cpu device would run (kernels.c) and
+ * a generated table (arguments.c, which defines `reference` and includes matrix products in plain
+ * loops, templates/cpu/gemm_plain.h), so it shares no kernel text with the device. */
 #ifndef PLANC_REFERENCE_H
 #define PLANC_REFERENCE_H
 

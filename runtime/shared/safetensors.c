@@ -1,8 +1,8 @@
-/* Reading and checking safetensors. A header is input from outside: a wrong offset believed here
- * reads other memory as weights, and the run trains on noise without a word. So everything is held
- * against everything: header length against the file, offsets against each other (no gap, no
- * overlap, nothing past the end), bytes against dtype times shape, the index of a sharded model
- * against what its files really hold. Values are read later, piece by piece. */
+/* Reads and checks safetensors. With a wrong offset in a header other memory would be read as
+ * weights, and the run would train on noise. So everything is checked: header length against the
+ * file, offsets against each other (no gap, no overlap, nothing past the end), bytes against dtype
+ * times shape, the index of a sharded model against its files. Values are read later, piece by
+ * piece. */
 #define _GNU_SOURCE
 #include "trainer.h"
 

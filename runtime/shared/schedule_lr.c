@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-/* How far a fall has come that begins behind step `from` and ends in step `to`: 0 … 1. */
+/* How far a fall has come that begins after step `from` and ends in step `to`: 0 … 1. */
 static double progress(int64_t step, int64_t from, int64_t to)
 {
     if (step <= from) return 0;

@@ -1,8 +1,7 @@
-/* Which stretch of which stored tensor lies in which rank's shard. A flat unit is cut into equal
- * shards wherever the cut happens to fall, so a tensor may begin in one rank and end in the next,
- * and a rank may hold the tail of one tensor, an alignment gap and the head of another. Loading,
- * saving, decay groups and norms all go through the one overlap that is computed here; a second
- * copy of this arithmetic is how padded vocabularies end up in files. */
+/* Which range of which stored tensor is in which rank's shard. A flat unit is cut into equal shards
+ * anywhere, so a tensor may begin in one rank and end in the next, and a rank may hold the end of
+ * one tensor, an alignment gap and the beginning of another. Loading, saving, decay groups and
+ * norms all use the one overlap that is computed here. */
 #include "trainer.h"
 
 #include <stdio.h>

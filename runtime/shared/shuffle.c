@@ -1,13 +1,13 @@
-/* The shuffled order of an epoch, without a table: a table of a thousand million samples would be
- * gigabytes on every rank, and one that is drawn in order would have to be drawn again to resume. A
- * permutation of [0, n) is computed here at any one place from seed and epoch alone, so every rank
- * of every mesh sees the same order and any step can be the first.
+/* The shuffled order of an epoch, without a table: a table of 10^9 samples would take gigabytes on
+ * every rank, and would have to be drawn again to resume. Here the permutation of [0, n) is
+ * computed at any single place from seed and epoch, so every rank of every mesh sees the same order
+ * and any step can be the first.
  *
- * The place is written as a pair (x, y) on a grid of about sqrt(n) by sqrt(n) that has room for n,
- * and x and y are shifted in turn by amounts that a mixing function draws from the other one: each
- * shift can be undone, so the whole is a permutation of the grid (Black and Rogaway, "Ciphers with
- * arbitrary finite domains", 2002). A place that leaves [0, n) is permuted again until it is back;
- * the grid has fewer than one row too many. */
+ * The place is written as a pair (x, y) on a grid of about sqrt(n) by sqrt(n), and x and y are
+ * shifted in turn by amounts that a mixing function derives from the other one. Each shift can be
+ * undone, so the whole is a permutation of the grid (Black and Rogaway, "Ciphers with arbitrary
+ * finite domains", 2002). A place outside [0, n) is permuted again until it is inside; the grid has
+ * less than one row too many. */
 #include "trainer.h"
 
 enum { ROUNDS = 12 };

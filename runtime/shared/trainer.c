@@ -1,8 +1,8 @@
-/* A trainer, from the first line to the last. What is computed is in the generated schedule.c, how
- * in kernels.c, the numbers of the plan in program.c; here is what remains: come up together or not
- * at all, feed each step its scalars and its tokens, look at what came out, agree on it, go on or
- * end. Every rank runs this same text; no branch below depends on anything that another rank might
- * see differently, except where rank 0 speaks for all. */
+/* The training loop. What is computed is in the generated schedule.c, how in kernels.c, the numbers
+ * of the plan in program.c. Here is the rest: start together or not at all, give each step its
+ * scalars and tokens, check the results, agree on them, continue or end. Every rank runs this same
+ * text; no branch below depends on anything that could differ between ranks, except where rank 0
+ * prints for all. */
 #define _GNU_SOURCE
 #include "checkpoint.h"
 #include "watch.h"
@@ -365,7 +365,7 @@ int main(int argc, char **argv)
         if (m.step == first + 1 && bytes_at_end(&o) > 0) launcher_warn(m.seconds, bytes_at_end(&o));
         const struct checkpoint_wish wish = checkpoint_wish();
         stop = step_state.stop || wish.end;
-        if (stop || run.step == o.steps) continue; /* saved behind the loop */
+        if (stop || run.step == o.steps) continue; /* saved after the loop */
         if (step_state.save)
             save_and_go_on(d, &o, &run);
         else

@@ -1,13 +1,12 @@
-/* What the parts of the trainer know of each other. The generated files see only device.h and
- * program.h; this header is for the runtime itself. One rank is one process; the main thread
- * computes (on cpu) or issues (on cuda), one worker thread moves data between ranks (on cpu), one
- * watchdog thread looks on. Everything is allocated before the first step. Memory of the device is
- * the device's: the host sees it through device_write, device_read and device_clear alone.
+/* The interfaces of all parts of the runtime; generated files include only device.h and program.h.
+ * One rank is one process. The main thread computes (cpu) or issues (cuda), one worker thread moves
+ * data between ranks (cpu), and one watchdog thread watches. Everything is allocated before the
+ * first step. The host accesses device memory only through device_write, device_read and
+ * device_clear.
  *
- * Errors have two lives. Before the first step they are noted (fail_note) and agreed (world_agree):
- * the lowest rank that has one prints it, all leave with status 4. During a step a rank cannot wait
- * for the others any more: fail_now prints one line for the whole host and takes every rank
- * down. */
+ * Errors: before the first step they are noted (fail_note) and agreed on (world_agree): the lowest
+ * rank with an error prints it, and all end with status 4. During a step a rank cannot wait for the
+ * others: fail_now prints one line for the whole host and ends every rank. */
 #ifndef PLANC_TRAINER_H
 #define PLANC_TRAINER_H
 
@@ -58,7 +57,7 @@ void say_hold(void);
 void say_draw(const char *text); /* on a terminal: in the place of the line before, which it was */
 /* Says what was kept. Once something was held, a line that nobody reads for 5 s is lost. */
 void say_release(void);
-/* Zeroed memory for the life of the run; only before the first step. Never NULL. */
+/* Zeroed memory for the whole run; only before the first step. Never NULL. */
 void *room(int64_t bytes);
 int64_t room_bytes(void); /* all of it so far */
 #define ROOM(type, n) ((type *)room((int64_t)sizeof(type) * (n)))
@@ -117,7 +116,7 @@ extern struct world world;
 void world_open(int *argc, char ***argv);
 /* the watchdog sees all ranks: the timer of the start ends */
 void world_met(void);
-/* starts it again, around what may wait for a rank for ever */
+/* starts it again, around what may wait for a rank forever */
 void world_meet(double seconds);
 /* the groups of the mesh; leaves when the world is not the mesh */
 void world_split(void);
@@ -189,7 +188,7 @@ void *device_staging(struct device *d);
 /* Host memory for a second copy of what is on the device, all of it there at once; before the first
  * step. NULL: noted. */
 void *device_host_memory(struct device *d, int64_t bytes);
-/* From the device to such memory, behind all compute issued before; returns at once. device_copied
+/* From the device to such memory, after all compute issued before; returns at once. device_copied
  * waits for all that was begun; until then nothing may change `from`. */
 void device_copy_out(struct device *d, void *to, const void *from, int64_t bytes);
 void device_copied(struct device *d);
@@ -218,7 +217,7 @@ void position_set(int schedule_step);
 void position_iteration(int64_t i);
 void position_wait(bool waiting); /* this rank now depends on others */
 void position_moved(void);
-/* all of it, of a device that runs behind its host */
+/* all of it, of a device that runs after its host */
 void position_device(int schedule_step, int64_t iteration, bool waiting);
 /* Where this rank stands: "at step 12 of the schedule (…) of training step 3"; the same of another
  * step of this training step. */
@@ -291,7 +290,7 @@ struct instance {
     const struct stretch *stretch;
     int stretches;
 };
-/* All instances, numbered as program.unit says. For the life of the run. */
+/* All instances, numbered as program.unit says. Valid for the whole run. */
 struct instance *segments_instances(void);
 bool segments_check(void); /* that program.c agrees with itself; false: noted */
 
@@ -350,7 +349,7 @@ void probe_tap(struct device *d, const char *name, enum element_type type, const
 bool probe_write(struct device *d, double loss, double norm);
 
 /* ── metrics.c ───────────────────────────────────────────────────────────────── */
-/* One step, known alike on all ranks. value: program.metrics' numbers one behind the other. */
+/* One step, known alike on all ranks. value: program.metrics' numbers one after the other. */
 struct measured {
     int64_t step;
     double lr, grad_norm, seconds, exposed_seconds /* negative: unknown */, peak_bytes;

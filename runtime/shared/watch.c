@@ -1,7 +1,7 @@
-/* Who looks on in which step, and the marks that they look at. The first step is looked at by
- * --compare alone, which needs no clock; it also counts what a step runs, so that behind it there
- * is room for the stamps of the steps that are timed, and none is taken while the clock runs.
- * --profile takes the steps behind the first, --trace the first two of those. */
+/* Which steps --compare, --profile and --trace observe, and the time stamps that they read.
+ * --compare observes the first step and needs no clock. The first step also counts the events of a
+ * step, so that memory for the time stamps of later steps is allocated before the clock runs.
+ * --profile observes the steps after the first, --trace the first two of those. */
 #include "watch.h"
 
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
-/* Those who look on while a schedule runs: --compare, --profile, --trace. They sit between a device
- * and its kernels, so that none of them knows a device and no device knows them: a device says "now
- * this kernel" and "now this transfer", and takes time stamps when it is asked to. In a step that
- * nobody watches it calls its kernels by itself, and may record and replay them. */
+/* Observers of a schedule: --compare, --profile, --trace. They sit between a device and its kernels
+ * and know no device: a device reports "now this kernel" and "now this transfer", and takes time
+ * stamps when asked to. In a step that is not observed it calls its kernels directly and may record
+ * and replay them. */
 #ifndef WATCH_H
 #define WATCH_H
 
@@ -35,7 +35,7 @@ bool device_square_product(struct device *d, enum element_type type, int64_t n, 
                            const void *b, void *c);
 
 /* ── for the trainer ─────────────────────────────────────────────────────────── */
-/* Behind device_open, before anything is written into the arena. False: noted. Collective. */
+/* After device_open, before anything is written into the arena. False: noted. Collective. */
 bool watch_open(struct device *d, const struct options *o, int64_t first);
 /* before a step's first part is played; steps are counted from the first of this process */
 void watch_step(int64_t step);

@@ -1,8 +1,8 @@
-/* Weights: where the first ones come from and where the last ones go. Each rank fills and gives
- * only what its shard holds; the names, shapes and pieces are those of segments.c, so a file is the
- * same whatever the mesh was. A file that does not match the model tensor for tensor is refused: a
- * weight silently left at its seed trains a wrong model. That includes a stored copy of a tied
- * head, unless the architecture lists it among the tensors to ignore. */
+/* Initial and final weights. Each rank reads and writes only what its shard holds; names, shapes
+ * and pieces come from segments.c, so a file is the same for every mesh. A file that does not match
+ * the model tensor for tensor is refused, because a weight silently left at its random value trains
+ * a wrong model. That includes a stored copy of a tied head, unless the architecture lists it among
+ * the tensors to ignore. */
 #define _GNU_SOURCE
 #include "output.h"
 
@@ -195,7 +195,7 @@ static void list_files(void)
     }
 }
 
-/* All names and shapes are held against the model before a single value is read. */
+/* All names and shapes are compared with the model before a single value is read. */
 bool weights_open(void)
 {
     struct stored s;

@@ -1,6 +1,6 @@
-/* The ranks as one world: how they come up, agree, exchange small numbers on the main thread, and
- * end. The two ends differ: world_leave is called by all ranks and is orderly; fail_now and
- * fail_end are called by one, from any thread, and take the others down through MPI_Abort. */
+/* The ranks: how they start, agree, exchange small numbers on the main thread, and end. There are
+ * two ways to end: all ranks call world_leave, which is orderly; one rank calls fail_now or
+ * fail_end, from any thread, and MPI_Abort ends the others. */
 #define _GNU_SOURCE
 #include "world_mpi.h"
 
@@ -30,10 +30,9 @@ void mpi_check(int rc, const char *what)
     fail_now("rank %d: %s: %s", world.rank, what, text);
 }
 
-/* MPI moves data only inside its calls, so how often one looks is how fast it flows; but a look
- * costs the core that another rank computes on. Transfers come in pieces, and this waits for one of
- * them: a piece that is on its way is polled with the core given away in between, one that is not
- * there soon is looked after ever more rarely. */
+/* MPI moves data only inside its calls, so frequent polling is fast, but each poll takes time from
+ * the core that another rank computes on. This waits for one piece of a transfer: at first it polls
+ * and yields the core in between, then it sleeps for increasing times. */
 void mpi_finish(MPI_Request *request, int n, const char *what)
 {
     const double from = clock_seconds();
@@ -68,14 +67,14 @@ static void end_all(int status) { MPI_Abort(MPI_COMM_WORLD, status); }
 /* ── coming up ───────────────────────────────────────────────────────────────── */
 
 /* Until the ranks have met there is no page on which a rank's silence could be seen, and MPI waits
- * for a stopped one for ever. So each sets itself a timer: the run's timeout, and no less than a
+ * for a stopped one forever. So each sets itself a timer: the run's timeout, and no less than a
  * busy machine may take to start. Rank 0 speaks first and its end takes the others along; one that
  * is late was itself stopped, and has nothing to say. */
 enum { MEET_SECONDS = 30, MEET_TURN = 5 };
 static double meet_until;
 static enum { MEETING, LEAVING, LEAVING_STOPPED } meeting;
 
-/* In the thread that waits for signals. Behind a stop, everything is saved and only MPI does not
+/* In the thread that waits for signals. After a stop, everything is saved and only MPI does not
  * end: a launcher that was told to end itself serves it no more. */
 static void not_met(void)
 {

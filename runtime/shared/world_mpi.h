@@ -1,6 +1,6 @@
-/* MPI, for the two files that speak it: communicators of this mesh, and the one way to wait. A
- * blocking MPI call spins on a core that another rank computes on, so nothing blocks: requests are
- * tested, with sleep in between. */
+/* MPI, for the two files that call it: communicators of this mesh, and one way to wait. A blocking
+ * MPI call spins on a core that another rank computes on, so nothing blocks: requests are tested,
+ * with sleep in between. */
 #ifndef PLANC_WORLD_MPI_H
 #define PLANC_WORLD_MPI_H
 

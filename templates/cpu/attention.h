@@ -95,7 +95,7 @@ SPECIALISED void attention_of(enum element type, const void *restrict q, const v
             }
 }
 
-/* The inner product of two rows, dealt out to lanes by column. */
+/* The inner product of two rows, distributed over lanes by column. */
 SPECIALISED float attention_inner(enum element type, const void *a, const void *b, int64_t n)
 {
     float lane[OP_LANES] = {0};

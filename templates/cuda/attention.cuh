@@ -2,7 +2,7 @@
  * the scores of a sequence never exist; what templates/cpu/attention.h says about layouts and
  * meaning holds here. Products take BF16 and sum in F32; the softmax is F32. No sum crosses a
  * block, so every bit follows from the shapes: the gradient of keys and values and that of queries
- * are two kernels, each of which works out the scores again. A query block starts with its tile of
+ * are two kernels, each of which computes the scores again. A query block starts with its tile of
  * Q in shared memory and reads K and V two tiles deep; longest rows of tiles go first, so that the
  * grid ends evenly.
  *
@@ -53,8 +53,8 @@ template <int WIDTH> struct attention_cut {
     static constexpr int threads(int deep) { return rows / (16 * deep) * 32; }
 };
 
-/* ROWS rows of a head from global to shared memory, behind the thread's back; zeros beyond `valid`
- * rows and WIDTH columns. */
+/* ROWS rows of a head from global to shared memory, asynchronously; zeros beyond `valid` rows and
+ * WIDTH columns. */
 template <int WIDTH, int ROWS, int THREADS, int AT_A_TIME = 2>
 DEVICE void attention_load(bf16 *to, const bf16 *from, int64_t row_elements, int valid)
 {

@@ -158,8 +158,8 @@ DEVICE void attention_forward_simt(const T *q, const T *k, const T *v, T *o, flo
     attention_write<WIDTH>(o + here, row, sequence - first, sum, inverse);
 }
 
-/* rows[0] = lse, rows[1] = the inner products of the rows of o and d_o, both [heads, tokens]; a
- * warp a row. */
+/* rows[0] = lse, rows[1] = the inner products of the rows of o and d_o, both [heads, tokens]; one
+ * warp per row. */
 template <typename T, int WIDTH>
 DEVICE void attention_rows_simt(const T *o, const T *d_o, const float *lse, float *rows,
                                 int64_t tokens, int heads)
@@ -178,7 +178,7 @@ DEVICE void attention_rows_simt(const T *o, const T *d_o, const float *lse, floa
 }
 
 /* The log-sum-exp between its rows, [tokens, heads], and a library's, [sequences, heads, sequence];
- * a thread an element. 256 threads, x = ceil(tokens * heads / 256). */
+ * one thread per element. 256 threads, x = ceil(tokens * heads / 256). */
 template <bool TO_LIBRARY>
 DEVICE void attention_stats(const float *from, float *to, int64_t tokens, int heads, int sequence)
 {

@@ -8,7 +8,7 @@
 #include "piece.cuh"
 #include "sort.cuh"
 
-/* Rows of `width` pieces of type T. A thread a piece, 256 a block. */
+/* Rows of `width` pieces of type T. One thread per piece, 256 per block. */
 template <class T>
 DEVICE void embedding(const int32_t *ids, const T *table, T *out, int64_t tokens, int width)
 {
@@ -16,7 +16,7 @@ DEVICE void embedding(const int32_t *ids, const T *table, T *out, int64_t tokens
     if (t < tokens) out[i] = table[(int64_t)ids[t] * width + c];
 }
 
-/* Zeros. A thread four elements, 256 a block. */
+/* Zeros. One thread per four elements, 256 per block. */
 DEVICE void embedding_clear(float *dw, int64_t n)
 {
     int64_t i = ((int64_t)blockIdx.x * 256 + (int)threadIdx.x) * 4;
@@ -27,7 +27,7 @@ DEVICE void embedding_clear(float *dw, int64_t n)
 }
 
 /* order: token numbers by id, those of one id rising. Blocks: tokens x (pieces of a row / THREADS),
- * the place in the order and a stretch of columns. A warp looks 32 places ahead at a time, so that
+ * the place in the order and a range of columns. A warp looks 32 places ahead at a time, so that
  * rows of an id that is often there are on their way together. */
 template <int EACH, int THREADS, class T>
 DEVICE void embedding_grad(const int32_t *ids, const int32_t *order, const T *dy, float *dw,

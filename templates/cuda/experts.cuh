@@ -11,8 +11,8 @@
 #include "sort.cuh"
 
 /* ── choices ─────────────────────────────────────────────────────────────────── */
-/* The k largest of each row, largest first, ties to the lowest id. A NaN ranks below everything. A
- * warp a token, 8 a block of 256. */
+/* The k largest of each row, largest first, ties to the lowest id. A NaN ranks below everything.
+ * One warp per token, 8 per block of 256. */
 DEVICE void top_k(const float *p, int32_t *ids, int64_t tokens, int experts, int k)
 {
     int lane = (int)threadIdx.x & 31;
@@ -41,8 +41,8 @@ DEVICE void top_k(const float *p, int32_t *ids, int64_t tokens, int experts, int
     }
 }
 
-/* How often each expert was chosen, out of the counts of chunks (sort_count). A warp an expert, 8 a
- * block of 256. */
+/* How often each expert was chosen, out of the counts of chunks (sort_count). One warp per expert,
+ * 8 per block of 256. */
 DEVICE void load_of(const int32_t *counts, float *out, int experts, int chunks)
 {
     int lane = (int)threadIdx.x & 31, e = (int)blockIdx.x * 8 + (int)threadIdx.x / 32, sum = 0;
@@ -54,7 +54,8 @@ DEVICE void load_of(const int32_t *counts, float *out, int experts, int chunks)
 }
 
 /* ── rows there and back ─────────────────────────────────────────────────────── */
-/* z[place[t * k + j]] = x[t]; rows of `width` pieces of type T. A thread a piece, 256 a block. */
+/* z[place[t * k + j]] = x[t]; rows of `width` pieces of type T. One thread per piece, 256 per
+ * block. */
 template <class T>
 DEVICE void dispatch(const T *x, const int32_t *place, T *z, int64_t tokens, int k, int width)
 {
@@ -64,8 +65,8 @@ DEVICE void dispatch(const T *x, const int32_t *place, T *z, int64_t tokens, int
     for (int j = 0; j < k; j++) z[(int64_t)place[t * k + j] * width + c] = piece;
 }
 
-/* y[t] = the sum over j of z[place[t * k + j]], in this order, rounded once. A thread a piece, 256
- * a block. */
+/* y[t] = the sum over j of z[place[t * k + j]], in this order, rounded once. One thread per piece,
+ * 256 per block. */
 template <class T, bool WIDE>
 DEVICE void collect(const T *z, const int32_t *place, T *y, int64_t tokens, int k, int width)
 {

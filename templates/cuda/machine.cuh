@@ -20,7 +20,7 @@ typedef unsigned int uint32_t;
 typedef long long int64_t;
 typedef unsigned long long uint64_t;
 
-/* KERNEL(256) name(arguments) { ... }: at most so many threads a block. */
+/* KERNEL(256) name(arguments) { ... }: at most so many threads per block. */
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 /* The same where the compiler shall not save registers for more than so many blocks on a
  * multiprocessor. */
@@ -35,9 +35,9 @@ DEVICE uint32_t shared_address(const void *shared)
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
-/* 16 bytes from global to shared memory, behind the thread's back; zeros when not `valid` (then
- * nothing is read, and `global` may point anywhere). Both 16-byte aligned. Complete for this thread
- * after commit and wait; for others after a barrier too. */
+/* 16 bytes from global to shared memory, asynchronously; zeros when not `valid` (then nothing is
+ * read, and `global` may point anywhere). Both 16-byte aligned. Complete for this thread after
+ * commit and wait; for others after a barrier too. */
 DEVICE void copy_async_16(void *shared, const void *global, bool valid)
 {
     int bytes = valid ? 16 : 0;

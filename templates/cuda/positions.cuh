@@ -6,7 +6,7 @@
 
 #include "machine.cuh"
 
-/* A thread an element, 256 a block, in all of these. */
+/* One thread per element, 256 per block, in all of these. */
 DEVICE void positions(int32_t *out, int64_t tokens, int64_t sequence)
 {
     int64_t t = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;

@@ -1,5 +1,5 @@
 /* Matrix products of a block of threads. Two BF16 operands go to the tensor cores: tiles of 64
- * columns of k come in through a ring of stages in shared memory, copied behind the threads' backs,
+ * columns of k come in through a ring of stages in shared memory, copied asynchronously,
  * and fragments of the next 16 are read while those of the last are multiplied. Anything else is
  * multiplied in F32 by register tiles. Either way sums are F32, each in the order of k, and are
  * rounded once, when they are stored. Products and grouped products (experts.cuh) share all of it:
@@ -18,8 +18,8 @@
 
 #define PRODUCT_K 64
 
-/* m x n of the result a block, warp_m x warp_n a warp. Blocks of the launch: ceil(m / M) x ceil(n /
- * N), in one direction. */
+/* m x n of the result per block, warp_m x warp_n a warp. Blocks of the launch: ceil(m / M) x ceil(n
+ * / N), in one direction. */
 template <int M, int N, int WARP_M, int WARP_N, int STAGES> struct product_tile {
     static constexpr int m = M, n = N, warp_m = WARP_M, warp_n = WARP_N, stages = STAGES;
     static constexpr int warps_m = M / WARP_M, threads = 32 * (M / WARP_M) * (N / WARP_N);
@@ -190,7 +190,7 @@ DEVICE void product_multiply(product_sums<TILE> &sums, unsigned char *shared, co
 
 /* ── sums into memory ────────────────────────────────────────────────────────── */
 /* c: the tile's first element. WIDE: lines are multiples of 8 elements, so that what exists is
- * whole chunks. Then addresses are reckoned in chunks, not elements, or the compiler doubts that
+ * whole chunks. Then addresses are computed in chunks, not elements, or the compiler doubts that
  * they are aligned and stores element by element. */
 template <class TILE, bool WIDE, bool ADD>
 DEVICE void product_store(const product_sums<TILE> &sums, float *c, int64_t ldc, int rows,
@@ -471,7 +471,8 @@ DEVICE void product_plain(const A *a, const B *b, C *c, int64_t m, int64_t n, in
 /* A float as the sum of three BF16 numbers, exactly: each takes the next eight bits of what is
  * left. So the product of an F32 and a BF16 operand is the sum of three products on the tensor
  * cores, which loses no bit of either. What is not finite is its first part; what lies below the
- * smallest normal number is lost. x[n] to to[3][plane]; a thread four elements, 256 a block. */
+ * smallest normal number is lost. x[n] to to[3][plane]; one thread per four elements, 256 per
+ * block. */
 DEVICE void product_split(const float *x, bf16 *to, int64_t n, int64_t plane)
 {
     int64_t at = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;
@@ -525,7 +526,7 @@ DEVICE void product_planes(const bf16 *a, const bf16 *b, C *c, int64_t m, int64_
         product_store<TILE, false, ADD>(sums, c, n, rows, columns);
 }
 
-/* c = the sum of the parts, in their order, or c += it; a thread an element, 256 a block. */
+/* c = the sum of the parts, in their order, or c += it; one thread per element, 256 per block. */
 template <bool ADD, class C> DEVICE void product_join(const float *part, C *c, int64_t n, int parts)
 {
     int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;

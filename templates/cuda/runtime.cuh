@@ -1,7 +1,7 @@
 /* Kernels that the runtime launches itself, in every kernels.cu under these names: casts of shards
- * before a gather, copies and sums of shards after a reduction, where the device stands. A thread
- * four elements, 256 threads a block, any number of elements, blocks for all of them: ceil(n /
- * 1024). Where an address allows no 16-byte accesses, elements go one by one. */
+ * before a gather, copies and sums of shards after a reduction, where the device stands. One thread
+ * per four elements, 256 threads per block, any number of elements, blocks for all of them: ceil(n
+ * / 1024). Where an address allows no 16-byte accesses, elements go one by one. */
 #ifndef CUDA_RUNTIME_CUH
 #define CUDA_RUNTIME_CUH
 

@@ -20,7 +20,7 @@ DEVICE int sort_bin(const int32_t *ids, const int32_t *order, int i, int shift, 
     return shift < 0 ? ids[item] : (ids[item] >> shift) & (bins - 1);
 }
 
-/* A block a chunk, 256 threads. */
+/* One block per chunk, 256 threads. */
 template <int BINS>
 DEVICE void sort_count(const int32_t *ids, const int32_t *order, int32_t *counts, int n, int chunk,
                        int chunks, int shift)
@@ -81,7 +81,7 @@ template <int BINS> DEVICE void sort_scan(int32_t *counts, int32_t *first, int c
         for (int b = (int)threadIdx.x; b <= BINS; b += 1024) first[b] = start[b];
 }
 
-/* A block a chunk, 256 threads. INVERSE: to[item] = place; else to[place] = item. */
+/* One block per chunk, 256 threads. INVERSE: to[item] = place; else to[place] = item. */
 template <int BINS, bool INVERSE>
 DEVICE void sort_place(const int32_t *ids, const int32_t *order, const int32_t *counts, int32_t *to,
                        int n, int chunk, int chunks, int shift)

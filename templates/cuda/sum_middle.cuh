@@ -6,7 +6,7 @@
 
 #include "machine.cuh"
 
-/* 256 threads a block. */
+/* 256 threads per block. */
 DEVICE void sum_middle(const float *x, float *y, int64_t outer, int64_t middle, int64_t inner)
 {
     int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;
