@@ -227,13 +227,12 @@ static void reverse_loop(struct graph *g, struct build *before, const struct reg
         region_new(g, intern_format("%s.gathered", stem), PHASE_MICRO, ONCE, 1, "");
     *before =
         (struct build){.graph = g, .region = next, .body = body_new(next, ""), .base = "d_first"};
+    /* what a carry begins with may be read in the loop under another name too */
+    for (int i = 0; i < outside.value.n; i++) outside.value.item[i]->note = held[i];
     for (int i = 0; i < carries; i++)
         gradient_add(before, forward->carry.item[which[i]].first, r->carry.item[i].last);
-    for (int i = 0; i < outside.value.n; i++) {
-        struct value *v = outside.value.item[i];
-        v->note = held[i];
-        gradient_add(before, v, r->carry.item[carries + i].last);
-    }
+    for (int i = 0; i < outside.value.n; i++)
+        gradient_add(before, outside.value.item[i], r->carry.item[carries + i].last);
 }
 
 static const char *stem_of(const char *name)

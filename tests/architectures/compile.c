@@ -10,7 +10,7 @@
 #include "emit/emit.h"
 #include "ir/ir.h"
 #include "passes/budget.h"
-#include "passes/prove.h"
+#include "prove.h"
 
 #include <string.h>
 #include <sys/wait.h>

@@ -10,12 +10,12 @@ mkdir -p "$folder/broken" && cd "$folder" || exit 4
 harness || { cat compile.err; exit 4; }
 end=$(($(date +%s) + seconds)) all=0 bad=0
 while [ "$(date +%s)" -lt "$end" ]; do
-    drawn "$seed" 200 || exit 4
+    drawn "$seed" 200 && derived || exit 4
     while read -r _ file rest; do
         bad=$((bad + 1))
         cp "plans/${file%:}" broken/
         echo "$folder/broken/$(basename "${file%:}"): ${rest:0:300}"
-    done < <(grep '^FAIL' said)
+    done < <(grep -h '^FAIL' said slopes)
     all=$((all + 200)) seed=$((seed + 200))
 done
 echo "$all architectures, $bad broken, the next seed is $seed"

@@ -24,6 +24,16 @@ else
     fail drawn "status $?"
 fi
 
+# The gradients of the same architectures against differences of the loss, in double precision.
+if derived; then
+    fine=$(grep -c '^fine ' slopes)
+    if grep -q '^FAIL' slopes; then fail derived "$(grep -c '^FAIL' slopes): $(grep '^FAIL' slopes | head -2 | tr '\n' '|')"
+    elif [ "$fine" -lt "$count" ]; then fail derived "only $fine of $((2 * count)) can be compared"
+    else ok derived; fi
+else
+    fail derived "status $?"
+fi
+
 # What cannot be tried, a repair or a point of a space, is not possible; it never ends the program.
 answered=0 wrong=
 for seed in $(seq 1 30); do
