@@ -97,7 +97,7 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
            (long long)l->devices, l->devices == 1 ? "" : "s", ledger_device(p));
     printf("  parameters  %s", text_count(l->parameters));
     if (l->active_parameters != l->parameters)
-        printf("  (%s of them work on a token)", text_count(l->active_parameters));
+        printf("  (%s active)", text_count(l->active_parameters));
     printf("\n  FLOPs       %s a token (full), %s (causal), %s (hardware)", giga(l->flops.full),
            giga(l->flops.causal), giga(l->flops.hardware));
     printf("\n  precision   %s weights, %s gradients, two %s moments: %d B a parameter / %lld "
@@ -109,15 +109,15 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
     printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));
     printf("  outside     %s\n", text_bytes(l->outside_bytes));
     printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes),
-           l->limit_is_machine ? machine_text(p) : "what the plan's cluster says");
+           l->limit_is_machine ? machine_text(p) : "from the cluster of the plan");
     if (l->host_bytes && p->device == DEVICE_CUDA)
-        printf("  host        %s a host for copies that checkpoints are written from; %s\n",
+        printf("  host        %s per host for copies of checkpoints being written; %s\n",
                text_bytes(l->host_bytes),
                l->host_limit_bytes ? text_format("it has %s", text_bytes(l->host_limit_bytes))
                                    : "cluster.host_memory does not say what it has");
     if (l->peak_bytes <= l->limit_bytes)
         printf("  margin      %s\n", text_bytes(l->limit_bytes - l->peak_bytes));
-    printf("  layout      %.4f of what is alive at the fullest instant\n",
+    printf("  layout      arena / bytes live at the peak = %.4f\n",
            ratio(l->arena_bytes, l->fullest_bytes));
     for (int i = 0; i < l->term.n; i++)
         if (l->term.item[i].inside)
@@ -145,7 +145,7 @@ static void print_excess(const struct plan *p, const struct graph *g, const stru
                     break;
                 }
         }
-    printf("  the three largest tenants:\n");
+    printf("  the three largest buffers:\n");
     for (int n = 0; n < 3 && all[n]; n++)
         printf("    %12s  %s: %s  (%s:%d)\n", text_bytes(all[n]->bytes), all[n]->name,
                all[n]->formula, all[n]->file ? all[n]->file : p->path, all[n]->line);
@@ -159,7 +159,7 @@ static bool only_host_exceeds(const struct ledger *l)
 
 static void print_host_excess(const struct ledger *l)
 {
-    printf("  over by     %s of a host's memory, by the copies that checkpoints are written from: "
+    printf("  over by     %s of host memory, for copies of checkpoints being written: "
            "checkpoint { async = off } writes while the run waits and needs none\n",
            text_bytes(l->host_bytes - l->host_limit_bytes));
 }

@@ -76,7 +76,7 @@ static void print_text(const struct side *s)
     print_row("arena", a->arena_bytes, b->arena_bytes);
     row_list all = rows_of(s);
     int same = 0;
-    printf("  terms at the fullest instant: A %s, B %s\n", a->peak_at, b->peak_at);
+    printf("  terms at the peak: A at %s, B at %s\n", a->peak_at, b->peak_at);
     for (int i = 0; i < all.n; i++) {
         const struct row *r = &all.item[i];
         bool alike = r->bytes[0] == r->bytes[1];

@@ -26,9 +26,9 @@ enum {
 
 const struct command_row command_rows[] = {
     {"check", CHECK, command_check, "check PLAN…",
-     "validate plans and lay out their memory: does it fit, and what takes the room"},
+     "check plans and lay out their memory: do they fit, what takes the memory"},
     {"memory", MEMORY, command_memory, "memory PLAN [--at 120GiB]",
-     "every byte of a device at the fullest instant, by kind and by the plan's lines"},
+     "every byte of a device at the peak, by kind and by line of the plan"},
     {"simulate", SIMULATE, command_simulate, "simulate PLAN [--devices 16,64,512] [--trace FILE]",
      "predicted step time, tokens/s, MFU, exposed communication, scaling curve"},
     {"tune", 0, NULL, NULL, NULL},
@@ -39,13 +39,12 @@ const struct command_row command_rows[] = {
     {"dump", DUMP, command_dump, "dump PLAN --after PASS | --all DIR [--fusion off]",
      "the IR as text after a pass"},
     {"dump", DUMP, command_dump, "dump --from FILE.ir [--pass PASS]",
-     "a dump read back, and a pass applied to it"},
+     "read a dump, and apply a pass to it"},
     {"format", FORMAT, command_format, "format FILE… [--write | --check]",
-     "a plan in its canonical layout, comments kept"},
+     "the canonical layout of a plan; comments are kept"},
     {"keys", KEYS, command_keys, "keys [SECTION]", "every key: type, unit, default, help"},
     {"diff", DIFF, command_diff, "diff A B",
-     "what changes between two plans: parameters and memory so far, not mathematics, speed, "
-     "checkpoints"},
+     "what changes between two plans: parameters and memory"},
     {"report", 0, NULL, NULL, NULL},
     {"import", IMPORT, command_import, "import DIR_OR_CONFIG -o FILE.plan",
      "a Hugging Face config.json to a plan"},
@@ -80,10 +79,9 @@ enum option {
 };
 const struct option_row option_rows[] = {
     {"--set", SET, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF | IMPORT,
-     "section.key=value",
-     "one more entry of the plan, read before anything is checked; may be given several times"},
+     "section.key=value", "one more entry of the plan; may be given several times"},
     {"--cluster", CLUSTER, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF, "a file",
-     "its one cluster takes the place of the plan's, of which only nodes still counts"},
+     "use the cluster in this file; of the plan's cluster only nodes counts"},
     {"--devices", DEVICES, SIMULATE, "numbers of devices",
      "a curve over these numbers of devices: 16,64,512; the mesh stays, dp follows where the plan "
      "leaves it to"},
@@ -91,28 +89,27 @@ const struct option_row option_rows[] = {
      "strong: the global batch stays (the default); weak: that of a device"},
     {"--trace", TRACE, SIMULATE, "a file",
      "the simulated step as a trainer's --trace writes a run, for Perfetto"},
-    {"--json", JSON, ANY, NULL, "the result as JSON, mistakes too"},
+    {"--json", JSON, ANY, NULL, "the result as JSON, errors too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
     {"-o", OUTPUT, BUILD | IMPORT, "a path", "where the result goes"},
     {"--device", DEVICE, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP, "cpu, cuda or trace",
-     "what the trainer runs on, where that is not what the plan's cluster has; trace (of build and "
-     "run) prints every step and runs none"},
+     "device of the trainer, if not the one of the cluster; trace (build and run) prints every "
+     "step and runs none"},
     {"--arch", ARCH, BUILD | RUN, "sm_90a,sm_100a",
-     "the architectures that cuda kernels are compiled for; without it the cluster's"},
+     "architectures to compile cuda kernels for; default: the cluster's"},
     {"--reference", REFERENCE, BUILD, NULL,
-     "of cuda: also DIR/reference.so, the same kernels for this machine, which the trainer's "
-     "--compare holds the device against"},
-    {"--fusion", FUSION, BUILD | RUN | DUMP, "on or off", "off: a kernel for every op"},
+     "cuda: also make DIR/reference.so, the same kernels for this machine, for the trainer's "
+     "--compare"},
+    {"--fusion", FUSION, BUILD | RUN | DUMP, "on or off", "off: one kernel for every op"},
     {"-n", RANKS, RUN, "a number of ranks", "processes to start; the mesh says how many"},
     {"--after", AFTER, DUMP, "a pass", "the pass after which the text is printed"},
     {"--all", ALL, DUMP, "a folder", "a text after every pass, in this folder"},
     {"--from", FROM, DUMP, "a file", "a text that was dumped"},
     {"--pass", PASS, DUMP, "a pass", "the pass that is applied to that text"},
     {"--at", AT, MEMORY, "a number of bytes",
-     "also the first instant that holds more than this: 120GiB (GiB is 2^30 bytes, GB is 10^9)"},
+     "also show the first step with more than this: 120GiB (GiB is 2^30 bytes, GB 10^9)"},
     {"--write", WRITE, FORMAT, NULL, "change the files"},
-    {"--check", ONLY_CHECK, FORMAT, NULL,
-     "only say which files are not in the canonical layout: status 1"},
+    {"--check", ONLY_CHECK, FORMAT, NULL, "only name the files without canonical layout: status 1"},
 };
 const int option_count = COUNT_OF(option_rows);
 
@@ -126,7 +123,7 @@ static void usage(FILE *to)
     fprintf(
         to,
         "common options: --set section.key=value (repeatable), --json, --color auto|always|never\n"
-        "`planc help COMMAND` says more of one, `planc keys` lists what a plan may say\n");
+        "`planc help COMMAND` explains a command, `planc keys` lists the keys of a plan\n");
 }
 
 static int unknown_command(const char *word)

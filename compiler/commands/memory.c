@@ -177,7 +177,7 @@ static void print_level(const struct ledger *l, const struct plan *p, const stru
 {
     int step = ledger_first_above(l, level);
     if (step < 0) {
-        printf("\n  never above %s: the fullest instant holds %s\n", text_bytes(level),
+        printf("\n  never above %s: the peak is %s\n", text_bytes(level),
                text_bytes(l->fullest_bytes + l->outside_bytes));
         return;
     }
@@ -191,10 +191,10 @@ static double part(int64_t a, int64_t b) { return b ? (double)a / (double)b : 1;
 
 static void print_arena(const struct ledger *l)
 {
-    printf("    %*s  laid out, of which the last %s are segment wire, what collectives touch\n",
-           WIDTH, text_bytes(l->arena_bytes), text_bytes(l->wire_bytes));
-    printf("    %*s  alive at the fullest instant, and no layout goes below that: ratio %.4f\n",
-           WIDTH, text_bytes(l->fullest_bytes), part(l->arena_bytes, l->fullest_bytes));
+    printf("    %*s  in all; the last %s are segment wire, for collectives\n", WIDTH,
+           text_bytes(l->arena_bytes), text_bytes(l->wire_bytes));
+    printf("    %*s  live at the peak, the least that any layout needs: ratio %.4f\n", WIDTH,
+           text_bytes(l->fullest_bytes), part(l->arena_bytes, l->fullest_bytes));
 }
 
 static void print_text(const char *path, const struct ledger *l, const struct plan *p,
@@ -205,14 +205,14 @@ static void print_text(const char *path, const struct ledger *l, const struct pl
            text_count(l->devices), l->devices == 1 ? "" : "s", ledger_device(p));
     printf("  peak        %s = arena %s + outside %s; %s offered\n", text_bytes(l->peak_bytes),
            text_bytes(l->arena_bytes), text_bytes(l->outside_bytes), text_bytes(l->limit_bytes));
-    printf("  tokens      %s = local %s x sequence %s, a micro-batch\n",
+    printf("  tokens      %s = local %s x sequence %s, per micro-batch\n",
            text_count(g->facts.tokens), text_count(g->facts.local), text_count(g->facts.sequence));
-    printf("  a GiB is 2^30 bytes, here and everywhere\n");
+    printf("  1 GiB is 2^30 bytes\n");
     printf("\n  the peak, by kind, at %s\n", deed_text(g, l->peak_step));
     print_kinds(&l->term);
     printf("\n  the peak, by line\n");
     print_lines(p, &l->term);
-    printf("\n  the fullest instants: outside and what is alive\n");
+    printf("\n  the fullest steps: outside + live bytes\n");
     print_instants(l, g);
     printf("\n  the arena\n");
     print_arena(l);

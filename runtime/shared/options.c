@@ -30,11 +30,31 @@ static bool whole(const char *option, const char *text, int64_t least, int64_t *
     return true;
 }
 
+const char options_help[] =
+    "usage: mpirun -n RANKS trainer [options]\n"
+    "  --steps N             stop after N steps; the learning rate follows the plan's schedule\n"
+    "  --metrics FILE        one JSON object for each step\n"
+    "  --log-every N         a line every N steps\n"
+    "  --final FILE          the last weights as safetensors\n"
+    "  --checkpoint-dir DIR  another folder than the plan's checkpoint.directory\n"
+    "  --resume[=STEP]       refuse to start without a checkpoint (of this step)\n"
+    "  --fresh               start a new run; delete nothing\n"
+    "  --allow KEY           resume although this key differs (several: with commas)\n"
+    "  --explain             name every unit and every step of the schedule first\n"
+    "  --profile N           time of every kernel in steps 1 to N\n"
+    "  --trace FILE          steps 1 and 2 on all lanes, for Perfetto\n"
+    "  --compare LIB         compare the kernels of step 0 with reference.so\n"
+    "  --probe FILE          logits and gradient norms of step 0";
+
 bool options_read(struct options *o, int argc, char **argv)
 {
     *o = (struct options){.steps = -1, .log_every = 1, .resume_step = -1};
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
+        if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
+            o->help = true;
+            return true;
+        }
         if (strcmp(a, "--explain") == 0) {
             o->explain = true;
             continue;
@@ -58,7 +78,7 @@ bool options_read(struct options *o, int argc, char **argv)
             return fail_note(
                 "unknown option '%s' (there are --steps N, --metrics FILE, --final FILE, --probe "
                 "FILE, --log-every N, --compare FILE, --profile N, --trace FILE, --explain, "
-                "--checkpoint-dir DIR, --resume, --resume=STEP, --fresh, --allow KEY)",
+                "--checkpoint-dir DIR, --resume, --resume=STEP, --fresh, --allow KEY, --help)",
                 a);
         const char *value = strchr(a, '=') ? strchr(a, '=') + 1 : i + 1 < argc ? argv[++i] : NULL;
         if (!value || !*value) return fail_note("%s wants a value", valued[which]);

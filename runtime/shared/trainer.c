@@ -203,6 +203,10 @@ static struct device *come_up(struct options *o, struct counters *run, int argc,
     world_open(&argc, &argv);
     options_read(o, argc, argv);
     world_agree_or(STATUS_USAGE);
+    if (o->help) {
+        say("%s", options_help);
+        world_leave(0);
+    }
     if (o->steps < 0 && program.run_steps > 0) o->steps = program.run_steps;
     agree_program(o);
     world_split();

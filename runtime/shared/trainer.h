@@ -26,7 +26,7 @@ enum { OPTION_ALLOWS = 16 };
 struct options {
     int64_t steps /* -1: as the plan says */, log_every;
     const char *metrics, *final, *probe, *compare, *trace;
-    bool explain;
+    bool explain, help;
     int64_t profile /* steps; 0: none */;
     const char *checkpoint_dir; /* NULL: as the plan says */
     bool fresh, resume;         /* never, or only from a checkpoint */
@@ -101,6 +101,8 @@ struct agreed_file {
 void agree_files(const char *what, const struct agreed_file *file, int64_t n);
 
 /* ── options.c ───────────────────────────────────────────────────────────────── */
+/* What --help prints. */
+extern const char options_help[];
 /* Fills *o. False: what is wrong is noted. */
 bool options_read(struct options *o, int argc, char **argv);
 

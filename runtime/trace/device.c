@@ -161,6 +161,10 @@ int main(int argc, char **argv)
         fail_print(fail_noted());
         return STATUS_USAGE;
     }
+    if (o.help) {
+        printf("%s\n", options_help);
+        return 0;
+    }
     if (o.steps < 0) o.steps = 1;
     d.event = room((int64_t)sizeof *d.event * (program.events + 1));
     printf("trace of rank 0 of fsdp %lld x dp %lld: %s\n", (long long)program.fsdp,

@@ -357,4 +357,9 @@ if [ -x "$scratch/long/trainer" ]; then
     else
         fail unknown_option "exit $status: $(tail_of option.log)"
     fi
+    timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" --help \
+        >help.log 2>&1 </dev/null
+    status=$?
+    [ $status -eq 0 ] && [ "$(grep -c '^usage: mpirun' help.log)" -eq 1 ] && ok help ||
+        fail help "exit $status: $(tail_of help.log)"
 fi
