@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes random architectures: draw.py FOLDER FIRST COUNT [DATA]. A file is a plan with an architecture of its own, drawn
-from its number: expressions over all functions of the language, weights of one to four dimensions, broadcasts of every
-kind, repeats whose layers differ, experts, carried values, several losses. Shapes fit by construction, so nearly all are
-accepted; the rest must be refused with a place. Lines "# try" say under which settings each is compiled. With DATA the
+"""Writes random architectures: draw.py FOLDER FIRST COUNT [DATA]. A file is a plan with an
+architecture of its own, drawn from its number: expressions over all functions of the language,
+weights of one to four dimensions, broadcasts of every kind, repeats whose layers differ, experts,
+carried values, several losses. Shapes fit by construction, so nearly all are accepted; the rest
+must be refused with a place. Lines "# try" say under which settings each is compiled. With DATA the
 plans can be trained: their numbers stay finite, and that file is their text."""
 import random
 import sys
@@ -41,13 +42,15 @@ class Drawing:
         return name
 
     def weight(self, shape, stem="w"):
-        """A weight of this shape: an old one now and then (tied, or read twice), mostly a new one."""
+        """A weight of this shape: now and then an old one (tied), mostly a new one."""
         old = [n for n, s in self.weights if s == tuple(shape)]
         if old and self.r.random() < 0.15:
             return self.r.choice(old)
         name = self.fresh(stem)
         init = self.r.choice(["ones", "normal(0.3)", "normal(0.3)"])
-        self.say(f"{name} = weight(\"{name}.weight\", [{', '.join(map(str, shape))}], init = {init})")
+        self.say(
+            f"{name} = weight(\"{name}.weight\", [{', '.join(map(str, shape))}], init = {init})"
+        )
         self.weights.append((name, tuple(shape)))
         return name
 
@@ -62,7 +65,7 @@ class Drawing:
         if kind == 0:
             return [1]
         if kind == 1:
-            s = s[r.randrange(len(s)):]
+            s = s[r.randrange(len(s)) :]
         elif kind == 2 and len(s) > 1:
             parts = [k for k in range(1, s[0]) if s[0] % k == 0]
             s[0] = r.choice(parts) if parts else s[0]
@@ -141,15 +144,24 @@ class Drawing:
             return f"sqrt(exp({self.safe(x)}))" if f == "sqrt" else f"{f}({x})"
         if way == "number":
             x = self.value(shape, less)
-            return r.choice([f"({x} * {self.number()})", f"({self.number()} - {x})", f"({x} / {self.number()})",
-                             f"({self.number()} / (exp({self.safe(x)}) + 1))", f"({x} + {self.number()})"])
+            return r.choice(
+                [
+                    f"({x} * {self.number()})",
+                    f"({self.number()} - {x})",
+                    f"({x} / {self.number()})",
+                    f"({self.number()} / (exp({self.safe(x)}) + 1))",
+                    f"({x} + {self.number()})",
+                ]
+            )
         if way == "neg":
             return f"-{self.value(shape, less)}"
         if way == "norm":
             x = self.value(shape, less)
             if r.random() < 0.5:
                 return f"rms_norm({x}, {self.weight(shape[-1:])}, eps = 1e-3)"
-            return f"layer_norm({x}, {self.weight(shape[-1:])}, {self.weight(shape[-1:])}, eps = 1e-3)"
+            return (
+                f"layer_norm({x}, {self.weight(shape[-1:])}, {self.weight(shape[-1:])}, eps = 1e-3)"
+            )
         if way == "softmax":
             return f"softmax({self.value(shape, less)})"
         if way == "slice":
@@ -171,7 +183,9 @@ class Drawing:
         if way == "experts":
             return self.experts(shape, less)
         if way == "last":
-            return f"sum({self.value([shape[0], r.choice([1, 3, self.hidden])], less)}, over = last)"
+            return (
+                f"sum({self.value([shape[0], r.choice([1, 3, self.hidden])], less)}, over = last)"
+            )
         if way == "heads":
             return f"heads_of({self.value([shape[0], shape[1] * shape[2]], less)}, {shape[2]})"
         if way == "attention":
@@ -186,7 +200,9 @@ class Drawing:
             lead = r.choice([[self.T], [self.T], [self.T, self.heads], [3]])
             return f"sum({self.value(lead + shape, less)}, over = rows)"
         if way == "all":
-            return f"sum({self.value(r.choice([[self.T, self.hidden], [self.T, 1], [self.d], [self.T, self.heads, self.d]]), less)})"
+            T = self.T
+            shapes = [[T, self.hidden], [T, 1], [self.d], [T, self.heads, self.d]]
+            return f"sum({self.value(r.choice(shapes), less)})"
         return self.leaf(shape)
 
     def experts(self, shape, depth):
@@ -194,7 +210,9 @@ class Drawing:
         experts = r.choice([1, 2, 3, 4])
         k, width, inside = r.randint(1, experts), r.choice([2, self.hidden]), r.choice([2, 3])
         x = self.let("x", [self.T, width], self.value([self.T, width], depth - 1))
-        p = self.let("p", [self.T, experts], f"softmax(linear({x}, {self.weight([experts, width])}))")
+        p = self.let(
+            "p", [self.T, experts], f"softmax(linear({x}, {self.weight([experts, width])}))"
+        )
         route = self.fresh("r")
         self.say(f"{route} = route({p}, {k}, normalize = {r.choice(['on', 'off'])})")
         z = self.fresh("z")
@@ -233,7 +251,7 @@ class Drawing:
         self.say(f"n_{name} = {layers}")
         self.say(f"repeat n_{name} \"{name}.{{i}}\" {{")
         self.indent, self.weights = "        ", []
-        if r.random() < 0.15:   # a weight from outside in a loop may be refused: by a line
+        if r.random() < 0.15:  # a weight from outside in a loop may be refused: by a line
             self.weights = list(outer_weights)
         for n in carried:
             shape = outer[n]
@@ -247,7 +265,18 @@ class Drawing:
                     self.say(f"{n} = {n} + 1e-3 * {self.one_number(a, self.names[a])}")
             self.names = dict(outer)
             if r.random() < 0.3:
-                self.say("when (%s) {" % r.choice(["i == 0", "i % 2 == 0", f"i == {layers - 1}", "not contains([1], i)", "heads > 100"]))
+                self.say(
+                    "when (%s) {"
+                    % r.choice(
+                        [
+                            "i == 0",
+                            "i % 2 == 0",
+                            f"i == {layers - 1}",
+                            "not contains([1], i)",
+                            "heads > 100",
+                        ]
+                    )
+                )
                 self.indent += "    "
                 kept, weights = dict(self.names), list(self.weights)
                 self.say(f"{n} = {n} + {self.value(shape, 2)}")
@@ -260,12 +289,27 @@ class Drawing:
     def statement(self, depth):
         r = self.r
         known = [n for n in self.names if n[0] in "ax"]
-        if known and r.random() < 0.15:     # another name for the same value
+        if known and r.random() < 0.15:  # another name for the same value
             old = r.choice(known)
             self.let("a", self.names[old], old)
             return
         T, h, n, d = self.T, self.hidden, self.heads, self.d
-        shape = r.choice([[T, h], [T, h], [T, h], [T, n, d], [T, 1], [h], [1], [T, n, 1], [d], [2, 3], [2, 3, 2], [2, 1, 3, 2]])
+        shape = r.choice(
+            [
+                [T, h],
+                [T, h],
+                [T, h],
+                [T, n, d],
+                [T, 1],
+                [h],
+                [1],
+                [T, n, 1],
+                [d],
+                [2, 3],
+                [2, 3, 2],
+                [2, 1, 3, 2],
+            ]
+        )
         self.let("a", shape, self.value(shape, depth))
 
     def one_number(self, name, shape):
@@ -289,11 +333,13 @@ class Drawing:
             elif kind == 2:
                 logits = f"30 * (2 * sigmoid({logits} / 30) - 1)"
             elif kind == 3:
-                logits = f"{logits} + linear({self.value([self.T, self.d], 1)}, {self.weight([self.vocab, self.d])})"
+                other = self.value([self.T, self.d], 1)
+                logits = f"{logits} + linear({other}, {self.weight([self.vocab, self.d])})"
             elif kind == 4:
                 logits = self.value([self.T, self.vocab], 2)
             elif kind == 5:
-                logits = f"slice(linear({rows}, {self.weight([self.vocab + 3, self.hidden])}), 2, {self.vocab + 2})"
+                wide = self.weight([self.vocab + 3, self.hidden])
+                logits = f"slice(linear({rows}, {wide}), 2, {self.vocab + 2})"
             if r.random() < 0.5:
                 logits = self.let("logits", [self.T, self.vocab], logits)
             targets = "targets" if r.random() < 0.9 else "tokens"
@@ -333,9 +379,17 @@ class Drawing:
         for chunks in (1, 2):
             fsdp, dp = r.choice([(1, 1), (2, 1), (1, 2), (2, 2), (3, 1)])
             local = f"batch.global={self.local * fsdp * dp * r.choice([1, 2])}"
-            tries.append([f"batch.loss_chunks={chunks}", f"activation_checkpoint.mode={r.choice(['none', 'selective', 'full'])}",
-                          f"mesh.fsdp={fsdp}", f"mesh.dp={dp}", local,
-                          f"precision.compute={r.choice(['fp32', 'bf16'])}", f"mesh.prefetch={r.choice([0, 1, 2])}"])
+            tries.append(
+                [
+                    f"batch.loss_chunks={chunks}",
+                    f"activation_checkpoint.mode={r.choice(['none', 'selective', 'full'])}",
+                    f"mesh.fsdp={fsdp}",
+                    f"mesh.dp={dp}",
+                    local,
+                    f"precision.compute={r.choice(['fp32', 'bf16'])}",
+                    f"mesh.prefetch={r.choice([0, 1, 2])}",
+                ]
+            )
             if r.random() < 0.2:
                 tries[-1].append("data.ignore=3")
             if r.random() < 0.2 and "selective" in tries[-1][1]:
@@ -349,11 +403,22 @@ def draw(seed, trained, data):
     d = Drawing(seed, trained)
     d.architecture()
     text = [f"# try {' '.join(t)}" for t in d.settings()]
-    text += [f"architecture drawn {{", f"    hyper {{ heads = {d.heads};  hidden = {d.hidden} }}", "    spare = heads + hidden"]
+    text += [
+        f"architecture drawn {{",
+        f"    hyper {{ heads = {d.heads};  hidden = {d.hidden} }}",
+        "    spare = heads + hidden",
+    ]
     text += d.lines + ["}", ""]
-    text += ["cluster here { elastic = on;  device \"processor\" { kind = cpu;  outside = 1MiB } }", ""]
-    text += [f"plan \"drawn from {seed}\" {{", "    model drawn { }", "    cluster here { }",
-             f"    batch {{ sequence = {d.sequence};  local = {d.local} }}"]
+    text += [
+        "cluster here { elastic = on;  device \"processor\" { kind = cpu;  outside = 1MiB } }",
+        "",
+    ]
+    text += [
+        f"plan \"drawn from {seed}\" {{",
+        "    model drawn { }",
+        "    cluster here { }",
+        f"    batch {{ sequence = {d.sequence};  local = {d.local} }}",
+    ]
     text += ["    optimizer adamw { lr = 1e-3 }", "    schedule constant { steps = 2 }"]
     text += [f"    data {{ train = \"{data}\";  format = bytes }}" if data else "", "}"]
     return "\n".join(text) + "\n"

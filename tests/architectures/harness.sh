@@ -4,7 +4,7 @@ harness() {
     local objects flags="-std=c17 -g -O1 -Wall -Wextra -I $top/compiler"
     objects=$(ls "$top/$BUILD"/compiler/*/*.o "$top/$BUILD"/gen/*.o | grep -v '/commands/')
     [ "$BUILD" = build-sanitize ] &&
-        flags+=" -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+        flags+=" -fsanitize=address,undefined -fno-sanitize-recover=undefined"
     # shellcheck disable=SC2086
     cc $flags -I "$top/tests/prove" "$top/tests/architectures/compile.c" \
         "$top/tests/prove/prove.c" $objects -o compile -ljansson -lm -ldl 2>compile.err &&

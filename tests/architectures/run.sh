@@ -27,7 +27,8 @@ fi
 # The gradients of the same architectures against differences of the loss, in double precision.
 if derived; then
     fine=$(grep -c '^fine ' slopes)
-    if grep -q '^FAIL' slopes; then fail derived "$(grep -c '^FAIL' slopes): $(grep '^FAIL' slopes | head -2 | tr '\n' '|')"
+    if grep -q '^FAIL' slopes; then
+        fail derived "$(grep -c '^FAIL' slopes): $(grep '^FAIL' slopes | head -2 | tr '\n' '|')"
     elif [ "$fine" -lt "$count" ]; then fail derived "only $fine of $((2 * count)) can be compared"
     else ok derived; fi
 else
