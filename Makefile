@@ -32,18 +32,20 @@ STANDARD := -std=c17 -ffp-contract=off
 
 # What a trainer is compiled and linked with on top of planc's own flags; baked in, so that a sanitised planc makes
 # sanitised trainers.
-COMPILER_FLAGS = $(STANDARD) $(CFLAGS) $(SANITIZE_FLAGS) -Icompiler -I$(BUILD)/gen \
+COMPILER_FLAGS = $(STANDARD) $(CFLAGS) $(SANITIZE_FLAGS) -Icompiler -I. -I$(BUILD)/gen \
                  -DPLANC_TRAINER_FLAGS='"$(SANITIZE_FLAGS)"'
-RUNTIME_FLAGS  = $(STANDARD) $(CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic $(SANITIZE_FLAGS) -pthread -Iruntime
+RUNTIME_FLAGS  = $(STANDARD) $(CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic $(SANITIZE_FLAGS) -pthread -Iruntime -I.
 
 GENERATED := $(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.lex.c
-COMPILER  := $(patsubst compiler/%.c,$(BUILD)/compiler/%.o,$(wildcard compiler/*/*.c)) \
+# What both sides know of files.
+FORMATS   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard formats/*.c))
+COMPILER  := $(FORMATS) $(patsubst compiler/%.c,$(BUILD)/compiler/%.o,$(wildcard compiler/*/*.c)) \
              $(patsubst %.c,%.o,$(if $(wildcard grammar/plan.y),$(GENERATED)))
 
 # A trainer is runtime/shared and the folder of its device. The trace device executes nothing and needs three files of shared.
 # Nothing here needs CUDA to build: a trainer loads NVIDIA's libraries when it starts.
 OBJECTS = $(patsubst runtime/%.c,$(BUILD)/runtime/%.o,$(1))
-SHARED := $(call OBJECTS,$(wildcard runtime/shared/*.c))
+SHARED := $(FORMATS) $(call OBJECTS,$(wildcard runtime/shared/*.c))
 CPU    := $(SHARED) $(call OBJECTS,$(wildcard runtime/cpu/*.c))
 CUDA   := $(SHARED) $(call OBJECTS,$(wildcard runtime/cuda/*.c))
 TRACE  := $(call OBJECTS,$(wildcard runtime/trace/*.c) \
@@ -84,6 +86,10 @@ $(BUILD)/compiler/%.o: compiler/%.c $(BUILD)/flags | $(HEADERS)
 	@mkdir -p $(@D)
 	$(call say,cc  ,$<)
 	$(Q)$(CC) $(COMPILER_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
+$(BUILD)/formats/%.o: formats/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,cc  ,$<)
+	$(Q)$(CC) $(STANDARD) $(CFLAGS) $(SANITIZE_FLAGS) -fPIC -I. $(WARNINGS) -MMD -MP -c -o $@ $<
 $(BUILD)/runtime/%.o: runtime/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,mpicc,$<)
@@ -99,7 +105,7 @@ $(BUILD)/flags: always
 	@printf '%s\n' '$(subst ','\'',$(CC) $(MPICC) $(COMPILER_FLAGS) $(RUNTIME_FLAGS) $(WARNINGS))' | cmp -s - $@ || \
 	 printf '%s\n' '$(subst ','\'',$(CC) $(MPICC) $(COMPILER_FLAGS) $(RUNTIME_FLAGS) $(WARNINGS))' > $@
 
--include $(wildcard $(BUILD)/compiler/*/*.d $(BUILD)/gen/*.d $(BUILD)/runtime/*/*.d)
+-include $(wildcard $(BUILD)/compiler/*/*.d $(BUILD)/gen/*.d $(BUILD)/formats/*.d $(BUILD)/runtime/*/*.d)
 
 # ── what people run ──────────────────────────────────────────────────────────
 # Installing comes first and in its own make, because the rules above need the tools that it brings.

@@ -179,8 +179,23 @@ static void check_data(struct checker *c)
     check_place(c, K_data_train);
     check_place(c, K_init_from);
     struct declared *vocab = hyper_find(c, "vocab");
+    const struct constant *ignore = key_value(c, K_data_ignore),
+                          *order = key_value(c, K_data_order);
+    if (key_given(c, K_data_seed) && order && !strcmp(order->text, "sequential"))
+        add_help(warn(place_of(c, K_data_seed),
+                      "data.seed has no effect: samples are taken in the order of the files"),
+                 "order = shuffled draws an order from it");
     const struct constant *size = vocab ? hyper_value(c, vocab) : NULL,
                           *format = key_given(c, K_data_train) ? key_value(c, K_data_format) : NULL;
+    if (size && ignore && ignore->kind == CONST_NUMBER && constant_is_whole(size) &&
+        ignore->top >= size->top) {
+        struct diagnostic *d =
+            complain(place_of(c, K_data_ignore),
+                     "data.ignore = %lld masks nothing: the vocabulary has %lld ids, 0 to %lld",
+                     (long long)ignore->top, (long long)size->top, (long long)size->top - 1);
+        add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
+        add_help(d, "an id that the files hold, such as that of padding; ignore = off masks none");
+    }
     if (!size || !constant_is_whole(size) || !format) return;
     bool bytes = strcmp(format->text, "bytes") == 0,
          wide = strcmp(format->text, "uint16") == 0 && size->top > 65536;
@@ -210,6 +225,82 @@ static void check_data(struct checker *c)
     }
 }
 
+/* ── Hyper-parameters that depend on each other, whatever the family ─────────── */
+
+/* NULL: the family has none of that name, or its value is not known. */
+static const struct constant *hyper_number(struct checker *c, const char *name, struct span *at)
+{
+    struct declared *d = hyper_find(c, name);
+    const struct constant *v = d ? hyper_value(c, d) : NULL;
+    if (d) *at = d->slot.at;
+    return v && v->kind == CONST_NUMBER ? v : NULL;
+}
+
+static bool hyper_given(struct checker *c, const char *name)
+{
+    struct declared *d = hyper_find(c, name);
+    return d && d->slot.entry;
+}
+
+/* llama3 scaling of rotary positions: between two wavelengths, and only when factor is above 1. */
+static void check_rope(struct checker *c)
+{
+    static const char *const others[] = {"rope_low", "rope_high", "rope_original"};
+    struct span factor_at = {0}, low_at = {0}, high_at = {0};
+    const struct constant *factor = hyper_number(c, "rope_factor", &factor_at),
+                          *low = hyper_number(c, "rope_low", &low_at),
+                          *high = hyper_number(c, "rope_high", &high_at);
+    if (!factor || !low || !high) return;
+    if (factor->number < 1)
+        add_help(complain(factor_at, "model.rope_factor must be at least 1, this is %s",
+                          constant_text(factor)),
+                 "it divides frequencies, so that longer sequences can be told apart; 1 scales "
+                 "nothing");
+    for (size_t i = 0; i < COUNT_OF(others) && factor->number >= 1 && factor->number <= 1; i++)
+        if (hyper_given(c, others[i]))
+            add_help(warn(hyper_find(c, others[i])->slot.at,
+                          "model.%s has no effect: rope_factor is 1, which scales nothing",
+                          others[i]),
+                     "rope_factor = 8 is Llama 3.1's");
+    if (factor->number > 1 && low->number >= high->number)
+        add_note(complain(low_at, "model.rope_low = %s is not below rope_high = %s",
+                          constant_text(low), constant_text(high)),
+                 high_at, "rope_high");
+}
+
+/* Dense layers among sparse ones have a width of their own. */
+static void check_dense(struct checker *c)
+{
+    struct declared *dense = hyper_find(c, "dense_layers");
+    struct span at = {0};
+    const struct constant *list = dense ? hyper_value(c, dense) : NULL,
+                          *ffn = hyper_number(c, "ffn", &at);
+    if (!list || list->kind != CONST_LIST || !ffn) return;
+    if (list->n && ffn->number <= 0)
+        add_help(complain(hyper_given(c, "ffn") ? at : dense->slot.at,
+                          "dense_layers = %s, and ffn, the width of these layers, is not given",
+                          constant_text(list)),
+                 "ffn = 4 * hidden, or what the model was trained with");
+    else if (!list->n && hyper_given(c, "ffn") && ffn->number > 0)
+        add_help(warn(at, "model.ffn has no effect: no layer is dense"),
+                 "dense_layers = [0] makes the first one dense; expert_width is that of experts");
+}
+
+static void check_every(struct checker *c)
+{
+    struct span at = {0};
+    const struct constant *layers = hyper_number(c, "layers", &at),
+                          *every = key_given(c, K_activation_checkpoint_every)
+                                       ? key_value(c, K_activation_checkpoint_every)
+                                       : NULL;
+    if (layers && every && every->top > 1 && every->number >= layers->number)
+        add_note(warn(place_of(c, K_activation_checkpoint_every),
+                      "activation_checkpoint.every = %s: of %s layers only the first is "
+                      "checkpointed",
+                      constant_text(every), constant_text(layers)),
+                 at, "layers is %s", constant_text(layers));
+}
+
 void check_training(struct checker *c)
 {
     check_name(c, S_optimizer);
@@ -217,4 +308,7 @@ void check_training(struct checker *c)
     check_schedule(c);
     check_optimizer(c);
     check_data(c);
+    check_rope(c);
+    check_dense(c);
+    check_every(c);
 }

@@ -5,6 +5,7 @@
 #include "analysis/ledger.h"
 #include "analysis/repair.h"
 #include "analysis/space.h"
+#include "base/escape.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -22,6 +23,38 @@ static const char *type_word(enum element type) { return type == BF16 ? "bf16" :
 /* What stays for every parameter of a shard: the weight, its gradient, two moments, all F32. */
 enum { STATE_BYTES = 4 * 4 };
 
+/* Hyper-parameters that the plan leaves to the architecture. What has no effect is left out. */
+static bool is_default(const struct plan *p, int i)
+{
+    static const char *const scaling[] = {"rope_low", "rope_high", "rope_original"};
+    const struct span at = p->hyper[i].at, body = p->architecture_body->at;
+    for (size_t k = 0; k < COUNT_OF(scaling); k++)
+        for (int j = 0; j < p->n_hyper && !strcmp(p->hyper[i].name, scaling[k]); j++)
+            if (!strcmp(p->hyper[j].name, "rope_factor") && p->hyper[j].value.number <= 1)
+                return false;
+    return at.file == body.file && at.from >= body.from && at.to <= body.to;
+}
+
+static void print_defaults(const struct plan *p)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_hyper; i++)
+        if (is_default(p, i))
+            printf("%s%s = %s", n++ ? ", " : "  defaults    ", p->hyper[i].name,
+                   constant_text(&p->hyper[i].value));
+    if (n) printf("  (of %s, where the plan says nothing)\n", p->architecture);
+}
+
+static json_t *defaults_json(const struct plan *p)
+{
+    json_t *all = json_object();
+    for (int i = 0; i < p->n_hyper; i++)
+        if (is_default(p, i))
+            json_object_set_new(all, p->hyper[i].name,
+                                json_string(utf8_text(constant_text(&p->hyper[i].value))));
+    return all;
+}
+
 static json_t *as_json(const char *path, const struct plan *p, const struct ledger *l)
 {
     json_t *all = ledger_json(path, l, false);
@@ -31,6 +64,7 @@ static json_t *as_json(const char *path, const struct plan *p, const struct ledg
                                   type_word(F32)));
     json_object_set_new(
         all, "mesh", json_pack("{s:I, s:I}", "fsdp", (json_int_t)p->fsdp, "dp", (json_int_t)p->dp));
+    json_object_set_new(all, "defaults", defaults_json(p));
     json_object_set_new(all, "accumulation", json_integer((json_int_t)p->accumulation));
     json_object_set_new(all, "tokens_per_step",
                         json_integer((json_int_t)(p->global * p->sequence)));
@@ -77,7 +111,10 @@ static void print_step(const struct plan *p)
            text_count(p->global * p->sequence), (long long)p->global, (long long)p->sequence,
            (long long)p->local, (long long)devices, devices == 1 ? "" : "s",
            (long long)p->accumulation);
-    printf("  training    adamw, lr %s, %s", text_number(p->lr), way[p->schedule]);
+    printf("  training    adamw, lr %s, betas %s %s, eps %s, weight decay %s, clip %s; %s",
+           text_number(p->lr), text_number(p->beta1), text_number(p->beta2), text_number(p->eps),
+           text_number(p->weight_decay), p->clip > 0 ? text_number(p->clip) : "off",
+           way[p->schedule]);
     if (p->run_steps)
         printf("; %s steps, %.4g G tokens", text_count(p->run_steps),
                (double)p->run_steps * (double)p->global * (double)p->sequence * 1e-9);
@@ -104,6 +141,7 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
            "shard%s; computes in %s\n",
            type_word(F32), type_word(F32), type_word(F32), STATE_BYTES, (long long)p->fsdp,
            p->fsdp == 1 ? "" : "s", type_word(p->compute));
+    print_defaults(p);
     print_step(p);
     printf("  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);
     printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));
@@ -194,6 +232,7 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
         else if (exceeds)
             print_excess(plan, g, l), repairs_print(&repairs);
     }
+    data_files_check(plan);
     if (l->verdict == TIGHT)
         warn(plan->model_at, "tight: %s of %s", text_bytes(l->peak_bytes),
              text_bytes(l->limit_bytes));

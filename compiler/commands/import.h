@@ -8,7 +8,8 @@
 
 enum import_kind { IMPORT_WHOLE, IMPORT_REAL, IMPORT_FRACTION, IMPORT_TRUTH, IMPORT_WORD };
 
-/* `config` becomes `hyper`. otherwise: what its absence (or null) means: NULL: it must be there;
+/* `config` becomes `hyper`; several names, with | between, are names that versions of transformers
+ * give one thing. otherwise: what its absence (or null) means: NULL: it must be there;
  * "": the architecture's own default; else the value as a plan writes it. A real number is
  * positive, a fraction may be 0. A word is one of `words`, pairs of what the configuration and the
  * plan call it: "gelu_new off gelu on". */
@@ -49,6 +50,10 @@ extern const int import_family_count;
 /* Limits that hold for every family. */
 extern const struct import_limit import_limits[];
 extern const int import_limit_count;
+
+/* Probabilities of dropout, which planc does not have: anything above 0 is warned about, since only
+ * the noise of training is lost. NULL behind the last. */
+extern const char *const import_dropouts[];
 
 /* Keys that say nothing about the mathematics of training. */
 bool import_is_harmless(const char *key);

@@ -21,7 +21,8 @@ struct import {
     json_t *root;
     int source;
     const struct import_family *family;
-    struct text model; /* entries of the model block */
+    struct text model;  /* entries of the model block */
+    struct text absent; /* what the configuration does not say, and is as transformers has it */
     int entries;
 };
 
@@ -50,6 +51,12 @@ static void entry(struct import *im, const char *hyper, const char *value)
     text_add(&im->model, "%s%s = %s", im->entries ? im->entries % 4 ? ";  " : "\n        " : "",
              hyper, value);
     im->entries++;
+}
+
+/* What the configuration leaves to transformers is said. */
+static void absent(struct import *im, const char *config, const char *value)
+{
+    text_add(&im->absent, "%s%s = %s", im->absent.length ? ", " : "", config, value);
 }
 
 /* ── limits and keys ─────────────────────────────────────────────────────────── */
@@ -99,14 +106,39 @@ static void read_word(struct import *im, const struct import_key *k, const json_
         "it is one of %s", known.bytes);
 }
 
-static void read_key(struct import *im, const struct import_key *k)
+/* The name behind the one at `at` ("a|b"), and its text; NULL behind the last. */
+static const char *next_name(const char *at, const char **name)
 {
-    const json_t *v = json_object_get(im->root, k->config);
+    size_t n = strcspn(at, "|");
+    if (!n) return NULL;
+    *name = intern_bytes(at, n);
+    return at + n + (at[n] == '|');
+}
+
+static void read_key(struct import *im, const struct import_key *row)
+{
+    struct import_key key = *row, *k = &key;
+    const json_t *v = NULL;
+    const char *name, *first = NULL;
+    for (const char *at = row->config; (at = next_name(at, &name));) {
+        const json_t *one = json_object_get(im->root, name);
+        if (!first) first = key.config = name;
+        if (!there(one)) continue;
+        if (v && !json_equal(v, one))
+            complain(key_at(im, name), "%s = %s, and %s = %s", key.config, value_text(v), name,
+                     value_text(one));
+        else if (!v) {
+            v = one;
+            key.config = name;
+        }
+    }
     if (!there(v)) {
         if (!k->otherwise)
             complain((struct span){im->source, 0, 1}, "the configuration lacks %s", k->config);
-        else if (*k->otherwise)
+        else if (*k->otherwise) {
             entry(im, k->hyper, k->otherwise);
+            absent(im, k->config, k->otherwise);
+        }
         return;
     }
     switch (k->kind) {
@@ -201,9 +233,10 @@ static void read_theta(struct import *im, const json_t *rope)
 {
     const json_t *v = json_object_get(rope, "rope_theta");
     if (!there(v)) v = json_object_get(im->root, "rope_theta");
-    if (!there(v))
+    if (!there(v)) {
         entry(im, "rope_theta", im->family->theta);
-    else if (json_is_number(v) && json_number_value(v) > 0)
+        absent(im, "rope_theta", im->family->theta);
+    } else if (json_is_number(v) && json_number_value(v) > 0)
         entry(im, "rope_theta", text_number(json_number_value(v)));
     else
         complain(key_at(im, "rope_theta"), "rope_theta = %s is not a positive number",
@@ -308,17 +341,40 @@ static bool choose_family(struct import *im)
 
 static bool is_read(const struct import *im, const char *key)
 {
+    const char *name;
     for (int i = 0; i < im->family->keys; i++)
-        if (!strcmp(im->family->key[i].config, key)) return true;
+        for (const char *at = im->family->key[i].config; (at = next_name(at, &name));)
+            if (!strcmp(name, key)) return true;
     for (int i = 0; i < im->family->limits; i++)
         if (!strcmp(im->family->limit[i].config, key)) return true;
     for (int i = 0; i < import_limit_count; i++)
         if (!strcmp(import_limits[i].config, key)) return true;
+    for (int i = 0; import_dropouts[i]; i++)
+        if (!strcmp(import_dropouts[i], key)) return true;
     const struct import_dense *d = &im->family->dense;
     if (d->step && (!strcmp(key, d->layers) || !strcmp(key, d->step) || !strcmp(key, d->width)))
         return true;
     return im->family->theta && (!strcmp(key, "rope_theta") || !strcmp(key, "rope_scaling") ||
                                  !strcmp(key, "rope_parameters"));
+}
+
+/* One warning, however many kinds of dropout a configuration has. */
+static void read_dropout(struct import *im)
+{
+    struct text all = {0};
+    const char *first = NULL;
+    for (int i = 0; import_dropouts[i]; i++) {
+        const json_t *v = json_object_get(im->root, import_dropouts[i]);
+        if (!there(v) || (json_is_number(v) && !(json_number_value(v) > 0))) continue;
+        if (!first) first = import_dropouts[i];
+        text_add(&all, "%s%s = %s", all.length ? ", " : "", import_dropouts[i], value_text(v));
+    }
+    if (first)
+        add_help(warn(key_at(im, first),
+                      "planc trains without dropout, this model was trained "
+                      "with it: %s",
+                      all.bytes),
+                 "evaluation is the same; training sees no noise, as with 0 there");
 }
 
 static bool read_config(struct import *im)
@@ -328,6 +384,7 @@ static bool read_config(struct import *im)
     if (im->family->dense.step) read_dense(im);
     if (im->family->theta) read_rope(im);
     check_limits(im, import_limits, import_limit_count);
+    read_dropout(im);
     check_limits(im, im->family->limit, im->family->limits);
     const char *key;
     json_t *v;
@@ -422,6 +479,23 @@ static int open_config(struct import *im, const char *word)
     return EXIT_PLAN;
 }
 
+/* transformers adds the balance loss only where the router's logits are asked for, and that is for
+ * fine-tuning; pre-training needs it. */
+static void say_balance(const struct import *im)
+{
+    const json_t *coefficient = json_object_get(im->root, "router_aux_loss_coef");
+    bool mixture = false;
+    for (int i = 0; i < im->family->keys; i++)
+        mixture |= !strcmp(im->family->key[i].config, "router_aux_loss_coef");
+    if (!mixture || json_is_true(json_object_get(im->root, "output_router_logits")) ||
+        (there(coefficient) && !(json_number_value(coefficient) > 0)))
+        return;
+    printf(
+        "  with the balance loss, router_aux_loss_coef = %s: transformers would train without it, "
+        "since output_router_logits is not true; --set model.aux_weight=0 does as it does\n",
+        there(coefficient) ? value_text(coefficient) : "0.001");
+}
+
 int command_import(const struct arguments *a)
 {
     struct import im = {0};
@@ -467,5 +541,8 @@ int command_import(const struct arguments *a)
         printf(
             "%s: a %s; no safetensors beside the configuration, so its weights start from a seed\n",
             a->output, im.family->architecture);
+    say_balance(&im);
+    if (im.absent.length)
+        printf("  not in the configuration, so as transformers has it: %s\n", im.absent.bytes);
     return EXIT_FINE;
 }

@@ -6,13 +6,13 @@
 #include <string.h>
 
 /* What the families after llama share, before and after what is their own. */
-#define SIZES(kv_otherwise)                                                    \
+#define SIZES(kv_otherwise, width_otherwise)                                   \
     {"num_hidden_layers", "layers", IMPORT_WHOLE, NULL, NULL},                 \
         {"hidden_size", "hidden", IMPORT_WHOLE, NULL, NULL},                   \
         {"num_attention_heads", "heads", IMPORT_WHOLE, NULL, NULL},            \
         {"num_key_value_heads", "kv_heads", IMPORT_WHOLE, kv_otherwise, NULL}, \
     {                                                                          \
-        "head_dim", "head_dim", IMPORT_WHOLE, "", NULL                         \
+        "head_dim", "head_dim", IMPORT_WHOLE, width_otherwise, NULL            \
     }
 
 #define NORM_AND_REST(eps)                                          \
@@ -82,22 +82,22 @@
     }
 
 static const struct import_key llama_keys[] = {
-    SIZES(""),
+    SIZES("", ""),
     {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
     NORM_AND_REST("1e-6"),
 };
 static const struct import_limit llama_limits[] = {LLAMA_LIMITS, NO_WINDOW, NO_QK_NORM};
 
 static const struct import_key qwen3_keys[] = {
-    SIZES(NULL),
+    SIZES(NULL, "128"), /* whatever hidden / heads is */
     {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
     NORM_AND_REST("1e-6"),
 };
 static const struct import_limit qwen3_limits[] = {LLAMA_LIMITS, WINDOW_ASIDE};
 
 static const struct import_key qwen3_moe_keys[] = {
-    SIZES(NULL),
-    {"num_experts", "experts", IMPORT_WHOLE, NULL, NULL},
+    SIZES(NULL, ""),
+    {"num_experts|num_local_experts", "experts", IMPORT_WHOLE, NULL, NULL},
     {"num_experts_per_tok", "top_k", IMPORT_WHOLE, NULL, NULL},
     {"moe_intermediate_size", "expert_width", IMPORT_WHOLE, NULL, NULL},
     {"norm_topk_prob", "normalize", IMPORT_TRUTH, "off", NULL},
@@ -107,7 +107,7 @@ static const struct import_key qwen3_moe_keys[] = {
 static const struct import_limit qwen3_moe_limits[] = {LLAMA_LIMITS, WINDOW_ASIDE, MIXTURE_LIMITS};
 
 static const struct import_key mixtral_keys[] = {
-    SIZES(NULL),
+    SIZES(NULL, ""),
     {"num_local_experts", "experts", IMPORT_WHOLE, NULL, NULL},
     {"num_experts_per_tok", "top_k", IMPORT_WHOLE, NULL, NULL},
     {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
@@ -148,6 +148,8 @@ static const struct import_limit gpt2_limits[] = {
     {"multi_query", {"false"}, "every query head has keys of its own"},
     NO_WINDOW,
     NO_QK_NORM,
+    {"n_special", {"*"}, ""}, /* of the first GPT, read by nothing */
+    {"predict_special_tokens", {"*"}, ""},
     {"n_ctx", {"*"}, ""}, /* an older name of n_positions, read by nothing */
     {"summary_type", {"*"}, ""},
     {"summary_use_proj", {"*"}, ""},
@@ -182,20 +184,7 @@ const struct import_family import_families[] = {
 };
 const int import_family_count = (int)COUNT_OF(import_families);
 
-#define NO_DROPOUT \
-    "planc trains without dropout; set it to 0 in a copy of the configuration to do the same"
 const struct import_limit import_limits[] = {
-    {"attention_dropout", {"0"}, NO_DROPOUT},
-    {"hidden_dropout", {"0"}, NO_DROPOUT},
-    {"hidden_dropout_prob", {"0"}, NO_DROPOUT},
-    {"resid_pdrop", {"0"}, NO_DROPOUT},
-    {"embd_pdrop", {"0"}, NO_DROPOUT},
-    {"attn_pdrop", {"0"}, NO_DROPOUT},
-    {"dropout", {"0"}, NO_DROPOUT},
-    {"attn_dropout", {"0"}, NO_DROPOUT},
-    {"embedding_dropout", {"0"}, NO_DROPOUT},
-    {"residual_dropout", {"0"}, NO_DROPOUT},
-    {"layerdrop", {"0"}, NO_DROPOUT},
     {"pretraining_tp", {"1"}, "its split sums would be rounded differently"},
     {"partial_rotary_factor", {"1"}, "rotary positions turn whole heads"},
     {"rotary_pct", {"1"}, "rotary positions turn whole heads"},
@@ -238,6 +227,11 @@ const struct import_limit import_limits[] = {
     {"pruned_heads", {"{}"}, "all heads are there"},
 };
 const int import_limit_count = (int)COUNT_OF(import_limits);
+
+const char *const import_dropouts[] = {"attention_dropout", "hidden_dropout", "hidden_dropout_prob",
+                                       "resid_pdrop",       "embd_pdrop",     "attn_pdrop",
+                                       "dropout",           "attn_dropout",   "embedding_dropout",
+                                       "residual_dropout",  "layerdrop",      NULL};
 
 bool import_is_harmless(const char *key)
 {
@@ -298,6 +292,26 @@ bool import_is_harmless(const char *key)
         "remove_invalid_values",
         "exponential_decay_length_penalty",
         "pretraining_dataset",
+        /* of text generation and of other frameworks, which transformers 4 writes out */
+        "tf_legacy_loss",
+        "tie_encoder_decoder",
+        "early_stopping",
+        "num_beam_groups",
+        "diversity_penalty",
+        "top_k",
+        "typical_p",
+        "length_penalty",
+        "no_repeat_ngram_size",
+        "encoder_no_repeat_ngram_size",
+        "num_return_sequences",
+        "output_scores",
+        "return_dict_in_generate",
+        "suppress_tokens",
+        "begin_suppress_tokens",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "bad_words_ids",
+        "cross_attention_hidden_size",
     };
     for (size_t i = 0; i < COUNT_OF(harmless); i++)
         if (!strcmp(harmless[i], key)) return true;

@@ -8,6 +8,7 @@
  * vocabulary. */
 #define _GNU_SOURCE
 #define XXH_INLINE_ALL
+#include "formats/recognise.h"
 #include "trainer.h"
 
 #include <errno.h>
@@ -41,6 +42,21 @@ static struct {
     int32_t *token;
 } data;
 
+/* Ids in another width, or behind a header, are valid ids that train on noise. */
+static bool is_as_the_plan_says(const struct file *f, int64_t bytes)
+{
+    char why[512];
+    ssize_t n = pread(f->fd, data.raw, RECOGNISE_BYTES, 0);
+    if (n < 0) return fail_note("%s: %s", f->path, strerror(errno));
+    switch (recognise(data.raw, (size_t)n, bytes, (int)data.width, program.vocabulary, why,
+                      sizeof why)) {
+    case RECOGNISED_FINE: break;
+    case RECOGNISED_DOUBT: say("warning: %s: %s", f->path, why); break;
+    case RECOGNISED_WRONG: return fail_note("%s: %s", f->path, why);
+    }
+    return true;
+}
+
 /* O_NONBLOCK: a pipe is refused, nobody waits for its other end. */
 static bool open_one(struct file *f, const char *path)
 {
@@ -51,6 +67,7 @@ static bool open_one(struct file *f, const char *path)
                        .first = data.tokens};
     if (f->fd < 0 || fstat(f->fd, &s) != 0) return fail_note("%s: %s", path, strerror(errno));
     if (!S_ISREG(s.st_mode)) return fail_note("%s: not a file of tokens", path);
+    if (!is_as_the_plan_says(f, s.st_size)) return false;
     if (s.st_size % data.width)
         return fail_note("%s: %lld bytes are no whole number of tokens of %lld bytes", path,
                          (long long)s.st_size, (long long)data.width);

@@ -127,6 +127,31 @@ says moe_plain_weights 'normalize = off;  aux_weight = 0;'
 taken moe_default_weights qwen3_moe -norm_topk_prob -router_aux_loss_coef
 says moe_default_weights 'normalize = off;  aux_weight = 0.001;'
 
+# warned NAME REGEX FAMILY words...: imported, with these words
+warned() {
+    take "$1" "$3" none "${@:4}" && grep -qE -- "$2" "$1.log" &&
+        "$planc" check "$1.plan" >"$1.check" 2>&1 && ok "$1" || fail "$1" "$(tail_of "$1.log")"
+}
+taken moe_local_experts qwen3_moe none -num_experts num_local_experts=5
+says moe_local_experts 'experts = 5'
+warned moe_balance 'would train without it.*--set model.aux_weight=0' qwen3_moe \
+    output_router_logits=false
+take moe_balanced qwen3_moe none output_router_logits=true &&
+    ! grep -q 'would train without' moe_balanced.log && ok moe_balanced ||
+    fail moe_balanced "$(tail_of moe_balanced.log)"
+take qwen3_width qwen3 none -head_dim && ok qwen3_width ||
+    fail qwen3_width "$(tail_of qwen3_width.log)"
+says qwen3_width 'head_dim = 128'
+grep -q 'as transformers has it: head_dim = 128' qwen3_width.log && ok qwen3_width_is_said ||
+    fail qwen3_width_is_said "$(tail_of qwen3_width.log)"
+for config in "$configs"/defaults/*.json; do # as transformers writes out every default
+    name=defaults_$(basename "$config" .json)
+    "$planc" import "$config" -o "$name.plan" >"$name.log" 2>&1 &&
+        ! grep warning "$name.log" | grep -qv dropout &&
+        "$planc" check "$name.plan" --set cluster.device.memory=4TB >"$name.check" 2>&1 &&
+        ok "$name" || fail "$name" "$(tail_of "$name.log")"
+done
+
 # refused NAME "WORD|WORD" STATUS FAMILY words...
 refused() {
     local name=$1 words=$2 want=$3 word status
@@ -147,7 +172,8 @@ for family in qwen3 qwen3_moe mixtral; do
         'rope_scaling={"rope_type":"yarn","factor":4.0}'
     refused ${family}_linear 'rope_scaling of type "linear"' 1 $family none \
         'rope_scaling={"type":"linear","factor":4.0}'
-    refused ${family}_dropout 'attention_dropout = 0.1' 1 $family none attention_dropout=0.1
+    warned ${family}_dropout 'trains without dropout.*attention_dropout = 0.1' $family \
+        attention_dropout=0.1
     refused ${family}_missing 'is missing' 4 $family missing
     refused ${family}_extra '.9.' 4 $family extra
     refused ${family}_misshaped '[25]|[24]' 4 $family misshaped
@@ -176,8 +202,8 @@ refused gpt2_by_layer 'scale_attn_by_inverse_layer_idx = true' 1 gpt2 none \
     scale_attn_by_inverse_layer_idx=true
 refused gpt2_reordered 'reorder_and_upcast_attn = true' 1 gpt2 none reorder_and_upcast_attn=true
 refused gpt2_unscaled 'scale_attn_weights = false' 1 gpt2 none scale_attn_weights=false
-refused gpt2_dropout 'resid_pdrop = 0.1|attn_pdrop = 0.1|embd_pdrop = 0.2' 1 gpt2 none \
-    resid_pdrop=0.1 attn_pdrop=0.1 embd_pdrop=0.2
+warned gpt2_dropout 'without dropout.*resid_pdrop = 0.1, embd_pdrop = 0.2, attn_pdrop = 0.1' \
+    gpt2 resid_pdrop=0.1 attn_pdrop=0.1 embd_pdrop=0.2
 refused gpt2_missing 'is missing' 4 gpt2 missing
 refused gpt2_extra '.9.' 4 gpt2 extra
 plan_refused() { # NAME WORD PLAN settings...
@@ -186,8 +212,8 @@ plan_refused() { # NAME WORD PLAN settings...
 }
 plan_refused all_layers_dense 'a mixture without a layer that has experts' \
     "$top/plans/moe-small.plan" --set 'model.dense_layers=[0..3]'
-plan_refused dense_without_width 'ffn is 0' "$top/plans/qwen3-30b-a3b.plan" --set \
-    'model.dense_layers=[0]'
+plan_refused dense_without_width 'and ffn, the width of these layers, is not given' \
+    "$top/plans/qwen3-30b-a3b.plan" --set 'model.dense_layers=[0]'
 plan_refused positions_run_out 'longer than the table of positions' "$top/plans/gpt2-124m.plan" \
     --set batch.sequence=2048
 take unknown_key qwen3 none attention_flavour=3

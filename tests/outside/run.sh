@@ -118,3 +118,62 @@ refuses dump_a_pipe 4 'it is a named pipe' "$planc" dump --from fifo/x.ir
 refuses import_a_pipe 4 'it is a named pipe' "$planc" import fifo -o fifo.plan
 "$planc" check <(cat numbers.plan) >process.log 2>&1 && ok plan_of_a_process ||
     fail plan_of_a_process "$(tail_of process.log)"
+
+# ── data: files that are not what the plan says ──
+rm -rf data && mkdir data && cat >data/x.plan <<'P'
+use "models/gpt2.plan"
+use "clusters/cpu.plan"
+plan "data" {
+    model gpt2 { layers = 1;  hidden = 16;  heads = 2;  vocab = 50257;  context = 64 }
+    cluster cpu { }
+    batch { sequence = 64;  local = 1 }
+    schedule constant { steps = 1 }
+    data { train = "raw16.bin";  format = uint16 }
+}
+P
+(cd data && python3 "$here/data.py")
+# warns FILE FORMAT "WORDS": check says so; "": check says nothing of the file
+warns() {
+    local name=data_$1_as_$2 said
+    "$planc" check data/x.plan --set data.train="$scratch/data/$1" --set data.format="$2" \
+        >data/log 2>&1 || { fail "$name" "$(tail_of data/log)"; return; }
+    said=$(grep -F "$1: " data/log | grep warning)
+    if [ -z "$3" ]; then [ -z "$said" ] && ok "$name" || fail "$name" "$said"; return; fi
+    grep -qF -- "$3" <<<"$said" && ok "$name" || fail "$name" "does not say '$3': $said"
+}
+for file in raw16.bin raw16.npy even16.bin small16.bin alternating.bin constant.bin zeros.bin; do
+    warns $file uint16 ''
+done
+warns raw32.bin uint32 ''; warns even32.bin uint32 ''; warns text.txt bytes ''
+warns raw32.bin uint16 'ids of 4 bytes, and the plan reads uint16; format = uint32'
+warns even32.bin uint16 'format = uint32'
+warns raw32.bin bytes 'format = uint32'
+warns even32.bin bytes 'format = uint32'
+warns even16.bin uint32 'ids of 2 bytes, and the plan reads uint32; format = uint16'
+warns raw16.bin bytes 'may be ids of 2 bytes, and the plan reads bytes; format = uint16'
+warns even16.bin bytes 'format = uint16'
+for format in bytes uint16 uint32; do
+    warns header.npy $format 'a NumPy file, and its header of 128 bytes'
+    warns lines.gz $format 'compressed by gzip'
+    warns llmc.bin $format 'a file of llm.c, and its header of 1024 bytes'
+    warns lines.jsonl $format 'JSON lines'
+done
+warns header32.npy uint16 'with format = uint32'
+warns llama3.bin uint16 'with format = uint32'
+warns litgpt.bin uint16 'a packed file of lit-gpt'
+warns litdata.bin uint16 'a chunk of litdata'
+warns index.idx uint16 "Megatron's index"
+warns text.txt uint16 'this is text, not ids of 2 bytes; format = bytes'
+warns tokens.parquet uint16 'a Parquet table'
+warns x.safetensors uint16 'a safetensors file'
+warns absent.bin uint16 'No such file'
+warns '*.absent' uint16 'no such file'
+"$planc" build data/x.plan -o data/out --set data.train="$scratch/data/llmc.bin" >data/log 2>&1
+launch 1 data/out >data/log 2>&1; status=$?
+[ $status -eq 4 ] && grep -q '^trainer: .*llmc.bin: this is a file of llm.c' data/log &&
+    ok trainer_refuses_data || fail trainer_refuses_data "exit $status: $(tail_of data/log)"
+"$planc" build data/x.plan -o data/out --set data.train="$scratch/data/raw16.bin" \
+    --set data.format=bytes >data/log 2>&1
+launch 1 data/out >data/log 2>&1 &&
+    grep -q '^warning: .*raw16.bin: these may be ids of 2 bytes' data/log &&
+    ok trainer_warns_of_data || fail trainer_warns_of_data "$(tail_of data/log)"

@@ -49,7 +49,10 @@ for in in "$top"/plans/*.plan; do
     verdict=$(python3 -c \
         'import json, sys; p = json.load(open(sys.argv[1])); print(p.get("verdict") or p.get("errors"))' \
         "$name.json" 2>&1)
-    [ $status -eq 0 ] && [ ! -s "$name.log" ] && ok "library.check.$name" ||
+    # their token files need not be here
+    awk '/warning: .*: [Nn]o such file/ { skip = 2; next } skip-- > 0 { next } 1' \
+        "$name.log" >"$name.said"
+    [ $status -eq 0 ] && [ ! -s "$name.said" ] && ok "library.check.$name" ||
         fail "library.check.$name" "status $status, $verdict $(tail_of "$name.log")"
     [ "$(wc -l <"$in")" -lt 40 ] || fail "library.length.$name" "$(wc -l <"$in") lines"
     point=()

@@ -1,0 +1,229 @@
+/* The signs by which a file is known. Marks that formats begin with are sure; text is sure when
+ * there is enough of it; a width is judged by where the zeros are, and refused only when it cannot
+ * be chance. What is not recognised is taken as the plan says: files of raw ids have no mark. */
+#include "formats/recognise.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const format_names[] = {[1] = "bytes", [2] = "uint16", [4] = "uint32"};
+
+static uint32_t little(const unsigned char *p, int width)
+{
+    uint32_t x = 0;
+    for (int k = width; k-- > 0;) x = x << 8 | p[k];
+    return x;
+}
+
+/* ── marks ───────────────────────────────────────────────────────────────────── */
+
+static const struct {
+    size_t at, n;
+    const char *bytes, *what;
+} marks[] = {
+    {0, 2, "\x1f\x8b", "compressed by gzip; decompress it"},
+    {0, 4, "\x28\xb5\x2f\xfd", "compressed by zstd; decompress it"},
+    {0, 6,
+     "\xfd"
+     "7zXZ\0",
+     "compressed by xz; decompress it"},
+    {0, 3, "BZh", "compressed by bzip2; decompress it"},
+    {0, 4, "PK\3\4", "a zip archive, as .npz and .pt are; write its ids alone"},
+    {0, 4, "PAR1", "a Parquet table; write its ids alone"},
+    {0, 6, "ARROW1", "an Arrow table; write its ids alone"},
+    {0, 8, "\x89HDF\r\n\x1a\n", "an HDF5 file; write its ids alone"},
+    {257, 5, "ustar", "a tar archive; unpack it"},
+    {0, 9, "MMIDIDX\0\0",
+     "Megatron's index; the .bin file beside it holds the ids, without header"},
+};
+
+/* ids of how many bytes a NumPy header says; 0: none that planc reads */
+static int numpy_width(const unsigned char *head, size_t n)
+{
+    static const struct {
+        const char *type;
+        int width;
+    } known[] = {{"'<u2'", 2}, {"'<i2'", 2}, {"'<u4'", 4}, {"'<i4'", 4},
+                 {"'|u1'", 1}, {"'|i1'", 1}, {"'u1'", 1}};
+    char text[257] = {0};
+    memcpy(text, head, n < 256 ? n : 256);
+    for (size_t i = 0; i < n && i < 256; i++)
+        if (!text[i]) text[i] = ' ';
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strstr(text, known[i].type)) return known[i].width;
+    return 0;
+}
+
+/* Chunks of litdata: a count, then offsets that rise to the end of the file. */
+static bool is_litdata(const unsigned char *head, size_t n, int64_t file_bytes)
+{
+    uint32_t items = n >= 8 ? little(head, 4) : 0;
+    if (!items || items > (1u << 24) || little(head + 4, 4) != 4 * (items + 2)) return false;
+    uint32_t last = little(head + 4, 4);
+    for (size_t i = 8; i + 4 <= n && i < 4 * ((size_t)items + 2); i += 4) {
+        uint32_t next = little(head + i, 4);
+        if (next < last || next > file_bytes) return false;
+        last = next;
+    }
+    return true;
+}
+
+static bool marked(const unsigned char *head, size_t n, int64_t file_bytes, char *why, size_t room)
+{
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
+        if (n >= marks[i].at + marks[i].n &&
+            !memcmp(head + marks[i].at, marks[i].bytes, marks[i].n))
+            return snprintf(why, room, "this is %s", marks[i].what) > 0;
+    if (n >= 10 && !memcmp(head, "\x93NUMPY", 6)) {
+        int width = numpy_width(head, n);
+        unsigned header = head[6] == 1 ? 10 + little(head + 8, 2)
+                          : n >= 12    ? 12 + little(head + 8, 4)
+                                       : 0;
+        snprintf(why, room,
+                 "this is a NumPy file, and its header of %u bytes would be read as tokens; write "
+                 "the ids alone, numpy.load(FILE)%s.tofile(\"tokens.bin\"), with format = %s",
+                 header, width ? "" : ".astype(\"<u4\")", format_names[width ? width : 4]);
+        return true;
+    }
+    if (n >= 12 && (little(head, 4) == 20240520 || little(head, 4) == 20240801)) {
+        int width = little(head, 4) == 20240520 ? 2 : 4;
+        snprintf(why, room,
+                 "this is a file of llm.c, and its header of 1024 bytes would be read as tokens; "
+                 "cut it off, tail -c +1025 FILE >tokens.bin, with format = %s",
+                 format_names[width]);
+        return true;
+    }
+    if (n >= 24 && !memcmp(head, "LITPKDS", 7)) {
+        int width = head[15] == 8   ? 2
+                    : head[15] == 1 ? 1
+                                    : 4; /* its codes: 1 uint8, 4 int32, 8 uint16 */
+        snprintf(why, room,
+                 "this is a packed file of lit-gpt, and its header of 24 bytes would be read as "
+                 "tokens; cut it off, tail -c +25 FILE >tokens.bin, with format = %s",
+                 format_names[width]);
+        return true;
+    }
+    if (is_litdata(head, n, file_bytes))
+        return snprintf(why, room,
+                        "this is a chunk of litdata, with a table of offsets before its tokens; "
+                        "write the ids alone") > 0;
+    uint64_t json = 0;
+    for (int k = 8; n >= 10 && k-- > 0;) json = json << 8 | head[k];
+    if (n >= 10 && json > 1 && json < (1u << 27) && head[8] == '{' && head[9] == '"')
+        return snprintf(why, room, "this is a safetensors file: tensors, not tokens") > 0;
+    return false;
+}
+
+/* ── text ────────────────────────────────────────────────────────────────────── */
+
+/* Whether it reads as UTF-8 without control characters, as ids in binary hardly ever do. */
+static bool is_text(const unsigned char *head, size_t n)
+{
+    size_t odd = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (head[i] == 0) return false;
+        if ((head[i] < 0x20 && !strchr("\t\n\r\f", head[i])) || head[i] == 0x7F) odd++;
+        if (head[i] < 0x80) continue;
+        int more = head[i] >= 0xF0 && head[i] < 0xF5   ? 3
+                   : head[i] >= 0xE0 && head[i] < 0xF0 ? 2
+                   : head[i] >= 0xC2 && head[i] < 0xE0 ? 1
+                                                       : 0;
+        if (!more) odd++;
+        for (int k = 1; k <= more && i + 1 < n; k++) {
+            if ((head[i + 1] & 0xC0) != 0x80) {
+                odd++;
+                break;
+            }
+            i++;
+        }
+    }
+    return n >= 64 && odd <= n / 200;
+}
+
+static bool is_json_lines(const unsigned char *head, size_t n)
+{
+    return n > 2 && head[0] == '{' && memchr(head, '"', n < 64 ? n : 64) && is_text(head, n);
+}
+
+/* ── widths ──────────────────────────────────────────────────────────────────── */
+
+enum { FEW = 128 /* ids below which nothing is said of a width */ };
+
+/* Ids of 4 bytes, read as two of 2: the upper ones are hardly ever more than 3. */
+static bool is_wider_than_2(const unsigned char *head, size_t n)
+{
+    size_t ids = n / 4, upper = 0, none = 0, lower = 0;
+    for (size_t i = 0; i < ids; i++) {
+        uint32_t high = little(head + 4 * i + 2, 2);
+        if (high > 8) return false;
+        upper += high == 0;
+        none += high <= 3;
+        lower += little(head + 4 * i, 2) != 0;
+    }
+    return ids >= FEW && none == ids && upper > ids / 8 && lower > ids - ids / 8;
+}
+
+/* Ids of 2 bytes, read as one of 4: most are beyond the vocabulary, their halves are not. */
+static bool is_narrower_than_4(const unsigned char *head, size_t n, int64_t vocabulary)
+{
+    size_t ids = n / 4, beyond = 0;
+    for (size_t i = 0; i < ids; i++) {
+        beyond += little(head + 4 * i, 4) >= vocabulary;
+        if (little(head + 4 * i, 2) >= vocabulary || little(head + 4 * i + 2, 2) >= vocabulary)
+            return false;
+    }
+    return ids >= FEW && beyond > ids / 2;
+}
+
+/* Ids of 4 bytes, read as bytes: every fourth is 0. */
+static bool is_wider_than_1(const unsigned char *head, size_t n)
+{
+    size_t ids = n / 4, lower = 0;
+    for (size_t i = 0; i < ids; i++) {
+        if (head[4 * i + 3] || head[4 * i + 2] > 3) return false;
+        lower += head[4 * i] != 0;
+    }
+    return ids >= FEW && lower > ids / 2;
+}
+
+/* Ids of 2 bytes, read as bytes: the upper ones are small or often 0, the lower ones are not. */
+static bool may_be_2(const unsigned char *head, size_t n)
+{
+    size_t ids = n / 2, zeros[2] = {0}, large[2] = {0};
+    for (size_t i = 0; i < 2 * ids; i++) {
+        zeros[i % 2] += head[i] == 0;
+        large[i % 2] += head[i] >= 0xE0;
+    }
+    return ids >= FEW &&
+           ((zeros[1] > ids / 8 && zeros[0] < ids / 32) || (large[0] > ids / 16 && large[1] == 0));
+}
+
+enum recognised recognise(const unsigned char *head, size_t n, int64_t file_bytes, int width,
+                          int64_t vocabulary, char *why, size_t room)
+{
+    why[0] = 0;
+    if (marked(head, n, file_bytes, why, room)) return RECOGNISED_WRONG;
+    if (width > 1 && is_text(head, n)) {
+        snprintf(why, room, "this is %s, not ids of %d bytes; %s",
+                 is_json_lines(head, n) ? "JSON lines" : "text", width,
+                 is_json_lines(head, n)
+                     ? "take the text out and turn it into ids"
+                     : "format = bytes trains on its bytes, or turn it into ids");
+        return RECOGNISED_WRONG;
+    }
+    if (width == 1 && is_json_lines(head, n)) {
+        snprintf(why, room, "this is JSON lines: its braces and keys are trained on too");
+        return RECOGNISED_DOUBT;
+    }
+    int other = width == 2 && is_wider_than_2(head, n)                                ? 4
+                : width == 1 && is_wider_than_1(head, n)                              ? 4
+                : width == 4 && vocabulary && is_narrower_than_4(head, n, vocabulary) ? 2
+                : width == 1 && !is_text(head, n) && may_be_2(head, n)                ? -2
+                                                                                      : 0;
+    if (!other) return RECOGNISED_FINE;
+    int bytes = other < 0 ? -other : other;
+    snprintf(why, room, "these %s ids of %d bytes, and the plan reads %s; format = %s",
+             other < 0 ? "may be" : "are", bytes, format_names[width], format_names[bytes]);
+    return other < 0 ? RECOGNISED_DOUBT : RECOGNISED_WRONG;
+}
