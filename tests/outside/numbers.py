@@ -14,7 +14,7 @@ for line in open(table):
     if m := re.match(r'SECTION\((\w+), "([^"]+)"', line):
         section[m[1]] = m[2]
     if m := re.match(r'KEY\((\w+), (\w+), (\w+)', line):
-        cases += [[f'{section[m[1]]}.{m[2]}={v}'] for v in VALUES[m[3]]]
+        cases += [[f'{section[m[1]]}.{m[2]}={v}'] for v in VALUES.get(m[3], WHOLE)]
 for name in 'layers hidden vocab heads kv_heads head_dim experts top_k expert_width'.split():
     cases += [[f'model.{name}={v}'] for v in WHOLE]
 for a, b in [('batch.local', 'mesh.fsdp'), ('mesh.dp', 'mesh.fsdp'), ('batch.local', 'batch.sequence'),
