@@ -1,10 +1,10 @@
-/* mpirun that gets SIGTERM or SIGINT kills its ranks a second later, whatever they are writing.
- * SIGUSR1 it passes on, and goes on serving them. So this process stands before it: mpirun has a
+/* If mpirun gets SIGTERM or SIGINT, it kills its ranks a second later, even while they write. It
+ * passes SIGUSR1 on and continues to serve them. So this process stands between: mpirun has a
  * process group of its own, which Ctrl-C does not reach, and starts with SIGTERM and SIGINT blocked
- * (its ranks do not inherit that); what is sent to either of the two becomes one SIGUSR1.
+ * (its ranks do not inherit that). A signal to either of the two becomes one SIGUSR1.
  *
- * Open MPI can be told to wait longer (odls_base_sigkill_timeout), but it then waits through that
- * time, twice, whenever a rank ends with a status that is not 0. */
+ * Open MPI can be told to wait longer (odls_base_sigkill_timeout), but then it waits that long,
+ * twice, whenever a rank ends with a status that is not 0. */
 #define _GNU_SOURCE
 #include "commands/launch.h"
 #include "base/base.h"

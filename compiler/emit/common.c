@@ -18,8 +18,8 @@ const struct value *emit_root(const struct value *v)
 /* ── which values have bytes ─────────────────────────────────────────────────── */
 static void keep(const struct value *v) { ((struct value *)emit_root(v))->mark = 1; }
 
-/* Marks what is read where it was not made: by another kernel, a lane, the next iteration, a
- * gradient slot. */
+/* Marks values that are read outside the kernel that makes them: by another kernel, a lane, the
+ * next iteration, a gradient slot. */
 static void mark_stored(const struct graph *g)
 {
     for (int i = 0; i < g->region.n; i++) {

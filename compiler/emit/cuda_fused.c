@@ -1,15 +1,16 @@
 /* The loops of a fused kernel on cuda. Every group of ends over equally many rows is a launch of
- *   its own, in one of three forms: grid    nothing but elements of one long row: each thread has
- *   eight neighbours, or four where some are F32, so that the threads of a
- *           warp always read and write whole lines;
- *   rows    a power of two threads, a function of the columns, share a row; where it is read again
- *   they sweep over it again; chunks  as rows, but a block takes a range of rows one behind the
- *   other and keeps, per thread, the sums of its columns; they go
- *           to the workspace, and a second launch adds the chunks in order.
- * A total leaves one number a row in the workspace, added up by a second launch likewise. Eight
- * columns 8 t + 8 G i .. are always the same thread's, however an index op cuts the row into
- * pieces, so the order of a sum is a function of the row's length. Where a piece is made of whole
- * eights (or fours) its elements are read and written together. */
+ * its own, in one of three forms:
+ *   grid    only elements of one long row: each thread has eight neighbours, or four if some are
+ *           F32, so the threads of a warp always read and write whole lines
+ *   rows    a power of two of threads, which depends on the columns, share a row; if it is read
+ *           again, they walk over it again
+ *   chunks  like rows, but a block takes several rows one after the other and keeps the sums of
+ *           its columns per thread; they go to the workspace, and a second launch adds the chunks
+ *
+ * A total leaves one number per row in the workspace, and a second launch adds them up too. The
+ * same thread always has the eight columns 8 t + 8 G i .., however an index op cuts the row into
+ * pieces, so the order of a sum depends only on the length of the row. If a piece consists of whole
+ * eights (or fours), its elements are read and written together. */
 #include "emit/cuda_fused.h"
 
 #include <ctype.h>

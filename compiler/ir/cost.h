@@ -5,14 +5,14 @@
 
 #include "ir/ir.h"
 
-/* FLOPs per token, forward and backward, of matrix products and attention; a multiply-add is two,
- * the input embedding is a look-up, of experts only those that a token has. Three conventions:
- *   full      scores and weighted sums over the whole sequence, nothing that is computed a second
- *   time (PaLM: Chowdhery et
- *             al., 2022, appendix B; torchtitan): 6 N + 12 layers x heads x head_dim x sequence
- *   causal    the same with half of the scores and weighted sums, those that count
- *   hardware  full, and the ops that are computed again. The scores that the kernel of
- *             attention's gradient computes again are in op_flops().run and in none of these */
+/* FLOPs per token, forward and backward, of matrix products and attention. A multiply-add is two;
+ * the input embedding is a look-up; of experts, only those that a token uses count. Conventions:
+ *   full      scores and weighted sums over the whole sequence, without recomputation (PaLM:
+ *             Chowdhery et al., 2022, appendix B; torchtitan):
+ *             6 N + 12 layers x heads x head_dim x sequence
+ *   causal    the same with half of the scores and weighted sums
+ *   hardware  full, and the ops that are computed again. The scores that the kernel of attention's
+ *             gradient computes again are in op_flops().run and in none of these */
 struct flops {
     double full, causal, hardware;
 };

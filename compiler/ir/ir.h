@@ -1,14 +1,15 @@
-/* The one intermediate representation, from `lower` to the generated text. It stays rolled: a
- * `repeat` is a region with one body (or a few variants, such as dense and sparse layers) however
- * many layers it has, so a 48-layer model is exactly as long as a 2-layer one. There is one node
- * type; each pass fills one group of its fields, the printer shows them, the parser reads them back
- * and the verifier refuses one that is set too early. What is not in the text does not exist.
+/* The intermediate representation, from `lower` to the generated text. It stays rolled: a `repeat`
+ * is a region with one body (or a few variants, such as dense and sparse layers) however many
+ * layers it has, so a 48-layer model is exactly as long as a 2-layer one. There is one node type.
+ * Each pass fills one group of its fields, the printer shows them, the parser reads them back and
+ * the verifier refuses one that is set too early. The text is complete.
  *
- * Program: setup regions once per run; micro regions once per micro-batch, in order; update regions
- * once per step. Values have names that are unique in the graph. A value may be used
- *   in its own body, later; in a later region when it comes from a region that runs ONCE or is a
- *   carry's `last`; in the mirror body (backward of the same loop), same iteration: such a value is
- *   saved, one entry an iteration. */
+ * A program has setup regions, once per run; micro regions, once per micro-batch, in order; update
+ * regions, once per step. Values have names that are unique in the graph. A value may be used
+ *   - in its own body, later;
+ *   - in a later region, if it comes from a region that runs ONCE or is a carry's `last`;
+ *   - in the mirror body (the backward body of the same loop), same iteration: such a value is
+ *     saved, one entry per iteration. */
 #ifndef PLANC_IR_H
 #define PLANC_IR_H
 

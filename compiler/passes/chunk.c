@@ -1,16 +1,17 @@
-/* Needs: the region where forward turns into backward, with the cross-entropies in it, which their
- * picks mark (attribute loss).
+/* Needs: the region where forward turns into backward, with the cross-entropies in it, which are
+ *   marked by their picks (attribute loss).
  * Gives: with batch.loss_chunks > 1, three regions in its place: what comes before the logits; a
- *   loop over pieces of the rows, each with logits, loss, their gradient and the two products that
- *   take it on, before the next piece begins; what comes behind. Logits then take a piece's room,
- *   and nothing is computed twice.
- * Loses: nothing. With one piece the graph passes unchanged.
- * The loop begins at the product that makes logits (or at what else their rows come from) and holds
- * every node that goes on row by row from there, until rows are summed up or multiplied by a
+ *   loop over chunks of the rows, each with logits, loss, their gradient and the two products that
+ *   use it, before the next chunk begins; what comes after. Logits then need the memory of one
+ *   chunk, and nothing is computed twice.
+ * Loses: nothing. With one chunk the graph is unchanged.
+ *
+ * The loop begins at the product that makes the logits (or at what else their rows come from) and
+ * holds every node that works row by row from there, until rows are summed or multiplied by a
  * matrix. Sums add to a carry, the weight gradient of the head is added to in place (matmul_add),
- * and rows that are read outside are made in their place (put_part) in the whole. Row values that
- * only the loop reads (seeds, scales) are made in it.
- * A loss that cannot be cut is refused by its line: NULL, after a diagnostic. */
+ * and rows that are read outside are written to their place in the whole (put_part). Row values
+ * that only the loop reads (seeds, scales) are made in it. A loss that cannot be cut is refused
+ * with its line: NULL, after a diagnostic. */
 #include "base/diagnostics.h"
 #include "passes/chunk_rows.h"
 

@@ -1,16 +1,17 @@
 /* Needs: sharded bodies of primitives.
- * Gives: kernels. Every node that computes belongs to one; a core op is alone, the others share a
- *   kernel when they walk the same rows x columns and nothing they need is made in between. The
- *   nodes of a kernel become neighbours in the body; views and leaves move to just before the
- *   kernel that wants them first.
- * Loses: the order of lower, which meant nothing.
- * Greedy: a node joins the latest kernel that makes or reads one of its operands, if that kernel
- * can have it. What a reduction over rows gives (a column, a total) is complete only when its
- * kernel has ended, so a reader of it comes later; likewise a reader of a view. What costs nothing
- * where it is read (a cast from BF16, the constant that a gradient begins with) waits for its first
- * reader, so that it stands between nothing. Joining never changes a bit: every value is rounded to
- * its type wherever it is made, and a reduction's order depends on its length alone (the numeric
- * contract). With --fusion off every node is a kernel. */
+ * Gives: kernels. Every node that computes belongs to one. A core op is alone; other nodes share
+ *   a kernel if they walk the same rows x columns and nothing that they need is made in between.
+ *   The nodes of a kernel become neighbours in the body; views and leaves move to just before the
+ *   kernel that needs them first.
+ * Loses: the order of lower, which had no meaning.
+ *
+ * Greedy: a node joins the latest kernel that makes or reads one of its operands, if possible. The
+ * result of a reduction over rows (a column, a total) is complete only when its kernel has ended,
+ * so a reader of it comes later; so does a reader of a view. A node that costs nothing where it is
+ * read (a cast from BF16, the constant seed of a gradient) waits for its first reader, so that it
+ * separates nothing. Joining never changes a bit: every value is rounded to its type wherever it is
+ * made, and the order of a reduction depends only on its length. With --fusion off every node is a
+ * kernel. */
 #include "passes/kernel_name.h"
 
 struct walk {
@@ -36,7 +37,7 @@ static struct walk walk_of_shape(struct shape s)
     return (struct walk){columns ? shape_count(s) / columns : 0, columns};
 }
 
-/* What a node walks: its result, or what it reduces. */
+/* The rows and columns of a node: those of its result, or of what it reduces. */
 static struct walk walk_of(const struct node *n)
 {
     switch (op_rows[n->op].class) {
@@ -78,7 +79,7 @@ static bool joins(const struct node *n)
     return false;
 }
 
-/* Nothing but numbers and scalars spread out: the seed of a gradient. */
+/* Only numbers and scalars, broadcast: the seed of a gradient. */
 static bool constant(const struct node *n)
 {
     if (op_rows[n->op].class != CLASS_MAP ||
@@ -123,8 +124,8 @@ static int ready(const struct fuse *f, const struct value *v, int *in)
     return at;
 }
 
-/* Row values ([R,1]) ride along with any walk over the same rows; a walk over rows alone widens
- * when columns join. */
+/* Row values ([R,1]) join any walk over the same rows; a walk over rows alone becomes wider when
+ * columns join. */
 static bool fits(struct walk *g, struct walk n, bool take)
 {
     if (g->rows != n.rows) return false;
@@ -155,7 +156,7 @@ static bool index_allowed(const struct node *n, const struct group *g)
     return true;
 }
 
-/* Nothing that others wait for happens in it: scalars, and what is shown to the probe. */
+/* Nothing in it is waited for: scalars, and values for the probe. */
 static bool aside(const struct group *g)
 {
     return (g->walk.rows == 1 && g->walk.columns == 1) || g->node.item[0]->op == OP_tap;
@@ -281,7 +282,7 @@ static void count_reads(const struct graph *g)
         }
 }
 
-/* Waits for its first reader still. */
+/* Whether it still waits for its first reader. */
 static bool waits(const struct fuse *f, const struct node *n)
 {
     return n->note == f && n->mark == -1 && rides(f, n);
@@ -304,7 +305,8 @@ static void place(struct fuse *f, struct node *n)
     put(f, group, n->mark, n);
 }
 
-/* A reader takes along what walks as it does, or the numbers of its rows. */
+/* A reader takes its operands into its kernel if they walk as it does, or are one number per
+ * row. */
 static bool takes_along(const struct node *reader, const struct node *n)
 {
     struct walk x = walk_of(reader), y = walk_of(n);

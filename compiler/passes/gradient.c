@@ -1,11 +1,12 @@
 /* Needs: a lowered graph, whose last region trains the metric "loss".
- * Gives: reverse-mode gradients. The region that holds the loss turns around in place; every other
- *   region gets a mirror after it, in reverse order: straight code straight, a loop as a loop
- *   running down, whose carries are the gradients of the forward loop's carries. Each mirror body
- *   ends with `gradient W = dW` lines: the finished contribution of this use to a weight (a tied
- *   weight has one in each body that uses it; they are summed in the shard).
- * Loses: nothing. Forward values read by a mirror body are simply named there; which of them are
- *   kept and which are computed again is the next decision (recompute), not this one.
+ * Gives: reverse-mode gradients. In the region of the loss, forward turns into backward. Every
+ *   other region gets a mirror after it, in reverse order: straight code for straight code, for a
+ *   loop a loop that runs down, whose carries are the gradients of the forward loop's carries. Each
+ *   mirror body ends with `gradient W = dW` lines: the complete contribution of this use to a
+ *   weight (a tied weight has one in each body that uses it; they are summed in the shard).
+ * Loses: nothing. Mirror bodies name the forward values that they read; recompute decides later
+ *   which of them are kept and which are computed again.
+ *
  * The seed is 1 / (accumulation x ranks): the loss is an average over micro-batches and ranks, and
  * gradients are summed. */
 #include "ir/ir.h"

@@ -1,19 +1,21 @@
 /* Needs: a schedule with step numbers.
- * Gives: a place for every byte: each value that outlives its kernel, every slot, all state, in one
- *   arena that is the trainer's allocation and whose end, segment `wire`, collectives touch. What
- *   is not here does not exist at run time.
+ * Gives: a place for every byte: each value that outlives its kernel, every slot, all state, in
+ *   one arena that is the trainer's allocation. Its end, segment `wire`, is what collectives touch.
+ *   Nothing else exists at run time.
  * Loses: nothing.
- * A buffer is live between two steps in text order, both included. A loop's text stands for all its
- * iterations, so what a loop reads from outside lives to its end, and what iterations hand to each
- * other or to the mirror loop has one entry an iteration or a ring of them:
- *   saved    one entry a layer, read by the mirror body; index "i"
- *   carried  a ring of two, the iteration reads entry n and writes entry n + 1; index "n", "n+1"
- *   a carry that the mirror reads is both: a stack of count + 1, so that handing on is writing the
- *   next entry.
+ *
+ * A buffer is live between two steps in text order, both included. The text of a loop stands for
+ * all its iterations. So what a loop reads from outside is live until its end, and what iterations
+ * hand to each other or to the backward loop has one entry per iteration or a ring of entries:
+ *   saved    one entry per layer, read by the backward body; index "i"
+ *   carried  a ring of two: an iteration reads entry n and writes entry n + 1; index "n", "n+1"
+ *   both     a carry that the backward loop reads: count + 1 entries, so handing on is writing the
+ *            next entry
+ *
  * Records of kind ALIAS name bytes that another record owns. An asynchronous reader holds its
- * buffer until the wait for its event: gradient slots live from their region to the waits of the
- * update (and the next micro-batch begins by waiting for them), gather slots from the first issue
- * into them. */
+ * buffer until the wait for its event: gradient slots are live from their region to the waits of
+ * the update (and the next micro-batch begins by waiting for them), gather slots from the first
+ * issue into them. */
 #include "passes/layout.h"
 #include "passes/workspace.h"
 

@@ -1,13 +1,14 @@
 /* Needs: gradients.
- * Gives: the update phase. The squared norm of all resident gradient shards is added up unit by
- *   unit, over the ranks in rank order, and decides the clipping coefficient and, when it or the
- *   step's loss is not finite, that nothing is updated; then AdamW, over primitives, unit by unit
- *   in the order the next forward pass wants its weights.
+ * Gives: the update phase. The squared norm of all resident gradient shards is summed unit by
+ *   unit, over the ranks in rank order. It determines the clipping coefficient and, if it or the
+ *   step's loss is not finite, that nothing is updated. Then AdamW, over primitives, unit by unit
+ *   in the order in which the next forward pass needs the weights.
  * Loses: nothing. State has its full length here; `shard` cuts it.
- * The loss enters the squared norm times zero: a rank whose loss alone is NaN or infinite is then
- * seen by every rank before any weight changes. Summing over the world counts every replica's
- * shards, hence the division by dp. AdamW with decoupled weight decay: Loshchilov and Hutter, 2019,
- * algorithm 2. */
+ *
+ * The loss enters the squared norm times zero, so if the loss of one rank is NaN or infinite, every
+ * rank knows before any weight changes. The sum over the world counts every replica's shards, hence
+ * the division by dp. AdamW with decoupled weight decay: Loshchilov and Hutter, 2019, algorithm
+ * 2. */
 #include "ir/ir.h"
 
 #include <string.h>

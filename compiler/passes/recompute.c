@@ -1,16 +1,16 @@
 /* Needs: mirror bodies that name forward values freely.
  * Gives: a decision for each such value: kept (the mirror goes on naming it, and memory gives it
- *   one place a layer) or computed again in the mirror body, marked `again`, just before the first
- *   node that wants it.
+ *   one place per layer) or computed again in the mirror body, marked `again`, just before the
+ *   first node that needs it.
  * Loses: nothing.
- * The table of policies says what is kept. Everywhere: carries (a unit's input), routing choices (a
- * second top-k could fall on the other side of a tie), and what is never recomputed because it is
- * made once (setup). Mode none keeps the inputs and outputs of core ops too; a map or row value
- * costs a read of its operands inside the kernel that wants it anyway, so it is never kept. Mode
- * selective keeps what activation_checkpoint.save names: op kinds and values of the architecture.
- * Mode full keeps nothing else: a layer then keeps tokens x hidden elements.
- * A second computation is the same op on the same operands, hence the same bits (the numeric
- * contract). */
+ *
+ * The table of policies says what is kept. Every mode keeps carries (the input of a unit), routing
+ * choices (a second top-k could decide a tie differently), and what is made once (setup). Mode none
+ * also keeps the inputs and outputs of core ops; a map or row value costs only a read of its
+ * operands in the kernel that needs it, so it is never kept. Mode selective keeps what
+ * activation_checkpoint.save names: op kinds and values of the architecture. Mode full keeps
+ * nothing else: tokens x hidden elements per layer. Recomputation is the same op on the same
+ * operands, hence the same bits. */
 #include "ir/ir.h"
 
 #include <string.h>

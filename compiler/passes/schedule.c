@@ -1,19 +1,18 @@
 /* Needs: kernels, `use` and `reduce` marks.
- * Gives: lanes, events and step numbers. A `use` becomes the issue of a gather some units ahead and
- *   a wait here; a `reduce` gets an event, and the next writer of its slot a wait; every step has a
- *   number.
+ * Gives: lanes, events and step numbers. A `use` becomes the issue of a gather some units ahead
+ *   and a wait here; a `reduce` gets an event, and the next writer of its slot a wait; every step
+ *   has a number.
  * Loses: `use`.
- * The order: let the uses of a micro-batch, loops unrolled, be positions 0, 1, 2 … A body at
- * position s issues, before it computes, the gathers of every position up to s + prefetch that was
- * not issued before. In a loop that is one position an iteration, s + n + prefetch, which lies in
- * this loop for most n and after it for the last few: so the body holds one gather per region that
- * can be meant, each with the range of n for which it is the one. Nothing is peeled; the text is
- * the same for every number of layers.
- * With facts.reshard backward or step a unit is gathered by the first region that uses it, into a
- * slot for each of its instances, and the later ones read it there: they have no position. With
- * step these gathers and their waits are those of the first micro-batch only (attribute once).
+ *
+ * The order: let the uses of a micro-batch, loops unrolled, be positions 0, 1, 2 … Before a body at
+ * position s computes, it issues the gathers of every position up to s + prefetch that was not
+ * issued before. In a loop that is one position per iteration, s + n + prefetch. It is in this loop
+ * for most n and after it for the last few, so the body has one gather for each region that is
+ * possible, with the range of n for which it is the right one. Nothing is peeled; the text is the
+ * same for every number of layers.
+ *
  * Collectives run in the order in which this text issues them, on every rank (one order over all
- * communicators). Slots: a loop's units share prefetch + 1 gather slots and reduce_slots gradient
+ * communicators). The units of a loop share prefetch + 1 gather slots and reduce_slots gradient
  * slots, used in turn. */
 #include "ir/ir.h"
 

@@ -65,8 +65,8 @@ static bool reads_unit(const struct graph *old, const struct region *r, const st
     return false;
 }
 
-/* The layers of a loop take turns at gathering, whatever their kind: when one kind reads its
- * weights here, so does every other, even where its gradient would need none. */
+/* The layers of a loop are gathered in turn, whatever their kind: if one kind reads its weights
+ * here, so does every other, even if its gradient would need none. */
 static bool takes_turn(const struct graph *old, const struct region *r, const struct body *b,
                        const struct unit *u)
 {

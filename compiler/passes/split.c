@@ -1,9 +1,9 @@
 /* Needs: lowered bodies.
- * Gives: every loop body its checkpointing mode (`keep`), and a body of its own, with units of its
- *   own, to layers that are under another mode than the rest: activation_checkpoint.layers and
- *   .every choose layers, and a loop with two kinds of layers is a loop with two bodies, as dense
- *   and sparse layers are.
- * Loses: nothing. A plan that treats all layers alike passes unchanged. */
+ * Gives: every loop body its checkpointing mode (`keep`). Layers under another mode than the rest
+ *   get a body of their own, with units of its own: activation_checkpoint.layers and .every choose
+ *   layers, and a loop with two kinds of layers is a loop with two bodies, like dense and sparse
+ *   layers.
+ * Loses: nothing. A plan that treats all layers alike is unchanged. */
 #include "ir/ir.h"
 
 #include <stdlib.h>

@@ -6,11 +6,12 @@
 #include "predict/machine.h"
 #include "predict/work.h"
 
-/* What holds a kernel back. */
+/* What limits a kernel. */
 enum limit { LIMIT_FLOPS, LIMIT_BANDWIDTH, LIMIT_LAUNCH };
 extern const char *const limit_names[3];
 
-/* Who else is at work: nobody, a collective over the links of a node, or one over the network. */
+/* What runs at the same time: nothing, a collective over the links of a node, or one over the
+ * network. */
 enum company { ALONE, WITH_NODE, WITH_NETWORK };
 #define COMPANIES (WITH_NETWORK + 1)
 

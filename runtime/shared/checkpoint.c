@@ -1,9 +1,9 @@
-/* When a run is saved, and how its ranks agree on it. The rule that everything here follows: a
- * decision is made from numbers that all ranks have, those that they exchange at the end of a step,
- * so no rank ever saves, waits or ends alone. A save has three parts. At a step's end every rank
- * copies its share of the state, and the run goes on; a thread of each writes it; when all have
- * told that theirs is on the disk, rank 0's thread writes the manifest and gives the checkpoint its
- * name. Without a second copy the ranks write while the run waits; the rest is the same. */
+/* When a run is saved, and how its ranks agree on it. Every decision is made from numbers that all
+ * ranks have, those that they exchange at the end of a step, so no rank ever saves, waits or ends
+ * alone. A save has three parts. At the end of a step every rank copies its share of the state, and
+ * the run continues. A thread of each rank writes the copy. When all have reported that theirs is
+ * on the disk, rank 0's thread writes the manifest and gives the checkpoint its name. Without a
+ * second copy the ranks write while the run waits; the rest is the same. */
 #define _GNU_SOURCE
 #include "checkpoint.h"
 

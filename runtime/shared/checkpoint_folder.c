@@ -1,9 +1,9 @@
-/* The folder of a run's checkpoints. Whatever is killed or loses power at any moment, two things
- * must hold: a name without an ending stands for a checkpoint that is whole, and nothing is deleted
- * before a newer one is. So a checkpoint is made under a temporary name, its files are flushed,
- * then the folder, then it is renamed, then the folder that holds the name is flushed; and one that
- * goes away gets another name first. Only one run may write here: rank 0 holds a lock on a file,
- * which the system frees however the process ends. */
+/* The folder of a run's checkpoints. Whenever a process is killed or power is lost, two things must
+ * hold: a name without an ending is a complete checkpoint, and nothing is deleted before a newer
+ * one is complete. So a checkpoint is written under a temporary name, its files are flushed, then
+ * the folder; then it is renamed, and the parent folder is flushed. A checkpoint to delete is
+ * renamed first. Only one run may write here: rank 0 holds a lock on a file, which the system
+ * releases however the process ends. */
 #define _GNU_SOURCE
 #include "checkpoint.h"
 

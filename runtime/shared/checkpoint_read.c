@@ -1,9 +1,8 @@
-/* The way back: a manifest is read, compared with its own hash, against the plan and the data of
- * this run, its parts against their hashes, and only then does a byte reach the device. Every rank
- * reads the manifest and takes what its own shard needs, wherever the ranks that wrote had cut:
- * nothing here knows how many there were. Whatever is not exactly as it was written is refused by
- * name; a run that goes on from half a state, or with other mathematics, looks like one that went
- * well. */
+/* Reads a checkpoint. The manifest is checked against its own hash, the plan and the data of this
+ * run, the parts against their hashes, and only then is anything written to the device. Every rank
+ * reads the manifest and takes what its own shard needs, whatever the mesh that wrote it. Anything
+ * that is not exactly as it was written is refused by name, because a run that resumes from half a
+ * state, or with other mathematics, looks like a good one. */
 #define _GNU_SOURCE
 #include "checkpoint.h"
 

@@ -1,22 +1,21 @@
-/* --compare LIB.so: the first step's kernels, each run a second time by the host on the same
- * operands and compared with what the device made of them. So a kernel is judged by itself, on the
- * numbers of a real step, and a mistake has a name and not only a loss that is a little off. LIB.so
- * is reference.h's; what this file must not do is let the host's result reach the device.
+/* --compare LIB.so: the host runs each kernel of the first step a second time on the same operands
+ * and compares the results. So every kernel is checked alone, on the numbers of a real step. LIB.so
+ * is described in reference.h. The results of the host never reach the device.
  *
- * Two right results differ by what rounding may do and no more; how much that is depends on what is
- *   computed (enum bound): EXACT      no bit
- *   ROUNDED    1 unit in the last place in BF16, 2 in F32 (one expression, element by element)
- *   SUMMED     with e = 2^-23 (64 + 4 sqrt(terms)): each element e times the largest, and in BF16 1
- *   unit; as a whole e, in BF16 2^-9 more.
- *              A sum of n numbers in another order is off by about sqrt(n) roundings of them.
- *              What cancels on the way makes that worse.
- *   PRODUCT    each element 2^-8 of the sum of |a b| (F32 operands: e of it), and in BF16 1 unit;
- *   as a whole 2^-16 (e) of those sums' norm
- *              and in BF16 2^-9 of the result's. The sums of |a b| are the same kernel on the
- *              operands' absolute values.
- *   ATTENTION  BF16: each element 2^-6 of the largest, as a whole 2^-7, for weights rounded to
- *   BF16; F32: 2^-15 and 2^-15
- * "As a whole" is the norm of the difference to the norm of the result. */
+ * Two right results may differ by rounding. The bound depends on what is computed (enum bound),
+ * with e = 2^-23 (64 + 4 sqrt(terms)); a unit is one in the last place:
+ *   EXACT      no bit
+ *   ROUNDED    1 unit in BF16, 2 in F32 (one expression, element by element)
+ *   SUMMED     each element: e times the largest, and 1 unit in BF16
+ *              as a whole: e, and 2^-9 more in BF16
+ *              A sum of n numbers in another order is off by about sqrt(n) roundings of them;
+ *              cancellation makes that worse.
+ *   PRODUCT    each element: 2^-8 of the sum of |a b| (F32 operands: e of it), and 1 unit in BF16
+ *              as a whole: 2^-16 (F32: e) of the norm of those sums, and 2^-9 more in BF16
+ *              The sums of |a b| come from the same kernel on absolute values of the operands.
+ *   ATTENTION  BF16: each element 2^-6 of the largest, as a whole 2^-7 (weights rounded to BF16)
+ *              F32: 2^-15 and 2^-15
+ * "As a whole" is the norm of the difference divided by the norm of the result. */
 #define _GNU_SOURCE
 #include "watch.h"
 

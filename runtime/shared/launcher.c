@@ -1,4 +1,4 @@
-/* What the launcher does with its ranks, as far as a rank can know it. */
+/* What the launcher does to its ranks, as far as a rank can know it. */
 #include "trainer.h"
 
 #include <math.h>

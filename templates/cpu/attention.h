@@ -1,12 +1,11 @@
 /* Causal attention and its gradient for the cpu device, tile by tile: 64 queries of one head
- * against up to 256 keys, with the matrix products of a tile done by product() and the softmax kept
- * online across tiles. The scores of a whole sequence never exist, so the kernel needs nothing but
- * two tiles of 64 KiB on the calling thread's stack, whatever the sequence; the gradient also needs
- * room for the sums of one key head, which its caller gives. Queries, keys, values and results are
- * F32 or BF16; scores, weights and sums are F32 in either case, and what is kept in BF16 is rounded
- * once. The order of every sum follows from the shapes alone. Layout: rows are tokens, sequence
- * after sequence; a row holds heads x width elements. `heads / kv_heads` neighbouring query heads
- * share a key head. */
+ * against up to 256 keys. product() does the matrix products of a tile, and the softmax is updated
+ * from tile to tile. The scores of a whole sequence are never stored: a kernel needs two tiles of
+ * 64 KiB on the stack, for any sequence; the gradient also needs space for the sums of one key
+ * head, which its caller gives. Queries, keys, values and results are F32 or BF16; scores, weights
+ * and sums are F32; a BF16 result is rounded once. The order of every sum follows from the shapes.
+ * Layout: rows are tokens, sequence after sequence; a row has heads x width elements. `heads /
+ * kv_heads` neighbouring query heads share a key head. */
 #ifndef TEMPLATE_ATTENTION_H
 #define TEMPLATE_ATTENTION_H
 

@@ -1,6 +1,6 @@
-/* Rows of a table by token id, and the table's gradient. The gradient adds in token order, one row
- * after the other, so that its bits do not depend on how often an id occurs where, and its sums are
- * F32 whatever the rows are. Ids are checked where data is read. */
+/* Rows of a table by token id, and the gradient of the table. The gradient adds rows in token
+ * order, so its bits do not depend on how often an id occurs; its sums are F32 for rows of either
+ * type. Ids are checked where data is read. */
 #ifndef TEMPLATE_EMBEDDING_H
 #define TEMPLATE_EMBEDDING_H
 

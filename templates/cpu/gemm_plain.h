@@ -1,6 +1,6 @@
-/* gemm.h in plain loops, for the reference that --compare holds a device against: no library, sums
- * in double, so that what it says of a product is the product and not another rounding of it.
- * Included once, by arguments.c; it defines the functions. */
+/* gemm.h in plain loops, for the reference of --compare: no library, and sums in double precision,
+ * so its error is small compared with that of the device. Included once, by arguments.c; it defines
+ * the functions. */
 #ifndef TEMPLATE_GEMM_PLAIN_H
 #define TEMPLATE_GEMM_PLAIN_H
 

@@ -1,10 +1,9 @@
-/* Matrix products whose operands and result are F32 or BF16 each. Sums are F32 whatever the
- * operands are, and the result is rounded once, when its sum is complete. Two BF16 operands go to
- * the library as they are: their products are exact in F32. What the library cannot multiply (one
- * operand of each type, or a processor without BF16) is widened panel by panel, which changes no
- * operand by a bit, and multiplied in F32. Panels and the tile of sums that wait to be rounded are
- * fixed rooms of the program, 2 MiB in all and only in programs that need them. The compute lane is
- * one thread, so one set serves all products. */
+/* Matrix products whose operands and result are each F32 or BF16. Sums are F32, and the result is
+ * rounded once, when its sum is complete. Two BF16 operands go to the library as they are: their
+ * products are exact in F32. Otherwise (one operand of each type, or a processor without BF16)
+ * operands are widened panel by panel, which is exact, and multiplied in F32. Panels and the tile
+ * of sums to round are static buffers of 2 MiB in all, only in programs that need them. The compute
+ * lane is one thread, so one set serves all products. */
 #ifndef TEMPLATE_PRODUCT_H
 #define TEMPLATE_PRODUCT_H
 

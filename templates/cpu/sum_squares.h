@@ -1,5 +1,5 @@
-/* The squared norm of a unit's resident gradients, in double, stretch by stretch: what pads a shard
- * is in none of them and may hold anything. Called once without a stretch, to begin. */
+/* The squared norm of a unit's resident gradients, in double precision, range by range. The padding
+ * of a shard is in no range and may contain anything. Called once without a range, to begin. */
 #ifndef TEMPLATE_SUM_SQUARES_H
 #define TEMPLATE_SUM_SQUARES_H
 

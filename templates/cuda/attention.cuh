@@ -1,29 +1,28 @@
 /* Causal attention and its gradient in BF16 on the tensor cores (mma.sync), tile by tile, so that
- * the scores of a sequence never exist; what templates/cpu/attention.h says about layouts and
- * meaning holds here. Products take BF16 and sum in F32; the softmax is F32. No sum crosses a
- * block, so every bit follows from the shapes: the gradient of keys and values and that of queries
- * are two kernels, each of which computes the scores again. A query block starts with its tile of
- * Q in shared memory and reads K and V two tiles deep; longest rows of tiles go first, so that the
+ * the scores of a sequence are never stored. Layouts and meaning are those of
+ * templates/cpu/attention.h. Products take BF16 and sum in F32; the softmax is F32. No sum crosses
+ * a block, so every bit follows from the shapes: the gradients of keys and values and of queries
+ * are two kernels, and each computes the scores again. A query block starts with its tile of Q in
+ * shared memory and reads K and V two tiles ahead; the longest rows of tiles go first, so that the
  * grid ends evenly.
  *
- * q, o, d_o, dq [tokens, heads, WIDTH] and k, v, dk, dv [tokens, kv_heads, WIDTH] BF16, 16-byte
- * aligned; lse [tokens, heads] and rows [2, heads, tokens] F32. WIDTH: a multiple of 8, at most
- * 256; others are done by attention_simt.cuh. tokens = sequences x sequence, of any length. scale >
+ * q, o, d_o, dq [tokens, heads, WIDTH] and k, v, dk, dv [tokens, kv_heads, WIDTH] are BF16, 16-byte
+ * aligned; lse [tokens, heads] and rows [2, heads, tokens] are F32. WIDTH is a multiple of 8, at
+ * most 256; attention_simt.cuh does others. tokens = sequences x sequence, of any length. scale >
  * 0.
  *
- * function                    threads                         grid x                  y
- * z    dynamic shared bytes attention_forward<WIDTH>    E && WIDTH <= 128 ? 128 : 256   heads *
- * sequences       ceil(sequence / 128)   1    384 * S attention_rows<WIDTH>       256
- * ceil(tokens / (256/L))  heads                  1    0 attention_keys<WIDTH>       E && WIDTH <=
- * 64 ? 128 : 256    kv_heads * sequences    ceil(sequence / 128)   Z    (256 + 4 * N) * S + 16 * N
- * attention_queries<WIDTH>    E && WIDTH <= 128 ? 128 : 256   heads * sequences       ceil(sequence
- * / 128)   1    (256 + 4 * M) * S
+ *   function            threads                 grid x              y            z  shared bytes
+ *   attention_forward   E && W <= 128 ? 1 : 2   heads * sequences   ceil(S/128)  1  384 * R
+ *   attention_rows      2                       ceil(tokens*L/256)  heads        1  0
+ *   attention_keys      E && W <= 64 ? 1 : 2    kv_heads*sequences  ceil(S/128)  Z  K
+ *   attention_queries   E && W <= 128 ? 1 : 2   heads * sequences   ceil(S/128)  1  Q
  *
- * with S = 2 * (round_up(WIDTH, 16) + 8), the bytes of a row in shared memory (16 more than its
- * elements: neighbouring rows then start in other banks); E: WIDTH is a multiple of 16; L = the
- * power of two at or above WIDTH / 8; N = 64 < WIDTH <= 128 ? 64 : 32; M = WIDTH <= 64 ? 64 : 32; Z
- * = WIDTH <= 128 ? 1 : 2. The gradient is rows, then keys and queries; `rows` is its workspace, 8 *
- * tokens * heads bytes. */
+ * Threads are in units of 128; shared bytes are dynamic. W is WIDTH, S is sequence. R = 2 *
+ * (round_up(W, 16) + 8) is the bytes of a row in shared memory (16 more than its elements, so
+ * neighbouring rows start in other banks). E: W is a multiple of 16. L: the power of two at or
+ * above W / 8. Z = W <= 128 ? 1 : 2. K = (256 + 4 N) * R + 16 N with N = 64 < W <= 128 ? 64 : 32. Q
+ * = (256 + 4 M) * R with M = W <= 64 ? 64 : 32. The gradient is rows, then keys and queries; `rows`
+ * is its workspace, 8 * tokens * heads bytes. */
 #ifndef CUDA_ATTENTION_CUH
 #define CUDA_ATTENTION_CUH
 

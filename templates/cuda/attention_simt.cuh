@@ -1,18 +1,18 @@
-/* Causal attention and its gradient without tensor cores: for F32, whose products these keep to
- * F32's precision, and for BF16 rows that attention.cuh does not take. Meaning, layouts and the
- * division into kernels are attention.cuh's; T is float or bf16, WIDTH any number of elements
- * (above 512 sums no longer fit in registers). Tiles are 64 x 64, a thread computes 4 x 4 of one:
- * rows y, y + 16, ... and columns x, x + 16, ... for y = thread / 16, x = thread % 16. Scores,
- * weights and sums are F32.
+/* Causal attention and its gradient without tensor cores: for F32, whose products keep the
+ * precision of F32, and for BF16 rows that attention.cuh does not take. Meaning, layouts and the
+ * division into kernels are those of attention.cuh. T is float or bf16, WIDTH any number of
+ * elements (above 512 sums no longer fit in registers). Tiles are 64 x 64; a thread computes 4 x 4
+ * of one: rows y, y + 16, ... and columns x, x + 16, ... for y = thread / 16, x = thread % 16.
+ * Scores, weights and sums are F32.
  *
- * function                         threads   grid x                  y                     z
- * dynamic shared bytes attention_forward_simt<T, W>     256       heads * sequences
- * ceil(sequence / 64)   1                0 attention_rows_simt<T, W>        256       ceil(tokens /
- * 8)        heads                 1                0 attention_keys_simt<T, W>        256
- * kv_heads * sequences    ceil(sequence / 64)   W <= 256 ? 1 : 2 0 attention_queries_simt<T, W>
- * 256       heads * sequences       ceil(sequence / 64)   1                0
+ *   function, of <T, W>        grid x              y                     z
+ *   attention_forward_simt     heads * sequences     ceil(sequence / 64)   1
+ *   attention_rows_simt        ceil(tokens / 8)      heads                 1
+ *   attention_keys_simt        kv_heads * sequences  ceil(sequence / 64)   W <= 256 ? 1 : 2
+ *   attention_queries_simt     heads * sequences     ceil(sequence / 64)   1
  *
- * The gradient's workspace `rows` is 8 * tokens * heads bytes. */
+ * All have 256 threads and no dynamic shared memory. The workspace `rows` of the gradient has 8 *
+ * tokens * heads bytes. */
 #ifndef CUDA_ATTENTION_SIMT_CUH
 #define CUDA_ATTENTION_SIMT_CUH
 

@@ -1,7 +1,7 @@
-/* Rows of a table by token id, and the table's gradient. The gradient adds in token order, one row
- * after the other, so that its bits do not depend on how often an id occurs where; its sums are F32
- * whatever the rows are. It begins with zeros everywhere and tokens in the order of their ids
- * (sort.cuh); then whoever stands first of an id's tokens adds up all of them. */
+/* Rows of a table by token id, and the gradient of the table. The gradient adds rows in token
+ * order, so its bits do not depend on how often an id occurs; its sums are F32 for rows of either
+ * type. It starts with zeros everywhere and the tokens sorted by id (sort.cuh); the first token of
+ * an id adds up all of them. */
 #ifndef CUDA_EMBEDDING_CUH
 #define CUDA_EMBEDDING_CUH
 

@@ -1,15 +1,14 @@
-/* Matrix products of a block of threads. Two BF16 operands go to the tensor cores: tiles of 64
- * columns of k come in through a ring of stages in shared memory, copied asynchronously,
- * and fragments of the next 16 are read while those of the last are multiplied. Anything else is
- * multiplied in F32 by register tiles. Either way sums are F32, each in the order of k, and are
- * rounded once, when they are stored. Products and grouped products (experts.cuh) share all of it:
- * a caller says where its tile begins and how much of it exists, and what does not exist counts as
- * zero.
+/* Matrix products of a block of threads. Two BF16 operands use the tensor cores: tiles of 64
+ * columns of k are copied asynchronously into a ring of stages in shared memory, and the fragments
+ * of the next 16 are read while the last are multiplied. Anything else is multiplied in F32 by
+ * register tiles. Sums are F32, in the order of k, and are rounded once, when they are stored.
+ * Products and grouped products (experts.cuh) share all of it: a caller says where its tile begins
+ * and how much of it exists; the rest counts as zero.
  *
- * Operands are stored along k ("deep": a row holds neighbouring k) or across it. In shared memory a
- * line of 16-byte chunks is one row (deep) or one k (across); chunk c of line i lies at place c ^
- * (i % 8), so that the eight addresses of a matrix load hit different banks in both. An operand
- * whose lines are multiples of 8 elements is `wide`: its chunks are copied as they are. */
+ * Operands are stored along k ("deep": a row has neighbouring k) or across it. In shared memory a
+ * line of 16-byte chunks is one row (deep) or one k (across). Chunk c of line i is at place c ^ (i
+ * % 8), so the eight addresses of a matrix load hit different banks in both cases. An operand whose
+ * lines are multiples of 8 elements is `wide`: its chunks are copied as they are. */
 #ifndef CUDA_PRODUCT_CUH
 #define CUDA_PRODUCT_CUH
 

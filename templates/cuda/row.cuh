@@ -1,9 +1,8 @@
-/* What fused kernels are made of: eight elements at a time, sums and maxima over the threads of a
- * row, partial sums over rows. The order in which anything is added up is fixed: eight neighbours
- * of a row belong to one thread, its own elements are added in the order of their columns, then the
- * threads of the row in one tree; so it depends on the row's length and on nothing else.
- * G: threads of a row's group, a power of two. Groups of up to 32 lie side by side in a block of
- * 256; a larger one is a block. */
+/* Building blocks of fused kernels: eight elements at a time, sums and maxima over the threads of a
+ * row, partial sums over rows. The order of additions is fixed: eight neighbours of a row belong to
+ * one thread, its elements are added in the order of their columns, then the threads of the row in
+ * one tree. So it depends only on the length of the row. G is the number of threads of a row, a
+ * power of two. Groups of up to 32 lie side by side in a block of 256; a larger one is a block. */
 #ifndef CUDA_ROW_CUH
 #define CUDA_ROW_CUH
 

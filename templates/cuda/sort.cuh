@@ -1,12 +1,11 @@
-/* Items in the order of their bins, items of one bin in the order they had: what brings each
- * expert's rows together and each token's gradients. Three launches, each with one result whatever
- * the hardware does first: chunks of items are counted by themselves, the counts are added up bin
- * by bin, and every chunk then places its items from where its bins begin. Counts are of integers,
- * so the order in which atomics arrive cannot be seen.
+/* A stable sort of items into bins, for the rows of each expert and the gradients of each token. It
+ * has three launches: chunks of items are counted separately, the counts are added up bin by bin,
+ * and every chunk then places its items. Counts are integers, so the order of atomics cannot be
+ * seen.
  *
- * counts: [bins][chunks]. Item i of n is order[i], or i where there is no order; its bin is
- * (ids[item] >> shift) % bins, bins a power of two, or ids[item] itself where SHIFT is not asked
- * for (ids below bins). Chunks are multiples of 256 items, at most SORT_CHUNKS of them. */
+ * counts: [bins][chunks]. Item i of n is order[i], or i if there is no order. Its bin is (ids[item]
+ * >> shift) % bins, with bins a power of two, or ids[item] itself without SHIFT (ids below bins).
+ * Chunks are multiples of 256 items, at most SORT_CHUNKS of them. */
 #ifndef CUDA_SORT_CUH
 #define CUDA_SORT_CUH
 

@@ -1,7 +1,7 @@
-/* The squared norm of a unit's resident gradients, in double, stretch by stretch: what pads a shard
- * is in none of them and may hold anything. A stretch is cut among the blocks of its launch, whose
- * number follows from its length; a second launch adds what they found, in their order, to what
- * there is. */
+/* The squared norm of a unit's resident gradients, in double precision, range by range. The padding
+ * of a shard is in no range and may contain anything. A range is divided among the blocks of its
+ * launch, whose number depends on its length; a second launch adds their sums, in order, to the
+ * total. */
 #ifndef CUDA_SUM_SQUARES_CUH
 #define CUDA_SUM_SQUARES_CUH
 
