@@ -155,7 +155,7 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
                                    : "cluster.host_memory does not say what it has");
     if (l->peak_bytes <= l->limit_bytes)
         printf("  margin      %s\n", text_bytes(l->limit_bytes - l->peak_bytes));
-    printf("  layout      arena / bytes live at the peak = %.4f\n",
+    printf("  layout      %.4f x the bytes that are live at the peak\n",
            ratio(l->arena_bytes, l->fullest_bytes));
     for (int i = 0; i < l->term.n; i++)
         if (l->term.item[i].inside)

@@ -63,7 +63,7 @@ def add_up(name, *words):
         assert key in o, key
         assert key in ("repairs", "limit_bytes") or o[key] == c[key], key    # a cpu's limit is read anew each time
     assert [t["name"] for t in o["terms"]] == [t["name"] for t in c["terms"]]
-    # against the layout itself: the fullest instant, every instant that is listed
+    # against the layout itself: the peak, every step that is listed
     rows = buffers(dump(*words))
     last = max(r[6] for r in rows)
     live = [sum(extent(r) for r in rows if r[5] <= s <= r[6]) for s in range(last)]
@@ -96,7 +96,7 @@ def add_up(name, *words):
         if got:
             assert sum(t["bytes"] for t in got["terms"]) == o["peak_bytes"]
     ratio = o["arena_bytes"] / o["fullest_bytes"]
-    assert o["arena_bytes"] < 64 << 20 or ratio <= 1.02, f"arena / fullest instant is {ratio:.4f}"
+    assert o["arena_bytes"] < 64 << 20 or ratio <= 1.02, f"arena / live bytes at the peak is {ratio:.4f}"
     assert abs(ratio - float(re.search(r"layout +([\d.]+)", text("check", *words))[1])) < 0.0001
     for command in ("check", "memory"):
         assert not re.search(r"[0-9] *[kKMGT]B\b", re.sub(r"GB is 10\^9", "", text(command, *words))), "a decimal unit"
