@@ -394,7 +394,7 @@ const char *text_read_why(int error)
 static bool file_holds(const char *path, const char *bytes, size_t n)
 {
     struct stat st;
-    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != n) return false;
+    if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size != n) return false;
     size_t have;
     struct arena_mark mark = arena_mark();
     char *old = file_read(path, &have);
@@ -416,17 +416,41 @@ static bool write_all(int file, const char *bytes, size_t n)
     return true;
 }
 
-bool file_write(const char *path, const char *bytes, size_t n)
+/* What is no plain file (/dev/null, a pipe) is written into: a rename would put a file in its
+ * place. A link is replaced, and never written through, but for those of /dev, such as /dev/stdout.
+ */
+static bool is_replaced(const char *path, bool *refused)
 {
+    struct stat named, meant;
+    *refused = false;
+    if (lstat(path, &named) != 0 || S_ISREG(named.st_mode)) return true;
+    if (!S_ISLNK(named.st_mode)) return false;
+    if (stat(path, &meant) != 0 || S_ISREG(meant.st_mode)) return strncmp(path, "/dev/", 5) != 0;
+    *refused = strncmp(path, "/dev/", 5) != 0;
+    return false;
+}
+
+/* A name that nobody else has; what a process that had our number left there goes. */
+static int open_temporary(const char *path)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    int file = open(path, flags, 0666);
+    if (file < 0 && errno == EEXIST && unlink(path) == 0) file = open(path, flags, 0666);
+    return file;
+}
+
+static bool write_file(const char *path, const char *bytes, size_t n, bool durable)
+{
+    bool refused, replaced = is_replaced(path, &refused);
+    if (refused) {
+        errno = ELOOP;
+        return false;
+    }
     if (file_holds(path, bytes, n)) return true;
-    /* What is no plain file (/dev/null, a pipe) is written into: a rename would put a file in its
-     * place. */
-    struct stat old;
-    bool replaced = stat(path, &old) != 0 || S_ISREG(old.st_mode);
     const char *temporary = replaced ? text_format("%s.%ld.part", path, (long)getpid()) : path;
-    int file = open(temporary, O_WRONLY | O_CLOEXEC | (replaced ? O_CREAT | O_TRUNC : 0), 0666);
+    int file = replaced ? open_temporary(temporary) : open(path, O_WRONLY | O_CLOEXEC);
     if (file < 0) return false;
-    bool written = write_all(file, bytes, n);
+    bool written = write_all(file, bytes, n) && (!durable || !replaced || fsync(file) == 0);
     int reason = errno;
     if (close(file) < 0 && written) {
         written = false;
@@ -441,6 +465,16 @@ bool file_write(const char *path, const char *bytes, size_t n)
     }
     if (!written) errno = reason;
     return written;
+}
+
+bool file_write(const char *path, const char *bytes, size_t n)
+{
+    return write_file(path, bytes, n, false);
+}
+
+bool file_write_durable(const char *path, const char *bytes, size_t n)
+{
+    return write_file(path, bytes, n, true);
 }
 
 void bug_at(const char *file, int line, const char *format, ...)

@@ -77,6 +77,8 @@ enum { TEXT_LIMIT = 64 << 20 };
 char *text_read(const char *path, size_t *bytes);
 const char *text_read_why(int error); /* as strerror, with words for those two */
 bool file_write(const char *path, const char *bytes, size_t n);
+/* The same, and on the disk before it has its name. */
+bool file_write_durable(const char *path, const char *bytes, size_t n);
 
 /* A defect of planc, not an error of the user: prints the place, status 70. */
 _Noreturn void bug_at(const char *file, int line, const char *format, ...) PRINTF_LIKE(3, 4);

@@ -7,6 +7,7 @@
 #include "commands/build_cuda.h"
 #include "commands/build_job.h"
 #include "commands/build_kept.h"
+#include "commands/build_sweep.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -210,7 +211,7 @@ bool trainer_folder(const char *directory)
     }
     int folder = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* where a disk has no locks, two builds at once are the caller's affair */
-    if (folder >= 0) (void)flock(folder, LOCK_EX);
+    if (folder >= 0 && flock(folder, LOCK_EX) == 0) sweep_folder(directory);
     return true;
 }
 

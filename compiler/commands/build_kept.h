@@ -4,7 +4,8 @@
 
 #include "base/base.h"
 
-/* ${XDG_CACHE_HOME:-~/.cache}/planc, made when it is not there; NULL when that cannot be. */
+/* ${XDG_CACHE_HOME:-~/.cache}/planc, made when it is not there; NULL when that cannot be, or when
+ * others may write into it. */
 const char *cache_folder(void);
 /* As 32 digits. */
 const char *hash_text(const struct text *t);
@@ -17,5 +18,10 @@ bool kept_is_whole(const char *path);
 const char *kept_read(const char *path, size_t *bytes);
 /* Keeps bytes, or nothing when that fails: another build only costs a compilation. */
 void kept_write(const char *path, const char *bytes, size_t n);
+
+/* A folder of the cache whose trainer is run: sealed when it is built, checked before it is run.
+ * False: something in it is not as it was built, or is not only this user's to write. */
+void folder_seal(const char *directory);
+bool folder_is_sealed(const char *directory);
 
 #endif

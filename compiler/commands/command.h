@@ -61,6 +61,7 @@ const char *command_home(void);
 void json_in_arena(void);
 /* Folders made as needed, like mkdir -p. False with errno. */
 bool make_folders(const char *path);
+bool make_private_folders(const char *path); /* those that it makes are only its user's */
 /* Starts a program (found along PATH); both its streams go to the file `log` when that is not NULL.
  * False with errno. */
 bool start_program(char *const *argv, const char *log, int *process);

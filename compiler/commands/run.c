@@ -69,15 +69,16 @@ int command_run(const struct arguments *a)
     const char *cache = cache_folder(), *hash = trainer_hash(&t);
     if (!hash) return EXIT_ENVIRONMENT;
     if (!cache)
-        return command_fail(
-            EXIT_ENVIRONMENT,
-            "there is no folder for built trainers: set HOME or XDG_CACHE_HOME, or use build");
+        return command_fail(EXIT_ENVIRONMENT, "there is no folder for built trainers: set HOME or "
+                                              "XDG_CACHE_HOME to one that only you can "
+                                              "write into, or use build");
     const char *directory = text_format("%s/run-%s", cache, hash),
                *trainer = text_format("%s/trainer", directory);
-    if (!trainer_folder(directory)) return EXIT_ENVIRONMENT;
-    if (access(trainer, X_OK)) {
+    if (!make_private_folders(directory) || !trainer_folder(directory)) return EXIT_ENVIRONMENT;
+    if (access(trainer, X_OK) || !folder_is_sealed(directory)) {
         status = trainer_build(&t, directory);
         if (status != EXIT_FINE) return status;
+        folder_seal(directory);
     }
     diagnostics_print(stderr, a->colour); /* warnings: nobody is here to print them later */
     return start(&t, a, trainer);

@@ -30,14 +30,14 @@ static void *json_take(size_t bytes) { return take(bytes); }
 static void json_keep(void *memory) { (void)memory; }
 void json_in_arena(void) { json_set_alloc_funcs(json_take, json_keep); }
 
-bool make_folders(const char *path)
+static bool make_folders_of(const char *path, mode_t mode)
 {
     char *copy = (char *)(uintptr_t)text_format("%s", path);
     for (char *s = copy + 1;; s++) {
         if (*s != '/' && *s) continue;
         char end = *s;
         *s = 0;
-        if (mkdir(copy, 0777) && errno != EEXIST) return false;
+        if (mkdir(copy, mode) && errno != EEXIST) return false;
         if (!end) break;
         *s = end;
     }
@@ -48,14 +48,18 @@ bool make_folders(const char *path)
     return false;
 }
 
+bool make_folders(const char *path) { return make_folders_of(path, 0777); }
+bool make_private_folders(const char *path) { return make_folders_of(path, 0700); }
+
 bool start_program(char *const *argv, const char *log, int *process)
 {
     posix_spawn_file_actions_t actions;
     if (posix_spawn_file_actions_init(&actions)) return false;
     int bad = 0;
     if (log) {
+        (void)unlink(log); /* of a build that was killed; never through a link */
         bad |= posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log,
-                                                O_WRONLY | O_CREAT | O_TRUNC, 0666);
+                                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
         bad |= posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
     }
     pid_t pid;

@@ -81,3 +81,48 @@ limit=8 went limit_of_weights 1 4 'refused.st: write .*: File too large: files o
     --final refused.st
 [ -z "$(ls refused.st* 2>/dev/null)" ] && ok limit_leaves_nothing ||
     fail limit_leaves_nothing "$(ls refused.st*)"
+
+# ── what the compiler writes ─────────────────────────────────────────────────
+mkdir -p linked
+echo precious >schedule.precious
+ln -s ../schedule.precious linked/schedule.c
+: >linked/.schedule.4711.o && : >linked/.trainer.4711 && : >linked/kernels.c.4711.part && : >linked/.keep.o
+"$planc" build small.plan -o linked --device cpu >linked.build 2>&1 ||
+    fail build_linked "$(tail_of linked.build)"
+[ "$(cat schedule.precious)" = precious ] && [ ! -L linked/schedule.c ] && [ -s linked/schedule.c ] &&
+    ok build_replaces_a_link || fail build_replaces_a_link "$(ls -l linked/schedule.c)"
+left=$(cd linked && ls -dA .s* .t* .k* ./*.part 2>/dev/null | tr '\n' ' ')
+[ "$left" = '.keep.o ' ] && ok build_sweeps || fail build_sweeps "left: $left"
+
+export XDG_CACHE_HOME=$scratch/cache
+ran() { # NAME: `planc run` trains
+    timeout -k 5 120 "$planc" run small.plan -- --steps 1 >"$1.log" 2>&1 </dev/null &&
+        grep -q '^loss: mean' "$1.log" && ! grep -q OWNED "$1.log"
+}
+mkdir -p cache/planc
+chmod 755 cache cache/planc
+touch -d '2 hours ago' "cache/planc/$(printf %032d 7).o.4711.part" cache/planc/.target.4711
+: >cache/planc/.target.4712
+ran cached && ok run_of_a_cache || fail run_of_a_cache "$(tail_of cached.log)"
+modes=$(stat -c %a cache/planc cache/planc/run-* | sort -u)
+[ "$modes" = 700 ] && ok cache_is_private || fail cache_is_private "modes $modes"
+left=$(ls -A cache/planc | grep 471 | tr '\n' ' ')
+[ "$left" = '.target.4712 ' ] && ok cache_is_swept || fail cache_is_swept "left: $left"
+trainer=$(echo cache/planc/run-*/trainer)
+before=$(stat -c %Y.%i "$trainer")
+ran again && [ "$(stat -c %Y.%i "$trainer")" = "$before" ] && ok cache_is_used ||
+    fail cache_is_used "built again: $(tail_of again.log)"
+printf '#!/bin/sh\necho OWNED\n' >"$trainer"
+ran tampered && ok tampered_trainer_is_not_run || fail tampered_trainer_is_not_run "$(tail_of tampered.log)"
+printf 'x' >>"$(dirname "$trainer")/program.c"
+before=$(stat -c %Y.%i "$trainer")
+ran touched && [ "$(stat -c %Y.%i "$trainer")" != "$before" ] && ok tampered_text_is_built_again ||
+    fail tampered_text_is_built_again "$(tail_of touched.log)"
+kept=$(echo cache/planc/????????????????????????????????.o)
+printf 'x' | dd of="$kept" bs=1 seek=100 conv=notrunc 2>/dev/null
+rm -rf cache/planc/run-*
+ran damaged && ok damaged_object_is_compiled || fail damaged_object_is_compiled "$(tail_of damaged.log)"
+chmod 777 cache/planc
+"$planc" run small.plan -- --steps 1 >open.log 2>&1 </dev/null
+[ $? -eq 4 ] && grep -q "planc: '.*cache/planc' is not used: .*others may write" open.log &&
+    ok open_cache_is_refused || fail open_cache_is_refused "$(tail_of open.log)"

@@ -1,0 +1,73 @@
+/* A build names its intermediate files after its process (.schedule.4711.o, .trainer.4711,
+ * HASH.o.4711.part) and removes them when it ends, unless it is killed. Nobody else may have files
+ * with such names in a folder that a compiler writes, and they would stay for ever. */
+#define _GNU_SOURCE
+#include "commands/build_sweep.h"
+#include "base/base.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HOUR = 3600 };
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return n >= k && strcmp(name + n - k, end) == 0;
+}
+
+/* The number of a process at `text`, and what follows it; NULL: there is none. */
+static const char *behind_number(const char *text)
+{
+    size_t n = strspn(text, "0123456789");
+    return n ? text + n : NULL;
+}
+
+/* "schedule.c.4711.part" */
+static bool is_part(const char *name)
+{
+    if (!ends_with(name, ".part")) return false;
+    const char *dot = name + strlen(name) - strlen(".part");
+    while (dot > name && dot[-1] >= '0' && dot[-1] <= '9') dot--;
+    return dot > name && dot[-1] == '.' && *dot != '.';
+}
+
+/* ".kernels.4711.o", ".kernels.4711.o.log", ".trainer.4711", ".target.4711" */
+static bool is_intermediate(const char *name)
+{
+    static const char *const kind[] = {"kernels", "schedule", "program",   "launch",
+                                       "trainer", "target",   "arguments", "reference"};
+    for (size_t i = 0; i < COUNT_OF(kind); i++) {
+        const size_t n = strlen(kind[i]);
+        if (name[0] != '.' || strncmp(name + 1, kind[i], n) != 0 || name[n + 1] != '.') continue;
+        const char *rest = behind_number(name + n + 2);
+        if (rest &&
+            (!*rest || !strcmp(rest, ".o") || !strcmp(rest, ".o.log") || !strcmp(rest, ".log")))
+            return true;
+    }
+    return false;
+}
+
+static void sweep(const char *directory, int least_age)
+{
+    DIR *d = opendir(directory);
+    if (!d) return;
+    VECTOR(const char *) old = {0};
+    for (struct dirent *e = readdir(d); e; e = readdir(d)) {
+        struct stat st;
+        if (!is_part(e->d_name) && !is_intermediate(e->d_name)) continue;
+        if (fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(st.st_mode) ||
+            time(NULL) - st.st_mtime < least_age)
+            continue;
+        PUSH(&old, text_format("%s/%s", directory, e->d_name));
+    }
+    closedir(d);
+    for (int i = 0; i < old.n; i++) (void)unlink(old.item[i]); /* another build's turn */
+}
+
+void sweep_folder(const char *directory) { sweep(directory, 0); }
+void sweep_cache(const char *directory) { sweep(directory, HOUR); }

@@ -1,0 +1,11 @@
+/* Removes what builds that were killed left behind. */
+#ifndef PLANC_BUILD_SWEEP_H
+#define PLANC_BUILD_SWEEP_H
+
+/* Intermediate files of a folder for a trainer; the caller holds the folder's lock, so no build
+ * that made them is still at work. */
+void sweep_folder(const char *directory);
+/* Half-written files of the cache that are older than an hour: there is no lock on it. */
+void sweep_cache(const char *directory);
+
+#endif
