@@ -202,10 +202,10 @@ void iteration(struct device *d, int64_t i)
 }
 
 static void call(struct device *d, const struct kernel *k, void *const *address,
-                 const struct stretch *s)
+                 const struct stretch *s, double part)
 {
     if (watching)
-        watch_kernel(d, k, address, s);
+        watch_kernel(d, k, address, s, part);
     else
         k->call(address, s);
 }
@@ -213,7 +213,7 @@ static void call(struct device *d, const struct kernel *k, void *const *address,
 void run(struct device *d, int step, const struct kernel *k, void *const *address)
 {
     position_set(step);
-    call(d, k, address, NULL);
+    call(d, k, address, NULL, 1);
 }
 
 void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
@@ -221,7 +221,8 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
 {
     const struct instance *n = &d->instance[unit];
     position_set(step);
-    for (int i = 0; i < n->stretches; i++) call(d, k, address, &n->stretch[i]);
+    for (int i = 0; i < n->stretches; i++)
+        call(d, k, address, &n->stretch[i], (double)n->stretch[i].count / (double)n->unit->shard);
 }
 
 void gather(struct device *d, int step, int64_t unit, void *slot, int event)

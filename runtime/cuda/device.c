@@ -44,10 +44,10 @@ void iteration(struct device *d, int64_t i) { d->iteration = i; }
 static bool looked_at(const struct device *d) { return watching && d->piece == 0; }
 
 static void call(struct device *d, const struct kernel *k, void *const *address,
-                 const struct stretch *s)
+                 const struct stretch *s, double part)
 {
     if (looked_at(d))
-        watch_kernel(d, k, address, s);
+        watch_kernel(d, k, address, s, part);
     else
         k->call(address, s);
 }
@@ -55,7 +55,7 @@ static void call(struct device *d, const struct kernel *k, void *const *address,
 void run(struct device *d, int step, const struct kernel *k, void *const *address)
 {
     issue(d, step);
-    call(d, k, address, NULL);
+    call(d, k, address, NULL, 1);
 }
 
 void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
@@ -63,7 +63,8 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
 {
     const struct instance *n = &d->instance[unit];
     issue(d, step);
-    for (int i = 0; i < n->stretches; i++) call(d, k, address, &n->stretch[i]);
+    for (int i = 0; i < n->stretches; i++)
+        call(d, k, address, &n->stretch[i], (double)n->stretch[i].count / (double)n->unit->shard);
 }
 
 void await(struct device *d, int step, int event)

@@ -11,21 +11,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KERNELS = 4096, SHOWN = 60, MOST_COLUMNS = 8192 };
+enum { KERNELS = 4096, SHOWN = 60, MOST_COLUMNS = 8192, COPIES = 16, FIRST_COPY = 1 << 16 };
 #define ENOUGH_SECONDS 4e-3
 #define MOST_COPIED (1LL << 30)
 
 struct row {
     const struct kernel *kernel;
     int64_t calls;
-    double seconds;
+    double seconds, parts; /* parts: of whole kernels, what the calls did */
 };
 
 static struct {
     struct row *row;
     int64_t rows, steps;
     double step_seconds, transfer_seconds[WATCH_LANES];
-    double copied, multiplied;   /* bytes and FLOPs a second, at best */
+    double multiplied;     /* FLOPs a second, at best */
+    double copied[COPIES]; /* bytes a second, read and written, of FIRST_COPY << i bytes */
+    int copies;
     int64_t copy_bytes, columns; /* of the measurements that gave them */
 } profile;
 
@@ -79,10 +81,11 @@ void profile_open(struct device *d)
                   element = program.compute_type == TYPE_BF16 ? 2 : 4;
     fill(d, at, room_for < 3 * MOST_COPIED ? room_for : 3 * MOST_COPIED);
     double seconds = 0;
-    for (int64_t n = 1 << 16; 2 * n <= room_for && n <= MOST_COPIED && seconds < ENOUGH_SECONDS;
+    for (int64_t n = FIRST_COPY; 2 * n <= room_for && n <= MOST_COPIED && profile.copies < COPIES &&
+                                 seconds < ENOUGH_SECONDS;
          n *= 2) {
         seconds = seconds_of(d, PROBE_COPY, at, n);
-        profile.copied = seconds > 0 ? 2 * (double)n / seconds : 0;
+        profile.copied[profile.copies++] = seconds > 0 ? 2 * (double)n / seconds : 0;
         profile.copy_bytes = n;
     }
     seconds = 0;
@@ -125,7 +128,7 @@ void profile_step(const struct mark *mark, int64_t marks, double seconds)
             continue;
         }
         struct row *r = row_of(mark[i].kernel);
-        if (r) r->calls++, r->seconds += took;
+        if (r) r->calls++, r->seconds += took, r->parts += mark[i].part;
     }
 }
 
@@ -146,10 +149,22 @@ static const char *class_of(const struct kernel *k)
     return "fused";
 }
 
+/* Of a copy that moves as many bytes, or more: what fits into a cache is moved faster. */
+static double copied(double bytes)
+{
+    double best = 0;
+    for (int i = profile.copies - 1; i >= 0; i--) {
+        if (i < profile.copies - 1 && 2.0 * (double)((int64_t)FIRST_COPY << i) < bytes) break;
+        best = fmax(best, profile.copied[i]);
+    }
+    return best;
+}
+
 static double floor_seconds(const struct kernel *k)
 {
+    const double rate = copied(k->bytes);
     return fmax(profile.multiplied > 0 ? k->flops / profile.multiplied : 0,
-                profile.copied > 0 ? k->bytes / profile.copied : 0);
+                rate > 0 ? k->bytes / rate : 0);
 }
 
 static int longest_first(const void *a, const void *b)
@@ -173,12 +188,11 @@ static void show(const char *kind, struct line l, double all)
 
 static void line_add(struct line *l, const struct row *r)
 {
-    const double calls = (double)r->calls;
-    l->calls += calls;
+    l->calls += (double)r->calls;
     l->seconds += r->seconds;
-    l->flops += calls * r->kernel->flops;
-    l->bytes += calls * r->kernel->bytes;
-    l->floor += calls * floor_seconds(r->kernel);
+    l->flops += r->parts * r->kernel->flops;
+    l->bytes += r->parts * r->kernel->bytes;
+    l->floor += r->parts * floor_seconds(r->kernel);
 }
 
 /* Rows are sorted, so a class stands where its longest kernel does. */
@@ -205,8 +219,9 @@ void profile_close(void)
     qsort(profile.row, (size_t)profile.rows, sizeof *profile.row, longest_first);
     say("profile: measured at best: %.1f GB/s copying %lld bytes (read and written), %.2f TFLOP/s "
         "in a product of %lld x %lld x %lld in %s",
-        1e-9 * profile.copied, (long long)profile.copy_bytes, 1e-12 * profile.multiplied,
-        (long long)profile.columns, (long long)profile.columns, (long long)profile.columns,
+        profile.copies ? 1e-9 * profile.copied[profile.copies - 1] : 0,
+        (long long)profile.copy_bytes, 1e-12 * profile.multiplied, (long long)profile.columns,
+        (long long)profile.columns, (long long)profile.columns,
         program.compute_type == TYPE_BF16 ? "BF16" : "F32");
     say("profile: %lld steps, op by op: %.3f ms a step in kernels of %.3f ms a step; gathers %.3f "
         "ms, reductions %.3f ms on lanes of their own",

@@ -62,11 +62,11 @@ static int64_t mark_add(struct mark m)
 }
 
 void watch_kernel(struct device *d, const struct kernel *k, void *const *address,
-                  const struct stretch *s)
+                  const struct stretch *s, double part)
 {
     if (look.comparing) compare_before(d, k, address, s);
     int64_t mark = watch_begin(d, WATCH_COMPUTE, NULL, -1);
-    if (mark >= 0) look.mark[mark].kernel = k;
+    if (mark >= 0) look.mark[mark].kernel = k, look.mark[mark].part = part;
     k->call(address, s);
     watch_end(d, WATCH_COMPUTE, mark);
     if (look.comparing) compare_after(d, k, address, s);

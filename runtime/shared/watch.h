@@ -12,9 +12,10 @@
  * and watch_end, and nothing is recorded or replayed. */
 extern bool watching;
 enum watch_lane { WATCH_COMPUTE, WATCH_GATHER, WATCH_REDUCE, WATCH_LANES };
-/* Calls the kernel, once. On the thread that issues compute. */
+/* Calls the kernel, once. On the thread that issues compute. part: of what the kernel's flops and
+ * bytes count, this call's; below 1 for a stretch of a shard. */
 void watch_kernel(struct device *d, const struct kernel *k, void *const *address,
-                  const struct stretch *s);
+                  const struct stretch *s, double part);
 /* Around what is put on a lane of transfers, by whichever thread stamps that lane: "gather", unit
  * instance 7 (-1: none). watch_begin's answer goes to watch_end. */
 int64_t watch_begin(struct device *d, enum watch_lane lane, const char *what, int64_t unit);
@@ -53,6 +54,7 @@ struct mark {
     const char *what;
     int64_t unit;
     enum watch_lane lane;
+    double part; /* watch_kernel's */
     double from, to;
 };
 

@@ -33,8 +33,20 @@ def profile(log, kernels):
     assert float(total[5]) > 0, total
 
 
+def updates(log, kernels, layers):
+    """An update is called for each stretch of a shard, and moves the bytes of the shard once."""
+    moved = dict(re.findall(r"^const struct kernel k_\w+ = \{\"(update_\w+)\", \w+, \d+, (\d+)\}", open(kernels).read(), re.M))
+    rows = [w for w in map(str.split, open(log)) if w[:2] == ["profile:", "kernel"] and w[2] in moved]
+    assert len(rows) == len(moved) > 0, f"{len(rows)} of {len(moved)} updates are shown"
+    for _, _, name, calls, ms, _, _, _, rate, *_ in rows:
+        times = float(rate) * 1e6 * float(ms) / int(moved[name])
+        want = int(layers) if "layers" in name else 1
+        assert float(calls) > 1 or want == 1, f"{name}: {calls} calls"
+        assert abs(times / want - 1) < 0.06, f"{name}: the bytes of {times:.2f} shards, not of {want}"
+
+
 try:
-    {"trace": trace, "profile": profile}[sys.argv[1]](*sys.argv[2:])
+    {"trace": trace, "profile": profile, "updates": updates}[sys.argv[1]](*sys.argv[2:])
 except AssertionError as e:
     print(e)
     sys.exit(1)

@@ -46,6 +46,16 @@ else
     fail cpu.build "$(tail_of cpu.build)"
 fi
 
+# Wide enough for milliseconds with three decimals.
+sed 's/hidden = 32/hidden = 512/' small.plan >wide.plan
+if "$planc" build wide.plan -o wide --device cpu --set mesh.fsdp=2 >wide.build 2>&1; then
+    launch 2 wide --steps 4 --profile 3 >wide.log 2>&1 &&
+        why=$(python3 "$here/look.py" updates wide.log wide/kernels.c 2) && ok cpu.updates ||
+        fail cpu.updates "$why $(tail_of wide.log)"
+else
+    fail wide.build "$(tail_of wide.build)"
+fi
+
 # ── cuda, without a GPU ──────────────────────────────────────────────────────
 if ! "$top/tests/cuda_on_cpu/libraries/build.sh" "$scratch/libraries" >libraries.log 2>&1; then
     fail libraries "$(tail_of libraries.log)"
