@@ -154,7 +154,7 @@ const char *intern_bytes(const char *bytes, size_t n)
     size_t slot = hash & (table_room - 1);
     for (; table[slot].bytes; slot = (slot + 1) & (table_room - 1))
         if (table[slot].hash == hash && table[slot].length == n &&
-            memcmp(table[slot].bytes, bytes, n) == 0)
+            !memcmp(table[slot].bytes, bytes, n))
             return table[slot].bytes;
     char *copy = intern_room(n + 1);
     memcpy(copy, bytes, n);
@@ -398,7 +398,7 @@ static bool file_holds(const char *path, const char *bytes, size_t n)
     size_t have;
     struct arena_mark mark = arena_mark();
     char *old = file_read(path, &have);
-    bool same = old && have == n && memcmp(old, bytes, n) == 0;
+    bool same = old && have == n && !memcmp(old, bytes, n);
     arena_reset(mark);
     return same;
 }

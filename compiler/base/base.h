@@ -12,6 +12,8 @@
 #include <stdio.h>
 
 #define COUNT_OF(a) (sizeof(a) / sizeof((a)[0]))
+/* The next multiple of `step`. */
+static inline int64_t round_up(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 /* Counts and bytes are int64_t; "%ld" prints one without a cast, which holds on 64-bit Linux. */
 _Static_assert(_Generic((int64_t)0, long : 1, default : 0), "int64_t is not long");
 

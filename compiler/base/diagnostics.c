@@ -66,7 +66,7 @@ void source_place(int file, int at, int *line, int *column)
     *line = *column = 1;
     for (int i = 0; i < at; i++) *line += s->bytes[i] == '\n';
     int start = line_start(s, at);
-    if (start == 0 && s->n >= 3 && at >= 3 && memcmp(s->bytes, "\xef\xbb\xbf", 3) == 0)
+    if (start == 0 && s->n >= 3 && at >= 3 && !memcmp(s->bytes, "\xef\xbb\xbf", 3))
         start = 3; /* a byte order mark has no column */
     for (int i = start; i < at; i++) *column += !continues_code_point(s->bytes[i]);
 }
@@ -242,7 +242,7 @@ static int by_place(const void *left, const void *right)
 static bool is_double(const struct diagnostic *a, const struct diagnostic *b)
 {
     return a->error == b->error && a->at.file == b->at.file && a->at.from == b->at.from &&
-           strcmp(a->text, b->text) == 0;
+           !strcmp(a->text, b->text);
 }
 
 /* Sorted, doubles dropped; how many are left. */
@@ -301,7 +301,7 @@ static void print_line(FILE *to, bool colour, const struct diagnostic *d)
     if (end > start && s->bytes[end - 1] == '\r') end--;
     if (to_byte > end) to_byte = end;
     source_place(at.file, from, &line, &column);
-    if (start == 0 && s->n >= 3 && memcmp(s->bytes, "\xef\xbb\xbf", 3) == 0) start = 3;
+    if (start == 0 && s->n >= 3 && !memcmp(s->bytes, "\xef\xbb\xbf", 3)) start = 3;
     bool cut_left = false, cut_right = false;
     if (column > WIDEST - 40) { /* move the window so that the cause is in it */
         cut_left = true;

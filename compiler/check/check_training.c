@@ -57,7 +57,7 @@ static void check_schedule(struct checker *c)
     const char *name = c->naming[S_schedule].name;
     int64_t warmup = 0, steps = 0;
     bool has_steps = whole_value(c, K_schedule_steps, &steps, NULL);
-    bool constant = !name || strcmp(name, "constant") == 0;
+    bool constant = !name || !strcmp(name, "constant");
     if (!constant && c->key[K_schedule_steps].state == ABSENT && !c->broken &&
         !c->absent_is_fine[K_schedule_steps])
         add_help(complain(c->naming[S_schedule].at, "schedule %s needs its number of steps", name),
@@ -100,7 +100,7 @@ static void check_schedule(struct checker *c)
                  "the run goes %lld step%s beyond its schedule: there the rate stays at the floor",
                  (long long)(run - steps), run - steps == 1 ? "" : "s"),
             place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
-    if (name && strcmp(name, "wsd") == 0)
+    if (name && !strcmp(name, "wsd"))
         check_decay(c, warmup, steps);
     else if (key_given(c, K_schedule_decay))
         warn(place_of(c, K_schedule_decay),
@@ -197,8 +197,8 @@ static void check_data(struct checker *c)
         add_help(d, "an id that the files hold, such as that of padding; ignore = off masks none");
     }
     if (!size || !constant_is_whole(size) || !format) return;
-    bool bytes = strcmp(format->text, "bytes") == 0,
-         wide = strcmp(format->text, "uint16") == 0 && size->top > 65536;
+    bool bytes = !strcmp(format->text, "bytes"),
+         wide = !strcmp(format->text, "uint16") && size->top > 65536;
     if (wide) {
         struct span at = c->key[key_given(c, K_data_format) ? K_data_format : K_data_train].at;
         struct diagnostic *d =

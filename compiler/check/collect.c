@@ -27,7 +27,7 @@ static void complain_of_second(struct checker *c, const struct ast *old, const s
     const char *bytes = source_bytes(new->at.file, &n);
     struct span was = old->kid[1]->at, is = new->kid[1]->at;
     bool differ = was.to - was.from != is.to - is.from ||
-                  memcmp(bytes + was.from, bytes + is.from, (size_t)(is.to - is.from)) != 0;
+                  memcmp(bytes + was.from, bytes + is.from, (size_t)(is.to - is.from));
     struct diagnostic *d = s->said && !differ ? NULL
                            : !s->said
                                ? complain(s->at, "a second block of %.*s, and both give %s",
@@ -204,7 +204,7 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
     const struct ast *head = block->kid[0];
     const char *path = intern_format("%s%s%s", prefix, prefix[0] ? "." : "", head->kid[0]->text);
     if (strchr(path, '-')) return;
-    if (strcmp(path, "cluster.link") == 0 && head->n == 2 && head->kid[1]->text) {
+    if (!strcmp(path, "cluster.link") && head->n == 2 && head->kid[1]->text) {
         path = intern_format("%s.%s", path, head->kid[1]->text);
         if (section_find(path) == SECTION_COUNT)
             add_help(complain(head->kid[1]->at, "there is no link '%s'", head->kid[1]->text),
@@ -213,12 +213,12 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
             collect_items(c, layer, path, block->kid[1]);
         return;
     }
-    if (strcmp(path, "optimizer.weights") == 0) {
+    if (!strcmp(path, "optimizer.weights")) {
         section_seen(c, S_optimizer, layer, head->at);
         group_collect(c, block);
         return;
     }
-    if (strcmp(path, "cluster.efficiency") == 0 || strcmp(path, "cluster.grid") == 0) {
+    if (!strcmp(path, "cluster.efficiency") || !strcmp(path, "cluster.grid")) {
         rates_collect(c, block);
         return;
     }
@@ -259,9 +259,9 @@ static void collect_say(struct checker *c, const char *prefix, const struct ast 
 {
     const struct ast *head = say->kid[0];
     const char *word = head->kid[0]->text;
-    if (!prefix[0] && strcmp(word, "require") == 0) {
+    if (!prefix[0] && !strcmp(word, "require")) {
         PUSH(&c->require, head);
-    } else if (!prefix[0] && strcmp(word, "use") == 0) {
+    } else if (!prefix[0] && !strcmp(word, "use")) {
         add_help(complain(head->at, "use stands outside the plan"), "move it before plan");
     } else {
         bool section = !prefix[0] && section_find(word) != SECTION_COUNT;
@@ -323,17 +323,17 @@ static struct naming peek_name(const struct checker *c, enum section_id s)
     const struct ast *items = c->plan ? c->plan->kid[1] : NULL;
     for (int i = 0; items && i < items->n && !found.name; i++) {
         const struct ast *item = items->kid[i], *head = item->kid[0];
-        if (item->kind == AST_BLOCK && strcmp(head->kid[0]->text, path) == 0 && head->n == 1)
+        if (item->kind == AST_BLOCK && !strcmp(head->kid[0]->text, path) && head->n == 1)
             found = peek_in_block(c, s, item);
         else if ((item->kind == AST_BLOCK || item->kind == AST_SAY) &&
-                 strcmp(head->kid[0]->text, path) == 0 && head->n >= 2 && head->kid[1]->text)
+                 !strcmp(head->kid[0]->text, path) && head->n >= 2 && head->kid[1]->text)
             found = (struct naming){LAYER_PLAN, head->kid[1]->text,
                                     span_join(head->kid[0]->at, head->kid[1]->at)};
-        else if (item->kind == AST_ENTRY && strcmp(item->text, path) == 0 && item->kid[1]->text)
+        else if (item->kind == AST_ENTRY && !strcmp(item->text, path) && item->kid[1]->text)
             found = (struct naming){LAYER_PLAN, item->kid[1]->text, item->at};
     }
     for (int i = 0; i < c->setting.n; i++)
-        if (strcmp(c->setting.item[i]->text, path) == 0 && c->setting.item[i]->kid[1]->text)
+        if (!strcmp(c->setting.item[i]->text, path) && c->setting.item[i]->kid[1]->text)
             found = (struct naming){LAYER_SET, c->setting.item[i]->kid[1]->text,
                                     c->setting.item[i]->at};
     return found;
@@ -360,10 +360,10 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
             shelved = NULL;
     if (shelved) names[count++] = shelved;
     const char *near = nearest_name(n.name, names, count);
-    if (near && near == shelved && strcmp(near, n.name) != 0)
+    if (near && near == shelved && strcmp(near, n.name))
         add_help(d, "did you mean '%s'? the library has it: use \"%s\" before the plan", near,
                  file);
-    else if (file && strcmp(file, text_format("%s/%s.plan", folder, n.name)) == 0)
+    else if (file && !strcmp(file, text_format("%s/%s.plan", folder, n.name)))
         add_help(d, "the library has it: use \"%s\" before the plan", file);
     else if (near)
         add_help(d, "did you mean '%s'?", near);
@@ -413,7 +413,7 @@ static bool leaves_behind(const struct checker *c, const struct ast *item)
 {
     if (c->naming[S_cluster].layer != LAYER_SET) return false;
     if (item->kind == AST_BLOCK || item->kind == AST_SAY)
-        return strcmp(item->kid[0]->kid[0]->text, "cluster") == 0 && item->kid[0]->n == 2 &&
+        return !strcmp(item->kid[0]->kid[0]->text, "cluster") && item->kid[0]->n == 2 &&
                item->kid[0]->kid[1]->text != c->naming[S_cluster].name;
     return false;
 }

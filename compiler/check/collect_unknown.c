@@ -14,7 +14,7 @@ static const char *last_name(const char *path)
 static bool in_section(const char *path, const char *section)
 {
     size_t n = strlen(section);
-    return strncmp(path, section, n) == 0 && path[n] == '.' && !strchr(path + n + 1, '.');
+    return !strncmp(path, section, n) && path[n] == '.' && !strchr(path + n + 1, '.');
 }
 
 /* What the name stood for is not missed again. */
@@ -22,9 +22,9 @@ static void excuse(struct checker *c, const char *section, const char *guess)
 {
     if (guess && key_find_path(guess) != KEY_COUNT)
         c->absent_is_fine[key_find_path(guess)] = true;
-    else if (strcmp(section, "cluster") == 0)
+    else if (!strcmp(section, "cluster"))
         c->absent_is_fine[K_cluster_nodes] = true;
-    else if (strcmp(section, "schedule") == 0)
+    else if (!strcmp(section, "schedule"))
         c->absent_is_fine[K_schedule_steps] = true;
 }
 
@@ -52,7 +52,7 @@ void unknown_key(struct checker *c, const char *section, const char *name, struc
     struct diagnostic *d = complain(at, "'%s' is not a key of %s", name, section);
     const char *guess = key_guess(section, name), *advice = foreign_advice(name);
     const char *key = guess ? last_name(guess) : NULL;
-    if (guess && hyper_find(c, name) && strcmp(key, name) != 0 &&
+    if (guess && hyper_find(c, name) && strcmp(key, name) &&
         (!in_section(guess, section) || nearest_name(name, &key, 1)))
         guess = NULL; /* what the model has under this very name is nearer than a similar one */
     enum key_id of = key_of_word(section_find(section), name);
@@ -65,7 +65,7 @@ void unknown_key(struct checker *c, const char *section, const char *name, struc
                  key_rows[key_find_path(guess)].fallback);
     else if (guess && in_section(guess, section))
         add_help(d, "did you mean '%s'?", last_name(guess));
-    else if (guess && strcmp(last_name(guess), name) == 0)
+    else if (guess && !strcmp(last_name(guess), name))
         add_help(d, "it belongs in %s: %s",
                  section_rows[key_rows[key_find_path(guess)].section].path, guess);
     else if (guess)
@@ -84,7 +84,7 @@ void unknown_root(struct checker *c, const char *name, struct span at)
 {
     const char *hyper = hyper_meant(c, name), *guess = hyper ? NULL : key_guess("", name);
     struct diagnostic *d = complain(at, "'%s' is not a key of a plan", name);
-    if (guess && strcmp(last_name(guess), name) == 0)
+    if (guess && !strcmp(last_name(guess), name))
         add_help(d, "it belongs in %s: %s",
                  section_rows[key_rows[key_find_path(guess)].section].path, guess);
     else if (guess)
@@ -119,7 +119,7 @@ void unknown_section(struct checker *c, const char *path, struct span at)
     const char *names[SECTION_COUNT];
     int n = 0;
     for (int s = 0; s < SECTION_COUNT; s++) names[n++] = section_rows[s].path;
-    if (strcmp(path, "architecture") == 0 || strcmp(path, "plan") == 0) {
+    if (!strcmp(path, "architecture") || !strcmp(path, "plan")) {
         add_help(complain(at, "%s stands outside the plan", path),
                  path[0] == 'p' ? "a file has one plan" : "move it behind or before plan { }");
         return;
@@ -130,7 +130,7 @@ void unknown_section(struct checker *c, const char *path, struct span at)
     const char *guess = strchr(path, '.') || foreign || owner || near ? NULL : key_guess("", path);
     const char *dot = strrchr(path, '.'),
                *outer = dot ? intern_bytes(path, (size_t)(dot - path)) : NULL;
-    if (owner && outer && strcmp(outer, owner) == 0)
+    if (owner && outer && !strcmp(outer, owner))
         add_help(d, "%s %s { key = value }, or %s.key = value", owner, name, owner);
     else if (owner)
         add_help(d, "%s %s { … }", owner, name);
@@ -216,7 +216,7 @@ void suggest_entry(struct checker *c, const char *prefix, const struct ast *head
         add_help(d, label->kind == AST_STRING ? "%s = \"%s\"" : "%s = %s", word, label->text);
     else
         add_help(d, "%s = value", word);
-    if (strcmp(prefix, "model") == 0)
+    if (!strcmp(prefix, "model"))
         c->hyper_misspelt = true;
     else if (prefix[0])
         excuse(c, "", text_format("%s.%s", prefix, word));
@@ -242,7 +242,7 @@ const char *section_name_meant(const struct checker *c, enum section_id s, const
         list[n++] = c->cluster.item[i].name;
     for (int i = 0; i < n; i++)
         if (strstr(low.bytes, list[i]) ||
-            (low.length > 3 && strncmp(list[i], low.bytes, low.length) == 0))
+            (low.length > 3 && !strncmp(list[i], low.bytes, low.length)))
             return list[i];
     return nearest_name(low.bytes, list, n);
 }
@@ -257,7 +257,7 @@ bool key_names_section(enum section_id s, const char *key, const struct ast *val
         (value->kind != AST_NAME && value->kind != AST_STRING))
         return false;
     for (size_t i = 0; i < COUNT_OF(names); i++)
-        if (strcmp(names[i], key) == 0) return true;
+        if (!strcmp(names[i], key)) return true;
     return false;
 }
 

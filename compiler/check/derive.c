@@ -102,7 +102,7 @@ static bool too_few_nodes(struct checker *c, int64_t asked, int64_t devices)
                  c->machines->name, (long long)devices, devices == 1 ? "" : "s", (long long)asked);
     add_note(d, place_of(c, K_mesh_fsdp), "the mesh");
     add_help(d,
-             strcmp(source_name(c->naming[S_cluster].at.file), "--set") == 0
+             !strcmp(source_name(c->naming[S_cluster].at.file), "--set")
                  ? "--set cluster=%s --set cluster.nodes=%lld"
                  : "cluster %s { nodes = %lld }",
              c->machines->name, (long long)(asked / each));
@@ -163,7 +163,7 @@ static void derive_compute(struct checker *c, struct slot *slot)
     slot->state = kind ? KNOWN : c->key[K_device_kind].state == OPEN ? OPEN : FAILED;
     if (kind)
         slot->value = (struct constant){
-            .kind = CONST_WORD, .text = intern(strcmp(kind->text, "cuda") == 0 ? "bf16" : "fp32")};
+            .kind = CONST_WORD, .text = intern(!strcmp(kind->text, "cuda") ? "bf16" : "fp32")};
 }
 
 void derive_key(struct checker *c, enum key_id key, struct slot *slot)
@@ -367,7 +367,7 @@ static void check_cluster(struct checker *c)
         add_help(complain(at, "cluster %s does not say what its devices are", c->machines->name),
                  "device \"name\" { kind = cuda }");
     key_value(c, K_device_memory);
-    if (kind && strcmp(kind->text, "cuda") == 0 && c->key[K_device_memory].state == ABSENT &&
+    if (kind && !strcmp(kind->text, "cuda") && c->key[K_device_memory].state == ABSENT &&
         !c->absent_is_fine[K_device_memory])
         add_help(
             complain(at, "cluster %s does not say how much memory a device has", c->machines->name),
@@ -379,7 +379,7 @@ static int64_t number_in(const struct ast *items, const char *name)
 {
     struct constant v;
     for (int i = 0; i < items->n; i++)
-        if (items->kid[i]->kind == AST_ENTRY && strcmp(items->kid[i]->text, name) == 0 &&
+        if (items->kid[i]->kind == AST_ENTRY && !strcmp(items->kid[i]->text, name) &&
             items->kid[i]->kid[1]->kind == AST_NUMBER &&
             constant_from_number(items->kid[i]->kid[1], &v) && constant_is_whole(&v))
             return v.top;

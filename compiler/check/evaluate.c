@@ -13,7 +13,7 @@ static bool name_value(const struct ast *e, struct scope *scope, struct constant
         out->at = e->at;
         return true;
     }
-    if (strcmp(e->text, "on") == 0 || strcmp(e->text, "off") == 0) {
+    if (!strcmp(e->text, "on") || !strcmp(e->text, "off")) {
         *out = constant_truth(e->text[1] == 'n');
         out->at = e->at;
         return true;
@@ -26,7 +26,7 @@ static bool name_value(const struct ast *e, struct scope *scope, struct constant
         add_help(d, "a number: %s", foreign_number(e->text));
     else if (foreign_switch(e->text))
         add_help(d, "%s", foreign_switch(e->text));
-    else if (guess && strcmp(strrchr(guess, '.') + 1, e->text) == 0)
+    else if (guess && !strcmp(strrchr(guess, '.') + 1, e->text))
         add_help(d, "did you mean '%s'?", guess);
     else if (near)
         add_help(d, "did you mean '%s'?", near);
@@ -82,7 +82,7 @@ static bool truth_value(const struct ast *e, struct scope *scope, const char *wh
     if (c.kind != CONST_TRUTH) {
         struct diagnostic *d =
             complain(e->at, "%s wants a condition, %s is none", who, constant_text(&c));
-        if (strcmp(who, "'or'") == 0) add_help(d, "alternatives are written with '|': 8 | 16");
+        if (!strcmp(who, "'or'")) add_help(d, "alternatives are written with '|': 8 | 16");
         return false;
     }
     *out = c.truth;
@@ -104,7 +104,7 @@ static bool binary_value(const struct ast *e, struct scope *scope, struct consta
 {
     struct constant a, b;
     if ((e->text[0] == 'a' || e->text[0] == 'o') && is_foreign(e)) return false;
-    if (strcmp(e->text, "and") == 0 || strcmp(e->text, "or") == 0) {
+    if (!strcmp(e->text, "and") || !strcmp(e->text, "or")) {
         bool truth, decides = e->text[0] == 'o';
         if (!truth_value(e->kid[0], scope, text_format("'%s'", e->text), &truth)) return false;
         if (truth != decides &&

@@ -10,8 +10,7 @@ static const struct ast *block_of(const struct checker *c, const char *name)
 {
     const struct ast *items = c->model ? c->model->block->kid[1] : NULL;
     for (int i = 0; items && i < items->n; i++)
-        if (items->kid[i]->kind == AST_BLOCK &&
-            strcmp(items->kid[i]->kid[0]->kid[0]->text, name) == 0)
+        if (items->kid[i]->kind == AST_BLOCK && !strcmp(items->kid[i]->kid[0]->kid[0]->text, name))
             return items->kid[i]->kid[1];
     return NULL;
 }
@@ -19,7 +18,7 @@ static const struct ast *block_of(const struct checker *c, const char *name)
 struct declared *hyper_find(struct checker *c, const char *name)
 {
     for (int i = 0; i < c->declared.n; i++)
-        if (strcmp(c->declared.item[i].name, name) == 0) return &c->declared.item[i];
+        if (!strcmp(c->declared.item[i].name, name)) return &c->declared.item[i];
     return NULL;
 }
 
@@ -30,15 +29,14 @@ static enum hyper_type type_of(const struct ast *fallback)
     switch (fallback->kind) {
     case AST_LIST: return HYPER_LIST;
     case AST_NAME:
-        return strcmp(fallback->text, "on") == 0 || strcmp(fallback->text, "off") == 0
-                   ? HYPER_SWITCH
-                   : HYPER_NUMBER;
+        return !strcmp(fallback->text, "on") || !strcmp(fallback->text, "off") ? HYPER_SWITCH
+                                                                               : HYPER_NUMBER;
     case AST_UNARY: return fallback->text[0] == 'n' ? HYPER_SWITCH : HYPER_NUMBER;
     case AST_CHOICE: return type_of(fallback->kid[1]);
-    case AST_CALL: return strcmp(fallback->text, "contains") == 0 ? HYPER_SWITCH : HYPER_NUMBER;
+    case AST_CALL: return !strcmp(fallback->text, "contains") ? HYPER_SWITCH : HYPER_NUMBER;
     case AST_BINARY:
         for (size_t i = 0; i < COUNT_OF(truths); i++)
-            if (strcmp(fallback->text, truths[i]) == 0) return HYPER_SWITCH;
+            if (!strcmp(fallback->text, truths[i])) return HYPER_SWITCH;
         return HYPER_NUMBER;
     case AST_NUMBER:
     case AST_STRING:
@@ -223,7 +221,7 @@ static void complain_of_fraction(struct checker *c, struct declared *d)
         if (from[i]->slot.at.from != at.from || from[i]->slot.at.file != at.file)
             add_note(said, from[i]->slot.at, "%s is %s", from[i]->name,
                      constant_text(&from[i]->slot.value));
-    bool quotient = e->kind == AST_BINARY && strcmp(e->text, "/") == 0 && n == 2 &&
+    bool quotient = e->kind == AST_BINARY && !strcmp(e->text, "/") && n == 2 &&
                     e->kid[0]->kind == AST_NAME && e->kid[1]->kind == AST_NAME;
     if (!quotient || !constant_is_whole(&from[0]->slot.value) ||
         !constant_is_whole(&from[1]->slot.value))
@@ -251,9 +249,9 @@ static void whole_names(struct checker *c, const struct ast *e, bool *said)
  * at every use. */
 static void check_dimensions(struct checker *c, const struct ast *e, bool *said)
 {
-    if (e->kind == AST_CALL && strcmp(e->text, "weight") == 0 && e->n >= 2)
+    if (e->kind == AST_CALL && !strcmp(e->text, "weight") && e->n >= 2)
         whole_names(c, e->kid[1], said);
-    else if (e->kind == AST_CALL && strcmp(e->text, "heads_of") == 0 && e->n >= 2)
+    else if (e->kind == AST_CALL && !strcmp(e->text, "heads_of") && e->n >= 2)
         whole_names(c, e->kid[1], said);
     for (int i = 0; i < e->n; i++) check_dimensions(c, e->kid[i], said);
 }
@@ -266,7 +264,7 @@ static void check_layers(struct checker *c, struct declared *d)
                           *layers = all && list ? hyper_value(c, all) : NULL;
     size_t n = strlen(d->name);
     if (d->type != HYPER_LIST || !list || !layers || list->kind != CONST_LIST || n < 7 ||
-        strcmp(d->name + n - 6, "layers") != 0)
+        strcmp(d->name + n - 6, "layers"))
         return;
     for (int i = 0; i < list->n; i++) {
         const struct constant *last =
@@ -319,8 +317,8 @@ void stored_resolve(struct checker *c, struct plan *p)
     for (int i = 0; items && i < items->n; i++) {
         const struct ast *head = items->kid[i]->kid[0];
         const char *word = items->kid[i]->kind == AST_SAY ? head->kid[0]->text : "";
-        bool prefixes = strcmp(word, "prefix") == 0;
-        if (!prefixes && strcmp(word, "ignore") != 0) {
+        bool prefixes = !strcmp(word, "prefix");
+        if (!prefixes && strcmp(word, "ignore")) {
             add_help(complain(head->at, "this says nothing about stored names"),
                      "prefix \"model.\" \"\";  ignore \"*.inv_freq\"");
             continue;

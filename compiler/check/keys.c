@@ -26,15 +26,14 @@ const struct key_row key_rows[KEY_COUNT] = {
 enum section_id section_find(const char *path)
 {
     int s = 0;
-    while (s < SECTION_COUNT && strcmp(section_rows[s].path, path) != 0) s++;
+    while (s < SECTION_COUNT && strcmp(section_rows[s].path, path)) s++;
     return (enum section_id)s;
 }
 
 enum key_id key_find(enum section_id section, const char *name)
 {
     int k = 0;
-    while (k < KEY_COUNT && (key_rows[k].section != section || strcmp(key_rows[k].name, name) != 0))
-        k++;
+    while (k < KEY_COUNT && (key_rows[k].section != section || strcmp(key_rows[k].name, name))) k++;
     return (enum key_id)k;
 }
 
@@ -44,7 +43,7 @@ enum key_id key_find_path(const char *path)
     if (!dot) return KEY_COUNT;
     size_t n = (size_t)(dot - path);
     for (int s = 0; s < SECTION_COUNT; s++)
-        if (strlen(section_rows[s].path) == n && memcmp(section_rows[s].path, path, n) == 0)
+        if (strlen(section_rows[s].path) == n && !memcmp(section_rows[s].path, path, n))
             return key_find((enum section_id)s, dot + 1);
     return KEY_COUNT;
 }
@@ -119,7 +118,7 @@ bool words_find(const char *words, const char *word, bool *works)
     const char *at = words, *one;
     size_t n;
     while (next_word(&at, &one, &n, works))
-        if (strlen(word) == n && memcmp(word, one, n) == 0) return true;
+        if (strlen(word) == n && !memcmp(word, one, n)) return true;
     return false;
 }
 
@@ -128,7 +127,7 @@ int words_index(const char *words, const char *word)
     const char *list[16];
     int n = words_list(words, false, list, (int)COUNT_OF(list));
     for (int i = 0; i < n; i++)
-        if (strcmp(list[i], word) == 0) return i;
+        if (!strcmp(list[i], word)) return i;
     return -1;
 }
 

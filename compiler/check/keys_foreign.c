@@ -71,14 +71,14 @@ static const struct {
 const char *foreign_section(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(sections); i++)
-        if (strcmp(sections[i].word, name) == 0) return texts[sections[i].text];
+        if (!strcmp(sections[i].word, name)) return texts[sections[i].text];
     return NULL;
 }
 
 const char *key_instead(enum key_id key)
 {
     for (size_t i = 0; i < COUNT_OF(instead); i++)
-        if (strcmp(instead[i].missing, key_rows[key].missing) == 0) return texts[instead[i].text];
+        if (!strcmp(instead[i].missing, key_rows[key].missing)) return texts[instead[i].text];
     return NULL;
 }
 
@@ -87,30 +87,30 @@ const char *foreign_number(const char *word)
     static const char *const numbers[] = {"zero", "one",   "two",   "three", "four", "five",
                                           "six",  "seven", "eight", "nine",  "ten"};
     for (size_t i = 0; i < COUNT_OF(numbers); i++)
-        if (strcmp(numbers[i], word) == 0) return text_format("%zu", i);
+        if (!strcmp(numbers[i], word)) return text_format("%zu", i);
     return NULL;
 }
 
 const char *foreign_advice(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(absent); i++)
-        if (strcmp(absent[i].word, name) == 0) return texts[absent[i].text];
+        if (!strcmp(absent[i].word, name)) return texts[absent[i].text];
     return NULL;
 }
 
 const char *foreign_hyper(const char *name, const char *const *declared, int n)
 {
     for (size_t i = 0; i < COUNT_OF(hypers); i++)
-        for (int k = 0; k < n && strcmp(hypers[i].word, name) == 0; k++)
-            if (strcmp(hypers[i].name, declared[k]) == 0) return declared[k];
+        for (int k = 0; k < n && !strcmp(hypers[i].word, name); k++)
+            if (!strcmp(hypers[i].name, declared[k])) return declared[k];
     return NULL;
 }
 
 const char *foreign_switch(const char *word)
 {
     for (size_t i = 0; i < COUNT_OF(values); i++)
-        if (strcmp(values[i].word, word) == 0 &&
-            (strcmp(values[i].value, "on") == 0 || strcmp(values[i].value, "off") == 0))
+        if (!strcmp(values[i].word, word) &&
+            (!strcmp(values[i].value, "on") || !strcmp(values[i].value, "off")))
             return values[i].value;
     return NULL;
 }
@@ -121,7 +121,7 @@ const char *foreign_value(enum key_id key, const char *word)
     for (size_t i = 0; i < COUNT_OF(values); i++) {
         const char *ours = values[i].value;
         bool is_switch = key_rows[key].type == KEY_SWITCH && foreign_switch(word) == ours;
-        if (strcmp(values[i].word, word) == 0 &&
+        if (!strcmp(values[i].word, word) &&
             (is_switch || words_find(key_rows[key].words, ours, &works)))
             return ours;
     }
@@ -151,8 +151,7 @@ static const char *guess_anywhere(const char *name)
     for (int k = 0; k < KEY_COUNT; k++) {
         if (key_is_of_row((enum key_id)k)) continue;
         names[n++] = key_rows[k].name;
-        if (strcmp(key_rows[k].name, name) == 0 &&
-            (!found || (!works && !key_rows[k].missing[0]))) {
+        if (!strcmp(key_rows[k].name, name) && (!found || (!works && !key_rows[k].missing[0]))) {
             found = key_path((enum key_id)k);
             works = !key_rows[k].missing[0];
         }
@@ -164,7 +163,7 @@ static const char *guess_anywhere(const char *name)
 const char *key_guess(const char *section, const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(in_place); i++)
-        if (strcmp(in_place[i].section, section) == 0 && strcmp(in_place[i].word, name) == 0)
+        if (!strcmp(in_place[i].section, section) && !strcmp(in_place[i].word, name))
             return in_place[i].path;
     if (strchr(name, '-')) {
         char *plain = take(strlen(name) + 1);
@@ -174,13 +173,13 @@ const char *key_guess(const char *section, const char *name)
     const char *words[COUNT_OF(synonyms)];
     for (size_t i = 0; i < COUNT_OF(synonyms); i++) {
         words[i] = synonyms[i].word;
-        if (strcmp(name, words[i]) == 0) return synonyms[i].path;
+        if (!strcmp(name, words[i])) return synonyms[i].path;
     }
     if (foreign_advice(name)) return NULL;
     const char *near = guess_in_section(section, name);
     if (near) return near;
     for (int k = 0; k < KEY_COUNT; k++) /* an exact name elsewhere is no slip of the pen */
-        if (!key_is_of_row((enum key_id)k) && strcmp(key_rows[k].name, name) == 0)
+        if (!key_is_of_row((enum key_id)k) && !strcmp(key_rows[k].name, name))
             return guess_anywhere(name);
     const char *word = nearest_name(name, words, (int)COUNT_OF(words));
     for (size_t i = 0; word && i < COUNT_OF(synonyms); i++)

@@ -22,8 +22,7 @@ static bool has_key(const char *section, const char *name)
 {
     enum section_id s = section ? section_find(section) : SECTION_COUNT;
     for (int k = 0; k < KEY_COUNT; k++)
-        if ((!section || key_rows[k].section == s) && strcmp(key_rows[k].name, name) == 0)
-            return true;
+        if ((!section || key_rows[k].section == s) && !strcmp(key_rows[k].name, name)) return true;
     return false;
 }
 
@@ -31,7 +30,7 @@ static bool wants_text(const char *name)
 {
     for (int k = 0; k < KEY_COUNT; k++)
         if ((key_rows[k].type == KEY_STRING || key_rows[k].type == KEY_FILES) &&
-            strcmp(key_rows[k].name, name) == 0)
+            !strcmp(key_rows[k].name, name))
             return true;
     return false;
 }

@@ -54,14 +54,14 @@ const char *plan_library(void)
 const char *path_resolve(const struct checker *c, const char *text, struct span at)
 {
     if (text[0] == '/') return intern(text);
-    bool from_set = strcmp(source_name(at.file), "--set") == 0;
+    bool from_set = !strcmp(source_name(at.file), "--set");
     const char *home = from_set ? "" : path_folder(c->file.item[0].path);
     const char *folder = real_path(home[0] ? home : ".");
     if (!folder) return intern(joined(home, text));
     for (;;) {
-        if (strncmp(text, "./", 2) == 0) {
+        if (!strncmp(text, "./", 2)) {
             text += 2;
-        } else if (strncmp(text, "../", 3) == 0) {
+        } else if (!strncmp(text, "../", 3)) {
             text += 3;
             folder = path_folder(folder)[0] ? path_folder(folder) : "/";
         } else {
@@ -94,8 +94,7 @@ static const char *nearest_file(const char *path)
 
 const char *library_file(const char *folder, const char *name)
 {
-    const char *end =
-        strlen(name) > 5 && strcmp(name + strlen(name) - 5, ".plan") == 0 ? "" : ".plan";
+    const char *end = strlen(name) > 5 && !strcmp(name + strlen(name) - 5, ".plan") ? "" : ".plan";
     const char *shelf = plan_library(), *file = text_format("%s/%s%s", folder, name, end);
     if (!shelf) return NULL;
     if (access(joined(shelf, file), R_OK) == 0) return file;
@@ -194,9 +193,9 @@ static void use(struct checker *c, int file, const struct ast *head)
     if (access(joined(path_folder(c->file.item[file].path), whole), R_OK) == 0 ||
         (shelf && access(joined(shelf, whole), R_OK) == 0))
         add_help(d, "use \"%s\"", whole);
-    else if (model && strcmp(model, text_format("models/%s", text)) == 0)
+    else if (model && !strcmp(model, text_format("models/%s", text)))
         add_help(d, "use \"%s\"", model);
-    else if (cluster && strcmp(cluster, text_format("clusters/%s", text)) == 0)
+    else if (cluster && !strcmp(cluster, text_format("clusters/%s", text)))
         add_help(d, "use \"%s\"", cluster);
     else if (near)
         add_help(d, "did you mean \"%s\"?", joined(path_folder(text), near));
@@ -297,7 +296,7 @@ static void add_constant(struct checker *c, int source, const struct ast *entry)
 static const char *in_library(const char *text)
 {
     const char *dot = strchr(text, '/') ? NULL : strrchr(text, '.'),
-               *name = dot && strcmp(dot, ".plan") != 0 ? dot + 1 : text;
+               *name = dot && strcmp(dot, ".plan") ? dot + 1 : text;
     const char *model = library_file("models", name), *cluster = library_file("clusters", name);
     return strchr(text, '/') ? text : model ? model : cluster ? cluster : text;
 }
@@ -314,8 +313,8 @@ static void misplaced(struct checker *c, const struct ast *head)
     struct diagnostic *d = complain(head->at, "'%s' means nothing at file level", word);
     bool file = false;
     for (size_t i = 0; i < COUNT_OF(brings); i++)
-        file |= strcmp(word, brings[i]) == 0 && head->n > 1 && head->kid[1]->kind == AST_STRING;
-    c->broken |= file || strcmp(word, "Plan") == 0 || nearest_name(word, known, 2) == known[1];
+        file |= !strcmp(word, brings[i]) && head->n > 1 && head->kid[1]->kind == AST_STRING;
+    c->broken |= file || !strcmp(word, "Plan") || nearest_name(word, known, 2) == known[1];
     if (file)
         add_help(d, "use \"%s\"", in_library(head->kid[1]->text));
     else if (nearest_name(word, known, (int)COUNT_OF(known)))
@@ -334,14 +333,14 @@ static void sort_items(struct checker *c, int file)
         const char *word = item->kind == AST_ENTRY ? "" : head->kid[0]->text;
         if (item->kind == AST_ENTRY)
             add_constant(c, c->file.item[file].source, item);
-        else if (item->kind == AST_SAY && strcmp(word, "use") == 0)
+        else if (item->kind == AST_SAY && !strcmp(word, "use"))
             use(c, file, head);
-        else if (item->kind == AST_BLOCK && strcmp(word, "plan") == 0)
+        else if (item->kind == AST_BLOCK && !strcmp(word, "plan"))
             add_plan(c, file, item);
         else if (item->kind == AST_BLOCK &&
-                 (strcmp(word, "architecture") == 0 || strcmp(word, "cluster") == 0))
+                 (!strcmp(word, "architecture") || !strcmp(word, "cluster")))
             add_named(c, file, item, word[0] == 'c');
-        else if (item->kind == AST_BLOCK && strcmp(word, "rates") == 0)
+        else if (item->kind == AST_BLOCK && !strcmp(word, "rates"))
             add_rates(c, file, item);
         else
             misplaced(c, head);
@@ -391,9 +390,9 @@ static void load_setting(struct checker *c, const char *text)
 /* `--set cluster=cpu`: what the library has under that name, when the plan did not bring it. */
 static void load_named(struct checker *c, const struct ast *entry)
 {
-    bool cluster = strcmp(entry->text, "cluster") == 0;
+    bool cluster = !strcmp(entry->text, "cluster");
     const char *name = entry->kid[1]->text, *shelf = plan_library();
-    if (!shelf || !name || (!cluster && strcmp(entry->text, "model") != 0)) return;
+    if (!shelf || !name || (!cluster && strcmp(entry->text, "model"))) return;
     for (int i = 0; i < (cluster ? c->cluster.n : c->architecture.n); i++)
         if ((cluster ? c->cluster.item[i].name : c->architecture.item[i].name) == name) return;
     const char *file = text_format("%s/%s.plan", cluster ? "clusters" : "models", name);

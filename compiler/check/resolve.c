@@ -315,7 +315,7 @@ static void note_values(struct checker *c, struct diagnostic *d, const struct as
 {
     if (e->kind == AST_PATH || e->kind == AST_NAME) {
         enum key_id key = key_find_path(e->text);
-        struct declared *h = strncmp(e->text, "model.", 6) == 0 ? hyper_find(c, e->text + 6) : NULL;
+        struct declared *h = !strncmp(e->text, "model.", 6) ? hyper_find(c, e->text + 6) : NULL;
         const struct constant *v = key != KEY_COUNT ? key_value(c, key)
                                    : h              ? hyper_value(c, h)
                                                     : NULL;

@@ -11,7 +11,7 @@ static struct slot *slot_of(struct checker *c, const char *path)
 {
     enum key_id key = key_find_path(path);
     if (key != KEY_COUNT) return &c->key[key];
-    struct declared *d = strncmp(path, "model.", 6) == 0 ? hyper_find(c, path + 6) : NULL;
+    struct declared *d = !strncmp(path, "model.", 6) ? hyper_find(c, path + 6) : NULL;
     if (!d) bug("'%s' is open and no key", path);
     return &d->slot;
 }

@@ -38,10 +38,10 @@ static bool constant_value(struct checker *c, int source, const char *name, stru
 {
     int main_source = c->file.item[0].source;
     const char *file = source_name(source);
-    if (strcmp(file, "--set") == 0) source = main_source;
+    if (!strcmp(file, "--set")) source = main_source;
     for (int i = 0; i < c->constant.n; i++) {
         struct file_constant *f = &c->constant.item[i];
-        if (f->source != source || strcmp(f->name, name) != 0) continue;
+        if (f->source != source || strcmp(f->name, name)) continue;
         bool open = false;
         if (f->state == BUSY) {
             complain(f->entry->at, "'%s' depends on itself", f->name);
@@ -91,7 +91,7 @@ static bool lookup(struct scope *s, const char *name, struct constant *out)
             return key_named(c, key_find(n->section, name), out);
         return constant_value(c, n->source, name, out);
     }
-    if (strncmp(name, "model.", 6) == 0) return hyper_named(c, name + 6, out);
+    if (!strncmp(name, "model.", 6)) return hyper_named(c, name + 6, out);
     enum key_id key = key_find_path(name);
     return key != KEY_COUNT && key_named(c, key, out);
 }
@@ -286,7 +286,7 @@ static bool number_value(enum key_id key, const struct ast *e, struct constant *
 static bool is_known(struct checker *c, enum section_id section, const struct ast *e)
 {
     struct constant v;
-    bool truth = strcmp(e->text, "on") == 0 || strcmp(e->text, "off") == 0;
+    bool truth = !strcmp(e->text, "on") || !strcmp(e->text, "off");
     return truth || (section == S_model && hyper_find(c, e->text)) ||
            key_find(section, e->text) != KEY_COUNT || constant_value(c, e->at.file, e->text, &v);
 }
@@ -435,14 +435,14 @@ bool key_given(const struct checker *c, enum key_id key) { return c->key[key].en
 bool value_is_auto(const struct slot *slot)
 {
     const struct ast *value = slot->entry->kid[1];
-    return value->kind == AST_NAME && strcmp(value->text, "auto") == 0;
+    return value->kind == AST_NAME && !strcmp(value->text, "auto");
 }
 
 /* What planc cannot do yet is said at the first of the keys that ask for it. */
 static bool is_refused_before(const struct checker *c, enum key_id key)
 {
     for (int k = 0; k < (int)key; k++)
-        if (c->key[k].entry && strcmp(key_rows[k].missing, key_rows[key].missing) == 0) return true;
+        if (c->key[k].entry && !strcmp(key_rows[k].missing, key_rows[key].missing)) return true;
     return false;
 }
 

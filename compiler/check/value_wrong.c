@@ -20,8 +20,7 @@ void unquoted_help(struct diagnostic *d, const char *name, const char *text)
          number = digits && (!text[n] || number_has_unit(text));
     if (foreign_switch(text))
         add_help(d, "%s = %s", name, foreign_switch(text));
-    else if (number || strcmp(text, "on") == 0 || strcmp(text, "off") == 0 ||
-             strcmp(text, "auto") == 0)
+    else if (number || !strcmp(text, "on") || !strcmp(text, "off") || !strcmp(text, "auto"))
         add_help(d, "without quotes: %s = %s", name, text);
     else if (foreign_number(text))
         add_help(d, "%s = %s", name, foreign_number(text));

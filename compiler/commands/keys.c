@@ -45,7 +45,7 @@ static struct family family_of(const char *file, const struct ast *block)
     struct text needs = {0}, may = {0};
     for (int i = 0; i < block->kid[1]->n; i++) {
         const struct ast *hyper = block->kid[1]->kid[i];
-        if (hyper->kind != AST_BLOCK || strcmp(hyper->kid[0]->kid[0]->text, "hyper") != 0) continue;
+        if (hyper->kind != AST_BLOCK || strcmp(hyper->kid[0]->kid[0]->text, "hyper")) continue;
         for (int k = 0; k < hyper->kid[1]->n; k++) {
             const struct ast *item = hyper->kid[1]->kid[k];
             struct text *to = item->kind == AST_ENTRY ? &may : &needs;
@@ -72,13 +72,12 @@ static families library_of(const char *folder, const char *what)
         size_t n, length = strlen(e->d_name);
         const char *shown = text_format("%s/%s", folder, e->d_name),
                    *path = text_format("%s/%s", library, shown), *bytes;
-        if (length < 6 || strcmp(e->d_name + length - 5, ".plan") != 0 ||
-            !(bytes = text_read(path, &n)))
+        if (length < 6 || strcmp(e->d_name + length - 5, ".plan") || !(bytes = text_read(path, &n)))
             continue;
         const struct ast *items = parse_source(source_add(shown, bytes, n));
         for (int i = 0; i < items->n; i++)
             if (items->kid[i]->kind == AST_BLOCK &&
-                strcmp(items->kid[i]->kid[0]->kid[0]->text, what) == 0 &&
+                !strcmp(items->kid[i]->kid[0]->kid[0]->text, what) &&
                 items->kid[i]->kid[0]->n == 2 && items->kid[i]->kid[0]->kid[1]->text)
                 PUSH(&all, family_of(shown, items->kid[i]));
     }
@@ -134,7 +133,7 @@ static json_t *section_as_json(enum section_id section, const char *key)
     for (int k = 0; k < KEY_COUNT; k++) {
         const struct key_row *row = &key_rows[k];
         if (row->section == section &&
-            (!key[0] || strcmp(row->name, key) == 0 || strcmp(key_path((enum key_id)k), key) == 0))
+            (!key[0] || !strcmp(row->name, key) || !strcmp(key_path((enum key_id)k), key)))
             json_array_append_new(keys, json_pack("{s:s, s:s, s:s, s:s, s:b, s:s}", "name",
                                                   row->name, "type", key_type_text((enum key_id)k),
                                                   "unit", row->unit, "default", row->fallback,
@@ -150,7 +149,7 @@ static json_t *section_as_json(enum section_id section, const char *key)
 static bool is_within(const char *path, const char *wanted)
 {
     size_t n = strlen(wanted);
-    return strncmp(path, wanted, n) == 0 && (path[n] == 0 || path[n] == '.');
+    return !strncmp(path, wanted, n) && (path[n] == 0 || path[n] == '.');
 }
 
 /* Keys by name or whole path, wherever they stand, and a family by its name; how many were
@@ -159,15 +158,14 @@ static int print_matches(const char *wanted)
 {
     int found = 0;
     for (int k = 0; k < KEY_COUNT; k++)
-        if (strcmp(key_rows[k].name, wanted) == 0 ||
-            strcmp(key_path((enum key_id)k), wanted) == 0) {
+        if (!strcmp(key_rows[k].name, wanted) || !strcmp(key_path((enum key_id)k), wanted)) {
             printf("%s%s\n", found++ ? "\n" : "", section_rows[key_rows[k].section].path);
             print_key((enum key_id)k);
         }
     families all[] = {names_of(S_model), names_of(S_cluster)};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         for (int n = 0; n < all[i].n; n++)
-            if (strcmp(all[i].item[n].name, wanted) == 0) {
+            if (!strcmp(all[i].item[n].name, wanted)) {
                 families one = {&all[i].item[n], 1, 1};
                 printf("%s%s\n", found++ ? "\n" : "", i ? "cluster" : "model");
                 print_names(&one);
@@ -198,7 +196,7 @@ static bool declares(const struct family *f, const char *name)
     for (size_t i = 0; i < COUNT_OF(texts); i++)
         for (const char *at = texts[i]; at && *at;
              at = strstr(at, ";  ") ? strstr(at, ";  ") + 3 : NULL)
-            if (strncmp(at, name, n) == 0 && strchr("; =", at[n])) return true;
+            if (!strncmp(at, name, n) && strchr("; =", at[n])) return true;
     return false;
 }
 
@@ -311,7 +309,7 @@ int command_keys(const struct arguments *a)
     /* llama, h100: the section that it is a name of */
     for (size_t i = 0; i < COUNT_OF(of) && a->json && wanted[0] && !json_array_size(all); i++)
         for (int n = 0; n < of[i].n; n++)
-            if (strcmp(of[i].item[n].name, wanted) == 0)
+            if (!strcmp(of[i].item[n].name, wanted))
                 json_array_append_new(all, section_as_json(i ? S_cluster : S_model, ""));
     if (json_array_size(all)) {
         printf("%s\n", json_dumps(all, JSON_INDENT(2)));

@@ -52,7 +52,7 @@ static int blocked_signal(pid_t process)
     snprintf(path, sizeof path, "/proc/%d/status", (int)process);
     FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f))
-        if (strncmp(line, "ShdPnd:", 7) == 0) waiting = strtoull(line + 7, NULL, 16);
+        if (!strncmp(line, "ShdPnd:", 7)) waiting = strtoull(line + 7, NULL, 16);
     if (f) fclose(f);
     return waiting >> (SIGINT - 1) & 1 ? SIGINT : waiting >> (SIGTERM - 1) & 1 ? SIGTERM : 0;
 }

@@ -175,7 +175,7 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
         command_fail(EXIT_USAGE, "--color is auto, always or never, not '%s'", value);
         return false;
     case FUSION:
-        a->fusion = strcmp(value, "off") != 0;
+        a->fusion = strcmp(value, "off");
         if (!a->fusion || !strcmp(value, "on")) return true;
         command_fail(EXIT_USAGE, "--fusion is on or off, not '%s'", value);
         return false;

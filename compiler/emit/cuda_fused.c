@@ -47,7 +47,7 @@ static const char *work_at(const char *type, int64_t place)
 static const char *finished(struct fused *f, const struct value *v)
 {
     const struct shape s = v->node->in[0].value->shape;
-    int64_t columns = s.rank ? s.dim[s.rank - 1] : 1;
+    int64_t columns = shape_columns(s);
     if (op_rows[v->node->op].class != CLASS_TOTAL)
         bug("%s is needed in kernel %s by another launch than its own", v->name,
             f->k->kernel->name);

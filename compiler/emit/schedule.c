@@ -338,7 +338,7 @@ static void say_tap(struct schedule_text *s, struct body_text *b, struct here h,
                     const struct node *n)
 {
     const struct value *v = n->in[0].value;
-    int64_t columns = v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
+    int64_t columns = shape_columns(v->shape);
     const char *name = declared_value(s, b, h, v);
     say(&b->calls, NULL, "tap(d, %d, %s, %s, %s, %ld, %ld);", n->step,
         escape_c(attr_get_word(n, "name")), v->type == BF16 ? "TYPE_BF16" : "TYPE_F32", name,
@@ -412,7 +412,7 @@ static void top_constants(struct text *to, const struct places *p)
             const struct constant_of *next = NULL;
             for (int i = 0; i < p->constant.n; i++) {
                 const struct constant_of *c = &p->constant.item[i];
-                bool event = strncmp(c->key, "event", 5) == 0,
+                bool event = !strncmp(c->key, "event", 5),
                      mine = at_the_top(c) && event == (events == 1);
                 if (mine && c->value > last && (!next || c->value < next->value)) next = c;
             }

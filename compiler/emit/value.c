@@ -152,7 +152,7 @@ bool fused_inside(const struct fused *f, const struct value *v)
 void fused_extent(const struct fused *f, const struct value *v, int64_t *rows, int64_t *columns)
 {
     int64_t n = shape_count(v->shape);
-    *columns = f->flat ? n : v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
+    *columns = f->flat ? n : shape_columns(v->shape);
     *rows = *columns ? n / *columns : 0;
 }
 

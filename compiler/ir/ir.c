@@ -142,6 +142,12 @@ struct attr attr_word(const char *key, const char *word)
     return (struct attr){.key = intern(key), .kind = ATTR_WORD, .word = intern(word)};
 }
 
+int attr_dims(struct attr *attr, struct shape s)
+{
+    for (int i = 0; i < s.rank; i++) attr[i] = attr_whole(dim_names[i], s.dim[i]);
+    return s.rank;
+}
+
 const struct attr *attr_find(const struct node *n, const char *key)
 {
     for (int i = 0; i < n->n_attr; i++)

@@ -124,7 +124,8 @@ extern const char *const reshard_names[],
     *const checkpoint_names[], *const weight_init_names[], *const segment_names[],
                                                                *const buffer_kind_names[],
                                                                    *const buffer_index_names[],
-                                                                       *const kernel_class_names[];
+                                                                       *const kernel_class_names[],
+                                                                           *const dim_names[];
 
 #define SHAPE_RANK 4
 struct shape {
@@ -388,6 +389,8 @@ struct value *build2(struct build *b, enum op op, struct operand a, struct opera
 struct attr attr_whole(const char *key, int64_t x);
 struct attr attr_real(const char *key, double x);
 struct attr attr_word(const char *key, const char *word);
+/* The attributes that say a shape, d0 and so on, into attr[0 .. rank); how many there are. */
+int attr_dims(struct attr *attr, struct shape s);
 const struct attr *attr_find(const struct node *n, const char *key); /* NULL: not there */
 /* whole; bug() when not there */
 int64_t attr_get(const struct node *n, const char *key);

@@ -48,3 +48,5 @@ const char *const buffer_kind_names[] = {
 const char *const buffer_index_names[] =
     {[INDEX_ONLY] = "", [INDEX_LAYER] = "i", [INDEX_RING] = "n", [INDEX_RING_NEXT] = "n+1"};
 const char *const kernel_class_names[] = {"map", "row", "column", "row+column"};
+/* Attributes of a shape. */
+const char *const dim_names[] = {"d0", "d1", "d2", "d3"};

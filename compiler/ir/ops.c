@@ -54,10 +54,9 @@ static bool broadcast(struct shape *all, struct shape s)
 
 static bool shape_attr(const struct attr *attr, int n, struct shape *s)
 {
-    static const char *const key[] = {"d0", "d1", "d2", "d3"};
     s->rank = 0;
-    while (s->rank < SHAPE_RANK && find(attr, n, key[s->rank])) {
-        s->dim[s->rank] = whole(attr, n, key[s->rank], 0);
+    while (s->rank < SHAPE_RANK && find(attr, n, dim_names[s->rank])) {
+        s->dim[s->rank] = whole(attr, n, dim_names[s->rank], 0);
         s->rank++;
     }
     return s->rank > 0;

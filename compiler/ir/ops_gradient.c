@@ -8,10 +8,8 @@ static bool wants(const struct operand *o) { return o->value && o->value->mark; 
 
 static struct value *with_dims(struct build *b, enum op op, struct value *x, struct shape s)
 {
-    static const char *const key[] = {"d0", "d1", "d2", "d3"};
     struct attr attr[SHAPE_RANK];
-    for (int i = 0; i < s.rank; i++) attr[i] = attr_whole(key[i], s.dim[i]);
-    return build_op(b, op, (struct operand[]){by(x)}, 1, attr, s.rank);
+    return build_op(b, op, (struct operand[]){by(x)}, 1, attr, attr_dims(attr, s));
 }
 
 static struct value *shaped(struct build *b, struct value *x, struct shape s)
@@ -40,8 +38,7 @@ static struct value *sum_axis(struct build *b, struct value *d, int64_t outer, i
 static struct value *summed_to(struct build *b, struct value *d, struct shape s)
 {
     if (shape_same(d->shape, s)) return d;
-    int64_t n = shape_count(s), last = s.rank ? s.dim[s.rank - 1] : 1,
-            columns = d->shape.rank ? d->shape.dim[d->shape.rank - 1] : 1;
+    int64_t n = shape_count(s), last = shape_columns(s), columns = shape_columns(d->shape);
     if (n == shape_count(d->shape)) return shaped(b, d, s);
     if (n == 1) return shaped(b, build1(b, OP_sum_all, by(d)), s);
     if (n == columns && last == columns) return shaped(b, build1(b, OP_sum_rows, by(d)), s);

@@ -224,7 +224,6 @@ static struct value *all_in_loop(struct loop *l, const struct value *v);
 /* The operand of a node that is made in the loop. */
 static struct operand operand(struct loop *l, const struct node *n, int k, bool rows)
 {
-    static const char *const key[] = {"d0", "d1", "d2", "d3"};
     const struct value *v = n->in[k].value;
     if (!v) return n->in[k];
     enum rows_use use = rows ? rows_of_operand(n, k, l->c->rows) : ROWS_SAME;
@@ -238,7 +237,7 @@ static struct operand operand(struct loop *l, const struct node *n, int k, bool 
     }
     struct attr attr[SHAPE_RANK];
     for (int i = 0; i < v->shape.rank; i++)
-        attr[i] = attr_whole(key[i], i ? v->shape.dim[i] : l->c->rows);
+        attr[i] = attr_whole(dim_names[i], i ? v->shape.dim[i] : l->c->rows);
     l->before->base = v->name;
     struct value *table = of_type(l->before, copied(v), type);
     return by(part_of(
@@ -281,13 +280,12 @@ static struct value *all_in_loop(struct loop *l, const struct value *v)
 /* A carry whose first is zeros made before the loop. */
 static struct carry *carried(struct loop *l, const struct value *like, enum element type)
 {
-    static const char *const key[] = {"d0", "d1", "d2", "d3"};
     struct graph *g = l->c->graph;
     struct attr attr[SHAPE_RANK + 1];
-    for (int i = 0; i < like->shape.rank; i++) attr[i] = attr_whole(key[i], like->shape.dim[i]);
-    attr[like->shape.rank] = attr_word("to", element_names[type]);
+    int rank = attr_dims(attr, like->shape);
+    attr[rank] = attr_word("to", element_names[type]);
     l->before->base = like->name;
-    struct value *zeros = build_op(l->before, OP_zeros, NULL, 0, attr, like->shape.rank + 1);
+    struct value *zeros = build_op(l->before, OP_zeros, NULL, 0, attr, rank + 1);
     struct carry c = {.first = build1(l->before, OP_copy, by(zeros)),
                       .value = value_new(g, fresh_name(g, like->name), type, like->shape)};
     c.last = value_new(g, fresh_name(g, like->name), type, like->shape);

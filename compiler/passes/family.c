@@ -41,8 +41,6 @@ struct family {
     bool holds;
 };
 
-static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
-
 static void *keep(size_t bytes)
 {
     void *p = calloc(1, bytes ? bytes : 1);
@@ -95,7 +93,7 @@ static void read_units(struct family *f, const struct graph *g)
         f->unit[i].count = g->unit.item[i]->count;
         for (int k = 0; k < g->weight.n; k++) {
             const struct weight *w = g->weight.item[k];
-            int64_t end = w->offset + up_to(shape_count(w->value->shape), f->alignment);
+            int64_t end = w->offset + round_up(shape_count(w->value->shape), f->alignment);
             if (!strcmp(w->unit, g->unit.item[i]->name) && end > f->unit[i].length)
                 f->unit[i].length = end;
         }
@@ -104,7 +102,7 @@ static void read_units(struct family *f, const struct graph *g)
 
 static int64_t padded(const struct family *f, int unit, int64_t fsdp)
 {
-    return up_to(f->unit[unit].length, fsdp * f->alignment);
+    return round_up(f->unit[unit].length, fsdp * f->alignment);
 }
 
 int64_t family_state_elements(const struct family *f, int64_t fsdp)
@@ -269,7 +267,7 @@ int64_t family_arena_bytes(struct family *f, const struct plan *p)
                                     .segment = s->segment,
                                     .bytes = bytes,
                                     .entries = s->entries,
-                                    .stride = up_to(bytes, 256),
+                                    .stride = round_up(bytes, 256),
                                     .live_from = s->live_from,
                                     .live_to = s->live_to};
         PUSH(&g.buffer, &buffer[i]);

@@ -33,8 +33,7 @@ struct fuse {
 
 static struct walk walk_of_shape(struct shape s)
 {
-    int64_t columns = s.rank ? s.dim[s.rank - 1] : 1;
-    return (struct walk){columns ? shape_count(s) / columns : 0, columns};
+    return (struct walk){shape_rows(s), shape_columns(s)};
 }
 
 /* The rows and columns of a node: those of its result, or of what it reduces. */

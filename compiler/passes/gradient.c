@@ -64,11 +64,10 @@ static void mark_gradients(struct graph *g)
 
 static struct value *filled(struct build *b, struct shape s, double x)
 {
-    static const char *const key[] = {"d0", "d1", "d2", "d3"};
     struct attr attr[SHAPE_RANK + 1];
-    for (int i = 0; i < s.rank; i++) attr[i] = attr_whole(key[i], s.dim[i]);
-    attr[s.rank] = attr_real("value", x);
-    return build_op(b, OP_zeros, NULL, 0, attr, s.rank + (x != 0));
+    int n = attr_dims(attr, s);
+    attr[n] = attr_real("value", x);
+    return build_op(b, OP_zeros, NULL, 0, attr, n + (x != 0));
 }
 
 /* Zeros with a place of their own, of a value's gradient type. */

@@ -66,28 +66,18 @@ const struct tile *tile_choose(int64_t shared, bool tensor, bool wide, int64_t c
     return best;
 }
 
-static int64_t columns_of(const struct value *v)
-{
-    return v->shape.rank ? v->shape.dim[v->shape.rank - 1] : 1;
-}
-static bool attribute(const struct node *n, const char *key)
-{
-    const struct attr *a = attr_find(n, key);
-    return a && a->whole;
-}
-
 struct product_shape product_shape(const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
-    bool ta = attribute(n, "ta");
+    bool ta = attr_or(n, "ta", 0) != 0;
     return (struct product_shape){.ta = ta,
-                                  .tb = attribute(n, "tb"),
+                                  .tb = attr_or(n, "tb", 0) != 0,
                                   .add = n->op == OP_matmul_add,
                                   .m = y->shape.dim[0],
                                   .n = y->shape.dim[1],
                                   .k = a->shape.dim[ta ? 0 : 1],
-                                  .lda = columns_of(a),
-                                  .ldb = columns_of(b)};
+                                  .lda = shape_columns(a->shape),
+                                  .ldb = shape_columns(b->shape)};
 }
 
 struct planes planes_of(int64_t shared, const struct node *n)

@@ -28,17 +28,12 @@ static struct operand f32(struct build *b, struct value *x)
 
 static struct value *reshaped(struct build *b, struct value *x, struct shape s)
 {
-    static const char *const key[] = {"d0", "d1", "d2", "d3"};
     struct attr attr[SHAPE_RANK];
     if (shape_same(x->shape, s)) return x;
-    for (int i = 0; i < s.rank; i++) attr[i] = attr_whole(key[i], s.dim[i]);
-    return build_op(b, OP_reshape, (struct operand[]){by(x)}, 1, attr, s.rank);
+    return build_op(b, OP_reshape, (struct operand[]){by(x)}, 1, attr, attr_dims(attr, s));
 }
 
-static int64_t last_axis(const struct value *x)
-{
-    return x->shape.rank ? x->shape.dim[x->shape.rank - 1] : 1;
-}
+static int64_t last_axis(const struct value *x) { return shape_columns(x->shape); }
 
 static bool is_vector(const struct value *g, int64_t n)
 {

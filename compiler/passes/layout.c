@@ -30,7 +30,7 @@ typedef int compare(const void *, const void *);
 
 static bool owns(const struct buffer *b) { return b->kind != BUFFER_ALIAS; }
 static int64_t whole_bytes(const struct buffer *b) { return b->stride * b->entries; }
-static int64_t whole_pages(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+static int64_t whole_pages(int64_t bytes) { return round_up(bytes, 4096); }
 
 static int larger_first(const void *a, const void *b)
 {

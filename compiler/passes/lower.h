@@ -34,7 +34,7 @@ struct binding {
 };
 
 /* What a diagnostic wants to know about a weight and the IR does not keep. */
-struct declared {
+struct declared_weight {
     struct weight *weight;
     const struct region *region;
     const struct body *body;
@@ -50,7 +50,7 @@ struct lower {
     const struct ast *file;
     int file_depth; /* constants that stand on constants */
     VECTOR(struct binding) name;
-    VECTOR(struct declared) declared;
+    VECTOR(struct declared_weight) declared;
     const struct ast *metrics; /* the items of its block, and the block */
     struct span metrics_at;
     const char *unit, *prefix; /* of the weights declared here; prefix "" outside a repeat */
@@ -104,7 +104,7 @@ struct meaning lower_call(struct lower *l, const struct ast *call);
 /* lower_weight.c: weight("name", [dims], init = …). */
 struct meaning lower_weight(struct lower *l, const struct ast *call);
 /* NULL: not a weight */
-const struct declared *lower_declared(const struct lower *l, const struct value *v);
+const struct declared_weight *lower_declared(const struct lower *l, const struct value *v);
 /* After everything: weights that never reach the loss are errors; what nothing needs is dropped. */
 void lower_sweep(struct lower *l);
 void lower_check_hyper(struct lower *l);

@@ -187,10 +187,8 @@ BUILD(sum)
 
 static struct value *zeros(struct lower *l, struct shape s)
 {
-    static const char *const key[SHAPE_RANK] = {"d0", "d1", "d2", "d3"};
     struct attr attr[SHAPE_RANK];
-    for (int i = 0; i < s.rank; i++) attr[i] = attr_whole(key[i], s.dim[i]);
-    return build_op(&l->b, OP_zeros, NULL, 0, attr, s.rank);
+    return build_op(&l->b, OP_zeros, NULL, 0, attr, attr_dims(attr, s));
 }
 BUILD(zeros)
 {
@@ -226,7 +224,8 @@ static void note_heads(struct lower *l, struct diagnostic *d, struct value *v, i
         const struct node *n = v->node;
         if (!n) return;
         for (int i = 0; i < n->n_in; i++) {
-            const struct declared *w = n->in[i].value ? lower_declared(l, n->in[i].value) : NULL;
+            const struct declared_weight *w =
+                n->in[i].value ? lower_declared(l, n->in[i].value) : NULL;
             if (!w || n->in[i].value->shape.rank < 2) continue;
             for (int h = 0; h < l->plan->n_hyper; h++) {
                 const struct hyper *hyper = &l->plan->hyper[h];
@@ -504,7 +503,7 @@ struct meaning lower_call(struct lower *l, const struct ast *call)
     if (m.kind == MEANS_NOTHING && why) {
         struct diagnostic *d = complain(call->at, "%s does not fit: %s", name, why);
         for (int i = 0; i < PARAMETERS; i++) {
-            const struct declared *w = a[i].value ? lower_declared(l, a[i].value) : NULL;
+            const struct declared_weight *w = a[i].value ? lower_declared(l, a[i].value) : NULL;
             if (w)
                 add_note(d, w->at, "%s is this weight, %s", f->parameter[i].name,
                          shape_text(a[i].value->shape));

@@ -170,7 +170,7 @@ static void unknown_name(struct lower *l, const struct ast *name)
 /* A layer gathers its own weights and no others. True after a diagnostic. */
 static bool from_outside(struct lower *l, const struct ast *name, const struct meaning *m)
 {
-    const struct declared *w =
+    const struct declared_weight *w =
         l->in_repeat && m->kind == MEANS_VALUE ? lower_declared(l, m->value) : NULL;
     if (!w || w->region->direction != ONCE) return false;
     struct diagnostic *d = complain(
@@ -341,7 +341,7 @@ static void note_operand(struct lower *l, struct diagnostic *d, const struct ast
                          const struct meaning *m)
 {
     if (m->kind != MEANS_VALUE) return;
-    const struct declared *w = lower_declared(l, m->value);
+    const struct declared_weight *w = lower_declared(l, m->value);
     if (w)
         add_note(d, w->at, "this weight is %s", shape_text(m->value->shape));
     else

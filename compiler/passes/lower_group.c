@@ -22,7 +22,7 @@ static const char *with_numbers(const char *name, int64_t layer, int64_t part)
 
 /* The first stored tensor of the weight for which the pattern says something else than for the
  * rest; NULL: all alike. */
-static const char *told_apart(const struct declared *d, const char *pattern, bool all)
+static const char *told_apart(const struct declared_weight *d, const char *pattern, bool all)
 {
     const char *name = d->weight->tensor;
     bool by_layer = strstr(name, "{i}") != NULL;
@@ -80,7 +80,7 @@ void lower_groups(struct lower *l)
         const struct decay_group *g = &l->plan->group[k];
         bool any = false, split = false;
         for (int i = 0; i < l->declared.n && !split; i++) {
-            const struct declared *w = &l->declared.item[i];
+            const struct declared_weight *w = &l->declared.item[i];
             bool matches = stored_matches(g->pattern, w->weight->tensor);
             const char *other = has_digit(g->pattern) ? told_apart(w, g->pattern, matches) : NULL;
             any |= matches;

@@ -170,10 +170,10 @@ static void build_body(struct lower *l, struct loop *loop, const struct group *g
  * no turn. */
 static void check_kinds(struct lower *l, const struct loop *loop)
 {
-    const struct declared *first = NULL;
+    const struct declared_weight *first = NULL;
     int kinds = 0;
     for (int i = 0; i < loop->region->body.n; i++) {
-        const struct declared *found = NULL;
+        const struct declared_weight *found = NULL;
         for (int k = 0; k < l->declared.n && !found; k++)
             if (l->declared.item[k].body == loop->region->body.item[i])
                 found = &l->declared.item[k];

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-const struct declared *lower_declared(const struct lower *l, const struct value *v)
+const struct declared_weight *lower_declared(const struct lower *l, const struct value *v)
 {
     for (int i = 0; v->weight && i < l->declared.n; i++)
         if (l->declared.item[i].weight == v->weight) return &l->declared.item[i];
@@ -153,7 +153,7 @@ static struct unit *unit_of(struct lower *l)
 static bool same_name_elsewhere(struct lower *l, const struct ast *at, const char *tensor)
 {
     for (int i = 0; i < l->declared.n; i++) {
-        const struct declared *d = &l->declared.item[i];
+        const struct declared_weight *d = &l->declared.item[i];
         /* other layers of the same loop */
         bool variant = d->region == l->b.region && d->body != l->b.body;
         if (strcmp(d->weight->tensor, tensor) || variant) continue;
@@ -210,7 +210,7 @@ struct meaning lower_weight(struct lower *l, const struct ast *call)
                          l->g->facts.compute, shape);
     w->value->weight = w;
     PUSH(&l->g->weight, w);
-    PUSH(&l->declared, ((struct declared){w, l->b.region, l->b.body, call->at, dims}));
+    PUSH(&l->declared, ((struct declared_weight){w, l->b.region, l->b.body, call->at, dims}));
     return lower_value(w->value);
 }
 

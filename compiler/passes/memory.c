@@ -39,7 +39,6 @@ struct memory {
     int micro_first, micro_last, end;
 };
 
-static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 static int64_t bytes_of(const struct value *v)
 {
     return shape_count(v->shape) * element_bytes(v->type);
@@ -83,7 +82,7 @@ static struct buffer *put(struct memory *m, const char *name, enum buffer_kind k
                          .segment = segment,
                          .bytes = bytes,
                          .entries = entries,
-                         .stride = up_to(bytes, 256),
+                         .stride = round_up(bytes, 256),
                          .index = index,
                          .live_from = from,
                          .live_to = to};

@@ -15,7 +15,6 @@
 
 /* A weight begins on 256 bytes in the compute type. */
 static int64_t alignment(const struct facts *f) { return 256 / element_bytes(f->compute); }
-static int64_t up_to(int64_t n, int64_t step) { return (n + step - 1) / step * step; }
 
 /* With one rank and F32 compute there is nothing to gather or to cast: weights are read where they
  * live. */
@@ -31,9 +30,9 @@ static void lay_out_units(struct graph *g)
             struct weight *w = g->weight.item[k];
             if (strcmp(w->unit, u->name)) continue;
             w->offset = at;
-            at += up_to(shape_count(w->value->shape), alignment(&g->facts));
+            at += round_up(shape_count(w->value->shape), alignment(&g->facts));
         }
-        u->elements = up_to(at, shards * alignment(&g->facts));
+        u->elements = round_up(at, shards * alignment(&g->facts));
         u->shard_elements = u->elements / shards;
         u->state_offset = state;
         state += u->count * u->shard_elements;
@@ -221,17 +220,14 @@ static void fill_slot(struct build *b, const struct unit *u)
 {
     for (int k = 0; k < b->graph->weight.n; k++) {
         const struct weight *w = b->graph->weight.item[k];
-        bool there = strcmp(w->unit, u->name) != 0;
+        bool there = strcmp(w->unit, u->name);
         for (int i = 0; i < b->body->gradient.n; i++)
             there |= b->body->gradient.item[i].weight == w->value;
         if (there) continue;
         struct attr dim[SHAPE_RANK];
-        static const char *const key[SHAPE_RANK] = {"d0", "d1", "d2", "d3"};
-        for (int i = 0; i < w->value->shape.rank; i++)
-            dim[i] = attr_whole(key[i], w->value->shape.dim[i]);
+        int rank = attr_dims(dim, w->value->shape);
         b->base = w->value->name;
-        struct value *zero =
-            build1(b, OP_copy, by(build_op(b, OP_zeros, NULL, 0, dim, w->value->shape.rank)));
+        struct value *zero = build1(b, OP_copy, by(build_op(b, OP_zeros, NULL, 0, dim, rank)));
         zero->mark = 1;
         PUSH(&b->body->gradient, ((struct yield_gradient){w->value, zero}));
     }

@@ -34,7 +34,7 @@ struct row_chunks row_chunks(int64_t rows, int64_t columns)
 #define PRODUCT_BYTES ((int64_t)32 << 20)
 #define LIBRARY_BYTES ((int64_t)1 << 20)
 
-static int64_t whole_lines(int64_t bytes) { return (bytes + 255) / 256 * 256; }
+static int64_t whole_lines(int64_t bytes) { return round_up(bytes, 256); }
 
 enum { SORT_CHUNKS = 256, SORT_ROUND = 256, SORT_BITS = 9, SORT_BINS = CUDA_EXPERTS };
 

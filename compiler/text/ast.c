@@ -182,8 +182,7 @@ struct ast *parse_source(int file)
     const char *bytes = source_bytes(file, &n), *zero = memchr(bytes, 0, n);
     if (zero) { /* it would end a name or a path before its end */
         int at = (int)(zero - bytes);
-        bool marked =
-            n > 1 && (memcmp(bytes, "\xff\xfe", 2) == 0 || memcmp(bytes, "\xfe\xff", 2) == 0);
+        bool marked = n > 1 && (!memcmp(bytes, "\xff\xfe", 2) || !memcmp(bytes, "\xfe\xff", 2));
         if (marked ||
             (n > 3 && !bytes[0] != !bytes[1] && !bytes[0] == !bytes[2] && !bytes[1] == !bytes[3]))
             add_help(

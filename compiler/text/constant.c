@@ -262,7 +262,7 @@ static bool range(const struct constant *a, const struct constant *b, struct spa
 bool constant_binary(const char *op, const struct constant *a, const struct constant *b,
                      struct span at, struct constant *out)
 {
-    if (strcmp(op, "..") == 0) return range(a, b, at, out);
+    if (!strcmp(op, "..")) return range(a, b, at, out);
     if (strchr("=!<>", op[0])) return comparison(op, a, b, at, out);
     if (op[0] == 'a' || op[0] == 'o') { /* and, or */
         if (a->kind != CONST_TRUTH || b->kind != CONST_TRUTH) return mismatch(op, a, b, at);
@@ -370,7 +370,7 @@ bool constant_call(const char *name, const struct constant *arg, int n, struct s
                    struct constant *out, bool *known)
 {
     size_t f = 0;
-    while (f < COUNT_OF(functions) && strcmp(functions[f].name, name) != 0) f++;
+    while (f < COUNT_OF(functions) && strcmp(functions[f].name, name)) f++;
     *known = f < COUNT_OF(functions);
     if (!*known) return false;
     if (n < functions[f].least || n > functions[f].most) {

@@ -287,7 +287,7 @@ static bool is_same(const struct format *a, const struct format *b)
         q = next_token(&right);
         if (!q || p->token.kind != q->token.kind || left.ended != right.ended ||
             q->token.at.to - q->token.at.from != n ||
-            memcmp(a->bytes + p->token.at.from, b->bytes + q->token.at.from, (size_t)n) != 0)
+            memcmp(a->bytes + p->token.at.from, b->bytes + q->token.at.from, (size_t)n))
             return false;
     }
     return !next_token(&right) && comment_count(a) == comment_count(b);

@@ -25,7 +25,7 @@ void lex_start(struct lex *lx, int file)
                        .first = none,
                        .unclosed = none};
     lx->bytes = source_bytes(file, &n);
-    bool marked = n >= 3 && memcmp(lx->bytes, "\xef\xbb\xbf", 3) == 0; /* a byte order mark */
+    bool marked = n >= 3 && !memcmp(lx->bytes, "\xef\xbb\xbf", 3); /* a byte order mark */
     lx->at = marked ? 3 : 0;
     if (raw_lex_init_extra(lx, &lx->scanner) != 0) bug("the scanner does not start");
     if (!raw__scan_bytes(lx->bytes + lx->at, (int)n - lx->at, lx->scanner))
@@ -226,7 +226,7 @@ static struct token next(struct lex *lx)
     if (lex_is_idle(lx) || t.kind == END) return t;
     bool nameless = newline && t.kind == LBRACE && lx->first.kind == NAME &&
                     lx->first.at.to - lx->first.at.from == 3 &&
-                    memcmp(lx->bytes + lx->first.at.from, "use", 3) == 0; /* a use has no block */
+                    !memcmp(lx->bytes + lx->first.at.from, "use", 3); /* a use has no block */
     if (!closes && !nameless && (!newline || lx->n_brackets || continues(last, t.kind))) return t;
     lx->pending = t;
     return (struct token){END, {lx->file, lx->last.at.to, lx->last.at.to}};

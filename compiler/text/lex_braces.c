@@ -64,14 +64,11 @@ static int balance(const char *bytes, int n)
     return all;
 }
 
-static bool holds_sections(const struct block *b)
-{
-    return !b->name || strcmp(b->name, "plan") == 0;
-}
+static bool holds_sections(const struct block *b) { return !b->name || !strcmp(b->name, "plan"); }
 
 static bool is_architecture(const struct block *b)
 {
-    return b->name && strcmp(b->name, "architecture") == 0;
+    return b->name && !strcmp(b->name, "architecture");
 }
 
 static bool is_section(const char *name)
@@ -102,16 +99,14 @@ static void see_line(struct look *l, struct span word)
 /* `batch {` in a block that holds no sections, or after the end of the plan. */
 static void see_head(struct look *l, const char *name)
 {
-    bool section = is_section(name),
-         top = strcmp(name, "plan") == 0 || strcmp(name, "architecture") == 0;
+    bool section = is_section(name), top = !strcmp(name, "plan") || !strcmp(name, "architecture");
     bool in_plan = false;
     for (int i = 0; i < l->depth; i++) in_plan |= holds_sections(&l->open[i]);
     while (l->wanted > 0 && l->depth &&
            (top || (section && in_plan && !holds_sections(&l->open[l->depth - 1]))))
         supply(l, l->head);
     bool of_architecture = l->closed_at && is_architecture(&l->closed),
-         layer = strcmp(name, "repeat") == 0 || strcmp(name, "metrics") == 0 ||
-                 strcmp(name, "stored") == 0;
+         layer = !strcmp(name, "repeat") || !strcmp(name, "metrics") || !strcmp(name, "stored");
     if (l->wanted < 0 && (of_architecture ? layer : section) && l->depth == 0 && l->closed_at) {
         PUSH(&l->lx->mend, ((struct mended_brace){l->closed_at,
                                                   false,

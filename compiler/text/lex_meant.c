@@ -17,7 +17,7 @@ static int quote_length(const char *bytes, int n)
                                          "‟",  "‘", "’", "‚", "«", "»"};
     for (size_t i = 0; i < COUNT_OF(quotes); i++) {
         int length = (int)strlen(quotes[i]);
-        if (length <= n && memcmp(bytes, quotes[i], (size_t)length) == 0) return length;
+        if (length <= n && !memcmp(bytes, quotes[i], (size_t)length)) return length;
     }
     return 0;
 }
@@ -134,12 +134,12 @@ int lex_sign(struct lex *lx, struct span at)
     };
     const char *text = text_format("%.*s", at.to - at.from, lx->bytes + at.from);
     for (size_t i = 0; i < COUNT_OF(blanks); i++)
-        if (strcmp(blanks[i].sign, text) == 0) {
+        if (!strcmp(blanks[i].sign, text)) {
             lex_slip(lx, SLIP_BLANK, at, blanks[i].message, "write a blank");
             return 0;
         }
     for (size_t i = 0; i < COUNT_OF(signs); i++)
-        if (strcmp(signs[i].sign, text) == 0) {
+        if (!strcmp(signs[i].sign, text)) {
             lex_complain(lx, at, signs[i].message, signs[i].help);
             lx->torn |= !signs[i].kind;
             return signs[i].kind;

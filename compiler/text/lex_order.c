@@ -94,13 +94,13 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
         lx->failed = true;
         if (open.kind != NO_TOKEN) add_note(d, open.at, "'%s' was opened here", written(lx, &open));
         if (t->kind == COMMA && open.kind == LPAR && lx->first.kind == NAME &&
-            strcmp(written(lx, &lx->first), "require") == 0)
+            !strcmp(written(lx, &lx->first), "require"))
             add_help(d, "require (batch.local <= 4) \"why\"");
         else if (t->kind == COMMA && open.kind == LPAR)
             add_help(d, "a list stands in [ ]: [0.9, 0.95]");
         else if (t->kind == COLON && open.kind == LPAR && lx->before.kind == NAME)
             add_help(d, "an argument by name: %s = value", written(lx, &lx->before));
-    } else if (t->kind == NAME && strcmp(written(lx, t), "if") == 0) {
+    } else if (t->kind == NAME && !strcmp(written(lx, t), "if")) {
         lex_complain(lx, t->at, "'if' cannot follow a finished value",
                      "a choice is written condition ? value : other");
     } else if (t->kind == NAME && lx->before.kind == NUMBER) {
@@ -132,8 +132,8 @@ static void said_of_section(struct lex *lx, const struct token *t, const char *p
         lx->last.kind != NAME && lx->before.kind == NAME && lx->before.at.from != lx->first.at.from;
     const char *name = second ? written(lx, &lx->before) : NULL;
     bool keyed = name && t->kind == ASSIGN && language->has_key(path, name);
-    bool times = strcmp(path, "cluster") == 0 && name && t->kind == NUMBER &&
-                 (strcmp(name, "x") == 0 || strcmp(name, "X") == 0);
+    bool times = !strcmp(path, "cluster") && name && t->kind == NUMBER &&
+                 (!strcmp(name, "x") || !strcmp(name, "X"));
     int machine = lx->first.at.to + (int)strspn(lx->bytes + lx->first.at.to, " \t"),
         n = (int)strcspn(lx->bytes + machine, " \t");
     long long devices = times ? atoll(written(lx, t)) : 0;
@@ -170,7 +170,7 @@ static bool is_declared(const char *word)
                                         "int",   "float",  "string", "str", "export",
                                         "local", "global", "auto",   "val"};
     for (size_t i = 0; i < COUNT_OF(words); i++)
-        if (strcmp(word, words[i]) == 0) return true;
+        if (!strcmp(word, words[i])) return true;
     return false;
 }
 
@@ -185,7 +185,7 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
         said_of_section(lx, t, first);
         return;
     }
-    if (strcmp(first, "require") == 0 || strcmp(first, "when") == 0) {
+    if (!strcmp(first, "require") || !strcmp(first, "when")) {
         lex_complain(lx, t->at, text_format("a condition of %s stands in ( )", first),
                      first[0] == 'r' ? "require (batch.local <= 4) \"why\""
                                      : "when (condition) { … }");

@@ -195,10 +195,10 @@ static bool looks_like_file(const char *word, const char *key)
     for (size_t i = 0; i < n; i++) letter |= is_letter(word[i]);
     if (!letter || !sign) return false;
     if (word[0] == '~' || (word[0] == '/' && word[1] != '*' && word[1] != '/') ||
-        strncmp(word, "./", 2) == 0 || strncmp(word, "../", 3) == 0 || language->wants_text(key))
+        !strncmp(word, "./", 2) || !strncmp(word, "../", 3) || language->wants_text(key))
         return true;
     for (size_t i = 0; i < COUNT_OF(ends); i++)
-        if (n > strlen(ends[i]) && strcmp(word + n - strlen(ends[i]), ends[i]) == 0) return true;
+        if (n > strlen(ends[i]) && !strcmp(word + n - strlen(ends[i]), ends[i])) return true;
     return false;
 }
 
@@ -210,7 +210,7 @@ static bool is_file(struct lex *lx, struct token *t)
             ? text_of(lx, lx->last.at)
             : "";
     bool use = false;
-    for (size_t i = 0; i < COUNT_OF(brings); i++) use |= strcmp(first, brings[i]) == 0;
+    for (size_t i = 0; i < COUNT_OF(brings); i++) use |= !strcmp(first, brings[i]);
     bool listed = lx->n_brackets && (lx->last.kind == LBRACK || lx->last.kind == COMMA) &&
                   lx->bracket[lx->n_brackets - 1].kind == LBRACK;
     if ((!use && lx->last.kind != ASSIGN && !listed) || t->kind == STRING) return false;
@@ -354,7 +354,7 @@ static bool is_value_of(const struct lex *lx, int at, const char *name)
 {
     int n = (int)strlen(name);
     while (at > 0 && strchr(" \t=", lx->bytes[at - 1])) at--;
-    return at >= n && memcmp(lx->bytes + at - n, name, (size_t)n) == 0;
+    return at >= n && !memcmp(lx->bytes + at - n, name, (size_t)n);
 }
 
 /* `8, 16, 32` and `"a.bin", "b.bin"`: more values of the same entry. */
@@ -436,7 +436,7 @@ static void mend_dashes(struct lex *lx, struct token *t)
     while (lx->bytes[to] == '-' && (is_letter(lx->bytes[to + 1]) || is_digit(lx->bytes[to + 1])))
         to = behind_name(lx, to + 1);
     bool model = !lex_is_idle(lx) && lx->first.at.from == lx->last.at.from &&
-                 strcmp(text_of(lx, lx->first.at), "model") == 0;
+                 !strcmp(text_of(lx, lx->first.at), "model");
     if (model && lx->bytes[to] == '/') { /* Qwen/Qwen3-8B */
         while (lx->bytes[to] && !strchr(" \t\r\n{;#", lx->bytes[to])) to++;
         t->at.to = to;

@@ -50,9 +50,9 @@ static bool find_unit(const char *suffix, int64_t *factor, size_t *base)
 {
     for (size_t p = 0; p < COUNT_OF(prefixes); p++) {
         size_t n = strlen(prefixes[p].text);
-        if (strncmp(suffix, prefixes[p].text, n) != 0) continue;
+        if (strncmp(suffix, prefixes[p].text, n)) continue;
         for (*base = 0; *base < COUNT_OF(bases); ++*base)
-            if (strcmp(suffix + n, bases[*base].text) == 0 && (bases[*base].scales || n == 0)) {
+            if (!strcmp(suffix + n, bases[*base].text) && (bases[*base].scales || n == 0)) {
                 *factor = prefixes[p].factor;
                 return !(*base == 0 && prefixes[p].text[0] == 'K' && n == 1);
             }
@@ -63,29 +63,28 @@ static bool find_unit(const char *suffix, int64_t *factor, size_t *base)
 static bool unknown_unit(const char *suffix, struct span at)
 {
     struct diagnostic *d = complain(at, "there is no unit '%s'", suffix);
-    if (strcmp(suffix, "m") == 0)
+    if (!strcmp(suffix, "m"))
         add_help(d, "a minute is 1min, a million 1M, a millisecond 1ms");
-    else if (strcmp(suffix, "K") == 0)
+    else if (!strcmp(suffix, "K"))
         add_help(d, "a thousand is 1k, 1024 is 1Ki");
     else if (strstr(suffix, "FLOP"))
         add_help(d, "a rate is written 1TFLOP/s");
-    else if (strncmp(suffix, "sec", 3) == 0)
+    else if (!strncmp(suffix, "sec", 3))
         add_help(d, "a second is 1s");
-    else if (strncmp(suffix, "hour", 4) == 0 || strcmp(suffix, "hr") == 0 ||
-             strcmp(suffix, "hrs") == 0)
+    else if (!strncmp(suffix, "hour", 4) || !strcmp(suffix, "hr") || !strcmp(suffix, "hrs"))
         add_help(d, "an hour is 1h");
-    else if (strncmp(suffix, "day", 3) == 0 || strcmp(suffix, "d") == 0)
+    else if (!strncmp(suffix, "day", 3) || !strcmp(suffix, "d"))
         add_help(d, "a day is 24h");
-    else if (strncmp(suffix, "minute", 6) == 0 || strcmp(suffix, "mins") == 0)
+    else if (!strncmp(suffix, "minute", 6) || !strcmp(suffix, "mins"))
         add_help(d, "a minute is 1min");
     else if (strlen(suffix) > 1 && suffix[strlen(suffix) - 1] == 'b' && !strchr(suffix, '/') &&
              find_unit(text_format("%.*sB", (int)strlen(suffix) - 1, suffix), &(int64_t){0},
                        &(size_t){0}))
         add_help(d, "%.*sB is bytes, %.*sbit is bits", (int)strlen(suffix) - 1, suffix,
                  (int)strlen(suffix) - 1, suffix);
-    else if (strcmp(suffix, "b") == 0)
+    else if (!strcmp(suffix, "b"))
         add_help(d, "10^9 is 1G; bytes are B");
-    else if (strcmp(suffix, "x") == 0 || (suffix[0] == 'x' && at.to - at.from > 2))
+    else if (!strcmp(suffix, "x") || (suffix[0] == 'x' && at.to - at.from > 2))
         add_help(d, "numbers are decimal");
     else
         add_help(d, "units are k M G T P, Ki Mi Gi Ti Pi, each alone or with B, B/s, bit/s, "

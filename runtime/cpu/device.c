@@ -245,11 +245,10 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
                int event)
 {
-    issue(d, step, event,
-          (struct command){.kind = SUM,
-                           .value = address,
-                           .count = count,
-                           .whole_world = strcmp(group, "world") == 0});
+    issue(
+        d, step, event,
+        (struct command){
+            .kind = SUM, .value = address, .count = count, .whole_world = !strcmp(group, "world")});
 }
 
 void await(struct device *d, int step, int event)

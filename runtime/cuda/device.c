@@ -136,7 +136,7 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
                int event)
 {
-    const bool whole_world = strcmp(group, "world") == 0;
+    const bool whole_world = !strcmp(group, "world");
     int64_t mark = begin(d, step, LANE_REDUCE, "sum over ranks", -1);
     if ((whole_world ? program.fsdp * program.dp : program.fsdp) > 1)
         nccl_sum(d, LANE_REDUCE, address, count, whole_world);

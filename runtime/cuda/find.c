@@ -67,7 +67,7 @@ static bool alone_on_it(void)
     }
     world_exchange(mine, WORDS, all);
     for (int r = 0; r < world.size && mine[4] > 0; r++)
-        if (r != world.rank && memcmp(all + WORDS * r, mine, sizeof mine) == 0)
+        if (r != world.rank && !memcmp(all + WORDS * r, mine, sizeof mine))
             return fail_note("rank %d and rank %d have the same GPU: one rank a GPU%s",
                              world.rank < r ? world.rank : r, world.rank < r ? r : world.rank,
                              getenv("CUDA_VISIBLE_DEVICES")

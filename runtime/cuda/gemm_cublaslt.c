@@ -147,7 +147,7 @@ static struct entry *find(const struct key *k)
 {
     for (uint64_t at = hash(k);; at++) {
         struct entry *e = &lt.entry[at % ENTRIES];
-        if (e->used && memcmp(&e->key, k, sizeof *k) == 0) return e;
+        if (e->used && !memcmp(&e->key, k, sizeof *k)) return e;
         if (e->used) continue;
         if (lt.entries == ENTRIES / 2)
             fail_now(

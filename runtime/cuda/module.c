@@ -114,8 +114,7 @@ static uint64_t sources_hash(const char *arch, int major, int minor)
         DIR *dir = opendir(in_dir(folder ? "cuda" : ".", path));
         for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
             const char *dot = strrchr(e->d_name, '.');
-            bool ours = dot && (strcmp(dot, ".cu") == 0 || strcmp(dot, ".cuh") == 0 ||
-                                strcmp(dot, ".h") == 0);
+            bool ours = dot && (!strcmp(dot, ".cu") || !strcmp(dot, ".cuh") || !strcmp(dot, ".h"));
             if (ours && n < ALL_FILES && strlen(e->d_name) + 6 < NAME_BYTES)
                 snprintf(name[n++], NAME_BYTES, "%s%s", folder ? "cuda/" : "", e->d_name);
         }

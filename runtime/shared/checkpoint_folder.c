@@ -66,18 +66,18 @@ static bool name_read(const char *name, struct saved *s, const char **ending)
 {
     char again[CHECKPOINT_NAME];
     *s = (struct saved){.run = 1};
-    if (strncmp(name, "step-", 5) != 0) return false;
+    if (strncmp(name, "step-", 5)) return false;
     const char *at = digits(name + 5, &s->step);
     if (!at) return false;
-    if (strncmp(at, "-run", 4) == 0 && !(at = digits(at + 4, &s->run))) return false;
+    if (!strncmp(at, "-run", 4) && !(at = digits(at + 4, &s->run))) return false;
     folder_name(s, again);
     *ending = at;
-    return strncmp(name, again, (size_t)(at - name)) == 0 && !again[at - name];
+    return !strncmp(name, again, (size_t)(at - name)) && !again[at - name];
 }
 
 static bool is_leftover(const char *ending)
 {
-    return strncmp(ending, ".partial-", 9) == 0 || strcmp(ending, ".deleting") == 0;
+    return !strncmp(ending, ".partial-", 9) || !strcmp(ending, ".deleting");
 }
 
 /* ── the folder itself ───────────────────────────────────────────────────────── */
@@ -292,7 +292,7 @@ bool folder_remove(const char *path, const char *name, char why[WHY_BYTES])
     if (!d) return because(why, "open", full);
     bool fine = true;
     for (struct dirent *e = readdir(d); e && fine; e = readdir(d)) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
         fine =
             join(file, full, e->d_name) && unlink(file) == 0 ? true : because(why, "remove", file);
     }

@@ -71,7 +71,7 @@ static bool hash_holds(const char *text, int64_t n, uint64_t *hash)
     if (n < HASH_LINE) return false;
     *hash = manifest_hash(text, n - HASH_LINE);
     snprintf(line, sizeof line, HASH_FORMAT, *hash);
-    return memcmp(text + n - HASH_LINE, line, HASH_LINE) == 0;
+    return !memcmp(text + n - HASH_LINE, line, HASH_LINE);
 }
 
 static int64_t whole(json_t *o, const char *key)
@@ -175,7 +175,7 @@ bool option_allows(const struct options *o, const char *key)
     for (int i = 0; i < o->allows; i++)
         for (const char *at = o->allow[i]; *at;
              at += strcspn(at, ",") + (at[strcspn(at, ",")] != 0))
-            if (strcspn(at, ",") == n && strncmp(at, key, n) == 0) return true;
+            if (strcspn(at, ",") == n && !strncmp(at, key, n)) return true;
     return false;
 }
 
@@ -202,7 +202,7 @@ static bool same_value(json_t *there, const char *here, char *text, size_t size)
 static const struct plan_key *own_key(const char *path)
 {
     for (int i = 0; i < program.plan_keys; i++)
-        if (strcmp(program.plan_key[i].path, path) == 0) return &program.plan_key[i];
+        if (!strcmp(program.plan_key[i].path, path)) return &program.plan_key[i];
     return NULL;
 }
 
@@ -281,7 +281,7 @@ bool manifest_same_data(const struct manifest *m, const struct options *o)
     const char *text = json_string_value(json_object_get(data, "hash"));
     char mine[32];
     snprintf(mine, sizeof mine, "%016" PRIx64, data_fingerprint());
-    if ((text && strcmp(text, mine) == 0 && whole(data, "tokens") == data_tokens()) ||
+    if ((text && !strcmp(text, mine) && whole(data, "tokens") == data_tokens()) ||
         option_allows(o, "data.train"))
         return true;
     return fail_note("%s was trained on other data: data.train held %lld tokens with hash %s, and "

@@ -96,7 +96,7 @@ static void *memory(int64_t bytes)
 static int find(const struct kernel *k)
 {
     for (int i = 0; i < compare.reference->kernels; i++)
-        if (strcmp(compare.reference->kernel[i].kernel->name, k->name) == 0) return i;
+        if (!strcmp(compare.reference->kernel[i].kernel->name, k->name)) return i;
     fail_now("--compare: the library knows no kernel %s; it is of another plan", k->name);
 }
 

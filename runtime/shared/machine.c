@@ -22,8 +22,8 @@ static void plain(const char *from, char *to, size_t bytes)
     for (; *from && n + 1 < bytes; from++)
         if (isalnum((unsigned char)*from)) to[n++] = (char)tolower((unsigned char)*from);
     to[n] = 0;
-    if (strcmp(to, "sse3") == 0) snprintf(to, bytes, "pni");
-    if (strcmp(to, "lzcnt") == 0) snprintf(to, bytes, "abm");
+    if (!strcmp(to, "sse3")) snprintf(to, bytes, "pni");
+    if (!strcmp(to, "lzcnt")) snprintf(to, bytes, "abm");
 }
 
 bool machine_has_features(void)
@@ -32,7 +32,7 @@ bool machine_has_features(void)
     FILE *f = fopen("/proc/cpuinfo", "r");
     bool found = false;
     while (f && !found && fgets(line, sizeof line, f))
-        found = strncmp(line, "flags", 5) == 0 || strncmp(line, "Features", 8) == 0;
+        found = !strncmp(line, "flags", 5) || !strncmp(line, "Features", 8);
     if (f) fclose(f);
     if (!found || program.cpu_features == 0) return true; /* nothing to compare with */
     static char have[256][32];
@@ -45,7 +45,7 @@ bool machine_has_features(void)
         char want[32];
         bool there = false;
         plain(program.cpu_feature[i], want, sizeof want);
-        for (int k = 0; k < n && !there; k++) there = strcmp(want, have[k]) == 0;
+        for (int k = 0; k < n && !there; k++) there = !strcmp(want, have[k]);
         if (!there) {
             size_t used = strlen(missing);
             snprintf(missing + used, sizeof missing - used, "%s%s", used ? ", " : "",

@@ -46,7 +46,7 @@ static bool on_terminal(void)
     ssize_t n = readlink(link, target, sizeof target - 1);
     target[n < 0 ? 0 : n] = 0;
     return isatty(STDOUT_FILENO) &&
-           (strncmp(target, "/dev/pts/", 9) == 0 || strncmp(target, "/dev/tty", 8) == 0);
+           (!strncmp(target, "/dev/pts/", 9) || !strncmp(target, "/dev/tty", 8));
 }
 
 int64_t metrics_count(void)
@@ -61,7 +61,7 @@ static bool stays(const char *line, size_t n, int64_t first)
 {
     static const char begin[] = "{\"step\":";
     long long step;
-    return n > sizeof begin && strncmp(line, begin, sizeof begin - 1) == 0 && line[n - 1] == '\n' &&
+    return n > sizeof begin && !strncmp(line, begin, sizeof begin - 1) && line[n - 1] == '\n' &&
            sscanf(line + sizeof begin - 1, "%lld", &step) == 1 && step < first;
 }
 
@@ -86,7 +86,7 @@ static bool cut_behind(const char *path, int64_t first)
     off_t keep = 0;
     bool ours = true;
     while ((n = getline(&line, &size, f)) > 0) {
-        if (keep == 0 && strncmp(line, "{\"step\":", n < 8 ? (size_t)n : 8) != 0) ours = false;
+        if (keep == 0 && strncmp(line, "{\"step\":", n < 8 ? (size_t)n : 8)) ours = false;
         if (!ours || !stays(line, (size_t)n, first)) break;
         keep += n;
     }
@@ -266,7 +266,7 @@ static double cross_entropy(const double *value)
 {
     const double *at = value;
     for (int i = 0; i < program.metrics; at += program.metric[i].count, i++)
-        if (strcmp(program.metric[i].name, "ce") == 0) return *at;
+        if (!strcmp(program.metric[i].name, "ce")) return *at;
     return value[0];
 }
 

@@ -42,7 +42,7 @@ bool probe_open(const char *path)
 void probe_tap(struct device *d, const char *name, enum element_type type, const void *value,
                int64_t rows, int64_t columns)
 {
-    if (!probe.logits || probe.rows == program.sequence || strcmp(name, "logits") != 0 ||
+    if (!probe.logits || probe.rows == program.sequence || strcmp(name, "logits") ||
         columns != program.vocabulary)
         return;
     int64_t n = program.sequence - probe.rows < rows ? program.sequence - probe.rows : rows;

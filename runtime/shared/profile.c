@@ -144,7 +144,7 @@ static const char *class_of(const struct kernel *k)
         "load",          "dispatch",       "collect",        "to_rows",   "from_rows",
         "sum_middle",    "sum_squares",    "update"};
     for (size_t i = 0; i < sizeof class / sizeof *class; i++)
-        if (strncmp(k->name, class[i], strlen(class[i])) == 0 && k->name[strlen(class[i])] == '_')
+        if (!strncmp(k->name, class[i], strlen(class[i])) && k->name[strlen(class[i])] == '_')
             return class[i];
     return "fused";
 }
@@ -202,7 +202,7 @@ static void show_classes(double all)
         struct line l = {.name = class_of(profile.row[i].kernel)};
         bool told = false;
         for (int64_t k = 0; k < profile.rows; k++)
-            if (strcmp(class_of(profile.row[k].kernel), l.name) == 0) {
+            if (!strcmp(class_of(profile.row[k].kernel), l.name)) {
                 told = told || k < i;
                 line_add(&l, &profile.row[k]);
             }

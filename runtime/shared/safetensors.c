@@ -84,7 +84,7 @@ static bool entry(const char *file, const char *name, json_t *value, struct st_t
     *t = (struct st_tensor){.name = copy(name), .file = file, .rank = (int)json_array_size(shape)};
     int bytes = 0;
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (strcmp(json_string_value(dtype), dtypes[i].name) == 0) {
+        if (!strcmp(json_string_value(dtype), dtypes[i].name)) {
             bytes = dtypes[i].bytes;
             t->type = dtypes[i].type;
             t->dtype = dtypes[i].name;
@@ -152,7 +152,7 @@ static bool header(const char *file, json_t *root, int fd, int64_t data_at, int6
     int64_t n = 0;
     json_object_foreach(root, name, value)
     {
-        if (strcmp(name, "__metadata__") == 0) {
+        if (!strcmp(name, "__metadata__")) {
             if (!json_is_object(value)) return fail_note("%s: __metadata__ is not an object", file);
             continue;
         }
@@ -227,7 +227,7 @@ static bool open_index(struct st_set *set, const char *path)
             const char *slash = strrchr(path, '/');
             snprintf(full, sizeof full, "%.*s%s", slash ? (int)(slash - path + 1) : 0, path, file);
             int known = 0;
-            while (known < n && strcmp(files[known], full) != 0) known++;
+            while (known < n && strcmp(files[known], full)) known++;
             if (known == n) {
                 files[n++] = copy(full);
                 if (!(fine = open_file(set, full))) break;
@@ -238,9 +238,9 @@ static bool open_index(struct st_set *set, const char *path)
         const struct st_tensor *t = &set->tensor[i];
         const char *base = strrchr(t->file, '/') ? strrchr(t->file, '/') + 1 : t->file;
         const char *listed = json_string_value(json_object_get(map, t->name));
-        if (i > 0 && strcmp(t->name, t[-1].name) == 0)
+        if (i > 0 && !strcmp(t->name, t[-1].name))
             fine = fail_note("%s: tensor %s is in %s too", t->file, t->name, t[-1].file);
-        else if (!listed || strcmp(listed, base) != 0)
+        else if (!listed || strcmp(listed, base))
             fine = fail_note("%s: holds tensor %s, which %s does not list there", t->file, t->name,
                              path);
     }
@@ -258,7 +258,7 @@ bool st_open(struct st_set *set, const char *path)
     if (stat(path, &s) != 0) return fail_note("%s: %s", path, strerror(errno));
     size_t n = strlen(path);
     if (!S_ISDIR(s.st_mode)) {
-        if (n > 5 && strcmp(path + n - 5, ".json") == 0) return open_index(set, path);
+        if (n > 5 && !strcmp(path + n - 5, ".json")) return open_index(set, path);
         if (!open_file(set, path)) return false;
         qsort(set->tensor, (size_t)set->tensors, sizeof *set->tensor, by_name);
         return true;

@@ -100,7 +100,7 @@ void stored_name(const struct stored *s, char *to, size_t bytes)
 {
     size_t n = 0;
     for (const char *c = s->tensor->name; *c && n + 1 < bytes;) {
-        bool layer = strncmp(c, "{i}", 3) == 0, part = strncmp(c, "{e}", 3) == 0;
+        bool layer = !strncmp(c, "{i}", 3), part = !strncmp(c, "{e}", 3);
         if (!layer && !part) {
             to[n++] = *c++;
             continue;

@@ -113,7 +113,7 @@ static void seed(struct device *d)
 static bool other_name(const char *name, int prefix, char to[TENSOR_NAME_BYTES])
 {
     size_t n = strlen(program.tensor_prefix[0]);
-    if (strncmp(name, program.tensor_prefix[0], n) != 0) return false;
+    if (strncmp(name, program.tensor_prefix[0], n)) return false;
     snprintf(to, TENSOR_NAME_BYTES, "%s%s", program.tensor_prefix[prefix], name + n);
     return true;
 }
@@ -137,7 +137,7 @@ static bool matches(const char *pattern, const char *name)
                 if (!*name) return false;
             }
         }
-        if (strncmp(pattern, "{i}", 3) == 0 || strncmp(pattern, "{e}", 3) == 0) {
+        if (!strncmp(pattern, "{i}", 3) || !strncmp(pattern, "{e}", 3)) {
             if (!isdigit((unsigned char)*name)) return false;
             while (isdigit((unsigned char)*name)) name++;
             pattern += 3;

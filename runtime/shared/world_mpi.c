@@ -271,7 +271,7 @@ void world_agree_or(int status)
     if (lowest[0] == world.rank) {
         char line[4096], rank[128];
         const char *noted = fail_noted();
-        const bool own = lowest[1] != INT_MAX && strncmp(noted, "rank ", 5) != 0;
+        const bool own = lowest[1] != INT_MAX && strncmp(noted, "rank ", 5);
         snprintf(line, sizeof line, "%s%s", own ? world_rank_text(rank) : "", noted);
         fail_print(line);
     }
