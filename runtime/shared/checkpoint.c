@@ -293,6 +293,15 @@ static bool wait_for_thread(int64_t milliseconds)
     return busy;
 }
 
+/* Rank 0: what `keep` does not hold any more, where the run before was killed before it had removed
+ * it. What was resumed is whole: it has been read. */
+static void tidy(void)
+{
+    if (save.run == save.from.run && !(folder_sync(save.path, save.why) &&
+                                       folder_prune(save.path, save.run, save.from.step, save.why)))
+        fail_note("%s", save.why);
+}
+
 bool checkpoint_ready(struct device *d)
 {
     if (save.manifest) manifest_close(save.manifest), save.manifest = NULL;
@@ -312,6 +321,7 @@ bool checkpoint_ready(struct device *d)
             header[r] = (int64_t)all[2 * r], elements[r] = (int64_t)all[2 * r + 1];
         manifest_ready(header, elements);
         data_fingerprint();
+        if (save.resumed) tidy();
     }
     pthread_condattr_t monotonic;
     if (pthread_condattr_init(&monotonic) ||

@@ -162,8 +162,7 @@ static bool lock_take(const char *path, uint64_t *mark)
     const int n =
         snprintf(text, sizeof text, "host %s, process %d, since %s, mark %016" PRIx64 "\n", host,
                  (int)getpid(), when, *mark);
-    if (ftruncate(lock_fd, 0) != 0 || pwrite(lock_fd, text, (size_t)n, 0) != n ||
-        fsync(lock_fd) != 0)
+    if (ftruncate(lock_fd, 0) != 0 || !write_exactly(lock_fd, text, n) || fsync(lock_fd) != 0)
         return fail_note("checkpoint folder %s: write %s: %s", path, file, strerror(errno));
     return true;
 }

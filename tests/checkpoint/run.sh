@@ -109,3 +109,8 @@ mesh_case one 1 --set mesh.fsdp=1
 mesh_case four 4 --set mesh.fsdp=4
 mesh_case replicas 4 --set mesh.dp=2 --set batch.local=1
 mesh_case full 2 --set activation_checkpoint.mode=full --set mesh.prefetch=0 --set batch.local=1
+
+# ── faults ───────────────────────────────────────────────────────────────────
+build one --set mesh.fsdp=1 --set checkpoint.keep=1
+build pair --set checkpoint.keep=1
+. "$here/faults.sh"
