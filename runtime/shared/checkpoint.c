@@ -27,6 +27,7 @@ static struct {
     const char *path; /* the folder of all checkpoints; NULL: none */
     bool resumed;
     struct saved from;
+    int64_t before; /* step of what is there instead of it; -1: nothing */
     char from_path[PATH_BYTES], from_text[256], instead[256], notes[NOTES_BYTES];
     struct manifest *manifest;
     const char *changed;
@@ -97,14 +98,20 @@ static int64_t choose(const struct options *o, const struct saved *list, int64_t
     return -1;
 }
 
-static void say_instead(const struct saved *list, int64_t n, int64_t chosen)
+/* The step of the complete one that comes behind the chosen one; -1: none. */
+static int64_t step_before(const struct saved *list, int64_t n, int64_t chosen)
 {
     int64_t i = chosen + 1;
     while (i < n && !list[i].complete) i++;
-    if (i < n)
+    return i < n ? list[i].step : -1;
+}
+
+static void say_instead(void)
+{
+    if (save.before >= 0)
         snprintf(save.instead, sizeof save.instead,
                  "; the one before it is of step %lld: --resume=%lld goes on from it",
-                 (long long)list[i].step, (long long)list[i].step);
+                 (long long)save.before, (long long)save.before);
     else
         snprintf(save.instead, sizeof save.instead,
                  "; there is none before it: --fresh starts anew and deletes nothing");
@@ -127,7 +134,7 @@ static bool decide(const struct options *o)
     if (i < 0) return true;
     save.resumed = true;
     save.from = list[i];
-    say_instead(list, n, i);
+    save.before = step_before(list, n, i);
     return true;
 }
 
@@ -139,7 +146,16 @@ static void split(uint64_t x, double *low, double *top)
 static uint64_t joined(double low, double top) { return (uint64_t)low | (uint64_t)top << 32; }
 
 /* What rank 0 has decided, to all. */
-enum { SENT_MARK, SENT_MARK_TOP, SENT_RESUMED, SENT_FROM_RUN, SENT_FROM_STEP, SENT_RUN, SENT };
+enum {
+    SENT_MARK,
+    SENT_MARK_TOP,
+    SENT_RESUMED,
+    SENT_FROM_RUN,
+    SENT_FROM_STEP,
+    SENT_BEFORE,
+    SENT_RUN,
+    SENT
+};
 static void share_decision(uint64_t *mark)
 {
     double mine[SENT] = {0}, *all = ROOM(double, SENT *world.size);
@@ -147,13 +163,16 @@ static void share_decision(uint64_t *mark)
     mine[SENT_RESUMED] = save.resumed;
     mine[SENT_FROM_RUN] = (double)save.from.run;
     mine[SENT_FROM_STEP] = (double)save.from.step;
+    mine[SENT_BEFORE] = (double)save.before;
     mine[SENT_RUN] = (double)save.run;
     world_exchange(mine, SENT, all);
     *mark = joined(all[SENT_MARK], all[SENT_MARK_TOP]);
     save.resumed = all[SENT_RESUMED] > 0;
     save.from.run = (int64_t)all[SENT_FROM_RUN];
     save.from.step = (int64_t)all[SENT_FROM_STEP];
+    save.before = (int64_t)all[SENT_BEFORE];
     save.run = (int64_t)all[SENT_RUN];
+    say_instead();
 }
 
 /* All read it, and must have read the same. */

@@ -266,7 +266,14 @@ bool st_open(struct st_set *set, const char *path)
     char full[4096];
     snprintf(full, sizeof full, "%s/model.safetensors.index.json", path);
     if (access(full, F_OK) == 0) return open_index(set, set->path = copy(full));
+    snprintf(full, sizeof full, "%s/manifest.json", path);
+    const bool checkpoint = access(full, F_OK) == 0;
     snprintf(full, sizeof full, "%s/model.safetensors", path);
+    if (checkpoint && access(full, F_OK) != 0)
+        return fail_note(
+            "%s is a checkpoint: a run goes on from it by --checkpoint-dir and --resume; "
+            "init.from takes a folder with Hugging Face safetensors",
+            path);
     if (access(full, F_OK) != 0)
         return fail_note("%s: neither model.safetensors nor model.safetensors.index.json in it",
                          path);
