@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Looks at checkpoints and at what resumed runs print, with nothing but the standard library.
 
-  check.py same A B [FROM]             every step of A from FROM on is in B with the same text, but for times
-  check.py near A B TOLERANCE          losses and norms at most that far apart, the same samples in the same order
-  check.py steps FILE FROM TO          the file holds these steps, each once, in order
-  check.py state FOLDER FINAL          the master weights of a checkpoint are those of a --final file
-  check.py equal FOLDER FOLDER         master weights and moments of two checkpoints, however they are cut
-  check.py sound FOLDER                manifest and parts are what docs/checkpoints.md says
+  check.py same A B [FROM]      every step of A from FROM on is in B with the same text, but for times
+  check.py near A B TOLERANCE   losses and norms at most that far apart, the same samples in order
+  check.py steps FILE FROM TO   the file holds these steps, each once, in order
+  check.py state FOLDER FINAL   the master weights of a checkpoint are those of a --final file
+  check.py equal FOLDER FOLDER  weights and moments of two checkpoints, however they are cut
+  check.py sound FOLDER         manifest and parts are what docs/checkpoints.md says
 
 Exit status 0: fine, 1: not, and the reason on one line.
 """
@@ -15,8 +15,9 @@ import os
 import struct
 import sys
 
-TIMES = {"step_seconds", "tokens_per_second", "tokens_per_second_per_device", "mfu", "exposed_comm_seconds",
-         "memory_peak_bytes", "memory_fraction", "checkpoint_stall_seconds", "predicted_step_seconds"}
+TIMES = {"step_seconds", "tokens_per_second", "tokens_per_second_per_device", "mfu",
+         "exposed_comm_seconds", "memory_peak_bytes", "memory_fraction",
+         "checkpoint_stall_seconds", "predicted_step_seconds"}
 
 
 def complain(text):
@@ -99,8 +100,10 @@ def tensors_of(folder):
         path = os.path.join(folder, part["file"])
         vectors, metadata, begins = vectors_of(path)
         if begins != part["header_bytes"] or os.path.getsize(path) != part["bytes"]:
-            complain(f"{path}: header of {begins} bytes, file of {os.path.getsize(path)}: the manifest has {part}")
-        if int(metadata["step"]) != m["step"] or metadata["part"] != f"{number} of {len(m['parts'])}":
+            complain(f"{path}: header of {begins} bytes, file of {os.path.getsize(path)}: the "
+                     f"manifest has {part}")
+        place = f"{number} of {len(m['parts'])}"
+        if int(metadata["step"]) != m["step"] or metadata["part"] != place:
             complain(f"{path}: {metadata}")
         parts.append((open(path, "rb").read(), vectors))
     for name, t in m["tensors"].items():
@@ -151,8 +154,8 @@ def equal(a, b):
 
 def sound(folder):
     m = manifest_of(folder)
-    if list(m) != ["format", "step", "run", "saved", "counters", "data", "mesh", "plan", "versions", "parts",
-                   "tensors", "hash"]:
+    if list(m) != ["format", "step", "run", "saved", "counters", "data", "mesh", "plan", "versions",
+                   "parts", "tensors", "hash"]:
         complain(f"{folder}: the manifest has {list(m)}")
     if len(m["parts"]) != m["mesh"]["fsdp"] * m["mesh"]["dp"] or m["counters"]["step"] != m["step"]:
         complain(f"{folder}: {len(m['parts'])} parts, counters {m['counters']}")
@@ -160,5 +163,5 @@ def sound(folder):
 
 
 if __name__ == "__main__":
-    {"same": same, "near": near, "steps": steps, "state": state, "equal": equal, "sound": sound}[sys.argv[1]](
-        *sys.argv[2:])
+    commands = (same, near, steps, state, equal, sound)
+    {c.__name__: c for c in commands}[sys.argv[1]](*sys.argv[2:])

@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """What a disk may hold after the power fails, from what faults.c has written down.
 
-  powerloss.py RECORD START FOLDER OUT [--forget KIND]   writes OUT/state.N for every different folder, and OUT/least,
-                                                        one line a state: the step that it must at least resume
+  powerloss.py RECORD START FOLDER OUT [--forget KIND]
 
-START is a copy of FOLDER as it was, on the disk, before the record began. The model of the disk is the weakest that
-fsync promises anything about: what is written to a file is there for certain once the file was flushed, until then it may
-be there, not be there, or be there in half; an entry of a folder (a file that was made, a name that was changed or
-removed) is there for certain once that folder was flushed, until then any of the changes may have arrived without the
-others, but a rename happens as a whole. Power fails behind every call.
+writes OUT/state.N for every different folder, and OUT/least, one line a state: the step that it
+must at least resume.
 
---forget file|folder takes the flushes of files or folders out of the record: then some state must be one that nothing
-resumes from, or the test shows nothing."""
+START is a copy of FOLDER as it was, on the disk, before the record began. The model of the disk is
+the weakest that fsync promises anything about: what is written to a file is there for certain once
+the file was flushed, until then it may be there, not be there, or be there in half; an entry of a
+folder (a file that was made, a name that was changed or removed) is there for certain once that
+folder was flushed, until then any of the changes may have arrived without the others, but a rename
+happens as a whole. Power fails behind every call.
+
+--forget file|folder takes the flushes of files or folders out of the record: then some state must
+be one that nothing resumes from, or the test shows nothing."""
 import hashlib
 import itertools
 import os
@@ -29,7 +32,8 @@ class Disk:
 
     def read(self, path):
         if os.path.isdir(path):
-            return {"sure": {n: self.read(os.path.join(path, n)) for n in sorted(os.listdir(path))}, "later": []}
+            names = sorted(os.listdir(path))
+            return {"sure": {n: self.read(os.path.join(path, n)) for n in names}, "later": []}
         data = open(path, "rb").read()
         return {"now": data, "sure": data}
 
@@ -82,8 +86,9 @@ class Disk:
     def states(self, node):
         """Every tree that may be found: bytes of a file, or a sorted tuple of (name, tree)."""
         if "now" in node:
-            half = node["now"][:len(node["now"]) // 2]
-            return sorted({node["now"], node["sure"], half if node["now"] != node["sure"] else node["now"]})
+            half = len(node["now"]) // 2
+            flushed = node["now"] == node["sure"]
+            return sorted({node["now"], node["sure"], node["now"][:None if flushed else half]})
         found = {}
         for n in range(len(node["later"]) + 1):
             for some in itertools.combinations(node["later"], n):
@@ -94,13 +99,20 @@ class Disk:
         return list(found)
 
 
+def is_whole(name):
+    """Whether what lies below may be resumed from."""
+    return ".partial-" not in name and not name.endswith(".deleting")
+
+
 def digest(tree, whole=True):
-    """One for trees that are alike; what lies in a folder that is being made or goes away is told by its names."""
+    """One for trees that are alike; what is being made or goes away is told by its names."""
     if isinstance(tree, bytes):
         return hashlib.sha1(b"f" + tree).hexdigest() if whole else "f"
-    return hashlib.sha1(("d" + "".join(
-        f"{'partial' if '.partial-' in n else n}={digest(t, whole and '.' not in n.removesuffix('.safetensors').removesuffix('.json'))};"
-        for n, t in tree)).encode()).hexdigest()
+    text = "d"
+    for name, below in tree:
+        shown = "partial" if ".partial-" in name else name
+        text += f"{shown}={digest(below, whole and is_whole(name))};"
+    return hashlib.sha1(text.encode()).hexdigest()
 
 
 def write(tree, path):
@@ -132,7 +144,7 @@ def main():
         # from the flush behind the name on, the new one must be found
         if words[0] == "rename" and re.search(r"/step-\d+$", words[2]):
             published = int(words[2].rsplit("-", 1)[1])
-        elif words[0] == "fsync" and published and os.path.normpath(words[1]) == os.path.normpath(folder):
+        elif words[0] == "fsync" and published and words[1].rstrip("/") == folder.rstrip("/"):
             least, published = max(least, published), None
         for tree in disk.states(disk.root):
             key = digest(tree)
