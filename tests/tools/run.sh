@@ -99,6 +99,11 @@ for in in doc.*.plan; do
     "$planc" check "$in" >doc.log 2>&1 && "$planc" format --check "$in" >>doc.log 2>&1 &&
         ok "docs.${in#doc.}" || fail "docs.${in#doc.}" "$(tail_of doc.log)"
 done
+wrong=$(cd "$top" && "$planc" check plans/30b-a3b-512.plan >"$scratch/readme.log" 2>/dev/null
+    grep -E '^ {4}(plans/|  (fits|tight|exceeds) )' README.md | while IFS= read -r line; do
+        grep -qxF "${line#    }" "$scratch/readme.log" || echo "$line"
+    done)
+[ -z "$wrong" ] && ok docs.readme || fail docs.readme "planc check does not print: $wrong"
 broken=$(cd "$top" && grep -oE '\]\([^)#h][^)]*\)' README.md docs/*.md |
     while IFS=: read -r from link; do
     link=${link#](}; link=${link%)}; [ -e "$(dirname "$from")/$link" ] || echo "$from: $link"; done)
