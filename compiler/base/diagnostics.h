@@ -19,8 +19,8 @@ const char *source_name(int file);
 const char *source_bytes(int file, size_t *n);
 /* 1-based line and column (in code points) of a byte. */
 void source_place(int file, int at, int *line, int *column);
-/* The text of a line of the source of that name, or of the one whose path ends in it; nowhere when
- * there is none (a graph that was read from a text has no sources). */
+/* The text of a line of the source with that name, or whose path ends in it; empty if there is none
+ * (a graph that was read from a text has no sources). */
 struct span source_line(const char *name, int line);
 struct span span_join(struct span a, struct span b);
 

@@ -11,7 +11,7 @@ static void check_name(struct checker *c, enum section_id s)
     const struct naming *n = &c->naming[s];
     const char *takes = section_rows[s].takes, *list[16];
     bool works;
-    if (!n->name || strchr(n->name, '-')) /* no name, which the lexer has said */
+    if (!n->name || strchr(n->name, '-')) /* no name; the lexer has reported it */
         return;
     if (!words_find(takes, n->name, &works)) {
         struct diagnostic *d =
@@ -31,7 +31,7 @@ static void check_name(struct checker *c, enum section_id s)
     }
 }
 
-/* wsd: what warm-up and decay leave is the stable stretch, and that cannot be negative. */
+/* wsd: the stable phase is what warm-up and decay leave, and cannot be negative. */
 static void check_decay(struct checker *c, int64_t warmup, int64_t steps)
 {
     int64_t decay;
@@ -214,7 +214,7 @@ static void check_data(struct checker *c)
                  (long long)size->top);
         add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
         add_help(d, "vocab = 256");
-        /* 256 and some that are rounded up to, or kept for later */
+        /* 256, and a few more that are rounded up to or reserved */
     } else if (bytes && size->top > 1024) {
         struct diagnostic *d =
             warn(c->key[K_data_format].at.file ? c->key[K_data_format].at : c->key[K_data_train].at,

@@ -64,8 +64,8 @@ bool key_is_of_row(enum key_id key)
     return key_rows[key].section == S_efficiency || key_rows[key].section == S_grid;
 }
 
-/* Defaults are plan text; they are computed once a process and kept out of the arena, whose marks
- * they outlive. */
+/* Defaults are plan text. They are evaluated once per process and kept outside the arena, because
+ * they outlive its marks. */
 bool key_default(enum key_id key, struct constant *out)
 {
     static struct constant known[KEY_COUNT];

@@ -21,8 +21,8 @@ struct copies {
     VECTOR(const char *) name;
 };
 
-/* Where a name of an #include is, as DIR will have it: a template by its path in templates, a
- * header of the runtime by its own. */
+/* The path in DIR of an #include: a template by its path in templates, a runtime header by its
+ * name. */
 static const char *resolve_include(const struct copies *c, const char *name, const char **from)
 {
     const char *const to[] = {name, text_format("cuda/%s", name), name};
@@ -107,7 +107,7 @@ static void keep(const struct cubin *c)
     if (bytes) kept_write(c->kept_log, bytes, n);
 }
 
-/* In a process of its own: 0 done, 1 the text does not compile, 2 the disk. */
+/* Runs in a child process: 0 done, 1 the text does not compile, 2 the file cannot be written. */
 static int compile(const struct cubin *c, const struct text *kernels, const char *directory)
 {
     struct text bytes = {0}, log = {0};

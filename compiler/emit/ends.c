@@ -25,7 +25,7 @@ static struct timing later(struct timing a, struct timing b)
     return a.phase != b.phase ? (a.phase > b.phase ? a : b) : a.stage > b.stage ? a : b;
 }
 
-/* After the operands; a row's sum read from rows of another count must have been finished for all
+/* After its operands. A row's sum that is read from rows of another count must be complete for all
  * rows. */
 static struct timing behind_operands(struct fused *f, const struct ends *p, const struct node *n,
                                      const struct value *space)
@@ -101,7 +101,7 @@ static void plan_node(struct fused *f, struct ends *p, struct node *n)
     case CLASS_LANE: bug("%s in a fused kernel", op_rows[n->op].name);
     }
     PUSH(&p->timing, ((struct timing){y, t.phase, t.stage}));
-    if (f->cuda && class == CLASS_TOTAL) return; /* whoever finishes it stores it */
+    if (f->cuda && class == CLASS_TOTAL) return; /* the loop that completes it stores it */
     if (emit_stored(f->e, y))
         end_add(f, p,
                 (struct end){
@@ -109,8 +109,8 @@ static void plan_node(struct fused *f, struct ends *p, struct node *n)
                 t);
 }
 
-/* Whether every value that `v` needs in the kernel is `count` elements long or one: then its rows
- * need not be told apart. */
+/* Whether every value that `v` needs in the kernel has `count` elements or one: then its rows need
+ * not be distinguished. */
 static bool is_flat(const struct fused *f, const struct value *v, int64_t count)
 {
     const struct value *root = emit_root(v);

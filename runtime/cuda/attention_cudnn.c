@@ -31,8 +31,7 @@ static struct {
 } known;
 
 /* ── the graph ───────────────────────────────────────────────────────────────── */
-/* [sequences, heads, sequence, width] as it lies in rows of tokens, or with the last two
- * exchanged. */
+/* [sequences, heads, sequence, width] as stored in rows of tokens, or with the last two swapped. */
 static void *rows(struct dnn_graph *g, const struct attention *a, int64_t id, int64_t heads,
                   bool across)
 {
@@ -45,7 +44,7 @@ static void *rows(struct dnn_graph *g, const struct attention *a, int64_t id, in
                            false};
     return dnn_tensor(g, &t);
 }
-/* A number a query, [sequences, heads, sequence, 1], packed. */
+/* One number per query, [sequences, heads, sequence, 1], packed. */
 static void *column(struct dnn_graph *g, const struct attention *a, int64_t id, bool kept)
 {
     int64_t s = a->sequence;
@@ -58,9 +57,9 @@ static void *number(struct dnn_graph *g, int64_t id)
     struct dnn_tensor t = {id, DNN_F32, {1, 1, 1, 1}, {1, 1, 1, 1}, false, true};
     return dnn_tensor(g, &t);
 }
-/* What lies between two operations: their ids begin where addresses end. */
+/* Values between two operations; their ids begin after those of addresses. */
 static int64_t next_id(const struct dnn_graph *g) { return ATTENTION_ADDRESSES + g->n; }
-/* a number a query and key */
+/* one number per query and key */
 static void *squares(struct dnn_graph *g, const struct attention *a, int type, bool across)
 {
     int64_t s = a->sequence;
@@ -72,7 +71,7 @@ static void *squares(struct dnn_graph *g, const struct attention *a, int type, b
                            false};
     return dnn_tensor(g, &t);
 }
-/* a row a query or key, of every query head, packed by head */
+/* one row per query or key, of every query head, packed by head */
 static void *per_head(struct dnn_graph *g, const struct attention *a, int type)
 {
     int64_t s = a->sequence, w = a->width;
@@ -82,7 +81,7 @@ static void *per_head(struct dnn_graph *g, const struct attention *a, int type)
     return dnn_tensor(g, &t);
 }
 
-/* Scores whose key comes after their query give way to `never`. */
+/* Scores whose key comes after their query are replaced by `never`. */
 static void *masked(struct dnn_graph *g, const struct attention *a, void *scores, void *never)
 {
     void *query = squares(g, a, DNN_I32, false), *key = squares(g, a, DNN_I32, false),
@@ -119,7 +118,8 @@ static void forward_graph(struct dnn_graph *g, const struct attention *a)
     dnn_matmul(g, weight, v, o);
 }
 
-/* d = x' rows, x a number a query and key; summed over the query heads that share a key head. */
+/* d = x' rows, with one number of x per query and key; summed over query heads that share a key
+ * head. */
 static void to_keys(struct dnn_graph *g, const struct attention *a, void *x, void *of, int64_t id)
 {
     void *turned = squares(g, a, DNN_BF16, true), *to = rows(g, a, id, a->kv_heads, false);

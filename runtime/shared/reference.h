@@ -18,8 +18,8 @@ enum stored_type { STORED_F32, STORED_BF16, STORED_F64, STORED_I32 };
  * of them. */
 enum bound { BOUND_EXACT, BOUND_ROUNDED, BOUND_SUMMED, BOUND_PRODUCT, BOUND_ATTENTION };
 
-/* In the order in which the kernel takes them. count: elements; 0: a unit's shard, of which a call
- * has a stretch. */
+/* In the order of the kernel's arguments. count: elements; 0: a unit's shard, of which a call has a
+ * range. */
 struct reference_argument {
     const char *name;
     enum stored_type type;
@@ -36,7 +36,7 @@ struct reference_kernel {
     int arguments;
 };
 
-/* Sorted by nothing, found by the kernel's name. */
+/* Not sorted; found by the name of the kernel. */
 struct reference {
     const struct reference_kernel *kernel;
     int kernels;
