@@ -6,6 +6,8 @@
 #include "commands/launch.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,6 +32,29 @@ static bool launcher_settings(void)
     return true;
 }
 
+/* Where a trainer of this host leaves the one line of its failure; NULL: nowhere. */
+static const char *failure_file(const char *trainer)
+{
+    const char *path = text_format("%s.failure.%ld", trainer, (long)getpid());
+    (void)unlink(path); /* of a process that had our number */
+    int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (file < 0) return NULL;
+    close(file);
+    return setenv("PLANC_FAILURE", path, 1) ? NULL : path;
+}
+
+/* mpirun explains at length that a process ended; why it did is said last. */
+static void say_failure(const char *path, int status)
+{
+    size_t n = 0;
+    char *line = file_read(path, &n), *text = line;
+    (void)unlink(path);
+    if (!line || status <= 0) return;
+    if (!strncmp(line, "trainer: ", 9)) text += 9;
+    text[strcspn(text, "\n")] = 0;
+    if (*text) fprintf(stderr, "planc: %s\n", text);
+}
+
 static int start(const struct trainer *t, const struct arguments *a, const char *trainer)
 {
     VECTOR(char *) argv = {0};
@@ -48,7 +73,9 @@ static int start(const struct trainer *t, const struct arguments *a, const char 
     if (t->device == EMIT_TRACE)
         execvp(argv.item[0], argv.item);
     else {
+        const char *failure = failure_file(trainer);
         int status = launch(argv.item);
+        if (failure) say_failure(failure, status);
         if (status >= 0) return status;
     }
     return command_fail(EXIT_ENVIRONMENT, "cannot start %s: %s", argv.item[0], strerror(errno));

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "trainer.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,6 +52,12 @@ void fail_print(const char *message)
         if ((unsigned char)line[i] < 0x20 || line[i] == 0x7F) line[i] = ' ';
     line[length] = '\n';
     write_all(STDERR_FILENO, line, length + 1);
+    /* launchers talk after this; `planc run` says it once more, last */
+    const char *again = getenv("PLANC_FAILURE");
+    int fd = again ? open(again, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (fd < 0) return;
+    write_all(fd, line, length + 1);
+    close(fd);
 }
 
 bool fail_note(const char *format, ...)

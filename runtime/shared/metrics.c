@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WINDOW = 20 };
+enum { WINDOW = 20, SMOOTHED = 10 };
 
 static struct {
     int fd;
@@ -28,6 +28,8 @@ static struct {
     bool terminal, drawn;
     /* cross-entropies: the last ones, the sum of the first ones */
     double last[WINDOW], first_sum;
+    double recent[SMOOTHED];
+    int64_t recents;
     int64_t steps, finite; /* finite: those that the means are of */
     /* the first step warms up and counts for nothing when there are others */
     double first_seconds, later_seconds;
@@ -216,8 +218,8 @@ static void json(const struct measured *m)
     write_line(m->step);
 }
 
-/* What the loss is made of, and of a value for each expert (or the like) the ends of the range.
- * Empty when there is nothing. */
+/* What the loss is made of; of a value for each expert, who gets most and least. Empty when there
+ * is nothing. */
 static void add_others(char *to, size_t size, const double *value)
 {
     size_t used = 0;
@@ -232,28 +234,71 @@ static void add_others(char *to, size_t size, const double *value)
             sum += value[k];
         }
         if (i == 0 || (program.metrics == 2 && m->count == 1)) continue;
-        int n = m->count == 1 ? snprintf(to + used, size - used, "  %s %.6g", m->name, *value)
-                              : snprintf(to + used, size - used,
-                                         "  %s %.3g at %lld to %.3g at %lld, mean %.3g", m->name,
-                                         value[low], (long long)low, value[high], (long long)high,
-                                         sum / (double)m->count);
+        const double mean = sum / (double)m->count;
+        int n = m->count == 1
+                    ? snprintf(to + used, size - used, "  %s %.4f", m->name, *value)
+                    : snprintf(to + used, size - used,
+                               "  %s: most %.2f x the mean (expert %lld), least %.2f x "
+                               "(expert %lld)",
+                               m->name, mean > 0 ? value[high] / mean : 0, (long long)high,
+                               mean > 0 ? value[low] / mean : 0, (long long)low);
         used += n > 0 ? (size_t)n : 0;
     }
 }
 
-/* On a terminal one line is drawn over and over; elsewhere every log_every-th step and the last one
- * get a line. Steps are counted from 0, here as everywhere. */
+/* "51.2 k", in 7 columns */
+static const char *rate_text(double rate, char text[16])
+{
+    static const char unit[] = {' ', 'k', 'M', 'G'};
+    int i = 0;
+    for (; rate >= 999.5 && i < 3; i++) rate /= 1000;
+    snprintf(text, 16, rate < 99.95 ? "%5.1f %c" : "%5.0f %c", rate, unit[i]);
+    return text;
+}
+
+/* "1:02:03" of what is left, by the last steps */
+static const char *left_text(double seconds, char text[32])
+{
+    const long long s = seconds < 1e9 ? (long long)(seconds + 0.5) : 999999999;
+    snprintf(text, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    return text;
+}
+
+/* Seconds of a step, of the last ones together. The first is left out when there are others: it
+ * warms up. */
+static double smoothed_seconds(double seconds)
+{
+    if (out.steps <= 1) return seconds;
+    out.recent[out.recents++ % SMOOTHED] = seconds;
+    const int64_t n = out.recents < SMOOTHED ? out.recents : SMOOTHED;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += out.recent[i];
+    return sum / (double)n;
+}
+
+/* On a terminal one line is drawn over and over; elsewhere every tenth step and the last one get a
+ * line, or every log_every-th. Columns stay where they are. Steps are counted from 0, as
+ * everywhere. */
 static void people(const struct measured *m)
 {
-    char text[512], others[256];
+    char text[768], others[256], rate[16], left[32], mfus[32] = "", memory[32] = "";
+    const double seconds = smoothed_seconds(m->seconds);
+    const int width = snprintf(NULL, 0, "%lld", (long long)out.end);
+    const int64_t every = out.log_every ? out.log_every : 10;
     add_others(others, sizeof others, m->value);
+    if (out.machine_flops > 0 && program.flops_per_token > 0)
+        snprintf(mfus, sizeof mfus, "  MFU %4.1f %%", 100 * mfu(1, seconds));
+    if (out.memory_limit > 0 && m->peak_bytes > 0)
+        snprintf(memory, sizeof memory, "  memory %4.1f %%",
+                 100 * m->peak_bytes / (double)out.memory_limit);
     snprintf(text, sizeof text,
-             "step %lld of %lld  loss %.9g  grad_norm %.9g  lr %.4g  %.0f tokens/s%s%s",
-             (long long)m->step, (long long)out.end, m->value[0], m->grad_norm, m->lr,
-             step_tokens() / m->seconds, m->skipped ? "  (not finite: update skipped)" : "",
-             others);
-    bool keep = m->step % out.log_every == 0 || m->step + 1 == out.end || m->skipped;
-    if (out.terminal && out.log_every == 1 && m->step + 1 != out.end && !m->skipped) {
+             "step %*lld of %lld  loss %7.4f  norm %8.4f  lr %.3e  %s tokens/s%s%s  %s left%s%s",
+             width, (long long)m->step, (long long)out.end, m->value[0], m->grad_norm, m->lr,
+             rate_text(step_tokens() / seconds, rate), mfus, memory,
+             left_text(seconds * (double)(out.end - m->step - 1), left), others,
+             m->skipped ? "  (not finite: update skipped)" : "");
+    const bool keep = m->step % every == 0 || m->step + 1 == out.end || m->skipped;
+    if (out.terminal && out.log_every == 0 && m->step + 1 != out.end && !m->skipped) {
         say_draw(text);
         out.drawn = true;
     } else if (keep) {

@@ -48,7 +48,7 @@ const char options_help[] =
 
 bool options_read(struct options *o, int argc, char **argv)
 {
-    *o = (struct options){.steps = -1, .log_every = 1, .resume_step = -1};
+    *o = (struct options){.steps = -1, .log_every = 0, .resume_step = -1};
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
         if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {

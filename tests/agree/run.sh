@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Ranks that do not run the same thing: another plan, other options, an old copy of data or weights on one host. Each is
-# one line that names the rank, its host and the difference, and status 4; so is a launcher that deals ranks badly (a
-# warning). Several hosts are one machine: PLANC_HOST names them, and /proc/self/cwd is a disk that each has of its own.
+# Ranks that do not run the same thing: another plan, other options, an old copy of data or weights
+# on one host. Each is
+# one line that names the rank, its host and the difference, and status 4; so is a launcher that
+# deals ranks badly (a
+# warning). Several hosts are one machine: PLANC_HOST names them, and /proc/self/cwd is a disk that
+# each has of its own.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 cat >small.plan <<'PLAN'
@@ -20,21 +23,24 @@ plan "small" {
 PLAN
 python3 "$here/../faults/make.py" tokens tokens.bin 20001 64
 built() { # DIR [settings]
-    "$planc" build small.plan -o "$1" --device cpu "${@:2}" >"$1.build" 2>&1 || fail "build_$1" "$(tail_of "$1.build")"
+    "$planc" build small.plan -o "$1" --device cpu "${@:2}" >"$1.build" 2>&1 ||
+        fail "build_$1" "$(tail_of "$1.build")"
 }
 # judged NAME STATUS PATTERN: of NAME.log and `status`
 judged() {
     local lines
     lines=$(grep -c '^trainer:' "$1.log")
     if [ "$status" -ne "$2" ]; then fail "$1" "exit $status, not $2: $(tail_of "$1.log")"
-    elif [ "$lines" -ne "$([ "$2" -eq 0 ] && echo 0 || echo 1)" ]; then fail "$1" "$lines lines begin 'trainer:': $(tail_of "$1.log")"
+    elif [ "$lines" -ne "$([ "$2" -eq 0 ] && echo 0 || echo 1)" ]; then
+        fail "$1" "$lines lines begin 'trainer:': $(tail_of "$1.log")"
     elif ! grep -qE "$3" "$1.log"; then fail "$1" "no /$3/: $(grep '^trainer:' "$1.log")"
     else ok "$1"; fi
 }
 # two NAME STATUS PATTERN A B: ranks 0 and 1 run the words of A and of B
 two() {
     # shellcheck disable=SC2086
-    timeout -k 5 60 mpirun --oversubscribe --bind-to none -n 1 $4 : -n 1 $5 >"$1.log" 2>&1 </dev/null
+    timeout -k 5 60 mpirun --oversubscribe --bind-to none -n 1 $4 : -n 1 $5 >"$1.log" 2>&1 \
+        </dev/null
     status=$?
     judged "$1" "$2" "$3"
 }
@@ -43,7 +49,8 @@ rm -rf copy && cp -a a copy
 two same_program_in_two_places 0 'step +2 of 3' a/trainer copy/trainer
 other() { # NAME PATTERN SETTINGS
     built "$1" "${@:3}"
-    two "other_$1" 4 "^trainer: rank 1 on [^ ]*: does not run what rank 0 runs: $2" a/trainer "$1/trainer"
+    two "other_$1" 4 "^trainer: rank 1 on [^ ]*: does not run what rank 0 runs: $2" a/trainer \
+        "$1/trainer"
 }
 other batch 'batch.local is 4, rank 0 has 2' --set batch.local=4
 other rate 'optimizer.lr is 0.002.*, rank 0 has 0.001' --set optimizer.lr=2e-3
@@ -52,15 +59,18 @@ other nonfinite 'run.nonfinite is 1, rank 0 has 0' --set run.nonfinite=skip
 other width 'the number of parameters is' --set model.hidden=32
 other mesh 'mesh.fsdp is 4, rank 0 has 2' --set mesh.fsdp=4
 other clip 'the trainer \(another build of it\) differs' --set optimizer.clip=0.5
-two other_steps 4 '^trainer: rank 1 on [^ ]*: .*: --steps is 5, rank 0 has 4' 'a/trainer --steps 4' 'a/trainer --steps 5'
+two other_steps 4 '^trainer: rank 1 on [^ ]*: .*: --steps is 5, rank 0 has 4' \
+    'a/trainer --steps 4' 'a/trainer --steps 5'
 two other_final 4 '^trainer: rank 1 on [^ ]*: .*: --final differs' 'a/trainer --final x' a/trainer
-two wrong_option_of_one_rank 3 "^trainer: rank 1 on [^ ]*: unknown option" a/trainer 'a/trainer --stepz 5'
+two wrong_option_of_one_rank 3 "^trainer: rank 1 on [^ ]*: unknown option" a/trainer \
+    'a/trainer --stepz 5'
 
 # ── files ────────────────────────────────────────────────────────────────────
 mkdir -p here there
 launch 2 a --steps 0 --final here/w.safetensors >w.log 2>&1 || fail weights "$(tail_of w.log)"
 built from --set init.from=/proc/self/cwd/w.safetensors
-# files NAME STATUS PATTERN TRAINER CHANGE: rank 1 has what python's CHANGE makes of the bytes t (tokens) and w (weights)
+# files NAME STATUS PATTERN TRAINER CHANGE: rank 1 has what python's CHANGE makes of the bytes t
+# (tokens) and w (weights)
 files() {
     cp tokens.bin here/
     python3 - "$5" <<'PY'
@@ -72,15 +82,22 @@ for n, f in names.items():
     if os.path.exists("there/" + f): os.unlink("there/" + f)
     if scope[n] is not None: open("there/" + f, "wb").write(scope[n])
 PY
-    two "$1" "$2" "$3" "--wdir $scratch/here $scratch/$4/trainer" "--wdir $scratch/there $scratch/$4/trainer"
+    two "$1" "$2" "$3" "--wdir $scratch/here $scratch/$4/trainer" \
+        "--wdir $scratch/there $scratch/$4/trainer"
 }
 files equal_files 0 'step +2 of 3' from pass
-files data_missing 4 '^trainer: rank 1 on [^ ]*: /proc/self/cwd/tokens.bin: No such file' a 't = None'
-files data_longer 4 '^trainer: rank 1 on [^ ]*: data.train: .*tokens.bin has 40004 bytes, rank 0.s has 40002' a 't += bytes(2)'
-files data_older 4 '^trainer: rank 1 on [^ ]*: data.train: .*tokens.bin has 40002 bytes as rank 0.s, but other ones' a 't = bytes(len(t))'
+files data_missing 4 '^trainer: rank 1 on [^ ]*: /proc/self/cwd/tokens.bin: No such file' a \
+    't = None'
+files data_longer 4 \
+    '^trainer: rank 1 on [^ ]*: data.train: .*tokens.bin has 40004 bytes, rank 0.s has 40002' a \
+    't += bytes(2)'
+files data_older 4 \
+    '^trainer: rank 1 on [^ ]*: data.train: .*tokens.bin has 40002 bytes as rank 0.s, but other ones' a 't = bytes(len(t))'
 files data_end 4 '^trainer: rank 1 on [^ ]*: data.train: .*but other ones' a 't[-2] ^= 1'
 files weights_missing 4 '^trainer: rank 1 on [^ ]*: .*w.safetensors: No such file' from 'w = None'
-files weights_older 4 '^trainer: rank 1 on [^ ]*: init.from: .*w.safetensors has .* but other ones' from 'for i in range(len(w) - 4000, len(w)): w[i] = 0'
+files weights_older 4 \
+    '^trainer: rank 1 on [^ ]*: init.from: .*w.safetensors has .* but other ones' from \
+    'for i in range(len(w) - 4000, len(w)): w[i] = 0'
 
 # ── where ranks lie ──────────────────────────────────────────────────────────
 built groups --set mesh.fsdp=2 --set mesh.dp=2
@@ -93,7 +110,9 @@ hosts() {
     timeout -k 5 60 mpirun --oversubscribe --bind-to none "${words[@]}" >"$name.log" 2>&1 </dev/null
     status=$?
     if [ $status -ne 0 ]; then fail "$name" "exit $status: $(tail_of "$name.log")"
-    elif [ "$(grep -c '^warning: ranks 0 to 1, an FSDP group, lie on 2 hosts' "$name.log")" -ne "$want" ]; then fail "$name" "$(grep -c '^warning: ranks' "$name.log") warnings, not $want: $(grep '^warning' "$name.log")"
+    elif [ "$(grep -c '^warning: ranks 0 to 1, an FSDP group, lie on 2 hosts' "$name.log")" -ne \
+        "$want" ]; then fail "$name" \
+        "$(grep -c '^warning: ranks' "$name.log") warnings, not $want: $(grep '^warning' "$name.log")"
     else ok "$name"; fi
 }
 hosts ranks_dealt_in_turn 1 groups one two one two

@@ -196,11 +196,11 @@ befalls() {
     local name=$1 dir=$2 want=$3 most=$4 pattern=$5 signal=$6 rank=$7 status lines pid i
     shift 7
     env $FAKE STANDIN_DEVICES=4 LD_LIBRARY_PATH="$libraries/${driver:-lib}" timeout -k 5 90 mpirun \
-        -n "${ranks:-2}" --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" >"$name.log" \
-        2>&1 </dev/null &
+        -n "${ranks:-2}" --oversubscribe --bind-to none "$scratch/$dir/trainer" \
+        --log-every 1 "$@" >"$name.log" 2>&1 </dev/null &
     local run=$!
     if [ "$signal" != - ]; then
-        for i in $(seq 400); do grep -q '^step 1 ' "$name.log" && break; sleep 0.1; done
+        for i in $(seq 400); do grep -qE '^step +1 ' "$name.log" && break; sleep 0.1; done
         sleep 0.4   # the line is written between two steps
         for pid in $(survivors "$scratch/$dir"); do
             grep -qz "^OMPI_COMM_WORLD_RANK=$rank$" "/proc/$pid/environ" 2>/dev/null &&
@@ -228,7 +228,7 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
         STOP 1
     befalls stopped_eager eager 4 1 \
         '^trainer: rank 0 has not moved for [0-9.]+ s \(its process is stopped\); it stands ' STOP 0
-    befalls killed quick '[1-9][0-9]*' 01 '^step 1 ' KILL 1
+    befalls killed quick '[1-9][0-9]*' 01 '^step +1 ' KILL 1
     befalls asked_to_stop quick 75 0 '^stopped by SIGTERM after step [0-9]+, as asked$' TERM 1
     FAKE=STANDIN_NCCL_SECONDS=2 befalls collective_fails patient 4 1 \
         '^trainer: rank 0, at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: a collective of the FSDP group failed: ' \

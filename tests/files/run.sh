@@ -35,7 +35,8 @@ went() {
     status=$?
     if [ $status -ne "$want" ]; then
         fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
-    elif [ "$(grep -c '^trainer:' "$name.log")" -ne "$([ "$want" -eq 0 ] && echo 0 || echo 1)" ]; then
+    elif [ "$(grep -c '^trainer:' "$name.log")" -ne "$([ "$want" -eq 0 ] && echo 0 || echo 1)" ]; \
+        then
         fail "$name" "not one line: $(grep '^trainer:' "$name.log" | tr '\n' '|')"
     elif ! grep -qE -e "$pattern" "$name.log"; then
         fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")"
@@ -86,10 +87,12 @@ limit=8 went limit_of_weights 1 4 'refused.st: write .*: File too large: files o
 mkdir -p linked
 echo precious >schedule.precious
 ln -s ../schedule.precious linked/schedule.c
-: >linked/.schedule.4711.o && : >linked/.trainer.4711 && : >linked/kernels.c.4711.part && : >linked/.keep.o
+: >linked/.schedule.4711.o && : >linked/.trainer.4711 && : >linked/kernels.c.4711.part &&
+    : >linked/.keep.o
 "$planc" build small.plan -o linked --device cpu >linked.build 2>&1 ||
     fail build_linked "$(tail_of linked.build)"
-[ "$(cat schedule.precious)" = precious ] && [ ! -L linked/schedule.c ] && [ -s linked/schedule.c ] &&
+[ "$(cat schedule.precious)" = precious ] && [ ! -L linked/schedule.c ] &&
+    [ -s linked/schedule.c ] &&
     ok build_replaces_a_link || fail build_replaces_a_link "$(ls -l linked/schedule.c)"
 left=$(cd linked && ls -dA .s* .t* .k* ./*.part 2>/dev/null | tr '\n' ' ')
 [ "$left" = '.keep.o ' ] && ok build_sweeps || fail build_sweeps "left: $left"
@@ -113,7 +116,8 @@ before=$(stat -c %Y.%i "$trainer")
 ran again && [ "$(stat -c %Y.%i "$trainer")" = "$before" ] && ok cache_is_used ||
     fail cache_is_used "built again: $(tail_of again.log)"
 printf '#!/bin/sh\necho OWNED\n' >"$trainer"
-ran tampered && ok tampered_trainer_is_not_run || fail tampered_trainer_is_not_run "$(tail_of tampered.log)"
+ran tampered && ok tampered_trainer_is_not_run ||
+    fail tampered_trainer_is_not_run "$(tail_of tampered.log)"
 printf 'x' >>"$(dirname "$trainer")/program.c"
 before=$(stat -c %Y.%i "$trainer")
 ran touched && [ "$(stat -c %Y.%i "$trainer")" != "$before" ] && ok tampered_text_is_built_again ||
@@ -121,7 +125,8 @@ ran touched && [ "$(stat -c %Y.%i "$trainer")" != "$before" ] && ok tampered_tex
 kept=$(echo cache/planc/????????????????????????????????.o)
 printf 'x' | dd of="$kept" bs=1 seek=100 conv=notrunc 2>/dev/null
 rm -rf cache/planc/run-*
-ran damaged && ok damaged_object_is_compiled || fail damaged_object_is_compiled "$(tail_of damaged.log)"
+ran damaged && ok damaged_object_is_compiled ||
+    fail damaged_object_is_compiled "$(tail_of damaged.log)"
 chmod 777 cache/planc
 "$planc" run small.plan -- --steps 1 >open.log 2>&1 </dev/null
 [ $? -eq 4 ] && grep -q "planc: '.*cache/planc' is not used: .*others may write" open.log &&

@@ -258,9 +258,9 @@ went half 2 0 'data: epoch 8 begins in step 11'
 tiny masked_1 -DIGNORE=7 '-DTRAIN="masked.bin"'
 tiny masked_f2 -DIGNORE=7 -DFSDP=2 -DACCUMULATION=2 '-DTRAIN="masked.bin"'
 tiny masked_f4 -DIGNORE=7 -DFSDP=4 -DDP=2 '-DTRAIN="masked.bin"'
-went masked_1 1 0 'step 0 of 12  loss 0 ' --metrics masked_1.jsonl
-went masked_f2 2 0 'step 0 of 12  loss 0 ' --metrics masked_f2.jsonl
-went masked_f4 8 0 'step 0 of 12  loss 0 ' --metrics masked_f4.jsonl
+went masked_1 1 0 'step +0 of 12  loss +0.0000 ' --metrics masked_1.jsonl
+went masked_f2 2 0 'step +0 of 12  loss +0.0000 ' --metrics masked_f2.jsonl
+went masked_f4 8 0 'step +0 of 12  loss +0.0000 ' --metrics masked_f4.jsonl
 same masked_f2_alike near masked_1.jsonl masked_f2.jsonl 1e-6
 same masked_f4_alike near masked_1.jsonl masked_f4.jsonl 1e-6
 
@@ -295,9 +295,9 @@ during() {
     local name=$1 signal=$2 rank=$3 want=$4 pattern=$5 launcher status p
     shift 5
     TINY_SLEEP_MS=150 mpirun -n 2 --oversubscribe --bind-to none "$scratch/mesh_f2/trainer" \
-        --steps 1000 "$@" >"$name.log" 2>&1 </dev/null &
+        --steps 1000 --log-every 1 "$@" >"$name.log" 2>&1 </dev/null &
     launcher=$!
-    for _ in $(seq 100); do grep -q '^step 2' "$name.log" && break; sleep 0.1; done
+    for _ in $(seq 100); do grep -qE '^step +2 ' "$name.log" && break; sleep 0.1; done
     for p in $(survivors "$scratch/mesh_f2"); do
         tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$rank" &&
             kill "-$signal" "$p"

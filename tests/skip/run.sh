@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# run.nonfinite = skip: a step that is skipped is as if it had not been. The row of one token is not a number, and only
+# run.nonfinite = skip: a step that is skipped is as if it had not been. The row of one token is
+# not a number, and only
 # step 0 has that token.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
@@ -26,7 +27,8 @@ bad, good = [63] + [random.randrange(63) for _ in range(31)], [random.randrange(
 write("with.bin", bad + good)
 write("without.bin", good)
 PY
-built() { "$planc" build skip.plan -o "$1" --device cpu "${@:2}" >"$1.build" 2>&1 || fail "build_$1" "$(tail_of "$1.build")"; }
+built() { "$planc" build skip.plan -o "$1" --device cpu "${@:2}" >"$1.build" 2>&1 ||
+    fail "build_$1" "$(tail_of "$1.build")"; }
 built seeded
 launch 2 seeded --steps 0 --final whole.st >seeded.log 2>&1
 python3 - <<'PY'
@@ -40,11 +42,37 @@ open("broken.st", "wb").write(raw)
 PY
 built with --set init.from=broken.st
 built without --set init.from=broken.st --set data.train=without.bin
-launch 2 with --steps 4 --final with.st --metrics with.jsonl >with.log 2>&1 || fail with "$(tail_of with.log)"
-launch 2 without --steps 3 --final without.st --metrics without.jsonl >without.log 2>&1 || fail without "$(tail_of without.log)"
-grep -q '"skipped":true' with.jsonl && ! grep -q '"skipped":true' without.jsonl && ok one_step_is_skipped || fail one_step_is_skipped "$(cut -c1-80 with.jsonl | tr '\n' '|')"
-cmp -s with.st without.st && ok skipped_step_does_not_count || fail skipped_step_does_not_count "other weights than without that step"
-if [ "$(grep -c nan with.log)" -eq 1 ] && grep -q 'loss: mean [0-9.]* of the first 3 steps, .* (1 that were not finite do not count)' with.log; then ok means_leave_it_out; else fail means_leave_it_out "$(grep -E 'nan|^loss' with.log | tr '\n' '|')"; fi
-mpirun -n 2 --oversubscribe --bind-to none with/trainer --steps 1 --final one.st >one.log 2>&1 </dev/null
+launch 2 with --steps 4 --final with.st --metrics with.jsonl >with.log 2>&1 ||
+    fail with "$(tail_of with.log)"
+launch 2 without --steps 3 --final without.st --metrics without.jsonl >without.log 2>&1 ||
+    fail without "$(tail_of without.log)"
+grep -q '"skipped":true' with.jsonl && ! grep -q '"skipped":true' without.jsonl &&
+    ok one_step_is_skipped || fail one_step_is_skipped "$(cut -c1-80 with.jsonl | tr '\n' '|')"
+cmp -s with.st without.st && ok skipped_step_does_not_count ||
+    fail skipped_step_does_not_count "other weights than without that step"
+if [ "$(grep -c nan with.log)" -eq 1 ] && grep -q \
+    'loss: mean [0-9.]* of the first 3 steps, .* (1 that were not finite do not count)' with.log; \
+    then ok means_leave_it_out; else fail means_leave_it_out \
+    "$(grep -E 'nan|^loss' with.log | tr '\n' '|')"; fi
+mpirun -n 2 --oversubscribe --bind-to none with/trainer --steps 1 --final one.st >one.log 2>&1 \
+    </dev/null
 status=$?
-if [ $status -eq 4 ] && [ "$(grep -c '^trainer: none of the 1 steps was finite' one.log)" -eq 1 ] && cmp -s one.st broken.st; then ok all_skipped_is_no_success; else fail all_skipped_is_no_success "status $status: $(tail_of one.log)"; fi
+if [ $status -eq 4 ] && [ "$(grep -c '^trainer: none of the 1 steps was finite' one.log)" -eq \
+    1 ] && cmp -s one.st broken.st; then
+    ok all_skipped_is_no_success; else fail all_skipped_is_no_success \
+    "status $status: $(tail_of one.log)"; fi
+
+# ── what a person sees ───────────────────────────────────────────────────────
+launch 2 without --steps 25 >console.log 2>&1
+[ "$(grep -c '^step' console.log)" -eq 4 ] && ok one_line_in_ten ||
+    fail one_line_in_ten "$(grep -c '^step' console.log) lines"
+line='^step [ 0-9]{2} of 25  loss  [0-9]\.[0-9]{4}  norm +[0-9]+\.[0-9]{4}  lr 1\.000e-03 '
+line+=' +[0-9.]+ [ kM] tokens/s  MFU +[0-9.]+ %  memory +[0-9.]+ %  0:00:[0-9]{2} left$'
+[ "$(grep -cE "$line" console.log)" -eq 4 ] && ok columns || fail columns "$(grep '^step' console.log)"
+launch 2 without --steps 5 --log-every 1 >every.log 2>&1
+[ "$(grep -c '^step' every.log)" -eq 5 ] && ok every_line || fail every_line "$(tail_of every.log)"
+# mpirun's own words come behind those of the trainer: `planc run` repeats it at the end.
+"$planc" run skip.plan -- --steps 1 --metrics nowhere/x >last.log 2>&1 </dev/null
+[ $? -eq 4 ] && tail -n 1 last.log | grep -q '^planc: .*--metrics nowhere/x: No such file' &&
+    [ "$(grep -c '^trainer:' last.log)" -eq 1 ] && ok failure_is_said_last ||
+    fail failure_is_said_last "$(tail_of last.log)"
