@@ -48,3 +48,18 @@ for fsdp in 1 2; do
             sed -n "s/^speed: /$fsdp rank(s), $type: /p"
     done
 done
+
+# Points of the reference's space a second, on one core: structures, layouts, event runs.
+# shellcheck disable=SC2046
+cc -std=c17 -O2 -I compiler -o "$out/points" tests/predict/points.c "$BUILD"/gen/*.o \
+    $(ls "$BUILD"/compiler/*/*.o | grep -vE '/(commands|analysis)/') -ljansson -lm -ldl ||
+    die "the points did not compile"
+"$out/points" --bench plans/30b-a3b-512.plan 'mesh.prefetch=0..3' 'mesh.reduce_slots=1..3' \
+    'batch.loss_chunks=1|2|4|8' || die "the points did not run"
+for command in check simulate; do
+    for i in 1 2 3 4 5; do
+        from=$(date +%s.%N)
+        "$planc" "$command" plans/30b-a3b-16.plan >/dev/null
+        date +%s.%N | awk -v a="$from" '{ printf "%.1f\n", ($1 - a) * 1e3 }'
+    done | sort -n | awk -v c="$command" 'NR == 3 { printf "%s of the reference: %s ms\n", c, $1 }'
+done

@@ -7,6 +7,7 @@
 #include "base/escape.h"
 #include "analysis/repair.h"
 #include "ir/cost.h"
+#include "predict/prediction.h"
 #include "passes/budget.h"
 
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 struct tried {
     bool fine;
     int64_t peak_bytes;
-    double flops, moved, cost;
+    double flops, moved, cost, step_seconds; /* step_seconds 0: not known */
     enum verdict verdict;
 };
 struct search {
@@ -124,7 +125,11 @@ static struct tried try(const struct search *s, const char *const *set, int n)
         t.verdict = ledger_verdict(t.peak_bytes, limit);
         t.flops = cost_flops_per_token(g).hardware;
         t.moved = moved_bytes(g);
-        t.cost = cost_of(p, t.flops, t.moved);
+        struct program *program;
+        struct prediction *step = predict(p, g, &program);
+        if (step) t.step_seconds = (double)step->step / PICOSECONDS;
+        t.cost = step ? t.step_seconds : cost_of(p, t.flops, t.moved);
+        program_free(program);
     }
     diagnostics_drop(said);
     arena_reset(mark);
@@ -137,7 +142,10 @@ static void keep(struct search *s, const struct tried *t, const char *const *set
 {
     /* less than a thousandth is no help */
     if (!t->fine || t->peak_bytes >= s->peak_bytes - s->peak_bytes / 1000) return;
-    struct repair r = {.peak_bytes = t->peak_bytes, .verdict = t->verdict, .cost = t->cost};
+    struct repair r = {.peak_bytes = t->peak_bytes,
+                       .verdict = t->verdict,
+                       .cost = t->cost,
+                       .step_seconds = t->step_seconds};
     for (int i = 0; i < s->base.n; i++) PUSH(&r.set, s->base.item[i]);
     for (int i = 0; i < n; i++) PUSH(&r.set, set[i]);
     r.flops_more = s->now.flops > 0 ? t->flops / s->now.flops - 1 : 0;
@@ -400,8 +408,9 @@ void repairs_print(const repair_list *all)
     }
     bool enough_alone = all->item[0].verdict < EXCEEDS;
     printf(enough_alone
-               ? "  repairs, each laid out and judged; FLOPs a token and bytes that collectives "
-                 "move in a step, against this plan:\n"
+               ? "  repairs, each laid out and judged: the predicted step; FLOPs a token and bytes "
+                 "that "
+                 "collectives move in a step, against this plan:\n"
                : "  nothing that was tried is enough (checkpointing, loss chunks, the local batch, "
                  "more shards, more nodes, reshard, prefetch and slots); what helps most:\n");
     int shown = 0;
@@ -412,8 +421,10 @@ void repairs_print(const repair_list *all)
         for (int k = 0; k < r->set.n; k++)
             text_add(&set, strpbrk(r->set.item[k], "[ ") ? " --set '%s'" : " --set %s",
                      r->set.item[k]);
-        printf("    %-7s %12s  %+5.1f %% FLOPs  %+6.1f %% moved %s\n", verdict_names[r->verdict],
-               text_bytes(r->peak_bytes), 100 * r->flops_more, 100 * r->moved_more, set.bytes);
+        const char *step = r->step_seconds > 0 ? text_format("%.4g s a step", r->step_seconds) : "";
+        printf("    %-7s %12s  %13s  %+5.1f %% FLOPs  %+6.1f %% moved %s\n",
+               verdict_names[r->verdict], text_bytes(r->peak_bytes), step, 100 * r->flops_more,
+               100 * r->moved_more, set.bytes);
         shown++;
     }
 }
@@ -426,10 +437,11 @@ json_t *repairs_json(const repair_list *all)
         json_t *set = json_array();
         for (int k = 0; k < r->set.n; k++)
             json_array_append_new(set, json_string(utf8_text(r->set.item[k])));
-        json_array_append_new(list, json_pack("{s:o, s:I, s:s, s:f, s:f}", "set", set, "peak_bytes",
-                                              (json_int_t)r->peak_bytes, "verdict",
-                                              verdict_names[r->verdict], "flops_more",
-                                              r->flops_more, "moved_more", r->moved_more));
+        json_t *o = json_pack("{s:o, s:I, s:s, s:f, s:f}", "set", set, "peak_bytes",
+                              (json_int_t)r->peak_bytes, "verdict", verdict_names[r->verdict],
+                              "flops_more", r->flops_more, "moved_more", r->moved_more);
+        if (r->step_seconds > 0) json_object_set_new(o, "step_seconds", json_real(r->step_seconds));
+        json_array_append_new(list, o);
     }
     return list;
 }

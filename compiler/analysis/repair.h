@@ -12,7 +12,8 @@ struct repair {
     enum verdict verdict;
     /* per token, and bytes that a device's collectives move in a step: 0.33 is a third more */
     double flops_more, moved_more;
-    double cost; /* what it is ranked by among those with its verdict */
+    double step_seconds; /* predicted; 0: the cluster does not say how fast it is */
+    double cost;         /* what it is ranked by among those with its verdict */
 };
 typedef VECTOR(struct repair) repair_list;
 

@@ -7,7 +7,7 @@
 #include "analysis/space.h"
 #include "passes/budget.h"
 #include "analysis/ledger.h"
-#include "passes/family.h"
+#include "predict/points.h"
 #include "ir/cost.h"
 
 #include <stdlib.h>
@@ -15,14 +15,26 @@
 
 /* why: NULL unless the point is impossible */
 struct judged {
-    int64_t peak_bytes;
+    int64_t peak_bytes, step_picoseconds; /* 0: the cluster does not say how fast it is */
     enum verdict verdict;
     const char *why;
 };
-/* family: NULL when the architecture cannot be compiled at the sizes that a family is read off. */
+/* structure: NULL when the architecture cannot be compiled at the sizes that one is read off. */
 struct known {
     const char *key;
-    struct family *family;
+    struct structure *structure;
+};
+/* What structures of one model on one kind of machine share. */
+struct shared {
+    const char *key;
+    struct points *points;
+};
+struct judging {
+    const struct arguments *arguments;
+    const struct space *space;
+    struct known *table;
+    size_t room;
+    VECTOR(struct shared) shared;
 };
 
 /* Keys that change the structure. Others change no byte of a layout (replicas, rates), or only a
@@ -59,6 +71,31 @@ static const char *family_key(const struct space *s, const int *choice, const st
     return intern(t.bytes);
 }
 
+/* The choices that structures of one lowered model and one machine do not differ in. */
+static const char *shared_key(const struct space *s, const int *choice)
+{
+    static const char *const own[] = {"mesh.",
+                                      "activation_checkpoint.",
+                                      "batch.l",
+                                      "batch.g",
+                                      "schedule.",
+                                      "optimizer.",
+                                      "init.",
+                                      "data.",
+                                      "checkpoint.",
+                                      "cluster.nodes",
+                                      "cluster.devices_per_node"};
+    struct text t = {0};
+    text_add(&t, "%s", "");
+    for (int k = 0; k < s->n_axes; k++) {
+        bool differs = false;
+        for (size_t i = 0; i < COUNT_OF(own); i++)
+            differs |= !strncmp(s->axis[k].key, own[i], strlen(own[i]));
+        if (!differs) text_add(&t, "%d ", choice[k]);
+    }
+    return intern(t.bytes);
+}
+
 static const char *point_text(const struct space *s, const int *choice)
 {
     struct text t = {0};
@@ -74,19 +111,9 @@ static struct known *find(struct known *table, size_t room, const char *key)
     return &table[at];
 }
 
-/* The family of a plan. */
-static void know(const struct plan *p, struct known *k)
-{
-    struct diagnostics_mark mark = diagnostics_mark();
-    k->family = family_make(p);
-    diagnostics_drop(mark);
-}
-
 /* -1: the architecture, or a pass, refuses the point, and *why says why. */
-static int64_t arena_bytes(struct family *f, const struct plan *p, const char **why)
+static int64_t compiled_bytes(const struct plan *p, const char **why)
 {
-    int64_t bytes = f ? family_arena_bytes(f, p) : -1;
-    if (bytes >= 0) return bytes;
     /* a structure whose sizes follow no simple rule: compiled point by point */
     struct diagnostics_mark mark = diagnostics_mark();
     struct graph *g = pass_lower(p);
@@ -120,30 +147,65 @@ static struct plan *plan_at(const struct arguments *a, const struct space *s, co
     return NULL;
 }
 
-static struct judged judge(const struct arguments *a, const struct space *s, const int *choice,
-                           struct known *table, size_t room)
+/* What the structures of this point's model share; made once, and never let go of. */
+static struct points *points_of(struct judging *all, const int *choice)
+{
+    const char *key = shared_key(all->space, choice), *why;
+    for (int i = 0; i < all->shared.n; i++)
+        if (all->shared.item[i].key == key) return all->shared.item[i].points;
+    struct diagnostics_mark mark = diagnostics_mark();
+    struct plan *p = plan_at(all->arguments, all->space, choice, &why);
+    struct points *points = p ? points_open(p, true) : NULL;
+    diagnostics_drop(mark);
+    PUSH(&all->shared, ((struct shared){key, points}));
+    return points;
+}
+
+static struct point point_of(const struct plan *p)
+{
+    return (struct point){.fsdp = p->fsdp,
+                          .dp = p->dp,
+                          .local = p->local,
+                          .accumulation = p->accumulation,
+                          .loss_chunks = p->loss_chunks,
+                          .hosts = p->cluster.nodes,
+                          .ranks_a_host = p->cluster.devices_per_node};
+}
+
+static struct judged judge(struct judging *all, const int *choice)
 {
     struct judged j = {.verdict = IMPOSSIBLE};
     struct arena_mark mark = arena_mark();
     const char *why = NULL;
-    struct plan *p = plan_at(a, s, choice, &why);
-    struct known *k = p ? find(table, room, family_key(s, choice, p)) : NULL;
-    int64_t limit = 0, bytes = -1;
+    struct plan *p = plan_at(all->arguments, all->space, choice, &why);
+    struct known *k = p ? find(all->table, all->room, family_key(all->space, choice, p)) : NULL;
+    int64_t limit = 0;
+    struct estimate e = {.arena_bytes = -1};
     if (k && !k->key) {
-        k->key = family_key(s, choice, p);
-        know(p, k);
+        k->key = family_key(all->space, choice, p);
+        arena_reset(mark); /* what is shared outlives the point */
+        struct points *points = points_of(all, choice);
+        mark = arena_mark();
+        p = plan_at(all->arguments, all->space, choice, &why);
+        struct diagnostics_mark said = diagnostics_mark();
+        k->structure = points ? structure_new(points, p) : NULL;
+        diagnostics_drop(said);
     }
-    if (k) bytes = arena_bytes(k->family, p, &why);
-    if (!p || bytes < 0)
+    if (k && k->structure) {
+        structure_evaluate(k->structure, point_of(p), ASK_BYTES, &e);
+        j.peak_bytes = e.peak_bytes;
+    }
+    if (k && e.arena_bytes < 0) {
+        e.arena_bytes = compiled_bytes(p, &why);
+        j.peak_bytes = e.arena_bytes + p->cluster.outside_bytes;
+    } else if (k && structure_evaluate(k->structure, point_of(p), ASK_TIME, &e))
+        j.step_picoseconds = e.step_picoseconds;
+    if (!p || (j.peak_bytes <= 0 && why))
         j.why = intern(why);
     else if (!ledger_limit(p, &limit))
         j.why = "this machine's memory cannot be read";
-    else {
-        j.peak_bytes = bytes + p->cluster.outside_bytes;
-        if (p->device == DEVICE_CPU) /* where a copy of the state is a rank's own memory */
-            j.peak_bytes += cost_copy_bytes_of(family_state_elements(k->family, p->fsdp), p);
+    else
         j.verdict = ledger_verdict(j.peak_bytes, limit);
-    }
     arena_reset(mark);
     return j;
 }
@@ -159,7 +221,16 @@ static json_t *point_json(const struct space *s, const int *choice, const struct
         json_object_set_new(o, "reason", json_string(utf8_text(j->why)));
     else
         json_object_set_new(o, "peak_bytes", json_integer((json_int_t)j->peak_bytes));
+    if (!j->why && j->step_picoseconds)
+        json_object_set_new(o, "step_seconds", json_real((double)j->step_picoseconds * 1e-12));
     return o;
+}
+
+/* Blank when it is not known. */
+static const char *step_text(const struct judged *j)
+{
+    if (j->why || !j->step_picoseconds) return "";
+    return text_format("%.4g s a step", (double)j->step_picoseconds * 1e-12);
 }
 
 int check_space(const struct arguments *a, const struct space *s, const char *path, json_t *all)
@@ -167,27 +238,29 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
     const int64_t shown = 64;
     size_t room = 64;
     while ((int64_t)room < s->points * 2 && room < ((size_t)1 << 22)) room *= 2;
-    struct known *table = calloc(room, sizeof *table);
+    struct judging judging = {
+        .arguments = a, .space = s, .table = calloc(room, sizeof *judging.table), .room = room};
     int *choice = TAKE_MANY(int, s->n_axes);
-    if (!table) return command_fail(EXIT_ENVIRONMENT, "out of memory");
+    if (!judging.table) return command_fail(EXIT_ENVIRONMENT, "out of memory");
     json_t *points = all ? json_array() : NULL;
     int64_t count[VERDICTS] = {0};
     struct text lines = {0};
     text_add(&lines, "%s", "");
     bool more = true;
     for (int64_t n = 0; more; n++) {
-        struct judged j = judge(a, s, choice, table, room);
+        struct judged j = judge(&judging, choice);
         count[j.verdict]++;
         if (points)
             json_array_append_new(points, point_json(s, choice, &j));
         else if (n < shown)
-            text_add(&lines, "  %-10s  %12s  %s%s%s\n", verdict_names[j.verdict],
-                     j.why ? "" : text_bytes(j.peak_bytes), point_text(s, choice),
+            text_add(&lines, "  %-10s  %12s  %12s  %s%s%s\n", verdict_names[j.verdict],
+                     j.why ? "" : text_bytes(j.peak_bytes), step_text(&j), point_text(s, choice),
                      j.why ? ": " : "", j.why ? j.why : "");
         more = next_point(s, choice);
     }
-    for (size_t i = 0; i < room; i++) family_free(table[i].family);
-    free(table);
+    for (size_t i = 0; i < room; i++) structure_free(judging.table[i].structure);
+    free(judging.table);
+    for (int i = 0; i < judging.shared.n; i++) points_close(judging.shared.item[i].points);
     if (all) {
         json_t *o = json_pack("{s:s, s:o}", "plan", utf8_text(path), "points", points);
         json_array_append_new(all, o);

@@ -26,7 +26,7 @@ static void write_one(struct watcher *w, const struct item *item, int kernel, in
             name, unit, lane, (double)from * 1e-6, (double)(to - from) * 1e-6);
 }
 
-bool simulate_trace(const struct program *p, const char *path)
+bool simulate_trace(struct program *p, const char *path)
 {
     static const char *const lane[] = {"compute", "gather", "reduce"};
     struct writing out = {fopen(path, "we"), p};

@@ -5,6 +5,6 @@
 #include "predict/engine.h"
 
 /* One step of one rank, every kernel and transfer. False with errno. */
-bool simulate_trace(const struct program *p, const char *path);
+bool simulate_trace(struct program *p, const char *path);
 
 #endif

@@ -484,6 +484,10 @@ const char *ir_check(const struct graph *g);
 
 /* ── the pipeline ────────────────────────────────────────────────────────────── */
 struct graph *pass_lower(const struct plan *plan); /* lower.c: NULL after diagnostics */
+/* What the passes behind it need of a plan. Lowering itself depends on the model, the sequence, the
+ * local batch and the element types only, so a lowered graph serves other meshes, modes, rings and
+ * pieces of the loss under their facts. */
+struct facts lower_facts(const struct plan *plan);
 struct graph *pass_split(const struct graph *g);
 struct graph *pass_gradient(const struct graph *g);
 struct graph *pass_chunk(const struct graph *g); /* NULL after diagnostics */

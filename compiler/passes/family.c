@@ -6,7 +6,7 @@
  * code is that of trainers: the answer is the allocation, not an estimate. */
 #include "passes/family.h"
 #include "passes/layout.h"
-#include "passes/workspace.h"
+#include "passes/workspace_form.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,21 +22,20 @@ struct sized {
     int64_t element_size;
     int first_unit, units; /* SLOT: the longest of these units */
 };
-/* The workspace of kernels is not a polynomial of sizes (it is the largest of many, each rounded in
- * its own way), so every size is computed once. */
-struct work_size {
-    int64_t tokens, chunks, fsdp, bytes;
-};
 struct unit_size {
     int64_t length, count;
 }; /* unpadded elements */
+struct layout_known {
+    int64_t tokens, chunks, fsdp, bytes;
+};
 struct family {
     struct sized *sized;
     int n;
     struct unit_size *unit;
     int units;
-    struct work_size *work;
-    int works;
+    struct workspace_form *work;
+    struct layout_known *known; /* layouts so far: equal buffers share one */
+    int knowns;
     int64_t alignment;
     bool holds;
 };
@@ -48,8 +47,7 @@ static void *keep(size_t bytes)
     return p;
 }
 
-static struct graph *compile_to(enum level level, const struct plan *p, int64_t fsdp, int64_t local,
-                                int64_t chunks)
+static struct graph *compile(const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks)
 {
     struct plan at = *p;
     at.fsdp = fsdp;
@@ -57,28 +55,7 @@ static struct graph *compile_to(enum level level, const struct plan *p, int64_t 
     at.loss_chunks = chunks;
     at.accumulation = 1;
     struct graph *g = pass_lower(&at);
-    return g ? pipeline_run(g, level) : NULL;
-}
-
-static struct graph *compile(const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks)
-{
-    return compile_to(LEVEL_MEMORY, p, fsdp, local, chunks);
-}
-
-static int64_t work_bytes(struct family *f, const struct plan *p)
-{
-    int64_t tokens = p->local * p->sequence;
-    for (int i = 0; i < f->works; i++)
-        if (f->work[i].tokens == tokens && f->work[i].chunks == p->loss_chunks &&
-            f->work[i].fsdp == p->fsdp)
-            return f->work[i].bytes;
-    struct graph *g = compile_to(LEVEL_FUSE, p, p->fsdp, p->local, p->loss_chunks);
-    struct work_size *more = realloc(f->work, sizeof *more * (size_t)(f->works + 1));
-    if (!more) bug("out of memory for a family's workspaces");
-    f->work = more;
-    f->work[f->works] =
-        (struct work_size){tokens, p->loss_chunks, p->fsdp, g ? workspace_bytes(g) : 0};
-    return f->work[f->works++].bytes;
+    return g ? pipeline_run(g, LEVEL_MEMORY) : NULL;
 }
 
 static bool owns(const struct buffer *b) { return b->kind != BUFFER_ALIAS; }
@@ -197,13 +174,57 @@ static bool foretells(const struct family *f, const struct graph *g)
     bool same = n == f->n;
     for (int i = 0; i < n && same; i++) {
         const struct sized *a = &now[i], *b = &f->sized[i];
-        same = a->rule == b->rule && a->segment == b->segment && a->entries == b->entries &&
-               a->live_from == b->live_from && a->live_to == b->live_to &&
-               (a->rule == WORK ||
-                a->base == bytes_of(f, b, g->facts.tokens, g->facts.loss_chunks, g->facts.fsdp));
+        same =
+            a->rule == b->rule && a->segment == b->segment && a->entries == b->entries &&
+            a->live_from == b->live_from && a->live_to == b->live_to &&
+            a->base == (a->rule == WORK
+                            ? workspace_form_bytes(f->work, g->facts.tokens, g->facts.loss_chunks)
+                            : bytes_of(f, b, g->facts.tokens, g->facts.loss_chunks, g->facts.fsdp));
     }
     free(now);
     return same;
+}
+
+static bool same_nodes(const struct graph *a, const struct graph *b)
+{
+    bool same = a->region.n == b->region.n;
+    for (int i = 0; i < a->region.n && same; i++) {
+        same = a->region.item[i]->body.n == b->region.item[i]->body.n;
+        for (int k = 0; k < a->region.item[i]->body.n && same; k++) {
+            const struct body *x = a->region.item[i]->body.item[k],
+                              *y = b->region.item[i]->body.item[k];
+            same = x->node.n == y->node.n;
+            for (int n = 0; n < x->node.n && same; n++)
+                same = x->node.item[n]->op == y->node.item[n]->op &&
+                       x->node.item[n]->kernel == y->node.item[n]->kernel;
+        }
+    }
+    return same;
+}
+
+struct family *family_of(const struct graph *g, const struct graph *more, const struct graph *finer,
+                         const struct graph *tried)
+{
+    struct family *f = keep(sizeof *f);
+    int n_more, n_finer;
+    read_units(f, g);
+    f->sized = read_buffers(g, &f->n);
+    struct sized *b = read_buffers(more, &n_more), *c = read_buffers(finer, &n_finer);
+    f->holds = n_more == f->n && n_finer == f->n && same_nodes(g, more) && same_nodes(g, finer);
+    for (int i = 0; i < f->n && f->holds; i++) {
+        struct sized *one = &f->sized[i];
+        if (one->rule != ROWS) continue;
+        struct size_form form =
+            size_form_of(g->facts.tokens, g->facts.loss_chunks, finer->facts.loss_chunks, one->base,
+                         b[i].base, c[i].base);
+        one->base = form.base, one->per_row = form.row, one->per_piece_row = form.piece;
+    }
+    if (f->holds) f->work = workspace_form_of(g, more, finer);
+    f->holds = f->holds && foretells(f, g) && foretells(f, more) && foretells(f, finer) &&
+               (!tried || foretells(f, tried));
+    free(b);
+    free(c);
+    return f;
 }
 
 /* Sizes at which the rule is read off, and one at which it is tried; divisible by the pieces
@@ -212,35 +233,11 @@ struct family *family_make(const struct plan *p)
 {
     bool pieces = p->loss_chunks > 1;
     int64_t few = pieces ? 2 : 1, many = pieces ? 4 : 1;
-    struct family *f = keep(sizeof *f);
     int64_t s = p->fsdp, other = s > 1 ? s + 1 : 1; /* a number of shards that divides little */
     struct graph *g = compile(p, s, 4, few), *more = g ? compile(p, s, 8, few) : NULL,
-                 *finer = more && pieces ? compile(p, s, 4, many) : more;
-    struct graph *tried = finer ? compile(p, other, 12, many) : NULL;
-    if (!tried) {
-        free(f);
-        return NULL;
-    }
-    int n_more, n_finer;
-    read_units(f, g);
-    f->sized = read_buffers(g, &f->n);
-    struct sized *b = read_buffers(more, &n_more), *c = read_buffers(finer, &n_finer);
-    int64_t rows = g->facts.tokens;
-    f->holds = n_more == f->n && n_finer == f->n;
-    for (int i = 0; i < f->n && f->holds; i++) {
-        struct sized *one = &f->sized[i];
-        if (one->rule != ROWS) continue;
-        int64_t at = one->base, piece = pieces ? (at - c[i].base) / (rows / few - rows / many) : 0;
-        /* twice the rows, twice the rows of a piece */
-        int64_t row = (b[i].base - at - piece * (rows / few)) / rows;
-        one->per_row = row, one->per_piece_row = piece;
-        one->base = at - row * rows - piece * (rows / few);
-    }
-    f->holds = f->holds && foretells(f, g) && foretells(f, more) && foretells(f, finer) &&
-               foretells(f, tried);
-    free(b);
-    free(c);
-    return f;
+                 *finer = more && pieces ? compile(p, s, 4, many) : g;
+    struct graph *tried = more && finer ? compile(p, other, 12, many) : NULL;
+    return tried ? family_of(g, more, finer, tried) : NULL;
 }
 
 void family_free(struct family *f)
@@ -248,20 +245,20 @@ void family_free(struct family *f)
     if (!f) return;
     free(f->sized);
     free(f->unit);
-    free(f->work);
+    workspace_form_free(f->work);
+    free(f->known);
     free(f);
 }
 
-int64_t family_arena_bytes(struct family *f, const struct plan *p)
+/* The buffers at a size, in the arena. */
+static struct graph at_size(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp)
 {
-    if (!f->holds) return -1;
     struct graph g = {.level = LEVEL_MEMORY};
     struct buffer *buffer = TAKE_MANY(struct buffer, f->n);
     for (int i = 0; i < f->n; i++) {
         const struct sized *s = &f->sized[i];
-        int64_t bytes = s->rule == WORK
-                            ? work_bytes(f, p)
-                            : bytes_of(f, s, p->local * p->sequence, p->loss_chunks, p->fsdp);
+        int64_t bytes = s->rule == WORK ? workspace_form_bytes(f->work, tokens, chunks)
+                                        : bytes_of(f, s, tokens, chunks, fsdp);
         buffer[i] = (struct buffer){.name = "",
                                     .kind = BUFFER_WORKING,
                                     .segment = s->segment,
@@ -272,6 +269,45 @@ int64_t family_arena_bytes(struct family *f, const struct plan *p)
                                     .live_to = s->live_to};
         PUSH(&g.buffer, &buffer[i]);
     }
+    return g;
+}
+
+int64_t family_bytes(struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp)
+{
+    if (!f->holds) return -1;
+    for (int i = f->knowns - 1; i >= 0; i--)
+        if (f->known[i].tokens == tokens && f->known[i].chunks == chunks &&
+            f->known[i].fsdp == fsdp)
+            return f->known[i].bytes;
+    struct arena_mark mark = arena_mark();
+    struct graph g = at_size(f, tokens, chunks, fsdp);
     layout_place(&g);
+    arena_reset(mark);
+    struct layout_known *more = realloc(f->known, sizeof *more * (size_t)(f->knowns + 1));
+    if (!more) bug("out of memory for a family's layouts");
+    f->known = more;
+    f->known[f->knowns++] =
+        (struct layout_known){tokens, chunks, fsdp, g.local_bytes + g.wire_bytes};
     return g.local_bytes + g.wire_bytes;
+}
+
+int64_t family_bound(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp)
+{
+    int step;
+    if (!f->holds) return -1;
+    struct arena_mark mark = arena_mark();
+    struct graph g = at_size(f, tokens, chunks, fsdp);
+    int64_t bytes = layout_bound(&g, &step);
+    arena_reset(mark);
+    return bytes;
+}
+
+int64_t family_shard(const struct family *f, int unit, int64_t fsdp)
+{
+    return padded(f, unit, fsdp) / fsdp;
+}
+
+int64_t family_arena_bytes(struct family *f, const struct plan *p)
+{
+    return family_bytes(f, p->local * p->sequence, p->loss_chunks, p->fsdp);
 }

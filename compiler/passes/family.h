@@ -11,10 +11,21 @@ struct family;
 /* Of the family that `p` is of. NULL after diagnostics of pass_lower. Takes memory from the heap:
  * it outlives the arena's marks. */
 struct family *family_make(const struct plan *p);
+/* The same of graphs that were compiled: `more` at twice the local batch, `finer` (or g itself) in
+ * twice the pieces; `tried` (or NULL) at a size of its own. */
+struct family *family_of(const struct graph *g, const struct graph *more, const struct graph *finer,
+                         const struct graph *tried);
+/* By its numbers: tokens of a micro-batch, pieces of the loss, shards. Sizes that were asked before
+ * are not laid out again. */
+int64_t family_bytes(struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp);
 /* The arena's bytes of a plan of the family, as pass_memory would give them; -1 when it does not
  * follow the family's rule, which is found by trying it on a plan that was not used to find the
  * rule. */
 int64_t family_arena_bytes(struct family *f, const struct plan *p);
+/* What no layout of it can go below: the most that is alive at a step. -1 as above. */
+int64_t family_bound(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp);
+/* Elements of a rank's part of unit `i`, by the numbers of the graph. */
+int64_t family_shard(const struct family *f, int unit, int64_t fsdp);
 /* Elements of a rank's part of the master weights. */
 int64_t family_state_elements(const struct family *f, int64_t fsdp);
 void family_free(struct family *f); /* NULL: nothing */

@@ -118,7 +118,7 @@ static int collect(struct graph *g, enum segment segment, int fullest, struct it
 
 /* The most bytes that owning buffers hold at one step: what no layout can go below. *step:
  * where. */
-static int64_t layout_bound(const struct graph *g, int *step)
+int64_t layout_bound(const struct graph *g, int *step)
 {
     int last = 0;
     for (int i = 0; i < g->buffer.n; i++)

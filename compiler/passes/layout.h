@@ -11,5 +11,7 @@
  * ones count from its beginning and may lie anywhere, so also where `wire` is free just then.
  * Aliases are left alone. */
 void layout_place(struct graph *g);
+/* Bytes that are alive at the fullest step, and that step: no layout is smaller. */
+int64_t layout_bound(const struct graph *g, int *step);
 
 #endif

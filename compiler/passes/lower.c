@@ -226,11 +226,9 @@ static void report_all(struct lower *l)
 }
 
 /* ── the door ────────────────────────────────────────────────────────────────── */
-static struct graph *graph_of(const struct plan *p)
+struct facts lower_facts(const struct plan *p)
 {
-    struct graph *g = TAKE(struct graph);
-    g->level = LEVEL_LOWER;
-    g->facts = (struct facts){
+    return (struct facts){
         .sequence = p->sequence,
         .local = p->local,
         .tokens = p->local * p->sequence,
@@ -260,6 +258,13 @@ static struct graph *graph_of(const struct plan *p)
         .eps = p->eps,
         .clip = p->clip,
     };
+}
+
+static struct graph *graph_of(const struct plan *p)
+{
+    struct graph *g = TAKE(struct graph);
+    g->level = LEVEL_LOWER;
+    g->facts = lower_facts(p);
     struct shape rows = shape_of(1, &g->facts.tokens);
     PUSH(&g->input, value_new(g, "tokens", I32, rows));
     PUSH(&g->input, value_new(g, "targets", I32, rows));

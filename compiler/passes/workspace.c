@@ -98,7 +98,7 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n)
 /* What a library is offered. Experts: a bit for itself. Attention (attention_cudnn.c lays it out):
  * the log-sum-exp in its own order, for the gradient also the inner products and two F32 rows a
  * query and head, and a bit for itself. */
-static int64_t library_bytes(const struct facts *f, const struct node *n)
+int64_t workspace_of_library(const struct facts *f, const struct node *n)
 {
     if (f->experts_library && experts_offered(n)) return LIBRARY_BYTES;
     if (!f->attention_library || !attention_offered(n)) return 0;
@@ -119,7 +119,7 @@ const struct kernel *workspace_kernel(const struct graph *g, int64_t *bytes)
             for (int k = 0; k < body->node.n; k++) {
                 const struct node *n = body->node.item[k];
                 of_kernel[n->kernel] += workspace_of_node(&g->facts, n);
-                if (n->kernel) of_library[n->kernel] += library_bytes(&g->facts, n);
+                if (n->kernel) of_library[n->kernel] += workspace_of_library(&g->facts, n);
             }
         }
     *bytes = 0;

@@ -38,6 +38,9 @@ enum { SUM_SQUARES_EACH = 16384, SUM_SQUARES_BLOCKS = 1024 };
  * is. */
 int64_t workspace_of_node(const struct facts *f, const struct node *n);
 
+/* The same of what a library is offered for the node; its kernel has the larger of both sums. */
+int64_t workspace_of_library(const struct facts *f, const struct node *n);
+
 /* Whether a node is attention, or its gradient, of a kind that a library may do
  * (facts.attention_library): BF16, rows of whole 16 bytes, up to 128 wide. */
 bool attention_offered(const struct node *n);

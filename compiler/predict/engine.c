@@ -391,8 +391,10 @@ const struct outcome *engine_run(struct engine *e, bool unrolled, struct watcher
     return &e->out;
 }
 
+#define HOLD(p, type, n) ((type *)program_take(p, sizeof(type) * (size_t)(n)))
+
 /* The rings whose events are used in turn by the iterations of a region. */
-static struct rotating *rotating_of(const struct part_region *r)
+static struct rotating *rotating_of(struct program *p, const struct part_region *r)
 {
     VECTOR(struct rotating) all = {0};
     for (int k = 0; k < r->stages && r->count > 1; k++)
@@ -403,23 +405,24 @@ static struct rotating *rotating_of(const struct part_region *r)
             for (int j = 0; j < all.n && !known; j++) known = all.item[j].event == it->event;
             if (!known) PUSH(&all, ((struct rotating){it->event, it->ring}));
         }
-    PUSH(&all, ((struct rotating){0}));
-    return all.item;
+    struct rotating *kept = HOLD(p, struct rotating, all.n + 1); /* ended by one of ring 0 */
+    for (int i = 0; i < all.n; i++) kept[i] = all.item[i];
+    return kept;
 }
 
-struct engine *engine_new(const struct program *p)
+struct engine *engine_new(struct program *p)
 {
-    struct engine *e = TAKE(struct engine);
+    struct engine *e = program_take(p, sizeof *e);
     e->p = p;
-    e->event = TAKE_MANY(int64_t, p->events + 1);
-    e->scratch = TAKE_MANY(int64_t, 4 * UNDER_WAY + p->events + 2);
-    e->out.tally = TAKE_MANY(struct tally, p->items + 1);
-    e->rotating = TAKE_MANY(struct rotating *, p->regions);
-    for (int i = 0; i < p->regions; i++) e->rotating[i] = rotating_of(&p->region[i]);
+    e->event = HOLD(p, int64_t, p->events + 1);
+    e->scratch = HOLD(p, int64_t, 4 * UNDER_WAY + p->events + 2);
+    e->out.tally = HOLD(p, struct tally, p->items + 1);
+    e->rotating = HOLD(p, struct rotating *, p->regions);
+    for (int i = 0; i < p->regions; i++) e->rotating[i] = rotating_of(p, &p->region[i]);
     for (int level = 0; level < 2; level++)
         for (int i = 0; i < KEPT_STATES; i++) {
-            e->kept[level][i].tally = TAKE_MANY(struct tally, p->items + 1);
-            e->kept[level][i].state = TAKE_MANY(int64_t, 4 * UNDER_WAY + p->events + 2);
+            e->kept[level][i].tally = HOLD(p, struct tally, p->items + 1);
+            e->kept[level][i].state = HOLD(p, int64_t, 4 * UNDER_WAY + p->events + 2);
         }
     return e;
 }

@@ -39,7 +39,7 @@ struct watcher {
     void *context;
 };
 
-struct engine *engine_new(const struct program *p); /* in the arena */
+struct engine *engine_new(struct program *p); /* in the program's memory */
 /* One step from a state in which nothing is under way, which a step ends in, so that steps are
  * equal. unrolled: no iteration is extrapolated; a watcher needs that. The outcome is the engine's
  * until its next run. */

@@ -4,6 +4,7 @@
 #include "predict/kernel_cost.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *const limit_names[3] = {"compute", "memory", "launch"};
@@ -226,10 +227,71 @@ static struct kernel_time cpu_time(const struct machine *m, const struct work *w
     return t;
 }
 
-struct kernel_time kernel_time(const struct machine *m, const struct work *w)
+static struct kernel_time work_out(const struct machine *m, const struct work *w)
 {
     struct kernel_time t = m->device == DEVICE_CUDA ? cuda_time(m, w) : cpu_time(m, w);
     for (int c = 0; c < COMPANIES; c++) /* everything takes time */
         if (t.picoseconds[c] < 1) t.picoseconds[c] = 1;
     return t;
+}
+
+/* ── what was worked out before ──────────────────────────────────────────────── */
+
+enum { CACHE_PLACES = 1 << 14, KEY_NUMBERS = 19 };
+struct time_cache {
+    struct known_time {
+        bool used;
+        double key[KEY_NUMBERS];
+        struct kernel_time time;
+    } place[CACHE_PLACES];
+};
+
+struct time_cache *time_cache_new(void)
+{
+    struct time_cache *c = calloc(1, sizeof *c);
+    if (!c) bug("out of memory for the times of kernels");
+    return c;
+}
+
+void time_cache_free(struct time_cache *c) { free(c); }
+
+static uint64_t mixed_with(uint64_t hash, double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    hash = (hash ^ bits) * 0x9E3779B97F4A7C15u;
+    return hash ^ hash >> 29;
+}
+
+/* All that a time follows from; of the list of ops 64 bits. */
+static void key_of(const struct machine *m, const struct work *w, double key[KEY_NUMBERS])
+{
+    uint64_t ops = 0;
+    for (int i = 0; i < w->ops; i++)
+        ops = mixed_with(mixed_with(ops, w->op[i].op), w->op[i].elements);
+    const double all[KEY_NUMBERS] = {
+        w->class,    w->type,  w->order, w->mixed,   w->library,         w->m,
+        w->n,        w->k,     w->rows,  w->experts, w->weight_gradient, w->width,
+        w->sequence, w->flops, w->bytes, w->ops,     w->tokens,          (double)m->ranks_a_host};
+    memcpy(key, all, sizeof all);
+    memcpy(&key[KEY_NUMBERS - 1], &ops, sizeof ops);
+}
+
+static struct known_time *place_of(struct time_cache *c, const double key[KEY_NUMBERS])
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < KEY_NUMBERS; i++) hash = mixed_with(hash, key[i]);
+    return &c->place[hash % CACHE_PLACES];
+}
+
+struct kernel_time kernel_time(const struct machine *m, const struct work *w)
+{
+    double key[KEY_NUMBERS];
+    if (!m->cache) return work_out(m, w);
+    key_of(m, w, key);
+    struct known_time *k = place_of(m->cache, key);
+    if (k->used && !memcmp(k->key, key, sizeof key)) return k->time;
+    *k = (struct known_time){.used = true, .time = work_out(m, w)};
+    memcpy(k->key, key, sizeof key);
+    return k->time;
 }

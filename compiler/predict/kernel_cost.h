@@ -29,6 +29,10 @@ struct kernel_time {
 /* On cuda: the larger of FLOPs over what of the peak the shape reaches, and bytes over what of the
  * bandwidth its class reaches. On cpu: interpolated in grids. docs/prediction.md. */
 struct kernel_time kernel_time(const struct machine *m, const struct work *w);
+/* Times that were worked out before, by all that they follow from; many points of a space have the
+ * same kernels. A machine with a cache asks it first. From the heap. */
+struct time_cache *time_cache_new(void);
+void time_cache_free(struct time_cache *c); /* NULL: nothing */
 /* Of cpu: the part of a second core that each rank has for its transfers, 0 to 1. */
 double idle_part(const struct machine *m);
 /* From the end of one kernel to the begin of the next. */

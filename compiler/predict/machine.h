@@ -29,7 +29,8 @@ struct machine {
     const char *engine[COST_CLASSES];
     int64_t multiprocessors; /* of cuda */
     int64_t ranks_a_host, hosts;
-    struct rate *rate; /* fixed ones, efficiencies, grids */
+    struct time_cache *cache; /* kernel_cost.h; NULL: none */
+    struct rate *rate;        /* fixed ones, efficiencies, grids */
     int rates;
 };
 

@@ -6,6 +6,8 @@
 #include "ir/cost.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *const step_part_names[STEP_PARTS] = {"forward", "loss", "backward", "update"};
@@ -28,75 +30,101 @@ static double largest_of(int64_t n)
     return low;
 }
 
+/* ── memory ──────────────────────────────────────────────────────────────────── */
+
+struct block {
+    struct block *next;
+    size_t used, room;
+    _Alignas(max_align_t) char bytes[];
+};
+enum { BLOCK_BYTES = 1 << 16 };
+
+void *program_take(struct program *p, size_t bytes)
+{
+    bytes = (bytes + 15) / 16 * 16;
+    struct block *b = p->block;
+    if (!b || b->room - b->used < bytes) {
+        size_t room = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
+        b = calloc(1, sizeof *b + room);
+        if (!b) bug("out of memory for a program");
+        *b = (struct block){p->block, 0, room};
+        p->block = b;
+    }
+    void *at = b->bytes + b->used;
+    b->used += bytes;
+    return at;
+}
+#define HOLD(p, type, n) ((type *)program_take(p, sizeof(type) * (size_t)(n)))
+
+void program_free(struct program *p)
+{
+    if (!p) return;
+    for (struct block *b = p->block, *next; b; b = next) next = b->next, free(b);
+    free(p);
+}
+
 /* ── units and their transfers ───────────────────────────────────────────────── */
 
 struct build_program {
     struct program *to;
-    const struct plan *plan;
     const struct graph *graph;
-    const struct machine *machine;
     const enum cost_class *class;
-    struct parts *gather; /* by unit */
-    VECTOR(struct timed) kernel;
+    VECTOR(struct work) work;
     VECTOR(struct item *) item;
     VECTOR(int) region;
-    int64_t launch;
 };
 
-static void lacks(struct build_program *b, const char *what)
+static void lacks(struct program *p, const char *what)
 {
     if (!what) return;
-    for (int i = 0; i < b->to->missing.n; i++)
-        if (!strcmp(b->to->missing.item[i], what)) return;
-    PUSH(&b->to->missing, intern(what));
+    for (int i = 0; i < p->missing.n; i++)
+        if (!strcmp(p->missing.item[i], what)) return;
+    PUSH(&p->missing, intern(what));
 }
 
-static void add_part(struct build_program *b, struct parts *p, struct transfer t)
+static void add_part(struct program *p, struct parts *to, struct transfer t)
 {
-    lacks(b, t.missing);
+    lacks(p, t.missing);
     if (t.latency + t.bytes <= 0) return;
-    p->part[p->n++] = t;
-    p->total += t.latency + t.bytes;
+    to->part[to->n++] = t;
+    to->total += t.latency + t.bytes;
 }
 
-static struct parts gather_of(struct build_program *b, const struct unit *u)
+static struct parts gather_of(struct program *p, int unit)
 {
-    const struct facts *f = &b->graph->facts;
-    struct parts p = {0};
-    double shard = (double)u->shard_elements, bytes = (double)element_bytes(f->compute);
-    add_part(b, &p, lane_time(b->machine, shard * (4 + bytes)));
-    add_part(b, &p,
-             transfer_time(b->machine, &b->to->rings, GATHER_SHARDS, GROUP_SHARDS, shard * bytes));
-    return p;
+    struct parts to = {0};
+    double shard = (double)p->shard[unit], bytes = (double)element_bytes(p->compute);
+    add_part(p, &to, lane_time(&p->machine, shard * (4 + bytes)));
+    add_part(p, &to,
+             transfer_time(&p->machine, &p->rings, GATHER_SHARDS, GROUP_SHARDS, shard * bytes));
+    return to;
 }
 
 /* What the device does for a reduction: runtime/cuda/device.c, runtime/cpu/device.c. */
-static struct parts reduce_of(struct build_program *b, const struct unit *u, int micro)
+static struct parts reduce_of(struct program *p, int unit, int micro)
 {
-    const struct facts *f = &b->graph->facts;
-    struct parts p = {0};
-    double shard = (double)u->shard_elements;
-    bool set = micro & PART_FIRST;
-    if (b->machine->device == DEVICE_CPU) /* its own part first; the grid adds the others' */
-        add_part(b, &p, lane_time(b->machine, shard * (set ? 8 : 12)));
-    add_part(b, &p,
-             transfer_time(b->machine, &b->to->rings, REDUCE_SCATTER, GROUP_SHARDS, shard * 4));
-    if (b->machine->device == DEVICE_CUDA && (f->fsdp == 1 || !set))
-        add_part(b, &p, lane_time(b->machine, shard * (set ? 8 : 12)));
+    struct parts to = {0};
+    double shard = (double)p->shard[unit];
+    bool set = micro & PART_FIRST, alone = p->rings.of[GROUP_SHARDS].ranks <= 1;
+    if (p->machine.device == DEVICE_CPU) /* its own part first; the grid adds the others' */
+        add_part(p, &to, lane_time(&p->machine, shard * (set ? 8 : 12)));
+    add_part(p, &to,
+             transfer_time(&p->machine, &p->rings, REDUCE_SCATTER, GROUP_SHARDS, shard * 4));
+    if (p->machine.device == DEVICE_CUDA && (alone || !set))
+        add_part(p, &to, lane_time(&p->machine, shard * (set ? 8 : 12)));
     if (micro & PART_LAST)
-        add_part(b, &p,
-                 transfer_time(b->machine, &b->to->rings, ALL_REDUCE, GROUP_REPLICAS, shard * 4));
-    return p;
+        add_part(p, &to,
+                 transfer_time(&p->machine, &p->rings, ALL_REDUCE, GROUP_REPLICAS, shard * 4));
+    return to;
 }
 
-static struct parts sum_of(struct build_program *b, const struct node *n)
+static struct parts sum_of(struct program *p, const struct item *it)
 {
-    struct parts p = {0};
-    bool world = !strcmp(attr_get_word(n, "group"), "world");
-    add_part(b, &p,
-             transfer_time(b->machine, &b->to->rings, SUM_RANKS, world ? GROUP_WORLD : GROUP_SHARDS,
-                           8.0 * (double)shape_count(n->out[0]->shape)));
-    return p;
+    struct parts to = {0};
+    add_part(p, &to,
+             transfer_time(&p->machine, &p->rings, SUM_RANKS,
+                           it->world ? GROUP_WORLD : GROUP_SHARDS, 8.0 * (double)it->numbers));
+    return to;
 }
 
 static bool has_layer(const struct body *b, int64_t i)
@@ -178,19 +206,9 @@ static void add_kernel(struct build_program *b, struct stage *s, const struct bo
     struct item *run = s->n ? &s->item[s->n - 1] : NULL;
     if (!run || run->kind != ITEM_RUN) {
         run = add_item(b, s, ITEM_RUN, n->step);
-        run->kernel = b->kernel.n;
+        run->kernel = b->work.n;
     }
-    struct work w = work_of_kernel(b->graph, body, at, b->class[n->kernel]);
-    struct timed t = {.name = w.name,
-                      .class = w.class,
-                      .time = kernel_time(b->machine, &w),
-                      .launch = b->launch,
-                      .flops = w.flops,
-                      .bytes = w.bytes,
-                      .again = w.again};
-    lacks(b, t.time.missing);
-    b->to->outside |= t.time.outside;
-    PUSH(&b->kernel, t);
+    PUSH(&b->work, work_of_kernel(b->graph, body, at, b->class[n->kernel]));
     run->kernels++;
 }
 
@@ -207,8 +225,9 @@ static void add_gather(struct build_program *b, struct stage *s, const struct no
     it->count = attr_get(n, "count");
     it->down = attr_get(n, "down") != 0;
     it->loop = is_of_loop(b->graph, unit);
-    it->gather = TAKE_MANY(const struct parts *, it->count + 1);
-    for (int64_t i = 0; i < it->count; i++) it->gather[i] = &b->gather[unit_at(b->graph, unit, i)];
+    it->gather = HOLD(b->to, const struct parts *, it->count + 1);
+    for (int64_t i = 0; i < it->count; i++)
+        it->gather[i] = &b->to->gather[unit_at(b->graph, unit, i)];
 }
 
 static void add_reduce(struct build_program *b, struct stage *s, const struct body *body,
@@ -216,18 +235,18 @@ static void add_reduce(struct build_program *b, struct stage *s, const struct bo
 {
     struct item *it = add_item(b, s, ITEM_REDUCE, n->step);
     const char *name = attr_get_word(n, "unit");
-    const struct unit *mine = b->graph->unit.item[unit_at(b->graph, name, 0)];
+    int mine = unit_at(b->graph, name, 0);
     for (int i = 0; i < b->graph->unit.n; i++) {
         const struct unit *u = b->graph->unit.item[i];
-        if (u->loop[0] && !strcmp(u->loop, name) && !strcmp(u->variant, body->name)) mine = u;
+        if (u->loop[0] && !strcmp(u->loop, name) && !strcmp(u->variant, body->name)) mine = i;
     }
-    it->what = intern_format("reduce %s", mine->name);
+    it->unit = mine;
+    it->what = intern_format("reduce %s", b->graph->unit.item[mine]->name);
     it->ring = attr_get(n, "ring");
     it->event = attr_get(n, "event");
     it->loop = is_of_loop(b->graph, name);
     it->first = attr_get(n, "first") != 0;
     it->last = attr_get(n, "last") != 0;
-    for (int micro = 0; micro < 4; micro++) it->reduce[micro] = reduce_of(b, mine, micro);
 }
 
 static void add_wait(struct build_program *b, struct stage *s, const struct node *n)
@@ -256,25 +275,11 @@ static void add_node(struct build_program *b, struct stage *s, const struct body
         struct item *it = add_item(b, s, ITEM_SUM, n->step);
         it->what = intern_format("sum over %s", attr_get_word(n, "group"));
         it->event = attr_get(n, "event");
-        it->reduce[0] = sum_of(b, n);
+        it->world = !strcmp(attr_get_word(n, "group"), "world");
+        it->numbers = shape_count(n->out[0]->shape);
     } else if (n->kernel && n->kernel != *kernel)
         add_kernel(b, s, body, at);
     if (n->step) *kernel = n->kernel;
-}
-
-/* Clocks of a run: where each of its kernels begins, in each company. */
-static void set_clocks(const struct program *p, struct item *run)
-{
-    for (int c = 0; c < COMPANIES; c++) {
-        int64_t at = 0;
-        run->clock[c] = TAKE_MANY(int64_t, run->kernels + 1);
-        for (int k = 0; k < run->kernels; k++) {
-            const struct timed *t = &p->kernel[run->kernel + k];
-            run->clock[c][k] = at;
-            at += t->launch + llround((double)t->time.picoseconds[c] * p->slowest);
-        }
-        run->clock[c][run->kernels] = at;
-    }
 }
 
 /* ── iterations that do the same ─────────────────────────────────────────────── */
@@ -298,10 +303,10 @@ static bool does_same(const struct part_region *r, int64_t a, int64_t b)
     return true;
 }
 
-static void set_kinds(struct part_region *r)
+static void set_kinds(struct program *p, struct part_region *r)
 {
     VECTOR(int64_t) first = {0};
-    r->kind = TAKE_MANY(int16_t, r->count);
+    r->kind = HOLD(p, int16_t, r->count);
     for (int64_t n = 0; n < r->count; n++) {
         int k = 0;
         while (k < first.n && !does_same(r, first.item[k], n)) k++;
@@ -320,6 +325,17 @@ static enum part_of_step part_of(const struct region *r)
     return STEP_LOSS;
 }
 
+/* At most: each interaction of lanes, and a run of kernels between any two. */
+static int items_of(const struct body *body)
+{
+    int n = 1;
+    for (int i = 0; i < body->node.n; i++) {
+        enum op op = body->node.item[i]->op;
+        if (op == OP_gather || op == OP_reduce || op == OP_wait || op == OP_sum_ranks) n += 2;
+    }
+    return n;
+}
+
 static void add_region(struct build_program *b, const struct region *from)
 {
     struct part_region *r = &b->to->region[b->to->regions];
@@ -327,21 +343,21 @@ static void add_region(struct build_program *b, const struct region *from)
                               .part = part_of(from),
                               .update = from->phase == PHASE_UPDATE,
                               .count = from->direction == ONCE ? 1 : from->count,
+                              .pieces = from->direction != ONCE && from->within,
                               .down = from->direction == DOWN,
-                              .stage = TAKE_MANY(struct stage, from->body.n),
+                              .stage = HOLD(b->to, struct stage, from->body.n),
                               .stages = from->body.n};
     for (int k = 0; k < from->body.n; k++) {
         const struct body *body = from->body.item[k];
         int kernel = 0;
-        r->stage[k].item = TAKE_MANY(struct item, body->node.n + 1);
+        r->stage[k].item = HOLD(b->to, struct item, items_of(body));
         for (int n = 0; n < body->node.n; n++) add_node(b, &r->stage[k], body, n, &kernel);
     }
-    r->stage_of = TAKE_MANY(int16_t, r->count);
+    r->stage_of = HOLD(b->to, int16_t, r->count);
     for (int64_t n = 0; n < r->count; n++)
         for (int k = from->body.n - 1; k >= 0; k--)
             if (has_layer(from->body.item[k], r->down ? r->count - 1 - n : n))
                 r->stage_of[n] = (int16_t)k;
-    set_kinds(r);
     b->to->regions++;
 }
 
@@ -363,38 +379,109 @@ static double disturbed_by_compute(const struct machine *m)
     return part < 0.95 ? 1 / (1 - part) : 20;
 }
 
-struct program *program_of(const struct plan *plan, const struct machine *m, const struct graph *g)
+/* ── times ───────────────────────────────────────────────────────────────────── */
+
+/* Clocks of a run: where each of its kernels begins, in each company. */
+static void set_clocks(const struct program *p, struct item *run)
 {
-    struct program *p = TAKE(struct program);
-    *p = (struct program){.accumulation = plan->accumulation,
-                          .tokens = plan->local * plan->sequence,
-                          .devices = plan->fsdp * plan->dp,
-                          .joins = m->device == DEVICE_CUDA && plan->graph,
-                          .host = llround(m->cluster->host.step * PICOSECONDS),
-                          .machine = *m,
-                          .rings = rings_of(m, plan->fsdp, plan->dp),
-                          .disturbed = disturbed_by_compute(m)};
+    for (int c = 0; c < COMPANIES; c++) {
+        int64_t at = 0;
+        for (int k = 0; k < run->kernels; k++) {
+            const struct timed *t = &p->kernel[run->kernel + k];
+            run->clock[c][k] = at;
+            at += t->launch + llround((double)t->time.picoseconds[c] * p->slowest);
+        }
+        run->clock[c][run->kernels] = at;
+    }
+}
+
+static void time_kernels(struct program *p)
+{
+    int64_t launch = launch_picoseconds(&p->machine);
+    p->outside = false;
+    for (int i = 0; i < p->kernels; i++) {
+        const struct work *w = &p->work[i];
+        struct timed *t = &p->kernel[i];
+        *t = (struct timed){.name = w->name,
+                            .class = w->class,
+                            .time = kernel_time(&p->machine, w),
+                            .launch = launch,
+                            .flops = w->flops,
+                            .bytes = w->bytes,
+                            .again = w->again};
+        lacks(p, t->time.missing);
+        p->outside |= t->time.outside;
+    }
+}
+
+void program_time(struct program *p, int64_t fsdp, int64_t dp)
+{
+    const struct machine *m = &p->machine;
+    p->devices = fsdp * dp;
+    p->rings = rings_of(m, fsdp, dp);
     p->slowest = 1 + m->cluster->device_spread * largest_of(p->devices);
     p->late = 1 + m->cluster->jitter * largest_of(p->devices);
+    p->disturbed = disturbed_by_compute(m);
+    p->host = llround(m->cluster->host.step * PICOSECONDS);
     machine_missing(m, p->devices > 1, p->rings.of[GROUP_WORLD].nodes > 1, &p->missing);
-    p->region = TAKE_MANY(struct part_region, g->region.n);
-    struct build_program b = {.to = p,
-                              .plan = plan,
-                              .graph = g,
-                              .machine = m,
-                              .class = cost_of_kernels(g),
-                              .gather = TAKE_MANY(struct parts, g->unit.n),
-                              .launch = launch_picoseconds(m)};
-    for (int i = 0; i < g->unit.n; i++) b.gather[i] = gather_of(&b, g->unit.item[i]);
+    time_kernels(p);
+    for (int i = 0; i < p->units; i++) p->gather[i] = gather_of(p, i);
+    for (int i = 0; i < p->items; i++) {
+        struct item *it = p->by_number[i];
+        if (it->kind == ITEM_RUN) set_clocks(p, it);
+        if (it->kind == ITEM_SUM) it->reduce[0] = sum_of(p, it);
+        for (int micro = 0; it->kind == ITEM_REDUCE && micro < 4; micro++)
+            it->reduce[micro] = reduce_of(p, it->unit, micro);
+    }
+}
+
+void program_set_pieces(struct program *p, int64_t chunks)
+{
+    for (int i = 0; i < p->regions; i++) {
+        struct part_region *r = &p->region[i];
+        if (!r->pieces || r->count == chunks) continue;
+        r->count = chunks; /* all alike: nothing is gathered piece by piece */
+        r->stage_of = HOLD(p, int16_t, chunks);
+        r->kind = HOLD(p, int16_t, chunks);
+    }
+}
+
+struct program *program_of(const struct plan *plan, const struct machine *m, const struct graph *g)
+{
+    struct program *p = calloc(1, sizeof *p);
+    if (!p) bug("out of memory for a program");
+    *p = (struct program){.accumulation = plan->accumulation,
+                          .tokens = plan->local * plan->sequence,
+                          .joins = m->device == DEVICE_CUDA && plan->graph,
+                          .compute = g->facts.compute,
+                          .machine = *m};
+    p->region = HOLD(p, struct part_region, g->region.n);
+    p->units = g->unit.n;
+    p->shard = HOLD(p, int64_t, g->unit.n);
+    p->gather = HOLD(p, struct parts, g->unit.n);
+    for (int i = 0; i < g->unit.n; i++) p->shard[i] = g->unit.item[i]->shard_elements;
+    struct build_program b = {.to = p, .graph = g, .class = cost_of_kernels(g)};
     for (int i = 0; i < g->region.n; i++)
         if (g->region.item[i]->phase != PHASE_SETUP) add_region(&b, g->region.item[i]);
-    p->kernel = b.kernel.item;
-    p->kernels = b.kernel.n;
+    p->kernels = b.work.n;
+    p->kernel = HOLD(p, struct timed, b.work.n + 1);
+    p->work = HOLD(p, struct work, b.work.n + 1);
+    for (int i = 0; i < b.work.n; i++) {
+        p->work[i] = b.work.item[i];
+        p->work[i].op = HOLD(p, struct op_work, p->work[i].ops + 1);
+        for (int k = 0; k < p->work[i].ops; k++) p->work[i].op[k] = b.work.item[i].op[k];
+    }
     p->items = b.item.n;
-    p->by_number = b.item.item;
-    p->region_of = b.region.item;
-    for (int i = 0; i < p->items; i++)
-        if (p->by_number[i]->kind == ITEM_RUN) set_clocks(p, p->by_number[i]);
+    p->by_number = HOLD(p, struct item *, b.item.n + 1);
+    p->region_of = HOLD(p, int, b.item.n + 1);
+    for (int i = 0; i < p->items; i++) {
+        struct item *it = p->by_number[i] = b.item.item[i];
+        p->region_of[i] = b.region.item[i];
+        for (int c = 0; it->kind == ITEM_RUN && c < COMPANIES; c++)
+            it->clock[c] = HOLD(p, int64_t, it->kernels + 1);
+    }
     p->events = events_of(p);
+    program_time(p, plan->fsdp, plan->dp);
+    for (int i = 0; i < p->regions; i++) set_kinds(p, &p->region[i]);
     return p;
 }

@@ -42,6 +42,9 @@ struct item {
     int64_t count;               /* of the target's loop */
     const struct parts **gather; /* by instance of the target (layer order) */
     struct parts reduce[4];      /* by MICRO_FIRST | MICRO_LAST */
+    int unit;                    /* ITEM_REDUCE: that it is of */
+    int64_t numbers;             /* ITEM_SUM: F64 */
+    bool world;                  /* ITEM_SUM: over all ranks, else over the shards */
     bool first, last;            /* of a gradient that comes in parts */
     bool all;                    /* ITEM_WAIT: the whole ring */
     bool slot;                   /* ITEM_WAIT: for a slot to be written again */
@@ -61,6 +64,7 @@ struct part_region {
     enum part_of_step part;
     bool update; /* once a step, else once a micro-batch */
     int64_t count;
+    bool pieces; /* a loop over the pieces of the loss */
     bool down;
     struct stage *stage;
     int stages;
@@ -87,12 +91,29 @@ struct program {
     missing_list missing;
     struct machine machine;
     struct rings rings;
+    /* what times follow from: a kernel's work; a unit's gathers; the unit of a reduction, the
+     * numbers of a sum */
+    struct work *work;
+    struct parts *gather; /* by unit */
+    int units;
+    int64_t *shard; /* elements of a rank's part, by unit */
+    enum element compute;
+    struct block *block; /* the program's memory, from the heap */
 };
 
 /* The parts of a gather that iteration n (running) issues. */
 const struct parts *item_gather(const struct item *it, int64_t n);
 
-/* From a graph after schedule or memory. Items and times are the arena's. */
+/* From a graph after schedule or memory. From the heap, but for `missing` and for what `machine`
+ * points to. */
 struct program *program_of(const struct plan *p, const struct machine *m, const struct graph *g);
+/* Works out all times anew, from the program's work, shards, machine and accumulation, for a mesh
+ * of these numbers. */
+void program_time(struct program *p, int64_t fsdp, int64_t dp);
+/* Another number of pieces of the loss, which one structure leaves free when it is not 1. */
+void program_set_pieces(struct program *p, int64_t chunks);
+/* Memory that the program frees. Zeroed. */
+void *program_take(struct program *p, size_t bytes);
+void program_free(struct program *p); /* NULL: nothing */
 
 #endif

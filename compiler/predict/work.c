@@ -83,6 +83,17 @@ static void read_op(struct work *w, const struct node *n)
     if (y && op_rows[n->op].cost != COST_NONE) w->type = y->type == BF16 ? BF16 : F32;
 }
 
+/* The unit of a resident shard, or -1. */
+static int unit_of(const struct graph *g, const struct value *v)
+{
+    while (v && v->node && op_rows[v->node->op].class == CLASS_VIEW) v = v->node->in[0].value;
+    if (!v || !v->node || (v->node->op != OP_state && v->node->op != OP_decay)) return -1;
+    const char *name = attr_get_word(v->node, "unit");
+    for (int i = 0; i < g->unit.n; i++)
+        if (!strcmp(g->unit.item[i]->name, name)) return i;
+    return -1;
+}
+
 struct work work_of_kernel(const struct graph *g, const struct body *body, int first,
                            enum cost_class class)
 {
@@ -93,7 +104,7 @@ struct work work_of_kernel(const struct graph *g, const struct body *body, int f
                      .flops = k->flops,
                      .bytes = k->bytes,
                      .columns = (double)k->columns,
-                     .calls = 1};
+                     .unit = -1};
     while (end < body->node.n &&
            (body->node.item[end]->kernel == number || !body->node.item[end]->kernel))
         end++;
@@ -102,6 +113,7 @@ struct work work_of_kernel(const struct graph *g, const struct body *body, int f
         const struct node *n = body->node.item[i];
         if (n->kernel != number) continue;
         w.again |= n->again;
+        for (int x = 0; x < n->n_in && w.unit < 0; x++) w.unit = unit_of(g, n->in[x].value);
         read_op(&w, n);
     }
     for (int i = first; i < end; i++) {

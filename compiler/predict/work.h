@@ -26,7 +26,7 @@ struct work {
     double heads, width, sequence, tokens; /* attention */
     double flops, bytes;                   /* bytes: each operand once */
     double columns;                        /* of what a generated kernel walks over */
-    int calls;                             /* launches */
+    int unit; /* whose shard it walks over: all its numbers grow with the shard; -1: none */
     struct op_work *op;
     int ops;
 };

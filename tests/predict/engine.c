@@ -36,7 +36,7 @@ struct loop {
 
 static struct program *loop_program(const struct loop *l)
 {
-    struct program *p = TAKE(struct program);
+    struct program *p = calloc(1, sizeof *p);
     struct parts *parts = TAKE_MANY(struct parts, 2);
     parts[0] = (struct parts){
         .part = {{.latency = l->latency, .bytes = l->bytes, .company = WITH_NODE}}, .n = 1};
@@ -116,7 +116,7 @@ static struct program *loop_program(const struct loop *l)
     return p;
 }
 
-static const struct outcome *run(const struct program *p)
+static const struct outcome *run(struct program *p)
 {
     const struct outcome *o = engine_run(engine_new(p), false, NULL);
     const struct outcome *u = engine_run(engine_new(p), true, NULL);

@@ -1,0 +1,302 @@
+/* See points.h. The numbers of kernels are forms like the bytes of buffers (passes/family.c): what
+ * they are at twice the rows and in twice the pieces says what they are anywhere; those that walk
+ * over a shard grow with it. */
+#include "predict/points.h"
+
+#include "ir/cost.h"
+#include "passes/workspace_form.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FEW_ROWS, MORE_ROWS, LOWERED };
+static const int64_t local_of[LOWERED] = {4, 8};
+
+struct points {
+    struct plan plan;
+    struct machine machine;
+    struct graph *lowered[LOWERED];
+    bool tries;
+};
+
+enum { NUMBERS = 8 };
+/* value = base + row x tokens + piece x tokens / chunks */
+struct real_form {
+    double base, row, piece;
+};
+struct work_form {
+    struct real_form number[NUMBERS], *op;
+};
+
+struct structure {
+    struct points *shared;
+    struct family *family;
+    struct program *program;
+    struct engine *engine;
+    struct work_form *form; /* by kernel; its ops lie in the program's memory */
+    int64_t *shard;         /* by unit, where the forms were read */
+    struct point timed;     /* the program's times are of this point */
+    const struct outcome *outcome;
+};
+
+struct points *points_open(const struct plan *p, bool tries)
+{
+    struct points *s = TAKE(struct points);
+    *s = (struct points){.plan = *p, .machine = machine_of(p), .tries = tries};
+    for (int i = 0; i < LOWERED; i++) {
+        struct plan at = *p;
+        at.local = local_of[i];
+        s->lowered[i] = pass_lower(&at);
+        if (!s->lowered[i]) return NULL;
+        ir_verify(s->lowered[i]);
+    }
+    s->machine.cache = time_cache_new();
+    return s;
+}
+
+void points_close(struct points *s)
+{
+    if (s) time_cache_free(s->machine.cache);
+}
+
+/* The pipeline behind lowering, up to kernels. */
+static struct graph *fused(const struct points *s, int size, const struct plan *p, int64_t chunks)
+{
+    struct plan at = *p;
+    at.local = local_of[size];
+    at.loss_chunks = chunks;
+    at.accumulation = 1;
+    struct graph *now = TAKE(struct graph);
+    *now = *s->lowered[size];
+    now->facts = lower_facts(&at);
+    for (int i = 0; i < pass_count && now && passes[i].gives <= LEVEL_FUSE; i++)
+        now = passes[i].run(now);
+    return now;
+}
+
+/* Lanes and offsets under other ring lengths. */
+static struct graph *laid_out(const struct graph *g, struct ring_lengths r)
+{
+    struct graph now = *g;
+    now.facts.prefetch = r.prefetch;
+    now.facts.reduce_slots = r.reduce_slots;
+    return pass_memory(pass_schedule(&now));
+}
+
+/* ── forms ───────────────────────────────────────────────────────────────────── */
+
+static void numbers_of(const struct work *w, double to[NUMBERS])
+{
+    const double all[NUMBERS] = {w->m,      w->n,     w->k,     w->rows,
+                                 w->tokens, w->flops, w->bytes, w->columns};
+    memcpy(to, all, sizeof all);
+}
+
+static void set_numbers(struct work *w, const double from[NUMBERS])
+{
+    w->m = from[0], w->n = from[1], w->k = from[2], w->rows = from[3];
+    w->tokens = from[4], w->flops = from[5], w->bytes = from[6], w->columns = from[7];
+}
+
+static struct real_form form_of(const struct graph *g, int64_t many, double a, double b, double c)
+{
+    double tokens = (double)g->facts.tokens, few = (double)g->facts.loss_chunks;
+    struct real_form f = {0};
+    if (many != g->facts.loss_chunks) f.piece = (a - c) / (tokens / few - tokens / (double)many);
+    f.row = (b - a - f.piece * (tokens / few)) / tokens;
+    f.base = a - f.row * tokens - f.piece * (tokens / few);
+    return f;
+}
+
+static double value_of(const struct real_form *f, double tokens, double chunks)
+{
+    return round(f->base + f->row * tokens + f->piece * (tokens / chunks));
+}
+
+static void read_forms(struct structure *s, const struct graph *g, const struct program *more,
+                       const struct program *finer, int64_t many)
+{
+    struct program *p = s->program;
+    s->form = program_take(p, sizeof *s->form * (size_t)(p->kernels + 1));
+    for (int i = 0; i < p->kernels; i++) {
+        double a[NUMBERS], b[NUMBERS], c[NUMBERS];
+        const struct work *x = &p->work[i], *y = &more->work[i], *z = &finer->work[i];
+        numbers_of(x, a), numbers_of(y, b), numbers_of(z, c);
+        for (int k = 0; k < NUMBERS; k++) s->form[i].number[k] = form_of(g, many, a[k], b[k], c[k]);
+        s->form[i].op = program_take(p, sizeof(struct real_form) * (size_t)(x->ops + 1));
+        for (int k = 0; k < x->ops; k++)
+            s->form[i].op[k] =
+                form_of(g, many, x->op[k].elements, y->op[k].elements, z->op[k].elements);
+    }
+}
+
+/* A number of a walk over a shard is whole per element, and a little that does not grow. */
+static double grown(const struct structure *s, int unit, double x)
+{
+    if (unit < 0) return x;
+    double was = (double)s->shard[unit], each = floor(x / was);
+    return x - each * was + each * (double)s->program->shard[unit];
+}
+
+/* The work of every kernel at a point. */
+static void set_work(struct structure *s, struct point at)
+{
+    struct program *p = s->program;
+    double tokens = (double)(at.local * s->shared->plan.sequence), chunks = (double)at.loss_chunks;
+    for (int i = 0; i < p->kernels; i++) {
+        struct work *w = &p->work[i];
+        double now[NUMBERS];
+        for (int k = 0; k < NUMBERS; k++)
+            now[k] = grown(s, w->unit, value_of(&s->form[i].number[k], tokens, chunks));
+        set_numbers(w, now);
+        for (int k = 0; k < w->ops; k++)
+            w->op[k].elements = grown(s, w->unit, value_of(&s->form[i].op[k], tokens, chunks));
+    }
+}
+
+/* ── structures ──────────────────────────────────────────────────────────────── */
+
+/* From one structure's kernels at its sizes. */
+static struct structure *structure_of(struct points *shared, const struct plan *p,
+                                      const struct graph *const kernels[4], struct ring_lengths r)
+{
+    const struct graph *g = laid_out(kernels[0], r), *more = laid_out(kernels[1], r),
+                       *finer = kernels[2] == kernels[0] ? g : laid_out(kernels[2], r);
+    struct structure *s = calloc(1, sizeof *s);
+    if (!s) bug("out of memory for a structure");
+    s->shared = shared;
+    s->family = family_of(g, more, finer, kernels[3] ? laid_out(kernels[3], r) : NULL);
+    s->program = program_of(p, &shared->machine, g);
+    struct program *second = program_of(p, &shared->machine, more),
+                   *third = finer == g ? NULL : program_of(p, &shared->machine, finer);
+    if (second->kernels != s->program->kernels || (third && third->kernels != s->program->kernels))
+        bug("a structure has other kernels at another size");
+    read_forms(s, g, second, third ? third : s->program, finer->facts.loss_chunks);
+    s->shard = program_take(s->program, sizeof *s->shard * (size_t)(s->program->units + 1));
+    memcpy(s->shard, s->program->shard, sizeof *s->shard * (size_t)s->program->units);
+    s->engine = engine_new(s->program);
+    program_free(second);
+    program_free(third);
+    memset(&s->program->missing, 0, sizeof s->program->missing);
+    return s;
+}
+
+bool structures_new(struct points *shared, const struct plan *p, const struct ring_lengths *r,
+                    int n, struct structure **out)
+{
+    struct arena_mark mark = arena_mark();
+    bool pieces = p->loss_chunks > 1;
+    int64_t few = pieces ? 2 : 1;
+    const struct graph *kernels[4] = {0};
+    kernels[0] = fused(shared, FEW_ROWS, p, few);
+    kernels[1] = kernels[0] ? fused(shared, MORE_ROWS, p, few) : NULL;
+    kernels[2] = kernels[1] && pieces ? fused(shared, FEW_ROWS, p, 4) : kernels[0];
+    bool fine = kernels[0] && kernels[1] && kernels[2];
+    if (fine && shared->tries) { /* another size of everything */
+        struct plan other = *p;
+        if (p->fsdp > 1) other.fsdp = p->fsdp + 1;
+        kernels[3] = fused(shared, MORE_ROWS, &other, pieces ? 4 : 1);
+        fine = kernels[3] != NULL;
+    }
+    for (int i = 0; i < n && fine; i++) {
+        struct arena_mark here = arena_mark();
+        out[i] = structure_of(shared, p, kernels, r[i]);
+        arena_reset(here);
+    }
+    if (fine) arena_reset(mark); /* else what was said stays */
+    return fine;
+}
+
+struct structure *structure_new(struct points *shared, const struct plan *p)
+{
+    struct structure *s = NULL;
+    const struct ring_lengths r = {p->prefetch, p->reduce_slots};
+    return structures_new(shared, p, &r, 1, &s) ? s : NULL;
+}
+
+void structure_free(struct structure *s)
+{
+    if (!s) return;
+    family_free(s->family);
+    program_free(s->program);
+    free(s);
+}
+
+const missing_list *structure_missing(const struct structure *s) { return &s->program->missing; }
+
+/* ── a point ─────────────────────────────────────────────────────────────────── */
+
+static void set_time(struct structure *s, struct point at)
+{
+    struct program *p = s->program;
+    struct point had = s->timed;
+    p->accumulation = at.accumulation;
+    p->tokens = at.local * s->shared->plan.sequence;
+    had.accumulation = at.accumulation;
+    s->timed = at;
+    if (!memcmp(&had, &at, sizeof at)) return; /* nothing that a time depends on */
+    p->machine.hosts = at.hosts;
+    p->machine.ranks_a_host = at.ranks_a_host;
+    for (int i = 0; i < p->units; i++) p->shard[i] = family_shard(s->family, i, at.fsdp);
+    set_work(s, at);
+    program_set_pieces(p, at.loss_chunks);
+    program_time(p, at.fsdp, at.dp);
+}
+
+/* What is run how often, without running it. */
+static int64_t least_time(const struct program *p)
+{
+    int64_t compute = 0, busy = 0;
+    for (int i = 0; i < p->regions; i++) {
+        const struct part_region *r = &p->region[i];
+        int64_t times = r->update ? 1 : p->accumulation;
+        for (int64_t n = 0; n < r->count; n++) {
+            const struct stage *stage = &r->stage[r->stage_of[n]];
+            for (int k = 0; k < stage->n; k++) {
+                const struct item *it = &stage->item[k];
+                if (it->kind == ITEM_RUN) compute += times * it->clock[ALONE][it->kernels];
+                if (it->kind == ITEM_SUM) busy += times * it->reduce[0].total;
+                if (it->kind == ITEM_GATHER && (r->count == 1 || (it->from <= n && n < it->to)))
+                    busy += times * item_gather(it, n)->total;
+                if (it->kind != ITEM_REDUCE) continue;
+                int64_t last = it->reduce[it->last ? PART_LAST : 0].total - it->reduce[0].total,
+                        first = it->reduce[it->first ? PART_FIRST : 0].total - it->reduce[0].total;
+                busy += times * it->reduce[0].total + last + first;
+            }
+        }
+    }
+    int64_t least = (compute > busy ? compute : busy) + p->host;
+    return least + llround((double)least * (p->late - 1));
+}
+
+bool structure_evaluate(struct structure *s, struct point at, int asked, struct estimate *e)
+{
+    int64_t tokens = at.local * s->shared->plan.sequence;
+    *e = (struct estimate){0};
+    if (asked & ASK_LEAST_BYTES)
+        e->least_bytes = family_bound(s->family, tokens, at.loss_chunks, at.fsdp);
+    if (asked & ASK_BYTES) {
+        e->arena_bytes = family_bytes(s->family, tokens, at.loss_chunks, at.fsdp);
+        e->peak_bytes = e->arena_bytes + s->shared->plan.cluster.outside_bytes;
+        if (s->shared->plan.device == DEVICE_CPU) /* a copy of the state is a rank's own memory */
+            e->peak_bytes +=
+                cost_copy_bytes_of(family_state_elements(s->family, at.fsdp), &s->shared->plan);
+    }
+    if (!(asked & (ASK_TIME | ASK_LEAST_TIME))) return true;
+    set_time(s, at);
+    if (s->program->missing.n) return false;
+    if (asked & ASK_LEAST_TIME) e->least_picoseconds = least_time(s->program);
+    if (asked & ASK_TIME) {
+        s->outcome = engine_run(s->engine, false, NULL);
+        e->step_picoseconds = step_picoseconds(s->program, s->outcome);
+    }
+    return true;
+}
+
+struct prediction *structure_explain(struct structure *s, const struct program **program)
+{
+    if (!s->outcome) bug("no time was asked for");
+    *program = s->program;
+    return prediction_of(s->program, s->outcome);
+}
