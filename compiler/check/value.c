@@ -190,6 +190,9 @@ static bool names_value(enum key_id key, const struct ast *e, struct constant *o
     return true;
 }
 
+/* So that a layer's or batch's number times any size of a plan stays within 64 bits. */
+enum { STRETCH_LIMIT = 1 << 30 };
+
 /* Layers, batches: whole numbers and ranges of them. */
 static bool stretches_value(enum key_id key, const struct ast *e, const struct constant *list)
 {
@@ -198,7 +201,7 @@ static bool stretches_value(enum key_id key, const struct ast *e, const struct c
         const struct constant *v = &list->item[i], *from = v->kind == CONST_RANGE ? &v->item[0] : v,
                               *to = v->kind == CONST_RANGE ? &v->item[1] : v;
         if (!constant_is_whole(from) || !constant_is_whole(to) || from->unit != UNIT_NONE ||
-            to->unit != UNIT_NONE || from->top < 0) {
+            to->unit != UNIT_NONE || from->top < 0 || to->top > STRETCH_LIMIT) {
             const struct ast *item = e->kind == AST_LIST ? e->kid[i] : e;
             struct diagnostic *d =
                 complain(item->at, "%s lists %s: [0, 4..7]", key_path(key), what);

@@ -1,5 +1,6 @@
 /* `planc diff`: what changes when one plan replaces another. Both ledgers are compared at their own
- * peaks, term by term. This is the memory part: parameters, verdicts, bytes. */
+ * peaks, term by term: parameters, verdicts, bytes. And whether a checkpoint of the first resumes
+ * under the second, by the rule that the trainer goes by (plan_keys). */
 #include "commands/command.h"
 #include "analysis/ledger.h"
 
@@ -62,6 +63,81 @@ static void print_words(const char *name, const char *a, const char *b)
     printf("  %-14s %14s %14s  %s\n", name, a, b, strcmp(a, b) ? "differs" : "the same");
 }
 
+/* ── checkpoints ─────────────────────────────────────────────────────────────── */
+/* A key with another value in B, or in one of the two only (NULL: not given). */
+struct change {
+    const char *key, *value[2];
+    bool refused;
+};
+typedef VECTOR(struct change) change_list;
+
+static const struct resolved_key *find_key(const resolved_keys *all, const char *path)
+{
+    for (int i = 0; i < all->n; i++)
+        if (!strcmp(all->item[i].path, path)) return &all->item[i];
+    return NULL;
+}
+
+/* Whether such a difference is refused the resuming plan decides; where it lacks the key, the
+ * checkpoint's does. */
+static change_list changes_of(const struct side *side)
+{
+    const resolved_keys a = plan_keys(side[0].plan), b = plan_keys(side[1].plan);
+    change_list all = {0};
+    for (int i = 0; i < b.n; i++) {
+        const struct resolved_key *k = &b.item[i], *was = find_key(&a, k->path);
+        if (was && !strcmp(was->json, k->json)) continue;
+        PUSH(&all, ((struct change){k->path, {was ? was->json : NULL, k->json}, k->mathematics}));
+    }
+    for (int i = 0; i < a.n; i++) {
+        const struct resolved_key *k = &a.item[i];
+        if (!find_key(&b, k->path))
+            PUSH(&all, ((struct change){k->path, {k->json, NULL}, k->mathematics}));
+    }
+    return all;
+}
+
+static int refused_of(const change_list *all)
+{
+    int n = 0;
+    for (int i = 0; i < all->n; i++) n += all->item[i].refused;
+    return n;
+}
+
+static void print_changes(const struct side *side)
+{
+    const change_list all = changes_of(side);
+    printf("  a checkpoint of A %s\n", refused_of(&all)
+                                           ? "is refused by B: other mathematics. --allow KEY of "
+                                             "the trainer takes it all the same"
+                                           : "resumes under B: the same samples in the same order");
+    for (int refused = 1; refused >= 0; refused--)
+        for (int i = 0; i < all.n; i++) {
+            const struct change *c = &all.item[i];
+            if (c->refused == refused)
+                printf("      %s %s: %s in A, %s in B\n", refused ? "refused" : "differs", c->key,
+                       c->value[0] ? c->value[0] : "not given",
+                       c->value[1] ? c->value[1] : "not given");
+        }
+}
+
+static json_t *changes_json(const struct side *side)
+{
+    const change_list all = changes_of(side);
+    json_t *list = json_array();
+    for (int i = 0; i < all.n; i++) {
+        const struct change *c = &all.item[i];
+        json_t *o = json_pack("{s:s, s:b}", "key", c->key, "refused", c->refused);
+        for (int s = 0; s < 2; s++)
+            if (c->value[s])
+                json_object_set_new(o, s ? "b" : "a",
+                                    json_loads(c->value[s], JSON_DECODE_ANY, NULL));
+        json_array_append_new(list, o);
+    }
+    return json_pack("{s:b, s:o}", "resumes", refused_of(&all) == 0, "changes", list);
+}
+
+/* ── output ──────────────────────────────────────────────────────────────────── */
 static void print_text(const struct side *s)
 {
     const struct ledger *a = s[0].ledger, *b = s[1].ledger;
@@ -88,6 +164,7 @@ static void print_text(const struct side *s)
                 printf("      %c %s\n", 'A' + k, r->formula[k]);
     }
     printf("  %d of %d terms are the same\n", same, all.n);
+    print_changes(s);
 }
 
 static json_t *side_json(const struct side *s) { return ledger_json(s->path, s->ledger, false); }
@@ -106,6 +183,7 @@ static void print_json(const struct side *s)
     }
     json_t *o =
         json_pack("{s:o, s:o, s:o}", "a", side_json(&s[0]), "b", side_json(&s[1]), "memory", list);
+    json_object_set_new(o, "checkpoint", changes_json(s));
     printf("%s\n", json_dumps(o, JSON_INDENT(2)));
 }
 

@@ -44,7 +44,7 @@ const struct command_row command_rows[] = {
      "the canonical layout of a plan; comments are kept"},
     {"keys", KEYS, command_keys, "keys [SECTION]", "every key: type, unit, default, help"},
     {"diff", DIFF, command_diff, "diff A B",
-     "what changes between two plans: parameters and memory"},
+     "what changes between two plans: parameters, memory, whether checkpoints resume"},
     {"report", 0, NULL, NULL, NULL},
     {"import", IMPORT, command_import, "import DIR_OR_CONFIG -o FILE.plan",
      "a Hugging Face config.json to a plan"},

@@ -38,6 +38,30 @@ if cmp -s "$top/plans/models/llama.plan" other_family.plan; then
     fail plan.family "the test changes nothing"
 else says plan.family 4 'model.architecture was' 2 family_other --checkpoint-dir saved; fi
 
+# `planc diff` says it beforehand.
+# diff_says NAME PATTERN [settings of B]
+diff_says() {
+    sed "s/\"tokens.bin\"/\"$scratch\/tokens.bin\"/" run.plan >diff_b.plan
+    sed -i "$3" diff_b.plan
+    "$planc" diff run.plan diff_b.plan >"$1.log" 2>&1
+    grep -qE "$2" "$1.log" && ok "$1" || fail "$1" "$(tail_of "$1.log" 6)"
+}
+diff_says diff.refused 'refused schedule.steps: 12 in A, 16 in B' 's/steps = 12/steps = 16/'
+diff_says diff.mesh 'a checkpoint of A resumes under B' \
+    's/fsdp = 2/fsdp = 4/; s/local = 2/local = 1/'
+
+# The copy that a checkpoint is written from is held against the memory of a host.
+host() { # NAME STATUS PATTERN [settings]
+    local status
+    "$planc" check "$top/plans/llama-8b.plan" --set checkpoint.directory=x "${@:4}" >"$1.log" 2>&1
+    status=$?
+    [ $status -eq "$2" ] && grep -qE "$3" "$1.log" && ok "$1" ||
+        fail "$1" "exit $status: $(tail_of "$1.log")"
+}
+host host.fits 0 'host +1.575 GiB'
+host host.exceeds 2 'async = off' --set cluster.host_memory=1GiB
+host host.none 0 'fits' --set cluster.host_memory=1GiB --set checkpoint.async=off
+
 # ── other data ───────────────────────────────────────────────────────────────
 cp tokens.bin kept.bin
 printf '\1' | dd of=tokens.bin bs=1 seek=1000 conv=notrunc 2>dd.log

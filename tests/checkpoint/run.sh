@@ -112,6 +112,7 @@ mesh_case replicas 4 --set mesh.dp=2 --set batch.local=1
 mesh_case full 2 --set activation_checkpoint.mode=full --set mesh.prefetch=0 --set batch.local=1
 
 # ── what is refused, how a run stops ─────────────────────────────────────────
+. "$here/families.sh"
 . "$here/refuse.sh"
 . "$here/stops.sh"
 

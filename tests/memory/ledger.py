@@ -318,7 +318,14 @@ def allocations(name, path, ranks):
     print(f"note allocations.{name}: {steps[-1]['library']} calls of libraries a step, {steps[-1]['held'] / 2**20:.1f} MiB on the heap")
 
 
-do = {"dead": dead, "edges": edges, "differ": differ, "pages": pages, "resident": resident, "allocations": allocations, "add_up": add_up, "slope": slope, "kept": kept, "repairs": repairs}[sys.argv[2]]
+def asks_nothing(name, path, ranks):
+    for rank, _, steps in reports(path, ranks):
+        asked = [s["ours"] for s in steps]
+        assert all(n == 0 for n in asked[1:]), f"rank {rank}: we asked for memory: {asked}"
+    print(f"ok asks_nothing.{name}")
+
+
+do = {"dead": dead, "asks_nothing": asks_nothing, "edges": edges, "differ": differ, "pages": pages, "resident": resident, "allocations": allocations, "add_up": add_up, "slope": slope, "kept": kept, "repairs": repairs}[sys.argv[2]]
 try:
     do(*sys.argv[3:])
 except AssertionError as why:

@@ -161,6 +161,16 @@ limit() {
     fi
 }
 limit large 2 large.plan
+# Checkpoints: the second copy is in the ledger, and a save asks for no memory.
+sed 's/schedule constant/checkpoint { directory = "saved";  every = 1;  keep = 1 }\n    &/' \
+    large.plan >saving.plan
+rm -rf saved
+hooked saving saving.plan
+limit saving 2 saving.plan
+rm -rf saved
+MEMORY_REPORT=$scratch/saving.steps goes 2 unlimited saving --steps 4 &&
+    ledger asks_nothing saving "$scratch/saving.steps" 2 ||
+    fail asks_nothing.saving "$(tail_of saving.log)"
 lazy large 2 large.plan
 arena=$("$planc" check large.plan --json | grep -oE '"arena_bytes": [0-9]+' | grep -oE '[0-9]+')
 goes 2 $((arena * 95 / 100 / 1024)) large --steps 2
