@@ -92,7 +92,8 @@ files data_longer 4 \
     '^trainer: rank 1 on [^ ]*: data.train: .*tokens.bin has 40004 bytes, rank 0.s has 40002' a \
     't += bytes(2)'
 files data_older 4 \
-    '^trainer: rank 1 on [^ ]*: data.train: .*tokens.bin has 40002 bytes as rank 0.s, but other ones' a 't = bytes(len(t))'
+    '^trainer: rank 1 on [^ ]*: data.train: .*tokens.bin has 40002 bytes as rank 0.s, but other ones' \
+    a 't = bytes(len(t))'
 files data_end 4 '^trainer: rank 1 on [^ ]*: data.train: .*but other ones' a 't[-2] ^= 1'
 files weights_missing 4 '^trainer: rank 1 on [^ ]*: .*w.safetensors: No such file' from 'w = None'
 files weights_older 4 \
@@ -112,7 +113,8 @@ hosts() {
     if [ $status -ne 0 ]; then fail "$name" "exit $status: $(tail_of "$name.log")"
     elif [ "$(grep -c '^warning: ranks 0 to 1, an FSDP group, lie on 2 hosts' "$name.log")" -ne \
         "$want" ]; then fail "$name" \
-        "$(grep -c '^warning: ranks' "$name.log") warnings, not $want: $(grep '^warning' "$name.log")"
+        "$(grep -c '^warning: ranks' "$name.log") warnings, not $want: $(grep '^warning' \
+        "$name.log")"
     else ok "$name"; fi
 }
 hosts ranks_dealt_in_turn 1 groups one two one two

@@ -367,7 +367,8 @@ elif cc -shared -fPIC -O1 -o faults.so "$here/faults.c" -ldl; then
         rm -f full.safetensors*
         export FAULT_CALL=${call%:*} FAULT_AT=${call#*:} FAULT_FILE=.partial
         dir=mesh_f2 LD_PRELOAD=$scratch/faults.so went "disk_full_$call" 2 4 \
-            "final full.safetensors: ${call%:*} full.safetensors.[0-9]+-0.partial: No space left" --steps 1 \
+            "final full.safetensors: ${call%:*} full.safetensors.[0-9]+-0.partial: No space left" \
+            --steps 1 \
             --final full.safetensors
         unset FAULT_CALL FAULT_AT FAULT_FILE
         [ -z "$(ls full.safetensors* 2>/dev/null)" ] && ok "nothing_left_$call" ||

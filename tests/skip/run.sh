@@ -23,7 +23,8 @@ python3 - <<'PY'
 import random, struct
 random.seed(3)
 def write(name, ids): open(name, "wb").write(struct.pack("<%dH" % len(ids), *ids))
-bad, good = [63] + [random.randrange(63) for _ in range(31)], [random.randrange(63) for _ in range(97)]
+bad = [63] + [random.randrange(63) for _ in range(31)]
+good = [random.randrange(63) for _ in range(97)]
 write("with.bin", bad + good)
 write("without.bin", good)
 PY
@@ -68,7 +69,8 @@ launch 2 without --steps 25 >console.log 2>&1
     fail one_line_in_ten "$(grep -c '^step' console.log) lines"
 line='^step [ 0-9]{2} of 25  loss  [0-9]\.[0-9]{4}  norm +[0-9]+\.[0-9]{4}  lr 1\.000e-03 '
 line+=' +[0-9.]+ [ kM] tokens/s  MFU +[0-9.]+ %  memory +[0-9.]+ %  0:00:[0-9]{2} left$'
-[ "$(grep -cE "$line" console.log)" -eq 4 ] && ok columns || fail columns "$(grep '^step' console.log)"
+[ "$(grep -cE "$line" console.log)" -eq 4 ] && ok columns ||
+    fail columns "$(grep '^step' console.log)"
 launch 2 without --steps 5 --log-every 1 >every.log 2>&1
 [ "$(grep -c '^step' every.log)" -eq 5 ] && ok every_line || fail every_line "$(tail_of every.log)"
 # mpirun's own words come behind those of the trainer: `planc run` repeats it at the end.
