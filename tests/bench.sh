@@ -44,7 +44,7 @@ for fsdp in 1 2; do
             data.format=bytes --set "mesh.fsdp=$fsdp" --set "batch.local=$((4 / fsdp))" \
             --set "precision.compute=$type" >/dev/null || die "the demo's plan did not build"
         OMP_NUM_THREADS=1 mpirun -n "$fsdp" --oversubscribe --bind-to none \
-            "$out/$type.$fsdp/trainer" --steps 60 --log-every 1000 |
+            "$out/$type.$fsdp/trainer" --steps "${BENCH_STEPS:-60}" --log-every 1000 |
             sed -n "s/^speed: /$fsdp rank(s), $type: /p"
     done
 done

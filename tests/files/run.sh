@@ -83,6 +83,31 @@ limit=8 went limit_of_weights 1 4 'refused.st: write .*: File too large: files o
 [ -z "$(ls refused.st* 2>/dev/null)" ] && ok limit_leaves_nothing ||
     fail limit_leaves_nothing "$(ls refused.st*)"
 
+# ── the order of tensors ─────────────────────────────────────────────────────
+cat >order.plan <<'PLAN'
+use "models/llama.plan"
+use "clusters/cpu.plan"
+
+plan "order" {
+    model llama { layers = 11;  hidden = 16;  heads = 2;  kv_heads = 1;  ffn = 24;  vocab = 64 }
+    cluster cpu { }
+    batch { sequence = 16;  local = 1 }
+    optimizer adamw { lr = 1e-3 }
+    schedule constant { steps = 1 }
+    data { train = "tokens.bin";  format = uint16 }
+}
+PLAN
+for mode in none selective full; do
+    "$planc" build order.plan -o "$mode" --device cpu --set "activation_checkpoint.mode=$mode" \
+        >"$mode.build" 2>&1 && launch 1 "$mode" --final "$mode.st" --probe "$mode.probe" \
+        >"$mode.log" 2>&1 || fail "order_$mode" "$(tail_of "$mode.build")$(tail_of "$mode.log")"
+done
+same=yes
+for mode in selective full; do
+    cmp -s none.st "$mode.st" && cmp -s none.probe "$mode.probe" || same=no
+done
+[ $same = yes ] && ok order_of_tensors || fail order_of_tensors "a mode changes final or probe"
+
 # ── what the compiler writes ─────────────────────────────────────────────────
 mkdir -p linked
 echo precious >schedule.precious
