@@ -4,10 +4,10 @@
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 run=$top/runtime
-flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror=switch -I$run -I$run/shared -I$here/tiny -pthread"
+flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror=switch -I$top -I$run -I$run/shared -I$here/tiny -pthread"
 [ "$BUILD" = build-sanitize ] &&
     flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
-sources="$(ls "$run"/shared/*.c) $run/cpu/device.c $run/cpu/collectives_mpi.c"
+sources="$(ls "$run"/shared/*.c) $run/cpu/device.c $run/cpu/collectives_mpi.c $top/formats/recognise.c"
 
 # ── without ranks ────────────────────────────────────────────────────────────
 pieces() { # MESH
@@ -29,7 +29,7 @@ order() {
     # shellcheck disable=SC2086
     cc $flags "-DTRAIN=\"stream-[12].bin\", \"stream-[3].bin\", \"stream-x*\"" -DORDER="$2" \
         -DSEED="$3" -DRANKS="$4" -DACCUMULATION="$5" -DLOCAL="$6" \
-        "$here/order.c" "$run"/shared/{data,shuffle,fail}.c -o "$1" -lm 2>"$1.log" &&
+        "$here/order.c" "$run"/shared/{data,shuffle,fail}.c "$top/formats/recognise.c" -o "$1" -lm 2>"$1.log" &&
         "./$1" "$1.order" >>"$1.log" || fail "$1" "$(tail_of "$1.log")"
 }
 python3 - <<'PY'
