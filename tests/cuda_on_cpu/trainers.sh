@@ -111,6 +111,27 @@ random 1 4
 COURSES
 }
 
+# ── a run that is saved and resumed ──────────────────────────────────────────
+# resumed NAME VARIANT RANKS [planc options]: cut behind every step, against one that is not
+resumed() {
+    local name=$1 variant=$2 ranks=$3 why k
+    shift 3
+    cuda_build case.plan 8 "$variant" saving "${settings[@]}" --set run.graph=on "$@" \
+        --set "checkpoint.directory=$PWD/checkpoints" --set checkpoint.every=2
+    rm -rf checkpoints cut.* cuts
+    if ! why=$(cuda_run saving "$ranks" whole --steps 4); then fail "$name" "$why"; return; fi
+    for k in 1 3 4; do
+        STANDIN_ORDER=last STANDIN_LAZY=1 LD_LIBRARY_PATH=$libraries/lib timeout 240 \
+            mpirun -n "$ranks" --oversubscribe --bind-to none saving/trainer --metrics cut.jsonl --final cut.safetensors \
+            --steps "$k" --checkpoint-dir cuts >cut.log 2>&1 </dev/null ||
+            { fail "$name" "$(tail_of cut.log)"; return; }
+    done
+    grep -q '^resumed: step 3 ' cut.log || { fail "$name" "$(tail_of cut.log)"; return; }
+    same_run "$name" whole cut
+    cmp -s checkpoints/step-00000004/part-00000.safetensors \
+        cuts/step-00000004/part-00000.safetensors && ok "$name.part" || fail "$name.part" "differs"
+}
+
 # ── BF16, beside the cpu's ───────────────────────────────────────────────────
 # beside NAME VARIANT [planc options]: kernel by kernel in the first step, then the losses of every
 # step
