@@ -6,6 +6,7 @@
  * global batch. */
 #include "base/escape.h"
 #include "analysis/repair.h"
+#include "analysis/traffic.h"
 #include "ir/cost.h"
 #include "predict/prediction.h"
 #include "passes/budget.h"
@@ -35,73 +36,6 @@ struct search {
 enum { SETTINGS = 5 };
 
 /* ── one try ─────────────────────────────────────────────────────────────────── */
-static bool runs(const struct body *b, int64_t i)
-{
-    for (int k = 0; k < b->layers.n; k++)
-        if (i >= b->layers.item[k].from && i < b->layers.item[k].to) return true;
-    return !b->layers.n;
-}
-
-/* How often a gather or reduction of a body happens in one micro-batch. */
-static int64_t times_of(const struct region *r, const struct body *b, const struct node *n)
-{
-    int64_t from = n->op == OP_gather ? attr_get(n, "from") : 0,
-            to = n->op == OP_gather ? attr_get(n, "to") : r->count, times = 0;
-    if (r->direction == ONCE) return 1;
-    for (int64_t k = from; k < to && k < r->count; k++)
-        times += runs(b, r->direction == DOWN ? r->count - 1 - k : k);
-    return times;
-}
-
-/* Elements of a unit that a lane step names; of a loop whose layers differ, their mean. */
-static double elements_of(const struct graph *g, const char *name)
-{
-    const struct unit *one = graph_unit(g, name);
-    double all = 0, layers = 0;
-    if (one) return (double)one->elements;
-    for (int i = 0; i < g->unit.n; i++)
-        if (!strcmp(g->unit.item[i]->loop, name)) {
-            all += (double)(g->unit.item[i]->elements * g->unit.item[i]->count);
-            layers += (double)g->unit.item[i]->count;
-        }
-    return layers > 0 ? all / layers : 0;
-}
-
-/* Bytes that a device receives in the collectives of a step: rings, so all but its own part. */
-static double moved_bytes(const struct graph *g)
-{
-    const struct facts *f = &g->facts;
-    double all = 0, others = (double)(f->fsdp - 1) / (double)f->fsdp,
-           replicas = 2.0 * (double)(f->dp - 1) / (double)f->dp;
-    for (int i = 0; i < g->region.n; i++) {
-        const struct region *r = g->region.item[i];
-        for (int k = 0; k < r->body.n; k++)
-            for (int j = 0; j < r->body.item[k]->node.n; j++) {
-                const struct node *n = r->body.item[k]->node.item[j];
-                if (n->op != OP_gather && n->op != OP_reduce) continue;
-                double elements = elements_of(g, attr_get_word(n, "unit"));
-                double times = (double)times_of(r, r->body.item[k], n);
-                double bytes =
-                    elements * (n->op == OP_gather ? (double)element_bytes(f->compute) : 4.0);
-                bool once = n->op == OP_gather && attr_or(n, "once", 0);
-                all += bytes * others * times * (once ? 1 : (double)f->accumulation);
-                if (n->op == OP_reduce) all += 4.0 * elements / (double)f->fsdp * replicas * times;
-            }
-    }
-    return all;
-}
-
-/* What a step costs at best, as seconds when the cluster says its rates; without them FLOPs alone,
- * bytes breaking ties. */
-static double cost_of(const struct plan *p, double flops_per_token, double moved)
-{
-    double peak = p->compute == BF16 ? p->cluster.flops_bf16 : p->cluster.flops_fp32;
-    double link = p->fsdp <= p->cluster.devices_per_node ? p->cluster.link_node.bandwidth
-                                                         : p->cluster.link_network.bandwidth;
-    double flops = flops_per_token * (double)(p->global * p->sequence) / (double)(p->fsdp * p->dp);
-    return peak > 0 && link > 0 ? flops / peak + moved / link : flops + 1e-6 * moved;
-}
-
 static struct tried try(const struct search *s, const char *const *set, int n)
 {
     struct tried t = {0};
@@ -124,11 +58,11 @@ static struct tried try(const struct search *s, const char *const *set, int n)
         t.peak_bytes = g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p);
         t.verdict = ledger_verdict(t.peak_bytes, limit);
         t.flops = cost_flops_per_token(g).hardware;
-        t.moved = moved_bytes(g);
+        t.moved = traffic_bytes(traffic_of(g), g->facts.fsdp, g->facts.dp, g->facts.accumulation);
         struct program *program;
         struct prediction *step = predict(p, g, &program);
         if (step) t.step_seconds = (double)step->step / PICOSECONDS;
-        t.cost = step ? t.step_seconds : cost_of(p, t.flops, t.moved);
+        t.cost = step ? t.step_seconds : step_cost(p, t.flops, t.moved);
         program_free(program);
     }
     diagnostics_drop(said);
@@ -186,13 +120,32 @@ static const char *whole(const char *key, int64_t x)
     return intern_format("%s=%lld", key, (long long)x);
 }
 
+/* Pieces of the loss that take most of its room away; 0: none that divides. */
+static int64_t few_chunks(const struct search *s)
+{
+    for (int64_t chunks = 8; chunks > s->plan->loss_chunks; chunks /= 2)
+        if (s->plan->local * s->plan->sequence % chunks == 0) return chunks;
+    return 0;
+}
+
+/* What computes nothing again and moves no byte more: the loss in pieces, then fewer slots too. */
 static void change_loss(struct search *s)
 {
-    struct ladder rung[8] = {0};
+    struct ladder rung[10] = {0};
     int n = 0;
     for (int64_t c = s->plan->loss_chunks * 2; c <= 128 && n < 8; c *= 2)
         if (s->plan->local * s->plan->sequence % c == 0)
             rung[n++] = (struct ladder){{whole("batch.loss_chunks", c)}, 1};
+    if (n && s->plan->reduce_slots > 1) {
+        rung[n] = rung[n - 1];
+        rung[n].set[rung[n].n++] = whole("mesh.reduce_slots", 1);
+        n++;
+    }
+    if (n && s->plan->prefetch > 0) {
+        rung[n] = rung[n - 1];
+        rung[n].set[rung[n].n++] = whole("mesh.prefetch", 0);
+        n++;
+    }
     climb(s, rung, n);
 }
 
@@ -274,7 +227,17 @@ static void change_checkpointing(struct search *s)
     if (s->plan->checkpoint_mode == CHECKPOINT_FULL && everywhere) return;
     if (s->plan->checkpoint_mode != CHECKPOINT_FULL) {
         climb(s, &budget, 1);
+        int64_t chunks = has(s, "batch.loss_chunks") ? 0 : few_chunks(s);
+        if (chunks) { /* less is then computed again */
+            budget.set[budget.n++] = whole("batch.loss_chunks", chunks);
+            climb(s, &budget, 1);
+        }
         climb(s, &selective, s->plan->checkpoint_mode == CHECKPOINT_NONE);
+        if (chunks && s->plan->checkpoint_mode == CHECKPOINT_NONE) {
+            struct ladder both = selective;
+            both.set[both.n++] = whole("batch.loss_chunks", chunks);
+            climb(s, &both, 1);
+        }
         climb(s, &full, 1);
     }
     struct tried all = try(s, full.set, 1);
@@ -381,8 +344,45 @@ static bool some_fit(const struct search *s)
     return false;
 }
 
-repair_list repairs_find(const struct arguments *a, const char *path, const struct plan *p,
-                         const struct graph *g, const struct ledger *l)
+/* ── a plan that fits, but wastes ────────────────────────────────────────────── */
+/* Keeps what saves a fiftieth of the peak and costs no FLOPs. */
+static void keep_if_free(struct search *s, const struct ladder *l)
+{
+    struct tried t = try(s, l->set, l->n);
+    if (t.fine && t.flops <= s->now.flops * 1.0005 && t.moved <= s->now.moved * 1.0005 &&
+        t.peak_bytes <= s->peak_bytes / 50 * 49)
+        keep(s, &t, l->set, l->n);
+}
+
+/* The same global batch in as few micro-batches as fit. */
+static void advise_batch(struct search *s)
+{
+    const struct plan *p = s->plan;
+    int64_t sequences = p->local * p->accumulation, low = p->local;
+    VECTOR(int64_t) larger = {0};
+    for (int64_t n = low + 1; n <= sequences && n <= 4096 && larger.n < 64; n++)
+        if (sequences % n == 0) PUSH(&larger, n);
+    struct tried best = {0};
+    int from = 0, to = larger.n; /* those before `from` fit, those from `to` on do not */
+    while (from < to) {
+        int middle = (from + to) / 2;
+        const char *set[] = {whole("batch.local", larger.item[middle]),
+                             whole("batch.global", p->global)};
+        struct tried t = try(s, set, 2);
+        if (t.fine && t.verdict == FITS)
+            from = middle + 1, best = t;
+        else
+            to = middle;
+    }
+    if (!from) return;
+    const char *set[] = {whole("batch.local", larger.item[from - 1]),
+                         whole("batch.global", p->global)};
+    s->peak_bytes = INT64_MAX; /* it takes more, and that is its point */
+    keep(s, &best, set, 2);
+}
+
+static struct search begin(const struct arguments *a, const char *path, const struct plan *p,
+                           const struct graph *g, const struct ledger *l)
 {
     struct search s = {
         .arguments = a, .path = path, .plan = p, .ledger = l, .peak_bytes = l->peak_bytes};
@@ -390,7 +390,48 @@ repair_list repairs_find(const struct arguments *a, const char *path, const stru
         if (g->region.item[i]->direction == UP && g->region.item[i]->phase == PHASE_MICRO &&
             g->region.item[i]->count > s.layers)
             s.layers = g->region.item[i]->count;
-    s.now.flops = cost_flops_per_token(g).hardware, s.now.moved = moved_bytes(g);
+    s.now.flops = cost_flops_per_token(g).hardware;
+    s.now.moved = traffic_bytes(traffic_of(g), g->facts.fsdp, g->facts.dp, g->facts.accumulation);
+    return s;
+}
+
+repair_list advice_find(const struct arguments *a, const char *path, const struct plan *p,
+                        const struct graph *g, const struct ledger *l)
+{
+    struct search s = begin(a, path, p, g, l);
+    if (p->checkpoint_mode == CHECKPOINT_NONE)
+        keep_if_free(&s, &(struct ladder){{"activation_checkpoint.mode=selective"}, 1});
+    int64_t chunks = few_chunks(&s);
+    if (chunks) keep_if_free(&s, &(struct ladder){{whole("batch.loss_chunks", chunks)}, 1});
+    advise_batch(&s);
+    return s.all;
+}
+
+static const char *settings_text(const struct repair *r)
+{
+    struct text set = {0};
+    for (int k = 0; k < r->set.n; k++)
+        text_add(&set, strpbrk(r->set.item[k], "[ ") ? " --set '%s'" : " --set %s", r->set.item[k]);
+    return set.bytes;
+}
+
+void advice_print(const repair_list *all)
+{
+    if (all->n) printf("  it could be better, each laid out and judged; against this plan:\n");
+    for (int i = 0; i < all->n; i++) {
+        const struct repair *r = &all->item[i];
+        bool batch = !strncmp(r->set.item[0], "batch.local=", 12);
+        printf("    %-7s %12s  %+5.1f %% FLOPs  %+6.1f %% moved %s  (%s)\n",
+               verdict_names[r->verdict], text_bytes(r->peak_bytes), 100 * r->flops_more,
+               100 * r->moved_more, settings_text(r),
+               batch ? "the largest local batch that fits" : "less memory for the same work");
+    }
+}
+
+repair_list repairs_find(const struct arguments *a, const char *path, const struct plan *p,
+                         const struct graph *g, const struct ledger *l)
+{
+    struct search s = begin(a, path, p, g, l);
     change_one(&s);
     combine(&s);
     add_devices(&s);
@@ -417,14 +458,10 @@ void repairs_print(const repair_list *all)
     for (int i = 0; i < all->n && shown < (enough_alone ? 12 : 3); i++) {
         const struct repair *r = &all->item[i];
         if (enough_alone && r->verdict == EXCEEDS) break; /* what exceeds is no repair */
-        struct text set = {0};
-        for (int k = 0; k < r->set.n; k++)
-            text_add(&set, strpbrk(r->set.item[k], "[ ") ? " --set '%s'" : " --set %s",
-                     r->set.item[k]);
         const char *step = r->step_seconds > 0 ? text_format("%.4g s a step", r->step_seconds) : "";
         printf("    %-7s %12s  %13s  %+5.1f %% FLOPs  %+6.1f %% moved %s\n",
                verdict_names[r->verdict], text_bytes(r->peak_bytes), step, 100 * r->flops_more,
-               100 * r->moved_more, set.bytes);
+               100 * r->moved_more, settings_text(r));
         shown++;
     }
 }

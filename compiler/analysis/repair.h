@@ -21,6 +21,11 @@ typedef VECTOR(struct repair) repair_list;
  * are those that `path` under the command's settings gives. Leaves no diagnostics. */
 repair_list repairs_find(const struct arguments *a, const char *path, const struct plan *plan,
                          const struct graph *graph, const struct ledger *ledger);
+/* Of a plan that fits: what takes less memory and costs neither FLOPs nor bytes, then the largest
+ * local batch that fits where it is larger. */
+repair_list advice_find(const struct arguments *a, const char *path, const struct plan *plan,
+                        const struct graph *graph, const struct ledger *ledger);
+void advice_print(const repair_list *all);
 void repairs_print(const repair_list *all);
 json_t *repairs_json(const repair_list *all);
 

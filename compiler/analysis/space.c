@@ -8,6 +8,7 @@
 #include "passes/budget.h"
 #include "analysis/ledger.h"
 #include "predict/points.h"
+#include "analysis/traffic.h"
 #include "ir/cost.h"
 
 #include <stdlib.h>
@@ -15,7 +16,9 @@
 
 /* why: NULL unless the point is impossible */
 struct judged {
-    int64_t peak_bytes, step_picoseconds; /* 0: the cluster does not say how fast it is */
+    int64_t number;                                    /* in the order of the axes */
+    int64_t peak_bytes, limit_bytes, step_picoseconds; /* 0: the cluster's speed is not known */
+    double flops, moved, cost; /* a token's, with recompute; a step's bytes; for ranking */
     enum verdict verdict;
     const char *why;
 };
@@ -23,6 +26,8 @@ struct judged {
 struct known {
     const char *key;
     struct structure *structure;
+    double flops;           /* a token's */
+    struct traffic traffic; /* the same for all points of a structure */
 };
 /* What structures of one model on one kind of machine share. */
 struct shared {
@@ -189,6 +194,9 @@ static struct judged judge(struct judging *all, const int *choice)
         p = plan_at(all->arguments, all->space, choice, &why);
         struct diagnostics_mark said = diagnostics_mark();
         k->structure = points ? structure_new(points, p) : NULL;
+        struct graph *g = p ? pass_lower(p) : NULL;
+        if (g) g = pipeline_run(g, LEVEL_SCHEDULE);
+        if (g) k->flops = cost_flops_per_token(g).hardware, k->traffic = traffic_of(g);
         diagnostics_drop(said);
     }
     if (k && k->structure) {
@@ -204,8 +212,13 @@ static struct judged judge(struct judging *all, const int *choice)
         j.why = intern(why);
     else if (!ledger_limit(p, &limit))
         j.why = "this machine's memory cannot be read";
-    else
+    else {
         j.verdict = ledger_verdict(j.peak_bytes, limit);
+        j.limit_bytes = limit, j.flops = k->flops;
+        j.moved = traffic_bytes(k->traffic, p->fsdp, p->dp, p->accumulation);
+        j.cost = j.step_picoseconds ? (double)j.step_picoseconds * 1e-12
+                                    : step_cost(p, j.flops, j.moved);
+    }
     arena_reset(mark);
     return j;
 }
@@ -233,9 +246,141 @@ static const char *step_text(const struct judged *j)
     return text_format("%.4g s a step", (double)j->step_picoseconds * 1e-12);
 }
 
+/* ── as text ─────────────────────────────────────────────────────────────────── */
+typedef VECTOR(struct judged) judged_list;
+
+static void choice_of(const struct space *s, int64_t number, int *choice)
+{
+    for (int k = s->n_axes - 1; k >= 0; k--)
+        choice[k] = (int)(number % s->axis[k].n), number /= s->axis[k].n;
+}
+
+/* By verdict, then as repairs are: the shortest step, then the smallest peak. */
+static int better_first(const void *a, const void *b)
+{
+    const struct judged *x = a, *y = b;
+    if (x->verdict != y->verdict) return x->verdict < y->verdict ? -1 : 1;
+    if (x->cost < y->cost || x->cost > y->cost) return x->cost < y->cost ? -1 : 1;
+    if (x->peak_bytes != y->peak_bytes) return x->peak_bytes < y->peak_bytes ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static double percent_more(double x, double least) { return least > 0 ? 100 * (x / least - 1) : 0; }
+
+static void print_points(const struct space *s, const judged_list *all, int64_t shown)
+{
+    double flops = 0, moved = 0;
+    int *choice = TAKE_MANY(int, s->n_axes);
+    int64_t n = 0, possible = 0;
+    for (int i = 0; i < all->n; i++) {
+        const struct judged *j = &all->item[i];
+        if (j->why) continue;
+        if (!possible || j->flops < flops) flops = j->flops;
+        if (!possible || j->moved < moved) moved = j->moved;
+        possible++;
+    }
+    if (possible)
+        printf("  sorted by verdict and time; FLOPs a token and bytes that collectives move in a "
+               "step, against the least of all points:\n");
+    for (int i = 0; i < all->n && n < shown; i++) {
+        const struct judged *j = &all->item[i];
+        if (j->why) continue;
+        choice_of(s, j->number, choice);
+        printf("  %-10s  %12s  %12s  %+6.1f %% FLOPs  %+7.1f %% moved  %s\n",
+               verdict_names[j->verdict], text_bytes(j->peak_bytes), step_text(j),
+               percent_more(j->flops, flops), percent_more(j->moved, moved), point_text(s, choice));
+        n++;
+    }
+    if (possible > n) printf("  and %s more: --json has every point\n", text_count(possible - n));
+}
+
+/* Points that the same rule refuses are one line. */
+static void print_impossible(const struct space *s, const judged_list *all)
+{
+    int *choice = TAKE_MANY(int, s->n_axes);
+    VECTOR(const char *) said = {0};
+    for (int i = 0; i < all->n; i++) {
+        const char *why = all->item[i].why;
+        bool known = !why;
+        for (int k = 0; k < said.n && !known; k++) known = said.item[k] == why;
+        if (known) continue;
+        PUSH(&said, why);
+        int64_t same = 0;
+        for (int k = i; k < all->n; k++) same += all->item[k].why == why;
+        choice_of(s, all->item[i].number, choice);
+        if (said.n > 16) continue;
+        if (same == 1)
+            printf("  impossible  %s: %s\n", point_text(s, choice), why);
+        else
+            printf("  impossible  %s points, the first of them %s: %s\n", text_count(same),
+                   point_text(s, choice), why);
+    }
+    if (said.n > 16) printf("  and %d other reasons: --json has them\n", said.n - 16);
+}
+
+/* Where the local batch is open: the largest that fits, of each choice of the other keys. */
+static void print_largest_local(const struct space *s, const judged_list *all)
+{
+    int axis = -1;
+    for (int k = 0; k < s->n_axes; k++)
+        if (!strcmp(s->axis[k].key, "batch.local")) axis = k;
+    if (axis < 0 || s->n_axes < 2) return;
+    int64_t below = 1; /* points of the axes behind it */
+    for (int k = axis + 1; k < s->n_axes; k++) below *= s->axis[k].n;
+    int64_t others = s->points / s->axis[axis].n, lines = 0;
+    int *choice = TAKE_MANY(int, s->n_axes);
+    const struct judged **best = TAKE_MANY(const struct judged *, others);
+    for (int i = 0; i < all->n; i++) {
+        const struct judged *j = &all->item[i];
+        if (j->verdict != FITS) continue;
+        int64_t at = j->number / (below * s->axis[axis].n) * below + j->number % below;
+        choice_of(s, j->number, choice);
+        int64_t local = strtoll(s->axis[axis].choice[choice[axis]], NULL, 10), known = 0;
+        if (best[at]) {
+            choice_of(s, best[at]->number, choice);
+            known = strtoll(s->axis[axis].choice[choice[axis]], NULL, 10);
+        }
+        if (!best[at] || local > known) best[at] = j;
+    }
+    printf("  the largest local batch that fits:\n");
+    for (int64_t i = 0; i < others && lines < 32; i++) {
+        if (!best[i]) continue;
+        choice_of(s, best[i]->number, choice);
+        printf("    %12s  %s\n", text_bytes(best[i]->peak_bytes), point_text(s, choice));
+        lines++;
+    }
+    if (others > 32) printf("    and more: --json has every point\n");
+}
+
+static void print_space(const struct space *s, const char *path, judged_list *all,
+                        const int64_t *count)
+{
+    printf("%s: a space of %s plans: %s fit, %s tight, %s exceed, %s impossible\n", path,
+           text_count(s->points), text_count(count[FITS]), text_count(count[TIGHT]),
+           text_count(count[EXCEEDS]), text_count(count[IMPOSSIBLE]));
+    for (int k = 0; k < s->n_axes; k++) {
+        printf("  %s =", s->axis[k].key);
+        for (int i = 0; i < s->axis[k].n; i++) printf("%s %s", i ? " |" : "", s->axis[k].choice[i]);
+        printf("\n");
+    }
+    int64_t least = 0, most = 0;
+    for (int i = 0; i < all->n; i++) {
+        int64_t limit = all->item[i].limit_bytes;
+        if (!limit) continue;
+        if (!least || limit < least) least = limit;
+        if (limit > most) most = limit;
+    }
+    if (most && least == most)
+        printf("  limit %s a device; above 97 %% of it, %s, a point exceeds\n", text_bytes(most),
+               text_bytes((int64_t)(0.97 * (double)most)));
+    if (all->n) qsort(all->item, (size_t)all->n, sizeof *all->item, better_first);
+    print_points(s, all, 64);
+    print_impossible(s, all);
+    print_largest_local(s, all);
+}
+
 int check_space(const struct arguments *a, const struct space *s, const char *path, json_t *all)
 {
-    const int64_t shown = 64;
     size_t room = 64;
     while ((int64_t)room < s->points * 2 && room < ((size_t)1 << 22)) room *= 2;
     struct judging judging = {
@@ -244,18 +389,16 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
     if (!judging.table) return command_fail(EXIT_ENVIRONMENT, "out of memory");
     json_t *points = all ? json_array() : NULL;
     int64_t count[VERDICTS] = {0};
-    struct text lines = {0};
-    text_add(&lines, "%s", "");
+    judged_list list = {0};
     bool more = true;
     for (int64_t n = 0; more; n++) {
         struct judged j = judge(&judging, choice);
+        j.number = n;
         count[j.verdict]++;
         if (points)
             json_array_append_new(points, point_json(s, choice, &j));
-        else if (n < shown)
-            text_add(&lines, "  %-10s  %12s  %12s  %s%s%s\n", verdict_names[j.verdict],
-                     j.why ? "" : text_bytes(j.peak_bytes), step_text(&j), point_text(s, choice),
-                     j.why ? ": " : "", j.why ? j.why : "");
+        else
+            PUSH(&list, j);
         more = next_point(s, choice);
     }
     for (size_t i = 0; i < room; i++) structure_free(judging.table[i].structure);
@@ -265,18 +408,7 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
         json_t *o = json_pack("{s:s, s:o}", "plan", utf8_text(path), "points", points);
         json_array_append_new(all, o);
     } else {
-        printf("%s: a space of %s plans: %s fit, %s tight, %s exceed, %s impossible\n", path,
-               text_count(s->points), text_count(count[FITS]), text_count(count[TIGHT]),
-               text_count(count[EXCEEDS]), text_count(count[IMPOSSIBLE]));
-        for (int k = 0; k < s->n_axes; k++) {
-            printf("  %s =", s->axis[k].key);
-            for (int i = 0; i < s->axis[k].n; i++)
-                printf("%s %s", i ? " |" : "", s->axis[k].choice[i]);
-            printf("\n");
-        }
-        fputs(lines.bytes, stdout);
-        if (s->points > shown)
-            printf("  and %s more: --json has every point\n", text_count(s->points - shown));
+        print_space(s, path, &list, count);
     }
     return count[FITS] + count[TIGHT] ? EXIT_FINE : EXIT_NO_FIT;
 }

@@ -146,8 +146,10 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
     printf("  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);
     printf("  arena       %s  (what the trainer allocates)\n", text_bytes(l->arena_bytes));
     printf("  outside     %s\n", text_bytes(l->outside_bytes));
-    printf("  limit       %s  (%s)\n", text_bytes(l->limit_bytes),
-           l->limit_is_machine ? machine_text(p) : "from the cluster of the plan");
+    printf("  limit       %s  (%s); above 97 %% of it, %s, a plan exceeds\n",
+           text_bytes(l->limit_bytes),
+           l->limit_is_machine ? machine_text(p) : "from the cluster of the plan",
+           text_bytes(l->peak_bytes - ledger_over(l)));
     if (l->host_bytes && p->device == DEVICE_CUDA)
         printf("  host        %s per host for copies of checkpoints being written; %s\n",
                text_bytes(l->host_bytes),
@@ -217,13 +219,15 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
     const struct ledger *l = ledger_read(plan, g);
     if (!l) return EXIT_ENVIRONMENT;
     bool exceeds = l->verdict == EXCEEDS;
-    double seconds = now() - start;
     repair_list repairs = {0};
     const bool host = exceeds && only_host_exceeds(l);
     if (exceeds && !host) repairs = repairs_find(a, path, plan, g, l);
+    const repair_list advice = exceeds ? (repair_list){0} : advice_find(a, path, plan, g, l);
+    double seconds = now() - start;
     if (all) {
         json_t *o = as_json(path, plan, l);
         json_object_set_new(o, "repairs", repairs_json(&repairs));
+        json_object_set_new(o, "advice", repairs_json(&advice));
         json_array_append_new(all, o);
     } else {
         print_text(path, plan, l, seconds);
@@ -231,6 +235,8 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
             print_host_excess(l);
         else if (exceeds)
             print_excess(plan, g, l), repairs_print(&repairs);
+        else
+            advice_print(&advice);
     }
     data_files_check(plan);
     if (l->verdict == TIGHT)

@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct side {
-    const char *path;
+    const char *path, *name; /* with its settings */
     const struct plan *plan;
     const struct ledger *ledger;
 };
@@ -18,10 +18,32 @@ struct row {
 };
 typedef VECTOR(struct row) row_list;
 
-static int read_side(const struct arguments *a, const char *path, struct side *s)
+/* The settings of one side: those before the first plan are for both, those behind a plan for that
+ * one. */
+static struct arguments arguments_of(const struct arguments *a, int side)
+{
+    struct arguments own = *a;
+    memset(&own.set, 0, sizeof own.set);
+    for (int i = 0; i < a->set.n; i++)
+        if (a->set_words.item[i] == 0 || a->set_words.item[i] == side + 1)
+            PUSH(&own.set, a->set.item[i]);
+    return own;
+}
+
+static const char *side_name(const struct arguments *own, const char *path)
+{
+    struct text t = {0};
+    text_add(&t, "%s", path);
+    for (int i = 0; i < own->set.n; i++) text_add(&t, " --set %s", own->set.item[i]);
+    return t.bytes;
+}
+
+static int read_side(const struct arguments *all, int number, struct side *s)
 {
     int status;
-    s->path = path;
+    const char *path = all->word.item[number];
+    struct arguments own = arguments_of(all, number), *a = &own;
+    s->path = path, s->name = side_name(a, path);
     s->plan = command_plan(a, path, &status);
     struct graph *g = s->plan ? pass_lower(s->plan) : NULL;
     if (!g) return s->plan ? EXIT_PLAN : status;
@@ -141,7 +163,7 @@ static json_t *changes_json(const struct side *side)
 static void print_text(const struct side *s)
 {
     const struct ledger *a = s[0].ledger, *b = s[1].ledger;
-    printf("A %s\nB %s\n", s[0].path, s[1].path);
+    printf("A %s\nB %s\n", s[0].name, s[1].name);
     printf("  %-14s %14s %14s  %s\n", "", "A", "B", "B against A");
     print_words("parameters", text_count(a->parameters), text_count(b->parameters));
     print_words("active", text_count(a->active_parameters), text_count(b->active_parameters));
@@ -193,7 +215,7 @@ int command_diff(const struct arguments *a)
     if (a->word.n != 2) return command_fail(EXIT_USAGE, "diff takes two plans, not %d", a->word.n);
     json_in_arena();
     for (int i = 0; i < 2; i++) {
-        int status = read_side(a, a->word.item[i], &side[i]);
+        int status = read_side(a, i, &side[i]);
         if (status != EXIT_FINE) return status;
     }
     if (a->json)

@@ -163,7 +163,10 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
 {
     const char **once = NULL;
     switch ((enum option)row->option) {
-    case SET: PUSH(&a->set, value); return true;
+    case SET:
+        PUSH(&a->set, value);
+        PUSH(&a->set_words, a->word.n);
+        return true;
     case REFERENCE: a->reference = true; return true;
     case JSON: a->json = true; return true;
     case WRITE: a->write = true; return true;

@@ -149,6 +149,18 @@ static int64_t peak_of(const struct plan *p, const struct choice *c, int64_t len
     return bytes;
 }
 
+/* With few layers, computing again may take more than keeping; what fits as it is stays so. */
+static bool none_fits(const struct plan *p, int64_t budget)
+{
+    struct arena_mark mark = arena_mark();
+    struct plan none = *p;
+    none.checkpoint_mode = CHECKPOINT_NONE;
+    struct graph *g = compiled(&none, LEVEL_MEMORY);
+    bool fits = g && g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p) <= budget;
+    arena_reset(mark);
+    return fits;
+}
+
 bool budget_decide(struct plan *p)
 {
     if (p->checkpoint_mode != CHECKPOINT_BUDGET) return true;
@@ -161,6 +173,10 @@ bool budget_decide(struct plan *p)
                           p->cluster.name),
                  "budget = 4GiB");
         return false;
+    }
+    if (none_fits(p, budget)) {
+        p->checkpoint_mode = CHECKPOINT_NONE;
+        return true;
     }
     if (!find_candidates(p, &c)) return false;
     if (!c.layers) { /* no loop, nothing that is kept for one */

@@ -47,6 +47,12 @@ static int longer_first(const void *a, const void *b)
     return x->full != y->full || p == q ? larger_first(a, b) : q - p;
 }
 
+static int later_first(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+    return x->full != y->full || x->from == y->from ? larger_first(a, b) : y->from - x->from;
+}
+
 /* Places item[first .. n) in their order around those before them; the highest byte of all of them.
  * near: those placed so far, from the lowest on. */
 static int64_t pack(struct item *item, int first, int n, struct placed *near)
@@ -140,7 +146,8 @@ int64_t layout_bound(const struct graph *g, int *step)
 
 void layout_place(struct graph *g)
 {
-    static compare *const of_wire[] = {longer_first, larger_first};
+    static compare *const of_wire[] = {longer_first, larger_first, later_first},
+                          *const of_local[] = {larger_first, longer_first, later_first};
     const int patience = 20; /* tries without a better one */
     struct item *item = TAKE_MANY(struct item, g->buffer.n + 1);
     struct placed *near = TAKE_MANY(struct placed, g->buffer.n + 1),
@@ -149,9 +156,9 @@ void layout_place(struct graph *g)
     int64_t least = INT64_MAX, bound = layout_bound(g, &fullest);
     int wire = collect(g, SEGMENT_WIRE, fullest, item, 0),
         n = collect(g, SEGMENT_LOCAL, fullest, item, wire);
-    for (size_t w = 0; w < COUNT_OF(of_wire); w++) {
-        qsort(item, (size_t)wire, sizeof *item, of_wire[w]);
-        qsort(item + wire, (size_t)(n - wire), sizeof *item, larger_first);
+    for (size_t w = 0; w < COUNT_OF(of_wire) * COUNT_OF(of_local); w++) {
+        qsort(item, (size_t)wire, sizeof *item, of_wire[w % COUNT_OF(of_wire)]);
+        qsort(item + wire, (size_t)(n - wire), sizeof *item, of_local[w / COUNT_OF(of_wire)]);
         int64_t window = pack(item, 0, wire, near);
         for (int k = 0; k < patience; k++) {
             memcpy(all, near, (size_t)wire * sizeof *all);

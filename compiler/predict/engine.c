@@ -189,13 +189,13 @@ static void compute(struct engine *e, const struct item *run)
 
 static int64_t modulo(int64_t n, int64_t ring) { return ((n % ring) + ring) % ring; }
 
-static void do_item(struct engine *e, const struct part_region *r, const struct item *it, int64_t n)
+static void do_item(struct engine *e, const struct item *it, int64_t n)
 {
     int64_t at;
     switch (it->kind) {
     case ITEM_RUN: compute(e, it); break;
     case ITEM_GATHER:
-        if (r->count > 1 && (n < it->from || n >= it->to)) return;
+        if (n < it->from || n >= it->to) return; /* with one layer a loop has none to run ahead */
         at = n + it->shift;
         issue(e, it, item_gather(it, n), it->loop ? (it->down ? it->count - 1 - at : at) : -1);
         e->event[it->event + (it->loop ? modulo(at, it->ring) : 0)] = e->issued;
@@ -335,7 +335,7 @@ static void run_region(struct engine *e, int number)
             kept = 0; /* another kind comes: the states behind are of no use */
         e->layer = !loop ? -1 : r->down ? r->count - 1 - n : n;
         const struct stage *s = &r->stage[r->stage_of[n]];
-        for (int i = 0; i < s->n; i++) do_item(e, r, &s->item[i], n);
+        for (int i = 0; i < s->n; i++) do_item(e, &s->item[i], n);
         e->out.iterations++;
         e->out.part[r->part] += e->now - begin;
         begin = e->now;

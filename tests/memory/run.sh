@@ -47,7 +47,8 @@ if [ "$BUILD" = build ]; then
         "$planc" check "${point[@]}" >/dev/null 2>&1
         echo $((($(date +%s%N) - s) / 1000))
     done | sort -n | head -n 1)
-    [ "$best" -lt 30000 ] && ok reference_point || fail reference_point "$best us"
+    # the layout itself, and a few more that the advice is made of
+    [ "$best" -lt 100000 ] && ok reference_point || fail reference_point "$best us"
     echo "note reference_point: $best us"
 fi
 for wrong in 120 120GB/s GiB ''; do
