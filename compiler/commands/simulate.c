@@ -241,11 +241,12 @@ static void print_curve(const rung_list *all, bool weak)
             printf("  %8lld impossible: %s\n", (long long)r->devices, r->why);
             continue;
         }
-        printf("  %8lld %14s %12s %14s %7.1f%% %10s %12s %9.1f%%\n", (long long)r->devices,
+        const char *mfu = r->mfu[0] > 0 ? text_format("%.1f%%", 100 * r->mfu[0]) : "";
+        printf("  %8lld %14s %12s %14s %8s %10s %12s %9.1f%%\n", (long long)r->devices,
                text_format("%lld x %lld", (long long)r->plan->fsdp, (long long)r->plan->dp),
-               time_text(r->step_seconds), text_count((int64_t)(r->per_device + 0.5)),
-               100 * r->mfu[0], time_text(seconds(r->prediction->exposed_all)),
-               text_bytes(r->ledger->peak_bytes), 100 * r->efficiency);
+               time_text(r->step_seconds), text_count((int64_t)(r->per_device + 0.5)), mfu,
+               time_text(seconds(r->prediction->exposed_all)), text_bytes(r->ledger->peak_bytes),
+               100 * r->efficiency);
     }
 }
 

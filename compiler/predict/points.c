@@ -114,14 +114,14 @@ static double value_of(const struct real_form *f, double tokens, double chunks)
     return round(f->base + f->row * tokens + f->piece * (tokens / chunks));
 }
 
-static void read_forms(struct structure *s, const struct graph *g, const struct program *more,
-                       const struct program *finer, int64_t many)
+static void read_forms(struct structure *s, const struct graph *g, const struct work *more,
+                       const struct work *finer, int64_t many)
 {
     struct program *p = s->program;
     s->form = program_take(p, sizeof *s->form * (size_t)(p->kernels + 1));
     for (int i = 0; i < p->kernels; i++) {
         double a[NUMBERS], b[NUMBERS], c[NUMBERS];
-        const struct work *x = &p->work[i], *y = &more->work[i], *z = &finer->work[i];
+        const struct work *x = &p->work[i], *y = &more[i], *z = &finer[i];
         numbers_of(x, a), numbers_of(y, b), numbers_of(z, c);
         for (int k = 0; k < NUMBERS; k++) s->form[i].number[k] = form_of(g, many, a[k], b[k], c[k]);
         s->form[i].op = program_take(p, sizeof(struct real_form) * (size_t)(x->ops + 1));
@@ -159,25 +159,24 @@ static void set_work(struct structure *s, struct point at)
 
 /* From one structure's kernels at its sizes. */
 static struct structure *structure_of(struct points *shared, const struct plan *p,
-                                      const struct graph *const kernels[4], struct ring_lengths r)
+                                      const struct graph *const fused_at[4], struct ring_lengths r)
 {
-    const struct graph *g = laid_out(kernels[0], r), *more = laid_out(kernels[1], r),
-                       *finer = kernels[2] == kernels[0] ? g : laid_out(kernels[2], r);
+    const struct graph *g = laid_out(fused_at[0], r), *more = laid_out(fused_at[1], r),
+                       *finer = fused_at[2] == fused_at[0] ? g : laid_out(fused_at[2], r);
     struct structure *s = calloc(1, sizeof *s);
     if (!s) bug("out of memory for a structure");
     s->shared = shared;
-    s->family = family_of(g, more, finer, kernels[3] ? laid_out(kernels[3], r) : NULL);
+    s->family = family_of(g, more, finer, fused_at[3] ? laid_out(fused_at[3], r) : NULL);
     s->program = program_of(p, &shared->machine, g);
-    struct program *second = program_of(p, &shared->machine, more),
-                   *third = finer == g ? NULL : program_of(p, &shared->machine, finer);
-    if (second->kernels != s->program->kernels || (third && third->kernels != s->program->kernels))
+    int kernels[2];
+    const struct work *second = program_work(more, &kernels[0]),
+                      *third = finer == g ? s->program->work : program_work(finer, &kernels[1]);
+    if (kernels[0] != s->program->kernels || (finer != g && kernels[1] != s->program->kernels))
         bug("a structure has other kernels at another size");
-    read_forms(s, g, second, third ? third : s->program, finer->facts.loss_chunks);
+    read_forms(s, g, second, third, finer->facts.loss_chunks);
     s->shard = program_take(s->program, sizeof *s->shard * (size_t)(s->program->units + 1));
     memcpy(s->shard, s->program->shard, sizeof *s->shard * (size_t)s->program->units);
     s->engine = engine_new(s->program);
-    program_free(second);
-    program_free(third);
     memset(&s->program->missing, 0, sizeof s->program->missing);
     return s;
 }

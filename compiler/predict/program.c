@@ -435,6 +435,26 @@ void program_time(struct program *p, int64_t fsdp, int64_t dp)
     }
 }
 
+const struct work *program_work(const struct graph *g, int *n)
+{
+    const enum cost_class *class = cost_of_kernels(g);
+    VECTOR(struct work) all = {0};
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n && g->region.item[i]->phase != PHASE_SETUP;
+             k++) {
+            const struct body *body = g->region.item[i]->body.item[k];
+            int kernel = 0;
+            for (int at = 0; at < body->node.n; at++) {
+                const struct node *node = body->node.item[at];
+                if (node->kernel && node->kernel != kernel)
+                    PUSH(&all, work_of_kernel(g, body, at, class[node->kernel]));
+                if (node->step) kernel = node->kernel;
+            }
+        }
+    *n = all.n;
+    return all.item;
+}
+
 void program_set_pieces(struct program *p, int64_t chunks)
 {
     for (int i = 0; i < p->regions; i++) {

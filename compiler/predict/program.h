@@ -107,6 +107,8 @@ const struct parts *item_gather(const struct item *it, int64_t n);
 /* From a graph after schedule or memory. From the heap, but for `missing` and for what `machine`
  * points to. */
 struct program *program_of(const struct plan *p, const struct machine *m, const struct graph *g);
+/* The work of all kernels of a graph, in the order of a program's. In the arena. */
+const struct work *program_work(const struct graph *g, int *n);
 /* Works out all times anew, from the program's work, shards, machine and accumulation, for a mesh
  * of these numbers. */
 void program_time(struct program *p, int64_t fsdp, int64_t dp);
