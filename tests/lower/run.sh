@@ -261,7 +261,10 @@ config_refused scaled_partly 'lacks high_freq_factor' \
 config_refused windowed 'sliding_window = 4096' sliding_window=4096
 config_refused split 'pretraining_tp = 2' pretraining_tp=2
 config_refused quantized quantization_config 'quantization_config={"bits":4}'
-config_refused dropped 'attention_dropout = 0.1' attention_dropout=0.1
+$make dropped none attention_dropout=0.1 && import dropped dropped
+imported dropped
+grep -qi 'warning.*dropout' dropped.log && ok dropped_is_told ||
+    fail dropped_is_told "$(tail_of dropped.log)"
 config_refused turned_partly 'partial_rotary_factor = 0.5' partial_rotary_factor=0.5
 config_refused unknown_family 'model_type "bloom"|planc imports' 'model_type="bloom"'
 config_refused other_class 'LlamaForSequenceClassification' \
@@ -306,7 +309,7 @@ usage() { # NAME PATTERN words...
     [ $status -eq 3 ] && [ "$(wc -l <usage.log)" -eq 1 ] && grep -qE -- "$2" usage.log &&
         ok "$1" || fail "$1" "exit $status: $(tail_of usage.log)"
 }
-usage planned_command "'simulate' is not available in this version" simulate tiny.plan
+usage planned_command "'report' is not available in this version" report tiny.plan
 usage misspelt_command "did you mean 'check'" chek tiny.plan
 usage option_of_another "check has no option '--after'" check tiny.plan --after lower
 usage option_without_value '--after wants a pass' dump tiny.plan --after
