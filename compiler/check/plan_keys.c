@@ -104,9 +104,12 @@ resolved_keys plan_keys(const struct plan *p)
     for (int k = 0; k < KEY_COUNT; k++)
         if (p->has_value[k])
             add(&all, key_path((enum key_id)k), &p->value[k], is_mathematics(p, (enum key_id)k));
-    for (int i = 0; i < p->n_groups; i++) {
-        struct constant decay = constant_real(p->group[i].weight_decay);
-        add(&all, text_format("optimizer.weights %s", p->group[i].pattern), &decay, true);
+    for (int i = 0; i < p->n_groups; i++) { /* in order: the last that matches counts */
+        struct text t = {0};
+        text_add(&t, "[");
+        escape_json(&t, p->group[i].pattern);
+        text_add(&t, ", %s]", text_number(p->group[i].weight_decay));
+        PUSH(&all, ((struct resolved_key){text_format("optimizer.weights[%d]", i), t.bytes, true}));
     }
     return all;
 }

@@ -23,7 +23,7 @@ says plan.sizes_allowed 4 'tensor model.layers.0.mlp.* is \[' 2 wider --checkpoi
     --allow model.ffn
 sed 's/lr = 1e-3 }/lr = 1e-3;  weights "*norm*" { weight_decay = 0.5 } }/' run.plan \
     >grouped.plan && rm -rf grouped && "$planc" build grouped.plan -o grouped >grouped.build 2>&1
-says plan.groups 4 'optimizer.weights .norm. was not known and is 0.5' 2 grouped \
+says plan.groups 4 'optimizer.weights.0. was not known and is ...norm.*0.5' 2 grouped \
     --checkpoint-dir saved
 sed 's/eps = norm_eps)$/& # as before/' "$top/plans/models/llama.plan" >same_family.plan
 sed 's/ffn_norm, eps = norm_eps/ffn_norm, eps = 2 * norm_eps/' "$top/plans/models/llama.plan" \

@@ -69,6 +69,11 @@ holds whole.state state saved/step-00000012 whole.safetensors
 [ "$(ls saved | tr '\n' ' ')" = "lock step-00000008 step-00000012 " ] && ok whole.keep ||
     fail whole.keep "$(ls saved | tr '\n' ' ')"
 
+# The script of docs/checkpoints.md reads it.
+sed -n '/^```python$/,/^```$/p' "$top/docs/checkpoints.md" | grep -v '^```' >read.py
+python3 read.py saved/step-00000012 model.embed_tokens.weight moment2 >read.log 2>&1
+grep -q '^\[257, 48\] 12336 ' read.log && ok whole.read || fail whole.read "$(tail_of read.log)"
+
 # ── cut at every step, resumed, cut again ────────────────────────────────────
 rm -rf cut cut.jsonl
 for k in $(seq 1 12); do
@@ -88,28 +93,36 @@ for part in 0 1; do
 done
 
 # ── on other meshes ──────────────────────────────────────────────────────────
-# mesh_case NAME RANKS SETTINGS…: steps 0 to 5 on two ranks, the rest on another mesh, against all
-# on two
+# mesh_case NAME RANKS SETTINGS…: steps 0 to 5 by the trainer `base` on two ranks, the rest on
+# another mesh, against BASE.jsonl, which is all on two
 mesh_case() {
     local name=$1 ranks=$2
     shift 2
     build "mesh_$name" "$@"
     rm -rf "mesh_$name.saved" "mesh_$name.jsonl"
-    if ! go "mesh_$name" 2 two --checkpoint-dir "mesh_$name.saved" --metrics "mesh_$name.jsonl" \
+    if ! go "mesh_$name" 2 $base --checkpoint-dir "mesh_$name.saved" --metrics "mesh_$name.jsonl" \
         --steps 6; then
         fail "mesh.$name" "$(tail_of "mesh_$name.log")"
     elif ! go "mesh_$name" "$ranks" "mesh_$name" --checkpoint-dir "mesh_$name.saved" --metrics \
         "mesh_$name.jsonl"; then
         fail "mesh.$name" "$(tail_of "mesh_$name.log")"
     else
-        holds "mesh.$name" near whole.jsonl "mesh_$name.jsonl" 1e-5
+        holds "mesh.$name" near $base.jsonl "mesh_$name.jsonl" 1e-5
         holds "mesh.$name.sound" sound "mesh_$name.saved/step-00000012"
     fi
 }
+cp whole.jsonl two.jsonl
+base=two
 mesh_case one 1 --set mesh.fsdp=1
 mesh_case four 4 --set mesh.fsdp=4
 mesh_case replicas 4 --set mesh.dp=2 --set batch.local=1
 mesh_case full 2 --set activation_checkpoint.mode=full --set mesh.prefetch=0 --set batch.local=1
+mesh_case eight 8 --set mesh.fsdp=8 --set batch.local=1
+build twelve --set batch.global=12
+go twelve 2 twelve --checkpoint-dir twelve.saved --fresh --metrics twelve.jsonl ||
+    fail twelve "$(tail_of twelve.log)"
+base=twelve
+mesh_case three 3 --set batch.global=12 --set mesh.fsdp=3
 
 # ── what is refused, how a run stops ─────────────────────────────────────────
 . "$here/families.sh"
