@@ -537,7 +537,8 @@ static void settle_aliases(struct memory *m)
     }
 }
 
-struct graph *pass_memory(const struct graph *old)
+/* Every buffer with its size and the steps that it lives for; offsets when `places`. */
+static struct graph *memory_of(const struct graph *old, bool places)
 {
     struct memory m = {.graph = graph_begin(old, LEVEL_MEMORY)};
     struct graph *g = m.graph;
@@ -552,7 +553,12 @@ struct graph *pass_memory(const struct graph *old)
     put_kept(&m);
     put_within(&m);
     put_values(&m);
+    if (!places) return g;
     layout_place(g);
     settle_aliases(&m);
     return g;
 }
+
+struct graph *pass_memory(const struct graph *old) { return memory_of(old, true); }
+
+struct graph *memory_sizes(const struct graph *old) { return memory_of(old, false); }

@@ -4,6 +4,7 @@
 #include "predict/points.h"
 
 #include "ir/cost.h"
+#include "passes/layout.h"
 #include "passes/workspace_form.h"
 
 #include <math.h>
@@ -75,13 +76,13 @@ static struct graph *fused(const struct points *s, int size, const struct plan *
     return now;
 }
 
-/* Lanes and offsets under other ring lengths. */
+/* Lanes, and sizes of buffers, under other ring lengths. */
 static struct graph *laid_out(const struct graph *g, struct ring_lengths r)
 {
     struct graph now = *g;
     now.facts.prefetch = r.prefetch;
     now.facts.reduce_slots = r.reduce_slots;
-    return pass_memory(pass_schedule(&now));
+    return memory_sizes(pass_schedule(&now));
 }
 
 /* ── forms ───────────────────────────────────────────────────────────────────── */
