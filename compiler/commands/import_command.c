@@ -444,7 +444,7 @@ static int prove(const struct import *im, const char *path, const struct weight_
     struct plan *plan = command_plan(&none, path, &status);
     struct graph *g = plan ? pass_lower(plan) : NULL;
     if (!g) return plan ? EXIT_PLAN : status;
-    const char *why = weights->files.n ? weights_match(weights, plan, g) : NULL;
+    const char *why = weights->set->tensors ? weights_match(weights, plan, g) : NULL;
     return why ? command_fail(EXIT_ENVIRONMENT, "%s: %s", im->folder, why) : EXIT_FINE;
 }
 
@@ -518,7 +518,7 @@ int command_import(const struct arguments *a)
     const char *base = strrchr(im.folder, '/'),
                *title = base && base[1] ? base + 1 : im.family->model_type;
     struct text plan = {0};
-    write_plan(&im, title, weights.files.n > 0, &plan);
+    write_plan(&im, title, weights.set->tensors > 0, &plan);
     struct stat old;
     if (!stat(a->output, &old) && !S_ISREG(old.st_mode))
         return command_fail(EXIT_USAGE, "-o wants a file to write, '%s' is none", a->output);
@@ -534,7 +534,7 @@ int command_import(const struct arguments *a)
             command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", part, strerror(errno));
         return status;
     }
-    if (weights.files.n)
+    if (weights.set->tensors)
         printf("%s: a %s; the tensors of %s are its weights, every one\n", a->output,
                im.family->architecture, im.folder);
     else

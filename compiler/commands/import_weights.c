@@ -10,120 +10,21 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { HEADER_LIMIT = 100 << 20 };
-
-static int64_t element_size(const char *dtype)
-{
-    return !dtype ? 0 : !strcmp(dtype, "F32") ? 4 : !strcmp(dtype, "BF16") ? 2 : 0;
-}
-
-/* One entry: a type that can be loaded and as many bytes as its shape needs, inside the file. */
-static const char *check_entry(const char *name, const json_t *entry, int64_t data_bytes)
-{
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    const json_t *shape = json_object_get(entry, "shape"),
-                 *offsets = json_object_get(entry, "data_offsets");
-    if (!json_is_array(shape) || json_array_size(offsets) != 2)
-        return text_format("the entry of '%s' is not one of safetensors", name);
-    int64_t bytes = element_size(dtype);
-    if (!bytes)
-        return text_format("'%s' is stored as %s; F32 and BF16 can be loaded", name,
-                           dtype ? dtype : "nothing");
-    for (size_t i = 0; i < json_array_size(shape); i++) {
-        const json_t *dim = json_array_get(shape, i);
-        if (!json_is_integer(dim) || json_integer_value(dim) < 0 ||
-            __builtin_mul_overflow(bytes, (int64_t)json_integer_value(dim), &bytes))
-            return text_format("'%s' has an impossible shape", name);
-    }
-    int64_t from = json_integer_value(json_array_get(offsets, 0)),
-            to = json_integer_value(json_array_get(offsets, 1));
-    if (from < 0 || to - from != bytes)
-        return text_format("'%s' says %lld bytes where its shape needs %lld", name,
-                           (long long)(to - from), (long long)bytes);
-    if (to > data_bytes)
-        return text_format("'%s' ends %lld bytes behind the end of the file: it is truncated", name,
-                           (long long)(to - data_bytes));
-    return NULL;
-}
-
-static const char *read_header(const char *path, json_t *all, int *tensors)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f) return text_format("cannot read '%s': %s", path, strerror(errno));
-    unsigned char length[8];
-    struct stat st;
-    uint64_t n = 0;
-    bool fine = fread(length, 1, 8, f) == 8 && !fstat(fileno(f), &st);
-    for (int i = 7; fine && i >= 0; i--) n = n << 8 | length[i];
-    if (!fine || n > HEADER_LIMIT || (int64_t)n > st.st_size - 8) {
-        fclose(f);
-        return text_format("'%s' is not a safetensors file, or it is truncated", path);
-    }
-    char *bytes = take(n + 1);
-    size_t got = fread(bytes, 1, n, f);
-    fclose(f);
-    if (got != n) return text_format("cannot read the header of '%s'", path);
-    json_error_t error;
-    json_t *header = json_loadb(bytes, n, JSON_REJECT_DUPLICATES, &error), *entry;
-    if (!json_is_object(header))
-        return text_format("the header of '%s' is not JSON: %s", path,
-                           header ? "not an object" : error.text);
-    const char *name, *why = NULL;
-    json_object_foreach(header, name, entry)
-    {
-        if (!strcmp(name, "__metadata__")) continue;
-        if ((why = check_entry(name, entry, (int64_t)st.st_size - 8 - (int64_t)n)))
-            return text_format("%s: %s", path, why);
-        if (json_object_get(all, name))
-            return text_format("'%s' is stored twice, the second time in '%s'", name, path);
-        json_object_set(all, name, entry);
-        ++*tensors;
-    }
-    return NULL;
-}
-
-static bool is_file(const char *path)
-{
-    struct stat st;
-    return !stat(path, &st) && S_ISREG(st.st_mode);
-}
-
-/* The files that an index names, each once, and that each holds what the index says. */
-static const char *read_index(const char *folder, const char *path, struct weight_files *w)
-{
-    json_error_t error;
-    json_t *index = json_load_file(path, JSON_REJECT_DUPLICATES, &error),
-           *map = json_object_get(index, "weight_map"), *file;
-    if (!json_is_object(map))
-        return text_format("'%s' has no weight_map%s%s", path, index ? "" : ": ",
-                           index ? "" : error.text);
-    const char *name, *why;
-    json_object_foreach(map, name, file)
-    {
-        const char *one = json_string_value(file);
-        if (!one || strchr(one, '/')) return text_format("'%s' puts '%s' into no file", path, name);
-        one = text_format("%s/%s", folder, one);
-        bool known = false;
-        for (int i = 0; i < w->files.n; i++) known |= !strcmp(w->files.item[i], one);
-        if (!known) PUSH(&w->files, one);
-    }
-    for (int i = 0; i < w->files.n; i++)
-        if ((why = read_header(w->files.item[i], w->headers, &w->tensors))) return why;
-    json_object_foreach(map, name, file) if (!json_object_get(w->headers, name)) return text_format(
-        "'%s' names '%s', which is in none of its files", path, name);
-    return NULL;
-}
-
+/* Opened by the reader that the trainer uses, so that both take the same files and refuse the same
+ * ones; the headers as JSON are what is crossed off. */
 const char *weights_open(const char *folder, struct weight_files *w)
 {
-    const char *one = text_format("%s/model.safetensors", folder),
-               *index = text_format("%s/model.safetensors.index.json", folder);
+    w->set = TAKE(struct st_set);
     w->headers = json_object();
-    if (is_file(one)) {
-        PUSH(&w->files, one);
-        return read_header(one, w->headers, &w->tensors);
+    if (!st_open(w->set, folder)) return w->set->none ? NULL : text_format("%s", st_why());
+    for (int64_t i = 0; i < w->set->tensors; i++) {
+        const struct st_tensor *t = &w->set->tensor[i];
+        json_t *shape = json_array();
+        for (int k = 0; k < t->rank; k++)
+            json_array_append_new(shape, json_integer((json_int_t)t->dim[k]));
+        json_object_set_new(w->headers, t->name, json_pack("{s:o}", "shape", shape));
     }
-    return is_file(index) ? read_index(folder, index, w) : NULL;
+    return NULL;
 }
 
 bool weights_have(const struct weight_files *w, const char *pattern)
@@ -159,8 +60,8 @@ static const char *stored_name(const struct plan *p, const json_t *left, const c
 }
 
 /* Takes a stored tensor off the list of those that nobody asked for. */
-static const char *match_one(const struct plan *p, json_t *left, const char *own_name,
-                             const int64_t *dim, int rank)
+static const char *match_one(const struct plan *p, struct st_set *set, json_t *left,
+                             const char *own_name, const int64_t *dim, int rank)
 {
     const char *name = stored_name(p, left, own_name);
     const json_t *shape = json_object_get(json_object_get(left, name), "shape");
@@ -168,36 +69,43 @@ static const char *match_one(const struct plan *p, json_t *left, const char *own
     bool same = json_array_size(shape) == (size_t)rank;
     for (int i = 0; same && i < rank; i++)
         same = json_integer_value(json_array_get(shape, (size_t)i)) == dim[i];
+    json_object_del(left, name);
+    struct st_tensor *t = st_find(set, name);
+    t->used = true;
     if (!same) {
         struct shape stored = {.rank = 0};
-        while ((size_t)stored.rank < json_array_size(shape) && stored.rank < SHAPE_RANK) {
-            stored.dim[stored.rank] =
-                json_integer_value(json_array_get(shape, (size_t)stored.rank));
+        while (stored.rank < t->rank && stored.rank < SHAPE_RANK) {
+            stored.dim[stored.rank] = t->dim[stored.rank];
             stored.rank++;
         }
         return text_format("'%s' is stored as %s, the architecture has %s", name,
                            shape_text(stored), shape_text(shape_of(rank, dim)));
     }
-    json_object_del(left, name);
-    return NULL;
+    return t->type != ST_OTHER
+               ? NULL
+               : text_format("'%s' is stored as %s; F32, BF16 and F16 can be loaded", name,
+                             t->dtype);
 }
 
-static const char *match_instance(const struct plan *p, json_t *left, const struct weight *w,
-                                  const char *name)
+static const char *match_instance(const struct plan *p, struct st_set *set, json_t *left,
+                                  const struct weight *w, const char *name)
 {
     const struct shape *s = &w->value->shape;
-    if (!w->stack) return match_one(p, left, name, s->dim, s->rank);
+    if (!w->stack) return match_one(p, set, left, name, s->dim, s->rank);
     const char *why = NULL;
-    for (int64_t e = 0; e < w->stack && !why; e++)
-        why = match_one(p, left, with_number(name, "{e}", e), s->dim + 1, s->rank - 1);
+    for (int64_t e = 0; e < w->stack; e++) {
+        const char *one =
+            match_one(p, set, left, with_number(name, "{e}", e), s->dim + 1, s->rank - 1);
+        if (!why) why = one;
+    }
     return why;
 }
 
-static const char *match_weight(const struct plan *p, json_t *left, const struct graph *g,
-                                const struct weight *w)
+static const char *match_weight(const struct plan *p, struct st_set *set, json_t *left,
+                                const struct graph *g, const struct weight *w)
 {
     const struct unit *u = graph_unit(g, w->unit);
-    if (!*u->loop) return match_instance(p, left, w, w->tensor);
+    if (!*u->loop) return match_instance(p, set, left, w, w->tensor);
     const char *why = NULL;
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
@@ -207,8 +115,11 @@ static const char *match_weight(const struct plan *p, json_t *left, const struct
             struct stretch all = {0, r->count};
             const struct stretch *s = b->layers.n ? b->layers.item : &all;
             for (int j = 0; j < (b->layers.n ? b->layers.n : 1); j++)
-                for (int64_t layer = s[j].from; layer < s[j].to && !why; layer++)
-                    why = match_instance(p, left, w, with_number(w->tensor, "{i}", layer));
+                for (int64_t layer = s[j].from; layer < s[j].to; layer++) {
+                    const char *one =
+                        match_instance(p, set, left, w, with_number(w->tensor, "{i}", layer));
+                    if (!why) why = one;
+                }
         }
     }
     return why;
@@ -231,13 +142,28 @@ static bool is_ignored(const struct plan *p, const char *name)
     return false;
 }
 
+/* Ignored by its whole name: what is stored twice, and must be a copy. */
+static bool is_named(const struct plan *p, const char *name)
+{
+    for (int i = 0; i < p->n_stored_ignore; i++)
+        if (!strpbrk(p->stored_ignore[i], "*{") && !strcmp(p->stored_ignore[i], name)) return true;
+    return false;
+}
+
 const char *weights_match(const struct weight_files *w, const struct plan *p, const struct graph *g)
 {
     json_t *left = json_copy(w->headers), *entry;
     const char *why = NULL, *name;
-    for (int i = 0; i < g->weight.n && !why; i++) why = match_weight(p, left, g, g->weight.item[i]);
+    for (int i = 0; i < g->weight.n; i++) { /* all, so that what is left is what nobody asked for */
+        const char *one = match_weight(p, w->set, left, g, g->weight.item[i]);
+        if (!why) why = one;
+    }
     json_object_foreach(left, name, entry)
     {
+        if (!why && is_named(p, name) && !st_is_copy(w->set, st_find(w->set, name), 0, 1))
+            return text_format("'%s' is no copy of another tensor: the configuration ties the head "
+                               "to the table (tie_word_embeddings), the file has a head of its own",
+                               name);
         if (is_ignored(p, name) || (why && strstr(why, "is missing") == NULL)) continue;
         return why ? text_format("%s, and '%s' is stored, which the architecture has not", why,
                                  name)

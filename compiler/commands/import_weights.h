@@ -3,12 +3,12 @@
 #ifndef PLANC_IMPORT_WEIGHTS_H
 #define PLANC_IMPORT_WEIGHTS_H
 
+#include "formats/safetensors.h"
 #include "ir/ir.h"
 
 struct weight_files {
-    VECTOR(const char *) files;
+    struct st_set *set;
     void *headers; /* a JSON object: tensor name to its entry */
-    int tensors;
 };
 /* Reads the headers of model.safetensors, or of the files of model.safetensors.index.json; none
  * there leaves `files` empty. NULL when fine, else why not, in one line. */

@@ -17,6 +17,7 @@
 
 #include "device.h"
 #include "program.h"
+#include "formats/safetensors.h"
 
 #define PRINTF_LIKE(f, a) __attribute__((format(printf, f, a)))
 
@@ -295,27 +296,6 @@ struct instance {
 /* All instances, numbered as program.unit says. Valid for the whole run. */
 struct instance *segments_instances(void);
 bool segments_check(void); /* that program.c agrees with itself; false: noted */
-
-/* ── safetensors.c ───────────────────────────────────────────────────────────── */
-enum st_type { ST_F32, ST_BF16, ST_OTHER };
-struct st_tensor {
-    const char *name, *file, *dtype;
-    int fd;
-    enum st_type type;
-    int rank;
-    int64_t dim[8], begin, bytes;
-    bool used;
-};
-struct st_set {
-    const char *path /* of the file or index that was found */;
-    struct st_tensor *tensor;
-    int64_t tensors;
-};
-/* a file, an index, or a directory; false: noted */
-bool st_open(struct st_set *set, const char *path);
-struct st_tensor *st_find(struct st_set *set, const char *name); /* NULL: not there */
-bool st_read(const struct st_tensor *t, int64_t element, int64_t n, float *to);
-void st_shape_text(int rank, const int64_t *dim, char *to, size_t bytes); /* "[257, 64]" */
 
 /* ── weights.c ───────────────────────────────────────────────────────────────── */
 bool weights_open(void);              /* program.init_from, where there is one; false: noted */

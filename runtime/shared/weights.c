@@ -158,6 +158,15 @@ static bool ignored(const char *name)
     return false;
 }
 
+/* Ignored, and not by a pattern. */
+static bool is_named(const char *name)
+{
+    for (int k = 0; k < program.tensor_ignores; k++)
+        if (!strpbrk(program.tensor_ignore[k], "*{") && !strcmp(program.tensor_ignore[k], name))
+            return true;
+    return false;
+}
+
 static bool fits(const struct st_set *set, const struct stored *s, const char *name,
                  const struct st_tensor *t)
 {
@@ -172,7 +181,8 @@ static bool fits(const struct st_set *set, const struct stored *s, const char *n
     if (!same)
         return fail_note("%s: tensor %s is %s, the plan's is %s", t->file, t->name, have, want);
     if (t->type == ST_OTHER)
-        return fail_note("%s: tensor %s is %s: F32 and BF16 are read", t->file, t->name, t->dtype);
+        return fail_note("%s: tensor %s is %s: F32, BF16 and F16 are read", t->file, t->name,
+                         t->dtype);
     return true;
 }
 
@@ -201,7 +211,7 @@ bool weights_open(void)
     struct stored s;
     char name[TENSOR_NAME_BYTES], shape[SHAPE_BYTES];
     if (!program.init_from) return true;
-    if (!st_open(&from.set, program.init_from)) return false;
+    if (!st_open(&from.set, program.init_from)) return fail_note("%s", st_why());
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
         stored_name(&s, name, sizeof name);
         struct st_tensor *t = find(&from.set, name);
@@ -214,6 +224,16 @@ bool weights_open(void)
             st_shape_text(t->rank, t->dim, shape, sizeof shape);
             return fail_note("%s: tensor %s %s is not part of this model", t->file, t->name, shape);
         }
+    /* What is ignored by its whole name is something stored twice: the head of a model that ties it
+     * to its table. One of its own would be lost. */
+    for (int64_t i = 0; i < from.set.tensors; i++) {
+        const struct st_tensor *t = &from.set.tensor[i];
+        if (!t->used && is_named(t->name) && !st_is_copy(&from.set, t, world.rank, world.size))
+            return fail_note(
+                "%s: tensor %s is no copy of another tensor: the model ties its head to "
+                "its table, the file has a head of its own; model.tied = off trains it",
+                t->file, t->name);
+    }
     list_files();
     return true;
 }

@@ -12,7 +12,7 @@ done
 declared() { # NAME COMMAND...: compiles without a word
     local name=$1
     shift
-    if "$@" -Wall -fsyntax-only -I"$top/runtime" -isystem "$headers" >"$name.log" 2>&1 &&
+    if "$@" -Wall -fsyntax-only -I"$top" -I"$top/runtime" -isystem "$headers" >"$name.log" 2>&1 &&
         [ ! -s "$name.log" ]; then
         ok "$name"
     else
@@ -29,7 +29,7 @@ if [ -n "$headers" ] && [ -e "$headers/nccl.h" ] && [ -e "$headers/cudnn.h" ]; t
     sed \
         's/CALL(cudnnSetStream, cudnnSetStream, (void \*handle, cuda_stream stream))/CALL(cudnnSetStream, cudnnSetStream, (void *handle))/' \
         "$run/library.h" >wrong/cuda/library.h
-    c++ -std=c++17 -fsyntax-only -Iwrong -I"$top/runtime" -isystem "$headers" "$here/shapes.cc" \
+    c++ -std=c++17 -fsyntax-only -Iwrong -I"$top" -I"$top/runtime" -isystem "$headers" "$here/shapes.cc" \
         >wrong.log 2>&1 && fail declared_wrongly "a parameter less is not seen" ||
         ok declared_wrongly
 else
@@ -37,7 +37,7 @@ else
 fi
 
 # found NAME LIBRARY PATTERN: what the loader says about a library, given LD_LIBRARY_PATH
-if cc -std=c17 -Wall -I"$top/runtime" "$here/load.c" "$run/library.c" -ldl -o load 2>load.log; then
+if cc -std=c17 -Wall -I"$top" -I"$top/runtime" "$here/load.c" "$run/library.c" -ldl -o load 2>load.log; then
     for library in driver nvrtc nccl cublaslt cudnn; do
         said=$(./load $library 2>&1)
         if [ "$said" = there ] ||
@@ -109,7 +109,7 @@ else
     }
     ln -sf libcuda.so.1 driver/libcuda.so
     for what in attention experts; do
-        cc -std=c17 -Wall -I"$top/runtime" "$here/$what.c" "$run/${what}_cudnn.c" \
+        cc -std=c17 -Wall -I"$top" -I"$top/runtime" "$here/$what.c" "$run/${what}_cudnn.c" \
             "$run/start_cudnn.c" "$run/graph_cudnn.c" "$run/library.c" -ldl -o $what 2>$what.log \
             || fail ${what}_graphs "$(tail_of $what.log)"
     done

@@ -13,7 +13,7 @@ compile() { # compile SOURCE PROGRAM [g++ options]
     shift 2
     g++ -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -Wall \
         -Wextra -Wno-unknown-pragmas -Wno-unused-function \
-        -I"$top/templates/cuda" -I"$top/runtime" -I"$top/runtime/shared" \
+        -I"$top/templates/cuda" -I"$top" -I"$top/runtime" -I"$top/runtime/shared" \
         -DPLANC_MACHINE="\"$here/fiber.h\"" "$@" -o "$program" "$source" >"$program.log" 2>&1
 }
 # With the race detector (fiber_race.cc), which is itself not watched.
@@ -64,7 +64,7 @@ libraries=$scratch/libraries
 if "$here/libraries/build.sh" "$libraries" >libraries.log 2>&1 && [ ! -s libraries.log ] &&
     "$here/module.sh" "$here/libraries/check.cu" check.so -I"$top/templates/cuda" 2>>libraries.log \
     &&
-    cc -std=c17 -O1 -g -Wall -Wextra -I"$top/runtime" -I"$top/runtime/shared" -o check \
+    cc -std=c17 -O1 -g -Wall -Wextra -I"$top" -I"$top/runtime" -I"$top/runtime/shared" -o check \
     "$here/libraries/check.c" -L"$libraries/lib" -l:libcuda.so.1 -l:libnccl.so.2 \
     -l:libcublasLt.so.13 2>>libraries.log; then
     check() {

@@ -6,7 +6,7 @@
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 tiny=$top/tests/runtime/tiny
-flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -I$top/runtime -I$top/runtime/shared -I$tiny -pthread"
+flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -I$top -I$top/runtime -I$top/runtime/shared -I$tiny -pthread"
 [ "$BUILD" = build-sanitize ] &&
     flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
 

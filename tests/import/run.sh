@@ -152,6 +152,39 @@ for config in "$configs"/defaults/*.json; do # as transformers writes out every 
         ok "$name" || fail "$name" "$(tail_of "$name.log")"
 done
 
+# spoilt KIND STATUS WORD FAMILY words...: the folder made so, imported again
+spoilt() {
+    local kind=$1 want=$2 word=$3 name=spoilt_$1 status
+    take "$name" "${@:4}" && python3 "$here/spoil.py" "$name" "$kind" || {
+        fail "$name" "$(tail_of "$name.log")"
+        return
+    }
+    "$planc" import "$name" -o "$name.plan" >"$name.log" 2>&1
+    status=$?
+    [ $status -eq "$want" ] && grep -qF -- "$word" "$name.log" && ok "$name" ||
+        fail "$name" "exit $status: $(tail_of "$name.log")"
+}
+spoilt gap 4 'the one before it ends at' qwen3
+spoilt tail 4 'its tensors cover' qwen3
+spoilt overlap 4 'the one before it ends at' qwen3
+spoilt huge 4 'bytes for F32' qwen3
+spoilt head 4 'no copy of another tensor' qwen3 head
+spoilt half 0 'are its weights, every one' qwen3
+spoilt odd 0 'are its weights, every one' gpt2
+spoilt both 0 'are its weights, every one' qwen3
+spoilt dangling 4 'No such file' qwen3
+spoilt index 4 'b.safetensors: No such file' qwen3
+# What is missing is named, not what is then left over.
+take no_table qwen3 && python3 - no_table/model.safetensors <<'P'
+import json, pathlib, struct, sys
+p = pathlib.Path(sys.argv[1]); raw = p.read_bytes(); n, = struct.unpack("<Q", raw[:8])
+header = json.loads(raw[8:8 + n]); header["other"] = header.pop("model.embed_tokens.weight")
+text = json.dumps(header).encode(); p.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + n:])
+P
+"$planc" import no_table -o no_table.plan >no_table.log 2>&1
+grep -q "the tensor 'model.embed_tokens.weight' is missing, and 'other' is stored" no_table.log &&
+    ok no_table || fail no_table "$(tail_of no_table.log)"
+
 # refused NAME "WORD|WORD" STATUS FAMILY words...
 refused() {
     local name=$1 words=$2 want=$3 word status

@@ -272,7 +272,7 @@ int main(int argc, char **argv)
     if (argc == 3 && strcmp(argv[1], "st") == 0) {
         static struct st_set set;
         bool fine = st_open(&set, argv[2]);
-        printf("%s\n", fine ? "fine" : fail_noted());
+        printf("%s\n", fine ? "fine" : st_why());
         for (int64_t i = 0; fine && i < set.tensors; i++) {
             char shape[128];
             float first[4] = {0};

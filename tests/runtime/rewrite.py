@@ -46,6 +46,12 @@ index("absent_shard", {k: "one.safetensors" if k in names[:3] else "two.safetens
 save("missing", {k: t for k, t in weights.items() if k != "model.layers.1.mix.weight"})
 save("extra", weights | {"model.layers.3.mix.weight": weights["model.layers.2.mix.weight"]})
 save("misshaped", weights | {"model.bias.weight": ("F32", [1, 257], weights["model.bias.weight"][2])})
-save("half", weights | {"model.bias.weight": ("F16", [257], b"\0" * 514)})
+def half(values):
+    n = len(values) // 4
+    return struct.pack(f"<{n}e", *struct.unpack(f"<{n}f", values))
+
+
+save("half", {k: ("F16", s, half(v)) for k, (_, s, v) in weights.items()})
+save("double", weights | {"model.bias.weight": ("F64", [257], bytes(8 * 257))})
 save("truncated", weights, cut=1)
 os.makedirs("rewritten/empty_folder", exist_ok=True)
