@@ -103,9 +103,20 @@ bool value_wrong_unit(enum key_id key, const struct ast *e, const struct constan
     struct diagnostic *d;
     if (got->unit == UNIT_NONE) {
         const char *text = shown(e, got);
+        static const char *const letters = "kMGTP";
+        const size_t n = strspn(text, "0123456789_.");
+        const char *letter = text[n] ? strchr(letters, text[n]) : NULL,
+                   *digits = text_format("%.*s", (int)n, text),
+                   *scale = !letter || (text[n + 1] && strcmp(text + n + 1, "i")) ? ""
+                            : *letter == 'k'                                      ? "K"
+                                             : text_format("%c", *letter);
+        const int power = letter ? (int)(letter - letters) + 1 : 0;
         d = complain(e->at, "%s wants %s, %s has no unit", key_path(key), key_type_text(key), text);
         if (key == K_activation_checkpoint_budget && got->number <= 1)
             add_help(d, "a part of a device: budget = %s * cluster.device.memory", text);
+        else if (want == UNIT_BYTES && scale[0]) /* "80G": the letter is there, the byte is not */
+            add_help(d, "%s%siB is %s x 2^%d bytes, %s%sB is %s x 10^%d", digits, scale, digits,
+                     10 * power, digits, scale, digits, 3 * power);
         else if (want == UNIT_BYTES)
             add_help(d, "%sGiB is %s x 2^30 bytes, %sGB is %s x 10^9", text, text, text, text);
         else if (want == UNIT_SECONDS)
