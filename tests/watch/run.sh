@@ -37,7 +37,7 @@ if "$planc" build small.plan -o cpu --device cpu --set mesh.fsdp=2 >cpu.build 2>
         '^trainer: --profile looks at steps 1 and more of a run, and this one has 2: --steps 4' \
         few.log && ok too_few_steps || fail too_few_steps "$(tail_of few.log)"
     launch 2 cpu --steps 3 --trace nowhere/trace.json >nowhere.log 2>&1
-    [ $? -eq 4 ] && grep -q '^trainer: --trace nowhere/trace.json: No such file' nowhere.log &&
+    [ $? -eq 4 ] && grep -q '^trainer: rank 0 on [^ ]*: --trace nowhere/trace.json: No such file' nowhere.log &&
         ok trace_nowhere || fail trace_nowhere "$(tail_of nowhere.log)"
     launch 2 cpu --steps 1 --compare cpu/trainer >other.log 2>&1
     [ $? -eq 4 ] && grep -q '^trainer: --compare' other.log && ok compare_other_file ||
