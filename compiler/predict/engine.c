@@ -192,6 +192,7 @@ static int64_t modulo(int64_t n, int64_t ring) { return ((n % ring) + ring) % ri
 static void do_item(struct engine *e, const struct item *it, int64_t n)
 {
     int64_t at;
+    if (it->once && !(e->micro & PART_FIRST)) return;
     switch (it->kind) {
     case ITEM_RUN: compute(e, it); break;
     case ITEM_GATHER:

@@ -258,7 +258,7 @@ static int64_t least_time(const struct program *p)
                 if (it->kind == ITEM_RUN) compute += times * it->clock[ALONE][it->kernels];
                 if (it->kind == ITEM_SUM) busy += times * it->reduce[0].total;
                 if (it->kind == ITEM_GATHER && (r->count == 1 || (it->from <= n && n < it->to)))
-                    busy += times * item_gather(it, n)->total;
+                    busy += (it->once ? 1 : times) * item_gather(it, n)->total;
                 if (it->kind != ITEM_REDUCE) continue;
                 int64_t last = it->reduce[it->last ? PART_LAST : 0].total - it->reduce[0].total,
                         first = it->reduce[it->first ? PART_FIRST : 0].total - it->reduce[0].total;

@@ -212,6 +212,13 @@ static void add_kernel(struct build_program *b, struct stage *s, const struct bo
     run->kernels++;
 }
 
+/* What is gathered stays for the step (reshard = step). */
+static bool is_once(const struct node *n)
+{
+    const struct attr *once = attr_find(n, "once");
+    return once && once->whole;
+}
+
 static void add_gather(struct build_program *b, struct stage *s, const struct node *n)
 {
     struct item *it = add_item(b, s, ITEM_GATHER, n->step);
@@ -224,6 +231,7 @@ static void add_gather(struct build_program *b, struct stage *s, const struct no
     it->event = attr_get(n, "event");
     it->count = attr_get(n, "count");
     it->down = attr_get(n, "down") != 0;
+    it->once = is_once(n);
     it->loop = is_of_loop(b->graph, unit);
     it->gather = HOLD(b->to, const struct parts *, it->count + 1);
     for (int64_t i = 0; i < it->count; i++)
@@ -257,6 +265,7 @@ static void add_wait(struct build_program *b, struct stage *s, const struct node
     it->ring = attr_get(n, "ring");
     it->shift = shift ? shift->whole : 0;
     it->all = all && all->whole;
+    it->once = is_once(n);
     it->loop = event_of_loop(b->graph, it->event);
     it->slot = !b->to->region[b->to->regions].update && event_of_reduce(b->graph, it->event);
 }

@@ -47,6 +47,7 @@ struct item {
     bool world;                  /* ITEM_SUM: over all ranks, else over the shards */
     bool first, last;            /* of a gradient that comes in parts */
     bool all;                    /* ITEM_WAIT: the whole ring */
+    bool once;                   /* ITEM_GATHER, ITEM_WAIT: of the first micro-batch of a step */
     bool slot;                   /* ITEM_WAIT: for a slot to be written again */
 };
 enum { PART_FIRST = 1, PART_LAST = 2 };

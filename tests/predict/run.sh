@@ -51,6 +51,7 @@ done
 holds reference_no_prefetch "$plans/30b-a3b-16.plan" mesh.prefetch=0 mesh.reduce_slots=1
 holds reference_far_ahead "$plans/30b-a3b-16.plan" mesh.prefetch=3 mesh.reduce_slots=3
 holds every_second_layer "$plans/30b-a3b-16.plan" activation_checkpoint.every=2
+holds gathered_once "$plans/30b-a3b-16.plan" mesh.reshard=step batch.local=2
 holds slow_network "$plans/30b-a3b-16.plan" cluster.link.network.bandwidth=1GB/s
 holds no_graphs "$plans/30b-a3b-16.plan" run.graph=off
 holds odd_nodes "$plans/30b-a3b-16.plan" cluster.nodes=3 cluster.devices_per_node=4 mesh.fsdp=6 \
@@ -66,9 +67,21 @@ same points_mixture "$plans/moe-small.plan" 'mesh.fsdp=1|2|3' 'mesh.dp=1|2' 'bat
     batch.global=72 'batch.loss_chunks=1|4' precision.compute=bf16
 same points_dense "$plans/demo.plan" 'mesh.fsdp=1|2|4' 'batch.local=2|8' batch.global=32 \
     'activation_checkpoint.mode=none|selective|full'
+same points_reshard "$plans/30b-a3b-512.plan" 'mesh.fsdp=8|16' activation_checkpoint.mode=none \
+    'mesh.reshard=forward|backward|step' 'batch.local=1|8' 'batch.loss_chunks=1|8'
 same points_hybrid "$plans/llama-8b.plan" 'mesh.fsdp=8|64|512' 'batch.loss_chunks=1|8'
 
 # ── the command ──
+# gathers NAME: of layers, in a step of eight micro-batches
+gathers() {
+    "$planc" simulate "$plans/30b-a3b-512.plan" --set mesh.fsdp=16 --set batch.local=1 \
+        --set activation_checkpoint.mode=none --set mesh.reshard="$1" --json | python3 -c '
+import json, sys
+print(sum(c["count"] for c in json.load(sys.stdin)["rungs"][0]["collectives"]
+          if c["name"] == "gather layers"))'
+}
+said="$(gathers forward) $(gathers backward) $(gathers step)"
+[ "$said" = "768 384 48" ] && ok gathers_by_reshard || fail gathers_by_reshard "$said"
 for plan in demo moe-small gpt2-124m llama-8b qwen3-30b-a3b 30b-a3b-16; do
     "$planc" simulate "$plans/$plan.plan" --json >report.json 2>report.err &&
         python3 "$top/tests/predict/report.py" report.json >report.out 2>&1 && ok "report_$plan" ||
