@@ -310,7 +310,9 @@ steep infinite_gradient_stop --set run.nonfinite=stop
 refused infinite_gradient_stop infinite_gradient_stop 2 'step 0.*gradient|gradient.*step 0' 4
 steep infinite_gradient_skip --set run.nonfinite=skip
 launch 2 "$scratch/infinite_gradient_skip" --metrics infinite.jsonl --final infinite.safetensors \
-    >infinite.log 2>&1 && why=$(python3 - 2>&1 <<'PYTHON'
+    >infinite.log 2>&1
+# every step was skipped: no success, and the weights are those of the beginning
+[ $? -eq 4 ] && why=$(python3 - 2>&1 <<'PYTHON'
 import json, math, struct
 steps = [json.loads(line) for line in open("infinite.jsonl")]
 steps = [s for s in steps if "loss" in s]
