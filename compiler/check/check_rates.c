@@ -55,6 +55,19 @@ static const struct grid_kind *kind_of(const char *class)
     return NULL;
 }
 
+enum grid_unit grid_unit_of(const char *class, int *axes)
+{
+    const struct grid_kind *k = kind_of(class);
+    if (!k) bug("no class of grids '%s'", class);
+    *axes = 0;
+    while (*axes < GRID_AXES && k->axis[*axes]) ++*axes;
+    return k->unit;
+}
+
+const char *const *grid_axis_names(const char *class) { return kind_of(class)->axis; }
+
+const char *grid_unit_name(enum grid_unit unit) { return unit_key[unit]; }
+
 static enum section_id section_of(const struct rate_row *r)
 {
     return r->grid ? S_grid : S_efficiency;

@@ -63,6 +63,12 @@ struct grid {
     struct provenance from;
 };
 
+/* What the values of a class of grids are and how many axes it has; the keys of those: "m",
+ * "gflops". The class is one of keys.def. */
+enum grid_unit grid_unit_of(const char *class, int *axes);
+const char *const *grid_axis_names(const char *class);
+const char *grid_unit_name(enum grid_unit unit);
+
 /* One direction, a device: bytes/s (0: not known), seconds. */
 struct link {
     double bandwidth, latency, base;

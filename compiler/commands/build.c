@@ -314,6 +314,44 @@ int trainer_build(const struct trainer *t, const char *directory)
     return !t->reference || build_reference(&p, directory) ? EXIT_FINE : EXIT_ENVIRONMENT;
 }
 
+/* ── measuring ───────────────────────────────────────────────────────────────── */
+bool measure_build(const char *directory, const struct measured_mesh *mesh, int n)
+{
+    struct places p;
+    struct job job = {0};
+    if (!find_places(EMIT_CPU, &p)) return false;
+    const char *object = text_format("%s/measure.o", directory);
+    if (!compile(&job, &p, EMIT_KERNEL_FLAGS, text_format("%s/cpu", p.templates), "measure",
+                 object) ||
+        !job_end(&job))
+        return false;
+    for (int i = 0; i < n; i++) {
+        const char *name = text_format("mesh_%d", i);
+        struct text tables = {0};
+        text_add(&tables,
+                 "#include \"program.h\"\nconst struct program program = {.fsdp = %ld, .dp = %ld, "
+                 ".timeout_seconds = 60};\n",
+                 mesh[i].fsdp, mesh[i].dp);
+        struct job tables_job = {0}, link = {.log = text_format("%s/link.log", directory)};
+        if (!file_write(text_format("%s/%s.c", directory, name), tables.bytes, tables.length))
+            return command_fail(EXIT_ENVIRONMENT, "cannot write into '%s': %s", directory,
+                                strerror(errno)),
+                   false;
+        const char *table = text_format("%s/%s.o", directory, name);
+        if (!compile(&tables_job, &p, PLAIN_FLAGS, directory, name, table) || !job_end(&tables_job))
+            return false;
+        job_say(&link, p.compiler);
+        job_say_all(&link, PLANC_TRAINER_FLAGS " -o");
+        job_say(&link, text_format("%s/%s", directory, mesh[i].program));
+        job_say(&link, object);
+        job_say(&link, table);
+        job_say(&link, p.library);
+        job_say_all(&link, device_rows[EMIT_CPU].links);
+        if (!job_start(&link) || !job_end(&link)) return false;
+    }
+    return true;
+}
+
 /* ── the door ────────────────────────────────────────────────────────────────── */
 static int device_of(const struct arguments *a, struct trainer *t)
 {

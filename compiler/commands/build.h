@@ -25,5 +25,12 @@ bool trainer_folder(const char *directory);
 int trainer_build(const struct trainer *t, const char *directory);
 /* What a built trainer depends on, as 32 digits: generated texts, flags, libraries, processor. */
 const char *trainer_hash(const struct trainer *t);
+/* Compiles templates/cpu/measure.c as kernels are compiled, and links it for each mesh with the
+ * runtime of cpu: DIR/PROGRAM. False after a message. */
+struct measured_mesh {
+    int64_t fsdp, dp;
+    const char *program;
+};
+bool measure_build(const char *directory, const struct measured_mesh *mesh, int n);
 
 #endif

@@ -123,3 +123,23 @@ int launch(char *const *argv)
     errno = why;
     return -1;
 }
+
+/* How Open MPI is told that ranks may outnumber cores, that they have threads of their own, and
+ * that root may ask. Variables, because other launchers would refuse the options. */
+bool launcher_settings(void)
+{
+    static const char *const setting[][2] = {
+        {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+        {"OMPI_MCA_hwloc_base_binding_policy", "none"},
+        {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},
+        {"PRTE_MCA_hwloc_default_binding_policy", "none"},
+        {"PLANC_RUN", "1"}, /* the trainer is told that no signal ends its launcher */
+        {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+        {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+    };
+    for (size_t i = 0; i < COUNT_OF(setting); i++) {
+        if (!strncmp(setting[i][0], "OMPI_ALLOW", 10) && geteuid() != 0) continue;
+        if (setenv(setting[i][0], setting[i][1], 0)) return false;
+    }
+    return true;
+}

@@ -21,7 +21,8 @@ enum {
     MEMORY = 128,
     DIFF = 256,
     SIMULATE = 512,
-    ANY = 1023
+    CALIBRATE = 1024,
+    ANY = 2047
 };
 
 const struct command_row command_rows[] = {
@@ -50,7 +51,8 @@ const struct command_row command_rows[] = {
      "a Hugging Face config.json to a plan"},
     {"export", 0, NULL, NULL, NULL},
     {"data", 0, NULL, NULL, NULL},
-    {"calibrate", 0, NULL, NULL, NULL},
+    {"calibrate", CALIBRATE, command_calibrate, "calibrate [BASE.plan] [--from FILE…] -o FILE.plan",
+     "measure this machine, or refit rates from runs: a file for --cluster"},
 };
 const int command_count = COUNT_OF(command_rows);
 
@@ -78,7 +80,7 @@ enum option {
     TRACE
 };
 const struct option_row option_rows[] = {
-    {"--set", SET, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF | IMPORT,
+    {"--set", SET, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF | IMPORT | CALIBRATE,
      "section.key=value", "one more entry of the plan; may be given several times"},
     {"--cluster", CLUSTER, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF, "a file",
      "use the cluster in this file; of the plan's cluster only nodes counts"},
@@ -91,7 +93,7 @@ const struct option_row option_rows[] = {
      "the simulated step as a trainer's --trace writes a run, for Perfetto"},
     {"--json", JSON, ANY, NULL, "the result as JSON, errors too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
-    {"-o", OUTPUT, BUILD | IMPORT, "a path", "where the result goes"},
+    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE, "a path", "where the result goes"},
     {"--device", DEVICE, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP, "cpu, cuda or trace",
      "device of the trainer, if not the one of the cluster; trace (build and run) prints every "
      "step and runs none"},
