@@ -97,7 +97,7 @@ else
     found=$(sed -n 's/^compare: \([^ ]*\) .*BEYOND$/\1/p' wrong.log)
     [ $status -eq 4 ] &&
         [ "$(grep -c '^trainer: --compare: .* beyond what rounding may do' wrong.log)" = 1 ] &&
-        [ -n "$found" ] && ! grep -qvE '^dispatch(_again)?$' <<<"$found" && ok wrong_kernel ||
+        [ -n "$found" ] && ! grep -qvE '^(grad_)?dispatch(_again)?$' <<<"$found" && ok wrong_kernel ||
         fail wrong_kernel "exit $status: $found $(tail_of wrong.log 1)"
 fi
 
