@@ -136,6 +136,7 @@ typedef VECTOR(struct resolved_key) resolved_keys;
 
 struct plan {
     const char *path, *title;
+    const char *predicted;               /* C text that program.c ends with; NULL: none */
     const char *architecture;            /* "llama" */
     const struct ast *architecture_body; /* items of its block */
     struct hyper *hyper;

@@ -8,6 +8,7 @@
 #include "commands/build_job.h"
 #include "commands/build_kept.h"
 #include "commands/build_sweep.h"
+#include "commands/predicted.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -392,7 +393,10 @@ int trainer_plan(const struct arguments *a, struct trainer *t)
     if (!t->graph) return EXIT_PLAN;
     if (!a->fusion) t->graph->facts.fuse = false;
     t->graph = pipeline_run(t->graph, LEVEL_MEMORY);
-    return t->graph ? EXIT_FINE : EXIT_PLAN;
+    if (!t->graph) return EXIT_PLAN;
+    if (t->device == EMIT_CPU || t->device == EMIT_CUDA)
+        t->plan->predicted = predicted_tables(t->plan, t->graph);
+    return EXIT_FINE;
 }
 
 /* "cuda (sm_90a, sm_100a)" */

@@ -337,4 +337,5 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     if (f->device == DEVICE_CUDA) cuda_numbers(to, g, p);
     text_add(to, "    .cpu_feature = features, .cpu_features = sizeof features / sizeof *features "
                  "- 1,\n};\n");
+    if (p->predicted) text_add(to, "%s", p->predicted);
 }

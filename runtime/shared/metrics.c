@@ -37,6 +37,9 @@ static struct {
     double exposed, exposed_of;
 } out = {.fd = -1};
 
+/* 0: the compiler did not predict a step of this device. */
+static double predicted_step(void) { return &predicted ? predicted.step_seconds : 0; }
+
 static double step_tokens(void) { return (double)(program.global * program.sequence); }
 
 /* mpirun gives its ranks a pseudo-terminal even when its own output is a file: the parent's output
@@ -206,6 +209,7 @@ static void json(const struct measured *m)
     add(",\"tokens\":%lld,\"tokens_hash\":\"%016llx\"",
         (long long)(program.global * program.sequence), (unsigned long long)m->tokens_hash);
     add_number("step_seconds", m->seconds);
+    if (predicted_step() > 0) add_number("predicted_step_seconds", predicted_step());
     add_number("tokens_per_second", rate);
     add_number("tokens_per_second_per_device", rate / (double)world.size);
     if (out.machine_flops > 0 && program.flops_per_token > 0) add_number("mfu", mfu(1, m->seconds));
@@ -351,6 +355,10 @@ void metrics_summary(void)
                  100 * out.exposed / out.exposed_of);
     say("speed: %.0f tokens/s over %.0f steps%s%s", step_tokens() * steps / seconds, steps,
         out.steps > 1 ? " (the first one not counted)" : "", exposed);
+    if (predicted_step() > 0)
+        say("speed: a step took %.3f ms, predicted %.3f ms (%+.1f %%) by the rates of cluster %s",
+            1e3 * seconds / steps, 1e3 * predicted_step(),
+            100 * (predicted_step() * steps / seconds - 1), predicted.cluster);
     if (out.machine_flops > 0 && program.flops_per_token > 0)
         say("speed: %.1f %% of the %s of %.1f GFLOP/s (%.4g MFLOP a token)",
             100 * mfu(steps, seconds), device_peak_name(), 1e-9 * out.machine_flops,

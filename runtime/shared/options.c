@@ -42,6 +42,7 @@ const char options_help[] =
     "  --allow KEY           resume although this key differs (several: with commas)\n"
     "  --explain             name every unit and every step of the schedule first\n"
     "  --profile N           time of every kernel in steps 1 to N\n"
+    "  --profile-out FILE    what --profile measured, for planc calibrate\n"
     "  --trace FILE          steps 1 and 2 on all lanes, for Perfetto\n"
     "  --compare LIB         compare the kernels of step 0 with reference.so\n"
     "  --probe FILE          logits and gradient norms of step 0";
@@ -69,15 +70,16 @@ bool options_read(struct options *o, int argc, char **argv)
             continue;
         }
         static const char *const valued[] = {
-            "--steps",   "--log-every", "--metrics", "--final",          "--probe",
-            "--compare", "--profile",   "--trace",   "--checkpoint-dir", "--allow"};
+            "--steps",   "--log-every", "--metrics",        "--final", "--probe",      "--compare",
+            "--profile", "--trace",     "--checkpoint-dir", "--allow", "--profile-out"};
         int which = -1;
         for (int k = 0; k < (int)(sizeof valued / sizeof *valued); k++)
             if (names(a, valued[k])) which = k;
         if (which < 0)
             return fail_note(
                 "unknown option '%s' (there are --steps N, --metrics FILE, --final FILE, --probe "
-                "FILE, --log-every N, --compare FILE, --profile N, --trace FILE, --explain, "
+                "FILE, --log-every N, --compare FILE, --profile N, --profile-out FILE, --trace "
+                "FILE, --explain, "
                 "--checkpoint-dir DIR, --resume, --resume=STEP, --fresh, --allow KEY, --help)",
                 a);
         const char *value = strchr(a, '=') ? strchr(a, '=') + 1 : i + 1 < argc ? argv[++i] : NULL;
@@ -99,9 +101,12 @@ bool options_read(struct options *o, int argc, char **argv)
                                  OPTION_ALLOWS);
             o->allow[o->allows++] = value;
             break;
+        case 10: o->profile_out = value; break;
         }
         if (!fine) return false;
     }
+    if (o->profile_out && !o->profile)
+        return fail_note("--profile-out writes what --profile N measured: it wants --profile too");
     if (o->fresh && (o->resume || o->allows))
         return fail_note("--fresh starts anew, %s goes on from a checkpoint: one of the two",
                          o->resume ? "--resume" : "--allow");

@@ -175,15 +175,31 @@ static int longest_first(const void *a, const void *b)
 
 struct line {
     const char *name;
-    double calls, seconds, flops, bytes, floor;
+    double calls, seconds, flops, bytes, floor, predicted;
 };
+
+/* Of a whole kernel; 0: not predicted. */
+static double predicted_seconds(const struct kernel *k)
+{
+    for (int i = 0; &predicted && predicted.step_seconds > 0 && i < predicted.kernels; i++)
+        if (!strcmp(predicted.kernel[i].name, k->name)) return predicted.kernel[i].seconds;
+    return 0;
+}
+
+static const char *milliseconds(double ms, char text[32])
+{
+    snprintf(text, 32, "%.3f", ms);
+    return text;
+}
 
 static void show(const char *kind, struct line l, double all)
 {
+    char text[32];
     const double steps = (double)profile.steps;
-    say("profile: %-8s %-36s %7.0f %10.3f %6.1f %% %9.2f %9.1f %7.1f %%", kind, l.name,
+    say("profile: %-8s %-36s %7.0f %10.3f %6.1f %% %9.2f %9.1f %7.1f %% %9s", kind, l.name,
         l.calls / steps, 1e3 * l.seconds / steps, 100 * l.seconds / all,
-        1e-12 * l.flops / l.seconds, 1e-9 * l.bytes / l.seconds, 100 * l.floor / l.seconds);
+        1e-12 * l.flops / l.seconds, 1e-9 * l.bytes / l.seconds, 100 * l.floor / l.seconds,
+        l.predicted > 0 ? milliseconds(1e3 * l.predicted / steps, text) : "");
 }
 
 static void line_add(struct line *l, const struct row *r)
@@ -193,6 +209,7 @@ static void line_add(struct line *l, const struct row *r)
     l->flops += r->parts * r->kernel->flops;
     l->bytes += r->parts * r->kernel->bytes;
     l->floor += r->parts * floor_seconds(r->kernel);
+    l->predicted += r->parts * predicted_seconds(r->kernel);
 }
 
 /* Rows are sorted, so a class stands where its longest kernel does. */
@@ -228,8 +245,8 @@ void profile_close(void)
         (long long)profile.steps, 1e3 * all / steps, 1e3 * profile.step_seconds / steps,
         1e3 * profile.transfer_seconds[WATCH_GATHER] / steps,
         1e3 * profile.transfer_seconds[WATCH_REDUCE] / steps);
-    say("profile: %-8s %-36s %7s %10s %8s %9s %9s %9s", "", "a step", "calls", "ms", "share",
-        "TFLOP/s", "GB/s", "roofline");
+    say("profile: %-8s %-36s %7s %10s %8s %9s %9s %9s %9s", "", "a step", "calls", "ms", "share",
+        "TFLOP/s", "GB/s", "roofline", "predicted");
     show_classes(all);
     struct line rest = {.name = "the rest"}, total = {.name = "all kernels"};
     for (int64_t i = 0; i < profile.rows; i++) {

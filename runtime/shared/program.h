@@ -133,4 +133,18 @@ struct program {
 };
 extern const struct program program;
 
+/* What the compiler knew of a kernel: its shape as members of a JSON object, and the seconds that a
+ * call was predicted to take (0: not known). Programs that are written by hand have none. */
+struct predicted_kernel {
+    const char *name, *shape;
+    double seconds;
+};
+struct predicted {
+    const char *cluster;
+    double step_seconds; /* 0: not predicted for this device */
+    const struct predicted_kernel *kernel;
+    int kernels;
+};
+extern const struct predicted predicted __attribute__((weak));
+
 #endif

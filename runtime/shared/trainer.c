@@ -231,10 +231,10 @@ static struct device *come_up(struct options *o, struct counters *run, int argc,
     world_agree();
     struct device *d = device_open();
     world_agree();
-    const int64_t mapped = device_mapped_bytes(d), predicted = device_predicted_bytes();
-    if (mapped != predicted)
+    const int64_t mapped = device_mapped_bytes(d), expected = device_predicted_bytes();
+    if (mapped != expected)
         fail_note("rank %d: the ledger has %lld bytes, the system gave %lld", world.rank,
-                  (long long)predicted, (long long)mapped);
+                  (long long)expected, (long long)mapped);
     world_agree();
 
     watch_open(d, o, run->step);

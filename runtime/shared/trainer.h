@@ -26,7 +26,7 @@ enum { STATUS_USAGE = 3, STATUS_ENVIRONMENT = 4, STATUS_STOPPED = 75 };
 enum { OPTION_ALLOWS = 16 };
 struct options {
     int64_t steps /* -1: as the plan says */, log_every /* 0: not given */;
-    const char *metrics, *final, *probe, *compare, *trace;
+    const char *metrics, *final, *probe, *compare, *trace, *profile_out;
     bool explain, help;
     int64_t profile /* steps; 0: none */;
     const char *checkpoint_dir; /* NULL: as the plan says */

@@ -41,6 +41,7 @@ bool watch_open(struct device *d, const struct options *o, int64_t first)
                          (long long)(first + last_timed() + 1));
     if (look.compare && !compare_open(o->compare)) return false;
     if (look.trace && !trace_open(o->trace)) return false;
+    if (o->profile_out && !profile_out_open(o->profile_out, o->profile)) return false;
     if (look.profile) profile_open(d);
     return true;
 }
@@ -102,6 +103,7 @@ void watch_step_end(struct device *d, int64_t step, double seconds)
             look.mark[i].to = device_stamp_seconds(d, 2 * i + 1);
         }
         if (step <= look.profiled) profile_step(look.mark, n, seconds);
+        if (step <= look.profiled) profile_out_step(look.mark, n, seconds);
         if (look.trace && step <= TRACED) trace_step(look.mark, n, step);
     }
     watching = false;
@@ -112,6 +114,7 @@ bool watch_close(struct device *d)
     (void)d;
     bool fine = true;
     if (look.profile) profile_close();
+    fine &= profile_out_close();
     if (look.trace) fine &= trace_close();
     if (look.compare) fine &= compare_close();
     return fine;

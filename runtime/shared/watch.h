@@ -70,6 +70,11 @@ void profile_open(struct device *d);
 void profile_step(const struct mark *mark, int64_t marks, double seconds);
 void profile_close(void); /* the table */
 
+/* profile_out.c: the file of --profile-out. False: noted. */
+bool profile_out_open(const char *path, int64_t steps);
+void profile_out_step(const struct mark *mark, int64_t marks, double seconds);
+bool profile_out_close(void);
+
 bool trace_open(const char *path); /* false: noted */
 void trace_step(const struct mark *mark, int64_t marks, int64_t step);
 bool trace_close(void); /* every rank; false: noted */
