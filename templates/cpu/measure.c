@@ -11,7 +11,8 @@
 #define _GNU_SOURCE
 #include "cpu/attention.h"
 #include "cpu/experts.h"
-#include "trainer.h"
+#include "program.h"
+#include "world.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -27,6 +28,12 @@ enum { ROOM_BYTES = 128 << 20, MOST_RANKS = 256 };
 static double each; /* seconds that a figure may take */
 static char *bytes;
 static void *room_a, *room_b, *room_c, *room_d, *room_e, *room_f, *room_g, *room_h;
+
+_Noreturn static void stop(const char *why)
+{
+    fprintf(stderr, "measure: %s\n", why);
+    exit(4);
+}
 
 static double now(void)
 {
@@ -246,7 +253,7 @@ static void *some(int64_t count)
 {
     char *at =
         mmap(NULL, (size_t)count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) fail_now("no memory to measure in");
+    if (at == MAP_FAILED) stop("no memory to measure in");
     madvise(at, (size_t)count, MADV_HUGEPAGE); /* as a trainer's arena */
     /* both halves are BF16 numbers of about 0.01, and so is the whole */
     for (int64_t i = 0; i < count / 4; i++) {
@@ -259,8 +266,7 @@ static void *some(int64_t count)
 int main(int argc, char **argv)
 {
     world_open(&argc, &argv);
-    if (argc != 3 || world.size > MOST_RANKS)
-        fail_now("usage: measure compute|collectives SECONDS");
+    if (argc != 3 || world.size > MOST_RANKS) stop("usage: measure compute|collectives SECONDS");
     each = atof(argv[2]);
     world_split();
     world_met();
