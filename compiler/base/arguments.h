@@ -10,11 +10,12 @@ enum { EXIT_FINE = 0, EXIT_PLAN = 1, EXIT_NO_FIT = 2, EXIT_USAGE = 3, EXIT_ENVIR
 
 struct arguments {
     const char *command;
-    VECTOR(const char *) word; /* what is no option: plans, a section */
-    VECTOR(const char *) set;  /* texts of --set, in order */
-    VECTOR(int) set_words;     /* how many of `word` stand before each of them */
-    VECTOR(const char *) rest; /* behind -- */
-    bool json, colour;         /* colour: for diagnostics, decided */
+    VECTOR(const char *) word;     /* what is no option: plans, a section */
+    VECTOR(const char *) set;      /* texts of --set, in order */
+    VECTOR(int) set_words;         /* how many of `word` stand before each of them */
+    VECTOR(const char *) rest;     /* behind -- */
+    VECTOR(const char *) profiles; /* of calibrate: --from */
+    bool json, colour;             /* colour: for diagnostics, decided */
     const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at, *cluster;
     const char *devices, *scaling, *trace; /* of simulate */
     bool traces;                           /* the command's --device may be trace */

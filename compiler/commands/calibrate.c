@@ -2,20 +2,37 @@
  * and writes a cluster file for --cluster. */
 #define _GNU_SOURCE
 #include "commands/calibrate.h"
+#include "commands/launch.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
+/* The folder of the library of plans. */
+static const char *library_plans(void)
+{
+    const char *home = command_home(),
+               *installed = text_format("%s/../share/planc/plans", home ? home : ".");
+    return !access(installed, R_OK) ? installed : text_format("%s/../plans", home ? home : ".");
+}
+
+static struct grid grid_copy(const struct grid *g)
+{
+    struct grid to = *g;
+    int count = 1;
+    for (int a = 0; a < g->axes; a++) count *= g->n[a];
+    to.value = TAKE_MANY(double, count);
+    memcpy(to.value, g->value, sizeof *to.value * (size_t)count);
+    return to;
+}
+
 /* The cluster of BASE, which is a plan or a cluster file. Without BASE: this machine as the library
  * has it. NULL after a message. */
-static const struct cluster *base_cluster(const struct arguments *a, const char *base)
+static const struct cluster *base_cluster(const struct arguments *a, const char *plans,
+                                          const char *base)
 {
-    const char *home = command_home();
-    const char *installed = text_format("%s/../share/planc/plans", home ? home : ".");
-    const char *library =
-        !access(installed, R_OK) ? installed : text_format("%s/../plans", home ? home : ".");
-    const char *carrier = text_format("%s/demo.plan", library);
+    const char *carrier = text_format("%s/demo.plan", plans);
     const char *const *open_keys;
     int n_open;
     struct plan *p = NULL;
@@ -37,30 +54,56 @@ static const struct cluster *base_cluster(const struct arguments *a, const char 
     return p ? &p->cluster : NULL;
 }
 
+/* What changed, row by row. */
+static void say_changes(const struct cluster *before, const struct rates *after)
+{
+    for (int i = 0; i < after->efficiency.n && i < before->efficiencies; i++) {
+        const struct efficiency *a = &before->efficiency[i], *b = &after->efficiency.item[i];
+        if (fabs(a->value - b->value) > 1e-9 * a->value)
+            printf("efficiency %s %s: %.4g -> %.4g\n", a->class, a->engine, a->value, b->value);
+    }
+}
+
 int command_calibrate(const struct arguments *a)
 {
     if (!a->output) return command_fail(EXIT_USAGE, "calibrate wants -o FILE.plan");
     if (a->word.n > 1)
-        return command_fail(EXIT_USAGE, "calibrate takes one BASE.plan, not %d", a->word.n);
-    const struct cluster *base = base_cluster(a, a->word.n ? a->word.item[0] : NULL);
-    if (!base) return EXIT_PLAN;
-    struct cluster c = *base;
-    struct rates r = {0};
-    for (int i = 0; i < c.grids; i++) PUSH(&r.grid, c.grid[i]);
-    for (int i = 0; i < c.efficiencies; i++) PUSH(&r.efficiency, c.efficiency[i]);
-    if (c.kind != DEVICE_CPU)
         return command_fail(EXIT_USAGE,
-                            "calibrate measures cpu only, and cluster %s is of cuda: --from FILE "
-                            "takes what a trainer's --profile-out wrote",
-                            c.name);
+                            "calibrate takes one BASE.plan, not %d; --from goes before "
+                            "each file of a run",
+                            a->word.n);
+    json_in_arena();
+    const char *plans = library_plans();
+    const struct cluster *base = base_cluster(a, plans, a->word.n ? a->word.item[0] : NULL);
+    if (!base) return EXIT_PLAN;
+    struct cluster c = *base, before = *base;
+    struct rates r = {0};
+    for (int i = 0; i < c.grids; i++) PUSH(&r.grid, grid_copy(&c.grid[i]));
+    for (int i = 0; i < c.efficiencies; i++) PUSH(&r.efficiency, c.efficiency[i]);
     struct provenance now = {
         .spread = 0.1, .basis = BASIS_MEASURED, .source = host_processor(), .date = date_today()};
     figure_list all = {0};
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    c.cores = cores > 0 ? cores : 1;
-    if (!calibrate_measure(&all, &c, c.cores, 4e-3)) return EXIT_ENVIRONMENT;
-    c.contention.from = now;
-    rates_add(&r, &all, now);
+    observation_list seen = {0};
+    for (int i = 0; i < a->profiles.n; i++)
+        if (!calibrate_read(a->profiles.item[i], &seen, &c)) return EXIT_ENVIRONMENT;
+    if (!a->profiles.n) {
+        if (c.kind != DEVICE_CPU)
+            return command_fail(EXIT_USAGE,
+                                "calibrate measures cpu only, and cluster %s is of cuda: --from "
+                                "FILE takes what a trainer's --profile-out wrote",
+                                c.name);
+        const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+        c.cores = cores > 0 ? cores : 1;
+        if (!launcher_settings())
+            return command_fail(EXIT_ENVIRONMENT, "cannot set the launcher's variables: %s",
+                                strerror(errno));
+        if (!calibrate_measure(&all, &c, c.cores, 2e-3)) return EXIT_ENVIRONMENT;
+        c.contention.from = now;
+        rates_add(&r, &all, now);
+        if (!calibrate_runs(plans, c.cores, &seen, &c)) return EXIT_ENVIRONMENT;
+    }
+    calibrate_fit(&c, &r, &seen, now);
+    say_changes(&before, &r);
     if (!cluster_write(a->output, &c, &r))
         return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
     int measured = 0;

@@ -3,6 +3,7 @@
 #define PLANC_COMMAND_CALIBRATE_H
 
 #include "commands/command.h"
+#include "predict/kernel_cost.h"
 
 /* One measured value: a point of a grid. */
 struct figure {
@@ -29,6 +30,27 @@ void rates_add(struct rates *r, const figure_list *all, struct provenance from);
 /* The processor of this host, in its own words; today, 2026-11-29. */
 const char *host_processor(void);
 const char *date_today(void);
+
+/* calibrate_fit.c: a kernel as a run measured it. */
+struct observation {
+    struct work work;
+    const char *engine;
+    int64_t ranks; /* of a host, at work together */
+    double seconds;
+};
+typedef VECTOR(struct observation) observation_list;
+/* Reads a file of --profile-out, or of --metrics, which says how far steps lie apart. False after a
+ * message that names the file. */
+bool calibrate_read(const char *path, observation_list *all, struct cluster *c);
+void calibrate_fit(const struct cluster *c, struct rates *r, const observation_list *all,
+                   struct provenance from);
+
+/* calibrate_runs.c: trains small models of the library with every kind of kernel, and reads what
+ * their kernels took. False after a message. */
+bool calibrate_runs(const char *plans, int64_t ranks, observation_list *all, struct cluster *c);
+/* A folder for what is built, and its end. NULL after a message. */
+const char *scratch_folder(void);
+void remove_folder(const char *directory);
 
 /* calibrate_write.c: a file for --cluster, with every key of the cluster. False with errno. */
 bool cluster_write(const char *path, const struct cluster *c, const struct rates *r);

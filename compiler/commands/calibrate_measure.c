@@ -75,7 +75,7 @@ static bool run_program(const char *directory, const char *program, const char *
 }
 
 /* A folder of files. */
-static void remove_folder(const char *directory)
+void remove_folder(const char *directory)
 {
     DIR *d = opendir(directory);
     for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
@@ -106,19 +106,20 @@ static bool measure_in(const char *directory, figure_list *all, struct cluster *
     return true;
 }
 
-bool calibrate_measure(figure_list *all, struct cluster *c, int64_t ranks, double seconds)
+const char *scratch_folder(void)
 {
     const char *base = getenv("TMPDIR");
     char *directory =
         (char *)(uintptr_t)text_format("%s/planc-calibrate-XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(directory)) {
-        command_fail(EXIT_ENVIRONMENT, "cannot make a folder '%s': %s", directory, strerror(errno));
-        return false;
-    }
-    if (!launcher_settings()) {
-        command_fail(EXIT_ENVIRONMENT, "cannot set the launcher's variables: %s", strerror(errno));
-        return false;
-    }
+    if (mkdtemp(directory)) return directory;
+    command_fail(EXIT_ENVIRONMENT, "cannot make a folder '%s': %s", directory, strerror(errno));
+    return NULL;
+}
+
+bool calibrate_measure(figure_list *all, struct cluster *c, int64_t ranks, double seconds)
+{
+    const char *directory = scratch_folder();
+    if (!directory) return false;
     bool fine = measure_in(directory, all, c, ranks, seconds);
     remove_folder(directory);
     return fine;

@@ -106,7 +106,9 @@ const struct option_row option_rows[] = {
     {"-n", RANKS, RUN, "a number of ranks", "processes to start; the mesh says how many"},
     {"--after", AFTER, DUMP, "a pass", "the pass after which the text is printed"},
     {"--all", ALL, DUMP, "a folder", "a text after every pass, in this folder"},
-    {"--from", FROM, DUMP, "a file", "a text that was dumped"},
+    {"--from", FROM, DUMP | CALIBRATE, "a file",
+     "dump: a text that was dumped; calibrate: what a trainer's --profile-out or --metrics wrote, "
+     "may be given several times"},
     {"--pass", PASS, DUMP, "a pass", "the pass that is applied to that text"},
     {"--at", AT, MEMORY, "a number of bytes",
      "also show the first step with more than this: 120GiB (GiB is 2^30 bytes, GB 10^9)"},
@@ -198,7 +200,13 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case RANKS: once = &a->ranks; break;
     case AFTER: once = &a->after; break;
     case ALL: once = &a->all; break;
-    case FROM: once = &a->from; break;
+    case FROM:
+        if (!strcmp(a->command, "calibrate")) {
+            PUSH(&a->profiles, value);
+            return true;
+        }
+        once = &a->from;
+        break;
     case PASS: once = &a->pass; break;
     case AT: once = &a->at; break;
     case CLUSTER: once = &a->cluster; break;

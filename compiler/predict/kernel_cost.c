@@ -177,6 +177,14 @@ static double walk_seconds(const struct machine *m, const struct work *w, struct
     return seconds;
 }
 
+void kernel_grid_axes(const struct work *w, double at[GRID_AXES])
+{
+    bool grouped = w->class == COST_GROUPED_GEMM, dense = w->class == COST_GEMM;
+    at[0] = grouped ? w->rows / w->experts : dense ? w->m : w->sequence;
+    at[1] = grouped || dense ? w->n : w->width;
+    at[2] = grouped && w->weight_gradient ? w->m : w->k;
+}
+
 double idle_part(const struct machine *m)
 {
     double ranks = m->ranks_a_host > 0 ? (double)m->ranks_a_host : 1,
@@ -196,15 +204,11 @@ static struct kernel_time cpu_time(const struct machine *m, const struct work *w
         t.limit = LIMIT_FLOPS;
         if (!g)
             t.missing = want_grid(class, engine, w->mixed ? F32 : w->type);
-        else if (w->class == COST_GEMM)
-            seconds = w->flops / (1e9 * reach(g, w->m, w->n, w->k, &t.outside));
-        else if (w->class == COST_GROUPED_GEMM)
-            seconds =
-                w->flops / (1e9 * (w->weight_gradient
-                                       ? reach(g, w->rows / w->experts, w->n, w->m, &t.outside)
-                                       : reach(g, w->rows / w->experts, w->n, w->k, &t.outside)));
-        else
-            seconds = w->flops / (1e9 * reach(g, w->sequence, w->width, 0, &t.outside));
+        else {
+            double at[GRID_AXES];
+            kernel_grid_axes(w, at);
+            seconds = w->flops / (1e9 * grid_value(g, at, &t.outside));
+        }
     } else if (w->class == COST_MOVE) {
         const struct grid *g =
             machine_grid(m, class, engine, (int)w->type, w->ops ? op_rows[w->op[0].op].name : NULL,

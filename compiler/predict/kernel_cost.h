@@ -33,6 +33,8 @@ struct kernel_time kernel_time(const struct machine *m, const struct work *w);
  * same kernels. A machine with a cache asks it first. From the heap. */
 struct time_cache *time_cache_new(void);
 void time_cache_free(struct time_cache *c); /* NULL: nothing */
+/* Where a product or attention lies in its grid on cpu. */
+void kernel_grid_axes(const struct work *w, double at[GRID_AXES]);
 /* Of cpu: the part of a second core that each rank has for its transfers, 0 to 1. */
 double idle_part(const struct machine *m);
 /* From the end of one kernel to the begin of the next. */

@@ -109,6 +109,27 @@ static int place_on(const double *axis, int n, double x, double *part, bool *out
     return k;
 }
 
+int grid_corners(const struct grid *g, const double at[GRID_AXES], int index[1 << GRID_AXES],
+                 double weight[1 << GRID_AXES])
+{
+    int low[GRID_AXES] = {0}, n = 0;
+    double part[GRID_AXES] = {0};
+    bool outside = false;
+    for (int a = 0; a < g->axes; a++)
+        low[a] = place_on(g->axis[a], g->n[a], at[a], &part[a], &outside);
+    for (int corner = 0; corner < 1 << g->axes; corner++) {
+        double all = 1;
+        int place = 0;
+        for (int a = 0; a < g->axes; a++) {
+            int high = corner >> a & 1;
+            all *= high ? part[a] : 1 - part[a];
+            place = place * g->n[a] + low[a] + (high && g->n[a] > 1);
+        }
+        if (all > 0) index[n] = place, weight[n++] = all;
+    }
+    return n;
+}
+
 double grid_value(const struct grid *g, const double at[GRID_AXES], bool *outside)
 {
     int low[GRID_AXES] = {0};

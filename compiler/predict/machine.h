@@ -50,6 +50,9 @@ const struct efficiency *machine_efficiency(const struct machine *m, enum cost_c
 /* A value of a grid: interpolated between its points, linearly in the logarithms of axes and of
  * values; outside its range the nearest edge, and *outside is set. */
 double grid_value(const struct grid *g, const double at[GRID_AXES], bool *outside);
+/* The points that a value is interpolated between: their places and weights; how many. */
+int grid_corners(const struct grid *g, const double at[GRID_AXES], int index[1 << GRID_AXES],
+                 double weight[1 << GRID_AXES]);
 /* The grid of a class, `op` NULL or the op's name (the class's own grid when the op has none),
  * measured with `ranks` active or, when there is none, with the nearest number. NULL: none. */
 const struct grid *machine_grid(const struct machine *m, const char *class, const char *engine,

@@ -1,0 +1,79 @@
+/* Trains small models of the library for a few steps and reads what each of their kernels took:
+ * what generated loops take an element depends on how they are fused, so it is measured in them. */
+#include "commands/build.h"
+#include "commands/build_job.h"
+#include "commands/calibrate.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* The families differ in their ops; two types, since loops convert. */
+static const struct run {
+    const char *plan, *set[12];
+} runs[] = {
+    {"demo.plan",
+     {"model.layers=2", "model.hidden=192", "model.ffn=512", "batch.local=3", "batch.global=3"}},
+    {"demo.plan",
+     {"model.layers=2", "model.hidden=384", "model.ffn=1024", "batch.sequence=128",
+      "precision.compute=bf16", "batch.local=2", "batch.global=2"}},
+    {"gpt2-124m.plan",
+     {"model.layers=2", "model.hidden=128", "model.heads=4", "model.vocab=2048",
+      "model.positions=256", "batch.sequence=192", "batch.local=2", "batch.global=2"}},
+    {"moe-small.plan", {"model.layers=2", "batch.local=2", "batch.global=2"}},
+    {"moe-small.plan",
+     {"model.layers=2", "batch.local=1", "batch.global=1", "precision.compute=bf16"}},
+};
+
+static bool run_one(const struct run *run, const char *plans, const char *directory,
+                    const char *data, observation_list *all, struct cluster *c)
+{
+    struct arguments a = {.command = "calibrate", .fusion = true};
+    const char *common[] = {"mesh.fsdp=1", "mesh.dp=1", "data.format=bytes",
+                            intern_format("data.train=\"%s\"", data)};
+    struct trainer t;
+    struct job j = {.log = text_format("%s/run.log", directory)};
+    const char *out = text_format("%s/profile.json", directory);
+    size_t n = 0;
+    PUSH(&a.word, text_format("%s/%s", plans, run->plan));
+    for (int i = 0; run->set[i]; i++) PUSH(&a.set, run->set[i]);
+    for (size_t i = 0; i < COUNT_OF(common); i++) PUSH(&a.set, common[i]);
+    struct diagnostics_mark mark = diagnostics_mark();
+    if (trainer_plan(&a, &t) != EXIT_FINE || trainer_build(&t, directory) != EXIT_FINE)
+        return false;
+    diagnostics_drop(mark);
+    job_say_all(&j, "mpirun -n 1");
+    job_say(&j, text_format("%s/trainer", directory));
+    job_say_all(&j, "--steps 12 --profile 10 --fresh --profile-out");
+    job_say(&j, out);
+    if (!job_start(&j)) return false;
+    int status = end_program(j.process);
+    char *words = file_read(j.log, &n);
+    remove_file(j.log);
+    if (status) {
+        if (words) fwrite(words, 1, n, stderr);
+        command_fail(EXIT_ENVIRONMENT, "a run of %s that measures failed (status %d)", run->plan,
+                     status);
+        return false;
+    }
+    return calibrate_read(out, all, c);
+}
+
+bool calibrate_runs(const char *plans, int64_t ranks, observation_list *all, struct cluster *c)
+{
+    (void)ranks;
+    enum { BYTES = 1 << 18 };
+    char *text = take(BYTES);
+    const char *directory = scratch_folder();
+    if (!directory) return false;
+    const char *data = text_format("%s/data.txt", directory);
+    for (int i = 0; i < BYTES; i++) text[i] = (char)(32 + (i * 7919 + i / 96) % 95);
+    bool fine = file_write(data, text, BYTES);
+    if (!fine) command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", data, strerror(errno));
+    for (size_t i = 0; i < COUNT_OF(runs) && fine; i++) {
+        fprintf(stderr, "planc: measuring kernels of %s (%zu of %zu)\n", runs[i].plan, i + 1,
+                COUNT_OF(runs));
+        fine = run_one(&runs[i], plans, directory, data, all, c);
+    }
+    remove_folder(directory);
+    return fine;
+}
