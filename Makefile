@@ -121,6 +121,10 @@ test: setup
 test-long: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) LONG=1 SUITES='$(SUITES)' bash tests/run.sh
+# What `make test` compares with where it is there, and skips elsewhere: PyTorch and transformers, 6 GB from PyPI.
+deps-peers:
+	python3 -m venv $(BUILD)/peers
+	$(BUILD)/peers/bin/pip install --quiet torch transformers
 bench: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench.sh
@@ -175,6 +179,6 @@ clean:
 	rm -rf build build-sanitize
 
 always:
-.PHONY: all setup demo test test-long bench fuzz install uninstall clean always
+.PHONY: all setup demo test test-long deps-peers bench fuzz install uninstall clean always
 .DELETE_ON_ERROR:
 .SUFFIXES:

@@ -18,6 +18,7 @@ struct arguments {
     bool json, colour;             /* colour: for diagnostics, decided */
     const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at, *cluster;
     const char *devices, *scaling, *trace; /* of simulate */
+    const char *dtype, *shard, *tokenizer; /* of export */
     bool traces;                           /* the command's --device may be trace */
     bool reference;                        /* of build for cuda */
     bool fusion;                           /* off with --fusion off */

@@ -1,10 +1,11 @@
-/* What `planc import` knows about Hugging Face configurations, as data: which key is which
- * hyper-parameter, what a missing key means, and which values would change the mathematics. A
- * family is a row; the code reads rows. */
+/* What `planc import` and `planc export` know about Hugging Face configurations, as data: which key
+ * is which hyper-parameter, what a missing key means, and which values would change the
+ * mathematics. A family is a row; the code reads rows, in both directions. */
 #ifndef PLANC_IMPORT_H
 #define PLANC_IMPORT_H
 
-#include "base/base.h"
+#include "check/plan.h"
+#include "commands/import_weights.h"
 
 enum import_kind { IMPORT_WHOLE, IMPORT_REAL, IMPORT_FRACTION, IMPORT_TRUTH, IMPORT_WORD };
 
@@ -43,6 +44,8 @@ struct import_family {
     struct import_dense dense; /* NULLs: all layers are alike */
     /* pattern of a stored name that says fused_experts = on; NULL: none */
     const char *fused;
+    /* What an exported configuration says beside the keys: the limits that transformers reads. */
+    const char *exported;
 };
 extern const struct import_family import_families[];
 extern const int import_family_count;
@@ -57,5 +60,9 @@ extern const char *const import_dropouts[];
 
 /* Keys that say nothing about the mathematics of training. */
 bool import_is_harmless(const char *key);
+
+/* The plan of the configuration in a folder, whose weights must be `weights`, every one and none
+ * else. Writes nothing that stays. NULL after a message, *status then set. */
+struct plan *import_folder(const char *folder, const struct weight_files *weights, int *status);
 
 #endif

@@ -436,16 +436,19 @@ static void write_plan(const struct import *im, const char *title, bool weights,
 }
 
 /* The written text, as a plan: what the checker and the lowering say of it, and whether the stored
- * weights are all of it. */
-static int prove(const struct import *im, const char *path, const struct weight_files *weights)
+ * weights are all of it. NULL after a message, *status then set. */
+static struct plan *prove(const struct import *im, const char *path,
+                          const struct weight_files *weights, int *status)
 {
     struct arguments none = {.command = "import", .fusion = true};
-    int status;
-    struct plan *plan = command_plan(&none, path, &status);
+    struct plan *plan = command_plan(&none, path, status);
     struct graph *g = plan ? pass_lower(plan) : NULL;
-    if (!g) return plan ? EXIT_PLAN : status;
+    if (plan && !g) *status = EXIT_PLAN;
+    if (!g) return NULL;
     const char *why = weights->set->tensors ? weights_match(weights, plan, g) : NULL;
-    return why ? command_fail(EXIT_ENVIRONMENT, "%s: %s", im->folder, why) : EXIT_FINE;
+    if (!why) return plan;
+    *status = command_fail(EXIT_ENVIRONMENT, "%s: %s", im->folder, why);
+    return NULL;
 }
 
 static int open_config(struct import *im, const char *word)
@@ -496,6 +499,29 @@ static void say_balance(const struct import *im)
         there(coefficient) ? value_text(coefficient) : "0.001");
 }
 
+struct plan *import_folder(const char *folder, const struct weight_files *weights, int *status)
+{
+    struct import im = {0};
+    *status = open_config(&im, folder);
+    if (*status != EXIT_FINE) return NULL;
+    *status = EXIT_PLAN;
+    if (!read_config(&im)) return NULL;
+    im.folder = weights->set->path; /* what a message about them names */
+    if (im.family->fused && weights_have(weights, im.family->fused))
+        entry(&im, "fused_experts", "on");
+    struct text text = {0};
+    write_plan(&im, "exported", false, &text);
+    const char *path = text_format("%s/exported.plan", folder);
+    if (!file_write(path, text.bytes, text.length)) {
+        *status = command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", path, strerror(errno));
+        return NULL;
+    }
+    struct plan *plan = prove(&im, path, weights, status);
+    if (!unlink(path)) return plan;
+    *status = command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", path, strerror(errno));
+    return NULL;
+}
+
 int command_import(const struct arguments *a)
 {
     struct import im = {0};
@@ -525,7 +551,7 @@ int command_import(const struct arguments *a)
     const char *part = text_format("%s.%d.part", a->output, (int)getpid());
     if (!file_write(part, plan.bytes, plan.length))
         return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
-    status = prove(&im, part, &weights);
+    if (prove(&im, part, &weights, &status)) status = EXIT_FINE;
     if (status == EXIT_FINE && rename(part, a->output))
         status =
             command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));

@@ -159,6 +159,14 @@ static const struct import_limit gpt2_limits[] = {
     {"summary_first_dropout", {"*"}, ""},
 };
 
+/* Dropout of training is not planc's: 0, so that whoever trains on does as planc did. */
+#define LLAMA_EXPORTED                                          \
+    "\"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n" \
+    "  \"attention_dropout\": 0.0"
+#define GPT2_EXPORTED                                         \
+    "\"scale_attn_weights\": true,\n  \"attn_pdrop\": 0.0,\n" \
+    "  \"embd_pdrop\": 0.0,\n  \"resid_pdrop\": 0.0"
+
 #define ROWS(family) \
     family##_keys, (int)COUNT_OF(family##_keys), family##_limits, (int)COUNT_OF(family##_limits)
 #define NOT_DENSE        \
@@ -167,10 +175,11 @@ static const struct import_limit gpt2_limits[] = {
     }
 const struct import_family import_families[] = {
     {"llama", "LlamaForCausalLM", "llama", ROWS(llama), "10000", "max_position_embeddings",
-     NOT_DENSE, NULL},
-    {"gpt2", "GPT2LMHeadModel", "gpt2", ROWS(gpt2), NULL, "n_positions", NOT_DENSE, NULL},
+     NOT_DENSE, NULL, LLAMA_EXPORTED ",\n  \"mlp_bias\": false"},
+    {"gpt2", "GPT2LMHeadModel", "gpt2", ROWS(gpt2), NULL, "n_positions", NOT_DENSE, NULL,
+     GPT2_EXPORTED},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", ROWS(qwen3), "10000", "max_position_embeddings",
-     NOT_DENSE, NULL},
+     NOT_DENSE, NULL, LLAMA_EXPORTED ",\n  \"use_sliding_window\": false"},
     {"qwen3_moe",
      "Qwen3MoeForCausalLM",
      "qwen3_moe",
@@ -178,9 +187,10 @@ const struct import_family import_families[] = {
      "10000",
      "max_position_embeddings",
      {"mlp_only_layers", "decoder_sparse_step", "intermediate_size"},
-     "*.mlp.experts.gate_up_proj"},
+     "*.mlp.experts.gate_up_proj",
+     LLAMA_EXPORTED ",\n  \"use_sliding_window\": false"},
     {"mixtral", "MixtralForCausalLM", "mixtral", ROWS(mixtral), "1000000",
-     "max_position_embeddings", NOT_DENSE, "*.mlp.experts.gate_up_proj"},
+     "max_position_embeddings", NOT_DENSE, "*.mlp.experts.gate_up_proj", LLAMA_EXPORTED},
 };
 const int import_family_count = (int)COUNT_OF(import_families);
 

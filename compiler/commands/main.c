@@ -22,7 +22,9 @@ enum {
     DIFF = 256,
     SIMULATE = 512,
     CALIBRATE = 1024,
-    ANY = 2047
+    EXPORT = 2048,
+    CHECKPOINT = 4096,
+    ANY = 8191
 };
 
 const struct command_row command_rows[] = {
@@ -49,7 +51,12 @@ const struct command_row command_rows[] = {
     {"report", 0, NULL, NULL, NULL},
     {"import", IMPORT, command_import, "import DIR_OR_CONFIG -o FILE.plan",
      "a Hugging Face config.json to a plan"},
-    {"export", 0, NULL, NULL, NULL},
+    {"export", EXPORT, command_export, "export CHECKPOINT -o DIR [--dtype fp32]",
+     "a checkpoint to a folder that Hugging Face transformers loads"},
+    {"export", EXPORT, command_export, "export FILE.safetensors PLAN -o DIR",
+     "the same of a trainer's --final"},
+    {"checkpoint", CHECKPOINT, command_checkpoint, "checkpoint DIR",
+     "the checkpoints of a folder: step, date, size, mesh, plan"},
     {"data", 0, NULL, NULL, NULL},
     {"calibrate", CALIBRATE, command_calibrate, "calibrate [BASE.plan] [--from FILE…] -o FILE.plan",
      "measure this machine, or refit rates from runs: a file for --cluster"},
@@ -77,10 +84,14 @@ enum option {
     CLUSTER,
     DEVICES,
     SCALING,
-    TRACE
+    TRACE,
+    DTYPE,
+    SHARD,
+    TOKENIZER
 };
 const struct option_row option_rows[] = {
-    {"--set", SET, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF | IMPORT | CALIBRATE,
+    {"--set", SET,
+     CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF | IMPORT | CALIBRATE | EXPORT,
      "section.key=value", "one more entry of the plan; may be given several times"},
     {"--cluster", CLUSTER, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF, "a file",
      "use the cluster in this file; of the plan's cluster only nodes counts"},
@@ -93,7 +104,7 @@ const struct option_row option_rows[] = {
      "the simulated step as a trainer's --trace writes a run, for Perfetto"},
     {"--json", JSON, ANY, NULL, "the result as JSON, errors too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
-    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE, "a path", "where the result goes"},
+    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT, "a path", "where the result goes"},
     {"--device", DEVICE, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP, "cpu, cuda or trace",
      "device of the trainer, if not the one of the cluster; trace (build and run) prints every "
      "step and runs none"},
@@ -112,6 +123,10 @@ const struct option_row option_rows[] = {
     {"--pass", PASS, DUMP, "a pass", "the pass that is applied to that text"},
     {"--at", AT, MEMORY, "a number of bytes",
      "also show the first step with more than this: 120GiB (GiB is 2^30 bytes, GB 10^9)"},
+    {"--dtype", DTYPE, EXPORT, "bf16 or fp32", "type of the exported weights; bf16 if not given"},
+    {"--shard", SHARD, EXPORT, "a number of bytes", "the most in one file of weights; 5GB"},
+    {"--tokenizer", TOKENIZER, EXPORT, "a folder",
+     "copy the tokenizer from here; if not given, from init.from"},
     {"--write", WRITE, FORMAT, NULL, "change the files"},
     {"--check", ONLY_CHECK, FORMAT, NULL, "only name the files without canonical layout: status 1"},
 };
@@ -213,6 +228,9 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case DEVICES: once = &a->devices; break;
     case SCALING: once = &a->scaling; break;
     case TRACE: once = &a->trace; break;
+    case DTYPE: once = &a->dtype; break;
+    case SHARD: once = &a->shard; break;
+    case TOKENIZER: once = &a->tokenizer; break;
     }
     if (*once) {
         command_fail(EXIT_USAGE, "%s is given twice", row->name);
