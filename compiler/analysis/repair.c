@@ -17,7 +17,7 @@
 /* What one layout says. */
 struct tried {
     bool fine;
-    int64_t peak_bytes;
+    int64_t peak_bytes, global;
     double flops, moved, cost, step_seconds; /* step_seconds 0: not known */
     enum verdict verdict;
 };
@@ -57,6 +57,7 @@ static struct tried try(const struct search *s, const char *const *set, int n)
         t.fine = p->cluster.memory_bytes == 0 || p->cluster.memory_bytes == limit;
         t.peak_bytes = g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p);
         t.verdict = ledger_verdict(t.peak_bytes, limit);
+        t.global = p->global;
         t.flops = cost_flops_per_token(g).hardware;
         t.moved = traffic_bytes(traffic_of(g), g->facts.fsdp, g->facts.dp, g->facts.accumulation);
         struct program *program;
@@ -79,6 +80,8 @@ static void keep(struct search *s, const struct tried *t, const char *const *set
     struct repair r = {.peak_bytes = t->peak_bytes,
                        .verdict = t->verdict,
                        .cost = t->cost,
+                       .global = t->global,
+                       .changes_training = t->global != s->plan->global,
                        .step_seconds = t->step_seconds};
     for (int i = 0; i < s->base.n; i++) PUSH(&r.set, s->base.item[i]);
     for (int i = 0; i < n; i++) PUSH(&r.set, set[i]);
@@ -440,7 +443,7 @@ repair_list repairs_find(const struct arguments *a, const char *path, const stru
 }
 
 /* ── showing ─────────────────────────────────────────────────────────────────── */
-void repairs_print(const repair_list *all)
+void repairs_print(const repair_list *all, const struct plan *plan)
 {
     if (!all->n) {
         printf("  no repair was found: checkpointing, loss chunks, the local batch, more shards, "
@@ -462,6 +465,10 @@ void repairs_print(const repair_list *all)
         printf("    %-7s %12s  %13s  %+5.1f %% FLOPs  %+6.1f %% moved %s\n",
                verdict_names[r->verdict], text_bytes(r->peak_bytes), step, 100 * r->flops_more,
                100 * r->moved_more, settings_text(r));
+        if (r->changes_training)
+            printf("            this changes training: batch.global is %lld sequences a step "
+                   "instead of %lld\n",
+                   (long long)r->global, (long long)plan->global);
         shown++;
     }
 }
@@ -474,9 +481,10 @@ json_t *repairs_json(const repair_list *all)
         json_t *set = json_array();
         for (int k = 0; k < r->set.n; k++)
             json_array_append_new(set, json_string(utf8_text(r->set.item[k])));
-        json_t *o = json_pack("{s:o, s:I, s:s, s:f, s:f}", "set", set, "peak_bytes",
+        json_t *o = json_pack("{s:o, s:I, s:s, s:f, s:f, s:b}", "set", set, "peak_bytes",
                               (json_int_t)r->peak_bytes, "verdict", verdict_names[r->verdict],
-                              "flops_more", r->flops_more, "moved_more", r->moved_more);
+                              "flops_more", r->flops_more, "moved_more", r->moved_more,
+                              "changes_training", r->changes_training);
         if (r->step_seconds > 0) json_object_set_new(o, "step_seconds", json_real(r->step_seconds));
         json_array_append_new(list, o);
     }

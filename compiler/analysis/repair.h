@@ -14,6 +14,9 @@ struct repair {
     double flops_more, moved_more;
     double step_seconds; /* predicted; 0: the cluster does not say how fast it is */
     double cost;         /* what it is ranked by among those with its verdict */
+    int64_t global;      /* sequences of a step */
+    /* another batch.global than the plan's: other gradients, and a rate that may be wrong */
+    bool changes_training;
 };
 typedef VECTOR(struct repair) repair_list;
 
@@ -26,7 +29,7 @@ repair_list repairs_find(const struct arguments *a, const char *path, const stru
 repair_list advice_find(const struct arguments *a, const char *path, const struct plan *plan,
                         const struct graph *graph, const struct ledger *ledger);
 void advice_print(const repair_list *all);
-void repairs_print(const repair_list *all);
+void repairs_print(const repair_list *all, const struct plan *plan);
 json_t *repairs_json(const repair_list *all);
 
 #endif

@@ -234,7 +234,7 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
         if (host)
             print_host_excess(l);
         else if (exceeds)
-            print_excess(plan, g, l), repairs_print(&repairs);
+            print_excess(plan, g, l), repairs_print(&repairs, plan);
         else
             advice_print(&advice);
     }

@@ -187,13 +187,6 @@ static bool whole_at(struct import *im, const char *key, json_int_t least, json_
     return false;
 }
 
-static bool is_dense(const json_t *list, json_int_t step, json_int_t layer)
-{
-    for (size_t i = 0; i < json_array_size(list); i++)
-        if (json_integer_value(json_array_get(list, i)) == layer) return true;
-    return (layer + 1) % step != 0;
-}
-
 /* Neighbours become ranges: [0..2, 5]. */
 static void read_dense(struct import *im)
 {
@@ -207,10 +200,21 @@ static void read_dense(struct import *im)
     if (!fine)
         complain(key_at(im, d->layers), "%s = %s is not a list of layers", d->layers,
                  value_text(list));
-    if (!whole_at(im, d->step, 1, 1, &step) || !fine) return;
+    if (!whole_at(im, d->step, 1, 1, &step) || !fine || layers < 1) return;
+    if (layers > LAYERS_LIMIT) {
+        complain(key_at(im, "num_hidden_layers"), "%lld layers are more than planc can count (%d)",
+                 (long long)layers, LAYERS_LIMIT);
+        return;
+    }
+    bool *is_dense = TAKE_MANY(bool, layers);
+    for (json_int_t i = 0; i < layers; i++) is_dense[i] = (i + 1) % step != 0;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        json_int_t layer = json_integer_value(json_array_get(list, i));
+        if (layer >= 0 && layer < layers) is_dense[layer] = true;
+    }
     struct text all = {0};
     for (json_int_t i = 0, end; i < layers; i = end + 1) {
-        for (end = i; end < layers && is_dense(list, step, end); end++) {}
+        for (end = i; end < layers && is_dense[end]; end++) {}
         if (end == i) continue;
         dense += end - i;
         text_add(&all, end - i == 1 ? "%s%lld" : "%s%lld..%lld", all.length ? ", " : "",

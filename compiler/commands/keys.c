@@ -231,6 +231,20 @@ static void print_foreign_section(const char *wanted, const char *help)
     print_section(s);
 }
 
+/* `bf16`, `selective`, `megatron`: a value, and the keys that take it. */
+static bool print_value(const char *wanted)
+{
+    bool works, found = false;
+    for (int k = 0; k < KEY_COUNT; k++)
+        if (key_rows[k].words[0] && words_find(key_rows[k].words, wanted, &works)) {
+            printf("%s%s is a value of %s\n\n%s\n", found ? "\n" : "", wanted,
+                   key_path((enum key_id)k), section_rows[key_rows[k].section].path);
+            print_key((enum key_id)k);
+            found = true;
+        }
+    return found;
+}
+
 /* A word that is no section, key or family: what a section takes as its name, or a word of other
  * tools. */
 static bool print_meant(const char *wanted)
@@ -241,7 +255,7 @@ static bool print_meant(const char *wanted)
             print_section((enum section_id)s);
             return true;
         }
-    if (print_hyper(wanted)) return true;
+    if (print_hyper(wanted) || print_value(wanted)) return true;
     const char *guess = key_guess("", wanted), *section = foreign_section(wanted);
     enum key_id key = guess ? key_find_path(guess) : KEY_COUNT;
     if (foreign_advice(wanted))
@@ -289,9 +303,20 @@ static void print_all(void)
     }
 }
 
+/* `--micro-batch-size=2` of another tool's command line, as a name: micro_batch_size. */
+static const char *plain_word(const char *word)
+{
+    if (word[0] != '-') return word;
+    word += strspn(word, "-");
+    size_t n = strcspn(word, "=");
+    char *plain = take(n + 1);
+    for (size_t i = 0; i < n; i++) plain[i] = word[i] == '-' ? '_' : word[i];
+    return intern(plain);
+}
+
 int command_keys(const struct arguments *a)
 {
-    const char *wanted = a->word.n ? a->word.item[0] : "", *names[SECTION_COUNT];
+    const char *wanted = a->word.n ? plain_word(a->word.item[0]) : "", *names[SECTION_COUNT];
     if (a->word.n > 1) return command_fail(EXIT_USAGE, "keys takes one section, not %d", a->word.n);
     json_in_arena();
     json_t *all = json_array();

@@ -252,6 +252,10 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
 {
     for (int i = 0; i < n; i++) {
         const char *w = word[i];
+        if (!strcmp(w, "--") && bit == KEYS) {
+            while (++i < n) PUSH(&a->word, word[i]);
+            return true;
+        }
         if (!strcmp(w, "--")) {
             if (bit != RUN) {
                 command_fail(EXIT_USAGE, "only run hands on words behind --");
@@ -273,6 +277,10 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
         const struct option_row *row = find_option(w, equals ? (size_t)(equals - w) : strlen(w));
         if (!row || !(row->commands & bit)) {
             const char *near = nearest_option(w, bit);
+            if (bit == KEYS && !row && !near) { /* `planc keys --lr`: an option of another tool */
+                PUSH(&a->word, w);
+                continue;
+            }
             if (row)
                 command_fail(
                     EXIT_USAGE,

@@ -483,6 +483,8 @@ void ir_verify(const struct graph *g);
 const char *ir_check(const struct graph *g);
 
 /* ── the pipeline ────────────────────────────────────────────────────────────── */
+/* The most that a repeat may count: a program of them still fits in memory. */
+enum { LAYERS_LIMIT = 10000 };
 struct graph *pass_lower(const struct plan *plan); /* lower.c: NULL after diagnostics */
 /* What the passes behind it need of a plan. Lowering itself depends on the model, the sequence, the
  * local batch and the element types only, so a lowered graph serves other meshes, modes, rings and

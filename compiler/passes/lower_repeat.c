@@ -29,7 +29,6 @@ static void restore(struct lower *l, const struct loop *loop)
 }
 
 /* What a layer is made of is decided layer by layer; a thousand is far beyond any model. */
-enum { LAYERS_LIMIT = 10000 };
 
 static bool read_head(struct lower *l, struct loop *loop)
 {

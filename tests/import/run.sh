@@ -198,6 +198,14 @@ refused() {
     done < <(tr '|' '\n' <<<"$words")
     ok "$name"
 }
+for words in 'decoder_sparse_step=2' 'mlp_only_layers=[0,3]' 'num_experts=4'; do
+    SECONDS=0
+    refused "moe_layers_${words%%=*}" '1000000000000000000 layers are more than planc can count' 1 \
+        qwen3_moe none num_hidden_layers=1000000000000000000 "$words"
+    [ $SECONDS -lt 5 ] && [ "$(grep -c error: "moe_layers_${words%%=*}.log")" -eq 1 ] &&
+        ok "moe_layers_${words%%=*}.at_once" ||
+        fail "moe_layers_${words%%=*}.at_once" "$SECONDS s, $(tail_of "moe_layers_${words%%=*}.log")"
+done
 for family in qwen3 qwen3_moe mixtral; do
     refused ${family}_attention_bias 'attention_bias = true' 1 $family none attention_bias=true
     refused ${family}_activation 'hidden_act = "gelu"' 1 $family none 'hidden_act="gelu"'

@@ -29,6 +29,16 @@ ledger repairs dense "$top/plans/llama-8b.plan" --set mesh.fsdp=8 --set batch.lo
     batch.global=4096 --set activation_checkpoint.mode=none
 ledger repairs together "$top/plans/llama-8b.plan" --set mesh.fsdp=8 --set mesh.dp=1 --set \
     cluster.nodes=1 --set batch.local=16 --set batch.global=128 --set cluster.device.memory=60GiB
+# A repair may need another global batch: then it says that it changes training, else not.
+changes=("$top/plans/llama-8b.plan" --set mesh.fsdp=8 --set mesh.dp=1 --set cluster.nodes=1 --set
+    batch.local=7 --set batch.global=56 --set cluster.device.memory=20GiB)
+"$planc" check "${changes[@]}" >changes.log 2>&1
+"$planc" check "${changes[@]}" --json >changes.json 2>&1
+"$planc" check "${changes[@]}" --set batch.global=112 >same.log 2>&1
+grep -q 'changes training: batch.global is 112 sequences a step instead of 56' changes.log &&
+    grep -q '"changes_training": true' changes.json && grep -q 'nodes=2' same.log &&
+    ! grep -q 'changes training' same.log && ok repairs.changes_training ||
+    fail repairs.changes_training "$(tail_of changes.log 3) $(tail_of same.log 3)"
 ledger edges "$top/plans/gpt2-124m.plan"
 ledger differ "$top/plans/llama-8b.plan" "$top/plans/qwen3-30b-a3b.plan"
 # What docs/memory.md says of published plans is what comes out.

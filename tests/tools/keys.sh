@@ -52,3 +52,14 @@ while read -r verdict setting reason; do
     esac
 done <"$top/tests/tools/keys.txt"
 [ -z "$why" ] && ok keys.do_or_refuse || fail keys.do_or_refuse "$why"
+
+# Words of other trainers: each line of words.txt is a word and what the answer must hold.
+why=
+while IFS='|' read -r word want; do
+    "$planc" keys "$word" >word.log 2>&1 && grep -qF -- "$want" word.log ||
+        why+="$word: $(head -n 1 word.log); "
+done < <(grep -v '^#' "$here/words.txt")
+"$planc" keys -- --lr >word.log 2>&1 && grep -q 'peak learning rate' word.log || why+="-- --lr; "
+"$planc" keys --nonsense >word.log 2>&1 && why+="--nonsense is answered; "
+"$planc" keys --jsn >word.log 2>&1 && why+="--jsn is answered; "
+[ -z "$why" ] && ok keys.words || fail keys.words "$why"
