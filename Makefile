@@ -128,6 +128,10 @@ deps-peers:
 bench: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench.sh
+# Predictions against runs: calibrates this processor, builds, runs and compares; takes half an hour and wants a quiet machine.
+bench-predict: setup
+	@$(MAKE) --no-print-directory $(JOBS) all
+	@BUILD=$(BUILD) bash tests/bench/predict.sh
 # The front end under libFuzzer: the compiler's sources once more, by clang, with coverage and both sanitizers. Needs
 # clang and libclang-rt; SECONDS_OF_FUZZ says how long.
 FUZZED := $(patsubst compiler/%.c,build/fuzz/%.o,$(filter-out compiler/commands/%,$(wildcard compiler/*/*.c))) \
@@ -179,6 +183,6 @@ clean:
 	rm -rf build build-sanitize
 
 always:
-.PHONY: all setup demo test test-long deps-peers bench fuzz install uninstall clean always
+.PHONY: all setup demo test test-long deps-peers bench bench-predict fuzz install uninstall clean always
 .DELETE_ON_ERROR:
 .SUFFIXES:

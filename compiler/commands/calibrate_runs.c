@@ -18,7 +18,7 @@ static const struct run {
       "precision.compute=bf16", "batch.local=2", "batch.global=2"}},
     {"gpt2-124m.plan",
      {"model.layers=2", "model.hidden=128", "model.heads=4", "model.vocab=2048",
-      "model.positions=256", "batch.sequence=192", "batch.local=2", "batch.global=2"}},
+      "model.context=256", "precision.compute=fp32", "batch.sequence=192", "batch.local=2", "batch.global=2"}},
     {"moe-small.plan", {"model.layers=2", "batch.local=2", "batch.global=2"}},
     {"moe-small.plan",
      {"model.layers=2", "batch.local=1", "batch.global=1", "precision.compute=bf16"}},
@@ -28,6 +28,7 @@ static bool run_one(const struct run *run, const char *plans, const char *direct
                     const char *data, observation_list *all, struct cluster *c)
 {
     struct arguments a = {.command = "calibrate", .fusion = true};
+    plan_replace_cluster(text_format("%s/clusters/cpu.plan", plans));
     const char *common[] = {"mesh.fsdp=1", "mesh.dp=1", "data.format=bytes",
                             intern_format("data.train=\"%s\"", data)};
     struct trainer t;
@@ -43,7 +44,7 @@ static bool run_one(const struct run *run, const char *plans, const char *direct
     diagnostics_drop(mark);
     job_say_all(&j, "mpirun -n 1");
     job_say(&j, text_format("%s/trainer", directory));
-    job_say_all(&j, "--steps 12 --profile 10 --fresh --profile-out");
+    job_say_all(&j, "--steps 12 --profile 10 --profile-out");
     job_say(&j, out);
     if (!job_start(&j)) return false;
     int status = end_program(j.process);
