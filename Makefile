@@ -6,6 +6,7 @@
 #   make            the compiler and the runtimes            make demo        train on real text, about two minutes
 #   make test       all tests (UPDATE=1 rewrites goldens)    make test-long   what does not fit in them
 #   make bench      kernel and step speed of this machine    SANITIZE=1       any of them, under ASan and UBSan
+#   make bench-published   published runs of other trainers against predictions of them
 #   make install    into PREFIX (/usr/local), under DESTDIR  make fuzz        damage plans, draw architectures
 
 ifdef SANITIZE
@@ -131,7 +132,11 @@ bench: setup
 # Predictions against runs: calibrates this processor, builds, runs and compares; takes half an hour and wants a quiet machine.
 bench-predict: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
+	@BUILD=$(BUILD) bash tests/bench/published.sh || true
 	@BUILD=$(BUILD) bash tests/bench/predict.sh
+bench-published: setup
+	@$(MAKE) --no-print-directory $(JOBS) all
+	@BUILD=$(BUILD) bash tests/bench/published.sh
 # The front end under libFuzzer: the compiler's sources once more, by clang, with coverage and both sanitizers. Needs
 # clang and libclang-rt; SECONDS_OF_FUZZ says how long.
 FUZZED := $(patsubst compiler/%.c,build/fuzz/%.o,$(filter-out compiler/commands/%,$(wildcard compiler/*/*.c))) \
@@ -183,6 +188,6 @@ clean:
 	rm -rf build build-sanitize
 
 always:
-.PHONY: all setup demo test test-long deps-peers bench bench-predict fuzz install uninstall clean always
+.PHONY: all setup demo test test-long deps-peers bench bench-predict bench-published fuzz install uninstall clean always
 .DELETE_ON_ERROR:
 .SUFFIXES:

@@ -79,6 +79,7 @@ struct checker {
     VECTOR(struct file) file; /* [0] is the plan's */
     VECTOR(struct named_block) architecture;
     VECTOR(struct named_block) cluster;
+    VECTOR(struct named_block) trainer;    /* `trainer NAME { … }` of files */
     VECTOR(struct named_block) rates;      /* `rates NAME { … }` */
     const struct named_block *replacement; /* the cluster of --cluster's file */
     int loading_replacement;               /* that file, while it is loaded; else 0 */

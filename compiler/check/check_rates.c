@@ -150,15 +150,11 @@ void rates_collect(struct checker *c, const struct ast *block)
     PUSH(&c->rate, r);
 }
 
-/* `rates = [hopper]`, read before its rows: those of the blocks it names come first. */
-void rates_collect_named(struct checker *c)
+/* The rows of the blocks that an entry `rates = [hopper]` names. */
+static void collect_listed(struct checker *c, enum key_id key)
 {
-    const struct ast *value =
-        c->key[K_cluster_rates].entry ? c->key[K_cluster_rates].entry->kid[1] : NULL;
+    const struct ast *value = c->key[key].entry ? c->key[key].entry->kid[1] : NULL;
     if (!value) return;
-    VECTOR(struct rate_row *) own = {0};
-    for (int i = 0; i < c->rate.n; i++) PUSH(&own, c->rate.item[i]);
-    c->rate.n = 0;
     for (int i = 0; i < (value->kind == AST_LIST ? value->n : 1); i++) {
         const struct ast *name = value->kind == AST_LIST ? value->kid[i] : value;
         const struct named_block *found = NULL;
@@ -189,6 +185,16 @@ void rates_collect_named(struct checker *c)
                          "efficiency CLASS ENGINE TYPE { … }, grid CLASS ENGINE TYPE { … }");
         }
     }
+}
+
+/* Rows of named blocks come before the cluster's own. */
+void rates_collect_named(struct checker *c)
+{
+    VECTOR(struct rate_row *) own = {0};
+    for (int i = 0; i < c->rate.n; i++) PUSH(&own, c->rate.item[i]);
+    c->rate.n = 0;
+    collect_listed(c, K_cluster_rates);
+    collect_listed(c, K_trainer_rates);
     for (int i = 0; i < own.n; i++) PUSH(&c->rate, own.item[i]);
 }
 

@@ -377,6 +377,31 @@ static const struct named_block *find_block(struct checker *c, enum section_id s
     return NULL;
 }
 
+/* The block of a trainer's habits; its keys stand below the plan's own. */
+static void collect_trainer(struct checker *c)
+{
+    struct naming n = peek_name(c, S_trainer);
+    const char **names = TAKE_MANY(const char *, c->trainer.n + 1);
+    for (int i = 0; i < c->trainer.n; i++) {
+        names[i] = c->trainer.item[i].name;
+        if (n.name != names[i]) continue;
+        collect_items(c, LAYER_CLUSTER, "trainer", c->trainer.item[i].block->kid[1]);
+        return;
+    }
+    if (!n.name || c->broken) return;
+    struct diagnostic *d = complain(n.at, "there is no trainer '%s'", n.name);
+    const char *file = library_file("trainers", n.name),
+               *near = nearest_name(n.name, names, c->trainer.n);
+    if (near)
+        add_help(d, "did you mean '%s'?", near);
+    else if (file && !strcmp(file, text_format("trainers/%s.plan", n.name)))
+        add_help(d, "the library has it: use \"%s\" before the plan", file);
+    else if (file)
+        add_help(d, "did you mean the one of \"%s\"?", file);
+    else
+        add_help(d, "`planc keys trainer` lists the library's");
+}
+
 /* `--set width=512` gives a constant of the plan's file another value. */
 static bool set_constant(struct checker *c, const struct ast *entry)
 {
@@ -432,6 +457,7 @@ void collect(struct checker *c)
     c->naming[S_cluster].name = cluster.name;
     hyper_declare(c);
     if (c->machines) collect_items(c, LAYER_CLUSTER, "cluster", c->machines->block->kid[1]);
+    collect_trainer(c);
     const struct ast *items = c->plan ? c->plan->kid[1] : NULL;
     for (int i = 0; items && i < items->n; i++) {
         if (keep_nodes(c, items->kid[i]) || leaves_behind(c, items->kid[i])) {

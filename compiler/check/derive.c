@@ -426,6 +426,14 @@ void check_together(struct checker *c)
     } else if (!c->broken) {
         add_help(complain(head, "the plan has no batch"), "batch { sequence = 4096;  local = 1 }");
     }
+    for (int k = 0; k < KEY_COUNT; k++)
+        if (key_rows[k].section == S_trainer && key_given(c, (enum key_id)k) &&
+            !c->naming[S_trainer].name && !c->broken) {
+            add_help(complain(c->key[k].at, "%s is a key of another trainer, and none is named",
+                              key_path((enum key_id)k)),
+                     "trainer = torchtitan; `planc keys trainer` lists the library's");
+            break;
+        }
     check_cluster(c);
     check_mesh(c);
     check_checkpoint(c);

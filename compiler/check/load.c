@@ -241,6 +241,22 @@ static void add_rates(struct checker *c, int file, const struct ast *block)
     PUSH(&c->rates, ((struct named_block){head->kid[1]->text, block, file}));
 }
 
+static void add_trainer(struct checker *c, int file, const struct ast *block)
+{
+    const struct ast *head = block->kid[0];
+    if (head->n != 2 || !head->kid[1]->text) {
+        add_help(complain(head->at, "a trainer takes one name"), "trainer torchtitan { … }");
+        return;
+    }
+    for (int i = 0; i < c->trainer.n; i++)
+        if (c->trainer.item[i].name == head->kid[1]->text) {
+            add_note(complain(head->at, "there are two trainers named %s", head->kid[1]->text),
+                     c->trainer.item[i].block->kid[0]->at, "the first");
+            return;
+        }
+    PUSH(&c->trainer, ((struct named_block){head->kid[1]->text, block, file}));
+}
+
 static void add_named(struct checker *c, int file, const struct ast *block, bool cluster)
 {
     const struct ast *head = block->kid[0];
@@ -304,7 +320,8 @@ static const char *in_library(const char *text)
 static void misplaced(struct checker *c, const struct ast *head)
 {
     static const char *const brings[] = {"import", "include", "from", "require", "source", "load"};
-    static const char *const known[] = {"use", "plan", "architecture", "cluster", "rates"};
+    static const char *const known[] = {"use",     "plan",  "architecture",
+                                        "cluster", "rates", "trainer"};
     const char *word = head->kid[0]->text;
     if (section_find(word) != SECTION_COUNT) {
         PUSH(&c->outside, ((struct outside){head, NULL}));
@@ -322,7 +339,8 @@ static void misplaced(struct checker *c, const struct ast *head)
     else
         add_help(
             d,
-            "a file holds: use, plan, architecture, cluster, rates, and constants (name = value)");
+            "a file holds: use, plan, architecture, cluster, rates, trainer, and constants (name = "
+            "value)");
 }
 
 static void sort_items(struct checker *c, int file)
@@ -342,6 +360,8 @@ static void sort_items(struct checker *c, int file)
             add_named(c, file, item, word[0] == 'c');
         else if (item->kind == AST_BLOCK && !strcmp(word, "rates"))
             add_rates(c, file, item);
+        else if (item->kind == AST_BLOCK && !strcmp(word, "trainer"))
+            add_trainer(c, file, item);
         else
             misplaced(c, head);
     }
@@ -392,6 +412,13 @@ static void load_named(struct checker *c, const struct ast *entry)
 {
     bool cluster = !strcmp(entry->text, "cluster");
     const char *name = entry->kid[1]->text, *shelf = plan_library();
+    if (shelf && name && !strcmp(entry->text, "trainer")) {
+        for (int i = 0; i < c->trainer.n; i++)
+            if (c->trainer.item[i].name == name) return;
+        const char *file = text_format("trainers/%s.plan", name);
+        use_file(c, joined(shelf, file), file, entry->kid[1]);
+        return;
+    }
     if (!shelf || !name || (!cluster && strcmp(entry->text, "model"))) return;
     for (int i = 0; i < (cluster ? c->cluster.n : c->architecture.n); i++)
         if ((cluster ? c->cluster.item[i].name : c->architecture.item[i].name) == name) return;

@@ -134,6 +134,22 @@ struct resolved_key {
 };
 typedef VECTOR(struct resolved_key) resolved_keys;
 
+/* Another trainer, whose run check and simulate answer for. name NULL: none. */
+enum trainer_save { TRAINER_SAVE_SECOND, TRAINER_SAVE_PLAN };
+enum trainer_gradients { TRAINER_GRADIENTS_BACKWARD, TRAINER_GRADIENTS_STEP };
+enum trainer_reshard { TRAINER_RESHARD_DEFAULT, TRAINER_RESHARD_ALWAYS, TRAINER_RESHARD_NEVER };
+struct other_trainer {
+    const char *name;
+    const char *engine; /* of its efficiencies; NULL: planc's own hold */
+    bool compile, streams;
+    enum trainer_save save;
+    enum trainer_gradients gradients;
+    enum trainer_reshard reshard;
+    double logit_bytes, logit_kept_bytes; /* of a logit */
+    double fragmentation;                 /* part of live activations */
+    struct span at;
+};
+
 struct plan {
     const char *path, *title;
     const char *predicted;               /* C text that program.c ends with; NULL: none */
@@ -153,6 +169,7 @@ struct plan {
     const char *const *stored_ignore;
     int n_stored_ignore;
     struct cluster cluster;
+    struct other_trainer trainer;
     /* what the trainer is for: the cluster's kind, but where a command's --device says otherwise */
     enum device_kind device;
     /* of cuda: what kernels are compiled for, the cluster's or those of --arch; else none */
@@ -258,6 +275,7 @@ struct space {
     struct axis *axis;
     int n_axes;
     int64_t points;
+    const char *trainer; /* that the plan names; NULL: none */
     struct checker *checker;
     const struct ast ***tree;
 };

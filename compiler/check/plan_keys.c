@@ -102,7 +102,7 @@ resolved_keys plan_keys(const struct plan *p)
     add_text(&all, "optimizer", "adamw", true);
     add_text(&all, "schedule", schedule[p->schedule], true);
     for (int k = 0; k < KEY_COUNT; k++)
-        if (p->has_value[k])
+        if (p->has_value[k] && key_rows[k].section != S_trainer) /* no trainer of planc's has it */
             add(&all, key_path((enum key_id)k), &p->value[k], is_mathematics(p, (enum key_id)k));
     for (int i = 0; i < p->n_groups; i++) { /* in order: the last that matches counts */
         struct text t = {0};

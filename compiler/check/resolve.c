@@ -132,6 +132,33 @@ static void resolve_cluster(struct checker *c, struct plan *p)
     m->memory_at = c->key[K_device_memory].at.file ? c->key[K_device_memory].at : m->at;
 }
 
+/* Its habits; those that are settings of a plan take the place of the plan's. */
+static void resolve_trainer(struct checker *c, struct plan *p)
+{
+    struct other_trainer *t = &p->trainer;
+    t->name = c->naming[S_trainer].name;
+    if (!t->name) return;
+    t->at = section_place(c, S_trainer);
+    t->compile = key_value(c, K_trainer_compile)->truth;
+    const struct constant *engine =
+        key_value(c, t->compile ? K_trainer_engine_compiled : K_trainer_engine);
+    t->engine = engine ? engine->text : NULL;
+    t->streams = key_value(c, K_trainer_streams)->truth;
+    t->save = (enum trainer_save)word(c, K_trainer_save);
+    t->gradients = (enum trainer_gradients)word(c, K_trainer_gradients);
+    t->reshard = (enum trainer_reshard)word(c, K_trainer_reshard);
+    t->logit_bytes = number(c, K_trainer_logit_bytes);
+    t->logit_kept_bytes = number(c, K_trainer_logit_kept_bytes);
+    t->fragmentation = number(c, K_trainer_fragmentation);
+    p->reshard = t->reshard == TRAINER_RESHARD_NEVER ? RESHARD_BACKWARD : RESHARD_FORWARD;
+    p->cluster.host.launch += number(c, K_trainer_launch);
+    p->cluster.host.step += number(c, K_trainer_step);
+    if (p->checkpoint_mode == CHECKPOINT_BUDGET)
+        add_help(
+            complain(t->at, "mode budget decides what a trainer of planc keeps, not %s", t->name),
+            "activation_checkpoint { mode = none | selective | full }");
+}
+
 static void resolve_model(struct checker *c, struct plan *p)
 {
     p->architecture = c->model->name;
@@ -284,6 +311,7 @@ static void resolve(struct checker *c, struct plan *p)
     p->accumulation = p->global / (p->local * p->fsdp * p->dp);
     p->loss_chunks = count(c, K_batch_loss_chunks);
     resolve_cluster(c, p);
+    resolve_trainer(c, p);
     resolve_model(c, p);
     resolve_training(c, p);
     resolve_saving(c, p);

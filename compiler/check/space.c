@@ -143,6 +143,7 @@ static struct space *space_of(struct checker *c, struct checker *tried)
     struct space *s = TAKE(struct space);
     s->axis = TAKE_MANY(struct axis, tried->open.n);
     s->points = 1;
+    s->trainer = c->naming[S_trainer].name;
     s->checker = c;
     s->tree = TAKE_MANY(const struct ast **, tried->open.n);
     return few_enough(s, tried) ? s : NULL;

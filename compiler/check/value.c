@@ -179,8 +179,9 @@ static bool names_value(enum key_id key, const struct ast *e, struct constant *o
                     !strchr(item->text, ' ') && !strchr(item->text, '"');
         if (!name) {
             complain(item->at,
-                     key == K_cluster_rates ? "%s lists names of blocks of rates"
-                                            : "%s lists names of ops and of values",
+                     key == K_cluster_rates || key == K_trainer_rates
+                         ? "%s lists names of blocks of rates"
+                         : "%s lists names of ops and of values",
                      key_path(key));
             return false;
         }
@@ -365,7 +366,7 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
                                 &(struct constant){.kind = e->kind == AST_NUMBER ? CONST_NUMBER
                                                            : e->kind == AST_LIST ? CONST_LIST
                                                                                  : CONST_WORD});
-    if (key == K_activation_checkpoint_save || key == K_cluster_rates)
+    if (key == K_activation_checkpoint_save || key == K_cluster_rates || key == K_trainer_rates)
         return names_value(key, e, out);
     if (!value_evaluate(c, row->section, e, out, open)) return false;
     switch (row->type) {

@@ -5,6 +5,7 @@
 #include "analysis/ledger.h"
 #include "analysis/repair.h"
 #include "analysis/space.h"
+#include "analysis/trainer.h"
 #include "base/escape.h"
 
 #include <jansson.h>
@@ -204,6 +205,21 @@ static void print_host_excess(const struct ledger *l)
            text_bytes(l->host_bytes - l->host_limit_bytes));
 }
 
+/* A run of another trainer: its memory against what the device offers. */
+static int check_trainer(const char *path, const struct plan *p, struct graph *lowered, json_t *all)
+{
+    int64_t limit;
+    if (!ledger_limit(p, &limit)) return EXIT_ENVIRONMENT;
+    const struct trainer_memory m = trainer_memory(p, lowered, limit);
+    const enum verdict v = ledger_verdict(m.reserved, limit);
+    if (all)
+        json_array_append_new(all, trainer_json(path, p, &m, limit));
+    else
+        trainer_print(path, p, &m, limit);
+    data_files_check(p);
+    return v == EXCEEDS ? EXIT_NO_FIT : EXIT_FINE;
+}
+
 /* One plan; its JSON goes into `all` when that is wanted. */
 static int check_one(const struct arguments *a, const char *path, json_t *all)
 {
@@ -211,9 +227,15 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
     int status;
     struct space *space;
     struct plan *plan = command_plan_or_space(a, path, &space, &status);
+    if (space && space->trainer)
+        return command_fail(EXIT_USAGE,
+                            "%s has open keys; a run of another trainer is answered "
+                            "one plan at a time",
+                            path);
     if (space) return check_space(a, space, path, all);
     struct graph *g = plan ? pass_lower(plan) : NULL;
     if (!g) return plan ? EXIT_PLAN : status;
+    if (plan->trainer.name) return check_trainer(path, plan, g, all);
     g = pipeline_run(g, LEVEL_MEMORY);
     if (!g) return EXIT_PLAN;
     const struct ledger *l = ledger_read(plan, g);

@@ -90,6 +90,7 @@ static families names_of(enum section_id section)
 {
     if (section == S_model) return library_of("models", "architecture");
     if (section == S_cluster) return library_of("clusters", "cluster");
+    if (section == S_trainer) return library_of("trainers", "trainer");
     return (families){0};
 }
 

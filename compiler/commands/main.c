@@ -398,6 +398,12 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
     const char *const *open_keys = NULL;
     int n_open = 0;
     struct plan *plan = plan_load(path, a->set.item, a->set.n, &open_keys, &n_open);
+    if (plan && plan->trainer.name && strcmp(a->command, "simulate")) {
+        add_help(complain(plan->trainer.at, "%s is about planc's own trainer, not %s", a->command,
+                          plan->trainer.name),
+                 "check and simulate answer for a run of another trainer");
+        return decided(a, NULL, status);
+    }
     if (plan || error_count()) return decided(a, plan, status);
     struct text keys = {0};
     for (int i = 0; i < n_open; i++) text_add(&keys, "%s%s", i ? ", " : "", open_keys[i]);

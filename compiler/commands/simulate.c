@@ -2,6 +2,7 @@
  * cluster (compiler/predict), for the plan's own devices and for every rung of --devices. */
 #include "commands/command.h"
 #include "analysis/ledger.h"
+#include "analysis/trainer.h"
 #include "commands/simulate_trace.h"
 #include "passes/budget.h"
 #include "predict/prediction.h"
@@ -17,6 +18,9 @@ struct rung {
     const char *why; /* it is impossible; NULL: it is not */
     struct plan *plan;
     struct ledger *ledger;
+    struct trainer_memory trainer; /* of another trainer's run */
+    int64_t peak_bytes;            /* the trainer's reservation, else the plan's peak */
+    enum verdict verdict;
     struct program *program;
     struct prediction *prediction;
     double step_seconds, tokens_per_second, per_device, efficiency;
@@ -107,9 +111,18 @@ static bool fill_rung(struct rung *r)
 {
     struct graph *g = pass_lower(r->plan);
     if (!g) return false;
+    if (r->plan->trainer.name) {
+        int64_t limit;
+        if (!ledger_limit(r->plan, &limit)) return false;
+        r->trainer = trainer_memory(r->plan, g, limit);
+        trainer_save(r->plan, g);
+    }
     g = pipeline_run(g, LEVEL_MEMORY);
     r->ledger = ledger_read(r->plan, g);
     if (!r->ledger) return false;
+    r->peak_bytes = r->plan->trainer.name ? r->trainer.reserved : r->ledger->peak_bytes;
+    r->verdict = r->plan->trainer.name ? ledger_verdict(r->peak_bytes, r->ledger->limit_bytes)
+                                       : r->ledger->verdict;
     r->prediction = predict(r->plan, g, &r->program);
     if (!r->prediction) {
         struct text list = {0};
@@ -198,9 +211,8 @@ static void print_rung(const char *path, const struct rung *r)
     if (r->mfu[0] > 0)
         printf("  MFU              %.1f %% (full), %.1f %% (causal), %.1f %% (hardware)\n",
                100 * r->mfu[0], 100 * r->mfu[1], 100 * r->mfu[2]);
-    printf("  memory           %s, %.1f %% of a device: %s\n", text_bytes(r->ledger->peak_bytes),
-           100 * (double)r->ledger->peak_bytes / (double)r->ledger->limit_bytes,
-           verdict_names[r->ledger->verdict]);
+    printf("  memory           %s, %.1f %% of a device: %s\n", text_bytes(r->peak_bytes),
+           100 * (double)r->peak_bytes / (double)r->ledger->limit_bytes, verdict_names[r->verdict]);
     printf("by part\n");
     for (int i = 0; i < STEP_PARTS; i++) print_part(r, step_part_names[i], t->part[i], "");
     print_part(r, "host", t->host, "between two steps");
@@ -245,7 +257,7 @@ static void print_curve(const rung_list *all, bool weak)
         printf("  %8lld %14s %12s %14s %8s %10s %12s %9.1f%%\n", (long long)r->devices,
                text_format("%lld x %lld", (long long)r->plan->fsdp, (long long)r->plan->dp),
                time_text(r->step_seconds), text_count((int64_t)(r->per_device + 0.5)), mfu,
-               time_text(seconds(r->prediction->exposed_all)), text_bytes(r->ledger->peak_bytes),
+               time_text(seconds(r->prediction->exposed_all)), text_bytes(r->peak_bytes),
                100 * r->efficiency);
     }
 }
@@ -318,20 +330,24 @@ static json_t *rung_json(const struct rung *r)
     json_t *o = json_pack(
         "{s:I, s:s, s:{s:I, s:I}, s:I, s:I, s:I, s:f, s:[f,f], s:f, s:f, s:f, s:o, s:I, s:I, s:f, "
         "s:f, s:f}",
-        "devices", (json_int_t)r->devices, "verdict", verdict_names[r->ledger->verdict], "mesh",
-        "fsdp", (json_int_t)p->fsdp, "dp", (json_int_t)p->dp, "local", (json_int_t)p->local,
-        "accumulation", (json_int_t)p->accumulation, "global", (json_int_t)p->global,
-        "step_seconds", r->step_seconds, "step_seconds_interval", seconds(t->low), seconds(t->high),
+        "devices", (json_int_t)r->devices, "verdict", verdict_names[r->verdict], "mesh", "fsdp",
+        (json_int_t)p->fsdp, "dp", (json_int_t)p->dp, "local", (json_int_t)p->local, "accumulation",
+        (json_int_t)p->accumulation, "global", (json_int_t)p->global, "step_seconds",
+        r->step_seconds, "step_seconds_interval", seconds(t->low), seconds(t->high),
         "tokens_per_second", r->tokens_per_second, "tokens_per_second_per_device", r->per_device,
         "exposed_comm_seconds", seconds(t->exposed_all), "exposed", reasons_json(t->exposed),
-        "peak_bytes", (json_int_t)r->ledger->peak_bytes, "limit_bytes",
-        (json_int_t)r->ledger->limit_bytes, "memory_fraction",
-        (double)r->ledger->peak_bytes / (double)r->ledger->limit_bytes, "scaling_efficiency",
-        r->efficiency, "assumed_fraction", t->assumed);
+        "peak_bytes", (json_int_t)r->peak_bytes, "limit_bytes", (json_int_t)r->ledger->limit_bytes,
+        "memory_fraction", (double)r->peak_bytes / (double)r->ledger->limit_bytes,
+        "scaling_efficiency", r->efficiency, "assumed_fraction", t->assumed);
     if (r->mfu[0] > 0)
         json_object_set_new(o, "mfu",
                             json_pack("{s:f, s:f, s:f}", "full", r->mfu[0], "causal", r->mfu[1],
                                       "hardware", r->mfu[2]));
+    if (p->trainer.name) {
+        json_object_set_new(o, "trainer", json_string(p->trainer.name));
+        json_object_set_new(o, "reserved_bytes", json_integer((json_int_t)r->trainer.reserved));
+        json_object_set_new(o, "allocated_bytes", json_integer((json_int_t)r->trainer.allocated));
+    }
     json_object_set_new(o, "extrapolated", json_boolean(t->outside));
     json_object_set_new(o, "parts", parts);
     json_object_set_new(o, "classes", classes_json(t));

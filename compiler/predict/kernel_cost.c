@@ -63,7 +63,7 @@ static double product_seconds(const struct machine *m, const struct efficiency *
                               const struct work *w, struct share s, double peak)
 {
     double all = (double)m->multiprocessors, best = 0;
-    double planes = w->mixed ? 3 : 1; /* an F32 operand is three planes of BF16 */
+    double planes = w->mixed && !m->other ? 3 : 1; /* an F32 operand is three planes of BF16 */
     for (size_t c = 0; c < COUNT_OF(cuts); c++) {
         double tm = (double)e->tile[0] * cuts[c].m, tn = (double)e->tile[1] * cuts[c].n;
         double tiles = ceil(w->n / tn), k = w->k;

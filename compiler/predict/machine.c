@@ -33,6 +33,8 @@ struct machine machine_of(const struct plan *p)
     if (cuda && p->attention == ATTENTION_CUDNN)
         m.engine[COST_ATTENTION] = m.engine[COST_ATTENTION_GRAD] = "cudnn";
     if (cuda && p->experts == EXPERTS_CUDNN) m.engine[COST_GROUPED_GEMM] = "cudnn";
+    if (p->trainer.name) m.other = true;
+    if (p->trainer.engine) machine_set_engine(&m, p->trainer.engine);
     m.rates = FIXED_RATES + c->efficiencies + c->grids;
     m.rate = TAKE_MANY(struct rate, m.rates);
     m.rate[RATE_DEVICES] =
