@@ -17,8 +17,10 @@ struct arguments {
     VECTOR(const char *) profiles; /* of calibrate: --from */
     bool json, colour;             /* colour: for diagnostics, decided */
     const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at, *cluster;
-    const char *devices, *scaling, *trace; /* of simulate */
+    const char *devices, *scaling, *trace; /* of simulate; devices also of tune */
     const char *dtype, *shard, *tokenizer; /* of export */
+    const char *ladder, *top;              /* of tune */
+    bool measure;                          /* of tune */
     bool traces;                           /* the command's --device may be trace */
     bool reference;                        /* of build for cuda */
     bool fusion;                           /* off with --fusion off */

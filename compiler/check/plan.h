@@ -223,7 +223,7 @@ struct plan {
     } at;
     /* none when the plan leaves them to their defaults */
     struct {
-        struct span graph, gemm, attention, experts, dp;
+        struct span graph, gemm, attention, experts, dp, global;
     } given;
 };
 
@@ -236,6 +236,10 @@ resolved_keys plan_keys(const struct plan *p);
  * that is the reason. */
 struct plan *plan_load(const char *path, const char *const *set, int n_set,
                        const char *const **open_keys, int *n_open);
+
+/* rewrite.c: the text of a plan's file with these entries ("mesh.fsdp=16", as for --set) in place
+ * of what it says. NULL after diagnostics. */
+const char *plan_rewrite(const char *path, const char *const *set, int n_set);
 
 /* From here on every plan that is loaded has the one cluster of this file in place of its own, of
  * which only `nodes` still counts (--cluster). */

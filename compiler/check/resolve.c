@@ -335,6 +335,8 @@ static void resolve(struct checker *c, struct plan *p)
     p->given.experts = given_place(c, K_run_experts);
     if (key_given(c, K_mesh_dp) && !value_is_auto(&c->key[K_mesh_dp]))
         p->given.dp = key_place(c, K_mesh_dp);
+    if (key_given(c, K_batch_global) && !value_is_auto(&c->key[K_batch_global]))
+        p->given.global = key_place(c, K_batch_global);
 }
 
 /* ── `require (a <= b) "why"` of a plan ──────────────────────────────────────── */

@@ -24,7 +24,8 @@ enum {
     CALIBRATE = 1024,
     EXPORT = 2048,
     CHECKPOINT = 4096,
-    ANY = 8191
+    TUNE = 8192,
+    ANY = 16383
 };
 
 const struct command_row command_rows[] = {
@@ -34,7 +35,8 @@ const struct command_row command_rows[] = {
      "every byte of a device at the peak, by kind and by line of the plan"},
     {"simulate", SIMULATE, command_simulate, "simulate PLAN [--devices 16,64,512] [--trace FILE]",
      "predicted step time, tokens/s, MFU, exposed communication, scaling curve"},
-    {"tune", 0, NULL, NULL, NULL},
+    {"tune", TUNE, command_tune, "tune PLAN [--ladder 16,64,512] [-o BEST.plan]",
+     "the fastest of all open choices, by prediction, and why the others are not"},
     {"build", BUILD, command_build, "build PLAN -o DIR [--device DEVICE] [--arch LIST]",
      "generate and compile the trainer: DIR/trainer and its sources"},
     {"run", RUN, command_run, "run PLAN [-n RANKS] [--fusion off] [-- trainer options]",
@@ -87,25 +89,33 @@ enum option {
     TRACE,
     DTYPE,
     SHARD,
-    TOKENIZER
+    TOKENIZER,
+    LADDER,
+    TOP,
+    MEASURE
 };
 const struct option_row option_rows[] = {
     {"--set", SET,
-     CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF | IMPORT | CALIBRATE | EXPORT,
+     CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF | IMPORT | CALIBRATE | EXPORT,
      "section.key=value", "one more entry of the plan; may be given several times"},
-    {"--cluster", CLUSTER, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP | DIFF, "a file",
+    {"--cluster", CLUSTER, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF, "a file",
      "use the cluster in this file; of the plan's cluster only nodes counts"},
-    {"--devices", DEVICES, SIMULATE, "numbers of devices",
+    {"--devices", DEVICES, SIMULATE | TUNE, "numbers of devices",
      "a curve over these numbers of devices: 16,64,512; the mesh stays, dp follows where the plan "
-     "leaves it to"},
+     "leaves it to. tune: one number, instead of the plan's own"},
+    {"--ladder", LADDER, TUNE, "numbers of devices",
+     "search at each of these numbers of devices; the last one decides: 16,64,512"},
+    {"--top", TOP, TUNE, "a number", "so many of the best are shown (default 5)"},
+    {"--measure", MEASURE, TUNE, NULL, "not available in this version"},
     {"--scaling", SCALING, SIMULATE, "strong or weak",
      "strong: the global batch stays (the default); weak: that of a device"},
     {"--trace", TRACE, SIMULATE, "a file",
      "the simulated step as a trainer's --trace writes a run, for Perfetto"},
     {"--json", JSON, ANY, NULL, "the result as JSON, errors too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
-    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT, "a path", "where the result goes"},
-    {"--device", DEVICE, CHECK | MEMORY | SIMULATE | BUILD | RUN | DUMP, "cpu, cuda or trace",
+    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT | TUNE, "a path", "where the result goes"},
+    {"--device", DEVICE, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP,
+     "cpu, cuda or trace",
      "device of the trainer, if not the one of the cluster; trace (build and run) prints every "
      "step and runs none"},
     {"--arch", ARCH, BUILD | RUN, "sm_90a,sm_100a",
@@ -189,6 +199,7 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case REFERENCE: a->reference = true; return true;
     case JSON: a->json = true; return true;
     case WRITE: a->write = true; return true;
+    case MEASURE: a->measure = true; return true;
     case ONLY_CHECK: a->check = true; return true;
     case COLOR:
         *colour = value;
@@ -231,6 +242,8 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case DTYPE: once = &a->dtype; break;
     case SHARD: once = &a->shard; break;
     case TOKENIZER: once = &a->tokenizer; break;
+    case LADDER: once = &a->ladder; break;
+    case TOP: once = &a->top; break;
     }
     if (*once) {
         command_fail(EXIT_USAGE, "%s is given twice", row->name);

@@ -116,7 +116,7 @@ sed 's/clusters\/cpu/clusters\/b200/; s/cluster cpu/cluster b200/' base.plan >b2
 [ $? -eq 1 ] && grep -q 3 mesh.log && grep -q 8 mesh.log && ok impossible_mesh ||
     fail impossible_mesh "$(tail_of mesh.log)"
 wrong open_alternatives "mesh.fsdp" --set "mesh.fsdp=1 | 2"
-for command in tune report export data nonsense; do
+for command in report export data nonsense; do
     "$planc" "$command" base.plan >command.log 2>&1
     status=$?
     [ $status -eq 3 ] && [ "$(grep -c '^planc:' command.log)" -eq 1 ] &&

@@ -1,0 +1,300 @@
+/* See candidates.h. The memory of a point comes from its own layout, as for a single plan. Points
+ * of one structure are compiled once and then only laid out and timed, each at its own sizes. Keys
+ * that change no byte (replicas, global batch, rates, seeds) do not start a new structure. The
+ * arena is reset between points, so a large space costs time and not memory. */
+#include "analysis/candidates.h"
+
+#include "ir/cost.h"
+#include "passes/budget.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* structure: NULL when the architecture cannot be compiled at the sizes that one is read off. */
+struct known {
+    const char *key;
+    struct structure *structure;
+};
+/* What structures of one model on one kind of machine share. */
+struct shared {
+    const char *key;
+    struct points *points;
+};
+struct candidates {
+    const struct arguments *arguments;
+    struct known *table;
+    size_t room, used;
+    struct shared *shared;
+    int n_shared, room_shared;
+};
+
+/* Keys that change the structure. Others change no byte of a layout (replicas, rates), or only a
+ * structure's numbers. */
+static bool changes_structure(const char *key)
+{
+    static const char *const none[] = {"mesh.dp",
+                                       "mesh.fsdp",
+                                       "batch.local",
+                                       "batch.loss_chunks",
+                                       "batch.global",
+                                       "cluster.nodes",
+                                       "cluster.devices_per_node",
+                                       "optimizer.lr",
+                                       "optimizer.betas",
+                                       "optimizer.eps",
+                                       "optimizer.weight_decay",
+                                       "init.seed",
+                                       "data.seed"};
+    for (size_t i = 0; i < COUNT_OF(none); i++)
+        if (!strcmp(key, none[i])) return false;
+    return strncmp(key, "schedule.", 9) && strncmp(key, "run.", 4) &&
+           strncmp(key, "checkpoint.", 11) && strncmp(key, "cluster.link", 12) &&
+           strncmp(key, "cluster.device.", 15);
+}
+
+/* The choices that structures of one lowered model and one machine do not differ in. */
+static const char *shared_key(const struct space *s, const int *choice)
+{
+    static const char *const own[] = {"mesh.",
+                                      "activation_checkpoint.",
+                                      "batch.l",
+                                      "batch.g",
+                                      "schedule.",
+                                      "optimizer.",
+                                      "init.",
+                                      "data.",
+                                      "checkpoint.",
+                                      "cluster.nodes",
+                                      "cluster.devices_per_node"};
+    struct text t = {0};
+    text_add(&t, "%s", "");
+    for (int k = 0; k < s->n_axes; k++) {
+        bool differs = false;
+        for (size_t i = 0; i < COUNT_OF(own); i++)
+            differs |= !strncmp(s->axis[k].key, own[i], strlen(own[i]));
+        if (!differs) text_add(&t, "%d ", choice[k]);
+    }
+    return intern(t.bytes);
+}
+
+/* What is shared is another one's for other rates, engines or types. */
+static const char *structure_key(const struct space *s, const int *choice, const struct plan *p)
+{
+    struct text t = {0};
+    text_add(&t, "%s|%d %d %s %s %s ", shared_key(s, choice), p->loss_chunks > 1, p->fsdp > 1,
+             p->checkpoint_layers, p->checkpoint_save, p->checkpoint_rest_save);
+    for (int k = 0; k < s->n_axes; k++)
+        if (changes_structure(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
+    return intern(t.bytes);
+}
+
+const char *candidate_text(const struct space *s, const int *choice)
+{
+    struct text t = {0};
+    text_add(&t, "%s", "");
+    for (int k = 0; k < s->n_axes; k++)
+        text_add(&t, "%s%s=%s", k ? " " : "", s->axis[k].key, s->axis[k].choice[choice[k]]);
+    return t.bytes;
+}
+
+bool candidate_next(const struct space *s, int *choice)
+{
+    for (int k = s->n_axes - 1; k >= 0; k--) {
+        if (++choice[k] < s->axis[k].n) return true;
+        choice[k] = 0;
+    }
+    return false;
+}
+
+/* ── tables ──────────────────────────────────────────────────────────────────── */
+
+struct candidates *candidates_open(const struct arguments *a)
+{
+    struct candidates *c = calloc(1, sizeof *c);
+    if (!c) bug("out of memory for candidates");
+    *c = (struct candidates){.arguments = a, .room = 256};
+    c->table = calloc(c->room, sizeof *c->table);
+    if (!c->table) bug("out of memory for candidates");
+    return c;
+}
+
+void candidates_close(struct candidates *c)
+{
+    for (size_t i = 0; i < c->room; i++) structure_free(c->table[i].structure);
+    for (int i = 0; i < c->n_shared; i++) points_close(c->shared[i].points);
+    free(c->shared);
+    free(c->table);
+    free(c);
+}
+
+static struct known *find(struct known *table, size_t room, const char *key)
+{
+    size_t at = ((size_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u;
+    for (at &= room - 1; table[at].key && table[at].key != key; at = (at + 1) & (room - 1)) {}
+    return &table[at];
+}
+
+static void grow(struct candidates *c)
+{
+    if (c->used * 2 < c->room) return;
+    struct known *more = calloc(c->room * 2, sizeof *more);
+    if (!more) bug("out of memory for candidates");
+    for (size_t i = 0; i < c->room; i++)
+        if (c->table[i].key) *find(more, c->room * 2, c->table[i].key) = c->table[i];
+    free(c->table);
+    c->table = more;
+    c->room *= 2;
+}
+
+/* Only what a command would train with is judged: a budget is decided at each point. */
+struct plan *candidate_plan(const struct candidates *c, const struct space *s, const int *choice,
+                            const char **why)
+{
+    struct plan *p = space_plan(s, choice, why);
+    if (!p) return NULL;
+    plan_take_device(p, c->arguments->device);
+    struct diagnostics_mark mark = diagnostics_mark();
+    if (budget_decide(p)) return p;
+    *why = intern(diagnostics_since(mark));
+    diagnostics_drop(mark);
+    return NULL;
+}
+
+/* What the structures of this point's model share; made once, and never let go of. */
+static struct points *points_of(struct candidates *c, const struct space *s, const int *choice)
+{
+    const char *key = shared_key(s, choice), *why;
+    for (int i = 0; i < c->n_shared; i++)
+        if (c->shared[i].key == key) return c->shared[i].points;
+    if (c->n_shared == c->room_shared) {
+        c->room_shared = c->room_shared ? 2 * c->room_shared : 4;
+        c->shared = realloc(c->shared, sizeof *c->shared * (size_t)c->room_shared);
+        if (!c->shared) bug("out of memory for candidates");
+    }
+    struct diagnostics_mark mark = diagnostics_mark();
+    struct plan *p = candidate_plan(c, s, choice, &why);
+    struct points *points = p ? points_open(p, true) : NULL;
+    diagnostics_drop(mark);
+    c->shared[c->n_shared++] = (struct shared){key, points};
+    return points;
+}
+
+/* ── a point ─────────────────────────────────────────────────────────────────── */
+
+struct place candidate_place(struct candidates *c, const struct space *s, const int *choice)
+{
+    struct place to = {0};
+    struct arena_mark mark = arena_mark();
+    const char *why = NULL;
+    struct plan *p = candidate_plan(c, s, choice, &why);
+    if (!p) {
+        to.why = intern(why);
+        arena_reset(mark);
+        return to;
+    }
+    const char *key = structure_key(s, choice, p);
+    struct known *k = find(c->table, c->room, key);
+    if (!k->key) {
+        arena_reset(mark); /* what is shared outlives the point */
+        struct points *points = points_of(c, s, choice);
+        mark = arena_mark();
+        p = candidate_plan(c, s, choice, &why);
+        struct diagnostics_mark said = diagnostics_mark();
+        struct structure *made = points ? structure_new(points, p) : NULL;
+        diagnostics_drop(said);
+        grow(c);
+        k = find(c->table, c->room, key);
+        *k = (struct known){key, made};
+        c->used++;
+    }
+    to = (struct place){.structure = k->structure,
+                        .at = {.fsdp = p->fsdp,
+                               .dp = p->dp,
+                               .local = p->local,
+                               .accumulation = p->accumulation,
+                               .loss_chunks = p->loss_chunks,
+                               .hosts = p->cluster.nodes,
+                               .ranks_a_host = p->cluster.devices_per_node},
+                        .outside_bytes = p->cluster.outside_bytes,
+                        .global = p->global};
+    if (!ledger_limit(p, &to.limit_bytes)) to.why = "this machine's memory cannot be read";
+    arena_reset(mark);
+    return to;
+}
+
+/* A structure whose sizes follow no simple rule: compiled point by point. NULL: the architecture,
+ * or a pass, refuses the point, and *why says why. */
+static struct graph *compiled(const struct plan *p, const char **why)
+{
+    struct diagnostics_mark mark = diagnostics_mark();
+    struct graph *g = pass_lower(p);
+    if (g) g = pipeline_run(g, LEVEL_MEMORY);
+    const char *said = diagnostics_since(mark);
+    if (!g) *why = intern(said ? said : "the architecture refuses it");
+    diagnostics_drop(mark);
+    return g;
+}
+
+int64_t candidate_peak(struct candidates *c, const struct space *s, const int *choice,
+                       struct place *place)
+{
+    struct estimate e;
+    if (place->why) return -1;
+    if (place->structure) {
+        structure_evaluate(place->structure, place->at, ASK_BYTES, &e);
+        if (e.arena_bytes >= 0) return e.peak_bytes;
+        place->structure = NULL;
+    }
+    struct arena_mark mark = arena_mark();
+    const char *why;
+    const struct plan *p = candidate_plan(c, s, choice, &why);
+    const struct graph *g = p ? compiled(p, &why) : NULL;
+    int64_t peak = g ? g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p) : -1;
+    if (!g) place->why = intern(why);
+    arena_reset(mark);
+    return peak;
+}
+
+int64_t candidate_step(struct candidates *c, const struct space *s, const int *choice,
+                       const struct place *place, struct prediction **prediction,
+                       const struct program **program, const char **missing)
+{
+    struct estimate e;
+    const char *ignored;
+    if (!missing) missing = &ignored;
+    *missing = NULL;
+    if (place->why) return 0;
+    if (place->structure) {
+        if (!structure_evaluate(place->structure, place->at, ASK_TIME, &e)) {
+            *missing = structure_missing(place->structure)->item[0];
+            return 0;
+        }
+        if (prediction) *prediction = structure_explain(place->structure, program);
+        return e.step_picoseconds;
+    }
+    const char *why;
+    const struct plan *p = candidate_plan(c, s, choice, &why);
+    const struct graph *g = p ? compiled(p, &why) : NULL;
+    if (!g) return 0;
+    struct program *made;
+    struct prediction *t = predict(p, g, &made);
+    if (!t) *missing = made->missing.item[0];
+    if (prediction) *prediction = t, *program = made;
+    return t ? t->step : 0;
+}
+
+int64_t candidate_least_peak(const struct place *place)
+{
+    struct estimate e;
+    if (!place->structure) return 0;
+    structure_evaluate(place->structure, place->at, ASK_LEAST_BYTES, &e);
+    return e.least_bytes < 0 ? 0 : e.least_bytes + place->outside_bytes;
+}
+
+int64_t candidate_least_step(const struct place *place)
+{
+    struct estimate e;
+    if (!place->structure || !structure_evaluate(place->structure, place->at, ASK_LEAST_TIME, &e))
+        return 0;
+    return e.least_picoseconds;
+}

@@ -1,0 +1,261 @@
+/* `planc tune`: which plan to run. Every open choice of a plan is resolved by predicted time, by
+ * exact branch and bound (compiler/search); a plan without open keys gets the natural ones. Points
+ * are compared at one global batch and on one number of devices, so they train the same. */
+#define _POSIX_C_SOURCE 200809L
+#include "commands/command.h"
+#include "commands/tune.h"
+#include "passes/budget.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ── what is open ────────────────────────────────────────────────────────────── */
+
+static void set(struct arguments *a, const char *key, const char *value)
+{
+    PUSH(&a->set, intern_format("%s=%s", key, value));
+}
+
+static struct arguments with_own_settings(const struct arguments *given)
+{
+    struct arguments a = *given;
+    memset(&a.set, 0, sizeof a.set);
+    for (int i = 0; i < given->set.n; i++) PUSH(&a.set, given->set.item[i]);
+    return a;
+}
+
+static void add_choice(struct text *to, int64_t x)
+{
+    text_add(to, "%s%lld", to->length ? " | " : "", (long long)x);
+}
+
+/* Shards: every divisor of the devices. */
+static const char *divisors(int64_t devices)
+{
+    struct text t = {0};
+    for (int64_t x = 1; x <= devices; x++)
+        if (devices % x == 0) add_choice(&t, x);
+    return t.bytes;
+}
+
+/* Powers of two up to `most`, and the number that the plan has. */
+static const char *powers(int64_t most, int64_t own, int64_t step)
+{
+    struct text t = {0};
+    bool had = false;
+    for (int64_t x = 1; x <= most; x *= step) {
+        if (own < x && !had) add_choice(&t, own);
+        had |= own <= x;
+        add_choice(&t, x);
+    }
+    if (!had) add_choice(&t, own);
+    return t.bytes;
+}
+
+/* Opens what a plan without open keys may leave to a search. `devices`: of the largest rung. */
+static void open_natural(struct arguments *a, const struct plan *p, int64_t devices)
+{
+    int64_t each = p->global / devices, local = each < 1 ? 1 : each > 16 ? 16 : each;
+    set(a, "mesh.fsdp", divisors(devices));
+    set(a, "activation_checkpoint.mode", "none | selective | full");
+    set(a, "batch.local", powers(local, p->local, 2));
+    set(a, "batch.loss_chunks", powers(8, p->loss_chunks, 8));
+}
+
+/* The words that put a plan on so many devices. False with a diagnostic. */
+static bool set_devices(struct arguments *a, const struct plan *p, int64_t devices)
+{
+    int64_t each = p->cluster.devices_per_node;
+    if (p->cluster.elastic) {
+        set(a, "mesh.dp", text_format("%lld / mesh.fsdp", (long long)devices));
+        return true;
+    }
+    if (devices < each) {
+        set(a, "cluster.nodes", "1");
+        set(a, "cluster.devices_per_node", text_format("%lld", (long long)devices));
+        return true;
+    }
+    if (devices % each) {
+        complain(p->cluster.at, "%lld devices are no whole nodes of %lld", (long long)devices,
+                 (long long)each);
+        return false;
+    }
+    set(a, "cluster.nodes", text_format("%lld", (long long)(devices / each)));
+    return true;
+}
+
+/* Some plan of a space, for what all of them share; NULL: none is possible. */
+static struct plan *some_plan(const struct arguments *a, const struct space *s)
+{
+    int *choice = TAKE_MANY(int, s->n_axes + 1);
+    const char *why;
+    for (bool more = true; more; more = candidate_next(s, choice)) {
+        struct plan *p = space_plan(s, choice, &why);
+        if (p) {
+            plan_take_device(p, a->device);
+            return p;
+        }
+    }
+    return NULL;
+}
+
+static bool global_given(const struct plan *p, const char *path)
+{
+    if (p->given.global.file) return true;
+    add_help(complain((struct span){0, 0, 0},
+                      "%s gives no global batch: tune compares plans that train the same, so "
+                      "their steps must have equally many sequences",
+                      path),
+             "--set batch.global=%lld, or another number of sequences a step",
+             (long long)p->global);
+    return false;
+}
+
+/* Keys that a prediction of time cannot decide between. False after a diagnostic. */
+static bool comparable(const struct space *s, const struct plan *p)
+{
+    const resolved_keys all = plan_keys(p);
+    for (int k = 0; k < s->n_axes; k++) {
+        const char *key = s->axis[k].key;
+        bool other = !strncmp(key, "cluster.", 8);
+        for (int i = 0; i < all.n && !other; i++)
+            other = !strcmp(all.item[i].path, key) && all.item[i].mathematics;
+        if (!other) continue;
+        add_help(complain((struct span){0, 0, 0}, "%s is open: %s", key,
+                          strncmp(key, "cluster.", 8)
+                              ? "it changes what is trained, and no prediction of time decides that"
+                              : "tune compares plans on one machine"),
+                 "--set '%s=%s' decides, or another of its values", key, s->axis[k].choice[0]);
+        return false;
+    }
+    return true;
+}
+
+/* ── the command ─────────────────────────────────────────────────────────────── */
+
+/* A number of devices: the space there, searched. False after a diagnostic. */
+static bool search_rung(const struct tune *t, struct tune_rung *r, const struct plan *base)
+{
+    struct arguments a = with_own_settings(&t->arguments);
+    double begin = now();
+    bool moved = t->natural || t->arguments.devices || t->arguments.ladder;
+    if (moved && !set_devices(&a, base, r->devices)) return false;
+    r->set = a.set.item, r->n_set = a.set.n;
+    struct plan *one = plan_or_space_load(t->path, a.set.item, a.set.n, &r->space);
+    if (one) bug("the space of %s has no open key", t->path);
+    if (!r->space) return false;
+    r->plan = some_plan(&a, r->space);
+    if (r->plan && !comparable(r->space, r->plan)) return false;
+    r->search = search_run(t->candidates, r->space, t->top,
+                           t->arguments.ladder ? SEARCH_FRONTIER : SEARCH_BEST);
+    for (int64_t i = 0; i < r->search->candidates; i++) {
+        const struct place *x = &r->search->candidate[i].place;
+        if (x->why || x->at.fsdp * x->at.dp == r->devices) continue;
+        add_help(complain((struct span){0, 0, 0}, "points of %s are on %lld and on %lld devices",
+                          t->path, (long long)r->devices, (long long)(x->at.fsdp * x->at.dp)),
+                 "--devices %lld compares them on as many", (long long)r->devices);
+        return false;
+    }
+    if (r->search->missing) {
+        add_help(complain(base->cluster.at, "cluster %s does not say how fast it is: %s",
+                          base->cluster.name, r->search->missing),
+                 "`planc keys cluster` says what it is; --cluster FILE.plan takes another cluster");
+        return false;
+    }
+    r->seconds = now() - begin;
+    return true;
+}
+
+/* "16,64,512", rising; false after one line. */
+static bool read_rungs(const char *option, const char *text, struct tune *t)
+{
+    for (const char *s = text; *s;) {
+        char *end;
+        errno = 0;
+        long long n = strtoll(s, &end, 10),
+                  before = t->n_rungs ? t->rung[t->n_rungs - 1].devices : 0;
+        if (end == s || errno || n < 1 || n > 1 << 20 || (*end && *end != ',') ||
+            (*end == ',' && !end[1]) || n <= before || t->n_rungs == TUNE_RUNGS) {
+            command_fail(EXIT_USAGE, "%s takes %s, not '%s'", option,
+                         !strcmp(option, "--devices")
+                             ? "one number of devices"
+                             : "at most 8 rising numbers of devices, 16,64,512",
+                         text);
+            return false;
+        }
+        t->rung[t->n_rungs++] = (struct tune_rung){.devices = n};
+        s = *end ? end + 1 : end;
+    }
+    return t->n_rungs > 0;
+}
+
+static bool read_top(const char *text, struct tune *t)
+{
+    char *end;
+    long n = text ? strtol(text, &end, 10) : 5;
+    t->top = (int)n;
+    if (!text || (end != text && !*end && n >= 1 && n <= 64)) return true;
+    command_fail(EXIT_USAGE, "--top takes a number from 1 to 64, not '%s'", text);
+    return false;
+}
+
+static int tune(const struct arguments *given, const char *path)
+{
+    struct tune t = {.path = path, .arguments = with_own_settings(given), .began = now()};
+    if (given->measure)
+        return command_fail(EXIT_USAGE, "'--measure' is not available in this version: tune ranks "
+                                        "by prediction alone");
+    if (given->ladder && given->devices)
+        return command_fail(EXIT_USAGE, "--ladder has its numbers of devices: no --devices");
+    if (!read_top(given->top, &t)) return EXIT_USAGE;
+    if (given->ladder && !read_rungs("--ladder", given->ladder, &t)) return EXIT_USAGE;
+    if (given->devices && (!read_rungs("--devices", given->devices, &t) || t.n_rungs != 1))
+        return EXIT_USAGE;
+    int status;
+    struct space *space;
+    struct plan *base = command_plan_or_space(given, path, &space, &status);
+    if (!base && !space) return status;
+    if (!base) base = some_plan(given, space);
+    if (!base) {
+        complain((struct span){0, 0, 0}, "no point of %s is a valid plan: planc check says why",
+                 path);
+        return EXIT_PLAN;
+    }
+    if (!global_given(base, path)) return EXIT_PLAN;
+    t.own_devices = base->fsdp * base->dp;
+    if (!t.n_rungs) t.rung[t.n_rungs++] = (struct tune_rung){.devices = t.own_devices};
+    t.natural = !space;
+    if (t.natural) {
+        open_natural(&t.arguments, base, t.rung[t.n_rungs - 1].devices);
+        if (!base->cluster.elastic) set(&t.arguments, "mesh.dp", "auto");
+    }
+    t.candidates = candidates_open(given);
+    for (int i = 0; i < t.n_rungs; i++)
+        if (!search_rung(&t, &t.rung[i], base)) return EXIT_PLAN;
+    status = tune_finish(&t);
+    t.seconds = now() - t.began;
+    if (status == EXIT_FINE || status == EXIT_NO_FIT) {
+        if (given->json)
+            tune_print_json(&t);
+        else
+            tune_print(&t);
+    }
+    candidates_close(t.candidates);
+    return status;
+}
+
+int command_tune(const struct arguments *a)
+{
+    if (a->word.n != 1) return command_fail(EXIT_USAGE, "tune takes one plan, not %d", a->word.n);
+    json_in_arena();
+    return tune(a, a->word.item[0]);
+}
