@@ -177,6 +177,7 @@ static void check_place(struct checker *c, enum key_id key)
 static void check_data(struct checker *c)
 {
     check_place(c, K_data_train);
+    check_place(c, K_data_validation);
     check_place(c, K_init_from);
     struct declared *vocab = hyper_find(c, "vocab");
     const struct constant *ignore = key_value(c, K_data_ignore),
@@ -301,6 +302,21 @@ static void check_every(struct checker *c)
                  at, "layers is %s", constant_text(layers));
 }
 
+/* Files without steps, or steps without files, would validate nothing. */
+static void check_validation(struct checker *c)
+{
+    const bool files = key_given(c, K_data_validation), every = key_given(c, K_run_validate_every),
+               steps = key_given(c, K_run_validate_steps);
+    if (files && !every)
+        add_help(complain(place_of(c, K_data_validation),
+                          "data.validation is given, but not when to validate"),
+                 "run { validate_every = 1000 }");
+    else if (!files && (every || steps))
+        add_help(complain(place_of(c, every ? K_run_validate_every : K_run_validate_steps),
+                          "there are no files to validate on"),
+                 "data { validation = \"other.bin\" }");
+}
+
 void check_training(struct checker *c)
 {
     check_name(c, S_optimizer);
@@ -308,6 +324,7 @@ void check_training(struct checker *c)
     check_schedule(c);
     check_optimizer(c);
     check_data(c);
+    check_validation(c);
     check_rope(c);
     check_dense(c);
     check_every(c);

@@ -198,6 +198,8 @@ struct plan {
     /* resolved against the plan's folder, may be patterns; 0: not given */
     const char *const *data_train;
     int n_data_train;
+    const char *const *data_validation; /* the same of other files */
+    int n_data_validation;
     enum data_format data_format;
     enum data_order data_order;
     int64_t data_seed;
@@ -206,6 +208,7 @@ struct plan {
     int64_t init_seed;
     const char *init_from;                      /* resolved; NULL: seeded */
     int64_t run_steps;                          /* default: schedule_steps; 0: not given */
+    int64_t validate_every, validate_steps;     /* 0: never; 0: all of data_validation */
     double timeout_seconds, time_limit_seconds; /* limit 0: none */
     const char *skip_batches;                   /* "1000..1011", half open; "": none */
     struct saving saving;
@@ -223,7 +226,7 @@ struct plan {
     } at;
     /* none when the plan leaves them to their defaults */
     struct {
-        struct span graph, gemm, attention, experts, dp, global;
+        struct span graph, gemm, attention, experts, dp, global, validation;
     } given;
 };
 

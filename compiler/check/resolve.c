@@ -227,6 +227,7 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->decay = count(c, K_schedule_decay);
     p->floor = number(c, K_schedule_floor);
     p->data_train = paths_value(c, K_data_train, &p->n_data_train);
+    p->data_validation = paths_value(c, K_data_validation, &p->n_data_validation);
     p->data_format = (enum data_format)word(c, K_data_format);
     p->data_order = (enum data_order)word(c, K_data_order);
     p->data_seed = count(c, K_data_seed);
@@ -237,6 +238,8 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->init_seed = count(c, K_init_seed);
     p->init_from = seeded ? NULL : path_value(c, K_init_from);
     p->run_steps = count(c, K_run_steps);
+    p->validate_every = key_given(c, K_run_validate_every) ? count(c, K_run_validate_every) : 0;
+    p->validate_steps = key_given(c, K_run_validate_steps) ? count(c, K_run_validate_steps) : 0;
     p->timeout_seconds = number(c, K_run_timeout);
     p->time_limit_seconds = number(c, K_run_time_limit);
     const struct constant *skip = key_value(c, K_run_skip_batches);
@@ -329,6 +332,7 @@ static void resolve(struct checker *c, struct plan *p)
     p->at.data = section_place(c, S_data);
     p->at.init = section_place(c, S_init);
     p->at.run = section_place(c, S_run);
+    p->given.validation = given_place(c, K_data_validation);
     p->given.graph = given_place(c, K_run_graph);
     p->given.gemm = given_place(c, K_run_gemm);
     p->given.attention = given_place(c, K_run_attention);

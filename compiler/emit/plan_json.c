@@ -99,6 +99,12 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              schedule[p->schedule], p->warmup, p->schedule_steps, p->decay, text_number(p->floor));
     text_add(to, "  \"data\": {\"train\": ");
     strings(to, p->data_train, p->n_data_train);
+    if (p->n_data_validation) {
+        text_add(to, ", \"validation\": ");
+        strings(to, p->data_validation, p->n_data_validation);
+        text_add(to, ", \"validate_every\": %ld, \"validate_steps\": %ld", p->validate_every,
+                 p->validate_steps);
+    }
     text_add(to, ", \"format\": \"%s\", \"order\": \"%s\", \"seed\": %ld, \"ignore\": %s},\n",
              format[p->data_format], p->data_order == ORDER_SHUFFLED ? "shuffled" : "sequential",
              p->data_seed, p->has_ignore ? text_format("%ld", p->ignore) : "null");

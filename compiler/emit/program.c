@@ -266,6 +266,21 @@ static void saving_numbers(struct text *to, const struct plan *p)
              text_number(s->every_seconds), s->keep, s->keep_every, s->async ? "true" : "false");
 }
 
+/* The last step that the metrics of a micro-batch need: what is behind it is backward alone. */
+static int forward_steps(const struct graph *g)
+{
+    int last = 0;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
+                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
+                if (g->region.item[i]->phase == PHASE_MICRO && node->op == OP_metric &&
+                    node->step > last)
+                    last = node->step;
+            }
+    return last;
+}
+
 void emit_program_c(struct text *to, const struct graph *g, const struct plan *p,
                     enum emit_device device)
 {
@@ -278,6 +293,7 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     step_table(to, g);
     int metrics = metric_table(to, g);
     string_table(to, "trains", p->data_train, p->n_data_train);
+    string_table(to, "validations", p->data_validation, p->n_data_validation);
     bool prefixes = string_table(to, "prefixes", p->stored_prefix, p->n_stored_prefix),
          ignored = string_table(to, "ignored", p->stored_ignore, p->n_stored_ignore);
     int keys = key_table(to, p), skips = skip_table(to, p->skip_batches);
@@ -322,6 +338,11 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
              p->n_data_train ? "trains" : "0", p->n_data_train, format_of(p->data_format),
              p->data_order == ORDER_SHUFFLED ? "ORDER_SHUFFLED" : "ORDER_SEQUENTIAL", p->data_seed,
              p->has_ignore ? "true" : "false", p->ignore);
+    if (p->n_data_validation)
+        text_add(to,
+                 "    .data_validation = validations, .data_validations = %d, .validate_every = "
+                 "%ld, .validate_steps = %ld, .forward_steps = %d,\n",
+                 p->n_data_validation, p->validate_every, p->validate_steps, forward_steps(g));
     text_add(to, "    .init_from = %s, .init_seed = %ld,\n", escape_c(p->init_from), p->init_seed);
     text_add(to,
              "    .tensor_ignore = %s, .tensor_ignores = %d, .tensor_prefix = %s, .tensor_prefixes "

@@ -11,6 +11,7 @@
 #include "shared/watch.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +37,7 @@ struct device {
     /* number of the command that an event stands for; 0: never recorded */
     int64_t *event;
     int64_t micro_batch;
+    int last_step; /* of a micro-batch: kernels and reductions behind it are left out */
     double *stamp;
     int64_t stamps; /* of steps that are watched: what the clock said */
     double exposed;
@@ -212,6 +214,7 @@ static void call(struct device *d, const struct kernel *k, void *const *address,
 
 void run(struct device *d, int step, const struct kernel *k, void *const *address)
 {
+    if (step > d->last_step) return;
     position_set(step);
     call(d, k, address, NULL, 1);
 }
@@ -220,6 +223,7 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
                void *const *address)
 {
     const struct instance *n = &d->instance[unit];
+    if (step > d->last_step) return;
     position_set(step);
     for (int i = 0; i < n->stretches; i++)
         call(d, k, address, &n->stretch[i], (double)n->stretch[i].count / (double)n->unit->shard);
@@ -233,6 +237,7 @@ void gather(struct device *d, int step, int64_t unit, void *slot, int event)
 void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into,
             int micro, int event)
 {
+    if (step > d->last_step) return;
     issue(d, step, event,
           (struct command){.kind = REDUCE,
                            .unit = unit,
@@ -245,6 +250,7 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
                int event)
 {
+    if (step > d->last_step) return;
     issue(
         d, step, event,
         (struct command){
@@ -267,6 +273,7 @@ void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, i
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
          int64_t rows, int64_t columns)
 {
+    if (d->last_step < INT_MAX) return; /* a validation is not probed */
     position_set(step);
     probe_tap(d, name, type, value, rows, columns);
 }
@@ -357,11 +364,31 @@ void device_copied(struct device *d)
     (void)d;
 }
 
+/* The forward part of a micro-batch. Gathers and waits go on as in training, so that slots and
+ * events are what the next micro-batch expects; nothing of it is watched. */
+static void play_forward(struct device *d, int micro)
+{
+    const bool watched = watching;
+    const double exposed = d->exposed;
+    watching = false;
+    d->last_step = program.forward_steps;
+    schedule_micro_batch(d, micro & ~MICRO_FORWARD);
+    device_drain(d);
+    d->last_step = INT_MAX;
+    d->exposed = exposed;
+    watching = watched;
+}
+
 void device_play(struct device *d, enum play what, int micro)
 {
     switch (what) {
     case PLAY_SETUP: schedule_setup(d); break;
-    case PLAY_MICRO_BATCH: schedule_micro_batch(d, micro); break;
+    case PLAY_MICRO_BATCH:
+        if (micro & MICRO_FORWARD)
+            play_forward(d, micro);
+        else
+            schedule_micro_batch(d, micro);
+        break;
     case PLAY_UPDATE: schedule_update(d); break;
     }
 }
@@ -419,6 +446,7 @@ struct device *device_open(void)
 {
     static struct device device;
     struct device *d = &device;
+    d->last_step = INT_MAX;
     d->local = map(arena_bytes(), "the arena");
     if (!d->local) return NULL;
     d->wire = d->local + program.local_bytes;

@@ -32,7 +32,7 @@ struct file {
     int64_t first, tokens;
 };
 
-static struct {
+struct stream {
     struct file *file;
     int64_t files, tokens, samples; /* samples of an epoch */
     uint64_t hash;                  /* of the step that was read last */
@@ -40,7 +40,9 @@ static struct {
     unsigned char *raw;
     /* of a step: accumulation x local x (sequence + 1) */
     int32_t *token;
-} data;
+};
+/* What is read: the files to train on, and during a validation the others. */
+static struct stream data, validation;
 
 /* Ids in another width, or behind a header, are valid ids that train on noise. */
 static bool is_as_the_plan_says(const struct file *f, int64_t bytes)
@@ -165,18 +167,17 @@ static bool search(const char *name, glob_t *found)
            fail_note("%s: %s", name, rc == GLOB_NOMATCH ? "no such file" : "cannot be searched");
 }
 
-static bool open_all(void)
+static bool open_all(const char *const *name, int n)
 {
-    const int n = program.data_trains;
     glob_t *found = ROOM(glob_t, n);
     for (int i = 0; i < n; i++) {
-        if (!search(program.data_train[i], &found[i])) return false;
+        if (!search(name[i], &found[i])) return false;
         data.files += found[i].gl_pathc ? (int64_t)found[i].gl_pathc : 1;
     }
     data.file = ROOM(struct file, data.files);
     struct file *next = data.file;
     for (int i = 0; i < n; i++) {
-        if (found[i].gl_pathc == 0 && !open_one(next++, program.data_train[i])) return false;
+        if (found[i].gl_pathc == 0 && !open_one(next++, name[i])) return false;
         for (size_t k = 0; k < found[i].gl_pathc; k++)
             if (!open_one(next++, found[i].gl_pathv[k])) return false;
         globfree(&found[i]);
@@ -209,7 +210,7 @@ bool data_open(void)
     }
     data.raw = room(RAW_BYTES);
     data.token = ROOM(int32_t, program.accumulation * program.local * (program.sequence + 1));
-    if (!open_all()) return false;
+    if (!open_all(program.data_train, program.data_trains)) return false;
     data.samples = (data.tokens - 1) / program.sequence;
     if (data.tokens < program.sequence + 1)
         return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld",
@@ -263,13 +264,78 @@ uint64_t data_fingerprint(void)
     return fingerprint = XXH3_64bits_digest(&state);
 }
 
-void data_agree(void)
+static void agree_stream(const char *name)
 {
     struct agreed_file *file = ROOM(struct agreed_file, data.files);
     for (int64_t i = 0; i < data.files; i++)
         file[i] = (struct agreed_file){data.file[i].path, data.file[i].fd,
                                        data.file[i].tokens * data.width};
-    agree_files("data.train", file, data.files);
+    agree_files(name, file, data.files);
+}
+
+void data_agree(void) { agree_stream("data.train"); }
+
+/* ── validation ──────────────────────────────────────────────────────────────── */
+
+static void exchange_streams(void)
+{
+    const struct stream other = validation;
+    validation = data;
+    data = other;
+}
+
+int64_t data_validation_batches(void)
+{
+    return program.validate_steps ? program.validate_steps : validation.samples / program.global;
+}
+
+bool data_validation_open(void)
+{
+    if (!program.data_validations) return true;
+    validation =
+        (struct stream){.width = data.width, .raw = data.raw, .token = data.token, .tokens = 0};
+    exchange_streams();
+    bool fine = open_all(program.data_validation, program.data_validations);
+    if (fine) {
+        data.samples = data.tokens > 0 ? (data.tokens - 1) / program.sequence : 0;
+        const int64_t steps = program.validate_steps ? program.validate_steps : 1;
+        if (data.samples / program.global < steps)
+            fine = fail_note("data.validation: %s and the others hold %lld samples of sequence "
+                             "%lld, a validation of %lld step%s needs %lld",
+                             program.data_validation[0], (long long)data.samples,
+                             (long long)program.sequence, (long long)steps, steps == 1 ? "" : "s",
+                             (long long)(steps * program.global));
+        else
+            fine = scan();
+    }
+    exchange_streams();
+    return fine;
+}
+
+void data_validation_agree(void)
+{
+    exchange_streams();
+    if (data.files) agree_stream("data.validation");
+    exchange_streams();
+}
+
+int64_t data_validation_step(int64_t step, int64_t batch)
+{
+    const int64_t row = program.sequence + 1;
+    int64_t valid = 0;
+    exchange_streams();
+    for (int64_t j = 0; j < program.accumulation; j++)
+        for (int64_t i = 0; i < program.local; i++) {
+            const int64_t place = (j * world.size + world.rank) * program.local + i;
+            int32_t *to = data.token + (j * program.local + i) * row;
+            if (!read_stream((batch * program.global + place) * program.sequence, row, to))
+                fail_now("rank %d, validation after step %lld: %s", world.rank, (long long)step,
+                         fail_noted());
+            for (int64_t k = 1; k < row; k++)
+                valid += !program.has_ignore || to[k] != program.ignore;
+        }
+    exchange_streams();
+    return valid;
 }
 
 void data_describe(int64_t first, int64_t steps)

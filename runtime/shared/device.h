@@ -41,7 +41,7 @@ struct kernel {
 enum element_type { TYPE_F32, TYPE_BF16 };
 
 /* Which micro-batch of the step: a step of one is both. */
-enum micro { MICRO_FIRST = 1, MICRO_LAST = 2 };
+enum micro { MICRO_FIRST = 1, MICRO_LAST = 2, MICRO_FORWARD = 4 };
 
 /* Addresses in the allocation (on trace: the offset itself, tagged by segment, never read). */
 void *local(struct device *d, int64_t offset);

@@ -213,6 +213,12 @@ static void json(const struct measured *m)
     add_number("tokens_per_second", rate);
     add_number("tokens_per_second_per_device", rate / (double)world.size);
     if (out.machine_flops > 0 && program.flops_per_token > 0) add_number("mfu", mfu(1, m->seconds));
+    if (m->validated) {
+        add_number("validation_loss", m->validation_loss);
+        if (program.data_format == FORMAT_BYTES)
+            add_number("validation_bits_per_byte", m->validation_loss / log(2));
+        add_number("validation_seconds", m->validation_seconds);
+    }
     if (m->stall_seconds > 0) add_number("checkpoint_stall_seconds", m->stall_seconds);
     if (m->exposed_seconds >= 0) add_number("exposed_comm_seconds", m->exposed_seconds);
     if (m->peak_bytes > 0) add(",\"memory_peak_bytes\":%.0f", m->peak_bytes);
@@ -311,7 +317,7 @@ static void people(const struct measured *m)
     }
 }
 
-static double cross_entropy(const double *value)
+double metrics_cross_entropy(const double *value)
 {
     const double *at = value;
     for (int i = 0; i < program.metrics; at += program.metric[i].count, i++)
@@ -319,10 +325,22 @@ static double cross_entropy(const double *value)
     return value[0];
 }
 
+static void people_validation(const struct measured *m)
+{
+    char bits[48] = "";
+    if (program.data_format == FORMAT_BYTES)
+        snprintf(bits, sizeof bits, ", %.4f bits per byte", m->validation_loss / log(2));
+    say("%svalidation after step %lld: loss %.4f%s  (%lld batch%s in %.2f s)",
+        out.drawn ? "\r\033[K" : "", (long long)m->step, m->validation_loss, bits,
+        (long long)m->validation_batches, m->validation_batches == 1 ? "" : "es",
+        m->validation_seconds);
+    out.drawn = false;
+}
+
 void metrics_step(const struct measured *m)
 {
     if (world.rank != 0) return;
-    double ce = cross_entropy(m->value);
+    double ce = metrics_cross_entropy(m->value);
     if (!m->skipped && isfinite(ce)) {
         out.last[out.finite % WINDOW] = ce;
         if (out.finite < WINDOW) out.first_sum += ce;
@@ -339,6 +357,7 @@ void metrics_step(const struct measured *m)
     out.steps++;
     if (out.fd >= 0) json(m);
     people(m);
+    if (m->validated) people_validation(m);
 }
 
 void metrics_summary(void)

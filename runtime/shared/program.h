@@ -89,6 +89,12 @@ struct program {
     int64_t run_steps;
     const char *const *data_train;
     int data_trains; /* names or patterns, in this order */
+    /* validation: names or patterns; validate_every 0: never, validate_steps 0: all of them;
+     * forward_steps: of a micro-batch the last step that its metrics need */
+    const char *const *data_validation;
+    int data_validations;
+    int64_t validate_every, validate_steps;
+    int forward_steps;
     enum token_format data_format;
     enum sample_order data_order;
     int64_t data_seed;

@@ -147,6 +147,41 @@ static struct measured train_step(struct device *d, struct counters *run, int64_
     return m;
 }
 
+/* The mean cross-entropy of a target of data.validation, whatever the mesh. Forward only: what it
+ * writes, activations and metrics, the next step writes before it reads. */
+static void validate(struct device *d, const struct counters *run, struct measured *m)
+{
+    const double begun = clock_seconds(), shares = (double)(program.accumulation * world.size);
+    const int64_t metrics = metrics_count(), batches = data_validation_batches();
+    double *mine = step_state.mine, loss = 0, targets = 0;
+    for (int64_t b = 0; b < batches; b++) {
+        const double valid = valid_targets(data_validation_step(m->step, b));
+        set_scalars(d, run, valid);
+        clear_metrics(d);
+        for (int64_t j = 0; j < program.accumulation; j++)
+            device_play(d, PLAY_MICRO_BATCH,
+                        MICRO_FORWARD | (j == 0 ? MICRO_FIRST : 0) |
+                            (j + 1 == program.accumulation ? MICRO_LAST : 0));
+        device_drain(d);
+        double *to = mine;
+        for (int i = 0; i < program.metrics; to += program.metric[i].count, i++)
+            device_read(d, to, local(d, program.metric[i].offset),
+                        program.metric[i].count * (int64_t)sizeof(double));
+        world_exchange(mine, metrics, step_state.all);
+        for (int64_t i = 0; i < metrics; i++) mine[i] = 0;
+        for (int r = 0; r < world.size; r++)
+            for (int64_t i = 0; i < metrics; i++)
+                mine[i] += step_state.all[r * metrics + i] / shares;
+        loss += valid * metrics_cross_entropy(mine);
+        targets += valid;
+    }
+    position_set(0);
+    m->validated = true;
+    m->validation_loss = targets > 0 ? loss / targets : 0;
+    m->validation_batches = batches;
+    m->validation_seconds = clock_seconds() - begun;
+}
+
 /* ── coming up ───────────────────────────────────────────────────────────────── */
 
 /* MPI takes and gives back temporary memory in every call; by default that is mapped and unmapped,
@@ -247,9 +282,11 @@ static struct device *come_up(struct options *o, struct counters *run, int argc,
     step_state.all = ROOM(double, told *world.size);
     step_state.value = ROOM(double, metrics_count());
     const bool reads = o->steps > 0 || program.data_trains;
-    if (!reads || data_open()) checkpoint_resumed() ? true : weights_open();
+    if (!reads || (data_open() && data_validation_open()))
+        checkpoint_resumed() ? true : weights_open();
     world_agree();
     if (reads) data_agree();
+    if (reads && program.data_validations) data_validation_agree();
     if (!checkpoint_resumed()) weights_agree();
     begin_state(d, o);
     world_agree();
@@ -360,11 +397,13 @@ int main(int argc, char **argv)
         say("step %lld of %lld: nothing is left to do", (long long)run.step, (long long)o.steps);
     while (run.step < o.steps && !stop) {
         struct measured m = train_step(d, &run, first);
-        metrics_step(&m);
         if (m.step == 0) {
             probe_write(d, m.value[0], m.grad_norm);
             world_agree();
         }
+        if (program.data_validations && run.step % program.validate_every == 0 && finite_step(&m))
+            validate(d, &run, &m);
+        metrics_step(&m);
         if (!finite_step(&m) && program.nonfinite == NONFINITE_STOP) refuse_step(&m);
         if (m.step == first + 1 && bytes_at_end(&o) > 0) launcher_warn(m.seconds, bytes_at_end(&o));
         const struct checkpoint_wish wish = checkpoint_wish();

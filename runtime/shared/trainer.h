@@ -263,6 +263,12 @@ bool weights_final(struct device *d); /* every rank calls it; false: noted on ra
 bool data_open(void);  /* false: noted */
 void data_agree(void); /* all ranks have the same files: agree_files */
 int64_t data_tokens(void);
+/* data.validation, after data_open; nothing where the plan has none. False: noted. */
+bool data_validation_open(void);
+void data_validation_agree(void);
+int64_t data_validation_batches(void); /* global batches of a validation */
+/* reads this rank's samples of one of them, the same on every mesh; as data_step */
+int64_t data_validation_step(int64_t step, int64_t batch);
 /* Of sizes and contents: all of them where they are few, samples of them where they are many. Reads
  * up to 64 MiB, once. */
 uint64_t data_fingerprint(void);
@@ -292,6 +298,9 @@ struct measured {
     double stall_seconds; /* that the run waited for a checkpoint before this step */
     bool skipped;
     const double *value;
+    bool validated; /* after this step: cross-entropy of a target, seconds, batches */
+    double validation_loss, validation_seconds;
+    int64_t validation_batches;
 };
 /* first: the step that the run begins with; lines of a file that is there from that step on are
  * cut, when it is not 0. */
@@ -299,6 +308,7 @@ bool metrics_open(const struct options *o, int64_t first, double machine_flops,
                   int64_t memory_limit);
 /* numbers a step reports: sum of program.metric[].count */
 int64_t metrics_count(void);
+double metrics_cross_entropy(const double *value); /* of a step's metrics */
 void metrics_step(const struct measured *m);
 void metrics_summary(void);
 bool metrics_whole(void); /* every step is in the file; false: noted on rank 0 */

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Validation: it changes no bit of training, whatever the family, mesh, precision, accumulation or
+# chunks; every mesh reads the same tokens; and its loss is the one that training on these tokens
+# from the same weights begins with.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib/common.sh"
+export LC_ALL=C
+holds() { # NAME CHECK…: a check as a verdict
+    local name=$1 why
+    shift
+    if why=$(python3 "$here/check.py" "$@" 2>&1); then ok "$name"; else fail "$name" "$why"; fi
+}
+# run_of NAME RANKS PLAN [settings]: NAME.jsonl, NAME.log
+run_of() {
+    local name=$1 ranks=$2 plan=$3
+    shift 3
+    rm -rf "$name" "$name.jsonl"
+    "$planc" build "$plan" -o "$name" --device cpu "$@" >"$name.log" 2>&1 &&
+        timeout -k 5 120 mpirun -n "$ranks" --oversubscribe --bind-to none \
+            "$scratch/$name/trainer" --metrics "$name.jsonl" --final "$name.safetensors" \
+            >"$name.log" 2>&1 </dev/null && return
+    fail "$name" "$(tail_of "$name.log")"
+    return 1
+}
+plan() { # FAMILY "model keys"
+    cat >"$1.plan" <<PLAN
+use "models/$1.plan"
+use "clusters/cpu.plan"
+
+plan "$1 to be validated" {
+    model $1 { layers = 2;  hidden = 24;  heads = 4;  vocab = 257;  $2 }
+    cluster cpu { }
+    mesh { fsdp = 2 }
+    batch { sequence = 16;  local = 2;  global = 8 }
+    optimizer adamw { lr = 1e-2 }
+    schedule constant { steps = 6 }
+    data { train = "tokens.bin";  format = uint16;  order = shuffled }
+}
+PLAN
+}
+python3 "$here/../faults/make.py" tokens tokens.bin 1601 257
+python3 "$here/../faults/make.py" tokens other.bin 401 257
+others=(--set data.validation=other.bin --set run.validate_every=2)
+plan llama "kv_heads = 2;  ffn = 40"
+plan qwen3_moe "kv_heads = 2;  experts = 5;  top_k = 2;  expert_width = 12;  dense_layers = [0]
+    ffn = 20"
+
+# ── no bit of training ───────────────────────────────────────────────────────
+# same NAME RANKS PLAN [settings]: with and without; both end with the same weights
+same() {
+    local name=$1
+    run_of "$name.with" "$2" "$3" "${others[@]}" "${@:4}" &&
+        run_of "$name.without" "$2" "$3" "${@:4}" || return
+    holds "$name" unchanged "$name.with.jsonl" "$name.without.jsonl"
+    cmp -s "$name.with.safetensors" "$name.without.safetensors" && ok "$name.weights" ||
+        fail "$name.weights" "they differ"
+    holds "$name.every" every "$name.with.jsonl" 2
+}
+same llama 2 llama.plan
+same accumulated 1 llama.plan --set mesh.fsdp=1 --set batch.loss_chunks=4
+same replicas 4 llama.plan --set mesh.dp=2 --set precision.compute=bf16 --set \
+    mesh.reshard=step
+same mixture 2 qwen3_moe.plan --set mesh.reshard=backward --set activation_checkpoint.mode=full
+
+# ── the same tokens, and the right loss ──────────────────────────────────────
+holds mesh near accumulated.with.jsonl llama.with.jsonl
+# from the weights of the last step, the first step of training on these tokens has this loss
+run_of exact 2 llama.plan "${others[@]}" --set run.validate_steps=1 --set run.steps=2 &&
+    "$planc" export exact.safetensors llama.plan -o exact.hf.new --dtype fp32 >exact.export 2>&1 &&
+    rm -rf exact.hf && mv exact.hf.new exact.hf &&
+    run_of first 2 llama.plan --set data.train=other.bin --set data.order=sequential --set \
+        run.steps=1 --set init.from=exact.hf && holds exact is exact.jsonl first.jsonl ||
+    fail exact "$(tail_of exact.export)"
+run_of bytes 1 llama.plan "${others[@]}" --set data.format=bytes --set mesh.fsdp=1 &&
+    grep -q '"validation_bits_per_byte":' bytes.jsonl &&
+    grep -qE '^validation after step 1: loss [0-9.]+, [0-9.]+ bits per byte  \([0-9]+ batches' \
+        bytes.log && ok bytes || fail bytes "$(tail_of bytes.log)"
+
+# ── refused ──────────────────────────────────────────────────────────────────
+refused() { # NAME PATTERN [settings]
+    "$planc" check llama.plan "${@:3}" >"$1.log" 2>&1
+    [ $? -eq 1 ] && grep -qE -- "$2" "$1.log" && ok "$1" || fail "$1" "$(tail_of "$1.log")"
+}
+refused no_steps 'not when to validate' --set data.validation=other.bin
+refused no_files 'no files to validate on' --set run.validate_every=2
+refused on_cuda 'cannot yet validate on cuda' "${others[@]}" --device cuda
+"$planc" build llama.plan -o short --device cpu "${others[@]}" --set run.validate_steps=9 \
+    >short.log 2>&1 && ! timeout 60 mpirun -n 2 --oversubscribe short/trainer >short.log 2>&1 &&
+    grep -q 'hold 25 samples of sequence 16, a validation of 9 steps needs 72' short.log &&
+    ok short || fail short "$(tail_of short.log)"
