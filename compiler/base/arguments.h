@@ -21,6 +21,7 @@ struct arguments {
     const char *dtype, *shard, *tokenizer; /* of export */
     const char *ladder, *top;              /* of tune */
     bool measure;                          /* of tune */
+    const char *metrics;                   /* of report */
     bool traces;                           /* the command's --device may be trace */
     bool reference;                        /* of build for cuda */
     bool fusion;                           /* off with --fusion off */

@@ -33,6 +33,7 @@ int command_check(const struct arguments *a);
 int command_memory(const struct arguments *a);
 int command_simulate(const struct arguments *a);
 int command_tune(const struct arguments *a);
+int command_report(const struct arguments *a);
 int command_diff(const struct arguments *a);
 int command_build(const struct arguments *a);
 int command_run(const struct arguments *a);

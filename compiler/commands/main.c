@@ -25,7 +25,8 @@ enum {
     EXPORT = 2048,
     CHECKPOINT = 4096,
     TUNE = 8192,
-    ANY = 16383
+    REPORT = 16384,
+    ANY = 32767
 };
 
 const struct command_row command_rows[] = {
@@ -50,7 +51,8 @@ const struct command_row command_rows[] = {
     {"keys", KEYS, command_keys, "keys [SECTION]", "every key: type, unit, default, help"},
     {"diff", DIFF, command_diff, "diff A B",
      "what changes between two plans: parameters, memory, whether checkpoints resume"},
-    {"report", 0, NULL, NULL, NULL},
+    {"report", REPORT, command_report, "report PLAN -o FILE.html [--metrics FILE.jsonl]",
+     "one page to look at: memory, lanes, time, scaling, a space, a run"},
     {"import", IMPORT, command_import, "import DIR_OR_CONFIG -o FILE.plan",
      "a Hugging Face config.json to a plan"},
     {"export", EXPORT, command_export, "export CHECKPOINT -o DIR [--dtype fp32]",
@@ -92,29 +94,34 @@ enum option {
     TOKENIZER,
     LADDER,
     TOP,
-    MEASURE
+    MEASURE,
+    METRICS
 };
 const struct option_row option_rows[] = {
     {"--set", SET,
-     CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF | IMPORT | CALIBRATE | EXPORT,
+     CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF | IMPORT | CALIBRATE | EXPORT |
+         REPORT,
      "section.key=value", "one more entry of the plan; may be given several times"},
-    {"--cluster", CLUSTER, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF, "a file",
-     "use the cluster in this file; of the plan's cluster only nodes counts"},
-    {"--devices", DEVICES, SIMULATE | TUNE, "numbers of devices",
+    {"--cluster", CLUSTER, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF | REPORT,
+     "a file", "use the cluster in this file; of the plan's cluster only nodes counts"},
+    {"--devices", DEVICES, SIMULATE | TUNE | REPORT, "numbers of devices",
      "a curve over these numbers of devices: 16,64,512; the mesh stays, dp follows where the plan "
      "leaves it to. tune: one number, instead of the plan's own"},
     {"--ladder", LADDER, TUNE, "numbers of devices",
      "search at each of these numbers of devices; the last one decides: 16,64,512"},
     {"--top", TOP, TUNE, "a number", "so many of the best are shown (default 5)"},
     {"--measure", MEASURE, TUNE, NULL, "not available in this version"},
-    {"--scaling", SCALING, SIMULATE, "strong or weak",
+    {"--scaling", SCALING, SIMULATE | REPORT, "strong or weak",
      "strong: the global batch stays (the default); weak: that of a device"},
     {"--trace", TRACE, SIMULATE, "a file",
      "the simulated step as a trainer's --trace writes a run, for Perfetto"},
-    {"--json", JSON, ANY, NULL, "the result as JSON, errors too"},
+    {"--json", JSON, ANY & ~REPORT, NULL, "the result as JSON, errors too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
-    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT | TUNE, "a path", "where the result goes"},
-    {"--device", DEVICE, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP,
+    {"--metrics", METRICS, REPORT, "a file",
+     "what a trainer's --metrics wrote: its curves, measured beside predicted"},
+    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT | TUNE | REPORT, "a path",
+     "where the result goes"},
+    {"--device", DEVICE, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | REPORT,
      "cpu, cuda or trace",
      "device of the trainer, if not the one of the cluster; trace (build and run) prints every "
      "step and runs none"},
@@ -244,6 +251,7 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case TOKENIZER: once = &a->tokenizer; break;
     case LADDER: once = &a->ladder; break;
     case TOP: once = &a->top; break;
+    case METRICS: once = &a->metrics; break;
     }
     if (*once) {
         command_fail(EXIT_USAGE, "%s is given twice", row->name);

@@ -1,151 +1,15 @@
 /* `planc simulate`: how fast will it be? The generated schedule is run against a model of the
  * cluster (compiler/predict), for the plan's own devices and for every rung of --devices. */
 #include "commands/command.h"
-#include "analysis/ledger.h"
-#include "analysis/trainer.h"
+#include "analysis/rungs.h"
 #include "commands/simulate_trace.h"
-#include "passes/budget.h"
-#include "predict/prediction.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One number of devices. */
-struct rung {
-    int64_t devices;
-    const char *why; /* it is impossible; NULL: it is not */
-    struct plan *plan;
-    struct ledger *ledger;
-    struct trainer_memory trainer; /* of another trainer's run */
-    int64_t peak_bytes;            /* the trainer's reservation, else the plan's peak */
-    enum verdict verdict;
-    struct program *program;
-    struct prediction *prediction;
-    double step_seconds, tokens_per_second, per_device, efficiency;
-    double mfu[3]; /* full, causal, hardware; 0: the peak is not known */
-};
-typedef VECTOR(struct rung) rung_list;
-
 static double seconds(int64_t picoseconds) { return (double)picoseconds * 1e-12; }
-
-/* ── rungs ───────────────────────────────────────────────────────────────────── */
-
-/* "16,64,512": false after one line. */
-static bool read_devices(const char *text, rung_list *all)
-{
-    for (const char *s = text; *s;) {
-        char *end;
-        errno = 0;
-        long long n = strtoll(s, &end, 10);
-        if (end == s || errno || n < 1 || n > 1 << 20 || (*end && *end != ',') ||
-            (*end == ',' && !end[1])) {
-            command_fail(EXIT_USAGE,
-                         "--devices takes numbers of devices, 16,64,512, up to 1,048,576; not '%s'",
-                         text);
-            return false;
-        }
-        for (int i = 0; i < all->n; i++)
-            if (all->item[i].devices == n) {
-                command_fail(EXIT_USAGE, "--devices names %lld twice", n);
-                return false;
-            }
-        PUSH(all, ((struct rung){.devices = n}));
-        s = *end ? end + 1 : end;
-    }
-    return all->n > 0;
-}
-
-static void set_whole(struct arguments *a, const char *key, int64_t x)
-{
-    PUSH(&a->set, intern_format("%s=%lld", key, (long long)x));
-}
-
-/* The plan on `devices` devices: its mesh as it is, dp following when the plan leaves it to. NULL
- * with *why. */
-static struct plan *plan_at(const struct arguments *given, const char *path,
-                            const struct plan *base, int64_t devices, bool weak, const char **why)
-{
-    struct arguments a = *given;
-    memset(&a.set, 0, sizeof a.set);
-    for (int i = 0; i < given->set.n; i++) PUSH(&a.set, given->set.item[i]);
-    int64_t own = base->fsdp * base->dp, each = base->cluster.devices_per_node;
-    if (base->cluster.elastic && devices != own) {
-        if (base->given.dp.file || devices % base->fsdp) {
-            *why = intern_format("fsdp %lld x dp %lld is %lld devices", (long long)base->fsdp,
-                                 (long long)base->dp, (long long)own);
-            return NULL;
-        }
-        set_whole(&a, "mesh.dp", devices / base->fsdp);
-    } else if (!base->cluster.elastic && devices < each) {
-        set_whole(&a, "cluster.nodes", 1);
-        set_whole(&a, "cluster.devices_per_node", devices);
-    } else if (!base->cluster.elastic) {
-        if (devices % each) {
-            *why = intern_format("%lld devices are no whole nodes of %lld", (long long)devices,
-                                 (long long)each);
-            return NULL;
-        }
-        set_whole(&a, "cluster.nodes", devices / each);
-    }
-    int64_t global = base->global;
-    if (weak && (global * devices) % own) {
-        *why = "the batch of a device is no whole number of sequences";
-        return NULL;
-    }
-    set_whole(&a, "batch.global", weak ? global * devices / own : global);
-    const char *const *open_keys;
-    int n_open;
-    struct diagnostics_mark mark = diagnostics_mark();
-    struct plan *p = plan_load(path, a.set.item, a.set.n, &open_keys, &n_open);
-    if (p) plan_take_device(p, a.device);
-    if (p && !budget_decide(p)) p = NULL;
-    if (!p) *why = intern(diagnostics_since(mark) ? diagnostics_since(mark) : "it is no plan");
-    diagnostics_drop(mark);
-    return p;
-}
-
-/* Runs it. False when figures of the cluster are missing, which has been said. */
-static bool fill_rung(struct rung *r)
-{
-    struct graph *g = pass_lower(r->plan);
-    if (!g) return false;
-    if (r->plan->trainer.name) {
-        int64_t limit;
-        if (!ledger_limit(r->plan, &limit)) return false;
-        r->trainer = trainer_memory(r->plan, g, limit);
-        trainer_save(r->plan, g);
-    }
-    g = pipeline_run(g, LEVEL_MEMORY);
-    r->ledger = ledger_read(r->plan, g);
-    if (!r->ledger) return false;
-    r->peak_bytes = r->plan->trainer.name ? r->trainer.reserved : r->ledger->peak_bytes;
-    r->verdict = r->plan->trainer.name ? ledger_verdict(r->peak_bytes, r->ledger->limit_bytes)
-                                       : r->ledger->verdict;
-    r->prediction = predict(r->plan, g, &r->program);
-    if (!r->prediction) {
-        struct text list = {0};
-        for (int i = 0; i < r->program->missing.n; i++)
-            text_add(&list, "%s%s", i ? ", " : "", r->program->missing.item[i]);
-        struct diagnostic *d =
-            complain(r->plan->cluster.at, "cluster %s does not say how fast it is: %s",
-                     r->plan->cluster.name, list.bytes);
-        add_help(d, "`planc keys cluster` says what they are; --cluster FILE.plan takes another "
-                    "cluster");
-        return false;
-    }
-    const struct plan *p = r->plan;
-    double tokens = (double)(p->global * p->sequence),
-           peak = p->compute == BF16 ? p->cluster.flops_bf16 : p->cluster.flops_fp32;
-    r->step_seconds = seconds(r->prediction->step);
-    r->tokens_per_second = tokens / r->step_seconds;
-    r->per_device = r->tokens_per_second / (double)r->devices;
-    const double flops[] = {r->ledger->flops.full, r->ledger->flops.causal,
-                            r->ledger->flops.hardware};
-    for (int i = 0; i < 3 && peak > 0; i++) r->mfu[i] = flops[i] * r->per_device / peak;
-    return true;
-}
 
 /* ── text ────────────────────────────────────────────────────────────────────── */
 
@@ -364,18 +228,6 @@ static json_t *rung_json(const struct rung *r)
 
 /* ── the command ─────────────────────────────────────────────────────────────── */
 
-/* Relative to the first rung that is possible: tokens/s a device. */
-static void set_efficiency(rung_list *all)
-{
-    double first = 0;
-    for (int i = 0; i < all->n; i++) {
-        struct rung *r = &all->item[i];
-        if (r->why) continue;
-        if (first == 0) first = r->per_device;
-        r->efficiency = r->per_device / first;
-    }
-}
-
 static int simulate(const struct arguments *a, const struct plan *base, const char *path)
 {
     rung_list all = {0};
@@ -384,20 +236,20 @@ static int simulate(const struct arguments *a, const struct plan *base, const ch
         return command_fail(EXIT_USAGE, "--scaling is strong or weak, not '%s'", a->scaling);
     if (a->scaling && !a->devices)
         return command_fail(EXIT_USAGE, "--scaling is of --devices 16,64,512");
-    if (a->devices && !read_devices(a->devices, &all)) return EXIT_USAGE;
+    if (a->devices && !rungs_read(a->devices, &all)) return EXIT_USAGE;
     if (a->devices && a->trace && all.n > 1)
         return command_fail(EXIT_USAGE, "--trace shows one step: one number of devices");
     if (!a->devices) PUSH(&all, ((struct rung){.devices = base->fsdp * base->dp}));
     bool possible = false;
     for (int i = 0; i < all.n; i++) {
         struct rung *r = &all.item[i];
-        r->plan = a->devices ? plan_at(a, path, base, r->devices, weak, &r->why)
+        r->plan = a->devices ? rung_plan(a, path, base, r->devices, weak, &r->why)
                              : (struct plan *)(uintptr_t)base;
         if (!r->plan) continue;
-        if (!fill_rung(r)) return error_count() ? EXIT_PLAN : EXIT_ENVIRONMENT;
+        if (!rung_fill(r)) return error_count() ? EXIT_PLAN : EXIT_ENVIRONMENT;
         possible = true;
     }
-    set_efficiency(&all);
+    rungs_compare(&all);
     if (a->trace && possible && !simulate_trace(all.item[0].program, a->trace))
         return command_fail(EXIT_ENVIRONMENT, "--trace %s: %s", a->trace, strerror(errno));
     if (a->json) {

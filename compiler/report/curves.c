@@ -1,0 +1,319 @@
+/* Curves: tokens/s over numbers of devices, the points of a space, and a run that has been. */
+#include "report/sections.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ── scaling ─────────────────────────────────────────────────────────────────── */
+
+static const char *label_devices(double x)
+{
+    return x == floor(x) ? text_count((int64_t)(exp2(x) + 0.5)) : "";
+}
+
+static void scaling_chart(struct text *t, const rung_list *rungs)
+{
+    double *px = TAKE_MANY(double, rungs->n), *py = TAKE_MANY(double, rungs->n);
+    const struct rung *row[2] = {NULL, NULL};
+    double least = INFINITY, most = 0, high = 0;
+    for (int i = 0; i < rungs->n; i++) {
+        const struct rung *r = &rungs->item[i];
+        if (r->why) continue;
+        double at = log2((double)r->devices);
+        if (at < least) least = at, row[0] = r;
+        if (at > most) most = at, row[1] = r;
+        if (r->per_device > high) high = r->per_device;
+    }
+    if (!row[0]) return;
+    struct scale x = axis_over(floor(least), ceil(most) > floor(least) ? ceil(most) : least + 1,
+                               false),
+                 y = axis_over(0, 1.1 * high, false);
+    x.step = ceil(x.step);
+    int n = 0;
+    chart_open(t, "Tokens per second and device over the number of devices", 240, &y, label_count);
+    for (int i = 0; i < rungs->n; i++)
+        if (!rungs->item[i].why) {
+            px[n] = axis_place(&x, log2((double)rungs->item[i].devices));
+            py[n++] = 1000 - axis_place(&y, rungs->item[i].per_device);
+        }
+    for (int i = 1; i < n; i++) /* by devices */
+        for (int k = i; k && px[k - 1] > px[k]; k--) {
+            double a = px[k], b = py[k];
+            px[k] = px[k - 1], py[k] = py[k - 1], px[k - 1] = a, py[k - 1] = b;
+        }
+    chart_line(t, "k0", px, py, n);
+    for (int i = 0; i < rungs->n; i++) {
+        const struct rung *r = &rungs->item[i];
+        if (!r->why)
+            chart_point(t, "k0", axis_place(&x, log2((double)r->devices)),
+                        1000 - axis_place(&y, r->per_device),
+                        text_format("%s devices\n%s tokens/s a device\nefficiency %.1f %%",
+                                    text_count(r->devices),
+                                    text_count((int64_t)(r->per_device + 0.5)),
+                                    100 * r->efficiency));
+    }
+    chart_close(t, &x, label_devices, NULL);
+}
+
+void section_scaling(struct text *t, const rung_list *rungs, bool weak)
+{
+    text_add(t,
+             "<section>\n<h2>Scaling</h2>\n<p class=\"soft\">%s. Tokens/s a device over the number "
+             "of devices; a flat line is perfect.</p>\n",
+             weak ? "Weak: the batch of a device stays" : "Strong: the global batch stays");
+    scaling_chart(t, rungs);
+    text_add(t, "<div class=\"wide\"><table>\n<tr><th class=\"n\">devices</th><th class=\"n\">step"
+                "</th><th class=\"n\">tokens/s a device</th><th class=\"n\">exposed</th><th "
+                "class=\"n\">peak</th><th class=\"n\">efficiency</th></tr>\n");
+    for (int i = 0; i < rungs->n; i++) {
+        const struct rung *r = &rungs->item[i];
+        if (r->why)
+            text_add(t, "<tr><td class=\"n\">%s</td><td colspan=\"5\">impossible: %s</td></tr>\n",
+                     text_count(r->devices), html_text(r->why));
+        else
+            text_add(
+                t,
+                "<tr><td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td><td "
+                "class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"n\">%.1f %%</td></tr>\n",
+                text_count(r->devices), html_seconds(r->step_seconds),
+                text_count((int64_t)(r->per_device + 0.5)),
+                html_seconds((double)r->prediction->exposed_all * 1e-12),
+                text_bytes(r->ledger->peak_bytes), 100 * r->efficiency);
+    }
+    text_add(t, "</table></div>\n</section>\n");
+}
+
+/* ── a space ─────────────────────────────────────────────────────────────────── */
+
+struct place {
+    int number; /* in the space */
+    const char *set, *verdict, *reason;
+    double bytes, seconds, rate; /* rate: tokens/s */
+    bool frontier;               /* fits, and nothing that needs less is as fast */
+};
+typedef VECTOR(struct place) place_list;
+
+static int by_bytes(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
+    return x->rate != y->rate ? (x->rate > y->rate ? -1 : 1) : x->number - y->number;
+}
+
+static place_list places_of(const json_t *space, double tokens)
+{
+    place_list all = {0};
+    size_t i, k;
+    json_t *point, *word;
+    json_array_foreach(json_object_get(space, "points"), i, point)
+    {
+        struct text set = {0};
+        json_array_foreach(json_object_get(point, "set"), k, word)
+            text_add(&set, "%s%s", k ? " " : "", json_string_value(word));
+        const char *reason = json_string_value(json_object_get(point, "reason"));
+        struct place p = {.number = (int)i,
+                          .set = set.bytes ? set.bytes : "",
+                          .verdict = json_string_value(json_object_get(point, "verdict")),
+                          .reason = reason ? reason : "",
+                          .bytes = json_number_value(json_object_get(point, "peak_bytes")),
+                          .seconds = json_number_value(json_object_get(point, "step_seconds"))};
+        p.rate = p.seconds > 0 ? tokens / p.seconds : 0;
+        PUSH(&all, p);
+    }
+    qsort(all.item, (size_t)all.n, sizeof *all.item, by_bytes);
+    double best = 0;
+    for (int n = 0; n < all.n; n++) {
+        struct place *p = &all.item[n];
+        bool fits = !strcmp(p->verdict, "fits") || !strcmp(p->verdict, "tight");
+        p->frontier = fits && p->rate > best;
+        if (p->frontier) best = p->rate;
+    }
+    return all;
+}
+
+/* Why a point is not the answer. */
+static const char *reason_of(const struct place *p, const struct place *best, double limit)
+{
+    if (p->reason[0]) return p->reason;
+    if (!strcmp(p->verdict, "exceeds"))
+        return text_format("needs %s, %.0f %% of the limit", text_bytes((int64_t)p->bytes),
+                           100 * p->bytes / limit);
+    if (p == best) return "the fastest that fits";
+    if (p->frontier) return "on the frontier: nothing that needs less memory is as fast";
+    return best ? text_format("%.1f %% slower than the fastest that fits",
+                              100 * (p->seconds / best->seconds - 1))
+                : p->verdict;
+}
+
+static void space_chart(struct text *t, const place_list *all, const struct place *best,
+                        double limit)
+{
+    double low = INFINITY, high = 0, rate = 0;
+    for (int i = 0; i < all->n; i++) {
+        const struct place *p = &all->item[i];
+        if (!(p->rate > 0)) continue;
+        low = fmin(low, p->bytes), high = fmax(high, p->bytes), rate = fmax(rate, p->rate);
+    }
+    if (!(rate > 0)) return;
+    bool far = limit > 3 * high;
+    double edge = far ? high : fmax(high, limit);
+    struct scale x = axis_over(0.9 * low, edge + 0.08 * (edge - 0.9 * low), true),
+                 y = axis_over(0, 1.1 * rate, false);
+    double *px = TAKE_MANY(double, all->n), *py = TAKE_MANY(double, all->n);
+    int n = 0;
+    chart_open(t, "Peak memory against tokens per second, one dot a point", 300, &y, label_count);
+    if (!far)
+        text_add(t, "<line class=\"limit\" y1=\"0\" y2=\"1000\" x1=\"%.1f\" x2=\"%.1f\"/>\n",
+                 axis_place(&x, limit), axis_place(&x, limit));
+    for (int i = 0; i < all->n; i++)
+        if (all->item[i].frontier)
+            px[n] = axis_place(&x, all->item[i].bytes),
+            py[n++] = 1000 - axis_place(&y, all->item[i].rate);
+    chart_line(t, "k2", px, py, n);
+    for (int i = 0; i < all->n; i++) {
+        const struct place *p = &all->item[i];
+        if (p->rate > 0)
+            chart_point(
+                t,
+                !strcmp(p->verdict, "exceeds") ? "wait"
+                : p->frontier                  ? "k2"
+                                               : "k7",
+                axis_place(&x, p->bytes), 1000 - axis_place(&y, p->rate),
+                text_format("%s\n%s, %s tokens/s\n%s", p->set, text_bytes((int64_t)p->bytes),
+                            text_count((int64_t)(p->rate + 0.5)), reason_of(p, best, limit)));
+    }
+    chart_close(t, &x, label_bytes, NULL);
+    text_add(
+        t,
+        "<p class=\"soft\"><i class=\"k2\"></i>frontier &emsp; <i class=\"k7\"></i>others that "
+        "fit &emsp; <i class=\"wait\"></i>exceed; the dashed line is the limit, %s%s</p>\n",
+        text_bytes((int64_t)limit), far ? ", far right of this drawing" : "");
+}
+
+int section_space(struct text *t, const json_t *space, double limit, double tokens)
+{
+    place_list all = places_of(space, tokens);
+    const struct place *best = NULL;
+    for (int i = 0; i < all.n; i++)
+        if (all.item[i].frontier) best = &all.item[i];
+    text_add(
+        t,
+        "<section>\n<h2>Every point: peak against speed</h2>\n<p class=\"soft\">%d points, all "
+        "with %s tokens a step.</p>\n",
+        all.n, text_count((int64_t)tokens));
+    space_chart(t, &all, best, limit);
+    text_add(t, "<div class=\"wide\"><table>\n<tr><th>point</th><th class=\"n\">peak</th><th "
+                "class=\"n\">step</th><th class=\"n\">tokens/s</th><th>why</th></tr>\n");
+    for (int i = 0; i < all.n; i++) {
+        const struct place *p = &all.item[i];
+        text_add(t,
+                 "<tr><td>%s</td><td class=\"n\">%s</td><td class=\"n\">%s</td><td "
+                 "class=\"n\">%s</td><td>%s</td></tr>\n",
+                 html_text(p->set), p->bytes > 0 ? text_bytes((int64_t)p->bytes) : "",
+                 p->seconds > 0 ? html_seconds(p->seconds) : "",
+                 p->rate > 0 ? text_count((int64_t)(p->rate + 0.5)) : "",
+                 html_text(reason_of(p, best, limit)));
+    }
+    text_add(t, "</table></div>\n</section>\n");
+    return best ? best->number : -1;
+}
+
+/* ── a run ───────────────────────────────────────────────────────────────────── */
+
+struct sample {
+    double step, value;
+};
+typedef VECTOR(struct sample) sample_list;
+
+static const char *label_plain(double x) { return text_format("%.4g", x); }
+
+/* One curve; beside: another of the same unit, NULL: none. */
+static void run_chart(struct text *t, const char *name, const sample_list *all,
+                      const sample_list *beside, bool from_zero, const char *(*label)(double))
+{
+    if (all->n < 2) return;
+    double low = INFINITY, high = -INFINITY, last = all->item[all->n - 1].step;
+    const sample_list *both[2] = {all, beside};
+    for (int b = 0; b < 2 && both[b]; b++)
+        for (int i = 0; i < both[b]->n; i++)
+            low = fmin(low, both[b]->item[i].value), high = fmax(high, both[b]->item[i].value);
+    double room = 0.06 * (high > low ? high - low : fabs(high) + 1);
+    struct scale x = axis_over(all->item[0].step, last, false),
+                 y = axis_over(from_zero ? 0 : low - room, high + room, false);
+    if (x.step < 1) x.step = 1;
+    text_add(t, "<p>%s</p>\n", html_text(name));
+    chart_open(t, name, 200, &y, label);
+    for (int b = 1; b >= 0; b--) {
+        if (!both[b] || !both[b]->n) continue;
+        double *px = TAKE_MANY(double, both[b]->n), *py = TAKE_MANY(double, both[b]->n);
+        for (int i = 0; i < both[b]->n; i++)
+            px[i] = axis_place(&x, both[b]->item[i].step),
+            py[i] = 1000 - axis_place(&y, both[b]->item[i].value);
+        chart_line(t, b ? "k5 dash" : "k0", px, py, both[b]->n);
+    }
+    chart_close(t, &x, label_plain, NULL);
+}
+
+static void take_sample(sample_list *to, const json_t *row, double step, const char *key)
+{
+    const json_t *v = json_object_get(row, key);
+    if (json_is_number(v) && isfinite(json_number_value(v)))
+        PUSH(to, ((struct sample){step, json_number_value(v)}));
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double median(const sample_list *all)
+{
+    double *v = TAKE_MANY(double, all->n);
+    for (int i = 0; i < all->n; i++) v[i] = all->item[i].value;
+    qsort(v, (size_t)all->n, sizeof *v, ascending);
+    return all->n % 2 ? v[all->n / 2] : (v[all->n / 2 - 1] + v[all->n / 2]) / 2;
+}
+
+const char *section_run(struct text *t, const char *path)
+{
+    size_t bytes;
+    char *text = file_read(path, &bytes);
+    if (!text) return strerror(errno);
+    sample_list loss = {0}, norm = {0}, rate = {0}, took = {0}, predicted = {0};
+    int number = 0;
+    for (char *line = text, *end; line < text + bytes; line = end) {
+        char *stop = memchr(line, '\n', (size_t)(text + bytes - line));
+        end = stop ? stop + 1 : text + bytes;
+        number++;
+        json_error_t error;
+        json_t *row = json_loadb(line, (size_t)(end - line), 0, &error);
+        const json_t *step = json_object_get(row, "step");
+        if (!stop && !row) break; /* a run that was ended in the middle of its last line */
+        if (!json_is_number(step))
+            return text_format("line %d is no metrics of a step: an object with \"step\"", number);
+        double at = json_number_value(step);
+        take_sample(&loss, row, at, "loss");
+        take_sample(&norm, row, at, "grad_norm");
+        take_sample(&rate, row, at, "tokens_per_second");
+        take_sample(&took, row, at, "step_seconds");
+        take_sample(&predicted, row, at, "predicted_step_seconds");
+    }
+    if (!loss.n) return "it has no loss of any step";
+    text_add(t, "<section>\n<h2>The run</h2>\n<p class=\"soft\">%s: %s steps in the file.",
+             html_text(path), text_count(loss.n));
+    if (took.n) text_add(t, " A step took %s (median).", html_seconds(median(&took)));
+    if (took.n && predicted.n)
+        text_add(t, " Predicted: %s (%+.1f %%).", html_seconds(median(&predicted)),
+                 100 * (median(&predicted) / median(&took) - 1));
+    text_add(t, "</p>\n");
+    run_chart(t, "Loss", &loss, NULL, false, label_plain);
+    run_chart(t, predicted.n ? "Time of a step; dashed: predicted" : "Time of a step", &took,
+              &predicted, true, label_seconds);
+    run_chart(t, "Tokens per second", &rate, NULL, true, label_count);
+    run_chart(t, "Gradient norm", &norm, NULL, true, label_plain);
+    text_add(t, "</section>\n");
+    return NULL;
+}
