@@ -18,6 +18,21 @@ static void section_seen(struct checker *c, enum section_id s, enum layer layer,
 
 /* ── Entries ─────────────────────────────────────────────────────────────────── */
 
+/* Two values of data.train: one list holds them all. */
+static void list_files(struct diagnostic *d, const struct ast *old, const struct ast *new)
+{
+    const struct ast *both[] = {old->kid[1], new->kid[1]};
+    struct text all = {0};
+    for (int i = 0; i < 2; i++) {
+        size_t n;
+        bool list = both[i]->kind == AST_LIST;
+        const char *bytes = source_bytes(both[i]->at.file, &n);
+        text_add(&all, "%s%.*s", i ? ", " : "", both[i]->at.to - both[i]->at.from - 2 * list,
+                 bytes + both[i]->at.from + list);
+    }
+    add_help(d, "one list holds all files: train = [%s]", all.bytes);
+}
+
 /* Both blocks of a section give the same key: one mistake, however many keys they share. */
 static void complain_of_second(struct checker *c, const struct ast *old, const struct ast *new,
                                const char *path)
@@ -35,13 +50,17 @@ static void complain_of_second(struct checker *c, const struct ast *old, const s
                                : NULL;
     if (!d) return;
     add_note(d, s->first, "the first");
+    s->said = true;
+    if (differ && !strcmp(path, "data.train")) {
+        list_files(d, old, new);
+        return;
+    }
     add_help(
         d,
         differ ? "one of them is too much; a key that is not decided is left open: %s = %.*s | %.*s"
                : "one of them is too much",
         strrchr(path, '.') + 1, was.to - was.from, bytes + was.from, is.to - is.from,
         bytes + is.from);
-    s->said = true;
 }
 
 static void fill(struct checker *c, struct slot *slot, enum layer layer, const struct ast *entry,
@@ -54,7 +73,9 @@ static void fill(struct checker *c, struct slot *slot, enum layer layer, const s
         return;
     }
     if (slot->layer == layer && layer != LAYER_SET) {
-        add_note(complain(entry->at, "%s is given twice", path), slot->at, "the first time");
+        struct diagnostic *d = complain(entry->at, "%s is given twice", path);
+        add_note(d, slot->at, "the first time");
+        if (!strcmp(path, "data.train")) list_files(d, slot->entry, entry);
         return;
     }
     *slot = (struct slot){.layer = layer, .entry = entry, .at = entry->at};

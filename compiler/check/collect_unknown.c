@@ -50,7 +50,7 @@ static const char *hyper_meant(struct checker *c, const char *name)
 void unknown_key(struct checker *c, const char *section, const char *name, struct span at)
 {
     struct diagnostic *d = complain(at, "'%s' is not a key of %s", name, section);
-    const char *guess = key_guess(section, name), *advice = foreign_advice(name);
+    const char *guess = key_guess(section, name), *advice = foreign_advice_in(section, name);
     const char *key = guess ? last_name(guess) : NULL;
     if (guess && hyper_find(c, name) && strcmp(key, name) &&
         (!in_section(guess, section) || nearest_name(name, &key, 1)))

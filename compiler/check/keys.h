@@ -93,6 +93,9 @@ extern const struct language plan_language;
  * ("tp"); the declared hyper-parameter that a name means ("n_layer"); the word of a key that a
  * value means ("bfloat16"). NULL: not known. */
 const char *foreign_advice(const char *name);
+const char *foreign_advice_in(const char *section, const char *name);
+/* what to write instead of a value that planc has nothing for ("fp8") */
+const char *foreign_word(enum key_id key, const char *word);
 const char *foreign_hyper(const char *name, const char *const *declared, int n);
 const char *foreign_value(enum key_id key, const char *word);
 /* what to write instead of a section of other tools */

@@ -51,6 +51,24 @@ static const struct {
 #include "check/keys_foreign.def"
 };
 
+/* Names without counterpart in one section, which mean something else in others. */
+static const struct {
+    const char *section, *word;
+    enum text_id text;
+} absent_in_place[] = {
+#define FOREIGN_ABSENT_OF(section, name, text) {section, name, TEXT_##text},
+#include "check/keys_foreign.def"
+};
+
+/* Values of a key that planc has nothing for. */
+static const struct {
+    const char *key, *word;
+    enum text_id text;
+} words[] = {
+#define FOREIGN_WORD(key, word, text) {key, word, TEXT_##text},
+#include "check/keys_foreign.def"
+};
+
 static const struct {
     const char *word;
     enum text_id text;
@@ -95,6 +113,22 @@ const char *foreign_advice(const char *name)
 {
     for (size_t i = 0; i < COUNT_OF(absent); i++)
         if (!strcmp(absent[i].word, name)) return texts[absent[i].text];
+    return NULL;
+}
+
+const char *foreign_advice_in(const char *section, const char *name)
+{
+    for (size_t i = 0; i < COUNT_OF(absent_in_place); i++)
+        if (!strcmp(absent_in_place[i].section, section) && !strcmp(absent_in_place[i].word, name))
+            return texts[absent_in_place[i].text];
+    return foreign_advice(name);
+}
+
+const char *foreign_word(enum key_id key, const char *word)
+{
+    for (size_t i = 0; i < COUNT_OF(words); i++)
+        if (!strcmp(words[i].word, word) && !strcmp(words[i].key, key_path(key)))
+            return texts[words[i].text];
     return NULL;
 }
 
@@ -170,18 +204,18 @@ const char *key_guess(const char *section, const char *name)
         for (size_t i = 0; name[i]; i++) plain[i] = name[i] == '-' ? '_' : name[i];
         name = intern(plain);
     }
-    const char *words[COUNT_OF(synonyms)];
+    const char *names[COUNT_OF(synonyms)];
     for (size_t i = 0; i < COUNT_OF(synonyms); i++) {
-        words[i] = synonyms[i].word;
-        if (!strcmp(name, words[i])) return synonyms[i].path;
+        names[i] = synonyms[i].word;
+        if (!strcmp(name, names[i])) return synonyms[i].path;
     }
-    if (foreign_advice(name)) return NULL;
+    if (foreign_advice_in(section, name)) return NULL;
     const char *near = guess_in_section(section, name);
     if (near) return near;
     for (int k = 0; k < KEY_COUNT; k++) /* an exact name elsewhere is no slip of the pen */
         if (!key_is_of_row((enum key_id)k) && !strcmp(key_rows[k].name, name))
             return guess_anywhere(name);
-    const char *word = nearest_name(name, words, (int)COUNT_OF(words));
+    const char *word = nearest_name(name, names, (int)COUNT_OF(names));
     for (size_t i = 0; word && i < COUNT_OF(synonyms); i++)
         if (synonyms[i].word == word) return synonyms[i].path;
     return strlen(name) >= 4 ? guess_anywhere(name) : NULL;

@@ -332,10 +332,14 @@ static void misplaced(struct checker *c, const struct ast *head)
     for (size_t i = 0; i < COUNT_OF(brings); i++)
         file |= !strcmp(word, brings[i]) && head->n > 1 && head->kid[1]->kind == AST_STRING;
     c->broken |= file || !strcmp(word, "Plan") || nearest_name(word, known, 2) == known[1];
-    if (file)
+    const char *near = nearest_name(word, known, (int)COUNT_OF(known));
+    if (near && !strcmp(near, word) && strcmp(word, "use"))
+        add_help(d, "its '{' is missing: %s %s { … }", word,
+                 !strcmp(word, "plan") ? "\"title\"" : "NAME");
+    else if (file)
         add_help(d, "use \"%s\"", in_library(head->kid[1]->text));
-    else if (nearest_name(word, known, (int)COUNT_OF(known)))
-        add_help(d, "did you mean '%s'?", nearest_name(word, known, (int)COUNT_OF(known)));
+    else if (near)
+        add_help(d, "did you mean '%s'?", near);
     else
         add_help(
             d,

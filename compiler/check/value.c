@@ -147,7 +147,9 @@ static bool word_value(enum key_id key, const struct ast *e, struct constant *ou
                      key_path(key), words_text(row->words, true), e->text);
         const char *near = foreign_value(key, e->text);
         near = near ? near : nearest_name(e->text, list, n);
-        if (near && words_find(row->words, near, &works) && works)
+        if (foreign_word(key, e->text))
+            add_help(d, "%s", foreign_word(key, e->text));
+        else if (near && words_find(row->words, near, &works) && works)
             add_help(d, "did you mean '%s'?", near);
         else
             value_words_help(d, row);
@@ -244,7 +246,12 @@ static bool files_value(enum key_id key, const struct ast *e, struct constant *o
     if (e->n == 0) complain(e->at, "%s is an empty list", key_path(key));
     for (int i = 0; i < e->n; i++) {
         if (e->kid[i]->kind != AST_STRING) {
-            complain(e->kid[i]->at, "%s wants %s", key_path(key), key_type_text(key));
+            struct diagnostic *d =
+                complain(e->kid[i]->at, "%s wants %s", key_path(key), key_type_text(key));
+            if (e->kid[i]->kind == AST_NAME || e->kid[i]->kind == AST_PATH)
+                add_help(d, "\"%s\"", e->kid[i]->text);
+            else if (key == K_data_train)
+                add_help(d, "%s", foreign_advice("mixture"));
             return false;
         }
         out->item[i] =
@@ -336,7 +343,9 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
                    ? ours
                    : nearest_name(e->text, list,
                                   words_list(row->words, true, list, (int)COUNT_OF(list)));
-        if (e->kind == AST_STRING && words_find(row->words, e->text, &works))
+        if (e->kind == AST_STRING && foreign_word(key, e->text))
+            add_help(d, "%s", foreign_word(key, e->text));
+        else if (e->kind == AST_STRING && words_find(row->words, e->text, &works))
             add_help(d, "without quotes: %s", e->text);
         else if (ours)
             add_help(d, "%s = %s", row->name, ours);

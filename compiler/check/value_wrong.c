@@ -71,6 +71,7 @@ bool value_wrong_type(enum key_id key, const struct ast *e, const struct constan
     if ((key_rows[key].type == KEY_STRING || key_rows[key].type == KEY_FILES) &&
         (e->kind == AST_NAME || e->kind == AST_PATH))
         add_help(d, "\"%s\"", e->text);
+    if (key == K_data_train && e->kind == AST_BINARY) add_help(d, "%s", foreign_advice("mixture"));
     return false;
 }
 

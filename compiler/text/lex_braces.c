@@ -198,12 +198,14 @@ static int next_line(const char *bytes, int at, int n)
 
 /* The first byte of the head of a block alone on its line, all but its '{'; -1 when there is
  * something else. */
-static int bare_head(const char *bytes, int word)
+static int bare_head(const char *bytes, int word, int n)
 {
     int at = word + (bytes[word] == '['), name = at;
     while (is_name(bytes[at])) at++;
-    bool section = at > name && is_section(intern_bytes(bytes + name, (size_t)(at - name)));
+    const char *text = intern_bytes(bytes + name, (size_t)(at - name));
+    bool plan = !strcmp(text, "plan"), section = at > name && (plan || is_section(text));
     at = behind_blanks(bytes, at);
+    if (plan && bytes[at] == '"') at += lex_string_length(bytes + at, n - at);
     if (bytes[at] == (bytes[word] == '[' ? ']' : ':'))
         at = behind_blanks(bytes, at + 1);
     else
@@ -216,7 +218,7 @@ static void find_headless(struct lex *lx, int n, int most)
 {
     for (int line = lx->at; line < n && lx->headless.n < most;
          line = next_line(lx->bytes, line, n)) {
-        int word = behind_blanks(lx->bytes, line), head = bare_head(lx->bytes, word), inside = 0;
+        int word = behind_blanks(lx->bytes, line), head = bare_head(lx->bytes, word, n), inside = 0;
         for (int at = next_line(lx->bytes, line, n); head >= 0 && at < n;
              at = next_line(lx->bytes, at, n)) {
             int first = behind_blanks(lx->bytes, at);

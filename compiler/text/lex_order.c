@@ -98,6 +98,9 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
             add_help(d, "require (batch.local <= 4) \"why\"");
         else if (t->kind == COMMA && open.kind == LPAR)
             add_help(d, "a list stands in [ ]: [0.9, 0.95]");
+        else if (open.kind == LBRACK && lx->before.kind == STRING &&
+                 (t->kind == NUMBER || t->kind == COLON))
+            add_help(d, "a file has no weight: the files of a list are one stream, in its order");
         else if (t->kind == COLON && open.kind == LPAR && lx->before.kind == NAME)
             add_help(d, "an argument by name: %s = value", written(lx, &lx->before));
     } else if (t->kind == NAME && !strcmp(written(lx, t), "if")) {

@@ -67,9 +67,14 @@ static bool is_json(struct lex *lx, const struct token *t)
     while (lx->bytes[at] == '\n' || behind_blanks(lx, at) > at)
         at = lx->bytes[at] == '\n' ? at + 1 : behind_blanks(lx, at);
     if (t->kind != LBRACE || lx->last.kind != NO_TOKEN || lx->bytes[at] != '"') return false;
+    bool model = strstr(lx->bytes, "\"model_type\"") || strstr(lx->bytes, "\"architectures\"");
     lex_complain(
         lx, t->at, "this is JSON, and a plan is written in its own language",
-        "plan \"title\" { mesh { fsdp = 16 }  … }: names without quotes, `planc keys` shows one");
+        model ? text_format("it is the configuration of a model: `planc import %s -o FILE` writes "
+                            "a plan from it",
+                            source_name(lx->file))
+              : "plan \"title\" { mesh { fsdp = 16 }  … }: names without quotes, `planc keys` "
+                "shows one");
     lx->stopped = lx->torn = true;
     return true;
 }
@@ -77,8 +82,10 @@ static bool is_json(struct lex *lx, const struct token *t)
 /* At file level a whole file may be in another format. */
 static const char *block_example(const struct lex *lx, const char *name)
 {
-    return lx->n_braces
-               ? text_format("%s { … }", name)
+    return lx->n_braces ? text_format("%s { … }", name)
+           : !language->is_section(name)
+               ? "plan \"title\" { mesh { … }  … }; `planc keys NAME` says "
+                 "what a name of another trainer is here"
                : text_format("plan \"title\" { %s { … }  … }; `planc keys` shows a whole one",
                              name);
 }
