@@ -142,7 +142,7 @@ static struct machine machine_for(const struct cluster *c, const struct rates *r
 
 /* One pass over all: the points around each shape take the whole error of it, by their weights. */
 static double correct_products(const struct cluster *c, struct rates *r,
-                               const observation_list *all)
+                               const observation_list *all, struct provenance from)
 {
     double worst = 0;
     for (int i = 0; i < all->n; i++) {
@@ -160,9 +160,11 @@ static double correct_products(const struct cluster *c, struct rates *r,
         if (fabs(error) > worst) worst = fabs(error);
         if (row < r->efficiency.n) {
             r->efficiency.item[row].value *= exp(0.5 * error);
+            r->efficiency.item[row].from = from;
             continue;
         }
         struct grid *g = &r->grid.item[row - r->efficiency.n];
+        g->from = from;
         int index[1 << GRID_AXES];
         double weight[1 << GRID_AXES], squares = 0, at[GRID_AXES];
         kernel_grid_axes(&o->work, at);
@@ -191,7 +193,8 @@ static const struct grid *copy_of(const struct cluster *c, const struct rates *r
     return machine_grid(&m, "map", "planc", (int)o->work.type, "copy", ORDER_ANY, o->ranks, &rate);
 }
 
-static double copy_seconds(const struct cluster *c, const struct rates *r, const struct observation *o)
+static double copy_seconds(const struct cluster *c, const struct rates *r,
+                           const struct observation *o)
 {
     bool outside = false;
     const struct grid *g = copy_of(c, r, o);
@@ -292,7 +295,7 @@ static void fit_moves(struct rates *r, const observation_list *all, struct prove
 void calibrate_fit(const struct cluster *c, struct rates *r, const observation_list *all,
                    struct provenance from)
 {
-    for (int i = 0; i < SWEEPS && correct_products(c, r, all) > 1e-9; i++) {}
+    for (int i = 0; i < SWEEPS && correct_products(c, r, all, from) > 1e-9; i++) {}
     if (c->kind == DEVICE_CUDA) return;
     fit_walks(c, r, all, from);
     fit_moves(r, all, from);

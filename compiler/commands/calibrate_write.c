@@ -39,7 +39,7 @@ static void add_list(struct text *to, const char *key, const double *x, int n)
     text_add(to, "        %s = [", key);
     int column = 0;
     for (int i = 0; i < n; i++) {
-        const char *number = text_format("%.5g", x[i]);
+        const char *number = text_format("%.9g", x[i]);
         if (column + (int)strlen(number) > 76) text_add(to, "\n            "), column = 0;
         text_add(to, "%s%s", number, i + 1 < n ? ", " : "]\n");
         column += (int)strlen(number) + 2;

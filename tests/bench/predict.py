@@ -37,7 +37,7 @@ TOTAL = [
     ("llama", "bf16", 1, 512, 256, 1, "none", 1, 1, 1, 1), ("qwen3_moe", "bf16", 4, 96, 256, 2, "selective", 1, 2, 1, 1),
     ("gpt2", "fp32", 2, 128, 1024, 1, "selective", 1, 1, 1, 2), ("llama", "fp32", 5, 96, 96, 6, "none", 1, 1, 1, 1),
     ("qwen3", "bf16", 2, 256, 256, 1, "selective", 2, 1, 2, 1), ("mixtral", "fp32", 4, 64, 192, 4, "none", 2, 1, 1, 1),
-    ("qwen3_moe", "fp32", 1, 256, 128, 4, "none", 1, 1, 1, 2), ("gpt2", "bf16", 3, 160, 192, 3, "none", 1, 2, 1, 1),
+    ("qwen3_moe", "fp32", 2, 256, 128, 4, "none", 1, 1, 1, 2), ("gpt2", "bf16", 3, 160, 192, 3, "none", 1, 2, 1, 1),
     ("llama", "fp32", 2, 192, 512, 2, "full", 1, 1, 1, 1), ("qwen3", "fp32", 3, 128, 320, 2, "none", 2, 1, 1, 1),
 ]
 # one model and global batch of 8 over meshes, modes and locals
