@@ -70,6 +70,8 @@ static const char style[] =
     ".wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:14px}\n"
     "td,th{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid var(--rule);"
     "vertical-align:top;overflow-wrap:anywhere}\n"
+    "td:first-child{min-width:112px}td.n:first-child{min-width:0}\n"
+    "@media(max-width:560px){.chart .odd{display:none}}\n"
     "td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\n"
     ".bar{width:30%;min-width:60px}.bar b{display:block;height:12px;margin-top:5px;"
     "background:var(--c0)}\n"
@@ -183,10 +185,12 @@ void chart_open(struct text *t, const char *name, int height, const struct scale
 void chart_close(struct text *t, const struct scale *x, const char *(*label)(double),
                  const char *labels)
 {
+    int n = 0;
     text_add(t, "</svg>\n%s", labels ? labels : "");
-    for (double v = first_tick(x); v <= x->high + 1e-9 * x->step; v += x->step)
-        text_add(t, "<span class=\"x%s\" style=\"left:%.2f%%\">%s</span>\n",
-                 axis_place(x, v) > 920 ? " end" : "", axis_place(x, v) / 10, label(v));
+    for (double v = first_tick(x); v <= x->high + 1e-9 * x->step; v += x->step, n++)
+        text_add(t, "<span class=\"x%s%s\" style=\"left:%.2f%%\">%s</span>\n",
+                 axis_place(x, v) > 960 ? " end" : "", n % 2 ? " odd" : "", axis_place(x, v) / 10,
+                 label(v));
     text_add(t, "</div>\n");
 }
 

@@ -100,7 +100,7 @@ static void add_area(struct text *t, int number, const struct scale *y, const in
     text_add(t, "Z\"/>\n");
 }
 
-static const char *label_step(double x) { return text_format("step %.0f", x); }
+static const char *label_step(double x) { return text_format("%.0f", x); }
 
 /* A line across the drawing; its label is HTML, which follows the drawing. */
 static void add_level(struct text *t, struct text *labels, const struct scale *y, int64_t bytes,
@@ -126,7 +126,8 @@ void section_memory(struct text *t, const struct rung *r)
     if (x.step < 1) x.step = 1;
     text_add(t,
              "<section>\n<h2>Memory over the step</h2>\n<p class=\"soft\">One device; the trainer "
-             "allocates %s once, and %s are outside of it. The limit is %s%s.</p>\n",
+             "allocates %s once, and %s are outside of it. From left to right: "
+             "steps of the schedule. The limit is %s%s.</p>\n",
              text_bytes(l->arena_bytes), text_bytes(l->outside_bytes), text_bytes(l->limit_bytes),
              far ? ", far above this drawing" : "");
     chart_open(t, "Memory over the steps of the schedule, by kind", 300, &y, label_bytes);
