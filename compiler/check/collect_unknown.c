@@ -191,7 +191,9 @@ void suggest_key(struct diagnostic *d, enum section_id s, const struct ast *labe
         const char *ours = key_rows[k].section == s ? foreign_value((enum key_id)k, word) : NULL;
         if (key_rows[k].section != s || (!ours && !words_find(key_rows[k].words, word, &works)))
             continue;
-        add_help(d, "%s { %s = %s }", section_rows[s].path, key_rows[k].name, ours ? ours : word);
+        bool set = !strcmp(source_name(label->at.file), "--set");
+        add_help(d, set ? "--set %s.%s=%s" : "%s { %s = %s }", section_rows[s].path,
+                 key_rows[k].name, ours ? ours : word);
         return;
     }
     add_help(d, "%s { key = value }: it has %s", section_rows[s].path, section_keys(s));

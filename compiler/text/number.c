@@ -63,7 +63,12 @@ static bool find_unit(const char *suffix, int64_t *factor, size_t *base)
 static bool unknown_unit(const char *suffix, struct span at)
 {
     struct diagnostic *d = complain(at, "there is no unit '%s'", suffix);
-    if (!strcmp(suffix, "m"))
+    size_t n;
+    const char *bytes = at.file ? source_bytes(at.file, &n) : NULL;
+    bool hexadecimal = bytes && bytes[at.from] == '0' && bytes[at.from + 1] == 'x';
+    if (suffix[0] == 'x' && suffix[1] >= '0' && suffix[1] <= '9' && bytes && !hexadecimal)
+        add_help(d, "a product is written with *; a mesh of two sizes is fsdp = 64;  dp = 8");
+    else if (!strcmp(suffix, "m"))
         add_help(d, "a minute is 1min, a million 1M, a millisecond 1ms");
     else if (!strcmp(suffix, "K"))
         add_help(d, "a thousand is 1k, 1024 is 1Ki");
