@@ -1,8 +1,10 @@
 /* `planc diff`: what changes when one plan replaces another. Both ledgers are compared at their own
- * peaks, term by term: parameters, verdicts, bytes. And whether a checkpoint of the first resumes
- * under the second, by the rule that the trainer goes by (plan_keys). */
+ * peaks, term by term: parameters, verdicts, bytes; then the predicted steps; and whether a
+ * checkpoint of the first resumes under the second, by the rule that the trainer goes by
+ * (plan_keys). */
 #include "commands/command.h"
 #include "analysis/ledger.h"
+#include "predict/prediction.h"
 
 #include <string.h>
 
@@ -10,6 +12,7 @@ struct side {
     const char *path, *name; /* with its settings */
     const struct plan *plan;
     const struct ledger *ledger;
+    const struct prediction *prediction; /* NULL: the cluster does not say how fast it is */
 };
 struct row {
     const char *name;
@@ -50,6 +53,8 @@ static int read_side(const struct arguments *all, int number, struct side *s)
     g = pipeline_run(g, LEVEL_MEMORY);
     if (!g) return EXIT_PLAN;
     s->ledger = ledger_read(s->plan, g);
+    struct program *program;
+    s->prediction = predict(s->plan, g, &program);
     return s->ledger ? EXIT_FINE : EXIT_ENVIRONMENT;
 }
 
@@ -159,6 +164,43 @@ static json_t *changes_json(const struct side *side)
     return json_pack("{s:b, s:o}", "resumes", refused_of(&all) == 0, "changes", list);
 }
 
+/* ── speed ───────────────────────────────────────────────────────────────────── */
+static double step_seconds(const struct side *s) { return (double)s->prediction->step * 1e-12; }
+
+static double tokens_per_second(const struct side *s)
+{
+    return (double)(s->plan->global * s->plan->sequence) / step_seconds(s);
+}
+
+static void print_speed_row(const char *name, const char *unit, double a, double b)
+{
+    printf("  %-14s %14s %14s  %s\n", name, text_format("%.4g %s", a, unit),
+           text_format("%.4g %s", b, unit),
+           a > 0 ? text_format("%+.1f %%", 100 * (b / a - 1)) : "");
+}
+
+static void print_speed(const struct side *s)
+{
+    for (int i = 0; i < 2; i++)
+        if (!s[i].prediction) {
+            printf("  speed not known: cluster %s of %s does not say how fast it is\n",
+                   s[i].plan->cluster.name, s[i].path);
+            return;
+        }
+    print_speed_row("step", "s", step_seconds(&s[0]), step_seconds(&s[1]));
+    print_speed_row("tokens/s", "", tokens_per_second(&s[0]), tokens_per_second(&s[1]));
+    print_speed_row("exposed", "s", (double)s[0].prediction->exposed_all * 1e-12,
+                    (double)s[1].prediction->exposed_all * 1e-12);
+}
+
+static json_t *speed_json(const struct side *s)
+{
+    if (!s->prediction) return json_null();
+    return json_pack("{s:f, s:f, s:f}", "step_seconds", step_seconds(s), "tokens_per_second",
+                     tokens_per_second(s), "exposed_comm_seconds",
+                     (double)s->prediction->exposed_all * 1e-12);
+}
+
 /* ── output ──────────────────────────────────────────────────────────────────── */
 static void print_text(const struct side *s)
 {
@@ -186,6 +228,7 @@ static void print_text(const struct side *s)
                 printf("      %c %s\n", 'A' + k, r->formula[k]);
     }
     printf("  %d of %d terms are the same\n", same, all.n);
+    print_speed(s);
     print_changes(s);
 }
 
@@ -205,6 +248,8 @@ static void print_json(const struct side *s)
     }
     json_t *o =
         json_pack("{s:o, s:o, s:o}", "a", side_json(&s[0]), "b", side_json(&s[1]), "memory", list);
+    json_object_set_new(o, "speed",
+                        json_pack("{s:o, s:o}", "a", speed_json(&s[0]), "b", speed_json(&s[1])));
     json_object_set_new(o, "checkpoint", changes_json(s));
     printf("%s\n", json_dumps(o, JSON_INDENT(2)));
 }

@@ -44,6 +44,7 @@ struct tune {
 /* The best of each rung in detail, and the plan of -o. The exit status. */
 int tune_finish(struct tune *t);
 void tune_print(const struct tune *t);
+void tune_print_ladder(const struct tune *t); /* nothing for one rung */
 void tune_print_json(const struct tune *t);
 /* Why a candidate is not the best. */
 const char *tune_reason(const struct tune_rung *r, const struct candidate *x);

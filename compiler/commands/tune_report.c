@@ -248,7 +248,7 @@ static void print_table(const struct tune_rung *r)
 }
 
 /* Reasons of the others, in the order of the axes; those of one impossible rule are one line. */
-static void print_others(const struct tune_rung *r)
+static void print_others(const struct tune *t, const struct tune_rung *r)
 {
     enum { SHOWN = 64 };
     const struct search *s = r->search;
@@ -261,12 +261,15 @@ static void print_others(const struct tune_rung *r)
         for (int k = 0; k < r->n_best; k++) known |= r->best[k].candidate == x;
         for (int k = 0; k < said.n && !known && x->place.why; k++)
             known = said.item[k] == x->place.why;
-        if (known) continue;
+        if (known || (t->n_rungs > 1 && !x->frontier)) continue;
         if (x->place.why) PUSH(&said, x->place.why);
-        if (!shown && !left) printf("  the others\n");
+        if (!shown && !left)
+            printf(t->n_rungs > 1 ? "  nothing faster needs less memory than the best and\n"
+                                  : "  the others\n");
         if (shown++ < SHOWN)
-            printf("    %s: %s%s\n", set_of(s->space, i), tune_reason(r, x),
-                   x->frontier ? " (nothing faster needs less memory)" : "");
+            printf("    %s: %s%s\n", set_of(s->space, i),
+                   t->n_rungs > 1 ? text_format("%s, ", text_bytes(x->peak_bytes)) : "",
+                   tune_reason(r, x));
         else
             left++;
     }
@@ -292,12 +295,13 @@ static void print_rung(const struct tune *t, const struct tune_rung *r)
                "batch.loss_chunks lower the memory; planc check says by how much\n");
     else
         print_best(r), print_table(r);
-    print_others(r);
+    print_others(t, r);
 }
 
 void tune_print(const struct tune *t)
 {
     for (int i = 0; i < t->n_rungs; i++) print_rung(t, &t->rung[i]);
+    tune_print_ladder(t);
     if (t->arguments.output && t->rung[t->n_rungs - 1].n_best)
         printf("%s has the best as a plan\n", t->arguments.output);
     printf("searched in %.2f s\n", t->seconds);
@@ -323,7 +327,7 @@ static json_t *mfu_json(const struct tune_best *b)
     return o;
 }
 
-static json_t *candidate_json(const struct tune_rung *r, const struct candidate *x)
+static json_t *candidate_json(const struct tune_rung *r, const struct candidate *x, bool frontier)
 {
     json_t *o = json_pack("{s:o, s:I, s:s, s:s}", "set", set_json(r->space, x->number), "devices",
                           (json_int_t)r->devices, "verdict", verdict_names[verdict_of(x)], "reason",
@@ -333,7 +337,7 @@ static json_t *candidate_json(const struct tune_rung *r, const struct candidate 
     if (x->step) json_object_set_new(o, "step_seconds", json_real(seconds(x->step)));
     if (x->least_step)
         json_object_set_new(o, "least_step_seconds", json_real(seconds(x->least_step)));
-    if (x->step) json_object_set_new(o, "frontier", json_boolean(x->frontier));
+    if (x->step && frontier) json_object_set_new(o, "frontier", json_boolean(x->frontier));
     for (int i = 0; i < r->n_best; i++)
         if (r->best[i].candidate == x) {
             json_object_set_new(o, "rank", json_integer(i + 1));
@@ -347,7 +351,7 @@ static json_t *best_json(const struct tune_rung *r)
 {
     const struct tune_best *b = &r->best[0];
     const struct candidate *x = b->candidate;
-    json_t *o = candidate_json(r, x);
+    json_t *o = candidate_json(r, x, false);
     const struct prediction *p = b->prediction;
     json_t *more = json_pack(
         "{s:{s:I, s:I}, s:I, s:I, s:I, s:[f,f], s:f, s:f, s:I, s:f}", "mesh", "fsdp",
@@ -369,7 +373,8 @@ void tune_print_json(const struct tune *t)
     for (int k = 0; k < t->n_rungs; k++) {
         const struct tune_rung *r = &t->rung[k];
         for (int64_t i = 0; i < r->search->candidates; i++)
-            json_array_append_new(candidates, candidate_json(r, &r->search->candidate[i]));
+            json_array_append_new(candidates, candidate_json(r, &r->search->candidate[i],
+                                                             t->arguments.ladder != NULL));
         json_array_append_new(rungs,
                               json_pack("{s:I, s:o, s:I, s:I}", "devices", (json_int_t)r->devices,
                                         "best", r->n_best ? best_json(r) : json_null(),

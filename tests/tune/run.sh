@@ -76,6 +76,16 @@ said=$(ask devices.json 'assert o["best"]["devices"] == 64
 assert all(c["devices"] == 64 for c in o["candidates"])') && ok devices ||
     fail devices "$said $(tail_of devices.err)"
 
+for devices in 16 512; do
+    "$planc" tune "$plans/30b-a3b-$devices.plan" -o "found.$devices.plan" >found.txt 2>&1
+    diff <(grep -v '^#' "found.$devices.plan") \
+        <(grep -v '^#' "$plans/30b-a3b-$devices-best.plan") >found.diff &&
+        ok "library_best_$devices" || fail "library_best_$devices" "$(tail_of found.diff)"
+done
+"$planc" tune "$reference" --ladder 16,64,512 >ladder.txt 2>&1 &&
+    grep -q 'who is best where' ladder.txt && grep -q '% of linear' ladder.txt &&
+    grep -q 'impossible .*mesh.fsdp=64' ladder.txt && ok ladder || fail ladder "$(tail_of ladder.txt)"
+
 # ── bad input ──
 # refused NAME STATUS PATTERN ARGUMENT…
 refused() {
