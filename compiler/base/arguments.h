@@ -18,6 +18,7 @@ struct arguments {
     bool json, colour;             /* colour: for diagnostics, decided */
     const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at, *cluster;
     const char *devices, *scaling, *trace; /* of simulate; devices also of tune */
+    const char *failures, *stall;          /* of simulate: checkpoints */
     const char *dtype, *shard, *tokenizer; /* of export */
     const char *ladder, *top;              /* of tune */
     bool measure;                          /* of tune */

@@ -89,6 +89,8 @@ enum option {
     DEVICES,
     SCALING,
     TRACE,
+    FAILURES,
+    STALL,
     DTYPE,
     SHARD,
     TOKENIZER,
@@ -140,6 +142,10 @@ const struct option_row option_rows[] = {
     {"--pass", PASS, DUMP, "a pass", "the pass that is applied to that text"},
     {"--at", AT, MEMORY, "a number of bytes",
      "also show the first step with more than this: 120GiB (GiB is 2^30 bytes, GB 10^9)"},
+    {"--failures", FAILURES, SIMULATE, "a time",
+     "mean time between two failures of the run: also show how often to save it; with --stall"},
+    {"--stall", STALL, SIMULATE, "a time",
+     "how long a save holds the run up: a trainer's log and metrics say it"},
     {"--dtype", DTYPE, EXPORT, "bf16 or fp32", "type of the exported weights; bf16 if not given"},
     {"--shard", SHARD, EXPORT, "a number of bytes", "the most in one file of weights; 5GB"},
     {"--tokenizer", TOKENIZER, EXPORT, "a folder",
@@ -246,6 +252,8 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case DEVICES: once = &a->devices; break;
     case SCALING: once = &a->scaling; break;
     case TRACE: once = &a->trace; break;
+    case FAILURES: once = &a->failures; break;
+    case STALL: once = &a->stall; break;
     case DTYPE: once = &a->dtype; break;
     case SHARD: once = &a->shard; break;
     case TOKENIZER: once = &a->tokenizer; break;

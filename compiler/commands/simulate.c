@@ -2,6 +2,7 @@
  * cluster (compiler/predict), for the plan's own devices and for every rung of --devices. */
 #include "commands/command.h"
 #include "analysis/rungs.h"
+#include "commands/simulate_saving.h"
 #include "commands/simulate_trace.h"
 
 #include <errno.h>
@@ -236,6 +237,10 @@ static int simulate(const struct arguments *a, const struct plan *base, const ch
         return command_fail(EXIT_USAGE, "--scaling is strong or weak, not '%s'", a->scaling);
     if (a->scaling && !a->devices)
         return command_fail(EXIT_USAGE, "--scaling is of --devices 16,64,512");
+    struct saving_times saving;
+    if (!saving_read(a, &saving)) return EXIT_USAGE;
+    if (a->devices && a->failures)
+        return command_fail(EXIT_USAGE, "--failures is of one number of devices, not of --devices");
     if (a->devices && !rungs_read(a->devices, &all)) return EXIT_USAGE;
     if (a->devices && a->trace && all.n > 1)
         return command_fail(EXIT_USAGE, "--trace shows one step: one number of devices");
@@ -257,10 +262,19 @@ static int simulate(const struct arguments *a, const struct plan *base, const ch
         for (int i = 0; i < all.n; i++) json_array_append_new(rungs, rung_json(&all.item[i]));
         json_t *o = json_pack("{s:s, s:s, s:s, s:o}", "plan", path, "cluster", base->cluster.name,
                               "scaling", weak ? "weak" : "strong", "rungs", rungs);
+        if (saving.interval > 0 && possible)
+            json_object_set_new(
+                o, "checkpoints",
+                json_pack(
+                    "{s:f, s:I, s:f, s:I}", "interval_seconds", saving.interval, "interval_steps",
+                    (json_int_t)saving_steps(&saving, all.item[0].step_seconds), "lost_fraction",
+                    saving.lost, "bytes", (json_int_t)(12 * all.item[0].ledger->parameters)));
         printf("%s\n", json_dumps(o, JSON_INDENT(2)));
     } else {
         for (int i = 0; i < all.n && all.n == 1; i++)
             if (!all.item[i].why) print_rung(path, &all.item[i]);
+        if (saving.interval > 0 && possible)
+            saving_print(&saving, all.item[0].step_seconds, all.item[0].ledger->parameters);
         if (a->devices) print_curve(&all, weak);
     }
     return possible ? EXIT_FINE : EXIT_NO_FIT;

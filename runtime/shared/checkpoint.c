@@ -610,6 +610,8 @@ void checkpoint_describe(void)
             (long long)save.run, (long long)save.run);
 }
 
+double checkpoint_stalls(void) { return save.stalls; }
+
 void checkpoint_summary(void)
 {
     if (save.saves > 0)

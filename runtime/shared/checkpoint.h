@@ -50,6 +50,7 @@ void checkpoint_finish(void);
 const char *checkpoint_latest_text(char text[512]);
 /* Seconds the run has waited for saves since the last call. */
 double checkpoint_stall_seconds(void);
+double checkpoint_stalls(void); /* of all saves of this process, seconds */
 void checkpoint_summary(void);
 void checkpoint_close(void);
 

@@ -380,8 +380,23 @@ static void say_stopped(int64_t step)
         say("stopped by run.time_limit after step %lld", (long long)step - 1);
 }
 
+/* What of this process's time went into steps that count; times that the run was resumed are in its
+ * checkpoints. */
+static void say_goodput(double wall, double starting, double useful, double stalls,
+                        const struct counters *run)
+{
+    char resumed[64] = "";
+    if (run->restarts > 0)
+        snprintf(resumed, sizeof resumed, "; the run was resumed %lld time%s",
+                 (long long)run->restarts, run->restarts == 1 ? "" : "s");
+    say("goodput: %.1f %% of %.1f s were steps; %.1f s to start, %.1f s held up by saves%s",
+        100 * useful / wall, wall, starting, stalls, resumed);
+}
+
 int main(int argc, char **argv)
 {
+    const double begun = clock_seconds();
+    double useful = 0;
     struct options o;
     struct counters run;
     keep_freed_memory();
@@ -393,10 +408,12 @@ int main(int argc, char **argv)
     device_play(d, PLAY_SETUP, 0);
     device_drain(d);
     position_phase(PHASE_STEPS);
+    const double starting = clock_seconds() - begun;
     if (run.step >= o.steps && checkpoint_resumed())
         say("step %lld of %lld: nothing is left to do", (long long)run.step, (long long)o.steps);
     while (run.step < o.steps && !stop) {
         struct measured m = train_step(d, &run, first);
+        if (!m.skipped) useful += m.seconds;
         if (m.step == 0) {
             probe_write(d, m.value[0], m.grad_norm);
             world_agree();
@@ -420,6 +437,8 @@ int main(int argc, char **argv)
     say_release();
     metrics_summary();
     checkpoint_summary();
+    if (run.step > first)
+        say_goodput(clock_seconds() - begun, starting, useful, checkpoint_stalls(), &run);
     say_outside(d);
     if (!stop) {
         watch_close(d);

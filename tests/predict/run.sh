@@ -155,3 +155,16 @@ P
 said=$("$planc" check "$reference" --cluster other.plan --set mesh.fsdp=8 --json |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["devices"])')
 [ "$said" = 8 ] && ok nodes_still_count || fail nodes_still_count "$said devices, not 2 nodes of 4"
+
+# ── how often to save: sqrt(2 x stall x time between failures) ───────────────
+"$planc" simulate "$top/plans/llama-8b.plan" --failures 3.1h --stall 2s --json >saving.json 2>&1 &&
+    python3 -c '
+import json, sys
+c = json.load(open(sys.argv[1]))["checkpoints"]
+want = (2 * 2 * 3.1 * 3600) ** 0.5
+assert abs(c["interval_seconds"] - want) < 1e-6 * want, c
+assert abs(c["lost_fraction"] - 4 / want) < 1e-6 and c["bytes"] == 12 * 8030261248, c
+' saving.json 2>saving.why && ok saving || fail saving "$(tail_of saving.why)"
+"$planc" simulate "$top/plans/llama-8b.plan" --failures 3.1h >saving.log 2>&1
+[ $? -eq 3 ] && grep -q 'go together' saving.log && ok saving_half ||
+    fail saving_half "$(tail_of saving.log)"

@@ -76,6 +76,9 @@ run_of bytes 1 llama.plan "${others[@]}" --set data.format=bytes --set mesh.fsdp
     grep -qE '^validation after step 1: loss [0-9.]+, [0-9.]+ bits per byte  \([0-9]+ batches' \
         bytes.log && ok bytes || fail bytes "$(tail_of bytes.log)"
 
+grep -qE '^goodput: [0-9.]+ % of [0-9.]+ s were steps; ' bytes.log && ok goodput ||
+    fail goodput "$(tail_of bytes.log)"
+
 # ── refused ──────────────────────────────────────────────────────────────────
 refused() { # NAME PATTERN [settings]
     "$planc" check llama.plan "${@:3}" >"$1.log" 2>&1
