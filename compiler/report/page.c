@@ -9,6 +9,10 @@ const char *html_text(const char *s)
 {
     struct text t = {0};
     text_add(&t, "%s", "");
+    size_t n = strcspn(s, "\n"); /* the end of a line is the one control byte that stays */
+    if (s[n])
+        return text_format("%s\n%s", html_text(text_format("%.*s", (int)n, s)),
+                           html_text(s + n + 1));
     for (const char *c = printable_text(s); *c; c++) switch (*c) {
         case '&': text_add(&t, "&amp;"); break;
         case '<': text_add(&t, "&lt;"); break;
@@ -67,12 +71,13 @@ static const char style[] =
     "i.k0{background:var(--c0)}i.k1{background:var(--c1)}i.k2{background:var(--c2)}"
     "i.k3{background:var(--c3)}i.k4{background:var(--c4)}i.k5{background:var(--c5)}"
     "i.k6{background:var(--c6)}i.k7{background:var(--c7)}i.wait{background:var(--bad)}\n"
-    ".wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:14px}\n"
+    "th.n{white-space:normal}.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-"
+    "size:14px}\n"
     "td,th{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid var(--rule);"
     "vertical-align:top;overflow-wrap:anywhere}\n"
     "td:first-child{min-width:112px}td.n:first-child{min-width:0}\n"
     "@media(max-width:560px){.chart .odd{display:none}}\n"
-    "td.n,th.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\n"
+    "td.n,th.n{text-align:right}td.n{white-space:nowrap;font-variant-numeric:tabular-nums}\n"
     ".bar{width:30%;min-width:60px}.bar b{display:block;height:12px;margin-top:5px;"
     "background:var(--c0)}\n"
     "#tip{position:fixed;display:none;max-width:340px;padding:8px 10px;font-size:12px;"

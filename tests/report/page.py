@@ -25,6 +25,8 @@ class Reader(html.parser.HTMLParser):
             if name in ("d", "x", "y", "x1", "y1", "x2", "y2", "width", "height", "style"):
                 if re.search(r"nan|inf", value or ""):
                     bad.append(f"<{tag}> has {name}={value}")
+            if name == "data-tip" and "\n" not in value:
+                bad.append(f"a tip is one line: {value}")
             if name in ("width", "height") and value.startswith("-"):
                 bad.append(f"<{tag}> has {name}={value}")
 
