@@ -141,7 +141,7 @@ static double most_of(const struct key_row *row)
         double most;
     } counted[] = {
         {"nodes", 1 << 20},      {"devices", 1 << 20},   {"replicas", 1 << 20},
-        {"layers", 1 << 20},     {"slots", 1 << 20},     {"chunks", INT32_MAX},
+        {"layers", 1 << 20},     {"slots", 1 << 20},     {"chunks", 1 << 16},
         {"tokens", 1 << 30},     {"sequences", 1 << 30}, {"multiprocessors", 1 << 20},
         {"token id", INT32_MAX}, {"steps", 0x1p53},      {"checkpoints", INT32_MAX},
     };
