@@ -132,8 +132,8 @@ bench: setup
 # Predictions against runs: calibrates this processor, builds, runs and compares; takes half an hour and wants a quiet machine.
 bench-predict: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
-	@BUILD=$(BUILD) bash tests/bench/published.sh || true
 	@BUILD=$(BUILD) bash tests/bench/predict.sh
+	@BUILD=$(BUILD) bash tests/bench/published.sh
 bench-published: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench/published.sh
