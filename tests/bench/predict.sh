@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Predictions against runs of this machine: calibrate, build every configuration, run each twice, and
-# print tables of errors. Results are kept in build/predict; a second call runs only what is missing.
+# Predictions against runs of this machine: calibrate, build every configuration, run each twice,
+# and print tables of errors. Results are kept in build/predict; a second call runs only what is
+# missing.
 set -e
 top=$(cd "$(dirname "$0")/../.." && pwd)
 planc=$top/${BUILD:-build}/planc

@@ -3,7 +3,8 @@
 . "$(dirname "$0")/../lib/common.sh"
 (cd "$top" && BENCH_STEPS=3 timeout 300 bash tests/bench.sh) >bench.log 2>&1
 status=$?
-for line in '^rms_norm forward ' '^rms_norm backward ' '^1 rank\(s\), fp32: ' '^1 rank\(s\), bf16: ' \
+for line in '^rms_norm forward ' '^rms_norm backward ' '^1 rank\(s\), fp32: ' \
+    '^1 rank\(s\), bf16: ' \
     '^2 rank\(s\), fp32: ' '^2 rank\(s\), bf16: '; do
     name=$(tr -cs 'a-z0-9\n' _ <<<"$line")
     [ $status -eq 0 ] && grep -qE "$line.*[0-9]" bench.log && ok "bench$name" ||

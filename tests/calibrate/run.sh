@@ -4,8 +4,8 @@
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
 plans=$top/plans
 
-# What kernels take on the assumed cluster, as a run would have measured it on one whose products are
-# 1.5 times as fast.
+# What kernels take on the assumed cluster, as a run would have measured it on one whose products
+# are 1.5 times as fast.
 cat >made.py <<'PY'
 import json, sys
 value, factor = float(sys.argv[1]), float(sys.argv[2])
@@ -15,28 +15,37 @@ for m in sides:
         for k in sides:
             rate = value + m / 100 + n / 50 + k / 25
             flops = 2.0 * m * n * k
-            kernels.append({"name": f"p{m}_{n}_{k}", "calls": 1, "seconds": flops / (1e9 * rate * factor), "class": "gemm",
-                            "engine": "onednn", "type": "fp32", "m": m, "n": n, "k": k, "flops": flops, "bytes": 1.0, "ops": []})
-print(json.dumps({"planc_profile": 1, "device": "cpu", "ranks_a_host": 1, "kernels": kernels, "collectives": []}))
+            kernels.append({"name": f"p{m}_{n}_{k}", "calls": 1, "class": "gemm",
+                            "seconds": flops / (1e9 * rate * factor),
+                            "engine": "onednn", "type": "fp32", "m": m, "n": n, "k": k,
+                            "flops": flops, "bytes": 1.0, "ops": []})
+print(json.dumps({"planc_profile": 1, "device": "cpu", "ranks_a_host": 1, "kernels": kernels,
+                  "collectives": []}))
 PY
 python3 made.py 5 1.5 >run.json
-"$planc" calibrate --from run.json -o fitted.plan >fit.log 2>&1 && ok fits || fail fits "$(tail_of fit.log)"
+"$planc" calibrate --from run.json -o fitted.plan >fit.log 2>&1 && ok fits ||
+    fail fits "$(tail_of fit.log)"
 cat >same.py <<'PY'
 import re, sys
 text = open("fitted.plan").read()
 row = re.search(r"grid gemm onednn fp32 \{(.*?)\}", text, re.S).group(1)
 values = [float(x) for x in re.search(r"gflops = \[(.*?)\]", row, re.S).group(1).split(",")]
-wanted = [1.5 * (5 + m / 100 + n / 50 + k / 25) for m in (16, 128, 1024) for n in (16, 128, 1024) for k in (16, 128, 1024)]
+at = (16, 128, 1024)
+wanted = [1.5 * (5 + m / 100 + n / 50 + k / 25) for m in at for n in at for k in at]
 worst = max(abs(a / b - 1) for a, b in zip(values, wanted))
 if len(values) != len(wanted) or worst > 1e-6:
     sys.exit(f"{len(values)} values, off by {worst:.3g}")
 PY
-python3 same.py >same.log 2>&1 && ok known_rates_come_back || fail known_rates_come_back "$(tail_of same.log)"
-grep -q 'grid gemm onednn bf16' fitted.plan && grep -q 'round figures' fitted.plan && ok others_stay ||
+python3 same.py >same.log 2>&1 && ok known_rates_come_back ||
+    fail known_rates_come_back "$(tail_of same.log)"
+grep -q 'grid gemm onednn bf16' fitted.plan && grep -q 'round figures' fitted.plan &&
+    ok others_stay ||
     fail others_stay "rows that no kernel determines are gone"
-"$planc" simulate "$plans/demo.plan" --cluster fitted.plan >simulate.log 2>&1 && ok file_is_a_cluster ||
+"$planc" simulate "$plans/demo.plan" --cluster fitted.plan >simulate.log 2>&1 &&
+    ok file_is_a_cluster ||
     fail file_is_a_cluster "$(tail_of simulate.log)"
-"$planc" calibrate fitted.plan --from run.json -o again.plan >again.log 2>&1 && mv again.plan fitted.plan &&
+"$planc" calibrate fitted.plan --from run.json -o again.plan >again.log 2>&1 &&
+    mv again.plan fitted.plan &&
     python3 same.py >again.diff 2>&1 && ok base_is_a_cluster ||
     fail base_is_a_cluster "$(tail_of again.log) $(tail_of again.diff)"
 
@@ -45,7 +54,8 @@ refused() {
     local said status
     said=$("$planc" calibrate "${@:4}" 2>&1)
     status=$?
-    [ $status = "$2" ] && grep -qE -- "$3" <<<"$said" && ok "$1" || fail "$1" "status $status: $said"
+    [ $status = "$2" ] && grep -qE -- "$3" <<<"$said" && ok "$1" ||
+        fail "$1" "status $status: $said"
 }
 echo '{"planc_profile": 2}' >other.json
 echo 'no json' >words.json

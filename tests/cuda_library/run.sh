@@ -29,7 +29,8 @@ if [ -n "$headers" ] && [ -e "$headers/nccl.h" ] && [ -e "$headers/cudnn.h" ]; t
     sed \
         's/CALL(cudnnSetStream, cudnnSetStream, (void \*handle, cuda_stream stream))/CALL(cudnnSetStream, cudnnSetStream, (void *handle))/' \
         "$run/library.h" >wrong/cuda/library.h
-    c++ -std=c++17 -fsyntax-only -Iwrong -I"$top" -I"$top/runtime" -isystem "$headers" "$here/shapes.cc" \
+    c++ -std=c++17 -fsyntax-only -Iwrong -I"$top" -I"$top/runtime" -isystem "$headers" \
+        "$here/shapes.cc" \
         >wrong.log 2>&1 && fail declared_wrongly "a parameter less is not seen" ||
         ok declared_wrongly
 else
@@ -37,7 +38,8 @@ else
 fi
 
 # found NAME LIBRARY PATTERN: what the loader says about a library, given LD_LIBRARY_PATH
-if cc -std=c17 -Wall -I"$top" -I"$top/runtime" "$here/load.c" "$run/library.c" -ldl -o load 2>load.log; then
+if cc -std=c17 -Wall -I"$top" -I"$top/runtime" "$here/load.c" "$run/library.c" -ldl -o load \
+    2>load.log; then
     for library in driver nvrtc nccl cublaslt cudnn; do
         said=$(./load $library 2>&1)
         if [ "$said" = there ] ||

@@ -122,7 +122,8 @@ resumed() {
     if ! why=$(cuda_run saving "$ranks" whole --steps 4); then fail "$name" "$why"; return; fi
     for k in 1 3 4; do
         STANDIN_ORDER=last STANDIN_LAZY=1 LD_LIBRARY_PATH=$libraries/lib timeout 240 \
-            mpirun -n "$ranks" --oversubscribe --bind-to none saving/trainer --metrics cut.jsonl --final cut.safetensors \
+            mpirun -n "$ranks" --oversubscribe --bind-to none saving/trainer --metrics \
+                cut.jsonl --final cut.safetensors \
             --steps "$k" --checkpoint-dir cuts >cut.log 2>&1 </dev/null ||
             { fail "$name" "$(tail_of cut.log)"; return; }
     done

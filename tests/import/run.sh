@@ -204,7 +204,8 @@ for words in 'decoder_sparse_step=2' 'mlp_only_layers=[0,3]' 'num_experts=4'; do
         qwen3_moe none num_hidden_layers=1000000000000000000 "$words"
     [ $SECONDS -lt 5 ] && [ "$(grep -c error: "moe_layers_${words%%=*}.log")" -eq 1 ] &&
         ok "moe_layers_${words%%=*}.at_once" ||
-        fail "moe_layers_${words%%=*}.at_once" "$SECONDS s, $(tail_of "moe_layers_${words%%=*}.log")"
+        fail "moe_layers_${words%%=*}.at_once" \
+            "$SECONDS s, $(tail_of "moe_layers_${words%%=*}.log")"
 done
 for family in qwen3 qwen3_moe mixtral; do
     refused ${family}_attention_bias 'attention_bias = true' 1 $family none attention_bias=true

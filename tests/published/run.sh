@@ -28,7 +28,8 @@ changes() {
     local before after
     before=$(answer "$2" trainer=torchtitan "${@:5}")
     after=$(answer "$2" trainer=torchtitan "$4" "${@:5}")
-    [ "$before" != "$after" ] && grep -q reserved_bytes <<<"$after" && ok "$1" || fail "$1" "$4 changes nothing of $2"
+    [ "$before" != "$after" ] && grep -q reserved_bytes <<<"$after" && ok "$1" ||
+        fail "$1" "$4 changes nothing of $2"
 }
 
 # a published run: 49.59 GiB reserved

@@ -39,31 +39,41 @@ why=$(ask same open.json "${singles[@]}") && [ ${#singles[@]} -gt 15 ] && ok poi
     fail said_in_words "$(head -n 3 open.txt)"
 # Sorted by verdict; the limit, the largest local batch of each choice, one line a reason.
 grep -E '^  (fits|tight|exceeds) ' open.txt | awk '{print $1}' | uniq >verdicts.txt
-[ "$(sort -u verdicts.txt | wc -l)" = "$(wc -l <verdicts.txt)" ] && grep -q '% FLOPs .*% moved' open.txt &&
+[ "$(sort -u verdicts.txt | wc -l)" = "$(wc -l <verdicts.txt)" ] &&
+    grep -q '% FLOPs .*% moved' open.txt &&
     grep -q 'above 97 % of it, 172.999 GiB, a point exceeds' open.txt &&
-    grep -q 'the largest local batch that fits' open.txt && ok sorted || fail sorted "$(head -n 12 open.txt | tail -n 4)"
-[ "$(grep -c '^  impossible ' open.txt)" -gt 0 ] && [ "$(grep -c '^  impossible ' open.txt)" -lt 17 ] &&
+    grep -q 'the largest local batch that fits' open.txt && ok sorted ||
+        fail sorted "$(head -n 12 open.txt | tail -n 4)"
+[ "$(grep -c '^  impossible ' open.txt)" -gt 0 ] &&
+    [ "$(grep -c '^  impossible ' open.txt)" -lt 17 ] &&
     grep -qE '^  impossible  [0-9]+ points, the first of them' open.txt && ok reasons_once ||
     fail reasons_once "$(grep -c '^  impossible ' open.txt) lines"
 # A setting behind a plan of diff is for that plan, one before both for both.
-"$planc" diff --set mesh.fsdp=8 "$top/plans/llama-8b.plan" "$top/plans/llama-8b.plan" --set batch.local=2 >sides.txt 2>&1
-grep -qE '^A .*llama-8b.plan --set mesh.fsdp=8$' sides.txt && grep -qE '^B .*llama-8b.plan --set mesh.fsdp=8 --set batch.local=2$' sides.txt &&
+"$planc" diff --set mesh.fsdp=8 "$top/plans/llama-8b.plan" "$top/plans/llama-8b.plan" --set \
+    batch.local=2 >sides.txt 2>&1
+grep -qE '^A .*llama-8b.plan --set mesh.fsdp=8$' sides.txt &&
+    grep -qE '^B .*llama-8b.plan --set mesh.fsdp=8 --set batch.local=2$' sides.txt &&
     grep -q '^  peak .*+' sides.txt && ok diff_sides || fail diff_sides "$(head -n 3 sides.txt)"
 # A plan that fits is told what it wastes, and the largest local batch.
 "$planc" check "$top/plans/llama-8b.plan" --set activation_checkpoint.mode=none >waste.txt 2>&1
 grep -q -- '--set activation_checkpoint.mode=selective .*less memory for the same work' waste.txt &&
-    grep -q -- '--set batch.local=2 .*the largest local batch that fits' waste.txt && ok advice || fail advice "$(tail_of waste.txt)"
+    grep -q -- '--set batch.local=2 .*the largest local batch that fits' waste.txt && ok advice ||
+        fail advice "$(tail_of waste.txt)"
 # The loss in pieces, and fewer slots with it, come before anything is computed again.
-"$planc" check "$top/plans/llama-8b.plan" --set cluster.nodes=1 --set mesh.fsdp=8 --set batch.local=8 \
+"$planc" check "$top/plans/llama-8b.plan" --set cluster.nodes=1 --set mesh.fsdp=8 --set \
+    batch.local=8 \
     --set activation_checkpoint.mode=none >combined.txt 2>&1
 grep -q -- 'fits .*mode=budget --set batch.loss_chunks=8' combined.txt && ok repairs_combined ||
     fail repairs_combined "$(grep -A2 'repairs, each' combined.txt)"
 # With one layer all computed again may take more than all kept: what fits as it is, is.
 for layers in 1 2; do
     one=("$top/plans/demo.plan" --set model.layers=$layers --set batch.local=2 --json)
-    none=$("$planc" check "${one[@]}" --set activation_checkpoint.mode=none | grep -o '"peak_bytes": [0-9]*' | head -n 1 | cut -d' ' -f2)
-    "$planc" check "${one[@]}" --set activation_checkpoint.mode=budget --set "activation_checkpoint.budget=${none}B" >budget.$layers.json 2>budget.err &&
-        grep -q "\"peak_bytes\": $none" budget.$layers.json && ok budget_none_$layers || fail budget_none_$layers "$(tail_of budget.err)"
+    none=$("$planc" check "${one[@]}" --set activation_checkpoint.mode=none |
+        grep -o '"peak_bytes": [0-9]*' | head -n 1 | cut -d' ' -f2)
+    "$planc" check "${one[@]}" --set activation_checkpoint.mode=budget --set \
+        "activation_checkpoint.budget=${none}B" >budget.$layers.json 2>budget.err &&
+        grep -q "\"peak_bytes\": $none" budget.$layers.json && ok budget_none_$layers ||
+            fail budget_none_$layers "$(tail_of budget.err)"
 done
 "$planc" check open.plan --set batch.sequence=60000 --set batch.local=64 --set batch.global=1024 \
     --set cluster.device.memory=4GiB >none.txt 2>&1

@@ -37,7 +37,8 @@ if "$planc" build small.plan -o cpu --device cpu --set mesh.fsdp=2 >cpu.build 2>
         '^trainer: --profile looks at steps 1 and more of a run, and this one has 2: --steps 4' \
         few.log && ok too_few_steps || fail too_few_steps "$(tail_of few.log)"
     launch 2 cpu --steps 3 --trace nowhere/trace.json >nowhere.log 2>&1
-    [ $? -eq 4 ] && grep -q '^trainer: rank 0 on [^ ]*: --trace nowhere/trace.json: No such file' nowhere.log &&
+    [ $? -eq 4 ] && grep -q \
+        '^trainer: rank 0 on [^ ]*: --trace nowhere/trace.json: No such file' nowhere.log &&
         ok trace_nowhere || fail trace_nowhere "$(tail_of nowhere.log)"
     launch 2 cpu --steps 1 --compare cpu/trainer >other.log 2>&1
     [ $? -eq 4 ] && grep -q '^trainer: --compare' other.log && ok compare_other_file ||
@@ -97,7 +98,8 @@ else
     found=$(sed -n 's/^compare: \([^ ]*\) .*BEYOND$/\1/p' wrong.log)
     [ $status -eq 4 ] &&
         [ "$(grep -c '^trainer: --compare: .* beyond what rounding may do' wrong.log)" = 1 ] &&
-        [ -n "$found" ] && ! grep -qvE '^(grad_)?dispatch(_again)?$' <<<"$found" && ok wrong_kernel ||
+        [ -n "$found" ] && ! grep -qvE '^(grad_)?dispatch(_again)?$' <<<"$found" &&
+            ok wrong_kernel ||
         fail wrong_kernel "exit $status: $found $(tail_of wrong.log 1)"
 fi
 
