@@ -84,7 +84,8 @@ for devices in 16 512; do
 done
 "$planc" tune "$reference" --ladder 16,64,512 >ladder.txt 2>&1 &&
     grep -q 'who is best where' ladder.txt && grep -q '% of linear' ladder.txt &&
-    grep -q 'impossible .*mesh.fsdp=64' ladder.txt && ok ladder || fail ladder "$(tail_of ladder.txt)"
+    grep -q 'impossible .*mesh.fsdp=64' ladder.txt && ok ladder ||
+    fail ladder "$(tail_of ladder.txt)"
 
 # ── bad input ──
 # refused NAME STATUS PATTERN ARGUMENT…
