@@ -100,7 +100,7 @@ for in in doc.*.plan; do
         ok "docs.${in#doc.}" || fail "docs.${in#doc.}" "$(tail_of doc.log)"
 done
 wrong=$(cd "$top" && "$planc" check plans/30b-a3b-512.plan >"$scratch/readme.log" 2>/dev/null
-    grep -E '^ {4}(plans/|  (fits|tight|exceeds) )' README.md | while IFS= read -r line; do
+    grep -E '^ {4}(plans/| +[0-9.]+ GiB )' README.md | while IFS= read -r line; do
         grep -qxF "${line#    }" "$scratch/readme.log" || echo "$line"
     done)
 [ -z "$wrong" ] && ok docs.readme || fail docs.readme "planc check does not print: $wrong"
@@ -148,7 +148,7 @@ complete_bash() { # WORD...: what the last of them may become
         'source help.bash; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _planc 2>/dev/null; echo "${COMPREPLY[@]}"' \
         _ "$@"
 }
-[ "$(complete_bash planc chec)" = check ] &&
+[ "$(complete_bash planc simu)" = simulate ] &&
     [[ $(complete_bash planc check --set mesh.f) = mesh.fsdp= ]] &&
     [[ $(complete_bash planc build --dev) = --device ]] &&
     ok help.bash || fail help.bash "$(complete_bash planc check --set mesh.f)"
@@ -158,7 +158,8 @@ else
     skip help.zsh "no zsh"
 fi
 for command in $("$planc" help | sed -nE 's/^  ([a-z]+) .*/\1/p' | sort -u); do
-    "$planc" help "$command" >help.log && grep -q -- "--json" help.log && ok "help.$command" ||
+    "$planc" help "$command" >help.log && grep -qE -- "--json|-o a path" help.log &&
+        ok "help.$command" ||
         fail "help.$command" "$(tail_of help.log)"
 done
 
