@@ -385,8 +385,7 @@ char *text_read(const char *path, size_t *bytes)
 
 const char *text_read_why(int error)
 {
-    return error == EFBIG
-               ? text_format("more than %d MiB, which is no text of planc's", TEXT_LIMIT >> 20)
+    return error == EFBIG ? text_format("more than %d MiB, the limit for a text", TEXT_LIMIT >> 20)
            : error == ESPIPE ? "it is a named pipe, and planc reads files"
                              : strerror(error);
 }

@@ -43,7 +43,8 @@
     {                                                                      \
         "qk_layernorm", {"false"}, "queries and keys are not normalised"   \
     }
-/* The window of a Qwen is set aside by use_sliding_window = false, which every family must have. */
+/* The window of a Qwen is switched off by use_sliding_window = false, which every family must have.
+ */
 #define WINDOW_ASIDE                                                 \
     {"sliding_window", {"*"}, ""}, {"max_window_layers", {"*"}, ""}, \
         {"qk_norm", {"true"}, "queries and keys are normalised"},    \
@@ -159,7 +160,7 @@ static const struct import_limit gpt2_limits[] = {
     {"summary_first_dropout", {"*"}, ""},
 };
 
-/* Dropout of training is not planc's: 0, so that whoever trains on does as planc did. */
+/* planc trains without dropout, so the configuration says 0. */
 #define LLAMA_EXPORTED                                          \
     "\"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n" \
     "  \"attention_dropout\": 0.0"

@@ -352,8 +352,8 @@ static struct value *value_copy(const struct value *old)
     return v;
 }
 
-/* The names that old's text shows, and no others: a name that an earlier pass gave out and dropped
- * again is free, as it is for whoever begins with the text. */
+/* The names in the text of `old`, and no others. A name that an earlier pass made and dropped is
+ * free, as it is when a pass starts from the text. */
 static void names_of(struct graph *g, const struct graph *old)
 {
     for (int i = 0; i < old->input.n; i++) name_add(g, old->input.item[i]->name);

@@ -167,7 +167,7 @@ static int64_t bytes_of(const struct family *f, const struct sized *s, int64_t t
 }
 
 /* Whether the buffers of a compiled plan are those that the family predicts. */
-static bool foretells(const struct family *f, const struct graph *g)
+static bool predicts(const struct family *f, const struct graph *g)
 {
     int n;
     struct sized *now = read_buffers(g, &n);
@@ -220,8 +220,8 @@ struct family *family_of(const struct graph *g, const struct graph *more, const 
         one->base = form.base, one->per_row = form.row, one->per_piece_row = form.piece;
     }
     if (f->holds) f->work = workspace_form_of(g, more, finer);
-    f->holds = f->holds && foretells(f, g) && foretells(f, more) && foretells(f, finer) &&
-               (!tried || foretells(f, tried));
+    f->holds = f->holds && predicts(f, g) && predicts(f, more) && predicts(f, finer) &&
+               (!tried || predicts(f, tried));
     free(b);
     free(c);
     return f;

@@ -155,8 +155,8 @@ static bool index_allowed(const struct node *n, const struct group *g)
     return true;
 }
 
-/* Nothing in it is waited for: scalars, and values for the probe. */
-static bool aside(const struct group *g)
+/* No later kernel waits for its results: scalars, and values for the probe. */
+static bool waits_for_none(const struct group *g)
 {
     return (g->walk.rows == 1 && g->walk.columns == 1) || g->node.item[0]->op == OP_tap;
 }
@@ -185,7 +185,7 @@ static struct group *group_for(struct fuse *f, struct node *n)
         if (g->open && (near || (!n->again && reads_same(g, n))) && index_allowed(n, g) &&
             fits(&g->walk, s, near))
             return n->mark = k, g;
-        newest &= aside(g);
+        newest &= waits_for_none(g);
     }
     struct group *g = TAKE(struct group);
     g->walk = s, g->open = walks;

@@ -279,7 +279,7 @@ struct value *layer_cross_entropy(struct build *b, struct value *logits, struct 
     struct value *sum =
         build1(b, OP_sum_last, by(build1(b, OP_exp, by(build2(b, OP_sub, by(f), by(top))))));
     struct value *lse = build2(b, OP_add, by(build1(b, OP_log, by(sum))), by(top));
-    /* marked as what a loss is made of, for whoever looks for the logits */
+    /* marked as a term of the loss, so that passes find the logits */
     struct value *score = build_op(b, OP_pick, (struct operand[]){by(f), by(targets)}, 2,
                                    (struct attr[]){attr_whole("loss", 1)}, 1);
     struct value *nll = build2(b, OP_sub, by(lse), by(score));

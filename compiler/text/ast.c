@@ -192,7 +192,8 @@ struct ast *parse_source(int file)
                 : bytes[0] ? "LE"
                            : "BE");
         else
-            complain((struct span){file, at, at + 1}, "this is no text: it holds a zero byte");
+            complain((struct span){file, at, at + 1},
+                     "this is not a text file: it holds a zero byte");
         torn = true;
         return ast_node(AST_ITEMS, (struct span){file, 0, 0});
     }

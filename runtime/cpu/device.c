@@ -399,7 +399,7 @@ void device_watch(void)
 
 void device_drain(struct device *d) { wait_for(d, d->issued); }
 
-/* ── for those who look on ───────────────────────────────────────────────────── */
+/* ── for observers ─────────────────────────────────────────────────────────── */
 
 bool device_stamps(struct device *d, int64_t n)
 {
@@ -409,7 +409,7 @@ bool device_stamps(struct device *d, int64_t n)
 
 void device_stamp(struct device *d, enum watch_lane lane, int64_t number)
 {
-    (void)lane; /* whoever stamps is the lane's thread */
+    (void)lane; /* the caller is the thread of the lane */
     d->stamp[number] = clock_seconds();
 }
 

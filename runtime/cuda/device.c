@@ -269,7 +269,7 @@ void device_clear(struct device *d, void *at, int64_t bytes)
     CUDA(cuMemsetD8Async, address_of(at), 0, (size_t)bytes, d->stream[LANE_COMPUTE]);
 }
 
-/* ── for those who look on ───────────────────────────────────────────────────── */
+/* ── for observers ─────────────────────────────────────────────────────────── */
 
 _Static_assert((int)WATCH_COMPUTE == (int)LANE_COMPUTE && (int)WATCH_GATHER == (int)LANE_GATHER &&
                    (int)WATCH_REDUCE == (int)LANE_REDUCE,

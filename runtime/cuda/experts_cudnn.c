@@ -55,7 +55,7 @@ static struct entry *find(const struct grouped_product *p, int64_t room)
             return &known.entry[i];
     }
     if (known.entries == SHAPES)
-        fail_now("more than %d different shapes of products by experts; run.experts = \"planc\" "
+        fail_now("more than %d different shapes of grouped products; run.experts = \"planc\" "
                  "does without cuDNN",
                  SHAPES);
     struct entry *e = &known.entry[known.entries++];

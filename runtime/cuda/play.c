@@ -52,7 +52,7 @@ void cuda_publish(struct device *d, enum lane lane, int step, bool waiting)
     cuda_launch_runtime(RUNTIME_PUBLISH, lane, 1, 32, (void *[]){&at, &value, &clock, &turn});
 }
 
-/* By whoever waits or watches: takes over what the device has published since. */
+/* Called by the thread that waits and by the watchdog: reads what the device has published. */
 void device_watch(void)
 {
     static _Atomic uint64_t last[LANES];

@@ -29,7 +29,7 @@ bool cudnn_open(struct dnn_use use, int major, int minor)
                          "\"planc\" does without",
                          world.rank, dnn.name);
     if (use.experts && version < 91800)
-        return fail_note("rank %d: %s is too old, products by experts need 9.18 or later; "
+        return fail_note("rank %d: %s is too old, grouped products need 9.18 or later; "
                          "run.experts = \"planc\" does without",
                          world.rank, dnn.name);
     unsigned status = cudnn.cudnnCreate(&dnn.handle);

@@ -42,7 +42,7 @@ struct options {
 /* Remembers the first message of this rank; false, so that `return fail_note(...)` reads. */
 bool fail_note(const char *format, ...) PRINTF_LIKE(1, 2);
 const char *fail_noted(void); /* NULL: none */
-/* One line from whoever comes first on this host, then every rank ends with status 4. */
+/* The first caller on this host prints one line; then every rank ends with status 4. */
 _Noreturn void fail_now(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Every rank ends with this status. From any thread. */
 _Noreturn void fail_end(int status);

@@ -46,7 +46,7 @@ void watch_step_end(struct device *d, int64_t step, double seconds);
  * (noted). */
 bool watch_close(struct device *d);
 
-/* ── between watch.c and those who look on ───────────────────────────────────── */
+/* ── between watch.c and its observers ────────────────────────────────────────── */
 /* Something that ran: a kernel, or a transfer of a unit. Seconds on the scale of
  * clock_seconds(). */
 struct mark {

@@ -1,4 +1,4 @@
-/* Measures for `planc calibrate` what trainers call on cpu: matrix products, products by experts,
+/* Measures for `planc calibrate` what trainers call on cpu: matrix products, grouped products,
  * attention, copies, collectives, and what a collective and compute take from each other. It is
  * compiled and started as a trainer is, from the same templates and the same library, so what is
  * measured is what runs. All ranks work at the same time and the slowest counts.

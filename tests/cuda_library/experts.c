@@ -33,7 +33,7 @@ int main(int n, char **argument)
         return 2;
     }
     if (cudnn.cudnnGetVersion() < 91800) {
-        printf("cuDNN %zu has no products by experts\n", cudnn.cudnnGetVersion());
+        printf("cuDNN %zu has no grouped products\n", cudnn.cudnnGetVersion());
         return 2;
     }
     static const struct grouped_product shape[] = {

@@ -303,7 +303,7 @@ FIBER_FUNCTION int fiber_free_stack()
     s->sp = fiber_prepare(s->base + FIBER_STACK - 64 - i % 32 * 192, fiber_thread_main);
     return i;
 }
-/* From a thread that waits, or from home, to whoever is next. */
+/* From a waiting thread, or from home, to the next thread. */
 FIBER_FUNCTION void fiber_go_on(void **keep)
 {
     int t = fiber_next();

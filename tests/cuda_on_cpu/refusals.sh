@@ -40,7 +40,7 @@ no_cublaslt|no-libcublasLt.so.13||no cuBLASLt .* run.gemm = planc does without
 cublaslt_refuses|lib|STANDIN_CUBLASLT_REFUSES=1|cuBLASLt does not start on this device
 no_cudnn|no-libcudnn.so.9||\
 no cuDNN 9: libcudnn.so.9 cannot be loaded.* run.experts = "planc" does without cuDNN
-old_cudnn|lib|STANDIN_CUDNN=91700|cuDNN 9.17.0 is too old, products by experts need 9.18
+old_cudnn|lib|STANDIN_CUDNN=91700|cuDNN 9.17.0 is too old, grouped products need 9.18
 CASES
 # Kernels for another device are made when the trainer starts, once, and found the next time.
 for time in made found; do

@@ -158,7 +158,7 @@ single_precision() {
         reference qwen3moe $variant
     done
 }
-# products by experts through cuDNN; where it has no plan, ours
+# grouped products through cuDNN; where it has no plan, ours
 by_cudnn() {
     local why
     if [ ! -e "$oracle/qwen3moe_tiny/expected.json" ]; then
@@ -169,7 +169,7 @@ by_cudnn() {
     "$planc" import "$oracle/qwen3moe_tiny" -o case.plan >import.log 2>&1
     mapfile -t settings < <(numbers recipe "$oracle/qwen3moe_tiny")
     beside by_cudnn 1.1.1.none.on --set run.experts=cudnn
-    grep -q '^stand-in cuDNN: products by experts' bf16.log && ok by_cudnn.asked ||
+    grep -q '^stand-in cuDNN: grouped products' bf16.log && ok by_cudnn.asked ||
         fail by_cudnn.asked "the library was not asked: $(tail_of bf16.log)"
     if ! why=$(STANDIN_CUDNN_WORKSPACE=1000000000 cuda_run bf16.1.1.1.none.on 1 large --steps 1 \
         --compare bf16.1.1.1.none.on/reference.so); then

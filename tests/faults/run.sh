@@ -208,7 +208,7 @@ for way in one_rank launcher; do
         if [ $way = one_rank ]; then kill -TERM "$(rank_pid 3)"; else kill -TERM $launcher; fi
         if end_of $name 20 && gone $name; then
             # mpirun that is itself told to end passes that on, ends with a status of its own, and
-            # kills whoever is still at work soon after
+            # kills the ranks that still work soon after
             if [ $way = launcher ]; then sed -i '$d' $name.jsonl; fi
             if [ $way = one_rank ] && [ $status -ne 75 ]; then
                 fail $name "exit $status, not 75: $(tail_of $name.log)"

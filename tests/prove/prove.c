@@ -10,10 +10,10 @@
  * lane step, waited for once it was recorded, and not recorded again before somebody waited.
  *
  * What stays for the whole run (weights, moments, scalars, staging) is written by nothing that is
- * proved here, so whoever touches it is wrong.
+ * proved here, so a reader of it is wrong.
  *
  * Lanes: a gather fills its slot from its issue to the wait for its event, a reduce reads its slot
- * as long; whoever touches those bytes in between is wrong, whatever a fast link would have got
+ * as long; a step that touches those bytes in between is wrong, whatever a fast link would have got
  * away with. */
 #include "prove.h"
 

@@ -1,6 +1,6 @@
 /* Linked with --wrap into a trainer: from the first step to the last one nothing of ours may ask
- * for memory. Whoever does ends the run. What MPI and the C library take for themselves is not
- * ours. */
+ * for memory. A thread that does ends the run. What MPI and the C library take for themselves is
+ * not ours. */
 #include "shared/trainer.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run that is asked to stop loses nothing: whoever is asked (a rank, mpirun, planc run), by
+# A run that is asked to stop loses nothing, whether a rank, mpirun or planc run is asked, by
 # whatever signal, in the middle of whatever step. The model is small and its steps are short, so
 # that a signal meets every part of one; LONG=1 does it ten times as often.
 here=$(cd "$(dirname "$0")" && pwd)

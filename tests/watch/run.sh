@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Those who look on while a trainer runs: --profile and --trace on ranks of the cpu, and all three
+# Observers of a run: --profile and --trace on ranks of the cpu, and all three
 # on a cuda trainer under the stand-in libraries of tests/cuda_on_cpu, whose kernels run here thread
 # by thread. Watching changes no bit; what is compared can be found wrong.
 . "$(dirname "$0")/../lib/common.sh"

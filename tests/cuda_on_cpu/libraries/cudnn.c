@@ -1,4 +1,4 @@
-/* libcudnn.so.9 as far as products by experts: descriptors that keep what is set, graphs of one
+/* libcudnn.so.9 as far as grouped products: descriptors that keep what is set, graphs of one
  * grouped product, whose engine is a plain loop by the extents, strides and addresses that were
  * described. Every attribute must have its type, operands must be whole and aligned as they were
  * said to be, and the numbers of first rows are read when the product's turn on its stream comes.
@@ -272,7 +272,7 @@ EXPORTED unsigned cudnnBackendExecute(struct handle *handle, struct descriptor *
     if (!find_address(pack, &p.z) || !find_address(pack, &p.w) || !find_address(pack, &p.first) ||
         !find_address(pack, &p.y))
         return BAD_PARAM;
-    if (!told) fprintf(stderr, "stand-in cuDNN: products by experts\n");
+    if (!told) fprintf(stderr, "stand-in cuDNN: grouped products\n");
     told = true;
     return standin_enqueue(handle->stream, "grouped product", run_product, &p, sizeof p)
                ? EXECUTION_FAILED
