@@ -264,11 +264,12 @@ int64_t candidate_step(struct candidates *c, const struct space *s, const int *c
     if (!missing) missing = &ignored;
     *missing = NULL;
     if (place->why) return 0;
-    if (place->structure) {
-        if (!structure_evaluate(place->structure, place->at, ASK_TIME, &e)) {
-            *missing = structure_missing(place->structure)->item[0];
-            return 0;
-        }
+    bool known = place->structure && structure_evaluate(place->structure, place->at, ASK_TIME, &e);
+    if (!known && place->structure && structure_missing(place->structure)->n) {
+        *missing = structure_missing(place->structure)->item[0];
+        return 0;
+    }
+    if (known) {
         if (prediction) *prediction = structure_explain(place->structure, program);
         return e.step_picoseconds;
     }

@@ -138,13 +138,16 @@ static void keep_first(struct plan *p, const struct choice *c, int64_t length)
     p->checkpoint_rest_save = some ? first_words(c, whole) : "";
 }
 
+/* What a pass says while a plan is tried goes with the memory that it lies in. */
 static int64_t peak_of(const struct plan *p, const struct choice *c, int64_t length)
 {
     struct arena_mark mark = arena_mark();
+    struct diagnostics_mark said = diagnostics_mark();
     struct plan at = *p;
     keep_first(&at, c, length);
     struct graph *g = compiled(&at, LEVEL_MEMORY);
     int64_t bytes = g ? g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p) : INT64_MAX;
+    diagnostics_drop(said);
     arena_reset(mark);
     return bytes;
 }
@@ -153,10 +156,12 @@ static int64_t peak_of(const struct plan *p, const struct choice *c, int64_t len
 static bool none_fits(const struct plan *p, int64_t budget)
 {
     struct arena_mark mark = arena_mark();
+    struct diagnostics_mark said = diagnostics_mark();
     struct plan none = *p;
     none.checkpoint_mode = CHECKPOINT_NONE;
     struct graph *g = compiled(&none, LEVEL_MEMORY);
     bool fits = g && g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p) <= budget;
+    diagnostics_drop(said);
     arena_reset(mark);
     return fits;
 }

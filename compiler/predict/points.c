@@ -39,6 +39,7 @@ struct structure {
     int64_t *shard;         /* by unit, where the forms were read */
     struct point timed;     /* the program's times are of this point */
     const struct outcome *outcome;
+    bool ruled; /* false: its kernels are others at other sizes, so a point has to be compiled */
 };
 
 struct points *points_open(const struct plan *p, bool tries)
@@ -172,13 +173,13 @@ static struct structure *structure_of(struct points *shared, const struct plan *
     int kernels[2];
     const struct work *second = program_work(more, &kernels[0]),
                       *third = finer == g ? s->program->work : program_work(finer, &kernels[1]);
-    if (kernels[0] != s->program->kernels || (finer != g && kernels[1] != s->program->kernels))
-        bug("a structure has other kernels at another size");
-    read_forms(s, g, second, third, finer->facts.loss_chunks);
+    s->ruled =
+        kernels[0] == s->program->kernels && (finer == g || kernels[1] == s->program->kernels);
+    if (s->ruled) read_forms(s, g, second, third, finer->facts.loss_chunks);
     s->shard = program_take(s->program, sizeof *s->shard * (size_t)(s->program->units + 1));
     memcpy(s->shard, s->program->shard, sizeof *s->shard * (size_t)s->program->units);
     s->engine = engine_new(s->program);
-    memset(&s->program->missing, 0, sizeof s->program->missing);
+    s->program->missing.n = 0;
     return s;
 }
 
@@ -274,6 +275,10 @@ bool structure_evaluate(struct structure *s, struct point at, int asked, struct 
 {
     int64_t tokens = at.local * s->shared->plan.sequence;
     *e = (struct estimate){0};
+    if (!s->ruled) {
+        e->arena_bytes = e->peak_bytes = e->least_bytes = -1;
+        return !(asked & (ASK_TIME | ASK_LEAST_TIME));
+    }
     if (asked & ASK_LEAST_BYTES)
         e->least_bytes = family_bound(s->family, tokens, at.loss_chunks, at.fsdp);
     if (asked & ASK_BYTES) {

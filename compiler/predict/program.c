@@ -74,9 +74,21 @@ struct build_program {
     VECTOR(int) region;
 };
 
+/* The list of one timing. It outlives marks of the arena, so it lies in the program's memory. */
+enum { MOST_MISSING = 64 };
+
+static void open_missing(struct program *p)
+{
+    if (!p->missing.item) {
+        p->missing.item = program_take(p, MOST_MISSING * sizeof *p->missing.item);
+        p->missing.room = MOST_MISSING;
+    }
+    p->missing.n = 0;
+}
+
 static void lacks(struct program *p, const char *what)
 {
-    if (!what) return;
+    if (!what || p->missing.n == MOST_MISSING) return;
     for (int i = 0; i < p->missing.n; i++)
         if (!strcmp(p->missing.item[i], what)) return;
     PUSH(&p->missing, intern(what));
@@ -432,6 +444,7 @@ void program_time(struct program *p, int64_t fsdp, int64_t dp)
     p->late = 1 + m->cluster->jitter * largest_of(p->devices);
     p->disturbed = disturbed_by_compute(m);
     p->host = llround(m->cluster->host.step * PICOSECONDS);
+    open_missing(p);
     machine_missing(m, p->devices > 1, p->rings.of[GROUP_WORLD].nodes > 1, &p->missing);
     time_kernels(p);
     for (int i = 0; i < p->units; i++) p->gather[i] = gather_of(p, i);

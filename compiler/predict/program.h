@@ -105,7 +105,7 @@ struct program {
 /* The parts of a gather that iteration n (running) issues. */
 const struct parts *item_gather(const struct item *it, int64_t n);
 
-/* From a graph after schedule or memory. From the heap, but for `missing` and for what `machine`
+/* From a graph after schedule or memory. From the heap, but for what `machine`
  * points to. */
 struct program *program_of(const struct plan *p, const struct machine *m, const struct graph *g);
 /* The work of all kernels of a graph, in the order of a program's. In the arena. */

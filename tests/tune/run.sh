@@ -78,6 +78,7 @@ assert all(c["devices"] == 64 for c in o["candidates"])') && ok devices ||
 
 for devices in 16 512; do
     "$planc" tune "$plans/30b-a3b-$devices.plan" -o "found.$devices.plan" >found.txt 2>&1
+    "$planc" format --write "found.$devices.plan" >>found.txt 2>&1
     diff <(grep -v '^#' "found.$devices.plan") \
         <(grep -v '^#' "$plans/30b-a3b-$devices-best.plan") >found.diff &&
         ok "library_best_$devices" || fail "library_best_$devices" "$(tail_of found.diff)"
