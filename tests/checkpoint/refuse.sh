@@ -41,7 +41,7 @@ else says plan.family 4 'model.architecture was' 2 family_other --checkpoint-dir
 # `planc diff` says it beforehand.
 # diff_says NAME PATTERN [settings of B]
 diff_says() {
-    sed "s/\"tokens.bin\"/\"$scratch\/tokens.bin\"/" run.plan >diff_b.plan
+    sed "s#\"tokens.bin\"#\"$scratch/tokens.bin\"#" run.plan >diff_b.plan
     sed -i "$3" diff_b.plan
     "$planc" diff run.plan diff_b.plan >"$1.log" 2>&1
     grep -qE "$2" "$1.log" && ok "$1" || fail "$1" "$(tail_of "$1.log" 6)"

@@ -92,7 +92,7 @@ hooked() {
     rm -rf "$name"
     mkdir -p "$name.dead"
     { python3 "$here/ledger.py" "$planc" dead "$name.dead/dead.h" "$@" &&
-        mpicc -std=c17 -O1 -Wall -Wextra -Werror -I "$name.dead" -I "$top/runtime" -I \
+        mpicc -std=c17 -O1 -Wall -Wextra -Werror -I "$name.dead" -I "$top" -I "$top/runtime" -I \
         "$top/runtime/shared" -c "$here/hooks.c" -o "$name.dead/hooks.o" &&
         HOOKS=$scratch/$name.dead/hooks.o MPICC=$scratch/mpicc.sh "$planc" build "$1" -o "$name" \
         --device cpu "${@:2}"; } >"$name.build" 2>&1
