@@ -125,11 +125,11 @@ base=twelve
 mesh_case three 3 --set batch.global=12 --set mesh.fsdp=3
 
 # ── what is refused, how a run stops ─────────────────────────────────────────
+build one --set mesh.fsdp=1 --set checkpoint.keep=1
 . "$here/families.sh"
 . "$here/refuse.sh"
 . "$here/stops.sh"
 
 # ── faults ───────────────────────────────────────────────────────────────────
-build one --set mesh.fsdp=1 --set checkpoint.keep=1
 build pair --set checkpoint.keep=1
 . "$here/faults.sh"
