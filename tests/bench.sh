@@ -52,7 +52,8 @@ done
 # Points of the reference's space a second, on one core: structures, layouts, event runs.
 # shellcheck disable=SC2046
 cc -std=c17 -O2 -I compiler -o "$out/points" tests/predict/points.c "$BUILD"/gen/*.o \
-    $(ls "$BUILD"/compiler/*/*.o | grep -vE '/(commands|analysis)/') -ljansson -lm -ldl ||
+    $(ls "$BUILD"/compiler/*/*.o | grep -vE 'compiler/(commands|analysis|search|report)/') \
+    -ljansson -lm -ldl ||
     die "the points did not compile"
 "$out/points" --bench plans/30b-a3b-512.plan 'mesh.prefetch=0..3' 'mesh.reduce_slots=1..3' \
     'batch.loss_chunks=1|2|4|8' || die "the points did not run"

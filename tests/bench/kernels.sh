@@ -4,7 +4,7 @@
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
 out=$top/$BUILD/bench
 mkdir -p "$out" || exit 4
-objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE '/(commands|analysis)/')
+objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE 'compiler/(commands|analysis|search|report)/')
 cc -std=c17 -O2 -I "$top/compiler" -I "$top/tests/kernels" "$top/tests/bench/kernels.c" \
     "$top/tests/kernels/machine.c" "$top/tests/kernels/interpret.c" \
     $objects "$top/$BUILD"/gen/*.o -o "$out/kernels" -ljansson -lm -ldl || exit 4

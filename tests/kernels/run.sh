@@ -16,7 +16,7 @@ if cc $flags -Wall -Wextra -I "$top/runtime" -I "$top/runtime/shared" \
     ./math
 else fail math "$(tail_of math.err)"; fi
 
-objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE '/(commands|analysis|search|report)/')
+objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE 'compiler/(commands|analysis|search|report)/')
 if ! cc -std=c17 -g -O1 -Wall -Wextra -rdynamic ${SANITIZE_FLAGS:-} -I "$top/compiler" -I \
     "$top/runtime" -I "$top/runtime/shared" -I "$top/tests/kernels" "$top"/tests/kernels/*.c \
     $objects "$top/$BUILD"/gen/*.o \
