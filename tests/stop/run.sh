@@ -138,13 +138,18 @@ fi
 
 # ── a console that nobody reads ──────────────────────────────────────────────
 rm -f unread.{jsonl,st} unread.pipe && mkfifo unread.pipe
-sleep 60 <unread.pipe & reader=$!
-"$scratch/one/trainer" --metrics unread.jsonl --final unread.st >unread.pipe 2>unread.log \
-    </dev/null &
+sleep 200 <unread.pipe & reader=$!
+"$scratch/one/trainer" --log-every 1 --metrics unread.jsonl --final unread.st >unread.pipe \
+    2>unread.log </dev/null &
 launcher=$!
 if started one unread; then
     before=0 now=1
-    while [ "$before" -ne "$now" ]; do before=$now; sleep 1; now=$(wc -l <unread.jsonl); done
+    for _ in $(seq 100); do
+        [ "$before" -ne "$now" ] || break
+        before=$now
+        sleep 1
+        now=$(wc -l <unread.jsonl)
+    done
     kill -TERM $launcher
     if ended unread; then
         if [ $status -eq 75 ] && whole unread.st; then
