@@ -285,8 +285,9 @@ weights_refused tensor_missing "'model.norm.weight' is missing" missing
 weights_refused tensor_extra "'model.surprise.weight' is stored" extra
 weights_refused tensor_misshaped '[98, 24]|[97, 24]' misshaped
 weights_refused tensor_truncated truncated truncated
-weights_refused tensor_half 'F16' half
-weights_refused index_of_nothing 'in none of its files' index_lies
+weights_refused index_of_nothing 'lists tensor model.nowhere.weight|does not hold' index_lies
+$make tensor_half half && import tensor_half tensor_half
+imported tensor_half
 
 # ── the command line ─────────────────────────────────────────────────────────
 "$planc" dump tiny.plan --after lower --set model.layers=2 >two.ir 2>&1
@@ -309,7 +310,6 @@ usage() { # NAME PATTERN words...
     [ $status -eq 3 ] && [ "$(wc -l <usage.log)" -eq 1 ] && grep -qE -- "$2" usage.log &&
         ok "$1" || fail "$1" "exit $status: $(tail_of usage.log)"
 }
-usage planned_command "'report' is not available in this version" report tiny.plan
 usage misspelt_command "did you mean 'check'" chek tiny.plan
 usage option_of_another "check has no option '--after'" check tiny.plan --after lower
 usage option_without_value '--after wants a pass' dump tiny.plan --after
