@@ -2,8 +2,8 @@
 # Runs every suite (tests/*/run.sh), shows what failed or was skipped and how long each took, and
 # ends with the one line that machines read: "N passed, N failed, N skipped". A suite that dies,
 # prints nothing or runs out of time is a failure of its own, so that a broken script never looks
-# like a clean run. Suites that mostly wait (for a watchdog, for a rank to be gone) go in one lane,
-# those that compute in another, so that two cores have something to do.
+# like a clean run. Suites that mostly wait (for a watchdog, for a rank to be gone) run beside those
+# that compute.
 #   SUITES="golden oracle"  only these suites
 #   UPDATE=1                rewrite wanted outputs
 #   LONG=1                  the long cases too
@@ -44,16 +44,22 @@ for script in "$here"/*/run.sh; do
     case " ${SUITES:-$suite} " in *" $suite "*) suites+=("$suite") ;; esac
     rm -f "$logs/$suite.sums"
 done
-lane() { # yes|no: the suites that wait, or those that do not
+# Two lanes take suites from one list until it is empty: the first begins with those that wait, the
+# second with those that compute, so that neither core is idle at the end.
+claims=$(mktemp -d) || exit 1
+trap 'rm -rf "$claims"' EXIT
+lane() { # SUITE...: runs each that the other lane has not taken
     local suite
-    for suite in "${suites[@]}"; do
-        case $waiting in *" $suite "*) [ "$1" = yes ] ;; *) [ "$1" = no ] ;; esac &&
-            run_suite "$suite"
-    done
+    for suite; do mkdir "$claims/$suite" 2>/dev/null && run_suite "$suite"; done
 }
-[ ${#suites[@]} -gt 0 ] || { echo "0 passed, 0 failed, 0 skipped"; exit 1; }
-lane yes &
-lane no
+computing=() waits=()
+for suite in "${suites[@]}"; do
+    case $waiting in *" $suite "*) waits+=("$suite") ;; *) computing+=("$suite") ;; esac
+done
+reversed=()
+for suite in "${computing[@]}"; do reversed=("$suite" "${reversed[@]}"); done
+lane "${waits[@]}" "${reversed[@]}" &
+lane "${computing[@]}" "${waits[@]}"
 wait
 
 passed=0 failed=0 skipped=0
