@@ -19,6 +19,7 @@ struct arguments {
     const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at, *cluster;
     const char *devices, *scaling, *trace; /* of simulate; devices also of tune */
     const char *failures, *stall;          /* of simulate: checkpoints */
+    const char *durations;                 /* of simulate: what a run measured */
     const char *dtype, *shard, *tokenizer; /* of export */
     const char *ladder, *top;              /* of tune */
     bool measure;                          /* of tune */

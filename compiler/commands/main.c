@@ -97,7 +97,8 @@ enum option {
     LADDER,
     TOP,
     MEASURE,
-    METRICS
+    METRICS,
+    DURATIONS
 };
 const struct option_row option_rows[] = {
     {"--set", SET,
@@ -142,6 +143,9 @@ const struct option_row option_rows[] = {
     {"--pass", PASS, DUMP, "a pass", "the pass that is applied to that text"},
     {"--at", AT, MEMORY, "a number of bytes",
      "also show the first step with more than this: 120GiB (GiB is 2^30 bytes, GB 10^9)"},
+    {"--durations", DURATIONS, SIMULATE, "a file",
+     "take the time of every kernel and collective from this file of a trainer's --profile-out, "
+     "and compare the step with that run's"},
     {"--failures", FAILURES, SIMULATE, "a time",
      "mean time between two failures of the run: also show how often to save it; with --stall"},
     {"--stall", STALL, SIMULATE, "a time",
@@ -260,6 +264,7 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case LADDER: once = &a->ladder; break;
     case TOP: once = &a->top; break;
     case METRICS: once = &a->metrics; break;
+    case DURATIONS: once = &a->durations; break;
     }
     if (*once) {
         command_fail(EXIT_USAGE, "%s is given twice", row->name);

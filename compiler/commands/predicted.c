@@ -68,10 +68,12 @@ const char *predicted_tables(const struct plan *p, const struct graph *g)
                 rows++;
             }
         }
-    text_add(&t,
-             "    {0, 0, 0}};\nconst struct predicted predicted = {.cluster = %s, .step_seconds = "
-             "%s, .kernel = predicted_kernels, .kernels = %d};\n",
-             escape_c(p->cluster.name), text_number(whole ? (double)whole->step / PICOSECONDS : 0),
-             rows);
+    text_add(
+        &t,
+        "    {0, 0, 0}};\nconst struct predicted predicted = {.cluster = %s, .device = %s, .arch = "
+        "%s,\n    .step_seconds = %s, .kernel = predicted_kernels, .kernels = %d};\n",
+        escape_c(p->cluster.name), escape_c(p->cluster.device_name ? p->cluster.device_name : ""),
+        escape_c(p->cluster.arch ? p->cluster.arch : ""),
+        text_number(whole ? (double)whole->step / PICOSECONDS : 0), rows);
     return t.bytes;
 }

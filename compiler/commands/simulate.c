@@ -2,6 +2,7 @@
  * cluster (compiler/predict), for the plan's own devices and for every rung of --devices. */
 #include "commands/command.h"
 #include "analysis/rungs.h"
+#include "commands/simulate_durations.h"
 #include "commands/simulate_saving.h"
 #include "commands/simulate_trace.h"
 
@@ -104,6 +105,39 @@ static void print_rung(const char *path, const struct rung *r)
     if (t->outside) printf("extrapolated: some shapes lie outside the measured grids\n");
     printf("what it rests on\n");
     print_rates(r);
+}
+
+/* The engine against the run whose durations it was given, and the model against them. */
+static void print_run(const struct rung *r, const struct measured_run *m)
+{
+    const struct prediction *t = r->prediction;
+    printf("durations of %s: its step took %s, simulated %s (%+.1f %%); by the rates of cluster %s "
+           "%s (%+.1f %%)\n",
+           m->path, time_text(m->step_seconds), time_text(r->step_seconds),
+           100 * (r->step_seconds / m->step_seconds - 1), r->plan->cluster.name,
+           time_text(m->model_step), 100 * (m->model_step / m->step_seconds - 1));
+    printf("  %-16s %12s %12s\n", "class", "measured", "by rates");
+    for (int k = 1; k < COST_CLASSES; k++)
+        if (t->kernel[k] || m->model[k] > 0)
+            printf("  %-16s %12s %12s  %+.1f %%\n", cost_class_names[k],
+                   time_text(seconds(t->kernel[k])), time_text(m->model[k]),
+                   100 * (m->model[k] / seconds(t->kernel[k]) - 1));
+    printf("  %-16s %12s %12s\n", "contention", "in them", time_text(m->model_contention));
+    printf("  %-16s %12s %12s\n", "exposed", time_text(seconds(t->exposed_all)),
+           time_text(m->model_exposed));
+}
+
+static json_t *run_json(const struct rung *r, const struct measured_run *m)
+{
+    json_t *classes = json_object();
+    for (int k = 1; k < COST_CLASSES; k++)
+        json_object_set_new(classes, cost_class_names[k],
+                            json_pack("{s:f, s:f}", "measured", seconds(r->prediction->kernel[k]),
+                                      "by_rates", m->model[k]));
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:o}", "file", m->path, "step_seconds",
+                     m->step_seconds, "simulated_step_seconds", r->step_seconds,
+                     "step_seconds_by_rates", m->model_step, "contention_by_rates",
+                     m->model_contention, "exposed_by_rates", m->model_exposed, "classes", classes);
 }
 
 static void print_curve(const rung_list *all, bool weak)
@@ -242,6 +276,8 @@ static int simulate(const struct arguments *a, const struct plan *base, const ch
     if (a->devices && a->failures)
         return command_fail(EXIT_USAGE, "--failures is of one number of devices, not of --devices");
     if (a->devices && !rungs_read(a->devices, &all)) return EXIT_USAGE;
+    if (a->devices && a->durations)
+        return command_fail(EXIT_USAGE, "--durations is of one run, not of --devices");
     if (a->devices && a->trace && all.n > 1)
         return command_fail(EXIT_USAGE, "--trace shows one step: one number of devices");
     if (!a->devices) PUSH(&all, ((struct rung){.devices = base->fsdp * base->dp}));
@@ -254,6 +290,9 @@ static int simulate(const struct arguments *a, const struct plan *base, const ch
         if (!rung_fill(r)) return error_count() ? EXIT_PLAN : EXIT_ENVIRONMENT;
         possible = true;
     }
+    struct measured_run run = {0};
+    int status = EXIT_FINE;
+    if (a->durations && !durations_apply(a->durations, &all.item[0], &run, &status)) return status;
     rungs_compare(&all);
     if (a->trace && possible && !simulate_trace(all.item[0].program, a->trace))
         return command_fail(EXIT_ENVIRONMENT, "--trace %s: %s", a->trace, strerror(errno));
@@ -269,10 +308,12 @@ static int simulate(const struct arguments *a, const struct plan *base, const ch
                     "{s:f, s:I, s:f, s:I}", "interval_seconds", saving.interval, "interval_steps",
                     (json_int_t)saving_steps(&saving, all.item[0].step_seconds), "lost_fraction",
                     saving.lost, "bytes", (json_int_t)(12 * all.item[0].ledger->parameters)));
+        if (run.path) json_object_set_new(o, "durations", run_json(&all.item[0], &run));
         printf("%s\n", json_dumps(o, JSON_INDENT(2)));
     } else {
         for (int i = 0; i < all.n && all.n == 1; i++)
             if (!all.item[i].why) print_rung(path, &all.item[i]);
+        if (run.path) print_run(&all.item[0], &run);
         if (saving.interval > 0 && possible)
             saving_print(&saving, all.item[0].step_seconds, all.item[0].ledger->parameters);
         if (a->devices) print_curve(&all, weak);

@@ -416,6 +416,12 @@ static void set_clocks(const struct program *p, struct item *run)
     }
 }
 
+void program_set_clocks(struct program *p)
+{
+    for (int i = 0; i < p->items; i++)
+        if (p->by_number[i]->kind == ITEM_RUN) set_clocks(p, p->by_number[i]);
+}
+
 static void time_kernels(struct program *p)
 {
     int64_t launch = launch_picoseconds(&p->machine);
@@ -450,11 +456,11 @@ void program_time(struct program *p, int64_t fsdp, int64_t dp)
     for (int i = 0; i < p->units; i++) p->gather[i] = gather_of(p, i);
     for (int i = 0; i < p->items; i++) {
         struct item *it = p->by_number[i];
-        if (it->kind == ITEM_RUN) set_clocks(p, it);
         if (it->kind == ITEM_SUM) it->reduce[0] = sum_of(p, it);
         for (int micro = 0; it->kind == ITEM_REDUCE && micro < 4; micro++)
             it->reduce[micro] = reduce_of(p, it->unit, micro);
     }
+    program_set_clocks(p);
 }
 
 const struct work *program_work(const struct graph *g, int *n)
@@ -501,7 +507,11 @@ struct program *program_of(const struct plan *plan, const struct machine *m, con
     p->units = g->unit.n;
     p->shard = HOLD(p, int64_t, g->unit.n);
     p->gather = HOLD(p, struct parts, g->unit.n);
-    for (int i = 0; i < g->unit.n; i++) p->shard[i] = g->unit.item[i]->shard_elements;
+    p->unit_name = HOLD(p, const char *, g->unit.n + 1);
+    for (int i = 0; i < g->unit.n; i++) {
+        p->shard[i] = g->unit.item[i]->shard_elements;
+        p->unit_name[i] = g->unit.item[i]->name;
+    }
     struct build_program b = {.to = p, .graph = g, .class = cost_of_kernels(g)};
     for (int i = 0; i < g->region.n; i++)
         if (g->region.item[i]->phase != PHASE_SETUP) add_region(&b, g->region.item[i]);

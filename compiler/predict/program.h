@@ -97,6 +97,7 @@ struct program {
     struct work *work;
     struct parts *gather; /* by unit */
     int units;
+    const char **unit_name;
     int64_t *shard; /* elements of a rank's part, by unit */
     enum element compute;
     struct block *block; /* the program's memory, from the heap */
@@ -113,6 +114,8 @@ const struct work *program_work(const struct graph *g, int *n);
 /* Works out all times anew, from the program's work, shards, machine and accumulation, for a mesh
  * of these numbers. */
 void program_time(struct program *p, int64_t fsdp, int64_t dp);
+/* From the times of kernels: where each begins in its run, and which iterations are equal. */
+void program_set_clocks(struct program *p);
 /* Another number of pieces of the loss, which one structure leaves free when it is not 1. */
 void program_set_pieces(struct program *p, int64_t chunks);
 /* Memory that the program frees. Zeroed. */

@@ -150,6 +150,7 @@ static void *work(void *argument)
             break;
         case REDUCE:
             c.mark = watching ? watch_begin(d, WATCH_REDUCE, "reduce", c.unit) : -1;
+            watch_micro(c.mark, c.micro);
             do_reduce(d, &c);
             break;
         case SUM:
@@ -226,7 +227,7 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
     if (step > d->last_step) return;
     position_set(step);
     for (int i = 0; i < n->stretches; i++)
-        call(d, k, address, &n->stretch[i], (double)n->stretch[i].count / (double)n->unit->shard);
+        call(d, k, address, &n->stretch[i], (double)n->stretch[i].count / (double)n->elements);
 }
 
 void gather(struct device *d, int step, int64_t unit, void *slot, int event)
@@ -297,6 +298,9 @@ int64_t device_limit_bytes(void) { return machine_available_bytes() / world.host
 double device_peak_flops(void) { return machine_peak_flops(program.compute_type); }
 
 const char *device_peak_name(void) { return "FMA peak"; }
+
+/* Clusters of processors say nothing that one could tell them by. */
+bool device_is(const char *name, const char *arch) { return (void)name, (void)arch, true; }
 
 int64_t device_peak_bytes(struct device *d)
 {

@@ -64,7 +64,7 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
     const struct instance *n = &d->instance[unit];
     issue(d, step);
     for (int i = 0; i < n->stretches; i++)
-        call(d, k, address, &n->stretch[i], (double)n->stretch[i].count / (double)n->unit->shard);
+        call(d, k, address, &n->stretch[i], (double)n->stretch[i].count / (double)n->elements);
 }
 
 void await(struct device *d, int step, int event)
@@ -125,6 +125,7 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
     const int64_t shard = d->instance[unit].unit->shard;
     const bool set = (micro & MICRO_FIRST) != 0;
     int64_t mark = begin(d, step, LANE_REDUCE, "reduce", unit);
+    watch_micro(mark, micro);
     if (program.fsdp > 1) nccl_reduce_scatter(d, LANE_REDUCE, slot, set ? into : stage, shard);
     if (program.fsdp == 1 || !set)
         elementwise(set ? RUNTIME_SET_F32 : RUNTIME_ADD_F32, LANE_REDUCE,

@@ -188,6 +188,18 @@ int64_t device_peak_bytes(struct device *d)
 double device_peak_flops(void) { return program.peak_flops; }
 const char *device_peak_name(void) { return "peak"; }
 
+/* "NVIDIA H100 96 GB, 500 W" of a cluster is "NVIDIA H100 80GB HBM3" to the driver: the model is
+ * the second word. A device that is not named so is told by its architecture alone. */
+bool device_is(const char *name, const char *arch)
+{
+    int capability = 10 * gpu.major + gpu.minor, wanted;
+    if (sscanf(arch, "sm_%d", &wanted) == 1 && wanted != capability) return false;
+    char model[32], offered[sizeof gpu.name];
+    if (sscanf(name, "NVIDIA %31[A-Za-z0-9]", model) != 1) return true;
+    if (sscanf(gpu.name, "NVIDIA %127[A-Za-z0-9]", offered) != 1) return false;
+    return !strcmp(model, offered);
+}
+
 static int64_t outside_before;
 
 bool device_outside_bytes(struct device *d, double before_and_now[2])

@@ -37,9 +37,6 @@ static struct {
     double exposed, exposed_of;
 } out = {.fd = -1};
 
-/* 0: the compiler did not predict a step of this device. */
-static double predicted_step(void) { return &predicted ? predicted.step_seconds : 0; }
-
 static double step_tokens(void) { return (double)(program.global * program.sequence); }
 
 /* mpirun gives its ranks a pseudo-terminal even when its own output is a file: the parent's output
@@ -374,6 +371,9 @@ void metrics_summary(void)
                  100 * out.exposed / out.exposed_of);
     say("speed: %.0f tokens/s over %.0f steps%s%s", step_tokens() * steps / seconds, steps,
         out.steps > 1 ? " (the first one not counted)" : "", exposed);
+    if (&predicted && predicted.step_seconds > 0 && predicted_step() == 0)
+        say("speed: the rates of cluster %s are of %s, which this device is not: no prediction",
+            predicted.cluster, predicted.device);
     if (predicted_step() > 0)
         say("speed: a step took %.3f ms, predicted %.3f ms (%+.1f %%) by the rates of cluster %s",
             1e3 * seconds / steps, 1e3 * predicted_step(),

@@ -178,14 +178,6 @@ struct line {
     double calls, seconds, flops, bytes, floor, predicted;
 };
 
-/* Of a whole kernel; 0: not predicted. */
-static double predicted_seconds(const struct kernel *k)
-{
-    for (int i = 0; &predicted && predicted.step_seconds > 0 && i < predicted.kernels; i++)
-        if (!strcmp(predicted.kernel[i].name, k->name)) return predicted.kernel[i].seconds;
-    return 0;
-}
-
 static const char *milliseconds(double ms, char text[32])
 {
     snprintf(text, 32, "%.3f", ms);
@@ -209,7 +201,7 @@ static void line_add(struct line *l, const struct row *r)
     l->flops += r->parts * r->kernel->flops;
     l->bytes += r->parts * r->kernel->bytes;
     l->floor += r->parts * floor_seconds(r->kernel);
-    l->predicted += r->parts * predicted_seconds(r->kernel);
+    l->predicted += r->parts * predicted_kernel(r->kernel->name);
 }
 
 /* Rows are sorted, so a class stands where its longest kernel does. */

@@ -12,7 +12,7 @@
 struct seen {
     const struct kernel *kernel; /* NULL: a collective */
     const char *what;
-    int64_t unit;
+    int64_t unit, place; /* place: of a sum, its number in the step; else the mark's micro */
     double *seconds, part;
     int64_t n, room;
 };
@@ -21,46 +21,38 @@ static struct {
     bool open;
     struct seen *seen;
     int64_t n, room, steps;
-    double *step, *waited;
+    double *step, *played; /* seconds of a step; of its schedule */
+    double between, *gap;  /* between: mean of the steps' median gap of two kernels */
+    int64_t gap_room;
 } all;
 
 bool profile_out_open(const char *path, int64_t steps)
 {
     all.open = true;
     all.step = ROOM(double, steps + 1);
-    all.waited = ROOM(double, steps + 1);
+    all.played = ROOM(double, steps + 1);
     return world.rank != 0 || output_prepare(&all.out, "--profile-out", path);
 }
 
-static struct seen *seen_of(const struct mark *m)
+static void *more_room(void *of, int64_t n, int64_t *room, size_t each)
+{
+    if (n < *room) return of;
+    *room = *room ? 2 * *room : 256;
+    of = realloc(of, (size_t)*room * each);
+    if (!of) fail_now("--profile-out: no memory");
+    return of;
+}
+
+static struct seen *seen_of(const struct mark *m, int64_t place)
 {
     for (int64_t i = 0; i < all.n; i++)
         if (all.seen[i].kernel == m->kernel && all.seen[i].unit == m->unit &&
-            (m->kernel || !strcmp(all.seen[i].what, m->what)))
+            all.seen[i].place == place && (m->kernel || !strcmp(all.seen[i].what, m->what)))
             return &all.seen[i];
-    if (all.n == all.room) {
-        all.room = all.room ? 2 * all.room : 256;
-        all.seen = realloc(all.seen, (size_t)all.room * sizeof *all.seen);
-        if (!all.seen) fail_now("--profile-out: no memory");
-    }
-    all.seen[all.n] = (struct seen){.kernel = m->kernel, .what = m->what, .unit = m->unit};
+    all.seen = more_room(all.seen, all.n, &all.room, sizeof *all.seen);
+    all.seen[all.n] =
+        (struct seen){.kernel = m->kernel, .what = m->what, .unit = m->unit, .place = place};
     return &all.seen[all.n++];
-}
-
-void profile_out_step(const struct mark *mark, int64_t marks, double seconds)
-{
-    if (!all.open) return;
-    for (int64_t i = 0; i < marks; i++) {
-        struct seen *s = seen_of(&mark[i]);
-        if (s->n == s->room) {
-            s->room = s->room ? 2 * s->room : 64;
-            s->seconds = realloc(s->seconds, (size_t)s->room * sizeof *s->seconds);
-            if (!s->seconds) fail_now("--profile-out: no memory");
-        }
-        s->seconds[s->n++] = mark[i].to - mark[i].from;
-        s->part += mark[i].kernel ? mark[i].part : 1;
-    }
-    all.step[all.steps++] = seconds;
 }
 
 static int rising(const void *a, const void *b)
@@ -73,6 +65,36 @@ static double median(double *x, int64_t n)
 {
     qsort(x, (size_t)n, sizeof *x, rising);
     return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
+}
+
+/* From the end of a kernel to the begin of the next one: the median, since few are waits. */
+static double between_of(const struct mark *mark, int64_t marks)
+{
+    int64_t n = 0;
+    double end = 0;
+    for (int64_t i = 0; i < marks; i++) {
+        if (!mark[i].kernel) continue;
+        all.gap = more_room(all.gap, n, &all.gap_room, sizeof *all.gap);
+        if (end > 0) all.gap[n++] = mark[i].from - end;
+        end = mark[i].to;
+    }
+    return n ? median(all.gap, n) : 0;
+}
+
+void profile_out_step(const struct mark *mark, int64_t marks, double seconds, double played)
+{
+    if (!all.open) return;
+    int64_t sums = 0;
+    for (int64_t i = 0; i < marks; i++) {
+        const bool sum = !mark[i].kernel && mark[i].unit < 0;
+        struct seen *s = seen_of(&mark[i], sum ? sums++ : mark[i].micro);
+        s->seconds = more_room(s->seconds, s->n, &s->room, sizeof *s->seconds);
+        s->seconds[s->n++] = mark[i].to - mark[i].from;
+        s->part += mark[i].kernel ? mark[i].part : 1;
+    }
+    all.between += between_of(mark, marks);
+    all.played[all.steps] = played;
+    all.step[all.steps++] = seconds;
 }
 
 static double mean(const double *x, int64_t n)
@@ -99,6 +121,9 @@ PRINTF_LIKE(1, 2) static bool put(const char *format, ...)
     return n >= 0 && (size_t)n < sizeof line && output_put(&all.out, line, n);
 }
 
+/* By MICRO_FIRST and MICRO_LAST. */
+static const char *const micro_names[] = {"middle", "first", "last", "only"};
+
 static bool put_collective(const struct seen *s, const char *comma)
 {
     int64_t bytes = 0;
@@ -108,25 +133,28 @@ static bool put_collective(const struct seen *s, const char *comma)
         bytes = all_units[s->unit].unit->shard *
                 (strcmp(s->what, "gather") || program.compute_type != TYPE_BF16 ? 4 : 2);
     return put(
-        "    %s{\"kind\": \"%s\", \"unit\": \"%s\", \"instance\": %lld, \"part_bytes\": %lld, "
-        "\"calls\": %.17g, \"seconds\": %.9g, \"mean_seconds\": %.9g}\n",
-        comma, s->what, name, (long long)s->unit, (long long)bytes,
-        (double)s->n / (double)all.steps, median(s->seconds, s->n), mean(s->seconds, s->n));
+        "    %s{\"kind\": \"%s\", \"unit\": \"%s\", \"instance\": %lld, \"micro\": \"%s\", "
+        "\"part_bytes\": %lld, \"calls\": %.17g, \"seconds\": %.9g, \"mean_seconds\": %.9g}\n",
+        comma, s->what, name, (long long)(s->unit >= 0 ? s->unit : s->place),
+        s->unit < 0 || strcmp(s->what, "reduce") ? "any" : micro_names[s->place & 3],
+        (long long)bytes, (double)s->n / (double)all.steps, median(s->seconds, s->n),
+        mean(s->seconds, s->n));
 }
 
 bool profile_out_close(void)
 {
     if (!all.open || world.rank != 0 || all.steps == 0) return true;
     if (!output_begin(&all.out)) return false;
-    bool fine =
-        put("{\"planc_profile\": 1, \"device\": \"%s\", \"compute\": \"%s\",\n"
-            " \"fsdp\": %lld, \"dp\": %lld, \"ranks_a_host\": %d, \"accumulation\": %lld, "
-            "\"tokens\": %lld,\n \"steps\": %lld, \"step_seconds\": %.9g, "
-            "\"predicted_step_seconds\": %.9g,\n",
-            program.device, program.compute_type == TYPE_BF16 ? "bf16" : "fp32",
-            (long long)program.fsdp, (long long)program.dp, world.host_size,
-            (long long)program.accumulation, (long long)program.tokens, (long long)all.steps,
-            median(all.step, all.steps), &predicted ? predicted.step_seconds : 0);
+    bool fine = put("{\"planc_profile\": 1, \"device\": \"%s\", \"compute\": \"%s\",\n"
+                    " \"fsdp\": %lld, \"dp\": %lld, \"ranks_a_host\": %d, \"accumulation\": %lld, "
+                    "\"tokens\": %lld,\n \"steps\": %lld, \"step_seconds\": %.9g, "
+                    "\"mean_step_seconds\": %.9g, \"schedule_seconds\": %.9g, "
+                    "\"between_seconds\": %.9g,\n \"predicted_step_seconds\": %.9g,\n",
+                    program.device, program.compute_type == TYPE_BF16 ? "bf16" : "fp32",
+                    (long long)program.fsdp, (long long)program.dp, world.host_size,
+                    (long long)program.accumulation, (long long)program.tokens,
+                    (long long)all.steps, median(all.step, all.steps), mean(all.step, all.steps),
+                    mean(all.played, all.steps), all.between / (double)all.steps, predicted_step());
     fine = fine && put(" \"kernels\": [\n");
     const char *comma = "";
     for (int64_t i = 0; i < all.n && fine; i++) {
@@ -140,7 +168,7 @@ bool profile_out_close(void)
         fine = put("    %s{\"name\": \"%s\", \"calls\": %.17g, \"seconds\": %.9g, "
                    "\"mean_seconds\": %.9g, \"predicted_seconds\": %.9g, %s}\n",
                    comma, row->name, calls, one ? median(s->seconds, s->n) : whole, whole,
-                   row->seconds, row->shape);
+                   predicted_kernel(row->name), row->shape);
         comma = ",";
     }
     fine = fine && put(" ],\n \"collectives\": [\n");

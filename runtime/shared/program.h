@@ -146,8 +146,8 @@ struct predicted_kernel {
     double seconds;
 };
 struct predicted {
-    const char *cluster;
-    double step_seconds; /* 0: not predicted for this device */
+    const char *cluster, *device, *arch; /* device: as the cluster names it; arch: "", "sm_90a" */
+    double step_seconds;                 /* 0: not predicted for this device */
     const struct predicted_kernel *kernel;
     int kernels;
 };

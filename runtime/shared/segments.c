@@ -194,8 +194,10 @@ struct instance *segments_instances(void)
         const struct unit *unit = &program.unit[u];
         struct stretch *s = ROOM(struct stretch, unit->tensors);
         int stretches = segments_stretches(unit, world.shard, s);
+        int64_t elements = 0;
+        for (int i = 0; i < stretches; i++) elements += s[i].count;
         for (int64_t k = 0; k < unit->count; k++)
-            all[n++] = (struct instance){unit, k, s, stretches};
+            all[n++] = (struct instance){unit, k, s, stretches, elements};
     }
     return all;
 }

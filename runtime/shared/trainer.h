@@ -102,6 +102,12 @@ struct agreed_file {
 };
 void agree_files(const char *what, const struct agreed_file *file, int64_t n);
 
+/* ── predicted.c ─────────────────────────────────────────────────────────────── */
+/* Seconds of a step; 0: the compiler did not predict one of this device. */
+double predicted_step(void);
+/* Of a whole kernel; 0: not predicted. */
+double predicted_kernel(const char *name);
+
 /* ── options.c ───────────────────────────────────────────────────────────────── */
 /* What --help prints. */
 extern const char options_help[];
@@ -130,6 +136,9 @@ void device_describe(struct device *d, double flops);
 /* What is taken of the device's memory and is no part of the arena: when device_describe was
  * called, and now. False: the device has no memory of its own. */
 bool device_outside_bytes(struct device *d, double before_and_now[2]);
+/* Whether this rank's device is what a cluster describes by these words, `name` its device and
+ * `arch` its architecture ("": not said). */
+bool device_is(const char *name, const char *arch);
 const char *device_peak_name(void); /* what device_peak_flops is, in a sentence: "FMA peak" */
 void device_close(struct device *d);
 
@@ -245,6 +254,7 @@ struct instance {
     int64_t index;
     const struct stretch *stretch;
     int stretches;
+    int64_t elements; /* of all stretches; the rest of the shard is padding */
 };
 /* All instances, numbered as program.unit says. Valid for the whole run. */
 struct instance *segments_instances(void);

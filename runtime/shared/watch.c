@@ -17,6 +17,7 @@ static struct {
     int64_t profiled;       /* steps 1 to this one */
     bool timing, comparing; /* in the step at hand */
     atomic_llong marks;     /* of the step at hand */
+    double begun;           /* the schedule of the step at hand */
     int64_t room;           /* marks there is room for */
     struct mark *mark;
 } look;
@@ -52,6 +53,7 @@ void watch_step(int64_t step)
     look.comparing = look.compare && step == 0;
     look.timing = step > 0 && step <= last_timed();
     watching = look.comparing || look.timing || (step == 0 && last_timed() > 0);
+    look.begun = clock_seconds();
 }
 
 static int64_t mark_add(struct mark m)
@@ -80,6 +82,11 @@ int64_t watch_begin(struct device *d, enum watch_lane lane, const char *what, in
     return mark;
 }
 
+void watch_micro(int64_t mark, int micro)
+{
+    if (mark >= 0) look.mark[mark].micro = micro;
+}
+
 void watch_end(struct device *d, enum watch_lane lane, int64_t mark)
 {
     if (mark >= 0) device_stamp(d, lane, 2 * mark + 1);
@@ -97,13 +104,14 @@ void watch_step_end(struct device *d, int64_t step, double seconds)
 {
     if (step == 0 && last_timed() > 0) make_room(d);
     if (look.timing) {
+        const double played = clock_seconds() - look.begun;
         int64_t n = atomic_load(&look.marks) < look.room ? atomic_load(&look.marks) : look.room;
         for (int64_t i = 0; i < n; i++) {
             look.mark[i].from = device_stamp_seconds(d, 2 * i);
             look.mark[i].to = device_stamp_seconds(d, 2 * i + 1);
         }
         if (step <= look.profiled) profile_step(look.mark, n, seconds);
-        if (step <= look.profiled) profile_out_step(look.mark, n, seconds);
+        if (step <= look.profiled) profile_out_step(look.mark, n, seconds, played);
         if (look.trace && step <= TRACED) trace_step(look.mark, n, step);
     }
     watching = false;

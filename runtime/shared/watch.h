@@ -13,13 +13,15 @@
 extern bool watching;
 enum watch_lane { WATCH_COMPUTE, WATCH_GATHER, WATCH_REDUCE, WATCH_LANES };
 /* Calls the kernel, once. On the thread that issues compute. part: of what the kernel's flops and
- * bytes count, this call's; below 1 for a stretch of a shard. */
+ * bytes count, this call's; below 1 for one of several stretches of a shard. */
 void watch_kernel(struct device *d, const struct kernel *k, void *const *address,
                   const struct stretch *s, double part);
 /* Around what is put on a lane of transfers, by whichever thread stamps that lane: "gather", unit
  * instance 7 (-1: none). watch_begin's answer goes to watch_end. */
 int64_t watch_begin(struct device *d, enum watch_lane lane, const char *what, int64_t unit);
 void watch_end(struct device *d, enum watch_lane lane, int64_t mark);
+/* Of a reduction: which of a step's micro-batches it is of, MICRO_FIRST and MICRO_LAST. */
+void watch_micro(int64_t mark, int micro);
 
 /* ── what a device gives (device_cpu.c, device_cuda.c) ───────────────────────── */
 /* Room for n time stamps, after the first step at the latest; false: noted. Stamp `number` is taken
@@ -54,6 +56,7 @@ struct mark {
     const char *what;
     int64_t unit;
     enum watch_lane lane;
+    int micro;   /* watch_micro's */
     double part; /* watch_kernel's */
     double from, to;
 };
@@ -72,7 +75,8 @@ void profile_close(void); /* the table */
 
 /* profile_out.c: the file of --profile-out. False: noted. */
 bool profile_out_open(const char *path, int64_t steps);
-void profile_out_step(const struct mark *mark, int64_t marks, double seconds);
+/* `played`: seconds of the step's schedule; `seconds`: of all of the step. */
+void profile_out_step(const struct mark *mark, int64_t marks, double seconds, double played);
 bool profile_out_close(void);
 
 bool trace_open(const char *path); /* false: noted */

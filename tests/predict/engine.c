@@ -4,6 +4,7 @@
  *     engine hand            closed forms
  *     engine PLAN [SET…]     the laws, for one plan */
 #include "base/diagnostics.h"
+#include "predict/measured.h"
 #include "predict/prediction.h"
 
 #include <stdio.h>
@@ -257,6 +258,62 @@ static int64_t undisturbed(struct plan *p, const struct graph *g, double links, 
     return o->picoseconds;
 }
 
+/* Durations that are the predicted ones give the predicted step back, without contention. */
+static void given_back(const struct plan *p, const struct graph *g)
+{
+    struct plan at = *p;
+    at.cluster.contention.core = at.cluster.contention.link = at.cluster.contention.traffic = 0;
+    at.cluster.contention.multiprocessors = 0;
+    at.cluster.jitter = at.cluster.device_spread = 0;
+    struct machine m = machine_of(&at);
+    struct program *program = program_of(&at, &m, g);
+    int64_t before = step_picoseconds(program, engine_run(engine_new(program), true, NULL));
+    struct durations d = {.between = at.cluster.host.launch, .host = at.cluster.host.step};
+    d.kernel = TAKE_MANY(struct duration, program->kernels + 1);
+    d.collective = TAKE_MANY(struct duration, program->units + 4 * program->items + 1);
+    for (int i = 0; i < program->kernels; i++) {
+        double calls = 1; /* a sum of squares is also called to begin */
+        for (int k = 0; k < program->work[i].ops; k++)
+            if (program->work[i].op[k].op == OP_sum_squares) calls = 2;
+        d.kernel[d.kernels++] = (struct duration){
+            .name = program->kernel[i].name,
+            .calls = calls,
+            .seconds = (double)program->kernel[i].time.picoseconds[ALONE] / PICOSECONDS / calls};
+    }
+    for (int i = 0; i < program->units; i++)
+        d.collective[d.collectives++] =
+            (struct duration){.name = "gather",
+                              .unit = program->unit_name[i],
+                              .calls = 1,
+                              .seconds = (double)program->gather[i].total / PICOSECONDS};
+    for (int i = 0, sums = 0; i < program->items; i++) {
+        const struct item *it = program->by_number[i];
+        for (int micro = 0; it->kind == ITEM_REDUCE && micro < 4; micro++)
+            d.collective[d.collectives++] =
+                (struct duration){.name = "reduce",
+                                  .unit = program->unit_name[it->unit],
+                                  .micro = micro,
+                                  .calls = 1,
+                                  .seconds = (double)it->reduce[micro].total / PICOSECONDS};
+        if (it->kind == ITEM_SUM)
+            d.collective[d.collectives++] =
+                (struct duration){.name = "sum over ranks",
+                                  .unit = "",
+                                  .instance = sums++,
+                                  .micro = -1,
+                                  .calls = 1,
+                                  .seconds = (double)it->reduce[0].total / PICOSECONDS};
+    }
+    const char *without = program_measured(program, &d);
+    if (without) printf("without a duration: %s\n", without), wrong = 1;
+    /* the measured lane has no part that takes nothing: a picosecond each */
+    int64_t after = step_picoseconds(program, engine_run(engine_new(program), true, NULL));
+    hold(llabs(after - before) <= program->items * 1000, "a step of given durations", after,
+         before);
+    d.kernels--;
+    hold(program_measured(program, &d) != NULL, "a kernel without a duration", 0, 1);
+}
+
 static void laws(const char *path, const char *const *set, int n_set)
 {
     const char *const *open_keys;
@@ -292,6 +349,7 @@ static void laws(const char *path, const char *const *set, int n_set)
         if (program->by_number[i]->kind == ITEM_RUN)
             kernels += o->tally[i].count * program->by_number[i]->kernels;
     equal("kernels in the trace", s.kernels, kernels);
+    given_back(p, g);
     for (double links = 0.25; links <= 64; links *= 4) {
         int64_t now = undisturbed(p, g, links, &serial);
         hold(!before || now <= before, "more bandwidth is never slower", now, before);

@@ -156,6 +156,47 @@ said=$("$planc" check "$reference" --cluster other.plan --set mesh.fsdp=8 --json
     python3 -c 'import json, sys; print(json.load(sys.stdin)["devices"])')
 [ "$said" = 8 ] && ok nodes_still_count || fail nodes_still_count "$said devices, not 2 nodes of 4"
 
+# ── the durations of a run in the place of the predicted ones ────────────────
+cat >durations.plan <<P
+use "$plans/models/llama.plan"
+use "$plans/clusters/cpu.plan"
+
+plan "durations" {
+    model llama { layers = 2;  hidden = 32;  heads = 2;  ffn = 64;  vocab = 256 }
+    cluster cpu { }
+    mesh { fsdp = 2 }
+    batch { sequence = 32;  local = 2;  global = 8 }
+    optimizer adamw { lr = 1e-3 }
+    schedule constant { steps = 6 }
+    data { train = "$plans/demo.plan";  format = bytes }
+}
+P
+"$planc" build durations.plan -o durations >durations.build 2>&1
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun -n 2 --oversubscribe \
+    --bind-to none durations/trainer --profile 4 --profile-out run.json >durations.log 2>&1
+"$planc" simulate durations.plan --durations run.json --json >durations.json 2>durations.err
+said=$(python3 - durations.json run.json <<'P' 2>&1
+import json, sys
+rung, run = json.load(open(sys.argv[1])), json.load(open(sys.argv[2]))
+d, r = rung["durations"], rung["rungs"][0]
+assert d["step_seconds"] == run["mean_step_seconds"] and d["simulated_step_seconds"] == r["step_seconds"]
+kernels = sum(k["calls"] * k["mean_seconds"] for k in run["kernels"])
+classes = sum(c["measured"] for c in d["classes"].values())
+assert abs(classes / kernels - 1) < 1e-6, (classes, kernels)
+assert {c["micro"] for c in run["collectives"] if c["kind"] == "reduce"} == {"first", "last"}
+assert r["step_seconds"] >= kernels and not r["extrapolated"]
+parts = classes + sum(r["other"].values()) + r["exposed_comm_seconds"]
+assert abs(parts / r["step_seconds"] - 1) < 1e-6, (parts, r["step_seconds"])
+P
+) && ok durations || fail durations "$said $(tail_of durations.err) $(tail_of durations.log)"
+refused durations_mesh 3 'fsdp = 2, the plan has 1' durations.plan --durations run.json \
+    --set mesh.fsdp=1 --set batch.global=8
+refused durations_other 3 'of another plan' durations.plan --durations run.json --set model.layers=1
+refused durations_none 4 'cannot read' durations.plan --durations nowhere.json
+echo '{"planc_profile": 1}' >empty.json
+refused durations_empty 3 'no file of --profile-out' durations.plan --durations empty.json
+refused durations_devices 3 'one run' durations.plan --durations run.json --devices 2,4
+
 # ── how often to save: sqrt(2 x stall x time between failures) ───────────────
 "$planc" simulate "$top/plans/llama-8b.plan" --failures 3.1h --stall 2s --json >saving.json 2>&1 &&
     python3 -c '

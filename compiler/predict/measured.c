@@ -1,0 +1,121 @@
+/* See measured.h. The mean over all instances of a unit counts; a collective's duration has the
+ * time in it that a rank waits for the others. */
+#include "predict/measured.h"
+
+#include <math.h>
+#include <string.h>
+
+static int64_t picoseconds(double seconds) { return llround(seconds * PICOSECONDS); }
+
+/* Of all that match, by their calls; negative: none does. unit NULL: any. instance, micro -1:
+ * any. */
+static double mean_of(const struct durations *d, const char *what, const char *unit,
+                      int64_t instance, int micro)
+{
+    double sum = 0, calls = 0;
+    for (int i = 0; i < d->collectives; i++) {
+        const struct duration *c = &d->collective[i];
+        if (strcmp(c->name, what) || (unit && strcmp(c->unit, unit)) ||
+            (instance >= 0 && c->instance != instance) ||
+            (micro >= 0 && c->micro >= 0 && c->micro != micro))
+            continue;
+        sum += c->calls * c->seconds, calls += c->calls;
+    }
+    return calls > 0 ? sum / calls : -1;
+}
+
+/* negative: not known, and so is the total */
+static struct parts parts_of(double seconds)
+{
+    struct parts p = {.part = {{.bytes = picoseconds(seconds), .company = WITH_NODE}}, .n = 1};
+    if (seconds >= 0 && p.part[0].bytes < 1) p.part[0].bytes = 1;
+    p.total = p.part[0].bytes;
+    return p;
+}
+
+static const struct duration *kernel_of(const struct durations *d, const char *name)
+{
+    for (int i = 0; i < d->kernels; i++)
+        if (!strcmp(d->kernel[i].name, name)) return &d->kernel[i];
+    return NULL;
+}
+
+/* Of a sum of squares the trainer also calls the kernel once to begin, without a shard. */
+static double calls_of(const struct work *w)
+{
+    for (int i = 0; i < w->ops; i++)
+        if (w->op[i].op == OP_sum_squares) return 2;
+    return 1;
+}
+
+static bool set_kernel(struct timed *t, const struct work *w, const struct durations *d)
+{
+    const struct duration *k = kernel_of(d, t->name);
+    if (!k) return false;
+    for (int c = 0; c < COMPANIES; c++) {
+        t->time.picoseconds[c] = picoseconds(k->seconds * calls_of(w));
+        if (t->time.picoseconds[c] < 1) t->time.picoseconds[c] = 1;
+    }
+    t->time.missing = NULL;
+    t->time.outside = false;
+    t->launch = picoseconds(d->between);
+    return true;
+}
+
+/* Reductions that have no measurement of their own micro-batch take the mean of all. */
+static bool set_reduce(struct item *it, const char *unit, const struct durations *d)
+{
+    double any = mean_of(d, "reduce", unit, -1, -1);
+    for (int micro = 0; micro < 4; micro++) {
+        double own = mean_of(d, "reduce", unit, -1, micro);
+        it->reduce[micro] = parts_of(own < 0 ? any : own);
+    }
+    return any >= 0;
+}
+
+static bool set_sum(struct item *it, const struct durations *d, int64_t number)
+{
+    double own = mean_of(d, "sum over ranks", NULL, number, -1),
+           any = mean_of(d, "sum over ranks", NULL, -1, -1);
+    it->reduce[0] = parts_of(own < 0 ? any : own);
+    return any >= 0;
+}
+
+const char *program_measured(struct program *p, const struct durations *d)
+{
+    int64_t sums = 0;
+    for (int i = 0; i < p->kernels; i++)
+        if (!set_kernel(&p->kernel[i], &p->work[i], d)) return p->kernel[i].name;
+    for (int i = 0; i < p->units; i++)
+        p->gather[i] = parts_of(mean_of(d, "gather", p->unit_name[i], -1, -1));
+    for (int i = 0; i < p->items; i++) {
+        struct item *it = p->by_number[i];
+        bool known = true;
+        for (int64_t k = 0; it->kind == ITEM_GATHER && k < it->count; k++)
+            known &= it->gather[k]->total >= 0;
+        if (it->kind == ITEM_REDUCE) known = set_reduce(it, p->unit_name[it->unit], d);
+        if (it->kind == ITEM_SUM) known = set_sum(it, d, sums++);
+        if (!known) return it->what;
+    }
+    p->missing.n = 0;
+    p->outside = false;
+    p->slowest = p->late = p->disturbed = 1;
+    p->host = picoseconds(d->host);
+    program_set_clocks(p);
+    return NULL;
+}
+
+const char *measured_otherwise(const struct program *p, const struct tally *counts,
+                               const struct durations *d)
+{
+    for (int i = 0; i < p->items; i++) {
+        const struct item *it = p->by_number[i];
+        for (int k = 0; it->kind == ITEM_RUN && k < it->kernels; k++) {
+            const char *name = p->kernel[it->kernel + k].name;
+            const struct duration *run = kernel_of(d, name);
+            double calls = calls_of(&p->work[it->kernel + k]) * (double)counts[i].count;
+            if (!run || fabs(run->calls - calls) > 0.01 * calls) return name;
+        }
+    }
+    return NULL;
+}
