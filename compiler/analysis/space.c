@@ -1,7 +1,7 @@
 /* Judges every point of a space (every combination of alternatives). The memory of a point comes
  * from its own layout, as for a single plan. Points of one structure (family.c) are compiled once
- * and then only laid out, each at its own sizes. Keys that change no byte (replicas, global batch,
- * rates, seeds) do not start a new family. The arena is reset between points, so a large space
+ * and then only laid out, each at its own sizes. Keys that change neither a byte nor the time of a
+ * kernel (replicas, global batch, seeds) do not start a new family. The arena is reset between points, so a large space
  * costs time and not memory. */
 #include "base/escape.h"
 #include "analysis/space.h"
@@ -42,8 +42,8 @@ struct judging {
     VECTOR(struct shared) shared;
 };
 
-/* Keys that change the structure. Others change no byte of a layout (replicas, rates), or only a
- * family's numbers. */
+/* Keys that change the structure, or the machine that its times are of (engines, rates). Others
+ * change neither a byte nor a time, or only a family's numbers. */
 static bool changes_structure(const char *key)
 {
     static const char *const none[] = {"mesh.dp",
@@ -61,9 +61,7 @@ static bool changes_structure(const char *key)
                                        "data.seed"};
     for (size_t i = 0; i < COUNT_OF(none); i++)
         if (!strcmp(key, none[i])) return false;
-    return strncmp(key, "schedule.", 9) && strncmp(key, "run.", 4) &&
-           strncmp(key, "checkpoint.", 11) && strncmp(key, "cluster.link", 12) &&
-           strncmp(key, "cluster.device.", 15);
+    return strncmp(key, "schedule.", 9) && strncmp(key, "checkpoint.", 11);
 }
 
 static const char *family_key(const struct space *s, const int *choice, const struct plan *p)

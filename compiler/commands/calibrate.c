@@ -54,16 +54,6 @@ static const struct cluster *base_cluster(const struct arguments *a, const char 
     return p ? &p->cluster : NULL;
 }
 
-/* What changed, row by row. */
-static void say_changes(const struct cluster *before, const struct rates *after)
-{
-    for (int i = 0; i < after->efficiency.n && i < before->efficiencies; i++) {
-        const struct efficiency *a = &before->efficiency[i], *b = &after->efficiency.item[i];
-        if (fabs(a->value - b->value) > 1e-9 * a->value)
-            printf("efficiency %s %s: %.4g -> %.4g\n", a->class, a->engine, a->value, b->value);
-    }
-}
-
 int command_calibrate(const struct arguments *a)
 {
     if (!a->output) return command_fail(EXIT_USAGE, "calibrate wants -o FILE.plan");
@@ -86,6 +76,9 @@ int command_calibrate(const struct arguments *a)
     observation_list seen = {0};
     for (int i = 0; i < a->profiles.n; i++)
         if (!calibrate_read(a->profiles.item[i], &seen, &c)) return EXIT_ENVIRONMENT;
+    if (a->profiles.n)
+        now.source = intern_format("runs on %s", calibrate_device() ? calibrate_device()
+                                                                    : "a device without a name");
     if (!a->profiles.n) {
         if (c.kind != DEVICE_CPU)
             return command_fail(EXIT_USAGE,
@@ -103,12 +96,8 @@ int command_calibrate(const struct arguments *a)
         if (!calibrate_runs(plans, c.cores, &seen, &c)) return EXIT_ENVIRONMENT;
     }
     calibrate_fit(&c, &r, &seen, now);
-    say_changes(&before, &r);
     if (!cluster_write(a->output, &c, &r))
         return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
-    int measured = 0;
-    for (int i = 0; i < r.grid.n; i++) measured += r.grid.item[i].from.date == now.date;
-    printf("%s: %d of %d grids measured on %s; --cluster %s takes them\n", a->output, measured,
-           r.grid.n, now.source, a->output);
+    calibrate_say(a->output, a->json, &before, &c, &r, now);
     return EXIT_FINE;
 }

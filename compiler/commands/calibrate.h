@@ -42,6 +42,8 @@ typedef VECTOR(struct observation) observation_list;
 /* Reads a file of --profile-out, or of --metrics, which says how far steps lie apart. False after a
  * message that names the file. */
 bool calibrate_read(const char *path, observation_list *all, struct cluster *c);
+/* The device that the files read so far name; NULL: none does. */
+const char *calibrate_device(void);
 void calibrate_fit(const struct cluster *c, struct rates *r, const observation_list *all,
                    struct provenance from);
 
@@ -51,6 +53,10 @@ bool calibrate_runs(const char *plans, int64_t ranks, observation_list *all, str
 /* A folder for what is built, and its end. NULL after a message. */
 const char *scratch_folder(void);
 void remove_folder(const char *directory);
+
+/* calibrate_changes.c: what is other than before, for people or as JSON. */
+void calibrate_say(const char *path, bool json, const struct cluster *before,
+                   const struct cluster *after, const struct rates *r, struct provenance now);
 
 /* calibrate_write.c: a file for --cluster, with every key of the cluster. False with errno. */
 bool cluster_write(const char *path, const struct cluster *c, const struct rates *r);

@@ -87,10 +87,13 @@ static bool read_metrics(const char *path, const char *text, struct cluster *c)
     if (n < 3) return refuse(path, "it has fewer than four steps");
     double mean = sum / n, variance = squares / n - mean * mean;
     double jitter = variance > 0 ? sqrt(variance) / mean : 0;
-    printf("cluster.jitter: %s -> %s\n", text_number(c->jitter), text_format("%.4g", jitter));
     c->jitter = jitter;
     return true;
 }
+
+static const char *device;
+
+const char *calibrate_device(void) { return device; }
 
 bool calibrate_read(const char *path, observation_list *all, struct cluster *c)
 {
@@ -113,6 +116,7 @@ bool calibrate_read(const char *path, observation_list *all, struct cluster *c)
     if (strcmp(word_of(file, "device"), c->kind == DEVICE_CUDA ? "cuda" : "cpu"))
         return refuse(
             path, text_format("it is of device '%s', the cluster is not", word_of(file, "device")));
+    if (*word_of(file, "device_name")) device = intern(word_of(file, "device_name"));
     int64_t ranks = (int64_t)number_of(file, "ranks_a_host");
     for (size_t i = 0; i < json_array_size(kernels); i++)
         if (!read_kernel(path, json_array_get(kernels, i), ranks > 0 ? ranks : 1, all))
@@ -179,6 +183,7 @@ static double correct_products(const struct cluster *c, struct rates *r,
 struct unknown {
     int type;
     enum op op;
+    int64_t ranks;
     double more; /* ns an element beyond a copy */
 };
 
@@ -209,7 +214,9 @@ static int unknown_of(const struct cluster *c, const struct rates *r, const stru
                       enum op op, unknown_list *all)
 {
     for (int i = 0; i < all->n; i++)
-        if (all->item[i].type == (int)o->work.type && all->item[i].op == op) return i;
+        if (all->item[i].type == (int)o->work.type && all->item[i].op == op &&
+            all->item[i].ranks == o->ranks)
+            return i;
     struct cluster room;
     int rate;
     struct machine m = machine_for(c, r, &room, o->ranks);
@@ -218,7 +225,7 @@ static int unknown_of(const struct cluster *c, const struct rates *r, const stru
                                         (int)o->work.type, op_rows[op].name, ORDER_ANY, o->ranks,
                                         &rate);
     double more = g ? g->value[0] - copy->value[0] : 0;
-    PUSH(all, ((struct unknown){(int)o->work.type, op, more > 0 ? more : 0}));
+    PUSH(all, ((struct unknown){(int)o->work.type, op, o->ranks, more > 0 ? more : 0}));
     return all->n - 1;
 }
 
@@ -260,12 +267,13 @@ static void fit_walks(const struct cluster *c, struct rates *r, const observatio
         }
     figure_list figures = {0};
     for (int j = 0; j < x.n; j++) {
-        struct observation any = {.work.type = (enum element)x.item[j].type, .ranks = 1};
+        struct observation any = {.work.type = (enum element)x.item[j].type,
+                                  .ranks = x.item[j].ranks};
         struct figure f = {.class = intern(cost_class_names[op_rows[x.item[j].op].cost]),
                            .engine = intern("planc"),
                            .op = intern(op_rows[x.item[j].op].name),
                            .type = x.item[j].type,
-                           .ranks = 1,
+                           .ranks = x.item[j].ranks,
                            .at = {16384},
                            .value = copy_of(c, r, &any)->value[0] + x.item[j].more};
         if (strcmp(f.op, "copy")) PUSH(&figures, f);
@@ -284,7 +292,7 @@ static void fit_moves(struct rates *r, const observation_list *all, struct prove
                            .engine = intern("planc"),
                            .op = intern(op_rows[o->work.op[0].op].name),
                            .type = (int)o->work.type,
-                           .ranks = 1,
+                           .ranks = o->ranks,
                            .at = {o->work.bytes},
                            .value = 1e9 * o->seconds / o->work.op[0].elements};
         PUSH(&figures, f);

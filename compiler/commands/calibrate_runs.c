@@ -9,28 +9,33 @@
 
 /* The families differ in their ops; two types, since loops convert. */
 static const struct run {
-    const char *plan, *set[12];
+    const char *plan;
+    int64_t local;
+    const char *set[12];
 } runs[] = {
+    {"demo.plan", 3, {"model.layers=2", "model.hidden=192", "model.ffn=512"}},
     {"demo.plan",
-     {"model.layers=2", "model.hidden=192", "model.ffn=512", "batch.local=3", "batch.global=3"}},
-    {"demo.plan",
+     2,
      {"model.layers=2", "model.hidden=384", "model.ffn=1024", "batch.sequence=128",
-      "precision.compute=bf16", "batch.local=2", "batch.global=2"}},
+      "precision.compute=bf16"}},
     {"gpt2-124m.plan",
+     2,
      {"model.layers=2", "model.hidden=128", "model.heads=4", "model.vocab=2048",
-      "model.context=256", "precision.compute=fp32", "batch.sequence=192", "batch.local=2",
-      "batch.global=2"}},
-    {"moe-small.plan", {"model.layers=2", "batch.local=2", "batch.global=2"}},
-    {"moe-small.plan",
-     {"model.layers=2", "batch.local=1", "batch.global=1", "precision.compute=bf16"}},
+      "model.context=256", "precision.compute=fp32", "batch.sequence=192"}},
+    {"moe-small.plan", 2, {"model.layers=2"}},
+    {"moe-small.plan", 1, {"model.layers=2", "precision.compute=bf16"}},
 };
 
-static bool run_one(const struct run *run, const char *plans, const char *directory,
+static bool run_one(const struct run *run, int64_t ranks, const char *plans, const char *directory,
                     const char *data, observation_list *all, struct cluster *c)
 {
     struct arguments a = {.command = "calibrate", .fusion = true};
     plan_replace_cluster(text_format("%s/clusters/cpu.plan", plans));
-    const char *common[] = {"mesh.fsdp=1", "mesh.dp=1", "data.format=bytes",
+    const char *common[] = {intern_format("mesh.fsdp=%lld", (long long)ranks),
+                            "mesh.dp=1",
+                            intern_format("batch.local=%lld", (long long)run->local),
+                            intern_format("batch.global=%lld", (long long)(run->local * ranks)),
+                            "data.format=bytes",
                             intern_format("data.train=\"%s\"", data)};
     struct trainer t;
     struct job j = {.log = text_format("%s/run.log", directory)};
@@ -43,7 +48,7 @@ static bool run_one(const struct run *run, const char *plans, const char *direct
     if (trainer_plan(&a, &t) != EXIT_FINE || trainer_build(&t, directory) != EXIT_FINE)
         return false;
     diagnostics_drop(mark);
-    job_say_all(&j, "mpirun -n 1");
+    job_say_all(&j, text_format("mpirun -n %lld", (long long)ranks));
     job_say(&j, text_format("%s/trainer", directory));
     job_say_all(&j, "--steps 12 --profile 10 --profile-out");
     job_say(&j, out);
@@ -62,7 +67,6 @@ static bool run_one(const struct run *run, const char *plans, const char *direct
 
 bool calibrate_runs(const char *plans, int64_t ranks, observation_list *all, struct cluster *c)
 {
-    (void)ranks;
     enum { BYTES = 1 << 18 };
     char *text = take(BYTES);
     const char *directory = scratch_folder();
@@ -71,11 +75,13 @@ bool calibrate_runs(const char *plans, int64_t ranks, observation_list *all, str
     for (int i = 0; i < BYTES; i++) text[i] = (char)(32 + (i * 7919 + i / 96) % 95);
     bool fine = file_write(data, text, BYTES);
     if (!fine) command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", data, strerror(errno));
-    for (size_t i = 0; i < COUNT_OF(runs) && fine; i++) {
-        fprintf(stderr, "planc: measuring kernels of %s (%zu of %zu)\n", runs[i].plan, i + 1,
-                COUNT_OF(runs));
-        fine = run_one(&runs[i], plans, directory, data, all, c);
-    }
+    for (int several = 0; several < (ranks > 1 ? 2 : 1); several++)
+        for (size_t i = 0; i < COUNT_OF(runs) && fine; i++) {
+            int64_t n = several ? ranks : 1;
+            fprintf(stderr, "planc: measuring kernels of %s with %lld rank%s (%zu of %zu)\n",
+                    runs[i].plan, (long long)n, n == 1 ? "" : "s", i + 1, COUNT_OF(runs));
+            fine = run_one(&runs[i], n, plans, directory, data, all, c);
+        }
     remove_folder(directory);
     return fine;
 }

@@ -299,6 +299,8 @@ double device_peak_flops(void) { return machine_peak_flops(program.compute_type)
 
 const char *device_peak_name(void) { return "FMA peak"; }
 
+const char *device_name(void) { return machine_processor(); }
+
 /* Clusters of processors say nothing that one could tell them by. */
 bool device_is(const char *name, const char *arch) { return (void)name, (void)arch, true; }
 

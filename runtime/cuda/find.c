@@ -188,6 +188,8 @@ int64_t device_peak_bytes(struct device *d)
 double device_peak_flops(void) { return program.peak_flops; }
 const char *device_peak_name(void) { return "peak"; }
 
+const char *device_name(void) { return gpu.name; }
+
 /* "NVIDIA H100 96 GB, 500 W" of a cluster is "NVIDIA H100 80GB HBM3" to the driver: the model is
  * the second word. A device that is not named so is told by its architecture alone. */
 bool device_is(const char *name, const char *arch)

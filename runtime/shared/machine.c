@@ -160,6 +160,20 @@ double machine_peak_flops(enum element_type type)
 
 /* ── memory ──────────────────────────────────────────────────────────────────── */
 
+const char *machine_processor(void)
+{
+    static char name[128];
+    char line[512];
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && !name[0] && fgets(line, sizeof line, f)) {
+        const char *colon = strncmp(line, "model name", 10) ? NULL : strchr(line, ':');
+        if (colon)
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(colon + 2, "\n\"\\"), colon + 2);
+    }
+    if (f) fclose(f);
+    return name[0] ? name : "a processor without a name";
+}
+
 int64_t machine_available_bytes(void)
 {
     FILE *f = fopen("/proc/meminfo", "r");

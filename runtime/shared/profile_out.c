@@ -81,7 +81,7 @@ static double between_of(const struct mark *mark, int64_t marks)
     return n ? median(all.gap, n) : 0;
 }
 
-void profile_out_step(const struct mark *mark, int64_t marks, double seconds, double played)
+void profile_out_step(const struct mark *mark, int64_t marks, double played)
 {
     if (!all.open) return;
     int64_t sums = 0;
@@ -94,7 +94,11 @@ void profile_out_step(const struct mark *mark, int64_t marks, double seconds, do
     }
     all.between += between_of(mark, marks);
     all.played[all.steps] = played;
-    all.step[all.steps++] = seconds;
+}
+
+void profile_out_took(double seconds)
+{
+    if (all.open) all.step[all.steps++] = seconds;
 }
 
 static double mean(const double *x, int64_t n)
@@ -145,16 +149,17 @@ bool profile_out_close(void)
 {
     if (!all.open || world.rank != 0 || all.steps == 0) return true;
     if (!output_begin(&all.out)) return false;
-    bool fine = put("{\"planc_profile\": 1, \"device\": \"%s\", \"compute\": \"%s\",\n"
-                    " \"fsdp\": %lld, \"dp\": %lld, \"ranks_a_host\": %d, \"accumulation\": %lld, "
-                    "\"tokens\": %lld,\n \"steps\": %lld, \"step_seconds\": %.9g, "
-                    "\"mean_step_seconds\": %.9g, \"schedule_seconds\": %.9g, "
-                    "\"between_seconds\": %.9g,\n \"predicted_step_seconds\": %.9g,\n",
-                    program.device, program.compute_type == TYPE_BF16 ? "bf16" : "fp32",
-                    (long long)program.fsdp, (long long)program.dp, world.host_size,
-                    (long long)program.accumulation, (long long)program.tokens,
-                    (long long)all.steps, median(all.step, all.steps), mean(all.step, all.steps),
-                    mean(all.played, all.steps), all.between / (double)all.steps, predicted_step());
+    bool fine = put(
+        "{\"planc_profile\": 1, \"device\": \"%s\", \"device_name\": \"%s\", \"compute\": \"%s\",\n"
+        " \"fsdp\": %lld, \"dp\": %lld, \"ranks_a_host\": %d, \"accumulation\": %lld, "
+        "\"tokens\": %lld,\n \"steps\": %lld, \"step_seconds\": %.9g, "
+        "\"mean_step_seconds\": %.9g, \"schedule_seconds\": %.9g, "
+        "\"between_seconds\": %.9g,\n \"predicted_step_seconds\": %.9g,\n",
+        program.device, device_name(), program.compute_type == TYPE_BF16 ? "bf16" : "fp32",
+        (long long)program.fsdp, (long long)program.dp, world.host_size,
+        (long long)program.accumulation, (long long)program.tokens, (long long)all.steps,
+        median(all.step, all.steps), mean(all.step, all.steps), mean(all.played, all.steps),
+        all.between / (double)all.steps, predicted_step());
     fine = fine && put(" \"kernels\": [\n");
     const char *comma = "";
     for (int64_t i = 0; i < all.n && fine; i++) {

@@ -141,6 +141,7 @@ static struct measured train_step(struct device *d, struct counters *run, int64_
     position_set(0);
     combine(d, &m);
     m.seconds = clock_seconds() - begun;
+    watch_step_took(step - first, m.seconds);
     run->step++;
     run->sample = sample + program.global;
     run->skipped += m.skipped;

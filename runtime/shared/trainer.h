@@ -136,6 +136,8 @@ void device_describe(struct device *d, double flops);
 /* What is taken of the device's memory and is no part of the arena: when device_describe was
  * called, and now. False: the device has no memory of its own. */
 bool device_outside_bytes(struct device *d, double before_and_now[2]);
+/* What this rank's device calls itself: letters that JSON takes as they are. */
+const char *device_name(void);
 /* Whether this rank's device is what a cluster describes by these words, `name` its device and
  * `arch` its architecture ("": not said). */
 bool device_is(const char *name, const char *arch);
@@ -197,6 +199,8 @@ bool machine_has_features(void); /* of program.cpu_feature; false: noted */
 /* FMA on F32, or on pairs of BF16 where the processor can; one core, measured for about 20 ms */
 double machine_peak_flops(enum element_type type);
 int64_t machine_available_bytes(void); /* 0: unknown */
+/* as /proc/cpuinfo names it */
+const char *machine_processor(void);
 /* of this stretch of addresses; -1: cannot tell */
 int64_t machine_mapped_bytes(const void *from, int64_t bytes);
 int64_t machine_peak_bytes(void); /* largest resident size of this process so far */

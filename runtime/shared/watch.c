@@ -111,10 +111,15 @@ void watch_step_end(struct device *d, int64_t step, double seconds)
             look.mark[i].to = device_stamp_seconds(d, 2 * i + 1);
         }
         if (step <= look.profiled) profile_step(look.mark, n, seconds);
-        if (step <= look.profiled) profile_out_step(look.mark, n, seconds, played);
+        if (step <= look.profiled) profile_out_step(look.mark, n, played);
         if (look.trace && step <= TRACED) trace_step(look.mark, n, step);
     }
     watching = false;
+}
+
+void watch_step_took(int64_t step, double seconds)
+{
+    if (step > 0 && step <= look.profiled) profile_out_took(seconds);
 }
 
 bool watch_close(struct device *d)

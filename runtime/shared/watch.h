@@ -42,8 +42,10 @@ bool device_square_product(struct device *d, enum element_type type, int64_t n, 
 bool watch_open(struct device *d, const struct options *o, int64_t first);
 /* before a step's first part is played; steps are counted from the first of this process */
 void watch_step(int64_t step);
-/* after the drain; its duration */
+/* after the drain; its duration so far */
 void watch_step_end(struct device *d, int64_t step, double seconds);
+/* when the ranks have agreed on the step: all that it took */
+void watch_step_took(int64_t step, double seconds);
 /* Reports; every rank calls it. False: a comparison found something, or a file could not be written
  * (noted). */
 bool watch_close(struct device *d);
@@ -75,8 +77,9 @@ void profile_close(void); /* the table */
 
 /* profile_out.c: the file of --profile-out. False: noted. */
 bool profile_out_open(const char *path, int64_t steps);
-/* `played`: seconds of the step's schedule; `seconds`: of all of the step. */
-void profile_out_step(const struct mark *mark, int64_t marks, double seconds, double played);
+/* `played`: seconds of the step's schedule; then those of all of the step. */
+void profile_out_step(const struct mark *mark, int64_t marks, double played);
+void profile_out_took(double seconds);
 bool profile_out_close(void);
 
 bool trace_open(const char *path); /* false: noted */

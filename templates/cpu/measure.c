@@ -185,67 +185,137 @@ static void copies(void)
 }
 
 /* ── collectives ─────────────────────────────────────────────────────────────── */
+/* As in a trainer, a thread of its own moves and the other one computes or waits; handing a
+ * collective over and being told of its end is part of its time. */
+enum moved { GATHER, REDUCE_SCATTER, ALL_REDUCE, SUM, END };
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    pthread_t thread;
+    enum moved what;
+    int64_t count, times; /* elements of a part, numbers of a sum; how often */
+    int64_t issued, completed;
+} lane = {.lock = PTHREAD_MUTEX_INITIALIZER,
+          .work = PTHREAD_COND_INITIALIZER,
+          .done = PTHREAD_COND_INITIALIZER};
+
+static void move(enum moved what, int64_t count)
+{
+    switch (what) {
+    case GATHER: collective_gather(bytes, count, 4); break;
+    case REDUCE_SCATTER:
+        collective_reduce_scatter((float *)bytes, room_b, room_c, count, true);
+        break;
+    case ALL_REDUCE: collective_all_reduce(room_b, count); break;
+    case SUM: memset(room_d, 0, 8 * 64), collective_sum(room_d, count, true); break;
+    case END: break;
+    }
+}
+
+static void *mover(void *nothing)
+{
+    for (bool more = true; more;) {
+        pthread_mutex_lock(&lane.lock);
+        while (lane.completed == lane.issued) pthread_cond_wait(&lane.work, &lane.lock);
+        const enum moved what = lane.what;
+        pthread_mutex_unlock(&lane.lock);
+        for (int64_t i = 0; i < lane.times; i++) move(what, lane.count);
+        more = what != END;
+        pthread_mutex_lock(&lane.lock);
+        lane.completed++;
+        pthread_cond_broadcast(&lane.done);
+        pthread_mutex_unlock(&lane.lock);
+    }
+    return nothing;
+}
+
+static void hand_over(enum moved what, int64_t count, int64_t times)
+{
+    pthread_mutex_lock(&lane.lock);
+    lane.what = what, lane.count = count, lane.times = times;
+    lane.issued++;
+    pthread_cond_signal(&lane.work);
+    pthread_mutex_unlock(&lane.lock);
+}
+
+static bool is_over(void)
+{
+    pthread_mutex_lock(&lane.lock);
+    bool over = lane.completed == lane.issued;
+    pthread_mutex_unlock(&lane.lock);
+    return over;
+}
+
+static void wait_for_it(void)
+{
+    pthread_mutex_lock(&lane.lock);
+    while (lane.completed < lane.issued) pthread_cond_wait(&lane.done, &lane.lock);
+    pthread_mutex_unlock(&lane.lock);
+}
+
+static void collective(const char *name, enum moved what, int64_t count, int64_t size)
+{
+    double seconds;
+    MEASURE(seconds, (hand_over(what, count, 1), wait_for_it()));
+    print(name, "mpi", "any", "-", "any", size, 0, 0, 1e6 * seconds);
+}
+
 static void collectives(void)
 {
     const int64_t n = world.size;
     for (int64_t part = 1 << 10; part <= ROOM_BYTES / 4 / n; part *= 4) {
-        double seconds;
         if (program.fsdp > 1) {
-            MEASURE(seconds, collective_gather(bytes, part / 4, 4));
-            print("gather", "mpi", "any", "-", "any", part, 0, 0, 1e6 * seconds);
-            MEASURE(seconds,
-                    collective_reduce_scatter((float *)bytes, room_b, room_c, part / 4, true));
-            print("reduce_scatter", "mpi", "any", "-", "any", part, 0, 0, 1e6 * seconds);
-        } else {
-            MEASURE(seconds, collective_all_reduce(room_b, part / 4));
-            print("all_reduce", "mpi", "any", "-", "any", part, 0, 0, 1e6 * seconds);
-        }
+            collective("gather", GATHER, part / 4, part);
+            collective("reduce_scatter", REDUCE_SCATTER, part / 4, part);
+        } else
+            collective("all_reduce", ALL_REDUCE, part / 4, part);
         memset(room_b, 0, (size_t)part); /* sums of sums would not stay finite */
         memset(room_c, 0, (size_t)part);
     }
-    double seconds;
-    for (int64_t count = 1; count <= 64 && program.fsdp > 1; count *= 8) {
-        MEASURE(seconds, (memset(room_d, 0, 8 * 64), collective_sum(room_d, count, true)));
-        print("sum", "mpi", "any", "-", "any", 8 * count, 0, 0, 1e6 * seconds);
-    }
+    for (int64_t count = 1; count <= 64 && program.fsdp > 1; count *= 8)
+        collective("sum", SUM, count, 8 * count);
 }
 
 /* ── contention ──────────────────────────────────────────────────────────────── */
-enum { GATHERED = 1 << 20 };
-static int64_t gathers;
-static double gathered_seconds;
-static _Atomic bool gathering;
-
-static void *gather_on(void *nothing)
+/* What products and collectives take from each other while both go on: the parts of their speeds,
+ * each the median over sizes as layers have them. */
+static int rising(const void *a, const void *b)
 {
-    double begin = now();
-    for (int64_t i = 0; i < gathers; i++) collective_gather(bytes, GATHERED / 4, 4);
-    gathered_seconds = now() - begin;
-    gathering = false;
-    return nothing;
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
 }
 
-/* As in a trainer: a thread moves, the other one computes. */
 static void contention(void)
 {
-    double product, gather, begin;
-    struct operand a = {ELEMENT_F32, false, room_b, 256}, b = {ELEMENT_F32, true, room_c, 256};
-    pthread_t thread;
-    MEASURE(product, product_of(256, 256, 256, a, b, false, ELEMENT_F32, room_d, 256));
-    MEASURE(gather, collective_gather(bytes, GATHERED / 4, 4));
-    gathers = (int64_t)(20 * each / gather) + 10;
-    world_host_barrier();
-    gathering = true;
-    if (pthread_create(&thread, NULL, gather_on, NULL)) exit(4);
-    int64_t products = 0;
-    for (begin = now(); gathering; products++)
-        product_of(256, 256, 256, a, b, false, ELEMENT_F32, room_d, 256);
-    double with = (now() - begin) / (double)products;
-    pthread_join(thread, NULL);
-    double core = largest(1 - product / with),
-           link = largest(1 - gather * (double)gathers / gathered_seconds);
-    print("contention", "core", "-", "-", "-", 0, 0, 0, core);
-    print("contention", "link", "-", "-", "-", 0, 0, 0, link);
+    enum { SIZES = 5, TIMES = 9 };
+    double product, core[SIZES], link[SIZES];
+    struct operand a = {ELEMENT_F32, false, room_e, 128}, b = {ELEMENT_F32, true, room_f, 128};
+#define PRODUCT product_of(256, 128, 128, a, b, false, ELEMENT_F32, room_g, 128)
+    MEASURE(product, PRODUCT);
+    for (int i = 0; i < SIZES; i++) {
+        const int64_t count = (1 << 13) << i;
+        double gather, with[TIMES], products[TIMES];
+        MEASURE(gather, (hand_over(GATHER, count, 16), wait_for_it()));
+        const int64_t gathers = 16 * (1 + (int64_t)(2 * each / gather));
+        for (int k = 0; k < TIMES; k++) {
+            int64_t calls = 0;
+            world_host_barrier();
+            double begin = now();
+            hand_over(GATHER, count, gathers);
+            for (; !is_over(); calls++) PRODUCT;
+            const double all = largest(now() - begin);
+            products[k] = 1 - (double)calls * product / all;
+            with[k] = 1 - gather / 16 * (double)gathers / all;
+        }
+        qsort(products, TIMES, sizeof *products, rising);
+        qsort(with, TIMES, sizeof *with, rising);
+        core[i] = largest(products[TIMES / 2]);
+        link[i] = largest(with[TIMES / 2]);
+    }
+    qsort(core, SIZES, sizeof *core, rising);
+    qsort(link, SIZES, sizeof *link, rising);
+    print("contention", "core", "-", "-", "-", 0, 0, 0, core[SIZES / 2]);
+    print("contention", "link", "-", "-", "-", 0, 0, 0, link[SIZES / 2]);
 }
 
 /* ── the program ─────────────────────────────────────────────────────────────── */
@@ -275,8 +345,11 @@ int main(int argc, char **argv)
     room_a = some(ROOM_BYTES / 4), room_d = some(ROOM_BYTES / 4), room_e = some(ROOM_BYTES / 8);
     room_f = some(ROOM_BYTES / 8), room_g = some(ROOM_BYTES / 8), room_h = some(ROOM_BYTES / 8);
     if (!strcmp(argv[1], "collectives")) {
+        if (pthread_create(&lane.thread, NULL, mover, NULL)) stop("no thread for collectives");
         if (program.fsdp > 1) contention();
         collectives();
+        hand_over(END, 0, 1);
+        pthread_join(lane.thread, NULL);
     } else {
         copies();
         products(ELEMENT_F32);

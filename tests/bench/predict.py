@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Predictions against runs on this processor.
-    predict.py build PLANC FOLDER CLUSTER    writes plans and builds trainers in FOLDER
-    predict.py run FOLDER [SECONDS]          runs them, at most so long; may be called again
-    predict.py report PLANC FOLDER CLUSTER   tables: every configuration, order, regret
-Configurations were not used by planc calibrate. A run is 5 steps of warm-up and the median of 20;
-each is run twice, all once before any the second time; rows that differ by more than 5 % are run
-again."""
+"""Predictions against runs on this processor, in parts that may be stopped and called again; each
+goes on where the last call stopped.
+    predict.py build PLANC FOLDER            writes plans and builds trainers in FOLDER
+    predict.py run FOLDER [SECONDS]          runs them, at most so long. Status 3: runs are missing
+    predict.py report PLANC FOLDER CLUSTER   tables: engine, classes, every configuration, order
+Configurations were not used by planc calibrate. A run is 5 steps of warm-up and the median of 20.
+Everything is run once before anything is run a second time; rows whose two fastest runs differ by
+more than 5 % are run again, at most ROUNDS times. Each configuration is also run once with
+--profile-out, for the tables of the engine and of the classes."""
 import json, math, os, pathlib, statistics, subprocess, sys, time
 
+ROUNDS = 5
+NOISE = 0.05  # pairs that are closer than this, or than their own runs, have no order
 PLANS = pathlib.Path(__file__).resolve().parents[2] / "plans"
 MODELS = {
     "llama": "layers = {L};  hidden = {H};  heads = {heads};  ffn = {F};  vocab = 256;  tied = on",
@@ -44,13 +48,18 @@ TOTAL = [
 ORDER = [("llama", "fp32", 3, 128, 128, local, mode, fsdp, dp, 8 // (fsdp * dp * local), 1)
          for local in (1, 2, 4) for mode in ("none", "selective", "full") for fsdp, dp in ((1, 1), (2, 1), (1, 2))]
 
+# the engine alone, with measured durations: 1, 2 and 4 ranks, fsdp and dp
+ENGINE = [(family, compute, layers, hidden, 256, 2, "none", fsdp, dp, 2, 1)
+          for family, compute, layers, hidden in (("llama", "fp32", 4, 192), ("qwen3_moe", "bf16", 3, 128))
+          for fsdp, dp in ((1, 1), (2, 1), (1, 2), (4, 1), (1, 4), (2, 2))]
+
 
 def name(c):
     return "{}-{}-L{}-h{}-s{}-b{}-{}-f{}d{}-a{}-c{}".format(*c)
 
 
 def everything():
-    return list(dict.fromkeys(TOTAL + ORDER))
+    return list(dict.fromkeys(TOTAL + ORDER + ENGINE))
 
 
 def text(c, data):
@@ -72,7 +81,7 @@ plan "measured" {{
 '''
 
 
-def build(planc, folder, cluster):
+def build(planc, folder):
     folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data.txt"
     data.write_bytes(bytes(32 + (i * 7919 + i // 96) % 95 for i in range(1 << 19)))
@@ -82,40 +91,58 @@ def build(planc, folder, cluster):
             continue
         plan = folder / (name(c) + ".plan")
         plan.write_text(text(c, data))
-        done = subprocess.run([planc, "build", plan, "-o", at, "--cluster", cluster], capture_output=True, text=True)
+        done = subprocess.run([planc, "build", plan, "-o", at], capture_output=True, text=True)
         if done.returncode:
             print("build", name(c), done.stderr.strip()[:300])
 
 
-def median_step(folder, c):
-    metrics = folder / "metrics.jsonl"
+def launch(folder, c, words):
+    """Whether the trainer of a configuration ran with these options."""
     env = {**os.environ, "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    done = subprocess.run(["timeout", "60", "mpirun", "-n", str(c[7] * c[8]), folder / name(c) / "trainer", "--steps", "25",
-                           "--metrics", metrics, "--log-every", "100"], env=env, capture_output=True, text=True)
+    done = subprocess.run(["timeout", "60", "mpirun", "-n", str(c[7] * c[8]), folder / name(c) / "trainer",
+                           "--log-every", "100"] + words, env=env, capture_output=True, text=True)
     if done.returncode:
         print("run", name(c), done.stderr.strip()[-300:])
+    return done.returncode == 0
+
+
+def median_step(folder, c):
+    metrics = folder / "metrics.jsonl"
+    if not launch(folder, c, ["--steps", "25", "--metrics", metrics]):
         return None
     steps = [json.loads(line)["step_seconds"] for line in metrics.read_text().splitlines()]
     return statistics.median(steps[5:25])
+
+
+def wants_run(c, have, wanted):
+    return c not in ENGINE and len(have) < wanted and (wanted <= 2 or apart(have) > 0.05)
 
 
 def run(folder, seconds):
     out = folder / "measured.json"
     measured = json.loads(out.read_text()) if out.exists() else {}
     end = time.time() + seconds
-    for wanted in (1, 2, 3, 4):
+    missing = 0
+    for wanted in range(1, ROUNDS + 1):
         for c in everything():
             have = measured.setdefault(name(c), [])
-            if time.time() > end or not (folder / name(c) / "trainer").exists():
+            profile = folder / (name(c) + ".profile.json")
+            if not (folder / name(c) / "trainer").exists():
                 continue
-            if len(have) >= wanted or (wanted > 2 and apart(have) <= 0.05):
+            if wanted == 1 and c in TOTAL + ENGINE and not profile.exists():
+                missing += time.time() > end or not launch(
+                    folder, c, ["--steps", "27", "--profile", "25", "--profile-out", profile])
+            if not wants_run(c, have, wanted):
                 continue
-            step = median_step(folder, c)
+            step = None if time.time() > end else median_step(folder, c)
             if step:
                 have.append(step)
-    out.write_text(json.dumps(measured))
-    print(sum(len(v) >= 1 for v in measured.values()), "measured once,", sum(len(v) >= 2 for v in measured.values()), "twice")
+                out.write_text(json.dumps(measured))
+            elif wanted <= 2 or time.time() > end:
+                missing += 1
+    print(f"{sum(len(v) >= 2 for v in measured.values())} configurations run twice, {missing} runs are missing")
+    sys.exit(3 if missing else 0)
 
 
 def apart(have):
@@ -126,54 +153,114 @@ def apart(have):
     return b / a - 1
 
 
-def report(planc, folder, cluster):
-    measured = json.loads((folder / "measured.json").read_text())
-    rows = {}
-    for c in everything():
-        have = measured.get(name(c), [])
-        if not have:
+def simulate(planc, folder, cluster, c, words):
+    plan = folder / (name(c) + ".plan")
+    done = subprocess.run([planc, "simulate", plan, "--cluster", cluster, "--json"] + words, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"simulate {name(c)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def percent(x):
+    return f"{100 * x:+.1f} %"
+
+
+def report_engine(planc, folder, cluster):
+    """With the durations of a run the step must be that run's; then the model, by class."""
+    print("| engine alone | measured, ms | with its durations, ms | error | by rates, ms | error |\n"
+          "| --- | --- | --- | --- | --- | --- |")
+    errors, classes = [], {}
+    for c in ENGINE + TOTAL:
+        profile = folder / (name(c) + ".profile.json")
+        if not profile.exists():
             continue
-        plan = folder / (name(c) + ".plan")
-        done = subprocess.run([planc, "simulate", plan, "--cluster", cluster, "--json"], capture_output=True, text=True)
-        rung = json.loads(done.stdout)["rungs"][0]
-        rows[c] = (statistics.mean(sorted(have)[:2]), rung["step_seconds"], apart(have))
-    print("| configuration | measured, ms | predicted, ms | error | runs differ |\n| --- | --- | --- | --- | --- |")
-    for c in TOTAL:
-        if c in rows:
-            m, p, r = rows[c]
-            print(f"| {name(c)} | {1e3 * m:.2f} | {1e3 * p:.2f} | {100 * (p / m - 1):+.1f} % | {f'{100 * r:.1f} %' if r < 1 else 'one run'} |")
-    errors = [abs(rows[c][1] / rows[c][0] - 1) for c in TOTAL if c in rows]
-    close = [abs(rows[c][1] / rows[c][0] - 1) for c in TOTAL if c in rows and rows[c][2] <= 0.05]
+        d = simulate(planc, folder, cluster, c, ["--durations", profile])["durations"]
+        m, e, r = d["step_seconds"], d["simulated_step_seconds"], d["step_seconds_by_rates"]
+        if c in ENGINE:
+            errors.append((abs(e / m - 1), name(c)))
+            print(f"| {name(c)} | {1e3 * m:.2f} | {1e3 * e:.2f} | {percent(e / m - 1)} | {1e3 * r:.2f} | {percent(r / m - 1)} |")
+        for k, v in d["classes"].items():
+            if v["measured"] > 0 and v["by_rates"] > 0:
+                classes.setdefault((min(c[7] * c[8], 2), k), []).append((v["measured"] / m, v["by_rates"] / v["measured"]))
     if errors:
-        worst = max((c for c in TOTAL if c in rows), key=lambda c: abs(rows[c][1] / rows[c][0] - 1))
-        print(f"total: {len(errors)} of {len(TOTAL)} configurations, median error {100 * statistics.median(errors):.1f} %, "
-              f"worst {100 * max(errors):.1f} % ({name(worst)}); of {len(close)} whose runs agree within 5 %, "
-              f"median {100 * statistics.median(close) if close else 0:.1f} %")
+        worst = max(errors)
+        print(f"engine: {sum(e <= 0.03 for e, _ in errors)} of {len(errors)} runs within 3 %, worst {100 * worst[0]:.1f} % ({worst[1]})")
+    print("\n| class | ranks | runs | share of the step, median | predicted / measured, median | lowest | highest |\n"
+          "| --- | --- | --- | --- | --- | --- | --- |")
+    for (ranks, k), all_of in sorted(classes.items()):
+        ratios = [r for _, r in all_of]
+        print(f"| {k} | {'1' if ranks == 1 else 'several'} | {len(ratios)} | {100 * statistics.median(s for s, _ in all_of):.1f} % | "
+              f"{statistics.median(ratios):.2f} | {min(ratios):.2f} | {max(ratios):.2f} |")
+    print()
+
+
+def differ(r):
+    return f"{100 * r:.1f} %" if r < 1 else "one run"
+
+
+def report_total(rows):
+    print("| configuration | measured, ms | predicted, ms | error | runs differ |\n| --- | --- | --- | --- | --- |")
+    all_of = [c for c in TOTAL if c in rows]
+    for c in all_of:
+        m, p, r = rows[c]
+        print(f"| {name(c)} | {1e3 * m:.2f} | {1e3 * p:.2f} | {percent(p / m - 1)} | {differ(r)} |")
+    error = {c: abs(rows[c][1] / rows[c][0] - 1) for c in all_of}
+    if error:
+        worst = max(all_of, key=lambda c: error[c])
+        print(f"total: {len(error)} of {len(TOTAL)} configurations, median error {100 * statistics.median(error.values()):.1f} %, "
+              f"worst {100 * error[worst]:.1f} % ({name(worst)})")
+        for ranks in (1, 2):
+            some = [error[c] for c in all_of if c[7] * c[8] == ranks]
+            if some:
+                print(f"total, {ranks} rank(s): {len(some)}, median error {100 * statistics.median(some):.1f} %, worst {100 * max(some):.1f} %")
+        noise = sorted(rows[c][2] for c in all_of)
+        print(f"repeatability: runs differ by {100 * statistics.median(noise):.1f} % in the median; "
+              f"{sum(r > 0.05 for r in noise)} of {len(noise)} by more than 5 % after up to {ROUNDS} runs")
+        print("beyond 20 %: " + (", ".join(name(c) for c in all_of if error[c] > 0.2) or "none"))
+    print()
+
+
+def report_order(rows):
     points = [c for c in ORDER if c in rows]
     agree = disagree = left = 0
     for i, a in enumerate(points):
         for b in points[:i]:
             (ma, pa, ra), (mb, pb, rb) = rows[a], rows[b]
-            if abs(math.log(ma / mb)) < min(max(ra, rb, 0.01), 0.15):
+            if abs(math.log(ma / mb)) < max(0.01, min(max(ra, rb), NOISE)):
                 left += 1
             elif (ma - mb) * (pa - pb) > 0:
                 agree += 1
             else:
                 disagree += 1
-    if agree + disagree:
-        best, chosen = min(points, key=lambda c: rows[c][0]), min(points, key=lambda c: rows[c][1])
-        print("| point of the order | measured, ms | predicted, ms | runs differ |\n| --- | --- | --- | --- |")
-        for c in sorted(points, key=lambda c: rows[c][0]):
-            print(f"| {name(c)} | {1e3 * rows[c][0]:.2f} | {1e3 * rows[c][1]:.2f} | {f'{100 * rows[c][2]:.1f} %' if rows[c][2] < 1 else 'one run'} |")
-        print(f"order: {len(points)} points, tau {(agree - disagree) / (agree + disagree):.2f} over {agree + disagree} pairs, "
-              f"{left} closer than the noise; regret of the predicted best "
-              f"{100 * (rows[chosen][0] / rows[best][0] - 1):.1f} %")
+    if not agree + disagree:
+        return
+    best, chosen = min(points, key=lambda c: rows[c][0]), min(points, key=lambda c: rows[c][1])
+    print("| point of the order | measured, ms | predicted, ms | error | runs differ |\n| --- | --- | --- | --- | --- |")
+    for c in sorted(points, key=lambda c: rows[c][0]):
+        m, p, r = rows[c]
+        print(f"| {name(c)} | {1e3 * m:.2f} | {1e3 * p:.2f} | {percent(p / m - 1)} | {differ(r)} |")
+    print(f"order: {len(points)} points, tau {(agree - disagree) / (agree + disagree):.2f} over {agree + disagree} pairs, "
+          f"{left} closer than their noise, which counts as {100 * NOISE:.0f} % at most; regret of the predicted best "
+          f"{100 * (rows[chosen][0] / rows[best][0] - 1):.1f} %")
+
+
+def report(planc, folder, cluster):
+    measured = json.loads((folder / "measured.json").read_text())
+    report_engine(planc, folder, cluster)
+    rows = {}
+    for c in TOTAL + ORDER:
+        have = measured.get(name(c), [])
+        if have:
+            rung = simulate(planc, folder, cluster, c, [])["rungs"][0]
+            rows[c] = (statistics.mean(sorted(have)[:2]), rung["step_seconds"], apart(have))
+    report_total(rows)
+    report_order(rows)
 
 
 what, rest = sys.argv[1], sys.argv[2:]
 if what == "build":
-    build(rest[0], pathlib.Path(rest[1]), rest[2])
+    build(rest[0], pathlib.Path(rest[1]))
 elif what == "run":
-    run(pathlib.Path(rest[0]), float(rest[1]) if len(rest) > 1 else 700)
+    run(pathlib.Path(rest[0]), float(rest[1]) if len(rest) > 1 else 7200)
 else:
     report(rest[0], pathlib.Path(rest[1]), rest[2])
