@@ -1,8 +1,8 @@
 /* Judges every point of a space (every combination of alternatives). The memory of a point comes
  * from its own layout, as for a single plan. Points of one structure (family.c) are compiled once
  * and then only laid out, each at its own sizes. Keys that change neither a byte nor the time of a
- * kernel (replicas, global batch, seeds) do not start a new family. The arena is reset between points, so a large space
- * costs time and not memory. */
+ * kernel (replicas, global batch, seeds) do not start a new family. The arena is reset between
+ * points, so a large space costs time and not memory. */
 #include "base/escape.h"
 #include "analysis/space.h"
 #include "passes/budget.h"

@@ -1,3 +1,4 @@
+/* --durations of `planc simulate`: a run's own durations in the place of predicted ones. */
 #ifndef PLANC_COMMAND_SIMULATE_DURATIONS_H
 #define PLANC_COMMAND_SIMULATE_DURATIONS_H
 
