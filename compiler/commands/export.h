@@ -6,6 +6,12 @@
 #include "commands/import.h"
 #include "commands/saved.h"
 
+#include <signal.h>
+
+/* ── export_command.c ────────────────────────────────────────────────────────── */
+/* The signal that asked to stop, or 0. Looked at before every read of weights. */
+extern volatile sig_atomic_t export_stopped;
+
 /* ── export_config.c ─────────────────────────────────────────────────────────── */
 /* keys: of the plan, by path ("model", "model.layers"). beside: the configuration that the run
  * began with, or NULL: the longest sequence and the special tokens are taken from it, which a plan

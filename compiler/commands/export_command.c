@@ -10,13 +10,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 struct export
 {
     const char *from, *to, *part; /* part: the folder until it is complete */
+    int held;                     /* it, open and locked */
     enum element dtype;
     int64_t shard_bytes;
     struct saved saved; /* of a checkpoint */
@@ -205,6 +208,55 @@ static void remove_part(const char *folder)
         command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", folder, strerror(errno));
 }
 
+/* Folders of exports to the same place that were killed; a folder that is being filled is locked by
+ * the process that fills it. */
+static void remove_left(const char *to)
+{
+    struct text pattern = {0};
+    glob_t found = {0};
+    for (const char *c = to; *c; c++)
+        text_add(&pattern, "%s%c", strchr("*?[\\", *c) ? "\\" : "", *c);
+    text_add(&pattern, ".*.part");
+    if (glob(pattern.bytes, 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            const char *folder = found.gl_pathv[i], *number = folder + strlen(to) + 1;
+            int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            if (fd >= 0 && number[strspn(number, "0123456789")] == '.' &&
+                flock(fd, LOCK_EX | LOCK_NB) == 0)
+                remove_part(folder);
+            if (fd >= 0) close(fd);
+        }
+    globfree(&found);
+}
+
+static int make_part(struct export *e)
+{
+    e->part = text_format("%s.%d.part", e->to, (int)getpid());
+    remove_left(e->to);
+    if (mkdir(e->part, 0777))
+        return command_fail(EXIT_ENVIRONMENT, "cannot make '%s': %s", e->part, strerror(errno));
+    e->held = open(e->part, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* where a disk has no locks, the next export may take it for one that was killed */
+    if (e->held >= 0) (void)flock(e->held, LOCK_EX | LOCK_NB);
+    return EXIT_FINE;
+}
+
+/* ── signals ─────────────────────────────────────────────────────────────────── */
+
+volatile sig_atomic_t export_stopped;
+static void stop(int number) { export_stopped = number; }
+
+/* What is ignored stays ignored (nohup). */
+static void take_signals(void (*handler)(int))
+{
+    static const int number[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < COUNT_OF(number); i++) {
+        struct sigaction now, own = {.sa_handler = handler, .sa_flags = SA_RESTART};
+        if (sigaction(number[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            sigaction(number[i], &own, NULL);
+    }
+}
+
 /* ── the command line ────────────────────────────────────────────────────────── */
 
 static bool read_bytes(const char *text, int64_t *bytes)
@@ -264,16 +316,17 @@ int command_export(const struct arguments *a)
             : json_string_value(json_object_get(json_object_get(e.saved.manifest, "plan"), "file"));
     if (status == EXIT_FINE) status = find_beside(&e, a->tokenizer, plan_path);
     if (status != EXIT_FINE) return status;
-    e.part = text_format("%s.%d.part", e.to, (int)getpid());
-    if (mkdir(e.part, 0777))
-        return command_fail(EXIT_ENVIRONMENT, "cannot make '%s': %s", e.part, strerror(errno));
+    take_signals(stop);
+    status = make_part(&e);
+    if (status != EXIT_FINE) return status;
     status = fill(&e);
     if (status == EXIT_FINE) status = publish(&e);
     source_close(&e.source);
-    if (status != EXIT_FINE) {
-        remove_part(e.part);
-        return status;
-    }
+    if (status != EXIT_FINE) remove_part(e.part);
+    if (e.held >= 0) close(e.held);
+    take_signals(SIG_DFL);
+    if (status != EXIT_FINE && export_stopped) raise(export_stopped);
+    if (status != EXIT_FINE) return status;
     printf("%s: %s, %s parameters as %s in %d file%s\n", e.to, source_text(&e),
            text_count(e.source.elements), e.dtype == BF16 ? "BF16" : "F32", e.files,
            e.files == 1 ? "" : "s");

@@ -183,6 +183,10 @@ const char *source_of_file(const char *path, struct weight_source *w)
 static const char *read_at(const struct weight_file *f, char *to, int64_t n, int64_t from)
 {
     while (n > 0) {
+        if (export_stopped)
+            return text_format("stopped by %s", export_stopped == SIGINT    ? "SIGINT"
+                                                : export_stopped == SIGTERM ? "SIGTERM"
+                                                                            : "SIGHUP");
         const ssize_t some = pread(f->fd, to, (size_t)n, (off_t)from);
         if (some < 0 && errno == EINTR) continue;
         if (some <= 0)

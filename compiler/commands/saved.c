@@ -83,7 +83,7 @@ static const char *parts_there(const struct saved *s, const json_t *manifest, in
 struct saved saved_read(const char *path)
 {
     struct saved s = {.name = base_name(path), .path = path, .run = 1};
-    (void)name_read(s.name, &s.run, &s.step);
+    const bool named = name_read(s.name, &s.run, &s.step);
     size_t n;
     json_error_t error;
     const char *file = text_format("%s/manifest.json", path), *text = file_read(file, &n);
@@ -104,10 +104,14 @@ struct saved saved_read(const char *path)
         s.why = text_format("is damaged: %s", s.why);
     else
         s.manifest = m;
-    if (s.manifest) {
-        s.step = saved_whole(m, "step");
-        s.run = saved_whole(m, "run");
-    }
+    if (!s.manifest) return s;
+    const int64_t step = saved_whole(m, "step"), run = saved_whole(m, "run");
+    if (named && (step != s.step || run != s.run)) {
+        s.why =
+            text_format("is of step %ld of run %ld: its folder was given another name", step, run);
+        s.manifest = NULL;
+    } else
+        s.step = step, s.run = run;
     return s;
 }
 

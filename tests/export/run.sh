@@ -144,6 +144,50 @@ refused absent 4 'No such file' nowhere
 (trap '' XFSZ; ulimit -f 8; "$planc" export llama.saved -o full.hf) >full.log 2>&1
 [ $? -eq 4 ] && grep -q 'cannot write .*model.safetensors.: File too large' full.log &&
     ! compgen -G 'full.hf*' >/dev/null && ok full || fail full "$(tail_of full.log)"
+# ── what a killed or stopped export leaves ──────────────────────────────────
+# A folder that nobody fills any more goes; one that somebody fills, and what is none of ours, stay.
+rm -rf left.hf* && mkdir left.hf.11.part left.hf.12.part left.hf.x.part && touch left.hf.11.part/a
+flock -n left.hf.12.part sleep 60 &
+holder=$!
+for _ in $(seq 300); do flock -n left.hf.12.part true || break
+sleep 0.1; done
+"$planc" export llama.saved -o left.hf >left.log 2>&1 || fail left "$(tail_of left.log)"
+kill $holder && wait $holder 2>/dev/null
+[ "$(echo left.hf*)" = "left.hf left.hf.12.part left.hf.x.part" ] && ok left ||
+    fail left "$(echo left.hf*)"
+# A large file of zeros, so that there is time to stop its export.
+sed 's/vocab = 257/vocab = 2000000/' llama.plan >wide.plan
+python3 - <<'P'
+import json, struct
+raw = open("llama.safetensors", "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+header, at = json.loads(raw[8:8 + n]), 0
+header.pop("__metadata__", None)
+for t in header.values():
+    t["shape"] = [2000000 if d == 257 else d for d in t["shape"]]
+    size = 4
+    for d in t["shape"]:
+        size *= d
+    t["data_offsets"] = [at, at + size]
+    at += size
+text = json.dumps(header).encode()
+with open("wide.safetensors", "wb") as f:
+    f.write(struct.pack("<Q", len(text)) + text)
+    f.truncate(8 + len(text) + at)
+P
+rm -rf stopped.hf*
+"$planc" export wide.safetensors wide.plan -o stopped.hf >stopped.log 2>&1 &
+exporter=$!
+for _ in $(seq 3000); do compgen -G 'stopped.hf.*.part/model*' >/dev/null && break
+sleep 0.01; done
+kill -TERM $exporter
+wait $exporter
+status=$?
+if [ $status -eq 143 ] && grep -q 'stopped by SIGTERM' stopped.log &&
+    ! compgen -G 'stopped.hf*' >/dev/null; then ok stopped
+else fail stopped "status $status: $(tail_of stopped.log) $(echo stopped.hf*)"; fi
+rm -rf wide.safetensors stopped.hf*
+
 # an architecture that is not the library's
 sed 's/h = rms_norm(x, attn_norm, eps = norm_eps)/h = rms_norm(x + x, attn_norm, eps = norm_eps)/' \
     "$top/plans/models/llama.plan" >own.plan
