@@ -226,7 +226,7 @@ struct plan {
     } at;
     /* none when the plan leaves them to their defaults */
     struct {
-        struct span graph, gemm, attention, experts, dp, global, validation;
+        struct span graph, gemm, attention, experts, dp, global;
     } given;
 };
 

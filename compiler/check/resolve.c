@@ -332,7 +332,6 @@ static void resolve(struct checker *c, struct plan *p)
     p->at.data = section_place(c, S_data);
     p->at.init = section_place(c, S_init);
     p->at.run = section_place(c, S_run);
-    p->given.validation = given_place(c, K_data_validation);
     p->given.graph = given_place(c, K_run_graph);
     p->given.gemm = given_place(c, K_run_gemm);
     p->given.attention = given_place(c, K_run_attention);

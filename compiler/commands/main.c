@@ -404,23 +404,12 @@ static bool is_readable(const struct arguments *a, const char *path, int *status
     return false;
 }
 
-/* Whether the device can do all that the plan wants. */
-static bool device_can(const struct plan *p)
-{
-    if (p->device == DEVICE_CPU || !p->n_data_validation) return true;
-    add_help(complain(p->given.validation, "data.validation is refused: planc cannot yet validate "
-                                           "on cuda devices"),
-             "--device cpu can; or leave it out, and measure the loss of a checkpoint on its own");
-    return false;
-}
-
 /* A plan for its device, with its budget decided; NULL when it has no feasible point. */
 static struct plan *decided(const struct arguments *a, struct plan *plan, int *status)
 {
     if (plan) {
         plan_take_device(plan, a->device);
         warn_of_cuda_keys(plan);
-        if (!device_can(plan)) return NULL;
     }
     if (!plan || budget_decide(plan)) return plan;
     /* it is right; or it says no budget at all */

@@ -96,9 +96,40 @@ static const char *what_of(const struct graph *g, const struct node *n)
     return op_rows[n->op].name;
 }
 
+/* The last step that the metrics of a micro-batch need: what is behind it is backward alone. */
+static int last_forward_step(const struct graph *g)
+{
+    int last = 0;
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
+                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
+                if (g->region.item[i]->phase == PHASE_MICRO && node->op == OP_metric &&
+                    node->step > last)
+                    last = node->step;
+            }
+    return last;
+}
+
+/* Whether something up to step `last` waits for what this gather fetches: one that is issued ahead
+ * of the backward part is not. */
+static bool is_waited_for(const struct graph *g, const struct node *gather, int last)
+{
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++)
+            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
+                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
+                if (node->op == OP_wait && node->step <= last &&
+                    attr_get(node, "event") == attr_get(gather, "event"))
+                    return true;
+            }
+    return false;
+}
+
 static void step_table(struct text *to, const struct graph *g)
 {
-    text_add(to, "static const struct step_name steps[] = {\n    {0, 0},\n");
+    text_add(to, "static const struct step_name steps[] = {\n    {0, 0, false},\n");
+    const int forward = last_forward_step(g);
     int last = 0;
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->body.n; k++) {
@@ -108,8 +139,11 @@ static void step_table(struct text *to, const struct graph *g)
                 if (b->node.item[n]->step != last + 1)
                     bug("step %d follows step %d", b->node.item[n]->step, last);
                 last = b->node.item[n]->step;
-                text_add(to, "    {%s, %s},\n", escape_c(g->region.item[i]->name),
-                         escape_c(what_of(g, b->node.item[n])));
+                const bool is_forward =
+                    last <= forward && (b->node.item[n]->op != OP_gather ||
+                                        is_waited_for(g, b->node.item[n], forward));
+                text_add(to, "    {%s, %s, %s},\n", escape_c(g->region.item[i]->name),
+                         escape_c(what_of(g, b->node.item[n])), is_forward ? "true" : "false");
             }
         }
     text_add(to, "};\n\n");
@@ -266,21 +300,6 @@ static void saving_numbers(struct text *to, const struct plan *p)
              text_number(s->every_seconds), s->keep, s->keep_every, s->async ? "true" : "false");
 }
 
-/* The last step that the metrics of a micro-batch need: what is behind it is backward alone. */
-static int forward_steps(const struct graph *g)
-{
-    int last = 0;
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
-                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
-                if (g->region.item[i]->phase == PHASE_MICRO && node->op == OP_metric &&
-                    node->step > last)
-                    last = node->step;
-            }
-    return last;
-}
-
 void emit_program_c(struct text *to, const struct graph *g, const struct plan *p,
                     enum emit_device device)
 {
@@ -341,8 +360,8 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     if (p->n_data_validation)
         text_add(to,
                  "    .data_validation = validations, .data_validations = %d, .validate_every = "
-                 "%ld, .validate_steps = %ld, .forward_steps = %d,\n",
-                 p->n_data_validation, p->validate_every, p->validate_steps, forward_steps(g));
+                 "%ld, .validate_steps = %ld,\n",
+                 p->n_data_validation, p->validate_every, p->validate_steps);
     text_add(to, "    .init_from = %s, .init_seed = %ld,\n", escape_c(p->init_from), p->init_seed);
     text_add(to,
              "    .tensor_ignore = %s, .tensor_ignores = %d, .tensor_prefix = %s, .tensor_prefixes "

@@ -11,7 +11,6 @@
 #include "shared/watch.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -37,7 +36,7 @@ struct device {
     /* number of the command that an event stands for; 0: never recorded */
     int64_t *event;
     int64_t micro_batch;
-    int last_step; /* of a micro-batch: kernels and reductions behind it are left out */
+    bool forward; /* a validation: steps that it does not need are left out */
     double *stamp;
     int64_t stamps; /* of steps that are watched: what the clock said */
     double exposed;
@@ -198,6 +197,11 @@ static void issue(struct device *d, int step, int event, struct command c)
 
 /* ── verbs ───────────────────────────────────────────────────────────────────── */
 
+static bool left_out(const struct device *d, int step)
+{
+    return d->forward && !program.step[step].forward;
+}
+
 void iteration(struct device *d, int64_t i)
 {
     (void)d;
@@ -215,7 +219,7 @@ static void call(struct device *d, const struct kernel *k, void *const *address,
 
 void run(struct device *d, int step, const struct kernel *k, void *const *address)
 {
-    if (step > d->last_step) return;
+    if (left_out(d, step)) return;
     position_set(step);
     call(d, k, address, NULL, 1);
 }
@@ -224,7 +228,7 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
                void *const *address)
 {
     const struct instance *n = &d->instance[unit];
-    if (step > d->last_step) return;
+    if (left_out(d, step)) return;
     position_set(step);
     for (int i = 0; i < n->stretches; i++)
         call(d, k, address, &n->stretch[i], (double)n->stretch[i].count / (double)n->elements);
@@ -232,13 +236,14 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
 
 void gather(struct device *d, int step, int64_t unit, void *slot, int event)
 {
+    if (left_out(d, step)) return;
     issue(d, step, event, (struct command){.kind = GATHER, .unit = unit, .slot = slot});
 }
 
 void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into,
             int micro, int event)
 {
-    if (step > d->last_step) return;
+    if (left_out(d, step)) return;
     issue(d, step, event,
           (struct command){.kind = REDUCE,
                            .unit = unit,
@@ -251,7 +256,7 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
                int event)
 {
-    if (step > d->last_step) return;
+    if (left_out(d, step)) return;
     issue(
         d, step, event,
         (struct command){
@@ -260,6 +265,7 @@ void sum_ranks(struct device *d, int step, const char *group, double *address, i
 
 void await(struct device *d, int step, int event)
 {
+    if (left_out(d, step)) return;
     position_set(step);
     wait_for(d, d->event[event]);
 }
@@ -274,7 +280,7 @@ void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, i
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
          int64_t rows, int64_t columns)
 {
-    if (d->last_step < INT_MAX) return; /* a validation is not probed */
+    if (d->forward) return; /* a validation is not probed */
     position_set(step);
     probe_tap(d, name, type, value, rows, columns);
 }
@@ -370,18 +376,15 @@ void device_copied(struct device *d)
     (void)d;
 }
 
-/* The forward part of a micro-batch. Gathers and waits go on as in training, so that slots and
- * events are what the next micro-batch expects; nothing of it is watched. */
+/* Nothing of it is watched; the worker reads that, so it must have done all of it. */
 static void play_forward(struct device *d, int micro)
 {
     const bool watched = watching;
-    const double exposed = d->exposed;
     watching = false;
-    d->last_step = program.forward_steps;
+    d->forward = true;
     schedule_micro_batch(d, micro & ~MICRO_FORWARD);
     device_drain(d);
-    d->last_step = INT_MAX;
-    d->exposed = exposed;
+    d->forward = false;
     watching = watched;
 }
 
@@ -428,6 +431,7 @@ void device_copy(struct device *d, void *to, const void *from, int64_t bytes)
 }
 
 /* A trainer whose kernels multiply nothing is linked without the library that does. */
+#pragma weak gemm_text
 #pragma weak gemm
 #pragma weak gemm_bf16
 
@@ -441,6 +445,15 @@ bool device_square_product(struct device *d, enum element_type type, int64_t n, 
     return true;
 }
 
+const char *device_machine(char text[192])
+{
+    char processor[96], library[64] = "no library of products";
+    machine_processor(processor);
+    if (gemm_text) gemm_text(library);
+    snprintf(text, 192, "%s, %s", processor, library);
+    return text;
+}
+
 double device_exposed_seconds(struct device *d)
 {
     double seconds = d->exposed;
@@ -452,7 +465,6 @@ struct device *device_open(void)
 {
     static struct device device;
     struct device *d = &device;
-    d->last_step = INT_MAX;
     d->local = map(arena_bytes(), "the arena");
     if (!d->local) return NULL;
     d->wire = d->local + program.local_bytes;

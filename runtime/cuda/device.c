@@ -36,6 +36,11 @@ static void issue(struct device *d, int step)
     position_moved();
 }
 
+static bool left_out(const struct device *d, int step)
+{
+    return d->forward && !program.step[step].forward;
+}
+
 /* ── verbs: compute ──────────────────────────────────────────────────────────── */
 
 void iteration(struct device *d, int64_t i) { d->iteration = i; }
@@ -54,6 +59,7 @@ static void call(struct device *d, const struct kernel *k, void *const *address,
 
 void run(struct device *d, int step, const struct kernel *k, void *const *address)
 {
+    if (left_out(d, step)) return;
     issue(d, step);
     call(d, k, address, NULL, 1);
 }
@@ -62,6 +68,7 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
                void *const *address)
 {
     const struct instance *n = &d->instance[unit];
+    if (left_out(d, step)) return;
     issue(d, step);
     for (int i = 0; i < n->stretches; i++)
         call(d, k, address, &n->stretch[i], (double)n->stretch[i].count / (double)n->elements);
@@ -70,6 +77,7 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
 void await(struct device *d, int step, int event)
 {
     const struct happening *h = &d->event[event];
+    if (left_out(d, step)) return;
     issue(d, step);
     if (h->piece != d->piece) return;
     cuda_publish(d, LANE_COMPUTE, step, true);
@@ -107,6 +115,7 @@ void gather(struct device *d, int step, int64_t unit, void *slot, int event)
     const int64_t shard = n->unit->shard, bytes = program.compute_type == TYPE_BF16 ? 2 : 4;
     const void *master = local(d, program.master + 4 * (n->unit->state_offset + n->index * shard));
     char *mine = (char *)slot + world.shard * shard * bytes;
+    if (left_out(d, step)) return;
     int64_t mark = begin(d, step, LANE_GATHER, "gather", unit);
     if (bytes == 2)
         elementwise(RUNTIME_CAST_BF16, LANE_GATHER, master, mine, shard);
@@ -124,6 +133,7 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
 {
     const int64_t shard = d->instance[unit].unit->shard;
     const bool set = (micro & MICRO_FIRST) != 0;
+    if (left_out(d, step)) return;
     int64_t mark = begin(d, step, LANE_REDUCE, "reduce", unit);
     watch_micro(mark, micro);
     if (program.fsdp > 1) nccl_reduce_scatter(d, LANE_REDUCE, slot, set ? into : stage, shard);
@@ -138,6 +148,7 @@ void sum_ranks(struct device *d, int step, const char *group, double *address, i
                int event)
 {
     const bool whole_world = !strcmp(group, "world");
+    if (left_out(d, step)) return;
     int64_t mark = begin(d, step, LANE_REDUCE, "sum over ranks", -1);
     if ((whole_world ? program.fsdp * program.dp : program.fsdp) > 1)
         nccl_sum(d, LANE_REDUCE, address, count, whole_world);
@@ -170,6 +181,7 @@ void cuda_copy_batch(struct device *d)
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
          int64_t rows, int64_t columns)
 {
+    if (d->forward) return; /* a validation is not probed */
     issue(d, step);
     if (d->piece == 0) probe_tap(d, name, type, value, rows, columns);
 }

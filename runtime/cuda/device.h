@@ -17,7 +17,7 @@
 
 enum lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANES };
 /* those of micro-batches are numbered by enum micro */
-enum { GRAPH_UPDATE = (MICRO_FIRST | MICRO_LAST) + 1, GRAPHS };
+enum { GRAPH_UPDATE = (MICRO_FIRST | MICRO_LAST | MICRO_FORWARD) + 1, GRAPHS };
 /* piece of its latest recording; -1: never recorded */
 struct happening {
     cuda_event event;
@@ -41,7 +41,8 @@ struct device {
     int64_t piece, pieces; /* being issued; graphs recorded so far */
     bool used[LANES];      /* in the piece that is being recorded */
     struct instance *instance;
-    int issuing; /* the schedule step that the host is at; 0: none */
+    bool forward; /* a validation: steps that it does not need are left out */
+    int issuing;  /* the schedule step that the host is at; 0: none */
     int64_t iteration;
 
     float *staging;      /* pinned: program.staging_bytes */

@@ -202,6 +202,14 @@ bool device_is(const char *name, const char *arch)
     return !strcmp(model, offered);
 }
 
+const char *device_machine(char text[192])
+{
+    int runtime = 0;
+    CUDA(cuDriverGetVersion, &runtime);
+    snprintf(text, 192, "%s, driver of CUDA %d.%d", gpu.name, runtime / 1000, runtime % 1000 / 10);
+    return text;
+}
+
 static int64_t outside_before;
 
 bool device_outside_bytes(struct device *d, double before_and_now[2])

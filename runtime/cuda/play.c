@@ -1,6 +1,7 @@
 /* Issuing, waiting, recording, replaying. The first step is issued eagerly, which also initialises
- * everything that is lazy. Then the micro-batches (first, middle, last, or the only one) and the
- * update are each recorded as a graph; from then on a step is a few launches. What differs between
+ * everything that is lazy. Then the micro-batches (first, middle, last, or the only one), of a plan
+ * that validates their forward parts too, and the update are each recorded as a graph; from then on
+ * a step is a few launches. What differs between
  * replays is in device memory: scalars, and the batch, which is copied before each.
  *
  * A recording ends with all lanes joined, so the last reductions of a micro-batch do not overlap
@@ -130,7 +131,11 @@ static void play(struct device *d, enum play what, int micro)
 {
     switch (what) {
     case PLAY_SETUP: schedule_setup(d); break;
-    case PLAY_MICRO_BATCH: schedule_micro_batch(d, micro); break;
+    case PLAY_MICRO_BATCH:
+        d->forward = micro & MICRO_FORWARD;
+        schedule_micro_batch(d, micro & ~MICRO_FORWARD);
+        d->forward = false;
+        break;
     case PLAY_UPDATE: schedule_update(d); break;
     }
 }
@@ -164,6 +169,9 @@ static void record_all(struct device *d)
     for (int64_t j = 0; j < program.accumulation; j++) {
         int micro = (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0);
         if (!d->graph[micro]) d->graph[micro] = record(d, PLAY_MICRO_BATCH, micro);
+        micro |= MICRO_FORWARD;
+        if (program.data_validations && !d->graph[micro])
+            d->graph[micro] = record(d, PLAY_MICRO_BATCH, micro);
     }
     d->graph[GRAPH_UPDATE] = record(d, PLAY_UPDATE, 0);
 }
@@ -191,11 +199,13 @@ void device_play(struct device *d, enum play what, int micro)
                                                      : NULL;
     d->running = true;
     if (what == PLAY_MICRO_BATCH) d->micro_batch = micro & MICRO_FIRST ? 0 : d->micro_batch + 1;
+    const bool watched = watching;
+    if (micro & MICRO_FORWARD) watching = false; /* nothing of a validation is watched */
     if (graph && !watching) {
         if (what == PLAY_MICRO_BATCH) cuda_copy_batch(d);
         CUDA(cuGraphLaunch, graph, d->stream[LANE_COMPUTE]);
-        return;
-    }
-    play(d, what, micro);
+    } else
+        play(d, what, micro);
+    watching = watched;
     d->played |= what == PLAY_UPDATE;
 }

@@ -40,7 +40,8 @@ struct kernel {
 /* What activations and gathered weights are kept in. */
 enum element_type { TYPE_F32, TYPE_BF16 };
 
-/* Which micro-batch of the step: a step of one is both. */
+/* Which micro-batch of the step: a step of one is both. FORWARD: of a validation, for which a
+ * device leaves out the steps that program.step does not mark; a schedule never sees it. */
 enum micro { MICRO_FIRST = 1, MICRO_LAST = 2, MICRO_FORWARD = 4 };
 
 /* Addresses in the allocation (on trace: the offset itself, tagged by segment, never read). */

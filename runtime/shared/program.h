@@ -45,9 +45,12 @@ struct unit {
     int tensors;
 };
 
+/* By schedule step, [0] unused. forward: the metrics of a micro-batch need it, so a validation has
+ * it. */
 struct step_name {
     const char *region, *what;
-}; /* by schedule step, [0] unused */
+    bool forward;
+};
 /* F64 sums over the step's micro-batches, local segment */
 struct metric {
     const char *name;
@@ -89,12 +92,10 @@ struct program {
     int64_t run_steps;
     const char *const *data_train;
     int data_trains; /* names or patterns, in this order */
-    /* validation: names or patterns; validate_every 0: never, validate_steps 0: all of them;
-     * forward_steps: of a micro-batch the last step that its metrics need */
+    /* validation: names or patterns; validate_every 0: never, validate_steps 0: all of them */
     const char *const *data_validation;
     int data_validations;
     int64_t validate_every, validate_steps;
-    int forward_steps;
     enum token_format data_format;
     enum sample_order data_order;
     int64_t data_seed;

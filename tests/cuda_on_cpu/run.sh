@@ -135,6 +135,8 @@ single_precision() {
     courses 2.1.2.full.on
     resumed resumed 2.1.2.full.on 2
     resumed resumed.waiting 1.1.1.none.on 1 --set checkpoint.async=off
+    validated validated.graphs 2.1.2.full.on
+    validated validated.eager 2.1.1.none.on --set run.graph=off
     # issued call by call instead of as graphs: the same bits; there each wait stands for itself,
     # and one that is gone shows
     cuda_build case.plan 8 2.1.2.full.on eager "${settings[@]}" --set run.graph=off

@@ -133,6 +133,31 @@ resumed() {
         cuts/step-00000004/part-00000.safetensors && ok "$name.part" || fail "$name.part" "differs"
 }
 
+# ── validation ───────────────────────────────────────────────────────────────
+# validated NAME VARIANT [planc options]: no bit of training changes; the losses are the cpu's
+validated() {
+    local name=$1 variant=$2 ranks why
+    shift 2
+    ranks=$(ranks_of "$variant")
+    local every=(--set "data.validation=$PWD/case/tokens.bin" --set run.validate_every=2
+                 --set run.validate_steps=1)
+    cuda_build case.plan 8 "$variant" "with" "${settings[@]}" "${every[@]}" "$@"
+    cuda_build case.plan 8 "$variant" "bare" "${settings[@]}" "$@"
+    variant_build case.plan 8 "$variant" "${settings[@]}" "${every[@]}" && rm -rf host &&
+        mv "$variant" host
+    if ! why=$(cuda_run bare "$ranks" bare --steps 4); then fail "$name" "$why"; return; fi
+    if ! why=$(STANDIN_ORDER=last STANDIN_LAZY=1 cuda_run with "$ranks" with --steps 4) ||
+        ! why=$(launch "$ranks" "$PWD/host" --steps 4 --metrics host.jsonl 2>&1); then
+        fail "$name" "$why"
+        return
+    fi
+    why=$(python3 "$top/tests/validation/check.py" unchanged with.jsonl bare.jsonl 2>&1) &&
+        cmp -s with.safetensors bare.safetensors && ok "$name" || fail "$name" "$why"
+    why=$(python3 "$top/tests/validation/check.py" every with.jsonl 2 2>&1 &&
+        python3 "$top/tests/validation/check.py" near with.jsonl host.jsonl 2>&1) &&
+        ok "$name.losses" || fail "$name.losses" "$why"
+}
+
 # ── BF16, beside the cpu's ───────────────────────────────────────────────────
 # beside NAME VARIANT [planc options]: kernel by kernel in the first step, then the losses of every
 # step

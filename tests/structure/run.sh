@@ -280,6 +280,6 @@ named names.full full.fsdp4.fuse.2.ir attn_norm_again attention_again q_proj_aga
 named names.mixture unusual/*-fuse.ir sparse_attn_norm sparse_q_norm_rope sparse_router_softmax \
     sparse_gate_experts sparse_gate_experts_grad_weight not_sparse_gate_proj
 # --profile, --trace and the watchdog read the same name.
-grep -q '{"layers.backward", "attn_norm_grad"}' trace.none.2/program.c &&
+grep -q '{"layers.backward", "attn_norm_grad", false}' trace.none.2/program.c &&
     grep -q 'k_attn_norm_grad = {"attn_norm_grad"' trace.none.2/kernels.c &&
     ok names.program || fail names.program "attn_norm_grad is not in program.c and kernels.c"

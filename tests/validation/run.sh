@@ -62,6 +62,43 @@ same replicas 4 llama.plan --set mesh.dp=2 --set precision.compute=bf16 --set \
     mesh.reshard=step
 same mixture 2 qwen3_moe.plan --set mesh.reshard=backward --set activation_checkpoint.mode=full
 
+# ── what it gathers ──────────────────────────────────────────────────────────
+# Once each unit that the forward part uses: what is gathered ahead of the backward part is not.
+cat >gathers.c <<'C'
+#include <stdint.h>
+#include <stdio.h>
+static int gathers;
+void __real_collective_gather(void *slot, int64_t shard, int64_t bytes);
+void __wrap_collective_gather(void *slot, int64_t shard, int64_t bytes)
+{
+    gathers++;
+    __real_collective_gather(slot, shard, bytes);
+}
+static void __attribute__((destructor)) tell(void) { fprintf(stderr, "gathers: %d\n", gathers); }
+C
+cc -O1 -c gathers.c -o gathers.o
+cat >mpicc.sh <<'M'
+#!/bin/sh
+case " $* " in *" -c "*|*" -E "*) exec mpicc "$@" ;; esac
+exec mpicc "$COUNTED" "$@" -Wl,--wrap=collective_gather
+M
+chmod +x mpicc.sh
+export COUNTED=$scratch/gathers.o
+gathers() { # NAME [settings]: of one step of rank 0
+    MPICC=$scratch/mpicc.sh run_of "$1" 2 llama.plan --set run.steps=1 "${@:2}" &&
+        grep -m 1 '^gathers: ' "$1.log" | tr -dc 0-9
+}
+# two layers, what is before and what is behind them; twice, by two micro-batches
+for mode in forward step; do
+    once=(--set mesh.reshard=$mode --set batch.global=8 --set mesh.prefetch=2)
+    without=$(gathers gathers.without "${once[@]}")
+    with=$(gathers gathers.with "${others[@]}" --set run.validate_every=1 \
+        --set run.validate_steps=1 "${once[@]}")
+    want=$([ $mode = step ] && echo 4 || echo 8)
+    [ -n "$without" ] && [ $((with - without)) = "$want" ] && ok "gathers.$mode" ||
+        fail "gathers.$mode" "$without without, $with with a validation"
+done
+
 # ── the same tokens, and the right loss ──────────────────────────────────────
 holds mesh near accumulated.with.jsonl llama.with.jsonl
 # from the weights of the last step, the first step of training on these tokens has this loss
@@ -86,7 +123,6 @@ refused() { # NAME PATTERN [settings]
 }
 refused no_steps 'not when to validate' --set data.validation=other.bin
 refused no_files 'no files to validate on' --set run.validate_every=2
-refused on_cuda 'cannot yet validate on cuda' "${others[@]}" --device cuda
 "$planc" build llama.plan -o short --device cpu "${others[@]}" --set run.validate_steps=9 \
     >short.log 2>&1 && ! timeout 60 mpirun -n 2 --oversubscribe short/trainer >short.log 2>&1 &&
     grep -q 'hold 25 samples of sequence 16, a validation of 9 steps needs 72' short.log &&
