@@ -10,17 +10,23 @@
 
 /* Where the work is done, how it is cut into pieces, when a run ends and is saved: the same
  * samples, the same sums but for the order of their terms. */
-static const enum section_id free_sections[] = {
-    S_cluster, S_device,    S_flops, S_link_node, S_link_network, S_mesh, S_activation_checkpoint,
-    S_run,     S_checkpoint};
+static const char *const free_sections[] = {"cluster", "mesh", "activation_checkpoint", "run",
+                                            "checkpoint"};
 /* Files are told by what they hold (the trainer does), not by where they lie. */
 static const enum key_id free_keys[] = {K_batch_local, K_batch_loss_chunks, K_data_train,
                                         K_data_validation};
 
+/* In a section or in one below it: "cluster.host" is below "cluster". */
+static bool is_below(const char *path, const char *section)
+{
+    const size_t n = strlen(section);
+    return !strncmp(path, section, n) && (path[n] == 0 || path[n] == '.');
+}
+
 static bool is_mathematics(const struct plan *p, enum key_id key)
 {
     for (size_t i = 0; i < COUNT_OF(free_sections); i++)
-        if (key_rows[key].section == free_sections[i]) return false;
+        if (is_below(section_rows[key_rows[key].section].path, free_sections[i])) return false;
     for (size_t i = 0; i < COUNT_OF(free_keys); i++)
         if (key == free_keys[i]) return false;
     /* a constant rate does not know its horizon, and only wsd has a decay of its own */

@@ -447,10 +447,9 @@ bool device_square_product(struct device *d, enum element_type type, int64_t n, 
 
 const char *device_machine(char text[192])
 {
-    char processor[96], library[64] = "no library of products";
-    machine_processor(processor);
+    char library[64] = "no library of products";
     if (gemm_text) gemm_text(library);
-    snprintf(text, 192, "%s, %s", processor, library);
+    snprintf(text, 192, "%.120s, %s", machine_processor(), library);
     return text;
 }
 

@@ -26,6 +26,14 @@ static void alone(void)
     done = true;
 }
 
+const char *gemm_text(char text[64])
+{
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(text, 64, "oneDNN %d.%d.%d, ISA 0x%x", v->major, v->minor, v->patch,
+             (unsigned)dnnl_get_effective_cpu_isa());
+    return text;
+}
+
 static void refused(const char *type, int64_t m, int64_t n, int64_t k, dnnl_status_t status)
 {
     fprintf(stderr,

@@ -101,10 +101,11 @@ static void add_hash(struct values *v, const char *name, uint64_t h)
     }
 }
 
-static uint64_t hash_of_own_program(void)
+uint64_t agree_own_program(void)
 {
+    static uint64_t h;
     struct stat s;
-    uint64_t h = 0;
+    if (h) return h;
     int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &s) != 0 || !hash_file(fd, s.st_size, INT64_MAX, &h))
         fail_note("cannot read this trainer's own program: %s", strerror(errno));
@@ -183,7 +184,7 @@ void agree_program(const struct options *o)
     plan_values(&v);
     option_values(&v, o);
     /* last: what has a name is told by it */
-    add_hash(&v, "the trainer (another build of it)", hash_of_own_program());
+    add_hash(&v, "the trainer (another build of it)", agree_own_program());
     for (int i = 0; i < v.n; i++) mine[i] = v.at[i].value;
     world_agree();
     double *all = ROOM(double, (int64_t)world.size *VALUES);

@@ -1,33 +1,43 @@
 /* Checkpoints: what is kept of a run so that it can go on as if it had never stopped. docs/
  * checkpoints.md has the format. For the trainer there are a dozen functions; the rest is between
- * checkpoint.c (when to save, what the ranks agree on), checkpoint_folder.c (names, lock, what is
- * complete), checkpoint_part.c (what a rank writes), checkpoint_manifest.c (what rank 0 writes
- * last) and checkpoint_read.c (the way back). */
+ * checkpoint.c (when to save, what the ranks agree on), checkpoint_writer.c (the thread),
+ * checkpoint_find.c (what to go on from), checkpoint_folder.c (names, lock, what is complete),
+ * checkpoint_part.c (what a rank writes), checkpoint_manifest.c (what rank 0 writes last),
+ * checkpoint_read.c and checkpoint_same.c (the way back). */
 #ifndef PLANC_CHECKPOINT_H
 #define PLANC_CHECKPOINT_H
 
+#include "goodput.h"
+#include "readings.h"
 #include "trainer.h"
 
 /* What a run is beside its tensors. step: steps done, so the next one's number; sample: the place
  * in the data where the next step begins (skipped batches not yet passed over); skipped: steps
- * whose update was not applied; restarts: how often the run was resumed. */
+ * whose update was not applied; restarts: how often the run was resumed. spent: what the time went
+ * into; read: which samples some of the steps have read. */
 struct counters {
     int64_t step, sample, skipped, restarts;
+    struct spent spent;
+    struct readings read;
 };
 
-/* ── checkpoint.c, for the trainer ───────────────────────────────────────────── */
+/* ── checkpoint_find.c, for the trainer ──────────────────────────────────────── */
 /* Finds what to resume, and sets *at to where the run goes on. Collective; false: noted. */
 bool checkpoint_find(const struct options *o, struct counters *at);
 bool checkpoint_wanted(void);  /* there is a folder to save to */
 bool checkpoint_resumed(void); /* there is something to load */
-/* Host memory that a second copy will take; 0: saved while the run waits. */
-int64_t checkpoint_copy_bytes(void);
 /* Every tensor of the checkpoint that was found, after data_open. Collective; false: noted. */
 bool checkpoint_load(struct device *d, const struct options *o);
-/* Takes memory and the writer's thread. Collective; false: noted. */
-bool checkpoint_ready(struct device *d);
-void checkpoint_say_first(void); /* the first line, when something was resumed */
-void checkpoint_describe(void);  /* lines about the folder */
+void checkpoint_say_first(void); /* the first line, where there is a folder */
+void checkpoint_say_found(void); /* lines about what is there, and how the plan differs */
+
+/* ── checkpoint.c, for the trainer ───────────────────────────────────────────── */
+/* Host memory that a second copy will take; 0: saved while the run waits. */
+int64_t checkpoint_copy_bytes(void);
+/* Takes memory and the writer's thread. opened: when the process began, for run.time_limit.
+ * Collective; false: noted. */
+bool checkpoint_ready(struct device *d, double opened);
+void checkpoint_describe(void); /* lines about the folder */
 
 /* At the end of a step. Every rank tells the others CHECKPOINT_TELLS numbers, and gets theirs: of
  * rank r at all + r * stride. */
@@ -50,7 +60,6 @@ void checkpoint_finish(void);
 const char *checkpoint_latest_text(char text[512]);
 /* Seconds the run has waited for saves since the last call. */
 double checkpoint_stall_seconds(void);
-double checkpoint_stalls(void); /* of all saves of this process, seconds */
 void checkpoint_summary(void);
 void checkpoint_close(void);
 
@@ -102,9 +111,10 @@ struct part_written {
     uint64_t hash;
     int64_t bytes;
 };
-/* Writes it: from the copy, or from the device (d not NULL; main thread only) in pieces. */
-bool part_write(const char *folder, int64_t step, struct device *d, struct part_written *written,
-                char why[WHY_BYTES]);
+/* Writes it: from the copy, or from the device (d not NULL; main thread only) in pieces, with
+ * `between` called after each. */
+bool part_write(const char *folder, int64_t step, struct device *d, void (*between)(void),
+                struct part_written *written, char why[WHY_BYTES]);
 /* path of a part into a hash, as it is written; false: `why`. */
 bool part_hash(const char *path, int64_t bytes, uint64_t *hash, char why[WHY_BYTES]);
 bool write_exactly(int fd, const void *bytes, int64_t n);
@@ -115,21 +125,30 @@ void manifest_ready(const int64_t *header_bytes, const int64_t *elements);
 bool manifest_write(const char *folder, const struct counters *at, int64_t run,
                     const uint64_t *hash, char why[WHY_BYTES]);
 uint64_t manifest_hash(const char *text, int64_t n);
+/* A double holds no 64 bits; two hold them. */
+void split_hash(uint64_t hash, double *low, double *top);
+uint64_t joined_hash(double low, double top);
 
 /* ── checkpoint_read.c ───────────────────────────────────────────────────────── */
 struct manifest; /* a manifest that was read and is right in itself */
-/* False: noted, with `instead` after what is wrong. */
-struct manifest *manifest_read(const char *folder, uint64_t *hash, const char *instead);
+/* The manifest of `saved`, which lies in `folder`. NULL: noted, with `instead` after what is
+ * wrong. */
+struct manifest *manifest_read(const char *folder, const struct saved *saved, uint64_t *hash,
+                               const char *instead);
 struct counters manifest_counters(const struct manifest *m);
 const char *manifest_text(const struct manifest *m, char text[256]); /* "saved …, fsdp 2 x dp 1" */
-/* Compares the plan with it; false: noted. *changed: what differs and may, for the log. */
-bool manifest_same_plan(const struct manifest *m, const struct options *o, const char **changed);
-bool manifest_same_data(const struct manifest *m, const struct options *o);
 /* Every part's size and hash, shared out over the ranks; then all tensors. false: noted */
 bool manifest_verify(const struct manifest *m, const char *folder, const char *instead);
 bool manifest_load(const struct manifest *m, const char *folder, struct device *d);
 void manifest_close(struct manifest *m);
-/* Whether a key was allowed to differ. */
-bool option_allows(const struct options *o, const char *key);
+const char *manifest_path(const struct manifest *m);
+const struct json_t *manifest_root(const struct manifest *m);
+
+/* ── checkpoint_same.c ───────────────────────────────────────────────────────── */
+/* Compares the plan with it; false: noted. *changed: what differs and may, for the log. */
+bool manifest_same_plan(const struct manifest *m, const struct options *o, const char **changed);
+/* Compares the data: what the files hold, and what some steps have read. Collective; false:
+ * noted. */
+bool manifest_same_data(const struct manifest *m, const struct options *o);
 
 #endif

@@ -23,7 +23,10 @@
 #define MANIFEST_NAME "manifest.json"
 enum { PATH_BYTES = 4096 };
 
-static int lock_fd = -1;
+static struct {
+    int fd;
+    char text[256]; /* who holds it: "host a, process 7, since …, mark …" */
+} lock = {.fd = -1};
 
 static bool because(char why[WHY_BYTES], const char *what, const char *path)
 {
@@ -132,38 +135,104 @@ static void lock_holder(int fd, char text[256])
     text[strcspn(text, "\n")] = 0;
 }
 
-static bool lock_take(const char *path, uint64_t *mark)
+/* Opens the file, locks it and writes into it who holds it. */
+static bool lock_take(const char *path, char why[WHY_BYTES])
 {
-    char file[PATH_BYTES], host[65] = "?", text[256], when[32] = "";
-    struct timespec now;
-    struct tm utc;
-    if (!join(file, path, LOCK_NAME)) return unusable(path, strerror(errno));
-    lock_fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    char file[PATH_BYTES], holder[256];
     struct stat s;
-    if (lock_fd < 0 || fstat(lock_fd, &s) != 0)
-        return fail_note("checkpoint folder %s: open %s: %s", path, file, strerror(errno));
-    if (!S_ISREG(s.st_mode)) return unusable(path, "its entry 'lock' is no file");
-    if (flock(lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno != EWOULDBLOCK)
-            return fail_note("checkpoint folder %s: it cannot be locked, and two runs in it would "
-                             "destroy each other's checkpoints: %s",
-                             path, strerror(errno));
-        lock_holder(lock_fd, text);
-        return fail_note(
-            "checkpoint folder %s: another run writes there (%s): wait for its end, or "
-            "give this one another folder by --checkpoint-dir",
-            path, text[0] ? text : "it does not say which");
+    lock.fd = join(file, path, LOCK_NAME)
+                  ? open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666)
+                  : -1;
+    if (lock.fd < 0 || fstat(lock.fd, &s) != 0) {
+        snprintf(why, WHY_BYTES, "checkpoint folder %.400s: open %s: %s", path, LOCK_NAME,
+                 strerror(errno));
+        return false;
     }
+    if (!S_ISREG(s.st_mode)) {
+        snprintf(why, WHY_BYTES, "checkpoint folder %.400s: its entry 'lock' is no file", path);
+        return false;
+    }
+    if (flock(lock.fd, LOCK_EX | LOCK_NB) != 0) {
+        const bool held = errno == EWOULDBLOCK;
+        lock_holder(lock.fd, holder);
+        if (held)
+            snprintf(why, WHY_BYTES,
+                     "checkpoint folder %.400s: another run writes there (%s): wait for its end, "
+                     "or give this one another folder by --checkpoint-dir",
+                     path, holder[0] ? holder : "it does not say which");
+        else
+            snprintf(why, WHY_BYTES,
+                     "checkpoint folder %.400s: it cannot be locked, and two runs in it would "
+                     "destroy each other's checkpoints: %s",
+                     path, strerror(errno));
+        return false;
+    }
+    if (ftruncate(lock.fd, 0) == 0 &&
+        write_exactly(lock.fd, lock.text, (int64_t)strlen(lock.text)) && fsync(lock.fd) == 0)
+        return true;
+    snprintf(why, WHY_BYTES, "checkpoint folder %.400s: write %s: %s", path, LOCK_NAME,
+             strerror(errno));
+    return false;
+}
+
+static bool lock_begin(const char *path, uint64_t *mark)
+{
+    char host[65] = "?", when[32], why[WHY_BYTES];
+    struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    if (gmtime_r(&now.tv_sec, &utc)) strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
     if (gethostname(host, sizeof host - 1) != 0) snprintf(host, sizeof host, "?");
     *mark = shuffle_mix((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) ^
             shuffle_mix((uint64_t)getpid());
-    const int n =
-        snprintf(text, sizeof text, "host %s, process %d, since %s, mark %016" PRIx64 "\n", host,
-                 (int)getpid(), when, *mark);
-    if (ftruncate(lock_fd, 0) != 0 || !write_exactly(lock_fd, text, n) || fsync(lock_fd) != 0)
-        return fail_note("checkpoint folder %s: write %s: %s", path, file, strerror(errno));
+    snprintf(lock.text, sizeof lock.text, "host %s, process %d, since %s, mark %016" PRIx64 "\n",
+             host, (int)getpid(), utc_text((int64_t)now.tv_sec, when), *mark);
+    return lock_take(path, why) || fail_note("%s", why);
+}
+
+/* Somebody may have removed the file, and then another run would get a lock of its own: before a
+ * save it is taken again, or the save refused. */
+static bool lock_hold(const char *path, char why[WHY_BYTES])
+{
+    char file[PATH_BYTES];
+    struct stat here, ours;
+    if (join(file, path, LOCK_NAME) && stat(file, &here) == 0 && fstat(lock.fd, &ours) == 0 &&
+        here.st_dev == ours.st_dev && here.st_ino == ours.st_ino)
+        return true;
+    const int before = lock.fd;
+    const bool fine = lock_take(path, why);
+    if (before >= 0) close(before);
+    return fine;
+}
+
+/* What is in a checkpoint and is none of its files, such as a model that somebody exported into it;
+ * false: nothing, or it cannot be read. */
+static bool has_other(const char *path, const char *name, char other[256])
+{
+    char full[PATH_BYTES], part[CHECKPOINT_NAME];
+    DIR *d = join(full, path, name) ? opendir(full) : NULL;
+    bool found = false;
+    for (struct dirent *e = d ? readdir(d) : NULL; e && !found; e = readdir(d)) {
+        int rank = 0;
+        if (sscanf(e->d_name, "part-%d", &rank) == 1)
+            part_name(rank, part);
+        else
+            snprintf(part, sizeof part, "%s", MANIFEST_NAME);
+        found = strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, part);
+        if (found) snprintf(other, 256, "%s", e->d_name);
+    }
+    if (d) closedir(d);
+    return found;
+}
+
+/* True, and said once in a row: such a folder stays. */
+static bool is_left_alone(const char *path, const char *name)
+{
+    static char said[2 * CHECKPOINT_NAME];
+    char other[256];
+    if (!has_other(path, name, other)) return false;
+    if (strcmp(said, name))
+        say("warning: %s/%s stays: it holds '%.100s', which is none of a checkpoint's files", path,
+            name, other);
+    snprintf(said, sizeof said, "%s", name);
     return true;
 }
 
@@ -178,17 +247,38 @@ static bool sweep(const char *path)
         struct saved s;
         const char *ending;
         if (!name_read(e->d_name, &s, &ending) || !is_leftover(ending)) continue;
+        if (is_left_alone(path, e->d_name)) continue;
         fine = folder_remove(path, e->d_name, why) || fail_note("%s", why);
     }
     closedir(d);
     return fine;
 }
 
+static bool has_file(const char *path, const char *name)
+{
+    char file[PATH_BYTES];
+    struct stat s;
+    return join(file, path, name) && stat(file, &s) == 0 && S_ISREG(s.st_mode);
+}
+
+/* A checkpoint itself, or a model: a run that began there would begin anew, and be taken for one
+ * that goes on. */
+static bool is_for_checkpoints(const char *path)
+{
+    if (has_file(path, MANIFEST_NAME))
+        return unusable(path, "is a checkpoint itself: name the folder that it lies in, and "
+                              "--resume=STEP picks one of several");
+    if (has_file(path, "config.json"))
+        return unusable(path, "is a model (it has a config.json): init.from begins a run with its "
+                              "weights; checkpoints take a folder of their own");
+    return true;
+}
+
 bool folder_open(const char *path, uint64_t *mark)
 {
     struct stat s;
     if (lstat(path, &s) != 0 && errno == ENOENT && !make_folders(path)) return false;
-    return is_usable(path) && lock_take(path, mark) && sweep(path);
+    return is_usable(path) && is_for_checkpoints(path) && lock_begin(path, mark) && sweep(path);
 }
 
 bool folder_check(const char *path, uint64_t mark)
@@ -207,18 +297,16 @@ bool folder_check(const char *path, uint64_t mark)
 
 void folder_close(void)
 {
-    if (lock_fd >= 0) close(lock_fd);
-    lock_fd = -1;
+    if (lock.fd >= 0) close(lock.fd);
+    lock.fd = -1;
 }
 
 /* ── what is there ───────────────────────────────────────────────────────────── */
 
 static bool has_manifest(const char *path, const char *name)
 {
-    char file[PATH_BYTES + CHECKPOINT_NAME];
-    struct stat s;
-    snprintf(file, sizeof file, "%s/%s/" MANIFEST_NAME, path, name);
-    return stat(file, &s) == 0 && S_ISREG(s.st_mode);
+    char folder[PATH_BYTES];
+    return join(folder, path, name) && has_file(folder, MANIFEST_NAME);
 }
 
 static int newer_first(const void *a, const void *b)
@@ -269,6 +357,7 @@ bool folder_sync(const char *path, char why[WHY_BYTES])
 bool folder_begin(const char *path, const char *temporary, char why[WHY_BYTES])
 {
     char full[PATH_BYTES];
+    if (!lock_hold(path, why)) return false;
     return join(full, path, temporary) && mkdir(full, 0777) == 0 ? true
                                                                  : because(why, "make", full);
 }
@@ -286,7 +375,11 @@ bool folder_publish(const char *path, const char *temporary, const char *name, c
 bool folder_remove(const char *path, const char *name, char why[WHY_BYTES])
 {
     char full[PATH_BYTES], file[PATH_BYTES];
+    struct stat s;
     if (!join(full, path, name)) return because(why, "name", path);
+    /* what a link leads to is somebody else's */
+    if (lstat(full, &s) == 0 && S_ISLNK(s.st_mode))
+        return unlink(full) == 0 || because(why, "remove", full);
     DIR *d = opendir(full);
     if (!d) return because(why, "open", full);
     bool fine = true;
@@ -339,7 +432,7 @@ bool folder_prune(const char *path, int64_t run, int64_t step, char why[WHY_BYTE
         char name[CHECKPOINT_NAME];
         if (stays++ < keep || (forever > 0 && s % forever == 0)) continue;
         folder_name(&(struct saved){.run = run, .step = s}, name);
-        fine = prune_one(path, name, why);
+        fine = is_left_alone(path, name) || prune_one(path, name, why);
     }
     closedir(d);
     return fine;

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { NAME_BYTES = 512, FORMAT = 1, PART_BYTES = 256, HEAD_BYTES = 2048 };
+enum { NAME_BYTES = 512, FORMAT = 1, PART_BYTES = 256, HEAD_BYTES = 16384 };
 
 struct text {
     char *bytes;
@@ -30,6 +30,13 @@ static struct {
 } manifest;
 
 uint64_t manifest_hash(const char *text, int64_t n) { return XXH3_64bits(text, (size_t)n); }
+
+void split_hash(uint64_t hash, double *low, double *top)
+{
+    *low = (double)(hash & UINT32_MAX);
+    *top = (double)(hash >> 32);
+}
+uint64_t joined_hash(double low, double top) { return (uint64_t)low | (uint64_t)top << 32; }
 
 /* ── text ────────────────────────────────────────────────────────────────────── */
 
@@ -70,6 +77,7 @@ static void make(struct text *t, void (*write_it)(struct text *))
 
 static void write_plan(struct text *t)
 {
+    char machine[192];
     add(t, "\"plan\": {\"title\": ");
     add_string(t, program.title ? program.title : "");
     add(t, ", \"file\": ");
@@ -89,6 +97,8 @@ static void write_plan(struct text *t)
     }
     add(t, "},\n\"versions\": {\"format\": %d, \"device\": ", FORMAT);
     add_string(t, program.device);
+    add(t, ", \"trainer\": \"%016" PRIx64 "\", \"machine\": ", agree_own_program());
+    add_string(t, device_machine(machine));
     add(t, "},\n");
 }
 
@@ -148,20 +158,26 @@ void manifest_ready(const int64_t *header_bytes, const int64_t *elements)
 static void fill(const struct counters *at, int64_t run, const uint64_t *hash)
 {
     struct text *t = &manifest.all;
-    struct tm utc;
-    char when[32] = "", name[CHECKPOINT_NAME];
-    const time_t now = time(NULL);
-    if (gmtime_r(&now, &utc)) strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    char when[32], name[CHECKPOINT_NAME];
     t->n = 0;
     add(t, "{\n\"format\": %d,\n\"step\": %lld,\n\"run\": %lld,\n\"saved\": \"%s\",\n", FORMAT,
-        (long long)at->step, (long long)run, when);
+        (long long)at->step, (long long)run, utc_text((int64_t)time(NULL), when));
     add(t,
         "\"counters\": {\"step\": %lld, \"sample\": %lld, \"skipped_updates\": %lld, \"restarts\": "
         "%lld},\n",
         (long long)at->step, (long long)at->sample, (long long)at->skipped,
         (long long)at->restarts);
-    add(t, "\"data\": {\"tokens\": %lld, \"hash\": \"%016" PRIx64 "\"},\n",
+    add(t,
+        "\"spent\": {\"began\": \"%s\", \"steps\": %.6f, \"starts\": %.6f, \"saves\": %.6f, "
+        "\"validations\": %.6f},\n",
+        utc_text(at->spent.began, when), at->spent.steps, at->spent.starts, at->spent.saves,
+        at->spent.validations);
+    add(t, "\"data\": {\"tokens\": %lld, \"hash\": \"%016" PRIx64 "\", \"read\": [",
         (long long)data_tokens(), data_fingerprint());
+    for (int i = 0; i < at->read.n; i++)
+        add(t, "%s[%lld, %lld, \"%016" PRIx64 "\"]", i ? ", " : "", (long long)at->read.at[i].step,
+            (long long)at->read.at[i].sample, at->read.at[i].hash);
+    add(t, "]},\n");
     add(t, "\"mesh\": {\"fsdp\": %lld, \"dp\": %lld},\n", (long long)program.fsdp,
         (long long)program.dp);
     add(t, "%s", manifest.plan.bytes);

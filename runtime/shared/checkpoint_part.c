@@ -216,8 +216,8 @@ static int64_t state_at(enum state_kind kind)
     return program.moment2;
 }
 
-static bool put_piece(struct device *d, enum state_kind kind, const struct piece *p,
-                      char why[WHY_BYTES])
+static bool put_piece(struct device *d, void (*between)(void), enum state_kind kind,
+                      const struct piece *p, char why[WHY_BYTES])
 {
     int64_t from, to;
     state_share(world.replica, &from, &to);
@@ -229,11 +229,12 @@ static bool put_piece(struct device *d, enum state_kind kind, const struct piece
         device_read(d, some, (float *)local(d, state_at(kind)) + p->at + done, 4 * n);
         if (!put_floats(some, n, why)) return false;
         position_moved();
+        between();
     }
     return true;
 }
 
-static bool put_all(int64_t step, struct device *d, char why[WHY_BYTES])
+static bool put_all(int64_t step, struct device *d, void (*between)(void), char why[WHY_BYTES])
 {
     struct stored s;
     char digits[STEP_DIGITS + 2];
@@ -243,7 +244,7 @@ static bool put_all(int64_t step, struct device *d, char why[WHY_BYTES])
     for (int kind = 0; kind < STATE_KINDS; kind++)
         for (bool more = stored_first(&s); more; more = stored_next(&s)) {
             const struct piece p = state_piece(&s, world.shard, world.replica);
-            if (p.count > 0 && !put_piece(d, (enum state_kind)kind, &p, why)) return false;
+            if (p.count > 0 && !put_piece(d, between, (enum state_kind)kind, &p, why)) return false;
         }
     if (!part.finite) {
         snprintf(why, WHY_BYTES,
@@ -254,8 +255,8 @@ static bool put_all(int64_t step, struct device *d, char why[WHY_BYTES])
     return flush_buffer(why) && (fsync(part.fd) == 0 || failed("fsync", why));
 }
 
-bool part_write(const char *folder, int64_t step, struct device *d, struct part_written *written,
-                char why[WHY_BYTES])
+bool part_write(const char *folder, int64_t step, struct device *d, void (*between)(void),
+                struct part_written *written, char why[WHY_BYTES])
 {
     char name[CHECKPOINT_NAME];
     part_name(world.rank, name);
@@ -266,7 +267,7 @@ bool part_write(const char *folder, int64_t step, struct device *d, struct part_
     XXH3_64bits_reset(&part.hash);
     part.fd = open(part.path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (part.fd < 0) return failed("open", why);
-    bool fine = put_all(step, d, why);
+    bool fine = put_all(step, d, between, why);
     /* a disk that is not this host's may refuse only here */
     if (close(part.fd) != 0 && fine) fine = failed("close", why);
     part.fd = -1;

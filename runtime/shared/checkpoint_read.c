@@ -1,8 +1,9 @@
-/* Reads a checkpoint. The manifest is checked against its own hash, the plan and the data of this
- * run, the parts against their hashes, and only then is anything written to the device. Every rank
- * reads the manifest and takes what its own shard needs, whatever the mesh that wrote it. Anything
- * that is not exactly as it was written is refused by name, because a run that resumes from half a
- * state, or with other mathematics, looks like a good one. */
+/* Reads a checkpoint. The manifest is checked against its own hash, its plan and data against those
+ * of this run (checkpoint_same.c), the parts against their hashes, and only then is anything
+ * written to the device. Every rank reads the manifest and takes what its own shard needs, whatever
+ * the mesh that wrote it. Anything that is not exactly as it was written is refused by name,
+ * because a run that resumes from half a state, or with other mathematics, looks like a good one.
+ */
 #define _GNU_SOURCE
 #include "checkpoint.h"
 
@@ -16,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 512, PATH_BYTES = 4096, LIST_BYTES = 1400 };
+enum { NAME_BYTES = 512, PATH_BYTES = 4096 };
 
 #define HASH_FORMAT "\"hash\": \"%016" PRIx64 "\"\n}\n"
 enum { HASH_LINE = sizeof "\"hash\": \"0123456789abcdef\"\n}\n" - 1 };
@@ -30,7 +31,6 @@ struct written_part {
 struct manifest {
     char *path;
     json_t *root, *tensors;
-    json_t *mathematics, *rest; /* keys of the plan */
     struct counters at;
     struct written_part *part;
     int64_t parts;
@@ -100,27 +100,67 @@ static bool read_part(json_t *o, struct written_part *p)
            !__builtin_add_overflow(bytes, p->header_bytes, &bytes) && bytes == p->bytes;
 }
 
+/* What the time went into; a manifest of the first trainers does not say it. */
+static struct spent read_spent(const json_t *root)
+{
+    const json_t *o = json_object_get(root, "spent");
+    const char *began = json_string_value(json_object_get(o, "began")),
+               *saved = json_string_value(json_object_get(root, "saved"));
+    const int64_t then = began ? utc_seconds(began) : saved ? utc_seconds(saved) : -1;
+    return (struct spent){.began = then < 0 ? 0 : then,
+                          .steps = json_number_value(json_object_get(o, "steps")),
+                          .starts = json_number_value(json_object_get(o, "starts")),
+                          .saves = json_number_value(json_object_get(o, "saves")),
+                          .validations = json_number_value(json_object_get(o, "validations"))};
+}
+
+/* [step, sample, "hash"] of some steps. */
+static bool read_readings(const json_t *root, struct readings *to)
+{
+    const json_t *all = json_object_get(json_object_get(root, "data"), "read");
+    struct reading list[READINGS + 1];
+    const size_t n = json_array_size(all);
+    if (n > sizeof list / sizeof *list) return false;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_array_get(all, i);
+        const char *hash = json_string_value(json_array_get(one, 2));
+        list[i] = (struct reading){.step = json_integer_value(json_array_get(one, 0)),
+                                   .sample = json_integer_value(json_array_get(one, 1)),
+                                   .hash = hash ? strtoull(hash, NULL, 16) : 0};
+    }
+    return readings_set(to, list, (int)n);
+}
+
 static bool read_root(struct manifest *m)
 {
     json_t *counters = json_object_get(m->root, "counters"),
-           *parts = json_object_get(m->root, "parts");
+           *parts = json_object_get(m->root, "parts"), *plan = json_object_get(m->root, "plan");
     m->tensors = json_object_get(m->root, "tensors");
-    json_t *plan = json_object_get(m->root, "plan");
-    m->mathematics = json_object_get(plan, "mathematics");
-    m->rest = json_object_get(plan, "rest");
-    m->at = (struct counters){whole(counters, "step"), whole(counters, "sample"),
-                              whole(counters, "skipped_updates"), whole(counters, "restarts")};
+    m->at = (struct counters){.step = whole(counters, "step"),
+                              .sample = whole(counters, "sample"),
+                              .skipped = whole(counters, "skipped_updates"),
+                              .restarts = whole(counters, "restarts"),
+                              .spent = read_spent(m->root)};
     m->parts = (int64_t)json_array_size(parts);
     m->part = m->parts > 0 ? calloc((size_t)m->parts, sizeof *m->part) : NULL;
-    bool fine = m->part && json_is_object(m->tensors) && json_is_object(m->mathematics) &&
-                json_is_object(m->rest) && m->at.step >= 0 && m->at.sample >= 0 &&
-                m->at.skipped >= 0 && m->at.restarts >= 0;
+    bool fine = m->part && json_is_object(m->tensors) &&
+                json_is_object(json_object_get(plan, "mathematics")) &&
+                json_is_object(json_object_get(plan, "rest")) && m->at.step >= 0 &&
+                m->at.sample >= 0 && m->at.skipped >= 0 && m->at.restarts >= 0 &&
+                read_readings(m->root, &m->at.read);
     for (int64_t i = 0; i < m->parts && fine; i++)
         fine = read_part(json_array_get(parts, (size_t)i), &m->part[i]);
     return fine;
 }
 
-struct manifest *manifest_read(const char *folder, uint64_t *hash, const char *instead)
+/* A folder that was given another one's name. */
+static bool is_of(const struct manifest *m, const struct saved *saved)
+{
+    return m->at.step == saved->step && whole(m->root, "run") == saved->run;
+}
+
+struct manifest *manifest_read(const char *folder, const struct saved *saved, uint64_t *hash,
+                               const char *instead)
 {
     struct manifest *m = calloc(1, sizeof *m);
     char path[PATH_BYTES];
@@ -136,10 +176,13 @@ struct manifest *manifest_read(const char *folder, uint64_t *hash, const char *i
     else if (text && whole(m->root, "format") != 1)
         fail_note("%s has format %lld, this trainer reads format 1", path,
                   (long long)whole(m->root, "format"));
-    else if (text && read_root(m))
-        m->path = strdup(path);
-    else if (text)
+    else if (text && !read_root(m))
         fail_note("%s is no manifest of a checkpoint%s", path, instead);
+    else if (text && !is_of(m, saved))
+        fail_note("%s is of step %lld of run %lld: its folder was given another name%s", path,
+                  (long long)m->at.step, (long long)whole(m->root, "run"), instead);
+    else if (text)
+        m->path = strdup(path);
     free(text);
     if (m->path) return m;
     manifest_close(m);
@@ -157,6 +200,8 @@ void manifest_close(struct manifest *m)
 }
 
 struct counters manifest_counters(const struct manifest *m) { return m->at; }
+const char *manifest_path(const struct manifest *m) { return m->path; }
+const struct json_t *manifest_root(const struct manifest *m) { return m->root; }
 
 const char *manifest_text(const struct manifest *m, char text[256])
 {
@@ -165,130 +210,6 @@ const char *manifest_text(const struct manifest *m, char text[256])
     snprintf(text, 256, "saved %s on fsdp %lld x dp %lld", saved ? saved : "at no time",
              (long long)whole(mesh, "fsdp"), (long long)whole(mesh, "dp"));
     return text;
-}
-
-/* ── the plan and the data ───────────────────────────────────────────────────── */
-
-bool option_allows(const struct options *o, const char *key)
-{
-    const size_t n = strlen(key);
-    for (int i = 0; i < o->allows; i++)
-        for (const char *at = o->allow[i]; *at;
-             at += strcspn(at, ",") + (at[strcspn(at, ",")] != 0))
-            if (strcspn(at, ",") == n && !strncmp(at, key, n)) return true;
-    return false;
-}
-
-static void add_difference(char *to, size_t size, const char *key, const char *before,
-                           const char *now)
-{
-    const size_t used = strlen(to);
-    snprintf(to + used, size - used, "%s%s was %.60s and is %.60s", used ? ", " : "", key, before,
-             now);
-}
-
-/* Both as they are written: what is equal as JSON was written by the same rules. */
-static bool same_value(json_t *there, const char *here, char *text, size_t size)
-{
-    json_t *mine = json_loads(here, JSON_DECODE_ANY, NULL);
-    const bool same = there && mine && json_equal(there, mine);
-    char *dump = there ? json_dumps(there, JSON_ENCODE_ANY) : NULL;
-    snprintf(text, size, "%s", dump ? dump : "not known");
-    free(dump);
-    json_decref(mine);
-    return same;
-}
-
-static const struct plan_key *own_key(const char *path)
-{
-    for (int i = 0; i < program.plan_keys; i++)
-        if (!strcmp(program.plan_key[i].path, path)) return &program.plan_key[i];
-    return NULL;
-}
-
-static json_t *key_there(const struct manifest *m, const char *path)
-{
-    json_t *value = json_object_get(m->mathematics, path);
-    return value ? value : json_object_get(m->rest, path);
-}
-
-/* What is allowed to differ must be something that can. */
-static bool allowed_keys_exist(const struct manifest *m, const struct options *o)
-{
-    for (int i = 0; i < o->allows; i++)
-        for (const char *at = o->allow[i]; *at;
-             at += strcspn(at, ",") + (at[strcspn(at, ",")] != 0)) {
-            char key[NAME_BYTES];
-            snprintf(key, sizeof key, "%.*s", (int)strcspn(at, ","), at);
-            if (!own_key(key) && !key_there(m, key))
-                return fail_note("--allow %s: neither the plan nor the checkpoint has such a key",
-                                 key);
-        }
-    return true;
-}
-
-/* Differences that are refused, and those that are not; the first of the refused. */
-struct differences {
-    char refused[LIST_BYTES], others[LIST_BYTES], first[256];
-};
-
-static void differ(struct differences *d, const struct options *o, const char *key,
-                   const char *before, const char *now, bool mathematics)
-{
-    const bool refuse = mathematics && !option_allows(o, key);
-    add_difference(refuse ? d->refused : d->others, LIST_BYTES, key, before, now);
-    if (refuse && !d->first[0]) snprintf(d->first, sizeof d->first, "%s", key);
-}
-
-/* Keys that the checkpoint has and the plan has not. */
-static void only_there(json_t *keys, struct differences *d, const struct options *o,
-                       bool mathematics)
-{
-    const char *path;
-    json_t *value;
-    json_object_foreach(keys, path, value)
-    {
-        if (own_key(path)) continue;
-        char *dump = json_dumps(value, JSON_ENCODE_ANY);
-        differ(d, o, path, dump ? dump : "?", "not given", mathematics);
-        free(dump);
-    }
-}
-
-bool manifest_same_plan(const struct manifest *m, const struct options *o, const char **changed)
-{
-    static struct differences d;
-    char was[128];
-    *changed = d.others;
-    for (int i = 0; i < program.plan_keys; i++) {
-        const struct plan_key *k = &program.plan_key[i];
-        if (!same_value(key_there(m, k->path), k->json, was, sizeof was))
-            differ(&d, o, k->path, was, k->json, k->mathematics);
-    }
-    only_there(m->mathematics, &d, o, true);
-    only_there(m->rest, &d, o, false);
-    if (!allowed_keys_exist(m, o)) return false;
-    if (!d.refused[0]) return true;
-    return fail_note("%s is of another plan: %s; --allow %s goes on all the same, --fresh starts "
-                     "anew and deletes nothing, --checkpoint-dir takes another folder",
-                     m->path, d.refused, d.first);
-}
-
-bool manifest_same_data(const struct manifest *m, const struct options *o)
-{
-    /* one look is enough; and without any data (--steps 0) there is none to be other */
-    if (world.rank != 0 || data_tokens() == 0) return true;
-    json_t *data = json_object_get(m->root, "data");
-    const char *text = json_string_value(json_object_get(data, "hash"));
-    char mine[32];
-    snprintf(mine, sizeof mine, "%016" PRIx64, data_fingerprint());
-    if ((text && !strcmp(text, mine) && whole(data, "tokens") == data_tokens()) ||
-        option_allows(o, "data.train"))
-        return true;
-    return fail_note("%s was trained on other data: data.train held %lld tokens with hash %s, and "
-                     "holds %lld with hash %s; --allow data.train goes on all the same",
-                     m->path, (long long)whole(data, "tokens"), text ? text : "?",
-                     (long long)data_tokens(), mine);
 }
 
 /* ── the parts ───────────────────────────────────────────────────────────────── */

@@ -390,7 +390,8 @@ int64_t data_next(int64_t sample)
     return sample;
 }
 
-int64_t data_step(int64_t step, int64_t sample)
+/* This rank's samples of a step, and their hash; its targets that are not masked, -1: noted. */
+static int64_t read_step(int64_t sample)
 {
     const int64_t row = program.sequence + 1;
     int64_t valid = 0;
@@ -399,16 +400,29 @@ int64_t data_step(int64_t step, int64_t sample)
         for (int64_t i = 0; i < program.local; i++) {
             int64_t place = (j * world.size + world.rank) * program.local + i;
             int32_t *to = data.token + (j * program.local + i) * row;
-            if (!read_stream(sample_at(sample + place) * program.sequence, row, to))
-                fail_now("rank %d, step %lld: %s", world.rank, (long long)step, fail_noted());
+            if (!read_stream(sample_at(sample + place) * program.sequence, row, to)) return -1;
             for (int64_t k = 1; k < row; k++)
                 valid += !program.has_ignore || to[k] != program.ignore;
             data.hash += sample_hash(to, row, place);
         }
+    return valid;
+}
+
+int64_t data_step(int64_t step, int64_t sample)
+{
+    const int64_t valid = read_step(sample);
+    if (valid < 0) fail_now("rank %d, step %lld: %s", world.rank, (long long)step, fail_noted());
     int64_t before = sample > 0 ? (sample - 1) / data.samples : 0,
             now = (sample + program.global - 1) / data.samples;
     if (now > before) say("data: epoch %lld begins in step %lld", (long long)now, (long long)step);
     return valid;
+}
+
+bool data_read_again(int64_t sample, uint64_t *hash)
+{
+    const bool fine = read_step(sample) >= 0;
+    *hash = data.hash;
+    return fine;
 }
 
 uint64_t data_hash(void) { return data.hash; }

@@ -17,5 +17,7 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int
  * library and processor have no such product: whether they do is the same in every call. */
 bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
                const uint16_t *b, int64_t ldb, bool add, float *c, int64_t ldc);
+/* Which library, and for which instructions: "oneDNN 2.6, ISA 0x7ff". */
+const char *gemm_text(char text[64]);
 
 #endif

@@ -58,13 +58,15 @@ int64_t metrics_count(void)
     return n;
 }
 
-/* Whether a line is of a step before `first`: {"step":12,… and whole. */
-static bool stays(const char *line, size_t n, int64_t first)
+/* The step that a line is of, {"step":12,… and whole; -1: it is none. */
+static int64_t step_of(const char *line, size_t n)
 {
     static const char begin[] = "{\"step\":";
     long long step;
     return n > sizeof begin && !strncmp(line, begin, sizeof begin - 1) && line[n - 1] == '\n' &&
-           sscanf(line + sizeof begin - 1, "%lld", &step) == 1 && step < first;
+                   sscanf(line + sizeof begin - 1, "%lld", &step) == 1
+               ? (int64_t)step
+               : -1;
 }
 
 /* Of a run that was resumed: what a metrics file says from that step on did not happen. Cut after
@@ -86,10 +88,13 @@ static bool cut_behind(const char *path, int64_t first)
     size_t size = 0;
     ssize_t n;
     off_t keep = 0;
+    int64_t last = -1;
     bool ours = true;
     while ((n = getline(&line, &size, f)) > 0) {
         if (keep == 0 && strncmp(line, "{\"step\":", n < 8 ? (size_t)n : 8)) ours = false;
-        if (!ours || !stays(line, (size_t)n, first)) break;
+        const int64_t step = ours ? step_of(line, (size_t)n) : -1;
+        if (step < 0 || step >= first) break;
+        last = step;
         keep += n;
     }
     free(line);
@@ -100,6 +105,10 @@ static bool cut_behind(const char *path, int64_t first)
         return fail_note("--metrics %s: it is there and holds no metrics: a resumed run goes on in "
                          "the file of the run before it",
                          path);
+    if (fine && last >= 0 && last + 1 != first)
+        say("warning: --metrics %s: its last step is %lld, and the run goes on with step %lld: the "
+            "lines between are missing",
+            path, (long long)last, (long long)first);
     return fine || fail_note("--metrics %s: %s", path, output_why(why));
 }
 
@@ -179,6 +188,11 @@ static void write_line(int64_t step)
         }
         done += (size_t)n;
     }
+}
+
+void metrics_sync(void)
+{
+    if (out.fd >= 0) (void)fdatasync(out.fd); /* a pipe has no disk */
 }
 
 bool metrics_whole(void)

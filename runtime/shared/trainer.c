@@ -142,9 +142,12 @@ static struct measured train_step(struct device *d, struct counters *run, int64_
     combine(d, &m);
     m.seconds = clock_seconds() - begun;
     watch_step_took(step - first, m.seconds);
+    readings_add(&run->read, (struct reading){step, sample, m.tokens_hash});
     run->step++;
     run->sample = sample + program.global;
     run->skipped += m.skipped;
+    run->spent.saves += m.stall_seconds;
+    if (!m.skipped) run->spent.steps += m.seconds;
     return m;
 }
 
@@ -177,6 +180,7 @@ static void validate(struct device *d, const struct counters *run, struct measur
         targets += valid;
     }
     position_set(0);
+    device_exposed_seconds(d); /* it is no step's */
     m->validated = true;
     m->validation_loss = targets > 0 ? loss / targets : 0;
     m->validation_batches = batches;
@@ -234,7 +238,8 @@ static bool begin_state(struct device *d, const struct options *o)
     return checkpoint_resumed() ? checkpoint_load(d, o) : weights_start(d);
 }
 
-static struct device *come_up(struct options *o, struct counters *run, int argc, char **argv)
+static struct device *come_up(struct options *o, struct counters *run, double begun, int argc,
+                              char **argv)
 {
     world_open(&argc, &argv);
     options_read(o, argc, argv);
@@ -291,7 +296,7 @@ static struct device *come_up(struct options *o, struct counters *run, int argc,
     if (!checkpoint_resumed()) weights_agree();
     begin_state(d, o);
     world_agree();
-    checkpoint_ready(d);
+    checkpoint_ready(d, begun);
     if (metrics_open(o, run->step, machine_flops, device_memory_bytes(limit)) &&
         (!o->final || weights_final_open(o->final)))
         o->probe ? probe_open(o->probe) : true;
@@ -381,27 +386,14 @@ static void say_stopped(int64_t step)
         say("stopped by run.time_limit after step %lld", (long long)step - 1);
 }
 
-/* What of this process's time went into steps that count; times that the run was resumed are in its
- * checkpoints. */
-static void say_goodput(double wall, double starting, double useful, double stalls,
-                        const struct counters *run)
-{
-    char resumed[64] = "";
-    if (run->restarts > 0)
-        snprintf(resumed, sizeof resumed, "; the run was resumed %lld time%s",
-                 (long long)run->restarts, run->restarts == 1 ? "" : "s");
-    say("goodput: %.1f %% of %.1f s were steps; %.1f s to start, %.1f s held up by saves%s",
-        100 * useful / wall, wall, starting, stalls, resumed);
-}
-
 int main(int argc, char **argv)
 {
     const double begun = clock_seconds();
-    double useful = 0;
     struct options o;
     struct counters run;
     keep_freed_memory();
-    struct device *d = come_up(&o, &run, argc, argv);
+    struct device *d = come_up(&o, &run, begun, argc, argv);
+    const struct spent at_begin = run.spent;
     const int64_t first = run.step;
     bool stop = false;
 
@@ -409,18 +401,18 @@ int main(int argc, char **argv)
     device_play(d, PLAY_SETUP, 0);
     device_drain(d);
     position_phase(PHASE_STEPS);
-    const double starting = clock_seconds() - begun;
+    run.spent.starts += clock_seconds() - begun;
     if (run.step >= o.steps && checkpoint_resumed())
-        say("step %lld of %lld: nothing is left to do", (long long)run.step, (long long)o.steps);
+        say("step %lld of %lld: nothing is left to do%s", (long long)run.step, (long long)o.steps,
+            run.step > o.steps && o.final ? "; --final is of the step that was resumed" : "");
     while (run.step < o.steps && !stop) {
         struct measured m = train_step(d, &run, first);
-        if (!m.skipped) useful += m.seconds;
         if (m.step == 0) {
             probe_write(d, m.value[0], m.grad_norm);
             world_agree();
         }
         if (program.data_validations && run.step % program.validate_every == 0 && finite_step(&m))
-            validate(d, &run, &m);
+            validate(d, &run, &m), run.spent.validations += m.validation_seconds;
         metrics_step(&m);
         if (!finite_step(&m) && program.nonfinite == NONFINITE_STOP) refuse_step(&m);
         if (m.step == first + 1 && bytes_at_end(&o) > 0) launcher_warn(m.seconds, bytes_at_end(&o));
@@ -438,8 +430,8 @@ int main(int argc, char **argv)
     say_release();
     metrics_summary();
     checkpoint_summary();
-    if (run.step > first)
-        say_goodput(clock_seconds() - begun, starting, useful, checkpoint_stalls(), &run);
+    run.spent.saves += checkpoint_stall_seconds();
+    if (run.step > first) goodput_say(&run.spent, &at_begin, clock_seconds() - begun, run.restarts);
     say_outside(d);
     if (!stop) {
         watch_close(d);

@@ -94,6 +94,8 @@ void launcher_warn(double step_seconds, int64_t saved_bytes);
 /* Both are collective, and leave when a rank has something else than rank 0, saying what. */
 /* the tables of the plan, the options, the bytes of the trainer itself */
 void agree_program(const struct options *o);
+/* A hash of the file of this trainer. */
+uint64_t agree_own_program(void);
 /* n files that are the same on all ranks: their sizes and some blocks of each */
 struct agreed_file {
     const char *path;
@@ -141,6 +143,8 @@ const char *device_name(void);
 /* Whether this rank's device is what a cluster describes by these words, `name` its device and
  * `arch` its architecture ("": not said). */
 bool device_is(const char *name, const char *arch);
+/* What bits of results depend on beside the trainer: the processor and the library of products. */
+const char *device_machine(char text[192]);
 const char *device_peak_name(void); /* what device_peak_flops is, in a sentence: "FMA peak" */
 void device_close(struct device *d);
 
@@ -292,6 +296,8 @@ void data_describe(int64_t first, int64_t steps);
 int64_t data_next(int64_t sample);
 /* reads this rank's samples of a step that begins at `sample`; its targets that are not masked */
 int64_t data_step(int64_t step, int64_t sample);
+/* The same samples once more, before the first step; their hash. False: noted. */
+bool data_read_again(int64_t sample, uint64_t *hash);
 /* of those samples and their places in the step; the ranks' add up to the step's */
 uint64_t data_hash(void);
 void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets);
@@ -325,6 +331,8 @@ int64_t metrics_count(void);
 double metrics_cross_entropy(const double *value); /* of a step's metrics */
 void metrics_step(const struct measured *m);
 void metrics_summary(void);
+/* What was written so far is on the disk when it returns. From any thread. */
+void metrics_sync(void);
 bool metrics_whole(void); /* every step is in the file; false: noted on rank 0 */
 
 #endif

@@ -54,10 +54,6 @@ static void look(double period)
         POSITION_GET(mine, phase) != PHASE_START && age(POSITION_GET(mine, moved), now) > limit;
     if (kind != 2 && !waited) return;
     if (kind == 1 && age(POSITION_GET(p, moved), now) < limit / 2) return; /* slow, but it moves */
-    const int phase = POSITION_GET(mine, phase);
-    if (kind == 0 && !world.one_host && (phase == PHASE_WRITE || phase == PHASE_SAVE))
-        /* a rank of another host writes, and its own host sees whether it moves */
-        return;
     if (kind == 0 && !world.one_host && age(POSITION_GET(mine, moved), now) < limit + 2)
         /* the other host, which knows more, first */
         return;

@@ -271,6 +271,7 @@ bool weights_start(struct device *d)
 
 /* ── the last weights ────────────────────────────────────────────────────────── */
 
+enum { FINAL_MEET = 64 << 20 };
 static struct {
     struct output file; /* rank 0's */
     char *header;
@@ -333,17 +334,21 @@ static bool final_begin(void)
            output_put(&final.file, final.header, final.header_bytes);
 }
 
-/* The ranks of the first replica send their pieces in file order; rank 0 writes. When writing fails
- * it goes on receiving, so that nobody is left waiting, and the failure is agreed afterwards. */
+/* The ranks of the first replica send their pieces in file order; rank 0 writes. All meet every
+ * FINAL_MEET bytes: who waits for as long as run.timeout knows that another stands still, wherever
+ * it is. When writing fails it goes on receiving until then. */
 bool weights_final(struct device *d)
 {
     bool writing = world.rank == 0 ? final_begin() : true;
-    for (int64_t i = 0; i < stored_count() && world.replica == 0; i++)
+    int64_t apart = 0;
+    for (int64_t i = 0; i < stored_count(); i++)
         for (int owner = 0; owner < program.fsdp; owner++) {
             struct piece p = stored_piece(&final.sorted[i], owner);
-            if (world.rank != 0 && world.rank != owner) continue;
             for (int64_t done = 0; done < p.count; done += staging_floats()) {
                 int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
+                if (apart >= FINAL_MEET) world_agree(), apart = 0;
+                apart += 4 * n;
+                if (world.rank != 0 && world.rank != owner) continue;
                 if (world.rank == owner)
                     device_read(d, staging_of(d), master_at(d, p.at + done), 4 * n);
                 else

@@ -17,7 +17,8 @@ import sys
 
 TIMES = {"step_seconds", "tokens_per_second", "tokens_per_second_per_device", "mfu",
          "exposed_comm_seconds", "memory_peak_bytes", "memory_fraction",
-         "checkpoint_stall_seconds", "predicted_step_seconds"}
+         "checkpoint_stall_seconds", "predicted_step_seconds",
+         "validation_seconds"}
 
 
 def complain(text):
@@ -154,7 +155,7 @@ def equal(a, b):
 
 def sound(folder):
     m = manifest_of(folder)
-    if list(m) != ["format", "step", "run", "saved", "counters", "data", "mesh", "plan", "versions",
+    if list(m) != ["format", "step", "run", "saved", "counters", "spent", "data", "mesh", "plan", "versions",
                    "parts", "tensors", "hash"]:
         complain(f"{folder}: the manifest has {list(m)}")
     if len(m["parts"]) != m["mesh"]["fsdp"] * m["mesh"]["dp"] or m["counters"]["step"] != m["step"]:

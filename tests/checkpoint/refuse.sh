@@ -38,6 +38,13 @@ if cmp -s "$top/plans/models/llama.plan" other_family.plan; then
     fail plan.family "the test changes nothing"
 else says plan.family 4 'model.architecture was' 2 family_other --checkpoint-dir saved; fi
 
+# Figures of a machine are no mathematics.
+sed 's/cluster cpu { }/cluster cpu { host { launch = 2us }  contention { core = 0.1 } }/' run.plan \
+    >elsewhere.plan
+rm -rf elsewhere && "$planc" build elsewhere.plan -o elsewhere >elsewhere.build 2>&1
+says plan.cluster 0 'with another plan: .*cluster.host.launch was' 2 elsewhere \
+    --checkpoint-dir saved
+
 # `planc diff` says it beforehand.
 # diff_says NAME PATTERN [settings of B]
 diff_says() {
@@ -68,6 +75,22 @@ printf '\1' | dd of=tokens.bin bs=1 seek=1000 conv=notrunc 2>dd.log
 says data.changed 4 'data.train held 1601 tokens.*--allow data.train' 2 two --checkpoint-dir saved
 says data.allowed 0 '^resumed: step 12' 2 two --checkpoint-dir saved --allow data.train
 mv kept.bin tokens.bin
+# More data than is hashed at start. Byte 70000 lies in no block that is looked at, and no step has
+# read it; 67590 is of what step 3 has read.
+python3 -c 'open("large.bin", "wb").write(bytes(i * 7 % 256 for i in range(65536)) * 1280)'
+build large --set data.train=large.bin --set data.format=bytes --set data.order=sequential \
+    --set 'run.skip_batches=[0..260]'
+rm -rf large.saved
+go large 2 large --checkpoint-dir large.saved --steps 5 || fail data.large "$(tail_of large.log)"
+change() { printf '\3' | dd of=large.bin bs=1 seek="$1" conv=notrunc 2>dd.log; }
+change 70000
+says data.unread 0 '^resumed: step 5' 2 large --checkpoint-dir large.saved --steps 7
+change 67590
+says data.read 4 'what step 3 read, 8 samples from sample 2112 on, is no longer what data.train' \
+    2 large --checkpoint-dir large.saved --steps 8
+says data.read_allowed 0 '^resumed: step 7' 2 large --checkpoint-dir large.saved --steps 8 \
+    --allow data.train
+rm -f large.bin
 
 # ── damage ───────────────────────────────────────────────────────────────────
 # damaged NAME PATTERN COMMAND…: done to the newest; refused by name, with the one before offered,
@@ -98,6 +121,8 @@ damaged other_step 'part-00001.safetensors is of step 8' cp \
     saved/step-00000008/part-00001.safetensors hurt/step-00000012/
 damaged swapped 'part-0000[01].safetensors' cp saved/step-00000012/part-00000.safetensors \
     hurt/step-00000012/part-00001.safetensors
+renamed() { rm -r hurt/step-00000012 && cp -r hurt/step-00000008 hurt/step-00000012; }
+damaged renamed 'manifest.json is of step 8 of run 1: its folder was given another name' renamed
 size=$(wc -c <saved/step-00000012/manifest.json)
 for at in 3 40 $((size / 3)) $((size / 2)) -3 -10 -30; do damaged "manifest.$at" \
     'manifest.json is damaged' flip hurt/step-00000012/manifest.json "$at"; done
@@ -136,6 +161,19 @@ for n in 8 9 10; do go count 2 two --checkpoint-dir count --steps $n ||
     fail count "$(tail_of count.log)"; done
 head -n 1 count.log | grep -q 'step 9 ' && ok count.numeric ||
     fail count.numeric "$(head -n 1 count.log)"
+# A link to another run's checkpoint: the link goes, not what it leads to. What somebody has put
+# into a checkpoint keeps it there.
+rm -rf linked && mkdir linked && ln -s ../saved/step-00000008 linked/step-00000008
+build single --set checkpoint.keep=1 --set checkpoint.every=2
+says names.link 0 '^resumed: step 8' 2 single --checkpoint-dir linked
+[ "$(ls linked | tr '\n' ' ')" = "lock step-00000012 " ] && [ -e \
+    saved/step-00000008/part-00001.safetensors ] && ok names.link_leads_on || fail \
+    names.link_leads_on "$(ls linked saved/step-00000008 | tr '\n' ' ')"
+copy guest && rm -r guest/step-00000012 && mkdir guest/step-00000008/model
+says names.guest 0 "warning: guest/step-00000008 stays: it holds 'model'" 2 single \
+    --checkpoint-dir guest
+[ "$(ls guest | tr '\n' ' ')" = "lock step-00000008 step-00000012 " ] && ok names.guest_stays ||
+    fail names.guest_stays "$(ls guest | tr '\n' ' ')"
 build all --set checkpoint.every=1 --set checkpoint.keep=all
 build some --set checkpoint.every=1 --set checkpoint.keep=1 --set checkpoint.keep_every=5
 go keep_all 2 all --checkpoint-dir keep_all && [ "$(ls keep_all | wc -l)" -eq 13 ] &&
@@ -172,6 +210,15 @@ grep -v 'directory' run.plan | sed 's/plan "to be resumed" {/&\n    checkpoint {
     2>&1
 says homeless 4 'checkpoint section without checkpoint.directory' 2 homeless
 says probe 4 '--probe is of step 0' 2 two --checkpoint-dir saved --probe probe.json
+says resume.in_a_checkpoint 4 'step-00000012: is a checkpoint itself: name the folder' \
+    2 two --checkpoint-dir saved/step-00000012
+mkdir -p model && echo '{}' >model/config.json
+says resume.in_a_model 4 'model: is a model .*init.from begins a run with its weights' 2 two \
+    --checkpoint-dir model
+[ "$(ls model)" = config.json ] && ok resume.in_a_model_stays || fail resume.in_a_model_stays \
+    "$(ls model | tr '\n' ' ')"
+says resume.from_a_model 3 "--resume wants a whole number" 2 two --checkpoint-dir saved \
+    --resume=model
 build begun --set "init.from=$scratch/saved/step-00000012"
 rm -rf begun.saved
 says from_a_checkpoint 4 'step-00000012 is a checkpoint' 2 begun --checkpoint-dir begun.saved

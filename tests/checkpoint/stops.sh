@@ -150,6 +150,28 @@ says lock 4 'another run writes there \(host .*, process [0-9]+' 2 long --checkp
 kill -TERM "$(pid_of long 0)" && wait $launcher
 [ $? -eq 75 ] && ok lock.first_goes_on || fail lock.first_goes_on "$(tail_of lock_a.log)"
 says lock.released 0 '^resumed' 2 long --checkpoint-dir lock.saved
+# Somebody removes the file: it is taken again at the next save; where another run has one by then,
+# nothing is saved.
+rm -f lock_b.jsonl
+in_background lock_b long --checkpoint-dir lock.saved --fresh --steps 100000000 --metrics \
+    lock_b.jsonl
+until_lines lock_b.jsonl 3
+rm lock.saved/lock && kill -USR2 "$(pid_of long 1)"
+for _ in $(seq 300); do grep -q '^checkpoint: step' lock_b.log && break
+sleep 0.1; done
+says lock.taken_again 4 'another run writes there' 2 two --checkpoint-dir lock.saved
+rm lock.saved/lock && : >lock.saved/lock
+flock -n lock.saved/lock sleep 60 &
+holder=$!
+for _ in $(seq 300); do flock -n lock.saved/lock true || break
+sleep 0.1; done
+kill -USR2 "$(pid_of long 1)" && wait $launcher
+status=$?
+kill $holder 2>>pids.log
+wait $holder 2>>pids.log
+if [ $status -eq 4 ] && grep -q '^trainer: .*lock.saved: another run writes there' lock_b.log; then
+    ok lock.lost
+else fail lock.lost "exit $status: $(tail_of lock_b.log)"; sweep "$scratch/long"; fi
 : >file && ln -sfn saved link
 says folder.file 4 'checkpoint folder file: is no folder' 2 two --checkpoint-dir file
 says folder.link 4 'checkpoint folder link: is a link' 2 two --checkpoint-dir link
@@ -182,6 +204,9 @@ says metrics.other_file 4 'letter.txt: it is there and holds no metrics' 2 two \
 { head -n 10 whole.jsonl; printf '{"step":10,"lo'; } >torn.jsonl
 says metrics.torn 0 '^resumed: step 8' 2 two --checkpoint-dir cut_metrics --metrics torn.jsonl
 holds metrics.cut same whole.jsonl torn.jsonl
+head -n 5 whole.jsonl >gap.jsonl && rm -rf cut_metrics/step-00000012
+says metrics.gap 0 'gap.jsonl: its last step is 4, and the run goes on with step 8' \
+    2 two --checkpoint-dir cut_metrics --metrics gap.jsonl
 
 # ── killed at random ─────────────────────────────────────────────────────────
 sed 's/fsdp = 2 }/fsdp = 2;  dp = 2 }/
