@@ -1,13 +1,17 @@
-# Builds the compiler (build/planc) and the runtimes that its trainers link: one for this machine's processors and MPI,
-# one for NVIDIA's GPUs and MPI, one that only prints. Everything made lies in build/, or build-sanitize/ with SANITIZE=1,
-# so the two never mix and `make clean` has little to do. Sources are found by name: a new file in compiler/ or runtime/
-# needs no line here.
+# Builds the compiler (build/planc) and the runtimes that its trainers link: one for this machine's
+# processors and MPI, one for NVIDIA's GPUs and MPI, one that only prints. Everything made lies in
+# build/, or build-sanitize/ with SANITIZE=1, so the two never mix and `make clean` has little to
+# do. Sources are found by name: a new file in compiler/ or runtime/ needs no line here.
 #
-#   make            the compiler and the runtimes            make demo        train on real text, about two minutes
-#   make test       all tests (UPDATE=1 rewrites goldens)    make test-long   what does not fit in them
-#   make bench      kernel and step speed of this machine    SANITIZE=1       any of them, under ASan and UBSan
-#   make bench-published   published runs of other trainers against predictions of them
-#   make install    into PREFIX (/usr/local), under DESTDIR  make fuzz        damage plans, draw architectures
+#   make                  the compiler and the runtimes
+#   make demo             train on real text, at most two minutes
+#   make test             all tests (UPDATE=1 rewrites the wanted outputs)
+#   make test-long        what does not fit in them
+#   make bench            kernel and step speed of this machine
+#   make bench-published  published runs of other trainers against predictions of them
+#   make fuzz             damage plans, draw architectures
+#   make install          into PREFIX (/usr/local), under DESTDIR
+#   SANITIZE=1            any of them, under ASan and UBSan
 
 ifdef SANITIZE
 BUILD := build-sanitize
@@ -31,8 +35,8 @@ CFLAGS   ?= -O2 -g
 WARNINGS := -Wall -Wextra -Wshadow -Wconversion -Werror=switch
 STANDARD := -std=c17 -ffp-contract=off
 
-# What a trainer is compiled and linked with on top of planc's own flags; baked in, so that a sanitised planc makes
-# sanitised trainers.
+# What a trainer is compiled and linked with on top of planc's own flags; baked in, so that a
+# sanitised planc makes sanitised trainers.
 COMPILER_FLAGS = $(STANDARD) $(CFLAGS) $(SANITIZE_FLAGS) -Icompiler -I. -I$(BUILD)/gen \
                  -DPLANC_TRAINER_FLAGS='"$(SANITIZE_FLAGS)"'
 RUNTIME_FLAGS  = $(STANDARD) $(CFLAGS) -ftree-vectorize -fvect-cost-model=dynamic $(SANITIZE_FLAGS) -pthread -Iruntime -I.
@@ -43,8 +47,9 @@ FORMATS   := $(patsubst %.c,$(BUILD)/%.o,$(wildcard formats/*.c))
 COMPILER  := $(FORMATS) $(patsubst compiler/%.c,$(BUILD)/compiler/%.o,$(wildcard compiler/*/*.c)) \
              $(patsubst %.c,%.o,$(if $(wildcard grammar/plan.y),$(GENERATED)))
 
-# A trainer is runtime/shared and the folder of its device. The trace device executes nothing and needs three files of shared.
-# Nothing here needs CUDA to build: a trainer loads NVIDIA's libraries when it starts.
+# A trainer is runtime/shared and the folder of its device. The trace device executes nothing and
+# needs three files of shared. Nothing here needs CUDA to build: a trainer loads NVIDIA's libraries
+# when it starts.
 OBJECTS = $(patsubst runtime/%.c,$(BUILD)/runtime/%.o,$(1))
 SHARED := $(FORMATS) $(call OBJECTS,$(wildcard runtime/shared/*.c))
 CPU    := $(SHARED) $(call OBJECTS,$(wildcard runtime/cpu/*.c))
@@ -67,7 +72,8 @@ $(BUILD)/lib/%.a:
 	$(call say,ar  ,$@)
 	$(Q)rm -f $@.new && ar rcs $@.new $^ && mv $@.new $@
 
-# One command makes both the parser and its header; only the parser and the scanner are excused from our warnings.
+# One command makes both the parser and its header; only the parser and the scanner are excused from
+# our warnings.
 $(BUILD)/gen/plan.tab.c $(BUILD)/gen/plan.tab.h &: grammar/plan.y
 	@mkdir -p $(@D)
 	$(call say,gen ,$<)
@@ -100,7 +106,8 @@ $(BUILD)/runtime/trace/%.o: runtime/trace/%.c $(BUILD)/flags
 	$(call say,cc  ,$<)
 	$(Q)$(CC) $(RUNTIME_FLAGS) $(WARNINGS) -MMD -MP -c -o $@ $<
 
-# Rewritten only when the flags differ from the last time, so that changing them rebuilds everything and nothing else does.
+# Rewritten only when the flags differ from the last time, so that changing them rebuilds everything
+# and nothing else does.
 $(BUILD)/flags: always
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(CC) $(MPICC) $(COMPILER_FLAGS) $(RUNTIME_FLAGS) $(WARNINGS))' | cmp -s - $@ || \
@@ -122,14 +129,16 @@ test: setup
 test-long: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) LONG=1 SUITES='$(SUITES)' bash tests/run.sh
-# What `make test` compares with where it is there, and skips elsewhere: PyTorch and transformers, 6 GB from PyPI.
+# What `make test` compares with where it is there, and skips elsewhere: PyTorch and transformers, 6
+# GB from PyPI.
 deps-peers:
 	python3 -m venv $(BUILD)/peers
 	$(BUILD)/peers/bin/pip install --quiet torch transformers
 bench: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench.sh
-# Predictions against runs: calibrates this processor, builds, runs and compares; takes half an hour and wants a quiet machine.
+# Predictions against runs: calibrates this processor, builds, runs and compares; takes half an hour
+# and wants a quiet machine.
 bench-predict: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench/predict.sh
@@ -137,8 +146,8 @@ bench-predict: setup
 bench-published: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench/published.sh
-# The front end under libFuzzer: the compiler's sources once more, by clang, with coverage and both sanitizers. Needs
-# clang and libclang-rt; SECONDS_OF_FUZZ says how long.
+# The front end under libFuzzer: the compiler's sources once more, by clang, with coverage and both
+# sanitizers. Needs clang and libclang-rt; SECONDS_OF_FUZZ says how long.
 FUZZED := $(patsubst compiler/%.c,build/fuzz/%.o,$(filter-out compiler/commands/%,$(wildcard compiler/*/*.c))) \
           build/fuzz/plan.tab.o build/fuzz/plan.lex.o build/fuzz/front.o
 FUZZ_FLAGS := -std=c17 -O1 -g -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
@@ -163,8 +172,8 @@ fuzz:
 	@bash tests/fuzz/front.sh $(SECONDS_OF_FUZZ) build/fuzz/run
 	@bash tests/architectures/fuzz.sh $(SECONDS_OF_FUZZ) build/fuzz/architectures
 
-# The compiler finds its library in PREFIX/share/planc and what trainers are made of in PREFIX/lib/planc, both from
-# where it lies itself, so an installed tree may be moved whole.
+# The compiler finds its library in PREFIX/share/planc and what trainers are made of in
+# PREFIX/lib/planc, both from where it lies itself, so an installed tree may be moved whole.
 PREFIX ?= /usr/local
 INTO    = $(DESTDIR)$(PREFIX)
 install: all

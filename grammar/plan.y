@@ -89,7 +89,8 @@ args1  : arg                                { $$ = ast_add(ast_node(AST_LIST, @$
 arg    : expr
        | NAME ASSIGN expr                   { $$ = ast_named(lx, @1, $3); }
 %%
-/* What could have come, in the words that a message needs; lex.c, which saw the tokens, says the rest. */
+/* What could have come, in the words that a message needs; lex.c, which saw the tokens, says the
+ * rest. */
 static int yyreport_syntax_error(const yypcontext_t *context, struct lex *lx)
 {
     yysymbol_kind_t list[YYNTOKENS];

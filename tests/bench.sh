@@ -49,7 +49,7 @@ for fsdp in 1 2; do
     done
 done
 
-# Points of the reference's space a second, on one core: structures, layouts, event runs.
+# Points of the reference's space per second, on one core: structures, layouts, event runs.
 # shellcheck disable=SC2046
 cc -std=c17 -O2 -I compiler -o "$out/points" tests/predict/points.c "$BUILD"/gen/*.o \
     $(ls "$BUILD"/compiler/*/*.o | grep -vE 'compiler/(commands|analysis|search|report)/') \

@@ -3,6 +3,7 @@
  * that change no byte (replicas, global batch, rates, seeds) do not start a new structure. The
  * arena is reset between points, so a large space costs time and not memory. */
 #include "analysis/candidates.h"
+#include "passes/pipeline.h"
 
 #include "ir/cost.h"
 #include "passes/budget.h"

@@ -39,7 +39,7 @@ struct plan *candidate_plan(const struct candidates *c, const struct space *s, c
                             const char **why);
 /* "mesh.fsdp=16 batch.local=4". */
 const char *candidate_text(const struct space *s, const int *choice);
-/* The next point in the order of the text; false behind the last one. */
+/* The next point in the order of the text; false after the last one. */
 bool candidate_next(const struct space *s, int *choice);
 
 #endif

@@ -92,7 +92,7 @@ const char *formula_of(const struct plan *plan, const struct graph *graph, const
 /* The line of the plan or of its architecture that a buffer comes from; *file NULL: none. */
 void formula_place(const struct plan *plan, const struct graph *graph, const struct buffer *b,
                    const char **file, int *line);
-/* That line's text, without the blanks around it; NULL when its file is not at hand. */
+/* That line's text, without the blanks around it; NULL when its file is not there. */
 const char *formula_line(const struct plan *plan, const char *file, int line);
 
 #endif

@@ -5,6 +5,7 @@
  * per token including recomputation, and bytes that collectives move for one step of the same
  * global batch. */
 #include "base/escape.h"
+#include "passes/pipeline.h"
 #include "analysis/repair.h"
 #include "analysis/traffic.h"
 #include "ir/cost.h"
@@ -451,12 +452,13 @@ void repairs_print(const repair_list *all, const struct plan *plan)
         return;
     }
     bool enough_alone = all->item[0].verdict < EXCEEDS;
-    printf(enough_alone
-               ? "  repairs, each laid out and judged: the predicted step; FLOPs a token and bytes "
-                 "that "
-                 "collectives move in a step, against this plan:\n"
-               : "  nothing that was tried is enough (checkpointing, loss chunks, the local batch, "
-                 "more shards, more nodes, reshard, prefetch and slots); what helps most:\n");
+    printf(
+        enough_alone
+            ? "  repairs, each laid out and judged: the predicted step; FLOPs per token and bytes "
+              "that "
+              "collectives move in a step, against this plan:\n"
+            : "  nothing that was tried is enough (checkpointing, loss chunks, the local batch, "
+              "more shards, more nodes, reshard, prefetch and slots); what helps most:\n");
     int shown = 0;
     for (int i = 0; i < all->n && shown < (enough_alone ? 12 : 3); i++) {
         const struct repair *r = &all->item[i];
@@ -466,7 +468,7 @@ void repairs_print(const repair_list *all, const struct plan *plan)
                verdict_names[r->verdict], text_bytes(r->peak_bytes), step, 100 * r->flops_more,
                100 * r->moved_more, settings_text(r));
         if (r->changes_training)
-            printf("            this changes training: batch.global is %lld sequences a step "
+            printf("            this changes training: batch.global is %lld sequences per step "
                    "instead of %lld\n",
                    (long long)r->global, (long long)plan->global);
         shown++;

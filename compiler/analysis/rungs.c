@@ -1,5 +1,6 @@
 /* The rungs of a scaling curve: which plan a number of devices gives, its layout and its time. */
 #include "analysis/rungs.h"
+#include "passes/pipeline.h"
 #include "passes/budget.h"
 
 #include <errno.h>

@@ -33,7 +33,7 @@ struct plan *rung_plan(const struct arguments *given, const char *path, const st
 /* Lays the rung's plan out and simulates it. False when figures of the cluster are missing, which
  * has been said. */
 bool rung_fill(struct rung *r);
-/* Relative to the first rung that is possible: tokens/s a device. */
+/* Relative to the first rung that is possible: tokens/s per device. */
 void rungs_compare(rung_list *all);
 
 #endif

@@ -4,6 +4,7 @@
  * kernel (replicas, global batch, seeds) do not start a new family. The arena is reset between
  * points, so a large space costs time and not memory. */
 #include "base/escape.h"
+#include "passes/pipeline.h"
 #include "analysis/space.h"
 #include "passes/budget.h"
 #include "analysis/ledger.h"
@@ -278,7 +279,7 @@ static void print_points(const struct space *s, const judged_list *all, int64_t 
         possible++;
     }
     if (possible)
-        printf("  sorted by verdict and time; FLOPs a token and bytes that collectives move in a "
+        printf("  sorted by verdict and time; FLOPs per token and bytes that collectives move in a "
                "step, against the least of all points:\n");
     for (int i = 0; i < all->n && n < shown; i++) {
         const struct judged *j = &all->item[i];
@@ -323,7 +324,7 @@ static void print_largest_local(const struct space *s, const judged_list *all)
     for (int k = 0; k < s->n_axes; k++)
         if (!strcmp(s->axis[k].key, "batch.local")) axis = k;
     if (axis < 0 || s->n_axes < 2) return;
-    int64_t below = 1; /* points of the axes behind it */
+    int64_t below = 1; /* points of the axes after it */
     for (int k = axis + 1; k < s->n_axes; k++) below *= s->axis[k].n;
     int64_t others = s->points / s->axis[axis].n, lines = 0;
     int *choice = TAKE_MANY(int, s->n_axes);
@@ -369,7 +370,7 @@ static void print_space(const struct space *s, const char *path, judged_list *al
         if (limit > most) most = limit;
     }
     if (most && least == most)
-        printf("  limit %s a device; above 97 %% of it, %s, a point exceeds\n", text_bytes(most),
+        printf("  limit %s per device; above 97 %% of it, %s, a point exceeds\n", text_bytes(most),
                text_bytes((int64_t)(0.97 * (double)most)));
     if (all->n) qsort(all->item, (size_t)all->n, sizeof *all->item, better_first);
     print_points(s, all, 64);

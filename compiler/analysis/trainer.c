@@ -1,6 +1,7 @@
 /* What another trainer keeps and reserves; see trainer.h. Sizes are read off the lowered graph, so
  * they hold for every family; only habits come from the plan. */
 #include "analysis/trainer.h"
+#include "passes/pipeline.h"
 
 #include <string.h>
 

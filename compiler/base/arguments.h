@@ -13,7 +13,7 @@ struct arguments {
     VECTOR(const char *) word;     /* what is no option: plans, a section */
     VECTOR(const char *) set;      /* texts of --set, in order */
     VECTOR(int) set_words;         /* how many of `word` stand before each of them */
-    VECTOR(const char *) rest;     /* behind -- */
+    VECTOR(const char *) rest;     /* after -- */
     VECTOR(const char *) profiles; /* of calibrate: --from */
     bool json, colour;             /* colour: for diagnostics, decided */
     const char *output, *device, *arch, *ranks, *after, *all, *from, *pass, *at, *cluster;

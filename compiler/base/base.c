@@ -416,7 +416,7 @@ static bool write_all(int file, const char *bytes, size_t n)
 }
 
 /* What is no plain file (/dev/null, a pipe) is written into: a rename would put a file in its
- * place. A link is replaced, and never written through, but for those of /dev, such as /dev/stdout.
+ * place. A link is replaced, and never written through, except those of /dev, such as /dev/stdout.
  */
 static bool is_replaced(const char *path, bool *refused)
 {

@@ -135,7 +135,9 @@ bool section_given(const struct checker *c, enum section_id s);
 void unknown_key(struct checker *c, const char *section, const char *name, struct span at);
 /* an entry of the plan itself */
 void unknown_root(struct checker *c, const char *name, struct span at);
-void unknown_section(struct checker *c, const char *path, struct span at);
+/* `name`: of the entry in it, if that is all that was written (training.seq_len = 4096); or NULL.
+ */
+void unknown_section(struct checker *c, const char *path, const char *name, struct span at);
 void unknown_hyper(struct checker *c, const char *name, struct span at);
 /* label: NULL, a word or a string */
 void suggest_key(struct diagnostic *d, enum section_id s, const struct ast *label);

@@ -62,10 +62,11 @@ void group_check(struct checker *c)
         const struct ast *value = g->decay.entry ? g->decay.entry->kid[1] : NULL;
         /* no --set and no search could name it */
         if (value && (value->kind == AST_ALTERNATIVES || value->kind == AST_RANGE))
-            add_help(complain(value->at, "a group's value cannot be left open"),
-                     "a constant can stand there, which --set gives another value: %s = name, and "
-                     "outside the plan name = 0",
-                     key_rows[K_weights_weight_decay].name);
+            add_help(
+                complain(value->at, "a group's value cannot be left open"),
+                "a constant can be used there, which --set gives another value: %s = name, and "
+                "outside the plan name = 0",
+                key_rows[K_weights_weight_decay].name);
         else if (value)
             value_of_key(c, K_weights_weight_decay, &g->decay, g->path);
     }

@@ -135,7 +135,7 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
     const char *section = intern_bytes(path, (size_t)(dot - path));
     enum section_id s = section_find(section);
     if (s == SECTION_COUNT) {
-        unknown_section(c, section, at);
+        unknown_section(c, section, dot + 1, at);
         return;
     }
     if (s == S_weights) {
@@ -248,7 +248,7 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
     if (s == SECTION_COUNT && section_find(head->kid[0]->text) != SECTION_COUNT) {
         if (!c->broken)
             add_help(
-                complain(head->kid[0]->at, "section %s stands in %s", head->kid[0]->text, prefix),
+                complain(head->kid[0]->at, "section %s is inside %s", head->kid[0]->text, prefix),
                 "is a '}' missing before it?");
         path = head->kid[0]->text;
         s = section_find(path);
@@ -261,7 +261,7 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
             add_help(complain(head->at, "%s is a key, not a block", path), "%s = value",
                      head->kid[0]->text);
         else
-            unknown_section(c, path, head->kid[0]->at);
+            unknown_section(c, path, NULL, head->kid[0]->at);
         return;
     }
     section_seen(c, s, layer, head->at);
@@ -283,7 +283,7 @@ static void collect_say(struct checker *c, const char *prefix, const struct ast 
     if (!prefix[0] && !strcmp(word, "require")) {
         PUSH(&c->require, head);
     } else if (!prefix[0] && !strcmp(word, "use")) {
-        add_help(complain(head->at, "use stands outside the plan"), "move it before plan");
+        add_help(complain(head->at, "use belongs outside the plan"), "move it before plan");
     } else {
         bool section = !prefix[0] && section_find(word) != SECTION_COUNT;
         /* `cluster h100`, and nothing of its own */

@@ -114,14 +114,27 @@ static const char *section_named(const struct checker *c, const char *name)
                                                                       : NULL;
 }
 
-void unknown_section(struct checker *c, const char *path, struct span at)
+/* What an entry of an unknown section means: `training.seq_len`, `parallelism.tp`. NULL: unknown.
+ */
+static const char *entry_meant(struct checker *c, const char *name)
+{
+    const char *key = foreign_key(name), *hyper = key ? NULL : hyper_meant(c, name);
+    for (int k = 0; k < KEY_COUNT && !key && !hyper; k++)
+        if (!strcmp(key_rows[k].name, name) && !key_is_of_row((enum key_id)k))
+            key = key_guess("", name);
+    if (key) return text_format("%s is %s", name, key);
+    if (hyper) return text_format("%s is model.%s", name, hyper);
+    return foreign_advice(name);
+}
+
+void unknown_section(struct checker *c, const char *path, const char *entry, struct span at)
 {
     const char *names[SECTION_COUNT];
     int n = 0;
     for (int s = 0; s < SECTION_COUNT; s++) names[n++] = section_rows[s].path;
     if (!strcmp(path, "architecture") || !strcmp(path, "plan")) {
         add_help(complain(at, "%s stands outside the plan", path),
-                 path[0] == 'p' ? "a file has one plan" : "move it behind or before plan { }");
+                 path[0] == 'p' ? "a file has one plan" : "move it after or before plan { }");
         return;
     }
     struct diagnostic *d = complain(at, "there is no section '%s'", path);
@@ -130,7 +143,10 @@ void unknown_section(struct checker *c, const char *path, struct span at)
     const char *guess = strchr(path, '.') || foreign || owner || near ? NULL : key_guess("", path);
     const char *dot = strrchr(path, '.'),
                *outer = dot ? intern_bytes(path, (size_t)(dot - path)) : NULL;
-    if (owner && outer && !strcmp(outer, owner))
+    const char *meant = entry ? entry_meant(c, entry) : NULL;
+    if (meant && !owner && !near)
+        add_help(d, "%s", meant);
+    else if (owner && outer && !strcmp(outer, owner))
         add_help(d, "%s %s { key = value }, or %s.key = value", owner, name, owner);
     else if (owner)
         add_help(d, "%s %s { … }", owner, name);
@@ -268,8 +284,8 @@ const char *complain_of_named_key(struct checker *c, enum section_id s, const ch
 {
     const char *text = entry->kid[1]->text, *meant = section_name_meant(c, s, text),
                *path = section_rows[s].path;
-    struct diagnostic *d = complain(
-        entry->at, "'%s' is not a key of %s: its name stands behind '%s'", key, path, path);
+    struct diagnostic *d =
+        complain(entry->at, "'%s' is not a key of %s: its name comes after '%s'", key, path, path);
     add_help(d, "%s %s { … }", path, meant ? meant : text);
     return meant ? meant : text;
 }

@@ -289,7 +289,7 @@ static void check_batch(struct checker *c)
     if (key_given(c, K_batch_global) && whole_value(c, K_batch_global, &global, NULL) &&
         whole_value(c, K_batch_sequence, &sequence, NULL) && global > (int64_t)500000000 / sequence)
         warn(place_of(c, K_batch_global),
-             "global counts sequences, not tokens: %s of them are %.3g G tokens a step",
+             "global counts sequences, not tokens: %s of them are %.3g G tokens per step",
              text_count(global), (double)global * (double)sequence * 1e-9);
     if (!key_given(c, K_batch_global) || !whole_value(c, K_batch_global, &global, NULL) ||
         !held_sequences(c, &held, NULL) || global % held == 0)

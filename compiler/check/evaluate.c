@@ -81,7 +81,7 @@ static bool truth_value(const struct ast *e, struct scope *scope, const char *wh
     if (!evaluate(e, scope, &c)) return false;
     if (c.kind != CONST_TRUTH) {
         struct diagnostic *d =
-            complain(e->at, "%s wants a condition, %s is none", who, constant_text(&c));
+            complain(e->at, "%s wants a condition, and %s is not one", who, constant_text(&c));
         if (!strcmp(who, "'or'")) add_help(d, "alternatives are written with '|': 8 | 16");
         return false;
     }
@@ -138,7 +138,7 @@ bool evaluate(const struct ast *e, struct scope *scope, struct constant *out)
                evaluate(e->kid[truth ? 1 : 2], scope, out);
     case AST_CALL: return call_value(e, scope, out);
     case AST_LIST: return list_value(e, scope, out);
-    case AST_ALTERNATIVES: complain(e->at, "alternatives cannot stand here"); return false;
+    case AST_ALTERNATIVES: complain(e->at, "alternatives are not allowed here"); return false;
     case AST_ITEMS:
     case AST_BLOCK:
     case AST_SAY:

@@ -177,8 +177,8 @@ const char *key_type_text(enum key_id key)
     case KEY_WHOLE: return text_format("a whole number%s", or);
     case KEY_NUMBER: return text_format("a number%s", or);
     case KEY_BYTES: return "bytes (180GiB)";
-    case KEY_RATE: return "bytes a second (48GB/s)";
-    case KEY_FLOPS: return "operations a second (2.25PFLOP/s)";
+    case KEY_RATE: return "bytes per second (48GB/s)";
+    case KEY_FLOPS: return "operations per second (2.25PFLOP/s)";
     case KEY_TIME: return "a time (10min)";
     case KEY_INTERVAL: return "a whole number of steps or a time (30min)";
     case KEY_SWITCH: return "on or off";

@@ -92,6 +92,8 @@ extern const struct language plan_language;
 /* keys_foreign.c: the words of other tools. What there is instead of something that planc has not
  * ("tp"); the declared hyper-parameter that a name means ("n_layer"); the word of a key that a
  * value means ("bfloat16"). NULL: not known. */
+/* The path of the key that a name of another tool means, and nothing else: no guess. */
+const char *foreign_key(const char *name);
 const char *foreign_advice(const char *name);
 const char *foreign_advice_in(const char *section, const char *name);
 /* what to write instead of a value that planc has nothing for ("fp8") */

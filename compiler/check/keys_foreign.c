@@ -86,8 +86,20 @@ static const struct {
 #include "check/keys_foreign.def"
 };
 
+/* A name as the rows spell it: in lower case, with '_' for '-'. */
+static const char *spelled(const char *name)
+{
+    char *plain = take(strlen(name) + 1);
+    for (size_t i = 0; name[i]; i++)
+        plain[i] = name[i] == '-'                     ? '_'
+                   : name[i] >= 'A' && name[i] <= 'Z' ? name[i] | 0x20
+                                                      : name[i];
+    return plain;
+}
+
 const char *foreign_section(const char *name)
 {
+    name = spelled(name);
     for (size_t i = 0; i < COUNT_OF(sections); i++)
         if (!strcmp(sections[i].word, name)) return texts[sections[i].text];
     return NULL;
@@ -111,6 +123,7 @@ const char *foreign_number(const char *word)
 
 const char *foreign_advice(const char *name)
 {
+    name = spelled(name);
     for (size_t i = 0; i < COUNT_OF(absent); i++)
         if (!strcmp(absent[i].word, name)) return texts[absent[i].text];
     return NULL;
@@ -132,8 +145,17 @@ const char *foreign_word(enum key_id key, const char *word)
     return NULL;
 }
 
+const char *foreign_key(const char *name)
+{
+    name = spelled(name);
+    for (size_t i = 0; i < COUNT_OF(synonyms); i++)
+        if (!strcmp(synonyms[i].word, name)) return synonyms[i].path;
+    return NULL;
+}
+
 const char *foreign_hyper(const char *name, const char *const *declared, int n)
 {
+    name = spelled(name);
     for (size_t i = 0; i < COUNT_OF(hypers); i++)
         for (int k = 0; k < n && !strcmp(hypers[i].word, name); k++)
             if (!strcmp(hypers[i].name, declared[k])) return declared[k];
@@ -199,15 +221,11 @@ const char *key_guess(const char *section, const char *name)
     for (size_t i = 0; i < COUNT_OF(in_place); i++)
         if (!strcmp(in_place[i].section, section) && !strcmp(in_place[i].word, name))
             return in_place[i].path;
-    if (strchr(name, '-')) {
-        char *plain = take(strlen(name) + 1);
-        for (size_t i = 0; name[i]; i++) plain[i] = name[i] == '-' ? '_' : name[i];
-        name = intern(plain);
-    }
-    const char *names[COUNT_OF(synonyms)];
+    const char *plain = spelled(name), *names[COUNT_OF(synonyms)];
+    if (strchr(name, '-')) name = intern(plain);
     for (size_t i = 0; i < COUNT_OF(synonyms); i++) {
         names[i] = synonyms[i].word;
-        if (!strcmp(name, names[i])) return synonyms[i].path;
+        if (!strcmp(plain, names[i])) return synonyms[i].path;
     }
     if (foreign_advice_in(section, name)) return NULL;
     const char *near = guess_in_section(section, name);

@@ -389,7 +389,7 @@ static void say_outside(struct checker *c)
         } else {
             add_help(complain(head->at, "'%s' stands outside a plan", word),
                      c->outside.n > 1
-                         ? "plan \"title\" { … } goes round it and the sections behind it"
+                         ? "plan \"title\" { … } goes round it and the sections after it"
                          : "plan \"title\" { … } goes round it");
             c->broken = true;
         }

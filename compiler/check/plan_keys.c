@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Where the work is done, how it is cut into pieces, when a run ends and is saved: the same
- * samples, the same sums but for the order of their terms. */
+ * samples, the same sums except for the order of their terms. */
 static const char *const free_sections[] = {"cluster", "mesh", "activation_checkpoint", "run",
                                             "checkpoint"};
 /* Files are told by what they hold (the trainer does), not by where they lie. */

@@ -371,9 +371,9 @@ static void check_require(struct checker *c, const struct ast *head)
     bool open = false;
     if (!value_evaluate(c, SECTION_COUNT, condition, &v, &open)) return;
     if (v.kind != CONST_TRUTH)
-        add_help(
-            complain(condition->at, "require wants a condition, %s is none", constant_text(&v)),
-            "require (batch.sequence <= 8192) \"why\"");
+        add_help(complain(condition->at, "require wants a condition, and %s is not one",
+                          constant_text(&v)),
+                 "require (batch.sequence <= 8192) \"why\"");
     else if (!v.truth)
         note_values(
             c,
@@ -381,7 +381,7 @@ static void check_require(struct checker *c, const struct ast *head)
             condition);
 }
 
-/* ── The door ────────────────────────────────────────────────────────────────── */
+/* ── Entry point ─────────────────────────────────────────────────────────── */
 
 struct checker *check_begin(const char *path, const char *const *set, int n_set)
 {

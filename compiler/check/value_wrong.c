@@ -96,8 +96,8 @@ bool value_wrong_unit(enum key_id key, const struct ast *e, const struct constan
                                             [KEY_FLOPS] = UNIT_FLOPS,
                                             [KEY_TIME] = UNIT_SECONDS,
                                             [KEY_LIST] = UNIT_NONE};
-    static const char *const unit[] = {"no unit", "bytes", "bytes a second", "operations a second",
-                                       "a time"};
+    static const char *const unit[] = {"no unit", "bytes", "bytes per second",
+                                       "operations per second", "a time"};
     enum key_type type = key_rows[key].type;
     enum unit_kind want = type >= KEY_BYTES && type <= KEY_TIME ? wanted[type] : UNIT_NONE;
     if (got->unit == want || (type == KEY_INTERVAL && got->unit == UNIT_SECONDS)) return false;

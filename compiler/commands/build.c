@@ -4,6 +4,7 @@
  * compiler's messages and leaves no trainer behind. */
 #define _GNU_SOURCE
 #include "base/escape.h"
+#include "passes/pipeline.h"
 #include "commands/build_cuda.h"
 #include "commands/build_job.h"
 #include "commands/build_kept.h"
@@ -353,7 +354,7 @@ bool measure_build(const char *directory, const struct measured_mesh *mesh, int 
     return true;
 }
 
-/* ── the door ────────────────────────────────────────────────────────────────── */
+/* ── entry point ─────────────────────────────────────────────────────────── */
 static int device_of(const struct arguments *a, struct trainer *t)
 {
     bool traced = a->device && !strcmp(a->device, "trace"),
@@ -419,7 +420,7 @@ int command_build(const struct arguments *a)
     status = trainer_build(&t, a->output);
     if (status != EXIT_FINE) return status;
     int64_t ranks = t.plan->fsdp * t.plan->dp;
-    printf("%s/trainer: %s for %lld rank%s on %s, %d kernels, %s a rank\n", a->output,
+    printf("%s/trainer: %s for %lld rank%s on %s, %d kernels, %s per rank\n", a->output,
            printable_text(t.plan->title ? t.plan->title : a->word.item[0]), (long long)ranks,
            ranks == 1 ? "" : "s", device_text(&t), t.graph->kernel.n,
            text_bytes(t.graph->local_bytes + t.graph->wire_bytes));

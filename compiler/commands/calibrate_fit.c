@@ -72,7 +72,7 @@ static bool read_kernel(const char *path, json_t *k, int64_t ranks, observation_
     return true;
 }
 
-/* One JSON object a step: how far steps lie from their mean. */
+/* One JSON object per step: how far steps lie from their mean. */
 static bool read_metrics(const char *path, const char *text, struct cluster *c)
 {
     double sum = 0, squares = 0;

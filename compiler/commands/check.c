@@ -2,6 +2,7 @@
  * answer is the allocation itself. Exit status 2 if a plan is valid and too large. */
 #define _POSIX_C_SOURCE 200809L
 #include "commands/command.h"
+#include "passes/pipeline.h"
 #include "analysis/ledger.h"
 #include "analysis/repair.h"
 #include "analysis/space.h"
@@ -136,7 +137,7 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
     printf("  parameters  %s", text_count(l->parameters));
     if (l->active_parameters != l->parameters)
         printf("  (%s active)", text_count(l->active_parameters));
-    printf("\n  FLOPs       %s a token (full), %s (causal), %s (hardware)", giga(l->flops.full),
+    printf("\n  FLOPs       %s per token (full), %s (causal), %s (hardware)", giga(l->flops.full),
            giga(l->flops.causal), giga(l->flops.hardware));
     printf("\n  precision   %s weights, %s gradients, two %s moments: %d B a parameter / %lld "
            "shard%s; computes in %s\n",

@@ -1,8 +1,9 @@
 /* `planc diff`: what changes when one plan replaces another. Both ledgers are compared at their own
  * peaks, term by term: parameters, verdicts, bytes; then the predicted steps; and whether a
- * checkpoint of the first resumes under the second, by the rule that the trainer goes by
+ * checkpoint of the first resumes under the second, by the rule that the trainer uses
  * (plan_keys). */
 #include "commands/command.h"
+#include "passes/pipeline.h"
 #include "analysis/ledger.h"
 #include "predict/prediction.h"
 
@@ -21,7 +22,7 @@ struct row {
 };
 typedef VECTOR(struct row) row_list;
 
-/* The settings of one side: those before the first plan are for both, those behind a plan for that
+/* The settings of one side: those before the first plan are for both, those after a plan for that
  * one. */
 static struct arguments arguments_of(const struct arguments *a, int side)
 {

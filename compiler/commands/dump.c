@@ -3,6 +3,7 @@
 #include "commands/command.h"
 
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 #include <errno.h>
 #include <string.h>
@@ -57,7 +58,7 @@ static int from_text(const struct arguments *a)
     if (!level_of(a->pass, &level)) return EXIT_USAGE;
     if (level <= g->level)
         return command_fail(EXIT_PLAN,
-                            "%s is a text after '%s': the pass '%s' does not come behind that",
+                            "%s is a text after '%s': the pass '%s' does not come after that",
                             a->from, level_names[g->level], a->pass);
     return print(pipeline_run(g, level));
 }

@@ -123,7 +123,7 @@ static void manual(void)
 
 /* ── Completion ──────────────────────────────────────────────────────────────── */
 
-/* What may stand after --set, one a line. */
+/* What may stand after --set, one per line. */
 static void key_words(const char *separator)
 {
     int n = 0;

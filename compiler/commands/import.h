@@ -55,7 +55,7 @@ extern const struct import_limit import_limits[];
 extern const int import_limit_count;
 
 /* Probabilities of dropout, which planc does not have: anything above 0 is warned about, since only
- * the noise of training is lost. NULL behind the last. */
+ * the noise of training is lost. NULL after the last. */
 extern const char *const import_dropouts[];
 
 /* Keys that say nothing about the mathematics of training. */

@@ -283,6 +283,29 @@ static bool print_swapped(const char *wanted)
     return true;
 }
 
+/* `training.seq_len`, `model.optim.sched.warmup_steps`: the part of the path that is known, first
+ * as a key of its section, then without what is before it. */
+static bool print_path(const char *wanted)
+{
+    const char *dot = strrchr(wanted, '.'), *first = strchr(wanted, '.');
+    if (!dot || !dot[1]) return false;
+    const char *section = intern_bytes(wanted, (size_t)(dot - wanted)),
+               *guess = section_find(section) != SECTION_COUNT ? key_guess(section, dot + 1) : NULL;
+    if (guess) {
+        printf("%s here is %s\n\n", wanted, guess);
+        return print_matches(guess) > 0;
+    }
+    if (section_find(section) != SECTION_COUNT && foreign_advice_in(section, dot + 1)) {
+        printf("%s\n", foreign_advice_in(section, dot + 1));
+        return true;
+    }
+    if (keys_print(first + 1)) return true;
+    const char *outer = intern_bytes(wanted, (size_t)(first - wanted));
+    if (!foreign_section(outer)) return false;
+    print_foreign_section(outer, foreign_section(outer));
+    return true;
+}
+
 bool keys_print(const char *wanted)
 {
     bool printed = false;
@@ -292,7 +315,8 @@ bool keys_print(const char *wanted)
             print_section((enum section_id)s);
             printed = true;
         }
-    return printed || print_matches(wanted) || print_swapped(wanted) || print_meant(wanted);
+    return printed || print_matches(wanted) || print_swapped(wanted) || print_meant(wanted) ||
+           print_path(wanted);
 }
 
 static void print_all(void)

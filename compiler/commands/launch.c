@@ -1,4 +1,4 @@
-/* If mpirun gets SIGTERM or SIGINT, it kills its ranks a second later, even while they write. It
+/* If mpirun gets SIGTERM or SIGINT, it kills its ranks one second later, even while they write. It
  * passes SIGUSR1 on and continues to serve them. So this process stands between: mpirun has a
  * process group of its own, which Ctrl-C does not reach, and starts with SIGTERM and SIGINT blocked
  * (its ranks do not inherit that). A signal to either of the two becomes one SIGUSR1.

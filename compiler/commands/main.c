@@ -292,7 +292,7 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
         }
         if (!strcmp(w, "--")) {
             if (bit != RUN) {
-                command_fail(EXIT_USAGE, "only run hands on words behind --");
+                command_fail(EXIT_USAGE, "only run passes words after -- to the trainer");
                 return false;
             }
             while (++i < n) PUSH(&a->rest, word[i]);

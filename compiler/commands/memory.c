@@ -3,6 +3,7 @@
  * above a level. The rows are those of the layout, so they add up to the allocation; small rows are
  * summed. */
 #include "base/escape.h"
+#include "passes/pipeline.h"
 #include "commands/command.h"
 #include "analysis/ledger.h"
 

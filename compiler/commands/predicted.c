@@ -51,7 +51,8 @@ const char *predicted_tables(const struct plan *p, const struct graph *g)
     struct prediction *whole = here ? predict(p, g, &program) : NULL;
     struct text t = {0};
     int rows = 0;
-    text_add(&t, "\nstatic const struct predicted_kernel predicted_kernels[] = {\n");
+    text_add(&t, "\n/* name, what the prediction knows of it, predicted seconds of a call */\n"
+                 "static const struct predicted_kernel predicted_kernels[] = {\n");
     for (int i = 0; i < g->region.n; i++)
         for (int b = 0; b < g->region.item[i]->body.n; b++) {
             const struct body *body = g->region.item[i]->body.item[b];

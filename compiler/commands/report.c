@@ -34,7 +34,7 @@ static int add_scaling(struct text *t, const struct arguments *a, const char *pa
     return EXIT_FINE;
 }
 
-/* The arguments with the words of a point of the space behind them. */
+/* The arguments with the words of a point of the space after them. */
 static struct arguments at_point(const struct arguments *a, const json_t *space, int number)
 {
     struct arguments b = *a;

@@ -68,8 +68,8 @@ static void print_rung(const char *path, const struct rung *r)
 {
     const struct prediction *t = r->prediction;
     const struct plan *p = r->plan;
-    printf("%s: %s a step, %s to %s; %s tokens/s, %s a device\n", path, time_text(r->step_seconds),
-           time_text(seconds(t->low)), time_text(seconds(t->high)),
+    printf("%s: %s per step, %s to %s; %s tokens/s, %s per device\n", path,
+           time_text(r->step_seconds), time_text(seconds(t->low)), time_text(seconds(t->high)),
            text_count((int64_t)(r->tokens_per_second + 0.5)),
            text_count((int64_t)(r->per_device + 0.5)));
     printf("  mesh             fsdp %lld x dp %lld, local %lld, accumulation %lld\n",

@@ -61,6 +61,6 @@ void saving_print(const struct saving_times *t, double step_seconds, int64_t par
            t->interval, saving_steps(t, step_seconds), saving_steps(t, step_seconds));
     printf("  lost             %.2f %% of the time to saves and to work that failures undo\n",
            100 * t->lost);
-    printf("  size             %s; written behind the steps if the disk takes %s/s\n",
+    printf("  size             %s; written while steps run if the disk takes %s/s\n",
            text_bytes(bytes), text_bytes((int64_t)((double)bytes / t->interval)));
 }

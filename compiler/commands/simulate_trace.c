@@ -1,5 +1,5 @@
-/* Chrome's trace format, as runtime/shared/timeline.c writes it: one process a rank, one thread a
- * lane, one event a kernel or transfer, microseconds since the step began. A predicted and a
+/* Chrome's trace format, as runtime/shared/timeline.c writes it: one process per rank, one thread a
+ * lane, one event per kernel or transfer, microseconds since the step began. A predicted and a
  * measured trace open side by side. */
 #include "commands/simulate_trace.h"
 

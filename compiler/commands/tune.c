@@ -115,7 +115,7 @@ static bool global_given(const struct plan *p, const char *path)
                       "%s gives no global batch: tune compares plans that train the same, so "
                       "their steps must have equally many sequences",
                       path),
-             "--set batch.global=%lld, or another number of sequences a step",
+             "--set batch.global=%lld, or another number of sequences per step",
              (long long)p->global);
     return false;
 }

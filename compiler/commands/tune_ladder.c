@@ -96,7 +96,7 @@ static int64_t step_of(const struct tune *t, const struct tune_rung *r, int64_t 
     return step;
 }
 
-/* Device-seconds a sequence, against the first rung: perfect scaling leaves them as they are. */
+/* Device-seconds per sequence, against the first rung: perfect scaling leaves them as they are. */
 static void print_scaling(const struct tune *t, bool weak)
 {
     const struct tune_rung *top = &t->rung[t->n_rungs - 1];

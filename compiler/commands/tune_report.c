@@ -1,6 +1,7 @@
 /* What `planc tune` found, as text and as JSON: the best with their predictions, the reason of
  * every other point, and the plan of -o. */
 #include "base/escape.h"
+#include "passes/pipeline.h"
 #include "commands/tune.h"
 #include "ir/cost.h"
 
@@ -219,7 +220,7 @@ static void print_best(const struct tune_rung *r)
     const struct tune_best *b = &r->best[0];
     const struct prediction *p = b->prediction;
     printf("  best: %s\n", words_of(r->space, b->candidate->number));
-    printf("    %s a step, %s to %s; %s tokens/s a device", time_text(b->candidate->step),
+    printf("    %s per step, %s to %s; %s tokens/s per device", time_text(b->candidate->step),
            time_text(p->low), time_text(p->high),
            text_count((int64_t)(b->tokens_per_second_per_device + 0.5)));
     if (b->mfu[0] > 0)

@@ -234,6 +234,26 @@ const char *emit_argument_name(const struct argument *a, int index, bool canonic
     bug("argument kind %d", (int)a->kind);
 }
 
+void emit_list(struct text *to, const char *opening, const struct emit_list *list,
+               const char *closing)
+{
+    size_t column = strlen(opening), next = column <= 48 ? column : 8;
+    text_add(to, "%s", opening);
+    for (int i = 0; i < list->item.n; i++) {
+        size_t width = strlen(list->item.item[i]) + 1; /* and a comma or the parenthesis */
+        if (i && column + 1 + width > 100) {
+            text_add(to, ",\n%*s", (int)next, "");
+            column = next;
+        } else if (i) {
+            text_add(to, ", ");
+            column++;
+        }
+        text_add(to, "%s", list->item.item[i]);
+        column += width;
+    }
+    text_add(to, "%s", closing);
+}
+
 /* ── what a kernel says of itself ──────────────────────────────────────────────── */
 enum op emit_core_op(const struct emit_kernel *k)
 {

@@ -37,6 +37,14 @@ int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct arg
 /* Whether the kernel walks a unit's shard (run_shard) and works on a range of it. */
 bool emit_walks_shard(const struct emit_kernel *k);
 
+/* `opening`, the items with commas between them, `closing`. A line ends before column 100 is
+ * passed, and the next begins below the first item, or eight columns in if that is far right. */
+struct emit_list {
+    VECTOR(const char *) item;
+};
+void emit_list(struct text *to, const char *opening, const struct emit_list *list,
+               const char *closing);
+
 /* A C identifier made of an IR name: dots and the like become '_'; a word of C gets one after it.
  * In kernels (emit_identifier) so does a word that kernels use themselves. */
 const char *emit_word(const char *name);

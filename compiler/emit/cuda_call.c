@@ -11,18 +11,19 @@ const char *cuda_begin(struct cuda_kernel *c, const char *ending, int threads, b
         if (!strcmp(c->function.item[i], name))
             bug("kernel %s has two functions %s", c->kernel->kernel->name, name);
     PUSH(&c->function, name);
-    if (c->resident)
-        text_add(&c->functions, "KERNEL_RESIDENT(%d, %d) f_%s(", threads, c->resident, name);
-    else
-        text_add(&c->functions, "KERNEL(%d) f_%s(", threads, name);
+    const char *opening =
+        c->resident ? text_format("KERNEL_RESIDENT(%d, %d) f_%s(", threads, c->resident, name)
+                    : text_format("KERNEL(%d) f_%s(", threads, name);
     c->resident = 0;
+    struct emit_list parameters = {0};
     for (int i = 0; i < c->n_argument; i++)
-        text_add(&c->functions, "%s%s *__restrict__ %s", i ? ", " : "",
-                 emit_argument_type(&c->argument[i]),
-                 emit_argument_name(&c->argument[i], i, c->canonical));
-    if (c->walks) text_add(&c->functions, ", int64_t from, int64_t count, float decay");
-    if (works) text_add(&c->functions, "%svoid *work", c->n_argument ? ", " : "");
-    text_add(&c->functions, ")\n{\n");
+        PUSH(&parameters.item,
+             text_format("%s *__restrict__ %s", emit_argument_type(&c->argument[i]),
+                         emit_argument_name(&c->argument[i], i, c->canonical)));
+    static const char *const range[] = {"int64_t from", "int64_t count", "float decay"};
+    for (size_t i = 0; i < COUNT_OF(range) && c->walks; i++) PUSH(&parameters.item, range[i]);
+    if (works) PUSH(&parameters.item, "void *work");
+    emit_list(&c->functions, opening, &parameters, ")\n{\n");
     return text_format("FUNCTION_%s", name);
 }
 

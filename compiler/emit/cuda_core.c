@@ -367,7 +367,7 @@ static void cuda_sum_squares(struct cuda_kernel *c, const struct node *n)
             SUM_SQUARES_BLOCKS));
 }
 
-/* ── the door ────────────────────────────────────────────────────────────────── */
+/* ── entry point ─────────────────────────────────────────────────────────── */
 void emit_cuda_core(struct cuda_kernel *c)
 {
     const struct node *n = NULL;

@@ -1,5 +1,6 @@
-/* What the two files that write fused cuda kernels share: cuda_fused.c, launches and loops, and
- * cuda_together.c, how a thread reads and writes neighbouring elements. */
+/* What the files that write fused cuda kernels share: cuda_fused.c, the launches; cuda_sweep.c, a
+ * sweep over the columns of a row; cuda_together.c, how a thread reads and writes neighbouring
+ * elements. */
 #ifndef PLANC_EMIT_CUDA_FUSED_H
 #define PLANC_EMIT_CUDA_FUSED_H
 
@@ -16,7 +17,7 @@ struct together {
 struct cuda_fused {
     struct cuda_kernel *c;
     enum form form;
-    int threads, group; /* threads a block and a row */
+    int threads, group; /* threads per block and per row */
     int width;          /* neighbours that are one thread's: 8, or 4 */
     bool together;      /* the piece is read and written so many at a time */
     VECTOR(struct together) read;
@@ -39,5 +40,21 @@ bool cuda_store_together(struct fused *f, const char *pointer, const struct valu
 /* The variable that leads to the other half of a row of 2 `half` columns; NULL where a thread has
  * neighbours in both. */
 const char *cuda_turn(struct fused *f, int64_t half);
+
+/* ── cuda_sweep.c ────────────────────────────────────────────────────────────── */
+/* Writes one stage of a row into the blocks of `f`. */
+void cuda_stage(struct fused *f, struct end **end, int n, int number);
+/* The first byte of a node's part of the workspace, and C of a pointer to it. */
+int64_t cuda_place_of(const struct fused *f, const struct node *n);
+const char *cuda_work_at(const char *type, int64_t place);
+/* Whether the kernel has a workspace. */
+bool cuda_works(const struct fused *f);
+/* C of a total that an earlier launch left in the workspace. */
+const char *cuda_finished(struct fused *f, const struct value *v);
+/* A sum over rows too wide for registers. */
+bool cuda_kept_in_memory(const struct end *e);
+bool cuda_mentions(const char *text, const char *word);
+/* "" for a text without bytes. */
+const char *cuda_text(const struct text *t);
 
 #endif

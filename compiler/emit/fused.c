@@ -33,7 +33,9 @@ static void end_element(struct fused *f, const struct end *e, struct spot at, in
     }
     case END_METRIC: fused_line(f, level, "%s += %s;", fused_target(f, e, at), x); return;
     case END_ASSIGN: fused_line(f, level, "%s = %s;", fused_target(f, e, at), x); return;
-    case END_SCALAR: fused_line(f, level, "%s = (float)%s;", fused_target(f, e, at), x); return;
+    case END_SCALAR:
+        fused_line(f, level, "%s = %s;", fused_target(f, e, at), c_scalar(&e->of, x));
+        return;
     }
 }
 

@@ -7,6 +7,7 @@
 #ifndef PLANC_EMIT_FUSED_H
 #define PLANC_EMIT_FUSED_H
 
+#include "emit/c_text.h"
 #include "emit/common.h"
 
 /* TOGETHER, on cuda: what is done once for the neighbouring columns of a thread, in front of the
@@ -140,9 +141,5 @@ const char *fused_declare(struct fused *f, const struct value *v, struct spot at
 /* Whether one element of it costs as much as reading a few. */
 bool fused_takes_long(enum op op);
 bool fused_inside(const struct fused *f, const struct value *v);
-const char *c_type(enum element type, bool stored);
-const char *c_number(double x, enum element type);
-/* `x` as it is put in memory. */
-const char *c_store(enum element type, const char *x);
 
 #endif

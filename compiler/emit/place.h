@@ -13,7 +13,7 @@ struct constant_of {
 struct places {
     const struct graph *graph;
     VECTOR(struct constant_of) constant; /* in order of first use */
-    /* the loop at hand runs over a unit's own instances (update), not over layers */
+    /* the current loop runs over a unit's own instances (update), not over layers */
     bool by_unit;
 };
 /* What a body knows: the region, its loop's index "i", and the running count of iterations ("i"

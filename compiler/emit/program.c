@@ -41,8 +41,11 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
 {
     for (int i = 0; i < g->unit.n; i++) {
         const struct unit *u = g->unit.item[i];
-        text_add(to, "static const struct tensor tensors_%d[] = { /* %s */\n", i,
-                 escape_comment(u->name));
+        text_add(to,
+                 "/* %s: name, shape, parts of a stack, first element in the unit, elements, "
+                 "initial values, decay */\n"
+                 "static const struct tensor tensors_%d[] = {\n",
+                 escape_comment(u->name), i);
         for (int k = 0; k < g->weight.n; k++) {
             const struct weight *w = g->weight.item[k];
             if (strcmp(w->unit, u->name)) continue;
@@ -65,7 +68,9 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
                 text_add(to, "%s%ld", first ? "" : ", ", at);
         text_add(to, "};\n");
     }
-    text_add(to, "static const struct unit units[] = {\n");
+    text_add(to, "/* name, instances, layers, elements, elements of a shard, first element of the "
+                 "state, tensors */\n"
+                 "static const struct unit units[] = {\n");
     for (int i = 0; i < g->unit.n; i++) {
         const struct unit *u = g->unit.item[i];
         const struct region *r = NULL;
@@ -96,18 +101,15 @@ static const char *what_of(const struct graph *g, const struct node *n)
     return op_rows[n->op].name;
 }
 
-/* The last step that the metrics of a micro-batch need: what is behind it is backward alone. */
+/* The last step that the metrics of a micro-batch need: what is after it is backward alone. */
 static int last_forward_step(const struct graph *g)
 {
     int last = 0;
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
-                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
-                if (g->region.item[i]->phase == PHASE_MICRO && node->op == OP_metric &&
-                    node->step > last)
-                    last = node->step;
-            }
+    for (struct node_walk at = {0}; next_node(g, &at);) {
+        const struct node *node = at.node;
+        if (at.region->phase == PHASE_MICRO && node->op == OP_metric && node->step > last)
+            last = node->step;
+    }
     return last;
 }
 
@@ -115,20 +117,22 @@ static int last_forward_step(const struct graph *g)
  * of the backward part is not. */
 static bool is_waited_for(const struct graph *g, const struct node *gather, int last)
 {
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
-                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
-                if (node->op == OP_wait && node->step <= last &&
-                    attr_get(node, "event") == attr_get(gather, "event"))
-                    return true;
-            }
+    for (struct node_walk at = {0}; next_node(g, &at);) {
+        const struct node *node = at.node;
+        if (node->op == OP_wait && node->step <= last &&
+            attr_get(node, "event") == attr_get(gather, "event"))
+            return true;
+    }
     return false;
 }
 
 static void step_table(struct text *to, const struct graph *g)
 {
-    text_add(to, "static const struct step_name steps[] = {\n    {0, 0, false},\n");
+    text_add(
+        to,
+        "/* What each step of schedule.c is called by the watchdog and the trace, and whether a\n"
+        " * validation needs it. */\n"
+        "static const struct step_name steps[] = {\n    {0, 0, false},\n");
     const int forward = last_forward_step(g);
     int last = 0;
     for (int i = 0; i < g->region.n; i++)
@@ -152,7 +156,8 @@ static void step_table(struct text *to, const struct graph *g)
 static int metric_table(struct text *to, const struct graph *g)
 {
     int n = 0;
-    text_add(to, "static const struct metric metrics[] = {\n");
+    text_add(to, "/* name, numbers, offset in the arena */\n"
+                 "static const struct metric metrics[] = {\n");
     for (int pass = 0; pass < 2; pass++)
         for (int i = 0; i < g->buffer.n; i++) {
             const struct buffer *b = g->buffer.item[i];
@@ -168,28 +173,24 @@ static int metric_table(struct text *to, const struct graph *g)
 static int64_t events_of(const struct graph *g)
 {
     int64_t n = 0;
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int j = 0; j < g->region.item[i]->body.item[k]->node.n; j++) {
-                const struct node *node = g->region.item[i]->body.item[k]->node.item[j];
-                if (!attr_find(node, "event")) continue;
-                int64_t end = attr_get(node, "event") +
-                              (attr_find(node, "ring") ? attr_get(node, "ring") : 1);
-                if (end > n) n = end;
-            }
+    for (struct node_walk at = {0}; next_node(g, &at);) {
+        const struct node *node = at.node;
+        if (!attr_find(node, "event")) continue;
+        int64_t end =
+            attr_get(node, "event") + (attr_find(node, "ring") ? attr_get(node, "ring") : 1);
+        if (end > n) n = end;
+    }
     return n;
 }
 
 /* Rows of the table that token ids are looked up in. */
 static int64_t vocabulary_of(const struct graph *g)
 {
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int j = 0; j < g->region.item[i]->body.item[k]->node.n; j++) {
-                const struct node *n = g->region.item[i]->body.item[k]->node.item[j];
-                if (n->op == OP_embedding && n->in[0].value == g->input.item[0])
-                    return n->in[1].value->shape.dim[0];
-            }
+    for (struct node_walk at = {0}; next_node(g, &at);) {
+        const struct node *n = at.node;
+        if (n->op == OP_embedding && n->in[0].value == g->input.item[0])
+            return n->in[1].value->shape.dim[0];
+    }
     return 0;
 }
 
@@ -269,7 +270,8 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
 static int key_table(struct text *to, const struct plan *p)
 {
     resolved_keys all = plan_keys(p);
-    text_add(to, "static const struct plan_key keys[] = {\n");
+    text_add(to, "/* The resolved plan: path, value, whether it changes the mathematics. */\n"
+                 "static const struct plan_key keys[] = {\n");
     for (int i = 0; i < all.n; i++)
         text_add(to, "    {%s, %s, %s},\n", escape_c(all.item[i].path), escape_c(all.item[i].json),
                  all.item[i].mathematics ? "true" : "false");

@@ -3,35 +3,10 @@
  * long for 48 layers as for 2, and only its numbers differ. It says when, where and with what; the
  * kernels and the device say how. */
 #include "base/escape.h"
-#include "emit/place.h"
+#include "emit/schedule.h"
 
 #include <ctype.h>
 #include <string.h>
-
-struct schedule_text {
-    struct places places;
-    const struct emit *e;
-    const struct plan *plan;
-    struct text bodies;
-};
-
-/* A line of a body before it is aligned. */
-/* a line that begins with if depends on the number of layers: not aligned */
-struct line {
-    const char *code, *comment;
-};
-struct lines {
-    VECTOR(struct line) item;
-};
-
-static void say(struct lines *to, const char *comment, const char *format, ...) PRINTF_LIKE(3, 4);
-static void say(struct lines *to, const char *comment, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    PUSH(&to->item, ((struct line){text_vformat(format, args), comment}));
-    va_end(args);
-}
 
 static bool aligned(const struct line *l)
 {
@@ -74,161 +49,6 @@ static const char *local_name(const char *name)
     return id;
 }
 
-static const char *event_constant(struct schedule_text *s, int64_t event)
-{
-    const struct graph *g = s->places.graph;
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
-                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
-                bool gather = node->op == OP_gather,
-                     lane = gather || node->op == OP_reduce || node->op == OP_sum_ranks;
-                if (!lane || attr_get(node, "event") != event) continue;
-                const char *what = node->op == OP_sum_ranks
-                                       ? node->out[0]->name
-                                       : attr_get_word(node, gather ? "into" : "from");
-                return place_constant(&s->places, text_format("event %ld", event),
-                                      text_format("%s.done", place_slot_name(what)), event,
-                                      "event");
-            }
-    bug("event %ld belongs to no collective", event);
-}
-
-/* The event of an entry of slots; what is not a loop's has one. */
-static const char *event_ring(struct schedule_text *s, int64_t event, int64_t ring,
-                              const char *entry, bool loop)
-{
-    const char *name = event_constant(s, event);
-    return loop ? place_entry(name, entry, ring, NULL) : name;
-}
-
-static const char *shifted(const char *running, int64_t shift)
-{
-    if (!strcmp(running, "0")) return text_format("%ld", shift);
-    return shift < 0 ? text_format("(%s - %ld)", running, -shift)
-                     : text_format("(%s + %ld)", running, shift);
-}
-
-/* Of a sum that stands in another sum. */
-static const char *without_parentheses(const char *sum)
-{
-    return sum[0] == '(' ? intern_bytes(sum + 1, strlen(sum) - 2) : sum;
-}
-
-static const char *loop_count(struct schedule_text *s, const char *loop, int64_t count)
-{
-    return place_constant(&s->places, text_format("count %s", loop), text_format("%s.count", loop),
-                          count, "iterations");
-}
-
-static const char *instance_number(struct schedule_text *s, const struct unit *u, const char *index)
-{
-    const char *first = place_unit(&s->places, u);
-    return u->loop[0] ? text_format("%s + %s", first, place_instance(&s->places, u, index)) : first;
-}
-
-/* ── lanes ───────────────────────────────────────────────────────────────────── */
-/* Which instance of its unit a gather fetches: a loop that runs down begins with the last. */
-static const char *gather_instance(struct schedule_text *s, struct here h, const struct node *n,
-                                   const struct unit *u)
-{
-    int64_t shift = attr_get(n, "shift");
-    if (!u->loop[0]) return place_unit(&s->places, u);
-    const char *index = without_parentheses(shifted(h.running, shift));
-    if (attr_get(n, "down")) {
-        index = loop_count(s, u->loop, attr_get(n, "count"));
-        if (shift + 1) index = text_format("%s - %ld", index, shift + 1);
-        if (strcmp(h.running, "0")) index = text_format("%s - %s", index, h.running);
-    }
-    if (place_has_variants(s->places.graph, u->loop))
-        return text_format("%s_instance[%s]", emit_identifier(u->loop), index);
-    const char *first = place_unit(&s->places, u);
-    return strcmp(index, "0") ? text_format("%s + %s", first, index) : first;
-}
-
-/* In which iterations it is issued: "if (i < 3) ", "" for all. */
-static const char *gather_condition(struct here h, const struct node *n)
-{
-    const char *once = attr_or(n, "once", 0) ? "micro & MICRO_FIRST" : "";
-    if (h.region->direction == ONCE) return once[0] ? text_format("if (%s) ", once) : "";
-    int64_t from = attr_get(n, "from"), to = attr_get(n, "to");
-    const char *after = from > 0 ? text_format("%s >= %ld", h.running, from) : "",
-               *before = to < h.region->count ? text_format("%s < %ld", h.running, to) : "";
-    struct text all = {0};
-    const char *const condition[] = {once, after, before};
-    for (size_t i = 0; i < COUNT_OF(condition); i++) {
-        bool first = !all.length, sum = i == 0 && (after[0] || before[0]);
-        if (condition[i][0])
-            text_add(&all, "%s%s%s%s", first ? "if (" : " && ", sum ? "(" : "", condition[i],
-                     sum ? ")" : "");
-    }
-    return all.length ? text_format("%s) ", all.bytes) : "";
-}
-
-static void say_gather(struct schedule_text *s, struct lines *to, struct here h,
-                       const struct node *n)
-{
-    const struct graph *g = s->places.graph;
-    const struct unit *u = place_find_unit(g, attr_get_word(n, "unit"));
-    const char *target = shifted(h.running, attr_get(n, "shift"));
-    const char *instance = gather_instance(s, h, n, u);
-    const char *when = gather_condition(h, n);
-    const char *into = attr_get_word(n, "into");
-    say(to, text_format("%s ahead", attr_get_word(n, "unit")), "%sgather(d, %d, %s, %s, %s);", when,
-        n->step, instance, place_slot(&s->places, into, u, target, attr_get(n, "ring")),
-        event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), target, u->loop[0]));
-}
-
-/* Whether an event is one of a ring that a loop's slots have. */
-static bool event_of_loop(const struct graph *g, int64_t event)
-{
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
-                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
-                if ((node->op == OP_gather || node->op == OP_reduce) &&
-                    attr_get(node, "event") == event)
-                    return place_find_unit(g, attr_get_word(node, "unit"))->loop[0] != 0;
-            }
-    return false;
-}
-
-static void say_wait(struct schedule_text *s, struct lines *to, struct here h, const struct node *n)
-{
-    int64_t event = attr_get(n, "event"), ring = attr_get(n, "ring");
-    bool loop = event_of_loop(s->places.graph, event);
-    const char *entry =
-        attr_or(n, "shift", 0) ? shifted(h.running, attr_get(n, "shift")) : h.running;
-    if (loop && attr_or(n, "all", 0))
-        say(to, NULL, "for (int e = 0; e < %ld; e++) await(d, %d, %s + e);", ring, n->step,
-            event_constant(s, event));
-    else
-        say(to, NULL, "%sawait(d, %d, %s);",
-            attr_or(n, "once", 0) ? "if (micro & MICRO_FIRST) " : "", n->step,
-            event_ring(s, event, ring, entry, loop));
-}
-
-static void say_reduce(struct schedule_text *s, struct lines *to, struct here h,
-                       const struct node *n)
-{
-    const struct graph *g = s->places.graph;
-    const struct unit *u = place_find_unit(g, attr_get_word(n, "unit"));
-    const struct unit *mine = u;
-    for (int i = 0; i < g->unit.n; i++)
-        if (u->loop[0] && !strcmp(g->unit.item[i]->loop, u->loop) &&
-            !strcmp(g->unit.item[i]->variant, h.body->name))
-            mine = g->unit.item[i];
-    const char *stage = graph_buffer(g, "stage") ? place_plain(&s->places, "stage") : "0";
-    /* of a gradient that comes in parts */
-    static const char *const part[] = {"0", "micro & MICRO_LAST", "micro & MICRO_FIRST", "micro"};
-    say(to, mine->name, "reduce(d, %d, %s, %s, %s, %s, %s, %s);", n->step,
-        instance_number(s, mine, h.index),
-        place_slot(&s->places, attr_get_word(n, "from"), u, h.running, attr_get(n, "ring")), stage,
-        place_state(&s->places, BUFFER_GRADIENT, mine, h.index),
-        part[2 * attr_get(n, "first") + attr_get(n, "last")],
-        event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), h.running, u->loop[0]));
-}
-
 /* ── compute ─────────────────────────────────────────────────────────────────── */
 struct body_text {
     struct lines addresses, calls;
@@ -243,7 +63,7 @@ static const char *declared(struct body_text *b, const char *type, const char *n
     for (int i = 0; i < b->known.n; i++)
         if (b->known.item[i] == name) return name;
     PUSH(&b->known, name);
-    say(&b->addresses, NULL, "%s *%s = %s;", type, name, address);
+    schedule_say(&b->addresses, NULL, "%s *%s = %s;", type, name, address);
     return name;
 }
 
@@ -321,17 +141,17 @@ static void say_kernel(struct schedule_text *s, struct body_text *b, struct here
     int step = k->node.item[0]->step;
     const char *name = k->kernel->name, *from = origin(k);
     if (!emit_walks_shard(k)) {
-        say(&b->calls, from, "run(d, %d, &k_%s, (void *[]){%s0});", step, name,
-            list.bytes ? list.bytes : "");
+        schedule_say(&b->calls, from, "run(d, %d, &k_%s, (void *[]){%s0});", step, name,
+                     list.bytes ? list.bytes : "");
         return;
     }
     const struct unit *u = unit_walked(s->places.graph, k);
     for (int i = 0; i < k->node.n; i++)
         if (k->node.item[i]->op == OP_sum_squares)
-            say(&b->calls, "to begin", "run(d, %d, &k_%s, (void *[]){%s0});", step, name,
-                list.bytes);
-    say(&b->calls, from ? from : u->name, "run_shard(d, %d, &k_%s, %s, (void *[]){%s0});", step,
-        name, instance_number(s, u, h.index), list.bytes);
+            schedule_say(&b->calls, "clears the sum", "run(d, %d, &k_%s, (void *[]){%s0});", step,
+                         name, list.bytes);
+    schedule_say(&b->calls, from ? from : u->name, "run_shard(d, %d, &k_%s, %s, (void *[]){%s0});",
+                 step, name, schedule_instance(s, u, h.index), list.bytes);
 }
 
 static void say_tap(struct schedule_text *s, struct body_text *b, struct here h,
@@ -340,9 +160,9 @@ static void say_tap(struct schedule_text *s, struct body_text *b, struct here h,
     const struct value *v = n->in[0].value;
     int64_t columns = shape_columns(v->shape);
     const char *name = declared_value(s, b, h, v);
-    say(&b->calls, NULL, "tap(d, %d, %s, %s, %s, %ld, %ld);", n->step,
-        escape_c(attr_get_word(n, "name")), v->type == BF16 ? "TYPE_BF16" : "TYPE_F32", name,
-        shape_count(v->shape) / columns, columns);
+    schedule_say(&b->calls, NULL, "tap(d, %d, %s, %s, %s, %ld, %ld);", n->step,
+                 escape_c(attr_get_word(n, "name")), v->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
+                 name, shape_count(v->shape) / columns, columns);
 }
 
 static void say_node(struct schedule_text *s, struct body_text *b, struct here h,
@@ -352,17 +172,18 @@ static void say_node(struct schedule_text *s, struct body_text *b, struct here h
     if (n->op == OP_tap) say_tap(s, b, h, n);
     if (op_rows[n->op].class != CLASS_LANE) return;
     switch ((enum lane_op)n->op) {
-    case LANE_OP_gather: say_gather(s, &b->calls, h, n); return;
-    case LANE_OP_wait: say_wait(s, &b->calls, h, n); return;
-    case LANE_OP_reduce: say_reduce(s, &b->calls, h, n); return;
+    case LANE_OP_gather: schedule_say_gather(s, &b->calls, h, n); return;
+    case LANE_OP_wait: schedule_say_wait(s, &b->calls, h, n); return;
+    case LANE_OP_reduce: schedule_say_reduce(s, &b->calls, h, n); return;
     case LANE_OP_batch:
-        say(&b->calls, NULL, "load_batch(d, %d, %s, %s, micro);", n->step,
-            declared_value(s, b, h, g->input.item[0]), declared_value(s, b, h, g->input.item[1]));
+        schedule_say(&b->calls, NULL, "load_batch(d, %d, %s, %s, micro);", n->step,
+                     declared_value(s, b, h, g->input.item[0]),
+                     declared_value(s, b, h, g->input.item[1]));
         return;
     case LANE_OP_sum_ranks:
-        say(&b->calls, NULL, "sum_ranks(d, %d, %s, %s, %ld, %s);", n->step,
-            escape_c(attr_get_word(n, "group")), declared_value(s, b, h, n->out[0]),
-            shape_count(n->out[0]->shape), event_constant(s, attr_get(n, "event")));
+        schedule_say(&b->calls, NULL, "sum_ranks(d, %d, %s, %s, %ld, %s);", n->step,
+                     escape_c(attr_get_word(n, "group")), declared_value(s, b, h, n->out[0]),
+                     shape_count(n->out[0]->shape), schedule_event(s, attr_get(n, "event")));
         return;
     case LANE_OP_use: break;
     }
@@ -371,12 +192,9 @@ static void say_node(struct schedule_text *s, struct body_text *b, struct here h
 
 static bool wants_micro(const struct region *r)
 {
-    for (int k = 0; k < r->body.n; k++)
-        for (int i = 0; i < r->body.item[k]->node.n; i++)
-            if (r->body.item[k]->node.item[i]->op == OP_reduce ||
-                r->body.item[k]->node.item[i]->op == OP_batch ||
-                attr_or(r->body.item[k]->node.item[i], "once", 0))
-                return true;
+    for (struct node_walk at = {0}; next_node_of_region(r, &at);)
+        if (at.node->op == OP_reduce || at.node->op == OP_batch || attr_or(at.node, "once", 0))
+            return true;
     return false;
 }
 
@@ -470,7 +288,7 @@ static void body_function(struct schedule_text *s, const struct region *r, const
     text_add(to, "%s}\n\n", text.bytes ? text.bytes : "    (void)d;\n");
 }
 
-/* ── the three doors ─────────────────────────────────────────────────────────── */
+/* ── entry points ────────────────────────────────────────────────────────── */
 static void call_bodies(struct schedule_text *s, struct text *to, const struct region *r)
 {
     const char *micro = wants_micro(r) ? ", micro" : "";
@@ -482,7 +300,7 @@ static void call_bodies(struct schedule_text *s, struct text *to, const struct r
     const char *loop = r->phase == PHASE_UPDATE && place_has_variants(s->places.graph, r->loop)
                            ? text_format("unit%s", strchr(r->name, '.'))
                            : r->loop;
-    const char *count = loop_count(s, loop, r->count);
+    const char *count = schedule_loop_count(s, loop, r->count);
     bool down = r->direction == DOWN;
     if (down)
         text_add(to, "    for (int64_t n = 0, i = %s - 1; i >= 0; n++, i--) {\n", count);
@@ -498,8 +316,8 @@ static void call_bodies(struct schedule_text *s, struct text *to, const struct r
     text_add(to, "    }\n    iteration(d, -1);\n");
 }
 
-static void door(struct schedule_text *s, struct text *to, const char *name, const char *micro,
-                 enum phase phase)
+static void entry_point(struct schedule_text *s, struct text *to, const char *name,
+                        const char *micro, enum phase phase)
 {
     text_add(to, "void %s(struct device *d%s)\n{\n", name, micro);
     size_t before = to->length;
@@ -561,40 +379,43 @@ static void heading(struct text *to, const struct schedule_text *s)
              "same bytes.\n *\n",
              escape_comment(s->plan->title ? s->plan->title : s->plan->architecture));
     text_add(to,
-             " * mesh: fsdp %ld, dp %ld; local batch %ld sequences of %ld; accumulation %ld; "
-             "checkpointing %s; prefetch %ld\n",
-             f->fsdp, f->dp, f->local, f->sequence, f->accumulation,
-             checkpoint_names[f->checkpoint_mode], f->prefetch);
+             " * mesh: fsdp %ld, dp %ld; prefetch %ld; activation checkpointing %s\n"
+             " * batch: %ld x %ld tokens on a device; accumulation %ld\n",
+             f->fsdp, f->dp, f->prefetch, checkpoint_names[f->checkpoint_mode], f->local,
+             f->sequence, f->accumulation);
     text_add(to, " * memory: local %ld bytes, wire %ld bytes\n", g->local_bytes, g->wire_bytes);
     text_add(to,
-             " * steps: %d; run = compute lane, gather and reduce = lanes of their own, await = "
-             "compute waits\n *\n",
+             " * steps: %d, the second argument of each call\n *\n"
+             " * run and run_shard issue a kernel on the compute lane; gather and reduce issue a "
+             "collective on\n"
+             " * its own lane; await makes the compute lane wait for the event of a collective.\n"
+             " * i is the layer; n counts iterations in the order in which they run. A function "
+             "begins with the\n"
+             " * addresses that its calls use. The comment after a call is the line of the plan "
+             "that it comes\n"
+             " * from; \"again\" marks what the forward pass computed already. */\n",
              g->steps);
-    text_add(to, " * i is the layer, n counts iterations in the order in which they run. A name at "
-                 "the top of a function is an address;\n"
-                 " * the comment behind a call is the plan's line that it comes from, \"again\" "
-                 "when it is computed a second time. */\n"
-                 "#include \"device.h\"\n#include \"kernels.h\"\n\n");
+    text_add(to, "#include \"device.h\"\n#include \"kernels.h\"\n\n");
 }
 
 void emit_schedule_c(struct text *to, const struct graph *g, const struct plan *plan)
 {
     struct schedule_text s = {.places = {.graph = g}, .e = emit_open(g), .plan = plan};
-    struct text doors = {0};
+    struct text entry_points = {0};
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->body.n; k++)
             body_function(&s, g->region.item[i], g->region.item[i]->body.item[k]);
     int known = s.places.constant.n;
-    door(&s, &doors, "schedule_setup", "", PHASE_SETUP);
-    text_add(&doors, "\n");
-    door(&s, &doors, "schedule_micro_batch", ", int micro", PHASE_MICRO);
-    text_add(&doors, "\n");
-    door(&s, &doors, "schedule_update", "", PHASE_UPDATE);
+    entry_point(&s, &entry_points, "schedule_setup", "", PHASE_SETUP);
+    text_add(&entry_points, "\n");
+    entry_point(&s, &entry_points, "schedule_micro_batch", ", int micro", PHASE_MICRO);
+    text_add(&entry_points, "\n");
+    entry_point(&s, &entry_points, "schedule_update", "", PHASE_UPDATE);
 
     heading(to, &s);
     top_constants(to, &s.places);
     variant_tables(&s, to);
     text_add_bytes(to, s.bodies.bytes ? s.bodies.bytes : "", s.bodies.length);
     new_constants(to, &s.places, known);
-    text_add_bytes(to, doors.bytes, doors.length);
+    text_add_bytes(to, entry_points.bytes, entry_points.length);
 }

@@ -79,51 +79,6 @@ static const char *known(struct fused *f, const struct value *v, struct spot at)
     return NULL;
 }
 
-/* ── C ───────────────────────────────────────────────────────────────────────── */
-const char *c_type(enum element type, bool stored)
-{
-    switch (type) {
-    case F32: return "float";
-    case BF16: return stored ? "bf16" : "float";
-    case F64: return "double";
-    case I32: return "int32_t";
-    }
-    bug("element type %d", (int)type);
-}
-
-/* To bf16: eight digits of two, to nearest, ties to even. */
-static double rounded(double x)
-{
-    int exponent;
-    double digits = frexp((double)(float)x, &exponent);
-    return ldexp(nearbyint(ldexp(digits, 8)), exponent - 8);
-}
-
-const char *c_number(double x, enum element type)
-{
-    if (isnan(x)) return "NAN";
-    if (isinf(x)) return x > 0 ? "INFINITY" : "(-INFINITY)";
-    if (type == I32) return text_format("%ld", (int64_t)x);
-    if (type == BF16) x = rounded(x);
-    char digits[40];
-    if (type == F64)
-        snprintf(digits, sizeof digits, "%s", text_number(x));
-    else
-        for (int precision = 1; precision <= 9; precision++) {
-            snprintf(digits, sizeof digits, "%.*g", precision, (double)(float)x);
-            if (strtof(digits, NULL) == (float)x) break;
-        }
-    const char *point = strpbrk(digits, ".e") ? "" : ".0", *end = type == F64 ? "" : "f";
-    return signbit(x) ? text_format("(%s%s%s)", digits, point, end)
-                      : text_format("%s%s%s", digits, point, end);
-}
-
-/* A value of bf16 is rounded where it is made, so storing it drops nothing. */
-const char *c_store(enum element type, const char *x)
-{
-    return type == BF16 ? text_format("op_half(%s)", x) : x;
-}
-
 /* The op's C of one element, with the names a, b, c and `ignore` replaced. */
 static const char *filled_in(const struct node *n, const char *const *operand)
 {
@@ -417,16 +372,16 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
         const char *id = fused_value(f, a, reshaped_spot(f, g, a, settled(f, g, at))),
                    *x = fused_value(f, g, settled(f, g, at));
         return fused_declare(f, y, at,
-                             text_format("(int32_t)(%s) == %s ? %s : %s", column_text(at), id, x,
-                                         c_number(0, y->type)));
+                             text_format("%s == %s ? %s : %s", c_cast("int32_t", column_text(at)),
+                                         id, x, c_number(0, y->type)));
     }
     case INDEX_OP_put: {
         struct text t = {0};
         for (int64_t c = 0; c < width; c++) {
             const char *id = fused_value(f, a, at_column(at, c)),
                        *x = fused_value(f, n->in[1].value, at_column(at, c));
-            text_add(&t, "%s((int32_t)(%s) == %s ? %s : %s)", c ? " + " : "", column_text(at), id,
-                     x, c_number(0, y->type));
+            text_add(&t, "%s(%s == %s ? %s : %s)", c ? " + " : "",
+                     c_cast("int32_t", column_text(at)), id, x, c_number(0, y->type));
         }
         return fused_declare(f, y, at, t.bytes);
     }
@@ -437,6 +392,15 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
     }
     bug("index op %s", op_rows[n->op].name);
 #undef BREAK
+}
+
+/* Whether the element of a result is that of its first operand: an expansion, or times 1. */
+static bool is_same_number(const struct node *n, const char *operand)
+{
+    const struct operand *second = n->op == OP_mul ? &n->in[1] : NULL;
+    bool same = n->op == OP_expand || (second && !second->value && second->number == 1);
+    return same && n->in[0].value && n->in[0].value->type == n->out[0]->type &&
+           (c_is_name(operand) || shape_count(n->out[0]->shape) == 1);
 }
 
 static const char *mapped(struct fused *f, const struct node *n, struct spot at)
@@ -451,15 +415,17 @@ static const char *mapped(struct fused *f, const struct node *n, struct spot at)
         operand[i] = fused_operand(f, &n->in[i], y->type, s);
         if (v && v->type == F64) widest = F64;
     }
+    if (is_same_number(n, operand[0])) {
+        fused_know(f, fused_level(at), y, at, operand[0]);
+        return operand[0];
+    }
     const char *x = filled_in(n, operand);
-    const char *name = fused_declare(f, y, at,
-                                     widest != y->type || n->op == OP_valid
-                                         ? text_format("(%s)(%s)", c_type(y->type, false), x)
-                                         : x);
+    const char *name = fused_declare(
+        f, y, at, widest != y->type || n->op == OP_valid ? c_cast(c_type(y->type, false), x) : x);
     for (int i = 0; i < f->kept.n; i++) {
         const struct kept *k = &f->kept.item[i];
         if (k->value == y && k->first == f->stage && at.kind == COLUMN_LOOP && !at.offset)
-            fused_line(f, LEVEL_COLUMN, "%s[%s] = %s;", k->array,
+            fused_line(f, LEVEL_COLUMN, "%s[%s] = %s; /* for the next loop */", k->array,
                        k->in_argument ? fused_index(f, y, at) : "j", name);
     }
     return name;

@@ -44,12 +44,9 @@ static void add(struct flops *all, const struct node *n, double times)
 struct flops cost_flops_per_token(const struct graph *g)
 {
     struct flops all = {0};
-    for (int i = 0; i < g->region.n; i++) {
-        const struct region *r = g->region.item[i];
-        for (int k = 0; k < r->body.n && r->phase == PHASE_MICRO; k++)
-            for (int j = 0; j < r->body.item[k]->node.n; j++)
-                add(&all, r->body.item[k]->node.item[j], (double)iterations(r, r->body.item[k]));
-    }
+    for (struct node_walk at = {0}; next_node(g, &at);)
+        if (at.region->phase == PHASE_MICRO)
+            add(&all, at.node, (double)iterations(at.region, at.body));
     double tokens = (double)g->facts.tokens;
     return (struct flops){all.full / tokens, all.causal / tokens, all.hardware / tokens};
 }

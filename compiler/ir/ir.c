@@ -72,6 +72,13 @@ const char *fresh_name(struct graph *g, const char *name)
     }
 }
 
+void names_clear(struct graph *g) { g->names = NULL; }
+
+const char *name_keep(struct graph *g, const char *name)
+{
+    return name_add(g, name) ? name : fresh_name(g, name);
+}
+
 /* ── shapes and values ───────────────────────────────────────────────────────── */
 struct shape shape_of(int rank, const int64_t *dim)
 {

@@ -57,10 +57,10 @@ enum workspace {
     WORKSPACE_PRODUCT,        /* planes and partial products; what the library may use */
     WORKSPACE_SORT,           /* counts of a sort into bins */
     WORKSPACE_SORT_KEYS,      /* counts and orders of a sort by keys */
-    WORKSPACE_BLOCKS,         /* a sum a block of a stretch */
-    WORKSPACE_ATTENTION_ROWS, /* two numbers a query and head */
-    WORKSPACE_COLUMN,         /* a row of sums a chunk of rows */
-    WORKSPACE_TOTAL           /* a sum a row */
+    WORKSPACE_BLOCKS,         /* a sum for each block of a stretch */
+    WORKSPACE_ATTENTION_ROWS, /* two numbers for each query and head */
+    WORKSPACE_COLUMN,         /* a row of sums for each chunk of rows */
+    WORKSPACE_TOTAL           /* a sum for each row */
 };
 /* How far two right results of an op may be apart (runtime/shared/reference.h says what each
  * means), and how many numbers the longest of its sums adds. */
@@ -118,14 +118,19 @@ enum level {
     LEVEL_MEMORY
 };
 /* The names under which the text shows enumerators, in their order. */
-extern const char *const level_names[],
-    *const element_names[], *const lane_names[], *const phase_names[], *const direction_names[];
-extern const char *const reshard_names[],
-    *const checkpoint_names[], *const weight_init_names[], *const segment_names[],
-                                                               *const buffer_kind_names[],
-                                                                   *const buffer_index_names[],
-                                                                       *const kernel_class_names[],
-                                                                           *const dim_names[];
+extern const char *const level_names[];
+extern const char *const element_names[];
+extern const char *const lane_names[];
+extern const char *const phase_names[];
+extern const char *const direction_names[];
+extern const char *const reshard_names[];
+extern const char *const checkpoint_names[];
+extern const char *const weight_init_names[];
+extern const char *const segment_names[];
+extern const char *const buffer_kind_names[];
+extern const char *const buffer_index_names[];
+extern const char *const kernel_class_names[];
+extern const char *const dim_names[];
 
 #define SHAPE_RANK 4
 struct shape {
@@ -202,8 +207,8 @@ struct body {
     const char *name; /* of the variant; "" when there is only one */
     /* what its mirror may find kept (split); none until then */
     enum checkpoint_mode keep;
-    const char
-        *save; /* what mode selective keeps of it: op kinds, value names, "#7" (its node 7) */
+    /* what mode selective keeps of it: op kinds, value names, "#7" (its node 7) */
+    const char *save;
     VECTOR(struct node *) node;
     /* for carry k, the value handed to the next iteration */
     VECTOR(struct value *) next;
@@ -346,7 +351,7 @@ struct graph {
     VECTOR(struct region *) region;
     VECTOR(struct kernel) kernel;    /* fuse */
     VECTOR(struct buffer *) buffer;  /* memory */
-    int64_t local_bytes, wire_bytes; /* memory: the arena is both, `wire` behind `local` */
+    int64_t local_bytes, wire_bytes; /* memory: the arena is both, `wire` after `local` */
     int steps;                       /* schedule: highest step number */
     /* every name taken, for fresh ones (not printed: it follows from the text) */
     struct name_set *names;
@@ -366,6 +371,10 @@ struct build {
 
 /* A name not used yet, from a stem: "h", "h.1", "h.2" … */
 const char *fresh_name(struct graph *g, const char *stem);
+/* Forgets the names of all values, for a pass that renames them. It then gives each value a
+ * fresh_name, or its old name: name_keep, which returns a fresh one if the old one is taken. */
+void names_clear(struct graph *g);
+const char *name_keep(struct graph *g, const char *name);
 struct value *value_new(struct graph *g, const char *name, enum element type, struct shape shape);
 struct shape shape_of(int rank, const int64_t *dim);
 int64_t shape_count(struct shape s);
@@ -421,6 +430,18 @@ void op_cost(const struct node *n, double *flops, double *bytes);
 int64_t op_terms(const struct node *n);
 /* Of a matrix product: the length of the rows that it multiplies. */
 int64_t op_inner(const struct node *n);
+
+/* Visits every node of a graph in the order of its text. Starts as {0}; false after the last node:
+ *   for (struct node_walk at = {0}; next_node(g, &at);) … at.node … */
+struct node_walk {
+    struct region *region;
+    struct body *body;
+    struct node *node;
+    int region_index, body_index, node_index;
+};
+bool next_node(const struct graph *g, struct node_walk *at);
+/* The same for the nodes of one region. */
+bool next_node_of_region(const struct region *r, struct node_walk *at);
 
 struct region *graph_region(const struct graph *g, const char *name); /* NULL: none */
 struct unit *graph_unit(const struct graph *g, const char *name);
@@ -481,81 +502,5 @@ struct graph *ir_parse(const char *bytes, size_t n, const char **why);
 void ir_verify(const struct graph *g);
 /* The same as a message instead; NULL when fine. */
 const char *ir_check(const struct graph *g);
-
-/* ── the pipeline ────────────────────────────────────────────────────────────── */
-/* The most that a repeat may count: a program of them still fits in memory. */
-enum { LAYERS_LIMIT = 10000 };
-struct graph *pass_lower(const struct plan *plan); /* lower.c: NULL after diagnostics */
-/* What the passes behind it need of a plan. Lowering itself depends on the model, the sequence, the
- * local batch and the element types only, so a lowered graph serves other meshes, modes, rings and
- * pieces of the loss under their facts. */
-struct facts lower_facts(const struct plan *plan);
-struct graph *pass_split(const struct graph *g);
-struct graph *pass_gradient(const struct graph *g);
-struct graph *pass_chunk(const struct graph *g); /* NULL after diagnostics */
-struct graph *pass_optimizer(const struct graph *g);
-struct graph *pass_recompute(const struct graph *g);
-struct graph *pass_shard(const struct graph *g);
-struct graph *pass_fuse(const struct graph *g);
-struct graph *pass_schedule(const struct graph *g);
-struct graph *pass_memory(const struct graph *g);
-struct pass {
-    const char *name;
-    struct graph *(*run)(const struct graph *);
-    enum level gives;
-};
-extern const struct pass passes[];
-extern const int pass_count;
-/* The whole pipeline after lower, up to and including `level`; verifies after every pass. NULL
- * after diagnostics: a pass refuses what the plan asks of it. */
-struct graph *pipeline_run(struct graph *lowered, enum level level);
-
-/* ── composite layers (layers.c), for lower ──────────────────────────────────── */
-/* Each returns NULL with *why when shapes do not fit. x in compute dtype; statistics in F32 (the
- * numeric contract). */
-/* add sub mul div in F32, rounded to the operands' type */
-struct value *layer_arith(struct build *b, enum op op, struct operand x, struct operand y,
-                          const char **why);
-/* exp sqrt sigmoid … likewise */
-struct value *layer_call1(struct build *b, enum op op, struct value *x, const char **why);
-struct value *layer_linear(struct build *b, struct value *x, struct value *w, bool stored_out_in,
-                           enum element out, const char **why);
-struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, double eps,
-                             const char **why);
-struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g,
-                               struct value *bias, double eps, const char **why);
-struct value *layer_silu(struct build *b, struct value *x);
-struct value *layer_gelu(struct build *b, struct value *x, bool tanh_form);
-/* last axis; F32 */
-struct value *layer_softmax(struct build *b, struct value *x);
-/* x[T,n,d]; setup tables are made once per distinct (theta, factor, low, high, original, d). */
-struct value *layer_rope(struct build *b, struct value *x, double theta, double factor, double low,
-                         double high, double original, const char **why);
-/* [T] I32: place in its sequence, a setup table */
-struct value *layer_positions(struct build *b);
-struct value *layer_heads_of(struct build *b, struct value *x, int64_t head_dim, const char **why);
-struct value *layer_merge_heads(struct build *b, struct value *x, const char **why);
-struct value *layer_attention(struct build *b, struct value *q, struct value *k, struct value *v,
-                              const char **why);
-/* Scaled so that its average over the step's micro-batches and ranks is the mean over the step's
- * valid targets. */
-struct value *layer_cross_entropy(struct build *b, struct value *logits, struct value *targets,
-                                  const char **why);
-struct routing {
-    struct value *ids, *weights, *place, *first;
-    int64_t k, experts;
-};
-bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, struct routing *r,
-                 const char **why);
-struct value *layer_dispatch(struct build *b, struct value *x, const struct routing *r,
-                             const char **why);
-struct value *layer_expert_linear(struct build *b, struct value *z, struct value *w,
-                                  const struct routing *r, const char **why);
-struct value *layer_combine(struct build *b, struct value *z, const struct routing *r,
-                            const char **why);
-struct value *layer_load(struct build *b, const struct routing *r);
-/* At the end of lower: the loss trained, and a metric reported under its name (averaged over
- * micro-batches and ranks). */
-void layer_metric(struct build *b, const char *name, struct value *v);
 
 #endif

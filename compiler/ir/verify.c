@@ -133,10 +133,8 @@ static void forget(const struct graph *g)
         const struct region *r = g->region.item[i];
         for (int k = 0; k < r->carry.n; k++)
             r->carry.item[k].value->note = r->carry.item[k].last->note = NULL;
-        for (int k = 0; k < r->body.n; k++)
-            for (int j = 0; j < r->body.item[k]->node.n; j++)
-                for (int o = 0; o < r->body.item[k]->node.item[j]->n_out; o++)
-                    r->body.item[k]->node.item[j]->out[o]->note = NULL;
+        for (struct node_walk at = {0}; next_node_of_region(r, &at);)
+            for (int o = 0; o < at.node->n_out; o++) at.node->out[o]->note = NULL;
     }
 }
 

@@ -11,6 +11,7 @@
  *
  * Monotone: the order does not depend on the budget, so a larger budget keeps a longer prefix. */
 #include "ir/cost.h"
+#include "passes/pipeline.h"
 #include "passes/budget.h"
 
 #include <stdlib.h>

@@ -13,6 +13,7 @@
  * that only the loop reads (seeds, scales) are made in it. A loss that cannot be cut is refused
  * with its line: NULL, after a diagnostic. */
 #include "base/diagnostics.h"
+#include "passes/pipeline.h"
 #include "passes/chunk_rows.h"
 
 #include <string.h>
@@ -397,7 +398,7 @@ static void cut(struct chunk *c, const struct region *from)
     body_end(after.body, c->body);
 }
 
-/* ── the door ────────────────────────────────────────────────────────────────── */
+/* ── entry point ─────────────────────────────────────────────────────────── */
 static const struct region *turn_of(const struct graph *g)
 {
     const struct region *turn = NULL;
@@ -416,16 +417,13 @@ static const struct region *turn_of(const struct graph *g)
 static bool find_losses(const struct graph *g, const struct region *turn, const struct node **loss)
 {
     *loss = NULL;
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
-                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
-                if (!is_loss(node)) continue;
-                if (g->region.item[i] != turn)
-                    return refuse(node, g->facts.loss_chunks,
-                                  "only one that stands behind the last repeat can be cut");
-                *loss = node;
-            }
+    for (struct node_walk at = {0}; next_node(g, &at);) {
+        const struct node *node = at.node;
+        if (!is_loss(node)) continue;
+        if (at.region != turn)
+            return refuse(node, g->facts.loss_chunks, "only one after the last repeat can be cut");
+        *loss = node;
+    }
     return true;
 }
 
@@ -445,7 +443,7 @@ struct graph *pass_chunk(const struct graph *old)
         if (is_loss(c.body->node.item[i])) begin_at(&c, c.body->node.item[i]->in[0].value);
     const struct node *wrong = loss ? place_nodes(&c) : NULL;
     if (wrong) {
-        refuse(wrong, c.count, "its logits stand on another loss");
+        refuse(wrong, c.count, "its logits depend on another loss");
         return NULL;
     }
     if (loss) {

@@ -5,6 +5,7 @@
  * chosen sizes, the coefficients are read off, and every other size needs only a layout. The layout
  * code is that of trainers: the answer is the allocation, not an estimate. */
 #include "passes/family.h"
+#include "passes/pipeline.h"
 #include "passes/layout.h"
 #include "passes/workspace_form.h"
 

@@ -5,7 +5,7 @@
 #include "ir/ir.h"
 
 /* Plans that differ only in local batch, in loss_chunks (all one, or all more) and in fsdp (all
- * one, or all more) have the same graph but for numbers: the same buffers, live between the same
+ * one, or all more) have the same graph except for numbers: the same buffers, live between the same
  * steps. A family holds them as functions of these numbers. */
 struct family;
 /* Of the family that `p` is of. NULL after diagnostics of pass_lower. Takes memory from the heap:

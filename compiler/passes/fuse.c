@@ -13,6 +13,8 @@
  * made, and the order of a reduction depends only on its length. With --fusion off every node is a
  * kernel. */
 #include "passes/kernel_name.h"
+#include "passes/pipeline.h"
+#include "passes/value_name.h"
 
 struct walk {
     int64_t rows, columns;
@@ -287,7 +289,7 @@ static bool waits(const struct fuse *f, const struct node *n)
     return n->note == f && n->mark == -1 && rides(f, n);
 }
 
-/* Into group `mark`, behind those of its operands that have waited. */
+/* Into group `mark`, after those of its operands that have waited. */
 static void put(struct fuse *f, struct group *group, int64_t mark, struct node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
@@ -394,5 +396,6 @@ struct graph *pass_fuse(const struct graph *old)
         region_end(g, r, old->region.item[i]);
     }
     kernels_name(g);
+    values_name(g);
     return g;
 }

@@ -10,6 +10,7 @@
  * The seed is 1 / (accumulation x ranks): the loss is an average over micro-batches and ranks, and
  * gradients are summed. */
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 #include <string.h>
 
@@ -144,24 +145,22 @@ static bool made_in(const struct region *r, const struct value *v)
 {
     for (int k = 0; k < r->carry.n; k++)
         if (r->carry.item[k].value == v) return true;
-    for (int k = 0; k < r->body.n; k++)
-        for (int i = 0; i < r->body.item[k]->node.n; i++)
-            for (int o = 0; o < r->body.item[k]->node.item[i]->n_out; o++)
-                if (r->body.item[k]->node.item[i]->out[o] == v) return true;
+    for (struct node_walk at = {0}; next_node_of_region(r, &at);)
+        for (int o = 0; o < at.node->n_out; o++)
+            if (at.node->out[o] == v) return true;
     return false;
 }
 
 static struct outside outside_values(const struct region *r)
 {
     struct outside all = {0};
-    for (int k = 0; k < r->body.n; k++)
-        for (int i = 0; i < r->body.item[k]->node.n; i++)
-            for (int o = 0; o < r->body.item[k]->node.item[i]->n_in; o++) {
-                struct value *v = r->body.item[k]->node.item[i]->in[o].value;
-                bool known = !v || !v->mark || v->weight || made_in(r, v);
-                for (int s = 0; s < all.value.n && !known; s++) known = all.value.item[s] == v;
-                if (!known) PUSH(&all.value, v);
-            }
+    for (struct node_walk at = {0}; next_node_of_region(r, &at);)
+        for (int o = 0; o < at.node->n_in; o++) {
+            struct value *v = at.node->in[o].value;
+            bool known = !v || !v->mark || v->weight || made_in(r, v);
+            for (int s = 0; s < all.value.n && !known; s++) known = all.value.item[s] == v;
+            if (!known) PUSH(&all.value, v);
+        }
     return all;
 }
 
@@ -256,11 +255,8 @@ struct graph *pass_gradient(const struct graph *old)
     struct graph *g = graph_begin(old, LEVEL_GRADIENT);
     for (int i = 0; i < old->region.n; i++) region_copy(g, old->region.item[i]);
     mark_gradients(g);
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++)
-                for (int o = 0; o < g->region.item[i]->body.item[k]->node.item[n]->n_out; o++)
-                    g->region.item[i]->body.item[k]->node.item[n]->out[o]->note = NULL;
+    for (struct node_walk at = {0}; next_node(g, &at);)
+        for (int o = 0; o < at.node->n_out; o++) at.node->out[o]->note = NULL;
 
     int turn = g->region.n - 1;
     struct region *last = g->region.item[turn];

@@ -6,13 +6,9 @@
  * that do the same in one body (two attentions) are numbered in program order. */
 #include "passes/kernel_name.h"
 
-#include <ctype.h>
-#include <string.h>
+#include "passes/name.h"
 
-/* A few words joined by '_'; each only once. */
-struct words {
-    VECTOR(const char *) item;
-};
+#include <string.h>
 
 /* One kernel, and where it stands. */
 struct group {
@@ -23,135 +19,17 @@ struct group {
     bool grad, again, forward; /* which kinds of nodes it has */
 };
 
-static bool starts(const char *s, const char *with) { return !strncmp(s, with, strlen(with)); }
-
-/* An identifier of letters, digits and single '_' out of any name. */
-static const char *cleaned(const char *name)
-{
-    struct text t = {0};
-    for (const char *c = name; *c; c++) {
-        bool plain = isalnum((unsigned char)*c) != 0;
-        if (plain || (t.length && t.bytes[t.length - 1] != '_'))
-            text_add(&t, "%c", plain ? *c : '_');
-    }
-    while (t.length && t.bytes[t.length - 1] == '_') t.bytes[--t.length] = 0;
-    return t.length ? intern(t.bytes) : intern("unnamed");
-}
-
-/* "h.6" is one of the values named h. */
-static const char *stem(const char *name)
-{
-    const char *dot = strchr(name, '.');
-    return cleaned(dot ? text_format("%.*s", (int)(dot - name), name) : name);
-}
-
-static bool is_grad(const struct node *n)
-{
-    return n->n_out && starts(n->out[0]->name, "d_") && !n->again;
-}
-
-static const char *value_stem(const struct value *v)
-{
-    const char *name = stem(v->name);
-    return starts(name, "d_") ? name + 2 : name;
-}
-
-/* w_gate and wq are the weights of gate and q. */
-static const char *weight_stem(const struct weight *w)
-{
-    const char *name = stem(w->value->name);
-    if (starts(name, "w_") && name[2]) return name + 2;
-    if (name[0] == 'w' && isalpha((unsigned char)name[1]) && !name[2]) return name + 1;
-    return name;
-}
-
-static void word(struct words *to, const char *w)
-{
-    for (int i = 0; i < to->item.n; i++)
-        if (!strcmp(to->item.item[i], w)) return;
-    PUSH(&to->item, w);
-}
-
-static const char *joined(const struct words *of)
-{
-    struct text t = {0};
-    for (int i = 0; i < of->item.n; i++) text_add(&t, "%s%s", i ? "_" : "", of->item.item[i]);
-    return t.length ? t.bytes : "";
-}
-
-/* ── what a value comes from ─────────────────────────────────────────────────── */
-/* The node behind views and casts. */
-static const struct node *maker(const struct value *v)
-{
-    const struct node *n = v ? v->node : NULL;
-    while (n && (op_rows[n->op].class == CLASS_VIEW || n->op == OP_cast)) n = n->in[0].value->node;
-    return n;
-}
-
-static const struct weight *weight_read(const struct value *v)
-{
-    while (v && v->node && (op_rows[v->node->op].class == CLASS_VIEW || v->node->op == OP_cast))
-        v = v->node->in[0].value;
-    return v ? v->weight : NULL;
-}
-
-static const struct weight *weight_operand(const struct node *n)
-{
-    const struct weight *w = NULL;
-    for (int i = 0; i < n->n_in && !w; i++) w = weight_read(n->in[i].value);
-    return w;
-}
-
-static bool is_product(enum op op)
-{
-    return op == OP_matmul || op == OP_matmul_add || op == OP_expert_matmul ||
-           op == OP_expert_matmul_grad;
-}
-
-/* The weight of the product or look-up that makes a value; NULL when something else does. */
-static const struct weight *source(const struct value *v)
-{
-    const struct node *n = maker(v);
-    if (n && n->op == OP_collect) n = maker(n->in[0].value);
-    return n && (is_product(n->op) || n->op == OP_embedding) && !is_grad(n) ? weight_operand(n)
-                                                                            : NULL;
-}
-
-/* The weight whose gradient a value is: named by a `gradient` line, or after the loop whose carry
- * it is the next of. */
-static const struct weight *weight_of_gradient(const struct graph *g, const struct body *b,
-                                               const struct value *v)
-{
-    for (int i = 0; i < b->gradient.n; i++)
-        if (b->gradient.item[i].value == v) return b->gradient.item[i].weight->weight;
-    for (int i = 0; i < g->region.n; i++)
-        for (int c = 0; c < g->region.item[i]->carry.n; c++)
-            for (int k = 0; k < g->region.item[i]->body.n; k++) {
-                if (g->region.item[i]->body.item[k] != b || b->next.item[c] != v) continue;
-                const struct value *last = g->region.item[i]->carry.item[c].last;
-                for (int r = i + 1; r < g->region.n; r++)
-                    for (int m = 0; m < g->region.item[r]->body.n; m++)
-                        for (int y = 0; y < g->region.item[r]->body.item[m]->gradient.n; y++) {
-                            const struct yield_gradient *line =
-                                &g->region.item[r]->body.item[m]->gradient.item[y];
-                            if (line->value == last) return line->weight->weight;
-                        }
-            }
-    return NULL;
-}
-
 /* The product that makes the logits, which `tap` shows; NULL when there is none. */
 static const struct node *head_product(const struct graph *g)
 {
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
-                const struct node *tap = g->region.item[i]->body.item[k]->node.item[n];
-                if (tap->op != OP_tap || strcmp(attr_get_word(tap, "name"), "logits")) continue;
-                const struct node *made = maker(tap->in[0].value);
-                while (made && !is_product(made->op) && made->n_in) made = maker(made->in[0].value);
-                return made;
-            }
+    for (struct node_walk at = {0}; next_node(g, &at);) {
+        const struct node *tap = at.node;
+        if (tap->op != OP_tap || strcmp(attr_get_word(tap, "name"), "logits")) continue;
+        const struct node *made = value_maker(tap->in[0].value);
+        while (made && !op_is_product(made->op) && made->n_in)
+            made = value_maker(made->in[0].value);
+        return made;
+    }
     return NULL;
 }
 
@@ -160,7 +38,7 @@ static const struct node *head_product(const struct graph *g)
 static bool is_head(const struct group *k, const struct weight *w)
 {
     const struct node *head = head_product(k->graph);
-    if (!head || weight_operand(head) != w) return false;
+    if (!head || node_weight(head) != w) return false;
     for (int i = 0; i < k->body->node.n; i++)
         if (k->body->node.item[i] == head) return true;
     return false;
@@ -168,33 +46,37 @@ static bool is_head(const struct group *k, const struct weight *w)
 
 static const char *product_name(const struct group *k, const struct node *n)
 {
-    const struct weight *read = weight_operand(n),
-                        *w = read ? read : weight_of_gradient(k->graph, k->body, n->out[0]);
-    if (!w) return text_format("%s_matmul%s", value_stem(n->out[0]), is_grad(n) ? "_grad" : "");
+    const struct weight *read = node_weight(n),
+                        *w = read ? read : gradient_weight(k->graph, k->body, n->out[0]);
+    if (!w)
+        return text_format("%s_matmul%s", name_of_value(n->out[0]),
+                           node_is_gradient(n) ? "_grad" : "");
     bool experts = n->op == OP_expert_matmul || n->op == OP_expert_matmul_grad;
-    const char *layer = weight_stem(w), *end = strstr(layer, "proj");
+    const char *layer = name_of_weight(w), *end = strstr(layer, "proj");
     if (is_head(k, w))
         layer = "lm_head";
     else if (experts)
         layer = text_format("%s_experts", layer);
     else if (!end || end[4])
         layer = text_format("%s_proj", layer);
-    return text_format("%s%s", layer, !is_grad(n) ? "" : read ? "_grad_input" : "_grad_weight");
+    return text_format("%s%s", layer,
+                       !node_is_gradient(n) ? ""
+                       : read               ? "_grad_input"
+                                            : "_grad_weight");
 }
 
 static const char *core_name(const struct group *k, const struct node *n)
 {
     const char *op = op_rows[n->op].name;
-    if (is_product(n->op)) return product_name(k, n);
+    if (op_is_product(n->op)) return product_name(k, n);
     if (n->op == OP_embedding || n->op == OP_embedding_grad) {
-        const struct weight *w = n->op == OP_embedding
-                                     ? weight_operand(n)
-                                     : weight_of_gradient(k->graph, k->body, n->out[0]);
-        const char *name = w ? weight_stem(w) : "";
-        return w && !starts(op, name) ? text_format("%s_%s", name, op) : op;
+        const struct weight *w =
+            n->op == OP_embedding ? node_weight(n) : gradient_weight(k->graph, k->body, n->out[0]);
+        const char *name = w ? name_of_weight(w) : "";
+        return w && !name_starts(op, name) ? text_format("%s_%s", name, op) : op;
     }
-    if (n->op == OP_sum_squares) return text_format("%s_squares", cleaned(k->region->name));
-    return is_grad(n) && n->op != OP_attention_grad ? text_format("grad_%s", op) : op;
+    if (n->op == OP_sum_squares) return text_format("%s_squares", name_cleaned(k->region->name));
+    return node_is_gradient(n) && n->op != OP_attention_grad ? text_format("grad_%s", op) : op;
 }
 
 /* ── fused kernels ───────────────────────────────────────────────────────────── */
@@ -214,7 +96,7 @@ static bool all_are(const struct group *k, enum op op)
 
 static bool made_here(const struct group *k, const struct value *v)
 {
-    const struct node *n = maker(v);
+    const struct node *n = value_maker(v);
     return n && n->kernel == k->node.item[0]->kernel;
 }
 
@@ -225,8 +107,8 @@ static struct words gains(const struct group *k)
     struct words w = {0};
     for (int i = 0; i < k->node.n; i++)
         for (int x = 0; x < k->node.item[i]->n_in && k->node.item[i]->op == OP_mul; x++) {
-            const struct weight *gain = weight_read(k->node.item[i]->in[x].value);
-            if (gain && gain->value->shape.rank == 1) word(&w, weight_stem(gain));
+            const struct weight *gain = value_weight(k->node.item[i]->in[x].value);
+            if (gain && gain->value->shape.rank == 1) words_add(&w, name_of_weight(gain));
         }
     return w;
 }
@@ -236,13 +118,13 @@ static struct words biases(const struct group *k)
     struct words w = {0};
     for (int i = 0; i < k->node.n; i++) {
         const struct node *n = k->node.item[i];
-        const struct weight *bias = n->op == OP_add ? weight_operand(n) : NULL;
+        const struct weight *bias = n->op == OP_add ? node_weight(n) : NULL;
         if (!bias && n->n_out && op_rows[n->op].class == CLASS_COLUMN)
-            bias = weight_of_gradient(k->graph, k->body, n->out[0]);
+            bias = gradient_weight(k->graph, k->body, n->out[0]);
         if (!bias) continue;
-        const char *name = weight_stem(bias);
-        if (starts(name, "b_") && name[2]) name = text_format("%s_bias", name + 2);
-        word(&w, name);
+        const char *name = name_of_weight(bias);
+        if (name_starts(name, "b_") && name[2]) name = text_format("%s_bias", name + 2);
+        words_add(&w, name);
     }
     return w;
 }
@@ -254,8 +136,8 @@ static struct words sources(const struct group *k)
     for (int i = 0; i < k->node.n; i++)
         for (int x = 0; x < k->node.item[i]->n_in; x++) {
             const struct value *v = k->node.item[i]->in[x].value;
-            const struct weight *from = v && !made_here(k, v) ? source(v) : NULL;
-            if (from) word(&w, weight_stem(from));
+            const struct weight *from = v && !made_here(k, v) ? value_layer(v) : NULL;
+            if (from) words_add(&w, name_of_weight(from));
         }
     return w;
 }
@@ -270,7 +152,7 @@ static struct words results(const struct group *k)
             for (int j = 0; j < k->node.n; j++)
                 for (int x = 0; x < k->node.item[j]->n_in; x++)
                     read |= k->node.item[j]->in[x].value == k->node.item[i]->out[o];
-            if (!read) word(&w, value_stem(k->node.item[i]->out[o]));
+            if (!read) words_add(&w, name_of_value(k->node.item[i]->out[o]));
         }
     return w;
 }
@@ -296,8 +178,8 @@ static bool adds_residual(const struct group *k)
         if (n->op != OP_add || !n->in[0].value || !n->in[1].value) continue;
         for (int x = 0; x < 2; x++) {
             const struct value *stream = n->in[x].value;
-            if (!made_here(k, stream) && !weight_read(stream) && !source(stream) &&
-                stem(stream->name) == stem(n->out[0]->name))
+            if (!made_here(k, stream) && !value_weight(stream) && !value_layer(stream) &&
+                name_stem(stream->name) == name_stem(n->out[0]->name))
                 return true;
         }
     }
@@ -317,10 +199,10 @@ static const char *activation(const struct group *k)
     if (has(k, OP_sigmoid)) {
         for (int i = 0; i < k->node.n; i++)
             for (int x = 0; x < k->node.item[i]->n_in && k->node.item[i]->op == OP_mul; x++) {
-                const struct node *s = maker(k->node.item[i]->in[x].value),
+                const struct node *s = value_maker(k->node.item[i]->in[x].value),
                                   *other = k->node.item[i];
                 if (s && s->op == OP_sigmoid && other->in[1 - x].value &&
-                    maker(other->in[1 - x].value) == maker(s->in[0].value))
+                    value_maker(other->in[1 - x].value) == value_maker(s->in[0].value))
                     return "silu";
             }
         return "sigmoid";
@@ -337,7 +219,7 @@ static struct words rotated(const struct group *k)
     struct words w = {0};
     for (int i = 0; i < k->node.n; i++) {
         const struct node *n = k->node.item[k->grad ? k->node.n - 1 - i : i];
-        if (n->op == OP_rotate) word(&w, value_stem(n->out[0]));
+        if (n->op == OP_rotate) words_add(&w, name_of_value(n->out[0]));
     }
     return w;
 }
@@ -347,7 +229,7 @@ static struct words metrics(const struct group *k)
     struct words w = {0};
     for (int i = 0; i < k->node.n; i++)
         if (k->node.item[i]->op == OP_metric)
-            word(&w, cleaned(attr_get_word(k->node.item[i], "name")));
+            words_add(&w, name_cleaned(attr_get_word(k->node.item[i], "name")));
     return w;
 }
 
@@ -355,7 +237,7 @@ static struct words metrics(const struct group *k)
 static bool only_clears(const struct group *k)
 {
     for (int i = 0; i < k->node.n; i++) {
-        const struct node *from = maker(k->node.item[i]->in[0].value);
+        const struct node *from = value_maker(k->node.item[i]->in[0].value);
         if (k->node.item[i]->op != OP_copy || !from || from->op != OP_zeros) return false;
     }
     return true;
@@ -365,25 +247,25 @@ static bool only_clears(const struct group *k)
 static const char *short_name(struct words w)
 {
     if (w.item.n > 3) w.item.item[0] = w.item.item[w.item.n - 1], w.item.n = 1;
-    return joined(&w);
+    return words_joined(&w);
 }
 
 static const char *fused_name(const struct group *k)
 {
     struct words gain = gains(k), bias = biases(k), from = sources(k);
-    const char *active = activation(k), *only = only_op(k), *region = cleaned(k->region->name);
+    const char *active = activation(k), *only = only_op(k), *region = name_cleaned(k->region->name);
     if (has(k, OP_pick) || has(k, OP_onehot)) return "lm_head_loss";
     if (gain.item.n) {
         struct words w = {0};
-        if (!k->grad && adds_residual(k)) word(&w, "residual");
-        for (int i = 0; i < gain.item.n; i++) word(&w, gain.item.item[i]);
-        if (has(k, OP_rotate)) word(&w, "rope");
-        return joined(&w);
+        if (!k->grad && adds_residual(k)) words_add(&w, "residual");
+        for (int i = 0; i < gain.item.n; i++) words_add(&w, gain.item.item[i]);
+        if (has(k, OP_rotate)) words_add(&w, "rope");
+        return words_joined(&w);
     }
     if (has(k, OP_rotate)) {
         struct words w = rotated(k);
-        word(&w, "rope");
-        return joined(&w);
+        words_add(&w, "rope");
+        return words_joined(&w);
     }
     if (active) {
         struct words w = from.item.n ? from : results(k);
@@ -391,7 +273,7 @@ static const char *fused_name(const struct group *k)
     }
     if (has(k, OP_metric)) {
         struct words w = metrics(k);
-        return w.item.n > 3 ? "metrics" : text_format("%s_metrics", joined(&w));
+        return w.item.n > 3 ? "metrics" : text_format("%s_metrics", words_joined(&w));
     }
     if (from.item.n && adds_residual(k)) return text_format("%s_residual", short_name(from));
     if (bias.item.n) return short_name(bias);
@@ -403,12 +285,12 @@ static const char *fused_name(const struct group *k)
 /* ── all of them ─────────────────────────────────────────────────────────────── */
 static const char *update_name(const struct group *k)
 {
-    const char *region = cleaned(k->region->name);
+    const char *region = name_cleaned(k->region->name);
     if (has(k, OP_assign) || has(k, OP_assign_scalar) || all_are(k, OP_copy)) return region;
     if (k->node.n == 1 && op_rows[k->node.item[0]->op].class == CLASS_CORE)
         return core_name(k, k->node.item[0]);
     for (int i = 0; i < k->node.n; i++) {
-        const struct node *first = maker(k->node.item[i]->in[0].value);
+        const struct node *first = value_maker(k->node.item[i]->in[0].value);
         if (first && first->op == OP_metric_sum) return text_format("%s_start", region);
     }
     const char *only = only_op(k);
@@ -426,7 +308,7 @@ static const char *name_of(const struct group *k)
     text_add(&t, "%s", core ? core_name(k, core) : fused_name(k));
     if (!core && k->grad) text_add(&t, k->forward ? "_and_grad" : "_grad");
     if (k->again && !k->forward && !k->grad) text_add(&t, "_again");
-    return cleaned(t.bytes);
+    return name_cleaned(t.bytes);
 }
 
 /* A value of the forward pass or of the gradient that fills its kernel's rows: a number a row that
@@ -437,24 +319,22 @@ static void note_kind(struct group *k, const struct node *n, const struct kernel
     bool fills = of->columns <= 1 || shape_count(n->out[0]->shape) > of->rows ||
                  op_rows[n->op].class == CLASS_CORE;
     k->again |= n->again;
-    k->grad |= fills && is_grad(n);
-    k->forward |= fills && !is_grad(n) && !n->again;
+    k->grad |= fills && node_is_gradient(n);
+    k->forward |= fills && !node_is_gradient(n) && !n->again;
 }
 
 void kernels_name(struct graph *g)
 {
     struct group *group = TAKE_MANY(struct group, g->kernel.n + 1);
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
-                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
-                if (!node->kernel) continue;
-                struct group *to = &group[node->kernel - 1];
-                to->graph = g, to->region = g->region.item[i];
-                to->body = g->region.item[i]->body.item[k];
-                note_kind(to, node, &g->kernel.item[node->kernel - 1]);
-                PUSH(&to->node, node);
-            }
+    for (struct node_walk at = {0}; next_node(g, &at);) {
+        const struct node *node = at.node;
+        if (!node->kernel) continue;
+        struct group *to = &group[node->kernel - 1];
+        to->graph = g, to->region = at.region;
+        to->body = at.body;
+        note_kind(to, node, &g->kernel.item[node->kernel - 1]);
+        PUSH(&to->node, node);
+    }
     for (int i = 0; i < g->kernel.n; i++) g->kernel.item[i].name = intern(name_of(&group[i]));
     for (int i = 0; i < g->kernel.n; i++) {
         const char *base = g->kernel.item[i].name;

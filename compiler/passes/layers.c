@@ -3,6 +3,7 @@
  * operands have the compute type, statistics and sums are F32, and the result of a layer is rounded
  * once to the type in which it is stored. */
 #include "ir/ir.h"
+#include "passes/layers.h"
 
 #include <math.h>
 #include <string.h>
@@ -152,7 +153,7 @@ struct value *layer_softmax(struct build *b, struct value *x)
 }
 
 /* ── rotary positions ────────────────────────────────────────────────────────── */
-/* The region that runs once before the first step; it stands first. */
+/* The region that runs once before the first step; it is first. */
 static struct region *setup_region(struct graph *g)
 {
     struct region *r = graph_region(g, "setup");

@@ -11,7 +11,7 @@
  * ones count from its beginning and may lie anywhere, so also where `wire` is free just then.
  * Aliases are left alone. */
 void layout_place(struct graph *g);
-/* memory.c: what pass_memory gives, but for offsets: sizes of buffers and the steps that they live
+/* memory.c: what pass_memory gives, except offsets: sizes of buffers and the steps that they live
  * for, to be laid out at other sizes. */
 struct graph *memory_sizes(const struct graph *g);
 /* Bytes that are alive at the fullest step, and that step: no layout is smaller. */

@@ -4,6 +4,8 @@
  * and the other metrics as effects of the last one. Later diagnostics find the text through file
  * and line of every node. A family is a file of the language; no name of a family occurs here. */
 #include "passes/lower.h"
+#include "passes/pipeline.h"
+#include "passes/layers.h"
 
 #include <stdlib.h>
 
@@ -225,7 +227,7 @@ static void report_all(struct lower *l)
     }
 }
 
-/* ── the door ────────────────────────────────────────────────────────────────── */
+/* ── entry point ─────────────────────────────────────────────────────────── */
 struct facts lower_facts(const struct plan *p)
 {
     return (struct facts){
@@ -287,14 +289,10 @@ static bool kept_exists(const struct graph *g, const char *word)
 {
     for (size_t i = 0; i < COUNT_OF(kind); i++)
         if (!strcmp(word, kind[i])) return true;
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n && g->region.item[i]->direction != ONCE; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++)
-                for (int o = 0; o < g->region.item[i]->body.item[k]->node.item[n]->n_out; o++)
-                    if (!strcmp(
-                            stem_of(g->region.item[i]->body.item[k]->node.item[n]->out[o]->name),
-                            word))
-                        return true;
+    for (struct node_walk at = {0}; next_node(g, &at);)
+        if (at.region->direction != ONCE)
+            for (int o = 0; o < at.node->n_out; o++)
+                if (!strcmp(stem_of(at.node->out[o]->name), word)) return true;
     return false;
 }
 
@@ -378,10 +376,8 @@ static void check_checkpoint(const struct plan *p, const struct graph *g)
 /* batch.loss_chunks cuts cross-entropies, so there has to be one. */
 static bool check_pieces(const struct plan *p, const struct graph *g)
 {
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++)
-                if (g->region.item[i]->body.item[k]->node.item[n]->op == OP_pick) return true;
+    for (struct node_walk at = {0}; next_node(g, &at);)
+        if (at.node->op == OP_pick) return true;
     if (p->loss_chunks == 1) return true;
     add_help(
         complain(p->at.batch,

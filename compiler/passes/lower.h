@@ -7,6 +7,7 @@
 #define PLANC_LOWER_H
 
 #include "ir/ir.h"
+#include "passes/layers.h"
 
 #include <string.h>
 
@@ -30,7 +31,7 @@ struct binding {
     const char *name;
     struct meaning means;
     struct span at, latest; /* its first and its latest assignment */
-    bool assigned;          /* inside the repeat at hand */
+    bool assigned;          /* inside the current repeat */
 };
 
 /* What a diagnostic wants to know about a weight and the IR does not keep. */
@@ -113,7 +114,7 @@ void lower_groups(struct lower *l);
 
 /* lower_repeat.c */
 void lower_repeat(struct lower *l, const struct ast *block);
-/* lower.c: a region of straight code begins; the one at hand turns out to lie between repeats; the
+/* lower.c: a region of straight code begins; the current one turns out to lie between repeats; the
  * entries of a block. */
 void lower_straight(struct lower *l, const char *name);
 void lower_straight_again(struct lower *l);

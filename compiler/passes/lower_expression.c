@@ -118,7 +118,7 @@ static bool file_constant(struct lower *l, const struct ast *name, struct meanin
         const struct ast *entry = l->file->kid[i];
         if (entry->kind != AST_ENTRY || strcmp(entry->kid[0]->text, name->text)) continue;
         if (l->file_depth > 20) {
-            complain(name->at, "the constant '%s' stands on itself", name->text);
+            complain(name->at, "the constant '%s' depends on itself", name->text);
             *out = lower_nothing();
             return true;
         }
@@ -178,7 +178,7 @@ static bool from_outside(struct lower *l, const struct ast *name, const struct m
         "'%s' is a weight from outside the repeat, and a layer has weights of its own only",
         name->text);
     add_note(d, w->at, "declared here");
-    add_help(d, "declare one inside the repeat, or use it before or behind the repeat");
+    add_help(d, "declare one inside the repeat, or use it before or after the repeat");
     return true;
 }
 

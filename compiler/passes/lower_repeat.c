@@ -4,6 +4,7 @@
  * common case. Names assigned before the repeat and again inside it are carried from layer to
  * layer; names first assigned inside end with it. */
 #include "passes/lower.h"
+#include "passes/pipeline.h"
 
 struct group {
     const char *outcome;
@@ -45,7 +46,8 @@ static bool read_head(struct lower *l, struct loop *loop)
     const char *prefix = head->kid[2]->text;
     for (const char *s = strchr(prefix, '{'); s; s = strchr(s + 1, '{'))
         if (strncmp(s, "{i}", 3)) {
-            complain(head->kid[2]->at, "only {i}, the number of the layer, can stand in a prefix");
+            complain(head->kid[2]->at,
+                     "only {i}, the number of the layer, can be used in a prefix");
             return false;
         }
     if (!lower_dimension(l, head->kid[1], "the number of layers", 1, &loop->count)) return false;
@@ -129,7 +131,7 @@ static bool make_carries(struct lower *l, struct loop *loop)
     return fits;
 }
 
-/* The values that this body hands on. */
+/* The values that this body passes to the next iteration. */
 static void hand_on(struct lower *l, struct loop *loop)
 {
     for (int k = 0; k < loop->carried.n; k++) {

@@ -223,7 +223,7 @@ static bool is_constant(enum op op)
 }
 
 /* Marks what `v` stands on and is trained through it: value->mark 1. A carry stands on its first
- * value and on what every body hands on. */
+ * value and on what every body passes to the next iteration. */
 static void need(struct value *v)
 {
     VECTOR(struct value *) open = {0};
@@ -291,7 +291,7 @@ static int untrained(const struct lower *l)
     return n;
 }
 
-/* `y = x + …` in a repeat that should have been x: what stands behind the forgotten value is one
+/* `y = x + …` in a repeat that should have been x: what stands after the forgotten value is one
  * mistake, not one a weight. */
 static void say_unread(struct lower *l, const struct binding *b)
 {

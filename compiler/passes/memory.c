@@ -17,6 +17,7 @@
  * the update (and the next micro-batch begins by waiting for them), gather slots from the first
  * issue into them. */
 #include "passes/layout.h"
+#include "passes/pipeline.h"
 #include "passes/workspace.h"
 
 #include <string.h>
@@ -376,7 +377,7 @@ static void put_carry(struct memory *m, const struct region *r, int k)
     if (value->last > to) to = value->last;
     if (first->last > to) to = first->last;
     if (!saved && first->last > m->steps[region_number(m, r)].last)
-        bug("%s is read behind the loop that overwrites it", first->value->name);
+        bug("%s is read after the loop that overwrites it", first->value->name);
     first->placed = last->placed = value->placed = true;
     int64_t entries = in_place ? 1 : saved ? r->count + 1 : 2;
     struct buffer *own = put(m, c->value->name,

@@ -10,6 +10,7 @@
  * the division by dp. AdamW with decoupled weight decay: Loshchilov and Hutter, 2019, algorithm
  * 2. */
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* The order of the passes. Names and order of dumps, and what is verified when, come from this
  * table. */
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 const struct pass passes[] = {
     /* layers under different checkpointing are different bodies */

@@ -12,6 +12,7 @@
  * nothing else: tokens x hidden elements per layer. Recomputation is the same op on the same
  * operands, hence the same bits. */
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 #include <string.h>
 
@@ -121,7 +122,7 @@ static enum kept decide(const struct again *a, const struct value *v, const stru
     const struct node *n = v->node;
     enum op_class class = op_rows[n->op].class;
     if (home->phase == PHASE_SETUP) return KEPT;
-    /* made once a micro-batch: only what costs nothing to make again is */
+    /* made once per micro-batch: only what costs nothing to make again is */
     if (home->direction == ONCE) {
         return class == CLASS_VIEW || class == CLASS_LEAF ? AGAIN : KEPT;
     }
@@ -188,10 +189,7 @@ struct graph *pass_recompute(const struct graph *old)
 {
     struct graph *g = graph_begin(old, LEVEL_RECOMPUTE);
     mark_core_inputs(old);
-    for (int i = 0; i < old->region.n; i++)
-        for (int k = 0; k < old->region.item[i]->body.n; k++)
-            for (int n = 0; n < old->region.item[i]->body.item[k]->node.n; n++)
-                old->region.item[i]->body.item[k]->node.item[n]->note = old->region.item[i];
+    for (struct node_walk at = {0}; next_node(old, &at);) at.node->note = at.region;
     for (int i = 0; i < old->region.n; i++) {
         const struct region *from = old->region.item[i];
         if (from->phase != PHASE_MICRO) {

@@ -15,6 +15,7 @@
  * communicators). The units of a loop share prefetch + 1 gather slots and reduce_slots gradient
  * slots, used in turn. */
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 #include <string.h>
 
@@ -83,36 +84,33 @@ static struct gradient_slot *find_slot(struct schedule *s, const struct region *
 static void collect(struct schedule *s, const struct graph *old)
 {
     const struct facts *f = &old->facts;
-    for (int i = 0; i < old->region.n; i++) {
-        const struct region *r = old->region.item[i];
-        for (int k = 0; k < r->body.n; k++)
-            for (int n = 0; n < r->body.item[k]->node.n; n++) {
-                const struct node *node = r->body.item[k]->node.item[n];
-                if (node->op != OP_use && node->op != OP_reduce) continue;
-                const struct unit *u =
-                    shared_unit(s->graph, graph_unit(s->graph, attr_get_word(node, "unit")));
-                if (node->op == OP_use && !find_use(s, r, u) && !kept(s, u)) {
-                    bool all = f->reshard != RESHARD_FORWARD;
-                    struct use one = {.region = r,
-                                      .unit = u,
-                                      .count = r->count,
-                                      .start = s->positions,
-                                      .ring = all ? r->count : least(f->prefetch + 1, r->count),
-                                      .event = s->events};
-                    one.buffer = slot_name(SLOT_GATHER, r->name, u);
-                    s->positions += r->count, s->events += (int)one.ring;
-                    PUSH(&s->use, one);
-                }
-                if (node->op == OP_reduce && !find_slot(s, r, u)) {
-                    struct gradient_slot one = {.region = r,
-                                                .unit = u,
-                                                .ring = least(f->reduce_slots, r->count),
-                                                .event = s->events};
-                    one.buffer = slot_name(SLOT_GRADIENT, r->name, u);
-                    s->events += (int)one.ring;
-                    PUSH(&s->slot, one);
-                }
-            }
+    for (struct node_walk at = {0}; next_node(old, &at);) {
+        const struct node *node = at.node;
+        if (node->op != OP_use && node->op != OP_reduce) continue;
+        const struct unit *u =
+            shared_unit(s->graph, graph_unit(s->graph, attr_get_word(node, "unit")));
+        if (node->op == OP_use && !find_use(s, at.region, u) && !kept(s, u)) {
+            bool all = f->reshard != RESHARD_FORWARD;
+            struct use one = {.region = at.region,
+                              .unit = u,
+                              .count = at.region->count,
+                              .start = s->positions,
+                              .ring =
+                                  all ? at.region->count : least(f->prefetch + 1, at.region->count),
+                              .event = s->events};
+            one.buffer = slot_name(SLOT_GATHER, at.region->name, u);
+            s->positions += at.region->count, s->events += (int)one.ring;
+            PUSH(&s->use, one);
+        }
+        if (node->op == OP_reduce && !find_slot(s, at.region, u)) {
+            struct gradient_slot one = {.region = at.region,
+                                        .unit = u,
+                                        .ring = least(f->reduce_slots, at.region->count),
+                                        .event = s->events};
+            one.buffer = slot_name(SLOT_GRADIENT, at.region->name, u);
+            s->events += (int)one.ring;
+            PUSH(&s->slot, one);
+        }
     }
 }
 

@@ -7,9 +7,10 @@
  * 1/s of master weights, gradients and moments (ZeRO stage 3, Rajbhandari et al., 2020). A use
  * gathers the whole unit in the compute type, a gradient is reduce-scattered, an update walks the
  * shard. dp    replicas of such groups hold the same shards and see other samples (HSDP). A use and
- * an update need nothing from them; a gradient's shard is summed over the replicas once a step, in
- * the last micro-batch, under the rest of the backward pass. */
+ * an update need nothing from them; a gradient's shard is summed over the replicas once per step,
+ * in the last micro-batch, under the rest of the backward pass. */
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 #include <string.h>
 
@@ -133,10 +134,9 @@ static const struct value *behind_views(const struct value *v)
 
 static bool reads(const struct region *r, const struct value *v)
 {
-    for (int k = 0; k < r->body.n; k++)
-        for (int i = 0; i < r->body.item[k]->node.n; i++)
-            for (int o = 0; o < r->body.item[k]->node.item[i]->n_in; o++)
-                if (behind_views(r->body.item[k]->node.item[i]->in[o].value) == v) return true;
+    for (struct node_walk at = {0}; next_node_of_region(r, &at);)
+        for (int o = 0; o < at.node->n_in; o++)
+            if (behind_views(at.node->in[o].value) == v) return true;
     return false;
 }
 
@@ -202,7 +202,7 @@ static void place_nexts(struct build *b)
     }
 }
 
-/* Whether another region before (step -1) or behind (step 1) region `i` yields a gradient of this
+/* Whether another region before (step -1) or after (step 1) region `i` yields a gradient of this
  * unit in the micro-batch: a tied weight's gradient comes in parts, of which only the first sets
  * the shard and only the last is summed over replicas. */
 static bool yielded_elsewhere(const struct graph *g, const struct unit *u, int i, int step)

@@ -5,6 +5,7 @@
  *   layers.
  * Loses: nothing. A plan that treats all layers alike is unchanged. */
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -30,10 +30,8 @@ void graph_sweep(struct graph *g)
         struct region *r = g->region.item[i];
         for (int k = 0; k < r->carry.n; k++)
             r->carry.item[k].value->mark = r->carry.item[k].last->mark = 0;
-        for (int k = 0; k < r->body.n; k++)
-            for (int n = 0; n < r->body.item[k]->node.n; n++)
-                for (int o = 0; o < r->body.item[k]->node.item[n]->n_out; o++)
-                    r->body.item[k]->node.item[n]->out[o]->mark = 0;
+        for (struct node_walk at = {0}; next_node_of_region(r, &at);)
+            for (int o = 0; o < at.node->n_out; o++) at.node->out[o]->mark = 0;
     }
     for (int i = g->region.n - 1; i >= 0; i--) {
         struct region *r = g->region.item[i];

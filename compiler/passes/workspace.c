@@ -89,7 +89,7 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n)
         return whole_lines(2 * shape_count(n->in[4].value->shape) * (int64_t)sizeof(float));
     case WORKSPACE_COLUMN:
         return whole_lines(row_chunks(rows, columns).count * columns * (int64_t)sizeof(float));
-    /* and behind the sums of rows the sum */
+    /* and after the sums of rows the sum */
     case WORKSPACE_TOTAL: return whole_lines((rows + 1) * (int64_t)sizeof(double));
     }
     bug("workspace of %s", op_rows[n->op].name);

@@ -308,7 +308,7 @@ static const struct kept *seen(struct engine *e, int level, int64_t *count, int 
 
 /* ── loops ───────────────────────────────────────────────────────────────────── */
 
-/* How often the iterations `from` .. `to` - 1 come again behind `to`, kind by kind. */
+/* How often the iterations `from` .. `to` - 1 come again after `to`, kind by kind. */
 static int64_t repeats(const struct part_region *r, int64_t from, int64_t to)
 {
     int64_t period = to - from, same = 0;
@@ -333,7 +333,7 @@ static void run_region(struct engine *e, int number)
             kept = 0;
             if (n == r->count) break;
         } else if (k)
-            kept = 0; /* another kind comes: the states behind are of no use */
+            kept = 0; /* another kind comes: the states so far are of no use */
         e->layer = !loop ? -1 : r->down ? r->count - 1 - n : n;
         const struct stage *s = &r->stage[r->stage_of[n]];
         for (int i = 0; i < s->n; i++) do_item(e, &s->item[i], n);

@@ -2,6 +2,7 @@
  * they are at twice the rows and in twice the pieces says what they are anywhere; those that walk
  * over a shard grow with it. */
 #include "predict/points.h"
+#include "passes/pipeline.h"
 
 #include "ir/cost.h"
 #include "passes/layout.h"
@@ -62,7 +63,7 @@ void points_close(struct points *s)
     if (s) time_cache_free(s->machine.cache);
 }
 
-/* The pipeline behind lowering, up to kernels. */
+/* The pipeline after lowering, up to kernels. */
 static struct graph *fused(const struct points *s, int size, const struct plan *p, int64_t chunks)
 {
     struct plan at = *p;

@@ -63,7 +63,7 @@ extern const char *const step_part_names[STEP_PARTS];
 struct part_region {
     const char *name;
     enum part_of_step part;
-    bool update; /* once a step, else once a micro-batch */
+    bool update; /* once per step, else once per micro-batch */
     int64_t count;
     bool pieces; /* a loop over the pieces of the loss */
     bool down;
@@ -106,7 +106,7 @@ struct program {
 /* The parts of a gather that iteration n (running) issues. */
 const struct parts *item_gather(const struct item *it, int64_t n);
 
-/* From a graph after schedule or memory. From the heap, but for what `machine`
+/* From a graph after schedule or memory. From the heap, except what `machine`
  * points to. */
 struct program *program_of(const struct plan *p, const struct machine *m, const struct graph *g);
 /* The work of all kernels of a graph, in the order of a program's. In the arena. */

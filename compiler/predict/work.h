@@ -5,7 +5,7 @@
 
 #include "ir/ir.h"
 
-/* An op of a generated kernel (cpu: its cost an element is a measured number). */
+/* An op of a generated kernel (cpu: its cost per element is a measured number). */
 struct op_work {
     enum op op;
     double elements;

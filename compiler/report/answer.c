@@ -35,7 +35,7 @@ void section_answer(struct text *t, const struct rung *r)
                                                 : "It does not fit";
     text_add(t,
              "<p class=\"answer%s\">%s: %s of the %s that each device offers (%.1f %%). A step "
-             "takes %s (predicted; %s to %s), %s tokens/s a device. Most of it is %s.</p>\n",
+             "takes %s (predicted; %s to %s), %s tokens/s per device. Most of it is %s.</p>\n",
              l->verdict == EXCEEDS ? " bad" : "", verdict, text_bytes(l->peak_bytes),
              text_bytes(l->limit_bytes), 100 * (double)l->peak_bytes / (double)l->limit_bytes,
              html_seconds(r->step_seconds), html_seconds(seconds(p->low)),
@@ -43,7 +43,7 @@ void section_answer(struct text *t, const struct rung *r)
              obstacle(r));
     text_add(t,
              "<p class=\"soft\">%s, %s devices: fsdp %s x dp %s, local batch %s, accumulation "
-             "%s; %s tokens a step.",
+             "%s; %s tokens per step.",
              html_text(ledger_device(r->plan)), text_count(l->devices), text_count(r->plan->fsdp),
              text_count(r->plan->dp), text_count(r->plan->local), text_count(r->plan->accumulation),
              text_count(r->plan->global * r->plan->sequence));

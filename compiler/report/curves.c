@@ -49,7 +49,7 @@ static void scaling_chart(struct text *t, const rung_list *rungs)
         if (!r->why)
             chart_point(t, "k0", axis_place(&x, log2((double)r->devices)),
                         1000 - axis_place(&y, r->per_device),
-                        text_format("%s devices\n%s tokens/s a device\nefficiency %.1f %%",
+                        text_format("%s devices\n%s tokens/s per device\nefficiency %.1f %%",
                                     text_count(r->devices),
                                     text_count((int64_t)(r->per_device + 0.5)),
                                     100 * r->efficiency));
@@ -65,7 +65,7 @@ void section_scaling(struct text *t, const rung_list *rungs, bool weak)
              weak ? "Weak: the batch of a device stays" : "Strong: the global batch stays");
     scaling_chart(t, rungs);
     text_add(t, "<div class=\"wide\"><table>\n<tr><th class=\"n\">devices</th><th class=\"n\">step"
-                "</th><th class=\"n\">tokens/s a device</th><th class=\"n\">exposed</th><th "
+                "</th><th class=\"n\">tokens/s per device</th><th class=\"n\">exposed</th><th "
                 "class=\"n\">peak</th><th class=\"n\">efficiency</th></tr>\n");
     for (int i = 0; i < rungs->n; i++) {
         const struct rung *r = &rungs->item[i];
@@ -201,7 +201,7 @@ int section_space(struct text *t, const json_t *space, double limit, double toke
     text_add(
         t,
         "<section>\n<h2>Every point: peak against speed</h2>\n<p class=\"soft\">%d points, all "
-        "with %s tokens a step.</p>\n",
+        "with %s tokens per step.</p>\n",
         all.n, text_count((int64_t)tokens));
     space_chart(t, &all, best, limit);
     text_add(t, "<div class=\"wide\"><table>\n<tr><th>point</th><th class=\"n\">peak</th><th "

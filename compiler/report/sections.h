@@ -16,7 +16,7 @@ void section_scaling(struct text *t, const rung_list *rungs, bool weak);
 /* `space`: what `planc check --json` gives; limit_bytes and tokens of a step and number of devices
  * of its points. Returns the place of the fastest point that fits, -1: none. */
 int section_space(struct text *t, const json_t *space, double limit_bytes, double tokens);
-/* A run's metrics, one JSON object a line. NULL, or why the file is none. */
+/* A run's metrics, one JSON object per line. NULL, or why the file is none. */
 const char *section_run(struct text *t, const char *path);
 
 #endif

@@ -1,5 +1,5 @@
 /* See search.h. Points are taken in the order of their least time. Once `top` points are known, one
- * whose least time is above the slowest of them cannot be among the best, nor can any behind it;
+ * whose least time is above the slowest of them cannot be among the best, nor can any after it;
  * equal times are run, because memory and text decide between them. For the frontier a point is
  * left out only when a point that was run is faster than its least time and not larger. */
 #include "search/search.h"

@@ -168,7 +168,7 @@ struct ast *ast_named(struct lex *lx, struct span name, struct ast *value)
     return capped(lx, ast_add(node, value));
 }
 
-/* ── The doors ───────────────────────────────────────────────────────────────── */
+/* ── Entry points ────────────────────────────────────────────────────────── */
 
 /* Whether any of the text was not understood, so that what is missing may be there. */
 static bool torn;
@@ -220,7 +220,7 @@ static bool is_setting_by_colon(int file, const char *text)
         if (meant[i] == ':')
             meant[i] = text[end] != '=' && !memchr(text + i + 1, ':', end - i - 1) ? '=' : '.';
     add_help(complain((struct span){file, (int)at, (int)at + 1},
-                      "':' stands neither in a path nor before a value"),
+                      "':' is used neither in a path nor before a value"),
              "--set %s", meant);
     return true;
 }

@@ -246,7 +246,7 @@ static const char *joined(const struct format *f)
     return out.bytes;
 }
 
-/* ── The door ────────────────────────────────────────────────────────────────── */
+/* ── Entry point ─────────────────────────────────────────────────────────── */
 
 struct walk {
     const struct format *f;

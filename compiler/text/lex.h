@@ -60,7 +60,7 @@ struct lex {
     const char *bytes;
     void *scanner;
     struct ast *root;
-    /* what waits behind a token that was supplied; NO_TOKEN: none */
+    /* what waits after a token that was supplied; NO_TOKEN: none */
     struct token pending, held;
     struct token first; /* of the item */
     bool in_value;      /* its '=' was there */

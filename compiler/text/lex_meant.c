@@ -109,7 +109,7 @@ int lex_sign(struct lex *lx, struct span at)
         {"&", AND, "there is no operator '&'", "write 'and'"},
         {"^", 0, "there is no operator '^'", "a power is written out: 4096, 1e-4, or x * x"},
         {"\\", 0, "'\\' joins no lines",
-         "an entry goes on behind an operator or a comma, and inside ( ) or [ ]"},
+         "an entry goes on after an operator or a comma, and inside ( ) or [ ]"},
         {"≤", LE, "there is no operator '≤'", "write '<='"},
         {"≥", GE, "there is no operator '≥'", "write '>='"},
         {"≠", NE, "there is no operator '≠'", "write '!='"},
@@ -146,7 +146,7 @@ int lex_sign(struct lex *lx, struct span at)
         }
     lex_complain(
         lx, at, "this has no meaning in a plan",
-        "a name is made of letters a-z, digits and '_'; what is more stands in double quotes");
+        "a name is made of letters a-z, digits and '_'; other text is written in double quotes");
     lx->torn = true;
     return 0;
 }

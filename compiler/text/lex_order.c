@@ -97,7 +97,7 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
             !strcmp(written(lx, &lx->first), "require"))
             add_help(d, "require (batch.local <= 4) \"why\"");
         else if (t->kind == COMMA && open.kind == LPAR)
-            add_help(d, "a list stands in [ ]: [0.9, 0.95]");
+            add_help(d, "a list is written in [ ]: [0.9, 0.95]");
         else if (open.kind == LBRACK && lx->before.kind == STRING &&
                  (t->kind == NUMBER || t->kind == COLON))
             add_help(d, "a file has no weight: the files of a list are one stream, in its order");
@@ -110,7 +110,7 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
         lex_complain(lx, t->at,
                      text_format("'%s' cannot follow the number '%s'", written(lx, t),
                                  written(lx, &lx->before)),
-                     "a unit has no blank before it, a remark stands behind '#', entries are "
+                     "a unit has no blank before it, a comment starts with '#', entries are "
                      "separated by ';' or a new line");
     } else {
         lex_complain(lx, t->at, text_format("%s cannot follow a finished value", named(lx, t)),
@@ -142,7 +142,7 @@ static void said_of_section(struct lex *lx, const struct token *t, const char *p
     long long devices = times ? atoll(written(lx, t)) : 0;
     if (times && machine + n < lx->before.at.from) { /* `cluster h100 x 64` */
         lex_complain(
-            lx, t->at, "what a cluster says stands in { }",
+            lx, t->at, "what a cluster says is written in { }",
             devices > 8 && devices % 8 == 0
                 ? text_format("cluster %.*s { nodes = %lld }: %lld devices, where a node has eight",
                               n, lx->bytes + machine, devices / 8, devices)
@@ -156,15 +156,15 @@ static void said_of_section(struct lex *lx, const struct token *t, const char *p
                           name && t->kind != ASSIGN ? written(lx, &lx->before) : "NAME")
             : path;
     if (keyed)
-        lex_complain(lx, t->at, "'=' stands after one name",
+        lex_complain(lx, t->at, "'=' comes after one name",
                      text_format("%s { %s = … }, or %s.%s = …", path, name, path, name));
     else
-        lex_complain(
-            lx, t->at,
-            text_format("%s cannot stand here: what %s says stands in { }", named(lx, t), path),
-            text_format("%s { %s }: it has %s", head,
-                        first_whole(path, t->kind == NUMBER ? written(lx, t) : NULL),
-                        language->keys(path)));
+        lex_complain(lx, t->at,
+                     text_format("%s is not allowed here: what %s says is written in { }",
+                                 named(lx, t), path),
+                     text_format("%s { %s }: it has %s", head,
+                                 first_whole(path, t->kind == NUMBER ? written(lx, t) : NULL),
+                                 language->keys(path)));
 }
 
 static bool is_declared(const char *word)
@@ -189,7 +189,7 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
         return;
     }
     if (!strcmp(first, "require") || !strcmp(first, "when")) {
-        lex_complain(lx, t->at, text_format("a condition of %s stands in ( )", first),
+        lex_complain(lx, t->at, text_format("a condition of %s is written in ( )", first),
                      first[0] == 'r' ? "require (batch.local <= 4) \"why\""
                                      : "when (condition) { … }");
         return;
@@ -199,7 +199,7 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
                      text_format("%s = %s", written(lx, &lx->before), text));
     else if (number)
         lex_complain(lx, t->at, text_format("'%s' is not a name", text),
-                     "a name starts with a letter or '_'; a title stands in double quotes");
+                     "a name starts with a letter or '_'; a title is written in double quotes");
     else if (t->kind == END)
         lex_complain(lx, t->at, "'=' and a value are missing", NULL);
     else if (t->kind == EQ)
@@ -211,22 +211,22 @@ static void unexpected_after_name(struct lex *lx, const struct expectation *e)
     else if (t->kind == MINUS)
         lex_complain(
             lx, t->at, "a name has no '-'",
-            "names are made of letters, digits and '_'; what is more stands in double quotes");
+            "names are made of letters, digits and '_'; other text is written in double quotes");
     else if (t->kind == ASSIGN && is_declared(first))
         lex_complain(
             lx, lx->first.at,
             text_format("'%s' declares nothing: an entry is its name and its value", first),
             text_format("%s = …; outside the plan that is a constant", written(lx, &lx->before)));
     else if (t->kind == ASSIGN)
-        lex_complain(lx, t->at, "'=' stands after one name",
+        lex_complain(lx, t->at, "'=' comes after one name",
                      "put '.' between the names of a path, ';' between entries, { } around those "
                      "of a block");
     else
         lex_complain(lx, t->at,
-                     text_format("%s cannot stand here: '=' or '{' was expected", named(lx, t)),
+                     text_format("%s is not allowed here: '=' or '{' was expected", named(lx, t)),
                      t->kind == COMMA ? separated
                      : t->kind == SLASH || t->kind == DOT
-                         ? "a condition stands in ( ), the name of a file in double quotes"
+                         ? "a condition is written in ( ), the name of a file in double quotes"
                          : NULL);
 }
 
@@ -244,7 +244,7 @@ void lex_unexpected(struct lex *lx, const struct expectation *e)
                          NULL);
         else
             lex_complain(lx, t->at,
-                         text_format("%s cannot stand where a value is expected", named(lx, t)),
+                         text_format("%s is not allowed where a value is expected", named(lx, t)),
                          NULL);
     } else if (e->sign || e->closer || e->colon) {
         unexpected_in_value(lx, e);
@@ -274,6 +274,6 @@ void lex_unexpected(struct lex *lx, const struct expectation *e)
         lex_complain(lx, t->at, text_format("a name is expected after '.', not %s", named(lx, t)),
                      NULL);
     } else {
-        lex_complain(lx, t->at, text_format("%s cannot stand here", named(lx, t)), NULL);
+        lex_complain(lx, t->at, text_format("%s is not allowed here", named(lx, t)), NULL);
     }
 }

@@ -3,247 +3,21 @@
  * command lines. Each is reported once and repaired before the parser sees it, so one mistake gives
  * one message and the rest is still read; repetitions are counted. Keys are looked up only for
  * messages: correct text is never read differently. */
-#include "text/lex.h"
+#include "text/lex_slips.h"
 #include "text/language.h"
 #include "plan.tab.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-static const char *text_of(const struct lex *lx, struct span at)
-{
-    return text_format("%.*s", at.to - at.from, lx->bytes + at.from);
-}
-
-/* The first byte behind blanks of this line. */
-static int behind_blanks(const struct lex *lx, int at)
-{
-    while (lx->bytes[at] == ' ' || lx->bytes[at] == '\t' || lx->bytes[at] == '\r') at++;
-    return at;
-}
-
-static int line_end(const struct lex *lx, int at)
-{
-    while (lx->bytes[at] && lx->bytes[at] != '\n') at++;
-    return at;
-}
-
-static int line_indent(const struct lex *lx, int at)
-{
-    int start = at;
-    while (start > 0 && lx->bytes[start - 1] != '\n') start--;
-    return behind_blanks(lx, start) - start;
-}
-
-static int behind_name(const struct lex *lx, int at)
-{
-    while (is_letter(lx->bytes[at]) || is_digit(lx->bytes[at])) at++;
-    return at;
-}
-
-/* What stands from here to the end of the entry, for an example. */
-static const char *rest_text(const struct lex *lx, int from)
-{
-    from = behind_blanks(lx, from);
-    int to = from, depth = 0;
-    for (; lx->bytes[to] && !strchr(";{}#\n", lx->bytes[to]) && (depth || lx->bytes[to] != ',');
-         to++)
-        depth += (lx->bytes[to] == '[') - (lx->bytes[to] == ']');
-    while (to > from && strchr(" \t\r", lx->bytes[to - 1])) to--;
-    return to == from || to - from > 40 ? "…" : text_of(lx, (struct span){lx->file, from, to});
-}
-
-/* ── Whole files in another format ───────────────────────────────────────────── */
-
-static bool is_json(struct lex *lx, const struct token *t)
-{
-    int at = t->at.to;
-    while (lx->bytes[at] == '\n' || behind_blanks(lx, at) > at)
-        at = lx->bytes[at] == '\n' ? at + 1 : behind_blanks(lx, at);
-    if (t->kind != LBRACE || lx->last.kind != NO_TOKEN || lx->bytes[at] != '"') return false;
-    bool model = strstr(lx->bytes, "\"model_type\"") || strstr(lx->bytes, "\"architectures\"");
-    lex_complain(
-        lx, t->at, "this is JSON, and a plan is written in its own language",
-        model ? text_format("it is the configuration of a model: `planc import %s -o FILE` writes "
-                            "a plan from it",
-                            source_name(lx->file))
-              : "plan \"title\" { mesh { fsdp = 16 }  … }: names without quotes, `planc keys` "
-                "shows one");
-    lx->stopped = lx->torn = true;
-    return true;
-}
-
-/* At file level a whole file may be in another format. */
-static const char *block_example(const struct lex *lx, const char *name)
-{
-    return lx->n_braces ? text_format("%s { … }", name)
-           : !language->is_section(name)
-               ? "plan \"title\" { mesh { … }  … }; `planc keys NAME` says "
-                 "what a name of another trainer is here"
-               : text_format("plan \"title\" { %s { … }  … }; `planc keys` shows a whole one",
-                             name);
-}
-
-/* `model:` at the end of its line, and what belongs to it on deeper lines. */
-static bool is_yaml(struct lex *lx, struct token *t)
-{
-    int end = line_end(lx, t->at.to), next = behind_blanks(lx, t->at.to),
-        indent = line_indent(lx, t->at.from);
-    if (lx->bytes[next] && lx->bytes[next] != '\n' && lx->bytes[next] != '#') return false;
-    struct span head = {lx->file, lx->first.at.from, t->at.to};
-    const char *name = text_of(lx, (struct span){lx->file, head.from, lx->last.at.to});
-    struct text list = {0};
-    while (lx->bytes[end]) {
-        int line = end + 1, word = behind_blanks(lx, line);
-        bool empty = !lx->bytes[word] || lx->bytes[word] == '\n',
-             item = lx->bytes[word] == '-' && lx->bytes[word + 1] == ' ';
-        if (!empty &&
-            (word - line < indent || (word - line == indent && !item) || lx->bytes[word] == '}'))
-            break;
-        if (item) text_add(&list, "%s%s", list.length ? ", " : "", rest_text(lx, word + 1));
-        end = line_end(lx, line);
-    }
-    if (list.length)
-        lex_slip(lx, SLIP_LIST, head, "a list stands in [ ]",
-                 text_format("%s = [%s]", name, list.bytes));
-    else
-        lex_slip(lx, SLIP_BLOCK, head, "a block stands in { }, whatever its indentation",
-                 block_example(lx, name));
-    if (lx->bytes[end]) end = lex_behind_own(lx, behind_blanks(lx, end + 1), end);
-    lex_jump(lx, end);
-    *t = (struct token){LBRACE, {lx->file, t->at.from, t->at.to}};
-    lx->held = (struct token){RBRACE, {lx->file, t->at.to, t->at.to}};
-    lx->torn = true;
-    return true;
-}
-
-/* `[mesh]` on a line of its own, and the entries below it. */
-static bool is_toml(struct lex *lx, struct token *t)
-{
-    int at = t->at.to;
-    while (lx->bytes[at] == '[') at++;
-    int from = at;
-    while (is_letter(lx->bytes[at]) || is_digit(lx->bytes[at]) || lx->bytes[at] == '.') at++;
-    int to = at;
-    while (lx->bytes[at] == ']') at++;
-    int next = behind_blanks(lx, at);
-    if (to > from && at > to && lx->bytes[next] == '{') {
-        lex_slip(lx, SLIP_BLOCK, (struct span){lx->file, t->at.from, at},
-                 "the name of a block stands without [ ]",
-                 block_example(lx, text_of(lx, (struct span){lx->file, from, to})));
-        *t = (struct token){NAME, {lx->file, from, to}};
-        lex_jump(lx, at);
-        return false;
-    }
-    if (to == from || at == to ||
-        (lx->bytes[next] && lx->bytes[next] != '\n' && lx->bytes[next] != '#'))
-        return false;
-    lex_slip(lx, SLIP_BLOCK, (struct span){lx->file, t->at.from, at}, "a block stands in { }",
-             block_example(lx, text_of(lx, (struct span){lx->file, from, to})));
-    int end = line_end(lx, at);
-    while (lx->bytes[end]) {
-        int word = behind_blanks(lx, end + 1), equals = behind_blanks(lx, behind_name(lx, word));
-        bool skipped = !lx->bytes[word] || strchr("\n#", lx->bytes[word]) ||
-                       (equals > word && lx->bytes[equals] == '=');
-        if (!skipped) break;
-        end = line_end(lx, end + 1);
-    }
-    if (lx->bytes[end]) end = lex_behind_own(lx, behind_blanks(lx, end + 1), end);
-    lex_jump(lx, end);
-    lx->torn = true;
-    return true;
-}
-
-/* `--fsdp 16`, `-- a remark`, `- an item`. */
-static bool is_dash(struct lex *lx, const struct token *t)
-{
-    int end = line_end(lx, t->at.from), at = t->at.to;
-    bool two = lx->bytes[at] == '-', named = two && is_letter(lx->bytes[at + 1]);
-    if (named) {
-        struct text name = {0};
-        for (at++; is_letter(lx->bytes[at]) || is_digit(lx->bytes[at]) || lx->bytes[at] == '-';
-             at++)
-            text_add(&name, "%c", lx->bytes[at] == '-' ? '_' : lx->bytes[at]);
-        const char *path = language->guess(name.bytes);
-        lex_slip(lx, SLIP_OPTION, (struct span){lx->file, t->at.from, end},
-                 "a plan has entries, not options of a command line",
-                 path ? text_format("%s = %s", path, rest_text(lx, at + (lx->bytes[at] == '=')))
-                      : "name = value, in the section that it belongs to");
-    } else if (two) {
-        lex_slip(lx, SLIP_COMMENT, (struct span){lx->file, t->at.from, end},
-                 "a comment does not start with '--'", "write '#'");
-    } else if (lx->bytes[at] == ' ') {
-        lex_slip(lx, SLIP_OPTION, (struct span){lx->file, t->at.from, end}, "a list stands in [ ]",
-                 "name = [a, b]");
-    } else {
-        return false;
-    }
-    lx->torn |= named || !two;
-    lex_jump(lx, end);
-    return true;
-}
-
-/* ── Files without quotes ────────────────────────────────────────────────────── */
-
-/* Whether a word is one that only a file can have. */
-static bool looks_like_file(const char *word, const char *key)
-{
-    static const char *const ends[] = {".bin",     ".plan",  ".txt", ".npy",
-                                       ".json",    ".jsonl", ".idx", ".safetensors",
-                                       ".parquet", ".arrow", ".zst", ".gz"};
-    size_t n = strlen(word);
-    bool letter = false, sign = strpbrk(word, "/*?-~") != NULL;
-    for (size_t i = 0; i < n; i++) letter |= is_letter(word[i]);
-    if (!letter || !sign) return false;
-    if (word[0] == '~' || (word[0] == '/' && word[1] != '*' && word[1] != '/') ||
-        !strncmp(word, "./", 2) || !strncmp(word, "../", 3) || language->wants_text(key))
-        return true;
-    for (size_t i = 0; i < COUNT_OF(ends); i++)
-        if (n > strlen(ends[i]) && !strcmp(word + n - strlen(ends[i]), ends[i])) return true;
-    return false;
-}
-
-static bool is_file(struct lex *lx, struct token *t)
-{
-    static const char *const brings[] = {"use", "import", "include", "source", "load"};
-    const char *first =
-        lx->last.kind == NAME && lx->last.at.from == lx->first.at.from && lx->n_braces == 0
-            ? text_of(lx, lx->last.at)
-            : "";
-    bool use = false;
-    for (size_t i = 0; i < COUNT_OF(brings); i++) use |= !strcmp(first, brings[i]);
-    bool listed = lx->n_brackets && (lx->last.kind == LBRACK || lx->last.kind == COMMA) &&
-                  lx->bracket[lx->n_brackets - 1].kind == LBRACK;
-    if ((!use && lx->last.kind != ASSIGN && !listed) || t->kind == STRING) return false;
-    int to = t->at.from;
-    while (lx->bytes[to] && !strchr(" \t\r\n;,|(){}[]\"'#", lx->bytes[to])) to++;
-    struct span at = {lx->file, t->at.from, to};
-    const char *word = text_of(lx, at),
-               *key = lx->last.kind == ASSIGN ? text_of(lx, lx->before.at) : "";
-    if (!(use && strpbrk(word, "/.")) && !looks_like_file(word, key)) return false;
-    /* another word than use is wrong altogether, and that is said of the whole */
-    if (!use || first[0] == 'u')
-        lex_slip(lx, SLIP_FILE, at, "the name of a file stands in double quotes",
-                 text_format("%s\"%s\"", use ? "use " : "", word));
-    lex_jump(lx, to);
-    *t = (struct token){STRING, at};
-    return true;
-}
-
 /* ── Names, blocks, entries ──────────────────────────────────────────────────── */
 
 /* `( fsdp = 16 )` or `[ ]` where a block was meant. */
 static bool opens_block(const struct lex *lx, const struct token *t)
 {
-    int at = behind_blanks(lx, t->at.to);
+    int at = lex_behind_blanks(lx, t->at.to);
     if (lx->bytes[at] == (t->kind == LPAR ? ')' : ']')) return true;
-    int name = behind_name(lx, at), sign = behind_blanks(lx, name);
+    int name = lex_behind_name(lx, at), sign = lex_behind_blanks(lx, name);
     return name > at && ((lx->bytes[sign] == '=' && lx->bytes[sign + 1] != '=') ||
                          (t->kind == LBRACK && lx->bytes[sign] == ':'));
 }
@@ -251,33 +25,34 @@ static bool opens_block(const struct lex *lx, const struct token *t)
 static const char *head_text(const struct lex *lx)
 {
     bool quoted = lx->first.kind == NAME && lx->bytes[lx->first.at.from] == '"';
-    return text_of(
+    return lex_text_of(
         lx, (struct span){lx->file, lx->first.at.from + quoted,
                           lx->last.at.to - (quoted && lx->bytes[lx->last.at.to - 1] == '"')});
 }
 
-/* `llama {` or `"title" {` behind '='. */
+/* `llama {` or `"title" {` after '='. */
 static bool names_block(const struct lex *lx, int at)
 {
-    at = behind_blanks(lx, at);
-    int to = lx->bytes[at] == '"' ? at + lex_string_length(lx->bytes + at, line_end(lx, at) - at)
-                                  : behind_name(lx, at);
-    return to > at && lx->bytes[behind_blanks(lx, to)] == '{';
+    at = lex_behind_blanks(lx, at);
+    int to = lx->bytes[at] == '"'
+                 ? at + lex_string_length(lx->bytes + at, lex_line_end(lx, at) - at)
+                 : lex_behind_name(lx, at);
+    return to > at && lx->bytes[lex_behind_blanks(lx, to)] == '{';
 }
 
 /* `{8, 16}` where a value was meant. */
 static bool is_set(struct lex *lx, struct token *t)
 {
-    int open = behind_blanks(lx, t->at.to), at = behind_blanks(lx, open + 1), end = open;
+    int open = lex_behind_blanks(lx, t->at.to), at = lex_behind_blanks(lx, open + 1), end = open;
     bool string = lx->bytes[at] == '"';
-    int behind = behind_blanks(
-        lx, string ? at + lex_string_length(lx->bytes + at, line_end(lx, at) - at) : at);
-    if ((!string && !is_digit(lx->bytes[at])) ||
+    int behind = lex_behind_blanks(
+        lx, string ? at + lex_string_length(lx->bytes + at, lex_line_end(lx, at) - at) : at);
+    if ((!string && !lex_is_digit(lx->bytes[at])) ||
         (string && lx->bytes[behind] != ',' && lx->bytes[behind] != '}'))
         return false;
     while (lx->bytes[end] && lx->bytes[end] != '\n' && lx->bytes[end] != '}') end++;
     if (lx->bytes[end] != '}') return false;
-    lex_complain(lx, (struct span){lx->file, open, end + 1}, "a value does not stand in { }",
+    lex_complain(lx, (struct span){lx->file, open, end + 1}, "a value is not written in { }",
                  "alternatives are written 8 | 16, a list [8, 16]");
     lx->torn = true;
     lex_jump(lx, end + 1);
@@ -289,7 +64,7 @@ static bool is_set(struct lex *lx, struct token *t)
 /* What stands after the first word of an item, before any '='. False: dropped. */
 static bool mend_head(struct lex *lx, struct token *t, bool newline)
 {
-    bool before_block = lx->bytes[behind_blanks(lx, t->at.to)] == '{';
+    bool before_block = lx->bytes[lex_behind_blanks(lx, t->at.to)] == '{';
     bool named = lx->last.kind == NAME || lx->last.kind == STRING,
          one = lx->last.at.from == lx->first.at.from;
     if (!named) return true;
@@ -297,42 +72,43 @@ static bool mend_head(struct lex *lx, struct token *t, bool newline)
     if ((t->kind == COLON || t->kind == ASSIGN) && before_block) {
         if (!lx->json || t->kind == ASSIGN)
             lex_slip(lx, SLIP_BLOCK, t->at,
-                     text_format("a block has no '%s' before its '{'", text_of(lx, t->at)),
+                     text_format("a block has no '%s' before its '{'", lex_text_of(lx, t->at)),
                      text_format("%s { … }", head_text(lx)));
         return false;
     }
     if ((t->kind == COLON || t->kind == ASSIGN) && one && names_block(lx, t->at.to)) {
         lex_slip(lx, SLIP_BLOCK, t->at,
-                 text_format("a block has no '%s' before its name", text_of(lx, t->at)),
-                 text_format("%s %s { … }", head_text(lx), rest_text(lx, t->at.to)));
+                 text_format("a block has no '%s' before its name", lex_text_of(lx, t->at)),
+                 text_format("%s %s { … }", head_text(lx), lex_rest_text(lx, t->at.to)));
         return false;
     }
     if ((t->kind == LPAR || t->kind == LBRACK) && !newline && lx->first.kind == NAME &&
         opens_block(lx, t)) {
-        lex_slip(lx, SLIP_BLOCK, t->at,
-                 text_format("a block stands in { }, not in %s", t->kind == LPAR ? "( )" : "[ ]"),
-                 text_format("%s { … }", head_text(lx)));
+        lex_slip(
+            lx, SLIP_BLOCK, t->at,
+            text_format("a block is written in { }, not in %s", t->kind == LPAR ? "( )" : "[ ]"),
+            text_format("%s { … }", head_text(lx)));
         t->kind = LBRACE;
         return true;
     }
-    if (t->kind == COLON && is_yaml(lx, t)) return true;
+    if (t->kind == COLON && lex_is_yaml(lx, t)) return true;
     if (t->kind == COLON && (one || lx->before.kind == DOT)) {
         bool both = lx->bytes[t->at.to] == '=';
         if (!lx->json)
             lex_slip(lx, SLIP_COLON, t->at, "':' gives no value",
-                     text_format("%s = %s", head_text(lx), rest_text(lx, t->at.to + both)));
+                     text_format("%s = %s", head_text(lx), lex_rest_text(lx, t->at.to + both)));
         if (both) return false;
         t->kind = ASSIGN;
     } else if (t->kind == EQ && lx->first.kind == NAME) {
         lex_slip(lx, SLIP_COMPARES, t->at, "'==' compares; an entry is written with '='", NULL);
         t->kind = ASSIGN;
     } else if (t->kind == NUMBER && one && !language->is_section(head_text(lx)) &&
-               strspn(text_of(lx, t->at), "0123456789_.eE-+kMGTi") ==
+               strspn(lex_text_of(lx, t->at), "0123456789_.eE-+kMGTi") ==
                    (size_t)(t->at.to - t->at.from) &&
                !newline) {
         lex_slip(lx, SLIP_NO_EQUALS, t->at,
-                 text_format("'=' is missing before number '%s'", text_of(lx, t->at)),
-                 text_format("%s = %s", head_text(lx), text_of(lx, t->at)));
+                 text_format("'=' is missing before number '%s'", lex_text_of(lx, t->at)),
+                 text_format("%s = %s", head_text(lx), lex_text_of(lx, t->at)));
         lx->held = *t;
         *t = (struct token){ASSIGN, {lx->file, t->at.from, t->at.from}};
     }
@@ -344,8 +120,8 @@ static void mend_grouped(struct lex *lx, struct token *t)
 {
     const char *bytes = lx->bytes;
     int to = t->at.to;
-    while (bytes[to] == ',' && is_digit(bytes[to + 1]) && is_digit(bytes[to + 2]) &&
-           is_digit(bytes[to + 3]) && !is_digit(bytes[to + 4]))
+    while (bytes[to] == ',' && lex_is_digit(bytes[to + 1]) && lex_is_digit(bytes[to + 2]) &&
+           lex_is_digit(bytes[to + 3]) && !lex_is_digit(bytes[to + 4]))
         to += 4;
     if (to == t->at.to) return;
     struct text grouped = {0};
@@ -367,16 +143,16 @@ static bool is_value_of(const struct lex *lx, int at, const char *name)
 /* `8, 16, 32` and `"a.bin", "b.bin"`: more values of the same entry. */
 static bool is_list(struct lex *lx, struct token *t)
 {
-    int next = behind_blanks(lx, t->at.to);
-    bool number = lx->last.kind == NUMBER && is_digit(lx->bytes[next]),
+    int next = lex_behind_blanks(lx, t->at.to);
+    bool number = lx->last.kind == NUMBER && lex_is_digit(lx->bytes[next]),
          string = lx->last.kind == STRING && lx->bytes[next] == '"';
     if (lx->json || (!number && !string)) return false;
     int from = lx->last.at.from, to = from;
     while (lx->bytes[to] && !strchr(";}\n#", lx->bytes[to])) to++;
     while (strchr(" \t\r,", lx->bytes[to - 1])) to--;
     if (number && is_value_of(lx, from, "betas")) { /* value_wrong.c leaves its numbers to this */
-        lex_slip(lx, SLIP_VALUES, (struct span){lx->file, from, to}, "a list stands in [ ]",
-                 text_format("betas = [%s]", text_of(lx, (struct span){lx->file, from, to})));
+        lex_slip(lx, SLIP_VALUES, (struct span){lx->file, from, to}, "a list is written in [ ]",
+                 text_format("betas = [%s]", lex_text_of(lx, (struct span){lx->file, from, to})));
         lx->torn = true;
         t->kind = BAR;
         return true;
@@ -385,7 +161,7 @@ static bool is_list(struct lex *lx, struct token *t)
     for (int i = from; i < to; i++)
         text_add(&t2, lx->bytes[i] == ',' && number ? " |" : "%c", lx->bytes[i]);
     lex_slip(lx, SLIP_VALUES, t->at,
-             number ? "alternatives are separated by '|'" : "a list of strings stands in [ ]",
+             number ? "alternatives are separated by '|'" : "a list of strings is written in [ ]",
              number ? t2.bytes : text_format("[%s]", t2.bytes));
     lx->torn = true;
     t->kind = BAR;
@@ -406,10 +182,10 @@ static bool mend_behind_value(struct lex *lx, struct token *t, bool newline)
         t->kind = END;
         return true;
     }
-    int next = behind_blanks(lx, t->at.to);
+    int next = lex_behind_blanks(lx, t->at.to);
     if ((t->kind == NAME || t->kind == STRING) && !newline &&
         ((bytes[next] == '=' && bytes[next + 1] != '=') || bytes[next] == ':')) {
-        const char *name = text_of(lx, t->at);
+        const char *name = lex_text_of(lx, t->at);
         lex_slip(lx, SLIP_ONE_LINE, t->at, text_format("'%s' cannot follow a finished value", name),
                  "entries are separated by ';' or a new line");
         lx->held = *t;
@@ -422,13 +198,13 @@ static bool mend_behind_value(struct lex *lx, struct token *t, bool newline)
 static bool mend_arrow(struct lex *lx, struct token *t)
 {
     int end = t->at.to + 1;
-    const char *sign = text_of(lx, (struct span){lx->file, t->at.from, end});
+    const char *sign = lex_text_of(lx, (struct span){lx->file, t->at.from, end});
     bool value = lx->in_value || lx->n_brackets;
     lex_complain(lx, (struct span){lx->file, t->at.from, end},
                  text_format("there is no operator '%s'", sign),
                  value ? "alternatives are written 1 | 2, ranges 1..4; how a rate falls is "
                          "schedule NAME { floor }"
-                       : text_format("%s = %s", head_text(lx), rest_text(lx, end)));
+                       : text_format("%s = %s", head_text(lx), lex_rest_text(lx, end)));
     while (value && lx->bytes[end] && !strchr(";}\n", lx->bytes[end])) end++;
     lx->torn |= value;
     lex_jump(lx, end);
@@ -440,10 +216,11 @@ static bool mend_arrow(struct lex *lx, struct token *t)
 static void mend_dashes(struct lex *lx, struct token *t)
 {
     int to = t->at.to;
-    while (lx->bytes[to] == '-' && (is_letter(lx->bytes[to + 1]) || is_digit(lx->bytes[to + 1])))
-        to = behind_name(lx, to + 1);
+    while (lx->bytes[to] == '-' &&
+           (lex_is_letter(lx->bytes[to + 1]) || lex_is_digit(lx->bytes[to + 1])))
+        to = lex_behind_name(lx, to + 1);
     bool model = !lex_is_idle(lx) && lx->first.at.from == lx->last.at.from &&
-                 !strcmp(text_of(lx, lx->first.at), "model");
+                 !strcmp(lex_text_of(lx, lx->first.at), "model");
     if (model && lx->bytes[to] == '/') { /* Qwen/Qwen3-8B */
         while (lx->bytes[to] && !strchr(" \t\r\n{;#", lx->bytes[to])) to++;
         t->at.to = to;
@@ -456,18 +233,18 @@ static void mend_dashes(struct lex *lx, struct token *t)
     }
     if (to == t->at.to) return;
     t->at.to = to;
-    const char *name = text_of(lx, t->at), *guess = language->guess(name),
+    const char *name = lex_text_of(lx, t->at), *guess = language->guess(name),
                *before = text_format("%.*s", (int)strcspn(name, "-"), name);
-    const char *section = lex_is_idle(lx) ? "" : text_of(lx, lx->first.at);
+    const char *section = lex_is_idle(lx) ? "" : lex_text_of(lx, lx->first.at);
     bool named = language->is_label(section, before);
     struct text plain = {0};
     for (const char *p = name; *p; p++) text_add(&plain, "%c", *p == '-' ? '_' : *p);
     if (named) guess = text_format("%s %s", section, before);
-    int sign = behind_blanks(lx, to);
-    /* `weight-decay = 0.1` is a key but for the sign */
+    int sign = lex_behind_blanks(lx, to);
+    /* `weight-decay = 0.1` is a key except for the sign */
     if (lex_is_idle(lx) && lx->bytes[sign] == '=' && language->has_key(NULL, plain.bytes)) {
         lex_complain(lx, t->at, text_format("'%s' is no name: names have no '-'", name),
-                     text_format("%s = %s", plain.bytes, rest_text(lx, sign + 1)));
+                     text_format("%s = %s", plain.bytes, lex_rest_text(lx, sign + 1)));
         lx->torn = true;
         lex_jump(lx, to);
         return;
@@ -477,7 +254,7 @@ static void mend_dashes(struct lex *lx, struct token *t)
         guess && (named || lex_is_idle(lx)) ? text_format("did you mean '%s'?", guess)
         : lex_is_idle(lx)
             ? plain.bytes
-            : "a name is made of letters, digits and '_'; a title stands in double quotes");
+            : "a name is made of letters, digits and '_'; a title is written in double quotes");
     lx->torn = true;
     lex_jump(lx, to);
 }
@@ -485,9 +262,9 @@ static void mend_dashes(struct lex *lx, struct token *t)
 /* `"fsdp": 16`: a name in quotes. */
 static void mend_quoted_name(struct lex *lx, struct token *t)
 {
-    int next = behind_blanks(lx, t->at.to);
-    const char *name = text_of(lx, (struct span){lx->file, t->at.from + 1, t->at.to - 1});
-    bool fits = t->at.to - t->at.from > 2 && is_letter(name[0]) &&
+    int next = lex_behind_blanks(lx, t->at.to);
+    const char *name = lex_text_of(lx, (struct span){lx->file, t->at.from + 1, t->at.to - 1});
+    bool fits = t->at.to - t->at.from > 2 && lex_is_letter(name[0]) &&
                 strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
                     strlen(name);
     if (!fits || !strchr("={:", lx->bytes[next]) || !lx->bytes[next]) return;
@@ -495,13 +272,13 @@ static void mend_quoted_name(struct lex *lx, struct token *t)
     if (lx->json)
         lex_slip(lx, SLIP_QUOTED_NAME, (struct span){lx->file, t->at.from, next + 1},
                  "this is JSON: a plan has names without quotes, '=' and ';'",
-                 lx->bytes[behind_blanks(lx, next + 1)] == '{'
+                 lx->bytes[lex_behind_blanks(lx, next + 1)] == '{'
                      ? text_format("%s { … }", name)
-                     : text_format("%s = %s", name, rest_text(lx, next + 1)));
+                     : text_format("%s = %s", name, lex_rest_text(lx, next + 1)));
     else
         lex_slip(lx, SLIP_QUOTED_NAME, t->at,
                  text_format("an entry or a block starts with a name, not with string %s",
-                             text_of(lx, t->at)),
+                             lex_text_of(lx, t->at)),
                  text_format("without quotes: %s", name));
     t->kind = NAME;
 }
@@ -512,7 +289,8 @@ static bool is_headless(struct lex *lx, struct token *t)
     for (int i = 0; i < lx->headless.n; i++)
         if (lx->headless.item[i].head == lx->first.at.from) {
             struct span head = {lx->file, lx->first.at.from, lx->last.at.to};
-            lex_complain(lx, head, "this block has no '{'", text_format("%s {", text_of(lx, head)));
+            lex_complain(lx, head, "this block has no '{'",
+                         text_format("%s {", lex_text_of(lx, head)));
             lx->held = *t;
             *t = (struct token){LBRACE, {lx->file, head.to, head.to}};
             return true;
@@ -522,10 +300,10 @@ static bool is_headless(struct lex *lx, struct token *t)
 
 bool lex_mend(struct lex *lx, struct token *t, bool newline)
 {
-    if (lx->stopped || is_json(lx, t)) return true;
+    if (lx->stopped || lex_is_json(lx, t)) return true;
     if (lex_is_idle(lx)) {
-        if (t->kind == LBRACK && is_toml(lx, t)) return false;
-        if (t->kind == MINUS && is_dash(lx, t)) return false;
+        if (t->kind == LBRACK && lex_is_toml(lx, t)) return false;
+        if (t->kind == MINUS && lex_is_dash(lx, t)) return false;
         if (t->kind == COMMA && lx->last.kind == RBRACE) {
             if (!lx->json)
                 lex_slip(
@@ -538,7 +316,7 @@ bool lex_mend(struct lex *lx, struct token *t, bool newline)
         return true;
     }
     if (newline && t->kind != LBRACE && !lx->in_value && is_headless(lx, t)) return true;
-    if (is_file(lx, t)) return true;
+    if (lex_is_file(lx, t)) return true;
     if ((t->kind == MINUS || t->kind == ASSIGN) && lx->bytes[t->at.to] == '>')
         return mend_arrow(lx, t);
     if (lx->n_brackets) return true;

@@ -319,11 +319,11 @@ int64_t device_peak_bytes(struct device *d)
 void device_describe(struct device *d, double flops)
 {
     char a[32], b[32], c[32];
-    say("memory a rank: predicted %s bytes, mapped %s bytes (from /proc/self/maps); tables and "
+    say("memory per rank: predicted %s bytes, mapped %s bytes (from /proc/self/maps); tables and "
         "batches on the host: %s",
         count_text(device_predicted_bytes(), a), count_text(device_mapped_bytes(d), b),
         count_text(room_bytes(), c));
-    say("machine: FMA peak %.1f GFLOP/s in %s, one core a rank, measured on all ranks at once",
+    say("machine: FMA peak %.1f GFLOP/s in %s, one core per rank, measured on all ranks at once",
         1e-9 * flops, program.compute_type == TYPE_BF16 ? "BF16" : "FP32");
 }
 

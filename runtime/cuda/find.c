@@ -44,7 +44,7 @@ static bool choose(void)
         return fail_note("%sno GPU: the NVIDIA driver is there and shows none%s%s", who,
                          visible ? ", with CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
     if (world.host_size > devices && devices > 1)
-        return fail_note("%s%d ranks on this host and %d GPUs%s%s: one rank a GPU", who,
+        return fail_note("%s%d ranks on this host and %d GPUs%s%s: one rank per GPU", who,
                          world.host_size, devices, visible ? ", with CUDA_VISIBLE_DEVICES=" : "",
                          visible ? visible : "");
     gpu.number = devices == 1 ? 0 : world.host_rank;
@@ -68,7 +68,7 @@ static bool alone_on_it(void)
     world_exchange(mine, WORDS, all);
     for (int r = 0; r < world.size && mine[4] > 0; r++)
         if (r != world.rank && !memcmp(all + WORDS * r, mine, sizeof mine))
-            return fail_note("rank %d and rank %d have the same GPU: one rank a GPU%s",
+            return fail_note("rank %d and rank %d have the same GPU: one rank per GPU%s",
                              world.rank < r ? world.rank : r, world.rank < r ? r : world.rank,
                              getenv("CUDA_VISIBLE_DEVICES")
                                  ? " (CUDA_VISIBLE_DEVICES shows them one)"
@@ -168,7 +168,7 @@ static int64_t taken(void)
     return (int64_t)total - (int64_t)available;
 }
 
-/* All that is taken of the device's memory: by us, what comes with us, and whoever else is there.
+/* All that is taken of the device's memory: by us, what comes with us, and any other program.
  * Looked at in the first steps; what comes after them device_outside_bytes has. */
 int64_t device_peak_bytes(struct device *d)
 {
@@ -225,7 +225,7 @@ void device_describe(struct device *d, double flops)
     int runtime = 0;
     CUDA(cuDriverGetVersion, &runtime);
     outside_before = taken() - d->granted;
-    say("memory a rank: predicted %s bytes, mapped %s bytes (by %s); outside the arena %s bytes "
+    say("memory per rank: predicted %s bytes, mapped %s bytes (by %s); outside the arena %s bytes "
         "(context, kernels, libraries), %s assumed; host %s",
         count_text(device_predicted_bytes(), a), count_text(d->granted, b),
         nccl_wanted() ? "NCCL" : "the driver", count_text(outside_before, c),

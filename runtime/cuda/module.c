@@ -287,10 +287,11 @@ static void allow_shared(int function, int64_t bytes)
 {
     char arch[16];
     if (bytes > gpu.shared)
-        fail_now("rank %d: kernel %s wants %lld bytes of shared memory a block, %s has %d: a build "
-                 "with --arch %s cuts products smaller",
-                 world.rank, launch_function[function], (long long)bytes, gpu.name, gpu.shared,
-                 own_arch(arch));
+        fail_now(
+            "rank %d: kernel %s wants %lld bytes of shared memory per block, %s has %d: a build "
+            "with --arch %s cuts products smaller",
+            world.rank, launch_function[function], (long long)bytes, gpu.name, gpu.shared,
+            own_arch(arch));
     check_launch(driver.cuFuncSetAttribute(module.function[function], CUDA_FUNCTION_DYNAMIC_SHARED,
                                            (int)bytes),
                  launch_function[function]);

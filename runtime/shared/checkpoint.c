@@ -344,7 +344,7 @@ void checkpoint_describe(void)
     const int64_t copy = checkpoint_copy_bytes();
     if (copy > 0)
         say("checkpoints: %s to %s, %s; written while training goes on from a second copy of %s "
-            "bytes a rank",
+            "bytes per rank",
             every, run_folder.path, keep, count_text(copy, bytes));
     else
         say("checkpoints: %s to %s, %s; written while the run waits%s", every, run_folder.path,

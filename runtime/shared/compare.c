@@ -44,7 +44,7 @@ static struct {
     const struct reference *reference;
     struct verdict *verdict;
     double seconds; /* of the host so far */
-    /* the call at hand */
+    /* the current call */
     const struct reference_kernel *kernel; /* NULL: not compared */
     int number;
     /* room for each argument; equal addresses share it; `before`: what was read */

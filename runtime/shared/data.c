@@ -44,7 +44,7 @@ struct stream {
 /* What is read: the files to train on, and during a validation the others. */
 static struct stream data, validation;
 
-/* Ids in another width, or behind a header, are valid ids that train on noise. */
+/* Ids in another width, or after a header, are valid ids that train on noise. */
 static bool is_as_the_plan_says(const struct file *f, int64_t bytes)
 {
     char why[512];

@@ -1,6 +1,6 @@
-/* What a run tells while it runs: one JSON object a step for programs, a line for people, a summary
- * at the end. A value that is not known is left out, never 0. Loss and norm are printed with all
- * their digits, so that two runs that should be equal can be compared as text. */
+/* What a run tells while it runs: one JSON object per step for programs, a line for people, a
+ * summary at the end. A value that is not known is left out, never 0. Loss and norm are printed
+ * with all their digits, so that two runs that should be equal can be compared as text. */
 #define _GNU_SOURCE
 #include "output.h"
 
@@ -393,7 +393,7 @@ void metrics_summary(void)
             1e3 * seconds / steps, 1e3 * predicted_step(),
             100 * (predicted_step() * steps / seconds - 1), predicted.cluster);
     if (out.machine_flops > 0 && program.flops_per_token > 0)
-        say("speed: %.1f %% of the %s of %.1f GFLOP/s (%.4g MFLOP a token)",
+        say("speed: %.1f %% of the %s of %.1f GFLOP/s (%.4g MFLOP per token)",
             100 * mfu(steps, seconds), device_peak_name(), 1e-9 * out.machine_flops,
             1e-6 * program.flops_per_token);
     if (n == 0) return;

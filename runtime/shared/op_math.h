@@ -166,7 +166,8 @@ OP_FUNCTION double op_erf_f64(double x) { return erf(x); }
 
 /* 1 / (1 + exp(-x)), by the side on which exp does not overflow. A divisor of 1 to 2 needs none of
  * the care that a division takes elsewhere: a reciprocal made exact once and a quotient corrected
- * once give the same bits, but for a last one of results below 2^-100 and where |x| is 1e-7. */
+ * once give the same bits, except for the last bit of results below 2^-100 and where |x| is 1e-7.
+ */
 OP_FUNCTION float op_sigmoid_f32(float x)
 {
     float e = op_exp_f32(-fabsf(x)), over = x < 0.0f ? e : 1.0f, under = 1.0f + e;

@@ -64,7 +64,7 @@ bool options_read(struct options *o, int argc, char **argv)
             o->fresh = true;
             continue;
         }
-        if (names(a, "--resume")) { /* its value only behind '=': --resume alone is one too */
+        if (names(a, "--resume")) { /* its value only after '=': --resume alone is one too */
             o->resume = true;
             if (a[8] == '=' && !whole("--resume", a + 9, 0, &o->resume_step)) return false;
             continue;

@@ -120,7 +120,7 @@ bool output_begin(struct output *o)
         o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (o->fd < 0 && errno != EEXIST) break;
     }
-    /* where a disk has no locks, a run that is killed leaves its file behind */
+    /* where a disk has no locks, a run that is killed leaves its file */
     if (o->fd >= 0) (void)flock(o->fd, LOCK_EX | LOCK_NB);
     return o->fd >= 0 || failed(o, "open");
 }

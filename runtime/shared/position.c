@@ -67,12 +67,12 @@ const char *position_place(const struct position *p, int step, int64_t i, char t
     if (POSITION_GET(p, phase) == PHASE_START)
         snprintf(text, 256, "before the first step");
     else if (POSITION_GET(p, phase) == PHASE_END)
-        snprintf(text, 256, "behind the last step");
+        snprintf(text, 256, "after the last step");
     else if (POSITION_GET(p, phase) == PHASE_SAVE)
-        snprintf(text, 256, "behind training step %lld, where a checkpoint is written",
+        snprintf(text, 256, "after training step %lld, where a checkpoint is written",
                  (long long)POSITION_GET(p, training_step));
     else if (POSITION_GET(p, phase) == PHASE_WRITE)
-        snprintf(text, 256, "behind the last step, where weights are written");
+        snprintf(text, 256, "after the last step, where weights are written");
     else if (step < 1 || step > program.steps)
         snprintf(text, 256, "before the schedule of training step %lld",
                  (long long)POSITION_GET(p, training_step));

@@ -25,8 +25,8 @@ static struct {
     struct row *row;
     int64_t rows, steps;
     double step_seconds, transfer_seconds[WATCH_LANES];
-    double multiplied;     /* FLOPs a second, at best */
-    double copied[COPIES]; /* bytes a second, read and written, of FIRST_COPY << i bytes */
+    double multiplied;     /* FLOPs per second, at best */
+    double copied[COPIES]; /* bytes per second, read and written, of FIRST_COPY << i bytes */
     int copies;
     int64_t copy_bytes, columns; /* of the measurements that gave them */
 } profile;
@@ -232,7 +232,8 @@ void profile_close(void)
         (long long)profile.copy_bytes, 1e-12 * profile.multiplied, (long long)profile.columns,
         (long long)profile.columns, (long long)profile.columns,
         program.compute_type == TYPE_BF16 ? "BF16" : "F32");
-    say("profile: %lld steps, op by op: %.3f ms a step in kernels of %.3f ms a step; gathers %.3f "
+    say("profile: %lld steps, op by op: %.3f ms per step in kernels of %.3f ms per step; gathers "
+        "%.3f "
         "ms, reductions %.3f ms on lanes of their own",
         (long long)profile.steps, 1e3 * all / steps, 1e3 * profile.step_seconds / steps,
         1e3 * profile.transfer_seconds[WATCH_GATHER] / steps,

@@ -32,7 +32,8 @@ struct tensor {
     double std;
     double weight_decay; /* 0 for stored tensors of fewer than two dimensions */
 };
-/* `count` instances (layers), each a flat buffer of `elements` cut into `shard` elements a rank. */
+/* `count` instances (layers), each a flat buffer of `elements` cut into `shard` elements per rank.
+ */
 struct unit {
     const char *name;
     int64_t count;
@@ -71,7 +72,7 @@ struct program {
     int64_t parameters, vocabulary;
     double flops_per_token; /* forward and backward, full convention */
     /* memory */
-    int64_t local_bytes, wire_bytes;                     /* the arena is both, wire behind local */
+    int64_t local_bytes, wire_bytes;                     /* the arena is both, wire after local */
     int64_t master, gradient, moment1, moment2, scalars; /* local segment */
     /* local segment: for saving, loading, checking */
     int64_t staging, staging_bytes;

@@ -1,7 +1,7 @@
 /* --trace FILE: what ran when, in the form that Perfetto and Chrome's tracing page read: one
- * process a rank, one thread a lane, one event a kernel or transfer, microseconds since the first
- * traced step began. Every rank makes its own text while it runs; rank 0 gathers them at the end
- * into one file. */
+ * process per rank, one thread per lane, one event per kernel or transfer, microseconds since the
+ * first traced step began. Every rank makes its own text while it runs; rank 0 gathers them at the
+ * end into one file. */
 #define _GNU_SOURCE
 #include "output.h"
 #include "watch.h"

@@ -223,7 +223,7 @@ static void explain(void)
     const struct program *p = &program;
     char a[32], b[32];
     for (int i = 0; i < p->units; i++)
-        say("unit %s: %lld x %s elements, %s a rank, %d tensors", p->unit[i].name,
+        say("unit %s: %lld x %s elements, %s per rank, %d tensors", p->unit[i].name,
             (long long)p->unit[i].count, count_text(p->unit[i].elements, a),
             count_text(p->unit[i].shard, b), p->unit[i].tensors);
     for (int i = 0; i < p->metrics; i++)
@@ -341,7 +341,7 @@ static void say_outside(struct device *d)
     if (!device_outside_bytes(d, told)) return;
     world_exchange(told, 2, step_state.all);
     for (int i = 0; i < 2 * world.size; i++) most[i % 2] = fmax(most[i % 2], step_state.all[i]);
-    say("memory a rank: outside the arena at most %s bytes behind the last step, %s before the "
+    say("memory per rank: outside the arena at most %s bytes after the last step, %s before the "
         "first; %s assumed",
         count_text((int64_t)most[1], a), count_text((int64_t)most[0], b),
         count_text(program.outside_bytes, c));

@@ -15,9 +15,9 @@ bool watching;
 static struct {
     bool compare, profile, trace;
     int64_t profiled;       /* steps 1 to this one */
-    bool timing, comparing; /* in the step at hand */
-    atomic_llong marks;     /* of the step at hand */
-    double begun;           /* the schedule of the step at hand */
+    bool timing, comparing; /* in the current step */
+    atomic_llong marks;     /* of the current step */
+    double begun;           /* the schedule of the current step */
     int64_t room;           /* marks there is room for */
     struct mark *mark;
 } look;

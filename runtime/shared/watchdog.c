@@ -66,12 +66,13 @@ static void look(double period)
                  "every rank waits for the others; rank %d has waited longest, %.3g s, %s",
                  POSITION_GET(p, rank), seconds, where);
     else if (kind == 0)
-        snprintf(text, sizeof text,
-                 "rank %d has waited %.3g s %s; no rank of its host stands still, so it is one of "
-                 "another host",
-                 POSITION_GET(p, rank), seconds, where);
+        snprintf(
+            text, sizeof text,
+            "rank %d has waited %.3g s %s; every rank of its host moves, so it waits for one of "
+            "another host",
+            POSITION_GET(p, rank), seconds, where);
     else
-        snprintf(text, sizeof text, "rank %d has not moved for %.3g s%s; it stands %s",
+        snprintf(text, sizeof text, "rank %d has not moved for %.3g s%s; it is %s",
                  POSITION_GET(p, rank), seconds, kind == 2 ? " (its process is stopped)" : "",
                  where);
     fail_print(text);

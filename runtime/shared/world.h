@@ -23,7 +23,7 @@ void world_meet(double seconds);
 /* the groups of the mesh; leaves when the world is not the mesh */
 void world_split(void);
 /* Returns only when no rank noted a failure. Otherwise the lowest rank that did prints its own,
- * behind "rank R on HOST: " when others did not, and all leave with this status. */
+ * after "rank R on HOST: " when others did not, and all leave with this status. */
 void world_agree(void); /* STATUS_ENVIRONMENT */
 void world_agree_or(int status);
 _Noreturn void world_leave(int status); /* every rank calls it: the orderly end */

@@ -27,7 +27,7 @@ typedef unsigned long long uint64_t;
 #define KERNEL_RESIDENT(threads, blocks) \
     extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define DEVICE static __device__ __forceinline__
-/* Shared memory whose size the launch says; 128-byte aligned. One a kernel. */
+/* Shared memory whose size the launch says; 128-byte aligned. One per kernel. */
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 
 DEVICE uint32_t shared_address(const void *shared)

@@ -145,8 +145,8 @@ DEVICE void store_sums(float *to, const float (&sum)[ROUNDS][8])
     }
 }
 
-/* The sum of CHUNKS such rows of partials; 32 columns a block of 256: eight threads a column take
- * every eighth row. */
+/* The sum of CHUNKS such rows of partials; 32 columns per block of 256: eight threads per column
+ * take every eighth row. */
 template <int CHUNKS, int C> DEVICE void add_chunks(float *to, const float *part)
 {
     __shared__ float eighth[8][32];

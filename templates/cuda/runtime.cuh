@@ -47,7 +47,7 @@ KERNEL(256) runtime_add_f32(const float *from, float *to, int64_t n)
 }
 
 /* Where the device stands, for the host: `at` is memory of the host. turn 1 and 2 are before and
- * behind a wait of the compute lane: clock[0] keeps when it began, clock[1] gathers how long they
+ * after a wait of the compute lane: clock[0] keeps when it began, clock[1] gathers how long they
  * all took. */
 KERNEL(32) runtime_publish(uint64_t *at, uint64_t position, uint64_t *clock, int turn)
 {

@@ -103,7 +103,7 @@ files weights_older 4 \
 # ── where ranks lie ──────────────────────────────────────────────────────────
 built groups --set mesh.fsdp=2 --set mesh.dp=2
 built wide --set mesh.fsdp=4
-# hosts NAME WARNINGS TRAINER HOST...: one rank a word
+# hosts NAME WARNINGS TRAINER HOST...: one rank per word
 hosts() {
     local name=$1 want=$2 dir=$3 words=() host
     shift 3

@@ -9,6 +9,7 @@
 #include "base/diagnostics.h"
 #include "emit/emit.h"
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 #include "passes/budget.h"
 #include "prove.h"
 

@@ -5,6 +5,7 @@
  *   fine FILE PIECES      refused FILE PIECES      FAIL FILE PIECES: why
  *   rough FILE PIECES     (not finite, or a choice of experts changes on the way) */
 #include "interpret.h"
+#include "passes/pipeline.h"
 
 #include "base/diagnostics.h"
 

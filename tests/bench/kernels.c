@@ -5,6 +5,8 @@
  * in, the repository's root. */
 #define _GNU_SOURCE
 #include "machine.h"
+#include "passes/pipeline.h"
+#include "passes/layers.h"
 #include "interpret.h"
 
 #include <dlfcn.h>
@@ -234,11 +236,11 @@ int main(int argc, char **argv)
     collect(m, "loss", &losses);
     double best[3][2];
     for (int i = 0; i < 3; i++) best[i][0] = best[i][1] = INFINITY;
-    /* both write to the same places, so that neither has the luckier addresses */
+    /* both write to the same places, since addresses have an effect on speed */
     float *y = PLACE(0, ROWS * WIDTH), *dx = PLACE(1, ROWS * WIDTH), *dw = PLACE(2, WIDTH),
           *dlogits = PLACE(3, (int64_t)TOKENS * VOCABULARY), loss;
     for (int round = 0; round < ROUNDS; round++)
-        /* who goes first changes: what ran before matters more than one would think */
+        /* who goes first changes: what ran before has an effect */
         for (int turn = 0; turn < 2; turn++) {
             int side = (round + turn) % 2;
 #define TIME(i, generated, by_hand)                 \

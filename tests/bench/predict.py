@@ -146,7 +146,8 @@ def run(folder, seconds):
 
 
 def apart(have):
-    """How far the two fastest runs lie from each other; 1 of a single run, whose noise is not known."""
+    """How far the two fastest runs lie from each other; 1 of a single run, whose noise is not
+    known."""
     if len(have) < 2:
         return 1.0
     a, b = sorted(have)[:2]

@@ -26,7 +26,7 @@ FAMILIES = (  # model name, family of the library, its file
     (r"qwen-?3", "qwen3", "qwen3"),
     (r"llama|mistral", "llama", "llama"),
 )
-MIXTURES = {  # what the columns do not hold: experts, experts a token, beside the name
+MIXTURES = {  # what the columns do not hold: experts, experts per token, beside the name
     "mixtral-8x7b": (8, 2), "mixtral-8x22b": (8, 2), "qwen3-30b-a3b": (128, 8), "qwen3-235b-a22b": (128, 8),
 }
 
@@ -199,7 +199,7 @@ for members in groups.values():
     runs.append(dict(row=first, members=members, truth=truth, got=tokens / a["step_seconds"], low=low, high=high,
                      fit=bool(fit)))
 
-print("\nspeed (i), tokens/s a device: no constant of any row")
+print("\nspeed (i), tokens/s per device: no constant of any row")
 inside = 0
 for r in runs:
     fine = r["low"] <= r["truth"] <= r["high"]

@@ -63,7 +63,8 @@ def truth(case, log, probe, variant):
 
 
 def types(path):
-    """Sums, statistics, router logits, losses, gradients of weights: F32. Nothing of a weight in BF16 outside gather slots."""
+    """Sums, statistics, router logits, losses, gradients of weights: F32. Nothing of a weight in
+    BF16 outside gather slots."""
     width, mixture = {}, False
     type_of, weights, products, gradients, state, shard, choices = {}, set(), [], [], 0, 0, 0
     for line in open(path, encoding="utf-8"):

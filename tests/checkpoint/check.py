@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Looks at checkpoints and at what resumed runs print, with nothing but the standard library.
 
-  check.py same A B [FROM]      every step of A from FROM on is in B with the same text, but for times
+  check.py same A B [FROM]      every step of A from FROM on is in B with the same text, except times
   check.py near A B TOLERANCE   losses and norms at most that far apart, the same samples in order
   check.py steps FILE FROM TO   the file holds these steps, each once, in order
   check.py state FOLDER FINAL   the master weights of a checkpoint are those of a --final file

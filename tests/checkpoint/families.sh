@@ -43,7 +43,7 @@ family_meshes() {
     for mesh in 1.1 3.1 4.1 8.1 2.2 4.2 1.4; do
         fsdp=${mesh%.*} dp=${mesh#*.}
         local settings=(--set "mesh.fsdp=$fsdp" --set "mesh.dp=$dp" --set batch.local=1)
-        [ "$fsdp" -eq 3 ] && continue # eight samples a step: the meshes of run.sh have three
+        [ "$fsdp" -eq 3 ] && continue # eight samples per step: the meshes of run.sh have three
         rm -rf "$1.mesh" "$1.m" && cp -r "$1.b" "$1.m" && rm -rf "$1.m"/step-0000000[56]
         "$planc" build "$1.plan" -o "$1.mesh" --device cpu "${settings[@]}" >"$1.build" 2>&1
         head -n 4 "$1.whole.jsonl" >"$1.m.jsonl"

@@ -11,7 +11,7 @@ the weakest that fsync promises anything about: what is written to a file is the
 the file was flushed, until then it may be there, not be there, or be there in half; an entry of a
 folder (a file that was made, a name that was changed or removed) is there for certain once that
 folder was flushed, until then any of the changes may have arrived without the others, but a rename
-happens as a whole. Power fails behind every call.
+happens as a whole. Power fails after every call.
 
 --forget file|folder takes the flushes of files or folders out of the record: then some state must
 be one that nothing resumes from, or the test shows nothing."""
@@ -141,7 +141,7 @@ def main():
             continue
         disk.apply(words, forget)
         calls += 1
-        # from the flush behind the name on, the new one must be found
+        # from the flush after the name on, the new one must be found
         if words[0] == "rename" and re.search(r"/step-\d+$", words[2]):
             published = int(words[2].rsplit("-", 1)[1])
         elif words[0] == "fsync" and published and words[1].rstrip("/") == folder.rstrip("/"):

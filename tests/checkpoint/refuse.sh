@@ -128,7 +128,7 @@ for at in 3 40 $((size / 3)) $((size / 2)) -3 -10 -30; do damaged "manifest.$at"
     'manifest.json is damaged' flip hurt/step-00000012/manifest.json "$at"; done
 damaged empty_manifest 'manifest.json is damaged' truncate -s 0 hurt/step-00000012/manifest.json
 if [ -n "${LONG:-}" ]; then
-    # every bit of a manifest, a few hundred of the parts, at the door itself: no ranks, no training
+    # every bit of a manifest, a few hundred of the parts: the reader alone, without ranks
     for at in $(seq 0 7 "$size"); do damaged "manifest.$at" 'manifest.json is damaged' flip \
         hurt/step-00000012/manifest.json "$at"; done
     for at in $(seq 0 1777 300000); do damaged "part.$at" 'part-00000.safetensors is ' flip \

@@ -2,8 +2,10 @@
 """What NVRTC makes of all kernels of all plans.
 
 gather OUT FOLDER...   puts the functions of FOLDER/kernels.cu together, each text once however many plans have it, into OUT.0.cu and OUT.1.cu (two
-                       compilations that cost about the same) and OUT.json, which says whose each is and how it is launched
-table OUT DOC ARCH...  reads OUT.N.ARCH.log, prints a row a function, and complains of local memory that the table of DOC does not excuse
+                       compilations that cost about the same) and OUT.json, which says whose each is
+                       and how it is launched
+table OUT DOC ARCH...  reads OUT.N.ARCH.log, prints a row a function, and complains of local memory
+that the table of DOC does not excuse
 """
 import collections
 import json
@@ -13,7 +15,8 @@ import sys
 FUNCTION = re.compile(r"^KERNEL(?:_RESIDENT)?\((\d+)(?:, \d+)?\) (\w+)\(.*?^}$", re.S | re.M)
 INCLUDE = re.compile(r"^#include .*$", re.M)
 SHOT = re.compile(r"\{FUNCTION_(\w+), (.*?)\}", re.S)
-# Of a multiprocessor of compute capability 9.0 and 10.0: registers, warps, blocks, shared memory, and what of it a block costs beside its own.
+# Of a multiprocessor of compute capability 9.0 and 10.0: registers, warps, blocks, shared memory,
+# and what of it a block costs beside its own.
 REGISTERS, WARPS, BLOCKS, SHARED, SHARED_OF_BLOCK = 65536, 64, 32, 228 * 1024, 1024
 
 
@@ -79,7 +82,8 @@ def occupancy(threads, registers, shared):
 
 
 def excuses(path):
-    """Rows `| pattern | ARCH | bytes | why |` of the document's table under a heading with the word "Spills": at most so many stored and loaded."""
+    """Rows `| pattern | ARCH | bytes | why |` of the document's table under a heading with the word
+    "Spills": at most so many stored and loaded."""
     rows, inside = [], False
     for line in open(path):
         if line.startswith("#"):

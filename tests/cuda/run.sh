@@ -195,7 +195,7 @@ echo "note $count kernels of ${#folders[@]} builds, $(grep occupancy: \
     [ "$(ls kept/planc/*.cubin | wc -l)" = 1 ] &&
         cmp -s kept.b/kernels.sm_90a.cubin first.cubin && [ -s kept.b/kernels.sm_90a.log ] || exit 1
     truncate -s 1000 "$cubin"
-    # and the same bytes a second time
+    # and the same bytes per second time
     "$planc" build "${small[@]}" -o kept.a >>kept.log 2>&1 &&
         cmp -s kept.a/kernels.sm_90a.cubin first.cubin || exit 1
     "$planc" build "$top/plans/moe-small.plan" -o kept.a --device trace --set model.layers=2 \

@@ -7,7 +7,7 @@
  *     that have not ended, as GPUs do since compute capability 7.0. When nobody can go on, that is
  *     reported: who waits where, and who has ended.
  *   - Threads that meet at one operation must have come to it at the same place of the text.
- *   - Shared memory is filled with NaN before each block; behind dynamic shared memory lie words
+ *   - Shared memory is filled with NaN before each block; after dynamic shared memory lie words
  *     that must not change.
  * A thread runs until it must wait, and its fiber then takes the next thread that has not begun:
  * kernels that never wait are a plain loop. Nothing here knows about devices, streams or global

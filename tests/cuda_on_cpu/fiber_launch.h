@@ -1,7 +1,7 @@
 /* A launch under fibers: every block of the grid in turn, shared memory as a GPU would leave it
  * (with what nobody can rely on), arguments unpacked by a function made from the kernel's own type.
- * Two doors: fiber_launch for programs that hold the kernel's text, and the table that thunks.sh
- * writes behind a whole module, for the stand-in driver, which knows kernels by name. */
+ * Two entry points: fiber_launch for programs that hold the kernel's text, and the table that
+ * thunks.sh writes after a whole module, for the stand-in driver, which knows kernels by name. */
 #ifndef FIBER_LAUNCH_H
 #define FIBER_LAUNCH_H
 
@@ -146,7 +146,7 @@ FIBER_FUNCTION bool fiber_run(dim3 grid, dim3 block, int64_t shared_bytes,
         fiber_go_on(&fiber_m.home);
         for (int i = 0; i < FIBER_CANARY && !fiber_m.failed; i++)
             if (fiber_dynamic[shared_bytes + i] != 0xa5)
-                fiber_report("wrote %d bytes behind its %lld bytes of dynamic shared memory", i,
+                fiber_report("wrote %d bytes after its %lld bytes of dynamic shared memory", i,
                              (long long)shared_bytes);
         if (first && (b == 0 || b + 1 == blocks || fiber_m.failed)) fiber_touches_more(known);
         if (lines) fiber_poison_touched(known);
@@ -189,7 +189,7 @@ FIBER_FUNCTION void fiber_launch(dim3 grid, dim3 block, int64_t shared_bytes, vo
     fiber_launch_of<P...>::go(grid, block, shared_bytes, kernel, (P)value...);
 }
 
-/* What a module says of a kernel: sizes[i] bytes of argument i, 0 behind the last; pointers: bit i
+/* What a module says of a kernel: sizes[i] bytes of argument i, 0 after the last; pointers: bit i
  * when it is an address. */
 struct fiber_kernel {
     const char *name;

@@ -30,7 +30,7 @@ no_driver|no-libcuda.so.1||no NVIDIA driver: libcuda.so.1 cannot be loaded
 old_driver|lib|STANDIN_DRIVER=11080|CUDA 11.8, .* need 13.0 or later: update the driver
 driver_without_a_function|old||has no cuGraphLaunch
 no_device|lib|STANDIN_DEVICES=0|no GPU
-one_device_for_two|lib|STANDIN_DEVICES=1|one rank a GPU
+one_device_for_two|lib|STANDIN_DEVICES=1|one rank per GPU
 little_memory|lib|STANDIN_MEMORY=30000000|needs .* bytes; .* has .* free
 old_device|lib|STANDIN_COMPUTE=7.0|compute capability 7.0; the kernels need
 no_kernels_and_no_compiler|no-libnvrtc.so.13|STANDIN_COMPUTE=10.0|\

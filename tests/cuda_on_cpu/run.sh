@@ -42,7 +42,7 @@ divergent a barrier under a condition
 conditional deadlock: 127 wait at __syncthreads .*; 1 wait at __syncwarp .* thread 77
 lane_missing deadlock: 31 wait at __shfl_xor_sync .* with mask 0xffffffff
 not_in_mask is not in its own mask 0x0000ffff
-too_far behind its 500 bytes
+too_far after its 500 bytes
 WORDS
     if compile_watched "$here/fibers.cc" watched; then
         ./watched >fibers.out 2>&1 && ok watched || fail watched "$(tail_of fibers.out)"

@@ -1,6 +1,6 @@
 /* templates/cuda/attention.cuh and attention_simt.cuh against the definition in double precision:
  * what comes out, the saved log-sum-exp, and the three gradients; sequences shorter than a tile and
- * no multiple of one, several of them behind each other, key heads that are shared or not, widths
+ * no multiple of one, several of them after each other, key heads that are shared or not, widths
  * that fill a tile and that do not, both halves of a grid that is divided by result. */
 #include <cmath>
 #include <vector>

@@ -1,5 +1,5 @@
 # Whole cuda trainers without a GPU: built by planc through the NVRTC stand-in, run over the
-# stand-in libraries. Sourced by run.sh, behind tests/lib/training.sh, with `libraries` set. A
+# stand-in libraries. Sourced by run.sh, after tests/lib/training.sh, with `libraries` set. A
 # variant is FSDP.DP.ACCUMULATION.MODE.FUSION as there.
 export PLANC_NVRTC=$libraries/lib/libnvrtc.so.13
 
@@ -112,7 +112,7 @@ COURSES
 }
 
 # ── a run that is saved and resumed ──────────────────────────────────────────
-# resumed NAME VARIANT RANKS [planc options]: cut behind every step, against one that is not
+# resumed NAME VARIANT RANKS [planc options]: cut after every step, against one that is not
 resumed() {
     local name=$1 variant=$2 ranks=$3 why k
     shift 3

@@ -74,10 +74,10 @@ FAKE='FAKE_DEVICES=0 CUDA_VISIBLE_DEVICES=none' went none_visible 2 4 \
 FAKE=FAKE_INIT=3 went driver_fails 2 4 \
     '^trainer: rank 0 on [^ :]+: the NVIDIA driver does not start: cuInit: CUDA_ERROR_OTHER'
 FAKE=FAKE_DEVICES=1 went one_gpu_for_two 2 4 \
-    '^trainer: rank 0 and rank 1 have the same GPU: one rank a GPU; this host shows one$'
+    '^trainer: rank 0 and rank 1 have the same GPU: one rank per GPU; this host shows one$'
 tiny four -DFSDP=4
 FAKE=FAKE_DEVICES=2 dir=four went two_gpus_for_four 4 4 \
-    '^trainer: rank 0 on [^ :]+: 4 ranks on this host and 2 GPUs: one rank a GPU$'
+    '^trainer: rank 0 on [^ :]+: 4 ranks on this host and 2 GPUs: one rank per GPU$'
 dir=one
 FAKE='FAKE_MAJOR=7 FAKE_MINOR=5' went old_gpu 1 4 \
     '^trainer: rank 0: Fake 0 has compute capability 7\.5; the kernels need 8\.0 or later$'
@@ -134,10 +134,10 @@ fi
 
 # ── a run ────────────────────────────────────────────────────────────────────
 FAKE='' went trains 1 0 \
-    'memory a rank: predicted ([0-9,]+) bytes, mapped \1 bytes \(by the driver\); outside the arena' \
+    'memory per rank: predicted ([0-9,]+) bytes, mapped \1 bytes \(by the driver\); outside the arena' \
     --metrics cuda.jsonl --final cuda.safetensors --probe cuda.probe
 FAKE=FAKE_GROWS=5000000 dir=one went memory_at_the_end 1 0 \
-    '^memory a rank: outside the arena at most 5,000,000 bytes behind the last step, 0 before the first; 0 assumed$' \
+    '^memory per rank: outside the arena at most 5,000,000 bytes after the last step, 0 before the first; 0 assumed$' \
     --steps 2
 FAKE='' dir=bf16 went trains_bf16 1 0 'step 11 of 12' --metrics bf16.jsonl --final bf16.safetensors
 mkdir -p cpu cpu_bf16
@@ -165,9 +165,9 @@ fi
 FAKE=FAKE_LOST=60 dir=one went lost 1 4 \
     '^trainer: rank 0, the device stopped at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: CUDA_ERROR_ILLEGAL_ADDRESS'
 FAKE=FAKE_HANGS=60 dir=timeout went hangs 1 4 \
-    '^trainer: rank 0 has not moved for [0-9.]+ s; it stands at step [0-9]+ of the schedule \(.+\) of training step [0-9]+$'
+    '^trainer: rank 0 has not moved for [0-9.]+ s; it is at step [0-9]+ of the schedule \(.+\) of training step [0-9]+$'
 
-# ── two ranks, and what can befall them ──────────────────────────────────────
+# ── two ranks, and what can happen to them ──────────────────────────────────────
 libraries=$scratch/libraries
 python3 "$here/../faults/make.py" tokens tokens.two 4097 256
 cat >pair.plan <<'PLAN'
@@ -190,9 +190,9 @@ pair() { # NAME SETTINGS...
     PLANC_NVRTC=$libraries/lib/libnvrtc.so.13 "$planc" build pair.plan -o "$name" --device cuda \
         --arch sm_90a "$@" >"$name.build" 2>&1 || fail "build_$name" "$(tail_of "$name.build")"
 }
-# befalls NAME DIR STATUS LINES PATTERN SIGNAL RANK [options]: the signal when step 1 is done; -:
+# signals NAME DIR STATUS LINES PATTERN SIGNAL RANK [options]: the signal when step 1 is done; -:
 # none. LINES: 1, or 01: one at most
-befalls() {
+signals() {
     local name=$1 dir=$2 want=$3 most=$4 pattern=$5 signal=$6 rank=$7 status lines pid i
     shift 7
     env $FAKE STANDIN_DEVICES=4 LD_LIBRARY_PATH="$libraries/${driver:-lib}" timeout -k 5 90 mpirun \
@@ -223,46 +223,46 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
     pair patient --set run.timeout=60s
     pair eager --set run.graph=off
     FAKE=''
-    befalls stopped quick 4 1 \
-        '^trainer: rank 1 has not moved for [0-9.]+ s \(its process is stopped\); it stands (at step [0-9]+ of the schedule \(.+\) of|before the schedule of) training step [0-9]+$' \
+    signals stopped quick 4 1 \
+        '^trainer: rank 1 has not moved for [0-9.]+ s \(its process is stopped\); it is (at step [0-9]+ of the schedule \(.+\) of|before the schedule of) training step [0-9]+$' \
         STOP 1
-    befalls stopped_eager eager 4 1 \
-        '^trainer: rank 0 has not moved for [0-9.]+ s \(its process is stopped\); it stands ' STOP 0
-    befalls killed quick '[1-9][0-9]*' 01 '^step +1 ' KILL 1
-    befalls asked_to_stop quick 75 0 '^stopped by SIGTERM after step [0-9]+, as asked$' TERM 1
-    FAKE=STANDIN_NCCL_SECONDS=2 befalls collective_fails patient 4 1 \
+    signals stopped_eager eager 4 1 \
+        '^trainer: rank 0 has not moved for [0-9.]+ s \(its process is stopped\); it is ' STOP 0
+    signals killed quick '[1-9][0-9]*' 01 '^step +1 ' KILL 1
+    signals asked_to_stop quick 75 0 '^stopped by SIGTERM after step [0-9]+, as asked$' TERM 1
+    FAKE=STANDIN_NCCL_SECONDS=2 signals collective_fails patient 4 1 \
         '^trainer: rank 0, at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: a collective of the FSDP group failed: ' \
         STOP 1
-    befalls ends quick 0 0 '^loss: mean' - 0 --steps 2
+    signals ends quick 0 0 '^loss: mean' - 0 --steps 2
     grep \
         -qE \
-        '^memory a rank: outside the arena at most [0-9,]+ bytes behind the last step, [0-9,]+ before the first; [0-9,]+ assumed$' \
+        '^memory per rank: outside the arena at most [0-9,]+ bytes after the last step, [0-9,]+ before the first; [0-9,]+ assumed$' \
         ends.log && ok outside_again || fail outside_again "$(tail_of ends.log)"
-    FAKE=STANDIN_NCCL_NO_END=1 befalls does_not_end quick 4 1 \
-        '^trainer: rank 1 has not moved for [0-9.]+ s; it stands behind the last step$' - 0 \
+    FAKE=STANDIN_NCCL_NO_END=1 signals does_not_end quick 4 1 \
+        '^trainer: rank 1 has not moved for [0-9.]+ s; it is after the last step$' - 0 \
         --steps 2
-    befalls first_weights quick 0 0 '^weights: saved to' - 0 --steps 0 --final first.safetensors
+    signals first_weights quick 0 0 '^weights: saved to' - 0 --steps 0 --final first.safetensors
     python3 "$here/../faults/make.py" tensors first.safetensors wild.safetensors nan
     pair wild --set "init.from=$scratch/wild.safetensors"
-    befalls not_finite wild 4 1 \
+    signals not_finite wild 4 1 \
         '^trainer: step [0-9]+: (the loss of rank [01] is|loss .* on all ranks:) not finite' - 0
     pair four_ranks --set mesh.dp=2
-    FAKE=STANDIN_NCCL_NO_ID=2 ranks=4 befalls no_id four_ranks 4 1 \
+    FAKE=STANDIN_NCCL_NO_ID=2 ranks=4 signals no_id four_ranks 4 1 \
         '^trainer: rank 2: NCCL does not bring the FSDP group together: unhandled system error$' - 0
     pair narrow --set precision.compute=bf16 --set run.gemm=planc
-    FAKE=STANDIN_SHARED=60000 befalls little_shared_memory narrow 4 1 \
-        '^trainer: rank [01]: kernel f_.* wants 65536 bytes of shared memory a block, stand-in device has 60000: a build with --arch sm_90a cuts products smaller$' \
+    FAKE=STANDIN_SHARED=60000 signals little_shared_memory narrow 4 1 \
+        '^trainer: rank [01]: kernel f_.* wants 65536 bytes of shared memory per block, stand-in device has 60000: a build with --arch sm_90a cuts products smaller$' \
         - 0
-    driver=no-libnccl.so.2 befalls no_nccl quick 4 1 \
+    driver=no-libnccl.so.2 signals no_nccl quick 4 1 \
         '^trainer: rank 0 on [^ :]+: 2 ranks, and no NCCL: libnccl\.so\.2 cannot be loaded \(.+\)$' \
         - 0
-    driver=no-libcublasLt.so.13 befalls no_cublaslt quick 4 1 \
+    driver=no-libcublasLt.so.13 signals no_cublaslt quick 4 1 \
         '^trainer: rank 0: no cuBLASLt of CUDA 13: libcublasLt\.so\.13 cannot be loaded \(.+\); run\.gemm = planc does without cuBLASLt$' \
         - 0
-    driver=old befalls driver_lacks quick 4 1 \
+    driver=old signals driver_lacks quick 4 1 \
         '^trainer: rank 0 on [^ :]+: the NVIDIA driver that is installed \(libcuda\.so\.1\) has no cuGraphLaunch: ' \
         - 0
-    FAKE=STANDIN_MEMORY=30000000 befalls memory_of_two quick 4 1 \
+    FAKE=STANDIN_MEMORY=30000000 signals memory_of_two quick 4 1 \
         '^trainer: rank 0: needs [0-9,]+ bytes; .* free of 30,000,000: planc check' - 0
 else
     fail stand_ins "$(tail_of libraries.log)"

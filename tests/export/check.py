@@ -3,7 +3,8 @@
     check.py weights FOLDER FINAL [bf16]    its tensors are those of a trainer's --final: names, shapes, bits
     check.py shards FOLDER BYTES            several files, none with more than BYTES of tensors, and an index of all
     check.py logits FOLDER TOKENS PROBE     transformers loads it, misses and ignores no tensor, and computes the logits
-                                            of the probe from the first tokens, in FP32 to 1e-5 of the largest
+                                            of the probe from the first tokens, in FP32 to 1e-5 of
+                                            the largest
 The first two need only the standard library; the last needs PyTorch and transformers."""
 import json
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The front end: what it says about mistakes, word for word and caret for caret
-# (tests/errors/NAME.plan beside NAME.want, options behind "# " in the first line), how it reckons
+# (tests/errors/NAME.plan beside NAME.want, options after "# " in the first line), how it reckons
 # (numbers.txt), that its answer does not depend on how lines end, and how long a plan takes.
 # UPDATE=1 rewrites the wants; the difference is for a person to read.
 here=$(cd "$(dirname "$0")" && pwd)
@@ -31,7 +31,7 @@ cd "$scratch" || exit 1
 flags=$([ "$BUILD" = build-sanitize ] &&
     echo "-fsanitize=address,undefined -fno-sanitize-recover=undefined")
 objects=$(for o in base/{base,diagnostics,escape} \
-    text/{lex,lex_slips,lex_meant,lex_order,lex_braces,language,ast,constant,number} \
+    text/{lex,lex_slips,lex_files,lex_meant,lex_order,lex_braces,language,ast,constant,number} \
     check/{evaluate,keys,keys_foreign}; do echo "$top/$BUILD/compiler/$o.o"; done)
 # shellcheck disable=SC2086
 if ${CC:-cc} -std=c17 -D_POSIX_C_SOURCE=200809L -O1 -g $flags -I"$top/compiler" "$here/numbers.c" \

@@ -6,6 +6,7 @@
 #include "check/keys.h"
 #include "commands/command.h"
 #include "ir/ir.h"
+#include "passes/pipeline.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""fuzz.py PLANC KIND COUNT SEED OUT FILE...: damages each text COUNT times (bytes dropped, doubled, swapped, words of one
-text put into another) and hands it to the compiler, which must answer with one of its own statuses and never with a
-signal, a sanitizer's report, an internal error or silence. A text that breaks it is kept in OUT."""
+"""fuzz.py PLANC KIND COUNT SEED OUT FILE...: damages each text COUNT times (bytes dropped, doubled,
+swapped, words of one text put into another) and hands it to the compiler, which must answer with
+one of its own statuses and never with a signal, a sanitizer's report, an internal error or silence.
+A text that breaks it is kept in OUT."""
 import os
 import random
 import re

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The dense model of plans/dense.plan in PyTorch, for a number to stand beside ours: the same sizes, batch and optimizer; FP32 master weights,
-BF16 by autocast, scaled_dot_product_attention (flash), fused AdamW, clipping. `peer.py TOKENS --mode eager|compile --steps N` prints one line a
+"""The dense model of plans/dense.plan in PyTorch, for a number to stand beside ours: the same
+sizes, batch and optimizer; FP32 master weights, BF16 by autocast, scaled_dot_product_attention
+(flash), fused AdamW, clipping. `peer.py TOKENS --mode eager|compile --steps N` prints one line per
 step and, last, `peer: MODE TOKENS_PER_SECOND PEAK_BYTES`."""
 import argparse
 import math

@@ -74,7 +74,7 @@ build() {
     fi
 }
 
-# Shared libraries of a program but for the C library's own, and Open MPI with the plugins of a
+# Shared libraries of a program except the C library's own, and Open MPI with the plugins of a
 # single process.
 carry_mpi() {
     local program=$1 plugins file library
@@ -314,7 +314,7 @@ speed() {
         return
     fi
     rate=$(median "$out/$name.jsonl" tokens_per_second)
-    flops=$(sed -n 's/.*(\([0-9.e+]*\) MFLOP a token).*/\1/p' "$log" | head -n 1)
+    flops=$(sed -n 's/.*(\([0-9.e+]*\) MFLOP per token).*/\1/p' "$log" | head -n 1)
     peak=$(sed -n 's/^profile: measured at best.* \([0-9.]*\) TFLOP.s in a product.*/\1/p' "$log" \
         | head -n 1)
     row "$name" ok "$(awk -v r="$rate" -v f="$flops" -v p="$peak" \

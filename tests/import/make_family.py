@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Makes a folder as Hugging Face transformers would write it: a configuration of one family and its weights.
+"""Makes a folder as Hugging Face transformers would write it: a configuration of one family and its
+weights.
 
   make_family.py FOLDER CONFIG.json [whole|none|shards] [WORD]... [KEY=JSON | -KEY]...
 
-Words: bare (the model's prefix left out), buffers (GPT-2's masks), head (a tied head stored as well), fused (two tensors for
-all experts), missing, extra, misshaped (of the first tensor of a layer). The weights are zeros: only names, shapes and
-sizes are looked at. The list of tensors is that of the families' implementations, written without a look at the plans."""
+Words: bare (the model's prefix left out), buffers (GPT-2's masks), head (a tied head stored as
+well), fused (two tensors for all experts), missing, extra, misshaped (of the first tensor of a
+layer). The weights are zeros: only names, shapes and sizes are looked at. The list of tensors is
+that of the families' implementations, written without a look at the plans."""
 import json
 import math
 import pathlib

@@ -32,7 +32,7 @@ static double objective(const struct node *n, const struct numbers *seed)
 }
 
 /* NULL when both gradients agree with the differences. The product is linear in each operand, so a
- * difference is exact but for rounding, and a few elements tell a wrong order of the axes. */
+ * difference is exact except for rounding, and a few elements tell a wrong order of the axes. */
 static const char *differences(const struct node *n, const struct numbers *seed,
                                struct value *const *into)
 {

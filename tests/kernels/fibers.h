@@ -8,7 +8,7 @@
 /* From now on launches find their functions in `module` (made by tests/cuda_on_cpu/module.sh),
  * numbered by `launches` (launch.c). */
 bool fibers_open(void *module, void *launches, int64_t workspace_bytes);
-/* Something was written behind the workspace. */
+/* Something was written after the workspace. */
 bool fibers_overrun(void);
 
 #endif

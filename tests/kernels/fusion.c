@@ -3,6 +3,8 @@
  * result compared as bytes: in F32 and in BF16, for widths that fill vectors and widths that do
  * not. */
 #include "interpret.h"
+#include "passes/pipeline.h"
+#include "passes/layers.h"
 #include "machine.h"
 
 #include <string.h>

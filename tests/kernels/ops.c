@@ -524,7 +524,7 @@ static const char *kernels_agree(struct machine *m, const struct trial *x)
     return NULL;
 }
 
-/* One kernel a node, every result kept. */
+/* One kernel per node, every result kept. */
 static void make_kernels(void)
 {
     for (int i = 0, n = t.b.body->node.n; i < n; i++) {

@@ -2,6 +2,7 @@
  * changes must be what the formula says, only inside the stretches that were handed over, and not
  * at all when the step is skipped. */
 #include "interpret.h"
+#include "passes/pipeline.h"
 #include "machine.h"
 
 #include <math.h>

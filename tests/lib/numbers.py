@@ -6,8 +6,8 @@
   numbers.py same LOG LOG              loss and grad_norm equal as text, step by step
   numbers.py value LOG STEP KEY        one number of a metrics file
 
-Only the standard library, and safetensors files are read by hand: a mistake of the writer must not be undone by a
-reader that shares it. Exit status 0: fine, 1: not, and the reason on one line.
+Only the standard library, and safetensors files are read by hand: a mistake of the writer must not
+be undone by a reader that shares it. Exit status 0: fine, 1: not, and the reason on one line.
 """
 import json
 import math

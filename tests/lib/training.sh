@@ -1,6 +1,6 @@
 # Building and running many trainers of one case: meshes, accumulation, checkpointing, fusion.
 # Builds go two at a time (one core each), runs one after the other, so that a run has the machine
-# to itself. Sourced behind common.sh.
+# to itself. Sourced after common.sh.
 #
 # A variant is a word of five parts: FSDP.DP.ACCUMULATION.MODE.FUSION, such as 2.1.1.full.off
 numbers() { python3 "$top/tests/lib/numbers.py" "$@"; }

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Makes a folder with a llama configuration and its weights, or with one of them spoilt.
 
-  make_model.py FOLDER [whole|none|shards|missing|extra|misshaped|truncated|half|index_lies] [KEY=JSON | -KEY]...
+  make_model.py FOLDER [whole|none|shards|missing|extra|misshaped|truncated|half|index_lies]
+  [KEY=JSON | -KEY]...
 
-Only the standard library; the weights are zeros, because only names, shapes and sizes are looked at.
+Only the standard library; the weights are zeros, because only names, shapes and sizes are looked
+at.
 """
 import json
 import math

@@ -5,7 +5,7 @@
  *                   those of one buffer that somebody is in, so that it is seen that this would be
  *                   noticed
  *   MEMORY_LAZY     the arena is not populated at start: a page that is there at the end was
- *   touched MEMORY_REPORT   a file name: what was seen, one line a fact; the rank is put behind it
+ *   touched MEMORY_REPORT   a file name: what was seen, one line per fact; the rank is put after it
  * dead.h holds, by schedule step, the ranges of the arena where nobody is; ledger.py writes it from
  * the dump. */
 #define _GNU_SOURCE

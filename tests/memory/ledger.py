@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Holds what planc says of a plan's memory against arithmetic done anew. Prints one line a verdict, as a suite does.
+"""Holds what planc says of a plan's memory against arithmetic done anew. Prints one line per verdict,
+as a suite does.
 
   ledger.py PLANC add_up NAME PLAN [settings]       terms, holdings, lines and formulas of one plan
-  ledger.py PLANC slope PLAN                        state is 16 bytes a parameter, over 8 to 128 devices
-  ledger.py PLANC kept DIR                          bytes a token and layer that each family keeps, against the closed forms
+  ledger.py PLANC slope PLAN                        state is 16 bytes per parameter, over 8 to 128 devices
+  ledger.py PLANC kept DIR                          bytes per token and layer that each family keeps, against the closed forms
   ledger.py PLANC dead HEADER PLAN [settings]       for hooks.c: the ranges of the arena where nobody is, by step
   ledger.py PLANC repairs NAME PLAN [settings]      every repair, tried again as a plan
 """
@@ -39,7 +40,8 @@ def extent(r):
 
 
 def product(formula):
-    """The value of "tokens 16,384 x (heads x head_dim) 4,096 x bf16 2 B x layers 48"; None when it is no product."""
+    """The value of "tokens 16,384 x (heads x head_dim) 4,096 x bf16 2 B x layers 48"; None when it
+    is no product."""
     value = 1
     for factor in re.split(r" x (?![^(]*\))", re.sub(r" of [\d,]+ (?=[a-z]+$)", " ", formula)):
         numbers = re.findall(r"(?<![a-z_0-9.])[0-9][0-9,]*(?= |$)", re.sub(r"\([^)]*\)", "", factor))
@@ -119,13 +121,14 @@ def slope(plan):
         found[n] = (o["parameters"], state, o["peak_bytes"], sum(t["bytes"] for t in o["terms"] if t["name"] == "reduce staging"))
     for n, (p, state, peak, stage) in found.items():
         per = state * n / p
-        print(f"{'ok' if abs(per / 16 - 1) < 1e-3 else 'FAIL'} state_slope.{n}" + ("" if abs(per / 16 - 1) < 1e-3 else f": {per} bytes a parameter"))
+        print(f"{'ok' if abs(per / 16 - 1) < 1e-3 else 'FAIL'} state_slope.{n}" + ("" if abs(per / 16 - 1) < 1e-3 else f": {per} bytes per parameter"))
     for a, b in ((8, 16), (16, 32), (32, 64), (64, 128)):
         p = found[a][0]
-        # the whole peak, less the shard that passes through the staging of a reduction, which shrinks with the mesh too
+        # the whole peak, less the shard that passes through the staging of a reduction, which
+        # shrinks with the mesh too
         drop = (found[a][2] - found[a][3]) - (found[b][2] - found[b][3])
         per = drop / p / (1 / a - 1 / b)
-        print(f"{'ok' if abs(per / 16 - 1) < 1e-3 else 'FAIL'} peak_slope.{a}_{b}" + ("" if abs(per / 16 - 1) < 1e-3 else f": {per} bytes a parameter"))
+        print(f"{'ok' if abs(per / 16 - 1) < 1e-3 else 'FAIL'} peak_slope.{a}_{b}" + ("" if abs(per / 16 - 1) < 1e-3 else f": {per} bytes per parameter"))
 
 
 # ── what a layer keeps ───────────────────────────────────────────────────────
@@ -140,7 +143,8 @@ FAMILY = {
 
 
 def allowed(family, mode):
-    """Bytes a token and layer in BF16: what a trainer without recomputation keeps of a pre-norm layer, by its parts."""
+    """Bytes per token and layer in BF16: what a trainer without recomputation keeps of a pre-norm
+    layer, by its parts."""
     if mode == "full":
         return 2 * h
     D, K = n * d, (n if family == "gpt2" else m) * d
@@ -166,9 +170,9 @@ def kept(folder):
             extra = 4 * (8 if family == "mixtral" else E if family == "qwen3_moe" else 0) + 64 if mode == "full" else 0  # routing choices stay, by rule
             if total <= most + extra:
                 print(f"ok kept.{family}.{mode}")
-                print(f"note kept.{family}.{mode}: {total:.0f} of {most:.0f} bytes a token and layer")
+                print(f"note kept.{family}.{mode}: {total:.0f} of {most:.0f} bytes per token and layer")
             else:
-                print(f"FAIL kept.{family}.{mode}: {total:.0f} of {most:.0f} bytes a token and layer: {', '.join(f'{a} {b:.0f}' for a, b in sorted(per.items(), key=lambda x: -x[1]))}")
+                print(f"FAIL kept.{family}.{mode}: {total:.0f} of {most:.0f} bytes per token and layer: {', '.join(f'{a} {b:.0f}' for a, b in sorted(per.items(), key=lambda x: -x[1]))}")
 
 
 def repairs(name, *words):
@@ -198,7 +202,8 @@ def repairs(name, *words):
 
 
 def ranges(ir):
-    """Every owning buffer as (first byte, behind its last, from, to, name, kind), in addresses of the arena."""
+    """Every owning buffer as (first byte, after its last, from, to, name, kind), in addresses of
+    the arena."""
     local, wire = (int(x) for x in re.search(r"^memory local=(\d+) wire=(\d+)", ir, re.M).groups())
     row = r'^buffer (\S+) kind="([^"]*)" segment="(\w+)" offset=(\d+) bytes=(\d+) entries=(\d+) stride=(\d+) .* live_from=(\d+) live_to=(\d+)$'
     all_of_them = []
@@ -211,7 +216,8 @@ def ranges(ir):
 
 
 def dead(header, *words):
-    """Steps in text order; a victim for the test of the test: what is saved, in the first kernel that goes back over it."""
+    """Steps in text order; a victim for the test of the test: what is saved, in the first kernel
+    that goes back over it."""
     ir = dump(*words)
     arena, rows = ranges(ir)
     last = max(r[3] for r in rows)
@@ -273,7 +279,8 @@ def reports(path, ranks):
 
 
 def pages(name, path, ranks, *words):
-    """Every page of every buffer is touched, and no other; but of what files and reductions pass through only as much as passed."""
+    """Every page of every buffer is touched, and no other; but of what files and reductions pass
+    through only as much as passed."""
     arena, rows = ranges(dump(*words))
     for rank, facts, _ in reports(path, ranks):
         seen = facts["pages"]
@@ -311,11 +318,11 @@ def allocations(name, path, ranks):
         assert len(steps) == 24
         assert all(s["ours"] == 0 for s in steps[1:]), f"rank {rank}: we asked for memory: {[s['ours'] for s in steps]}"
         late = steps[-12:]
-        assert sum(s["library"] != min(t["library"] for t in late) for s in late) <= 3, f"rank {rank}: calls of libraries a step: {[s['library'] for s in late]}"
+        assert sum(s["library"] != min(t["library"] for t in late) for s in late) <= 3, f"rank {rank}: calls of libraries per step: {[s['library'] for s in late]}"
         grew = [b["held"] - a["held"] for a, b in zip(late, late[1:]) if b["held"] > a["held"]]   # now and then MPI meets a message early
         assert len(grew) <= 3 and sum(grew) <= 65536, f"rank {rank}: libraries keep more every step: {[s['held'] for s in late]}"
     print(f"ok allocations.{name}")
-    print(f"note allocations.{name}: {steps[-1]['library']} calls of libraries a step, {steps[-1]['held'] / 2**20:.1f} MiB on the heap")
+    print(f"note allocations.{name}: {steps[-1]['library']} calls of libraries per step, {steps[-1]['held'] / 2**20:.1f} MiB on the heap")
 
 
 def asks_nothing(name, path, ranks):

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Is the ledger true? First its figures against arithmetic done anew: terms, lines, formulas,
-# instants, repairs, closed forms of what a layer keeps, bytes a parameter. Then trainers with hooks
-# linked in (hooks.c): bytes where nobody is, filled with 0xFF, change nothing; the pages that are
-# touched are those that the ledger has somebody in; plans at random train under a limit that is the
-# prediction; what the process takes beside the arena is less than the term for it.
+# instants, repairs, closed forms of what a layer keeps, bytes per parameter. Then trainers with
+# hooks linked in (hooks.c): bytes where nobody is, filled with 0xFF, change nothing; the pages that
+# are touched are those that the ledger has somebody in; plans at random train under a limit that is
+# the prediction; what the process takes beside the arena is less than the term for it.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 ledger() { python3 "$here/ledger.py" "$planc" "$@" 2>&1 || echo "FAIL $2: the check itself died"; }
@@ -35,7 +35,7 @@ changes=("$top/plans/llama-8b.plan" --set mesh.fsdp=8 --set mesh.dp=1 --set clus
 "$planc" check "${changes[@]}" >changes.log 2>&1
 "$planc" check "${changes[@]}" --json >changes.json 2>&1
 "$planc" check "${changes[@]}" --set batch.global=112 >same.log 2>&1
-grep -q 'changes training: batch.global is 112 sequences a step instead of 56' changes.log &&
+grep -q 'changes training: batch.global is 112 sequences per step instead of 56' changes.log &&
     grep -q '"changes_training": true' changes.json && grep -q 'nodes=2' same.log &&
     ! grep -q 'changes training' same.log && ok repairs.changes_training ||
     fail repairs.changes_training "$(tail_of changes.log 3) $(tail_of same.log 3)"
@@ -108,7 +108,7 @@ goes() {
     timeout 120 mpirun -n "$ranks" --oversubscribe --bind-to none "${names[@]}" ./limited.sh \
         "$limit" "$scratch/$name/trainer" --metrics "$name.jsonl" "$@" >"$name.log" 2>&1 </dev/null
 }
-# same_training NAME A B: metrics but for times, and final weights
+# same_training NAME A B: metrics except times, and final weights
 same_training() {
     if ! why=$(python3 "$here/../lib/numbers.py" same "$2.jsonl" "$3.jsonl"); then fail "$1" "$why"
     elif ! cmp -s "$2.st" "$3.st"; then fail "$1" "final weights differ"

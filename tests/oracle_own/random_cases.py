@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""random_cases.py N [SEED]: N cases that nobody thought of, one a line: NAME | keys of truth | settings | variant. Sizes, families,
-layers without experts, layouts, meshes, accumulation, checkpointing, fusion, prefetch, chunks of the loss."""
+"""random_cases.py N [SEED]: N cases that nobody thought of, one per line: NAME | keys of truth |
+settings | variant. Sizes, families, layers without experts, layouts, meshes, accumulation,
+checkpointing, fusion, prefetch, chunks of the loss."""
 import random
 import sys
 

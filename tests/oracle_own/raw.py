@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""raw.py MODEL.safetensors OUT ORDER.safetensors: the F32 weights of MODEL, one after the other in the order in which
-ORDER, a file that the oracle wrote, names them.
-raw.py --agree A B [VARIANT]: two expected.json tell the same numbers to eleven digits (variants are printed with ten)."""
+"""raw.py MODEL.safetensors OUT ORDER.safetensors: the F32 weights of MODEL, one after the other in
+the order in which ORDER, a file that the oracle wrote, names them.
+raw.py --agree A B [VARIANT]: two expected.json tell the same numbers to eleven digits (variants are
+printed with ten)."""
 import json
 import struct
 import sys

@@ -148,7 +148,7 @@ train gpt2_bare "$gpt2 bare=1 erf=1 tied=0 seed=12" "" 1.1.1.none.on 2.1.1.full.
 train qwen3_odd "family=qwen3 head_dim=14 heads=6 kv=2 seed=13 theta=1e6 factor=1 lr=0.003" "" \
     1.1.1.none.on 2.1.2.full.on 2.2.1.none.on
 # Mixtures: 5 experts of width 37, 3 a token, weights as they are; layers without experts among
-# them; one tensor an expert or two for all; Mixtral's.
+# them; one tensor per expert or two for all; Mixtral's.
 moe="family=qwen3_moe kv=2 factor=1 lr=0.003"
 train moe_odd "$moe seed=21" "" 1.1.1.none.on 1.1.1.full.on 1.1.1.none.off 2.1.1.full.on \
     2.1.2.none.on 4.1.1.none.on 2.2.2.full.on 8.1.1.none.on

@@ -1,4 +1,5 @@
-"""Numbers near the ends of 64 bits in every key of keys.def and in hyper-parameters: `planc check` answers with a status
+"""Numbers near the ends of 64 bits in every key of keys.def and in hyper-parameters: `planc check`
+answers with a status
 of its own (0, 1 or 2), without a crash and soon.   numbers.py PLANC KEYS.DEF BASE.PLAN"""
 import re, subprocess, sys, time
 

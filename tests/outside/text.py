@@ -2,7 +2,7 @@
 
     text.py make DIR        a folder for each case, with x.plan, whose model file may have a name of its own
     text.py json FILE       the file is JSON; prints what its "title" or "plan" says
-    text.py names FILE...   the tensor names of a safetensors file or of a probe, in order, one a line
+    text.py names FILE...   the tensor names of a safetensors file or of a probe, in order, one per line
 """
 import json, os, struct, sys
 

@@ -5,6 +5,7 @@
  *     engine PLAN [SET…]     the laws, for one plan */
 #include "base/diagnostics.h"
 #include "predict/measured.h"
+#include "passes/pipeline.h"
 #include "predict/prediction.h"
 
 #include <stdio.h>
@@ -150,7 +151,7 @@ static void by_hand(void)
     equal("their link", exposed(p, o, REASON_LINK), 700);
     hold(o->iterations < 10, "iterations that are run", o->iterations, 10);
 
-    /* gathers are longer: they follow each other, and the last layer computes behind them */
+    /* gathers are longer: they follow each other, and the last layer computes after them */
     l = (struct loop){.layers = 50, .compute = 1000, .latency = 500, .bytes = 2500};
     p = loop_program(&l);
     o = run(p);
@@ -159,7 +160,7 @@ static void by_hand(void)
     equal("their latency", exposed(p, o, REASON_LATENCY), 500);
     equal("their link", exposed(p, o, REASON_LINK), 2500 + 49 * 2000);
 
-    /* also a reduction of 1500 a layer through one slot. A gather is issued behind the reduction
+    /* also a reduction of 1500 a layer through one slot. A gather is issued after the reduction
      * before it, which the slot waits for; so from layer 2 on a layer takes both: 300 that compute
      * waits, 1000 of the reduction under compute, 500 for the slot. At the end one reduction is
      * left */

@@ -1,9 +1,10 @@
 /* The points of a space, evaluated without compiling each, against the plans that they are: the
  * arena's bytes, the step to the picosecond, and bounds that no point undercuts.
  *     points PLAN [SET…]             every point, against its own compilation
- *     points --bench PLAN [SET…]     how many a second, by what is asked */
+ *     points --bench PLAN [SET…]     how many per second, by what is asked */
 #define _POSIX_C_SOURCE 200809L
 #include "base/diagnostics.h"
+#include "passes/pipeline.h"
 #include "predict/points.h"
 
 #include <stdio.h>

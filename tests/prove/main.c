@@ -1,6 +1,7 @@
 /* Reads IR texts and says of each whether its laid-out schedule can be proved. A text from before
  * the memory pass is taken through the rest of the pipeline first. Status 0 when all are proved. */
 #include "prove.h"
+#include "passes/pipeline.h"
 
 int main(int argc, char **argv)
 {

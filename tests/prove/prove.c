@@ -66,7 +66,7 @@ static void wrong(struct prove *p, const char *format, ...)
 }
 
 /* ── bytes ───────────────────────────────────────────────────────────────────── */
-/* Addresses are the arena's: segment wire begins behind local_bytes. */
+/* Addresses are the arena's: segment wire begins after local_bytes. */
 static int64_t address_of(struct prove *p, const struct buffer *b, int64_t offset, int64_t bytes,
                           const char *what)
 {
@@ -208,7 +208,7 @@ static const struct region *home_of(const struct graph *g, const struct value *v
     return NULL;
 }
 
-/* The mark that a reader here means. Values of loops have one an iteration, by layer. */
+/* The mark that a reader here means. Values of loops have one per iteration, by layer. */
 static int64_t meant(struct prove *p, const struct value *v)
 {
     if (v->node && v->node->op == OP_part) return meant(p, bytes_of(v->node->in[0].value));
@@ -454,7 +454,7 @@ static void run_lane(struct prove *p, const struct node *n)
     case LANE_OP_wait: wait_for(p, n); return;
     case LANE_OP_sum_ranks: read_value(p, n->in[0].value); return;
     case LANE_OP_batch: load_batch(p); return;
-    case LANE_OP_use: wrong(p, "a use is left behind the schedule");
+    case LANE_OP_use: wrong(p, "the schedule pass left a use");
     }
     bug("lane op %d", (int)n->op);
 }

@@ -66,7 +66,7 @@ def alike(a, b):
 
 def speed(log, ranks):
     for r in lines(log):
-        near(r["tokens"], r["tokens_per_second"] * r["step_seconds"], 1e-9, "tokens a second x seconds")
+        near(r["tokens"], r["tokens_per_second"] * r["step_seconds"], 1e-9, "tokens per second x seconds")
         near(r["tokens_per_second"], r["tokens_per_second_per_device"] * ranks, 1e-9, "a device's rate x devices")
         assert r["step_seconds"] > 0 and r["exposed_comm_seconds"] >= 0
 

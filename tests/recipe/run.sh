@@ -71,7 +71,7 @@ else
     fail step_without_targets "$(sed -n 2p 1.1.1.none.on.jsonl)"
 fi
 
-# A wrong number of ranks leaves nothing behind: no metrics, no weights.
+# A wrong number of ranks leaves nothing: no metrics, no weights.
 timeout 60 mpirun -n 3 --oversubscribe --bind-to none 2.2.1.none.on/trainer --metrics left.jsonl \
     --final left.safetensors >left.log 2>&1 </dev/null
 status=$?

@@ -49,7 +49,7 @@ same bf16 dense 1.1.4.none.on --set precision.compute=bf16
 same chunks dense 2.1.1.selective.off --set batch.loss_chunks=2
 same sparse sparse 4.1.2.none.on --set mesh.prefetch=0
 
-# ── gathers of a step, by the trace device: three layers, what is before and what is behind them ──
+# ── gathers of a step, by the trace device: three layers, what is before and what is after them ──
 # count NAME WANTED MODE [--set ...]
 count() {
     local name=$1 want=$2 mode=$3 got
@@ -59,8 +59,8 @@ count() {
     got=$("$name/trainer" --steps 1 2>/dev/null | grep -cE '(^| )gather( |$)')
     [ "$got" = "$want" ] && ok "$name" || fail "$name" "$got gathers, not $want"
 }
-# Tied: the unit before the layers is read behind them too. forward: a gather for every use, the
-# layers twice; backward: each unit once a micro-batch; step: once.
+# Tied: the unit before the layers is read after them too. forward: a gather for every use, the
+# layers twice; backward: each unit once per micro-batch; step: once.
 three=(--set batch.local=4 --set batch.global=24)
 count gathers.forward.1 9 forward --set batch.local=8
 count gathers.backward.1 5 backward --set batch.local=8

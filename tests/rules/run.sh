@@ -282,7 +282,7 @@ worth sequence_64 "$(flops_of 2 64)" --set batch.sequence=64
 worth chunked "$(flops_of 2 32)" --set batch.loss_chunks=4
 worth full "$(flops_of 2 32)" --set activation_checkpoint.mode=full
 worth accumulated "$(flops_of 2 32)" --set mesh.fsdp=4 --set mesh.dp=2 --set batch.global=64
-# Peaks: dense, of the element type at hand, as the makers state them.
+# Peaks: dense, of the plan's element type, from data sheets.
 peak() { # CLUSTER PFLOP/s, where there is such a file
     [ -e "$top/plans/clusters/$1.plan" ] || return 0
     grep -qE "bf16 = $2\b" "$top/plans/clusters/$1.plan" && ok "peak_$1" ||

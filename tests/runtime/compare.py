@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""compare.py near A.jsonl B.jsonl TOLERANCE: loss, grad_norm and lr of two runs. compare.py probe A B TOLERANCE: step-0 norms
-and logits. compare.py st FILE: a strict look at a written file. Prints why, status 1, when something is wrong."""
+"""compare.py near A.jsonl B.jsonl TOLERANCE: loss, grad_norm and lr of two runs. compare.py probe A
+B TOLERANCE: step-0 norms and logits. compare.py st FILE: a strict look at a written file. Prints
+why, status 1, when something is wrong."""
 import json
 import struct
 import sys

@@ -1,5 +1,5 @@
 /* The parts of the runtime that need no ranks, each against a naive account of what it promises.
- * Prints one line a case like a suite does; `pieces st FILE` says what the safetensors reader
+ * Prints one line per case like a suite does; `pieces st FILE` says what the safetensors reader
  * thinks of a file instead. Compiled once a mesh, because the tables of program.c are constants. */
 #define _GNU_SOURCE
 #include "shared/trainer.h"
@@ -102,7 +102,7 @@ static const char *test_rates(void)
         for (int64_t warmup = 0; warmup <= 9; warmup++)
             for (int64_t decay = 0; decay + warmup <= 9; decay++)
                 if (!shaped(kind, warmup, 9, decay, 0.125))
-                    return "a rate leaves its bounds or rises behind the warm-up";
+                    return "a rate leaves its bounds or rises after the warm-up";
     return NULL;
 }
 

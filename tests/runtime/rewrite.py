@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""rewrite.py FILE: the weights of FILE in rewritten/, once in every way that a trainer must take or refuse."""
+"""rewrite.py FILE: the weights of FILE in rewritten/, once in every way that a trainer must take or
+refuse."""
 import json
 import os
 import struct

@@ -289,7 +289,7 @@ went features 2 4 'built for a CPU with avx9000'
 # ── silence and signals ──────────────────────────────────────────────────────
 dir=mesh_f2d2a2
 TINY_HANG=2 went hanging_kernel 4 4 \
-    'rank 2 has not moved for 3.* s; it stands at step 5 of the schedule \(prologue, look up\) of training step 0'
+    'rank 2 has not moved for 3.* s; it is at step 5 of the schedule \(prologue, look up\) of training step 0'
 unset dir
 # during NAME SIGNAL RANK STATUS PATTERN [options]: a slow run, and a signal to one rank (or to all
 # but the launcher)
@@ -316,9 +316,9 @@ during() {
     else ok "$name"; fi
 }
 during stopped_rank_0 STOP 0 4 \
-    '^trainer: rank 0 has not moved .* \(its process is stopped\); it stands (at step [0-9]+ of|before) the schedule'
+    '^trainer: rank 0 has not moved .* \(its process is stopped\); it is (at step [0-9]+ of|before) the schedule'
 during stopped_rank_1 STOP 1 4 \
-    '^trainer: rank 1 has not moved .* \(its process is stopped\); it stands (at step [0-9]+ of|before) the schedule'
+    '^trainer: rank 1 has not moved .* \(its process is stopped\); it is (at step [0-9]+ of|before) the schedule'
 during killed_rank KILL 1 137 'exited on signal 9'
 during terminated TERM 1 75 'stopped by SIGTERM after step' --final terminated.safetensors
 same final_when_terminated st terminated.safetensors
@@ -363,7 +363,7 @@ dir=mesh_f2 went final_nowhere 2 4 'final /nonexistent/x: /nonexistent: No such 
 dir=mesh_f2 went metrics_nowhere 2 4 'metrics /nonexistent/x: No such file' --metrics /nonexistent/x
 dir=mesh_f2 went metrics_full 2 4 'metrics /dev/full: No space left' --metrics /dev/full
 if [ "$BUILD" = build-sanitize ]; then
-    skip disk_full "a preloaded library must come behind the sanitizer"
+    skip disk_full "a preloaded library must come after the sanitizer"
 elif cc -shared -fPIC -O1 -o faults.so "$here/faults.c" -ldl; then
     for call in write:0 write:1 write:2 write:9 fsync:0 close:0 rename:0; do
         rm -f full.safetensors*

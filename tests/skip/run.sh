@@ -73,7 +73,7 @@ line+=' +[0-9.]+ [ kM] tokens/s  MFU +[0-9.]+ %  memory +[0-9.]+ %  0:00:[0-9]{2
     fail columns "$(grep '^step' console.log)"
 launch 2 without --steps 5 --log-every 1 >every.log 2>&1
 [ "$(grep -c '^step' every.log)" -eq 5 ] && ok every_line || fail every_line "$(tail_of every.log)"
-# mpirun's own words come behind those of the trainer: `planc run` repeats it at the end.
+# mpirun's own words come after those of the trainer: `planc run` repeats it at the end.
 "$planc" run skip.plan -- --steps 1 --metrics nowhere/x >last.log 2>&1 </dev/null
 [ $? -eq 4 ] && tail -n 1 last.log | grep -q '^planc: .*--metrics nowhere/x: No such file' &&
     [ "$(grep -c '^trainer:' last.log)" -eq 1 ] && ok failure_is_said_last ||

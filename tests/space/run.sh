@@ -48,7 +48,7 @@ grep -E '^  (fits|tight|exceeds) ' open.txt | awk '{print $1}' | uniq >verdicts.
     [ "$(grep -c '^  impossible ' open.txt)" -lt 17 ] &&
     grep -qE '^  impossible  [0-9]+ points, the first of them' open.txt && ok reasons_once ||
     fail reasons_once "$(grep -c '^  impossible ' open.txt) lines"
-# A setting behind a plan of diff is for that plan, one before both for both.
+# A setting after a plan of diff is for that plan, one before both for both.
 "$planc" diff --set mesh.fsdp=8 "$top/plans/llama-8b.plan" "$top/plans/llama-8b.plan" --set \
     batch.local=2 >sides.txt 2>&1
 grep -qE '^A .*llama-8b.plan --set mesh.fsdp=8$' sides.txt &&

@@ -1,4 +1,4 @@
-"""Helpers of the space suite: reads what planc said as JSON and answers one question a call."""
+"""Helpers of the space suite: reads what planc said as JSON and answers one question per call."""
 import json
 import sys
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Starts `planc run` on a terminal of its own and stops it as a person or a batch system would. Prints what is wrong.
+"""Starts `planc run` on a terminal of its own and stops it as a person or a batch system would.
+Prints what is wrong.
 
   terminal.py HOW PLANC NAME     writes NAME.jsonl, NAME.st, NAME.log in the working directory
 """

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""kept.py MEMORY.ir TOKENS LAYERS BYTES name=number ...: what a layer keeps for its backward pass, per token, against the count
-that a hand-written trainer needs. h width, D and K the widths of all query and of all key heads, heads, f the width of a
-feed-forward layer; of a mixture E experts, k of them a token has, e their width; qk = 1: queries and keys are normalised;
-products = 2 when the feed-forward layer has a gate. BYTES: of an element. An expert's output and its permuted input are not kept."""
+"""kept.py MEMORY.ir TOKENS LAYERS BYTES name=number ...: what a layer keeps for its backward pass,
+per token, against the count that a hand-written trainer needs. h width, D and K the widths of all
+query and of all key heads, heads, f the width of a feed-forward layer; of a mixture E experts, k of
+them a token has, e their width; qk = 1: queries and keys are normalised; products = 2 when the
+feed-forward layer has a gate. BYTES: of an element. An expert's output and its permuted input are
+not kept."""
 import re
 import sys
 
@@ -25,8 +27,8 @@ for line in open(path, encoding="utf-8"):
             kept += int(row["bytes"])
 slack = 64 / tokens  # where each expert's rows start
 if kept / tokens > want + slack:
-    print(f"{kept / tokens:.1f} bytes a token and layer, {want} would do")
+    print(f"{kept / tokens:.1f} bytes per token and layer, {want} would do")
     sys.exit(1)
 if kept / tokens < want / 4:
-    print(f"only {kept / tokens:.1f} bytes a token and layer of {want}: is anything kept?")
+    print(f"only {kept / tokens:.1f} bytes per token and layer of {want}: is anything kept?")
     sys.exit(1)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Folders are layers: a file includes, and its object refers to, only its own folder and folders
 below it. Files of one folder do not need each other in a circle, except the groups in TOGETHER.
-Compiler and runtime share no header but those of formats/. Every source begins with a paragraph that says why it exists
-and has a limited length. Every folder has a README that says what enters and leaves it.
+Compiler and runtime share no header but those of formats/. Every source begins with a paragraph
+that says why it exists and has a limited length. Every folder has a README that says what enters
+and leaves it.
     layers.py TOP [BUILD]       with BUILD the symbols of the objects are checked too"""
 import pathlib
 import re
@@ -16,7 +17,7 @@ LONGEST = 700
 # Files that call each other because they are one recursion or one state, cut to keep files short.
 TOGETHER = {
     "compiler/text": [
-        {"lex", "lex_braces", "lex_meant", "lex_slips"},  # one scanner state
+        {"lex", "lex_braces", "lex_files", "lex_meant", "lex_slips"},  # one scanner state
         {"constant", "number"},  # a value and its text
     ],
     "compiler/check": [
@@ -33,7 +34,8 @@ bad = []
 
 
 def below(part, folder):
-    """The folders that a file of this folder may know, its own included; None when the folder is unknown."""
+    """The folders that a file of this folder may know, its own included; None when the folder is
+    unknown."""
     if part == "runtime":
         return RUNTIME[folder] + [folder] if folder in RUNTIME else None
     return COMPILER[: COMPILER.index(folder) + 1] if folder in COMPILER else None

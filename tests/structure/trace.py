@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""trace.py overlap TRACE PREFETCH: in a layer loop, whether the gather of the next layer is issued before the first
-kernel of this one and waited for after its last. trace.py saved MEMORY_IR BYTES: bytes kept a layer."""
+"""trace.py overlap TRACE PREFETCH: in a layer loop, whether the gather of the next layer is issued
+before the first kernel of this one and waited for after its last. trace.py saved MEMORY_IR BYTES:
+bytes kept per layer."""
 import re
 import sys
 
@@ -35,7 +36,8 @@ def overlap(path, prefetch):
                 layers.append(int(m[1]))
         for here, after in zip(layers, layers[1:]):
             runs = [n for n, r in enumerate(rows) if r[1] == f"{region}[{here}]" and r[2].startswith("run ")]
-            # The gather meant is the last one before the next layer computes: forward and backward both gather it.
+            # The gather meant is the last one before the next layer computes: forward and backward
+            # both gather it.
             begins = next(n for n, r in enumerate(rows) if r[1] == f"{region}[{after}]" and r[2].startswith("run "))
             gathers = [n for n in range(begins) if rows[n][0] == "gather" and re.match(rf"gather \S+\[{after}\] ", rows[n][2])]
             waits = [n for n in range(begins) if re.match(rf"wait for event \d+ \(gather \S+\[{after}\]\)", rows[n][2])]

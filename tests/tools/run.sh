@@ -71,8 +71,10 @@ for in in "$top"/plans/clusters/*.plan; do
         "$name" "$name" >"on_$name.plan"
     "$planc" check "on_$name.plan" >"on_$name.log" 2>&1 && ok "library.cluster.$name" ||
         fail "library.cluster.$name" "$(tail_of "on_$name.log")"
-    bare=$(grep -nE '[0-9](G|T|P|Gi|k|us|M)?(B|FLOP|bit)?(/s)?( |$)' "$in" | grep -E '= *[0-9]' |
-        grep -v '#' | grep -vE 'link ')
+    # the source is on the line or above it
+    bare=$(awk '!/#/ && last !~ /^ *#/ { print FNR ":" $0 } { last = $0 }' "$in" |
+        grep -E '[0-9](G|T|P|Gi|k|us|M)?(B|FLOP|bit)?(/s)?( |$)' | grep -E '= *[0-9]' |
+        grep -vE 'link ')
     [ -z "$bare" ] && ok "library.sources.$name" ||
         fail "library.sources.$name" "a number without its source: $bare"
 done

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Metrics of runs that validate.
-    check.py unchanged WITH WITHOUT          training is the same digit for digit, but for times and what validation adds
+    check.py unchanged WITH WITHOUT          training is the same digit for digit, except for times and what validation adds
     check.py every METRICS N                 validated after each N-th step and after no other
     check.py near METRICS OTHER              the same steps were validated, losses at most 1e-5 apart
     check.py is METRICS OTHER [RELATIVE]     the last validation of METRICS is the cross-entropy of OTHER's first step"""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What --trace and --profile wrote: `trace FILE RANKS LANE...` and `profile LOG KERNELS_C`. Says what is wrong and ends with 1."""
+"""What --trace and --profile wrote: `trace FILE RANKS LANE...` and `profile LOG KERNELS_C`. Says
+what is wrong and ends with 1."""
 import json
 import re
 import sys

@@ -3,7 +3,7 @@
  * thread under fibers, on the taker's thread. What kind of device is played comes from the
  * environment:
  *   STANDIN_DEVICES (8)   STANDIN_COMPUTE ("9.0")   STANDIN_NAME   STANDIN_MEMORY (bytes, 4 GiB)
- *   STANDIN_DRIVER (13000) STANDIN_SHARED (bytes a block may have, 227 KiB)
+ *   STANDIN_DRIVER (13000) STANDIN_SHARED (bytes that a block may have, 227 KiB)
  * What a real driver would only sometimes punish is always punished: shared memory beyond what was
  * asked for, a block larger than the kernel was compiled for, an argument that is an address of the
  * host, memory that nobody wrote (it holds NaN). */

@@ -170,7 +170,7 @@ EXPORTED unsigned cuLaunchKernel(struct CUfunc_st *f, unsigned x, unsigned y, un
                       : x > 0x7fffffff || y > 65535 || z > 65535 ? "too large a grid"
                                                                  : NULL;
     if (!why && (threads > 1024 || threads > (uint64_t)f->kernel->threads))
-        why = "more threads a block than the kernel is compiled for";
+        why = "more threads per block than the kernel is compiled for";
     if (!why && shared_bytes > (unsigned)f->dynamic_shared)
         why = "more dynamic shared memory than was asked for by cuFuncSetAttribute";
     if (why) {

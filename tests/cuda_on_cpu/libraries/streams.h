@@ -2,8 +2,8 @@
  * memory that plays a device's.
  *
  * Device addresses carry a bit that no address of a process has. The host cannot follow them by
- * mistake, and whoever works "on the device" (a kernel, a copy, NCCL, cuBLASLt) gives the bit back
- * first and learns whether the bytes are there.
+ * mistake, and everything that works "on the device" (a kernel, a copy, NCCL, cuBLASLt) gives the
+ * bit back first and learns whether the bytes are there.
  *
  * What is put on a stream is a function with a copy of its data, called by the taker again and
  * again until it says that it is done; so an operation that waits for another process does not stop

@@ -1,0 +1,32 @@
+/* A configuration of Hugging Face transformers, read into entries of a model block. A value that
+ * would change the mathematics is refused with its line in the file. */
+#ifndef PLANC_IMPORT_CONFIG_H
+#define PLANC_IMPORT_CONFIG_H
+
+#include "commands/command.h"
+#include "commands/import.h"
+
+#include <jansson.h>
+
+struct import {
+    const char *config, *folder; /* the file; its folder, absolute */
+    json_t *root;
+    int source;
+    const struct import_family *family;
+    struct text model;  /* entries of the model block */
+    struct text absent; /* what the configuration does not say, and is as transformers has it */
+    int entries;
+};
+
+/* Opens a config.json, or the one of a folder. EXIT_FINE, or another status after a message. */
+int import_open(struct import *im, const char *path);
+/* Reads all of it; false after diagnostics. */
+bool import_read(struct import *im);
+/* One more entry of the model block. */
+void import_entry(struct import *im, const char *hyper, const char *value);
+/* A value of the configuration as text, shortened where it is long. */
+const char *import_value_text(const json_t *v);
+/* Whether the configuration has a value there, and not null. */
+bool import_is_there(const json_t *v);
+
+#endif

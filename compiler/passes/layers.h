@@ -1,0 +1,53 @@
+/* Composite layers (layers.c), for lower. Each returns NULL with *why when shapes do not fit. x is
+ * in the compute type; statistics are in F32 (docs/numerics.md). */
+#ifndef PLANC_LAYERS_H
+#define PLANC_LAYERS_H
+
+#include "ir/ir.h"
+
+/* add sub mul div in F32, rounded to the operands' type */
+struct value *layer_arith(struct build *b, enum op op, struct operand x, struct operand y,
+                          const char **why);
+/* exp sqrt sigmoid … likewise */
+struct value *layer_call1(struct build *b, enum op op, struct value *x, const char **why);
+struct value *layer_linear(struct build *b, struct value *x, struct value *w, bool stored_out_in,
+                           enum element out, const char **why);
+struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, double eps,
+                             const char **why);
+struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g,
+                               struct value *bias, double eps, const char **why);
+struct value *layer_silu(struct build *b, struct value *x);
+struct value *layer_gelu(struct build *b, struct value *x, bool tanh_form);
+/* last axis; F32 */
+struct value *layer_softmax(struct build *b, struct value *x);
+/* x[T,n,d]; setup tables are made once per distinct (theta, factor, low, high, original, d). */
+struct value *layer_rope(struct build *b, struct value *x, double theta, double factor, double low,
+                         double high, double original, const char **why);
+/* [T] I32: place in its sequence, a setup table */
+struct value *layer_positions(struct build *b);
+struct value *layer_heads_of(struct build *b, struct value *x, int64_t head_dim, const char **why);
+struct value *layer_merge_heads(struct build *b, struct value *x, const char **why);
+struct value *layer_attention(struct build *b, struct value *q, struct value *k, struct value *v,
+                              const char **why);
+/* Scaled so that its average over the step's micro-batches and ranks is the mean over the step's
+ * valid targets. */
+struct value *layer_cross_entropy(struct build *b, struct value *logits, struct value *targets,
+                                  const char **why);
+struct routing {
+    struct value *ids, *weights, *place, *first;
+    int64_t k, experts;
+};
+bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, struct routing *r,
+                 const char **why);
+struct value *layer_dispatch(struct build *b, struct value *x, const struct routing *r,
+                             const char **why);
+struct value *layer_expert_linear(struct build *b, struct value *z, struct value *w,
+                                  const struct routing *r, const char **why);
+struct value *layer_combine(struct build *b, struct value *z, const struct routing *r,
+                            const char **why);
+struct value *layer_load(struct build *b, const struct routing *r);
+/* At the end of lower: the loss trained, and a metric reported under its name (averaged over
+ * micro-batches and ranks). */
+void layer_metric(struct build *b, const char *name, struct value *v);
+
+#endif
