@@ -1,6 +1,7 @@
-/* The signs by which a file is known. Marks that formats begin with are sure; text is sure when
- * there is enough of it; a width is judged by where the zeros are, and refused only when it cannot
- * be chance. What is not recognised is taken as the plan says: files of raw ids have no mark. */
+/* The signs by which a file without a header is known. Marks that formats begin with are sure; text
+ * is sure when there is enough of it; a width is judged by where the zeros are, and refused only
+ * when it cannot be chance. What is not recognised is taken as the plan says, or as ids of two
+ * bytes: files of raw ids have no mark. */
 #include "formats/recognise.h"
 
 #include <stdbool.h>
@@ -35,25 +36,8 @@ static const struct {
     {0, 8, "\x89HDF\r\n\x1a\n", "an HDF5 file; write its ids alone"},
     {257, 5, "ustar", "a tar archive; unpack it"},
     {0, 9, "MMIDIDX\0\0",
-     "Megatron's index; the .bin file beside it holds the ids, without header"},
+     "Megatron's index, and the .bin with its ids is not beside it; copy both"},
 };
-
-/* ids of how many bytes a NumPy header says; 0: none that planc reads */
-static int numpy_width(const unsigned char *head, size_t n)
-{
-    static const struct {
-        const char *type;
-        int width;
-    } known[] = {{"'<u2'", 2}, {"'<i2'", 2}, {"'<u4'", 4}, {"'<i4'", 4},
-                 {"'|u1'", 1}, {"'|i1'", 1}, {"'u1'", 1}};
-    char text[257] = {0};
-    memcpy(text, head, n < 256 ? n : 256);
-    for (size_t i = 0; i < n && i < 256; i++)
-        if (!text[i]) text[i] = ' ';
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strstr(text, known[i].type)) return known[i].width;
-    return 0;
-}
 
 /* Chunks of litdata: a count, then offsets that rise to the end of the file. */
 static bool is_litdata(const unsigned char *head, size_t n, int64_t file_bytes)
@@ -69,31 +53,13 @@ static bool is_litdata(const unsigned char *head, size_t n, int64_t file_bytes)
     return true;
 }
 
-static bool marked(const unsigned char *head, size_t n, int64_t file_bytes, char *why, size_t room)
+bool recognise_marked(const unsigned char *head, size_t n, int64_t file_bytes, char *why,
+                      size_t room)
 {
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (n >= marks[i].at + marks[i].n &&
             !memcmp(head + marks[i].at, marks[i].bytes, marks[i].n))
             return snprintf(why, room, "this is %s", marks[i].what) > 0;
-    if (n >= 10 && !memcmp(head, "\x93NUMPY", 6)) {
-        int width = numpy_width(head, n);
-        unsigned header = head[6] == 1 ? 10 + little(head + 8, 2)
-                          : n >= 12    ? 12 + little(head + 8, 4)
-                                       : 0;
-        snprintf(why, room,
-                 "this is a NumPy file, and its header of %u bytes would be read as tokens; write "
-                 "the ids alone, numpy.load(FILE)%s.tofile(\"tokens.bin\"), with format = %s",
-                 header, width ? "" : ".astype(\"<u4\")", format_names[width ? width : 4]);
-        return true;
-    }
-    if (n >= 12 && (little(head, 4) == 20240520 || little(head, 4) == 20240801)) {
-        int width = little(head, 4) == 20240520 ? 2 : 4;
-        snprintf(why, room,
-                 "this is a file of llm.c, and its header of 1024 bytes would be read as tokens; "
-                 "cut it off, tail -c +1025 FILE >tokens.bin, with format = %s",
-                 format_names[width]);
-        return true;
-    }
     if (n >= 24 && !memcmp(head, "LITPKDS", 7)) {
         int width = head[15] == 8   ? 2
                     : head[15] == 1 ? 1
@@ -199,21 +165,45 @@ static bool may_be_2(const unsigned char *head, size_t n)
            ((zeros[1] > ids / 8 && zeros[0] < ids / 32) || (large[0] > ids / 16 && large[1] == 0));
 }
 
+/* ── a plan that does not say ────────────────────────────────────────────────── */
+
+/* A vocabulary of bytes and some more; 0: not known, which may be one. */
+static bool is_of_bytes(int64_t vocabulary) { return vocabulary <= 1024; }
+
+bool recognise_json_lines(const unsigned char *head, size_t n, int64_t vocabulary)
+{
+    return is_of_bytes(vocabulary) && is_json_lines(head, n);
+}
+
+int recognise_width(const unsigned char *head, size_t n, int64_t vocabulary)
+{
+    if (is_of_bytes(vocabulary) && is_text(head, n)) return 1;
+    if (is_wider_than_2(head, n)) return 4;
+    if (vocabulary > 65536) return is_narrower_than_4(head, n, vocabulary) ? 2 : 4;
+    if (vocabulary == 0 || vocabulary > 256) return 2;
+    size_t zeros = 0; /* ids that a byte holds, in two */
+    for (size_t i = 1; i < n; i += 2) zeros += head[i] == 0;
+    return 2 * zeros >= n / 2 ? 2 : 1;
+}
+
 enum recognised recognise(const unsigned char *head, size_t n, int64_t file_bytes, int width,
                           int64_t vocabulary, char *why, size_t room)
 {
     why[0] = 0;
-    if (marked(head, n, file_bytes, why, room)) return RECOGNISED_WRONG;
+    if (recognise_marked(head, n, file_bytes, why, room)) return RECOGNISED_WRONG;
     if (width > 1 && is_text(head, n)) {
         snprintf(why, room, "this is %s, not ids of %d bytes; %s",
                  is_json_lines(head, n) ? "JSON lines" : "text", width,
                  is_json_lines(head, n)
-                     ? "take the text out and turn it into ids"
+                     ? "format = jsonl trains on the bytes of a field, or turn it into ids"
                      : "format = bytes trains on its bytes, or turn it into ids");
         return RECOGNISED_WRONG;
     }
     if (width == 1 && is_json_lines(head, n)) {
-        snprintf(why, room, "this is JSON lines: its braces and keys are trained on too");
+        snprintf(
+            why, room,
+            "this is JSON lines: its braces and keys are trained on too; format = jsonl trains on "
+            "the bytes of a field");
         return RECOGNISED_DOUBT;
     }
     int other = width == 2 && is_wider_than_2(head, n)                                ? 4

@@ -28,6 +28,8 @@ struct arguments {
     bool reference;                        /* of build for cuda */
     bool fusion;                           /* off with --fusion off */
     bool write, check;                     /* of format */
+    const char *format, *field, *as;       /* of data: what the files are, what is written */
+    const char *end_token;                 /* of data */
 };
 
 /* One line "planc: ..." on stderr; returns `status`. */

@@ -181,13 +181,20 @@ static void check_data(struct checker *c)
     check_place(c, K_init_from);
     struct declared *vocab = hyper_find(c, "vocab");
     const struct constant *ignore = key_value(c, K_data_ignore),
-                          *order = key_value(c, K_data_order);
+                          *order = key_value(c, K_data_order),
+                          *format = key_given(c, K_data_train) ? key_value(c, K_data_format) : NULL;
+    if (key_given(c, K_data_field) && format && strcmp(format->text, "jsonl") &&
+        strcmp(format->text, "auto"))
+        add_help(warn(place_of(c, K_data_field),
+                      "data.field has no effect: format = %s has no "
+                      "fields",
+                      format->text),
+                 "format = jsonl reads JSON lines");
     if (key_given(c, K_data_seed) && order && !strcmp(order->text, "sequential"))
         add_help(warn(place_of(c, K_data_seed),
                       "data.seed has no effect: samples are taken in the order of the files"),
                  "order = shuffled draws an order from it");
-    const struct constant *size = vocab ? hyper_value(c, vocab) : NULL,
-                          *format = key_given(c, K_data_train) ? key_value(c, K_data_format) : NULL;
+    const struct constant *size = vocab ? hyper_value(c, vocab) : NULL;
     if (size && ignore && ignore->kind == CONST_NUMBER && constant_is_whole(size) &&
         ignore->top >= size->top) {
         struct diagnostic *d =
@@ -200,6 +207,7 @@ static void check_data(struct checker *c)
     if (!size || !constant_is_whole(size) || !format) return;
     bool bytes = !strcmp(format->text, "bytes"),
          wide = !strcmp(format->text, "uint16") && size->top > 65536;
+    bytes = bytes || !strcmp(format->text, "jsonl");
     if (wide) {
         struct span at = c->key[key_given(c, K_data_format) ? K_data_format : K_data_train].at;
         struct diagnostic *d =

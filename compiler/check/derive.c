@@ -174,6 +174,11 @@ void derive_key(struct checker *c, enum key_id key, struct slot *slot)
         derive_compute(c, slot);
         return;
     }
+    if (key == K_data_format) {
+        slot->state = KNOWN;
+        slot->value = (struct constant){.kind = CONST_WORD, .text = intern("auto")};
+        return;
+    }
     if (key == K_mesh_dp)
         state = derive_dp(c, &n);
     else if (key == K_batch_global)

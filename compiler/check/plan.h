@@ -13,7 +13,17 @@ enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum reshard { RESHARD_FORWARD, RESHARD_BACKWARD, RESHARD_STEP };
 enum checkpoint_mode { CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_FULL, CHECKPOINT_BUDGET };
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD };
-enum data_format { DATA_BYTES, DATA_UINT16, DATA_UINT32, DATA_MEGATRON };
+/* in the order of the words of data.format, then what it is without one */
+enum data_format {
+    DATA_BYTES,
+    DATA_UINT16,
+    DATA_UINT32,
+    DATA_MEGATRON,
+    DATA_NUMPY,
+    DATA_LLMC,
+    DATA_JSON_LINES,
+    DATA_RECOGNISED
+};
 enum data_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
 enum gemm { GEMM_CUBLASLT, GEMM_PLANC };
 enum attention { ATTENTION_PLANC, ATTENTION_CUDNN };
@@ -201,6 +211,7 @@ struct plan {
     const char *const *data_validation; /* the same of other files */
     int n_data_validation;
     enum data_format data_format;
+    const char *data_field; /* of JSON lines */
     enum data_order data_order;
     int64_t data_seed;
     bool has_ignore;

@@ -228,7 +228,12 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->floor = number(c, K_schedule_floor);
     p->data_train = paths_value(c, K_data_train, &p->n_data_train);
     p->data_validation = paths_value(c, K_data_validation, &p->n_data_validation);
-    p->data_format = (enum data_format)word(c, K_data_format);
+    const struct constant *format = key_value(c, K_data_format),
+                          *field = key_value(c, K_data_field);
+    p->data_format = format && !strcmp(format->text, "auto")
+                         ? DATA_RECOGNISED
+                         : (enum data_format)word(c, K_data_format);
+    p->data_field = field ? field->text : "text";
     p->data_order = (enum data_order)word(c, K_data_order);
     p->data_seed = count(c, K_data_seed);
     p->has_ignore = ignore->kind == CONST_NUMBER;

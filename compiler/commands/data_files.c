@@ -2,14 +2,10 @@
  * its data is not, so nothing here is an error: the trainer refuses at its start what is wrong. */
 #define _XOPEN_SOURCE 700
 #include "commands/command.h"
-#include "formats/recognise.h"
+#include "commands/data_files.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* Files of one pattern that are looked at. */
 enum { LOOKED_AT = 64 };
@@ -22,45 +18,55 @@ static int64_t vocabulary_of(const struct plan *p)
     return 0;
 }
 
-static void check_file(const struct plan *p, const char *path)
+enum tokens_named data_named(enum data_format format)
 {
-    struct stat st;
-    char why[512];
-    if (stat(path, &st)) {
-        warn(p->at.data, "%s: %s", path, strerror(errno));
-        return;
+    switch (format) {
+    case DATA_BYTES: return TOKENS_BYTES;
+    case DATA_UINT16: return TOKENS_UINT16;
+    case DATA_UINT32: return TOKENS_UINT32;
+    case DATA_MEGATRON: return TOKENS_MEGATRON;
+    case DATA_NUMPY: return TOKENS_NUMPY;
+    case DATA_LLMC: return TOKENS_LLMC;
+    case DATA_JSON_LINES: return TOKENS_JSON_LINES;
+    case DATA_RECOGNISED: break;
     }
-    if (!S_ISREG(st.st_mode)) {
-        warn(p->at.data, "%s is no file of tokens", path);
-        return;
-    }
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    unsigned char *head = take(RECOGNISE_BYTES);
-    ssize_t n = file < 0 ? -1 : pread(file, head, RECOGNISE_BYTES, 0);
-    if (n < 0)
-        warn(p->at.data, "%s: %s", path, strerror(errno));
-    else if (recognise(head, (size_t)n, st.st_size, 1 << p->data_format, vocabulary_of(p), why,
-                       sizeof why) != RECOGNISED_FINE)
-        warn(p->at.data, "%s: %s", path, why);
-    else if (st.st_size % (1 << p->data_format))
-        warn(p->at.data, "%s: %ld bytes are no whole number of tokens of %d bytes", path,
-             (long)st.st_size, 1 << p->data_format);
-    if (file >= 0) (void)close(file); /* only read */
+    return TOKENS_RECOGNISED;
 }
 
-void data_files_check(const struct plan *p)
+static void check_file(const struct plan *p, const char *path)
 {
-    for (int i = 0; i < p->n_data_train; i++) {
-        const char *name = p->data_train[i];
+    const struct tokens_wish wish = {.named = data_named(p->data_format),
+                                     .field = p->data_field,
+                                     .vocabulary = vocabulary_of(p),
+                                     .only_look = true};
+    struct tokens_file f;
+    char warning[TOKENS_WHY], why[TOKENS_WHY];
+    if (!tokens_open(&f, path, &wish, warning, why))
+        warn(p->at.data, "%s", why);
+    else if (warning[0])
+        warn(p->at.data, "%s: %s", path, warning);
+    tokens_close(&f);
+}
+
+static void check_files(const struct plan *p, const char *const *name, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char path[4096];
         glob_t found = {0};
-        if (!access(name, F_OK) || !strpbrk(name, "*?[")) {
-            check_file(p, name);
+        if (tokens_path(name[i], path, sizeof path) || !strpbrk(name[i], "*?[")) {
+            check_file(p, name[i]);
             continue;
         }
-        int rc = glob(name, 0, NULL, &found);
-        if (rc) warn(p->at.data, "%s: no such file", name);
+        int rc = glob(name[i], 0, NULL, &found);
+        if (rc) warn(p->at.data, "%s: no such file", name[i]);
         for (size_t k = 0; !rc && k < found.gl_pathc && k < LOOKED_AT; k++)
             check_file(p, found.gl_pathv[k]);
         if (!rc) globfree(&found);
     }
+}
+
+void data_files_check(const struct plan *p)
+{
+    check_files(p, p->data_train, p->n_data_train);
+    check_files(p, p->data_validation, p->n_data_validation);
 }

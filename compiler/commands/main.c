@@ -26,7 +26,8 @@ enum {
     CHECKPOINT = 4096,
     TUNE = 8192,
     REPORT = 16384,
-    ANY = 32767
+    DATA = 32768,
+    ANY = 65535
 };
 
 const struct command_row command_rows[] = {
@@ -61,7 +62,10 @@ const struct command_row command_rows[] = {
      "the same of a trainer's --final"},
     {"checkpoint", CHECKPOINT, command_checkpoint, "checkpoint DIR",
      "the checkpoints of a folder: step, date, size, mesh, plan"},
-    {"data", 0, NULL, NULL, NULL},
+    {"data", DATA, command_data, "data FILE… [--format NAME] [--field NAME]",
+     "what files of tokens are: format, tokens, documents, largest id, first tokens"},
+    {"data", DATA, command_data, "data pack FILE… -o FILE [--as FORMAT] [--end-token ID]",
+     "join files of tokens, and write them in another format"},
     {"calibrate", CALIBRATE, command_calibrate, "calibrate [BASE.plan] [--from FILE…] -o FILE.plan",
      "measure this machine, or refit rates from runs: a file for --cluster"},
 };
@@ -94,6 +98,10 @@ enum option {
     DTYPE,
     SHARD,
     TOKENIZER,
+    FORMAT_NAME,
+    FIELD,
+    AS,
+    END_TOKEN,
     LADDER,
     TOP,
     MEASURE,
@@ -122,7 +130,7 @@ const struct option_row option_rows[] = {
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
     {"--metrics", METRICS, REPORT, "a file",
      "what a trainer's --metrics wrote: its curves, measured beside predicted"},
-    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT | TUNE | REPORT, "a path",
+    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT | TUNE | REPORT | DATA, "a path",
      "where the result goes"},
     {"--device", DEVICE, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | REPORT,
      "cpu, cuda or trace",
@@ -154,6 +162,14 @@ const struct option_row option_rows[] = {
     {"--shard", SHARD, EXPORT, "a number of bytes", "the most in one file of weights; 5GB"},
     {"--tokenizer", TOKENIZER, EXPORT, "a folder",
      "copy the tokenizer from here; if not given, from init.from"},
+    {"--format", FORMAT_NAME, DATA, "a name",
+     "what the files are, a word of data.format; if not given, their content decides"},
+    {"--field", FIELD, DATA, "a name", "of JSON lines, the string whose bytes are read; text"},
+    {"--as", AS, DATA, "a format",
+     "what pack writes: raw, bytes, uint16, uint32, npy, llmc or megatron; if not given, raw, or "
+     "npy for FILE.npy"},
+    {"--end-token", END_TOKEN, DATA, "a token id",
+     "the id that ends a document; pack writes it where a document does not end in it"},
     {"--write", WRITE, FORMAT, NULL, "change the files"},
     {"--check", ONLY_CHECK, FORMAT, NULL, "only name the files without canonical layout: status 1"},
 };
@@ -261,6 +277,10 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case DTYPE: once = &a->dtype; break;
     case SHARD: once = &a->shard; break;
     case TOKENIZER: once = &a->tokenizer; break;
+    case FORMAT_NAME: once = &a->format; break;
+    case FIELD: once = &a->field; break;
+    case AS: once = &a->as; break;
+    case END_TOKEN: once = &a->end_token; break;
     case LADDER: once = &a->ladder; break;
     case TOP: once = &a->top; break;
     case METRICS: once = &a->metrics; break;

@@ -51,7 +51,11 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     static const char *const format[] = {[DATA_BYTES] = "bytes",
                                          [DATA_UINT16] = "uint16",
                                          [DATA_UINT32] = "uint32",
-                                         [DATA_MEGATRON] = "megatron"};
+                                         [DATA_MEGATRON] = "megatron",
+                                         [DATA_NUMPY] = "npy",
+                                         [DATA_LLMC] = "llmc",
+                                         [DATA_JSON_LINES] = "jsonl",
+                                         [DATA_RECOGNISED] = "auto"};
     const struct facts *f = &g->facts;
     text_add(to, "{\n  \"title\": ");
     escape_json(to, p->title);

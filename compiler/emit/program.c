@@ -242,7 +242,11 @@ static const char *format_of(enum data_format format)
     case DATA_BYTES: return "FORMAT_BYTES";
     case DATA_UINT16: return "FORMAT_UINT16";
     case DATA_UINT32: return "FORMAT_UINT32";
-    case DATA_MEGATRON: break;
+    case DATA_MEGATRON: return "FORMAT_MEGATRON";
+    case DATA_NUMPY: return "FORMAT_NUMPY";
+    case DATA_LLMC: return "FORMAT_LLMC";
+    case DATA_JSON_LINES: return "FORMAT_JSON_LINES";
+    case DATA_RECOGNISED: return "FORMAT_RECOGNISED";
     }
     bug("data format %d", (int)format);
 }
@@ -355,10 +359,10 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     text_add(to, "    .run_steps = %ld,\n", p->run_steps);
     text_add(to,
              "    .data_train = %s, .data_trains = %d, .data_format = %s, .data_order = %s, "
-             ".data_seed = %ld, .has_ignore = %s, .ignore = %ld,\n",
+             ".data_seed = %ld, .has_ignore = %s, .ignore = %ld, .data_field = %s,\n",
              p->n_data_train ? "trains" : "0", p->n_data_train, format_of(p->data_format),
              p->data_order == ORDER_SHUFFLED ? "ORDER_SHUFFLED" : "ORDER_SEQUENTIAL", p->data_seed,
-             p->has_ignore ? "true" : "false", p->ignore);
+             p->has_ignore ? "true" : "false", p->ignore, escape_c(p->data_field));
     if (p->n_data_validation)
         text_add(to,
                  "    .data_validation = validations, .data_validations = %d, .validate_every = "

@@ -8,111 +8,103 @@
  * vocabulary. */
 #define _GNU_SOURCE
 #define XXH_INLINE_ALL
-#include "formats/recognise.h"
+#include "formats/tokens.h"
 #include "trainer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <glob.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { RAW_BYTES = 1 << 18, SCAN_LIMIT = 1 << 28, HASH_BLOCK = 1 << 16, HASH_BLOCKS = 1 << 10 };
+enum {
+    SCAN_LIMIT = 1 << 28,
+    PIECE = 1 << 15, /* tokens that are read before the watchdog is told that this rank moves */
+    HASH_BLOCK = 1 << 16,
+    HASH_BLOCKS = 1 << 10
+};
 
 /* first: number of its first token in the stream */
 struct file {
-    const char *path;
-    int fd;
-    dev_t device;
-    ino_t inode;
-    int64_t first, tokens;
+    struct tokens_file f;
+    int64_t first;
 };
 
 struct stream {
     struct file *file;
     int64_t files, tokens, samples; /* samples of an epoch */
+    int64_t bytes;                  /* of all files */
     uint64_t hash;                  /* of the step that was read last */
-    int64_t width;                  /* bytes of a token */
-    unsigned char *raw;
+    bool is_text;                   /* all files hold bytes of text */
+    unsigned char *raw;             /* TOKENS_BUFFER */
     /* of a step: accumulation x local x (sequence + 1) */
     int32_t *token;
 };
 /* What is read: the files to train on, and during a validation the others. */
 static struct stream data, validation;
 
-/* Ids in another width, or after a header, are valid ids that train on noise. */
-static bool is_as_the_plan_says(const struct file *f, int64_t bytes)
+static enum tokens_named named(enum token_format format)
 {
-    char why[512];
-    ssize_t n = pread(f->fd, data.raw, RECOGNISE_BYTES, 0);
-    if (n < 0) return fail_note("%s: %s", f->path, strerror(errno));
-    switch (recognise(data.raw, (size_t)n, bytes, (int)data.width, program.vocabulary, why,
-                      sizeof why)) {
-    case RECOGNISED_FINE: break;
-    case RECOGNISED_DOUBT: say("warning: %s: %s", f->path, why); break;
-    case RECOGNISED_WRONG: return fail_note("%s: %s", f->path, why);
+    switch (format) {
+    case FORMAT_BYTES: return TOKENS_BYTES;
+    case FORMAT_UINT16: return TOKENS_UINT16;
+    case FORMAT_UINT32: return TOKENS_UINT32;
+    case FORMAT_MEGATRON: return TOKENS_MEGATRON;
+    case FORMAT_NUMPY: return TOKENS_NUMPY;
+    case FORMAT_LLMC: return TOKENS_LLMC;
+    case FORMAT_JSON_LINES: return TOKENS_JSON_LINES;
+    case FORMAT_RECOGNISED: break;
     }
+    return TOKENS_RECOGNISED;
+}
+
+/* Raw ids have no mark that says their width: one file that looks like another width than the
+ * others is hardly meant. */
+static bool same_width(const struct file *file)
+{
+    const struct tokens_file *f = &file->f;
+    char mine[64], others[64];
+    for (const struct file *g = data.file; g < file; g++)
+        if (program.data_format == FORMAT_RECOGNISED && f->layout == LAYOUT_RAW &&
+            g->f.layout == LAYOUT_RAW && g->f.id_bytes != f->id_bytes)
+            return fail_note("%s: looks like %s, and %s like %s; name the format of both: "
+                             "data.format = uint16 or uint32",
+                             f->path, tokens_text(f, mine), g->f.path, tokens_text(&g->f, others));
     return true;
 }
 
-/* O_NONBLOCK: a pipe is refused, nobody waits for its other end. */
-static bool open_one(struct file *f, const char *path)
+static bool open_one(struct file *file, const char *path)
 {
-    struct stat s;
-    size_t n = strlen(path) + 1;
-    *f = (struct file){.path = memcpy(room((int64_t)n), path, n),
-                       .fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC),
-                       .first = data.tokens};
-    if (f->fd < 0 || fstat(f->fd, &s) != 0) return fail_note("%s: %s", path, strerror(errno));
-    if (!S_ISREG(s.st_mode)) return fail_note("%s: not a file of tokens", path);
-    if (!is_as_the_plan_says(f, s.st_size)) return false;
-    if (s.st_size % data.width)
-        return fail_note("%s: %lld bytes are no whole number of tokens of %lld bytes", path,
-                         (long long)s.st_size, (long long)data.width);
-    for (const struct file *g = data.file; g < f; g++)
-        if (g->device == s.st_dev && g->inode == s.st_ino)
+    const struct tokens_wish wish = {.named = named(program.data_format),
+                                     .field = program.data_field,
+                                     .vocabulary = program.vocabulary};
+    char why[TOKENS_WHY], warning[TOKENS_WHY];
+    struct tokens_file *f = &file->f;
+    if (!tokens_open(f, path, &wish, warning, why)) return fail_note("%s", why);
+    if (warning[0]) say("warning: %s: %s", f->path, warning);
+    for (const struct file *g = data.file; g < file; g++)
+        if (g->f.device == f->device && g->f.inode == f->inode)
             return fail_note("%s: the same file as %s, its samples would come twice an epoch", path,
-                             g->path);
-    f->device = s.st_dev;
-    f->inode = s.st_ino;
-    f->tokens = s.st_size / data.width;
+                             g->f.path);
+    file->first = data.tokens;
     data.tokens += f->tokens;
-    return true;
-}
-
-static bool bad_token(const struct file *f, int64_t at, int64_t id)
-{
-    return fail_note("%s: token id %lld at byte %lld (token %lld of the file); the vocabulary has "
-                     "%lld ids, 0 to %lld",
-                     f->path, (long long)id, (long long)(at * data.width), (long long)at,
-                     (long long)program.vocabulary, (long long)program.vocabulary - 1);
+    data.bytes += f->file_bytes + f->index_bytes;
+    data.is_text = (file == data.file || data.is_text) && f->is_text;
+    return same_width(file) &&
+           (tokens_check_index(f, world.rank, world.size, data.raw, why) || fail_note("%s", why));
 }
 
 /* Tokens [at, at + n) of one file, checked; to: NULL when only the check is wanted. */
 static bool read_file(const struct file *f, int64_t at, int64_t n, int32_t *to)
 {
+    char why[TOKENS_WHY];
     while (n > 0) {
-        int64_t some = n < RAW_BYTES / data.width ? n : RAW_BYTES / data.width,
-                bytes = some * data.width;
-        for (int64_t got = 0; got < bytes;) {
-            ssize_t more =
-                pread(f->fd, data.raw + got, (size_t)(bytes - got), (off_t)(at * data.width + got));
-            if (more < 0 && errno == EINTR) continue;
-            if (more <= 0)
-                return fail_note("%s: token %lld: %s", f->path, (long long)at,
-                                 more < 0 ? strerror(errno) : "the file has become shorter");
-            got += more;
-        }
-        for (int64_t i = 0; i < some; i++) {
-            uint32_t id = 0; /* little-endian, whatever this machine is */
-            for (int64_t k = data.width; k-- > 0;) id = id << 8 | data.raw[i * data.width + k];
-            if (id >= program.vocabulary) return bad_token(f, at + i, id);
-            if (to) to[i] = (int32_t)id;
-        }
+        const int64_t some = n < PIECE ? n : PIECE;
+        if (!tokens_read(&f->f, at, some, program.vocabulary, data.raw, to, why))
+            return fail_note("%s", why);
         to = to ? to + some : NULL;
         at += some;
         n -= some;
@@ -133,7 +125,7 @@ static bool read_stream(int64_t at, int64_t n, int32_t *to)
     }
     for (int64_t i = low; n > 0; i++) {
         const struct file *f = &data.file[i];
-        int64_t from = at - f->first, some = f->tokens - from < n ? f->tokens - from : n;
+        int64_t from = at - f->first, some = f->f.tokens - from < n ? f->f.tokens - from : n;
         if (some > 0 && !read_file(f, from, some, to)) return false;
         to = to ? to + some : NULL;
         at += some;
@@ -147,11 +139,14 @@ static bool read_stream(int64_t at, int64_t n, int32_t *to)
  * read. */
 static bool scan(void)
 {
-    if (data.width < 4 && program.vocabulary >= (int64_t)1 << 8 * data.width) return true;
+    int64_t widest = 1;
+    for (int64_t i = 0; i < data.files; i++)
+        if (data.file[i].f.id_bytes > widest) widest = data.file[i].f.id_bytes;
+    if (widest < 4 && program.vocabulary >= (int64_t)1 << 8 * widest) return true;
     int64_t share = (data.tokens + world.size - 1) / world.size, from = share * world.rank,
             n = data.tokens - from;
     n = n < share ? n : share;
-    n = n < SCAN_LIMIT / data.width ? n : SCAN_LIMIT / data.width;
+    n = n < SCAN_LIMIT / widest ? n : SCAN_LIMIT / widest;
     return n <= 0 || read_stream(from, n, NULL);
 }
 
@@ -159,45 +154,47 @@ static bool scan(void)
  * it: found stays empty. */
 static bool search(const char *name, glob_t *found)
 {
+    char path[4096];
     *found = (glob_t){0};
-    if (access(name, F_OK) == 0) return true;
+    if (tokens_path(name, path, sizeof path)) return true;
     if (strpbrk(name, "*?[") == NULL) return fail_note("%s: %s", name, strerror(ENOENT));
     int rc = glob(name, 0, NULL, found);
     return rc == 0 ||
            fail_note("%s: %s", name, rc == GLOB_NOMATCH ? "no such file" : "cannot be searched");
 }
 
+/* An index beside its .bin, which the pattern finds too: prefix* finds both. */
+static bool is_index(const char *path, const glob_t *found)
+{
+    char bin[4096];
+    const char *other = tokens_path(path, bin, sizeof bin);
+    for (size_t k = 0; other && other != path && k < found->gl_pathc; k++)
+        if (!strcmp(found->gl_pathv[k], other)) return true;
+    return false;
+}
+
 static bool open_all(const char *const *name, int n)
 {
     glob_t *found = ROOM(glob_t, n);
+    int64_t most = 0;
     for (int i = 0; i < n; i++) {
         if (!search(name[i], &found[i])) return false;
-        data.files += found[i].gl_pathc ? (int64_t)found[i].gl_pathc : 1;
+        most += found[i].gl_pathc ? (int64_t)found[i].gl_pathc : 1;
     }
-    data.file = ROOM(struct file, data.files);
-    struct file *next = data.file;
+    data.file = ROOM(struct file, most);
     for (int i = 0; i < n; i++) {
-        if (found[i].gl_pathc == 0 && !open_one(next++, name[i])) return false;
+        if (found[i].gl_pathc == 0 && !open_one(&data.file[data.files++], name[i])) return false;
         for (size_t k = 0; k < found[i].gl_pathc; k++)
-            if (!open_one(next++, found[i].gl_pathv[k])) return false;
+            if (!is_index(found[i].gl_pathv[k], &found[i]) &&
+                !open_one(&data.file[data.files++], found[i].gl_pathv[k]))
+                return false;
         globfree(&found[i]);
     }
     return true;
 }
 
-static int64_t token_bytes(enum token_format format)
-{
-    switch (format) {
-    case FORMAT_BYTES: return 1;
-    case FORMAT_UINT16: return 2;
-    case FORMAT_UINT32: return 4;
-    }
-    return 0;
-}
-
 bool data_open(void)
 {
-    data.width = token_bytes(program.data_format);
     if (!program.data_trains) return fail_note("the plan has no data.train to train on");
     if (program.has_ignore && program.ignore >= program.vocabulary)
         return fail_note("data.ignore = %lld masks nothing: the vocabulary has %lld ids, 0 to %lld",
@@ -208,7 +205,7 @@ bool data_open(void)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files); /* when refused, a file too many says so below */
     }
-    data.raw = room(RAW_BYTES);
+    data.raw = room(TOKENS_BUFFER);
     data.token = ROOM(int32_t, program.accumulation * program.local * (program.sequence + 1));
     if (!open_all(program.data_train, program.data_trains)) return false;
     data.samples = (data.tokens - 1) / program.sequence;
@@ -220,15 +217,16 @@ bool data_open(void)
 }
 
 int64_t data_tokens(void) { return data.tokens; }
+bool data_is_text(void) { return data.is_text; }
 
 /* ── what the files hold, in one number ──────────────────────────────────────── */
 
-/* Blocks [from, from + n) of a file. */
-static void hash_stretch(XXH3_state_t *h, const struct file *f, int64_t from, int64_t n)
+/* Bytes [from, from + n) of a file. */
+static void hash_stretch(XXH3_state_t *h, int fd, int64_t from, int64_t n)
 {
     for (int64_t done = 0; done < n;) {
-        const int64_t want = n - done < RAW_BYTES ? n - done : RAW_BYTES;
-        const ssize_t got = pread(f->fd, data.raw, (size_t)want, (off_t)(from + done));
+        const int64_t want = n - done < TOKENS_BUFFER ? n - done : TOKENS_BUFFER;
+        const ssize_t got = pread(fd, data.raw, (size_t)want, (off_t)(from + done));
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return; /* shorter than it was: another hash, and an error when it is read */
         XXH3_64bits_update(h, data.raw, (size_t)got);
@@ -237,28 +235,32 @@ static void hash_stretch(XXH3_state_t *h, const struct file *f, int64_t from, in
     }
 }
 
+/* The size of a file, and some of its blocks. */
+static void hash_blocks(XXH3_state_t *h, int fd, int64_t bytes)
+{
+    int64_t blocks = (int64_t)((double)HASH_BLOCKS * (double)bytes / (double)data.bytes);
+    blocks = blocks < 2 ? 2 : blocks;
+    XXH3_64bits_update(h, &bytes, sizeof bytes);
+    if (bytes <= blocks * HASH_BLOCK)
+        hash_stretch(h, fd, 0, bytes);
+    else
+        for (int64_t k = 0; k < blocks; k++)
+            hash_stretch(h, fd,
+                         (int64_t)((double)(bytes - HASH_BLOCK) * (double)k / (double)(blocks - 1)),
+                         HASH_BLOCK);
+}
+
 uint64_t data_fingerprint(void)
 {
     static bool known;
     static uint64_t fingerprint;
     static XXH3_state_t state;
     if (known || !data.files) return fingerprint;
-    const double total = (double)(data.tokens * data.width);
     XXH3_64bits_reset(&state);
     for (int64_t i = 0; i < data.files; i++) {
-        const struct file *f = &data.file[i];
-        const int64_t bytes = f->tokens * data.width;
-        int64_t blocks = (int64_t)((double)HASH_BLOCKS * (double)bytes / total);
-        blocks = blocks < 2 ? 2 : blocks;
-        XXH3_64bits_update(&state, &bytes, sizeof bytes);
-        if (bytes <= blocks * HASH_BLOCK)
-            hash_stretch(&state, f, 0, bytes);
-        else
-            for (int64_t k = 0; k < blocks; k++)
-                hash_stretch(
-                    &state, f,
-                    (int64_t)((double)(bytes - HASH_BLOCK) * (double)k / (double)(blocks - 1)),
-                    HASH_BLOCK);
+        const struct tokens_file *f = &data.file[i].f;
+        hash_blocks(&state, f->fd, f->file_bytes);
+        if (f->index_fd >= 0) hash_blocks(&state, f->index_fd, f->index_bytes);
     }
     known = true;
     return fingerprint = XXH3_64bits_digest(&state);
@@ -266,11 +268,15 @@ uint64_t data_fingerprint(void)
 
 static void agree_stream(const char *name)
 {
-    struct agreed_file *file = ROOM(struct agreed_file, data.files);
-    for (int64_t i = 0; i < data.files; i++)
-        file[i] = (struct agreed_file){data.file[i].path, data.file[i].fd,
-                                       data.file[i].tokens * data.width};
-    agree_files(name, file, data.files);
+    struct agreed_file *file = ROOM(struct agreed_file, 2 * data.files);
+    int64_t n = 0;
+    for (int64_t i = 0; i < data.files; i++) {
+        const struct tokens_file *f = &data.file[i].f;
+        file[n++] = (struct agreed_file){f->path, f->fd, f->file_bytes};
+        if (f->index_fd >= 0)
+            file[n++] = (struct agreed_file){f->index_path, f->index_fd, f->index_bytes};
+    }
+    agree_files(name, file, n);
 }
 
 void data_agree(void) { agree_stream("data.train"); }
@@ -292,8 +298,7 @@ int64_t data_validation_batches(void)
 bool data_validation_open(void)
 {
     if (!program.data_validations) return true;
-    validation =
-        (struct stream){.width = data.width, .raw = data.raw, .token = data.token, .tokens = 0};
+    validation = (struct stream){.raw = data.raw, .token = data.token, .tokens = 0};
     exchange_streams();
     bool fine = open_all(program.data_validation, program.data_validations);
     if (fine) {
@@ -340,17 +345,18 @@ int64_t data_validation_step(int64_t step, int64_t batch)
 
 void data_describe(int64_t first, int64_t steps)
 {
-    static const char *const formats[] = {
-        [FORMAT_BYTES] = "bytes", [FORMAT_UINT16] = "uint16", [FORMAT_UINT32] = "uint32"};
-    char tokens[32], samples[32], more[48] = "", order[64] = "";
+    char tokens[32], samples[32], more[48] = "", order[64] = "", text[64], other[64];
     const bool shuffled = program.data_order == ORDER_SHUFFLED;
     if (!data.files) return;
     if (program.data_trains > 1)
         snprintf(more, sizeof more, " and %d more", program.data_trains - 1);
     if (shuffled)
         snprintf(order, sizeof order, ", shuffled with seed %lld", (long long)program.data_seed);
+    const char *format = tokens_text(&data.file[0].f, text);
+    for (int64_t i = 1; i < data.files; i++)
+        if (strcmp(format, tokens_text(&data.file[i].f, other))) format = "several formats";
     say("data: %s%s, %s, %s tokens in %lld file%s, %s samples an epoch%s", program.data_train[0],
-        more, formats[program.data_format], count_text(data.tokens, tokens), (long long)data.files,
+        more, format, count_text(data.tokens, tokens), (long long)data.files,
         data.files == 1 ? "" : "s", count_text(data.samples, samples), order);
     if (first + steps * program.global > data.samples)
         say("data: shorter than the run: after sample %s the stream begins again%s", samples,

@@ -226,7 +226,7 @@ static void json(const struct measured *m)
     if (out.machine_flops > 0 && program.flops_per_token > 0) add_number("mfu", mfu(1, m->seconds));
     if (m->validated) {
         add_number("validation_loss", m->validation_loss);
-        if (program.data_format == FORMAT_BYTES)
+        if (data_is_text())
             add_number("validation_bits_per_byte", m->validation_loss / log(2));
         add_number("validation_seconds", m->validation_seconds);
     }
@@ -339,7 +339,7 @@ double metrics_cross_entropy(const double *value)
 static void people_validation(const struct measured *m)
 {
     char bits[48] = "";
-    if (program.data_format == FORMAT_BYTES)
+    if (data_is_text())
         snprintf(bits, sizeof bits, ", %.4f bits per byte", m->validation_loss / log(2));
     say("%svalidation after step %lld: loss %.4f%s  (%lld batch%s in %.2f s)",
         out.drawn ? "\r\033[K" : "", (long long)m->step, m->validation_loss, bits,
@@ -403,7 +403,7 @@ void metrics_summary(void)
                  (long long)(out.steps - out.finite));
     say("loss: mean %.4f of the first %lld steps, %.4f of the last %lld%s",
         out.first_sum / (double)n, (long long)n, last / (double)n, (long long)n, left_out);
-    if (program.data_format == FORMAT_BYTES)
+    if (data_is_text())
         say("bits per byte: mean %.4f of the first %lld steps, %.4f of the last %lld",
             out.first_sum / (double)n / log(2), (long long)n, last / (double)n / log(2),
             (long long)n);

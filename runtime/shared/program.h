@@ -14,7 +14,16 @@
 /* program.c names these by their enumerators, so their order does not matter. */
 enum init_kind { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
 enum rate_schedule { RATE_CONSTANT, RATE_COSINE, RATE_LINEAR, RATE_WSD };
-enum token_format { FORMAT_BYTES, FORMAT_UINT16, FORMAT_UINT32 };
+enum token_format {
+    FORMAT_BYTES,
+    FORMAT_UINT16,
+    FORMAT_UINT32,
+    FORMAT_MEGATRON,
+    FORMAT_NUMPY,
+    FORMAT_LLMC,
+    FORMAT_JSON_LINES,
+    FORMAT_RECOGNISED /* the content of each file decides */
+};
 enum sample_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
 enum nonfinite_action { NONFINITE_STOP, NONFINITE_SKIP };
 /* Whose kernels do matrix products, attention and expert products on cuda. */
@@ -98,6 +107,7 @@ struct program {
     int data_validations;
     int64_t validate_every, validate_steps;
     enum token_format data_format;
+    const char *data_field; /* of JSON lines; NULL: "text" */
     enum sample_order data_order;
     int64_t data_seed;
     bool has_ignore;

@@ -281,6 +281,7 @@ bool weights_final(struct device *d); /* every rank calls it; false: noted on ra
 bool data_open(void);  /* false: noted */
 void data_agree(void); /* all ranks have the same files: agree_files */
 int64_t data_tokens(void);
+bool data_is_text(void); /* tokens are the bytes of text */
 /* data.validation, after data_open; nothing where the plan has none. False: noted. */
 bool data_validation_open(void);
 void data_validation_agree(void);

@@ -153,13 +153,17 @@ warns even16.bin uint32 'ids of 2 bytes, and the plan reads uint32; format = uin
 warns raw16.bin bytes 'may be ids of 2 bytes, and the plan reads bytes; format = uint16'
 warns even16.bin bytes 'format = uint16'
 for format in bytes uint16 uint32; do
-    warns header.npy $format 'a NumPy file, and its header of 128 bytes'
     warns lines.gz $format 'compressed by gzip'
-    warns llmc.bin $format 'a file of llm.c, and its header of 1024 bytes'
     warns lines.jsonl $format 'JSON lines'
 done
-warns header32.npy uint16 'with format = uint32'
-warns llama3.bin uint16 'with format = uint32'
+# a header is read, and must agree with the plan
+warns header.npy uint16 ''; warns header32.npy uint32 ''; warns llmc.bin uint16 ''
+for format in bytes uint32 llmc; do
+    warns header.npy $format "NumPy uint16 ids, and the plan says format = $format"
+done
+warns llmc.bin bytes 'llm.c uint16 ids, and the plan says format = bytes'
+warns header32.npy uint16 'format = npy'
+warns llama3.bin uint16 'format = llmc'
 warns litgpt.bin uint16 'a packed file of lit-gpt'
 warns litdata.bin uint16 'a chunk of litdata'
 warns index.idx uint16 "Megatron's index"
@@ -168,9 +172,9 @@ warns tokens.parquet uint16 'a Parquet table'
 warns x.safetensors uint16 'a safetensors file'
 warns absent.bin uint16 'No such file'
 warns '*.absent' uint16 'no such file'
-"$planc" build data/x.plan -o data/out --set data.train="$scratch/data/llmc.bin" >data/log 2>&1
+"$planc" build data/x.plan -o data/out --set data.train="$scratch/data/litgpt.bin" >data/log 2>&1
 launch 1 data/out >data/log 2>&1; status=$?
-[ $status -eq 4 ] && grep -q '^trainer: .*llmc.bin: this is a file of llm.c' data/log &&
+[ $status -eq 4 ] && grep -q '^trainer: .*litgpt.bin: this is a packed file of lit-gpt' data/log &&
     ok trainer_refuses_data || fail trainer_refuses_data "exit $status: $(tail_of data/log)"
 "$planc" build data/x.plan -o data/out --set data.train="$scratch/data/raw16.bin" \
     --set data.format=bytes >data/log 2>&1

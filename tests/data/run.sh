@@ -1,0 +1,255 @@
+#!/usr/bin/env bash
+# Files of tokens, in every layout that is read: what they are, the same training from each, one
+# line for what is wrong, files beyond 2^31 tokens, and the files that `planc data pack` writes.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../lib/common.sh"
+rm -rf "${scratch:?}"/* && mkdir files
+read -r tokens documents pairs bytes < <(python3 "$here/make.py" files)
+
+# ── what a file is ───────────────────────────────────────────────────────────
+# is FILE FORMAT TOKENS DOCUMENTS LARGEST [options]; documents: - when they are not marked
+is() {
+    local name=is_$1 want="$2|$3|$4|$5" got
+    "$planc" data "files/$1" --json "${@:6}" >is.json 2>is.err ||
+        { fail "$name" "$(tail_of is.err)"; return; }
+    got=$(python3 -c 'import json; f = json.load(open("is.json"))["files"][0]; print(
+        f["format"], f["tokens"], f.get("documents", "-"), f["largest_id"], sep="|")')
+    [ "$got" = "$want" ] && ok "$name" || fail "$name" "is $got, not $want"
+}
+is raw2.bin uint16 "$tokens" - 299
+is raw4.bin uint32 "$tokens" - 299
+is raw1.bin bytes "$tokens" - 250 --format bytes
+is olmo.npy uint16 "$tokens" - 299
+is raw2.bin uint16 "$tokens" "$documents" 299 --end-token 299
+is u2.npy 'NumPy uint16' "$tokens" - 299
+is u4.npy 'NumPy uint32' "$tokens" - 299
+is i8.npy 'NumPy int64' "$tokens" - 299
+is rows.npy 'NumPy int32' 6000 - 299
+is gpt2.bin 'llm.c uint16' "$tokens" - 299
+is llama3.bin 'llm.c uint32' "$tokens" - 299
+is m2_text_document 'Megatron uint16' "$tokens" "$documents" 299
+is m4_text_document.bin 'Megatron int32' "$tokens" "$documents" 299
+is m8_text_document.idx 'Megatron int64' "$tokens" "$documents" 299
+is m_sentences 'Megatron uint16' "$tokens" "$pairs" 299
+is lines.jsonl 'JSON lines' "$bytes" 300 240
+is lines.txt bytes "$bytes" - 240
+is content.jsonl 'JSON lines' "$bytes" 300 240 --field content
+first=$("$planc" data files/u4.npy | awk '$1 == "first" { print $2, $3, $4 }')
+[ "$first" = "0 17 299" ] && ok first_tokens || fail first_tokens "$first"
+
+# ── the same training from each ──────────────────────────────────────────────
+cat >small.plan <<'PLAN'
+use "models/llama.plan"
+use "clusters/cpu.plan"
+
+plan "small" {
+    model llama { layers = 1;  hidden = 16;  heads = 2;  kv_heads = 1;  ffn = 24;  vocab = 300 }
+    cluster cpu { }
+    mesh { fsdp = 2 }
+    batch { sequence = 16;  local = 2 }
+    schedule constant { steps = 3 }
+    data { train = "in";  order = shuffled }
+}
+PLAN
+"$planc" build small.plan -o any >any.build 2>&1 || fail build "$(tail_of any.build)"
+hashes() { grep -o '"tokens_hash":"[0-9a-f]*"' "$1"; }
+# runs NAME FILE...: the plan's data.train is one of these files, by whatever name finds it
+runs() {
+    local name=$1 file
+    shift
+    rm -f in in.*
+    for file; do
+        case $file in
+        *.idx) ln -s "files/$file" in.idx ;;
+        m*.bin) ln -s "files/$file" in.bin ;;
+        *) ln -s "files/$file" in ;;
+        esac
+    done
+    timeout -k 5 60 mpirun -n 2 --oversubscribe --bind-to none ${dir:-any}/trainer --metrics \
+        "$name.jsonl" >"$name.log" 2>&1 </dev/null || { fail "$name" "$(tail_of "$name.log")"; return; }
+    [ -z "${like:-}" ] && { ok "$name"; return; }
+    [ "$(hashes "$name.jsonl")" = "$(hashes "$like.jsonl")" ] && ok "$name" ||
+        fail "$name" "other samples than of $like: $(hashes "$name.jsonl" | tr '\n' ' ')"
+}
+runs trains_raw2 raw2.bin
+like=trains_raw2
+for file in raw4.bin olmo.npy u2.npy u4.npy i8.npy gpt2.bin llama3.bin; do
+    runs "trains_${file%.*}" $file
+done
+runs trains_megatron m2_text_document.bin m2_text_document.idx
+runs trains_megatron_int64 m8_text_document.bin m8_text_document.idx
+grep -q 'data: in, Megatron int64, 6,005 tokens' trains_megatron_int64.log && ok said_at_start ||
+    fail said_at_start "$(grep data: trains_megatron_int64.log)"
+like=
+runs trains_text lines.txt
+like=trains_text runs trains_json_lines lines.jsonl
+"$planc" build small.plan -o field --set data.field=content >field.build 2>&1
+dir=field like=trains_text runs trains_field content.jsonl
+# pieces of one stream in several layouts
+"$planc" data files/raw2.bin >/dev/null
+python3 - <<'PY'
+raw = open("files/raw2.bin", "rb").read()
+import struct
+a, b, c = raw[:4002], raw[4002:7000], raw[7000:]
+open("s1.bin", "wb").write(a)
+text = b"{'descr': '<u2', 'fortran_order': False, 'shape': (%d,), }" % (len(b) // 2)
+text += b" " * (117 - len(text)) + b"\n"
+open("s2.npy", "wb").write(b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + b)
+open("s3.bin", "wb").write(struct.pack("<256i", 20240520, 1, len(c) // 2, *[0] * 253) + c)
+PY
+"$planc" build small.plan -o several --set 'data.train=["s1.bin", "s2.npy", "s3.*"]' \
+    >several.build 2>&1
+dir=several like=trains_raw2 runs trains_several raw2.bin
+grep -q 's1.bin and 2 more, several formats, 6,005 tokens in 3 files' trains_several.log &&
+    ok several_said || fail several_said "$(grep data: trains_several.log)"
+# prefix* finds .bin and .idx
+mkdir -p both && cp files/m2_text_document.* both
+"$planc" build small.plan -o both/out --set 'data.train=both/m2*' >both.build 2>&1
+dir=both/out like=trains_raw2 runs trains_pattern_of_both raw2.bin
+
+# ── what is wrong ────────────────────────────────────────────────────────────
+# wrong NAME PATTERN FILE [options]: one line of `planc data`, status 4, that names the file
+wrong() {
+    local name=wrong_$1 status
+    "$planc" data "files/$3" "${@:4}" >wrong.out 2>wrong.err
+    status=$?
+    if [ $status -ne 4 ] || [ "$(wc -l <wrong.err)" -ne 1 ]; then
+        fail "$name" "status $status: $(tail_of wrong.err)"
+    elif ! grep -qE "^planc: files/${3%.*}[a-z.]*: .*$2|^planc: files/$3: $2" wrong.err; then
+        fail "$name" "does not say /$2/: $(cat wrong.err)"
+    else ok "$name"; fi
+}
+wrong npy_cut 'counts 6005 ids of 2 bytes, and 12000 bytes follow it at byte 128: .*cut off' w_cut.npy
+wrong npy_long 'counts 6000 ids .*one array' w_long.npy
+wrong npy_float "type '<f4' at byte [0-9]+; ids are whole numbers.*astype" w_float.npy
+wrong npy_big_endian "type '>u2'" w_big.npy
+wrong npy_columns 'fortran_order.*ascontiguousarray' w_columns.npy
+wrong npy_head 'header is not whole' w_head.npy
+wrong llmc_cut "llm.c's header counts 6005 ids of 2 bytes at byte 8, and 12008 .*cut off" \
+    w_cut_llmc.bin
+wrong llmc_version 'version 2 at byte 4' w_version_llmc.bin
+wrong llmc_choices 'multiple choice' w_choices.bin
+wrong bin_cut '5995 ids of 2 bytes, and files/w_cut_bin.idx counts 6005: the file is cut off' w_cut_bin
+wrong bin_longer 'the index is of another file' w_longer_bin
+wrong idx_cut 'at byte 18.*cut off' w_cut_idx
+wrong idx_type 'type 7 at byte 17' w_type
+wrong idx_version 'version 3 at byte 9' w_version
+wrong idx_old 'TNTIDX' w_tnt
+wrong idx_swapped 'sequence 5 has .* from byte 4 .*\(byte [0-9]+ of the index\)' w_swapped
+wrong idx_documents 'document [0-9]+ begins at sequence 0' w_documents
+wrong idx_alone "Megatron's index, and the .bin" w_alone.idx
+wrong idx_missing 'format = megatron, and the index files/w_no_index.idx is not there' \
+    w_no_index.bin --format megatron
+wrong negative 'token id -7 at byte 17284 \(token 4321 of the file\)' w_negative
+wrong absent 'No such file' nothing.bin
+wrong jsonl_cut 'line 300 \(byte [0-9]+\): it ends within a string' w_cut.jsonl
+wrong jsonl_pretty 'line 1 .*every object is one line' w_pretty.jsonl --format jsonl
+wrong jsonl_field 'line 2 .*the object has no "text"; data.field names another' w_field.jsonl
+wrong jsonl_string 'line 2 .*"text" is no string' w_string.jsonl
+wrong jsonl_escape 'line 2 .*an escape that JSON does not have' w_escape.jsonl
+wrong jsonl_array 'line 2 .*every line is a JSON object' w_array.jsonl
+for format in uint32 bytes llmc megatron; do
+    wrong "named_$format" "a file of NumPy uint16 ids, and the plan says format = $format; .*npy" \
+        u2.npy --format $format
+done
+wrong named_uint16 'files/m4_text_document.idx, and the plan says format = uint16; .*megatron' \
+    m4_text_document --format uint16
+wrong named_npy 'it has no header of NumPy' raw2.bin --format npy
+wrong named_llmc 'it has no header of llm.c' raw2.bin --format llmc
+# trains_not NAME PATTERN FILES...: the trainer's one line, status 4
+trains_not() {
+    local name=trains_not_$1 pattern=$2 file status
+    shift 2
+    rm -f in in.*
+    for file; do case $file in *.idx) ln -s "files/$file" in.idx ;; *.bin) ln -s "files/$file" \
+        in.bin ;; *) ln -s "files/$file" in ;; esac; done
+    timeout -k 5 60 mpirun -n 2 --oversubscribe --bind-to none any/trainer >"$name.log" 2>&1 \
+        </dev/null
+    status=$?
+    [ $status -eq 4 ] && [ "$(grep -c '^trainer:' "$name.log")" -eq 1 ] &&
+        grep -qE "^trainer: .*$pattern" "$name.log" && ok "$name" ||
+        fail "$name" "exit $status: $(tail_of "$name.log")"
+}
+trains_not beyond 'in: token id 300 at byte 5064 \(token 1234 of the file\); the vocabulary has 300' \
+    w_beyond.npy
+trains_not swapped 'in.idx: sequence 5' w_swapped.bin w_swapped.idx
+trains_not negative 'in.bin: token id -7' w_negative.bin w_negative.idx
+trains_not cut 'in: .*cut off' w_cut.npy
+cp files/raw2.bin t1.bin && cp files/raw4.bin t2.bin
+"$planc" build small.plan -o mixed --set 'data.train=t?.bin' >mixed.build 2>&1
+timeout 60 mpirun -n 2 --oversubscribe --bind-to none mixed/trainer >mixed.log 2>&1 </dev/null
+grep -q '^trainer: .*t2.bin: looks like uint32, and .*t1.bin like uint16; name the format' mixed.log &&
+    ok two_widths || fail two_widths "$(tail_of mixed.log)"
+
+# ── beyond 2^31 tokens ───────────────────────────────────────────────────────
+# far files hold 2^31 + 4096 zeros before the ids: their last batches are those of near2.bin
+far() { # NAME FILE SKIPPED
+    "$planc" build small.plan -o "$1" --set "data.train=files/$2" --set data.order=sequential \
+        --set mesh.fsdp=1 --set 'run.skip_batches=[0..'$(($3 - 1))']' ${4:+--set} ${4:-} >"$1.build" 2>&1 &&
+        timeout 60 mpirun -n 1 "$1/trainer" --metrics "$1.jsonl" >"$1.log" 2>&1 </dev/null ||
+        fail "$1" "$(tail_of "$1.build") $(tail_of "$1.log")"
+}
+far near near2.bin $((4096 / 32))
+for file in far2.bin:uint16 far4.bin:uint32 far.npy:; do
+    name=${file%:*} format=${file#*:}
+    far "far_$name" "$name" $((((1 << 31) + 4096) / 32)) ${format:+data.format=$format}
+    [ -n "$(hashes near.jsonl)" ] && [ "$(hashes near.jsonl)" = "$(hashes "far_$name.jsonl")" ] &&
+        ok "beyond_2_31_$name" || fail "beyond_2_31_$name" "$(tail_of "far_$name.log")"
+done
+
+# ── files that pack writes ───────────────────────────────────────────────────
+# packed NAME OUT FORMAT DOCUMENTS FILES...: the ids are those of raw2.bin
+packed() {
+    local name=packed_$1 out=$2 format=$3 documents=$4
+    shift 4
+    "$planc" data pack "$@" -o "$out" >pack.log 2>&1 || { fail "$name" "$(tail_of pack.log)"; return; }
+    grep -q "$format, 6,005 tokens" pack.log || { fail "$name" "$(tail_of pack.log)"; return; }
+    "$planc" data pack "$out" -o back.bin --as uint16 >pack.log 2>&1 &&
+        cmp -s back.bin files/raw2.bin || { fail "$name" "other ids: $(tail_of pack.log)"; return; }
+    "$planc" data "$out" --json >is.json
+    [ "$documents" = - ] || grep -q "\"documents\": $documents" is.json &&
+        ok "$name" || fail "$name" "$(cat is.json)"
+}
+packed raw p.bin uint16 - files/m2_text_document
+packed npy p.npy 'NumPy uint16' - files/raw4.bin
+packed llmc p_llmc.bin 'llm.c uint16' - files/i8.npy --as llmc
+packed megatron p_meg 'Megatron uint16' "$documents" files/m8_text_document --as megatron
+packed split p_split.bin 'Megatron uint16' "$documents" files/raw2.bin --as megatron --end-token 299
+packed joined p_joined.bin uint16 - s1.bin s2.npy s3.bin
+cmp -s p_meg.idx <(python3 - <<'PY'
+import sys
+sys.stdout.buffer.write(open("files/m2_text_document.idx", "rb").read())
+PY
+) && cmp -s p_meg.bin files/m2_text_document.bin && ok packed_megatron_to_the_byte ||
+    fail packed_megatron_to_the_byte "other bytes than Megatron's own layout"
+"$planc" data pack files/lines.jsonl -o p_bytes.txt >pack.log 2>&1
+cmp -s p_bytes.txt files/lines.txt && ok packed_text || fail packed_text "$(tail_of pack.log)"
+"$planc" data pack files/content.jsonl --field content --end-token 256 --as megatron -o p_end \
+    >pack.log 2>&1 && "$planc" data p_end --json >is.json
+grep -q "\"tokens\": $((bytes + 300)), \"documents\": 300, \"largest_id\": 256" is.json &&
+    ok packed_end_tokens || fail packed_end_tokens "$(cat is.json)"
+# refused NAME STATUS PATTERN words...
+refused() {
+    local status
+    "$planc" data "${@:4}" >refused.log 2>&1
+    status=$?
+    [ $status -eq "$2" ] && grep -qE -- "$3" refused.log && ok "refused_$1" ||
+        fail "refused_$1" "status $status: $(tail_of refused.log)"
+}
+refused narrow 4 '--as bytes: the files hold the token id 299' pack files/raw2.bin -o x.bin --as bytes
+refused own_input 3 'one of the files that are read' pack s1.bin -o s1.bin
+refused nowhere 4 '/nonexistent/x.bin.partial: No such file' pack s1.bin -o /nonexistent/x.bin
+refused no_output 3 'data pack takes files of tokens, and -o FILE' pack s1.bin
+refused no_file 3 'data takes files of tokens' --json
+refused output_alone 3 'is of `planc data pack' s1.bin -o x
+refused a_format 3 '--format is one of bytes, uint16' s1.bin --format uint64
+refused an_id 3 '--end-token is a token id' s1.bin --end-token eot
+refused a_layout 3 '--as is raw, bytes' pack s1.bin -o x --as parquet
+ln -sf files/raw2.bin linked.bin.partial
+refused a_link 4 'linked.bin.partial: is a symbolic link' pack s1.bin -o linked.bin
+rm -f linked.bin.partial
+(ulimit -f 1; trap '' XFSZ; "$planc" data pack files/raw4.bin -o full.bin >full.log 2>&1)
+[ $? -eq 4 ] && grep -q 'full.bin.partial: File too large' full.log && ok full_disk ||
+    fail full_disk "$(tail_of full.log)"
+[ -z "$(ls -- *.partial 2>/dev/null)" ] && ok nothing_partial_left ||
+    fail nothing_partial_left "$(ls -- *.partial)"
