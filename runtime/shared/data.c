@@ -1,367 +1,47 @@
-/* Tokens. The files of `data.train` are one stream: pattern by pattern, the files of a pattern in
- * the order of their names. Sample i is the S + 1 tokens from i * S, so targets are inputs shifted
- * by one. An epoch has floor((tokens - 1) / S) samples; the rest at the end is not used. Sample n
- * of the run is place n % epoch of epoch n / epoch on every mesh, in the order of the stream or
- * shuffled by seed and epoch (shuffle.c). A rank reads only its own samples, with pread, into
- * memory allocated at start, one step at a time: the number of valid targets of a step must be
- * known before its first backward pass. No id reaches a kernel before it is checked against the
- * vocabulary. */
+/* Which samples a step has. Sample n of the run is the same on every mesh: place n % epoch of epoch
+ * n / epoch of the stream, in its order or shuffled by seed and epoch (shuffle.c). A rank reads
+ * only its own samples, a whole step of them at once: the number of valid targets of a step must be
+ * known before its first backward pass.
+ *
+ * A thread reads the samples of the next step, checks and hashes them, while this step computes.
+ * What it finds wrong is said when that step begins: a run ends with the step that it would have
+ * ended with. */
 #define _GNU_SOURCE
-#define XXH_INLINE_ALL
-#include "formats/tokens.h"
-#include "trainer.h"
+#include "stream.h"
 
-#include <errno.h>
-#include <glob.h>
+#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
-#include <xxhash.h>
+#include <time.h>
 
-enum {
-    SCAN_LIMIT = 1 << 28,
-    PIECE = 1 << 15, /* tokens that are read before the watchdog is told that this rank moves */
-    HASH_BLOCK = 1 << 16,
-    HASH_BLOCKS = 1 << 10
+enum { STACK_BYTES = 1 << 18, WAIT_NANOSECONDS = 100000000 };
+
+/* This rank's samples of one step. */
+struct step_samples {
+    int64_t begin;  /* sample of the run that the step begins with; -1: nothing was read */
+    int32_t *token; /* accumulation x local x (sequence + 1) */
+    int64_t valid;  /* targets that are not masked */
+    uint64_t hash;
+    bool fine; /* false: what is wrong is in the `why` of who read */
 };
 
-/* first: number of its first token in the stream */
-struct file {
-    struct tokens_file f;
-    int64_t first;
-};
-
-struct stream {
-    struct file *file;
-    int64_t files, tokens, samples; /* samples of an epoch */
-    int64_t bytes;                  /* of all files */
-    uint64_t hash;                  /* of the step that was read last */
-    bool is_text;                   /* all files hold bytes of text */
-    unsigned char *raw;             /* TOKENS_BUFFER */
-    /* of a step: accumulation x local x (sequence + 1) */
-    int32_t *token;
-};
 /* What is read: the files to train on, and during a validation the others. */
 static struct stream data, validation;
+static struct reading here = {.is_main = true};
+static struct step_samples steps[2], *now = &steps[0];
+static double waited; /* seconds, of the last step */
 
-static enum tokens_named named(enum token_format format)
-{
-    switch (format) {
-    case FORMAT_BYTES: return TOKENS_BYTES;
-    case FORMAT_UINT16: return TOKENS_UINT16;
-    case FORMAT_UINT32: return TOKENS_UINT32;
-    case FORMAT_MEGATRON: return TOKENS_MEGATRON;
-    case FORMAT_NUMPY: return TOKENS_NUMPY;
-    case FORMAT_LLMC: return TOKENS_LLMC;
-    case FORMAT_JSON_LINES: return TOKENS_JSON_LINES;
-    case FORMAT_RECOGNISED: break;
-    }
-    return TOKENS_RECOGNISED;
-}
+/* The thread that reads ahead, its step and what it reads with. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    bool runs, wanted; /* wanted: from when it is given a step until that is read */
+    struct step_samples *next;
+    struct reading with;
+} ahead = {.lock = PTHREAD_MUTEX_INITIALIZER, .next = &steps[1]};
 
-/* Raw ids have no mark that says their width: one file that looks like another width than the
- * others is hardly meant. */
-static bool same_width(const struct file *file)
-{
-    const struct tokens_file *f = &file->f;
-    char mine[64], others[64];
-    for (const struct file *g = data.file; g < file; g++)
-        if (program.data_format == FORMAT_RECOGNISED && f->layout == LAYOUT_RAW &&
-            g->f.layout == LAYOUT_RAW && g->f.id_bytes != f->id_bytes)
-            return fail_note("%s: looks like %s, and %s like %s; name the format of both: "
-                             "data.format = uint16 or uint32",
-                             f->path, tokens_text(f, mine), g->f.path, tokens_text(&g->f, others));
-    return true;
-}
-
-static bool open_one(struct file *file, const char *path)
-{
-    const struct tokens_wish wish = {.named = named(program.data_format),
-                                     .field = program.data_field,
-                                     .vocabulary = program.vocabulary};
-    char why[TOKENS_WHY], warning[TOKENS_WHY];
-    struct tokens_file *f = &file->f;
-    if (!tokens_open(f, path, &wish, warning, why)) return fail_note("%s", why);
-    if (warning[0]) say("warning: %s: %s", f->path, warning);
-    for (const struct file *g = data.file; g < file; g++)
-        if (g->f.device == f->device && g->f.inode == f->inode)
-            return fail_note("%s: the same file as %s, its samples would come twice an epoch", path,
-                             g->f.path);
-    file->first = data.tokens;
-    data.tokens += f->tokens;
-    data.bytes += f->file_bytes + f->index_bytes;
-    data.is_text = (file == data.file || data.is_text) && f->is_text;
-    return same_width(file) &&
-           (tokens_check_index(f, world.rank, world.size, data.raw, why) || fail_note("%s", why));
-}
-
-/* Tokens [at, at + n) of one file, checked; to: NULL when only the check is wanted. */
-static bool read_file(const struct file *f, int64_t at, int64_t n, int32_t *to)
-{
-    char why[TOKENS_WHY];
-    while (n > 0) {
-        const int64_t some = n < PIECE ? n : PIECE;
-        if (!tokens_read(&f->f, at, some, program.vocabulary, data.raw, to, why))
-            return fail_note("%s", why);
-        to = to ? to + some : NULL;
-        at += some;
-        n -= some;
-        position_moved();
-    }
-    return true;
-}
-
-static bool read_stream(int64_t at, int64_t n, int32_t *to)
-{
-    int64_t low = 0, high = data.files - 1;
-    while (low < high) { /* the last file that begins at or before `at` */
-        int64_t middle = (low + high + 1) / 2;
-        if (data.file[middle].first <= at)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    for (int64_t i = low; n > 0; i++) {
-        const struct file *f = &data.file[i];
-        int64_t from = at - f->first, some = f->f.tokens - from < n ? f->f.tokens - from : n;
-        if (some > 0 && !read_file(f, from, some, to)) return false;
-        to = to ? to + some : NULL;
-        at += some;
-        n -= some;
-    }
-    return true;
-}
-
-/* Ids that no vocabulary of this size has are found before the first step as far as that costs
- * little: each rank looks at its part of the stream. What lies beyond is checked when it is
- * read. */
-static bool scan(void)
-{
-    int64_t widest = 1;
-    for (int64_t i = 0; i < data.files; i++)
-        if (data.file[i].f.id_bytes > widest) widest = data.file[i].f.id_bytes;
-    if (widest < 4 && program.vocabulary >= (int64_t)1 << 8 * widest) return true;
-    int64_t share = (data.tokens + world.size - 1) / world.size, from = share * world.rank,
-            n = data.tokens - from;
-    n = n < share ? n : share;
-    n = n < SCAN_LIMIT / widest ? n : SCAN_LIMIT / widest;
-    return n <= 0 || read_stream(from, n, NULL);
-}
-
-/* What a pattern stands for: nothing found is a mistake. A name is a name, even with brackets in
- * it: found stays empty. */
-static bool search(const char *name, glob_t *found)
-{
-    char path[4096];
-    *found = (glob_t){0};
-    if (tokens_path(name, path, sizeof path)) return true;
-    if (strpbrk(name, "*?[") == NULL) return fail_note("%s: %s", name, strerror(ENOENT));
-    int rc = glob(name, 0, NULL, found);
-    return rc == 0 ||
-           fail_note("%s: %s", name, rc == GLOB_NOMATCH ? "no such file" : "cannot be searched");
-}
-
-/* An index beside its .bin, which the pattern finds too: prefix* finds both. */
-static bool is_index(const char *path, const glob_t *found)
-{
-    char bin[4096];
-    const char *other = tokens_path(path, bin, sizeof bin);
-    for (size_t k = 0; other && other != path && k < found->gl_pathc; k++)
-        if (!strcmp(found->gl_pathv[k], other)) return true;
-    return false;
-}
-
-static bool open_all(const char *const *name, int n)
-{
-    glob_t *found = ROOM(glob_t, n);
-    int64_t most = 0;
-    for (int i = 0; i < n; i++) {
-        if (!search(name[i], &found[i])) return false;
-        most += found[i].gl_pathc ? (int64_t)found[i].gl_pathc : 1;
-    }
-    data.file = ROOM(struct file, most);
-    for (int i = 0; i < n; i++) {
-        if (found[i].gl_pathc == 0 && !open_one(&data.file[data.files++], name[i])) return false;
-        for (size_t k = 0; k < found[i].gl_pathc; k++)
-            if (!is_index(found[i].gl_pathv[k], &found[i]) &&
-                !open_one(&data.file[data.files++], found[i].gl_pathv[k]))
-                return false;
-        globfree(&found[i]);
-    }
-    return true;
-}
-
-bool data_open(void)
-{
-    if (!program.data_trains) return fail_note("the plan has no data.train to train on");
-    if (program.has_ignore && program.ignore >= program.vocabulary)
-        return fail_note("data.ignore = %lld masks nothing: the vocabulary has %lld ids, 0 to %lld",
-                         (long long)program.ignore, (long long)program.vocabulary,
-                         (long long)program.vocabulary - 1);
-    struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-        files.rlim_cur = files.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &files); /* when refused, a file too many says so below */
-    }
-    data.raw = room(TOKENS_BUFFER);
-    data.token = ROOM(int32_t, program.accumulation * program.local * (program.sequence + 1));
-    if (!open_all(program.data_train, program.data_trains)) return false;
-    data.samples = (data.tokens - 1) / program.sequence;
-    if (data.tokens < program.sequence + 1)
-        return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld",
-                         program.data_train[0], (long long)data.tokens, (long long)program.sequence,
-                         (long long)program.sequence + 1);
-    return scan();
-}
-
-int64_t data_tokens(void) { return data.tokens; }
-bool data_is_text(void) { return data.is_text; }
-
-/* ── what the files hold, in one number ──────────────────────────────────────── */
-
-/* Bytes [from, from + n) of a file. */
-static void hash_stretch(XXH3_state_t *h, int fd, int64_t from, int64_t n)
-{
-    for (int64_t done = 0; done < n;) {
-        const int64_t want = n - done < TOKENS_BUFFER ? n - done : TOKENS_BUFFER;
-        const ssize_t got = pread(fd, data.raw, (size_t)want, (off_t)(from + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return; /* shorter than it was: another hash, and an error when it is read */
-        XXH3_64bits_update(h, data.raw, (size_t)got);
-        done += got;
-        position_moved();
-    }
-}
-
-/* The size of a file, and some of its blocks. */
-static void hash_blocks(XXH3_state_t *h, int fd, int64_t bytes)
-{
-    int64_t blocks = (int64_t)((double)HASH_BLOCKS * (double)bytes / (double)data.bytes);
-    blocks = blocks < 2 ? 2 : blocks;
-    XXH3_64bits_update(h, &bytes, sizeof bytes);
-    if (bytes <= blocks * HASH_BLOCK)
-        hash_stretch(h, fd, 0, bytes);
-    else
-        for (int64_t k = 0; k < blocks; k++)
-            hash_stretch(h, fd,
-                         (int64_t)((double)(bytes - HASH_BLOCK) * (double)k / (double)(blocks - 1)),
-                         HASH_BLOCK);
-}
-
-uint64_t data_fingerprint(void)
-{
-    static bool known;
-    static uint64_t fingerprint;
-    static XXH3_state_t state;
-    if (known || !data.files) return fingerprint;
-    XXH3_64bits_reset(&state);
-    for (int64_t i = 0; i < data.files; i++) {
-        const struct tokens_file *f = &data.file[i].f;
-        hash_blocks(&state, f->fd, f->file_bytes);
-        if (f->index_fd >= 0) hash_blocks(&state, f->index_fd, f->index_bytes);
-    }
-    known = true;
-    return fingerprint = XXH3_64bits_digest(&state);
-}
-
-static void agree_stream(const char *name)
-{
-    struct agreed_file *file = ROOM(struct agreed_file, 2 * data.files);
-    int64_t n = 0;
-    for (int64_t i = 0; i < data.files; i++) {
-        const struct tokens_file *f = &data.file[i].f;
-        file[n++] = (struct agreed_file){f->path, f->fd, f->file_bytes};
-        if (f->index_fd >= 0)
-            file[n++] = (struct agreed_file){f->index_path, f->index_fd, f->index_bytes};
-    }
-    agree_files(name, file, n);
-}
-
-void data_agree(void) { agree_stream("data.train"); }
-
-/* ── validation ──────────────────────────────────────────────────────────────── */
-
-static void exchange_streams(void)
-{
-    const struct stream other = validation;
-    validation = data;
-    data = other;
-}
-
-int64_t data_validation_batches(void)
-{
-    return program.validate_steps ? program.validate_steps : validation.samples / program.global;
-}
-
-bool data_validation_open(void)
-{
-    if (!program.data_validations) return true;
-    validation = (struct stream){.raw = data.raw, .token = data.token, .tokens = 0};
-    exchange_streams();
-    bool fine = open_all(program.data_validation, program.data_validations);
-    if (fine) {
-        data.samples = data.tokens > 0 ? (data.tokens - 1) / program.sequence : 0;
-        const int64_t steps = program.validate_steps ? program.validate_steps : 1;
-        if (data.samples / program.global < steps)
-            fine = fail_note("data.validation: %s and the others hold %lld samples of sequence "
-                             "%lld, a validation of %lld step%s needs %lld",
-                             program.data_validation[0], (long long)data.samples,
-                             (long long)program.sequence, (long long)steps, steps == 1 ? "" : "s",
-                             (long long)(steps * program.global));
-        else
-            fine = scan();
-    }
-    exchange_streams();
-    return fine;
-}
-
-void data_validation_agree(void)
-{
-    exchange_streams();
-    if (data.files) agree_stream("data.validation");
-    exchange_streams();
-}
-
-int64_t data_validation_step(int64_t step, int64_t batch)
-{
-    const int64_t row = program.sequence + 1;
-    int64_t valid = 0;
-    exchange_streams();
-    for (int64_t j = 0; j < program.accumulation; j++)
-        for (int64_t i = 0; i < program.local; i++) {
-            const int64_t place = (j * world.size + world.rank) * program.local + i;
-            int32_t *to = data.token + (j * program.local + i) * row;
-            if (!read_stream((batch * program.global + place) * program.sequence, row, to))
-                fail_now("rank %d, validation after step %lld: %s", world.rank, (long long)step,
-                         fail_noted());
-            for (int64_t k = 1; k < row; k++)
-                valid += !program.has_ignore || to[k] != program.ignore;
-        }
-    exchange_streams();
-    return valid;
-}
-
-void data_describe(int64_t first, int64_t steps)
-{
-    char tokens[32], samples[32], more[48] = "", order[64] = "", text[64], other[64];
-    const bool shuffled = program.data_order == ORDER_SHUFFLED;
-    if (!data.files) return;
-    if (program.data_trains > 1)
-        snprintf(more, sizeof more, " and %d more", program.data_trains - 1);
-    if (shuffled)
-        snprintf(order, sizeof order, ", shuffled with seed %lld", (long long)program.data_seed);
-    const char *format = tokens_text(&data.file[0].f, text);
-    for (int64_t i = 1; i < data.files; i++)
-        if (strcmp(format, tokens_text(&data.file[i].f, other))) format = "several formats";
-    say("data: %s%s, %s, %s tokens in %lld file%s, %s samples an epoch%s", program.data_train[0],
-        more, format, count_text(data.tokens, tokens), (long long)data.files,
-        data.files == 1 ? "" : "s", count_text(data.samples, samples), order);
-    if (first + steps * program.global > data.samples)
-        say("data: shorter than the run: after sample %s the stream begins again%s", samples,
-            shuffled ? ", in another order" : " from its first token");
-}
+/* ── the samples of a step ───────────────────────────────────────────────────── */
 
 /* Which of the stream's samples is the n-th of the run. */
 static int64_t sample_at(int64_t n)
@@ -380,6 +60,137 @@ static uint64_t sample_hash(const int32_t *token, int64_t n, int64_t place)
     return shuffle_mix(h);
 }
 
+static int64_t valid_targets(const int32_t *token)
+{
+    if (!program.has_ignore) return program.sequence;
+    int64_t valid = 0;
+    for (int64_t k = 1; k <= program.sequence; k++) valid += token[k] != program.ignore;
+    return valid;
+}
+
+static void read_step(struct step_samples *s, struct reading *r)
+{
+    const int64_t row = program.sequence + 1;
+    s->valid = 0;
+    s->hash = 0;
+    s->fine = true;
+    for (int64_t j = 0; j < program.accumulation; j++)
+        for (int64_t i = 0; i < program.local; i++) {
+            const int64_t place = (j * world.size + world.rank) * program.local + i;
+            int32_t *to = s->token + (j * program.local + i) * row;
+            s->fine = s->fine && stream_read(&data, sample_at(s->begin + place) * program.sequence,
+                                             row, r, to);
+            if (!s->fine) return;
+            s->valid += valid_targets(to);
+            s->hash += sample_hash(to, row, place);
+        }
+}
+
+/* ── reading ahead ───────────────────────────────────────────────────────────── */
+
+static void *read_ahead(void *unused)
+{
+    pthread_mutex_lock(&ahead.lock);
+    for (;;) {
+        while (!ahead.wanted) pthread_cond_wait(&ahead.work, &ahead.lock);
+        pthread_mutex_unlock(&ahead.lock);
+        read_step(ahead.next, &ahead.with);
+        pthread_mutex_lock(&ahead.lock);
+        ahead.wanted = false;
+        pthread_cond_signal(&ahead.done);
+    }
+    return unused;
+}
+
+static bool start_reading_ahead(void)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    pthread_condattr_t monotonic;
+    ahead.runs = !pthread_condattr_init(&monotonic) &&
+                 !pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC) &&
+                 !pthread_cond_init(&ahead.work, NULL) &&
+                 !pthread_cond_init(&ahead.done, &monotonic) && !pthread_attr_init(&attributes) &&
+                 !pthread_attr_setstacksize(&attributes, STACK_BYTES) &&
+                 !pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) &&
+                 !pthread_create(&thread, &attributes, read_ahead, NULL);
+    return ahead.runs || fail_note("no thread to read data ahead");
+}
+
+/* Until the thread has read what it was given. As long as it reads, this rank moves. */
+static void wait_for_samples(void)
+{
+    int64_t seen = -1;
+    pthread_mutex_lock(&ahead.lock);
+    while (ahead.wanted) {
+        struct timespec until;
+        const int64_t pieces = atomic_load(&ahead.with.pieces);
+        if (pieces != seen) position_moved();
+        seen = pieces;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += WAIT_NANOSECONDS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&ahead.done, &ahead.lock, &until);
+    }
+    pthread_mutex_unlock(&ahead.lock);
+}
+
+static void want_samples(int64_t begin)
+{
+    pthread_mutex_lock(&ahead.lock);
+    ahead.next->begin = begin;
+    ahead.wanted = true;
+    pthread_cond_signal(&ahead.work);
+    pthread_mutex_unlock(&ahead.lock);
+}
+
+int64_t data_step(int64_t step, int64_t sample)
+{
+    const double begun = clock_seconds();
+    const struct reading *by = &ahead.with;
+    wait_for_samples();
+    if (ahead.next->begin == sample) {
+        struct step_samples *read = ahead.next;
+        ahead.next = now;
+        now = read;
+    } else { /* the first step of a run */
+        now->begin = sample;
+        read_step(now, &here);
+        by = &here;
+    }
+    waited = clock_seconds() - begun;
+    if (!now->fine) fail_now("rank %d, step %lld: %s", world.rank, (long long)step, by->why);
+    want_samples(data_next(sample + program.global));
+    const int64_t before = sample > 0 ? (sample - 1) / data.samples : 0,
+                  epoch = (sample + program.global - 1) / data.samples;
+    if (epoch > before)
+        say("data: epoch %lld begins in step %lld", (long long)epoch, (long long)step);
+    return now->valid;
+}
+
+bool data_read_again(int64_t sample, uint64_t *hash)
+{
+    now->begin = sample;
+    read_step(now, &here);
+    *hash = now->hash;
+    return now->fine || fail_note("%s", here.why);
+}
+
+double data_wait_seconds(void) { return waited; }
+uint64_t data_hash(void) { return now->hash; }
+
+void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets)
+{
+    const int64_t row = program.sequence + 1;
+    for (int64_t i = 0; i < program.local; i++) {
+        const int32_t *from = now->token + (micro_batch * program.local + i) * row;
+        memcpy(tokens + i * program.sequence, from, (size_t)program.sequence * sizeof *tokens);
+        memcpy(targets + i * program.sequence, from + 1,
+               (size_t)program.sequence * sizeof *targets);
+    }
+}
+
 /* Batches are counted from the beginning of the data, those that are skipped too. */
 int64_t data_next(int64_t sample)
 {
@@ -396,50 +207,107 @@ int64_t data_next(int64_t sample)
     return sample;
 }
 
-/* This rank's samples of a step, and their hash; its targets that are not masked, -1: noted. */
-static int64_t read_step(int64_t sample)
+/* ── coming up ───────────────────────────────────────────────────────────────── */
+
+bool data_open(void)
+{
+    if (!program.data_trains) return fail_note("the plan has no data.train to train on");
+    if (program.has_ignore && program.ignore >= program.vocabulary)
+        return fail_note("data.ignore = %lld masks nothing: the vocabulary has %lld ids, 0 to %lld",
+                         (long long)program.ignore, (long long)program.vocabulary,
+                         (long long)program.vocabulary - 1);
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files); /* when refused, a file too many says so below */
+    }
+    here.raw = room(TOKENS_BUFFER);
+    ahead.with.raw = room(TOKENS_BUFFER);
+    for (int i = 0; i < 2; i++) {
+        steps[i].begin = -1;
+        steps[i].token =
+            ROOM(int32_t, program.accumulation * program.local * (program.sequence + 1));
+    }
+    if (!stream_open(&data, program.data_train, program.data_trains, &here)) return false;
+    if (data.samples < 1)
+        return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld",
+                         program.data_train[0], (long long)data.tokens, (long long)program.sequence,
+                         (long long)program.sequence + 1);
+    return stream_scan(&data, &here) && start_reading_ahead();
+}
+
+int64_t data_tokens(void) { return data.tokens; }
+bool data_is_text(void) { return data.is_text; }
+
+uint64_t data_fingerprint(void)
+{
+    static bool known;
+    static uint64_t fingerprint;
+    if (known || !data.files) return fingerprint;
+    known = true;
+    return fingerprint = stream_fingerprint(&data, 1, &here);
+}
+
+void data_agree(void) { stream_agree(&data, "data.train"); }
+
+void data_describe(int64_t first, int64_t count)
+{
+    char tokens[32], samples[32], more[48] = "", order[64] = "", text[64];
+    const bool shuffled = program.data_order == ORDER_SHUFFLED;
+    if (!data.files) return;
+    if (program.data_trains > 1)
+        snprintf(more, sizeof more, " and %d more", program.data_trains - 1);
+    if (shuffled)
+        snprintf(order, sizeof order, ", shuffled with seed %lld", (long long)program.data_seed);
+    say("data: %s%s, %s, %s tokens in %lld file%s, %s samples an epoch%s", program.data_train[0],
+        more, stream_format(&data, text), count_text(data.tokens, tokens), (long long)data.files,
+        data.files == 1 ? "" : "s", count_text(data.samples, samples), order);
+    if (first + count * program.global > data.samples)
+        say("data: shorter than the run: after sample %s the stream begins again%s", samples,
+            shuffled ? ", in another order" : " from its first token");
+}
+
+/* ── validation ──────────────────────────────────────────────────────────────── */
+
+int64_t data_validation_batches(void)
+{
+    return program.validate_steps ? program.validate_steps : validation.samples / program.global;
+}
+
+bool data_validation_open(void)
+{
+    if (!program.data_validations) return true;
+    if (!stream_open(&validation, program.data_validation, program.data_validations, &here))
+        return false;
+    const int64_t needed = program.validate_steps ? program.validate_steps : 1;
+    if (validation.samples / program.global < needed)
+        return fail_note("data.validation: %s and the others hold %lld samples of sequence %lld, a "
+                         "validation of %lld step%s needs %lld",
+                         program.data_validation[0], (long long)validation.samples,
+                         (long long)program.sequence, (long long)needed, needed == 1 ? "" : "s",
+                         (long long)(needed * program.global));
+    return stream_scan(&validation, &here);
+}
+
+void data_validation_agree(void)
+{
+    if (validation.files) stream_agree(&validation, "data.validation");
+}
+
+/* In the place of the step that was computed last. */
+int64_t data_validation_step(int64_t step, int64_t batch)
 {
     const int64_t row = program.sequence + 1;
     int64_t valid = 0;
-    data.hash = 0;
     for (int64_t j = 0; j < program.accumulation; j++)
         for (int64_t i = 0; i < program.local; i++) {
-            int64_t place = (j * world.size + world.rank) * program.local + i;
-            int32_t *to = data.token + (j * program.local + i) * row;
-            if (!read_stream(sample_at(sample + place) * program.sequence, row, to)) return -1;
-            for (int64_t k = 1; k < row; k++)
-                valid += !program.has_ignore || to[k] != program.ignore;
-            data.hash += sample_hash(to, row, place);
+            const int64_t place = (j * world.size + world.rank) * program.local + i;
+            int32_t *to = now->token + (j * program.local + i) * row;
+            if (!stream_read(&validation, (batch * program.global + place) * program.sequence, row,
+                             &here, to))
+                fail_now("rank %d, validation after step %lld: %s", world.rank, (long long)step,
+                         here.why);
+            valid += valid_targets(to);
         }
     return valid;
-}
-
-int64_t data_step(int64_t step, int64_t sample)
-{
-    const int64_t valid = read_step(sample);
-    if (valid < 0) fail_now("rank %d, step %lld: %s", world.rank, (long long)step, fail_noted());
-    int64_t before = sample > 0 ? (sample - 1) / data.samples : 0,
-            now = (sample + program.global - 1) / data.samples;
-    if (now > before) say("data: epoch %lld begins in step %lld", (long long)now, (long long)step);
-    return valid;
-}
-
-bool data_read_again(int64_t sample, uint64_t *hash)
-{
-    const bool fine = read_step(sample) >= 0;
-    *hash = data.hash;
-    return fine;
-}
-
-uint64_t data_hash(void) { return data.hash; }
-
-void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets)
-{
-    const int64_t row = program.sequence + 1;
-    for (int64_t i = 0; i < program.local; i++) {
-        const int32_t *from = data.token + (micro_batch * program.local + i) * row;
-        memcpy(tokens + i * program.sequence, from, (size_t)program.sequence * sizeof *tokens);
-        memcpy(targets + i * program.sequence, from + 1,
-               (size_t)program.sequence * sizeof *targets);
-    }
 }

@@ -226,10 +226,11 @@ static void json(const struct measured *m)
     if (out.machine_flops > 0 && program.flops_per_token > 0) add_number("mfu", mfu(1, m->seconds));
     if (m->validated) {
         add_number("validation_loss", m->validation_loss);
-        if (data_is_text())
-            add_number("validation_bits_per_byte", m->validation_loss / log(2));
+        if (data_is_text()) add_number("validation_bits_per_byte", m->validation_loss / log(2));
         add_number("validation_seconds", m->validation_seconds);
     }
+    if (m->gap_seconds >= 0) add_number("gap_seconds", m->gap_seconds);
+    if (m->data_seconds >= 0) add_number("data_wait_seconds", m->data_seconds);
     if (m->stall_seconds > 0) add_number("checkpoint_stall_seconds", m->stall_seconds);
     if (m->exposed_seconds >= 0) add_number("exposed_comm_seconds", m->exposed_seconds);
     if (m->peak_bytes > 0) add(",\"memory_peak_bytes\":%.0f", m->peak_bytes);

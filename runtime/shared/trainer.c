@@ -22,6 +22,8 @@ enum {
     TELL_SKIP,
     TELL_EXPOSED,
     TELL_PEAK,
+    TELL_GAP,
+    TELL_DATA,
     TELL_HASH,
     TELL_HASH_TOP,
     TELL_CHECKPOINT,
@@ -37,6 +39,7 @@ static struct {
     bool save;                  /* asked to save at the end of this step, and to go on */
     int64_t saves;              /* requests to save that were agreed on so far */
     int suspect;                /* lowest rank whose own loss was not finite; -1 */
+    double ended, gap; /* when the last step's kernels were done, and from then to this step's */
 } step_state;
 
 /* Targets that count, of all micro-batches and ranks. Without a masked id nobody has to ask. */
@@ -84,6 +87,8 @@ static void combine(struct device *d, struct measured *m)
     mine[TELL_SKIP] = (double)step_state.scalar[SCALAR_SKIP];
     mine[TELL_EXPOSED] = device_exposed_seconds(d);
     mine[TELL_PEAK] = (double)device_peak_bytes(d);
+    mine[TELL_GAP] = step_state.gap;
+    mine[TELL_DATA] = data_wait_seconds();
     mine[TELL_HASH] = (double)(data_hash() & UINT32_MAX); /* a double holds no 64 bits */
     mine[TELL_HASH_TOP] = (double)(data_hash() >> 32);
     checkpoint_tell(mine + TELL_CHECKPOINT);
@@ -105,6 +110,8 @@ static void combine(struct device *d, struct measured *m)
                                  ? -1
                                  : m->exposed_seconds + told[TELL_EXPOSED] / world.size;
         m->peak_bytes = fmax(m->peak_bytes, told[TELL_PEAK]);
+        m->gap_seconds = fmax(m->gap_seconds, told[TELL_GAP]);
+        m->data_seconds = fmax(m->data_seconds, told[TELL_DATA]);
         m->tokens_hash += (uint64_t)told[TELL_HASH] + ((uint64_t)told[TELL_HASH_TOP] << 32);
         if (step_state.suspect < 0 && !isfinite(told[TELL_METRICS])) step_state.suspect = r;
         for (int64_t i = 0; i < metrics; i++)
@@ -122,7 +129,8 @@ static struct measured train_step(struct device *d, struct counters *run, int64_
 {
     const double begun = clock_seconds();
     const int64_t step = run->step, sample = data_next(run->sample);
-    struct measured m = {.step = step, .lr = schedule_lr(&program, step)};
+    struct measured m = {
+        .step = step, .lr = schedule_lr(&program, step), .gap_seconds = -1, .data_seconds = -1};
 
     m.stall_seconds = checkpoint_stall_seconds();
     position_step(step);
@@ -131,11 +139,13 @@ static struct measured train_step(struct device *d, struct counters *run, int64_
     clear_metrics(d);
 
     watch_step(step - first);
+    step_state.gap = step > first ? clock_seconds() - step_state.ended : -1;
     for (int64_t j = 0; j < program.accumulation; j++)
         device_play(d, PLAY_MICRO_BATCH,
                     (j == 0 ? MICRO_FIRST : 0) | (j + 1 == program.accumulation ? MICRO_LAST : 0));
     device_play(d, PLAY_UPDATE, 0);
     device_drain(d);
+    step_state.ended = clock_seconds();
     watch_step_end(d, step - first, clock_seconds() - begun);
 
     position_set(0);

@@ -288,15 +288,16 @@ void data_validation_agree(void);
 int64_t data_validation_batches(void); /* global batches of a validation */
 /* reads this rank's samples of one of them, the same on every mesh; as data_step */
 int64_t data_validation_step(int64_t step, int64_t batch);
-/* Of sizes and contents: all of them where they are few, samples of them where they are many. Reads
- * up to 64 MiB, once. */
+/* Of sizes and contents (stream.h), read once. */
 uint64_t data_fingerprint(void);
 /* steps that begin at sample `first` of the run's order */
 void data_describe(int64_t first, int64_t steps);
 /* Where a step begins whose predecessor ended at `sample`: behind batches that the plan skips. */
 int64_t data_next(int64_t sample);
-/* reads this rank's samples of a step that begins at `sample`; its targets that are not masked */
+/* This rank's samples of a step that begins at `sample`, read ahead while the step before it ran;
+ * its targets that are not masked. */
 int64_t data_step(int64_t step, int64_t sample);
+double data_wait_seconds(void); /* that data_step last waited for them */
 /* The same samples once more, before the first step; their hash. False: noted. */
 bool data_read_again(int64_t sample, uint64_t *hash);
 /* of those samples and their places in the step; the ranks' add up to the step's */
@@ -317,6 +318,9 @@ struct measured {
     double lr, grad_norm, seconds, exposed_seconds /* negative: unknown */, peak_bytes;
     uint64_t tokens_hash;
     double stall_seconds; /* that the run waited for a checkpoint before this step */
+    /* from the end of the step before to the first kernel of this one, and what of it samples were
+     * waited for: of the slowest rank; negative: the first step */
+    double gap_seconds, data_seconds;
     bool skipped;
     const double *value;
     bool validated; /* after this step: cross-entropy of a target, seconds, batches */
