@@ -199,6 +199,11 @@ static bool find_text(struct scan *s, const char *field, bool *found, char *why)
                      field);
             return bad_line(s, text, why);
         }
+        if (peek(s) == '\n' || peek(s) == END)
+            return bad_line(s,
+                            "no whole JSON object: every object is one line, and the last line is "
+                            "whole",
+                            why);
         if (next(s) != '"')
             return bad_line(s, "no JSON object: a name in quotes is wanted here", why);
         if (!whole_string(s, field, &same, why)) return false;

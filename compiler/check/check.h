@@ -65,6 +65,13 @@ struct group {
     struct slot decay;
 };
 
+/* `source "name" { … }` of data. */
+struct source {
+    const char *name;
+    struct span at;
+    struct slot files, weight;
+};
+
 /* A block or an entry that names a section: `cluster b200 { }`, `schedule = cosine`. */
 struct naming {
     enum layer layer;
@@ -100,7 +107,8 @@ struct checker {
     } second;
     struct slot key[KEY_COUNT];
     VECTOR(struct declared) declared;
-    VECTOR(struct group) group; /* of the optimizer, in order */
+    VECTOR(struct group) group;   /* of the optimizer, in order */
+    VECTOR(struct source) source; /* of data, in order */
     VECTOR(struct rate_row *) rate;
     VECTOR(struct rate_set *) rate_set; /* values that --set gives them */
     /* a misspelling of it was reported: its absence is no second error */
@@ -186,6 +194,12 @@ void group_collect(struct checker *c, const struct ast *block);
 void group_refuse_path(struct span at);
 void group_check(struct checker *c);
 void group_resolve(const struct checker *c, struct plan *p);
+
+/* check_source.c: sources of tokens. */
+void source_collect(struct checker *c, const struct ast *block);
+void source_refuse_path(struct span at);
+void source_check(struct checker *c);
+void source_resolve(struct checker *c, struct plan *p);
 
 /* check_rates.c: rows of efficiencies and grids of the cluster. */
 void rates_collect(struct checker *c, const struct ast *block);

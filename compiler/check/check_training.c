@@ -3,6 +3,7 @@
  * rarely meant is a warning that says what it will do. */
 #include "check/check.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* The name of an optimizer or schedule. */
@@ -164,6 +165,16 @@ static void check_place(struct checker *c, enum key_id key)
 {
     const struct constant *v = key_given(c, key) ? key_value(c, key) : NULL;
     const struct constant *one = v && v->kind == CONST_LIST && v->n ? &v->item[0] : v;
+    /* "0.7 web_document 0.3 code_document", as Megatron's --data-path has it */
+    if (one && one->kind == CONST_STRING && key == K_data_train) {
+        char *end;
+        const double weight = strtod(one->text, &end);
+        if (end != one->text && *end == ' ' && weight > 0) {
+            add_help(complain(c->key[key].entry->kid[1]->at, "a name of a file has no weight"),
+                     "%s", foreign_advice("mixture"));
+            return;
+        }
+    }
     if (!one || one->kind != CONST_STRING || !strstr(one->text, "://")) return;
     struct diagnostic *d =
         complain(c->key[key].entry->kid[1]->at,

@@ -104,8 +104,8 @@ static bool name_entry(struct checker *c, enum layer layer, const char *path,
 {
     enum section_id s = section_find(path);
     if (s == SECTION_COUNT) return false;
-    if (s == S_weights) {
-        group_refuse_path(entry->at);
+    if (s == S_weights || s == S_source) {
+        s == S_weights ? group_refuse_path(entry->at) : source_refuse_path(entry->at);
         return true;
     }
     const struct ast *value = entry->kid[1];
@@ -138,8 +138,8 @@ static void place(struct checker *c, enum layer layer, const char *path, const s
         unknown_section(c, section, dot + 1, at);
         return;
     }
-    if (s == S_weights) {
-        group_refuse_path(at);
+    if (s == S_weights || s == S_source) {
+        s == S_weights ? group_refuse_path(at) : source_refuse_path(at);
         return;
     }
     section_seen(c, s, layer, entry->at);
@@ -237,6 +237,11 @@ static void collect_block(struct checker *c, enum layer layer, const char *prefi
     if (!strcmp(path, "optimizer.weights")) {
         section_seen(c, S_optimizer, layer, head->at);
         group_collect(c, block);
+        return;
+    }
+    if (!strcmp(path, "data.source")) {
+        section_seen(c, S_data, layer, head->at);
+        source_collect(c, block);
         return;
     }
     if (!strcmp(path, "cluster.efficiency") || !strcmp(path, "cluster.grid")) {

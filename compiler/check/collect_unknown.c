@@ -271,7 +271,7 @@ bool key_names_section(enum section_id s, const char *key, const struct ast *val
         "type",  "name",       "kind",      "class",      "family",         "architecture",
         "arch",  "model_type", "algorithm", "decay_type", "lr_decay_style", "lr_scheduler_type",
         "style", "scheduler",  "optimizer", "cluster",    "model",          "schedule"};
-    if (!section_rows[s].takes[0] || s == S_device || s == S_weights ||
+    if (!section_rows[s].takes[0] || s == S_device || s == S_weights || s == S_source ||
         (value->kind != AST_NAME && value->kind != AST_STRING))
         return false;
     for (size_t i = 0; i < COUNT_OF(names); i++)

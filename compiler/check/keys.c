@@ -61,7 +61,8 @@ bool key_is_derived(enum key_id key) { return key_rows[key].fallback[0] == '('; 
 
 bool key_is_of_row(enum key_id key)
 {
-    return key_rows[key].section == S_efficiency || key_rows[key].section == S_grid;
+    return key_rows[key].section == S_efficiency || key_rows[key].section == S_grid ||
+           key_rows[key].section == S_source;
 }
 
 /* Defaults are plan text. They are evaluated once per process and kept outside the arena, because

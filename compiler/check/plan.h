@@ -160,6 +160,15 @@ struct other_trainer {
     struct span at;
 };
 
+/* A source of tokens of a mixture. share: of each stage, the samples of a period that are of this
+ * source; the shares of all sources make the period. */
+struct data_source {
+    const char *name;
+    const char *const *files; /* resolved, may be patterns */
+    int n_files;
+    int64_t *share;
+};
+
 struct plan {
     const char *path, *title;
     const char *predicted;               /* C text that program.c ends with; NULL: none */
@@ -208,6 +217,12 @@ struct plan {
     /* resolved against the plan's folder, may be patterns; 0: not given */
     const char *const *data_train;
     int n_data_train;
+    /* A mixture; then data_train has the files of all of them. 0: none. stage_step: the first step
+     * of each stage. */
+    struct data_source *source;
+    int n_sources;
+    int64_t *stage_step;
+    int n_stages;
     const char *const *data_validation; /* the same of other files */
     int n_data_validation;
     enum data_format data_format;

@@ -108,7 +108,9 @@ resolved_keys plan_keys(const struct plan *p)
     add_text(&all, "optimizer", "adamw", true);
     add_text(&all, "schedule", schedule[p->schedule], true);
     for (int k = 0; k < KEY_COUNT; k++)
-        if (p->has_value[k] && key_rows[k].section != S_trainer) /* no trainer of planc's has it */
+        if (k == K_data_field && !strcmp(p->data_field, "text"))
+            continue; /* as before there was the key */
+        else if (p->has_value[k] && key_rows[k].section != S_trainer) /* of others' trainers */
             add(&all, key_path((enum key_id)k), &p->value[k], is_mathematics(p, (enum key_id)k));
     for (int i = 0; i < p->n_groups; i++) { /* in order: the last that matches counts */
         struct text t = {0};
@@ -116,6 +118,23 @@ resolved_keys plan_keys(const struct plan *p)
         escape_json(&t, p->group[i].pattern);
         text_add(&t, ", %s]", text_number(p->group[i].weight_decay));
         PUSH(&all, ((struct resolved_key){text_format("optimizer.weights[%d]", i), t.bytes, true}));
+    }
+    if (p->n_sources) { /* in order: of sources that lag alike, the first is next */
+        struct text names = {0};
+        text_add(&names, "[");
+        for (int i = 0; i < p->n_sources; i++) {
+            struct text t = {0};
+            if (i) text_add(&names, ", ");
+            escape_json(&names, p->source[i].name);
+            text_add(&t, "[");
+            for (int k = 0; k < p->n_stages; k++)
+                text_add(&t, "%s%ld", k ? ", " : "", p->source[i].share[k]);
+            text_add(&t, "]");
+            PUSH(&all,
+                 ((struct resolved_key){text_format("data.source[%d].weight", i), t.bytes, true}));
+        }
+        text_add(&names, "]");
+        PUSH(&all, ((struct resolved_key){"data.source", names.bytes, true}));
     }
     return all;
 }

@@ -227,6 +227,7 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->decay = count(c, K_schedule_decay);
     p->floor = number(c, K_schedule_floor);
     p->data_train = paths_value(c, K_data_train, &p->n_data_train);
+    source_resolve(c, p);
     p->data_validation = paths_value(c, K_data_validation, &p->n_data_validation);
     const struct constant *format = key_value(c, K_data_format),
                           *field = key_value(c, K_data_field);

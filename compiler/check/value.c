@@ -382,7 +382,13 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
     case KEY_STRING:
     case KEY_FILES: return true;
     case KEY_SWITCH: return out->kind == CONST_TRUTH || value_wrong_type(key, e, out);
-    case KEY_LIST: return list_value(key, e, out);
+    case KEY_LIST:
+        if (key == K_source_weight && out->kind == CONST_NUMBER) { /* one for all stages */
+            struct constant *one = TAKE(struct constant);
+            *one = *out;
+            *out = (struct constant){.kind = CONST_LIST, .item = one, .n = 1, .at = out->at};
+        }
+        return list_value(key, e, out);
     case KEY_WHOLE:
     case KEY_NUMBER:
     case KEY_BYTES:
@@ -509,5 +515,6 @@ void check_keys(struct checker *c)
     for (int k = 0; k < KEY_COUNT; k++)
         if (c->key[k].entry) key_value(c, (enum key_id)k);
     group_check(c);
+    source_check(c);
     rates_check(c);
 }

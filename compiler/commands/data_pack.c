@@ -24,7 +24,7 @@ struct pack {
     enum form form;
     int id_bytes;
     FILE *to;
-    bool broken; /* something could not be written */
+    int broken; /* why something could not be written: an errno; 0 */
     int32_t last;
     int64_t since; /* tokens of the document so far */
     VECTOR(int32_t) length;
@@ -39,7 +39,8 @@ static void put_id(struct pack *p, int32_t id)
     p->last = id;
     if (id > p->largest) p->largest = id;
     for (int k = 0; p->writes && k < p->id_bytes; k++)
-        if (putc_unlocked((int)((uint32_t)id >> 8 * k & 0xFF), p->to) == EOF) p->broken = true;
+        if (putc_unlocked((int)((uint32_t)id >> 8 * k & 0xFF), p->to) == EOF)
+            p->broken = p->broken ? p->broken : errno;
 }
 
 static void end_document(struct pack *p)
@@ -201,9 +202,8 @@ static bool write_out(struct pack *p, const struct arguments *a, const char *pat
     if (p->form == FORM_LLMC) llmc_header(p);
     p->writes = true;
     bool fine = copy_all(p, a, why);
-    errno = 0;
-    if (fine && (p->broken || ferror(p->to) || fflush(p->to) || fsync(fileno(p->to)))) {
-        snprintf(why, TOKENS_WHY, "%s: %s", path, errno ? strerror(errno) : "cannot be written");
+    if (fine && (p->broken || fflush(p->to) || fsync(fileno(p->to)))) {
+        snprintf(why, TOKENS_WHY, "%s: %s", path, strerror(p->broken ? p->broken : errno));
         fine = false;
     }
     if (fclose(p->to) && fine) {

@@ -48,14 +48,10 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
                                            [SCHEDULE_COSINE] = "cosine",
                                            [SCHEDULE_LINEAR] = "linear",
                                            [SCHEDULE_WSD] = "wsd"};
-    static const char *const format[] = {[DATA_BYTES] = "bytes",
-                                         [DATA_UINT16] = "uint16",
-                                         [DATA_UINT32] = "uint32",
-                                         [DATA_MEGATRON] = "megatron",
-                                         [DATA_NUMPY] = "npy",
-                                         [DATA_LLMC] = "llmc",
-                                         [DATA_JSON_LINES] = "jsonl",
-                                         [DATA_RECOGNISED] = "auto"};
+    static const char *const format[] = {
+        [DATA_BYTES] = "bytes",       [DATA_UINT16] = "uint16",  [DATA_UINT32] = "uint32",
+        [DATA_MEGATRON] = "megatron", [DATA_NUMPY] = "npy",      [DATA_LLMC] = "llmc",
+        [DATA_JSON_LINES] = "jsonl",  [DATA_RECOGNISED] = "auto"};
     const struct facts *f = &g->facts;
     text_add(to, "{\n  \"title\": ");
     escape_json(to, p->title);
@@ -103,6 +99,23 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              schedule[p->schedule], p->warmup, p->schedule_steps, p->decay, text_number(p->floor));
     text_add(to, "  \"data\": {\"train\": ");
     strings(to, p->data_train, p->n_data_train);
+    if (p->n_sources) {
+        text_add(to, ", \"sources\": [");
+        for (int i = 0; i < p->n_sources; i++) {
+            text_add(to, "%s{\"name\": ", i ? ", " : "");
+            escape_json(to, p->source[i].name);
+            text_add(to, ", \"files\": ");
+            strings(to, p->source[i].files, p->source[i].n_files);
+            text_add(to, ", \"shares\": [");
+            for (int k = 0; k < p->n_stages; k++)
+                text_add(to, "%s%ld", k ? ", " : "", p->source[i].share[k]);
+            text_add(to, "]}");
+        }
+        text_add(to, "], \"stages\": [");
+        for (int k = 0; k < p->n_stages; k++)
+            text_add(to, "%s%ld", k ? ", " : "", p->stage_step[k]);
+        text_add(to, "]");
+    }
     if (p->n_data_validation) {
         text_add(to, ", \"validation\": ");
         strings(to, p->data_validation, p->n_data_validation);

@@ -306,6 +306,29 @@ static void saving_numbers(struct text *to, const struct plan *p)
              text_number(s->every_seconds), s->keep, s->keep_every, s->async ? "true" : "false");
 }
 
+static void numbers(struct text *to, const char *name, const int64_t *item, int n)
+{
+    text_add(to, "static const int64_t %s[] = {", name);
+    for (int i = 0; i < n; i++) text_add(to, "%s%ld", i ? ", " : "", item[i]);
+    text_add(to, "};\n");
+}
+
+/* The sources of a mixture, and the steps with which its stages begin. */
+static void source_tables(struct text *to, const struct plan *p)
+{
+    if (!p->n_sources) return;
+    for (int i = 0; i < p->n_sources; i++) {
+        string_table(to, text_format("files_%d", i), p->source[i].files, p->source[i].n_files);
+        numbers(to, text_format("shares_%d", i), p->source[i].share, p->n_stages);
+    }
+    text_add(to, "static const struct data_source sources[] = {\n");
+    for (int i = 0; i < p->n_sources; i++)
+        text_add(to, "    {%s, files_%d, %d, shares_%d},\n", escape_c(p->source[i].name), i,
+                 p->source[i].n_files, i);
+    text_add(to, "};\n");
+    numbers(to, "stages", p->stage_step, p->n_stages);
+}
+
 void emit_program_c(struct text *to, const struct graph *g, const struct plan *p,
                     enum emit_device device)
 {
@@ -319,6 +342,7 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
     int metrics = metric_table(to, g);
     string_table(to, "trains", p->data_train, p->n_data_train);
     string_table(to, "validations", p->data_validation, p->n_data_validation);
+    source_tables(to, p);
     bool prefixes = string_table(to, "prefixes", p->stored_prefix, p->n_stored_prefix),
          ignored = string_table(to, "ignored", p->stored_ignore, p->n_stored_ignore);
     int keys = key_table(to, p), skips = skip_table(to, p->skip_batches);
@@ -368,6 +392,9 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
                  "    .data_validation = validations, .data_validations = %d, .validate_every = "
                  "%ld, .validate_steps = %ld,\n",
                  p->n_data_validation, p->validate_every, p->validate_steps);
+    if (p->n_sources)
+        text_add(to, "    .source = sources, .sources = %d, .stage_step = stages, .stages = %d,\n",
+                 p->n_sources, p->n_stages);
     text_add(to, "    .init_from = %s, .init_seed = %ld,\n", escape_c(p->init_from), p->init_seed);
     text_add(to,
              "    .tensor_ignore = %s, .tensor_ignores = %d, .tensor_prefix = %s, .tensor_prefixes "

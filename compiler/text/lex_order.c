@@ -100,7 +100,9 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
             add_help(d, "a list is written in [ ]: [0.9, 0.95]");
         else if (open.kind == LBRACK && lx->before.kind == STRING &&
                  (t->kind == NUMBER || t->kind == COLON))
-            add_help(d, "a file has no weight: the files of a list are one stream, in its order");
+            add_help(d, "a file has no weight; a source has: data { source \"web\" { files = "
+                        "\"web-*.bin\";  "
+                        "weight = 0.7 } … }");
         else if (t->kind == COLON && open.kind == LPAR && lx->before.kind == NAME)
             add_help(d, "an argument by name: %s = value", written(lx, &lx->before));
     } else if (t->kind == NAME && !strcmp(written(lx, t), "if")) {

@@ -17,7 +17,13 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { NAME_BYTES = 512, FORMAT = 1, PART_BYTES = 256, HEAD_BYTES = 16384 };
+enum {
+    NAME_BYTES = 512,
+    FORMAT = 1,
+    PART_BYTES = 256,
+    HEAD_BYTES = 16384,
+    SOURCE_BYTES = 24 /* of a source of a mixture */
+};
 
 struct text {
     char *bytes;
@@ -148,8 +154,8 @@ void manifest_ready(const int64_t *header_bytes, const int64_t *elements)
     memcpy(manifest.elements, elements, (size_t)world.size * sizeof *elements);
     make(&manifest.plan, write_plan);
     make(&manifest.tensors, write_tensors);
-    const int64_t size =
-        HEAD_BYTES + manifest.plan.n + manifest.tensors.n + PART_BYTES * (int64_t)world.size;
+    const int64_t size = HEAD_BYTES + manifest.plan.n + manifest.tensors.n +
+                         PART_BYTES * (int64_t)world.size + SOURCE_BYTES * (int64_t)data_sources();
     manifest.all = (struct text){.bytes = room(size), .size = size};
 }
 
@@ -177,7 +183,11 @@ static void fill(const struct counters *at, int64_t run, const uint64_t *hash)
     for (int i = 0; i < at->read.n; i++)
         add(t, "%s[%lld, %lld, \"%016" PRIx64 "\"]", i ? ", " : "", (long long)at->read.at[i].step,
             (long long)at->read.at[i].sample, at->read.at[i].hash);
-    add(t, "]},\n");
+    add(t, "]");
+    for (int i = 0; i < data_sources(); i++)
+        add(t, "%s%lld%s", i ? ", " : ", \"samples_of_sources\": [",
+            (long long)data_taken(i, at->sample), i + 1 == data_sources() ? "]" : "");
+    add(t, "},\n");
     add(t, "\"mesh\": {\"fsdp\": %lld, \"dp\": %lld},\n", (long long)program.fsdp,
         (long long)program.dp);
     add(t, "%s", manifest.plan.bytes);

@@ -1,5 +1,6 @@
 /* Which samples a step has. Sample n of the run is the same on every mesh: place n % epoch of epoch
- * n / epoch of the stream, in its order or shuffled by seed and epoch (shuffle.c). A rank reads
+ * n / epoch of the stream, in its order or shuffled by seed and epoch (shuffle.c). In a mixture it
+ * is that of one of several streams, and n counts the samples of that one (mixture.c). A rank reads
  * only its own samples, a whole step of them at once: the number of valid targets of a step must be
  * known before its first backward pass.
  *
@@ -7,6 +8,7 @@
  * What it finds wrong is said when that step begins: a run ends with the step that it would have
  * ended with. */
 #define _GNU_SOURCE
+#include "mixture.h"
 #include "stream.h"
 
 #include <pthread.h>
@@ -26,9 +28,11 @@ struct step_samples {
     bool fine; /* false: what is wrong is in the `why` of who read */
 };
 
-/* What is read: the files to train on, and during a validation the others. */
-static struct stream data, validation;
-static struct reading here = {.is_main = true};
+/* What is read: the files to train on, one stream or the sources of a mixture, and during a
+ * validation the others. */
+static struct stream *source, validation;
+static int sources;
+static struct reader here = {.is_main = true};
 static struct step_samples steps[2], *now = &steps[0];
 static double waited; /* seconds, of the last step */
 
@@ -38,18 +42,34 @@ static struct {
     pthread_cond_t work, done;
     bool runs, wanted; /* wanted: from when it is given a step until that is read */
     struct step_samples *next;
-    struct reading with;
+    struct reader with;
 } ahead = {.lock = PTHREAD_MUTEX_INITIALIZER, .next = &steps[1]};
 
 /* ── the samples of a step ───────────────────────────────────────────────────── */
 
-/* Which of the stream's samples is the n-th of the run. */
-static int64_t sample_at(int64_t n)
+/* Sources are shuffled each in its own way: the first one as if it were alone. */
+static int64_t seed_of(int number)
 {
-    const int64_t epoch = n / data.samples, place = n % data.samples;
-    return program.data_order == ORDER_SEQUENTIAL
-               ? place
-               : shuffle_place(program.data_seed, epoch, data.samples, place);
+    return number == 0 ? program.data_seed
+                       : (int64_t)(shuffle_mix((uint64_t)program.data_seed) ^ (uint64_t)number);
+}
+
+/* Which stream sample n of the run is of, and which of its samples. */
+static const struct stream *sample_at(int64_t n, int64_t *sample)
+{
+    const int number = program.sources ? mixture_source(n, &n) : 0;
+    const struct stream *s = &source[number];
+    const int64_t epoch = n / s->samples, place = n % s->samples;
+    *sample = program.data_order == ORDER_SEQUENTIAL
+                  ? place
+                  : shuffle_place(seed_of(number), epoch, s->samples, place);
+    return s;
+}
+
+/* Samples of a source among the first n of the run. */
+static int64_t taken(int number, int64_t n)
+{
+    return program.sources ? mixture_count(number, n) : n;
 }
 
 static uint64_t sample_hash(const int32_t *token, int64_t n, int64_t place)
@@ -68,7 +88,7 @@ static int64_t valid_targets(const int32_t *token)
     return valid;
 }
 
-static void read_step(struct step_samples *s, struct reading *r)
+static void read_step(struct step_samples *s, struct reader *r)
 {
     const int64_t row = program.sequence + 1;
     s->valid = 0;
@@ -78,8 +98,9 @@ static void read_step(struct step_samples *s, struct reading *r)
         for (int64_t i = 0; i < program.local; i++) {
             const int64_t place = (j * world.size + world.rank) * program.local + i;
             int32_t *to = s->token + (j * program.local + i) * row;
-            s->fine = s->fine && stream_read(&data, sample_at(s->begin + place) * program.sequence,
-                                             row, r, to);
+            int64_t sample;
+            const struct stream *from = sample_at(s->begin + place, &sample);
+            s->fine = stream_read(from, sample * program.sequence, row, r, to);
             if (!s->fine) return;
             s->valid += valid_targets(to);
             s->hash += sample_hash(to, row, place);
@@ -145,10 +166,22 @@ static void want_samples(int64_t begin)
     pthread_mutex_unlock(&ahead.lock);
 }
 
+static void say_epoch(int number, int64_t step, int64_t sample)
+{
+    const int64_t first = taken(number, sample), behind = taken(number, sample + program.global),
+                  samples = source[number].samples;
+    const int64_t before = first > 0 ? (first - 1) / samples : 0,
+                  epoch = behind > 0 ? (behind - 1) / samples : 0;
+    if (epoch > before)
+        say("data: epoch %lld%s%s begins in step %lld", (long long)epoch,
+            program.sources ? " of " : "", program.sources ? program.source[number].name : "",
+            (long long)step);
+}
+
 int64_t data_step(int64_t step, int64_t sample)
 {
     const double begun = clock_seconds();
-    const struct reading *by = &ahead.with;
+    const struct reader *by = &ahead.with;
     wait_for_samples();
     if (ahead.next->begin == sample) {
         struct step_samples *read = ahead.next;
@@ -162,10 +195,7 @@ int64_t data_step(int64_t step, int64_t sample)
     waited = clock_seconds() - begun;
     if (!now->fine) fail_now("rank %d, step %lld: %s", world.rank, (long long)step, by->why);
     want_samples(data_next(sample + program.global));
-    const int64_t before = sample > 0 ? (sample - 1) / data.samples : 0,
-                  epoch = (sample + program.global - 1) / data.samples;
-    if (epoch > before)
-        say("data: epoch %lld begins in step %lld", (long long)epoch, (long long)step);
+    for (int i = 0; i < sources; i++) say_epoch(i, step, sample);
     return now->valid;
 }
 
@@ -209,6 +239,19 @@ int64_t data_next(int64_t sample)
 
 /* ── coming up ───────────────────────────────────────────────────────────────── */
 
+static bool open_source(int i)
+{
+    struct stream *s = &source[i];
+    const char *const *name = program.sources ? program.source[i].files : program.data_train;
+    const int n = program.sources ? program.source[i].n_files : program.data_trains;
+    if (!stream_open(s, name, n, &here)) return false;
+    if (s->samples < 1)
+        return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld", name[0],
+                         (long long)s->tokens, (long long)program.sequence,
+                         (long long)program.sequence + 1);
+    return stream_scan(s, &here);
+}
+
 bool data_open(void)
 {
     if (!program.data_trains) return fail_note("the plan has no data.train to train on");
@@ -228,43 +271,88 @@ bool data_open(void)
         steps[i].token =
             ROOM(int32_t, program.accumulation * program.local * (program.sequence + 1));
     }
-    if (!stream_open(&data, program.data_train, program.data_trains, &here)) return false;
-    if (data.samples < 1)
-        return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld",
-                         program.data_train[0], (long long)data.tokens, (long long)program.sequence,
-                         (long long)program.sequence + 1);
-    return stream_scan(&data, &here) && start_reading_ahead();
+    sources = program.sources ? program.sources : 1;
+    source = ROOM(struct stream, sources);
+    if (program.sources) mixture_open();
+    for (int i = 0; i < sources; i++)
+        if (!open_source(i)) return false;
+    return start_reading_ahead();
 }
 
-int64_t data_tokens(void) { return data.tokens; }
-bool data_is_text(void) { return data.is_text; }
+int64_t data_tokens(void)
+{
+    int64_t tokens = 0;
+    for (int i = 0; i < sources; i++) tokens += source[i].tokens;
+    return tokens;
+}
+
+bool data_is_text(void)
+{
+    for (int i = 0; i < sources; i++)
+        if (!source[i].is_text) return false;
+    return sources > 0;
+}
 
 uint64_t data_fingerprint(void)
 {
     static bool known;
     static uint64_t fingerprint;
-    if (known || !data.files) return fingerprint;
+    if (known || !sources) return fingerprint;
     known = true;
-    return fingerprint = stream_fingerprint(&data, 1, &here);
+    return fingerprint = stream_fingerprint(source, sources, &here);
 }
 
-void data_agree(void) { stream_agree(&data, "data.train"); }
+void data_agree(void)
+{
+    for (int i = 0; i < sources; i++)
+        stream_agree(&source[i], program.sources ? program.source[i].name : "data.train");
+}
+
+int data_sources(void) { return program.sources; }
+int64_t data_taken(int number, int64_t sample) { return taken(number, sample); }
+double data_epochs(int number, int64_t sample)
+{
+    return (double)taken(number, sample) / (double)source[number].samples;
+}
+
+static void describe_source(int i, int64_t first, int64_t last)
+{
+    char tokens[32], samples[32], more[48] = "", order[64] = "", text[64], mixed[TOKENS_WHY] = "";
+    const bool shuffled = program.data_order == ORDER_SHUFFLED, alone = !program.sources;
+    const struct stream *s = &source[i];
+    const char *const *name = alone ? program.data_train : program.source[i].files;
+    const int names = alone ? program.data_trains : program.source[i].n_files;
+    if (names > 1) snprintf(more, sizeof more, " and %d more", names - 1);
+    if (shuffled)
+        snprintf(order, sizeof order, ", shuffled with seed %lld", (long long)program.data_seed);
+    if (!alone)
+        snprintf(mixed, sizeof mixed, "%s: %.4g %% of the samples, ", program.source[i].name,
+                 100.0 * (double)program.source[i].share[0] / (double)mixture_period(0));
+    say("data: %s%s%s, %s, %s tokens in %lld file%s, %s samples an epoch%s", mixed, name[0], more,
+        stream_format(s, text), count_text(s->tokens, tokens), (long long)s->files,
+        s->files == 1 ? "" : "s", count_text(s->samples, samples), order);
+    if (!alone && last > first)
+        say("data: %s: %.3g epochs by the end of the run, %.3g so far", program.source[i].name,
+            data_epochs(i, last), data_epochs(i, first));
+    else if (alone && last > s->samples)
+        say("data: shorter than the run: after sample %s the stream begins again%s", samples,
+            shuffled ? ", in another order" : " from its first token");
+}
 
 void data_describe(int64_t first, int64_t count)
 {
-    char tokens[32], samples[32], more[48] = "", order[64] = "", text[64];
-    const bool shuffled = program.data_order == ORDER_SHUFFLED;
-    if (!data.files) return;
-    if (program.data_trains > 1)
-        snprintf(more, sizeof more, " and %d more", program.data_trains - 1);
-    if (shuffled)
-        snprintf(order, sizeof order, ", shuffled with seed %lld", (long long)program.data_seed);
-    say("data: %s%s, %s, %s tokens in %lld file%s, %s samples an epoch%s", program.data_train[0],
-        more, stream_format(&data, text), count_text(data.tokens, tokens), (long long)data.files,
-        data.files == 1 ? "" : "s", count_text(data.samples, samples), order);
-    if (first + count * program.global > data.samples)
-        say("data: shorter than the run: after sample %s the stream begins again%s", samples,
-            shuffled ? ", in another order" : " from its first token");
+    for (int i = 0; i < sources; i++) describe_source(i, first, first + count * program.global);
+    for (int k = 1; k < program.stages; k++) {
+        char text[512];
+        int used = 0;
+        int64_t period = 0;
+        for (int i = 0; i < sources; i++) period += program.source[i].share[k];
+        for (int i = 0; i < sources && used < (int)sizeof text; i++)
+            used += snprintf(text + used, sizeof text - (size_t)used, "%s%s %.4g %%", i ? ", " : "",
+                             program.source[i].name,
+                             100.0 * (double)program.source[i].share[k] / (double)period);
+        say("data: from step %lld on %s", (long long)program.stage_step[k], text);
+    }
 }
 
 /* ── validation ──────────────────────────────────────────────────────────────── */

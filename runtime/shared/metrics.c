@@ -123,6 +123,7 @@ bool metrics_open(const struct options *o, int64_t first, double machine_flops,
     out.terminal = on_terminal();
     out.path = o->metrics;
     out.size = (size_t)(2048 + 32 * metrics_count() + 64 * program.metrics);
+    for (int i = 0; i < data_sources(); i++) out.size += 32 + 6 * strlen(program.source[i].name);
     out.line = room((int64_t)out.size);
     if (!o->metrics) return true;
     if (first > 0 && !cut_behind(o->metrics, first)) return false;
@@ -147,6 +148,20 @@ static void add_number(const char *key, double x)
 {
     if (isfinite(x)) /* JSON has no other numbers */
         add(",\"%s\":%.17g", key, x);
+}
+
+/* One of a mixture's sources, whose name comes from outside. */
+static void add_epochs(const char *name, double epochs, bool first, bool last)
+{
+    add(first ? ",\"epochs\":{\"" : ",\"");
+    for (; *name; name++)
+        if (*name == '"' || *name == '\\')
+            add("\\%c", *name);
+        else if ((unsigned char)*name < 32)
+            add("\\u%04x", (unsigned char)*name);
+        else
+            add("%c", *name);
+    add("\":%.6g%s", epochs, last ? "}" : "");
 }
 
 static void add_metric(const struct metric *m, const double *value)
@@ -229,6 +244,9 @@ static void json(const struct measured *m)
         if (data_is_text()) add_number("validation_bits_per_byte", m->validation_loss / log(2));
         add_number("validation_seconds", m->validation_seconds);
     }
+    for (int i = 0; i < data_sources(); i++)
+        add_epochs(program.source[i].name, data_epochs(i, m->sample), i == 0,
+                   i + 1 == data_sources());
     if (m->gap_seconds >= 0) add_number("gap_seconds", m->gap_seconds);
     if (m->data_seconds >= 0) add_number("data_wait_seconds", m->data_seconds);
     if (m->stall_seconds > 0) add_number("checkpoint_stall_seconds", m->stall_seconds);

@@ -75,6 +75,15 @@ struct plan_key {
     bool mathematics;
 };
 
+/* A source of a mixture. share: of each stage, the samples of a period that are of this source; the
+ * shares of all sources make the period. */
+struct data_source {
+    const char *name;
+    const char *const *files; /* names or patterns */
+    int n_files;
+    const int64_t *share;
+};
+
 struct program {
     const char *title, *plan_path, *device;                          /* "cpu", "cuda", "trace" */
     int64_t fsdp, dp, accumulation, local, sequence, global, tokens; /* tokens: local x sequence */
@@ -101,7 +110,12 @@ struct program {
     double floor;
     int64_t run_steps;
     const char *const *data_train;
-    int data_trains; /* names or patterns, in this order */
+    int data_trains; /* names or patterns, in this order; of a mixture those of all sources */
+    const struct data_source *source;
+    int sources; /* 0: one stream */
+    /* the first step of each stage of a mixture, as batches of the data are counted */
+    const int64_t *stage_step;
+    int stages;
     /* validation: names or patterns; validate_every 0: never, validate_steps 0: all of them */
     const char *const *data_validation;
     int data_validations;

@@ -74,7 +74,7 @@ static bool open_one(struct stream *s, const char *path, unsigned char *raw)
 }
 
 /* Tokens [at, at + n) of one file, checked; to: NULL when only the check is wanted. */
-static bool read_file(const struct file *f, int64_t at, int64_t n, struct reading *r, int32_t *to)
+static bool read_file(const struct file *f, int64_t at, int64_t n, struct reader *r, int32_t *to)
 {
     while (n > 0) {
         const int64_t some = n < PIECE ? n : PIECE;
@@ -88,7 +88,7 @@ static bool read_file(const struct file *f, int64_t at, int64_t n, struct readin
     return true;
 }
 
-bool stream_read(const struct stream *s, int64_t at, int64_t n, struct reading *r, int32_t *to)
+bool stream_read(const struct stream *s, int64_t at, int64_t n, struct reader *r, int32_t *to)
 {
     int64_t low = 0, high = s->files - 1;
     while (low < high) { /* the last file that begins at or before `at` */
@@ -112,7 +112,7 @@ bool stream_read(const struct stream *s, int64_t at, int64_t n, struct reading *
 /* Ids that no vocabulary of this size has are found before the first step as far as that costs
  * little: each rank looks at its part of the stream. What lies beyond is checked when it is
  * read. */
-bool stream_scan(const struct stream *s, struct reading *r)
+bool stream_scan(const struct stream *s, struct reader *r)
 {
     int64_t widest = 1;
     for (int64_t i = 0; i < s->files; i++)
@@ -148,7 +148,7 @@ static bool is_index(const char *path, const glob_t *found)
     return false;
 }
 
-bool stream_open(struct stream *s, const char *const *name, int n, struct reading *r)
+bool stream_open(struct stream *s, const char *const *name, int n, struct reader *r)
 {
     glob_t *found = ROOM(glob_t, n);
     int64_t most = 0;
@@ -200,7 +200,7 @@ static void hash_blocks(XXH3_state_t *h, int fd, int64_t bytes, double total, un
                          HASH_BLOCK, raw);
 }
 
-uint64_t stream_fingerprint(const struct stream *s, int n, struct reading *r)
+uint64_t stream_fingerprint(const struct stream *s, int n, struct reader *r)
 {
     static XXH3_state_t state;
     double total = 0;

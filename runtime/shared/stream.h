@@ -17,7 +17,7 @@ struct stream {
 };
 
 /* What a thread reads with. */
-struct reading {
+struct reader {
     unsigned char *raw; /* TOKENS_BUFFER bytes */
     bool is_main;       /* the main thread's: the watchdog is told what it has read */
     char why[TOKENS_WHY];
@@ -25,14 +25,14 @@ struct reading {
 };
 
 /* *s: zeroed. Opens what the n names or patterns stand for. False: noted. */
-bool stream_open(struct stream *s, const char *const *name, int n, struct reading *r);
+bool stream_open(struct stream *s, const char *const *name, int n, struct reader *r);
 /* Looks at this rank's part for ids beyond the vocabulary. False: noted. */
-bool stream_scan(const struct stream *s, struct reading *r);
+bool stream_scan(const struct stream *s, struct reader *r);
 /* Tokens [at, at + n), checked; to: NULL when only the check is wanted. False: r->why. */
-bool stream_read(const struct stream *s, int64_t at, int64_t n, struct reading *r, int32_t *to);
+bool stream_read(const struct stream *s, int64_t at, int64_t n, struct reader *r, int32_t *to);
 /* Of the sizes and contents of n streams: all of them where they are few, samples of them where
  * they are many. Reads up to 64 MiB. */
-uint64_t stream_fingerprint(const struct stream *s, int n, struct reading *r);
+uint64_t stream_fingerprint(const struct stream *s, int n, struct reader *r);
 /* All ranks have the same files: agree_files. */
 void stream_agree(const struct stream *s, const char *name);
 /* What its files are, for people. */

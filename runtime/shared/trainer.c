@@ -154,7 +154,7 @@ static struct measured train_step(struct device *d, struct counters *run, int64_
     watch_step_took(step - first, m.seconds);
     readings_add(&run->read, (struct reading){step, sample, m.tokens_hash});
     run->step++;
-    run->sample = sample + program.global;
+    m.sample = run->sample = sample + program.global;
     run->skipped += m.skipped;
     run->spent.saves += m.stall_seconds;
     if (!m.skipped) run->spent.steps += m.seconds;

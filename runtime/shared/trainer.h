@@ -292,6 +292,11 @@ int64_t data_validation_step(int64_t step, int64_t batch);
 uint64_t data_fingerprint(void);
 /* steps that begin at sample `first` of the run's order */
 void data_describe(int64_t first, int64_t steps);
+/* Of a mixture: its sources (0: there is none), the samples of one of them among the first `sample`
+ * of the run, and how often these are an epoch of it. */
+int data_sources(void);
+int64_t data_taken(int source, int64_t sample);
+double data_epochs(int source, int64_t sample);
 /* Where a step begins whose predecessor ended at `sample`: behind batches that the plan skips. */
 int64_t data_next(int64_t sample);
 /* This rank's samples of a step that begins at `sample`, read ahead while the step before it ran;
@@ -321,6 +326,7 @@ struct measured {
     /* from the end of the step before to the first kernel of this one, and what of it samples were
      * waited for: of the slowest rank; negative: the first step */
     double gap_seconds, data_seconds;
+    int64_t sample; /* of the run, behind this step */
     bool skipped;
     const double *value;
     bool validated; /* after this step: cross-entropy of a target, seconds, batches */

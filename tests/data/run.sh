@@ -66,7 +66,8 @@ runs() {
         esac
     done
     timeout -k 5 60 mpirun -n 2 --oversubscribe --bind-to none ${dir:-any}/trainer --metrics \
-        "$name.jsonl" >"$name.log" 2>&1 </dev/null || { fail "$name" "$(tail_of "$name.log")"; return; }
+        "$name.jsonl" >"$name.log" 2>&1 </dev/null ||
+        { fail "$name" "$(grep '^trainer:' "$name.log") $(tail_of "$name.log")"; return; }
     [ -z "${like:-}" ] && { ok "$name"; return; }
     [ "$(hashes "$name.jsonl")" = "$(hashes "$like.jsonl")" ] && ok "$name" ||
         fail "$name" "other samples than of $like: $(hashes "$name.jsonl" | tr '\n' ' ')"
@@ -78,7 +79,7 @@ for file in raw4.bin olmo.npy u2.npy u4.npy i8.npy gpt2.bin llama3.bin; do
 done
 runs trains_megatron m2_text_document.bin m2_text_document.idx
 runs trains_megatron_int64 m8_text_document.bin m8_text_document.idx
-grep -q 'data: in, Megatron int64, 6,005 tokens' trains_megatron_int64.log && ok said_at_start ||
+grep -q 'data: .*in, Megatron int64, 6,005 tokens' trains_megatron_int64.log && ok said_at_start ||
     fail said_at_start "$(grep data: trains_megatron_int64.log)"
 like=
 runs trains_text lines.txt
@@ -97,8 +98,8 @@ text += b" " * (117 - len(text)) + b"\n"
 open("s2.npy", "wb").write(b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + b)
 open("s3.bin", "wb").write(struct.pack("<256i", 20240520, 1, len(c) // 2, *[0] * 253) + c)
 PY
-"$planc" build small.plan -o several --set 'data.train=["s1.bin", "s2.npy", "s3.*"]' \
-    >several.build 2>&1
+sed 's/train = "in"/train = ["s1.bin", "s2.npy", "s3.*"]/' small.plan >several.plan
+"$planc" build several.plan -o several >several.build 2>&1
 dir=several like=trains_raw2 runs trains_several raw2.bin
 grep -q 's1.bin and 2 more, several formats, 6,005 tokens in 3 files' trains_several.log &&
     ok several_said || fail several_said "$(grep data: trains_several.log)"
@@ -119,7 +120,8 @@ wrong() {
         fail "$name" "does not say /$2/: $(cat wrong.err)"
     else ok "$name"; fi
 }
-wrong npy_cut 'counts 6005 ids of 2 bytes, and 12000 bytes follow it at byte 128: .*cut off' w_cut.npy
+wrong npy_cut 'counts 6005 ids of 2 bytes, and 12000 bytes follow it at byte 128: .*cut off' \
+    w_cut.npy
 wrong npy_long 'counts 6000 ids .*one array' w_long.npy
 wrong npy_float "type '<f4' at byte [0-9]+; ids are whole numbers.*astype" w_float.npy
 wrong npy_big_endian "type '>u2'" w_big.npy
@@ -129,7 +131,8 @@ wrong llmc_cut "llm.c's header counts 6005 ids of 2 bytes at byte 8, and 12008 .
     w_cut_llmc.bin
 wrong llmc_version 'version 2 at byte 4' w_version_llmc.bin
 wrong llmc_choices 'multiple choice' w_choices.bin
-wrong bin_cut '5995 ids of 2 bytes, and files/w_cut_bin.idx counts 6005: the file is cut off' w_cut_bin
+wrong bin_cut '5995 ids of 2 bytes, and files/w_cut_bin.idx counts 6005: the file is cut off' \
+    w_cut_bin
 wrong bin_longer 'the index is of another file' w_longer_bin
 wrong idx_cut 'at byte 18.*cut off' w_cut_idx
 wrong idx_type 'type 7 at byte 17' w_type
@@ -170,22 +173,23 @@ trains_not() {
         grep -qE "^trainer: .*$pattern" "$name.log" && ok "$name" ||
         fail "$name" "exit $status: $(tail_of "$name.log")"
 }
-trains_not beyond 'in: token id 300 at byte 5064 \(token 1234 of the file\); the vocabulary has 300' \
-    w_beyond.npy
+trains_not beyond \
+    'in: token id 300 at byte 5064 \(token 1234 of the file\); the vocabulary has 300' w_beyond.npy
 trains_not swapped 'in.idx: sequence 5' w_swapped.bin w_swapped.idx
 trains_not negative 'in.bin: token id -7' w_negative.bin w_negative.idx
 trains_not cut 'in: .*cut off' w_cut.npy
 cp files/raw2.bin t1.bin && cp files/raw4.bin t2.bin
 "$planc" build small.plan -o mixed --set 'data.train=t?.bin' >mixed.build 2>&1
 timeout 60 mpirun -n 2 --oversubscribe --bind-to none mixed/trainer >mixed.log 2>&1 </dev/null
-grep -q '^trainer: .*t2.bin: looks like uint32, and .*t1.bin like uint16; name the format' mixed.log &&
-    ok two_widths || fail two_widths "$(tail_of mixed.log)"
+grep -q '^trainer: .*t2.bin: looks like uint32, and .*t1.bin like uint16; name the format' \
+    mixed.log && ok two_widths || fail two_widths "$(tail_of mixed.log)"
 
 # ── beyond 2^31 tokens ───────────────────────────────────────────────────────
 # far files hold 2^31 + 4096 zeros before the ids: their last batches are those of near2.bin
 far() { # NAME FILE SKIPPED
     "$planc" build small.plan -o "$1" --set "data.train=files/$2" --set data.order=sequential \
-        --set mesh.fsdp=1 --set 'run.skip_batches=[0..'$(($3 - 1))']' ${4:+--set} ${4:-} >"$1.build" 2>&1 &&
+        --set mesh.fsdp=1 --set 'run.skip_batches=[0..'$(($3 - 1))']' ${4:+--set} ${4:-} \
+        >"$1.build" 2>&1 &&
         timeout 60 mpirun -n 1 "$1/trainer" --metrics "$1.jsonl" >"$1.log" 2>&1 </dev/null ||
         fail "$1" "$(tail_of "$1.build") $(tail_of "$1.log")"
 }
@@ -197,13 +201,110 @@ for file in far2.bin:uint16 far4.bin:uint32 far.npy:; do
         ok "beyond_2_31_$name" || fail "beyond_2_31_$name" "$(tail_of "far_$name.log")"
 done
 
+# ── mixtures ─────────────────────────────────────────────────────────────────
+if cc -std=c17 -O1 -I"$top/runtime" -I"$top" "$here/mixed.c" \
+    "$top"/runtime/shared/{mixture,fail}.c -o mixed_c -lm -lpthread >mixed_c.log 2>&1 &&
+    ./mixed_c >mixed_c.log; then
+    ok exact_proportions
+else
+    fail exact_proportions "$(tail_of mixed_c.log)"
+fi
+sed '/data {/d; $d' small.plan >mixture.plan && cat >>mixture.plan <<'PLAN'
+    data {
+        source "web"  { files = "files/raw2.bin";  weight = [0.75, 0.5] }
+        source "code" { files = ["s1.bin", "s2.npy"];  weight = [0.25, 0.5] }
+        stages = [0, 5]
+        order = shuffled
+    }
+}
+PLAN
+sed -i 's/steps = 3/steps = 9/; s/local = 2/local = 1;  global = 24/' mixture.plan
+mixture() { # NAME RANKS WORDS: builds it under these settings
+    local word words=()
+    for word in $3; do words+=(--set "$word"); done
+    "$planc" build mixture.plan -o "$1" "${words[@]}" >"$1.build" 2>&1 ||
+        fail "build_$1" "$(tail_of "$1.build")"
+}
+went() { # NAME DIR RANKS [options]
+    timeout -k 5 60 mpirun -n "$3" --oversubscribe --bind-to none "$2/trainer" --metrics \
+        "$1.jsonl" "${@:4}" >"$1.log" 2>&1 </dev/null ||
+        fail "$1" "$(grep '^trainer:' "$1.log") $(tail_of "$1.log")"
+}
+mixture mix1 1 mesh.fsdp=1
+mixture mix2 2 mesh.fsdp=2
+mixture mix4 4 'mesh.fsdp=2 mesh.dp=2 batch.local=3'
+went mix1 mix1 1; went mix2 mix2 2; went mix4 mix4 4
+for mesh in mix2 mix4; do
+    [ -n "$(hashes mix1.jsonl)" ] && [ "$(hashes mix1.jsonl)" = "$(hashes $mesh.jsonl)" ] &&
+        ok "same_samples_$mesh" || fail "same_samples_$mesh" "$(tail_of $mesh.log)"
+done
+grep -q 'data: web: 75 % of the samples, .*raw2.bin, uint16, 6,005 tokens' mix1.log &&
+    grep -q 'data: code: 25 % of the samples, .*s1.bin and 1 more, several formats' mix1.log &&
+    grep -q 'data: from step 5 on web 50 %, code 50 %' mix1.log && ok mixture_said ||
+    fail mixture_said "$(grep data: mix1.log)"
+# 218 samples an epoch of code: 5 x 6 + 4 x 12 = 78 of it; 375 of web: 5 x 18 + 4 x 12 = 138
+python3 - >epochs.log 2>&1 <<'PY'
+import json
+last = [json.loads(line) for line in open("mix2.jsonl")][-1]["epochs"]
+assert abs(last["web"] - 138 / 375) < 1e-5 and abs(last["code"] - 78 / 218) < 1e-5, last
+PY
+[ $? -eq 0 ] && ok epochs_of_sources || fail epochs_of_sources "$(tail_of epochs.log)"
+# cut behind step 4 and resumed on another mesh
+went cut mix1 1 --steps 4 --checkpoint-dir saved
+went cut mix2 2 --checkpoint-dir saved
+grep -q '"samples_of_sources": \[138, 78\]' saved/step-00000009/manifest.json &&
+    [ "$(hashes mix1.jsonl)" = "$(hashes cut.jsonl)" ] && ok mixture_resumed ||
+    fail mixture_resumed "$(grep '"data"' saved/*/manifest.json) $(tail_of cut.log)"
+sed 's/0.75, 0.5/0.8, 0.5/' mixture.plan >other.plan
+"$planc" build other.plan -o other --set mesh.fsdp=1 >other.build 2>&1
+timeout 60 mpirun -n 1 other/trainer --checkpoint-dir saved >other.log 2>&1 </dev/null
+[ $? -eq 4 ] && grep -q 'data.source\[0\].weight' other.log && ok other_weights_refused ||
+    fail other_weights_refused "$(tail_of other.log)"
+went whole mix1 1 --steps 40
+grep -q 'data: epoch 1 of code begins in step' whole.log && ok epoch_of_a_source ||
+    fail epoch_of_a_source "$(grep data: whole.log)"
+# alone, a source is the stream that it is without the others
+sed '/source "code"/d; /stages/d; s/\[0.75, 0.5\]/0.3/' mixture.plan >alone.plan
+"$planc" build alone.plan -o alone --set mesh.fsdp=1 >alone.build 2>&1
+sed '/source "/d; /stages/d' mixture.plan >plain.plan
+"$planc" build plain.plan -o plain --set mesh.fsdp=1 --set data.train=files/raw2.bin \
+    >plain.build 2>&1
+went alone alone 1; went plain plain 1
+[ "$(hashes alone.jsonl)" = "$(hashes plain.jsonl)" ] && ok one_source_is_a_stream ||
+    fail one_source_is_a_stream "$(tail_of alone.build) $(tail_of plain.build)"
+
+# ── reading ahead ────────────────────────────────────────────────────────────
+python3 - >gap.log 2>&1 <<'PY'
+import json
+steps = [json.loads(line) for line in open("mix2.jsonl")]
+assert "gap_seconds" not in steps[0] and all(
+    s["gap_seconds"] >= s["data_wait_seconds"] >= 0 for s in steps[1:]), steps
+PY
+[ $? -eq 0 ] && ok gap_between_steps || fail gap_between_steps "$(tail_of gap.log)"
+# a file that becomes short while the run goes on: said by the step that would have read it
+cp files/raw4.bin shrinks.bin
+"$planc" build small.plan -o shrinks --set data.train=shrinks.bin --set schedule.steps=100000000 \
+    >shrinks.build 2>&1
+timeout -k 5 60 mpirun -n 2 --oversubscribe --bind-to none shrinks/trainer --metrics shrinks.jsonl \
+    >shrinks.log 2>&1 </dev/null &
+launcher=$!
+for _ in $(seq 200); do [ -s shrinks.jsonl ] && break; sleep 0.1; done
+truncate -s 4000 shrinks.bin
+wait $launcher
+status=$?
+[ $status -eq 4 ] && [ "$(grep -c '^trainer:' shrinks.log)" -eq 1 ] && grep -q \
+    '^trainer: rank [01], step [0-9]*: .*shrinks.bin: byte [0-9]*: the file has become shorter' \
+    shrinks.log && ok file_that_shrinks ||
+    fail file_that_shrinks "exit $status: $(tail_of shrinks.log)"
+
 # ── files that pack writes ───────────────────────────────────────────────────
 # packed NAME OUT FORMAT DOCUMENTS FILES...: the ids are those of raw2.bin
 packed() {
     local name=packed_$1 out=$2 format=$3 documents=$4
     shift 4
-    "$planc" data pack "$@" -o "$out" >pack.log 2>&1 || { fail "$name" "$(tail_of pack.log)"; return; }
-    grep -q "$format, 6,005 tokens" pack.log || { fail "$name" "$(tail_of pack.log)"; return; }
+    "$planc" data pack "$@" -o "$out" >pack.log 2>&1 &&
+        grep -q "$format, 6,005 tokens" pack.log ||
+        { fail "$name" "$(tail_of pack.log)"; return; }
     "$planc" data pack "$out" -o back.bin --as uint16 >pack.log 2>&1 &&
         cmp -s back.bin files/raw2.bin || { fail "$name" "other ids: $(tail_of pack.log)"; return; }
     "$planc" data "$out" --json >is.json
@@ -236,7 +337,8 @@ refused() {
     [ $status -eq "$2" ] && grep -qE -- "$3" refused.log && ok "refused_$1" ||
         fail "refused_$1" "status $status: $(tail_of refused.log)"
 }
-refused narrow 4 '--as bytes: the files hold the token id 299' pack files/raw2.bin -o x.bin --as bytes
+refused narrow 4 '--as bytes: the files hold the token id 299' pack files/raw2.bin -o x.bin \
+    --as bytes
 refused own_input 3 'one of the files that are read' pack s1.bin -o s1.bin
 refused nowhere 4 '/nonexistent/x.bin.partial: No such file' pack s1.bin -o /nonexistent/x.bin
 refused no_output 3 'data pack takes files of tokens, and -o FILE' pack s1.bin

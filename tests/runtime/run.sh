@@ -29,7 +29,8 @@ order() {
     # shellcheck disable=SC2086
     cc $flags "-DTRAIN=\"stream-[12].bin\", \"stream-[3].bin\", \"stream-x*\"" -DORDER="$2" \
         -DSEED="$3" -DRANKS="$4" -DACCUMULATION="$5" -DLOCAL="$6" \
-        "$here/order.c" "$run"/shared/{data,shuffle,fail}.c "$top"/formats/{recognise,tokens,tokens_header,json_lines}.c \
+        "$here/order.c" "$run"/shared/{data,stream,mixture,shuffle,fail}.c \
+        "$top"/formats/{recognise,tokens,tokens_header,json_lines}.c \
         -o "$1" -lm 2>"$1.log" &&
         "./$1" "$1.order" >>"$1.log" || fail "$1" "$(tail_of "$1.log")"
 }
