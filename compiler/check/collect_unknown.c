@@ -74,6 +74,10 @@ void unknown_key(struct checker *c, const char *section, const char *name, struc
         add_help(d, "%s", advice);
     else if (hyper_meant(c, name))
         add_help(d, "it belongs in model: model.%s", hyper_meant(c, name));
+    else if (section_find(name) != SECTION_COUNT)
+        add_help(d, "%s is a section: %s { key = value }", name, name);
+    else if (foreign_section(name))
+        add_help(d, "%s", foreign_section(name));
     else if (section_find(section) != SECTION_COUNT)
         add_help(d, "it has %s", section_keys(section_find(section)));
     c->hyper_misspelt |= of == KEY_COUNT && !guess && !advice && hyper_meant(c, name);
@@ -144,7 +148,7 @@ void unknown_section(struct checker *c, const char *path, const char *entry, str
     const char *dot = strrchr(path, '.'),
                *outer = dot ? intern_bytes(path, (size_t)(dot - path)) : NULL;
     const char *meant = entry ? entry_meant(c, entry) : NULL;
-    if (meant && !owner && !near)
+    if (meant && !owner && (foreign || !near))
         add_help(d, "%s", meant);
     else if (owner && outer && !strcmp(outer, owner))
         add_help(d, "%s %s { key = value }, or %s.key = value", owner, name, owner);
@@ -178,6 +182,8 @@ void unknown_hyper(struct checker *c, const char *name, struct span at)
     const char *near = foreign_hyper(name, names, c->declared.n);
     near = near ? near : nearest_name(name, names, c->declared.n);
     const char *guess = near ? NULL : key_guess("", name);
+    static const char *const of_mixtures[] = {"experts",    "top_k",     "expert_width",
+                                              "aux_weight", "normalize", "dense_layers"};
     if (near)
         add_help(d, "did you mean '%s'?", near);
     else if (foreign_advice(name))
@@ -185,6 +191,8 @@ void unknown_hyper(struct checker *c, const char *name, struct span at)
     else if (guess)
         add_help(d, "it may belong in %s: %s",
                  section_rows[key_rows[key_find_path(guess)].section].path, guess);
+    else if (foreign_hyper(name, of_mixtures, (int)COUNT_OF(of_mixtures)))
+        add_help(d, "%s", foreign_section("moe"));
     else
         add_help(d, "it has %s", all.bytes ? all.bytes : "none");
     c->hyper_misspelt = true;

@@ -204,10 +204,11 @@ static bool declares(const struct family *f, const char *name)
 /* A hyper-parameter, by its name here or elsewhere: the families that have it. */
 static bool print_hyper(const char *wanted)
 {
-    static const char *const ours[] = {
-        "layers",       "hidden",     "heads",      "kv_heads", "ffn",     "vocab",
-        "tied",         "norm_eps",   "rope_theta", "init_std", "experts", "top_k",
-        "expert_width", "aux_weight", "normalize",  "context",  "head_dim"};
+    static const char *const ours[] = {"layers",       "hidden",      "heads",       "kv_heads",
+                                       "ffn",          "vocab",       "tied",        "norm_eps",
+                                       "rope_theta",   "init_std",    "experts",     "top_k",
+                                       "expert_width", "aux_weight",  "normalize",   "context",
+                                       "head_dim",     "rope_factor", "dense_layers"};
     const char *meant = foreign_hyper(wanted, ours, (int)COUNT_OF(ours));
     families all = names_of(S_model);
     struct text t = {0};
@@ -289,7 +290,8 @@ static bool print_path(const char *wanted)
 {
     const char *dot = strrchr(wanted, '.'), *first = strchr(wanted, '.');
     if (!dot || !dot[1]) return false;
-    const char *section = intern_bytes(wanted, (size_t)(dot - wanted)),
+    const char *outer = intern_bytes(wanted, (size_t)(first - wanted)),
+               *section = intern_bytes(wanted, (size_t)(dot - wanted)),
                *guess = section_find(section) != SECTION_COUNT ? key_guess(section, dot + 1) : NULL;
     if (guess) {
         printf("%s here is %s\n\n", wanted, guess);
@@ -299,8 +301,10 @@ static bool print_path(const char *wanted)
         printf("%s\n", foreign_advice_in(section, dot + 1));
         return true;
     }
-    if (keys_print(first + 1)) return true;
-    const char *outer = intern_bytes(wanted, (size_t)(first - wanted));
+    /* compile.enable, optimizer.name: the section is meant */
+    bool whole = !strcmp(dot, ".enable") || !strcmp(dot, ".enabled") || !strcmp(dot, ".name");
+    if (whole && section_find(section) != SECTION_COUNT) return keys_print(section);
+    if ((!whole || !foreign_section(outer)) && keys_print(first + 1)) return true;
     if (!foreign_section(outer)) return false;
     print_foreign_section(outer, foreign_section(outer));
     return true;
@@ -315,8 +319,8 @@ bool keys_print(const char *wanted)
             print_section((enum section_id)s);
             printed = true;
         }
-    return printed || print_matches(wanted) || print_swapped(wanted) || print_meant(wanted) ||
-           print_path(wanted);
+    return printed || print_matches(wanted) || print_swapped(wanted) || print_path(wanted) ||
+           print_meant(wanted);
 }
 
 static void print_all(void)
@@ -331,7 +335,8 @@ static void print_all(void)
 /* `--micro-batch-size=2` of another tool's command line, as a name: micro_batch_size. */
 static const char *plain_word(const char *word)
 {
-    if (word[0] != '-') return word;
+    /* -b, -nk: of llm.c, which are rows with their dash */
+    if (word[0] != '-' || (word[1] != '-' && strlen(word) <= 3)) return word;
     word += strspn(word, "-");
     size_t n = strcspn(word, "=");
     char *plain = take(n + 1);
