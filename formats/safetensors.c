@@ -331,7 +331,7 @@ static bool open_index(struct st_set *set, const char *path)
     return fine;
 }
 
-/* A link to nothing is no file that is not there: somebody meant it to be. */
+/* A dangling link is an error, and not a missing file. */
 static bool dangles(const char *path)
 {
     struct stat s;

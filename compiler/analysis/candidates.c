@@ -53,8 +53,7 @@ static bool changes_structure(const char *key)
            strncmp(key, "cluster.device.", 15);
 }
 
-/* The choices that structures of one lowered model and one machine do not differ in. */
-static const char *shared_key(const struct space *s, const int *choice)
+const char *candidate_shared_key(const struct space *s, const int *choice)
 {
     static const char *const own[] = {"mesh.",
                                       "activation_checkpoint.",
@@ -82,8 +81,8 @@ static const char *shared_key(const struct space *s, const int *choice)
 static const char *structure_key(const struct space *s, const int *choice, const struct plan *p)
 {
     struct text t = {0};
-    text_add(&t, "%s|%d %d %s %s %s ", shared_key(s, choice), p->loss_chunks > 1, p->fsdp > 1,
-             p->checkpoint_layers, p->checkpoint_save, p->checkpoint_rest_save);
+    text_add(&t, "%s|%d %d %s %s %s ", candidate_shared_key(s, choice), p->loss_chunks > 1,
+             p->fsdp > 1, p->checkpoint_layers, p->checkpoint_save, p->checkpoint_rest_save);
     for (int k = 0; k < s->n_axes; k++)
         if (changes_structure(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
     return intern(t.bytes);
@@ -164,7 +163,7 @@ struct plan *candidate_plan(const struct candidates *c, const struct space *s, c
 /* What the structures of this point's model share; made once, and never let go of. */
 static struct points *points_of(struct candidates *c, const struct space *s, const int *choice)
 {
-    const char *key = shared_key(s, choice), *why;
+    const char *key = candidate_shared_key(s, choice), *why;
     for (int i = 0; i < c->n_shared; i++)
         if (c->shared[i].key == key) return c->shared[i].points;
     if (c->n_shared == c->room_shared) {

@@ -37,6 +37,9 @@ int64_t candidate_least_step(const struct place *place);
 /* Its plan, as a command would compile it; NULL and *why. In the arena. */
 struct plan *candidate_plan(const struct candidates *c, const struct space *s, const int *choice,
                             const char **why);
+/* The choices in which structures of one lowered model and one machine do not differ, as one
+ * interned word. */
+const char *candidate_shared_key(const struct space *s, const int *choice);
 /* "mesh.fsdp=16 batch.local=4". */
 const char *candidate_text(const struct space *s, const int *choice);
 /* The next point in the order of the text; false after the last one. */

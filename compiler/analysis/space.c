@@ -6,6 +6,7 @@
 #include "base/escape.h"
 #include "passes/pipeline.h"
 #include "analysis/space.h"
+#include "analysis/candidates.h"
 #include "passes/budget.h"
 #include "analysis/ledger.h"
 #include "predict/points.h"
@@ -75,31 +76,6 @@ static const char *family_key(const struct space *s, const int *choice, const st
     return intern(t.bytes);
 }
 
-/* The choices that structures of one lowered model and one machine do not differ in. */
-static const char *shared_key(const struct space *s, const int *choice)
-{
-    static const char *const own[] = {"mesh.",
-                                      "activation_checkpoint.",
-                                      "batch.l",
-                                      "batch.g",
-                                      "schedule.",
-                                      "optimizer.",
-                                      "init.",
-                                      "data.",
-                                      "checkpoint.",
-                                      "cluster.nodes",
-                                      "cluster.devices_per_node"};
-    struct text t = {0};
-    text_add(&t, "%s", "");
-    for (int k = 0; k < s->n_axes; k++) {
-        bool differs = false;
-        for (size_t i = 0; i < COUNT_OF(own); i++)
-            differs |= !strncmp(s->axis[k].key, own[i], strlen(own[i]));
-        if (!differs) text_add(&t, "%d ", choice[k]);
-    }
-    return intern(t.bytes);
-}
-
 static const char *point_text(const struct space *s, const int *choice)
 {
     struct text t = {0};
@@ -154,7 +130,7 @@ static struct plan *plan_at(const struct arguments *a, const struct space *s, co
 /* What the structures of this point's model share; made once, and never let go of. */
 static struct points *points_of(struct judging *all, const int *choice)
 {
-    const char *key = shared_key(all->space, choice), *why;
+    const char *key = candidate_shared_key(all->space, choice), *why;
     for (int i = 0; i < all->shared.n; i++)
         if (all->shared.item[i].key == key) return all->shared.item[i].points;
     struct diagnostics_mark mark = diagnostics_mark();

@@ -34,30 +34,6 @@ static bool is_mathematics(const struct plan *p, enum key_id key)
     return key != K_schedule_decay || p->schedule == SCHEDULE_WSD;
 }
 
-static void add_value(struct text *to, const struct constant *c)
-{
-    switch (c->kind) {
-    case CONST_NUMBER:
-        if (constant_is_whole(c))
-            text_add(to, "%ld", c->top);
-        else
-            text_add(to, "%s", text_number(c->number));
-        return;
-    case CONST_TRUTH: text_add(to, "%s", c->truth ? "true" : "false"); return;
-    case CONST_STRING:
-    case CONST_WORD: escape_json(to, c->text); return;
-    case CONST_LIST:
-    case CONST_RANGE:
-        text_add(to, "[");
-        for (int i = 0; i < (c->kind == CONST_RANGE ? 2 : c->n); i++) {
-            if (i) text_add(to, ", ");
-            add_value(to, &c->item[i]);
-        }
-        text_add(to, "]");
-        return;
-    }
-}
-
 static void add_text(resolved_keys *all, const char *path, const char *text, bool mathematics)
 {
     struct text t = {0};
@@ -68,7 +44,7 @@ static void add_text(resolved_keys *all, const char *path, const char *text, boo
 static void add(resolved_keys *all, const char *path, const struct constant *c, bool mathematics)
 {
     struct text t = {0};
-    add_value(&t, c);
+    constant_json(&t, c);
     PUSH(all, ((struct resolved_key){path, t.bytes, mathematics}));
 }
 
@@ -88,7 +64,7 @@ static const char *architecture_hash(const struct plan *p)
     for (int i = 0; i < p->n_constants; i++) {
         struct text t = {0};
         text_add(&t, "%s = ", p->constant[i].name);
-        add_value(&t, &p->constant[i].value);
+        constant_json(&t, &p->constant[i].value);
         for (size_t k = 0; k < t.length; k++) h = (h ^ (unsigned char)t.bytes[k]) * 0x100000001b3u;
     }
     return text_format("%016lx", h);

@@ -43,7 +43,7 @@ static int choose(struct export *e)
             e->saved = all.item[i];
             return EXIT_FINE;
         }
-        /* one without a manifest never was complete; a damaged one is not passed over in silence */
+        /* one without a manifest never was complete; a damaged one is named */
         if (strncmp(all.item[i].why, "is not complete", 15))
             return command_fail(EXIT_ENVIRONMENT,
                                 "%s %s; `planc checkpoint %s` lists the others, and each can be "

@@ -174,7 +174,7 @@ static int print_matches(const char *wanted)
     return found;
 }
 
-/* What the keys below stand in, for who has never seen a plan. */
+/* What the keys below stand in, for a reader who has never seen a plan. */
 static const char example[] = "A plan is a text file; entries end with ';' or the line, numbers "
                               "carry their units, # starts a comment:\n\n"
                               "    use \"models/llama.plan\"\n"

@@ -378,7 +378,7 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
     return true;
 }
 
-/* Nothing is taken and ignored in silence. */
+/* No option is accepted and ignored. */
 static void warn_of_cuda_keys(const struct plan *p)
 {
     const struct {

@@ -1,5 +1,5 @@
-/* What the rungs of `planc tune --ladder` say together: who is best where and why that changes, and
- * how the best of the last rung scales. */
+/* What the rungs of `planc tune --ladder` say together: which plan is best where and why that
+ * changes, and how the best of the last rung scales. */
 #include "commands/tune.h"
 
 #include <string.h>

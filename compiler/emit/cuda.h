@@ -22,7 +22,7 @@ struct cuda_kernel {
     struct argument *argument;
     int n_argument;
     bool walks; /* over a unit's shard (emit_walks_shard) */
-    /* of the function begun next: blocks a multiprocessor that registers shall be saved for; 0: as
+    /* of the function begun next: blocks a multiprocessor to save registers for; 0: as
      * the cuda compiler likes */
     int resident;
     VECTOR(const char *) function; /* begun so far */

@@ -134,7 +134,7 @@ static bool uses_t(const struct fused *f)
            cuda_mentions(cuda_text(&f->block[LEVEL_ROW].text), "t");
 }
 
-/* Where a thread stands, and whether it has anything to do. Returns the number of blocks. */
+/* The row and the columns of a thread, and whether it has work. Returns the number of blocks. */
 static const char *stand(struct fused *f, struct text *to, int64_t rows, int64_t columns,
                          const struct row_chunks *chunks)
 {

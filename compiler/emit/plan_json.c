@@ -23,25 +23,6 @@ static void key(struct text *to, const char *name)
     text_add(to, ": ");
 }
 
-static void constant(struct text *to, const struct constant *c)
-{
-    switch (c->kind) {
-    case CONST_NUMBER: text_add(to, "%s", text_number(c->number)); return;
-    case CONST_TRUTH: text_add(to, "%s", c->truth ? "true" : "false"); return;
-    case CONST_STRING:
-    case CONST_WORD: escape_json(to, c->text); return;
-    case CONST_LIST:
-    case CONST_RANGE:
-        text_add(to, "[");
-        for (int i = 0; i < (c->kind == CONST_RANGE ? 2 : c->n); i++) {
-            if (i) text_add(to, ", ");
-            constant(to, &c->item[i]);
-        }
-        text_add(to, "]");
-        return;
-    }
-}
-
 void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p)
 {
     static const char *const schedule[] = {[SCHEDULE_CONSTANT] = "constant",
@@ -62,7 +43,7 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     for (int i = 0; i < p->n_hyper; i++) {
         text_add(to, ", ");
         key(to, p->hyper[i].name);
-        constant(to, &p->hyper[i].value);
+        constant_json(to, &p->hyper[i].value);
     }
     text_add(to, "},\n  \"cluster\": {\"name\": ");
     escape_json(to, p->cluster.name);

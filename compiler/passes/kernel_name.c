@@ -342,7 +342,7 @@ void kernels_name(struct graph *g)
         for (int j = 0; j < i; j++) {
             if (g->kernel.item[j].name != g->kernel.item[i].name) continue;
             g->kernel.item[i].name = intern_format("%s_%d", base, ++same);
-            j = -1; /* the numbered name may be somebody's own */
+            j = -1; /* the numbered name may be that of another kernel */
         }
     }
 }

@@ -48,8 +48,9 @@ static bool in_list(const char *list, const char *word, size_t n)
     return false;
 }
 
-/* Kinds: "routing" is the plan of who goes where; else the op's name; else the name that the
- * architecture gave the value (a name that is given again has a number after it here). */
+/* Kinds: "routing" is the plan of which token goes to which expert; else the op's name; else the
+ * name that the architecture gave the value (a name that is given again has a number after it
+ * here). */
 static bool listed(const char *save, const struct region *home, const struct value *v)
 {
     const char *op = op_rows[v->node->op].name;

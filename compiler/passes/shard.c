@@ -140,7 +140,7 @@ static bool reads(const struct region *r, const struct value *v)
     return false;
 }
 
-/* Whether somebody reads `v` while region number `at`, a loop, runs over its bytes, or after it: a
+/* Whether a node reads `v` while region number `at`, a loop, runs over its bytes, or after it: a
  * node, or another loop that begins with it. */
 static bool read_later(const struct graph *g, int at, const struct value *v)
 {

@@ -1,6 +1,6 @@
-/* The rates of a plan's cluster, ready to be asked: who runs each class of kernels, which row of
- * the cluster's file says how fast, and how far the truth may lie from it. A prediction adds up
- * times by row, so it can say which part of it rests on rows that were assumed. */
+/* The rates of a plan's cluster, ready to be asked: which engine runs each class of kernels, which
+ * row of the cluster's file says how fast, and how far the truth may lie from it. A prediction adds
+ * up times by row, so it can say which part of it rests on rows that were assumed. */
 #ifndef PLANC_MACHINE_H
 #define PLANC_MACHINE_H
 

@@ -1,4 +1,4 @@
-/* The sentence that a reader takes home, and the two sums of the step's time behind it. */
+/* The sentence that answers the question, and the two sums of the step's time behind it. */
 #include "report/sections.h"
 
 static double seconds(int64_t picoseconds) { return (double)picoseconds * 1e-12; }

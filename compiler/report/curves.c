@@ -1,4 +1,4 @@
-/* Curves: tokens/s over numbers of devices, the points of a space, and a run that has been. */
+/* Curves: tokens/s over numbers of devices, the points of a space, and a finished run. */
 #include "report/sections.h"
 
 #include <errno.h>

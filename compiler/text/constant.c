@@ -5,6 +5,8 @@
  * bytes / bytes is a count, bytes / seconds a rate; bytes and counts cannot be added. */
 #include "text/constant.h"
 
+#include "base/escape.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -395,4 +397,29 @@ bool constant_call(const char *name, const struct constant *arg, int n, struct s
     case 'c': return rounded(&arg[0], true, at, out);
     }
     return extreme(name, arg, n, at, out);
+}
+
+/* ── JSON ────────────────────────────────────────────────────────────────────── */
+void constant_json(struct text *to, const struct constant *c)
+{
+    switch (c->kind) {
+    case CONST_NUMBER:
+        if (constant_is_whole(c))
+            text_add(to, "%ld", c->top);
+        else
+            text_add(to, "%s", text_number(c->number));
+        return;
+    case CONST_TRUTH: text_add(to, "%s", c->truth ? "true" : "false"); return;
+    case CONST_STRING:
+    case CONST_WORD: escape_json(to, c->text); return;
+    case CONST_LIST:
+    case CONST_RANGE:
+        text_add(to, "[");
+        for (int i = 0; i < (c->kind == CONST_RANGE ? 2 : c->n); i++) {
+            if (i) text_add(to, ", ");
+            constant_json(to, &c->item[i]);
+        }
+        text_add(to, "]");
+        return;
+    }
 }

@@ -31,6 +31,7 @@ bool constant_fraction(__int128 top, __int128 bottom, enum unit_kind unit, struc
                        struct constant *out);
 bool constant_is_whole(const struct constant *c);    /* exact, bottom 1 */
 const char *constant_text(const struct constant *c); /* as a message shows it */
+void constant_json(struct text *to, const struct constant *c);
 
 /* A number token with its unit ("180GiB", "100k", "5us", "2.25PFLOP/s"). False after a
  * diagnostic. */

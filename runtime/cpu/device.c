@@ -1,7 +1,7 @@
 /* The cpu device: the calling thread computes, and one worker thread performs all collectives in
  * the order of issue. There is one worker, not one for each lane: on every device all collectives
  * have one order, and one queue is that order. It also makes events cheap: an event is the number
- * of its command, and it has happened when the worker has come that far.
+ * of its command, and it has happened when the worker has executed that command.
  *
  * Memory is one mapping of exactly the bytes that the compiler laid out, between two guard pages,
  * so an overrun stops there instead of in other memory, and /proc/self/maps shows exactly our
@@ -67,7 +67,7 @@ static void *map(int64_t bytes, const char *what)
         return NULL;
     }
     base += page;
-    madvise(base, (size_t)inside, MADV_HUGEPAGE); /* a wish: fewer page table walks */
+    madvise(base, (size_t)inside, MADV_HUGEPAGE); /* optional: fewer page table walks */
 #ifdef MADV_POPULATE_WRITE
     if (madvise(base, (size_t)inside, MADV_POPULATE_WRITE) == 0) return base;
     if (errno != EINVAL) {
@@ -372,7 +372,7 @@ void device_copy_out(struct device *d, void *to, const void *from, int64_t bytes
 }
 
 void device_copied(struct device *d)
-{ /* it was, at once */
+{ /* it was populated at once */
     (void)d;
 }
 

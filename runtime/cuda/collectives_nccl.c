@@ -84,7 +84,7 @@ bool nccl_open(void)
     world_agree(); /* all have it, or nobody waits in it for others */
     if (program.timeout_seconds > 0)
         world_meet(program.timeout_seconds > MEET_SECONDS ? program.timeout_seconds : MEET_SECONDS);
-    /* after each they agree: who goes on alone waits for one that has given up */
+    /* after each they agree: a rank that went on alone would wait for one that ended */
     for (int i = 0; i < GROUPS; i++) {
         if (groups[i] != &everyone ? size_of(groups[i]) > 1 : program.fsdp > 1 && program.dp > 1)
             join(groups[i]);
@@ -100,7 +100,7 @@ static struct group *world_group(void)
     return everyone.comm ? &everyone : program.fsdp > 1 ? &shards : &replicas;
 }
 
-/* A wish: what is not registered is moved through NCCL's own buffers. */
+/* Optional: what is not registered is moved through NCCL's own buffers. */
 void nccl_register(struct device *d)
 {
     char text[400];

@@ -24,7 +24,7 @@ struct happening {
     int64_t piece;
 };
 
-/* Where the device stands, written by it into host memory: schedule step, iteration + 1 in the
+/* The position of the device, written by it into host memory: schedule step, iteration + 1 in the
  * upper half, and in the topmost bit that the compute lane waits for another lane. */
 #define POSITION_WAITING ((uint64_t)1 << 63)
 
@@ -99,11 +99,11 @@ void cuda_wait(struct device *d, const struct happening *h, enum lane lane);
 void cuda_publish(struct device *d, enum lane lane, int step, bool waiting);
 void cuda_forget(struct device *d); /* the graphs: at the end */
 void cuda_settle(struct device *d); /* until all lanes have done what they were given */
-/* "rank 2, issuing step 12 of the schedule (…)": where a call of ours stands when it fails. */
+/* "rank 2, issuing step 12 of the schedule (…)": the step at which a call failed. */
 const char *cuda_where(char text[320]);
 
 /* ── collectives_nccl.c ──────────────────────────────────────────────────────── */
-/* NCCL is loaded and its communicators are made only where there is somebody to talk to.
+/* NCCL is loaded and its communicators are made only for several ranks.
  * Collective; false: noted. */
 bool nccl_open(void);
 void nccl_register(struct device *d); /* the wire segment, after cuda_take_arena */

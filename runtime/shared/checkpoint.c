@@ -35,7 +35,7 @@ static struct {
     struct saved latest;
     bool has_latest;
     int64_t saves;
-    double stalls, untold; /* seconds: of all saves; since somebody asked */
+    double stalls, untold; /* seconds: of all saves; since the last question */
 
     float *copy;
 } save = {.last = -1};

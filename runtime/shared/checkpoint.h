@@ -46,7 +46,7 @@ void checkpoint_tell(double *mine);
 void checkpoint_told(const double *all, int64_t stride);
 /* Why a run ends or saves early; told by the ranks. */
 struct checkpoint_wish {
-    bool save; /* its time has come, or somebody asked */
+    bool save; /* its time has come, or a signal asked for it */
     bool end;  /* run.time_limit is over */
 };
 struct checkpoint_wish checkpoint_wish(void);
@@ -104,7 +104,7 @@ bool part_ready(const float *copy);
 int64_t part_header_bytes(void);
 int64_t part_elements(void); /* of one kind, in this rank's part */
 void part_name(int rank, char name[CHECKPOINT_NAME]);
-/* Bytes of this rank's part so far, for who watches; and a wish to stop early. */
+/* Bytes of this rank's part so far, for the watchdog; and a request to stop early. */
 int64_t part_progress(void);
 void part_cancel(void);
 struct part_written {

@@ -203,7 +203,7 @@ static bool lock_hold(const char *path, char why[WHY_BYTES])
     return fine;
 }
 
-/* What is in a checkpoint and is none of its files, such as a model that somebody exported into it;
+/* What is in a checkpoint and is none of its files, such as a model that was exported into it;
  * false: nothing, or it cannot be read. */
 static bool has_other(const char *path, const char *name, char other[256])
 {
@@ -377,7 +377,7 @@ bool folder_remove(const char *path, const char *name, char why[WHY_BYTES])
     char full[PATH_BYTES], file[PATH_BYTES];
     struct stat s;
     if (!join(full, path, name)) return because(why, "name", path);
-    /* what a link leads to is somebody else's */
+    /* what a link leads to belongs to another run */
     if (lstat(full, &s) == 0 && S_ISLNK(s.st_mode))
         return unlink(full) == 0 || because(why, "remove", full);
     DIR *d = opendir(full);

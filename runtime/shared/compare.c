@@ -27,7 +27,7 @@
 
 #include "reference.h"
 
-/* A kernel is compared at its first calls, and not at all where the host would be at it for
+/* A kernel is compared at its first calls, and not at all where the host would take
  * long. */
 enum { CALLS = 3, ARGUMENTS = 64 };
 #define MOST_FLOPS 6e10

@@ -25,7 +25,7 @@ struct step_samples {
     int32_t *token; /* accumulation x local x (sequence + 1) */
     int64_t valid;  /* targets that are not masked */
     uint64_t hash;
-    bool fine; /* false: what is wrong is in the `why` of who read */
+    bool fine; /* false: what is wrong is in the `why` of the reader */
 };
 
 /* What is read: the files to train on, one stream or the sources of a mixture, and during a

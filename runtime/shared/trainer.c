@@ -273,7 +273,7 @@ static struct device *come_up(struct options *o, struct counters *run, double be
                   (long long)run->step);
     world_agree();
 
-    const int64_t limit = device_limit_bytes(); /* before anybody takes any of it */
+    const int64_t limit = device_limit_bytes(); /* before any of it is taken */
     char need[32], have[256];
     const int64_t needs = device_predicted_bytes() + device_copy_bytes(checkpoint_copy_bytes());
     if (limit > 0 && needs > limit)

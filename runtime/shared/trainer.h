@@ -196,7 +196,7 @@ const char *position_text(char text[256]);
 const char *position_of(int schedule_step, int64_t iteration, char text[256]);
 /* true for the first caller on this host: it may print the last line */
 bool position_claim(void);
-bool position_claimed(void); /* somebody has */
+bool position_claimed(void); /* by any rank */
 
 /* ── machine.c: what is under us ─────────────────────────────────────────────── */
 bool machine_has_features(void); /* of program.cpu_feature; false: noted */

@@ -126,7 +126,7 @@ void watchdog_open(void)
     page = (struct position_page *)(((uintptr_t)shared + 127) / 128 * 128);
     position_publish(page, world.host_rank, world.rank);
     world_before_leaving(watchdog_close);
-    world_agree(); /* everybody has a position before anybody judges */
+    world_agree(); /* every rank has a position before any rank judges */
     position_share(page);
     if (program.timeout_seconds <= 0) return;
     if (pthread_condattr_init(&attributes) ||

@@ -22,7 +22,7 @@ typedef unsigned long long uint64_t;
 
 /* KERNEL(256) name(arguments) { ... }: at most so many threads per block. */
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
-/* The same where the compiler shall not save registers for more than so many blocks on a
+/* The same where the compiler must not save registers for more than so many blocks on a
  * multiprocessor. */
 #define KERNEL_RESIDENT(threads, blocks) \
     extern "C" __global__ void __launch_bounds__(threads, blocks)

@@ -1,26 +1,14 @@
 #!/usr/bin/env bash
 # Ranks that do not run the same thing: another plan, other options, an old copy of data or weights
-# on one host. Each is
-# one line that names the rank, its host and the difference, and status 4; so is a launcher that
-# deals ranks badly (a
-# warning). Several hosts are one machine: PLANC_HOST names them, and /proc/self/cwd is a disk that
-# each has of its own.
+# on one host. Each is one line that names the rank, its host and the difference, and status 4; a
+# launcher that deals ranks badly gets a warning. Several hosts are one machine: PLANC_HOST names
+# them, and /proc/self/cwd is a disk of each host.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
-cat >small.plan <<'PLAN'
-use "models/llama.plan"
-use "clusters/cpu.plan"
-
-plan "small" {
-    model llama { layers = 2;  hidden = 16;  heads = 2;  kv_heads = 1;  ffn = 24;  vocab = 64 }
-    cluster cpu { }
-    mesh { fsdp = 2 }
-    batch { sequence = 16;  local = 2 }
-    optimizer adamw { lr = 1e-3 }
-    schedule constant { steps = 3 }
-    data { train = "/proc/self/cwd/tokens.bin";  format = uint16 }
-}
-PLAN
+small_plan small "layers = 2;  hidden = 16;  heads = 2;  kv_heads = 1;  ffn = 24;  vocab = 64" \
+    "sequence = 16;  local = 2" \
+    'schedule constant { steps = 3 }' \
+    'data { train = "/proc/self/cwd/tokens.bin";  format = uint16 }'
 python3 "$here/../faults/make.py" tokens tokens.bin 20001 64
 built() { # DIR [settings]
     "$planc" build small.plan -o "$1" --device cpu "${@:2}" >"$1.build" 2>&1 ||

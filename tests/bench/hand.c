@@ -1,4 +1,4 @@
-/* The same work as the generated kernels, written by hand for this size: what
+/* The work of the generated kernels, written by hand for this size: what
  * generation is measured against. Several accumulators, vectorised by the compiler under the same
  * flags, no more passes over memory than it takes. */
 #include "op_math.h"

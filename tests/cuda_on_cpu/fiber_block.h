@@ -139,7 +139,7 @@ struct fiber_stack {
  * turn, so that a fast lane's next value does not meet a slow lane that has not yet read this
  * one. */
 struct fiber_meeting {
-    uint32_t mask, arrived, of[2]; /* of: who had arrived when it ended */
+    uint32_t mask, arrived, of[2]; /* of: which threads had arrived when it ended */
     int turn;
     fiber_place place;
     alignas(16) unsigned char slot[2][32][64];

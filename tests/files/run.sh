@@ -4,21 +4,11 @@
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 rm -rf "${scratch:?}"/*
-cat >small.plan <<'PLAN'
-use "models/llama.plan"
-use "clusters/cpu.plan"
-
-plan "small" {
-    model llama { layers = 2;  hidden = 16;  heads = 2;  kv_heads = 1;  ffn = 24;  vocab = 64 }
-    cluster cpu { }
-    mesh { fsdp = 2 }
-    batch { sequence = 16;  local = 2 }
-    optimizer adamw { lr = 1e-3 }
-    schedule constant { steps = 3 }
-    data { train = "tokens.bin";  format = uint16 }
-    run { timeout = 4s }
-}
-PLAN
+small_plan small "layers = 2;  hidden = 16;  heads = 2;  kv_heads = 1;  ffn = 24;  vocab = 64" \
+    "sequence = 16;  local = 2" \
+    'schedule constant { steps = 3 }' \
+    'data { train = "tokens.bin";  format = uint16 }' \
+    'run { timeout = 4s }'
 python3 "$here/../faults/make.py" tokens tokens.bin 20001 64
 "$planc" build small.plan -o two --device cpu >two.build 2>&1 || fail build "$(tail_of two.build)"
 "$planc" build small.plan -o one --device cpu --set mesh.fsdp=1 >one.build 2>&1 ||

@@ -41,6 +41,20 @@ texts() {
         "${@:3}"
 }
 
+# small_plan TITLE SIZES BATCH LINE...: TITLE.plan, a llama on two ranks of cpu. SIZES are the keys of
+# its model, BATCH those of the batch; each LINE is one more line of the plan.
+small_plan() {
+    local title=$1 sizes=$2 batch=$3
+    shift 3
+    {
+        printf 'use "models/llama.plan"\nuse "clusters/cpu.plan"\n\nplan "%s" {\n' "$title"
+        printf '    model llama { %s }\n    cluster cpu { }\n    mesh { fsdp = 2 }\n' "$sizes"
+        printf '    batch { %s }\n    optimizer adamw { lr = 1e-3 }\n' "$batch"
+        printf '    %s\n' "$@"
+        printf '}\n'
+    } >"$title.plan"
+}
+
 # launch RANKS DIR [trainer options]: output goes where the caller sends it.
 launch() {
     local ranks=$1 dir=$2

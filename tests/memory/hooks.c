@@ -2,7 +2,7 @@
  * schedule and the calls that take memory pass through here; what is done with them the environment
  *   says, since a trainer has no such options: MEMORY_POISON   1: before every kernel and batch all
  *   bytes that the ledger has nobody in are filled with 0xFF; 2: also
- *                   those of one buffer that somebody is in, so that it is seen that this would be
+ *                   those of one live buffer, so that it is seen that this would be
  *                   noticed
  *   MEMORY_LAZY     the arena is not populated at start: a page that is there at the end was
  *   touched MEMORY_REPORT   a file name: what was seen, one line per fact; the rank is put after it

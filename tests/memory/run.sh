@@ -2,7 +2,7 @@
 # Is the ledger true? First its figures against arithmetic done anew: terms, lines, formulas,
 # instants, repairs, closed forms of what a layer keeps, bytes per parameter. Then trainers with
 # hooks linked in (hooks.c): bytes where nobody is, filled with 0xFF, change nothing; the pages that
-# are touched are those that the ledger has somebody in; plans at random train under a limit that is
+# are touched are those that the ledger calls live; plans at random train under a limit that is
 # the prediction; what the process takes beside the arena is less than the term for it.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
@@ -146,7 +146,7 @@ sed \
 hooked tiny tiny.plan & hooked large large.plan & wait
 poisoned tiny 2
 lazy tiny 2 tiny.plan
-# The test of the test: what somebody is in, filled too, is noticed.
+# The test of the test: a live buffer that is filled is noticed.
 if MEMORY_POISON=2 goes 2 unlimited tiny --final tiny.st && cmp -s tiny.st tiny.clean.st; then
     fail poison_is_seen "nothing changed"
 else

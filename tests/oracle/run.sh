@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The reference cases, one a family, trained on every mesh that fits a small machine, with
-# accumulation, with every checkpointing mode, with and without fusion; each held against the
+# accumulation, with every checkpointing mode, with and without fusion; each compared with the
 # float64 numbers by the checker that comes with them. A mixture's balance loss spans what one rank
 # sees at a time, so it has one truth for every local batch. The reference lies beside the
 # repository; where it is absent these cases are skipped and tests/oracle_own stands alone. make

@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 cc -O2 -std=gnu17 -Wall -Wextra -o truth "$here"/*.c -lm 2>truth.log ||
     { fail truth "$(tail_of truth.log)"; exit 0; }
 
-# The oracle itself, held against the reference where that is there: two implementations that share
+# The oracle itself, compared with the reference where that is there: two implementations that share
 # nothing. held CASE VARIANT "TRUTH KEYS"
 held() {
     local case=$oracle/$1 variant=$2 keys=$3 why

@@ -7,7 +7,7 @@
  *
  * Order: the text is one for all ranks and no step of it asks for the rank, so collectives are
  * issued in one order everywhere if they are issued in one order here; an event is recorded by one
- * lane step, waited for once it was recorded, and not recorded again before somebody waited.
+ * lane step, waited for once it was recorded, and not recorded again before a wait.
  *
  * What stays for the whole run (weights, moments, scalars, staging) is written by nothing that is
  * proved here, so a reader of it is wrong.
@@ -354,7 +354,7 @@ static void wait_for(struct prove *p, const struct node *n)
             p->flight.item[kept++] = p->flight.item[k];
     }
     p->flight.n = kept;
-    /* a slot is waited for before its first use too; a gather is always on its way when somebody
+    /* a slot is waited for before its first use too; a gather is always issued when a node
      * waits */
     if (!all && !found && records(p->g, one, OP_gather))
         wrong(p, "event %d is waited for and nobody has recorded it", one);

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# run.nonfinite = skip: a step that is skipped is as if it had not been. The row of one token is
-# not a number, and only
+# run.nonfinite = skip: a skipped step has no effect. The row of one token is not a number, and only
 # step 0 has that token.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"

@@ -4,20 +4,10 @@
 # that a signal meets every part of one; LONG=1 does it ten times as often.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
-cat >small.plan <<'PLAN'
-use "models/llama.plan"
-use "clusters/cpu.plan"
-
-plan "small" {
-    model llama { layers = 2;  hidden = 128;  heads = 4;  kv_heads = 2;  ffn = 384;  vocab = 512 }
-    cluster cpu { }
-    mesh { fsdp = 2 }
-    batch { sequence = 64;  local = 2 }
-    optimizer adamw { lr = 1e-3 }
-    schedule constant { steps = 1000000 }
-    data { train = "tokens.bin";  format = uint16 }
-}
-PLAN
+small_plan small "layers = 2;  hidden = 128;  heads = 4;  kv_heads = 2;  ffn = 384;  vocab = 512" \
+    "sequence = 64;  local = 2" \
+    'schedule constant { steps = 1000000 }' \
+    'data { train = "tokens.bin";  format = uint16 }'
 python3 "$here/../faults/make.py" tokens tokens.bin 50001 512
 "$planc" build small.plan -o two --device cpu >two.build 2>&1 || fail build "$(tail_of two.build)"
 "$planc" build small.plan -o one --device cpu --set mesh.fsdp=1 --set batch.local=4 >one.build \
