@@ -218,7 +218,7 @@ static json_t *point_json(const struct space *s, const int *choice, const struct
 static const char *step_text(const struct judged *j)
 {
     if (j->why || !j->step_picoseconds) return "";
-    return text_format("%.4g s a step", (double)j->step_picoseconds * 1e-12);
+    return text_format("%.4g s per step", (double)j->step_picoseconds * 1e-12);
 }
 
 /* ── as text ─────────────────────────────────────────────────────────────────── */

@@ -116,7 +116,7 @@ static void print_scaling(const struct tune *t, bool weak)
             continue;
         }
         double each = (double)r->devices / (double)sequences, cost = (double)step * each;
-        printf("  %8lld %12s a step, %s sequences", (long long)r->devices, time_text(step),
+        printf("  %8lld %12s per step, %s sequences", (long long)r->devices, time_text(step),
                text_count(sequences));
         int most = 0;
         for (int k = 1; k < TIME_PARTS && first > 0; k++)
