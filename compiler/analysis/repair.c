@@ -463,7 +463,8 @@ void repairs_print(const repair_list *all, const struct plan *plan)
     for (int i = 0; i < all->n && shown < (enough_alone ? 12 : 3); i++) {
         const struct repair *r = &all->item[i];
         if (enough_alone && r->verdict == EXCEEDS) break; /* what exceeds is no repair */
-        const char *step = r->step_seconds > 0 ? text_format("%.4g s per step", r->step_seconds) : "";
+        const char *step =
+            r->step_seconds > 0 ? text_format("%.4g s per step", r->step_seconds) : "";
         printf("    %-7s %12s  %13s  %+5.1f %% FLOPs  %+6.1f %% moved %s\n",
                verdict_names[r->verdict], text_bytes(r->peak_bytes), step, 100 * r->flops_more,
                100 * r->moved_more, settings_text(r));

@@ -41,8 +41,8 @@ texts() {
         "${@:3}"
 }
 
-# small_plan TITLE SIZES BATCH LINE...: TITLE.plan, a llama on two ranks of cpu. SIZES are the keys of
-# its model, BATCH those of the batch; each LINE is one more line of the plan.
+# small_plan TITLE SIZES BATCH LINE...: TITLE.plan, a llama on two ranks of cpu. SIZES are the keys
+# of its model, BATCH those of the batch; each LINE is one more line of the plan.
 small_plan() {
     local title=$1 sizes=$2 batch=$3
     shift 3
