@@ -105,6 +105,7 @@ struct cluster {
     double imbalance; /* of the rows of experts: the fullest has 1 + this times the mean */
     struct {
         double launch, step; /* seconds: between two kernels, between two steps */
+        double issue;        /* seconds of compute: issuing a collective */
         struct provenance from;
     } host;
     struct {

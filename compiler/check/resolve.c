@@ -116,6 +116,7 @@ static void resolve_cluster(struct checker *c, struct plan *p)
     m->imbalance = number(c, K_cluster_imbalance);
     m->host.launch = number(c, K_host_launch);
     m->host.step = number(c, K_host_step);
+    m->host.issue = number(c, K_host_issue);
     m->host.from = provenance_of(c, S_host);
     m->contention.multiprocessors = count(c, K_contention_multiprocessors);
     m->contention.traffic = number(c, K_contention_traffic);

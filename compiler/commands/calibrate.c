@@ -92,10 +92,12 @@ int command_calibrate(const struct arguments *a)
                                 strerror(errno));
         if (!calibrate_measure(&all, &c, c.cores, 2e-3)) return EXIT_ENVIRONMENT;
         c.contention.from = now;
+        figures_share(&all, c.cores);
         rates_add(&r, &all, now);
         if (!calibrate_runs(plans, c.cores, &seen, &c)) return EXIT_ENVIRONMENT;
     }
-    calibrate_fit(&c, &r, &seen, now);
+    if (calibrate_host_step() > 0) c.host.step = calibrate_host_step(), c.host.from = now;
+    calibrate_fit(&c, &r, &seen, now, !a->profiles.n);
     if (!cluster_write(a->output, &c, &r))
         return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
     calibrate_say(a->output, a->json, &before, &c, &r, now);

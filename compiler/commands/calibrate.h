@@ -19,6 +19,9 @@ typedef VECTOR(struct figure) figure_list;
  * says in single numbers. seconds: of one figure, at most. False after a message. */
 bool calibrate_measure(figure_list *all, struct cluster *c, int64_t ranks, double seconds);
 
+/* Compute of several ranks: what a point has more or less than with one rank is noise, but for the
+ * median of its row, which all points take. */
+void figures_share(figure_list *all, int64_t ranks);
 /* calibrate_grids.c: the rows of a cluster as vectors that grow, and what says when and where. */
 struct rates {
     VECTOR(struct grid) grid;
@@ -44,8 +47,11 @@ typedef VECTOR(struct observation) observation_list;
 bool calibrate_read(const char *path, observation_list *all, struct cluster *c);
 /* The device that the files read so far name; NULL: none does. */
 const char *calibrate_device(void);
+/* Seconds of a step outside of its schedule, over the files that were read; 0: none says. */
+double calibrate_host_step(void);
+/* measured: the products' grids were measured just now; runs then only scale them. */
 void calibrate_fit(const struct cluster *c, struct rates *r, const observation_list *all,
-                   struct provenance from);
+                   struct provenance from, bool measured);
 
 /* calibrate_runs.c: trains small models of the library with every kind of kernel, and reads what
  * their kernels took. False after a message. */

@@ -101,6 +101,7 @@ static void compare(change_list *all, const struct cluster *before, const struct
     compare_number(all, "jitter", before->jitter, after->jitter);
     compare_number(all, "host.step, seconds", before->host.step, after->host.step);
     compare_number(all, "host.launch, seconds", before->host.launch, after->host.launch);
+    compare_number(all, "host.issue, seconds", before->host.issue, after->host.issue);
     compare_number(all, "contention.core", before->contention.core, after->contention.core);
     compare_number(all, "contention.link", before->contention.link, after->contention.link);
     for (int i = 0; i < r->efficiency.n && i < before->efficiencies; i++) {

@@ -67,6 +67,8 @@ static bool read_kernel(const char *path, json_t *k, int64_t ranks, observation_
         w->op[w->ops++] = (struct op_work){
             (enum op)op, json_number_value(json_array_get(json_array_get(ops, i), 1))};
     }
+    /* a sum of squares is also called once to begin, which takes nearly nothing */
+    if (w->ops == 1 && w->op[0].op == OP_sum_squares) o.seconds = 2 * number_of(k, "mean_seconds");
     o.engine = intern(word_of(k, "engine"));
     if (o.seconds > 0) PUSH(all, o);
     return true;
@@ -92,6 +94,10 @@ static bool read_metrics(const char *path, const char *text, struct cluster *c)
 }
 
 static const char *device;
+static double host_seconds;
+static int host_files;
+
+double calibrate_host_step(void) { return host_files ? host_seconds / host_files : 0; }
 
 const char *calibrate_device(void) { return device; }
 
@@ -118,6 +124,8 @@ bool calibrate_read(const char *path, observation_list *all, struct cluster *c)
             path, text_format("it is of device '%s', the cluster is not", word_of(file, "device")));
     if (*word_of(file, "device_name")) device = intern(word_of(file, "device_name"));
     int64_t ranks = (int64_t)number_of(file, "ranks_a_host");
+    double host = number_of(file, "mean_step_seconds") - number_of(file, "schedule_seconds");
+    if (number_of(file, "schedule_seconds") > 0 && host > 0) host_seconds += host, host_files++;
     for (size_t i = 0; i < json_array_size(kernels); i++)
         if (!read_kernel(path, json_array_get(kernels, i), ranks > 0 ? ranks : 1, all))
             return false;
@@ -181,13 +189,18 @@ static double correct_products(const struct cluster *c, struct rates *r,
 
 /* ── loops ───────────────────────────────────────────────────────────────────── */
 struct unknown {
-    int type;
-    enum op op;
+    int type, op; /* enum op, or OP_CALL */
     int64_t ranks;
     double more; /* ns an element beyond a copy */
 };
 
-static bool is_walk(enum cost_class class) { return !multiplies(class) && class != COST_MOVE; }
+/* Measured as they are, by their bytes. */
+static bool is_whole(const struct work *w)
+{
+    return w->class == COST_MOVE || w->class == COST_UPDATE ||
+           (w->ops == 1 && w->op[0].op == OP_sum_squares);
+}
+static bool is_walk(const struct work *w) { return !multiplies(w->class) && !is_whole(w); }
 
 static const struct grid *copy_of(const struct cluster *c, const struct rates *r,
                                   const struct observation *o)
@@ -210,101 +223,169 @@ static double copy_seconds(const struct cluster *c, const struct rates *r,
 
 typedef VECTOR(struct unknown) unknown_list;
 
-static int unknown_of(const struct cluster *c, const struct rates *r, const struct observation *o,
-                      enum op op, unknown_list *all)
+/* What each call takes beside its loops. */
+enum { OP_CALL = OP_COUNT };
+/* ns an element that an op would have to take before it is doubted, and how much: kernels share
+ * their ops, and few of them tell one op from another. */
+#define USUAL_NANOSECONDS 0.5
+#define USUAL_CALL_NANOSECONDS 200
+#define DOUBT 1e-3
+
+static int unknown_of(const struct observation *o, int op, unknown_list *all)
 {
     for (int i = 0; i < all->n; i++)
         if (all->item[i].type == (int)o->work.type && all->item[i].op == op &&
             all->item[i].ranks == o->ranks)
             return i;
-    struct cluster room;
-    int rate;
-    struct machine m = machine_for(c, r, &room, o->ranks);
-    const struct grid *copy = copy_of(c, r, o),
-                      *g = machine_grid(&m, cost_class_names[op_rows[op].cost], "planc",
-                                        (int)o->work.type, op_rows[op].name, ORDER_ANY, o->ranks,
-                                        &rate);
-    double more = g ? g->value[0] - copy->value[0] : 0;
-    PUSH(all, ((struct unknown){(int)o->work.type, op, o->ranks, more > 0 ? more : 0}));
+    PUSH(all, ((struct unknown){(int)o->work.type, op, o->ranks, 0}));
     return all->n - 1;
 }
 
-/* Coordinate descent on the sum of squared relative errors; nothing goes below 0. */
+struct share_of_kernel {
+    int unknown;
+    double seconds; /* for each nanosecond of it */
+};
+typedef VECTOR(struct share_of_kernel) share_list;
+
+/* Coordinate descent on the sum of squared relative errors, and of the doubt; nothing goes below
+ * 0. */
+static void descend(unknown_list *x, const observation_list *all, const share_list *of,
+                    double *left)
+{
+    for (int sweep = 0; sweep < SWEEPS; sweep++)
+        for (int j = 0; j < x->n; j++) {
+            double usual = x->item[j].op == OP_CALL ? USUAL_CALL_NANOSECONDS : USUAL_NANOSECONDS,
+                   doubt = DOUBT / (usual * usual), up = -doubt * x->item[j].more, down = doubt;
+            for (int i = 0; i < all->n; i++) {
+                double a = 0, weight = 1 / (all->item[i].seconds * all->item[i].seconds);
+                for (int k = 0; k < of[i].n; k++)
+                    if (of[i].item[k].unknown == j) a += of[i].item[k].seconds;
+                up += a * left[i] * weight, down += a * a * weight;
+            }
+            double step = up / down;
+            if (x->item[j].more + step < 0) step = -x->item[j].more;
+            x->item[j].more += step;
+            for (int i = 0; i < all->n && step != 0; i++)
+                for (int k = 0; k < of[i].n; k++)
+                    if (of[i].item[k].unknown == j) left[i] -= of[i].item[k].seconds * step;
+        }
+}
+
 static void fit_walks(const struct cluster *c, struct rates *r, const observation_list *all,
                       struct provenance from)
 {
     unknown_list x = {0};
     double *left = TAKE_MANY(double, all->n + 1);
-    int **of = TAKE_MANY(int *, all->n + 1);
+    share_list *of = TAKE_MANY(share_list, all->n + 1);
     for (int i = 0; i < all->n; i++) {
         const struct observation *o = &all->item[i];
-        if (!is_walk(o->work.class) || !copy_of(c, r, o)) continue;
-        of[i] = TAKE_MANY(int, o->work.ops + 1);
+        if (!is_walk(&o->work) || !copy_of(c, r, o)) continue;
         left[i] = o->seconds - copy_seconds(c, r, o);
-        for (int k = 0; k < o->work.ops; k++) {
-            of[i][k] = op_rows[o->work.op[k].op].cost == COST_NONE
-                           ? -1
-                           : unknown_of(c, r, o, o->work.op[k].op, &x);
-            if (of[i][k] >= 0) left[i] -= 1e-9 * o->work.op[k].elements * x.item[of[i][k]].more;
-        }
+        PUSH(&of[i], ((struct share_of_kernel){unknown_of(o, OP_CALL, &x), 1e-9}));
+        for (int k = 0; k < o->work.ops; k++)
+            if (op_rows[o->work.op[k].op].cost != COST_NONE)
+                PUSH(&of[i], ((struct share_of_kernel){unknown_of(o, (int)o->work.op[k].op, &x),
+                                                       1e-9 * o->work.op[k].elements}));
     }
-    for (int sweep = 0; sweep < SWEEPS; sweep++)
-        for (int j = 0; j < x.n; j++) {
-            double up = 0, down = 0;
-            for (int i = 0; i < all->n; i++) {
-                const struct observation *o = &all->item[i];
-                double a = 0, weight = 1 / (o->seconds * o->seconds);
-                for (int k = 0; of[i] && k < o->work.ops; k++)
-                    if (of[i][k] == j) a += 1e-9 * o->work.op[k].elements;
-                up += a * left[i] * weight, down += a * a * weight;
-            }
-            double step = down > 0 ? up / down : 0;
-            if (x.item[j].more + step < 0) step = -x.item[j].more;
-            x.item[j].more += step;
-            for (int i = 0; i < all->n && step != 0; i++)
-                for (int k = 0; of[i] && k < all->item[i].work.ops; k++)
-                    if (of[i][k] == j) left[i] -= 1e-9 * all->item[i].work.op[k].elements * step;
-        }
+    descend(&x, all, of, left);
     figure_list figures = {0};
     for (int j = 0; j < x.n; j++) {
-        struct observation any = {.work.type = (enum element)x.item[j].type,
-                                  .ranks = x.item[j].ranks};
-        struct figure f = {.class = intern(cost_class_names[op_rows[x.item[j].op].cost]),
+        const struct unknown *u = &x.item[j];
+        struct observation any = {.work.type = (enum element)u->type, .ranks = u->ranks};
+        bool call = u->op == OP_CALL;
+        struct figure f = {.class = intern(call ? "map" : cost_class_names[op_rows[u->op].cost]),
                            .engine = intern("planc"),
-                           .op = intern(op_rows[x.item[j].op].name),
-                           .type = x.item[j].type,
-                           .ranks = x.item[j].ranks,
+                           .op = intern(call ? "call" : op_rows[u->op].name),
+                           .type = u->type,
+                           .ranks = u->ranks,
                            .at = {16384},
-                           .value = copy_of(c, r, &any)->value[0] + x.item[j].more};
+                           .value = (call ? 0 : copy_of(c, r, &any)->value[0]) + u->more};
         if (strcmp(f.op, "copy")) PUSH(&figures, f);
     }
     rates_add(r, &figures, from);
 }
 
-/* ── moves ───────────────────────────────────────────────────────────────────── */
-static void fit_moves(struct rates *r, const observation_list *all, struct provenance from)
+/* ── moves, updates, sums of squares ─────────────────────────────────────────── */
+typedef VECTOR(int) count_list;
+/* The geometric mean of points that were seen more than once. */
+static void add_point(figure_list *all, struct figure f, count_list *seen)
+{
+    for (int i = 0; i < all->n; i++) {
+        struct figure *g = &all->item[i];
+        if (g->class != f.class || g->op != f.op || g->type != f.type || g->ranks != f.ranks ||
+            g->at[0] != f.at[0])
+            continue;
+        double n = ++seen->item[i];
+        g->value = exp(log(g->value) * (n - 1) / n + log(f.value) / n);
+        return;
+    }
+    PUSH(all, f);
+    PUSH(seen, 1);
+}
+
+static void fit_whole(struct rates *r, const observation_list *all, struct provenance from)
 {
     figure_list figures = {0};
+    count_list seen = {0};
     for (int i = 0; i < all->n; i++) {
         const struct observation *o = &all->item[i];
-        if (o->work.class != COST_MOVE || !o->work.ops || !(o->work.op[0].elements > 0)) continue;
-        struct figure f = {.class = intern("move"),
-                           .engine = intern("planc"),
-                           .op = intern(op_rows[o->work.op[0].op].name),
-                           .type = (int)o->work.type,
-                           .ranks = o->ranks,
-                           .at = {o->work.bytes},
-                           .value = 1e9 * o->seconds / o->work.op[0].elements};
-        PUSH(&figures, f);
+        double elements = kernel_grid_elements(&o->work);
+        if (!is_whole(&o->work) || !(elements > 0)) continue;
+        bool update = o->work.class == COST_UPDATE;
+        add_point(&figures,
+                  (struct figure){.class = intern(cost_class_names[o->work.class]),
+                                  .engine = intern("planc"),
+                                  .op = update ? NULL : intern(op_rows[o->work.op[0].op].name),
+                                  .type = (int)o->work.type,
+                                  .ranks = o->ranks,
+                                  .at = {o->work.bytes},
+                                  .value = 1e9 * o->seconds / elements},
+                  &seen);
     }
     rates_add(r, &figures, from);
 }
 
-void calibrate_fit(const struct cluster *c, struct rates *r, const observation_list *all,
-                   struct provenance from)
+static int rising(const void *a, const void *b)
 {
-    for (int i = 0; i < SWEEPS && correct_products(c, r, all, from) > 1e-9; i++) {}
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+typedef VECTOR(double) error_list;
+/* Grids that were just measured: kernels in a trainer find other things in the caches, so each grid
+ * takes the median error of the kernels that it answers for. */
+static void scale_products(const struct cluster *c, struct rates *r, const observation_list *all)
+{
+    error_list *error = TAKE_MANY(error_list, r->grid.n + 1);
+    for (int i = 0; i < all->n; i++) {
+        const struct observation *o = &all->item[i];
+        struct cluster room;
+        if (!multiplies(o->work.class)) continue;
+        struct machine m = machine_for(c, r, &room, o->ranks);
+        m.engine[o->work.class] = o->engine;
+        struct kernel_time t = kernel_time(&m, &o->work);
+        int row = t.rate - FIXED_RATES - r->efficiency.n;
+        if (t.missing || row < 0 || r->grid.item[row].ranks != o->ranks) continue;
+        PUSH(&error[row], log((double)t.picoseconds[ALONE] / PICOSECONDS / o->seconds));
+    }
+    for (int i = 0; i < r->grid.n; i++) {
+        if (error[i].n < 2) continue;
+        int count = 1;
+        qsort(error[i].item, (size_t)error[i].n, sizeof(double), rising);
+        for (int a = 0; a < r->grid.item[i].axes; a++) count *= r->grid.item[i].n[a];
+        for (int k = 0; k < count; k++)
+            r->grid.item[i].value[k] *= exp(error[i].item[error[i].n / 2]);
+    }
+}
+
+void calibrate_fit(const struct cluster *c, struct rates *r, const observation_list *all,
+                   struct provenance from, bool measured)
+{
+    if (measured)
+        scale_products(c, r, all);
+    else
+        for (int i = 0; i < SWEEPS && correct_products(c, r, all, from) > 1e-9; i++) {}
     if (c->kind == DEVICE_CUDA) return;
     fit_walks(c, r, all, from);
-    fit_moves(r, all, from);
+    fit_whole(r, all, from);
 }

@@ -139,3 +139,44 @@ void rates_add(struct rates *r, const figure_list *all, struct provenance from)
         PUSH(&r->grid, g);
     }
 }
+
+static bool same_figure(const struct figure *a, const struct figure *b)
+{
+    return a->class == b->class && a->engine == b->engine && a->op == b->op && a->type == b->type &&
+           a->order == b->order;
+}
+
+/* The same point with one rank; NULL: none. */
+static const struct figure *alone(const figure_list *all, const struct figure *of)
+{
+    for (int i = 0; i < all->n; i++)
+        if (all->item[i].ranks == 1 && same_figure(&all->item[i], of) &&
+            !memcmp(all->item[i].at, of->at, sizeof of->at))
+            return &all->item[i];
+    return NULL;
+}
+
+void figures_share(figure_list *all, int64_t ranks)
+{
+    if (ranks < 2) return;
+    bool *done = TAKE_MANY(bool, all->n + 1);
+    const struct figure **one = TAKE_MANY(const struct figure *, all->n + 1);
+    double *ratio = TAKE_MANY(double, all->n + 1);
+    for (int i = 0; i < all->n; i++) {
+        int axes, n = 0;
+        const struct figure *f = &all->item[i];
+        if (done[i] || f->ranks != ranks || grid_unit_of(f->class, &axes) != GRID_GFLOPS) continue;
+        for (int k = i; k < all->n; k++) {
+            const struct figure *g = &all->item[k];
+            if (g->ranks != ranks || !same_figure(g, f)) continue;
+            done[k] = true;
+            one[k] = alone(all, g);
+            if (one[k]) ratio[n++] = g->value / one[k]->value;
+        }
+        if (!n) continue;
+        qsort(ratio, (size_t)n, sizeof *ratio, rising);
+        for (int k = i; k < all->n; k++)
+            if (one[k] && all->item[k].ranks == ranks && same_figure(&all->item[k], f))
+                all->item[k].value = one[k]->value * ratio[n / 2];
+    }
+}

@@ -34,6 +34,10 @@ static bool read_line(const char *line, figure_list *all, struct cluster *c)
         *(!strcmp(engine, "core") ? &c->contention.core : &c->contention.link) = part;
         return true;
     }
+    if (!strcmp(class, "host")) {
+        c->host.issue = f.value;
+        return true;
+    }
     int which = word_index(orders, COUNT_OF(orders), order);
     f.class = intern(class);
     f.engine = intern(engine);
@@ -99,8 +103,7 @@ static bool measure_in(const char *directory, figure_list *all, struct cluster *
                 mesh[i].program);
         if (i < 2 && !run_program(directory, mesh[i].program, "compute", n, seconds, all, c))
             return false;
-        if (i > 0 &&
-            !run_program(directory, mesh[i].program, "collectives", n, 5 * seconds, all, c))
+        if (!run_program(directory, mesh[i].program, "collectives", n, 5 * seconds, all, c))
             return false;
     }
     return true;

@@ -22,6 +22,10 @@ static const struct run {
      2,
      {"model.layers=2", "model.hidden=128", "model.heads=4", "model.vocab=2048",
       "model.context=256", "precision.compute=fp32", "batch.sequence=192"}},
+    {"gpt2-124m.plan",
+     4,
+     {"model.layers=2", "model.hidden=256", "model.heads=4", "model.vocab=1024",
+      "model.context=256", "precision.compute=bf16", "batch.sequence=64"}},
     {"moe-small.plan", 2, {"model.layers=2"}},
     {"moe-small.plan", 1, {"model.layers=2", "precision.compute=bf16"}},
 };

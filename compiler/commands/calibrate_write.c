@@ -133,8 +133,8 @@ bool cluster_write(const char *path, const struct cluster *c, const struct rates
     if (c->cores) text_add(&t, "    cores = %ld\n", c->cores);
     text_add(&t, "    device_spread = %s;  jitter = %s;  imbalance = %s\n",
              text_number(c->device_spread), text_number(c->jitter), text_number(c->imbalance));
-    text_add(&t, "    host {\n        launch = %s;  step = %s", time_us(c->host.launch),
-             time_us(c->host.step));
+    text_add(&t, "    host {\n        launch = %s;  step = %s;  issue = %s",
+             time_us(c->host.launch), time_us(c->host.step), time_us(c->host.issue));
     add_from(&t, "\n        ", &c->host.from);
     text_add(&t, "\n    }\n    contention {\n        ");
     if (c->kind == DEVICE_CUDA)

@@ -97,7 +97,10 @@ bool durations_apply(const char *path, struct rung *r, struct measured_run *m, i
         return false;
     double step = number_of(file, "mean_step_seconds"),
            schedule = number_of(file, "schedule_seconds");
-    struct durations d = {.between = number_of(file, "between_seconds"), .host = step - schedule};
+    struct durations d = {.between = number_of(file, "between_seconds"),
+                          .host = step - schedule,
+                          .issue = number_of(file, "issue_seconds"),
+                          .wake = number_of(file, "wake_seconds")};
     d.kernel = list_of(json_object_get(file, "kernels"), true, &d.kernels);
     d.collective = list_of(json_object_get(file, "collectives"), false, &d.collectives);
 

@@ -75,30 +75,48 @@ static int64_t picoseconds(double seconds)
     return ps < 9e18 ? (int64_t)(ps + 0.5) : INT64_MAX;
 }
 
+static const char *const grid_class[] = {[GATHER_SHARDS] = "gather",
+                                         [REDUCE_SCATTER] = "reduce_scatter",
+                                         [ALL_REDUCE] = "all_reduce",
+                                         [SUM_RANKS] = "sum"};
+
+/* Microseconds of a collective over two ranks, or over one, which hands it over and moves nothing;
+ * negative: there is no grid. */
+static double cpu_microseconds(const struct machine *m, const char *class, const char *engine,
+                               int64_t ranks, double bytes, double *least, int *rate)
+{
+    bool outside = false;
+    int row;
+    const struct grid *g = machine_grid(m, class, engine, -1, NULL, ORDER_ANY, ranks, &row);
+    if (!g || (ranks > 1) != (g->ranks > 1)) return -1;
+    double rounds = ranks > 1 ? (double)(ranks - 1) / (double)(g->ranks - 1) : 1,
+           all = grid_value(g, (double[GRID_AXES]){bytes}, &outside),
+           last = g->axis[0][g->n[0] - 1];
+    *least = grid_value(g, (double[GRID_AXES]){g->axis[0][0]}, &outside) * rounds;
+    if (ranks > 1 && bytes > last) all *= bytes / last;
+    *rate = row;
+    return all * rounds;
+}
+
+/* Rounds: one with each other rank. */
 static struct transfer cpu_transfer(const struct machine *m, const struct ring *r,
                                     enum collective what, double bytes)
 {
-    static const char *const class[] = {[GATHER_SHARDS] = "gather",
-                                        [REDUCE_SCATTER] = "reduce_scatter",
-                                        [ALL_REDUCE] = "all_reduce",
-                                        [SUM_RANKS] = "sum"};
     struct transfer t = {.company = WITH_NODE};
-    bool outside = false;
-    const struct grid *g =
-        machine_grid(m, class[what], "mpi", -1, NULL, ORDER_ANY, r->ranks, &t.rate);
-    if (!g || g->ranks < 2) {
-        t.missing = intern_format("cluster.grid %s mpi { ranks = 2 … }", class[what]);
+    double least = 0, floor = 0;
+    int row;
+    double all = cpu_microseconds(m, grid_class[what], "mpi", r->ranks, bytes, &least, &t.rate);
+    if (all < 0) {
+        t.missing = intern_format("cluster.grid %s mpi { ranks = 2 … }", grid_class[what]);
         return t;
     }
-    /* rounds: one with each other rank */
-    double rounds = (double)(r->ranks - 1) / (double)(g->ranks - 1),
-           least = grid_value(g, (double[GRID_AXES]){g->axis[0][0]}, &outside),
-           all = grid_value(g, (double[GRID_AXES]){bytes}, &outside),
-           last = g->axis[0][g->n[0] - 1];
-    if (bytes > last) all *= bytes / last;
     if (least > all) least = all;
-    t.latency = picoseconds(least * rounds * 1e-6);
-    t.bytes = picoseconds((all - least) * rounds * 1e-6);
+    t.latency = picoseconds(least * 1e-6);
+    t.bytes = picoseconds((all - least) * 1e-6);
+    /* when compute has another core for itself a transfer is not disturbed */
+    double busy = cpu_microseconds(m, grid_class[what], "mpi_busy", r->ranks, bytes, &floor, &row);
+    if (busy > 0 && all > 0)
+        t.disturbed = idle_part(m) + (1 - idle_part(m)) * (busy > all ? busy / all : 1);
     if (r->nodes > 1) {
         t.rate = RATE_LINK_NETWORK;
         t.bytes += picoseconds(bytes * (double)(r->ranks - 1) / m->cluster->link_network.bandwidth);
@@ -107,12 +125,26 @@ static struct transfer cpu_transfer(const struct machine *m, const struct ring *
     return t;
 }
 
+/* What one rank does: the lane's thread is told and tells, nothing is moved. */
+static struct transfer handed_over(const struct machine *m, enum collective what)
+{
+    struct transfer t = {.company = WITH_NODE, .disturbed = 1};
+    double least = 0, all = cpu_microseconds(m, what == SUM_RANKS ? "sum" : "gather", "mpi", 1, 1,
+                                             &least, &t.rate);
+    if (all > 0) t.latency = picoseconds(all * 1e-6);
+    return t;
+}
+
+bool transfers_whole(const struct machine *m) { return m->device == DEVICE_CPU; }
+
 struct transfer transfer_time(const struct machine *m, const struct rings *rings,
                               enum collective what, enum group_of_ranks group, double bytes)
 {
     const struct ring *r = &rings->of[group];
     struct transfer t = {.company = r->company,
                          .rate = r->nodes > 1 ? RATE_LINK_NETWORK : RATE_LINK_NODE};
+    if (r->ranks <= 1 && m->device == DEVICE_CPU && group != GROUP_REPLICAS)
+        return handed_over(m, what);
     if (r->ranks <= 1) return (struct transfer){.company = ALONE, .rate = t.rate};
     if (m->device == DEVICE_CPU) return cpu_transfer(m, r, what, bytes);
     if (!(r->bandwidth > 0)) {
@@ -152,6 +184,7 @@ struct transfer lane_time(const struct machine *m, double bytes)
             t.bytes =
                 picoseconds(bytes / (1e9 * grid_value(g, (double[GRID_AXES]){bytes}, &outside)));
         t.company = WITH_NODE; /* the same core */
+        t.disturbed = 1 / (1 - 0.5 * (1 - idle_part(m)));
         return t;
     }
     const struct efficiency *e =

@@ -27,10 +27,13 @@ enum collective { GATHER_SHARDS, REDUCE_SCATTER, ALL_REDUCE, SUM_RANKS };
 /* One part of what a lane does for a gather or a reduction, in order. */
 struct transfer {
     int64_t latency, bytes; /* picoseconds: of starting and stepping, of moving */
+    double disturbed;       /* times these while compute runs; 0: program.disturbed */
     enum company company;   /* ALONE: a kernel of the lane's own (a cast, an add) */
     int rate;
     const char *missing; /* what the cluster would have to say; NULL: known */
 };
+/* Whether collectives are measured as a whole, with what the lane does itself. */
+bool transfers_whole(const struct machine *m);
 /* `bytes`: a rank's part of a gather or reduce-scatter; all of it for an all-reduce or a sum. */
 struct transfer transfer_time(const struct machine *m, const struct rings *r, enum collective what,
                               enum group_of_ranks group, double bytes);

@@ -47,6 +47,8 @@ struct engine {
     bool unrolled;
     int64_t layer;
     int micro;
+    struct item issuing, waking; /* runs of one kernel that is none */
+    int64_t issuing_clock[2], waking_clock[2];
 };
 
 /* ── the collective lane ─────────────────────────────────────────────────────── */
@@ -76,7 +78,8 @@ static void next_part(struct engine *e)
     begin_part(e);
 }
 
-static void issue(struct engine *e, const struct item *it, const struct parts *parts, int64_t layer)
+static void enqueue(struct engine *e, const struct item *it, const struct parts *parts,
+                    int64_t layer)
 {
     if (e->issued - e->completed >= UNDER_WAY) bug("too many collectives under way");
     e->queue[e->issued % UNDER_WAY] =
@@ -161,9 +164,10 @@ static void compute(struct engine *e, const struct item *run)
     int company = ALONE;
     int64_t at = 0, begin = e->now, began = e->now;
     const int all = run->kernels;
-    const double disturbed = e->p->disturbed;
     for (;;) {
         struct pending *h = head(e);
+        const double own = h ? h->parts->part[h->part].disturbed : 0,
+                     disturbed = own > 0 ? own : e->p->disturbed;
         int now = h ? (int)h->parts->part[h->part].company : ALONE;
         if (now != company) at = place_in(run, at, company, now), company = now;
         int64_t rest = run->clock[company][all] - at,
@@ -171,7 +175,7 @@ static void compute(struct engine *e, const struct item *run)
                          : disturbed == 1 ? h->left
                                           : (int64_t)ceil((double)h->left * disturbed);
         int64_t step = rest <= theirs ? rest : theirs;
-        if (e->watcher) watch_run(e, run, company, at, at + step, &began);
+        if (e->watcher && run->kind == ITEM_RUN) watch_run(e, run, company, at, at + step, &began);
         e->now += step;
         at += step;
         if (h && rest < theirs) {
@@ -188,6 +192,13 @@ static void compute(struct engine *e, const struct item *run)
 /* ── items ───────────────────────────────────────────────────────────────────── */
 
 static int64_t modulo(int64_t n, int64_t ring) { return ((n % ring) + ring) % ring; }
+
+/* Compute issues a collective, and that takes its time. */
+static void issue(struct engine *e, const struct item *it, const struct parts *parts, int64_t layer)
+{
+    if (e->p->issue) compute(e, &e->issuing);
+    enqueue(e, it, parts, layer);
+}
 
 static void do_item(struct engine *e, const struct item *it, int64_t n)
 {
@@ -211,20 +222,18 @@ static void do_item(struct engine *e, const struct item *it, int64_t n)
         issue(e, it, &it->reduce[0], -1);
         e->event[it->event] = e->issued;
         break;
-    case ITEM_WAIT:
-        if (it->all && it->loop) {
-            int64_t last = 0, first = INT64_MAX;
-            for (int64_t k = 0; k < it->ring; k++) {
-                int64_t number = e->event[it->event + k];
-                if (number > last) last = number;
-                if (number > e->completed && number < first) first = number;
-            }
-            wait_until(e, last, first, it->slot);
-        } else {
-            int64_t number = e->event[it->event + (it->loop ? modulo(n + it->shift, it->ring) : 0)];
-            wait_until(e, number, number, it->slot);
+    case ITEM_WAIT: {
+        const int64_t done = e->completed, slot = it->loop ? modulo(n + it->shift, it->ring) : 0;
+        int64_t last = 0, first = INT64_MAX;
+        for (int64_t k = 0; it->all && it->loop && k < it->ring; k++) {
+            int64_t number = e->event[it->event + k];
+            if (number > last) last = number;
+            if (number > e->completed && number < first) first = number;
         }
-        break;
+        if (!it->all || !it->loop) last = first = e->event[it->event + slot];
+        wait_until(e, last, first, it->slot);
+        if (e->p->wake && e->completed > done) compute(e, &e->waking);
+    } break;
     }
 }
 
@@ -258,7 +267,7 @@ static void keep_state(struct engine *e, struct kept *k, int64_t at)
     k->now = e->now;
     k->issued = e->issued;
     k->iterations = e->out.iterations;
-    memcpy(k->tally, e->out.tally, sizeof *k->tally * (size_t)e->p->items);
+    memcpy(k->tally, e->out.tally, sizeof *k->tally * (size_t)TALLIES(e->p));
     memcpy(k->part, e->out.part, sizeof k->part);
 }
 
@@ -269,7 +278,7 @@ static void repeat(struct engine *e, const struct kept *k, int64_t times, int re
     const int fields = (int)(sizeof(struct tally) / sizeof(int64_t));
     int64_t *to = (int64_t *)e->out.tally;
     const int64_t *from = (const int64_t *)k->tally;
-    for (int i = 0; i < e->p->items * fields; i++) to[i] += times * (to[i] - from[i]);
+    for (int i = 0; i < TALLIES(e->p) * fields; i++) to[i] += times * (to[i] - from[i]);
     for (int i = 0; i < STEP_PARTS; i++) e->out.part[i] += times * (e->out.part[i] - k->part[i]);
     for (int64_t i = e->completed; i < e->issued; i++) e->scratch[i - e->completed] = i % UNDER_WAY;
     struct pending moved[UNDER_WAY];
@@ -366,7 +375,7 @@ const struct outcome *engine_run(struct engine *e, bool unrolled, struct watcher
     e->watcher = w;
     e->now = e->issued = e->completed = 0;
     memset(e->event, 0, sizeof *e->event * (size_t)(e->p->events + 1));
-    memset(e->out.tally, 0, sizeof *e->out.tally * (size_t)e->p->items);
+    memset(e->out.tally, 0, sizeof *e->out.tally * (size_t)TALLIES(e->p));
     memset(e->out.part, 0, sizeof e->out.part);
     e->out.iterations = 0;
     e->layer = -1;
@@ -417,12 +426,18 @@ struct engine *engine_new(struct program *p)
     e->p = p;
     e->event = HOLD(p, int64_t, p->events + 1);
     e->scratch = HOLD(p, int64_t, 4 * UNDER_WAY + p->events + 2);
-    e->out.tally = HOLD(p, struct tally, p->items + 1);
+    e->out.tally = HOLD(p, struct tally, TALLIES(p));
     e->rotating = HOLD(p, struct rotating *, p->regions);
     for (int i = 0; i < p->regions; i++) e->rotating[i] = rotating_of(p, &p->region[i]);
+    e->issuing_clock[1] = p->issue;
+    e->waking_clock[1] = p->wake;
+    e->issuing = (struct item){.kind = ITEM_WAIT, .number = ISSUES(p), .kernels = 1};
+    e->waking = (struct item){.kind = ITEM_WAIT, .number = WAKES(p), .kernels = 1};
+    for (int c = 0; c < COMPANIES; c++)
+        e->issuing.clock[c] = e->issuing_clock, e->waking.clock[c] = e->waking_clock;
     for (int level = 0; level < 2; level++)
         for (int i = 0; i < KEPT_STATES; i++) {
-            e->kept[level][i].tally = HOLD(p, struct tally, p->items + 1);
+            e->kept[level][i].tally = HOLD(p, struct tally, TALLIES(p));
             e->kept[level][i].state = HOLD(p, int64_t, 4 * UNDER_WAY + p->events + 2);
         }
     return e;

@@ -13,6 +13,11 @@ enum reason { REASON_LINK, REASON_LATENCY, REASON_ORDER, REASON_SLOT };
 #define REASONS (REASON_SLOT + 1)
 extern const char *const reason_names[REASONS];
 
+/* Behind those of the items: what issuing collectives took, and waking up after waits. */
+#define ISSUES(p) ((p)->items)
+#define WAKES(p) ((p)->items + 1)
+#define TALLIES(p) ((p)->items + 2)
+
 /* Of one item over the step. */
 struct tally {
     int64_t count;
@@ -22,10 +27,11 @@ struct tally {
 };
 
 struct outcome {
-    struct tally *tally;      /* by item number */
+    struct tally *tally;      /* by item number, then ISSUES, WAKES */
     int64_t part[STEP_PARTS]; /* the compute lane's time in each part of the step */
     /* from the begin of a step to the end of its last work, joins included; without host and
-     * jitter. The sum over runs of count x alone + extra, and over collectives of exposed */
+     * jitter. The sum over runs of count x alone + extra, and over collectives of exposed and of
+     * issues and wakes */
     int64_t picoseconds;
     int64_t iterations; /* that were run, not extrapolated */
 };

@@ -165,6 +165,9 @@ static double walk_seconds(const struct machine *m, const struct work *w, struct
     }
     double element = w->type == BF16 ? 4 : 8, seconds = 0; /* bytes that a copy moves of one */
     double base = copy->value[0];
+    const struct grid *call =
+        machine_grid(m, "map", "planc", (int)w->type, "call", ORDER_ANY, m->ranks_a_host, &row);
+    if (call && call->op && !strcmp(call->op, "call")) seconds += call->value[0] * 1e-9;
     seconds += w->bytes / element * reach(copy, w->bytes, 0, 0, &t->outside) * 1e-9;
     for (int i = 0; i < w->ops; i++) {
         const char *class = cost_class_names[op_rows[w->op[i].op].cost];
@@ -175,6 +178,25 @@ static double walk_seconds(const struct machine *m, const struct work *w, struct
         if (g->value[0] > base) seconds += w->op[i].elements * (g->value[0] - base) * 1e-9;
     }
     return seconds;
+}
+
+/* A kernel of one op that is measured by its bytes: a move by its elements, the others by the bytes
+ * of a copied F32. NULL: none is. */
+static const struct grid *whole_kernel(const struct machine *m, const struct work *w, int *rate)
+{
+    const char *op = w->class == COST_TOTAL && w->ops == 1 ? op_rows[w->op[0].op].name
+                     : w->class == COST_MOVE && w->ops     ? op_rows[w->op[0].op].name
+                                                           : NULL;
+    if (w->class != COST_MOVE && w->class != COST_UPDATE && !op) return NULL;
+    const struct grid *g = machine_grid(m, cost_class_names[w->class], "planc", (int)w->type, op,
+                                        ORDER_ANY, m->ranks_a_host, rate);
+    return g && (w->class != COST_TOTAL || (g->op && !strcmp(g->op, op))) ? g : NULL;
+}
+
+double kernel_grid_elements(const struct work *w)
+{
+    if (w->class == COST_MOVE) return w->ops ? w->op[0].elements : 0;
+    return w->bytes / 8;
 }
 
 void kernel_grid_axes(const struct work *w, double at[GRID_AXES])
@@ -209,20 +231,20 @@ static struct kernel_time cpu_time(const struct machine *m, const struct work *w
             kernel_grid_axes(w, at);
             seconds = w->flops / (1e9 * grid_value(g, at, &t.outside));
         }
-    } else if (w->class == COST_MOVE) {
-        const struct grid *g =
-            machine_grid(m, class, engine, (int)w->type, w->ops ? op_rows[w->op[0].op].name : NULL,
-                         ORDER_ANY, m->ranks_a_host, &t.rate);
+    } else if (w->class == COST_MOVE || whole_kernel(m, w, &t.rate)) {
+        const struct grid *g = whole_kernel(m, w, &t.rate);
         t.limit = LIMIT_BANDWIDTH;
         if (!g)
             t.missing = want_grid(class, engine, w->type);
         else
-            seconds =
-                (w->ops ? w->op[0].elements : 0) * reach(g, w->bytes, 0, 0, &t.outside) * 1e-9;
+            seconds = kernel_grid_elements(w) * reach(g, w->bytes, 0, 0, &t.outside) * 1e-9;
     } else {
         t.limit = LIMIT_BANDWIDTH;
         seconds = walk_seconds(m, w, &t);
     }
+    /* ranks that outnumber the cores take turns */
+    if (m->cluster->cores > 0 && m->ranks_a_host > m->cluster->cores)
+        seconds *= (double)m->ranks_a_host / (double)m->cluster->cores;
     /* a collective takes time from the core that it shares with compute */
     double taken = m->cluster->contention.core * (1 - idle_part(m));
     if (taken > 0.95) taken = 0.95;

@@ -101,6 +101,8 @@ const char *program_measured(struct program *p, const struct durations *d)
     p->outside = false;
     p->slowest = p->late = p->disturbed = 1;
     p->host = picoseconds(d->host);
+    p->issue = picoseconds(d->issue);
+    p->wake = picoseconds(d->wake);
     program_set_clocks(p);
     return NULL;
 }

@@ -17,6 +17,8 @@ struct durations {
     struct duration *kernel, *collective;
     int kernels, collectives;
     double between; /* seconds from a kernel to the next one */
+    double issue;   /* seconds that issuing a collective takes from compute */
+    double wake;    /* seconds from the end of a collective until who waits for it goes on */
     double host;    /* seconds of a step outside of its schedule */
 };
 

@@ -75,6 +75,7 @@ struct prediction *prediction_of(const struct program *p, const struct outcome *
         else if (p->by_number[i]->kind != ITEM_WAIT)
             add_collective(t, p, p->by_number[i], &o->tally[i]);
     for (int i = 0; i < STEP_PARTS; i++) t->part[i] = o->part[i];
+    t->launch += o->tally[ISSUES(p)].count * p->issue + o->tally[WAKES(p)].count * p->wake;
     t->host = p->host;
     t->jitter = t->step - o->picoseconds - p->host;
     t->rate[RATE_HOST] += t->launch + t->host;

@@ -106,7 +106,9 @@ static struct parts gather_of(struct program *p, int unit)
 {
     struct parts to = {0};
     double shard = (double)p->shard[unit], bytes = (double)element_bytes(p->compute);
-    add_part(p, &to, lane_time(&p->machine, shard * (4 + bytes)));
+    bool alone = p->rings.of[GROUP_SHARDS].ranks <= 1;
+    if (!transfers_whole(&p->machine) || alone)
+        add_part(p, &to, lane_time(&p->machine, shard * (4 + bytes)));
     add_part(p, &to,
              transfer_time(&p->machine, &p->rings, GATHER_SHARDS, GROUP_SHARDS, shard * bytes));
     return to;
@@ -118,11 +120,9 @@ static struct parts reduce_of(struct program *p, int unit, int micro)
     struct parts to = {0};
     double shard = (double)p->shard[unit];
     bool set = micro & PART_FIRST, alone = p->rings.of[GROUP_SHARDS].ranks <= 1;
-    if (p->machine.device == DEVICE_CPU) /* its own part first; the grid adds the others' */
-        add_part(p, &to, lane_time(&p->machine, shard * (set ? 8 : 12)));
     add_part(p, &to,
              transfer_time(&p->machine, &p->rings, REDUCE_SCATTER, GROUP_SHARDS, shard * 4));
-    if (p->machine.device == DEVICE_CUDA && (alone || !set))
+    if (transfers_whole(&p->machine) ? alone : alone || !set)
         add_part(p, &to, lane_time(&p->machine, shard * (set ? 8 : 12)));
     if (micro & PART_LAST)
         add_part(p, &to,
@@ -324,16 +324,29 @@ static bool does_same(const struct part_region *r, int64_t a, int64_t b)
     return true;
 }
 
-static void set_kinds(struct program *p, struct part_region *r)
+static void set_kinds(struct part_region *r)
 {
     VECTOR(int64_t) first = {0};
-    r->kind = HOLD(p, int16_t, r->count);
     for (int64_t n = 0; n < r->count; n++) {
         int k = 0;
         while (k < first.n && !does_same(r, first.item[k], n)) k++;
         if (k == first.n) PUSH(&first, n);
         r->kind[n] = (int16_t)k;
     }
+}
+
+/* Which units take equally long to gather decides which iterations are alike, and may be other
+ * units on another mesh. */
+static void find_alike(struct program *p)
+{
+    bool changed = false;
+    for (int i = 0; i < p->units; i++) {
+        int same = 0;
+        while (p->gather[same].total != p->gather[i].total) same++;
+        changed |= p->alike[i] != same + 1;
+        p->alike[i] = same + 1;
+    }
+    for (int i = 0; i < p->regions && changed; i++) set_kinds(&p->region[i]);
 }
 
 /* ── regions ─────────────────────────────────────────────────────────────────── */
@@ -379,6 +392,7 @@ static void add_region(struct build_program *b, const struct region *from)
         for (int k = from->body.n - 1; k >= 0; k--)
             if (has_layer(from->body.item[k], r->down ? r->count - 1 - n : n))
                 r->stage_of[n] = (int16_t)k;
+    r->kind = HOLD(b->to, int16_t, r->count);
     b->to->regions++;
 }
 
@@ -450,6 +464,7 @@ void program_time(struct program *p, int64_t fsdp, int64_t dp)
     p->late = 1 + m->cluster->jitter * largest_of(p->devices);
     p->disturbed = disturbed_by_compute(m);
     p->host = llround(m->cluster->host.step * PICOSECONDS);
+    p->issue = llround(m->cluster->host.issue * PICOSECONDS);
     open_missing(p);
     machine_missing(m, p->devices > 1, p->rings.of[GROUP_WORLD].nodes > 1, &p->missing);
     time_kernels(p);
@@ -461,6 +476,7 @@ void program_time(struct program *p, int64_t fsdp, int64_t dp)
             it->reduce[micro] = reduce_of(p, it->unit, micro);
     }
     program_set_clocks(p);
+    find_alike(p);
 }
 
 const struct work *program_work(const struct graph *g, int *n)
@@ -507,6 +523,7 @@ struct program *program_of(const struct plan *plan, const struct machine *m, con
     p->units = g->unit.n;
     p->shard = HOLD(p, int64_t, g->unit.n);
     p->gather = HOLD(p, struct parts, g->unit.n);
+    p->alike = HOLD(p, int, g->unit.n + 1);
     p->unit_name = HOLD(p, const char *, g->unit.n + 1);
     for (int i = 0; i < g->unit.n; i++) {
         p->shard[i] = g->unit.item[i]->shard_elements;
@@ -534,6 +551,5 @@ struct program *program_of(const struct plan *plan, const struct machine *m, con
     }
     p->events = events_of(p);
     program_time(p, plan->fsdp, plan->dp);
-    for (int i = 0; i < p->regions; i++) set_kinds(p, &p->region[i]);
     return p;
 }

@@ -85,6 +85,8 @@ struct program {
     int64_t accumulation, tokens, devices;
     bool joins;           /* lanes meet at the end of a micro-batch and of the update (graphs) */
     int64_t host;         /* picoseconds between two steps */
+    int64_t issue;        /* picoseconds of compute for each collective */
+    int64_t wake;         /* picoseconds from the end of what compute waits for until it goes on */
     double slowest, late; /* factors: of the slowest device's times; of a step that jitters */
     /* of a collective while compute runs: its time times this (1: undisturbed) */
     double disturbed;
@@ -97,6 +99,7 @@ struct program {
     struct work *work;
     struct parts *gather; /* by unit */
     int units;
+    int *alike; /* by unit: 1 + the first that is gathered in the same time; 0: not known */
     const char **unit_name;
     int64_t *shard; /* elements of a rank's part, by unit */
     enum element compute;

@@ -186,12 +186,14 @@ static void wait_for(struct device *d, int64_t wanted)
 static void issue(struct device *d, int step, int event, struct command c)
 {
     position_set(step);
+    const int64_t mark = watching ? watch_begin(d, WATCH_COMPUTE, WATCH_ISSUE, -1) : -1;
     wait_for(d, d->issued - QUEUE + 1); /* issued is this thread's own */
     pthread_mutex_lock(&d->lock);
     d->queue[d->issued % QUEUE] = c;
     d->issued++;
     pthread_cond_signal(&d->work);
     pthread_mutex_unlock(&d->lock);
+    if (watching) watch_end(d, WATCH_COMPUTE, mark);
     if (event >= 0) d->event[event] = d->issued;
 }
 
@@ -267,7 +269,9 @@ void await(struct device *d, int step, int event)
 {
     if (left_out(d, step)) return;
     position_set(step);
+    const int64_t mark = watching ? watch_begin(d, WATCH_COMPUTE, WATCH_WAIT, -1) : -1;
     wait_for(d, d->event[event]);
+    if (watching) watch_end(d, WATCH_COMPUTE, mark);
 }
 
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro)

@@ -3,6 +3,7 @@
 #include "output.h"
 #include "watch.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,10 @@ static struct {
     double *step, *played; /* seconds of a step; of its schedule */
     double between, *gap;  /* between: mean of the steps' median gap of two kernels */
     int64_t gap_room;
+    struct total {
+        double seconds;
+        int64_t n;
+    } issue, wake; /* of issuing a transfer; from a transfer's end to the end of a wait for it */
 } all;
 
 bool profile_out_open(const char *path, int64_t steps)
@@ -81,15 +86,59 @@ static double between_of(const struct mark *mark, int64_t marks)
     return n ? median(all.gap, n) : 0;
 }
 
+static bool is_host(const struct mark *m) { return !m->kernel && m->lane == WATCH_COMPUTE; }
+static bool is_transfer(const struct mark *m) { return !m->kernel && m->lane != WATCH_COMPUTE; }
+
+static const struct mark *next_of(const struct mark *mark, int64_t marks, int64_t *at,
+                                  const char *what)
+{
+    while (*at < marks) {
+        const struct mark *m = &mark[(*at)++];
+        if (what ? is_host(m) && !strcmp(m->what, what) : is_transfer(m)) return m;
+    }
+    return NULL;
+}
+
+/* One thread does all transfers in the order of their issue: each could begin when it was issued
+ * and the one before it was over. Returns how much earlier that was than it began. */
+static double late(const struct mark *transfer, const struct mark *issue, double before)
+{
+    double could = issue ? fmax(issue->from, before) : transfer->from;
+    return transfer->from > could ? transfer->from - could : 0;
+}
+
+static void add_wakes(const struct mark *mark, int64_t marks)
+{
+    for (int64_t i = 0; i < marks; i++) {
+        double end = 0;
+        if (!is_host(&mark[i]) || strcmp(mark[i].what, WATCH_WAIT)) continue;
+        for (int64_t k = 0; k < marks; k++)
+            if (is_transfer(&mark[k]) && mark[k].to <= mark[i].to) end = fmax(end, mark[k].to);
+        if (end > mark[i].from) all.wake.seconds += mark[i].to - end, all.wake.n++;
+    }
+}
+
 void profile_out_step(const struct mark *mark, int64_t marks, double played)
 {
     if (!all.open) return;
-    int64_t sums = 0;
+    int64_t sums = 0, issued = 0;
+    double before = 0;
+    add_wakes(mark, marks);
     for (int64_t i = 0; i < marks; i++) {
+        if (is_host(&mark[i])) {
+            if (!strcmp(mark[i].what, WATCH_ISSUE))
+                all.issue.seconds += mark[i].to - mark[i].from, all.issue.n++;
+            continue;
+        }
+        double more = 0;
+        if (is_transfer(&mark[i])) {
+            more = late(&mark[i], next_of(mark, marks, &issued, WATCH_ISSUE), before);
+            before = mark[i].to;
+        }
         const bool sum = !mark[i].kernel && mark[i].unit < 0;
         struct seen *s = seen_of(&mark[i], sum ? sums++ : mark[i].micro);
         s->seconds = more_room(s->seconds, s->n, &s->room, sizeof *s->seconds);
-        s->seconds[s->n++] = mark[i].to - mark[i].from;
+        s->seconds[s->n++] = mark[i].to - mark[i].from + more;
         s->part += mark[i].kernel ? mark[i].part : 1;
     }
     all.between += between_of(mark, marks);
@@ -107,6 +156,8 @@ static double mean(const double *x, int64_t n)
     for (int64_t i = 0; i < n; i++) sum += x[i];
     return sum / (double)n;
 }
+
+static double mean_of(struct total t) { return t.n ? t.seconds / (double)t.n : 0; }
 
 static const struct predicted_kernel *row_of(const char *name)
 {
@@ -154,12 +205,13 @@ bool profile_out_close(void)
         " \"fsdp\": %lld, \"dp\": %lld, \"ranks_a_host\": %d, \"accumulation\": %lld, "
         "\"tokens\": %lld,\n \"steps\": %lld, \"step_seconds\": %.9g, "
         "\"mean_step_seconds\": %.9g, \"schedule_seconds\": %.9g, "
-        "\"between_seconds\": %.9g,\n \"predicted_step_seconds\": %.9g,\n",
+        "\"between_seconds\": %.9g, \"issue_seconds\": %.9g, \"wake_seconds\": %.9g,\n "
+        "\"predicted_step_seconds\": %.9g,\n",
         program.device, device_name(), program.compute_type == TYPE_BF16 ? "bf16" : "fp32",
         (long long)program.fsdp, (long long)program.dp, world.host_size,
         (long long)program.accumulation, (long long)program.tokens, (long long)all.steps,
         median(all.step, all.steps), mean(all.step, all.steps), mean(all.played, all.steps),
-        all.between / (double)all.steps, predicted_step());
+        all.between / (double)all.steps, mean_of(all.issue), mean_of(all.wake), predicted_step());
     fine = fine && put(" \"kernels\": [\n");
     const char *comma = "";
     for (int64_t i = 0; i < all.n && fine; i++) {

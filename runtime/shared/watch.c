@@ -100,6 +100,15 @@ static void make_room(struct device *d)
     if (!device_stamps(d, 2 * look.room)) fail_now("%s", fail_noted());
 }
 
+/* Kernels and transfers only. */
+static int64_t without_host(struct mark *mark, int64_t marks)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < marks; i++)
+        if (mark[i].kernel || mark[i].lane != WATCH_COMPUTE) mark[n++] = mark[i];
+    return n;
+}
+
 void watch_step_end(struct device *d, int64_t step, double seconds)
 {
     if (step == 0 && last_timed() > 0) make_room(d);
@@ -110,8 +119,9 @@ void watch_step_end(struct device *d, int64_t step, double seconds)
             look.mark[i].from = device_stamp_seconds(d, 2 * i);
             look.mark[i].to = device_stamp_seconds(d, 2 * i + 1);
         }
-        if (step <= look.profiled) profile_step(look.mark, n, seconds);
         if (step <= look.profiled) profile_out_step(look.mark, n, played);
+        n = without_host(look.mark, n);
+        if (step <= look.profiled) profile_step(look.mark, n, seconds);
         if (look.trace && step <= TRACED) trace_step(look.mark, n, step);
     }
     watching = false;

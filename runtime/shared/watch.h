@@ -16,6 +16,10 @@ enum watch_lane { WATCH_COMPUTE, WATCH_GATHER, WATCH_REDUCE, WATCH_LANES };
  * bytes count, this call's; below 1 for one of several stretches of a shard. */
 void watch_kernel(struct device *d, const struct kernel *k, void *const *address,
                   const struct stretch *s, double part);
+/* What the compute lane does beside kernels, where the host is the device: it issues transfers and
+ * waits for them. Only --profile-out reads these marks. */
+#define WATCH_ISSUE "issue"
+#define WATCH_WAIT "wait"
 /* Around what is put on a lane of transfers, by whichever thread stamps that lane: "gather", unit
  * instance 7 (-1: none). watch_begin's answer goes to watch_end. */
 int64_t watch_begin(struct device *d, enum watch_lane lane, const char *what, int64_t unit);

@@ -193,16 +193,21 @@ static struct {
     pthread_cond_t work, done;
     pthread_t thread;
     enum moved what;
-    int64_t count, times; /* elements of a part, numbers of a sum; how often */
+    int64_t count; /* elements of a part, numbers of a sum */
     int64_t issued, completed;
+    double ended;
 } lane = {.lock = PTHREAD_MUTEX_INITIALIZER,
           .work = PTHREAD_COND_INITIALIZER,
           .done = PTHREAD_COND_INITIALIZER};
 
+/* What a trainer's thread does: a gather begins with the copy of the own part. */
 static void move(enum moved what, int64_t count)
 {
     switch (what) {
-    case GATHER: collective_gather(bytes, count, 4); break;
+    case GATHER:
+        memcpy(bytes + world.shard * count * 4, room_b, (size_t)(4 * count));
+        collective_gather(bytes, count, 4);
+        break;
     case REDUCE_SCATTER:
         collective_reduce_scatter((float *)bytes, room_b, room_c, count, true);
         break;
@@ -219,7 +224,8 @@ static void *mover(void *nothing)
         while (lane.completed == lane.issued) pthread_cond_wait(&lane.work, &lane.lock);
         const enum moved what = lane.what;
         pthread_mutex_unlock(&lane.lock);
-        for (int64_t i = 0; i < lane.times; i++) move(what, lane.count);
+        move(what, lane.count);
+        lane.ended = now();
         more = what != END;
         pthread_mutex_lock(&lane.lock);
         lane.completed++;
@@ -229,10 +235,10 @@ static void *mover(void *nothing)
     return nothing;
 }
 
-static void hand_over(enum moved what, int64_t count, int64_t times)
+static void hand_over(enum moved what, int64_t count)
 {
     pthread_mutex_lock(&lane.lock);
-    lane.what = what, lane.count = count, lane.times = times;
+    lane.what = what, lane.count = count;
     lane.issued++;
     pthread_cond_signal(&lane.work);
     pthread_mutex_unlock(&lane.lock);
@@ -253,16 +259,77 @@ static void wait_for_it(void)
     pthread_mutex_unlock(&lane.lock);
 }
 
+static int rising(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double product_seconds, computed,
+    lost; /* of one; while collectives ran: of all, less that */
+static struct operand one, other;
+static void compute(void) { product_of(128, 64, 128, one, other, false, ELEMENT_F32, room_g, 64); }
+
+/* While its rank and the others compute: from its issue to its end, and what compute loses. The
+ * median of a few; between two of them compute has the machine to itself. */
+static double while_computing(enum moved what, int64_t count)
+{
+    enum { TIMES = 11 };
+    double took[TIMES];
+    for (int i = 0; i < TIMES; i++) {
+        int64_t calls = 0;
+        world_host_barrier();
+        for (double begin = now(); now() - begin < 5e-4;) compute();
+        const double begin = now();
+        for (hand_over(what, count); !is_over(); calls++) compute();
+        const double all = now() - begin;
+        took[i] = largest(lane.ended - begin);
+        computed += all;
+        lost += all - (double)calls * product_seconds;
+    }
+    qsort(took, TIMES, sizeof *took, rising);
+    return took[TIMES / 2];
+}
+
+/* `mpi`: compute waits; `mpi_busy`: it computes. */
 static void collective(const char *name, enum moved what, int64_t count, int64_t size)
 {
     double seconds;
-    MEASURE(seconds, (hand_over(what, count, 1), wait_for_it()));
+    MEASURE(seconds, (hand_over(what, count), wait_for_it()));
     print(name, "mpi", "any", "-", "any", size, 0, 0, 1e6 * seconds);
+    if (world.size == 1 || what == SUM) return;
+    print(name, "mpi_busy", "any", "-", "any", size, 0, 0, 1e6 * while_computing(what, count));
+}
+
+/* With one rank nothing is moved, and what is left is handing over and being told; and what handing
+ * over takes from compute. */
+static void alone(void)
+{
+    enum { TIMES = 101 };
+    double issue[TIMES];
+    collective("gather", GATHER, 64, 1024);
+    collective("sum", SUM, 1, 8);
+    for (int i = 0; i < TIMES; i++) {
+        for (double begin = now(); now() - begin < 3e-4;) compute();
+        const double begin = now();
+        hand_over(GATHER, 64);
+        issue[i] = now() - begin;
+        wait_for_it();
+    }
+    qsort(issue, TIMES, sizeof *issue, rising);
+    print("host", "issue", "-", "-", "-", 0, 0, 0, issue[TIMES / 2]);
 }
 
 static void collectives(void)
 {
     const int64_t n = world.size;
+    one = (struct operand){ELEMENT_F32, false, room_e, 128};
+    other = (struct operand){ELEMENT_F32, true, room_f, 128};
+    MEASURE(product_seconds, compute());
+    if (n == 1) {
+        alone();
+        return;
+    }
     for (int64_t part = 1 << 10; part <= ROOM_BYTES / 4 / n; part *= 4) {
         if (program.fsdp > 1) {
             collective("gather", GATHER, part / 4, part);
@@ -274,48 +341,8 @@ static void collectives(void)
     }
     for (int64_t count = 1; count <= 64 && program.fsdp > 1; count *= 8)
         collective("sum", SUM, count, 8 * count);
-}
-
-/* ── contention ──────────────────────────────────────────────────────────────── */
-/* What products and collectives take from each other while both go on: the parts of their speeds,
- * each the median over sizes as layers have them. */
-static int rising(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static void contention(void)
-{
-    enum { SIZES = 5, TIMES = 9 };
-    double product, core[SIZES], link[SIZES];
-    struct operand a = {ELEMENT_F32, false, room_e, 128}, b = {ELEMENT_F32, true, room_f, 128};
-#define PRODUCT product_of(256, 128, 128, a, b, false, ELEMENT_F32, room_g, 128)
-    MEASURE(product, PRODUCT);
-    for (int i = 0; i < SIZES; i++) {
-        const int64_t count = (1 << 13) << i;
-        double gather, with[TIMES], products[TIMES];
-        MEASURE(gather, (hand_over(GATHER, count, 16), wait_for_it()));
-        const int64_t gathers = 16 * (1 + (int64_t)(2 * each / gather));
-        for (int k = 0; k < TIMES; k++) {
-            int64_t calls = 0;
-            world_host_barrier();
-            double begin = now();
-            hand_over(GATHER, count, gathers);
-            for (; !is_over(); calls++) PRODUCT;
-            const double all = largest(now() - begin);
-            products[k] = 1 - (double)calls * product / all;
-            with[k] = 1 - gather / 16 * (double)gathers / all;
-        }
-        qsort(products, TIMES, sizeof *products, rising);
-        qsort(with, TIMES, sizeof *with, rising);
-        core[i] = largest(products[TIMES / 2]);
-        link[i] = largest(with[TIMES / 2]);
-    }
-    qsort(core, SIZES, sizeof *core, rising);
-    qsort(link, SIZES, sizeof *link, rising);
-    print("contention", "core", "-", "-", "-", 0, 0, 0, core[SIZES / 2]);
-    print("contention", "link", "-", "-", "-", 0, 0, 0, link[SIZES / 2]);
+    if (program.fsdp > 1 && computed > 0)
+        print("contention", "core", "-", "-", "-", 0, 0, 0, largest(lost / computed));
 }
 
 /* ── the program ─────────────────────────────────────────────────────────────── */
@@ -346,9 +373,8 @@ int main(int argc, char **argv)
     room_f = some(ROOM_BYTES / 8), room_g = some(ROOM_BYTES / 8), room_h = some(ROOM_BYTES / 8);
     if (!strcmp(argv[1], "collectives")) {
         if (pthread_create(&lane.thread, NULL, mover, NULL)) stop("no thread for collectives");
-        if (program.fsdp > 1) contention();
         collectives();
-        hand_over(END, 0, 1);
+        hand_over(END, 0);
         pthread_join(lane.thread, NULL);
     } else {
         copies();

@@ -49,6 +49,34 @@ grep -q 'grid gemm onednn bf16' fitted.plan && grep -q 'round figures' fitted.pl
     python3 same.py >again.diff 2>&1 && ok base_is_a_cluster ||
     fail base_is_a_cluster "$(tail_of again.log) $(tail_of again.diff)"
 
+# what changed, for every row, as JSON; --metrics gives the jitter and changes nothing else
+python3 -c '
+import json
+for step in range(21):
+    seconds = 5.0 if step == 0 else 0.02 if step % 2 else 0.03
+    print(json.dumps({"step": step, "step_seconds": seconds}))' >run.jsonl
+"$planc" calibrate --from run.json --from run.jsonl -o both.plan --json >both.json 2>both.err
+"$planc" calibrate --from run.jsonl -o jitter.plan --json >jitter.json 2>jitter.err
+cat >changes.py <<'PY'
+import json
+both, jitter = json.load(open("both.json")), json.load(open("jitter.json"))
+rows = {c["row"]: c for c in both["changes"]}
+assert set(rows) == {"jitter", "grid gemm onednn fp32"}, rows
+assert rows["grid gemm onednn fp32"]["points"] == 27
+low, high = rows["grid gemm onednn fp32"]["ratio_interval"]
+assert low < rows["grid gemm onednn fp32"]["ratio"] < high
+assert both["file"] == "both.plan" and both["source"] and both["date"]
+assert both["rows_measured"] == 1 < both["rows"] and jitter["rows_measured"] == 0
+change = jitter["changes"]
+assert len(change) == 1 and change[0]["row"] == "jitter" and change[0]["before"] == 0, change
+assert abs(change[0]["after"] - 0.2) < 1e-9, change
+PY
+python3 changes.py >changes.log 2>&1 && ok changes || fail changes \
+    "$(tail_of changes.log) $(tail_of both.err) $(tail_of jitter.err)"
+grep -q 'jitter = 0.2;' jitter.plan && ok jitter_is_written || fail jitter_is_written \
+    "$(grep jitter jitter.plan)"
+head -2 run.jsonl >short.jsonl
+
 # refused NAME STATUS PATTERN ARGUMENT…
 refused() {
     local said status
@@ -64,6 +92,7 @@ refused no_output 3 "-o FILE" --from run.json
 refused absent 4 "absent.json" --from absent.json -o x.plan
 refused not_json 4 "words.json.*line 1" --from words.json -o x.plan
 refused other_version 4 "other.json.*planc_profile" --from other.json -o x.plan
+refused few_steps 4 "short.jsonl.*fewer than four steps" --from short.jsonl -o x.plan
 refused other_device 4 "device.json.*cuda" --from device.json -o x.plan
 refused cuda_is_not_measured 3 "measures cpu only" "$plans/clusters/h200.plan" -o x.plan
 [ ! -e x.plan ] && ok nothing_is_written || fail nothing_is_written "x.plan is there"

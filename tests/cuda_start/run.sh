@@ -13,6 +13,11 @@ flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -I$top -I$top/runtime -I$
 # shellcheck disable=SC2086
 mkdir -p driver && cc $flags -shared -fPIC -Wno-missing-prototypes "$here/driver.c" -o \
     driver/libcuda.so.1 2>driver.log || fail driver "$(tail_of driver.log)"
+# a prediction holds for the device of its cluster only
+# shellcheck disable=SC2086
+cc $flags -ffunction-sections "$here/device_is.c" "$top/runtime/cuda/find.c" -o device_is \
+    -Wl,--gc-sections 2>device_is.log && said=$(./device_is 2>&1) &&
+    ok device_is || fail device_is "${said:-} $(tail_of device_is.log)"
 tiny() { # NAME -D...: NAME/trainer, with kernels for sm_90a
     local name=$1
     shift

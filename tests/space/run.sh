@@ -176,3 +176,24 @@ for name in middle tight; do
     cmp -s kept.safetensors $name.safetensors && ok "same_bits.$name" ||
         fail "same_bits.$name" "the trained weights differ"
 done
+
+# a point's time is of its own engines and links, not of those of the first point
+"$planc" check "$top/plans/llama-8b.plan" --json --set 'run.gemm=planc|cublaslt' \
+    --set 'cluster.link.node.bandwidth=100GB/s|400GB/s' >engines.json 2>engines.err
+for gemm in planc cublaslt; do
+    for link in 100 400; do
+        "$planc" simulate "$top/plans/llama-8b.plan" --json --set run.gemm=$gemm \
+            --set cluster.link.node.bandwidth=${link}GB/s >engine.$gemm.$link.json 2>>engines.err
+    done
+done
+said=$(python3 - <<'P' 2>&1
+import json
+points = json.load(open("engines.json"))["points"]
+assert len(points) == 4
+for p in points:
+    chosen = dict(s.split("=") for s in p["set"])
+    link = chosen["cluster.link.node.bandwidth"].removesuffix("GB/s")
+    one = json.load(open(f"engine.{chosen['run.gemm']}.{link}.json"))["rungs"][0]
+    assert p["step_seconds"] == one["step_seconds"], (p["set"], p, one["step_seconds"])
+P
+) && ok step_by_engine || fail step_by_engine "$said $(tail_of engines.err)"
