@@ -229,6 +229,7 @@ enum { OP_CALL = OP_COUNT };
  * their ops, and few of them tell one op from another. */
 #define USUAL_NANOSECONDS 0.5
 #define USUAL_CALL_NANOSECONDS 200
+#define LEAST_SPREAD 0.03
 #define DOUBT 1e-3
 
 static int unknown_of(const struct observation *o, int op, unknown_list *all)
@@ -352,6 +353,16 @@ static int rising(const void *a, const void *b)
 }
 
 typedef VECTOR(double) error_list;
+/* The standard deviation that the median distance from the middle stands for. */
+#define NORMAL_DISTANCE 1.4826
+static double spread_of(error_list *error, double middle)
+{
+    for (int i = 0; i < error->n; i++) error->item[i] = fabs(error->item[i] - middle);
+    qsort(error->item, (size_t)error->n, sizeof(double), rising);
+    double spread = NORMAL_DISTANCE * error->item[error->n / 2];
+    return spread < LEAST_SPREAD ? LEAST_SPREAD : spread;
+}
+
 /* Grids that were just measured: kernels in a trainer find other things in the caches, so each grid
  * takes the median error of the kernels that it answers for. */
 static void scale_products(const struct cluster *c, struct rates *r, const observation_list *all)
@@ -373,8 +384,9 @@ static void scale_products(const struct cluster *c, struct rates *r, const obser
         int count = 1;
         qsort(error[i].item, (size_t)error[i].n, sizeof(double), rising);
         for (int a = 0; a < r->grid.item[i].axes; a++) count *= r->grid.item[i].n[a];
-        for (int k = 0; k < count; k++)
-            r->grid.item[i].value[k] *= exp(error[i].item[error[i].n / 2]);
+        const double middle = error[i].item[error[i].n / 2];
+        for (int k = 0; k < count; k++) r->grid.item[i].value[k] *= exp(middle);
+        r->grid.item[i].from.spread = spread_of(&error[i], middle);
     }
 }
 
