@@ -471,8 +471,11 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
     if (space && space->n_axes)
         add_help(d,
                  strpbrk(space->axis[0].choice[0], " [\"'*|")
-                     ? "--set '%s=%s' decides, or another of its values"
-                     : "--set %s=%s decides, or another of its values",
+                     ? "%s--set '%s=%s' decides, or another of its values"
+                     : "%s--set %s=%s decides, or another of its values",
+                 strcmp(a->command, "simulate")
+                     ? ""
+                     : text_format("`planc tune %s` compares them all; ", path),
                  space->axis[0].key, space->axis[0].choice[0]);
     else if (n_open)
         add_help(d, "--set %s=… decides", open_keys[0]);

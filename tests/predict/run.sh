@@ -139,6 +139,7 @@ P
 refused two_clusters 1 'a file of one cluster' "$reference" --cluster two.plan
 refused cluster_not_there 4 'cannot read' "$reference" --cluster nowhere.plan
 refused space 1 'leaves mesh.fsdp, .* open' "$plans/30b-a3b-512.plan"
+refused space_to_tune 1 'planc tune .*30b-a3b-512.plan` compares them' "$plans/30b-a3b-512.plan"
 refused devices_zero 3 'numbers of devices' "$reference" --devices 0
 refused devices_comma 3 'numbers of devices' "$reference" --devices 16,
 refused devices_word 3 'numbers of devices' "$reference" --devices many
