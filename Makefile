@@ -137,12 +137,13 @@ deps-peers:
 bench: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench.sh
-# Predictions against runs: calibrates this processor, builds, runs and compares; takes half an hour
-# and wants a quiet machine.
+# Predictions against runs: calibrates this processor, builds, runs and compares. It takes half an
+# hour, wants a quiet machine and may be stopped: the next call goes on. tests/bench/predict.sh has
+# its parts. A bound that published runs miss is printed and is no failure here.
 bench-predict: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench/predict.sh
-	@BUILD=$(BUILD) bash tests/bench/published.sh
+	-@BUILD=$(BUILD) bash tests/bench/published.sh
 bench-published: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench/published.sh
