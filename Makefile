@@ -129,11 +129,11 @@ test: setup
 test-long: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) LONG=1 SUITES='$(SUITES)' bash tests/run.sh
-# What `make test` compares with where it is there, and skips elsewhere: PyTorch and transformers, 6
-# GB from PyPI.
+# What `make test` compares with where it is there, and skips elsewhere: PyTorch, transformers and
+# TensorBoard, 6 GB from PyPI.
 deps-peers:
 	python3 -m venv $(BUILD)/peers
-	$(BUILD)/peers/bin/pip install --quiet torch transformers
+	$(BUILD)/peers/bin/pip install --quiet torch transformers tensorboard
 bench: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench.sh

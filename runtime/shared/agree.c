@@ -161,6 +161,11 @@ static void option_values(struct values *v, const struct options *o)
     add(v, "--profile", (double)o->profile);
     add_hash(v, "--checkpoint-dir", hash_text(o->checkpoint_dir));
     add(v, "--fresh", o->fresh);
+    add_hash(v, "--preflight", hash_text(o->preflight));
+    add(v, "--sample", (double)o->sample);
+    add_hash(v, "--prompt", hash_text(o->prompt));
+    add(v, "--temperature", o->temperature);
+    add(v, "--seed", (double)o->seed);
     add(v, "--resume", o->resume ? (double)o->resume_step : -2);
 }
 

@@ -3,6 +3,7 @@
  * with all their digits, so that two runs that should be equal can be compared as text. */
 #define _GNU_SOURCE
 #include "output.h"
+#include "tensorboard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +19,7 @@ enum { WINDOW = 20, SMOOTHED = 10 };
 
 static struct {
     int fd;
+    bool tensorboard;
     const char *path;
     int64_t lost_from; /* the first step that is not in the file, and why; 0: none is missing */
     int lost_why;
@@ -125,6 +127,12 @@ bool metrics_open(const struct options *o, int64_t first, double machine_flops,
     out.size = (size_t)(2048 + 32 * metrics_count() + 64 * program.metrics);
     for (int i = 0; i < data_sources(); i++) out.size += 32 + 6 * strlen(program.source[i].name);
     out.line = room((int64_t)out.size);
+    if (o->tensorboard) {
+        int64_t tags = 0;
+        for (int i = 0; i < program.metrics; i++) tags += (int64_t)strlen(program.metric[i].name);
+        if (!tensorboard_open(o->tensorboard, first, tags, metrics_count())) return false;
+        out.tensorboard = true;
+    }
     if (!o->metrics) return true;
     if (first > 0 && !cut_behind(o->metrics, first)) return false;
     out.fd = output_open("--metrics", o->metrics, O_APPEND | (first > 0 ? 0 : O_TRUNC));
@@ -144,10 +152,12 @@ PRINTF_LIKE(1, 2) static void add(const char *format, ...)
     out.used += (size_t)n;
 }
 
+/* Every number has one name, in JSON and in TensorBoard. */
 static void add_number(const char *key, double x)
 {
     if (isfinite(x)) /* JSON has no other numbers */
         add(",\"%s\":%.17g", key, x);
+    tensorboard_number(key, x);
 }
 
 /* One of a mixture's sources, whose name comes from outside. */
@@ -175,6 +185,7 @@ static void add_metric(const struct metric *m, const double *value)
     add(",\"%s\":", m->name);
     for (int64_t i = 0; i < m->count; i++) add("%c%.17g", i ? ',' : '[', value[i]);
     add("]");
+    tensorboard_list(m->name, value, m->count);
 }
 
 /* A disk that is full takes no more lines, and the run goes on: its weights are worth more. */
@@ -212,6 +223,7 @@ void metrics_sync(void)
 
 bool metrics_whole(void)
 {
+    if (!tensorboard_whole()) return false;
     return !out.lost_why || fail_note("--metrics %s: %s: nothing of step %lld and later is in it",
                                       out.path, output_why(out.lost_why), (long long)out.lost_from);
 }
@@ -221,11 +233,13 @@ static double mfu(double steps, double seconds)
     return program.flops_per_token * step_tokens() * steps / seconds / out.machine_flops;
 }
 
-static void json(const struct measured *m)
+/* The line of --metrics and the event of --tensorboard. */
+static void tell_files(const struct measured *m)
 {
     const double *value = m->value;
     const double rate = step_tokens() / m->seconds;
     out.used = 0;
+    tensorboard_begin(m->step);
     add("{\"step\":%lld", (long long)m->step);
     for (int i = 0; i < program.metrics; value += program.metric[i].count, i++)
         add_metric(&program.metric[i], value);
@@ -251,11 +265,12 @@ static void json(const struct measured *m)
     if (m->data_seconds >= 0) add_number("data_wait_seconds", m->data_seconds);
     if (m->stall_seconds > 0) add_number("checkpoint_stall_seconds", m->stall_seconds);
     if (m->exposed_seconds >= 0) add_number("exposed_comm_seconds", m->exposed_seconds);
-    if (m->peak_bytes > 0) add(",\"memory_peak_bytes\":%.0f", m->peak_bytes);
+    if (m->peak_bytes > 0) add_number("memory_peak_bytes", m->peak_bytes);
     if (out.memory_limit > 0 && m->peak_bytes > 0)
         add_number("memory_fraction", m->peak_bytes / (double)out.memory_limit);
     add("}\n");
-    write_line(m->step);
+    if (out.fd >= 0) write_line(m->step);
+    tensorboard_end();
 }
 
 /* What the loss is made of; of a value for each expert, who gets most and least. Empty when there
@@ -385,7 +400,7 @@ void metrics_step(const struct measured *m)
         out.exposed_of += m->seconds;
     }
     out.steps++;
-    if (out.fd >= 0) json(m);
+    if (out.fd >= 0 || out.tensorboard) tell_files(m);
     people(m);
     if (m->validated) people_validation(m);
 }

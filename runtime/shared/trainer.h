@@ -27,8 +27,13 @@ enum { STATUS_USAGE = 3, STATUS_ENVIRONMENT = 4, STATUS_STOPPED = 75 };
 enum { OPTION_ALLOWS = 16 };
 struct options {
     int64_t steps /* -1: as the plan says */, log_every /* 0: not given */;
-    const char *metrics, *final, *probe, *compare, *trace, *profile_out;
+    const char *metrics, *tensorboard, *final, *probe, *compare, *trace, *profile_out;
     bool explain, help;
+    int64_t sample; /* tokens; 0: none */
+    const char *prompt;
+    const char *preflight; /* a file, and nothing is trained; NULL: a run */
+    double temperature;    /* 0: greedy */
+    int64_t seed;
     int64_t profile /* steps; 0: none */;
     const char *checkpoint_dir; /* NULL: as the plan says */
     bool fresh, resume;         /* never, or only from a checkpoint */
@@ -56,6 +61,8 @@ void say(const char *format, ...) PRINTF_LIKE(1, 2);
  * for a full pipe waits no longer. A launcher that was told to end reads no output any more. */
 enum { SAY_HELD_BYTES = 1 << 15 };
 void say_hold(void);
+/* a piece of a line, shorter than PIPE_BUF */
+void say_piece(const char *text, size_t n);
 void say_draw(const char *text); /* on a terminal: in the place of the line before, which it was */
 /* Says what was kept. Once something was held, a line that nobody reads for 5 s is lost. */
 void say_release(void);
@@ -146,6 +153,11 @@ bool device_is(const char *name, const char *arch);
 /* What bits of results depend on beside the trainer: the processor and the library of products. */
 const char *device_machine(char text[192]);
 const char *device_peak_name(void); /* what device_peak_flops is, in a sentence: "FMA peak" */
+/* What this rank runs on, in its makers' words; after device_open. */
+struct device_identity {
+    char name[96], driver[64], libraries[128];
+};
+void device_identify(struct device_identity *is);
 void device_close(struct device *d);
 
 /* Device memory from the host's side. In order with what was played before and what is played
@@ -180,8 +192,9 @@ double device_exposed_seconds(struct device *d);
 void watchdog_open(void); /* collective; world_leave closes it */
 
 /* ── position.c: where this rank stands, for the watchdog of every rank ──────── */
-/* WRITE: rank 0 writes the weights, however long its disk takes; SAVE: all write a checkpoint */
-enum phase { PHASE_START, PHASE_STEPS, PHASE_SAVE, PHASE_WRITE, PHASE_END };
+/* WRITE: rank 0 writes the weights, however long its disk takes; SAVE: all write a checkpoint;
+ * SAMPLE: the model writes tokens */
+enum phase { PHASE_START, PHASE_STEPS, PHASE_SAVE, PHASE_WRITE, PHASE_SAMPLE, PHASE_END };
 void position_phase(enum phase phase);
 void position_step(int64_t training_step); /* the optimizer step now running */
 void position_set(int schedule_step);
@@ -207,7 +220,8 @@ int64_t machine_available_bytes(void); /* 0: unknown */
 const char *machine_processor(void);
 /* of this stretch of addresses; -1: cannot tell */
 int64_t machine_mapped_bytes(const void *from, int64_t bytes);
-int64_t machine_peak_bytes(void); /* largest resident size of this process so far */
+void machine_name(char *to, size_t bytes); /* of the processor, in its own words */
+int64_t machine_peak_bytes(void);          /* largest resident size of this process so far */
 
 /* ── schedule_lr.c ───────────────────────────────────────────────────────────── */
 /* pure; numerics.md has the formula */
@@ -305,6 +319,8 @@ int64_t data_step(int64_t step, int64_t sample);
 double data_wait_seconds(void); /* that data_step last waited for them */
 /* The same samples once more, before the first step; their hash. False: noted. */
 bool data_read_again(int64_t sample, uint64_t *hash);
+/* Every sample of the first micro-batch becomes these sequence + 1 tokens. */
+void data_fill(const int32_t *row);
 /* of those samples and their places in the step; the ranks' add up to the step's */
 uint64_t data_hash(void);
 void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets);
