@@ -24,6 +24,7 @@ struct arguments {
     const char *ladder, *top;              /* of tune */
     bool measure;                          /* of tune */
     const char *metrics;                   /* of report */
+    const char *key;                       /* of plot */
     bool traces;                           /* the command's --device may be trace */
     bool reference;                        /* of build for cuda */
     bool fusion;                           /* off with --fusion off */

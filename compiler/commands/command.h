@@ -47,6 +47,8 @@ int command_calibrate(const struct arguments *a);
 int command_export(const struct arguments *a);
 int command_checkpoint(const struct arguments *a);
 int command_data(const struct arguments *a);
+int command_preflight(const struct arguments *a);
+int command_plot(const struct arguments *a);
 int command_format(const struct arguments *a);
 /* `planc help TOPIC`: a command, `man`, `bash`, `zsh` (the manual page and the completions), or
  * what `keys` knows. False when it is none of them. */

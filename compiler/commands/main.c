@@ -27,7 +27,9 @@ enum {
     TUNE = 8192,
     REPORT = 16384,
     DATA = 32768,
-    ANY = 65535
+    PLOT = 65536,
+    PREFLIGHT = 131072,
+    ANY = 262143
 };
 
 const struct command_row command_rows[] = {
@@ -66,6 +68,10 @@ const struct command_row command_rows[] = {
      "what files of tokens are: format, tokens, documents, largest id, first tokens"},
     {"data", DATA, command_data, "data pack FILE… -o FILE [--as FORMAT] [--end-token ID]",
      "join files of tokens, and write them in another format"},
+    {"preflight", PREFLIGHT, command_preflight, "preflight PLAN [--from FILE] [-o FILE.plan]",
+     "before a job: what every rank runs on, links as measured, the step with them"},
+    {"plot", PLOT, command_plot, "plot METRICS… [--key loss,grad_norm] [-o FILE.svg]",
+     "curves of runs over each other, on the terminal or as a picture"},
     {"calibrate", CALIBRATE, command_calibrate, "calibrate [BASE.plan] [--from FILE…] -o FILE.plan",
      "measure this machine, or refit rates from runs: a file for --cluster"},
 };
@@ -106,7 +112,8 @@ enum option {
     TOP,
     MEASURE,
     METRICS,
-    DURATIONS
+    DURATIONS,
+    KEY
 };
 const struct option_row option_rows[] = {
     {"--set", SET,
@@ -130,7 +137,10 @@ const struct option_row option_rows[] = {
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
     {"--metrics", METRICS, REPORT, "a file",
      "what a trainer's --metrics wrote: its curves, measured beside predicted"},
-    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT | TUNE | REPORT | DATA, "a path",
+    {"--key", KEY, PLOT, "names",
+     "what is drawn, a chart each: loss,grad_norm; of a list load[0]; default: loss"},
+    {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT | TUNE | REPORT | DATA | PLOT | PREFLIGHT,
+     "a path",
      "where the result goes"},
     {"--device", DEVICE, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | REPORT,
      "cpu, cuda or trace",
@@ -285,6 +295,7 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case TOP: once = &a->top; break;
     case METRICS: once = &a->metrics; break;
     case DURATIONS: once = &a->durations; break;
+    case KEY: once = &a->key; break;
     }
     if (*once) {
         command_fail(EXIT_USAGE, "%s is given twice", row->name);
