@@ -8,6 +8,7 @@
  * bytes. It is populated at once, so too little memory is known before the first step. */
 #define _GNU_SOURCE
 #include "shared/gemm.h"
+#include "shared/sample.h"
 #include "shared/watch.h"
 
 #include <errno.h>
@@ -284,9 +285,9 @@ void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, i
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
          int64_t rows, int64_t columns)
 {
-    if (d->forward) return; /* a validation is not probed */
     position_set(step);
-    probe_tap(d, name, type, value, rows, columns);
+    if (!d->forward) probe_tap(d, name, type, value, rows, columns); /* no validation */
+    sample_tap(d, name, type, value, rows, columns);
 }
 
 /* ── the host's side ─────────────────────────────────────────────────────────── */
@@ -335,6 +336,11 @@ bool device_outside_bytes(struct device *d, double before_and_now[2])
 {
     return (void)d, (void)before_and_now, false;
 }
+
+/* A trainer whose kernels multiply nothing is linked without the library that does. */
+#pragma weak gemm_text
+#pragma weak gemm
+#pragma weak gemm_bf16
 
 /* Host and device memory are one; what the worker still reads or writes nobody else asks for before
  * a drain or an await. */
@@ -386,7 +392,7 @@ static void play_forward(struct device *d, int micro)
     const bool watched = watching;
     watching = false;
     d->forward = true;
-    schedule_micro_batch(d, micro & ~MICRO_FORWARD);
+    schedule_micro_batch(d, micro & (MICRO_FIRST | MICRO_LAST));
     device_drain(d);
     d->forward = false;
     watching = watched;
@@ -397,7 +403,7 @@ void device_play(struct device *d, enum play what, int micro)
     switch (what) {
     case PLAY_SETUP: schedule_setup(d); break;
     case PLAY_MICRO_BATCH:
-        if (micro & MICRO_FORWARD)
+        if (micro & (MICRO_FORWARD | MICRO_LOGITS))
             play_forward(d, micro);
         else
             schedule_micro_batch(d, micro);
@@ -433,11 +439,6 @@ void device_copy(struct device *d, void *to, const void *from, int64_t bytes)
     (void)d;
     memcpy(to, from, (size_t)bytes);
 }
-
-/* A trainer whose kernels multiply nothing is linked without the library that does. */
-#pragma weak gemm_text
-#pragma weak gemm
-#pragma weak gemm_bf16
 
 bool device_square_product(struct device *d, enum element_type type, int64_t n, const void *a,
                            const void *b, void *c)

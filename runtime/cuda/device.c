@@ -14,6 +14,7 @@
 
 #include "gemm_cublaslt.h"
 #include "start_cudnn.h"
+#include "shared/sample.h"
 #include "shared/watch.h"
 
 struct device cuda = {.computed = {.piece = -1}, .collected = {.piece = -1}, .iteration = -1};
@@ -181,9 +182,10 @@ void cuda_copy_batch(struct device *d)
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
          int64_t rows, int64_t columns)
 {
-    if (d->forward) return; /* a validation is not probed */
     issue(d, step);
-    if (d->piece == 0) probe_tap(d, name, type, value, rows, columns);
+    if (d->piece != 0) return; /* what is recorded shows nothing */
+    if (!d->forward) probe_tap(d, name, type, value, rows, columns); /* no validation */
+    sample_tap(d, name, type, value, rows, columns);
 }
 
 /* ── device memory for the host ──────────────────────────────────────────────── */

@@ -132,8 +132,8 @@ static void play(struct device *d, enum play what, int micro)
     switch (what) {
     case PLAY_SETUP: schedule_setup(d); break;
     case PLAY_MICRO_BATCH:
-        d->forward = micro & MICRO_FORWARD;
-        schedule_micro_batch(d, micro & ~MICRO_FORWARD);
+        d->forward = micro & (MICRO_FORWARD | MICRO_LOGITS);
+        schedule_micro_batch(d, micro & (MICRO_FIRST | MICRO_LAST));
         d->forward = false;
         break;
     case PLAY_UPDATE: schedule_update(d); break;
@@ -194,13 +194,16 @@ void device_drain(struct device *d)
 
 void device_play(struct device *d, enum play what, int micro)
 {
-    cuda_graph_exec graph = what == PLAY_MICRO_BATCH ? d->graph[micro]
-                            : what == PLAY_UPDATE    ? d->graph[GRAPH_UPDATE]
-                                                     : NULL;
+    const bool shows = what == PLAY_MICRO_BATCH && micro & MICRO_LOGITS;
+    cuda_graph_exec graph = shows                      ? NULL
+                            : what == PLAY_MICRO_BATCH ? d->graph[micro]
+                            : what == PLAY_UPDATE      ? d->graph[GRAPH_UPDATE]
+                                                       : NULL;
     d->running = true;
     if (what == PLAY_MICRO_BATCH) d->micro_batch = micro & MICRO_FIRST ? 0 : d->micro_batch + 1;
     const bool watched = watching;
-    if (micro & MICRO_FORWARD) watching = false; /* nothing of a validation is watched */
+    /* nothing of a validation is watched */
+    if (shows || micro & MICRO_FORWARD) watching = false;
     if (graph && !watching) {
         if (what == PLAY_MICRO_BATCH) cuda_copy_batch(d);
         CUDA(cuGraphLaunch, graph, d->stream[LANE_COMPUTE]);

@@ -252,6 +252,12 @@ static bool open_source(int i)
     return stream_scan(s, &here);
 }
 
+static void take_batch(struct step_samples *s)
+{
+    if (!s->token)
+        s->token = ROOM(int32_t, program.accumulation * program.local * (program.sequence + 1));
+}
+
 bool data_open(void)
 {
     if (!program.data_trains) return fail_note("the plan has no data.train to train on");
@@ -268,8 +274,7 @@ bool data_open(void)
     ahead.with.raw = room(TOKENS_BUFFER);
     for (int i = 0; i < 2; i++) {
         steps[i].begin = -1;
-        steps[i].token =
-            ROOM(int32_t, program.accumulation * program.local * (program.sequence + 1));
+        take_batch(&steps[i]);
     }
     sources = program.sources ? program.sources : 1;
     source = ROOM(struct stream, sources);
@@ -277,6 +282,15 @@ bool data_open(void)
     for (int i = 0; i < sources; i++)
         if (!open_source(i)) return false;
     return start_reading_ahead();
+}
+
+void data_fill(const int32_t *row)
+{
+    const int64_t n = program.sequence + 1;
+    take_batch(now);
+    now->begin = -1;
+    for (int64_t i = 0; i < program.local; i++)
+        memcpy(now->token + i * n, row, (size_t)n * sizeof *row);
 }
 
 int64_t data_tokens(void)

@@ -41,8 +41,9 @@ struct kernel {
 enum element_type { TYPE_F32, TYPE_BF16 };
 
 /* Which micro-batch of the step: a step of one is both. FORWARD: of a validation, for which a
- * device leaves out the steps that program.step does not mark; a schedule never sees it. */
-enum micro { MICRO_FIRST = 1, MICRO_LAST = 2, MICRO_FORWARD = 4 };
+ * device leaves out the steps that program.step does not mark; a schedule never sees it. LOGITS:
+ * the same, issued step by step, for --sample, which looks at them. */
+enum micro { MICRO_FIRST = 1, MICRO_LAST = 2, MICRO_FORWARD = 4, MICRO_LOGITS = 8 };
 
 /* Addresses in the allocation (on trace: the offset itself, tagged by segment, never read). */
 void *local(struct device *d, int64_t offset);
@@ -79,8 +80,7 @@ void await(struct device *d, int step, int event);
 /* Host lane, then compute waits: token ids of this micro-batch, int32, tokens x 2 (inputs and
  * targets). */
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro);
-/* For --probe, step 0, first micro-batch: rows x columns of `type` named `name`. Nothing
- * otherwise. */
+/* For --probe and --sample: rows x columns of `type` named `name`. Nothing otherwise. */
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
          int64_t rows, int64_t columns);
 

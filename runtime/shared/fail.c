@@ -132,6 +132,11 @@ void say_release(void)
     said.used = 0;
 }
 
+void say_piece(const char *text, size_t n)
+{
+    if (own_rank == 0) put_line(text, n);
+}
+
 void say_draw(const char *text)
 {
     char line[LINE_BYTES];

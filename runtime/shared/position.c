@@ -73,6 +73,8 @@ const char *position_place(const struct position *p, int step, int64_t i, char t
                  (long long)POSITION_GET(p, training_step));
     else if (POSITION_GET(p, phase) == PHASE_WRITE)
         snprintf(text, 256, "after the last step, where weights are written");
+    else if (POSITION_GET(p, phase) == PHASE_SAMPLE)
+        snprintf(text, 256, "after the last step, where --sample writes tokens");
     else if (step < 1 || step > program.steps)
         snprintf(text, 256, "before the schedule of training step %lld",
                  (long long)POSITION_GET(p, training_step));

@@ -5,6 +5,7 @@
  * prints for all. */
 #define _GNU_SOURCE
 #include "checkpoint.h"
+#include "sample.h"
 #include "watch.h"
 
 #include <limits.h>
@@ -248,6 +249,25 @@ static bool begin_state(struct device *d, const struct options *o)
     return checkpoint_resumed() ? checkpoint_load(d, o) : weights_start(d);
 }
 
+/* The arena is taken, and is what the compiler laid out. */
+static struct device *open_device(int64_t limit)
+{
+    char need[32], have[256];
+    const int64_t needs = device_predicted_bytes() + device_copy_bytes(checkpoint_copy_bytes());
+    if (limit > 0 && needs > limit)
+        fail_note("rank %d: needs %s bytes; %s", world.rank, count_text(needs, need),
+                  device_limit_text(limit, have));
+    world_agree();
+    struct device *d = device_open();
+    world_agree();
+    const int64_t mapped = device_mapped_bytes(d), expected = device_predicted_bytes();
+    if (mapped != expected)
+        fail_note("rank %d: the ledger has %lld bytes, the system gave %lld", world.rank,
+                  (long long)expected, (long long)mapped);
+    world_agree();
+    return d;
+}
+
 static struct device *come_up(struct options *o, struct counters *run, double begun, int argc,
                               char **argv)
 {
@@ -274,19 +294,7 @@ static struct device *come_up(struct options *o, struct counters *run, double be
     world_agree();
 
     const int64_t limit = device_limit_bytes(); /* before any of it is taken */
-    char need[32], have[256];
-    const int64_t needs = device_predicted_bytes() + device_copy_bytes(checkpoint_copy_bytes());
-    if (limit > 0 && needs > limit)
-        fail_note("rank %d: needs %s bytes; %s", world.rank, count_text(needs, need),
-                  device_limit_text(limit, have));
-    world_agree();
-    struct device *d = device_open();
-    world_agree();
-    const int64_t mapped = device_mapped_bytes(d), expected = device_predicted_bytes();
-    if (mapped != expected)
-        fail_note("rank %d: the ledger has %lld bytes, the system gave %lld", world.rank,
-                  (long long)expected, (long long)mapped);
-    world_agree();
+    struct device *d = open_device(limit);
 
     watch_open(d, o, run->step);
     world_agree();
@@ -308,8 +316,8 @@ static struct device *come_up(struct options *o, struct counters *run, double be
     world_agree();
     checkpoint_ready(d, begun);
     if (metrics_open(o, run->step, machine_flops, device_memory_bytes(limit)) &&
-        (!o->final || weights_final_open(o->final)))
-        o->probe ? probe_open(o->probe) : true;
+        (!o->final || weights_final_open(o->final)) && (!o->probe || probe_open(o->probe)))
+        sample_open(o);
     world_agree();
     if (o->final) weights_final_connect();
     introduce(d, o, run, machine_flops);
@@ -448,6 +456,12 @@ int main(int argc, char **argv)
         world_agree();
     }
     if (o.final) say("weights: saved to %s", o.final);
+    if (o.sample && !stop) {
+        position_phase(PHASE_SAMPLE);
+        step_state.stop = sample_write(d);
+        position_phase(PHASE_END);
+        stop = step_state.stop != 0;
+    }
     metrics_whole();
     if (!stop && run.step > first && run.step == run.skipped)
         fail_note("none of the %lld steps was finite: all were skipped, and no weight has changed",
