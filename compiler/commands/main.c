@@ -118,10 +118,11 @@ enum option {
 const struct option_row option_rows[] = {
     {"--set", SET,
      CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF | IMPORT | CALIBRATE | EXPORT |
-         REPORT,
+         REPORT | PREFLIGHT,
      "section.key=value", "one more entry of the plan; may be given several times"},
-    {"--cluster", CLUSTER, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF | REPORT,
-     "a file", "use the cluster in this file; of the plan's cluster only nodes counts"},
+    {"--cluster", CLUSTER,
+     CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF | REPORT | PREFLIGHT, "a file",
+     "use the cluster in this file; of the plan's cluster only nodes counts"},
     {"--devices", DEVICES, SIMULATE | TUNE | REPORT, "numbers of devices",
      "a curve over these numbers of devices: 16,64,512; the mesh stays, dp follows where the plan "
      "leaves it to. tune: one number, instead of the plan's own"},
@@ -142,11 +143,11 @@ const struct option_row option_rows[] = {
     {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT | TUNE | REPORT | DATA | PLOT | PREFLIGHT,
      "a path",
      "where the result goes"},
-    {"--device", DEVICE, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | REPORT,
+    {"--device", DEVICE, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | REPORT | PREFLIGHT,
      "cpu, cuda or trace",
      "device of the trainer, if not the one of the cluster; trace (build and run) prints every "
      "step and runs none"},
-    {"--arch", ARCH, BUILD | RUN, "sm_90a,sm_100a",
+    {"--arch", ARCH, BUILD | RUN | PREFLIGHT, "sm_90a,sm_100a",
      "architectures to compile cuda kernels for; default: the cluster's"},
     {"--reference", REFERENCE, BUILD, NULL,
      "cuda: also make DIR/reference.so, the same kernels for this machine, for the trainer's "
@@ -155,9 +156,9 @@ const struct option_row option_rows[] = {
     {"-n", RANKS, RUN, "a number of ranks", "processes to start; the mesh says how many"},
     {"--after", AFTER, DUMP, "a pass", "the pass after which the text is printed"},
     {"--all", ALL, DUMP, "a folder", "a text after every pass, in this folder"},
-    {"--from", FROM, DUMP | CALIBRATE, "a file",
+    {"--from", FROM, DUMP | CALIBRATE | PREFLIGHT, "a file",
      "dump: a text that was dumped; calibrate: what a trainer's --profile-out or --metrics wrote, "
-     "may be given several times"},
+     "may be given several times; preflight: what a trainer's --preflight wrote"},
     {"--pass", PASS, DUMP, "a pass", "the pass that is applied to that text"},
     {"--at", AT, MEMORY, "a number of bytes",
      "also show the first step with more than this: 120GiB (GiB is 2^30 bytes, GB 10^9)"},

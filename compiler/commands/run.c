@@ -4,6 +4,7 @@
 #include "commands/build_kept.h"
 #include "commands/build.h"
 #include "commands/launch.h"
+#include "commands/run.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +36,7 @@ static void say_failure(const char *path, int status)
     if (*text) fprintf(stderr, "planc: %s\n", text);
 }
 
-static int start(const struct trainer *t, const struct arguments *a, const char *trainer)
+int run_start(const struct trainer *t, const char *trainer, const char *const *option, int n)
 {
     VECTOR(char *) argv = {0};
     if (t->device != EMIT_TRACE) {
@@ -44,7 +45,7 @@ static int start(const struct trainer *t, const struct arguments *a, const char 
         for (size_t i = 0; i < COUNT_OF(start); i++) PUSH(&argv, (char *)(uintptr_t)start[i]);
     }
     PUSH(&argv, (char *)(uintptr_t)trainer);
-    for (int i = 0; i < a->rest.n; i++) PUSH(&argv, (char *)(uintptr_t)a->rest.item[i]);
+    for (int i = 0; i < n; i++) PUSH(&argv, (char *)(uintptr_t)option[i]);
     PUSH(&argv, NULL);
     if (!launcher_settings())
         return command_fail(EXIT_ENVIRONMENT, "cannot set the launcher's variables: %s",
@@ -61,6 +62,25 @@ static int start(const struct trainer *t, const struct arguments *a, const char 
     return command_fail(EXIT_ENVIRONMENT, "cannot start %s: %s", argv.item[0], strerror(errno));
 }
 
+int run_prepare(const struct trainer *t, const char **trainer)
+{
+    const char *cache = cache_folder(), *hash = trainer_hash(t);
+    if (!hash) return EXIT_ENVIRONMENT;
+    if (!cache)
+        return command_fail(EXIT_ENVIRONMENT, "there is no folder for built trainers: set HOME or "
+                                              "XDG_CACHE_HOME to one that only you can "
+                                              "write into, or use build");
+    const char *directory = text_format("%s/run-%s", cache, hash);
+    *trainer = text_format("%s/trainer", directory);
+    if (!make_private_folders(directory) || !trainer_folder(directory)) return EXIT_ENVIRONMENT;
+    if (access(*trainer, X_OK) || !folder_is_sealed(directory)) {
+        const int status = trainer_build(t, directory);
+        if (status != EXIT_FINE) return status;
+        folder_seal(directory);
+    }
+    return EXIT_FINE;
+}
+
 int command_run(const struct arguments *a)
 {
     struct trainer t;
@@ -73,20 +93,9 @@ int command_run(const struct arguments *a)
             EXIT_USAGE,
             "the plan's mesh is fsdp %lld x dp %lld, so it runs on %lld ranks, not on %s",
             (long long)t.plan->fsdp, (long long)t.plan->dp, ranks, a->ranks);
-    const char *cache = cache_folder(), *hash = trainer_hash(&t);
-    if (!hash) return EXIT_ENVIRONMENT;
-    if (!cache)
-        return command_fail(EXIT_ENVIRONMENT, "there is no folder for built trainers: set HOME or "
-                                              "XDG_CACHE_HOME to one that only you can "
-                                              "write into, or use build");
-    const char *directory = text_format("%s/run-%s", cache, hash),
-               *trainer = text_format("%s/trainer", directory);
-    if (!make_private_folders(directory) || !trainer_folder(directory)) return EXIT_ENVIRONMENT;
-    if (access(trainer, X_OK) || !folder_is_sealed(directory)) {
-        status = trainer_build(&t, directory);
-        if (status != EXIT_FINE) return status;
-        folder_seal(directory);
-    }
+    const char *trainer = NULL;
+    status = run_prepare(&t, &trainer);
+    if (status != EXIT_FINE) return status;
     diagnostics_print(stderr, a->colour); /* warnings: nobody is here to print them later */
-    return start(&t, a, trainer);
+    return run_start(&t, trainer, a->rest.item, a->rest.n);
 }

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 enum kind { GATHER, REDUCE, SUM, STOP };
@@ -341,6 +342,18 @@ bool device_outside_bytes(struct device *d, double before_and_now[2])
 #pragma weak gemm_text
 #pragma weak gemm
 #pragma weak gemm_bf16
+
+void device_identify(struct device_identity *is)
+{
+    char mpi[60], products[64] = "";
+    struct utsname system;
+    snprintf(is->name, sizeof is->name, "%.90s", device_name());
+    snprintf(is->driver, sizeof is->driver, "Linux %.50s",
+             uname(&system) == 0 ? system.release : "of no version");
+    world_mpi_text(mpi, sizeof mpi);
+    if (gemm_text) gemm_text(products);
+    snprintf(is->libraries, sizeof is->libraries, "%s%s%s", mpi, products[0] ? ", " : "", products);
+}
 
 /* Host and device memory are one; what the worker still reads or writes nobody else asks for before
  * a drain or an await. */

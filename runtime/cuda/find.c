@@ -210,6 +210,38 @@ const char *device_machine(char text[192])
     return text;
 }
 
+/* Of the kernel's part: "580.65.06"; "" when it does not say. */
+static void module_version(char to[32])
+{
+    char line[256];
+    FILE *f = fopen("/proc/driver/nvidia/version", "r");
+    to[0] = 0;
+    if (f && fgets(line, sizeof line, f)) {
+        const char *at = strstr(line, "Kernel Module");
+        if (at) at += strcspn(at, "0123456789");
+        if (at) snprintf(to, 32, "%.*s", (int)strspn(at, "0123456789."), at);
+    }
+    if (f) fclose(f);
+}
+
+void device_identify(struct device_identity *is)
+{
+    char module[32], mpi[48], product[32] = "", networks[24] = "";
+    int version = 0;
+    snprintf(is->name, sizeof is->name, "%.90s", device_name());
+    CUDA(cuDriverGetVersion, &version);
+    module_version(module);
+    snprintf(is->driver, sizeof is->driver, "%s%sCUDA %d.%d", module, module[0] ? ", " : "",
+             version / 1000, version % 1000 / 10);
+    world_mpi_text(mpi, sizeof mpi);
+    if (nccl_wanted() && nccl.ncclGetVersion(&version) == NCCL_OK)
+        snprintf(networks, sizeof networks, ", NCCL %d.%d.%d", version / 10000,
+                 version % 10000 / 100, version % 100);
+    if (program.gemm == ENGINE_CUBLASLT)
+        snprintf(product, sizeof product, ", cuBLASLt %zu", cublaslt.cublasLtGetVersion());
+    snprintf(is->libraries, sizeof is->libraries, "%s%s%s", mpi, networks, product);
+}
+
 static int64_t outside_before;
 
 bool device_outside_bytes(struct device *d, double before_and_now[2])

@@ -28,7 +28,10 @@ static struct {
 
 /* ── the prompt ──────────────────────────────────────────────────────────────── */
 
-static bool is_text(void) { return data_is_text(); }
+static bool is_text(void)
+{
+    return program.data_trains ? data_is_text() : program.data_format == FORMAT_BYTES;
+}
 
 static bool prompt_of_bytes(const char *text)
 {

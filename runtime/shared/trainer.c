@@ -5,6 +5,7 @@
  * prints for all. */
 #define _GNU_SOURCE
 #include "checkpoint.h"
+#include "preflight.h"
 #include "sample.h"
 #include "watch.h"
 
@@ -268,6 +269,22 @@ static struct device *open_device(int64_t limit)
     return d;
 }
 
+/* --preflight, in the place of a run. */
+_Noreturn static void preflight(const struct options *o)
+{
+    if (device_find() && segments_check()) preflight_open(o->preflight);
+    world_agree();
+    const int64_t limit = device_limit_bytes();
+    struct device *d = open_device(limit);
+    launcher_check_places();
+    position_phase(PHASE_STEPS);
+    preflight_run(d, limit);
+    position_phase(PHASE_END);
+    world_agree();
+    device_close(d);
+    world_leave(0);
+}
+
 static struct device *come_up(struct options *o, struct counters *run, double begun, int argc,
                               char **argv)
 {
@@ -282,6 +299,7 @@ static struct device *come_up(struct options *o, struct counters *run, double be
     agree_program(o);
     world_split();
     watchdog_open();
+    if (o->preflight) preflight(o);
     if (o->steps < 0)
         fail_note("the plan does not say how many steps: schedule.steps or run.steps would, "
                   "--steps N does");

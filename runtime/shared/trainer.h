@@ -220,8 +220,7 @@ int64_t machine_available_bytes(void); /* 0: unknown */
 const char *machine_processor(void);
 /* of this stretch of addresses; -1: cannot tell */
 int64_t machine_mapped_bytes(const void *from, int64_t bytes);
-void machine_name(char *to, size_t bytes); /* of the processor, in its own words */
-int64_t machine_peak_bytes(void);          /* largest resident size of this process so far */
+int64_t machine_peak_bytes(void); /* largest resident size of this process so far */
 
 /* ── schedule_lr.c ───────────────────────────────────────────────────────────── */
 /* pure; numerics.md has the formula */

@@ -4,6 +4,7 @@
 #define WORLD_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* ── world_mpi.c: the ranks, and what the main thread says to the others ─────── */
@@ -36,6 +37,8 @@ void world_send(const void *from, int64_t bytes, int to);
 void world_receive(void *to, int64_t bytes, int from);
 const char *world_rank_text(char text[128]); /* "rank 3 on node07: ", for what is wrong with a host;
                                                 "" for a rank that is alone */
+void world_mpi_text(char *to, size_t bytes); /* which MPI: "Open MPI v4.1.4" */
+const char *world_host(void);                /* this host's name */
 void world_host_barrier(void);               /* of the ranks of this host */
 /* A page that all ranks of this host share, zeroed by all before anyone returns. */
 void *world_host_page(int64_t bytes);

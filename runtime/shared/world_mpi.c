@@ -136,7 +136,7 @@ static void refuse_foreign_launcher(void)
 }
 
 /* This host's name; PLANC_HOST stands in its place, so that one machine can be several. */
-static const char *host_name(void)
+const char *world_host(void)
 {
     static char host[65];
     const char *other = getenv("PLANC_HOST");
@@ -148,13 +148,22 @@ static const char *host_name(void)
     return host;
 }
 
+void world_mpi_text(char *to, size_t bytes)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n = 0;
+    MPI_Get_library_version(version, &n);
+    version[strcspn(version, ",\n")] = 0;
+    snprintf(to, bytes, "%s", version);
+}
+
 /* The ranks that share this host's memory, and its name. */
 static void open_host(void)
 {
     static const char *const what = "ranks of this host";
     MPI_Comm machine;
     unsigned color = 0;
-    for (const char *c = getenv("PLANC_HOST") ? host_name() : ""; *c; c++)
+    for (const char *c = getenv("PLANC_HOST") ? world_host() : ""; *c; c++)
         color = color * 31 + (unsigned char)*c;
     mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world.rank, MPI_INFO_NULL,
                                   &machine),
@@ -221,7 +230,7 @@ void world_split(void)
 const char *world_rank_text(char text[128])
 {
     *text = 0;
-    if (world.size > 1) snprintf(text, 128, "rank %d on %s: ", world.rank, host_name());
+    if (world.size > 1) snprintf(text, 128, "rank %d on %s: ", world.rank, world_host());
     return text;
 }
 
