@@ -101,6 +101,15 @@ static void check_schedule(struct checker *c)
                  "the run goes %lld step%s beyond its schedule: there the rate stays at the floor",
                  (long long)(run - steps), run - steps == 1 ? "" : "s"),
             place_of(c, K_schedule_steps), "%lld steps", (long long)steps);
+    const enum key_id of_warmup[] = {K_schedule_warmup_from, K_schedule_warmup_to};
+    for (size_t i = 0; i < COUNT_OF(of_warmup); i++)
+        if (key_given(c, of_warmup[i]) && whole_value(c, K_schedule_warmup, &warmup, NULL) &&
+            warmup == 0)
+            warn(place_of(c, of_warmup[i]), "%s has no effect: the warm-up has no steps",
+                 key_path(of_warmup[i]));
+    if (key_given(c, K_schedule_decay_shape) && (!name || strcmp(name, "wsd")))
+        warn(place_of(c, K_schedule_decay_shape),
+             "schedule.decay_shape has no effect: only wsd has a decay of its own shape");
     if (name && !strcmp(name, "wsd"))
         check_decay(c, warmup, steps);
     else if (key_given(c, K_schedule_decay))

@@ -13,6 +13,7 @@ enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum reshard { RESHARD_FORWARD, RESHARD_BACKWARD, RESHARD_STEP };
 enum checkpoint_mode { CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_FULL, CHECKPOINT_BUDGET };
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD };
+enum decay_shape { DECAY_LINEAR, DECAY_SQRT, DECAY_COSINE };
 /* in the order of the words of data.format, then what it is without one */
 enum data_format {
     DATA_BYTES,
@@ -214,7 +215,8 @@ struct plan {
     int n_groups;
     enum schedule_kind schedule;
     int64_t warmup, schedule_steps, decay;
-    double floor;
+    enum decay_shape decay_shape;
+    double warmup_from, warmup_to, floor; /* parts of lr */
     /* resolved against the plan's folder, may be patterns; 0: not given */
     const char *const *data_train;
     int n_data_train;

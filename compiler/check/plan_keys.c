@@ -31,7 +31,9 @@ static bool is_mathematics(const struct plan *p, enum key_id key)
         if (key == free_keys[i]) return false;
     /* a constant rate does not know its horizon, and only wsd has a decay of its own */
     if (key == K_schedule_steps || key == K_schedule_floor) return p->schedule != SCHEDULE_CONSTANT;
-    return key != K_schedule_decay || p->schedule == SCHEDULE_WSD;
+    if (key == K_schedule_warmup_from || key == K_schedule_warmup_to) return p->warmup > 0;
+    return (key != K_schedule_decay && key != K_schedule_decay_shape) ||
+           p->schedule == SCHEDULE_WSD;
 }
 
 static void add_text(resolved_keys *all, const char *path, const char *text, bool mathematics)

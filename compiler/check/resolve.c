@@ -227,6 +227,9 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->schedule_steps = count(c, K_schedule_steps);
     p->decay = count(c, K_schedule_decay);
     p->floor = number(c, K_schedule_floor);
+    p->warmup_from = number(c, K_schedule_warmup_from);
+    p->warmup_to = number(c, K_schedule_warmup_to);
+    p->decay_shape = (enum decay_shape)word(c, K_schedule_decay_shape);
     p->data_train = paths_value(c, K_data_train, &p->n_data_train);
     source_resolve(c, p);
     p->data_validation = paths_value(c, K_data_validation, &p->n_data_validation);

@@ -141,8 +141,7 @@ const struct option_row option_rows[] = {
     {"--key", KEY, PLOT, "names",
      "what is drawn, a chart each: loss,grad_norm; of a list load[0]; default: loss"},
     {"-o", OUTPUT, BUILD | IMPORT | CALIBRATE | EXPORT | TUNE | REPORT | DATA | PLOT | PREFLIGHT,
-     "a path",
-     "where the result goes"},
+     "a path", "where the result goes"},
     {"--device", DEVICE, CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | REPORT | PREFLIGHT,
      "cpu, cuda or trace",
      "device of the trainer, if not the one of the cluster; trace (build and run) prints every "

@@ -29,6 +29,8 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
                                            [SCHEDULE_COSINE] = "cosine",
                                            [SCHEDULE_LINEAR] = "linear",
                                            [SCHEDULE_WSD] = "wsd"};
+    static const char *const shape[] = {
+        [DECAY_LINEAR] = "linear", [DECAY_SQRT] = "sqrt", [DECAY_COSINE] = "cosine"};
     static const char *const format[] = {
         [DATA_BYTES] = "bytes",       [DATA_UINT16] = "uint16",  [DATA_UINT32] = "uint32",
         [DATA_MEGATRON] = "megatron", [DATA_NUMPY] = "npy",      [DATA_LLMC] = "llmc",
@@ -76,8 +78,10 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     text_add(to, "]},\n");
     text_add(to,
              "  \"schedule\": {\"name\": \"%s\", \"warmup\": %ld, \"steps\": %ld, \"decay\": "
-             "%ld, \"floor\": %s},\n",
-             schedule[p->schedule], p->warmup, p->schedule_steps, p->decay, text_number(p->floor));
+             "%ld, \"floor\": %s, \"warmup_from\": %s, \"warmup_to\": %s, \"decay_shape\": "
+             "\"%s\"},\n",
+             schedule[p->schedule], p->warmup, p->schedule_steps, p->decay, text_number(p->floor),
+             text_number(p->warmup_from), text_number(p->warmup_to), shape[p->decay_shape]);
     text_add(to, "  \"data\": {\"train\": ");
     strings(to, p->data_train, p->n_data_train);
     if (p->n_sources) {

@@ -329,6 +329,16 @@ static void source_tables(struct text *to, const struct plan *p)
     numbers(to, "stages", p->stage_step, p->n_stages);
 }
 
+static const char *fall_of(enum decay_shape s)
+{
+    switch (s) {
+    case DECAY_LINEAR: return "SHAPE_LINEAR";
+    case DECAY_SQRT: return "SHAPE_SQRT";
+    case DECAY_COSINE: return "SHAPE_COSINE";
+    }
+    return "";
+}
+
 void emit_program_c(struct text *to, const struct graph *g, const struct plan *p,
                     enum emit_device device)
 {
@@ -377,9 +387,11 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
              g->unit.n, metrics, g->steps, events_of(g));
     text_add(to,
              "    .lr = %s, .beta1 = %s, .beta2 = %s, .schedule = %s, .warmup = %ld, "
-             ".schedule_steps = %ld, .decay = %ld, .floor = %s,\n",
+             ".schedule_steps = %ld, .decay = %ld, .floor = %s,\n    .warmup_from = %s, "
+             ".warmup_to = %s, .decay_shape = %s,\n",
              text_number(p->lr), text_number(p->beta1), text_number(p->beta2), rate_of(p->schedule),
-             p->warmup, p->schedule_steps, p->decay, text_number(p->floor));
+             p->warmup, p->schedule_steps, p->decay, text_number(p->floor),
+             text_number(p->warmup_from), text_number(p->warmup_to), fall_of(p->decay_shape));
     text_add(to, "    .run_steps = %ld,\n", p->run_steps);
     text_add(to,
              "    .data_train = %s, .data_trains = %d, .data_format = %s, .data_order = %s, "

@@ -137,6 +137,9 @@ static void plan_values(struct values *v)
     add(v, "optimizer.betas[1]", p->beta2);
     add(v, "schedule", (double)p->schedule);
     add(v, "schedule.warmup", (double)p->warmup);
+    add(v, "schedule.warmup_from", p->warmup_from);
+    add(v, "schedule.warmup_to", p->warmup_to);
+    add(v, "schedule.decay_shape", (double)p->decay_shape);
     add(v, "schedule.steps", (double)p->schedule_steps);
     add(v, "schedule.decay", (double)p->decay);
     add(v, "schedule.floor", p->floor);

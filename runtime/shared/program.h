@@ -14,6 +14,7 @@
 /* program.c names these by their enumerators, so their order does not matter. */
 enum init_kind { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
 enum rate_schedule { RATE_CONSTANT, RATE_COSINE, RATE_LINEAR, RATE_WSD };
+enum decay_shape { SHAPE_LINEAR, SHAPE_SQRT, SHAPE_COSINE };
 enum token_format {
     FORMAT_BYTES,
     FORMAT_UINT16,
@@ -107,7 +108,8 @@ struct program {
     double lr, beta1, beta2;
     enum rate_schedule schedule;
     int64_t warmup, schedule_steps, decay;
-    double floor;
+    double floor, warmup_from, warmup_to; /* parts of lr */
+    enum decay_shape decay_shape;         /* of wsd */
     int64_t run_steps;
     const char *const *data_train;
     int data_trains; /* names or patterns, in this order; of a mixture those of all sources */

@@ -96,6 +96,7 @@ const struct program program = {
     .beta2 = 0.95,
     .schedule = RATE_COSINE,
     .warmup = 2,
+    .warmup_to = 1,
     .schedule_steps = 12,
     .floor = 0.1,
     .run_steps = 12,
