@@ -33,6 +33,11 @@ static const struct {
     {0, 4, "PK\3\4", "a zip archive, as .npz and .pt are; write its ids alone"},
     {0, 4, "PAR1", "a Parquet table; write its ids alone"},
     {0, 6, "ARROW1", "an Arrow table; write its ids alone"},
+    {0, 4, "FEA1", "a Feather table; write its ids alone"},
+    {0, 4, "Obj\1", "an Avro file; write its ids alone"},
+    {0, 4, "\x04\x22\x4d\x18", "compressed by lz4; decompress it"},
+    {0, 16, "SQLite format 3\0", "an SQLite database; write its ids alone"},
+    {0, 8, "TNTIDX\0\0", "fairseq's index; the .bin file beside it holds the ids, without header"},
     {0, 8, "\x89HDF\r\n\x1a\n", "an HDF5 file; write its ids alone"},
     {257, 5, "ustar", "a tar archive; unpack it"},
     {0, 9, "MMIDIDX\0\0",
@@ -53,6 +58,36 @@ static bool is_litdata(const unsigned char *head, size_t n, int64_t file_bytes)
     return true;
 }
 
+/* What the datasets library writes: an unused length, that of the schema, a small offset in it. */
+static bool is_arrow_stream(const unsigned char *head, size_t n, int64_t file_bytes)
+{
+    if (n < 12 || little(head, 4) != UINT32_MAX) return false;
+    const uint32_t schema = little(head + 4, 4), root = little(head + 8, 4);
+    return schema >= 16 && schema % 8 == 0 && schema < (1u << 24) && schema < file_bytes &&
+           root >= 4 && root < 256 && root % 4 == 0;
+}
+
+/* A shard of streaming: how many samples, where each begins, then its columns as JSON. */
+static bool is_mds(const unsigned char *head, size_t n)
+{
+    static const char columns[] = "{\"column_";
+    const uint64_t items = n >= 4 ? little(head, 4) : 0, at = 4 * (items + 2);
+    return items > 0 && at + sizeof columns - 1 <= n &&
+           !memcmp(head + at, columns, sizeof columns - 1);
+}
+
+/* UTF-16: its mark, then mostly letters of one byte. */
+static bool is_utf16(const unsigned char *head, size_t n)
+{
+    size_t letters = 0, units = n / 2;
+    if (n < 64 || head[0] != 0xFF || head[1] != 0xFE) return false;
+    for (size_t i = 1; i < units; i++) {
+        const uint32_t u = little(head + 2 * i, 2);
+        letters += (u >= 0x20 && u < 0x7F) || u == '\n' || u == '\r' || u == '\t';
+    }
+    return letters > units / 2;
+}
+
 bool recognise_marked(const unsigned char *head, size_t n, int64_t file_bytes, char *why,
                       size_t room)
 {
@@ -70,6 +105,17 @@ bool recognise_marked(const unsigned char *head, size_t n, int64_t file_bytes, c
                  format_names[width]);
         return true;
     }
+    if (is_arrow_stream(head, n, file_bytes))
+        return snprintf(why, room,
+                        "this is an Arrow stream, as the datasets library writes; write its ids "
+                        "alone") > 0;
+    if (is_mds(head, n))
+        return snprintf(why, room, "this is a shard of MosaicML streaming; write its ids alone") >
+               0;
+    if (is_utf16(head, n))
+        return snprintf(why, room,
+                        "this is text in UTF-16; turn it into ids, or into UTF-8 for format = "
+                        "bytes") > 0;
     if (is_litdata(head, n, file_bytes))
         return snprintf(why, room,
                         "this is a chunk of litdata, with a table of offsets before its tokens; "
@@ -128,6 +174,19 @@ static bool is_wider_than_2(const unsigned char *head, size_t n)
         lower += little(head + 4 * i, 2) != 0;
     }
     return ids >= FEW && none == ids && upper > ids / 8 && lower > ids - ids / 8;
+}
+
+/* Ids of 8 bytes, as NumPy and PyTorch make them unless told otherwise: the upper half is 0, the
+ * lower hardly ever. */
+static bool is_8_bytes(const unsigned char *head, size_t n)
+{
+    size_t ids = n / 8, lower = 0;
+    for (size_t i = 0; i < ids; i++) {
+        const uint32_t id = little(head + 8 * i, 4);
+        if (little(head + 8 * i + 4, 4) || id >= 1u << 24) return false;
+        lower += id != 0;
+    }
+    return ids >= FEW && lower > ids - ids / 8;
 }
 
 /* Ids of 2 bytes, read as one of 4: most are beyond the vocabulary, their halves are not. */
@@ -205,6 +264,13 @@ enum recognised recognise(const unsigned char *head, size_t n, int64_t file_byte
             "this is JSON lines: its braces and keys are trained on too; format = jsonl trains on "
             "the bytes of a field");
         return RECOGNISED_DOUBT;
+    }
+    if (is_8_bytes(head, n)) {
+        snprintf(why, room,
+                 "these are ids of 8 bytes, and the plan reads %s; write them with 4, "
+                 "ids.astype(\"<u4\").tofile(\"tokens.bin\"), with format = uint32",
+                 format_names[width]);
+        return RECOGNISED_WRONG;
     }
     int other = width == 2 && is_wider_than_2(head, n)                                ? 4
                 : width == 1 && is_wider_than_1(head, n)                              ? 4

@@ -22,6 +22,7 @@ lines = (json.dumps({'text': 'In the beginning God created the heaven.'}) + '\n'
 write('raw16.bin', u16)
 write('raw16.npy', u16)  # a name is not a format
 write('raw32.bin', u32)
+write('wide.bin', struct.pack('<2048q', *ids))
 write('even16.bin', struct.pack('<2048H', *even))
 write('even32.bin', struct.pack('<2048I', *even))
 write('header.npy', numpy(u16, '<u2'))
@@ -32,6 +33,14 @@ write('litgpt.bin', b'LITPKDS' + struct.pack('<Q', 1) + bytes([8]) + struct.pack
 offsets = [4 * (8 + 2) + 512 * i for i in range(9)]
 write('litdata.bin', struct.pack('<10I', 8, *offsets) + u16)
 write('index.idx', b'MMIDIDX\x00\x00' + u16)
+write('stream.arrow', struct.pack('<4I', 0xFFFFFFFF, 456, 16, 0) + u16)
+columns = b'{"column_encodings":["bytes"]}'
+write('shard.mds', struct.pack('<4I', 2, 16 + len(columns), 516 + len(columns), 1016 + len(columns))
+      + columns + u16)
+write('utf16.txt', text.decode().encode('utf-16'))
+write('ids.lz4', b'\x04\x22\x4d\x18' + u16)
+write('ids.sqlite', b'SQLite format 3\0' + u16)
+write('fairseq.idx', b'TNTIDX\0\0' + u16)
 write('text.txt', text)
 write('lines.jsonl', lines)
 write('lines.gz', gzip.compress(lines))

@@ -164,6 +164,15 @@ done
 warns llmc.bin bytes 'llm.c uint16 ids, and the plan says format = bytes'
 warns header32.npy uint16 'format = npy'
 warns llama3.bin uint16 'format = llmc'
+for format in bytes uint16 uint32; do
+    warns wide.bin $format 'ids of 8 bytes'
+    warns stream.arrow $format 'an Arrow stream'
+    warns shard.mds $format 'MosaicML streaming'
+    warns utf16.txt $format 'text in UTF-16'
+done
+warns ids.lz4 uint16 'compressed by lz4'
+warns ids.sqlite uint16 'an SQLite database'
+warns fairseq.idx uint16 "fairseq's index"
 warns litgpt.bin uint16 'a packed file of lit-gpt'
 warns litdata.bin uint16 'a chunk of litdata'
 warns index.idx uint16 "Megatron's index"
