@@ -405,6 +405,7 @@ static struct graph *lowered(const struct plan *plan)
     if (error_count() == before) report_all(&l);
     lower_check_hyper(&l);
     if (error_count() == before) lower_sweep(&l);
+    if (error_count() == before) lower_names(&l);
     if (error_count() == before) lower_groups(&l);
     if (error_count() > before) return NULL;
     check_checkpoint(plan, l.g);

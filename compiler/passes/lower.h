@@ -109,6 +109,9 @@ const struct declared_weight *lower_declared(const struct lower *l, const struct
 /* After everything: weights that never reach the loss are errors; what nothing needs is dropped. */
 void lower_sweep(struct lower *l);
 void lower_check_hyper(struct lower *l);
+/* lower_names.c: no two stored tensors have one name. */
+void lower_names(struct lower *l);
+const char *lower_numbered(const char *name, int64_t layer, int64_t part); /* {i} and {e} put in */
 /* lower_group.c: every group of the optimizer stands for weights that are there. */
 void lower_groups(struct lower *l);
 

@@ -6,20 +6,6 @@
 
 #include <stdlib.h>
 
-static const char *with_numbers(const char *name, int64_t layer, int64_t part)
-{
-    struct text t = {0};
-    for (const char *c = name; *c;) {
-        bool i = !strncmp(c, "{i}", 3), e = !strncmp(c, "{e}", 3);
-        if (i || e)
-            text_add(&t, "%lld", (long long)(i ? layer : part));
-        else
-            text_add_bytes(&t, c, 1);
-        c += i || e ? 3 : 1;
-    }
-    return t.bytes;
-}
-
 /* The first stored tensor of the weight for which the pattern says something else than for the
  * rest; NULL: all alike. */
 static const char *told_apart(const struct declared_weight *d, const char *pattern, bool all)
@@ -32,7 +18,7 @@ static const char *told_apart(const struct declared_weight *d, const char *patte
         for (int k = 0; k < d->body->layers.n; k++)
             mine |= i >= d->body->layers.item[k].from && i < d->body->layers.item[k].to;
         for (int64_t e = 0; mine && e < parts; e++) {
-            const char *one = with_numbers(name, i, e);
+            const char *one = lower_numbered(name, i, e);
             if (stored_matches(pattern, one) != all) return one;
         }
     }

@@ -2,6 +2,7 @@
  * stored name is unique, and it reaches the loss; a weight that nothing trains is a mistake that no
  * shape rule would find. */
 #include "passes/lower.h"
+#include "base/escape.h"
 
 #include <string.h>
 
@@ -108,6 +109,16 @@ static const char *tensor_name(struct lower *l, const struct ast *at, const char
     if (t.length > TENSOR_NAME_BYTES) {
         complain(at->at, "a tensor name of %zu bytes: names have at most %d", t.length,
                  TENSOR_NAME_BYTES);
+        return NULL;
+    }
+    /* files are written in JSON, whose texts are UTF-8 */
+    if (t.length == 0 || strcmp(t.bytes, printable_text(t.bytes)) != 0) {
+        complain(at->at, t.length ? "a tensor name must be UTF-8 without control characters"
+                                  : "a tensor name must not be empty");
+        return NULL;
+    }
+    if (!strcmp(t.bytes, "__metadata__")) {
+        complain(at->at, "safetensors keep '__metadata__' for something that is no tensor");
         return NULL;
     }
     if (stacked && !numbered) {

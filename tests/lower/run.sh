@@ -174,6 +174,23 @@ $tail"
 refuse no_place_for_the_layer 'has no {i}' "$small" "$head
     repeat layers \"l\" { w = weight(\"w\", [hidden, hidden]);  x = x + linear(x, w) }
 $tail"
+refuse stored_twice_with_numbers "two weights are stored as 'l.0.w'|the other one" "$small" "$head
+    first = weight(\"l.0.w\", [hidden, hidden])
+    x = x + linear(x, first)
+$layer
+$tail"
+refuse stored_without_a_name "a tensor name must not be empty" "$small" "$head
+    w = weight(\"\", [hidden, hidden])
+    x = x + linear(x, w)
+$tail"
+refuse stored_as_metadata "'__metadata__' for something that is no tensor" "$small" "$head
+    w = weight(\"__metadata__\", [hidden, hidden])
+    x = x + linear(x, w)
+$tail"
+refuse stored_under_no_text "must be UTF-8 without control characters" "$small" "$head
+    w = weight(\"a$(printf '\377')b\", [hidden, hidden])
+    x = x + linear(x, w)
+$tail"
 refuse stored_twice "two weights are stored as 'embed.weight'" "$small" "$head
     other = weight(\"embed.weight\", [vocab, hidden])
     x = x + embedding(tokens, other)
