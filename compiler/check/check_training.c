@@ -224,6 +224,14 @@ static void check_data(struct checker *c)
         add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
         add_help(d, "an id that the files hold, such as that of padding; ignore = off masks none");
     }
+    const int64_t most = !format                           ? INT64_MAX
+                         : !strcmp(format->text, "bytes")  ? UINT8_MAX
+                         : !strcmp(format->text, "uint16") ? UINT16_MAX
+                                                           : UINT32_MAX;
+    if (ignore && ignore->kind == CONST_NUMBER && ignore->top > most &&
+        !(size && ignore->top >= size->top))
+        warn(place_of(c, K_data_ignore), "data.ignore = %s masks nothing: %s holds ids up to %s",
+             text_count(ignore->top), format->text, text_count(most));
     if (!size || !constant_is_whole(size) || !format) return;
     bool bytes = !strcmp(format->text, "bytes"),
          wide = !strcmp(format->text, "uint16") && size->top > 65536;
@@ -343,6 +351,28 @@ static void check_validation(struct checker *c)
         add_help(complain(place_of(c, every ? K_run_validate_every : K_run_validate_steps),
                           "there are no files to validate on"),
                  "data { validation = \"other.bin\" }");
+    int64_t n = 0, end = 0;
+    if (files && every && whole_value(c, K_run_validate_every, &n, NULL) &&
+        whole_value(c, K_run_steps, &end, NULL) && n > end)
+        warn(place_of(c, K_run_validate_every),
+             "run.validate_every = %s: the run ends after %s steps, so nothing is validated",
+             text_count(n), text_count(end));
+}
+
+/* A section of checkpoints that writes none. */
+static void check_saving(struct checker *c)
+{
+    const struct constant *keep =
+        key_given(c, K_checkpoint_keep) ? key_value(c, K_checkpoint_keep) : NULL;
+    if (section_given(c, S_checkpoint) && !key_given(c, K_checkpoint_directory) && !error_count())
+        add_help(warn(c->section_at[S_checkpoint],
+                      "checkpoint.directory is not given: nothing is saved, unless the trainer is "
+                      "told where by --checkpoint-dir"),
+                 "directory = \"checkpoints\"");
+    if (keep && keep->kind == CONST_WORD && key_given(c, K_checkpoint_keep_every))
+        add_help(warn(place_of(c, K_checkpoint_keep_every),
+                      "checkpoint.keep_every has no effect: keep = all keeps every checkpoint"),
+                 "keep = 3 keeps the newest three, and those at multiples of keep_every");
 }
 
 void check_training(struct checker *c)
@@ -353,6 +383,7 @@ void check_training(struct checker *c)
     check_optimizer(c);
     check_data(c);
     check_validation(c);
+    check_saving(c);
     check_rope(c);
     check_dense(c);
     check_every(c);

@@ -10,26 +10,37 @@
 /* {i} or {e}: one letter of a name, that nothing but itself and * stands for. */
 static bool is_number(const char *at) { return !strncmp(at, "{i}", 3) || !strncmp(at, "{e}", 3); }
 
+/* One letter or number of both; false: they differ. */
+static bool step(const char **pattern, const char **name)
+{
+    const char *from = *name;
+    if (!**pattern || !**name) return false;
+    if (!is_number(*pattern)) return !is_number(*name) && *(*pattern)++ == *(*name)++;
+    if (is_number(*name))
+        *name += 3;
+    else
+        while (isdigit((unsigned char)**name)) ++*name;
+    *pattern += 3;
+    return *name > from;
+}
+
+/* What a * before the last one stood for never has to be longer, so only that one is tried again.
+ */
 bool stored_matches(const char *pattern, const char *name)
 {
-    while (*pattern && *pattern != '*') {
-        if (is_number(pattern)) {
-            const char *from = name;
-            if (is_number(name))
-                name += 3;
-            else
-                while (isdigit((unsigned char)*name)) name++;
-            if (name == from) return false;
-            pattern += 3;
-        } else if (is_number(name) || *pattern++ != *name++) {
-            return false;
+    const char *star = NULL, *from = NULL;
+    while (*pattern || *name) {
+        if (*pattern == '*') {
+            star = ++pattern;
+            from = name;
+        } else if (!step(&pattern, &name)) {
+            if (!star || !*from) return false;
+            from += is_number(from) ? 3 : 1;
+            name = from;
+            pattern = star;
         }
     }
-    if (!*pattern) return !*name;
-    for (;; name += is_number(name) ? 3 : 1) {
-        if (stored_matches(pattern + 1, name)) return true;
-        if (!*name) return false;
-    }
+    return true;
 }
 
 double plan_weight_decay(const struct plan *p, const char *stored, int rank)

@@ -295,8 +295,9 @@ static void begin(struct device *d, const struct counters *at)
 
 void checkpoint_step(struct device *d, const struct counters *at, bool now)
 {
-    const int64_t every = program.saving.every_steps;
-    const bool due = every > 0 && at->step % every == 0;
+    const int64_t every = program.saving.every_steps, forever = program.saving.keep_every;
+    const bool due = (every > 0 && at->step % every == 0) ||
+                     (forever > 0 && at->step % forever == 0); /* or there would be none to keep */
     if (run_folder.path && (due || now) && at->step != save.last) begin(d, at);
 }
 
