@@ -446,3 +446,33 @@ bool st_is_copy(const struct st_set *set, const struct st_tensor *t, int64_t par
     }
     return false;
 }
+
+/* One letter of the pattern, or a number; false: the name has something else. */
+static bool step(const char **pattern, const char **name)
+{
+    const char *from = *name;
+    if (!**pattern || !**name) return false;
+    if (strncmp(*pattern, "{i}", 3) && strncmp(*pattern, "{e}", 3))
+        return *(*pattern)++ == *(*name)++;
+    while (**name >= '0' && **name <= '9') ++*name;
+    *pattern += 3;
+    return *name > from;
+}
+
+/* What a * before the last one stood for never has to be longer, so only that one is tried again.
+ */
+bool st_matches(const char *pattern, const char *name)
+{
+    const char *star = NULL, *from = NULL;
+    while (*pattern || *name) {
+        if (*pattern == '*') {
+            star = ++pattern;
+            from = name;
+        } else if (!step(&pattern, &name)) {
+            if (!star || !*from) return false;
+            name = ++from;
+            pattern = star;
+        }
+    }
+    return true;
+}

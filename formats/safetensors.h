@@ -38,6 +38,8 @@ bool st_read(const struct st_tensor *t, int64_t element, int64_t n, float *to);
 /* Whether some other tensor that is `used` has the shape and the values of `t`: of its elements
  * part `part` of `parts` is compared. */
 bool st_is_copy(const struct st_set *set, const struct st_tensor *t, int64_t part, int64_t parts);
+/* {i} and {e} in a pattern stand for a number, * for any text. */
+bool st_matches(const char *pattern, const char *name);
 void st_shape_text(int rank, const int64_t *dim, char *to, size_t bytes); /* "[257, 64]" */
 
 #endif

@@ -331,12 +331,6 @@ failed:;
     return NULL;
 }
 
-char *file_read(const char *path, size_t *bytes)
-{
-    int file = open(path, O_RDONLY | O_CLOEXEC);
-    return file < 0 ? NULL : read_all(file, SIZE_MAX / 4, bytes);
-}
-
 /* A pipe with a name in a folder; those of /dev/stdin and of a shell's <( ) have none. */
 static bool is_named_pipe(const char *path, const struct stat *st)
 {
@@ -366,21 +360,42 @@ static char *read_once(const char *path, int file, size_t *bytes)
     return memcpy(take(kept[k].n + 1), kept[k].bytes, kept[k].n);
 }
 
+/* A file that is open for reading, or -1. Nobody waits for the other end of a pipe. */
+static int open_to_read(const char *path, struct stat *st)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return -1;
+    int flags = fcntl(file, F_GETFL);
+    int reason = fstat(file, st) < 0 || flags < 0 || fcntl(file, F_SETFL, flags & ~O_NONBLOCK) < 0
+                     ? errno
+                 : is_named_pipe(path, st) ? ESPIPE
+                                           : 0;
+    if (!reason) return file;
+    (void)close(file);
+    errno = reason;
+    return -1;
+}
+
 char *text_read(const char *path, size_t *bytes)
 {
     struct stat st;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int file = open_to_read(path, &st);
     if (file < 0) return NULL;
-    int flags = fcntl(file, F_GETFL);
-    int reason = fstat(file, &st) < 0 || flags < 0 || fcntl(file, F_SETFL, flags & ~O_NONBLOCK) < 0
-                     ? errno
-                 : is_named_pipe(path, &st) ? ESPIPE
-                                            : 0;
-    if (!reason && S_ISREG(st.st_mode)) return read_all(file, TEXT_LIMIT, bytes);
-    if (!reason) return read_once(path, file, bytes);
-    (void)close(file);
-    errno = reason;
-    return NULL;
+    return S_ISREG(st.st_mode) ? read_all(file, TEXT_LIMIT, bytes) : read_once(path, file, bytes);
+}
+
+char *file_read(const char *path, size_t *bytes)
+{
+    const size_t most = (size_t)4 << 30;
+    struct stat st;
+    int file = open_to_read(path, &st);
+    /* what is no file may have no end */
+    return file < 0 ? NULL : read_all(file, S_ISREG(st.st_mode) ? most : TEXT_LIMIT, bytes);
+}
+
+const char *file_read_why(int error)
+{
+    return error == EFBIG ? "it is larger than planc reads at once" : text_read_why(error);
 }
 
 const char *text_read_why(int error)
@@ -447,8 +462,13 @@ static bool write_file(const char *path, const char *bytes, size_t n, bool durab
     }
     if (file_holds(path, bytes, n)) return true;
     const char *temporary = replaced ? text_format("%s.%ld.part", path, (long)getpid()) : path;
-    int file = replaced ? open_temporary(temporary) : open(path, O_WRONLY | O_CLOEXEC);
+    /* a pipe that nobody reads: an error, no wait */
+    int file = replaced ? open_temporary(temporary) : open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     if (file < 0) return false;
+    if (!replaced && fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK) < 0) {
+        (void)close(file);
+        return false;
+    }
     bool written = write_all(file, bytes, n) && (!durable || !replaced || fsync(file) == 0);
     int reason = errno;
     if (close(file) < 0 && written) {

@@ -71,10 +71,12 @@ const char *text_number(double x);
 
 /* Whole files. read_file: NULL and errno on failure. write_file: false and errno; atomic (a
  * temporary name, then rename); leaves an identical file untouched so that its time stamp
- * stands. */
+ * stands. file_read takes at most 4 GiB (EFBIG), and nothing from a named pipe (ESPIPE), which
+ * would wait for its other end. */
 char *file_read(const char *path, size_t *bytes);
+const char *file_read_why(int error); /* as strerror, with words for those two */
 /* Texts that people write (plans, dumps, configurations) are read by text_read: at most TEXT_LIMIT
- * bytes (EFBIG), and never from a named pipe (ESPIPE), which would wait for its other end. */
+ * bytes (EFBIG), and never from a named pipe. */
 enum { TEXT_LIMIT = 64 << 20 };
 char *text_read(const char *path, size_t *bytes);
 const char *text_read_why(int error); /* as strerror, with words for those two */

@@ -70,6 +70,10 @@ void json_in_arena(void);
 /* Folders made as needed, like mkdir -p. False with errno. */
 bool make_folders(const char *path);
 bool make_private_folders(const char *path); /* those that it makes are only its user's */
+/* Opens /dev/null as stdin, stdout and stderr where they are closed. False: it cannot. */
+bool have_standard_files(void);
+/* Two names of one plain file; NULL is the name of none. */
+bool is_same_file(const char *a, const char *b);
 /* Starts a program (found along PATH); both its streams go to the file `log` when that is not NULL.
  * False with errno. */
 bool start_program(char *const *argv, const char *log, int *process);

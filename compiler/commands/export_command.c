@@ -143,7 +143,8 @@ static int copy_tokenizer(struct export *e)
                    *to = text_format("%s/%s", e->part, name[i]), *bytes = file_read(from, &n);
         if (!bytes && errno == ENOENT) continue;
         if (!bytes)
-            return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", from, strerror(errno));
+            return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", from,
+                                file_read_why(errno));
         if (!file_write_durable(to, bytes, n))
             return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", to, strerror(errno));
         e->copied++;

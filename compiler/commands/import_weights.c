@@ -5,7 +5,6 @@
 #include "commands/import_weights.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,7 +31,7 @@ bool weights_have(const struct weight_files *w, const char *pattern)
     json_t *entry;
     const char *name;
     json_object_foreach((json_t *)w->headers, name,
-                        entry) if (!fnmatch(pattern, name, 0)) return true;
+                        entry) if (st_matches(pattern, name)) return true;
     return false;
 }
 
@@ -125,19 +124,16 @@ static const char *match_weight(const struct plan *p, struct st_set *set, json_t
     return why;
 }
 
-/* In a pattern * stands for any text, {i} and {e} for a number. */
+/* As the trainer judges: also under another prefix than the first. */
 static bool is_ignored(const struct plan *p, const char *name)
 {
-    for (int i = 0; i < p->n_stored_ignore; i++) {
-        struct text glob = {0};
-        for (const char *s = p->stored_ignore[i]; *s; s += *s == '{' ? 3 : 1)
-            if (*s == '{' && (!strncmp(s, "{i}", 3) || !strncmp(s, "{e}", 3)))
-                text_add(&glob, "[0-9]*");
-            else if (*s == '{')
-                return false;
-            else
-                text_add_bytes(&glob, s, 1);
-        if (!fnmatch(glob.bytes, name, 0)) return true;
+    const size_t n = p->n_stored_prefix ? strlen(p->stored_prefix[0]) : 0;
+    for (int k = 0; k < p->n_stored_ignore; k++) {
+        const char *pattern = p->stored_ignore[k];
+        if (st_matches(pattern, name)) return true;
+        for (int i = 1; i < p->n_stored_prefix && !strncmp(pattern, p->stored_prefix[0], n); i++)
+            if (st_matches(text_format("%s%s", p->stored_prefix[i], pattern + n), name))
+                return true;
     }
     return false;
 }

@@ -493,8 +493,31 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
     return NULL;
 }
 
+/* `planc report x.plan -o x.plan`: the result would be all that is left of the plan. calibrate may
+ * put a cluster's new rates in the place of the old ones. */
+static bool spares_inputs(const struct arguments *a)
+{
+    const char *const to[] = {a->output, a->trace}, *const one[] = {a->cluster, a->metrics,
+                                                                    a->from};
+    for (size_t k = 0; k < COUNT_OF(to); k++) {
+        const char *lost = NULL;
+        for (int i = 0; i < a->word.n && !lost && strcmp(a->command, "calibrate"); i++)
+            if (is_same_file(to[k], a->word.item[i])) lost = a->word.item[i];
+        for (int i = 0; i < a->profiles.n && !lost; i++)
+            if (is_same_file(to[k], a->profiles.item[i])) lost = a->profiles.item[i];
+        for (size_t i = 0; i < COUNT_OF(one) && !lost; i++)
+            if (is_same_file(to[k], one[i])) lost = one[i];
+        if (!lost) continue;
+        command_fail(EXIT_USAGE, "%s %s: '%s' is what is read, and would be replaced",
+                     k ? "--trace" : "-o", to[k], lost);
+        return false;
+    }
+    return true;
+}
+
 int main(int argc, char **argv)
 {
+    if (!have_standard_files()) return EXIT_ENVIRONMENT;
     language_use(&plan_language);
     if (argc < 2) {
         usage(stderr);
@@ -531,11 +554,12 @@ int main(int argc, char **argv)
     a.colour = !strcmp(colour, "always") ||
                (!strcmp(colour, "auto") && isatty(STDERR_FILENO) && !getenv("NO_COLOR"));
 
+    if (!spares_inputs(&a)) return EXIT_USAGE;
     if (a.cluster) {
         size_t n;
-        if (!file_read(a.cluster, &n))
+        if (!text_read(a.cluster, &n))
             return command_fail(EXIT_ENVIRONMENT, "--cluster: cannot read '%s': %s", a.cluster,
-                                strerror(errno));
+                                text_read_why(errno));
         plan_replace_cluster(a.cluster);
     }
     int status = command->run(&a);

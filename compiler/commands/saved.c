@@ -88,8 +88,9 @@ struct saved saved_read(const char *path)
     json_error_t error;
     const char *file = text_format("%s/manifest.json", path), *text = file_read(file, &n);
     if (!text) {
-        s.why = errno == ENOENT ? "is not complete: it has no manifest.json"
-                                : text_format("cannot be read: manifest.json: %s", strerror(errno));
+        s.why = errno == ENOENT
+                    ? "is not complete: it has no manifest.json"
+                    : text_format("cannot be read: manifest.json: %s", file_read_why(errno));
         return s;
     }
     s.bytes = (int64_t)n;

@@ -3,12 +3,11 @@
  * measured trace open side by side. */
 #include "commands/simulate_trace.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 struct writing {
-    FILE *to;
+    struct text *to;
     const struct program *program;
 };
 
@@ -20,28 +19,27 @@ static void write_one(struct watcher *w, const struct item *item, int kernel, in
     int lane = kernel >= 0 ? 0 : item->kind == ITEM_GATHER ? 1 : 2;
     char unit[32] = "";
     if (kernel < 0 && layer >= 0) snprintf(unit, sizeof unit, "[%lld]", (long long)layer);
-    fprintf(out->to,
-            "{\"name\":\"%s%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.6f,\"dur\":%.6f,"
-            "\"args\":{\"step\":1}},\n",
-            name, unit, lane, (double)from * 1e-6, (double)(to - from) * 1e-6);
+    text_add(out->to,
+             "{\"name\":\"%s%s\",\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.6f,\"dur\":%.6f,"
+             "\"args\":{\"step\":1}},\n",
+             name, unit, lane, (double)from * 1e-6, (double)(to - from) * 1e-6);
 }
 
 bool simulate_trace(struct program *p, const char *path)
 {
     static const char *const lane[] = {"compute", "gather", "reduce"};
-    struct writing out = {fopen(path, "we"), p};
+    struct text text = {0};
+    struct writing out = {&text, p};
     struct watcher w = {write_one, &out};
-    if (!out.to) return false;
-    fprintf(out.to, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
+    text_add(&text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
     for (int i = 0; i < 3; i++)
-        fprintf(out.to,
-                "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":"
-                "\"%s\"}},\n",
-                i, lane[i]);
+        text_add(&text,
+                 "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":"
+                 "\"%s\"}},\n",
+                 i, lane[i]);
     engine_run(engine_new(p), true, &w);
-    fprintf(out.to,
-            "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"rank 0, "
-            "predicted\"}}]}\n");
-    bool fine = !ferror(out.to);
-    return fclose(out.to) == 0 && fine;
+    text_add(&text,
+             "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"rank 0, "
+             "predicted\"}}]}\n");
+    return file_write(path, text.bytes, text.length);
 }

@@ -281,7 +281,7 @@ const char *section_run(struct text *t, const char *path)
 {
     size_t bytes;
     char *text = file_read(path, &bytes);
-    if (!text) return strerror(errno);
+    if (!text) return file_read_why(errno);
     sample_list loss = {0}, norm = {0}, rate = {0}, took = {0}, predicted = {0};
     int number = 0;
     for (char *line = text, *end; line < text + bytes; line = end) {

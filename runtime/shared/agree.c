@@ -1,8 +1,10 @@
 /* Do all ranks run the same thing? A launcher may start another program on some of them, and a host
  * may have a copy of data or weights that is older than the others': such a run trains, with a
  * status of 0, and another model. So before anything is computed each rank compares what it has
- * with rank 0's, value by value where there is a name for it, and by hashes. Of a file it reads the
- * size and some blocks, so that this costs the same for any size. */
+ * with rank 0's, value by value where there is a name for it, and by hashes. Files are compared
+ * whole up to 64 MiB together; of more each rank reads the sizes and so many bytes of blocks, which
+ * costs the same for any size. What a rank then reads of such files, a rank of another host reads
+ * too (agree_shift), and they compare what they got. */
 #define _GNU_SOURCE
 #include "trainer.h"
 
@@ -13,7 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK = 4096, BLOCKS_OF_A_FILE = 16, BLOCKS_OF_ALL = 4096, HALVES = 2 };
+enum {
+    SMALL_BLOCK = 1 << 12, /* of each of many files */
+    BLOCK = 1 << 16,
+    BLOCKS_OF_ALL = 1 << 10, /* so 64 MiB */
+    MANY_FILES = 1 << 8,
+    HALVES = 2
+};
 
 /* ── hashes ──────────────────────────────────────────────────────────────────── */
 
@@ -45,7 +53,7 @@ static void put_hash(double *to, uint64_t h)
 
 static bool read_block(int fd, int64_t at, int64_t n, uint64_t *h)
 {
-    char block[BLOCK];
+    static char block[BLOCK];
     int64_t got = 0;
     while (got < n) {
         ssize_t some = pread(fd, block + got, (size_t)(n - got), (off_t)(at + got));
@@ -57,16 +65,17 @@ static bool read_block(int fd, int64_t at, int64_t n, uint64_t *h)
     return true;
 }
 
-/* Its size and `blocks` blocks of it, the first and the last among them. */
-static bool hash_file(int fd, int64_t size, int64_t blocks, uint64_t *h)
+/* Its size and `blocks` blocks of it of `bytes` each, the first and the last among them. */
+static bool hash_file(int fd, int64_t size, int64_t blocks, int64_t bytes, uint64_t *h)
 {
     *h = shuffle_mix((uint64_t)size);
-    const int64_t whole = (size + BLOCK - 1) / BLOCK, n = whole < blocks ? whole : blocks;
+    const int64_t whole = (size + bytes - 1) / bytes, n = whole < blocks ? whole : blocks;
     for (int64_t i = 0; i < n; i++) {
         const int64_t block =
             n == 1 ? 0 : (whole - 1) / (n - 1) * i + (whole - 1) % (n - 1) * i / (n - 1);
-        const int64_t at = block * BLOCK, some = size - at < BLOCK ? size - at : BLOCK;
+        const int64_t at = block * bytes, some = size - at < bytes ? size - at : bytes;
         if (!read_block(fd, at, some, h)) return false;
+        position_moved();
     }
     return true;
 }
@@ -107,7 +116,7 @@ uint64_t agree_own_program(void)
     struct stat s;
     if (h) return h;
     int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &s) != 0 || !hash_file(fd, s.st_size, INT64_MAX, &h))
+    if (fd < 0 || fstat(fd, &s) != 0 || !hash_file(fd, s.st_size, INT64_MAX, BLOCK, &h))
         fail_note("cannot read this trainer's own program: %s", strerror(errno));
     if (fd >= 0) close(fd);
     return h;
@@ -209,27 +218,79 @@ void agree_program(const struct options *o)
 
 /* ── files ───────────────────────────────────────────────────────────────────── */
 
-void agree_files(const char *what, const struct agreed_file *file, int64_t n)
+/* Its share of BLOCKS_OF_ALL. */
+static int64_t blocks_of(int64_t bytes, double total)
+{
+    const int64_t blocks = (int64_t)(BLOCKS_OF_ALL * (double)bytes / total);
+    return blocks < 2 ? 2 : blocks;
+}
+
+/* Whether all ranks see these files through one kernel, as the same ones: then they hold the same
+ * for every rank at any time. */
+static bool are_one(const struct agreed_file *file, int64_t n)
+{
+    double mine[HALVES], *all = ROOM(double, (int64_t)world.size *HALVES);
+    uint64_t h = 0;
+    bool same = world.one_host;
+    for (int64_t i = 0; i < n; i++) {
+        struct stat s = {0};
+        if (fstat(file[i].fd, &s) != 0) same = false;
+        const uint64_t place[2] = {(uint64_t)s.st_dev, (uint64_t)s.st_ino};
+        h = hash_bytes(h, place, sizeof place);
+    }
+    put_hash(mine, h);
+    if (!same) mine[0] = mine[1] = -1 - world.rank;
+    world_exchange(mine, HALVES, all);
+    for (int64_t i = 0; i < HALVES * (int64_t)world.size; i++)
+        same = same && !(all[i] < all[i % HALVES]) && !(all[i] > all[i % HALVES]);
+    return same;
+}
+
+/* The most ranks of a host; 0: not asked yet. */
+static int most_of_a_host;
+
+int agree_shift(int64_t turn)
+{
+    /* ranks fill one host after the other, so none this far away is of the same */
+    const int least = most_of_a_host > 0 && 2 * most_of_a_host <= world.size ? most_of_a_host : 1;
+    return least + (int)(turn % (world.size - 2 * least + 1));
+}
+
+static void ask_hosts(void)
+{
+    double mine = world.host_size, *all = ROOM(double, world.size);
+    world_exchange(&mine, 1, all);
+    for (int r = 0; r < world.size; r++)
+        if ((int)all[r] > most_of_a_host) most_of_a_host = (int)all[r];
+}
+
+bool agree_files(const char *what, const struct agreed_file *file, int64_t n)
 {
     enum { NUMBERS = 1 + HALVES }; /* of one file, or of how many there are and of all */
-    double mine[NUMBERS], *all = ROOM(double, (int64_t)world.size *NUMBERS);
+    double mine[NUMBERS], *all = ROOM(double, (int64_t)world.size *NUMBERS), total = 0;
     uint64_t *hash = ROOM(uint64_t, n), together = 0;
-    const int64_t each = n > BLOCKS_OF_ALL / BLOCKS_OF_A_FILE ? 2 : BLOCKS_OF_A_FILE;
+    const bool many = n > MANY_FILES;
+    for (int64_t i = 0; i < n; i++) total += (double)file[i].bytes;
+    const bool whole = total <= (double)BLOCK * BLOCKS_OF_ALL;
     for (int64_t i = 0; i < n && !fail_noted(); i++) {
         errno = 0;
-        if (!hash_file(file[i].fd, file[i].bytes, each, &hash[i]))
+        if (!hash_file(file[i].fd, file[i].bytes,
+                       whole  ? INT64_MAX
+                       : many ? 2
+                              : blocks_of(file[i].bytes, total),
+                       many ? SMALL_BLOCK : BLOCK, &hash[i]))
             fail_note("%s: %s", file[i].path, errno ? strerror(errno) : "has become shorter");
         together = shuffle_mix(together ^ hash[i]) + (uint64_t)i;
-        position_moved();
     }
     world_agree();
+    if (!most_of_a_host) ask_hosts();
     mine[0] = (double)n;
     put_hash(mine + 1, together);
     world_exchange(mine, NUMBERS, all);
     bool same = true;
     for (int64_t i = 0; i < NUMBERS * (int64_t)world.size; i++)
         same = same && !(all[i] < all[i % NUMBERS]) && !(all[i] > all[i % NUMBERS]);
-    if (same) return;
+    if (same) return whole || world.size == 1 || are_one(file, n);
     if ((int64_t)all[0] != n)
         fail_note("%s: there are %lld files, rank 0 has %lld", what, (long long)n,
                   (long long)all[0]);
@@ -246,4 +307,5 @@ void agree_files(const char *what, const struct agreed_file *file, int64_t n)
                       (long long)file[i].bytes);
         world_agree();
     }
+    return false;
 }

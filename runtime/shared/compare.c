@@ -20,10 +20,12 @@
 #include "watch.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "reference.h"
 
@@ -57,6 +59,9 @@ bool compare_open(const char *path)
 {
     char here[4096];
     snprintf(here, sizeof here, "%s%s", strchr(path, '/') ? "" : "./", path);
+    struct stat s;
+    if (stat(here, &s) != 0) return fail_note("--compare %s: %s", path, strerror(errno));
+    if (!S_ISREG(s.st_mode)) return fail_note("--compare %s: it is no library", path);
     void *library = dlopen(here, RTLD_NOW | RTLD_LOCAL);
     if (!library) return fail_note("--compare: %s", dlerror());
     compare.reference = dlsym(library, "reference");

@@ -25,7 +25,11 @@ struct step_samples {
     int32_t *token; /* accumulation x local x (sequence + 1) */
     int64_t valid;  /* targets that are not masked */
     uint64_t hash;
-    bool fine; /* false: what is wrong is in the `why` of the reader */
+    /* the same of the samples of rank (rank + shift) % size, as they are in this rank's files */
+    uint64_t other_hash;
+    int shift;    /* 0: nobody asks */
+    int32_t *row; /* one sample of that rank */
+    bool fine;    /* false: what is wrong is in the `why` of the reader */
 };
 
 /* What is read: the files to train on, one stream or the sources of a mixture, and during a
@@ -34,7 +38,8 @@ static struct stream *source, validation;
 static int sources;
 static struct reader here = {.is_main = true};
 static struct step_samples steps[2], *now = &steps[0];
-static double waited; /* seconds, of the last step */
+static double waited;   /* seconds, of the last step */
+static bool may_differ; /* between ranks: what the files hold */
 
 /* The thread that reads ahead, its step and what it reads with. */
 static struct {
@@ -88,15 +93,41 @@ static int64_t valid_targets(const int32_t *token)
     return valid;
 }
 
+static int64_t place_of(int rank, int64_t j, int64_t i)
+{
+    return (j * world.size + rank) * program.local + i;
+}
+
+/* The sum of the hashes of a rank's samples; of each, where `hash` is not NULL. False: r->why. */
+static bool hash_samples(struct step_samples *s, int rank, struct reader *r, uint64_t *hash,
+                         uint64_t *sum)
+{
+    const int64_t row = program.sequence + 1;
+    *sum = 0;
+    for (int64_t j = 0; j < program.accumulation; j++)
+        for (int64_t i = 0; i < program.local; i++) {
+            int64_t sample;
+            const struct stream *from = sample_at(s->begin + place_of(rank, j, i), &sample);
+            if (!stream_read(from, sample * program.sequence, row, r, s->row)) return false;
+            const uint64_t h = sample_hash(s->row, row, place_of(rank, j, i));
+            if (hash) hash[j * program.local + i] = h;
+            *sum += h;
+        }
+    return true;
+}
+
 static void read_step(struct step_samples *s, struct reader *r)
 {
     const int64_t row = program.sequence + 1;
     s->valid = 0;
-    s->hash = 0;
-    s->fine = true;
+    s->hash = s->other_hash = 0;
+    s->shift = may_differ ? agree_shift(s->begin / program.global) : 0;
+    s->fine =
+        !s->shift || hash_samples(s, (world.rank + s->shift) % world.size, r, NULL, &s->other_hash);
+    if (!s->fine) return;
     for (int64_t j = 0; j < program.accumulation; j++)
         for (int64_t i = 0; i < program.local; i++) {
-            const int64_t place = (j * world.size + world.rank) * program.local + i;
+            const int64_t place = place_of(world.rank, j, i);
             int32_t *to = s->token + (j * program.local + i) * row;
             int64_t sample;
             const struct stream *from = sample_at(s->begin + place, &sample);
@@ -209,6 +240,36 @@ bool data_read_again(int64_t sample, uint64_t *hash)
 
 double data_wait_seconds(void) { return waited; }
 uint64_t data_hash(void) { return now->hash; }
+int data_shift(void) { return now->shift; }
+uint64_t data_other_hash(void) { return now->other_hash; }
+
+void data_find_difference(void)
+{
+    const int64_t n = program.accumulation * program.local;
+    const int other = (world.rank + now->shift) % world.size;
+    double *mine = ROOM(double, 2 * n), *all = ROOM(double, 2 * n * world.size);
+    uint64_t *hash = ROOM(uint64_t, n), sum;
+    wait_for_samples();
+    if (!hash_samples(now, world.rank, &here, hash, &sum)) fail_now("%s", here.why);
+    for (int64_t k = 0; k < n; k++) {
+        mine[2 * k] = (double)(hash[k] >> 32);
+        mine[2 * k + 1] = (double)(hash[k] & UINT32_MAX);
+    }
+    world_exchange(mine, 2 * n, all);
+    if (!hash_samples(now, other, &here, hash, &sum)) fail_now("%s", here.why);
+    for (int64_t k = 0; k < n; k++) {
+        const double *told = all + 2 * (n * other + k);
+        if (hash[k] == ((uint64_t)told[0] << 32) + (uint64_t)told[1]) continue;
+        int64_t sample, token;
+        const struct stream *s =
+            sample_at(now->begin + place_of(other, k / program.local, k % program.local), &sample);
+        const char *path = stream_place(s, sample * program.sequence, &token);
+        fail_note("data.train: ranks %d and %d have not the same %lld tokens from token %lld of "
+                  "%s: their copies of this file differ",
+                  world.rank, other, (long long)program.sequence + 1, (long long)token, path);
+        return;
+    }
+}
 
 void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets)
 {
@@ -244,7 +305,7 @@ static bool open_source(int i)
     struct stream *s = &source[i];
     const char *const *name = program.sources ? program.source[i].files : program.data_train;
     const int n = program.sources ? program.source[i].n_files : program.data_trains;
-    if (!stream_open(s, name, n, &here)) return false;
+    if (!stream_open(s, "data.train", name, n, &here)) return false;
     if (s->samples < 1)
         return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld", name[0],
                          (long long)s->tokens, (long long)program.sequence,
@@ -275,6 +336,7 @@ bool data_open(void)
     for (int i = 0; i < 2; i++) {
         steps[i].begin = -1;
         take_batch(&steps[i]);
+        steps[i].row = ROOM(int32_t, program.sequence + 1);
     }
     sources = program.sources ? program.sources : 1;
     source = ROOM(struct stream, sources);
@@ -319,7 +381,8 @@ uint64_t data_fingerprint(void)
 void data_agree(void)
 {
     for (int i = 0; i < sources; i++)
-        stream_agree(&source[i], program.sources ? program.source[i].name : "data.train");
+        if (!stream_agree(&source[i], program.sources ? program.source[i].name : "data.train"))
+            may_differ = world.size > 1;
 }
 
 int data_sources(void) { return program.sources; }
@@ -379,7 +442,8 @@ int64_t data_validation_batches(void)
 bool data_validation_open(void)
 {
     if (!program.data_validations) return true;
-    if (!stream_open(&validation, program.data_validation, program.data_validations, &here))
+    if (!stream_open(&validation, "data.validation", program.data_validation,
+                     program.data_validations, &here))
         return false;
     const int64_t needed = program.validate_steps ? program.validate_steps : 1;
     if (validation.samples / program.global < needed)
@@ -393,7 +457,7 @@ bool data_validation_open(void)
 
 void data_validation_agree(void)
 {
-    if (validation.files) stream_agree(&validation, "data.validation");
+    if (validation.files) (void)stream_agree(&validation, "data.validation");
 }
 
 /* In the place of the step that was computed last. */

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,18 @@ static int64_t step_of(const char *line, size_t n)
                : -1;
 }
 
+/* A line of metrics, at most `size` bytes of it; 0: there is none, or it is longer than any of
+ * ours. A file of another kind may be one line without end. */
+static size_t read_line(FILE *f, char *line, size_t size)
+{
+    size_t n = 0;
+    for (int c; n < size && (c = getc(f)) != EOF;) {
+        line[n++] = (char)c;
+        if (c == '\n') return n;
+    }
+    return n < size ? n : 0;
+}
+
 /* Of a run that was resumed: what a metrics file says from that step on did not happen. Cut after
  * the last line that stays; a file that is none of metrics is not cut at all. */
 static bool cut_behind(const char *path, int64_t first)
@@ -86,20 +99,19 @@ static bool cut_behind(const char *path, int64_t first)
         close(fd); /* a pipe keeps nothing that could be cut */
         return true;
     }
-    char *line = NULL;
-    size_t size = 0;
-    ssize_t n;
+    size_t n;
     off_t keep = 0;
     int64_t last = -1;
     bool ours = true;
-    while ((n = getline(&line, &size, f)) > 0) {
-        if (keep == 0 && strncmp(line, "{\"step\":", n < 8 ? (size_t)n : 8)) ours = false;
-        const int64_t step = ours ? step_of(line, (size_t)n) : -1;
+    while ((n = read_line(f, out.line, out.size - 1)) > 0) {
+        out.line[n] = 0;
+        if (keep == 0 && strncmp(out.line, "{\"step\":", n < 8 ? n : 8)) ours = false;
+        const int64_t step = ours ? step_of(out.line, n) : -1;
         if (step < 0 || step >= first) break;
         last = step;
-        keep += n;
+        keep += (off_t)n;
     }
-    free(line);
+    if (keep == 0 && n == 0 && there.st_size > 0) ours = false;
     const bool fine = !ours || ftruncate(fd, keep) == 0;
     const int why = errno;
     fclose(f);
@@ -136,6 +148,9 @@ bool metrics_open(const struct options *o, int64_t first, double machine_flops,
     if (!o->metrics) return true;
     if (first > 0 && !cut_behind(o->metrics, first)) return false;
     out.fd = output_open("--metrics", o->metrics, O_APPEND | (first > 0 ? 0 : O_TRUNC));
+    struct stat s;
+    if (out.fd >= 0 && fstat(out.fd, &s) == 0 && S_ISFIFO(s.st_mode))
+        (void)fcntl(out.fd, F_SETFL, fcntl(out.fd, F_GETFL) | O_NONBLOCK);
     return out.fd >= 0;
 }
 
@@ -203,11 +218,26 @@ static void give_up(int64_t step, size_t written)
     out.fd = -1;
 }
 
+/* A pipe whose reader does not read holds the run up no longer than this, and not at all long when
+ * it was asked to stop. */
+static bool pipe_takes(double since)
+{
+    enum { LOOK_MILLISECONDS = 50 };
+    const double most = signals_stop()                ? 2
+                        : program.timeout_seconds > 0 ? program.timeout_seconds / 4
+                                                      : 60;
+    struct pollfd p = {.fd = out.fd, .events = POLLOUT};
+    if (clock_seconds() - since > most) return errno = ETIMEDOUT, false;
+    (void)poll(&p, 1, LOOK_MILLISECONDS);
+    return true;
+}
+
 static void write_line(int64_t step)
 {
+    const double since = clock_seconds();
     for (size_t done = 0; done < out.used;) {
         ssize_t n = write(out.fd, out.line + done, out.used - done);
-        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EINTR || (errno == EAGAIN && pipe_takes(since)))) continue;
         if (n <= 0) {
             give_up(step, done);
             return;

@@ -1,7 +1,8 @@
 /* Files that a trainer writes. A name that was given on the command line may already be a link that
- * somebody put there, a pipe, a device: a file is never written through a link, a pipe must find a
- * reader within the run's timeout, and what replaces a file is written under a name of its own
- * first, which nobody else has. */
+ * somebody put there, a pipe, a device, the data of the run: a file is never written through a
+ * link, no two outputs and no input share one, a pipe must find a reader within the run's timeout,
+ * and what replaces a file is written under a name of its own first, which nobody else has. What
+ * would fail at the end of a run, when weights are saved, is tried before its beginning. */
 #define _GNU_SOURCE
 #include "output.h"
 
@@ -24,6 +25,7 @@ const char *output_why(int error)
 {
     static char text[128];
     struct rlimit most;
+    if (error == ETIMEDOUT) return "nobody takes what is written";
     if (error == ELOOP) return "is a symbolic link, and nothing is written through one";
     if (error != EFBIG || getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur == RLIM_INFINITY)
         return strerror(error);
@@ -32,9 +34,65 @@ const char *output_why(int error)
     return text;
 }
 
+/* ── one file for one purpose ────────────────────────────────────────────────── */
+
+/* The folder of `path`, as text in `room`. */
+static char *folder_of(const char *path)
+{
+    char *folder = memcpy(room((int64_t)strlen(path) + 2), path, strlen(path) + 1);
+    char *slash = strrchr(folder, '/');
+    if (!slash)
+        strcpy(folder, ".");
+    else
+        slash[slash == folder] = 0;
+    return folder;
+}
+
+/* A file that is there is its device and inode; one that is not yet, its name in a folder. */
+static struct used {
+    struct used *before;
+    const char *what, *path, *name;
+    struct stat folder, file;
+    bool there, input;
+} * all_used;
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* False: noted. What is no plain file may be used twice. */
+static bool use_file(const char *what, const char *path, bool input)
+{
+    struct used *u = room((int64_t)sizeof *u);
+    const char *slash = strrchr(path, '/');
+    *u = (struct used){.before = all_used,
+                       .what = what,
+                       .path = path,
+                       .name = slash ? slash + 1 : path,
+                       .input = input};
+    u->there = stat(path, &u->file) == 0;
+    if ((u->there && !S_ISREG(u->file.st_mode)) || stat(folder_of(path), &u->folder) != 0)
+        return true;
+    for (const struct used *o = all_used; o && !input; o = o->before) {
+        const bool same = u->there && o->there
+                              ? is_same(&u->file, &o->file)
+                              : is_same(&u->folder, &o->folder) && strcmp(u->name, o->name) == 0;
+        if (same && o->input)
+            return fail_note("%s %s: this is a file of %s; the run would destroy it", what, path,
+                             o->what);
+        if (same) return fail_note("%s %s: %s has the same file", what, path, o->what);
+    }
+    all_used = u;
+    return true;
+}
+
+void output_spare(const char *what, const char *path) { use_file(what, path, true); }
+
 int output_open(const char *option, const char *path, int flags)
 {
     const double until = clock_seconds() + program.timeout_seconds;
+    if (!use_file(option, path, false)) return -1;
     for (;;) {
         int fd =
             open(path, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC | no_link(path) | flags, 0666);
@@ -77,6 +135,25 @@ static void sweep(const char *path)
     globfree(&found);
 }
 
+static bool open_temporary(struct output *o)
+{
+    for (int i = 0; o->fd < 0 && i < 100; i++) {
+        snprintf(o->temporary, o->temporary_bytes, "%s.%ld-%d.partial", o->path, (long)getpid(), i);
+        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (o->fd < 0 && errno != EEXIST) break;
+    }
+    return o->fd >= 0;
+}
+
+/* In a folder like /tmp nobody replaces the file of another user. */
+static bool is_kept_by_another(const char *folder, const struct stat *old)
+{
+    struct stat s;
+    const uid_t me = geteuid();
+    return me != 0 && stat(folder, &s) == 0 && s.st_mode & S_ISVTX && old->st_uid != me &&
+           s.st_uid != me;
+}
+
 bool output_prepare(struct output *o, const char *option, const char *path)
 {
     const size_t n = strlen(path) + 64;
@@ -85,13 +162,8 @@ bool output_prepare(struct output *o, const char *option, const char *path)
                          .path = path,
                          .fd = -1,
                          .temporary = room((int64_t)n),
-                         .temporary_bytes = n};
-    o->folder = memcpy(room((int64_t)n), path, strlen(path) + 1);
-    char *slash = strrchr(o->folder, '/');
-    if (!slash)
-        strcpy(o->folder, ".");
-    else
-        slash[slash == o->folder] = 0;
+                         .temporary_bytes = n,
+                         .folder = folder_of(path)};
     if (access(o->folder, W_OK | X_OK) != 0)
         return fail_note("%s %s: %s: %s", option, path, o->folder, strerror(errno));
     /* a rename would put a file in the place of a device */
@@ -99,8 +171,17 @@ bool output_prepare(struct output *o, const char *option, const char *path)
         return fail_note("%s %s: %s", option, path, output_why(ELOOP));
     if (lstat(path, &old) == 0 && !S_ISREG(old.st_mode))
         return fail_note("%s %s: it is there, and is no file", option, path);
+    if (lstat(path, &old) == 0 && is_kept_by_another(o->folder, &old))
+        return fail_note("%s %s: it is another user's, and in %s only that user can replace it",
+                         option, path, o->folder);
+    if (!use_file(option, path, false)) return false;
     sweep(path);
-    return true;
+    if (!open_temporary(o))
+        return fail_note("%s %s: open %s: %s", option, path, o->temporary, output_why(errno));
+    close(o->fd);
+    o->fd = -1;
+    return unlink(o->temporary) == 0 ||
+           fail_note("%s %s: unlink %s: %s", option, path, o->temporary, strerror(errno));
 }
 
 static bool failed(struct output *o, const char *what)
@@ -115,11 +196,7 @@ static bool failed(struct output *o, const char *what)
 bool output_begin(struct output *o)
 {
     o->waiting = 0;
-    for (int i = 0; o->fd < 0 && i < 100; i++) {
-        snprintf(o->temporary, o->temporary_bytes, "%s.%ld-%d.partial", o->path, (long)getpid(), i);
-        o->fd = open(o->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (o->fd < 0 && errno != EEXIST) break;
-    }
+    (void)open_temporary(o);
     /* where a disk has no locks, a run that is killed leaves its file */
     if (o->fd >= 0) (void)flock(o->fd, LOCK_EX | LOCK_NB);
     return o->fd >= 0 || failed(o, "open");
@@ -151,7 +228,10 @@ bool output_end(struct output *o)
     int fd = o->fd;
     o->fd = -1;
     if (close(fd) != 0) return failed(o, "close");
-    if (rename(o->temporary, o->path) != 0) return failed(o, "rename");
+    /* whole, and on the disk: worth more than its name */
+    if (rename(o->temporary, o->path) != 0)
+        return fail_note("%s %s: rename: %s; the file is whole, as %s", o->option, o->path,
+                         strerror(errno), o->temporary);
     int folder = open(o->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool fine = folder >= 0 && fsync(folder) == 0;
     if (!fine) fail_note("%s %s: fsync %s: %s", o->option, o->path, o->folder, strerror(errno));

@@ -7,6 +7,10 @@
 /* The words for errno behind a failed open, write or close of an output. */
 const char *output_why(int error);
 
+/* That this file is read by the run, as `what`: no output may take its place. Before outputs are
+ * opened. */
+void output_spare(const char *what, const char *path);
+
 /* Opens `path` for writing, creating it; `flags`: more of open()'s (O_TRUNC, O_APPEND). Not through
  * a link; a pipe must find a reader within run.timeout. -1: noted, with the option's name. */
 int output_open(const char *option, const char *path, int flags);
@@ -23,7 +27,7 @@ struct output {
 /* Before the first step: can it be written? Removes what killed runs left. False: noted. */
 bool output_prepare(struct output *o, const char *option, const char *path);
 /* Each false when noted; nothing of the new file is left then, and the old one is untouched. May be
- * begun again. */
+ * begun again. Where only the name cannot be given, the file stays under its temporary one. */
 bool output_begin(struct output *o);
 bool output_put(struct output *o, const void *bytes, int64_t n);
 bool output_end(struct output *o);

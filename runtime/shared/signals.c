@@ -15,7 +15,7 @@
 
 enum { STACK_BYTES = 1 << 18 };
 
-static const int taken[] = {SIGTERM, SIGINT, SIGUSR1, SIGUSR2, SIGALRM};
+static const int taken[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM};
 
 static struct {
     pthread_mutex_t lock; /* held while a signal is acted upon */
@@ -58,13 +58,21 @@ static void *wait_for_signals(void *unused)
     return unused;
 }
 
+/* What nohup, or a shell with &, has made a process ignore is not taken: blocked, it would be. */
+static bool is_ignored(int number)
+{
+    struct sigaction now;
+    return number != SIGALRM && sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 void signals_open(void (*on_alarm)(void))
 {
     pthread_t thread;
     pthread_attr_t attributes;
     signals.alarm = on_alarm;
     sigemptyset(&signals.set);
-    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) sigaddset(&signals.set, taken[i]);
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        if (!is_ignored(taken[i])) sigaddset(&signals.set, taken[i]);
     /* a reader that leaves, a limit on the size of files: errors of write(), with a file's name */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
@@ -93,6 +101,7 @@ static const char *name_of(int number)
     return number == SIGINT    ? "SIGINT"
            : number == SIGUSR1 ? "SIGUSR1"
            : number == SIGTERM ? "SIGTERM"
+           : number == SIGHUP  ? "SIGHUP"
                                : "a signal";
 }
 

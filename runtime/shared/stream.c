@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #define XXH_INLINE_ALL
 #include "stream.h"
+#include "output.h"
 
 #include <errno.h>
 #include <glob.h>
@@ -51,7 +52,7 @@ static bool same_width(const struct stream *s, const struct file *file)
     return true;
 }
 
-static bool open_one(struct stream *s, const char *path, unsigned char *raw)
+static bool open_one(struct stream *s, const char *key, const char *path, unsigned char *raw)
 {
     const struct tokens_wish wish = {.named = named(program.data_format),
                                      .field = program.data_field,
@@ -65,6 +66,8 @@ static bool open_one(struct stream *s, const char *path, unsigned char *raw)
         if (g->f.device == f->device && g->f.inode == f->inode)
             return fail_note("%s: the same file as %s, its samples would come twice an epoch", path,
                              g->f.path);
+    output_spare(key, f->path);
+    if (f->index_path) output_spare(key, f->index_path);
     file->first = s->tokens;
     s->tokens += f->tokens;
     s->bytes += f->file_bytes + f->index_bytes;
@@ -88,17 +91,30 @@ static bool read_file(const struct file *f, int64_t at, int64_t n, struct reader
     return true;
 }
 
-bool stream_read(const struct stream *s, int64_t at, int64_t n, struct reader *r, int32_t *to)
+/* The last file that begins at or before token `at`. */
+static int64_t file_at(const struct stream *s, int64_t at)
 {
     int64_t low = 0, high = s->files - 1;
-    while (low < high) { /* the last file that begins at or before `at` */
+    while (low < high) {
         int64_t middle = (low + high + 1) / 2;
         if (s->file[middle].first <= at)
             low = middle;
         else
             high = middle - 1;
     }
-    for (int64_t i = low; n > 0; i++) {
+    return low;
+}
+
+const char *stream_place(const struct stream *s, int64_t at, int64_t *token)
+{
+    const struct file *f = &s->file[file_at(s, at)];
+    *token = at - f->first;
+    return f->f.path;
+}
+
+bool stream_read(const struct stream *s, int64_t at, int64_t n, struct reader *r, int32_t *to)
+{
+    for (int64_t i = file_at(s, at); n > 0; i++) {
         const struct file *f = &s->file[i];
         int64_t from = at - f->first, some = f->f.tokens - from < n ? f->f.tokens - from : n;
         if (some > 0 && !read_file(f, from, some, r, to)) return false;
@@ -148,7 +164,8 @@ static bool is_index(const char *path, const glob_t *found)
     return false;
 }
 
-bool stream_open(struct stream *s, const char *const *name, int n, struct reader *r)
+bool stream_open(struct stream *s, const char *key, const char *const *name, int n,
+                 struct reader *r)
 {
     glob_t *found = ROOM(glob_t, n);
     int64_t most = 0;
@@ -158,10 +175,10 @@ bool stream_open(struct stream *s, const char *const *name, int n, struct reader
     }
     s->file = ROOM(struct file, most);
     for (int i = 0; i < n; i++) {
-        if (found[i].gl_pathc == 0 && !open_one(s, name[i], r->raw)) return false;
+        if (found[i].gl_pathc == 0 && !open_one(s, key, name[i], r->raw)) return false;
         for (size_t k = 0; k < found[i].gl_pathc; k++)
             if (!is_index(found[i].gl_pathv[k], &found[i]) &&
-                !open_one(s, found[i].gl_pathv[k], r->raw))
+                !open_one(s, key, found[i].gl_pathv[k], r->raw))
                 return false;
         globfree(&found[i]);
     }
@@ -215,7 +232,7 @@ uint64_t stream_fingerprint(const struct stream *s, int n, struct reader *r)
     return XXH3_64bits_digest(&state);
 }
 
-void stream_agree(const struct stream *s, const char *name)
+bool stream_agree(const struct stream *s, const char *name)
 {
     struct agreed_file *file = ROOM(struct agreed_file, 2 * s->files);
     int64_t n = 0;
@@ -225,7 +242,7 @@ void stream_agree(const struct stream *s, const char *name)
         if (f->index_fd >= 0)
             file[n++] = (struct agreed_file){f->index_path, f->index_fd, f->index_bytes};
     }
-    agree_files(name, file, n);
+    return agree_files(name, file, n);
 }
 
 const char *stream_format(const struct stream *s, char text[64])

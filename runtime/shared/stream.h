@@ -24,8 +24,9 @@ struct reader {
     _Atomic int64_t pieces; /* that were read so far */
 };
 
-/* *s: zeroed. Opens what the n names or patterns stand for. False: noted. */
-bool stream_open(struct stream *s, const char *const *name, int n, struct reader *r);
+/* *s: zeroed. Opens what the n names or patterns stand for, as `key` of the plan. False: noted. */
+bool stream_open(struct stream *s, const char *key, const char *const *name, int n,
+                 struct reader *r);
 /* Looks at this rank's part for ids beyond the vocabulary. False: noted. */
 bool stream_scan(const struct stream *s, struct reader *r);
 /* Tokens [at, at + n), checked; to: NULL when only the check is wanted. False: r->why. */
@@ -33,8 +34,10 @@ bool stream_read(const struct stream *s, int64_t at, int64_t n, struct reader *r
 /* Of the sizes and contents of n streams: all of them where they are few, samples of them where
  * they are many. Reads up to 64 MiB. */
 uint64_t stream_fingerprint(const struct stream *s, int n, struct reader *r);
-/* All ranks have the same files: agree_files. */
-void stream_agree(const struct stream *s, const char *name);
+/* All ranks have the same files: agree_files, which says what true means. */
+bool stream_agree(const struct stream *s, const char *name);
+/* The file in which token `at` of the stream is, and its number there. */
+const char *stream_place(const struct stream *s, int64_t at, int64_t *token);
 /* What its files are, for people. */
 const char *stream_format(const struct stream *s, char text[64]);
 

@@ -9,11 +9,13 @@
 #include "sample.h"
 #include "watch.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <malloc.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ── one step ────────────────────────────────────────────────────────────────── */
 
@@ -28,6 +30,8 @@ enum {
     TELL_DATA,
     TELL_HASH,
     TELL_HASH_TOP,
+    TELL_OTHER,
+    TELL_OTHER_TOP,
     TELL_CHECKPOINT,
     TELL_METRICS = TELL_CHECKPOINT + CHECKPOINT_TELLS
 };
@@ -42,6 +46,7 @@ static struct {
     int64_t saves;              /* requests to save that were agreed on so far */
     int suspect;                /* lowest rank whose own loss was not finite; -1 */
     double ended, gap; /* when the last step's kernels were done, and from then to this step's */
+    bool other_data;   /* two ranks have read other samples where they should be equal */
 } step_state;
 
 /* Targets that count, of all micro-batches and ranks. Without a masked id nobody has to ask. */
@@ -76,6 +81,11 @@ static void clear_metrics(struct device *d)
                      program.metric[i].count * (int64_t)sizeof(double));
 }
 
+static uint64_t hash_of(const double *told)
+{
+    return (uint64_t)told[0] + ((uint64_t)told[1] << 32);
+}
+
 /* Every rank tells what it has and adds up what all have in the order of ranks, so all know the
  * same bits. */
 static void combine(struct device *d, struct measured *m)
@@ -93,6 +103,8 @@ static void combine(struct device *d, struct measured *m)
     mine[TELL_DATA] = data_wait_seconds();
     mine[TELL_HASH] = (double)(data_hash() & UINT32_MAX); /* a double holds no 64 bits */
     mine[TELL_HASH_TOP] = (double)(data_hash() >> 32);
+    mine[TELL_OTHER] = (double)(data_other_hash() & UINT32_MAX);
+    mine[TELL_OTHER_TOP] = (double)(data_other_hash() >> 32);
     checkpoint_tell(mine + TELL_CHECKPOINT);
     for (int i = 0; i < program.metrics; to += program.metric[i].count, i++)
         device_read(d, to, local(d, program.metric[i].offset),
@@ -102,6 +114,7 @@ static void combine(struct device *d, struct measured *m)
 
     memset(step_state.value, 0, (size_t)metrics * sizeof(double));
     step_state.suspect = -1;
+    step_state.other_data = false;
     int64_t saves = 0;
     for (int r = 0; r < world.size; r++) {
         const double *told = step_state.all + r * n;
@@ -114,7 +127,10 @@ static void combine(struct device *d, struct measured *m)
         m->peak_bytes = fmax(m->peak_bytes, told[TELL_PEAK]);
         m->gap_seconds = fmax(m->gap_seconds, told[TELL_GAP]);
         m->data_seconds = fmax(m->data_seconds, told[TELL_DATA]);
-        m->tokens_hash += (uint64_t)told[TELL_HASH] + ((uint64_t)told[TELL_HASH_TOP] << 32);
+        m->tokens_hash += hash_of(told + TELL_HASH);
+        const double *other = step_state.all + (r + data_shift()) % world.size * n;
+        if (data_shift() && hash_of(told + TELL_OTHER) != hash_of(other + TELL_HASH))
+            step_state.other_data = true;
         if (step_state.suspect < 0 && !isfinite(told[TELL_METRICS])) step_state.suspect = r;
         for (int64_t i = 0; i < metrics; i++)
             step_state.value[i] += told[TELL_METRICS + i] / shares;
@@ -314,9 +330,6 @@ static struct device *come_up(struct options *o, struct counters *run, double be
     const int64_t limit = device_limit_bytes(); /* before any of it is taken */
     struct device *d = open_device(limit);
 
-    watch_open(d, o, run->step);
-    world_agree();
-
     double machine_flops = device_peak_flops();
     world_sum(&machine_flops, 1);
     const int64_t told = TELL_METRICS + metrics_count();
@@ -330,6 +343,8 @@ static struct device *come_up(struct options *o, struct counters *run, double be
     if (reads) data_agree();
     if (reads && program.data_validations) data_validation_agree();
     if (!checkpoint_resumed()) weights_agree();
+    watch_open(d, o, run->step); /* measures in memory that is the weights' afterwards */
+    world_agree();
     begin_state(d, o);
     world_agree();
     checkpoint_ready(d, begun);
@@ -365,6 +380,16 @@ static void refuse_step(const struct measured *m)
     else
         fail_note("step %lld: loss %g, gradient norm %g on all ranks: not finite%s%s",
                   (long long)m->step, m->value[0], m->grad_norm, kept, latest);
+    world_agree();
+}
+
+/* Nothing of this step is saved. */
+static void refuse_data(void)
+{
+    checkpoint_finish();
+    data_find_difference();
+    world_agree();
+    fail_note("data.train: a file has changed while it was read"); /* now they agree again */
     world_agree();
 }
 
@@ -422,11 +447,22 @@ static void say_stopped(int64_t step)
         say("stopped by run.time_limit after step %lld", (long long)step - 1);
 }
 
+/* Whoever starts a trainer with a closed stdout would find its log in the weights: the next file
+ * that is opened gets its number. */
+static bool have_standard_files(void)
+{
+    int file;
+    do file = open("/dev/null", O_RDWR);
+    while (file >= 0 && file <= STDERR_FILENO);
+    return file >= 0 && close(file) == 0;
+}
+
 int main(int argc, char **argv)
 {
     const double begun = clock_seconds();
     struct options o;
     struct counters run;
+    if (!have_standard_files()) return STATUS_ENVIRONMENT;
     keep_freed_memory();
     struct device *d = come_up(&o, &run, begun, argc, argv);
     const struct spent at_begin = run.spent;
@@ -443,6 +479,7 @@ int main(int argc, char **argv)
             run.step > o.steps && o.final ? "; --final is of the step that was resumed" : "");
     while (run.step < o.steps && !stop) {
         struct measured m = train_step(d, &run, first);
+        if (step_state.other_data) refuse_data();
         if (m.step == 0) {
             probe_write(d, m.value[0], m.grad_norm);
             world_agree();

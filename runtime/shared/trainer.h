@@ -75,9 +75,10 @@ double clock_seconds(void);
 const char *count_text(int64_t n, char text[32]); /* "8,030,261,248" */
 
 /* ── signals.c: what a rank was asked to do, by whom ───────────────────────────── */
-/* SIGTERM, SIGINT and SIGUSR1 ask to save at the end of the step and to stop, SIGUSR2 to save and
- * to go on. Before MPI and all other threads, which inherit that these are blocked. on_alarm:
- * called by the thread that waits, on SIGALRM. Leaves when there is no such thread. */
+/* SIGTERM, SIGINT, SIGHUP and SIGUSR1 ask to save at the end of the step and to stop, SIGUSR2 to
+ * save and to go on; what is ignored when the trainer starts stays so. Before MPI and all other
+ * threads, which inherit that these are blocked. on_alarm: called by the thread that waits, on
+ * SIGALRM. Leaves when there is no such thread. */
 void signals_open(void (*on_alarm)(void));
 /* what comes later is taken and means nothing, except SIGALRM */
 void signals_close(void);
@@ -98,18 +99,23 @@ void launcher_check_places(void);
 void launcher_warn(double step_seconds, int64_t saved_bytes);
 
 /* ── agree.c: all ranks run the same thing ─────────────────────────────────────── */
-/* Both are collective, and leave when a rank has something else than rank 0, saying what. */
+/* agree_program and agree_files are collective, and leave when a rank has something else than rank
+ * 0, saying what. */
 /* the tables of the plan, the options, the bytes of the trainer itself */
 void agree_program(const struct options *o);
 /* A hash of the file of this trainer. */
 uint64_t agree_own_program(void);
-/* n files that are the same on all ranks: their sizes and some blocks of each */
+/* n files that are the same on all ranks: their sizes, and up to 64 MiB of what they hold. True:
+ * no byte of them can differ, because all were compared or every rank opened the same files. */
 struct agreed_file {
     const char *path;
     int fd;
     int64_t bytes;
 };
-void agree_files(const char *what, const struct agreed_file *file, int64_t n);
+bool agree_files(const char *what, const struct agreed_file *file, int64_t n);
+/* After agree_files, with several ranks: rank r reads what rank (r + agree_shift) % size reads,
+ * and the two compare it. Another shift each turn; to another host, where there are several. */
+int agree_shift(int64_t turn);
 
 /* ── predicted.c ─────────────────────────────────────────────────────────────── */
 /* Seconds of a step; 0: the compiler did not predict one of this device. */
@@ -322,6 +328,12 @@ bool data_read_again(int64_t sample, uint64_t *hash);
 void data_fill(const int32_t *row);
 /* of those samples and their places in the step; the ranks' add up to the step's */
 uint64_t data_hash(void);
+/* What this rank reads where rank (rank + data_shift) % size has its samples of the step: equal to
+ * that rank's data_hash when both have the same files. data_shift 0: they do, and nobody asks. */
+int data_shift(void);
+uint64_t data_other_hash(void);
+/* collective, where those differ: notes which sample, on the rank that saw it */
+void data_find_difference(void);
 void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets);
 
 /* ── probe.c ─────────────────────────────────────────────────────────────────── */

@@ -4,15 +4,16 @@
  * a wrong model. That includes a stored copy of a tied head, unless the architecture lists it among
  * the tensors to ignore. */
 #define _GNU_SOURCE
+#define XXH_INLINE_ALL
 #include "output.h"
 
-#include <ctype.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 enum { SHAPE_BYTES = 128 };
 
@@ -127,33 +128,14 @@ static struct st_tensor *find(struct st_set *set, const char *name)
     return t;
 }
 
-/* {i} and {e} stand for a number, * for any text. */
-static bool matches(const char *pattern, const char *name)
-{
-    while (*pattern) {
-        if (*pattern == '*') {
-            for (;; name++) {
-                if (matches(pattern + 1, name)) return true;
-                if (!*name) return false;
-            }
-        }
-        if (!strncmp(pattern, "{i}", 3) || !strncmp(pattern, "{e}", 3)) {
-            if (!isdigit((unsigned char)*name)) return false;
-            while (isdigit((unsigned char)*name)) name++;
-            pattern += 3;
-        } else if (*pattern++ != *name++)
-            return false;
-    }
-    return !*name;
-}
-
 static bool ignored(const char *name)
 {
     char other[TENSOR_NAME_BYTES];
     for (int k = 0; k < program.tensor_ignores; k++) {
-        if (matches(program.tensor_ignore[k], name)) return true;
+        if (st_matches(program.tensor_ignore[k], name)) return true;
         for (int i = 1; i < program.tensor_prefixes; i++)
-            if (other_name(program.tensor_ignore[k], i, other) && matches(other, name)) return true;
+            if (other_name(program.tensor_ignore[k], i, other) && st_matches(other, name))
+                return true;
     }
     return false;
 }
@@ -190,6 +172,7 @@ static struct {
     struct st_set set;
     struct agreed_file *file;
     int64_t files;
+    bool certain; /* all ranks have the same: agree_files */
 } from;
 
 /* Tensors of one file share one descriptor, in any order. */
@@ -200,7 +183,10 @@ static void list_files(void)
         const struct st_tensor *t = &from.set.tensor[i];
         int64_t k = 0;
         while (k < from.files && from.file[k].fd != t->fd) k++;
-        if (k == from.files) from.file[from.files++] = (struct agreed_file){t->file, t->fd, 0};
+        if (k == from.files) {
+            from.file[from.files++] = (struct agreed_file){t->file, t->fd, 0};
+            output_spare("init.from", t->file);
+        }
         if (t->begin + t->bytes > from.file[k].bytes) from.file[k].bytes = t->begin + t->bytes;
     }
 }
@@ -240,26 +226,58 @@ bool weights_open(void)
 
 void weights_agree(void)
 {
-    if (program.init_from) agree_files("init.from", from.file, from.files);
+    if (program.init_from) from.certain = agree_files("init.from", from.file, from.files);
 }
 
-static bool load(struct device *d)
+/* The values of a shard, to the device (keep) or only for their hash. */
+static bool read_shard(struct device *d, int64_t shard, bool keep, uint64_t *hash)
 {
+    static XXH3_state_t state;
     struct stored s;
     char name[TENSOR_NAME_BYTES];
+    XXH3_64bits_reset(&state);
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
-        struct piece p = stored_piece(&s, world.shard);
+        struct piece p = stored_piece(&s, shard);
         stored_name(&s, name, sizeof name);
         const struct st_tensor *t = p.count ? find(&from.set, name) : NULL;
         for (int64_t done = 0; done < p.count; done += staging_floats()) {
             int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
-            if (!st_read(t, p.element + done, n, staging_of(d))) return false;
-            device_write(d, master_at(d, p.at + done), staging_of(d), 4 * n);
+            if (!st_read(t, p.element + done, n, staging_of(d))) return fail_note("%s", st_why());
+            if (!from.certain) XXH3_64bits_update(&state, staging_of(d), (size_t)(4 * n));
+            if (keep) device_write(d, master_at(d, p.at + done), staging_of(d), 4 * n);
             position_moved();
         }
     }
-    for (int64_t i = 0; i < from.files; i++) close(from.file[i].fd);
+    *hash = XXH3_64bits_digest(&state);
     return true;
+}
+
+/* What a rank has read is read once more by another one. */
+static bool is_as_others_have_it(struct device *d, uint64_t own)
+{
+    enum { HALF_BITS = 32 };
+    const int other = (world.rank + agree_shift(0)) % world.size;
+    double mine[2] = {(double)(own >> HALF_BITS), (double)(own & UINT32_MAX)},
+           *all = ROOM(double, 2 * (int64_t)world.size);
+    uint64_t again;
+    world_exchange(mine, 2, all);
+    if (!read_shard(d, other % program.fsdp, false, &again)) return false;
+    const double *told = all + 2 * other;
+    return again == ((uint64_t)told[0] << HALF_BITS) + (uint64_t)told[1] ||
+           fail_note(
+               "init.from: %s: ranks %d and %d have not the same weights in it: their copies of "
+               "its files differ",
+               from.set.path, world.rank, other);
+}
+
+static bool load(struct device *d)
+{
+    uint64_t own;
+    read_shard(d, world.shard, true, &own);
+    world_agree();
+    const bool fine = from.certain || world.size == 1 || is_as_others_have_it(d, own);
+    for (int64_t i = 0; i < from.files; i++) close(from.file[i].fd);
+    return fine;
 }
 
 bool weights_start(struct device *d)

@@ -43,6 +43,51 @@ for option in metrics final probe trace; do
 done
 went metrics_on_stdout 2 0 '"step":2' --metrics /dev/stdout
 
+# ── files that are something else ────────────────────────────────────────────
+# An output that is the data of the run, or two outputs that are one file, would lose what is in it.
+cp tokens.bin tokens.kept
+for option in metrics final probe trace; do
+    went "data_for_$option" 2 4 "--$option ./tokens.bin: this is a file of data.train" \
+        --$option ./tokens.bin
+    cmp -s tokens.bin tokens.kept && ok "data_is_kept_by_$option" ||
+        fail "data_is_kept_by_$option" "written into"
+    cp tokens.kept tokens.bin
+done
+went two_outputs_of_a_name 2 4 '--final ./shared.out: --metrics has the same file' \
+    --metrics shared.out --final ./shared.out
+# What would fail when the weights are saved fails at the start.
+name=$(printf 'w%.0s' $(seq 245))
+went name_too_long_at_the_end 2 4 "open .*partial: File name too long" --final "$name" \
+    --metrics no.steps
+[ ! -s no.steps ] && ok name_is_tried_first || fail name_is_tried_first "a step was run"
+# The same folder rule as in /tmp: only the owner of a file may replace it.
+if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null &&
+    setpriv --reuid 65534 --clear-groups test -x "$scratch/one/trainer"; then
+    rm -rf sticky && mkdir sticky && chmod 1777 sticky && echo precious >sticky/w.st
+    (cd sticky && setpriv --reuid 65534 --clear-groups env HOME=/tmp ../one/trainer \
+        --final w.st) >sticky.log 2>&1 </dev/null
+    [ $? -eq 4 ] && grep -q "^trainer: --final w.st: it is another user's" sticky.log &&
+        ok file_of_another_user || fail file_of_another_user "$(tail_of sticky.log)"
+else
+    skip file_of_another_user "not root, or others may not read this folder"
+fi
+# A name that goes while the run goes on: the weights stay.
+mkfifo held
+"$scratch/one/trainer" --final taken.st --metrics held --steps 1000000 >taken.log 2>&1 </dev/null &
+run=$!
+(read -r _ && mkdir taken.st && kill -TERM $run && cat >/dev/null) <held
+wait $run
+left=$(ls taken.st.*.partial 2>/dev/null)
+grep -q "^trainer: --final taken.st: rename: .*; the file is whole, as $left\$" taken.log &&
+    [ -s "$left" ] && ok weights_without_their_name ||
+    fail weights_without_their_name "there is '$left': $(tail_of taken.log)"
+# A closed stdout must not be the number of a file.
+one/trainer --final closed.st --metrics closed.jsonl <&- >&- 2>&-
+status=$?
+one/trainer --final open.st >/dev/null
+[ $status -eq 0 ] && cmp -s closed.st open.st && [ "$(wc -l <closed.jsonl)" -eq 3 ] &&
+    ok closed_standard_files || fail closed_standard_files "status $status, or a log in the weights"
+
 # ── what killed runs left ────────────────────────────────────────────────────
 : >kept.st.4711-0.partial
 ln -s final.precious kept.st.4711-1.partial
@@ -58,6 +103,20 @@ went pipe_without_reader 2 4 '--metrics pipe: a pipe, and nobody has opened it' 
 went pipe_with_reader 2 0 'step +2 of 3' --metrics pipe
 wait
 [ "$(wc -l <read)" -eq 3 ] && ok pipe_is_read || fail pipe_is_read "$(wc -l <read) lines"
+
+# A reader that stops reading costs lines, not the run.
+mkfifo stuck
+sleep 100 <stuck & reader=$!
+"$planc" build small.plan -o chatty --device cpu --set mesh.fsdp=1 --set schedule.steps=400 \
+    >chatty.build 2>&1 || fail build "$(tail_of chatty.build)"
+timeout 60 chatty/trainer --metrics stuck --final stuck.st >stuck.log 2>&1 </dev/null
+status=$?
+[ $status -eq 4 ] && [ -s stuck.st ] &&
+    grep -q '^warning: --metrics stuck: nobody takes what is written' stuck.log &&
+    ok pipe_that_is_not_read ||
+    fail pipe_that_is_not_read "status $status: $(tail_of stuck.log)"
+kill $reader && wait $reader 2>/dev/null
+went pipe_for_a_library 2 4 '--compare pipe: it is no library' --compare pipe
 
 # ── disks that are full ──────────────────────────────────────────────────────
 went metrics_full 2 4 '^trainer: .*--metrics /dev/full: No space left.*step 0' \
@@ -97,6 +156,37 @@ for mode in selective full; do
     cmp -s none.st "$mode.st" && cmp -s none.probe "$mode.probe" || same=no
 done
 [ $same = yes ] && ok order_of_tensors || fail order_of_tensors "a mode changes final or probe"
+
+# ── what the compiler reads and writes ───────────────────────────────────────
+# said NAME STATUS PATTERN command…: it answers, and waits for nobody
+said() {
+    local name=$1 want=$2 pattern=$3 status
+    shift 3
+    timeout 20 "$planc" "$@" >"$name.log" 2>&1 </dev/null
+    status=$?
+    [ $status -eq "$want" ] && grep -qE -e "$pattern" "$name.log" && ok "$name" ||
+        fail "$name" "status $status: $(tail_of "$name.log")"
+}
+cp small.plan own.plan
+echo '{"step":0,"loss":1}' >own.jsonl
+said report_over_its_plan 3 "-o own.plan: 'own.plan' is what is read" report own.plan -o own.plan
+said report_over_its_metrics 3 'is what is read' report own.plan --metrics own.jsonl -o own.jsonl
+said tune_over_its_plan 3 'is what is read' tune own.plan -o ./own.plan
+said trace_over_its_plan 3 'is what is read' simulate own.plan --trace own.plan
+cmp -s own.plan small.plan && ok plans_are_spared || fail plans_are_spared "the plan was replaced"
+ln -sf trace.precious trace.plans
+said trace_in_place_of_a_link 0 'tokens/s' simulate own.plan --trace trace.plans
+[ "$(cat trace.precious)" = precious ] && ok untouched_by_simulate ||
+    fail untouched_by_simulate "written through the link"
+said pipe_for_metrics 4 'it is a named pipe' report own.plan -o own.html --metrics pipe
+said pipe_for_a_cluster 4 'it is a named pipe' check own.plan --cluster pipe
+said endless_metrics 4 'larger than planc reads' report own.plan -o own.html --metrics /dev/zero
+said pipe_for_a_report 4 "cannot write 'pipe'" report own.plan -o pipe
+mkdir -p piped && mkfifo piped/manifest.json
+said pipe_for_a_manifest 0 'manifest.json: it is a named pipe' checkpoint piped
+(exec >&- && "$planc" report own.plan -o closed.html) 2>/dev/null
+head -c 100 closed.html | grep -q '^<!doctype html' && ok closed_stdout_of_planc ||
+    fail closed_stdout_of_planc "$(head -c 100 closed.html)"
 
 # ── what the compiler writes ─────────────────────────────────────────────────
 mkdir -p linked

@@ -111,6 +111,14 @@ says key_given_by_path_too 11 "local twice" \
 wrong misspelt_setting "learning_rat" --set optimizer.learning_rat=1
 wrong misplaced_setting "warmup" --set batch.warmup=10
 wrong unknown_section_set "optimiser" --set optimiser.lr=1
+# A pattern of many stars is tried in the time of its length, not of all its readings.
+stars=$(printf '*%.0s' $(seq 40))
+sed "s/schedule constant/optimizer adamw { weights \"${stars}x\" { weight_decay = 0 } }\n    &/" \
+    base.plan >stars.plan
+timeout 60 "$planc" check stars.plan >stars.log 2>&1
+status=$?
+[ $status -eq 1 ] && grep -q 'no weight of llama is stored under a name like' stars.log &&
+    ok pattern_of_stars || fail pattern_of_stars "exit $status: $(tail_of stars.log)"
 sed 's/clusters\/cpu/clusters\/b200/; s/cluster cpu/cluster b200/' base.plan >b200.plan
 "$planc" check b200.plan --set mesh.fsdp=3 >mesh.log 2>&1
 [ $? -eq 1 ] && grep -q 3 mesh.log && grep -q 8 mesh.log && ok impossible_mesh ||
@@ -332,6 +340,42 @@ assert h["model.embed_tokens.weight"]["shape"] == [257, 64], h["model.embed_toke
 ' uneven_1.jsonl "uneven_$fsdp.jsonl" "uneven_$fsdp.safetensors" 2>uneven.err &&
     ok "vocabulary_257_on_$fsdp" || fail "vocabulary_257_on_$fsdp" "$(tail_of uneven.err 1)"
 done
+
+# Which samples are trained on. A step of one sample has a hash that says which one it was: an epoch
+# is every sample once, in another order each time when it is shuffled; ranks share one order, and
+# data that is shorter than the run begins again.
+python3 "$here/../faults/make.py" tokens short.bin $((24 * 32 + 1)) 256
+short=(--set data.train=short.bin --set model.layers=1 --set schedule.steps=48)
+built=yes
+build single "${short[@]}" --set mesh.fsdp=1 --set batch.local=1 &&
+    build shuffled "${short[@]}" --set mesh.fsdp=1 --set batch.local=1 --set data.order=shuffled &&
+    build dealt "${short[@]}" --set mesh.fsdp=4 --set batch.local=1 --set data.order=shuffled &&
+    build gathered "${short[@]}" --set mesh.fsdp=1 --set batch.local=1 --set batch.global=4 \
+        --set data.order=shuffled &&
+    build half "${short[@]}" --set mesh.fsdp=2 --set batch.local=8 --set schedule.steps=30 || built=
+[ -n "$built" ] && go single single 1 && go shuffled shuffled 1 && go dealt dealt 4 --steps 12 &&
+    go gathered gathered 1 --steps 12 && go half half 2
+python3 - 2>order.err <<'PY' && ok every_sample_once_an_epoch || fail every_sample_once_an_epoch \
+    "$(tail_of order.err 1)"
+import json
+hashes = {n: [json.loads(l)["tokens_hash"] for l in open(n + ".jsonl")]
+          for n in ("single", "shuffled", "dealt", "gathered", "half")}
+plain, mixed = hashes["single"], hashes["shuffled"]
+assert len(set(plain[:24])) == 24 and plain[:24] == plain[24:], "sequential epochs differ"
+assert sorted(mixed[:24]) == sorted(mixed[24:]) == sorted(plain[:24]), "a sample twice, or never"
+assert mixed[:24] != mixed[24:] and mixed[:24] != plain[:24], "every epoch has one order"
+assert hashes["dealt"] == hashes["gathered"], "ranks have orders of their own"
+half = hashes["half"]
+assert len(half) == 30 and len(set(half[:3])) == 3 and half[3:] == half[:-3], "no rule of wrapping"
+PY
+
+# A checkpoint that is kept for ever must have been made, whatever the clock says of the others.
+build forever --set checkpoint.directory=forever.saved --set checkpoint.every=1h \
+    --set checkpoint.keep=1 --set checkpoint.keep_every=2 --set schedule.steps=5 &&
+    rm -rf forever.saved && go forever forever 2
+got=$(cd forever.saved && ls -d step-* | tr '\n' ' ')
+[ "$got" = 'step-00000002 step-00000004 step-00000005 ' ] && ok kept_for_ever ||
+    fail kept_for_ever "there are: $got $(tail_of forever.log)"
 
 # The same trainer twice: the same bits; --steps stops without touching the rate.
 build again --set schedule.steps=6 && go again_a again 2 --final again_a.safetensors &&

@@ -366,7 +366,8 @@ dir=mesh_f2 went metrics_full 2 4 'metrics /dev/full: No space left' --metrics /
 if [ "$BUILD" = build-sanitize ]; then
     skip disk_full "a preloaded library must come after the sanitizer"
 elif cc -shared -fPIC -O1 -o faults.so "$here/faults.c" -ldl; then
-    for call in write:0 write:1 write:2 write:9 fsync:0 close:0 rename:0; do
+    # close:0 is that of the file that is tried at the start
+    for call in write:0 write:1 write:2 write:9 fsync:0 close:1; do
         rm -f full.safetensors*
         export FAULT_CALL=${call%:*} FAULT_AT=${call#*:} FAULT_FILE=.partial
         dir=mesh_f2 LD_PRELOAD=$scratch/faults.so went "disk_full_$call" 2 4 \
@@ -377,6 +378,15 @@ elif cc -shared -fPIC -O1 -o faults.so "$here/faults.c" -ldl; then
         [ -z "$(ls full.safetensors* 2>/dev/null)" ] && ok "nothing_left_$call" ||
             fail "nothing_left_$call" "$(ls full.safetensors*)"
     done
+    export FAULT_CALL=rename FAULT_AT=0 FAULT_FILE=.partial
+    dir=mesh_f2 LD_PRELOAD=$scratch/faults.so went disk_full_rename 2 4 \
+        'final full.safetensors: rename: No space left on device; the file is whole, as full' \
+        --steps 1 --final full.safetensors
+    unset FAULT_CALL FAULT_AT FAULT_FILE
+    left=$(ls full.safetensors*)
+    dir=mesh_f2 went straight 2 0 'saved to' --steps 1 --final straight.safetensors
+    cmp -s "$left" straight.safetensors && ok kept_without_its_name ||
+        fail kept_without_its_name "there is: $left"
 else
     fail disk_full "faults.c does not compile"
 fi
