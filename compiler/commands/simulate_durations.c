@@ -103,6 +103,11 @@ bool durations_apply(const char *path, struct rung *r, struct measured_run *m, i
                           .wake = number_of(file, "wake_seconds")};
     d.kernel = list_of(json_object_get(file, "kernels"), true, &d.kernels);
     d.collective = list_of(json_object_get(file, "collectives"), false, &d.collectives);
+    json_t *sequence = json_object_get(file, "sequence");
+    d.sequences = (int)json_array_size(sequence);
+    d.sequence = TAKE_MANY(double, d.sequences + 1);
+    for (int i = 0; i < d.sequences; i++)
+        d.sequence[i] = json_number_value(json_array_get(sequence, (size_t)i));
 
     const struct prediction *model = r->prediction;
     *m = (struct measured_run){.path = path, .step_seconds = step, .model_step = r->step_seconds};
@@ -120,6 +125,9 @@ bool durations_apply(const char *path, struct rung *r, struct measured_run *m, i
         return refuse(path, text_format("its run called %s another number of times in a step: it "
                                         "is of another plan",
                                         without));
+    if (d.sequences && measured_collectives(r->program, o->tally) != d.sequences)
+        return refuse(path, "its run had another number of collectives in a step: it is of "
+                            "another plan");
     struct machine *machine = &r->program->machine;
     for (int i = 0; i < machine->rates; i++)
         machine->rate[i].from = (struct provenance){.basis = BASIS_MEASURED, .source = path};

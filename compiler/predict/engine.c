@@ -81,6 +81,7 @@ static void next_part(struct engine *e)
 static void enqueue(struct engine *e, const struct item *it, const struct parts *parts,
                     int64_t layer)
 {
+    if (e->issued < e->p->sequences) parts = &e->p->sequence[e->issued];
     if (e->issued - e->completed >= UNDER_WAY) bug("too many collectives under way");
     e->queue[e->issued % UNDER_WAY] =
         (struct pending){.item = it,

@@ -1,5 +1,6 @@
-/* See measured.h. The mean over all instances of a unit counts; a collective's duration has the
- * time in it that a rank waits for the others. */
+/* See measured.h. A collective's duration has the time in it that a rank waits for the others, so
+ * each place in the order of a step has its own; without that order the mean over all instances of
+ * a unit counts. */
 #include "predict/measured.h"
 
 #include <math.h>
@@ -97,6 +98,11 @@ const char *program_measured(struct program *p, const struct durations *d)
         if (it->kind == ITEM_SUM) known = set_sum(it, d, sums++);
         if (!known) return it->what;
     }
+    if (d->sequences) {
+        p->sequence = program_take(p, sizeof *p->sequence * (size_t)d->sequences);
+        for (int i = 0; i < d->sequences; i++) p->sequence[i] = parts_of(d->sequence[i]);
+        p->sequences = d->sequences;
+    }
     p->missing.n = 0;
     p->outside = false;
     p->slowest = p->late = p->disturbed = 1;
@@ -105,6 +111,15 @@ const char *program_measured(struct program *p, const struct durations *d)
     p->wake = picoseconds(d->wake);
     program_set_clocks(p);
     return NULL;
+}
+
+int64_t measured_collectives(const struct program *p, const struct tally *counts)
+{
+    int64_t n = 0;
+    for (int i = 0; i < p->items; i++)
+        if (p->by_number[i]->kind != ITEM_RUN && p->by_number[i]->kind != ITEM_WAIT)
+            n += counts[i].count;
+    return n;
 }
 
 const char *measured_otherwise(const struct program *p, const struct tally *counts,

@@ -16,15 +16,19 @@ struct duration {
 struct durations {
     struct duration *kernel, *collective;
     int kernels, collectives;
-    double between; /* seconds from a kernel to the next one */
-    double issue;   /* seconds that issuing a collective takes from compute */
-    double wake;    /* seconds from the end of a collective until who waits for it goes on */
-    double host;    /* seconds of a step outside of its schedule */
+    double *sequence; /* seconds of the collectives of a step in the order of their issue */
+    int sequences;    /* 0: not known, the mean of each kind counts */
+    double between;   /* seconds from a kernel to the next one */
+    double issue;     /* seconds that issuing a collective takes from compute */
+    double wake;      /* seconds from the end of a collective until who waits for it goes on */
+    double host;      /* seconds of a step outside of its schedule */
 };
 
 /* Collectives and compute no longer slow each other: what was measured has it in it. A kernel or
  * collective of the program that has no duration: its name is the answer; NULL: all have one. */
 const char *program_measured(struct program *p, const struct durations *d);
+/* Collectives that the program issues in a step, by its tally. */
+int64_t measured_collectives(const struct program *p, const struct tally *counts);
 /* A kernel that the program calls another number of times in a step than the run did; NULL: none.
  * `counts`: by item, of a step of the program. */
 const char *measured_otherwise(const struct program *p, const struct tally *counts,

@@ -88,6 +88,9 @@ struct program {
     int64_t issue;        /* picoseconds of compute for each collective */
     int64_t wake;         /* picoseconds from the end of what compute waits for until it goes on */
     double slowest, late; /* factors: of the slowest device's times; of a step that jitters */
+    /* measured ones of a step in the order of their issue; 0: none, items have their own */
+    struct parts *sequence;
+    int64_t sequences;
     /* of a collective while compute runs: its time times this (1: undisturbed) */
     double disturbed;
     bool outside; /* some shape lies outside the measured grids */

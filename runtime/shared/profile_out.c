@@ -28,7 +28,9 @@ static struct {
     struct total {
         double seconds;
         int64_t n;
-    } issue, wake; /* of issuing a transfer; from a transfer's end to the end of a wait for it */
+    } issue, wake, *sequence; /* of issuing a transfer; from a transfer's end to the end of a wait
+                                 for it; of the k-th transfer of a step */
+    int64_t sequences, known; /* room, and transfers of the first step */
 } all;
 
 bool profile_out_open(const char *path, int64_t steps)
@@ -118,10 +120,17 @@ static void add_wakes(const struct mark *mark, int64_t marks)
     }
 }
 
+static void add_to_sequence(int64_t at, double seconds)
+{
+    all.sequence = more_room(all.sequence, at, &all.sequences, sizeof *all.sequence);
+    if (!all.steps && at >= all.known) all.sequence[all.known++] = (struct total){0};
+    if (at < all.known) all.sequence[at].seconds += seconds, all.sequence[at].n++;
+}
+
 void profile_out_step(const struct mark *mark, int64_t marks, double played)
 {
     if (!all.open) return;
-    int64_t sums = 0, issued = 0;
+    int64_t sums = 0, issued = 0, at = 0;
     double before = 0;
     add_wakes(mark, marks);
     for (int64_t i = 0; i < marks; i++) {
@@ -134,6 +143,7 @@ void profile_out_step(const struct mark *mark, int64_t marks, double played)
         if (is_transfer(&mark[i])) {
             more = late(&mark[i], next_of(mark, marks, &issued, WATCH_ISSUE), before);
             before = mark[i].to;
+            add_to_sequence(at++, mark[i].to - mark[i].from + more);
         }
         const bool sum = !mark[i].kernel && mark[i].unit < 0;
         struct seen *s = seen_of(&mark[i], sum ? sums++ : mark[i].micro);
@@ -232,5 +242,8 @@ bool profile_out_close(void)
     comma = "";
     for (int64_t i = 0; i < all.n && fine; i++)
         if (!all.seen[i].kernel) fine = put_collective(&all.seen[i], comma), comma = ",";
-    return fine && put(" ]}\n") && output_end(&all.out);
+    fine = fine && put(" ],\n \"sequence\": [");
+    for (int64_t i = 0; i < all.known && fine; i++)
+        fine = put("%s%.9g", i ? ", " : "", mean_of(all.sequence[i]));
+    return fine && put("]}\n") && output_end(&all.out);
 }
