@@ -186,7 +186,7 @@ def report_engine(planc, folder, cluster):
     if errors:
         worst = max(errors)
         print(f"engine: {sum(e <= 0.03 for e, _ in errors)} of {len(errors)} runs within 3 %, worst {100 * worst[0]:.1f} % ({worst[1]})")
-    print("\n| class | ranks | runs | share of the step, median | predicted / measured, median | lowest | highest |\n"
+    print("\n| class | ranks | runs | share, median | predicted / measured, median | lowest | highest |\n"
           "| --- | --- | --- | --- | --- | --- | --- |")
     for (ranks, k), all_of in sorted(classes.items()):
         ratios = [r for _, r in all_of]
