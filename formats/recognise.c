@@ -130,7 +130,7 @@ bool recognise_marked(const unsigned char *head, size_t n, int64_t file_bytes, c
 /* ── text ────────────────────────────────────────────────────────────────────── */
 
 /* Whether it reads as UTF-8 without control characters, as ids in binary hardly ever do. */
-static bool is_text(const unsigned char *head, size_t n)
+static bool is_text_of(const unsigned char *head, size_t n, size_t least)
 {
     size_t odd = 0;
     for (size_t i = 0; i < n; i++) {
@@ -150,12 +150,14 @@ static bool is_text(const unsigned char *head, size_t n)
             i++;
         }
     }
-    return n >= 64 && odd <= n / 200;
+    return n >= least && odd <= n / 200;
 }
+
+static bool is_text(const unsigned char *head, size_t n) { return is_text_of(head, n, 64); }
 
 static bool is_json_lines(const unsigned char *head, size_t n)
 {
-    return n > 2 && head[0] == '{' && memchr(head, '"', n < 64 ? n : 64) && is_text(head, n);
+    return n > 2 && head[0] == '{' && memchr(head, '"', n < 64 ? n : 64) && is_text_of(head, n, 8);
 }
 
 /* ── widths ──────────────────────────────────────────────────────────────────── */

@@ -30,7 +30,7 @@ struct arguments {
     bool fusion;                           /* off with --fusion off */
     bool write, check;                     /* of format */
     const char *format, *field, *as;       /* of data: what the files are, what is written */
-    const char *end_token;                 /* of data */
+    const char *end_token, *model;         /* of data */
 };
 
 /* One line "planc: ..." on stderr; returns `status`. */

@@ -229,7 +229,8 @@ struct plan {
     const char *const *data_validation; /* the same of other files */
     int n_data_validation;
     enum data_format data_format;
-    const char *data_field; /* of JSON lines */
+    const char *data_field;     /* of JSON lines */
+    const char *data_tokenizer; /* resolved; NULL: not given */
     enum data_order data_order;
     int64_t data_seed;
     bool has_ignore;

@@ -13,8 +13,8 @@
 static const char *const free_sections[] = {"cluster", "mesh", "activation_checkpoint", "run",
                                             "checkpoint"};
 /* Files are told by what they hold (the trainer does), not by where they lie. */
-static const enum key_id free_keys[] = {K_batch_local, K_batch_loss_chunks, K_data_train,
-                                        K_data_validation, K_data_format};
+static const enum key_id free_keys[] = {K_batch_local,     K_batch_loss_chunks, K_data_train,
+                                        K_data_validation, K_data_format,       K_data_tokenizer};
 
 /* In a section or in one below it: "cluster.host" is below "cluster". */
 static bool is_below(const char *path, const char *section)

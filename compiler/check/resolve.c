@@ -239,6 +239,7 @@ static void resolve_training(struct checker *c, struct plan *p)
                          ? DATA_RECOGNISED
                          : (enum data_format)word(c, K_data_format);
     p->data_field = field ? field->text : "text";
+    p->data_tokenizer = path_value(c, K_data_tokenizer);
     p->data_order = (enum data_order)word(c, K_data_order);
     p->data_seed = count(c, K_data_seed);
     p->has_ignore = ignore->kind == CONST_NUMBER;

@@ -27,6 +27,8 @@ extern const struct command_row command_rows[];
 extern const struct option_row option_rows[];
 extern const int command_count, option_count;
 
+/* Whether model.vocab holds the ids of data.tokenizer; false after a diagnostic. */
+bool tokenizer_fits(const struct plan *p);
 /* Warns of token files that are not there, or are not what the plan says. */
 void data_files_check(const struct plan *p);
 int command_check(const struct arguments *a);

@@ -100,6 +100,23 @@ static int describe(const struct arguments *a, const struct tokens_wish *wish, i
     return EXIT_FINE;
 }
 
+/* Text is what a file holds, unless it is JSON lines. */
+static int data_tokenize(const struct arguments *a, struct tokens_wish *wish, int64_t end_token)
+{
+    struct sentencepiece model;
+    if (!a->model)
+        return command_fail(EXIT_USAGE,
+                            "data tokenize wants --model FILE, a model of sentencepiece");
+    const char *why = sentencepiece_open(&model, a->model);
+    if (why) return command_fail(EXIT_ENVIRONMENT, "%s", why);
+    wish->vocabulary = 256;
+    const int status = data_pack(a, wish, end_token < 0 ? model.end_token : end_token, &model);
+    if (status == EXIT_FINE && !a->json)
+        printf("the vocabulary has %s ids: model.vocab is at least that\n",
+               text_count(model.vocabulary));
+    return status;
+}
+
 int command_data(const struct arguments *a)
 {
     struct tokens_wish wish = {.field = a->field};
@@ -115,7 +132,11 @@ int command_data(const struct arguments *a)
     if (a->end_token && (*end || end == a->end_token || end_token < 0 || end_token > INT32_MAX))
         return command_fail(EXIT_USAGE, "--end-token is a token id, not '%s'", a->end_token);
     const bool pack = a->word.n && !strcmp(a->word.item[0], "pack");
-    if (pack) return data_pack(a, &wish, end_token);
+    const bool tokenize = a->word.n && !strcmp(a->word.item[0], "tokenize");
+    if (a->model && !tokenize)
+        return command_fail(EXIT_USAGE, "--model is of `planc data tokenize FILE… -o FILE`");
+    if (tokenize) return data_tokenize(a, &wish, end_token);
+    if (pack) return data_pack(a, &wish, end_token, NULL);
     if (!a->word.n)
         return command_fail(EXIT_USAGE, "data takes files of tokens, or pack and files of tokens");
     if (a->output || a->as)

@@ -65,6 +65,19 @@ static void check_files(const struct plan *p, const char *const *name, int n)
     }
 }
 
+bool tokenizer_fits(const struct plan *p)
+{
+    const char *why;
+    const int64_t vocabulary = vocabulary_of(p),
+                  size = p->data_tokenizer ? tokenizer_size(p->data_tokenizer, &why) : 0;
+    if (p->data_tokenizer && !size) warn(p->at.data, "data.tokenizer: %s", why);
+    if (!size || !vocabulary || size <= vocabulary) return true;
+    add_help(complain(p->at.data, "the tokenizer %s has %s ids, model.vocab holds %s",
+                      p->data_tokenizer, text_count(size), text_count(vocabulary)),
+             "vocab = %ld", size);
+    return false;
+}
+
 void data_files_check(const struct plan *p)
 {
     check_files(p, p->data_train, p->n_data_train);

@@ -1,6 +1,7 @@
 /* `planc data pack`: joins files of tokens and writes them in the layout of a trainer. The files
- * are read twice: once for the largest id and the number of tokens, which decide the width and the
- * header, and once to copy. The result has its name only when it is whole. */
+ * are read twice: once for the largest id, which decides the width, and once to copy. `planc data
+ * tokenize`: the same with the ids of their text; a vocabulary has a size, so they are read once.
+ * The result has its name only when it is whole. */
 #define _GNU_SOURCE
 #include "base/escape.h"
 #include "commands/data_pack.h"
@@ -16,6 +17,8 @@ enum form { FORM_RAW, FORM_NUMPY, FORM_LLMC, FORM_MEGATRON };
 struct pack {
     const struct tokens_wish *wish;
     int64_t end_token;
+    struct sentencepiece *model; /* NULL: ids are copied */
+    VECTOR(char) text;           /* of a document, or of a line, so far */
     /* of the first reading */
     int64_t tokens, largest;
     bool is_text; /* all files are */
@@ -51,6 +54,42 @@ static void end_document(struct pack *p)
     p->since = 0;
 }
 
+/* The text so far as ids. */
+static bool put_text(struct pack *p, char *why)
+{
+    const char *wrong =
+        p->text.n ? sentencepiece_encode(p->model, p->text.item, (size_t)p->text.n) : NULL;
+    if (wrong) return snprintf(why, TOKENS_WHY, "%s", wrong) < 0;
+    for (const int32_t *id = p->model->ids; p->text.n && id < p->model->end; id++) put_id(p, *id);
+    p->text.n = 0;
+    return true;
+}
+
+/* Text, line by line with the end of each; of JSON lines a document at once. */
+static bool tokenize_file(struct pack *p, const struct tokens_file *f, char *why)
+{
+    unsigned char *buffer = take(TOKENS_BUFFER);
+    int32_t *bytes = TAKE_MANY(int32_t, DATA_PIECE);
+    if (!f->is_text)
+        return snprintf(why, TOKENS_WHY, "%s: ids, and no text; --format bytes reads it as text",
+                        f->path) < 0;
+    for (int64_t at = 0, end; at < f->tokens; at = end) {
+        if (!tokens_document_end(f, at, &end, why)) return false;
+        for (int64_t n; at < end; at += n) {
+            n = end - at < DATA_PIECE ? end - at : DATA_PIECE;
+            if (!tokens_read(f, at, n, 0, buffer, bytes, why)) return false;
+            for (int64_t i = 0; i < n; i++) {
+                PUSH(&p->text, (char)bytes[i]);
+                if (bytes[i] == '\n' && !tokens_marks_documents(f) && !put_text(p, why))
+                    return false;
+            }
+        }
+        if (!put_text(p, why)) return false;
+        end_document(p);
+    }
+    return true;
+}
+
 /* A document longer than a length of Megatron's index holds is cut. */
 static bool copy_file(struct pack *p, const struct tokens_file *f, char *why)
 {
@@ -84,7 +123,7 @@ static bool copy_all(struct pack *p, const struct arguments *a, char *why)
         if (fine && warning[0] && !p->writes)
             fprintf(stderr, "planc: warning: %s: %s\n", f.path, warning);
         p->is_text = p->is_text && f.is_text;
-        fine = fine && copy_file(p, &f, why);
+        fine = fine && (p->model ? tokenize_file(p, &f, why) : copy_file(p, &f, why));
         tokens_close(&f);
         if (!fine) return false;
     }
@@ -98,6 +137,7 @@ static void put_number(FILE *to, uint64_t x, int bytes)
     for (int k = 0; k < bytes; k++) putc((int)(x >> 8 * k & 0xFF), to);
 }
 
+/* Headers have the same number of bytes whatever they count: they are written again at the end. */
 static void numpy_header(const struct pack *p)
 {
     const char *text = text_format("{'descr': '%s', 'fortran_order': False, 'shape': (%ld,), }",
@@ -105,7 +145,7 @@ static void numpy_header(const struct pack *p)
                                    : p->id_bytes == 2 ? "<u2"
                                                       : "<u4",
                                    p->tokens);
-    const int before = 10, all = (int)round_up(before + (int64_t)strlen(text) + 1, 64);
+    const int before = 10, all = 128;
     fwrite("\x93NUMPY\1\0", 1, 8, p->to);
     put_number(p->to, (uint64_t)(all - before), 2);
     fprintf(p->to, "%-*s\n", all - before - 1, text);
@@ -117,6 +157,16 @@ static void llmc_header(const struct pack *p)
     put_number(p->to, p->id_bytes == 2 ? 1 : 7, 4);
     put_number(p->to, (uint64_t)p->tokens, 4);
     for (int i = 3; i < 256; i++) put_number(p->to, 0, 4);
+}
+
+static void put_header(const struct pack *p)
+{
+    switch (p->form) {
+    case FORM_NUMPY: numpy_header(p); break;
+    case FORM_LLMC: llmc_header(p); break;
+    case FORM_RAW:
+    case FORM_MEGATRON: break;
+    }
 }
 
 /* Nothing is written through a link. NULL: errno. */
@@ -198,10 +248,11 @@ static bool write_out(struct pack *p, const struct arguments *a, const char *pat
     p->to = create(path);
     if (!p->to) return snprintf(why, TOKENS_WHY, "%s: %s", path, why_not(errno)) < 0;
     const int64_t tokens = p->tokens;
-    if (p->form == FORM_NUMPY) numpy_header(p);
-    if (p->form == FORM_LLMC) llmc_header(p);
     p->writes = true;
+    put_header(p);
     bool fine = copy_all(p, a, why);
+    rewind(p->to);
+    put_header(p);
     if (fine && (p->broken || fflush(p->to) || fsync(fileno(p->to)))) {
         snprintf(why, TOKENS_WHY, "%s: %s", path, strerror(p->broken ? p->broken : errno));
         fine = false;
@@ -210,7 +261,13 @@ static bool write_out(struct pack *p, const struct arguments *a, const char *pat
         snprintf(why, TOKENS_WHY, "%s: %s", path, strerror(errno));
         fine = false;
     }
-    if (fine && p->tokens != tokens) {
+    if (fine && p->form == FORM_LLMC && p->tokens > INT32_MAX) {
+        snprintf(why, TOKENS_WHY,
+                 "--as llmc: a header of llm.c counts up to %d tokens, these are %ld", INT32_MAX,
+                 p->tokens);
+        fine = false;
+    }
+    if (fine && !p->model && p->tokens != tokens) {
         snprintf(why, TOKENS_WHY, "the files have changed while they were read");
         fine = false;
     }
@@ -233,14 +290,20 @@ static bool is_input(const struct arguments *a, const char *path)
     return same;
 }
 
-int data_pack(const struct arguments *a, const struct tokens_wish *wish, int64_t end_token)
+int data_pack(const struct arguments *a, const struct tokens_wish *wish, int64_t end_token,
+              struct sentencepiece *model)
 {
-    struct pack p = {.wish = wish, .end_token = end_token, .largest = -1, .is_text = true};
+    struct pack p = {.wish = wish, .end_token = end_token, .model = model, .largest = -1};
     char why[TOKENS_WHY];
     int status;
     if (a->word.n < 2 || !a->output)
-        return command_fail(EXIT_USAGE, "data pack takes files of tokens, and -o FILE");
-    if (!copy_all(&p, a, why)) return command_fail(EXIT_ENVIRONMENT, "%s", why);
+        return command_fail(EXIT_USAGE, "data %s takes files of %s, and -o FILE",
+                            model ? "tokenize" : "pack", model ? "text" : "tokens");
+    p.is_text = !model;
+    if (model)
+        p.largest = end_token < model->vocabulary ? model->vocabulary - 1 : end_token;
+    else if (!copy_all(&p, a, why))
+        return command_fail(EXIT_ENVIRONMENT, "%s", why);
     if (!choose(&p, a, &status)) return status;
     const bool megatron = p.form == FORM_MEGATRON;
     const char *prefix = megatron && ends_in(a->output, ".bin")

@@ -68,6 +68,8 @@ const struct command_row command_rows[] = {
      "what files of tokens are: format, tokens, documents, largest id, first tokens"},
     {"data", DATA, command_data, "data pack FILE… -o FILE [--as FORMAT] [--end-token ID]",
      "join files of tokens, and write them in another format"},
+    {"data", DATA, command_data, "data tokenize FILE… --model FILE -o FILE [--as FORMAT]",
+     "text to tokens, by a model of sentencepiece"},
     {"preflight", PREFLIGHT, command_preflight, "preflight PLAN [--from FILE] [-o FILE.plan]",
      "before a job: what every rank runs on, links as measured, the step with them"},
     {"plot", PLOT, command_plot, "plot METRICS… [--key loss,grad_norm] [-o FILE.svg]",
@@ -108,6 +110,7 @@ enum option {
     FIELD,
     AS,
     END_TOKEN,
+    MODEL,
     LADDER,
     TOP,
     MEASURE,
@@ -180,6 +183,7 @@ const struct option_row option_rows[] = {
      "npy for FILE.npy"},
     {"--end-token", END_TOKEN, DATA, "a token id",
      "the id that ends a document; pack writes it where a document does not end in it"},
+    {"--model", MODEL, DATA, "a file", "of tokenize: a model of sentencepiece"},
     {"--write", WRITE, FORMAT, NULL, "change the files"},
     {"--check", ONLY_CHECK, FORMAT, NULL, "only name the files without canonical layout: status 1"},
 };
@@ -291,6 +295,7 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case FIELD: once = &a->field; break;
     case AS: once = &a->as; break;
     case END_TOKEN: once = &a->end_token; break;
+    case MODEL: once = &a->model; break;
     case LADDER: once = &a->ladder; break;
     case TOP: once = &a->top; break;
     case METRICS: once = &a->metrics; break;
@@ -441,6 +446,7 @@ static struct plan *decided(const struct arguments *a, struct plan *plan, int *s
     if (plan) {
         plan_take_device(plan, a->device);
         warn_of_cuda_keys(plan);
+        if (!tokenizer_fits(plan)) return NULL;
     }
     if (!plan || budget_decide(plan)) return plan;
     /* it is right; or it says no budget at all */

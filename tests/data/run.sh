@@ -34,6 +34,12 @@ is m_sentences 'Megatron uint16' "$tokens" "$pairs" 299
 is lines.jsonl 'JSON lines' "$bytes" 300 240
 is lines.txt bytes "$bytes" - 240
 is content.jsonl 'JSON lines' "$bytes" 300 240 --field content
+# the same ids from each
+for file in raw4.bin olmo.npy u2.npy u4.npy i8.npy gpt2.bin llama3.bin m2_text_document \
+    m4_text_document m8_text_document; do
+    "$planc" data pack files/$file -o same.bin --as uint16 >same.log 2>&1 &&
+        cmp -s same.bin files/raw2.bin && ok "ids_$file" || fail "ids_$file" "$(tail_of same.log)"
+done
 first=$("$planc" data files/u4.npy | awk '$1 == "first" { print $2, $3, $4 }')
 [ "$first" = "0 17 299" ] && ok first_tokens || fail first_tokens "$first"
 
@@ -74,10 +80,9 @@ runs() {
 }
 runs trains_raw2 raw2.bin
 like=trains_raw2
-for file in raw4.bin olmo.npy u2.npy u4.npy i8.npy gpt2.bin llama3.bin; do
+for file in raw4.bin u4.npy gpt2.bin ${LONG:+olmo.npy u2.npy i8.npy llama3.bin}; do
     runs "trains_${file%.*}" $file
 done
-runs trains_megatron m2_text_document.bin m2_text_document.idx
 runs trains_megatron_int64 m8_text_document.bin m8_text_document.idx
 grep -q 'data: .*in, Megatron int64, 6,005 tokens' trains_megatron_int64.log && ok said_at_start ||
     fail said_at_start "$(grep data: trains_megatron_int64.log)"
@@ -194,7 +199,7 @@ far() { # NAME FILE SKIPPED
         fail "$1" "$(tail_of "$1.build") $(tail_of "$1.log")"
 }
 far near near2.bin $((4096 / 32))
-for file in far2.bin:uint16 far4.bin:uint32 far.npy:; do
+for file in far2.bin:uint16 far.npy: ${LONG:+far4.bin:uint32}; do
     name=${file%:*} format=${file#*:}
     far "far_$name" "$name" $((((1 << 31) + 4096) / 32)) ${format:+data.format=$format}
     [ -n "$(hashes near.jsonl)" ] && [ "$(hashes near.jsonl)" = "$(hashes "far_$name.jsonl")" ] &&
@@ -329,6 +334,7 @@ cmp -s p_bytes.txt files/lines.txt && ok packed_text || fail packed_text "$(tail
     >pack.log 2>&1 && "$planc" data p_end --json >is.json
 grep -q "\"tokens\": $((bytes + 300)), \"documents\": 300, \"largest_id\": 256" is.json &&
     ok packed_end_tokens || fail packed_end_tokens "$(cat is.json)"
+cp files/m2_text_document.bin own_index.bin && cp files/m2_text_document.idx own_index.idx
 # refused NAME STATUS PATTERN words...
 refused() {
     local status
@@ -339,7 +345,9 @@ refused() {
 }
 refused narrow 4 '--as bytes: the files hold the token id 299' pack files/raw2.bin -o x.bin \
     --as bytes
-refused own_input 3 'one of the files that are read' pack s1.bin -o s1.bin
+refused own_input 3 "'s1.bin' is what is read" pack s1.bin -o s1.bin
+refused own_index 3 'own_index.bin is one of the files that are read' pack own_index \
+    --as megatron -o own_index
 refused nowhere 4 '/nonexistent/x.bin.partial: No such file' pack s1.bin -o /nonexistent/x.bin
 refused no_output 3 'data pack takes files of tokens, and -o FILE' pack s1.bin
 refused no_file 3 'data takes files of tokens' --json
@@ -355,3 +363,64 @@ rm -f linked.bin.partial
     fail full_disk "$(tail_of full.log)"
 [ -z "$(ls -- *.partial 2>/dev/null)" ] && ok nothing_partial_left ||
     fail nothing_partial_left "$(ls -- *.partial)"
+
+# ── from text to tokens ──────────────────────────────────────────────────────
+peers=${PLANC_PEERS:-$top/$BUILD/peers/bin/python}
+if [ -x "$peers" ] && "$peers" -c 'import tokenizers, numpy' 2>/dev/null; then
+    sed -n '/^```python/,/^```/p' "$top/docs/data.md" | sed '/^```/d' >tokens.py
+    "$peers" - >tokenizer.log 2>&1 <<'PY'
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+tokenizer = Tokenizer(models.BPE())
+tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+trainer = trainers.BpeTrainer(vocab_size=290, special_tokens=["<|endoftext|>"],
+                              initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+tokenizer.train_from_iterator(open("files/lines.txt", encoding="utf-8"), trainer)
+tokenizer.save("tokenizer.json")
+PY
+    "$peers" tokens.py tokenizer.json hf.bin files/lines.jsonl >>tokenizer.log 2>&1
+    "$planc" data hf.bin --end-token 0 --json >is.json 2>>tokenizer.log
+    grep -q '"format": "uint16".*"documents": 300, "largest_id": 289' is.json &&
+        grep -q '^model.vocab = 290 or more, documents end with 0' tokenizer.log &&
+        ok script_for_tokenizers ||
+        fail script_for_tokenizers "$(cat is.json) $(tail_of tokenizer.log)"
+    "$planc" check small.plan --set data.tokenizer=tokenizer.json >fits.log 2>&1 &&
+        ok tokenizer_fits || fail tokenizer_fits "$(tail_of fits.log)"
+    "$planc" check small.plan --set data.tokenizer=tokenizer.json --set model.vocab=289 \
+        >beyond.log 2>&1
+    [ $? -eq 1 ] && grep -q 'tokenizer.json has 290 ids, model.vocab holds 289' beyond.log &&
+        ok tokenizer_is_larger || fail tokenizer_is_larger "$(tail_of beyond.log)"
+else
+    skip script_for_tokenizers "no tokenizers (make deps-peers)"
+fi
+"$planc" data tokenize files/lines.jsonl --model files/raw2.bin -o x.bin >spm.log 2>&1
+status=$?
+if grep -q 'apt-get install libsentencepiece0' spm.log; then
+    [ $status -eq 4 ] && ok library_is_named || fail library_is_named "status $status"
+    skip sentencepiece "libsentencepiece0 is not installed"
+elif ! command -v spm_train >/dev/null; then
+    skip sentencepiece "sentencepiece is not installed"
+else
+    [ $status -eq 4 ] && grep -q '^planc: files/raw2.bin: ' spm.log && ok model_of_nothing ||
+        fail model_of_nothing "status $status: $(tail_of spm.log)"
+    spm_train --input=files/lines.txt --model_prefix=spm --vocab_size=120 --character_coverage=1 \
+        --hard_vocab_limit=false >spm.log 2>&1
+    size=$(wc -l <spm.vocab)
+    "$planc" data tokenize files/lines.txt --model spm.model -o spm.npy >spm.log 2>&1
+    "$planc" data pack spm.npy -o spm.bin >>spm.log 2>&1
+    { spm_encode --model=spm.model --output_format=id <files/lines.txt; echo 2; } | tr '\n' ' ' |
+        python3 -c 'import struct, sys; ids = [int(i) for i in sys.stdin.read().split()]
+open("spm.want", "wb").write(struct.pack("<%dH" % len(ids), *ids))'
+    grep -q "the vocabulary has $size ids" spm.log && cmp -s spm.bin spm.want &&
+        ok sentencepiece || fail sentencepiece "$(tail_of spm.log)"
+    "$planc" data tokenize files/content.jsonl --field content --model spm.model --as megatron \
+        -o spm_documents >spm.log 2>&1
+    "$planc" data spm_documents --json >is.json
+    grep -q '"format": "Megatron uint16".*"documents": 300' is.json && ok sentencepiece_documents ||
+        fail sentencepiece_documents "$(tail_of spm.log) $(cat is.json)"
+    "$planc" check small.plan --set data.tokenizer=spm.model --set model.vocab=$((size - 1)) \
+        >beyond.log 2>&1
+    [ $? -eq 1 ] && grep -q "spm.model has $size ids" beyond.log && ok sentencepiece_is_larger ||
+        fail sentencepiece_is_larger "$(tail_of beyond.log)"
+fi
+refused no_model 3 'data tokenize wants --model FILE' tokenize files/lines.txt -o x
+refused model_alone 3 '--model is of `planc data tokenize' files/lines.txt --model x
