@@ -267,7 +267,7 @@ static void begin_folder(void)
     }
     snprintf(s->temporary, sizeof s->temporary, "%s.partial-%016llx", name,
              (unsigned long long)joined_hash(save.all[1], save.all[2]));
-    snprintf(s->folder, sizeof s->folder, "%s/%s", run_folder.path, s->temporary);
+    snprintf(s->folder, sizeof s->folder, "%.3900s/%.190s", run_folder.path, s->temporary);
 }
 
 static void begin(struct device *d, const struct counters *at)
