@@ -92,6 +92,29 @@ for part in 0 1; do
         fail "cut.part_$part" "other bytes"
 done
 
+# The log's end is of the whole run: what the eleven processes before have spent is in it.
+line='^goodput: [0-9.]+ % of [0-9.]+ s since 20[0-9TZ:-]+ were steps; [0-9.]+ s to start, [0-9.]+ s '
+line+='held up by saves, [0-9.]+ s lost or not running; the run was resumed 11 times$'
+grep -qE "$line" cut_12.log && grep -qE '^goodput: .* s of this process were steps' cut_12.log &&
+    ok goodput.lines || fail goodput.lines "$(grep '^goodput' cut_12.log | tr '\n' '|')"
+why=$(python3 - <<'P'
+import json
+m = json.load(open("cut/step-00000012/manifest.json"))
+steps = sum(json.loads(line)["step_seconds"] for line in open("cut.jsonl"))
+if abs(m["spent"]["steps"] - steps) > 1e-3 or m["spent"]["starts"] <= 0:
+    print(m["spent"], steps)
+if [r[0] for r in m["data"]["read"]] != list(range(12)):
+    print(m["data"])
+P
+) && [ -z "$why" ] && ok goodput.kept || fail goodput.kept "$why"
+# Another build of the trainer: the same plan, so the log says it.
+rm -rf again && cp -r two again && printf x >>again/trainer
+says build.other 0 'of another build of the trainer: last bits may differ' 2 again \
+    --checkpoint-dir cut
+says build.same 0 'nothing is left to do' 2 two --checkpoint-dir cut
+! grep -q 'another build' build.same.log && ok build.same_is_silent ||
+    fail build.same_is_silent "$(grep build build.same.log)"
+
 # ── on other meshes ──────────────────────────────────────────────────────────
 # mesh_case NAME RANKS SETTINGS…: steps 0 to 5 by the trainer `base` on two ranks, the rest on
 # another mesh, against BASE.jsonl, which is all on two
