@@ -161,15 +161,28 @@ static bool same_files(const struct manifest *m)
                      (long long)data_tokens(), mine);
 }
 
+/* Whether a key says which samples a step has. */
+static bool moves_samples(const char *path)
+{
+    return !strncmp(path, "data.", 5) || !strcmp(path, "batch.global") ||
+           !strcmp(path, "batch.sequence");
+}
+
 /* Whether the samples of a step lie where they lay: keys that were allowed to differ move them. */
 static bool same_places(const struct manifest *m)
 {
-    static const char *const key[] = {"batch.global", "batch.sequence", "data.format", "data.order",
-                                      "data.seed"};
+    const char *path;
+    json_t *value;
     char was[128];
-    for (size_t i = 0; i < sizeof key / sizeof *key; i++) {
-        const struct plan_key *k = own_key(key[i]);
-        if (k && !same_value(key_there(m, key[i]), k->json, was, sizeof was)) return false;
+    for (int i = 0; i < program.plan_keys; i++) {
+        const struct plan_key *k = &program.plan_key[i];
+        if (k->mathematics && moves_samples(k->path) &&
+            !same_value(key_there(m, k->path), k->json, was, sizeof was))
+            return false;
+    }
+    json_object_foreach(keys_there(m, "mathematics"), path, value)
+    {
+        if (moves_samples(path) && !own_key(path)) return false;
     }
     return true;
 }
