@@ -35,7 +35,7 @@ says() {
     then fail "$name" "not one line: $(tail_of "$name.log")"
     elif ! grep -qE -- "$pattern" "$name.log"; then
         fail "$name" "does not say /$pattern/: $(grep '^trainer:' "$name.log" | cut -c1-300)"
-    elif ! none_left "$scratch/$5"; then fail "$name" "processes left"; sweep "$scratch/$5"
+    elif ! none_left "$scratch/$2"; then fail "$name" "processes left"; sweep "$scratch/$2"
     else ok "$name"; fi
 }
 
