@@ -7,6 +7,7 @@
 
 #include "ir/cost.h"
 #include "passes/budget.h"
+#include "passes/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,12 @@
 struct known {
     const char *key;
     struct structure *structure;
+};
+/* The steps of a structure's schedule in words; found when the first is asked for. */
+struct step_names {
+    const struct structure *structure;
+    const char **name; /* by step, interned */
+    int steps;
 };
 /* What structures of one model on one kind of machine share. */
 struct shared {
@@ -27,6 +34,8 @@ struct candidates {
     size_t room, used;
     struct shared *shared;
     int n_shared, room_shared;
+    struct step_names *names;
+    int n_names;
 };
 
 /* Keys that change the structure. Others change no byte of a layout (replicas, rates), or only a
@@ -122,6 +131,8 @@ void candidates_close(struct candidates *c)
 {
     for (size_t i = 0; i < c->room; i++) structure_free(c->table[i].structure);
     for (int i = 0; i < c->n_shared; i++) points_close(c->shared[i].points);
+    for (int i = 0; i < c->n_names; i++) free(c->names[i].name);
+    free(c->names);
     free(c->shared);
     free(c->table);
     free(c);
@@ -253,6 +264,46 @@ int64_t candidate_peak(struct candidates *c, const struct space *s, const int *c
     if (!g) place->why = intern(why);
     arena_reset(mark);
     return peak;
+}
+
+/* Of a structure whose point is at hand; compiles it once. */
+static const struct step_names *names_of(struct candidates *c, const struct space *s,
+                                         const int *choice, const struct structure *structure)
+{
+    for (int i = 0; i < c->n_names; i++)
+        if (c->names[i].structure == structure) return &c->names[i];
+    const char *why;
+    struct step_names to = {.structure = structure};
+    struct arena_mark mark = arena_mark();
+    const struct plan *p = candidate_plan(c, s, choice, &why);
+    const struct graph *g = p ? compiled(p, &why) : NULL;
+    to.steps = g ? g->steps + 1 : 0;
+    to.name = calloc((size_t)to.steps + 1, sizeof *to.name);
+    c->names = realloc(c->names, sizeof *c->names * (size_t)(c->n_names + 1));
+    if (!to.name || !c->names) bug("out of memory for the names of steps");
+    for (int i = 0; i < to.steps; i++) to.name[i] = intern(ledger_place(g, i));
+    arena_reset(mark);
+    c->names[c->n_names] = to;
+    return &c->names[c->n_names++];
+}
+
+const char *candidate_fullest(struct candidates *c, const struct space *s, const int *choice,
+                              const struct place *place)
+{
+    struct estimate e;
+    if (place->structure) {
+        structure_evaluate(place->structure, place->at, ASK_LEAST_BYTES, &e);
+        const struct step_names *names = names_of(c, s, choice, place->structure);
+        return e.fullest < names->steps ? names->name[e.fullest] : "";
+    }
+    struct arena_mark mark = arena_mark();
+    const char *why, *name = "";
+    int step;
+    const struct plan *p = candidate_plan(c, s, choice, &why);
+    const struct graph *g = p ? compiled(p, &why) : NULL;
+    if (g) layout_bound(g, &step), name = intern(ledger_place(g, step));
+    arena_reset(mark);
+    return name;
 }
 
 int64_t candidate_step(struct candidates *c, const struct space *s, const int *choice,

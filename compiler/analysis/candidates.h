@@ -30,6 +30,9 @@ int64_t candidate_peak(struct candidates *c, const struct space *s, const int *c
 int64_t candidate_step(struct candidates *c, const struct space *s, const int *choice,
                        const struct place *place, struct prediction **prediction,
                        const struct program **program, const char **missing);
+/* Where the most is alive: "layers.backward, step 57 of 93". */
+const char *candidate_fullest(struct candidates *c, const struct space *s, const int *choice,
+                              const struct place *place);
 /* Less than these it does not take. 0: not known. */
 int64_t candidate_least_peak(const struct place *place);
 int64_t candidate_least_step(const struct place *place);

@@ -22,6 +22,7 @@ struct judged {
     int64_t peak_bytes, limit_bytes, step_picoseconds; /* 0: the cluster's speed is not known */
     double flops, moved, cost; /* a token's, with recompute; a step's bytes; for ranking */
     enum verdict verdict;
+    bool frontier; /* it fits, and nothing that fits is as fast with as little memory */
     const char *why;
 };
 /* structure: NULL when the architecture cannot be compiled at the sizes that one is read off. */
@@ -211,6 +212,7 @@ static json_t *point_json(const struct space *s, const int *choice, const struct
         json_object_set_new(o, "peak_bytes", json_integer((json_int_t)j->peak_bytes));
     if (!j->why && j->step_picoseconds)
         json_object_set_new(o, "step_seconds", json_real((double)j->step_picoseconds * 1e-12));
+    if (j->frontier) json_object_set_new(o, "frontier", json_true());
     return o;
 }
 
@@ -241,6 +243,46 @@ static int better_first(const void *a, const void *b)
 }
 
 static double percent_more(double x, double least) { return least > 0 ? 100 * (x / least - 1) : 0; }
+
+static int fast_first(const void *a, const void *b)
+{
+    const struct judged *x = *(struct judged *const *)a, *y = *(struct judged *const *)b;
+    if (x->cost < y->cost || x->cost > y->cost) return x->cost < y->cost ? -1 : 1;
+    if (x->peak_bytes != y->peak_bytes) return x->peak_bytes < y->peak_bytes ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/* From the fastest on, each that needs less memory than all before it. */
+static void mark_frontier(judged_list *all)
+{
+    struct judged **fast = TAKE_MANY(struct judged *, all->n + 1);
+    int n = 0;
+    for (int i = 0; i < all->n; i++)
+        if (all->item[i].verdict == FITS || all->item[i].verdict == TIGHT)
+            fast[n++] = &all->item[i];
+    qsort(fast, (size_t)n, sizeof *fast, fast_first);
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < n; i++) {
+        fast[i]->frontier = fast[i]->peak_bytes < least;
+        if (fast[i]->frontier) least = fast[i]->peak_bytes;
+    }
+}
+
+static void print_frontier(const struct space *s, const judged_list *all)
+{
+    enum { SHOWN = 32 };
+    int *choice = TAKE_MANY(int, s->n_axes), n = 0;
+    for (int i = 0; i < all->n; i++) {
+        const struct judged *j = &all->item[i];
+        if (!j->frontier) continue;
+        if (!n) printf("  the frontier: nothing that fits is both as fast and as small\n");
+        if (n++ >= SHOWN) continue;
+        choice_of(s, j->number, choice);
+        printf("    %12s  %12s  %s\n", text_bytes(j->peak_bytes), step_text(j),
+               point_text(s, choice));
+    }
+    if (n > SHOWN) printf("    and %d more: --json has every point\n", n - SHOWN);
+}
 
 static void print_points(const struct space *s, const judged_list *all, int64_t shown)
 {
@@ -349,9 +391,26 @@ static void print_space(const struct space *s, const char *path, judged_list *al
         printf("  limit %s per device; above 97 %% of it, %s, a point exceeds\n", text_bytes(most),
                text_bytes((int64_t)(0.97 * (double)most)));
     if (all->n) qsort(all->item, (size_t)all->n, sizeof *all->item, better_first);
+    print_frontier(s, all);
     print_points(s, all, 64);
     print_impossible(s, all);
     print_largest_local(s, all);
+}
+
+static void print_or_add(const struct space *s, const char *path, judged_list *list,
+                         const int64_t *count, json_t *all)
+{
+    if (!all) {
+        print_space(s, path, list, count);
+        return;
+    }
+    json_t *points = json_array();
+    int *choice = TAKE_MANY(int, s->n_axes + 1);
+    for (int i = 0; i < list->n; i++) {
+        choice_of(s, list->item[i].number, choice);
+        json_array_append_new(points, point_json(s, choice, &list->item[i]));
+    }
+    json_array_append_new(all, json_pack("{s:s, s:o}", "plan", utf8_text(path), "points", points));
 }
 
 int check_space(const struct arguments *a, const struct space *s, const char *path, json_t *all)
@@ -362,7 +421,6 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
         .arguments = a, .space = s, .table = calloc(room, sizeof *judging.table), .room = room};
     int *choice = TAKE_MANY(int, s->n_axes);
     if (!judging.table) return command_fail(EXIT_ENVIRONMENT, "out of memory");
-    json_t *points = all ? json_array() : NULL;
     int64_t count[VERDICTS] = {0};
     judged_list list = {0};
     bool more = true;
@@ -370,20 +428,13 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
         struct judged j = judge(&judging, choice);
         j.number = n;
         count[j.verdict]++;
-        if (points)
-            json_array_append_new(points, point_json(s, choice, &j));
-        else
-            PUSH(&list, j);
+        PUSH(&list, j);
         more = next_point(s, choice);
     }
     for (size_t i = 0; i < room; i++) structure_free(judging.table[i].structure);
     free(judging.table);
     for (int i = 0; i < judging.shared.n; i++) points_close(judging.shared.item[i].points);
-    if (all) {
-        json_t *o = json_pack("{s:s, s:o}", "plan", utf8_text(path), "points", points);
-        json_array_append_new(all, o);
-    } else {
-        print_space(s, path, &list, count);
-    }
+    mark_frontier(&list);
+    print_or_add(s, path, &list, count, all);
     return count[FITS] + count[TIGHT] ? EXIT_FINE : EXIT_NO_FIT;
 }

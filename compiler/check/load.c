@@ -223,6 +223,15 @@ static void add_plan(struct checker *c, int file, const struct ast *block)
 static const char *replacing; /* the file of --cluster, or NULL */
 
 void plan_replace_cluster(const char *path) { replacing = path; }
+const char *plan_replaced_cluster(void) { return replacing; }
+
+const char *plan_cluster_file(const char *word)
+{
+    if (access(word, F_OK) == 0) return word;
+    const char *shelf = plan_library(), *file = text_format("clusters/%s.plan", word);
+    bool known = shelf && !strchr(word, '/') && access(joined(shelf, file), R_OK) == 0;
+    return known ? joined(shelf, file) : NULL;
+}
 
 static void add_rates(struct checker *c, int file, const struct ast *block)
 {

@@ -271,12 +271,21 @@ struct plan *plan_load(const char *path, const char *const *set, int n_set,
                        const char *const **open_keys, int *n_open);
 
 /* rewrite.c: the text of a plan's file with these entries ("mesh.fsdp=16", as for --set) in place
- * of what it says. NULL after diagnostics. */
-const char *plan_rewrite(const char *path, const char *const *set, int n_set);
+ * of what it says. other: the cluster that takes the place of the plan's own; `use`: the file that
+ * brings it, NULL when the plan's files do. NULL after diagnostics. */
+struct other_cluster {
+    const char *name, *use;
+};
+const char *plan_rewrite(const char *path, const char *const *set, int n_set,
+                         const struct other_cluster *other);
 
 /* From here on every plan that is loaded has the one cluster of this file in place of its own, of
  * which only `nodes` still counts (--cluster). */
-void plan_replace_cluster(const char *path);
+void plan_replace_cluster(const char *path); /* NULL: no longer */
+const char *plan_replaced_cluster(void);
+/* The path of a cluster file that is given as a file or by the name of one of the library ("h100");
+ * NULL: there is neither. */
+const char *plan_cluster_file(const char *word);
 
 /* The plan library, beside the compiler or where it was installed; NULL when there is none. */
 const char *plan_library(void);

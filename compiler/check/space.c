@@ -96,26 +96,49 @@ static bool add_axis(struct space *s, struct checker *c, const char *path)
     }
     s->axis[s->n_axes] = (struct axis){.key = path, .choice = all.text.item, .n = all.text.n};
     s->tree[s->n_axes++] = all.ast.item;
-    s->points *= all.text.n;
+    if (__builtin_mul_overflow(s->points, all.text.n, &s->points)) s->points = INT64_MAX;
     return true;
+}
+
+/* What to close so that few enough points are left: keys with the most choices first. */
+static void help_to_close(struct diagnostic *d, const struct space *s)
+{
+    struct text words = {0};
+    double left = 1;
+    bool *closed = TAKE_MANY(bool, s->n_axes);
+    for (int k = 0; k < s->n_axes; k++) left *= s->axis[k].n;
+    while (left > SPACE_LIMIT) {
+        int most = -1;
+        for (int k = 0; k < s->n_axes; k++)
+            if (!closed[k] && (most < 0 || s->axis[k].n > s->axis[most].n)) most = k;
+        closed[most] = true;
+        left /= s->axis[most].n;
+        text_add(&words, "%s--set '%s=%s'", words.length ? " " : "", s->axis[most].key,
+                 s->axis[most].choice[0]);
+    }
+    add_help(d,
+             "close the keys with the most choices: %s leaves %s points. Or give keys fewer "
+             "choices",
+             words.bytes, text_count((int64_t)(left + 0.5)));
 }
 
 /* Every point is checked and laid out, so there must be an end to them. */
 static bool few_enough(struct space *s, struct checker *c)
 {
     struct text t = {0};
+    double points = 1;
     for (int i = 0; i < c->open.n; i++) {
         if (!add_axis(s, c, c->open.item[i])) return false;
         text_add(&t, "%s%s %s", i ? " x " : "", text_count(s->axis[i].n), s->axis[i].key);
-        if (s->points <= SPACE_LIMIT) continue;
-        add_help(complain(slot_of(c, c->open.item[i])->at,
-                          "a space of %s points or more (%s): check judges every one, at most %s",
-                          text_count(s->points), t.bytes, text_count(SPACE_LIMIT)),
-                 "close a key, as with --set %s=%s, or give it fewer choices", s->axis[i].key,
-                 s->axis[i].choice[0]);
-        return false;
+        points *= s->axis[i].n;
     }
-    return true;
+    if (points <= SPACE_LIMIT) return true;
+    help_to_close(complain(slot_of(c, c->open.item[c->open.n - 1])->at,
+                           "a space of %s points (%s): every one is judged, at most %s",
+                           points < 1e18 ? text_count((int64_t)points) : "far too many", t.bytes,
+                           text_count(SPACE_LIMIT)),
+                  s);
+    return false;
 }
 
 /* What check_end writes in is copied; trees and names are shared. */

@@ -17,16 +17,6 @@ static const char *library_plans(void)
     return !access(installed, R_OK) ? installed : text_format("%s/../plans", home ? home : ".");
 }
 
-static struct grid grid_copy(const struct grid *g)
-{
-    struct grid to = *g;
-    int count = 1;
-    for (int a = 0; a < g->axes; a++) count *= g->n[a];
-    to.value = TAKE_MANY(double, count);
-    memcpy(to.value, g->value, sizeof *to.value * (size_t)count);
-    return to;
-}
-
 /* The cluster of BASE, which is a plan or a cluster file. Without BASE: this machine as the library
  * has it. NULL after a message. */
 static const struct cluster *base_cluster(const struct arguments *a, const char *plans,
@@ -67,9 +57,7 @@ int command_calibrate(const struct arguments *a)
     const struct cluster *base = base_cluster(a, plans, a->word.n ? a->word.item[0] : NULL);
     if (!base) return EXIT_PLAN;
     struct cluster c = *base, before = *base;
-    struct rates r = {0};
-    for (int i = 0; i < c.grids; i++) PUSH(&r.grid, grid_copy(&c.grid[i]));
-    for (int i = 0; i < c.efficiencies; i++) PUSH(&r.efficiency, c.efficiency[i]);
+    struct rates r = rates_of(&c);
     struct provenance now = {
         .spread = 0.1, .basis = BASIS_MEASURED, .source = host_processor(), .date = date_today()};
     figure_list all = {0};

@@ -27,6 +27,9 @@ struct rates {
     VECTOR(struct grid) grid;
     VECTOR(struct efficiency) efficiency;
 };
+/* A cluster's rows, copied. */
+struct rates rates_of(const struct cluster *c);
+int grid_points(const struct grid *g); /* values of it */
 /* Points become grids, each in the place of the row that it replaces. Points that a grid's axes
  * have and nobody measured take the values of their neighbours. */
 void rates_add(struct rates *r, const figure_list *all, struct provenance from);

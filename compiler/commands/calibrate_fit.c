@@ -1,5 +1,5 @@
 /* Rates from what trainers measured (--profile-out). A kernel that is a product or attention
- * corrects the points of its grid around its shape, or its row of efficiencies; generated loops
+ * corrects the points of its grid around it, or its row of efficiencies; generated loops
  * give what each op takes an element (least squares without negative times); moves give a grid of
  * each op. Rows that no kernel determines stay. */
 #include "commands/calibrate.h"
@@ -152,38 +152,49 @@ static struct machine machine_for(const struct cluster *c, const struct rates *r
     return m;
 }
 
-/* One pass over all: the points around each shape take the whole error of it, by their weights. */
+/* What the shapes around a point of a grid, or on a row of efficiencies, want it to become. */
+struct wish {
+    double error, weight; /* sums over shapes; error: of logarithms */
+};
+
+/* One pass over all: each point takes the mean error of the shapes around it, by their weights, so
+ * that shapes which contradict each other meet in the middle. Returns the largest change. */
 static double correct_products(const struct cluster *c, struct rates *r,
                                const observation_list *all, struct provenance from)
 {
+    struct arena_mark begin = arena_mark();
+    struct wish **of = TAKE_MANY(struct wish *, r->efficiency.n + r->grid.n + 1);
     double worst = 0;
     for (int i = 0; i < all->n; i++) {
         const struct observation *o = &all->item[i];
         struct cluster room;
         if (!multiplies(o->work.class)) continue;
-        struct arena_mark mark = arena_mark();
         struct machine m = machine_for(c, r, &room, o->ranks);
         m.engine[o->work.class] = o->engine;
         struct kernel_time t = kernel_time(&m, &o->work);
         double error = t.missing ? 0 : log((double)t.picoseconds[ALONE] / PICOSECONDS / o->seconds);
-        int row = t.rate - FIXED_RATES;
-        arena_reset(mark);
+        int row = t.rate - FIXED_RATES, n = 1, index[1 << GRID_AXES] = {0};
+        double weight[1 << GRID_AXES] = {1}, at[GRID_AXES];
         if (t.missing || (c->kind == DEVICE_CUDA && t.limit != LIMIT_FLOPS)) continue;
-        if (fabs(error) > worst) worst = fabs(error);
-        if (row < r->efficiency.n) {
-            r->efficiency.item[row].value *= exp(0.5 * error);
-            r->efficiency.item[row].from = from;
-            continue;
-        }
-        struct grid *g = &r->grid.item[row - r->efficiency.n];
-        g->from = from;
-        int index[1 << GRID_AXES];
-        double weight[1 << GRID_AXES], squares = 0, at[GRID_AXES];
-        kernel_grid_axes(&o->work, at);
-        int n = grid_corners(g, at, index, weight);
-        for (int k = 0; k < n; k++) squares += weight[k] * weight[k];
-        for (int k = 0; k < n; k++) g->value[index[k]] *= exp(error * weight[k] / squares);
+        const struct grid *g = row < r->efficiency.n ? NULL : &r->grid.item[row - r->efficiency.n];
+        if (g) kernel_grid_axes(&o->work, at), n = grid_corners(g, at, index, weight);
+        if (!of[row]) of[row] = TAKE_MANY(struct wish, g ? grid_points(g) : 1);
+        for (int k = 0; k < n; k++)
+            of[row][index[k]].error += weight[k] * error, of[row][index[k]].weight += weight[k];
     }
+    for (int row = 0; row < r->efficiency.n + r->grid.n; row++) {
+        struct grid *g = row < r->efficiency.n ? NULL : &r->grid.item[row - r->efficiency.n];
+        struct efficiency *e = g ? NULL : &r->efficiency.item[row];
+        for (int k = 0; of[row] && k < (g ? grid_points(g) : 1); k++) {
+            const struct wish *w = &of[row][k];
+            if (!(w->weight > 0)) continue;
+            double change = w->error / w->weight;
+            *(g ? &g->value[k] : &e->value) *= exp(g ? change : 0.5 * change);
+            *(g ? &g->from : &e->from) = from;
+            if (fabs(change) > worst) worst = fabs(change);
+        }
+    }
+    arena_reset(begin);
     return worst;
 }
 

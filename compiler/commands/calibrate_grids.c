@@ -31,6 +31,29 @@ const char *date_today(void)
     return intern(date);
 }
 
+int grid_points(const struct grid *g)
+{
+    int count = 1;
+    for (int a = 0; a < g->axes; a++) count *= g->n[a];
+    return count;
+}
+
+static struct grid grid_copy(const struct grid *g)
+{
+    struct grid to = *g;
+    to.value = TAKE_MANY(double, grid_points(g));
+    memcpy(to.value, g->value, sizeof *to.value * (size_t)grid_points(g));
+    return to;
+}
+
+struct rates rates_of(const struct cluster *c)
+{
+    struct rates r = {0};
+    for (int i = 0; i < c->grids; i++) PUSH(&r.grid, grid_copy(&c->grid[i]));
+    for (int i = 0; i < c->efficiencies; i++) PUSH(&r.efficiency, c->efficiency[i]);
+    return r;
+}
+
 static bool same_grid(const struct figure *a, const struct figure *b)
 {
     return a->class == b->class && a->engine == b->engine && a->op == b->op && a->type == b->type &&

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int word_index(const char *const *words, int n, const char *word)
@@ -78,13 +79,19 @@ static bool run_program(const char *directory, const char *program, const char *
     return false;
 }
 
-/* A folder of files. */
+/* A folder and all in it. */
 void remove_folder(const char *directory)
 {
     DIR *d = opendir(directory);
-    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            remove_file(text_format("%s/%s", directory, e->d_name));
+    struct stat st;
+    for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d)) {
+        const char *path = text_format("%s/%s", directory, e->d_name);
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..")) continue;
+        if (!lstat(path, &st) && S_ISDIR(st.st_mode))
+            remove_folder(path);
+        else
+            remove_file(path);
+    }
     if (d) closedir(d);
     rmdir(directory);
 }

@@ -54,8 +54,8 @@ const struct command_row command_rows[] = {
     {"keys", KEYS, command_keys, "keys [SECTION]", "every key: type, unit, default, help"},
     {"diff", DIFF, command_diff, "diff A B",
      "what changes between two plans: parameters, memory, whether checkpoints resume"},
-    {"report", REPORT, command_report, "report PLAN -o FILE.html [--metrics FILE.jsonl]",
-     "one page to look at: memory, lanes, time, scaling, a space, a run"},
+    {"report", REPORT, command_report, "report PLAN -o FILE.html [--metrics FILE] [--trace FILE]",
+     "one page to look at: memory, lanes, time, scaling, a space, a run; -o FILE.svg: a picture"},
     {"import", IMPORT, command_import, "import DIR_OR_CONFIG -o FILE.plan",
      "a Hugging Face config.json to a plan"},
     {"export", EXPORT, command_export, "export CHECKPOINT -o DIR [--dtype fp32]",
@@ -124,20 +124,24 @@ const struct option_row option_rows[] = {
          REPORT | PREFLIGHT,
      "section.key=value", "one more entry of the plan; may be given several times"},
     {"--cluster", CLUSTER,
-     CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF | REPORT | PREFLIGHT, "a file",
-     "use the cluster in this file; of the plan's cluster only nodes counts"},
+     CHECK | MEMORY | SIMULATE | TUNE | BUILD | RUN | DUMP | DIFF | REPORT | PREFLIGHT,
+     "a file or a name of the library",
+     "use this cluster; of the plan's cluster only nodes counts"},
     {"--devices", DEVICES, SIMULATE | TUNE | REPORT, "numbers of devices",
      "a curve over these numbers of devices: 16,64,512; the mesh stays, dp follows where the plan "
      "leaves it to. tune: one number, instead of the plan's own"},
     {"--ladder", LADDER, TUNE, "numbers of devices",
      "search at each of these numbers of devices; the last one decides: 16,64,512"},
     {"--top", TOP, TUNE, "a number", "so many of the best are shown (default 5)"},
-    {"--measure", MEASURE, TUNE, NULL, "not available in this version"},
+    {"--measure", MEASURE, TUNE, NULL,
+     "build and run the best of the smallest number of devices here, and rank again by what they "
+     "took"},
     {"--scaling", SCALING, SIMULATE | REPORT, "strong or weak",
      "strong: the global batch stays (the default); weak: that of a device"},
-    {"--trace", TRACE, SIMULATE, "a file",
-     "the simulated step as a trainer's --trace writes a run, for Perfetto"},
-    {"--json", JSON, ANY & ~REPORT, NULL, "the result as JSON, errors too"},
+    {"--trace", TRACE, SIMULATE | REPORT, "a file",
+     "simulate: the simulated step as a trainer's --trace writes a run, for Perfetto; report: what "
+     "a trainer's --trace wrote, drawn beside the prediction"},
+    {"--json", JSON, ANY, NULL, "the result as JSON, errors too"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
     {"--metrics", METRICS, REPORT, "a file",
      "what a trainer's --metrics wrote: its curves, measured beside predicted"},
@@ -503,8 +507,12 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
  * put a cluster's new rates in the place of the old ones. */
 static bool spares_inputs(const struct arguments *a)
 {
-    const char *const to[] = {a->output, a->trace}, *const one[] = {a->cluster, a->metrics,
-                                                                    a->from};
+    bool reads_trace = !strcmp(a->command, "report");
+    const char *const to[] = {a->output, reads_trace ? NULL : a->trace}, *const one[] = {
+                                                                             a->cluster, a->metrics,
+                                                                             a->from,
+                                                                             reads_trace ? a->trace
+                                                                                         : NULL};
     for (size_t k = 0; k < COUNT_OF(to); k++) {
         const char *lost = NULL;
         for (int i = 0; i < a->word.n && !lost && strcmp(a->command, "calibrate"); i++)
@@ -563,10 +571,11 @@ int main(int argc, char **argv)
     if (!spares_inputs(&a)) return EXIT_USAGE;
     if (a.cluster) {
         size_t n;
-        if (!text_read(a.cluster, &n))
+        const char *file = plan_cluster_file(a.cluster);
+        if (!text_read(file ? file : a.cluster, &n))
             return command_fail(EXIT_ENVIRONMENT, "--cluster: cannot read '%s': %s", a.cluster,
                                 text_read_why(errno));
-        plan_replace_cluster(a.cluster);
+        plan_replace_cluster(a.cluster = file);
     }
     int status = command->run(&a);
     if (a.json && error_count())

@@ -1,25 +1,65 @@
-/* `planc report`: what check, memory and simulate say of a plan, as one page that people look at.
- * A space is shown with all its points, and its fastest point that fits as a plan. */
-#include "commands/command.h"
+/* `planc report`: what check, memory, simulate and tune say of a plan, as one page that people look
+ * at. A space is shown with all its points, and its fastest point that fits as a plan. -o FILE.svg
+ * draws memory and lanes alone; --json gives the numbers. */
 #include "analysis/space.h"
+#include "base/escape.h"
+#include "commands/command.h"
 #include "report/sections.h"
+#include "search/search.h"
 
 #include <errno.h>
 #include <string.h>
 
+/* Points of a space above which only those are simulated that a search cannot rule out. */
+enum { ALL_SIMULATED = 2000 };
+
+static void add_numbers(json_t *o, const struct rung *r)
+{
+    const struct ledger *l = r->ledger;
+    json_t *more = json_pack(
+        "{s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "verdict", verdict_names[l->verdict], "devices",
+        (json_int_t)l->devices, "peak_bytes", (json_int_t)l->peak_bytes, "limit_bytes",
+        (json_int_t)l->limit_bytes, "step_seconds", r->step_seconds, "tokens_per_second_per_device",
+        r->per_device, "exposed_comm_seconds", (double)r->prediction->exposed_all * 1e-12,
+        "assumed_fraction", r->prediction->assumed);
+    json_object_update(o, more);
+    if (r->mfu[0] > 0)
+        json_object_set_new(o, "mfu",
+                            json_pack("{s:f, s:f, s:f}", "full", r->mfu[0], "causal", r->mfu[1],
+                                      "hardware", r->mfu[2]));
+}
+
 /* The sections of one plan; false after a message. */
-static bool add_plan(struct text *t, struct rung *r)
+static bool add_plan(struct text *t, struct rung *r, json_t *numbers)
 {
     if (!rung_fill(r)) return false;
     section_answer(t, r);
     section_memory(t, r);
     section_lanes(t, r);
     section_time(t, r);
+    add_numbers(numbers, r);
     return true;
 }
 
+static json_t *rungs_json(const rung_list *all)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < all->n; i++) {
+        const struct rung *r = &all->item[i];
+        json_t *o = json_pack("{s:I}", "devices", (json_int_t)r->devices);
+        if (r->why)
+            json_object_set_new(o, "reason", json_string(utf8_text(r->why)));
+        else {
+            add_numbers(o, r);
+            json_object_set_new(o, "scaling_efficiency", json_real(r->efficiency));
+        }
+        json_array_append_new(list, o);
+    }
+    return list;
+}
+
 static int add_scaling(struct text *t, const struct arguments *a, const char *path,
-                       const struct plan *base)
+                       const struct plan *base, json_t *numbers)
 {
     rung_list all = {0};
     bool weak = a->scaling && !strcmp(a->scaling, "weak");
@@ -31,6 +71,8 @@ static int add_scaling(struct text *t, const struct arguments *a, const char *pa
     }
     rungs_compare(&all);
     section_scaling(t, &all, weak);
+    json_object_set_new(numbers, "scaling", json_string(weak ? "weak" : "strong"));
+    json_object_set_new(numbers, "rungs", rungs_json(&all));
     return EXIT_FINE;
 }
 
@@ -63,12 +105,29 @@ static struct plan *some_plan(const struct arguments *a, const char *path, const
     return NULL;
 }
 
+/* Why each point is not the best, as planc tune says it. */
+static void add_reasons(const struct arguments *a, const struct space *space, json_t *json)
+{
+    struct candidates *c = candidates_open(a);
+    const struct search *s = search_run(
+        c, space, 1, space->points <= ALL_SIMULATED ? SEARCH_ALL : SEARCH_FRONTIER, NULL);
+    for (int64_t i = 0; i < s->candidates && !s->missing; i++)
+        json_object_set_new(json_array_get(json_object_get(json, "points"), (size_t)i), "reason",
+                            json_string(utf8_text(search_reason(c, s, &s->candidate[i]))));
+    candidates_close(c);
+}
+
 static int add_space(struct text *t, const struct arguments *a, const char *path,
-                     const struct space *space, struct arguments *best, struct plan **plan)
+                     const struct space *space, struct arguments *best, struct plan **plan,
+                     json_t *numbers)
 {
     json_t *all = json_array();
     int status = check_space(a, space, path, all);
-    const json_t *json = json_array_get(all, 0);
+    json_t *json = json_array_get(all, 0);
+    if (status == EXIT_FINE || status == EXIT_NO_FIT) {
+        add_reasons(a, space, json);
+        json_object_set(numbers, "points", json_object_get(json, "points"));
+    }
     if (status != EXIT_FINE && status != EXIT_NO_FIT) return status;
     const struct plan *p = some_plan(a, path, json);
     int64_t limit;
@@ -89,6 +148,9 @@ static int add_space(struct text *t, const struct arguments *a, const char *path
         return EXIT_NO_FIT;
     }
     *best = at_point(a, json, number);
+    json_object_set(
+        numbers, "best",
+        json_object_get(json_array_get(json_object_get(json, "points"), (size_t)number), "set"));
     *plan = command_plan(best, path, &status);
     if (!*plan) return status;
     text_add(t, "<p>A space of plans. Its fastest point that fits, which is shown below:");
@@ -97,53 +159,93 @@ static int add_space(struct text *t, const struct arguments *a, const char *path
     return EXIT_FINE;
 }
 
-static int fill_page(struct text *t, const struct arguments *a, const char *path, struct plan *plan,
-                     const struct space *space)
+/* What of a run there is. */
+static int add_run(struct text *t, const struct arguments *a, const struct rung *r, json_t *numbers)
+{
+    const char *why = a->metrics ? section_run(t, a->metrics, numbers) : NULL;
+    if (why) return command_fail(EXIT_ENVIRONMENT, "--metrics %s: %s", a->metrics, why);
+    why = a->trace ? section_trace(t, r, a->trace, numbers) : NULL;
+    if (why) return command_fail(EXIT_ENVIRONMENT, "--trace %s: %s", a->trace, why);
+    return EXIT_FINE;
+}
+
+static int fill_page(struct text *t, const struct arguments *a, const char *path, struct rung *r,
+                     const struct space *space, json_t *numbers)
 {
     struct arguments given = *a;
     int status = EXIT_FINE;
     if (space) {
-        status = add_space(t, a, path, space, &given, &plan);
+        status = add_space(t, a, path, space, &given, &r->plan, numbers);
         if (status != EXIT_FINE) return status;
     }
-    if (plan->trainer.name) {
-        complain(plan->cluster.at, "report draws planc's own layout and schedule, not those of %s",
-                 plan->trainer.name);
+    if (r->plan->trainer.name) {
+        complain(r->plan->cluster.at,
+                 "report draws planc's own layout and schedule, not those of "
+                 "%s",
+                 r->plan->trainer.name);
         return EXIT_PLAN;
     }
-    struct rung r = {.devices = plan->fsdp * plan->dp, .plan = plan};
-    if (!add_plan(t, &r)) return error_count() ? EXIT_PLAN : EXIT_ENVIRONMENT;
-    if (a->devices) status = add_scaling(t, &given, path, plan);
+    r->devices = r->plan->fsdp * r->plan->dp;
+    if (!add_plan(t, r, numbers)) return error_count() ? EXIT_PLAN : EXIT_ENVIRONMENT;
+    if (a->devices) status = add_scaling(t, &given, path, r->plan, numbers);
+    if (status == EXIT_FINE) status = add_run(t, a, r, numbers);
     if (status != EXIT_FINE) return status;
-    const char *why = a->metrics ? section_run(t, a->metrics) : NULL;
-    if (why) return command_fail(EXIT_ENVIRONMENT, "--metrics %s: %s", a->metrics, why);
-    return r.ledger->verdict == EXCEEDS ? EXIT_NO_FIT : EXIT_FINE;
+    return r->ledger->verdict == EXCEEDS ? EXIT_NO_FIT : EXIT_FINE;
 }
 
-int command_report(const struct arguments *a)
+static bool is_picture(const char *path)
+{
+    size_t n = path ? strlen(path) : 0;
+    return n > 4 && !strcmp(path + n - 4, ".svg");
+}
+
+static int fine_words(const struct arguments *a)
 {
     if (a->word.n != 1) return command_fail(EXIT_USAGE, "report takes one plan, not %d", a->word.n);
-    if (!a->output) return command_fail(EXIT_USAGE, "report wants -o FILE.html");
+    if (!a->output && !a->json)
+        return command_fail(EXIT_USAGE, "report wants -o FILE.html, -o FILE.svg or --json");
     if (a->scaling && strcmp(a->scaling, "weak") && strcmp(a->scaling, "strong"))
         return command_fail(EXIT_USAGE, "--scaling is strong or weak, not '%s'", a->scaling);
     if (a->scaling && !a->devices)
         return command_fail(EXIT_USAGE, "--scaling is of --devices 16,64,512");
+    if (is_picture(a->output) && (a->devices || a->metrics || a->trace))
+        return command_fail(EXIT_USAGE, "a picture has memory and lanes alone: -o FILE.html shows "
+                                        "--devices, --metrics and --trace");
+    return EXIT_FINE;
+}
+
+int command_report(const struct arguments *a)
+{
+    int status = fine_words(a);
+    if (status != EXIT_FINE) return status;
     json_in_arena();
     const char *path = a->word.item[0];
-    int status = EXIT_FINE;
     struct space *space;
     struct plan *plan = command_plan_or_space(a, path, &space, &status);
     if (!plan && !space) return status;
     struct text t = {0};
     const char *title = plan ? plan->title : path;
+    struct rung r = {.plan = plan};
+    json_t *numbers = json_pack("{s:s}", "plan", utf8_text(path));
     page_open(&t, title);
     text_add(&t, "<h1>%s</h1>\n<p class=\"soft\">%s, by planc " PLANC_VERSION "</p>\n",
              html_text(title), html_text(path));
-    status = fill_page(&t, a, path, plan, space);
+    status = fill_page(&t, a, path, &r, space, numbers);
     if (status != EXIT_FINE && status != EXIT_NO_FIT) return status;
     page_close(&t);
-    if (!file_write(a->output, t.bytes, t.length))
+    if (is_picture(a->output)) {
+        memset(&t, 0, sizeof t);
+        if (r.ledger) picture(&t, &r, title);
+    }
+    if (is_picture(a->output) && !r.ledger) {
+        complain((struct span){0, 0, 0}, "no point of %s fits: there is nothing to draw", path);
+        return EXIT_NO_FIT;
+    }
+    if (a->output && !file_write(a->output, t.bytes, t.length))
         return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
-    printf("%s: %s\n", a->output, text_bytes((int64_t)t.length));
+    if (a->json)
+        printf("%s\n", json_dumps(numbers, JSON_INDENT(2)));
+    else
+        printf("%s: %s\n", a->output, text_bytes((int64_t)t.length));
     return status;
 }

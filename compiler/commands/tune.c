@@ -2,6 +2,7 @@
  * exact branch and bound (compiler/search); a plan without open keys gets the natural ones. Points
  * are compared at one global batch and on one number of devices, so they train the same. */
 #define _POSIX_C_SOURCE 200809L
+#include "commands/calibrate.h"
 #include "commands/command.h"
 #include "commands/tune.h"
 #include "passes/budget.h"
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static double now(void)
 {
@@ -140,13 +142,43 @@ static bool comparable(const struct space *s, const struct plan *p)
     return true;
 }
 
+/* ── progress ────────────────────────────────────────────────────────────────── */
+
+/* A line on stderr once a search takes longer than a second: rewritten on a terminal, else one
+ * every few seconds. */
+struct progress {
+    struct search_watcher watcher; /* first: it is handed on as this */
+    const struct tune_rung *rung;
+    double began, said; /* said 0: nothing yet */
+    bool terminal;
+};
+static const double SILENT_SECONDS = 1, REWRITE_SECONDS = 0.2, LINE_SECONDS = 5;
+
+static void show_progress(struct search_watcher *w, bool decided, int64_t done, int64_t all)
+{
+    struct progress *p = (struct progress *)w;
+    double at = now(), wait = p->terminal ? REWRITE_SECONDS : LINE_SECONDS;
+    if (at - p->began < SILENT_SECONDS || (p->said > 0 && at - p->said < wait)) return;
+    p->said = at;
+    struct arena_mark mark = arena_mark();
+    fprintf(stderr, "%splanc: %lld device%s: %s of %s points %s, %.0f s%s", p->terminal ? "\r" : "",
+            (long long)p->rung->devices, p->rung->devices == 1 ? "" : "s", text_count(done),
+            text_count(all), decided ? "decided" : "checked", at - p->began,
+            p->terminal ? "\033[K" : "\n");
+    arena_reset(mark);
+}
+
+static void end_progress(const struct progress *p)
+{
+    if (p->terminal && p->said > 0) fprintf(stderr, "\r\033[K");
+}
+
 /* ── the command ─────────────────────────────────────────────────────────────── */
 
-/* A number of devices: the space there, searched. False after a diagnostic. */
-static bool search_rung(const struct tune *t, struct tune_rung *r, const struct plan *base)
+bool tune_search(struct tune *t, struct tune_rung *r)
 {
+    const struct plan *base = t->base;
     struct arguments a = with_own_settings(&t->arguments);
-    double begin = now();
     bool moved = t->natural || t->arguments.devices || t->arguments.ladder;
     if (moved && !set_devices(&a, base, r->devices)) return false;
     r->set = a.set.item, r->n_set = a.set.n;
@@ -155,8 +187,12 @@ static bool search_rung(const struct tune *t, struct tune_rung *r, const struct 
     if (!r->space) return false;
     r->plan = some_plan(&a, r->space);
     if (r->plan && !comparable(r->space, r->plan)) return false;
+    struct progress progress = {
+        .watcher = {show_progress}, .rung = r, .began = now(), .terminal = isatty(STDERR_FILENO)};
     r->search = search_run(t->candidates, r->space, t->top,
-                           t->arguments.ladder ? SEARCH_FRONTIER : SEARCH_BEST);
+                           t->arguments.ladder ? SEARCH_FRONTIER : SEARCH_BEST,
+                           t->arguments.json ? NULL : &progress.watcher);
+    end_progress(&progress);
     for (int64_t i = 0; i < r->search->candidates; i++) {
         const struct place *x = &r->search->candidate[i].place;
         if (x->why || x->at.fsdp * x->at.dp == r->devices) continue;
@@ -171,7 +207,6 @@ static bool search_rung(const struct tune *t, struct tune_rung *r, const struct 
                  "`planc keys cluster` says what it is; --cluster FILE.plan takes another cluster");
         return false;
     }
-    r->seconds = now() - begin;
     return true;
 }
 
@@ -208,48 +243,50 @@ static bool read_top(const char *text, struct tune *t)
     return false;
 }
 
-static int tune(const struct arguments *given, const char *path)
+/* Fills what the command line and the plan say. */
+static int begin(struct tune *t)
 {
-    struct tune t = {.path = path, .arguments = with_own_settings(given), .began = now()};
-    if (given->measure)
-        return command_fail(EXIT_USAGE, "'--measure' is not available in this version: tune ranks "
-                                        "by prediction alone");
+    const struct arguments *given = &t->arguments;
     if (given->ladder && given->devices)
         return command_fail(EXIT_USAGE, "--ladder has its numbers of devices: no --devices");
-    if (!read_top(given->top, &t)) return EXIT_USAGE;
-    if (given->ladder && !read_rungs("--ladder", given->ladder, &t)) return EXIT_USAGE;
-    if (given->devices && (!read_rungs("--devices", given->devices, &t) || t.n_rungs != 1))
+    if (!read_top(given->top, t)) return EXIT_USAGE;
+    if (given->ladder && !read_rungs("--ladder", given->ladder, t)) return EXIT_USAGE;
+    if (given->devices && (!read_rungs("--devices", given->devices, t) || t->n_rungs != 1))
         return EXIT_USAGE;
     int status;
     struct space *space;
-    struct plan *base = command_plan_or_space(given, path, &space, &status);
-    if (!base && !space) return status;
-    if (!base) base = some_plan(given, space);
-    if (!base) {
+    t->base = command_plan_or_space(given, t->path, &space, &status);
+    if (!t->base && !space) return status;
+    t->natural = !space;
+    if (space) t->base = some_plan(given, space);
+    if (!t->base) {
         complain((struct span){0, 0, 0}, "no point of %s is a valid plan: planc check says why",
-                 path);
+                 t->path);
         return EXIT_PLAN;
     }
-    if (!global_given(base, path)) return EXIT_PLAN;
-    t.own_devices = base->fsdp * base->dp;
-    if (!t.n_rungs) t.rung[t.n_rungs++] = (struct tune_rung){.devices = t.own_devices};
-    t.natural = !space;
-    if (t.natural) {
-        open_natural(&t.arguments, base, t.rung[t.n_rungs - 1].devices);
-        if (!base->cluster.elastic) set(&t.arguments, "mesh.dp", "auto");
+    if (!global_given(t->base, t->path)) return EXIT_PLAN;
+    if (!t->n_rungs)
+        t->rung[t->n_rungs++] = (struct tune_rung){.devices = t->base->fsdp * t->base->dp};
+    if (t->natural) {
+        open_natural(&t->arguments, t->base, t->rung[t->n_rungs - 1].devices);
+        if (!t->base->cluster.elastic) set(&t->arguments, "mesh.dp", "auto");
     }
-    t.candidates = candidates_open(given);
-    for (int i = 0; i < t.n_rungs; i++)
-        if (!search_rung(&t, &t.rung[i], base)) return EXIT_PLAN;
-    status = tune_finish(&t);
-    t.seconds = now() - t.began;
-    if (status == EXIT_FINE || status == EXIT_NO_FIT) {
-        if (given->json)
-            tune_print_json(&t);
-        else
-            tune_print(&t);
-    }
-    candidates_close(t.candidates);
+    return EXIT_FINE;
+}
+
+static int search_and_say(struct tune *t)
+{
+    int status = t->arguments.measure ? tune_measure(t) : EXIT_FINE;
+    if (status != EXIT_FINE) return status;
+    for (int i = t->arguments.measure; i < t->n_rungs; i++)
+        if (!tune_search(t, &t->rung[i])) return EXIT_PLAN;
+    status = tune_finish(t);
+    t->seconds = now() - t->began;
+    if (status != EXIT_FINE && status != EXIT_NO_FIT) return status;
+    if (t->arguments.json)
+        tune_print_json(t);
+    else
+        tune_print(t);
     return status;
 }
 
@@ -257,5 +294,12 @@ int command_tune(const struct arguments *a)
 {
     if (a->word.n != 1) return command_fail(EXIT_USAGE, "tune takes one plan, not %d", a->word.n);
     json_in_arena();
-    return tune(a, a->word.item[0]);
+    struct tune t = {.path = a->word.item[0], .arguments = with_own_settings(a), .began = now()};
+    int status = begin(&t);
+    if (status != EXIT_FINE) return status;
+    t.candidates = candidates_open(&t.arguments);
+    status = search_and_say(&t);
+    candidates_close(t.candidates);
+    if (t.scratch) remove_folder(t.scratch);
+    return status;
 }

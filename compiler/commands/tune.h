@@ -1,4 +1,4 @@
-/* What the files of `planc tune` share: what was searched, and what was found. */
+/* What the files of `planc tune` share: what was searched, what was measured, what was found. */
 #ifndef PLANC_TUNE_H
 #define PLANC_TUNE_H
 
@@ -27,26 +27,55 @@ struct tune_rung {
     struct search *search;
     struct tune_best *best; /* n: at most --top; 0: nothing fits */
     int n_best;
-    double seconds;
 };
+
+/* A point of the first rung that was built and run on this machine. */
+struct tune_run {
+    int64_t number;
+    const char *text;                     /* its set */
+    int place;                            /* among the predicted ones, from 1, before any run */
+    double predicted, measured, refitted; /* seconds of a step; refitted: predicted by rates that
+                                             the runs gave */
+    /* seconds of all kernels of a class in a step */
+    double kernel_predicted[COST_CLASSES], kernel_measured[COST_CLASSES];
+};
+
 struct tune {
     const char *path;
     struct arguments arguments; /* with the choices that were opened */
     bool natural;               /* the plan leaves nothing open */
-    int64_t own_devices;
+    struct plan *base;          /* the plan, or a point of its space */
     int top;
     struct tune_rung rung[TUNE_RUNGS];
     int n_rungs;
     struct candidates *candidates;
+    VECTOR(struct tune_run) run; /* in the order of the runs */
+    const char *rates;           /* where -o leaves the rates of the runs; NULL: nowhere */
+    const char *scratch;         /* a folder that is removed at the end, or NULL */
     double began, seconds;
 };
+
+/* Searches a rung. False after a diagnostic. */
+bool tune_search(struct tune *t, struct tune_rung *r);
+/* tune_measure.c: searches the first rung, builds and runs its best points, refits the cluster's
+ * rates, and searches again by these, until the best was run. From then on all plans have the
+ * refitted cluster. An exit status, after a message. */
+int tune_measure(struct tune *t);
+/* The run that was fastest; NULL: nothing was run. */
+const struct tune_run *tune_fastest_run(const struct tune *t);
 
 /* The best of each rung in detail, and the plan of -o. The exit status. */
 int tune_finish(struct tune *t);
 void tune_print(const struct tune *t);
-void tune_print_ladder(const struct tune *t); /* nothing for one rung */
 void tune_print_json(const struct tune *t);
-/* Why a candidate is not the best. */
-const char *tune_reason(const struct tune_rung *r, const struct candidate *x);
+const char *tune_set_text(const struct space *s, int64_t number);
+json_t *tune_set_json(const struct space *s, int64_t number);
+
+/* tune_ladder.c: nothing for one rung. */
+void tune_print_ladder(const struct tune *t);
+json_t *tune_ladder_json(const struct tune *t);
+/* tune_measure.c: nothing without runs. */
+void tune_print_runs(const struct tune *t);
+json_t *tune_runs_json(const struct tune *t);
 
 #endif

@@ -1,5 +1,6 @@
 /* What `planc tune` found, as text and as JSON: the best with their predictions, the reason of
  * every other point, and the plan of -o. */
+#define _XOPEN_SOURCE 700
 #include "base/escape.h"
 #include "passes/pipeline.h"
 #include "commands/tune.h"
@@ -11,14 +12,6 @@
 #include <string.h>
 
 static double seconds(int64_t picoseconds) { return (double)picoseconds * 1e-12; }
-
-static const char *time_text(int64_t picoseconds)
-{
-    double s = seconds(picoseconds);
-    return s >= 1      ? text_format("%.3f s", s)
-           : s >= 1e-3 ? text_format("%.3f ms", s * 1e3)
-                       : text_format("%.1f us", s * 1e6);
-}
 
 static const char *words_of(const struct space *s, int64_t number)
 {
@@ -33,7 +26,7 @@ static const char *words_of(const struct space *s, int64_t number)
     return t.bytes;
 }
 
-static const char *set_of(const struct space *s, int64_t number)
+const char *tune_set_text(const struct space *s, int64_t number)
 {
     int *choice = TAKE_MANY(int, s->n_axes + 1);
     choice_of(s, number, choice);
@@ -68,7 +61,7 @@ static bool finish_rung(const struct tune *t, struct tune_rung *r)
         struct tune_best *b = &r->best[i];
         const struct program *program;
         b->candidate = &s->candidate[s->ranked[i]];
-        b->text = set_of(r->space, b->candidate->number);
+        b->text = tune_set_text(r->space, b->candidate->number);
         choice_of(r->space, b->candidate->number, choice);
         candidate_step(t->candidates, r->space, choice, &b->candidate->place, &b->prediction,
                        &program, NULL);
@@ -81,7 +74,7 @@ static bool finish_rung(const struct tune *t, struct tune_rung *r)
             flops = cost_flops_per_token(g);
             struct program *same;
             const struct prediction *again = predict(p, g, &same);
-            if (!again || again->step != b->candidate->step ||
+            if (!again || (again->step != b->candidate->step && !b->candidate->measured) ||
                 g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p) !=
                     b->candidate->peak_bytes)
                 bug("the best point, compiled, is not what the search found: %s", b->text);
@@ -100,32 +93,54 @@ static bool finish_rung(const struct tune *t, struct tune_rung *r)
     return true;
 }
 
-/* The plan with its choices in place of what is open. */
-static int write_best(const struct tune *t)
+/* How the plan of -o names a file: library files by their place there, a neighbour by its name. */
+static const char *use_text(const struct tune *t, const char *path)
+{
+    const char *library = plan_library(), *slash = strrchr(path, '/'),
+               *output_slash = strrchr(t->arguments.output, '/');
+    size_t n = library ? strlen(library) : 0;
+    if (n && !strncmp(path, library, n) && path[n] == '/') return path + n + 1;
+    size_t folder = slash ? (size_t)(slash - path) : 0,
+           output_folder = output_slash ? (size_t)(output_slash - t->arguments.output) : 0;
+    if (folder == output_folder && !strncmp(path, t->arguments.output, folder))
+        return slash ? slash + 1 : path;
+    char *whole = realpath(path, NULL);
+    const char *kept = whole ? text_format("%s", whole) : path;
+    free(whole);
+    return kept;
+}
+
+/* The cluster that --cluster or --set cluster=NAME put in place of the plan's; false: neither. */
+static bool other_cluster_of(const struct tune *t, struct other_cluster *to)
+{
+    const struct arguments *a = &t->arguments;
+    *to = (struct other_cluster){.name = t->base->cluster.name};
+    if (a->cluster) {
+        to->use = use_text(t, a->cluster);
+        return true;
+    }
+    for (int i = a->set.n - 1; i >= 0; i--) {
+        if (strncmp(a->set.item[i], "cluster=", 8)) continue;
+        const char *file = plan_cluster_file(to->name);
+        to->use = file ? use_text(t, file) : NULL;
+        return true;
+    }
+    return false;
+}
+
+/* Whether the written plan is the point; else a diagnostic. With --measure the rates are those of
+ * the runs, whatever the plan's cluster says. */
+static bool is_the_point(const struct tune *t, const int *choice)
 {
     const struct tune_rung *r = &t->rung[t->n_rungs - 1];
-    const struct space *s = r->space;
-    VECTOR(const char *) set = {0};
-    for (int i = 0; i < r->n_set; i++) PUSH(&set, r->set[i]);
-    int *choice = TAKE_MANY(int, s->n_axes + 1);
-    choice_of(s, r->best[0].candidate->number, choice);
-    PUSH(&set, intern_format("mesh.dp=%lld", (long long)r->best[0].candidate->place.at.dp));
-    if (!t->natural && !t->arguments.devices && !t->arguments.ladder)
-        set.n--;
-    else if (!r->plan->cluster.elastic)
-        set.item[set.n - 1] = "mesh.dp=auto";
-    for (int k = 0; k < s->n_axes; k++)
-        PUSH(&set, intern_format("%s=%s", s->axis[k].key, s->axis[k].choice[choice[k]]));
-    const char *text = plan_rewrite(t->path, set.item, set.n);
-    if (!text) return EXIT_PLAN;
-    if (!file_write(t->arguments.output, text, strlen(text)))
-        return command_fail(EXIT_ENVIRONMENT, "-o %s: %s", t->arguments.output, strerror(errno));
     const char *const *open_keys;
     int n_open;
-    const char *why;
-    const struct plan *wanted = candidate_plan(t->candidates, s, choice, &why),
-                      *got = plan_load(t->arguments.output, NULL, 0, &open_keys, &n_open);
-    if (!got) return EXIT_PLAN;
+    const char *why, *replaced = plan_replaced_cluster();
+    const struct plan *wanted = candidate_plan(t->candidates, r->space, choice, &why);
+    if (!t->run.n) plan_replace_cluster(NULL);
+    const struct plan *got = plan_load(t->arguments.output, NULL, 0, &open_keys, &n_open);
+    plan_replace_cluster(replaced);
+    if (!got) return false;
     const resolved_keys a = plan_keys(wanted), b = plan_keys(got);
     for (int i = 0; i < a.n; i++)
         for (int k = 0; k < b.n; k++)
@@ -135,9 +150,34 @@ static int write_best(const struct tune *t)
                                   "%s was written, but there %s is %s, not %s", t->arguments.output,
                                   a.item[i].path, b.item[k].json, a.item[i].json),
                          "put that key into %s instead of --set", t->path);
-                return EXIT_PLAN;
+                return false;
             }
-    return EXIT_FINE;
+    return true;
+}
+
+/* The plan with its choices in place of what is open. */
+static int write_best(const struct tune *t)
+{
+    const struct tune_rung *r = &t->rung[t->n_rungs - 1];
+    const struct space *s = r->space;
+    VECTOR(const char *) set = {0};
+    for (int i = 0; i < r->n_set; i++) PUSH(&set, r->set[i]);
+    int *choice = TAKE_MANY(int, s->n_axes + 1);
+    choice_of(s, r->best[0].candidate->number, choice);
+    bool moved = t->natural || t->arguments.devices || t->arguments.ladder;
+    if (moved && r->plan->cluster.elastic)
+        PUSH(&set, intern_format("mesh.dp=%lld", (long long)r->best[0].candidate->place.at.dp));
+    else if (moved)
+        PUSH(&set, "mesh.dp=auto");
+    for (int k = 0; k < s->n_axes; k++)
+        PUSH(&set, intern_format("%s=%s", s->axis[k].key, s->axis[k].choice[choice[k]]));
+    struct other_cluster other;
+    bool exchanged = other_cluster_of(t, &other);
+    const char *text = plan_rewrite(t->path, set.item, set.n, exchanged ? &other : NULL);
+    if (!text) return EXIT_PLAN;
+    if (!file_write(t->arguments.output, text, strlen(text)))
+        return command_fail(EXIT_ENVIRONMENT, "-o %s: %s", t->arguments.output, strerror(errno));
+    return is_the_point(t, choice) ? EXIT_FINE : EXIT_PLAN;
 }
 
 int tune_finish(struct tune *t)
@@ -149,48 +189,6 @@ int tune_finish(struct tune *t)
     }
     if (!fits) return EXIT_NO_FIT;
     return t->arguments.output ? write_best(t) : EXIT_FINE;
-}
-
-/* ── reasons ─────────────────────────────────────────────────────────────────── */
-
-static int64_t most_bytes(const struct candidate *x)
-{
-    return (int64_t)(0.97 * (double)x->place.limit_bytes);
-}
-
-static double percent(int64_t x, int64_t least) { return 100 * ((double)x / (double)least - 1); }
-
-/* The part of the step that is longest beyond that of the best. */
-static const char *longer_part(const struct candidate *x, const struct candidate *best)
-{
-    int most = 0;
-    for (int i = 1; i < TIME_PARTS; i++)
-        if (x->parts.part[i] - best->parts.part[i] > x->parts.part[most] - best->parts.part[most])
-            most = i;
-    return text_format("%s takes %s more", time_part_name(most),
-                       time_text(x->parts.part[most] - best->parts.part[most]));
-}
-
-const char *tune_reason(const struct tune_rung *r, const struct candidate *x)
-{
-    const struct candidate *best = r->n_best ? r->best[0].candidate : NULL;
-    switch (x->ruling) {
-    case RULED_IMPOSSIBLE: return x->place.why;
-    case RULED_EXCEEDS_BOUND:
-        return text_format("exceeds by %s or more: so much is alive at once",
-                           text_bytes(x->least_bytes - most_bytes(x)));
-    case RULED_EXCEEDS:
-        return text_format("exceeds by %s", text_bytes(x->peak_bytes - most_bytes(x)));
-    case RULED_BOUND:
-        return text_format("takes %s or more, %.1f %% above the best: not simulated",
-                           time_text(x->least_step), percent(x->least_step, best->step));
-    case RULED_SLOWER:
-        if (x->step == best->step) return "as fast; memory or text decides";
-        return text_format("slower by %.1f %%: %s", percent(x->step, best->step),
-                           longer_part(x, best));
-    case RULED_BEST: return "the best";
-    }
-    bug("no reason");
 }
 
 /* ── text ────────────────────────────────────────────────────────────────────── */
@@ -220,31 +218,57 @@ static void print_best(const struct tune_rung *r)
     const struct tune_best *b = &r->best[0];
     const struct prediction *p = b->prediction;
     printf("  best: %s\n", words_of(r->space, b->candidate->number));
-    printf("    %s per step, %s to %s; %s tokens/s per device", time_text(b->candidate->step),
-           time_text(p->low), time_text(p->high),
+    printf("    %s per step, %s; %s tokens/s per device", search_time_text(b->candidate->step),
+           b->candidate->measured
+               ? "measured"
+               : text_format("%s to %s", search_time_text(p->low), search_time_text(p->high)),
            text_count((int64_t)(b->tokens_per_second_per_device + 0.5)));
     if (b->mfu[0] > 0)
         printf("; MFU %.1f %% (full), %.1f %% (causal)", 100 * b->mfu[0], 100 * b->mfu[1]);
     printf("\n    exposed communication %s; memory %s, %.1f %%: %s; %.0f %% of the step rests on "
            "assumed rows\n",
-           time_text(p->exposed_all), text_bytes(b->candidate->peak_bytes),
+           search_time_text(p->exposed_all), text_bytes(b->candidate->peak_bytes),
            100 * (double)b->candidate->peak_bytes / (double)b->candidate->place.limit_bytes,
            verdict_names[verdict_of(b->candidate)], 100 * p->assumed);
+    if (r->plan->device == DEVICE_CUDA && r->plan->compute == F32)
+        printf("    precision.compute = fp32 leaves the tensor cores unused: --set "
+               "precision.compute=bf16\n");
 }
 
-static void print_table(const struct tune_rung *r)
+static void print_table(const struct tune *t, const struct tune_rung *r)
 {
     printf("  %12s %14s %7s %12s %12s\n", "step", "tokens/s/dev", "MFU", "exposed", "peak");
     for (int i = 0; i < r->n_best; i++) {
         const struct tune_best *b = &r->best[i];
         const char *mfu = b->mfu[0] > 0 ? text_format("%.1f %%", 100 * b->mfu[0]) : "";
-        printf("  %12s %14s %7s %12s %12s  %s\n", time_text(b->candidate->step),
+        printf("  %12s %14s %7s %12s %12s  %s\n", search_time_text(b->candidate->step),
                text_count((int64_t)(b->tokens_per_second_per_device + 0.5)), mfu,
-               time_text(b->prediction->exposed_all), text_bytes(b->candidate->peak_bytes),
+               search_time_text(b->prediction->exposed_all), text_bytes(b->candidate->peak_bytes),
                b->text);
         if (i)
-            printf("  %12s %s%s\n", "", tune_reason(r, b->candidate),
+            printf("  %12s %s%s\n", "", search_reason(t->candidates, r->search, b->candidate),
                    b->apart <= 1 ? "; not distinguishable from the best: measure both" : "");
+    }
+}
+
+static bool is_shown(const struct tune_rung *r, const struct candidate *x)
+{
+    for (int k = 0; k < r->n_best; k++)
+        if (r->best[k].candidate == x) return true;
+    return false;
+}
+
+/* Of a ladder: the points that go on, those that nothing beats in both time and memory. */
+static void print_survivors(const struct tune *t, const struct tune_rung *r)
+{
+    const struct search *s = r->search;
+    printf("  survivors (nothing is both faster and smaller)\n");
+    for (int i = 0; i < s->n_ranked; i++) {
+        const struct candidate *x = &s->candidate[s->ranked[i]];
+        if (x->frontier)
+            printf("  %12s %12s  %s%s%s\n", search_time_text(x->step), text_bytes(x->peak_bytes),
+                   tune_set_text(s->space, x->number), i ? ": " : "",
+                   i ? search_reason(t->candidates, r->search, x) : "");
     }
 }
 
@@ -258,19 +282,15 @@ static void print_others(const struct tune *t, const struct tune_rung *r)
     int64_t left = 0;
     for (int64_t i = 0; i < s->candidates; i++) {
         const struct candidate *x = &s->candidate[i];
-        bool known = false;
-        for (int k = 0; k < r->n_best; k++) known |= r->best[k].candidate == x;
+        bool known = is_shown(r, x);
         for (int k = 0; k < said.n && !known && x->place.why; k++)
             known = said.item[k] == x->place.why;
-        if (known || (t->n_rungs > 1 && !x->frontier)) continue;
+        if (known) continue;
         if (x->place.why) PUSH(&said, x->place.why);
-        if (!shown && !left)
-            printf(t->n_rungs > 1 ? "  nothing faster needs less memory than the best and\n"
-                                  : "  the others\n");
+        if (!shown && !left) printf("  the others\n");
         if (shown++ < SHOWN)
-            printf("    %s: %s%s\n", set_of(s->space, i),
-                   t->n_rungs > 1 ? text_format("%s, ", text_bytes(x->peak_bytes)) : "",
-                   tune_reason(r, x));
+            printf("    %s: %s\n", tune_set_text(s->space, i),
+                   search_reason(t->candidates, r->search, x));
         else
             left++;
     }
@@ -282,7 +302,7 @@ static void print_rung(const struct tune *t, const struct tune_rung *r)
     const struct search *s = r->search;
     printf("%s on %lld device%s", t->path, (long long)r->devices, r->devices == 1 ? "" : "s");
     if (r->plan)
-        printf(", %s sequences of %lld a step", text_count(r->plan->global),
+        printf(", %s sequences of %lld per step", text_count(r->plan->global),
                (long long)r->plan->sequence);
     printf("\n");
     if (r == t->rung) print_axes(t, s->space);
@@ -295,13 +315,19 @@ static void print_rung(const struct tune *t, const struct tune_rung *r)
         printf("  nothing fits: --set mesh.fsdp, activation_checkpoint.mode=full and "
                "batch.loss_chunks lower the memory; planc check says by how much\n");
     else
-        print_best(r), print_table(r);
-    print_others(t, r);
+        print_best(r), print_table(t, r);
+    if (t->n_rungs > 1 && r->n_best)
+        print_survivors(t, r);
+    else
+        print_others(t, r);
 }
 
 void tune_print(const struct tune *t)
 {
-    for (int i = 0; i < t->n_rungs; i++) print_rung(t, &t->rung[i]);
+    for (int i = 0; i < t->n_rungs; i++) {
+        print_rung(t, &t->rung[i]);
+        if (!i) tune_print_runs(t);
+    }
     tune_print_ladder(t);
     if (t->arguments.output && t->rung[t->n_rungs - 1].n_best)
         printf("%s has the best as a plan\n", t->arguments.output);
@@ -310,7 +336,7 @@ void tune_print(const struct tune *t)
 
 /* ── JSON ────────────────────────────────────────────────────────────────────── */
 
-static json_t *set_json(const struct space *s, int64_t number)
+json_t *tune_set_json(const struct space *s, int64_t number)
 {
     json_t *set = json_array();
     int *choice = TAKE_MANY(int, s->n_axes + 1);
@@ -328,16 +354,19 @@ static json_t *mfu_json(const struct tune_best *b)
     return o;
 }
 
-static json_t *candidate_json(const struct tune_rung *r, const struct candidate *x, bool frontier)
+static json_t *candidate_json(const struct tune *t, const struct tune_rung *r,
+                              const struct candidate *x, bool frontier)
 {
-    json_t *o = json_pack("{s:o, s:I, s:s, s:s}", "set", set_json(r->space, x->number), "devices",
-                          (json_int_t)r->devices, "verdict", verdict_names[verdict_of(x)], "reason",
-                          utf8_text(tune_reason(r, x)));
+    json_t *o =
+        json_pack("{s:o, s:I, s:s, s:s}", "set", tune_set_json(r->space, x->number), "devices",
+                  (json_int_t)r->devices, "verdict", verdict_names[verdict_of(x)], "reason",
+                  utf8_text(search_reason(t->candidates, r->search, x)));
     if (x->peak_bytes > 0)
         json_object_set_new(o, "peak_bytes", json_integer((json_int_t)x->peak_bytes));
     if (x->step) json_object_set_new(o, "step_seconds", json_real(seconds(x->step)));
     if (x->least_step)
         json_object_set_new(o, "least_step_seconds", json_real(seconds(x->least_step)));
+    if (x->measured) json_object_set_new(o, "measured", json_true());
     if (x->step && frontier) json_object_set_new(o, "frontier", json_boolean(x->frontier));
     for (int i = 0; i < r->n_best; i++)
         if (r->best[i].candidate == x) {
@@ -348,11 +377,11 @@ static json_t *candidate_json(const struct tune_rung *r, const struct candidate 
     return o;
 }
 
-static json_t *best_json(const struct tune_rung *r)
+static json_t *best_json(const struct tune *t, const struct tune_rung *r)
 {
     const struct tune_best *b = &r->best[0];
     const struct candidate *x = b->candidate;
-    json_t *o = candidate_json(r, x, false);
+    json_t *o = candidate_json(t, r, x, false);
     const struct prediction *p = b->prediction;
     json_t *more = json_pack(
         "{s:{s:I, s:I}, s:I, s:I, s:I, s:[f,f], s:f, s:f, s:I, s:f}", "mesh", "fsdp",
@@ -366,6 +395,20 @@ static json_t *best_json(const struct tune_rung *r)
     return o;
 }
 
+static json_t *rung_json(const struct tune *t, const struct tune_rung *r)
+{
+    const struct search *s = r->search;
+    json_t *o = json_pack("{s:I, s:o, s:I, s:I}", "devices", (json_int_t)r->devices, "best",
+                          r->n_best ? best_json(t, r) : json_null(), "simulations",
+                          (json_int_t)s->simulations, "possible", (json_int_t)s->possible),
+           *survivors = json_array();
+    for (int i = 0; i < s->n_ranked && t->arguments.ladder; i++)
+        if (s->candidate[s->ranked[i]].frontier)
+            json_array_append_new(survivors, tune_set_json(s->space, s->ranked[i]));
+    if (t->arguments.ladder) json_object_set_new(o, "survivors", survivors);
+    return o;
+}
+
 void tune_print_json(const struct tune *t)
 {
     const struct tune_rung *top = &t->rung[t->n_rungs - 1];
@@ -374,18 +417,16 @@ void tune_print_json(const struct tune *t)
     for (int k = 0; k < t->n_rungs; k++) {
         const struct tune_rung *r = &t->rung[k];
         for (int64_t i = 0; i < r->search->candidates; i++)
-            json_array_append_new(candidates, candidate_json(r, &r->search->candidate[i],
+            json_array_append_new(candidates, candidate_json(t, r, &r->search->candidate[i],
                                                              t->arguments.ladder != NULL));
-        json_array_append_new(rungs,
-                              json_pack("{s:I, s:o, s:I, s:I}", "devices", (json_int_t)r->devices,
-                                        "best", r->n_best ? best_json(r) : json_null(),
-                                        "simulations", (json_int_t)r->search->simulations,
-                                        "possible", (json_int_t)r->search->possible));
+        json_array_append_new(rungs, rung_json(t, r));
         simulations += r->search->simulations, layouts += r->search->layouts;
     }
     json_t *o = json_pack("{s:s, s:o, s:o, s:o, s:I, s:I, s:f}", "plan", utf8_text(t->path), "best",
-                          top->n_best ? best_json(top) : json_null(), "rungs", rungs, "candidates",
-                          candidates, "simulations", (json_int_t)simulations, "layouts",
-                          (json_int_t)layouts, "seconds", t->seconds);
+                          top->n_best ? best_json(t, top) : json_null(), "rungs", rungs,
+                          "candidates", candidates, "simulations", (json_int_t)simulations,
+                          "layouts", (json_int_t)layouts, "seconds", t->seconds);
+    if (t->n_rungs > 1 && top->n_best) json_object_set_new(o, "ladder", tune_ladder_json(t));
+    if (t->run.n) json_object_set_new(o, "measured", tune_runs_json(t));
     printf("%s\n", json_dumps(o, JSON_INDENT(2)));
 }

@@ -292,13 +292,13 @@ int64_t family_bytes(struct family *f, int64_t tokens, int64_t chunks, int64_t f
     return g.local_bytes + g.wire_bytes;
 }
 
-int64_t family_bound(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp)
+int64_t family_bound(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp,
+                     int *step)
 {
-    int step;
     if (!f->holds) return -1;
     struct arena_mark mark = arena_mark();
     struct graph g = at_size(f, tokens, chunks, fsdp);
-    int64_t bytes = layout_bound(&g, &step);
+    int64_t bytes = layout_bound(&g, step);
     arena_reset(mark);
     return bytes;
 }

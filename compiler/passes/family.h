@@ -22,8 +22,9 @@ int64_t family_bytes(struct family *f, int64_t tokens, int64_t chunks, int64_t f
  * follow the family's rule, which is found by trying it on a plan that was not used to find the
  * rule. */
 int64_t family_arena_bytes(struct family *f, const struct plan *p);
-/* What no layout of it can go below: the most that is alive at a step. -1 as above. */
-int64_t family_bound(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp);
+/* What no layout of it can go below: the most that is alive, at *step. -1 as above. */
+int64_t family_bound(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp,
+                     int *step);
 /* Elements of a rank's part of unit `i`, by the numbers of the graph. */
 int64_t family_shard(const struct family *f, int unit, int64_t fsdp);
 /* Elements of a rank's part of the master weights. */

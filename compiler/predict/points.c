@@ -7,6 +7,7 @@
 #include "ir/cost.h"
 #include "passes/layout.h"
 #include "passes/workspace_form.h"
+#include "predict/bound.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -246,32 +247,6 @@ static void set_time(struct structure *s, struct point at)
     program_time(p, at.fsdp, at.dp);
 }
 
-/* What is run how often, without running it. */
-static int64_t least_time(const struct program *p)
-{
-    int64_t compute = 0, busy = 0;
-    for (int i = 0; i < p->regions; i++) {
-        const struct part_region *r = &p->region[i];
-        int64_t times = r->update ? 1 : p->accumulation;
-        for (int64_t n = 0; n < r->count; n++) {
-            const struct stage *stage = &r->stage[r->stage_of[n]];
-            for (int k = 0; k < stage->n; k++) {
-                const struct item *it = &stage->item[k];
-                if (it->kind == ITEM_RUN) compute += times * it->clock[ALONE][it->kernels];
-                if (it->kind == ITEM_SUM) busy += times * it->reduce[0].total;
-                if (it->kind == ITEM_GATHER && (r->count == 1 || (it->from <= n && n < it->to)))
-                    busy += (it->once ? 1 : times) * item_gather(it, n)->total;
-                if (it->kind != ITEM_REDUCE) continue;
-                int64_t last = it->reduce[it->last ? PART_LAST : 0].total - it->reduce[0].total,
-                        first = it->reduce[it->first ? PART_FIRST : 0].total - it->reduce[0].total;
-                busy += times * it->reduce[0].total + last + first;
-            }
-        }
-    }
-    int64_t least = (compute > busy ? compute : busy) + p->host;
-    return least + llround((double)least * (p->late - 1));
-}
-
 bool structure_evaluate(struct structure *s, struct point at, int asked, struct estimate *e)
 {
     int64_t tokens = at.local * s->shared->plan.sequence;
@@ -281,7 +256,7 @@ bool structure_evaluate(struct structure *s, struct point at, int asked, struct 
         return !(asked & (ASK_TIME | ASK_LEAST_TIME));
     }
     if (asked & ASK_LEAST_BYTES)
-        e->least_bytes = family_bound(s->family, tokens, at.loss_chunks, at.fsdp);
+        e->least_bytes = family_bound(s->family, tokens, at.loss_chunks, at.fsdp, &e->fullest);
     if (asked & ASK_BYTES) {
         e->arena_bytes = family_bytes(s->family, tokens, at.loss_chunks, at.fsdp);
         e->peak_bytes = e->arena_bytes + s->shared->plan.cluster.outside_bytes;
@@ -292,7 +267,7 @@ bool structure_evaluate(struct structure *s, struct point at, int asked, struct 
     if (!(asked & (ASK_TIME | ASK_LEAST_TIME))) return true;
     set_time(s, at);
     if (s->program->missing.n) return false;
-    if (asked & ASK_LEAST_TIME) e->least_picoseconds = least_time(s->program);
+    if (asked & ASK_LEAST_TIME) e->least_picoseconds = least_step(s->program);
     if (asked & ASK_TIME) {
         s->outcome = engine_run(s->engine, false, NULL);
         e->step_picoseconds = step_picoseconds(s->program, s->outcome);

@@ -37,9 +37,10 @@ struct point {
 struct estimate {
     int64_t arena_bytes, peak_bytes; /* peak: with what is outside the arena */
     int64_t step_picoseconds;
-    /* Less than these no point takes: the most that is alive, and the larger of compute alone and
-     * of all collectives. */
+    /* Less than these no point takes: the most that is alive, at step `fullest` of the schedule,
+     * and bound.h. */
     int64_t least_bytes, least_picoseconds;
+    int fullest;
 };
 /* What `asked` says, a sum of these; the others stay 0. Figures that the cluster lacks: false, and
  * structure_missing has them. -1 bytes: the structure follows no rule, and has to be compiled. */

@@ -1,30 +1,10 @@
 /* The lanes of a step: the same run of the schedule that the prediction comes from, watched. A step
  * of many micro-batches repeats itself, so the last one and the update are shown. */
-#include "report/sections.h"
+#include "report/lanes.h"
 
 #include <string.h>
 
-enum { LANES = LANE_REDUCE + 1 };
-
-/* Neighbours on a lane that do one thing: kernels of one layer of a region, or a transfer. */
-struct block {
-    const char *name;
-    enum part_of_step part; /* of compute */
-    int64_t layer, from, to;
-    int kernels;
-    bool waited; /* nothing ran: compute waited for a collective */
-};
-typedef VECTOR(struct block) block_list;
-
-struct recording {
-    const struct program *program;
-    block_list lane[LANES];
-    const struct item *last; /* of compute */
-    int64_t end;             /* of compute */
-    int64_t begin;           /* of the last micro-batch */
-    enum part_of_step part;
-    int micro_batches;
-};
+/* ── recording ───────────────────────────────────────────────────────────────── */
 
 static void add_block(block_list *all, struct block b)
 {
@@ -36,27 +16,19 @@ static void add_block(block_list *all, struct block b)
         PUSH(all, b);
 }
 
-static void record(struct watcher *w, const struct item *item, int kernel, int64_t layer,
-                   int64_t from, int64_t to)
+struct recording recording_begin(void) { return (struct recording){.part = STEP_UPDATE}; }
+
+void recording_compute(struct recording *r, const struct part_region *region, int64_t layer,
+                       int64_t ready, int64_t from, int64_t to)
 {
-    struct recording *r = w->context;
-    const struct program *p = r->program;
-    if (kernel < 0) {
-        add_block(&r->lane[item->kind == ITEM_GATHER ? LANE_GATHER : LANE_REDUCE],
-                  (struct block){.name = item->what, .layer = layer, .from = from, .to = to});
-        return;
-    }
-    const struct part_region *region = &p->region[p->region_of[item->number]];
     block_list *lane = &r->lane[LANE_COMPUTE];
-    /* before a kernel lies its launch; what is beyond was waited */
-    int64_t begin = from - p->kernel[kernel].launch;
     bool next = region->part == STEP_FORWARD && r->part != STEP_FORWARD;
     if (next) r->micro_batches++, r->begin = r->end;
-    if (item != r->last && begin > r->end)
+    if (ready > r->end)
         add_block(lane, (struct block){.name = "waits for a collective",
                                        .layer = -1,
                                        .from = r->end,
-                                       .to = begin,
+                                       .to = ready,
                                        .waited = true});
     add_block(lane, (struct block){.name = region->name,
                                    .part = region->part,
@@ -64,8 +36,49 @@ static void record(struct watcher *w, const struct item *item, int kernel, int64
                                    .from = from,
                                    .to = to,
                                    .kernels = 1});
-    r->last = item, r->end = to, r->part = region->part;
+    r->end = to, r->part = region->part;
 }
+
+void recording_transfer(struct recording *r, enum lane lane, const char *name, int64_t layer,
+                        int64_t from, int64_t to)
+{
+    add_block(&r->lane[lane], (struct block){.name = name, .layer = layer, .from = from, .to = to});
+}
+
+/* ── the simulated run ───────────────────────────────────────────────────────── */
+
+struct watching {
+    const struct program *program;
+    const struct item *last; /* of compute */
+    struct recording recording;
+};
+
+static void record(struct watcher *w, const struct item *item, int kernel, int64_t layer,
+                   int64_t from, int64_t to)
+{
+    struct watching *now = w->context;
+    const struct program *p = now->program;
+    if (kernel < 0) {
+        recording_transfer(&now->recording, item->kind == ITEM_GATHER ? LANE_GATHER : LANE_REDUCE,
+                           item->what, layer, from, to);
+        return;
+    }
+    /* before a kernel lies its launch; within a run nothing is waited for */
+    int64_t ready = item != now->last ? from - p->kernel[kernel].launch : 0;
+    recording_compute(&now->recording, &p->region[p->region_of[item->number]], layer, ready, from,
+                      to);
+    now->last = item;
+}
+
+struct recording recording_of(const struct rung *r, int64_t *end)
+{
+    struct watching now = {.program = r->program, .recording = recording_begin()};
+    struct watcher w = {record, &now};
+    *end = engine_run(engine_new(r->program), true, &w)->picoseconds;
+    return now.recording;
+}
+
+/* ── drawing ─────────────────────────────────────────────────────────────────── */
 
 static const char *tip_of(const struct block *b, int64_t begin)
 {
@@ -77,10 +90,12 @@ static const char *tip_of(const struct block *b, int64_t begin)
 }
 
 /* Blocks that are thinner than a pixel are joined to their neighbour of the same kind. */
-static void add_lane(struct text *t, const block_list *all, enum lane lane, int64_t begin,
-                     const struct scale *x)
+static void draw_lane(struct text *t, const block_list *all, enum lane lane, int64_t begin,
+                      const struct scale *x, bool tips)
 {
     static const int top[LANES] = {[LANE_COMPUTE] = 60, [LANE_GATHER] = 400, [LANE_REDUCE] = 740};
+    static const int colour[STEP_PARTS] = {
+        [STEP_FORWARD] = 0, [STEP_LOSS] = 3, [STEP_BACKWARD] = 2, [STEP_UPDATE] = 1};
     const double thin = (x->high - x->low) / 2000;
     for (int i = 0; i < all->n; i++) {
         struct block b = all->item[i];
@@ -89,41 +104,34 @@ static void add_lane(struct text *t, const block_list *all, enum lane lane, int6
             const struct block *n = &all->item[i + 1];
             bool same = n->waited == b.waited && n->part == b.part && n->name == b.name;
             if (!same || (double)(n->from - b.to) * 1e-12 > thin ||
-                (double)(b.to - b.from) * 1e-12 > thin)
+                (tips && (double)(b.to - b.from) * 1e-12 > thin))
                 break;
             b.to = n->to, b.kernels += n->kernels, i++;
         }
         double from = axis_place(x, (double)(b.from > begin ? b.from - begin : 0) * 1e-12),
                to = axis_place(x, (double)(b.to - begin) * 1e-12);
-        static const int colour[STEP_PARTS] = {
-            [STEP_FORWARD] = 0, [STEP_LOSS] = 3, [STEP_BACKWARD] = 2, [STEP_UPDATE] = 1};
         const char *class = b.waited ? "wait"
                             : lane == LANE_COMPUTE
                                 ? text_format("k%d", colour[b.part])
                                 : text_format("k%d", lane == LANE_GATHER ? 4 : 6);
-        text_add(t,
-                 "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"220\" "
-                 "data-tip=\"%s\"/>\n",
-                 class, from, top[lane], to - from, html_text(tip_of(&b, begin)));
+        text_add(t, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"220\"", class,
+                 from, top[lane], to - from);
+        if (tips) text_add(t, " data-tip=\"%s\"", html_text(tip_of(&b, begin)));
+        text_add(t, "/>\n");
     }
 }
 
-void section_lanes(struct text *t, const struct rung *r)
+void lanes_draw(struct text *t, const struct recording *r, const struct scale *x, bool tips)
 {
-    struct recording rec = {.program = r->program, .part = STEP_UPDATE};
-    struct watcher w = {record, &rec};
-    const struct outcome *o = engine_run(engine_new(r->program), true, &w);
-    int64_t end = o->picoseconds;
-    struct scale x = axis_over(0, (double)(end - rec.begin) * 1e-12, false), y = {0, 1000, 1000};
-    text_add(t, "<section>\n<h2>One step, lane by lane</h2>\n<p class=\"soft\">");
-    if (rec.micro_batches > 1)
-        text_add(t, "The last of %d micro-batches and the update. ", rec.micro_batches);
-    text_add(t, "Over the whole step compute waits %s for collectives, %.1f %%.</p>\n",
-             html_seconds((double)r->prediction->exposed_all * 1e-12),
-             100 * (double)r->prediction->exposed_all / (double)r->prediction->step);
-    chart_open(t, "Compute, gather and reduce over the step", 180, &y, NULL);
     for (enum lane lane = LANE_COMPUTE; lane <= LANE_REDUCE; lane++)
-        add_lane(t, &rec.lane[lane], lane, rec.begin, &x);
+        draw_lane(t, &r->lane[lane], lane, r->begin, x, tips);
+}
+
+void lanes_chart(struct text *t, const struct recording *r, int64_t end, const char *name)
+{
+    struct scale x = axis_over(0, (double)(end - r->begin) * 1e-12, false), y = {0, 1000, 1000};
+    chart_open(t, name, 180, &y, NULL);
+    lanes_draw(t, r, &x, true);
     chart_close(t, &x, label_seconds,
                 "<span class=\"y\" style=\"bottom:83%\">compute</span>\n"
                 "<span class=\"y\" style=\"bottom:49%\">gather</span>\n"
@@ -132,5 +140,19 @@ void section_lanes(struct text *t, const struct rung *r)
              "<p class=\"soft legend\"><i class=\"k0\"></i>forward &emsp; <i class=\"k3\"></i>loss "
              "&emsp; <i class=\"k2\"></i>backward &emsp; <i class=\"k1\"></i>update &emsp; "
              "<i class=\"wait\"></i>compute waits &emsp; <i class=\"k4\"></i>gather &emsp; "
-             "<i class=\"k6\"></i>reduce</p>\n</section>\n");
+             "<i class=\"k6\"></i>reduce</p>\n");
+}
+
+void section_lanes(struct text *t, const struct rung *r)
+{
+    int64_t end;
+    const struct recording rec = recording_of(r, &end);
+    text_add(t, "<section>\n<h2>One step, lane by lane</h2>\n<p class=\"soft\">");
+    if (rec.micro_batches > 1)
+        text_add(t, "The last of %d micro-batches and the update. ", rec.micro_batches);
+    text_add(t, "Over the whole step compute waits %s for collectives, %.1f %%.</p>\n",
+             html_seconds((double)r->prediction->exposed_all * 1e-12),
+             100 * (double)r->prediction->exposed_all / (double)r->prediction->step);
+    lanes_chart(t, &rec, end, "Compute, gather and reduce over the step");
+    text_add(t, "</section>\n");
 }

@@ -1,13 +1,11 @@
 /* Memory over the step: at every step of the schedule the bytes of each kind, as the layout has
  * them. */
-#include "report/sections.h"
+#include "report/peak.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { KINDS = 8 };
-
-/* A kind over all steps; the last of KINDS is the rest. */
+/* A kind over all steps; the last of MEMORY_KINDS is the rest. */
 struct kind {
     const char *name;
     int64_t most, *bytes; /* by step */
@@ -72,14 +70,14 @@ static kind_list kinds_of(const struct rung *r, struct text *columns)
                  1000.0 * s / n, 1000.0 / n, html_text(tip_of(r, &terms, s, sum)));
     }
     qsort(all.item, (size_t)all.n, sizeof *all.item, larger_first);
-    if (all.n > KINDS) {
-        struct kind *rest = &all.item[KINDS - 1];
+    if (all.n > MEMORY_KINDS) {
+        struct kind *rest = &all.item[MEMORY_KINDS - 1];
         rest->name = "smaller kinds", rest->most = 0;
         for (int s = 0; s < n; s++) {
-            for (int k = KINDS; k < all.n; k++) rest->bytes[s] += all.item[k].bytes[s];
+            for (int k = MEMORY_KINDS; k < all.n; k++) rest->bytes[s] += all.item[k].bytes[s];
             if (rest->bytes[s] > rest->most) rest->most = rest->bytes[s];
         }
-        all.n = KINDS;
+        all.n = MEMORY_KINDS;
     }
     return all;
 }
@@ -88,14 +86,19 @@ static kind_list kinds_of(const struct rung *r, struct text *columns)
 static void add_area(struct text *t, int number, const struct scale *y, const int64_t *low,
                      const int64_t *bytes, int n)
 {
-    text_add(t, "<path class=\"area k%d\" d=\"", number);
-    for (int s = 0; s < n; s++) {
-        double at = 1000 - axis_place(y, (double)(low[s] + bytes[s]));
-        text_add(t, "%s%.2f %.1fH%.2f", s ? "L" : "M", 1000.0 * s / n, at, 1000.0 * (s + 1) / n);
+    text_add(t, "<path class=\"area k%d\" d=\"M0 %.1f", number,
+             1000 - axis_place(y, (double)(low[0] + bytes[0])));
+    for (int s = 1; s <= n; s++) {
+        int64_t was = low[s - 1] + bytes[s - 1], is = s < n ? low[s] + bytes[s] : -1;
+        if (is == was) continue;
+        text_add(t, "H%.2f", 1000.0 * s / n);
+        if (s < n) text_add(t, "V%.1f", 1000 - axis_place(y, (double)is));
     }
+    text_add(t, "V%.1f", 1000 - axis_place(y, (double)low[n - 1]));
     for (int s = n - 1; s >= 0; s--) {
-        double at = 1000 - axis_place(y, (double)low[s]);
-        text_add(t, "L%.2f %.1fH%.2f", 1000.0 * (s + 1) / n, at, 1000.0 * s / n);
+        if (s && low[s] == low[s - 1]) continue;
+        text_add(t, "H%.2f", 1000.0 * s / n);
+        if (s) text_add(t, "V%.1f", 1000 - axis_place(y, (double)low[s - 1]));
     }
     text_add(t, "Z\"/>\n");
 }
@@ -113,41 +116,57 @@ static void add_level(struct text *t, struct text *labels, const struct scale *y
              name, text_bytes(bytes));
 }
 
+struct memory_chart memory_chart_of(const struct rung *r)
+{
+    const struct ledger *l = r->ledger;
+    struct memory_chart c = {.steps = l->steps + 1};
+    struct text areas = {0}, columns = {0};
+    const kind_list all = kinds_of(r, &columns);
+    c.limit_is_far = l->limit_bytes > 3 * l->peak_bytes;
+    c.y =
+        axis_over(0,
+                  1.1 * (double)(c.limit_is_far || l->peak_bytes > l->limit_bytes ? l->peak_bytes
+                                                                                  : l->limit_bytes),
+                  true);
+    c.x = axis_over(0, c.steps, false);
+    if (c.x.step < 1) c.x.step = 1;
+    int64_t *low = TAKE_MANY(int64_t, c.steps);
+    for (int k = 0; k < all.n; k++) {
+        add_area(&areas, k, &c.y, low, all.item[k].bytes, c.steps);
+        for (int s = 0; s < c.steps; s++) low[s] += all.item[k].bytes[s];
+        c.kind[k] = (struct memory_kind){all.item[k].name, all.item[k].most,
+                                         all.item[k].bytes[l->peak_step]};
+    }
+    c.kinds = all.n;
+    c.areas = areas.bytes, c.columns = columns.bytes;
+    return c;
+}
+
 void section_memory(struct text *t, const struct rung *r)
 {
     const struct ledger *l = r->ledger;
-    struct text columns = {0}, labels = {0};
-    kind_list all = kinds_of(r, &columns);
-    int n = l->steps + 1;
-    bool far = l->limit_bytes > 3 * l->peak_bytes;
-    double top =
-        1.1 * (double)(far || l->peak_bytes > l->limit_bytes ? l->peak_bytes : l->limit_bytes);
-    struct scale y = axis_over(0, top, true), x = axis_over(0, n, false);
-    if (x.step < 1) x.step = 1;
+    struct text labels = {0};
+    const struct memory_chart c = memory_chart_of(r);
     text_add(t,
              "<section>\n<h2>Memory over the step</h2>\n<p class=\"soft\">One device; the trainer "
              "allocates %s once, and %s are outside of it. From left to right: "
              "steps of the schedule. The limit is %s%s.</p>\n",
              text_bytes(l->arena_bytes), text_bytes(l->outside_bytes), text_bytes(l->limit_bytes),
-             far ? ", far above this drawing" : "");
-    chart_open(t, "Memory over the steps of the schedule, by kind", 300, &y, label_bytes);
-    int64_t *low = TAKE_MANY(int64_t, n);
-    for (int k = 0; k < all.n; k++) {
-        add_area(t, k, &y, low, all.item[k].bytes, n);
-        for (int s = 0; s < n; s++) low[s] += all.item[k].bytes[s];
-    }
-    if (!far) add_level(t, &labels, &y, l->limit_bytes, "limit");
-    text_add_bytes(t, columns.bytes, columns.length);
-    chart_close(t, &x, label_step, labels.bytes);
+             c.limit_is_far ? ", far above this drawing" : "");
+    chart_open(t, "Memory over the steps of the schedule, by kind", 300, &c.y, label_bytes);
+    text_add(t, "%s", c.areas);
+    if (!c.limit_is_far) add_level(t, &labels, &c.y, l->limit_bytes, "limit");
+    text_add(t, "%s", c.columns);
+    chart_close(t, &c.x, label_step, labels.bytes);
     text_add(t,
              "<div class=\"wide\"><table>\n<tr><th>kind</th><th class=\"n\">most</th>"
              "<th class=\"n\">at the peak, step %d</th></tr>\n",
              l->peak_step);
-    for (int k = all.n - 1; k >= 0; k--)
+    for (int k = c.kinds - 1; k >= 0; k--)
         text_add(t,
                  "<tr><td><i class=\"k%d\"></i>%s</td><td class=\"n\">%s</td><td "
                  "class=\"n\">%s</td></tr>\n",
-                 k, html_text(all.item[k].name), text_bytes(all.item[k].most),
-                 text_bytes(all.item[k].bytes[l->peak_step]));
+                 k, html_text(c.kind[k].name), text_bytes(c.kind[k].most),
+                 text_bytes(c.kind[k].at_peak));
     text_add(t, "</table></div>\n</section>\n");
 }

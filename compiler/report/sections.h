@@ -16,7 +16,13 @@ void section_scaling(struct text *t, const rung_list *rungs, bool weak);
 /* `space`: what `planc check --json` gives; limit_bytes and tokens of a step and number of devices
  * of its points. Returns the place of the fastest point that fits, -1: none. */
 int section_space(struct text *t, const json_t *space, double limit_bytes, double tokens);
-/* A run's metrics, one JSON object per line. NULL, or why the file is none. */
-const char *section_run(struct text *t, const char *path);
+/* A run's metrics, one JSON object a line; out (or NULL) gets the numbers as "run". NULL, or why
+ * the file is none. */
+const char *section_run(struct text *t, const char *path, json_t *out);
+/* What a trainer's --trace wrote, beside the rung's prediction; out gets "trace". As above. */
+const char *section_trace(struct text *t, const struct rung *r, const char *path, json_t *out);
+
+/* picture.c: memory and lanes of a step as an SVG file. */
+void picture(struct text *t, const struct rung *r, const char *title);
 
 #endif

@@ -78,11 +78,13 @@ static bool exceeds(int64_t bytes, int64_t limit)
 }
 
 /* Checks all points, and asks the bounds of those that are possible. *open: the others. */
-static int begin(struct candidates *c, struct search *s, bool bounded, int *open)
+static int begin(struct candidates *c, struct search *s, bool bounded, int *open,
+                 struct search_watcher *watcher)
 {
     int *choice = TAKE_MANY(int, s->space->n_axes + 1), n = 0;
     for (int64_t i = 0; i < s->candidates; i++) {
         struct candidate *x = &s->candidate[i];
+        if (watcher) watcher->told(watcher, false, i, s->candidates);
         choice_of(s->space, i, choice);
         *x = (struct candidate){.number = i, .place = candidate_place(c, s->space, choice)};
         if (x->place.why) continue;
@@ -151,18 +153,34 @@ static bool dominated(const struct search *s, int64_t least_step, int64_t bytes)
     return false;
 }
 
-static void mark_frontier(struct search *s)
+/* Sorts the simulated points and says which are the best and the frontier. */
+static void rank(struct search *s)
 {
     int64_t least = INT64_MAX;
+    sorted = s;
+    qsort(s->ranked, (size_t)s->n_ranked, sizeof *s->ranked, by_rank);
     for (int i = 0; i < s->n_ranked; i++) {
         struct candidate *x = &s->candidate[s->ranked[i]];
+        x->ruling = i ? RULED_SLOWER : RULED_BEST;
         x->frontier = x->peak_bytes < least;
         if (x->frontier) least = x->peak_bytes;
     }
 }
 
+void search_measured(struct search *s, int64_t number, int64_t picoseconds)
+{
+    struct candidate *x = &s->candidate[number];
+    if (!x->step) return;
+    for (int i = 0; i < TIME_PARTS; i++)
+        x->parts.part[i] =
+            (int64_t)((double)x->parts.part[i] * (double)picoseconds / (double)x->step);
+    x->step = picoseconds;
+    x->measured = true;
+    rank(s);
+}
+
 struct search *search_run(struct candidates *c, const struct space *space, int top,
-                          enum search_how how)
+                          enum search_how how, struct search_watcher *watcher)
 {
     struct search *s = TAKE(struct search);
     *s = (struct search){.space = space,
@@ -170,7 +188,7 @@ struct search *search_run(struct candidates *c, const struct space *space, int t
                          .candidate = TAKE_MANY(struct candidate, space->points),
                          .ranked = TAKE_MANY(int, space->points)};
     int *open = TAKE_MANY(int, space->points), *choice = TAKE_MANY(int, space->n_axes + 1);
-    int n = begin(c, s, how != SEARCH_ALL, open);
+    int n = begin(c, s, how != SEARCH_ALL, open, watcher);
     struct best_times best = {.top = top < 1 ? 1 : top > 64 ? 64 : top};
     sorted = s;
     qsort(open, (size_t)n, sizeof *open, by_bound);
@@ -178,6 +196,7 @@ struct search *search_run(struct candidates *c, const struct space *space, int t
         struct candidate *x = &s->candidate[open[i]];
         bool beaten = how != SEARCH_ALL && x->least_step > slowest_of(&best);
         if (beaten && how == SEARCH_BEST) break;
+        if (watcher) watcher->told(watcher, true, s->candidates - n + i, s->candidates);
         choice_of(space, x->number, choice);
         if (!lay_out(c, s, x, choice)) continue;
         if (beaten && dominated(s, x->least_step, x->peak_bytes)) continue;
@@ -185,8 +204,6 @@ struct search *search_run(struct candidates *c, const struct space *space, int t
         add_time(&best, x->step);
         s->ranked[s->n_ranked++] = open[i];
     }
-    qsort(s->ranked, (size_t)s->n_ranked, sizeof *s->ranked, by_rank);
-    mark_frontier(s);
-    if (s->n_ranked) s->candidate[s->ranked[0]].ruling = RULED_BEST;
+    rank(s);
     return s;
 }

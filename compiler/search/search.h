@@ -33,6 +33,7 @@ struct candidate {
     int64_t least_step, step;        /* picoseconds; 0: not asked for */
     struct time_parts parts;         /* of a simulated one */
     bool frontier; /* simulated, and no other simulated one is as fast with less memory */
+    bool measured; /* step is that of a run */
 };
 struct search {
     const struct space *space;
@@ -44,14 +45,28 @@ struct search {
     const char *missing; /* a figure of the cluster without which nothing is predicted; or NULL */
 };
 
-/* `top` points are exact, best first. */
+/* Told how far a search is, often: `done` of `all` points are checked and bounded, or (decided)
+ * either ruled out or run. */
+struct search_watcher {
+    void (*told)(struct search_watcher *w, bool decided, int64_t done, int64_t all);
+};
+/* `top` points are exact, best first. watcher: NULL is fine. */
 enum search_how {
     SEARCH_BEST,
     SEARCH_FRONTIER, /* and every point that none beats in both time and memory */
     SEARCH_ALL       /* every point that fits is run */
 };
-struct search *search_run(struct candidates *c, const struct space *s, int top,
-                          enum search_how how);
+struct search *search_run(struct candidates *c, const struct space *s, int top, enum search_how how,
+                          struct search_watcher *watcher);
+/* A simulated point was run: its step is that of the run, its parts grow alike, and all simulated
+ * ones are ranked again. */
+void search_measured(struct search *s, int64_t number, int64_t picoseconds);
 void choice_of(const struct space *s, int64_t number, int *choice);
+
+/* reason.c: why a candidate is not the best, with the step of the schedule that exceeds or the part
+ * of the time that is longer. In the arena. */
+const char *search_reason(struct candidates *c, const struct search *s, const struct candidate *x);
+/* "1.234 s", "12.345 ms", "6.7 us". */
+const char *search_time_text(int64_t picoseconds);
 
 #endif

@@ -83,7 +83,7 @@ refuses() {
 refuses range_of_a_million 1 'a range of more than 100,000 choices' "$planc" check numbers.plan \
     --set batch.local=1..1000000
 refuses \
-    two_axes 1 'a space of 1,000,000 points or more (1,000 batch.sequence x 1,000 batch.local)' \
+    two_axes 1 'a space of 1,000,000 points (1,000 batch.sequence x 1,000 batch.local)' \
     "$planc" check numbers.plan --set batch.local=1..1000 --set batch.sequence=1..1000
 refuses products 1 "at most 1048576" "$planc" check numbers.plan --set batch.local=4294967296 \
     --set mesh.fsdp=4294967296

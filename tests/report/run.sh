@@ -37,12 +37,27 @@ printf '{"step":5,"lo' >>run.jsonl # a run that was ended in the middle of a lin
 printf '{"step":1}\n' >empty.jsonl
 sed 's|plan "a byte-level llama"|plan "</script><b>\&'"'"' \xff"|' "$plans/demo.plan" >hostile.plan
 
+"$planc" simulate "$plans/demo.plan" --trace step.json >/dev/null 2>&1 # in the form of a trainer's
 page demo 0 "$plans/demo.plan" --devices 2,4,6 --set batch.global=48 --metrics run.jsonl
+page trace 0 "$plans/demo.plan" --trace step.json
 page cuda 0 "$plans/30b-a3b-16.plan" --devices 16,64
 page hostile 0 hostile.plan
 page exceeds 2 "$plans/llama-8b.plan" --set batch.local=64 --set batch.global=32768
 page space 0 "$plans/30b-a3b-16.plan" --set 'batch.local=1|2|64' \
     --set 'activation_checkpoint.mode=none|full'
+grep -q 'slower by [0-9.]* %: .* takes .* more' space.html &&
+    grep -q 'exceeds by .* at .*, step' space.html && ok reasons ||
+    fail reasons "$(grep -o '<td>[^<]*by[^<]*' space.html | head -n 3)"
+"$planc" report "$plans/demo.plan" --json --devices 2,4 --set batch.global=16 --metrics run.jsonl \
+    >numbers.json 2>&1
+"$planc" report "$plans/demo.plan" --json --trace step.json >trace.json 2>&1
+"$planc" report "$plans/30b-a3b-16.plan" --json --set 'batch.local=1|2' >space.json 2>&1
+said=$(python3 "$top/tests/report/numbers.py" 2>&1) && ok json || fail json "$said"
+said=$("$planc" report "$plans/llama-8b.plan" -o picture.svg 2>&1) &&
+    said=$(python3 "$top/tests/report/picture.py" picture.svg 2>&1) && ok picture ||
+    fail picture "$said"
+said=$(python3 "$top/tests/report/picture.py" "$top/docs/report.svg" 2>&1) &&
+    ok picture_of_readme || fail picture_of_readme "$said"
 grep -q 'Predicted: 600.00 ms (+20.0 %)' demo.html && ok predicted_beside_measured ||
     fail predicted_beside_measured "$(grep -o 'A step took[^<]*' demo.html)"
 said=$(python3 "$top/tests/report/same.py" "$planc" "$plans/30b-a3b-16.plan" cuda.html 2>&1) &&
@@ -50,7 +65,11 @@ said=$(python3 "$top/tests/report/same.py" "$planc" "$plans/30b-a3b-16.plan" cud
 
 refused no_output 3 'wants -o' "$plans/demo.plan"
 refused no_plan 3 'takes one plan' -o refused.html
-refused trace 3 "no option '--trace'" "$plans/demo.plan" -o refused.html --trace x
+refused trace_absent 4 'No such file' "$plans/demo.plan" -o refused.html --trace absent.json
+refused trace_empty 4 'no traceEvents' "$plans/demo.plan" -o refused.html --trace numbers.json
+refused trace_of_another 4 "none of this plan's" "$plans/moe-small.plan" -o refused.html \
+    --trace step.json
+refused picture_of_run 3 'a picture has memory' "$plans/demo.plan" -o refused.svg --trace step.json
 refused scaling 3 'strong or weak' "$plans/demo.plan" -o refused.html --scaling x --devices 2
 refused scaling_alone 3 'is of --devices' "$plans/demo.plan" -o refused.html --scaling weak
 refused metrics_absent 4 'No such file' "$plans/demo.plan" -o refused.html --metrics absent.jsonl
@@ -59,7 +78,7 @@ refused metrics_empty 4 'no loss' "$plans/demo.plan" -o refused.html --metrics e
 refused not_writable 4 'cannot write' "$plans/demo.plan" -o absent/refused.html
 
 chromium=$(command -v chromium || command -v chromium-browser)
-for name in demo cuda hostile exceeds space; do
+for name in demo trace cuda hostile exceeds space; do
     if [ -z "$chromium" ]; then
         skip "browser_$name" "there is no chromium"
         continue

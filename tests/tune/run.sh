@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # planc tune: the search against trying every point of ten spaces, its plan, its reasons, its JSON,
-# and bad input.
+# runs on a modelled machine (LONG=1: on this one), and bad input.
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
 [ "$BUILD" = build-sanitize ] &&
     flags="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
@@ -66,7 +66,7 @@ step=$("$planc" simulate best.plan --json 2>/dev/null |
     fail plan_takes_as_long "$step"
 for i in 1 2; do "$planc" tune "$reference" | grep -v '^searched' >text.$i; done
 cmp -s text.1 text.2 && [ -s text.1 ] && ok deterministic || fail deterministic "two texts differ"
-grep -q 'exceeds by .* alive at once' text.1 && grep -q 'above the best: not simulated' text.1 &&
+grep -q 'exceeds by .* at .*, step [0-9]* of [0-9]*' text.1 && grep -q 'bound above the best' text.1 &&
     grep -q 'slower by .*more' text.1 && ok reasons || fail reasons "$(tail_of text.1)"
 "$planc" tune "$plans/demo.plan" --set batch.global=32 -o demo.plan >demo.txt 2>demo.err &&
     grep -q 'leaves nothing open' demo.txt && "$planc" check demo.plan >demo.check 2>&1 &&
@@ -78,7 +78,8 @@ assert all(c["devices"] == 64 for c in o["candidates"])') && ok devices ||
 
 for devices in 16 512; do
     "$planc" tune "$plans/30b-a3b-$devices.plan" -o "found.$devices.plan" >found.txt 2>&1
-    "$planc" format --write "found.$devices.plan" >>found.txt 2>&1
+    "$planc" format --check "found.$devices.plan" >>found.txt 2>&1 && ok "canonical_$devices" ||
+        fail "canonical_$devices" "$(tail_of found.txt)"
     diff <(grep -v '^#' "found.$devices.plan") \
         <(grep -v '^#' "$plans/30b-a3b-$devices-best.plan") >found.diff &&
         ok "library_best_$devices" || fail "library_best_$devices" "$(tail_of found.diff)"
@@ -87,6 +88,96 @@ done
     grep -q 'who is best where' ladder.txt && grep -q '% of linear' ladder.txt &&
     grep -q 'impossible .*mesh.fsdp=64' ladder.txt && ok ladder ||
     fail ladder "$(tail_of ladder.txt)"
+
+"$planc" tune "$reference" --ladder 16,64,512 --json >ladder.json 2>ladder.err
+said=$(ask ladder.json '
+rungs, ladder = o["rungs"], o["ladder"]
+assert [r["devices"] for r in rungs] == [16, 64, 512]
+best = {r["devices"]: r["best"]["set"] for r in rungs}
+for r in rungs:
+    assert r["best"]["set"] in r["survivors"]
+    mine = [c for c in o["candidates"] if c["devices"] == r["devices"] and "step_seconds" in c]
+    for c in mine:
+        beaten = any(x["step_seconds"] < c["step_seconds"] and x["peak_bytes"] <= c["peak_bytes"]
+                     for x in mine)
+        assert beaten != (c["set"] in r["survivors"]), c
+for p in ladder["places"]:
+    before = None
+    for i, r in enumerate(p["rungs"]):
+        assert not i or (before == r.get("rank")) == ("why" not in r), p
+        before = r.get("rank")
+for way in "strong", "weak":
+    seen = [r for r in ladder[way] if "step_seconds" in r]
+    assert len(seen) == 2 and seen[0]["scaling_efficiency"] == 1, seen
+    assert 0.5 < seen[1]["scaling_efficiency"] < 1 and seen[1]["costs_most"], seen
+') && ok ladder_json || fail ladder_json "$said $(tail_of ladder.err)"
+
+# a plan that is written another way keeps its way, and a key that it lacks goes to its section
+printf 'use "models/llama.plan"\nuse "clusters/cpu.plan"\nplan "own" { # mine\n  model llama { layers=2;
+    hidden=64; heads=4; ffn=128; vocab=256 }\n  cluster cpu { }\n mesh { fsdp=1 } # one
+  batch {\n    sequence=64 ; local=1|2\n  }\n  optimizer adamw { lr=1e-3 }
+  schedule constant { steps=5 }\n  data { train="a"; format=bytes }\n}\n' >own.plan
+"$planc" tune own.plan --set batch.global=4 --set 'batch.loss_chunks=1|2' -o own.best.plan \
+    >own.txt 2>&1 && [ "$(grep -c '# mine\|# one\|layers=2;$' own.best.plan)" = 3 ] &&
+    sed -n '/batch {/,/}/p' own.best.plan | grep -q '^ *loss_chunks = [12]$' &&
+    "$planc" check own.best.plan >own.check 2>&1 && ok own_layout_stays ||
+    fail own_layout_stays "$(tail_of own.txt) $(diff own.plan own.best.plan | head -n 8)"
+
+# ── runs ──
+mkdir -p bin tmp && cp "$top/tests/tune/modelled.py" bin/mpirun && chmod +x bin/mpirun
+printf '#!/bin/sh\nfor word; do [ "$before" = -o ] && : >"$word"; before=$word; done\n' \
+    >no_compiler && chmod +x no_compiler
+sed 's/layers = 4/layers = 2/; s/local = 2 }/local = 1 | 2 | 4 | 8;  global = 32 }/' \
+    "$plans/demo.plan" >measure.plan
+# modelled NAME OPTION…: the ladder on a machine whose products over many rows are slow
+modelled() {
+    TMPDIR=$scratch/tmp PATH=$scratch/bin:$PATH MPICC=$scratch/no_compiler PLANC=$planc PLAN=measure.plan ROWS=700 \
+        SLOWER=4 "$planc" tune measure.plan --ladder 2,4,8 --measure "${@:2}" >"$1" 2>"$1.err"
+}
+"$planc" tune measure.plan --ladder 2,4,8 --json >unmeasured.json 2>unmeasured.err
+modelled measured.json --json -o measured.plan
+said=$(python3 -c '
+import json
+a, b = json.load(open("unmeasured.json")), json.load(open("measured.json"))
+m = b["measured"]
+runs = m["runs"]
+assert m["devices"] == 2 and len(runs) >= 3 and sum(r["fastest"] for r in runs) == 1
+fastest = min(runs, key=lambda r: r["measured_seconds"])
+assert fastest["fastest"] and b["rungs"][0]["best"]["set"] == fastest["set"], fastest
+assert a["rungs"][0]["best"]["set"] != fastest["set"]  # the model was wrong, and the runs said so
+assert b["best"]["set"] != a["best"]["set"]            # and so is what it says of more devices
+for r in runs:
+    was, now = (abs(r[k + "_seconds"] / r["measured_seconds"] - 1) for k in ("predicted", "refitted"))
+    assert now < 0.25 and now < was, r
+worst = max((k for k in m["kernels"]), key=lambda k: k["measured_seconds"] - k["predicted_seconds"])
+assert worst["class"] == "gemm", m["kernels"]
+rest = next(k for k in m["kernels"] if k["class"] == "the rest")
+assert abs(rest["measured_seconds"] - rest["predicted_seconds"]) < 0.02 * worst["measured_seconds"]
+assert b["rungs"][0]["best"]["measured"] and "measured" not in b["best"]
+' 2>&1) && ok measured || fail measured "$said $(tail_of measured.json.err)"
+step=$("$planc" simulate measured.plan --cluster measured.cluster.plan --json 2>/dev/null |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["rungs"][0]["step_seconds"])')
+[ "$step" = "$(ask measured.json 'print(o["best"]["step_seconds"])')" ] &&
+    ok measured_rates_are_kept || fail measured_rates_are_kept "$step"
+for i in 1 2; do modelled measured.txt.$i && grep -v '^searched' measured.txt.$i >measured.$i; done
+cmp -s measured.1 measured.2 && grep -q 'where the prediction was wrong' measured.1 &&
+    ok measured_deterministic || fail measured_deterministic "$(diff measured.1 measured.2 | head -n 4)"
+printf '#!/bin/sh\necho "trainer: no such device" >&2\nexit 7\n' >bin/mpirun
+modelled failed.txt
+[ $? = 4 ] && grep -q 'no such device' failed.txt.err && grep -q 'failed (status 7)' failed.txt.err &&
+    [ ! -s failed.txt ] && ok run_that_fails || fail run_that_fails "$(tail_of failed.txt.err)"
+[ -z "$(ls tmp)" ] && ok nothing_is_left ||
+    fail nothing_is_left "$(ls tmp)"
+if [ -n "${LONG:-}" ]; then # every point on this machine: the measured best is among the first three
+    "$planc" calibrate -o here.plan >here.txt 2>&1
+    "$planc" tune measure.plan --set 'activation_checkpoint.mode=none|full' --cluster here.plan \
+        --measure --top 8 --json >long.json 2>long.err
+    said=$(ask long.json '
+runs = o["measured"]["runs"]
+best = min(runs, key=lambda r: r["measured_seconds"])
+assert len(runs) == 8 and best["predicted_rank"] <= 3, runs
+    ') && ok measured_here || fail measured_here "$said $(tail_of long.err)"
+fi
 
 # ── bad input ──
 # refused NAME STATUS PATTERN ARGUMENT…
@@ -105,10 +196,9 @@ refused cluster_open 1 'cluster.nodes is open' "$reference" --set 'cluster.nodes
 refused devices_differ 1 '--devices .* compares' "$plans/demo.plan" --set 'mesh.fsdp=1|2' \
     --set batch.global=32
 refused nothing_fits 2 'nothing fits' "$reference" --set cluster.device.memory=2GiB
-refused measure 3 "'--measure' is not available" "$reference" --measure
 refused top_zero 3 'from 1 to 64' "$reference" --top 0
 refused ladder_falls 3 'rising' "$reference" --ladder 64,16
 refused no_whole_nodes 1 'no whole nodes' "$reference" --devices 20
 refused output_nowhere 4 'nowhere' "$reference" -o /nowhere/best.plan
-refused too_many 1 'close a key' "$reference" --set batch.loss_chunks=1..4096 \
-    --set mesh.prefetch=0..8
+refused too_many 1 "close .*: --set 'batch.loss_chunks=1' leaves 432 points" "$reference" \
+    --set batch.loss_chunks=1..4096 --set mesh.prefetch=0..8

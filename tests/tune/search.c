@@ -17,9 +17,9 @@ int main(int argc, char **argv)
         return 2;
     }
     struct candidates *c = candidates_open(&a);
-    const struct search *all = search_run(c, space, TOP, SEARCH_ALL),
-                        *best = search_run(c, space, TOP, SEARCH_BEST),
-                        *frontier = search_run(c, space, TOP, SEARCH_FRONTIER);
+    const struct search *all = search_run(c, space, TOP, SEARCH_ALL, NULL),
+                        *best = search_run(c, space, TOP, SEARCH_BEST, NULL),
+                        *frontier = search_run(c, space, TOP, SEARCH_FRONTIER, NULL);
     int wrong = 0, simulated = 0;
     if (all->missing) return printf("missing: %s\n", all->missing), 2;
     for (int64_t i = 0; i < all->candidates; i++) {
