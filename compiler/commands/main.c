@@ -55,7 +55,7 @@ const struct command_row command_rows[] = {
     {"diff", DIFF, command_diff, "diff A B",
      "what changes between two plans: parameters, memory, whether checkpoints resume"},
     {"report", REPORT, command_report, "report PLAN -o FILE.html [--metrics FILE] [--trace FILE]",
-     "one page to look at: memory, lanes, time, scaling, a space, a run; -o FILE.svg: a picture"},
+     "one page to look at: memory, lanes, time, scaling, a space, a run"},
     {"import", IMPORT, command_import, "import DIR_OR_CONFIG -o FILE.plan",
      "a Hugging Face config.json to a plan"},
     {"export", EXPORT, command_export, "export CHECKPOINT -o DIR [--dtype fp32]",

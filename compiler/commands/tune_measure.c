@@ -41,8 +41,8 @@ static struct arguments arguments_of(const struct tune *t, const struct tune_run
         PUSH(&a.set,
              intern_format("%s=%s", r->space->axis[k].key, r->space->axis[k].choice[choice[k]]));
     PUSH(&a.set, "data.format=bytes");
-    PUSH(&a.set, intern_format("data.train=[\"%s\"]", data));
-    if (r->plan->n_data_validation) PUSH(&a.set, intern_format("data.validation=[\"%s\"]", data));
+    PUSH(&a.set, intern_format("data.train=\"%s\"", data));
+    if (r->plan->n_data_validation) PUSH(&a.set, intern_format("data.validation=\"%s\"", data));
     return a;
 }
 

@@ -66,7 +66,8 @@ step=$("$planc" simulate best.plan --json 2>/dev/null |
     fail plan_takes_as_long "$step"
 for i in 1 2; do "$planc" tune "$reference" | grep -v '^searched' >text.$i; done
 cmp -s text.1 text.2 && [ -s text.1 ] && ok deterministic || fail deterministic "two texts differ"
-grep -q 'exceeds by .* at .*, step [0-9]* of [0-9]*' text.1 && grep -q 'bound above the best' text.1 &&
+grep -q 'exceeds by .* at .*, step [0-9]* of [0-9]*' text.1 &&
+    grep -q 'bound above the best' text.1 &&
     grep -q 'slower by .*more' text.1 && ok reasons || fail reasons "$(tail_of text.1)"
 "$planc" tune "$plans/demo.plan" --set batch.global=32 -o demo.plan >demo.txt 2>demo.err &&
     grep -q 'leaves nothing open' demo.txt && "$planc" check demo.plan >demo.check 2>&1 &&
@@ -113,8 +114,8 @@ for way in "strong", "weak":
 ') && ok ladder_json || fail ladder_json "$said $(tail_of ladder.err)"
 
 # a plan that is written another way keeps its way, and a key that it lacks goes to its section
-printf 'use "models/llama.plan"\nuse "clusters/cpu.plan"\nplan "own" { # mine\n  model llama { layers=2;
-    hidden=64; heads=4; ffn=128; vocab=256 }\n  cluster cpu { }\n mesh { fsdp=1 } # one
+printf 'use "models/llama.plan"\nuse "clusters/cpu.plan"\nplan "own" { # mine
+  model llama { layers=2;\n    hidden=64; heads=4; ffn=128; vocab=256 }\n  cluster cpu { }\n mesh { fsdp=1 } # one
   batch {\n    sequence=64 ; local=1|2\n  }\n  optimizer adamw { lr=1e-3 }
   schedule constant { steps=5 }\n  data { train="a"; format=bytes }\n}\n' >own.plan
 "$planc" tune own.plan --set batch.global=4 --set 'batch.loss_chunks=1|2' -o own.best.plan \
@@ -131,8 +132,8 @@ sed 's/layers = 4/layers = 2/; s/local = 2 }/local = 1 | 2 | 4 | 8;  global = 32
     "$plans/demo.plan" >measure.plan
 # modelled NAME OPTION…: the ladder on a machine whose products over many rows are slow
 modelled() {
-    TMPDIR=$scratch/tmp PATH=$scratch/bin:$PATH MPICC=$scratch/no_compiler PLANC=$planc PLAN=measure.plan ROWS=700 \
-        SLOWER=4 "$planc" tune measure.plan --ladder 2,4,8 --measure "${@:2}" >"$1" 2>"$1.err"
+    TMPDIR=$scratch/tmp PATH=$scratch/bin:$PATH MPICC=$scratch/no_compiler \
+        PLANC=$planc PLAN=measure.plan ROWS=700 SLOWER=4 "$planc" tune measure.plan --ladder 2,4,8 --measure "${@:2}" >"$1" 2>"$1.err"
 }
 "$planc" tune measure.plan --ladder 2,4,8 --json >unmeasured.json 2>unmeasured.err
 modelled measured.json --json -o measured.plan
@@ -147,7 +148,8 @@ assert fastest["fastest"] and b["rungs"][0]["best"]["set"] == fastest["set"], fa
 assert a["rungs"][0]["best"]["set"] != fastest["set"]  # the model was wrong, and the runs said so
 assert b["best"]["set"] != a["best"]["set"]            # and so is what it says of more devices
 for r in runs:
-    was, now = (abs(r[k + "_seconds"] / r["measured_seconds"] - 1) for k in ("predicted", "refitted"))
+    was, now = (abs(r[k] / r["measured_seconds"] - 1)
+                for k in ("predicted_seconds", "refitted_seconds"))
     assert now < 0.25 and now < was, r
 worst = max((k for k in m["kernels"]), key=lambda k: k["measured_seconds"] - k["predicted_seconds"])
 assert worst["class"] == "gemm", m["kernels"]
@@ -161,14 +163,16 @@ step=$("$planc" simulate measured.plan --cluster measured.cluster.plan --json 2>
     ok measured_rates_are_kept || fail measured_rates_are_kept "$step"
 for i in 1 2; do modelled measured.txt.$i && grep -v '^searched' measured.txt.$i >measured.$i; done
 cmp -s measured.1 measured.2 && grep -q 'where the prediction was wrong' measured.1 &&
-    ok measured_deterministic || fail measured_deterministic "$(diff measured.1 measured.2 | head -n 4)"
+    ok measured_deterministic ||
+    fail measured_deterministic "$(diff measured.1 measured.2 | head -n 4)"
 printf '#!/bin/sh\necho "trainer: no such device" >&2\nexit 7\n' >bin/mpirun
 modelled failed.txt
-[ $? = 4 ] && grep -q 'no such device' failed.txt.err && grep -q 'failed (status 7)' failed.txt.err &&
-    [ ! -s failed.txt ] && ok run_that_fails || fail run_that_fails "$(tail_of failed.txt.err)"
+[ $? = 4 ] && grep -q 'no such device' failed.txt.err &&
+    grep -q 'failed (status 7)' failed.txt.err && [ ! -s failed.txt ] && ok run_that_fails || fail run_that_fails "$(tail_of failed.txt.err)"
 [ -z "$(ls tmp)" ] && ok nothing_is_left ||
     fail nothing_is_left "$(ls tmp)"
-if [ -n "${LONG:-}" ]; then # every point on this machine: the measured best is among the first three
+# every point on this machine: the measured best is among the first three
+if [ -n "${LONG:-}" ]; then
     "$planc" calibrate -o here.plan >here.txt 2>&1
     "$planc" tune measure.plan --set 'activation_checkpoint.mode=none|full' --cluster here.plan \
         --measure --top 8 --json >long.json 2>long.err
