@@ -115,7 +115,8 @@ for way in "strong", "weak":
 
 # a plan that is written another way keeps its way, and a key that it lacks goes to its section
 printf 'use "models/llama.plan"\nuse "clusters/cpu.plan"\nplan "own" { # mine
-  model llama { layers=2;\n    hidden=64; heads=4; ffn=128; vocab=256 }\n  cluster cpu { }\n mesh { fsdp=1 } # one
+  model llama { layers=2;\n    hidden=64; heads=4; ffn=128; vocab=256 }
+  cluster cpu { }\n mesh { fsdp=1 } # one
   batch {\n    sequence=64 ; local=1|2\n  }\n  optimizer adamw { lr=1e-3 }
   schedule constant { steps=5 }\n  data { train="a"; format=bytes }\n}\n' >own.plan
 "$planc" tune own.plan --set batch.global=4 --set 'batch.loss_chunks=1|2' -o own.best.plan \
@@ -133,7 +134,8 @@ sed 's/layers = 4/layers = 2/; s/local = 2 }/local = 1 | 2 | 4 | 8;  global = 32
 # modelled NAME OPTION…: the ladder on a machine whose products over many rows are slow
 modelled() {
     TMPDIR=$scratch/tmp PATH=$scratch/bin:$PATH MPICC=$scratch/no_compiler \
-        PLANC=$planc PLAN=measure.plan ROWS=700 SLOWER=4 "$planc" tune measure.plan --ladder 2,4,8 --measure "${@:2}" >"$1" 2>"$1.err"
+        PLANC=$planc PLAN=measure.plan ROWS=700 SLOWER=4 \
+        "$planc" tune measure.plan --ladder 2,4,8 --measure "${@:2}" >"$1" 2>"$1.err"
 }
 "$planc" tune measure.plan --ladder 2,4,8 --json >unmeasured.json 2>unmeasured.err
 modelled measured.json --json -o measured.plan
@@ -168,7 +170,8 @@ cmp -s measured.1 measured.2 && grep -q 'where the prediction was wrong' measure
 printf '#!/bin/sh\necho "trainer: no such device" >&2\nexit 7\n' >bin/mpirun
 modelled failed.txt
 [ $? = 4 ] && grep -q 'no such device' failed.txt.err &&
-    grep -q 'failed (status 7)' failed.txt.err && [ ! -s failed.txt ] && ok run_that_fails || fail run_that_fails "$(tail_of failed.txt.err)"
+    grep -q 'failed (status 7)' failed.txt.err && [ ! -s failed.txt ] && ok run_that_fails ||
+    fail run_that_fails "$(tail_of failed.txt.err)"
 [ -z "$(ls tmp)" ] && ok nothing_is_left ||
     fail nothing_is_left "$(ls tmp)"
 # every point on this machine: the measured best is among the first three
