@@ -110,6 +110,12 @@ static void check_schedule(struct checker *c)
     if (key_given(c, K_schedule_decay_shape) && (!name || strcmp(name, "wsd")))
         warn(place_of(c, K_schedule_decay_shape),
              "schedule.decay_shape has no effect: only wsd has a decay of its own shape");
+    if (key_given(c, K_run_steps) && whole_value(c, K_run_steps, &run, NULL) && run < warmup)
+        add_note(
+            warn(place_of(c, K_run_steps),
+                 "the run ends after %lld steps, within its warm-up: the rate never reaches lr",
+                 (long long)run),
+            place_of(c, K_schedule_warmup), "a warm-up of %lld steps", (long long)warmup);
     if (name && !strcmp(name, "wsd"))
         check_decay(c, warmup, steps);
     else if (key_given(c, K_schedule_decay))
@@ -142,8 +148,20 @@ static void check_rate(struct checker *c)
     if (sure) add_help(d, "lr = %.3ge-4 or %.3ge-3", digit, digit);
 }
 
+/* A number that FP32 rounds to 0 is not the small number that was meant. */
+static void check_small(struct checker *c, enum key_id key)
+{
+    const struct constant *v = key_given(c, key) ? key_value(c, key) : NULL;
+    if (v && v->kind == CONST_NUMBER && v->number > 0 && !((float)v->number > 0))
+        complain(c->key[key].at, "%s = %s is 0 in FP32, the type in which it is used",
+                 key_path(key), constant_text(v));
+}
+
 static void check_optimizer(struct checker *c)
 {
+    static const enum key_id small[] = {K_optimizer_lr, K_optimizer_eps, K_optimizer_clip,
+                                        K_optimizer_weight_decay};
+    for (size_t i = 0; i < COUNT_OF(small); i++) check_small(c, small[i]);
     const struct constant *betas =
         key_given(c, K_optimizer_betas) ? key_value(c, K_optimizer_betas) : NULL;
     const struct constant *eps =
@@ -224,6 +242,9 @@ static void check_data(struct checker *c)
         add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
         add_help(d, "an id that the files hold, such as that of padding; ignore = off masks none");
     }
+    if (size && constant_is_whole(size) && size->top > INT32_MAX)
+        complain(vocab->slot.at, "vocab = %s: planc counts token ids in 32 bits, at most %s",
+                 text_count(size->top), text_count(INT32_MAX));
     const int64_t most = !format                           ? INT64_MAX
                          : !strcmp(format->text, "bytes")  ? UINT8_MAX
                          : !strcmp(format->text, "uint16") ? UINT16_MAX

@@ -123,8 +123,11 @@ sed 's/clusters\/cpu/clusters\/b200/; s/cluster cpu/cluster b200/' base.plan >b2
 "$planc" check b200.plan --set mesh.fsdp=3 >mesh.log 2>&1
 [ $? -eq 1 ] && grep -q 3 mesh.log && grep -q 8 mesh.log && ok impossible_mesh ||
     fail impossible_mesh "$(tail_of mesh.log)"
+wrong eps_below_fp32 "optimizer.eps FP32" --set optimizer.eps=1e-60
+wrong clip_below_fp32 "optimizer.clip FP32" --set optimizer.clip=1e-60
+wrong vocabulary_beyond_32_bits "3,000,000,000 2,147,483,647" --set model.vocab=3000000000
 wrong open_alternatives "mesh.fsdp" --set "mesh.fsdp=1 | 2"
-for command in report export data nonsense; do
+for command in report export nonsense; do
     "$planc" "$command" base.plan >command.log 2>&1
     status=$?
     [ $status -eq 3 ] && [ "$(grep -c '^planc:' command.log)" -eq 1 ] &&
