@@ -2,7 +2,7 @@
 # The demonstration: a plan becomes a trainer that learns English on this machine, on two ranks that
 # share the weights (FSDP 2), in less than two minutes. Nothing is downloaded: the text is the King
 # James Bible of the Debian package bible-kjv. It fails when the loss is too high at the end.
-set -u
+set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
 planc=$BUILD/planc
@@ -39,9 +39,14 @@ awk -v a="$start" -v b="$(date +%s.%N)" 'BEGIN { printf "compiled in %.1f s\n\n"
 echo "== mpirun -n 2 $out/trainer/trainer"
 rm -f "$out/metrics.jsonl"
 mpirun -n 2 --oversubscribe --bind-to none "$out/trainer/trainer" --log-every 50 \
-    --metrics "$out/metrics.jsonl" --final "$out/final.safetensors" ||
+    --metrics "$out/metrics.jsonl" --final "$out/final.safetensors" \
+    --sample 160 --prompt "In the beginning" --temperature 0.6 |
+    sed -u -e "/^sample: /,\$ { w $out/sample.txt" -e 'd' -e '}' ||
     die "the trainer ended with status $?"
 echo
 echo "metrics     $out/metrics.jsonl      weights $out/final.safetensors"
 echo "generated   $out/trainer/: schedule.c, kernels.c, program.c, plan.json"
 python3 tests/lib/demo.py "$out/metrics.jsonl" "$bytes" || die "the loss is too high"
+echo
+echo "== what it writes after \"In the beginning\""
+tail -n +2 "$out/sample.txt" || die "the model wrote nothing"

@@ -133,6 +133,8 @@ single_precision() {
     narrow odd "layers=3 steps=4" "" 2.1.2.full.on
     cd "$scratch/odd" && mapfile -t settings < <(numbers recipe "$PWD/case")
     courses 2.1.2.full.on
+    writes 2.1.2.full.on 2
+    measures 2.1.2.full.on 2
     resumed resumed 2.1.2.full.on 2
     resumed resumed.waiting 1.1.1.none.on 1 --set checkpoint.async=off
     validated validated.graphs 2.1.2.full.on

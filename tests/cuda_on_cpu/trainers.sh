@@ -158,6 +158,40 @@ validated() {
         ok "$name.losses" || fail "$name.losses" "$why"
 }
 
+# ── what the model writes; what a preflight measures ─────────────────────────
+# writes VARIANT RANKS: the tokens of the cpu's trainer, behind steps that were recorded as graphs
+writes() {
+    local variant=$1 ranks=$2 settings fusion recipe why
+    local sample=(--steps 3 --sample 6 --prompt 1,2,3)
+    why=$(cuda_run "$variant" "$ranks" written "${sample[@]}") || { fail writes "$why"; return; }
+    variant_settings 8 "$variant"
+    mapfile -t recipe < <(numbers recipe "$PWD/case")
+    "$planc" build case.plan -o cpu.writes --device cpu "${settings[@]}" "${recipe[@]}" \
+        >cpu.writes.log 2>&1 &&
+        launch "$ranks" "$PWD/cpu.writes" "${sample[@]}" >cpu.writes.log 2>&1 ||
+        { fail writes "$(tail_of cpu.writes.log)"; return; }
+    cmp -s <(grep -A1 '^sample:' written.log) <(grep -A1 '^sample:' cpu.writes.log) &&
+        ok writes || fail writes "$(grep -A1 '^sample:' written.log | tr '\n' '|')"
+}
+# measures VARIANT RANKS: a preflight over the stand-ins
+measures() {
+    rm -f flight.json
+    LD_LIBRARY_PATH=$libraries/lib timeout 240 mpirun -n "$2" --oversubscribe --bind-to none \
+        "$1/trainer" --preflight flight.json >flight.log 2>&1 </dev/null &&
+        python3 - flight.json <<'PYTHON' >flight.why 2>&1 && ok measures || fail measures \
+            "$(tail_of flight.log) $(tail_of flight.why)"
+import json
+import sys
+m = json.load(open(sys.argv[1], encoding="utf-8"))
+assert m["device"] == "cuda" and len(m["ranks"]) == 2
+for r in m["ranks"]:
+    assert "CUDA" in r["driver"] and "NCCL" in r["libraries"] and r["free_bytes"] > 0, r
+    assert r["copy_bytes_per_second"] > 0 and r["link_bytes_per_second"] > 0, r
+assert {t["what"] for t in m["transfers"]} == {"gather", "reduce_scatter", "sum"}, m["transfers"]
+assert all(t["seconds"] > 0 for t in m["transfers"])
+PYTHON
+}
+
 # ── BF16, beside the cpu's ───────────────────────────────────────────────────
 # beside NAME VARIANT [planc options]: kernel by kernel in the first step, then the losses of every
 # step
