@@ -60,9 +60,9 @@ struct outside {
 
 /* `weights "pattern" { … }` of the optimizer. */
 struct group {
-    const char *pattern, *path;
+    const char *pattern;
     struct span at;
-    struct slot decay;
+    struct slot decay, scale; /* of the keys of S_weights */
 };
 
 /* `source "name" { … }` of data. */

@@ -121,11 +121,12 @@ struct cluster {
     struct span at, memory_at;
 };
 
-/* An optimizer group: its decay holds for weights whose stored name the pattern stands for; the
- * last that matches counts. */
-struct decay_group {
+/* An optimizer group, for weights whose stored name the pattern stands for; of each of its numbers
+ * the last group that matches and gives it counts. */
+struct weight_group {
     const char *pattern;
-    double weight_decay;
+    bool has_decay, has_scale;
+    double weight_decay, lr_scale;
     struct span at;
 };
 
@@ -211,7 +212,7 @@ struct plan {
     const char *checkpoint_rest_save;
     int64_t sequence, local, global, accumulation, loss_chunks;
     double lr, beta1, beta2, eps, weight_decay, clip; /* clip 0: none */
-    struct decay_group *group;
+    struct weight_group *group;
     int n_groups;
     enum schedule_kind schedule;
     int64_t warmup, schedule_steps, decay;
@@ -298,6 +299,9 @@ int stored_distance(const char *pattern, const char *name);
 /* Decoupled decay of a weight: that of the last group that its stored name is in; else the
  * optimizer's, for stored tensors of two or more dimensions. */
 double plan_weight_decay(const struct plan *p, const char *stored, int rank);
+/* Factor on the rate of a weight; whether any group gives one. */
+double plan_lr_scale(const struct plan *p, const char *stored);
+bool plan_scales_rates(const struct plan *p);
 
 extern const char *const device_names[]; /* by enum device_kind: "cpu", "cuda" */
 /* Takes the plan to another kind of device than its cluster has (--device), before a budget is

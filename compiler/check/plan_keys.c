@@ -94,7 +94,10 @@ resolved_keys plan_keys(const struct plan *p)
         struct text t = {0};
         text_add(&t, "[");
         escape_json(&t, p->group[i].pattern);
-        text_add(&t, ", %s]", text_number(p->group[i].weight_decay));
+        if (p->group[i].has_decay) text_add(&t, ", %s", text_number(p->group[i].weight_decay));
+        if (p->group[i].has_scale)
+            text_add(&t, ", \"lr_scale\", %s", text_number(p->group[i].lr_scale));
+        text_add(&t, "]");
         PUSH(&all, ((struct resolved_key){text_format("optimizer.weights[%d]", i), t.bytes, true}));
     }
     if (p->n_sources) { /* in order: of sources that lag alike, the first is next */

@@ -47,8 +47,25 @@ double plan_weight_decay(const struct plan *p, const char *stored, int rank)
 {
     double decay = rank < 2 ? 0 : p->weight_decay;
     for (int i = 0; i < p->n_groups; i++)
-        if (stored_matches(p->group[i].pattern, stored)) decay = p->group[i].weight_decay;
+        if (p->group[i].has_decay && stored_matches(p->group[i].pattern, stored))
+            decay = p->group[i].weight_decay;
     return decay;
+}
+
+double plan_lr_scale(const struct plan *p, const char *stored)
+{
+    double scale = 1;
+    for (int i = 0; i < p->n_groups; i++)
+        if (p->group[i].has_scale && stored_matches(p->group[i].pattern, stored))
+            scale = p->group[i].lr_scale;
+    return scale;
+}
+
+bool plan_scales_rates(const struct plan *p)
+{
+    for (int i = 0; i < p->n_groups; i++)
+        if (p->group[i].has_scale) return true;
+    return false;
 }
 
 static int least(int a, int b) { return a < b ? a : b; }

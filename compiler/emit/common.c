@@ -110,7 +110,7 @@ static void argument_of_operand(struct arguments_of *to, const struct emit_kerne
     const struct value *root = emit_root(v);
     enum op op = root->node ? root->node->op : OP_COUNT;
     struct argument a = {.kind = ARGUMENT_IN, .value = root};
-    if (op == OP_zeros || op == OP_decay) return;
+    if (op == OP_zeros || op == OP_decay || op == OP_lr_scale) return;
     if (root->node && root->node->kernel == k->kernel->number) return;
     if (op == OP_scalar) a = (struct argument){.kind = ARGUMENT_SCALARS};
     if (op == OP_state) a = state_argument(root->node, false);
@@ -150,17 +150,26 @@ int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct arg
     return all.item.n;
 }
 
-bool emit_walks_shard(const struct emit_kernel *k)
+const struct node *emit_reads(const struct emit_kernel *k, enum op op)
 {
     for (int i = 0; i < k->node.n; i++)
         for (int x = 0; x < k->node.item[i]->n_in; x++) {
             const struct value *v = k->node.item[i]->in[x].value;
-            if (v && emit_root(v)->node &&
-                (emit_root(v)->node->op == OP_state || emit_root(v)->node->op == OP_decay))
-                return true;
+            if (v && emit_root(v)->node && emit_root(v)->node->op == op) return emit_root(v)->node;
         }
-    return false;
+    return NULL;
 }
+
+const struct node *emit_walked(const struct emit_kernel *k)
+{
+    const enum op of_a_shard[] = {OP_state, OP_decay, OP_lr_scale};
+    const struct node *found = NULL;
+    for (size_t i = 0; i < COUNT_OF(of_a_shard) && !found; i++)
+        found = emit_reads(k, of_a_shard[i]);
+    return found;
+}
+
+bool emit_walks_shard(const struct emit_kernel *k) { return emit_walked(k) != NULL; }
 
 /* ── names ───────────────────────────────────────────────────────────────────── */
 static bool among(const char *name, const char *const *word, size_t n)
@@ -200,9 +209,9 @@ static bool is_ours(const char *name)
         "expert_matmul_grad_of", "sum_squares", "sum_middle", "exp", "log", "sqrt", "tanh", "erf",
         "pow", "sin", "cos", "fabs", "INFINITY", "NAN",
         /* on cuda */
-        "t", "i", "r0", "r1", "from", "count", "decay", "work", "shared", "wide_shared", "store",
-        "row_sum", "row_max", "store_sums", "add_chunks", "add_numbers", "threadIdx", "blockIdx",
-        "blockDim", "gridDim", "warpSize"};
+        "t", "i", "r0", "r1", "from", "count", "decay", "lr_scale", "work", "shared", "wide_shared",
+        "store", "row_sum", "row_max", "store_sums", "add_chunks", "add_numbers", "threadIdx",
+        "blockIdx", "blockDim", "gridDim", "warpSize"};
     return among(name, word, COUNT_OF(word));
 }
 

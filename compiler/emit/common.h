@@ -36,6 +36,9 @@ const struct value *emit_root(const struct value *v);
 int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct argument **out);
 /* Whether the kernel walks a unit's shard (run_shard) and works on a range of it. */
 bool emit_walks_shard(const struct emit_kernel *k);
+/* A leaf of the unit whose shard it walks; a leaf of some op that it reads. NULL: none. */
+const struct node *emit_walked(const struct emit_kernel *k);
+const struct node *emit_reads(const struct emit_kernel *k, enum op op);
 
 /* `opening`, the items with commas between them, `closing`. A line ends before column 100 is
  * passed, and the next begins below the first item, or eight columns in if that is far right. */

@@ -10,8 +10,12 @@
 static struct cuda_kernel write_kernel(const struct emit *e, const struct emit_kernel *k,
                                        const char *name, bool canonical)
 {
-    struct cuda_kernel c = {
-        .emit = e, .kernel = k, .name = name, .canonical = canonical, .walks = emit_walks_shard(k)};
+    struct cuda_kernel c = {.emit = e,
+                            .kernel = k,
+                            .name = name,
+                            .canonical = canonical,
+                            .walks = emit_walks_shard(k),
+                            .scales = emit_reads(k, OP_lr_scale) != NULL};
     c.n_argument = emit_arguments(e, k, &c.argument);
     if (emit_core_op(k) == OP_COUNT)
         emit_cuda_fused(&c);

@@ -73,7 +73,11 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     for (int i = 0; i < p->n_groups; i++) {
         text_add(to, "%s{\"weights\": ", i ? ", " : "");
         escape_json(to, p->group[i].pattern);
-        text_add(to, ", \"weight_decay\": %s}", text_number(p->group[i].weight_decay));
+        if (p->group[i].has_decay)
+            text_add(to, ", \"weight_decay\": %s", text_number(p->group[i].weight_decay));
+        if (p->group[i].has_scale)
+            text_add(to, ", \"lr_scale\": %s", text_number(p->group[i].lr_scale));
+        text_add(to, "}");
     }
     text_add(to, "]},\n");
     text_add(to,

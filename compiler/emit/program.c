@@ -52,9 +52,9 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
             text_add(to, "    {%s, %d, {", escape_c(w->tensor), w->value->shape.rank);
             for (int j = 0; j < w->value->shape.rank; j++)
                 text_add(to, "%s%ld", j ? ", " : "", w->value->shape.dim[j]);
-            text_add(to, "}, %ld, %ld, %ld, %s, %s, %s},\n", w->stack, w->offset,
+            text_add(to, "}, %ld, %ld, %ld, %s, %s, %s, %s},\n", w->stack, w->offset,
                      shape_count(w->value->shape), init_of(w), text_number(w->std),
-                     text_number(decay_of(p, w)));
+                     text_number(decay_of(p, w)), text_number(plan_lr_scale(p, w->tensor)));
         }
         text_add(to, "};\n");
         const struct region *r = NULL;

@@ -78,13 +78,8 @@ static const char *declared_value(struct schedule_text *s, struct body_text *b, 
 
 static const struct unit *unit_walked(const struct graph *g, const struct emit_kernel *k)
 {
-    for (int i = 0; i < k->node.n; i++)
-        for (int x = 0; x < k->node.item[i]->n_in; x++) {
-            const struct value *v = k->node.item[i]->in[x].value;
-            if (v && emit_root(v)->node &&
-                (emit_root(v)->node->op == OP_state || emit_root(v)->node->op == OP_decay))
-                return graph_unit(g, attr_get_word(emit_root(v)->node, "unit"));
-        }
+    const struct node *leaf = emit_walked(k);
+    if (leaf) return graph_unit(g, attr_get_word(leaf, "unit"));
     bug("kernel %s walks no unit", k->kernel->name);
 }
 

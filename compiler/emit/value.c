@@ -295,6 +295,7 @@ static const char *leaf(struct fused *f, const struct value *v, struct spot at)
         text_add(&t, "]");
         return t.bytes;
     case LEAF_OP_decay: return f->cuda ? "decay" : "(float)s->decay";
+    case LEAF_OP_lr_scale: return f->cuda ? "lr_scale" : "(float)s->lr_scale";
     case LEAF_OP_metric_sum:
         return text_format("%s[0]",
                            fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(n, "name")));

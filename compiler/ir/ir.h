@@ -338,6 +338,7 @@ struct facts {
     bool has_ignore;
     int64_t ignore;
     double beta1, beta2, eps, clip;
+    bool group_rates; /* some weights have a rate of their own; printed only then */
 };
 
 struct name_set;

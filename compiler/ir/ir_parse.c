@@ -80,6 +80,7 @@ static void read_facts(struct reader *r)
     f->ignore = read_key_whole(r, "ignore");
     f->beta1 = read_key_real(r, "beta1"), f->beta2 = read_key_real(r, "beta2"),
     f->eps = read_key_real(r, "eps"), f->clip = read_key_real(r, "clip");
+    if (read_see(r, "rates=")) f->group_rates = read_whole(r) != 0;
     if (!read_at_line_end(r))
         f->device = (enum device_kind)read_choice(r, device_names, 2, read_key_word(r, "device"));
     if (read_see(r, "attention="))

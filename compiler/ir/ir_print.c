@@ -108,6 +108,7 @@ static void print_facts(struct text *to, const struct facts *f)
     } real[] = {{"beta1", f->beta1}, {"beta2", f->beta2}, {"eps", f->eps}, {"clip", f->clip}};
     for (size_t i = 0; i < COUNT_OF(real); i++)
         print_attr(to, &(struct attr){.key = real[i].key, .kind = ATTR_REAL, .real = real[i].x});
+    if (f->group_rates) text_add(to, " rates=1");
     if (f->device != DEVICE_CPU)
         text_add(to, " device=\"%s\"%s%s", device_names[f->device],
                  f->attention_library ? " attention=\"library\"" : "",

@@ -267,6 +267,7 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
         return true;
     case OP_state:
     case OP_decay:
+    case OP_lr_scale:
         type[0] = F32;
         shape[0] = shape1(whole(attr, n_attr, "elements", 0));
         return true;

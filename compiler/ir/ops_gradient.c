@@ -264,6 +264,7 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     case OP_batch:
     case OP_state:
     case OP_decay:
+    case OP_lr_scale:
     case OP_rope_cos:
     case OP_rope_sin:
     case OP_sum_middle:

@@ -259,6 +259,7 @@ struct facts lower_facts(const struct plan *p)
         .beta2 = p->beta2,
         .eps = p->eps,
         .clip = p->clip,
+        .group_rates = plan_scales_rates(p),
     };
 }
 

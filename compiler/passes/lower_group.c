@@ -40,7 +40,7 @@ static int nearer(const void *a, const void *b)
                                       : (x->order > y->order) - (x->order < y->order);
 }
 
-static void stands_for_nothing(const struct lower *l, const struct decay_group *g)
+static void stands_for_nothing(const struct lower *l, const struct weight_group *g)
 {
     struct diagnostic *d = complain(g->at, "no weight of %s is stored under a name like \"%s\"",
                                     l->plan->architecture, g->pattern);
@@ -63,7 +63,7 @@ static void stands_for_nothing(const struct lower *l, const struct decay_group *
 void lower_groups(struct lower *l)
 {
     for (int k = 0; k < l->plan->n_groups; k++) {
-        const struct decay_group *g = &l->plan->group[k];
+        const struct weight_group *g = &l->plan->group[k];
         bool any = false, split = false;
         for (int i = 0; i < l->declared.n && !split; i++) {
             const struct declared_weight *w = &l->declared.item[i];
@@ -75,7 +75,7 @@ void lower_groups(struct lower *l)
             struct diagnostic *d =
                 complain(g->at, "\"%s\" tells the layers of '%s' apart: %s %s", g->pattern,
                          w->weight->tensor, matches ? "not" : "only", other);
-            add_help(d, "all layers of a repeat share one decay; {i} or * stands for any of them");
+            add_help(d, "all layers of a repeat share one number; {i} or * stands for any of them");
         }
         if (!any && !split) stands_for_nothing(l, g);
     }

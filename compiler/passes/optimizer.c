@@ -121,6 +121,14 @@ static void update_unit(struct graph *g, const struct unit *u)
         &b, OP_decay, NULL, 0,
         (struct attr[]){attr_word("unit", u->name), attr_whole("elements", unit_elements(g, u))},
         2);
+    if (f->group_rates) {
+        struct value *scale = build_op(&b, OP_lr_scale, NULL, 0,
+                                       (struct attr[]){attr_word("unit", u->name),
+                                                       attr_whole("elements", unit_elements(g, u))},
+                                       2);
+        b.base = "rate";
+        lr = build2(&b, OP_mul, by(lr), by(scale));
+    }
     b.base = "clipped";
     struct value *c = build2(&b, OP_mul, by(gradient), by(coefficient));
     b.base = "first";

@@ -26,7 +26,7 @@ struct device;
  * shard buffers, all of one decay group. Other kernels get NULL. */
 struct stretch {
     int64_t from, count;
-    double decay;
+    double decay, lr_scale;
 };
 
 /* One compute kernel. cpu: `call` is the function; trace: NULL. flops and bytes: of one call, for

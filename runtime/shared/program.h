@@ -41,6 +41,7 @@ struct tensor {
     enum init_kind init;
     double std;
     double weight_decay; /* 0 for stored tensors of fewer than two dimensions */
+    double lr_scale;     /* factor on the rate */
 };
 /* `count` instances (layers), each a flat buffer of `elements` cut into `shard` elements per rank.
  */

@@ -165,8 +165,8 @@ struct piece stored_piece(const struct stored *s, int64_t shard)
                           .count = to - from};
 }
 
-/* Tensors lie in the order of their table. Neighbours that touch and decay alike become one
- * stretch. */
+/* Tensors lie in the order of their table. Neighbours that touch and have the same decay and
+ * rate become one stretch. */
 int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to)
 {
     int n = 0;
@@ -176,10 +176,11 @@ int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to)
         int64_t end = smaller(w->offset + w->count, (shard + 1) * u->shard) - shard * u->shard;
         if (from >= end) continue;
         if (n > 0 && to[n - 1].from + to[n - 1].count == from &&
-            !(to[n - 1].decay < w->weight_decay) && !(to[n - 1].decay > w->weight_decay))
+            !(to[n - 1].decay < w->weight_decay) && !(to[n - 1].decay > w->weight_decay) &&
+            !(to[n - 1].lr_scale < w->lr_scale) && !(to[n - 1].lr_scale > w->lr_scale))
             to[n - 1].count += end - from;
         else
-            to[n++] = (struct stretch){from, end - from, w->weight_decay};
+            to[n++] = (struct stretch){from, end - from, w->weight_decay, w->lr_scale};
     }
     return n;
 }

@@ -406,6 +406,7 @@ void interpret(const struct node *n, bool rounded)
     case OP_metric_sum:
     case OP_state:
     case OP_decay:
+    case OP_lr_scale:
     case OP_part:
     case OP_put_part:
     case OP_sum_ranks:

@@ -360,6 +360,7 @@ static bool elsewhere(enum op op)
     switch (op) {
     case OP_state:
     case OP_decay:
+    case OP_lr_scale:
     case OP_scalar:
     case OP_metric_sum:
     case OP_zeros:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The rate of every step, from the keys of a plan to schedule_lr: the tables of a trainer are linked
-# with the runtime's file alone and compared with a naive computation.
+# with the runtime's file alone and compared with a naive computation. Groups of weights with a rate
+# of their own: the first step moves them by that part of what it moves them without it.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 rm -rf "${scratch:?}"/*
@@ -59,3 +60,38 @@ warned no_warmup 'schedule.warmup_from has no effect: the warm-up has no steps' 
 warned no_wsd 'schedule.decay_shape has no effect: only wsd' --set schedule=cosine --set \
     schedule.steps=9 --set schedule.decay_shape=sqrt
 warned too_high 'warmup_from' --set schedule.warmup=3 --set schedule.warmup_from=1.5
+
+# ── groups ───────────────────────────────────────────────────────────────────
+python3 "$here/../faults/make.py" tokens tokens.bin 2001 64
+grouped() { # TO GROUPS: small.plan with these groups
+    sed "s/optimizer adamw { lr = 8e-4 }/optimizer adamw { lr = 8e-4;  clip = off; $2 }/" \
+        small.plan >"$1"
+}
+decays='weights "*up_proj*" { weight_decay = 0.3 }'
+grouped alike.plan "weights \"*norm*\" { weight_decay = 0.2 }; $decays"
+grouped groups.plan "weights \"*norm*\" { lr_scale = 3;  weight_decay = 0.2 }; \\
+    weights \"*.mlp.*\" { lr_scale = 0 }; weights \"*q_proj*\" { lr_scale = 0.25 }; $decays"
+trained() { # NAME RANKS STEPS PLAN [settings]: NAME.st
+    "$planc" build "$4" -o "$1" --device cpu "${@:5}" >"$1.log" 2>&1 &&
+        timeout 60 mpirun -n "$2" --oversubscribe --bind-to none "$1/trainer" --steps "$3" \
+            --final "$1.st" >"$1.log" 2>&1 </dev/null || fail "$1" "$(tail_of "$1.log")"
+}
+two=(--set mesh.fsdp=2 --set batch.local=1)
+trained start 1 0 small.plan
+trained alike 1 1 alike.plan
+trained groups 1 1 groups.plan
+trained shards 2 1 groups.plan "${two[@]}"
+for run in groups shards; do
+    why=$(python3 "$here/groups.py" start.st alike.st $run.st 'norm=3' 'mlp=0' 'q_proj=0.25' \
+        2>&1) && ok "lr_scale.$run" || fail "lr_scale.$run" "$why"
+done
+refused() { # NAME PATTERN GROUP
+    sed "s/optimizer adamw { lr = 8e-4 }/optimizer adamw { weights \"*norm*\" { $3 } }/" \
+        small.plan >"$1.plan"
+    "$planc" check "$1.plan" >"$1.log" 2>&1
+    [ $? -eq 1 ] && grep -qE -- "$2" "$1.log" && ok "$1" || fail "$1" "$(tail_of "$1.log" 6)"
+}
+refused negative 'lr_scale' 'lr_scale = -1'
+refused misspelt "did you mean 'lr_scale'" 'lr_scal = 2'
+refused twice 'lr_scale is given twice' 'lr_scale = 2;  lr_scale = 3'
+refused left_open "cannot be left open" 'lr_scale = 2 | 3'

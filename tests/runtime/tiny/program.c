@@ -18,12 +18,12 @@
 #endif
 
 static const struct tensor layer_tensors[] = {
-    {"model.layers.{i}.shift.weight", 1, {V}, 0, 0, V, INIT_NORMAL, 0.5, 0},
-    {"model.layers.{i}.mix.weight", 2, {2, V}, 0, MIX_AT, 2 * V, INIT_ONES, 0, 0.1},
+    {"model.layers.{i}.shift.weight", 1, {V}, 0, 0, V, INIT_NORMAL, 0.5, 0, 1},
+    {"model.layers.{i}.mix.weight", 2, {2, V}, 0, MIX_AT, 2 * V, INIT_ONES, 0, 0.1, 1},
 };
 static const struct tensor table_tensors[] = {
-    {"model.table.weight", 2, {V, V}, 0, 0, V *V, INIT_NORMAL, 0.5, 0.1},
-    {"model.bias.weight", 1, {V}, 0, BIAS_AT, V, INIT_ZEROS, 0, 0},
+    {"model.table.weight", 2, {V, V}, 0, 0, V *V, INIT_NORMAL, 0.5, 0.1, 1},
+    {"model.bias.weight", 1, {V}, 0, BIAS_AT, V, INIT_ZEROS, 0, 0, 1},
 };
 static const struct unit units[] = {
     {"layers", LAYERS, 0, LAYER_ELEMENTS, LAYER_SHARD, 0, layer_tensors, 2},
