@@ -18,7 +18,7 @@ import sys
 TIMES = {"step_seconds", "tokens_per_second", "tokens_per_second_per_device", "mfu",
          "exposed_comm_seconds", "memory_peak_bytes", "memory_fraction",
          "checkpoint_stall_seconds", "predicted_step_seconds",
-         "validation_seconds", "data_wait_seconds"}
+         "validation_seconds", "gap_seconds", "data_wait_seconds"}
 
 
 def complain(text):
