@@ -233,7 +233,7 @@ static void add_copy(const struct ledger *l, const struct plan *p, term_list *al
         "%s%s master weights and moments of %lld shard%s, divided by %lld replica%s: what "
         "asynchronous checkpoints are written from",
         here ? "" : text_format("%s of the host: ", text_bytes(l->copy_bytes)),
-        here ? "12 B a parameter:" : "12 B a parameter,", (long long)p->fsdp,
+        here ? "12 B per parameter:" : "12 B per parameter,", (long long)p->fsdp,
         p->fsdp == 1 ? "" : "s", (long long)p->dp, p->dp == 1 ? "" : "s");
     place_of(p->at.saving, &t.file, &t.line);
     PUSH(all, t);

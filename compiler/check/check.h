@@ -178,6 +178,10 @@ bool key_given(const struct checker *c, enum key_id key);
  * after a diagnostic, or when what it reads is wrong or open. */
 bool value_evaluate(struct checker *c, enum section_id section, const struct ast *e,
                     struct constant *out, bool *open);
+/* value_names.c: a constant of a file; false when the file has none of that name. */
+bool value_of_constant(struct checker *c, int source, const char *name, struct constant *out);
+/* The name that a slip may have meant in a section; NULL: none. */
+const char *value_near(struct checker *c, enum section_id section, const char *word);
 /* One value or alternatives: each is given to `one`; state KNOWN, OPEN or FAILED. */
 typedef bool value_one(struct checker *c, const void *row, const struct ast *e,
                        struct constant *out, bool *open);

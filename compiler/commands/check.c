@@ -139,7 +139,7 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
         printf("  (%s active)", text_count(l->active_parameters));
     printf("\n  FLOPs       %s per token (full), %s (causal), %s (hardware)", giga(l->flops.full),
            giga(l->flops.causal), giga(l->flops.hardware));
-    printf("\n  precision   %s weights, %s gradients, two %s moments: %d B a parameter / %lld "
+    printf("\n  precision   %s weights, %s gradients, two %s moments: %d B per parameter / %lld "
            "shard%s; computes in %s\n",
            type_word(F32), type_word(F32), type_word(F32), STATE_BYTES, (long long)p->fsdp,
            p->fsdp == 1 ? "" : "s", type_word(p->compute));

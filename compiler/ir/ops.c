@@ -174,25 +174,9 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
     int64_t last = shape_columns(s);
     if (row->results > 0) type[0] = a ? a->type : F32;
     switch (op) {
-    case OP_add:
-    case OP_sub:
-    case OP_mul:
-    case OP_div:
-    case OP_neg:
-    case OP_exp:
-    case OP_log:
-    case OP_sqrt:
-    case OP_rsqrt:
-    case OP_tanh:
-    case OP_erf:
-    case OP_sigmoid:
-    case OP_min:
-    case OP_select:
-    case OP_finite:
-    case OP_cast:
-    case OP_copy:
-    case OP_expand:
-    case OP_valid: bug("map ops are done above");
+#define MAP(name, ...) case OP_##name:
+#include "ir/ops.def"
+        bug("map ops are done above");
     case OP_rotate:
         NEED(last % 2 == 0, "a last axis of %lld has no half", (long long)last);
         shape[0] = s;

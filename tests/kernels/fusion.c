@@ -117,8 +117,18 @@ static struct value *sliced(struct layer_test *l)
 static void tap(struct layer_test *l, struct value *v)
 {
     build_op(&l->b, OP_tap, (struct operand[]){by(v)}, 1,
-             (struct attr[]){attr_word("name", "result")}, 1);
+             (struct attr[]){attr_word("name", intern_format("result.%d", l->result.n))}, 1);
     PUSH(&l->result, emit_root(v));
+}
+
+/* What the value of tap number k is called after fuse. */
+static const char *shown(const struct graph *g, int k)
+{
+    const char *name = text_format("result.%d", k);
+    for (struct node_walk at = {0}; next_node(g, &at);)
+        if (at.node->op == OP_tap && !strcmp(attr_get_word(at.node, "name"), name))
+            return emit_root(at.node->in[0].value)->name;
+    bug("no tap %s", name);
 }
 
 /* Gradients of `y` seeded with random numbers, for every float input. */
@@ -216,9 +226,9 @@ int fusion_test(const char *directory, const char *root)
             const char *why = NULL;
             for (int k = ends[i]; k < ends[i + 1] && !why; k++) {
                 const struct value *v = all.result.item[k];
-                int64_t bytes = shape_count(v->shape) * element_bytes(v->type);
-                const struct place *a = machine_place(on, v->name, v->type, shape_count(v->shape)),
-                                   *b = machine_place(off, v->name, v->type, shape_count(v->shape));
+                int64_t n = shape_count(v->shape), bytes = n * element_bytes(v->type);
+                const struct place *a = machine_place(on, shown(on->graph, k), v->type, n),
+                                   *b = machine_place(off, shown(off->graph, k), v->type, n);
                 if (memcmp(a->bytes, b->bytes, (size_t)bytes))
                     why =
                         text_format("%s %s differs with fusion off", v->name, shape_text(v->shape));

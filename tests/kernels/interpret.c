@@ -312,25 +312,8 @@ void interpret(const struct node *n, bool rounded)
     double *y = out[0];
     int64_t count = n->n_out ? shape_count(n->out[0]->shape) : 0;
     switch (n->op) {
-    case OP_add:
-    case OP_sub:
-    case OP_mul:
-    case OP_div:
-    case OP_neg:
-    case OP_exp:
-    case OP_log:
-    case OP_sqrt:
-    case OP_rsqrt:
-    case OP_tanh:
-    case OP_erf:
-    case OP_sigmoid:
-    case OP_min:
-    case OP_select:
-    case OP_finite:
-    case OP_cast:
-    case OP_copy:
-    case OP_expand:
-    case OP_valid:
+#define MAP(name, ...) case OP_##name:
+#include "ir/ops.def"
         for (int64_t i = 0; i < count; i++) {
             double x[3] = {0};
             for (int k = 0; k < n->n_in; k++)

@@ -230,7 +230,7 @@ ${CC:-cc} -std=c17 $flags -I"$top/compiler" units.c "$top/$BUILD/compiler/base/b
 want='0=0 B;1=1 B;1023=1023 B;1024=1.000 KiB;1536=1.500 KiB;1048576=1.000 MiB;1073741823=1.000 GiB;1073741824=1.000 GiB;1000000000=953.674 MiB;8589934592=8.000 GiB;4294967296=4.000 GiB;191503392768=178.351 GiB;1099511627776=1.000 TiB;'
 [ "$got" = "$want" ] && ok text_of_bytes || fail text_of_bytes "$got $(tail_of units.log)"
 
-# 16 bytes a parameter, divided by the shards, every element type named; nothing that stays is a
+# 16 bytes per parameter, divided by the shards, every element type named; nothing that stays is a
 # second copy of a weight.
 "$planc" dump "$top/plans/llama-8b.plan" --after memory --set mesh.fsdp=8 --set mesh.dp=64 \
     >state.ir 2>state.err
@@ -258,7 +258,7 @@ state = ("master", "gradient", "moment1", "moment2", "alias")
 stays = [r for r in rows if r[3] == 0 and r[4] == last and r[1] not in state]
 assert sum(r[2] for r in stays) < o["parameters"] / 8, stays    # half of a BF16 shard
 ' 2>>state.err && grep -q \
-    'fp32 weights, fp32 gradients, two fp32 moments: 16 B a parameter / 8 shards; computes in bf16' \
+    'fp32 weights, fp32 gradients, two fp32 moments: 16 B per parameter / 8 shards; computes in bf16' \
     state.txt && ok state_of_16_bytes ||
     fail state_of_16_bytes "$(tail_of state.err) $(sed -n 3p state.txt)"
 for key in master gradients moments; do

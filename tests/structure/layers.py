@@ -23,7 +23,7 @@ TOGETHER = {
     "compiler/check": [
         {"evaluate", "keys", "keys_foreign"},  # defaults are plan text; values may be foreign words
         # a value may depend on any other value, and is evaluated when it is first asked for
-        {"check_group", "check_rates", "check_source", "check_training", "collect", "collect_unknown", "derive", "hyper", "value"},
+        {"check_group", "check_rates", "check_source", "check_training", "collect", "collect_unknown", "derive", "hyper", "value", "value_names"},
     ],
     "compiler/ir": [{"ir", "ir_print", "ops"}],  # shapes, the ops that infer them, their names
 }
