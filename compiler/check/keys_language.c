@@ -46,6 +46,14 @@ static const char *first_whole(const char *section)
     return NULL;
 }
 
+static const char *weighted_files(const char *name)
+{
+    for (int k = 0; k < KEY_COUNT; k++)
+        if (key_rows[k].type == KEY_FILES && !strcmp(key_rows[k].name, name))
+            return foreign_advice("mixture");
+    return NULL;
+}
+
 static const char *guess(const char *name) { return key_guess("", name); }
 
 const struct language plan_language = {
@@ -56,5 +64,6 @@ const struct language plan_language = {
     .wants_text = wants_text,
     .keys = keys_of,
     .first_whole = first_whole,
+    .weighted_files = weighted_files,
     .guess = guess,
 };

@@ -30,6 +30,7 @@ static const struct language none = {
     .wants_text = no_word,
     .keys = no_text,
     .first_whole = no_text,
+    .weighted_files = no_text,
     .guess = no_text,
 };
 const struct language *language = &none;

@@ -16,6 +16,8 @@ struct language {
     bool (*wants_text)(const char *name); /* some section's key of this name is a string or files */
     const char *(*keys)(const char *section);        /* "fsdp, dp, reshard": those that work */
     const char *(*first_whole)(const char *section); /* the first key that counts; NULL: none */
+    /* How files with weights are written, for a key that takes files; NULL: it takes none. */
+    const char *(*weighted_files)(const char *name);
     /* The path of the key that an unknown name means; NULL: no guess. */
     const char *(*guess)(const char *name);
 };

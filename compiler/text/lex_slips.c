@@ -40,20 +40,24 @@ static bool names_block(const struct lex *lx, int at)
     return to > at && lx->bytes[lex_behind_blanks(lx, to)] == '{';
 }
 
-/* `{8, 16}` where a value was meant. */
+/* `{8, 16}` where a value was meant, or `{"a.bin": 0.7}`: files with weights. */
 static bool is_set(struct lex *lx, struct token *t)
 {
     int open = lex_behind_blanks(lx, t->at.to), at = lex_behind_blanks(lx, open + 1), end = open;
     bool string = lx->bytes[at] == '"';
     int behind = lex_behind_blanks(
         lx, string ? at + lex_string_length(lx->bytes + at, lex_line_end(lx, at) - at) : at);
+    const char *name = lex_text_of(lx, lx->last.at),
+               *weighted = string && lx->bytes[behind] && strchr(":=", lx->bytes[behind])
+                               ? language->weighted_files(name)
+                               : NULL;
     if ((!string && !lex_is_digit(lx->bytes[at])) ||
-        (string && lx->bytes[behind] != ',' && lx->bytes[behind] != '}'))
+        (string && !weighted && lx->bytes[behind] != ',' && lx->bytes[behind] != '}'))
         return false;
     while (lx->bytes[end] && lx->bytes[end] != '\n' && lx->bytes[end] != '}') end++;
     if (lx->bytes[end] != '}') return false;
     lex_complain(lx, (struct span){lx->file, open, end + 1}, "a value is not written in { }",
-                 "alternatives are written 8 | 16, a list [8, 16]");
+                 weighted ? weighted : "alternatives are written 8 | 16, a list [8, 16]");
     lx->torn = true;
     lex_jump(lx, end + 1);
     *t = (struct token){LBRACE, {lx->file, open, open + 1}};
