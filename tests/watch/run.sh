@@ -85,7 +85,7 @@ rm -rf wrong && cp -r cuda wrong &&
     sed \
     -i \
     -E \
-    's/^( *)dispatch\((.*), (.*), (z.*), ([0-9]+), ([0-9]+), ([0-9]+)\);$/&\n\1((bf16 *)\4)[3] ^= 1;/' \
+    's/^( *)dispatch\((.*), (.*), (dispatch_out.*), ([0-9]+), ([0-9]+), ([0-9]+)\);$/&\n\1((bf16 *)\4)[3] ^= 1;/' \
     wrong/kernels.c
 flags="-std=c17 -O2 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd -fPIC -shared -fvisibility=hidden -Wl,-Bsymbolic"
 if cmp -s wrong/kernels.c cuda/kernels.c; then fail wrong_kernel "nothing was changed"
