@@ -50,6 +50,25 @@ bool emit_stored(const struct emit *e, const struct value *v)
     return v->mark != 0;
 }
 
+/* Which results of a laid-out kernel lie where an operand lay. */
+static void find_replaced(const struct graph *g, struct emit_kernel *k)
+{
+    for (int i = 0; i < k->node.n; i++)
+        for (int o = 0; o < k->node.item[i]->n_out; o++) {
+            const struct value *out = k->node.item[i]->out[o], *over = NULL;
+            const struct buffer *b = emit_stored(NULL, out) ? graph_buffer(g, out->name) : NULL;
+            if (!b || !b->over) continue;
+            for (int j = 0; j < k->node.n && !over; j++)
+                for (int x = 0; x < k->node.item[j]->n_in && !over; x++) {
+                    const struct value *v = k->node.item[j]->in[x].value;
+                    if (v && !strcmp(v->name, b->over)) over = v;
+                }
+            if (!over)
+                bug("%s is written over %s, which its kernel does not read", out->name, b->over);
+            PUSH(&k->replaced, ((struct replaced){out, over}));
+        }
+}
+
 struct emit *emit_open(const struct graph *g)
 {
     struct emit *e = TAKE(struct emit);
@@ -76,6 +95,8 @@ struct emit *emit_open(const struct graph *g)
             }
     }
     mark_stored(g);
+    for (int i = 0; i < e->kernel.n && g->level >= LEVEL_MEMORY; i++)
+        find_replaced(g, &e->kernel.item[i]);
     return e;
 }
 
@@ -112,11 +133,20 @@ static void argument_of_operand(struct arguments_of *to, const struct emit_kerne
     struct argument a = {.kind = ARGUMENT_IN, .value = root};
     if (op == OP_zeros || op == OP_decay || op == OP_lr_scale) return;
     if (root->node && root->node->kernel == k->kernel->number) return;
+    for (int i = 0; i < k->replaced.n; i++)
+        if (k->replaced.item[i].over == root) return;
     if (op == OP_scalar) a = (struct argument){.kind = ARGUMENT_SCALARS};
     if (op == OP_state) a = state_argument(root->node, false);
     if (op == OP_metric_sum)
         a = (struct argument){.kind = ARGUMENT_METRIC, .name = attr_get_word(root->node, "name")};
     if (a.kind == kind) argument_add(to, a);
+}
+
+static const struct value *replaced_by(const struct emit_kernel *k, const struct value *out)
+{
+    for (int i = 0; i < k->replaced.n; i++)
+        if (k->replaced.item[i].out == out) return k->replaced.item[i].over;
+    return NULL;
 }
 
 int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct argument **out)
@@ -135,6 +165,7 @@ int emit_arguments(const struct emit *e, const struct emit_kernel *k, struct arg
                     if (emit_stored(e, n->out[x]) || op_rows[n->op].class == CLASS_CORE)
                         argument_add(&all, (struct argument){.kind = ARGUMENT_OUT,
                                                              .value = n->out[x],
+                                                             .over = replaced_by(k, n->out[x]),
                                                              .written = true});
             if (n->op == OP_assign && order[o] == ARGUMENT_STATE)
                 argument_add(&all, state_argument(emit_root(n->in[0].value)->node, true));
@@ -210,8 +241,8 @@ static bool is_ours(const char *name)
         "pow", "sin", "cos", "fabs", "INFINITY", "NAN",
         /* on cuda */
         "t", "i", "r0", "r1", "from", "count", "decay", "lr_scale", "work", "shared", "wide_shared",
-        "store", "row_sum", "row_max", "store_sums", "add_chunks", "add_numbers", "threadIdx",
-        "blockIdx", "blockDim", "gridDim", "warpSize"};
+        "store", "row_sum", "row_max", "row_meet", "store_sums", "add_chunks", "add_numbers",
+        "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"};
     return among(name, word, COUNT_OF(word));
 }
 
@@ -309,6 +340,9 @@ void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
             text_add(&t, ", %s:%d", k->node.item[i]->file, k->node.item[i]->line);
             break;
         }
+    for (int i = 0; i < k->replaced.n; i++)
+        text_add(&t, "%s %s is written over %s", i ? "," : ";", k->replaced.item[i].out->name,
+                 k->replaced.item[i].over->name);
     for (int i = 0; i < k->node.n; i++)
         for (int x = 0; x < k->node.item[i]->n_in && k->node.item[i]->op == OP_mul; x++)
             if (!k->node.item[i]->in[x].value && k->node.item[i]->in[x].number == 0)

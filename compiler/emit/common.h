@@ -5,6 +5,10 @@
 
 #include "emit/emit.h"
 
+/* A result that a kernel writes in the place of an operand (buffer.over). */
+struct replaced {
+    const struct value *out, *over;
+};
 /* One kernel with the nodes that it is made of. */
 struct emit_kernel {
     const struct kernel *kernel;
@@ -12,12 +16,14 @@ struct emit_kernel {
     const struct body *body;
     /* in order; views that only its nodes see are looked through, not listed */
     VECTOR(struct node *) node;
+    VECTOR(struct replaced) replaced;
 };
 enum argument_kind { ARGUMENT_IN, ARGUMENT_OUT, ARGUMENT_STATE, ARGUMENT_SCALARS, ARGUMENT_METRIC };
 struct argument {
     enum argument_kind kind;
     const struct value *value; /* IN, OUT: the value whose bytes they are (never a view) */
     const char *name;          /* STATE, METRIC: its attribute name */
+    const struct value *over;  /* OUT: the operand that is read through it, until it is written */
     enum buffer_kind state;    /* STATE */
     bool written;              /* STATE: assigned here; SCALARS: one of them is set here */
 };

@@ -248,6 +248,8 @@ static void launch_of(struct fused *f, struct end **end, int n)
         if (end[i]->kind == END_COLUMN)
             column_open(f, end[i]), chunks = row_chunks(rows, end[i]->columns);
     }
+    if (fused_picks(f, end[0]) && c->group <= 32)
+        fused_line(f, LEVEL_ROW, "row_meet<%d>();", c->group);
     for (int s = 0; s < stages; s++) cuda_stage(f, end, n, s);
 
     if (c->form != FORM_GRID && c->threads >= 64) k->resident = resident(c->threads, end, n);

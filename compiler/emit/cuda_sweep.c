@@ -63,8 +63,8 @@ static void element(struct fused *f, const struct end *e)
     switch (e->kind) {
     case END_STORE:
         if (!cuda_store_together(f, fused_result(f, e), e->node->out[0], at, x))
-            fused_line(f, LEVEL_COLUMN, "%s = %s;", fused_target(f, e, at),
-                       c_store(e->node->out[0]->type, x));
+            fused_store(f, fused_result(f, e), fused_index(f, e->node->out[0], at),
+                        c_store(e->node->out[0]->type, x), "");
         return;
     case END_ASSIGN:
         if (!cuda_store_together(
@@ -161,7 +161,9 @@ static const char *neighbours(struct fused *f, const struct sweep *w, int indent
     column->text.length = together->text.length = f->cuda->behind.length = 0;
     column->known.n = column->name.n = together->known.n = together->name.n = f->cuda->read.n = 0;
     together->indent = indent, column->indent = indent + 4;
+    f->behind.length = 0;
     for (int i = 0; i < w->n; i++) element(f, w->end[i]);
+    fused_stored(f);
     text_add(&t, "%s#pragma unroll\n%*sfor (int k = 0; k < %d; k++) {\n",
              cuda_text(&together->text), indent, "", f->cuda->width);
     if (leave || cuda_mentions(column->text.bytes, "j"))

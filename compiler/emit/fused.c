@@ -15,7 +15,11 @@ static void end_element(struct fused *f, const struct end *e, struct spot at, in
     const char *x = fused_operand(f, &e->of, e->like, at);
     switch (e->kind) {
     case END_STORE:
-        fused_line(f, level, "%s = %s;", fused_target(f, e, at), c_store(e->node->out[0]->type, x));
+        x = c_store(e->node->out[0]->type, x);
+        if (level == LEVEL_COLUMN)
+            fused_store(f, fused_result(f, e), fused_index(f, e->node->out[0], at), x, "");
+        else
+            fused_line(f, level, "%s = %s;", fused_target(f, e, at), x);
         return;
     case END_ROW:
         if (e->node->op == OP_max_last)
@@ -50,7 +54,7 @@ static void sweep_body(struct fused *f, const struct sweep *w, const char *row_l
                        const char *total_lane)
 {
     struct block *b = &f->block[LEVEL_COLUMN];
-    b->text.length = 0;
+    b->text.length = f->behind.length = 0;
     b->known.n = b->name.n = 0;
     for (int i = 0; i < f->kept.n; i++) { /* before anything is stored in its place */
         const struct kept *k = &f->kept.item[i];
@@ -64,6 +68,7 @@ static void sweep_body(struct fused *f, const struct sweep *w, const char *row_l
     for (int i = 0; i < w->n; i++)
         end_element(f, w->end[i], spot_start(f, true), LEVEL_COLUMN,
                     w->end[i]->kind == END_TOTAL ? total_lane : row_lane);
+    fused_stored(f);
     if (!b->text.length) text_add(&b->text, "%s", "");
 }
 
@@ -216,6 +221,21 @@ static bool shifts_columns(const struct emit_kernel *k)
     return false;
 }
 
+/* Whether a later sweep than the one that makes `k` reads, other than through `k`, what `room` is
+ * written over. */
+static bool wanted_below(const struct fused *f, struct end **end, int n, const struct kept *k,
+                         const struct end *room)
+{
+    bool over = false;
+    for (int i = 0; i < f->k->replaced.n; i++)
+        over |= f->k->replaced.item[i].out == room->node->out[0];
+    for (int i = 0; i < n && over; i++)
+        if (end[i]->stage > k->first && end[i]->of.value &&
+            fused_reads_replaced(f, end[i]->of.value, k->value))
+            return true;
+    return false;
+}
+
 /* A result that is stored over the same row no earlier than the last time that `k` is wanted. */
 static const struct end *room_for(const struct fused *f, struct end **end, int n,
                                   const struct kept *k)
@@ -225,6 +245,7 @@ static const struct end *room_for(const struct fused *f, struct end **end, int n
             end[i]->node->out[0]->type != F32)
             continue;
         if (!shape_same(end[i]->shape->shape, k->value->shape)) continue;
+        if (wanted_below(f, end, n, k, end[i])) continue;
         bool taken = false;
         for (int j = 0; j < f->kept.n; j++)
             taken |= f->kept.item[j].array ==
@@ -285,6 +306,7 @@ static void group(struct fused *f, struct end **end, int n)
         }
     }
     choose_kept(f, end, n);
+    fused_picks(f, end[0]);
     for (int s = 0; s < stages; s++) stage(f, end, n, s);
     f->kept.n = 0;
     if (!f->one_row && row->text.length)

@@ -62,6 +62,8 @@ struct fused {
     int stage; /* of the sweep being written */
     VECTOR(struct kept) kept;
     struct block block[LEVELS];
+    /* stores of a kernel that writes over what it reads: behind all loads of the element */
+    struct text behind;
     /* Where the device has its own way to read an element: C of it, or NULL for a plain load. */
     const char *(*load)(struct fused *f, const char *pointer, const struct value *v,
                         struct spot at);
@@ -138,6 +140,17 @@ void fused_know(struct fused *f, int level, const struct value *v, struct spot a
 /* Declares the variable of `v` at a spot, rounded to its type, and knows it. */
 const char *fused_declare(struct fused *f, const struct value *v, struct spot at,
                           const char *expression);
+/* In the loop over columns: `array[index] = x;`, at once or behind the element's loads. */
+void fused_store(struct fused *f, const char *array, const char *index, const char *x,
+                 const char *comment);
+/* The end of an element: what was to come behind its loads. */
+void fused_stored(struct fused *f);
+/* Whether an element of `v` is made of elements that the kernel writes over; not through `but`, or
+ * sums. */
+bool fused_reads_replaced(const struct fused *f, const struct value *v, const struct value *but);
+/* Before the first sweep over a row of `first`'s group: what is picked from a row that is written
+ * over. Whether there was such. */
+bool fused_picks(struct fused *f, const struct end *first);
 /* Whether one element of it costs as much as reading a few. */
 bool fused_takes_long(enum op op);
 bool fused_inside(const struct fused *f, const struct value *v);

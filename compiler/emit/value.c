@@ -79,6 +79,22 @@ static const char *known(struct fused *f, const struct value *v, struct spot at)
     return NULL;
 }
 
+void fused_store(struct fused *f, const char *array, const char *index, const char *x,
+                 const char *comment)
+{
+    if (f->k->replaced.n)
+        text_add(&f->behind, "%*s%s[%s] = %s;%s\n", f->block[LEVEL_COLUMN].indent, "", array, index,
+                 x, comment);
+    else
+        fused_line(f, LEVEL_COLUMN, "%s[%s] = %s;%s", array, index, x, comment);
+}
+
+void fused_stored(struct fused *f)
+{
+    if (f->behind.length) text_add(&f->block[LEVEL_COLUMN].text, "%s", f->behind.bytes);
+    f->behind.length = 0;
+}
+
 /* The op's C of one element, with the names a, b, c and `ignore` replaced. */
 static const char *filled_in(const struct node *n, const char *const *operand)
 {
@@ -246,6 +262,8 @@ const char *fused_argument(const struct fused *f, enum argument_kind kind, const
         bool value = a->kind == ARGUMENT_IN || a->kind == ARGUMENT_OUT;
         if (a->kind == kind &&
             (value ? a->value == v : a->name == name || kind == ARGUMENT_SCALARS))
+            return emit_argument_name(a, i, f->canonical);
+        if (kind == ARGUMENT_IN && a->kind == ARGUMENT_OUT && a->over == v)
             return emit_argument_name(a, i, f->canonical);
     }
     bug("kernel %s has no argument %s", f->k->kernel->name, v ? v->name : name ? name : "scalars");
@@ -426,8 +444,8 @@ static const char *mapped(struct fused *f, const struct node *n, struct spot at)
     for (int i = 0; i < f->kept.n; i++) {
         const struct kept *k = &f->kept.item[i];
         if (k->value == y && k->first == f->stage && at.kind == COLUMN_LOOP && !at.offset)
-            fused_line(f, LEVEL_COLUMN, "%s[%s] = %s; /* for the next loop */", k->array,
-                       k->in_argument ? fused_index(f, y, at) : "j", name);
+            fused_store(f, k->array, k->in_argument ? fused_index(f, y, at) : "j", name,
+                        " /* for the next loop */");
     }
     return name;
 }
@@ -463,6 +481,32 @@ const char *fused_value(struct fused *f, const struct value *v, struct spot at)
     if (!emit_stored(f->e, v))
         bug("%s is needed in kernel %s where it is not known", v->name, f->k->kernel->name);
     return load(f, fused_argument(f, ARGUMENT_OUT, v, NULL), v, at);
+}
+
+bool fused_reads_replaced(const struct fused *f, const struct value *v, const struct value *but)
+{
+    for (int i = 0; i < f->k->replaced.n; i++)
+        if (f->k->replaced.item[i].over == v) return true;
+    if (v == but || !v->node || !fused_inside(f, v)) return false;
+    if (op_rows[v->node->op].class != CLASS_MAP) return false;
+    for (int i = 0; i < v->node->n_in; i++)
+        if (v->node->in[i].value && fused_reads_replaced(f, v->node->in[i].value, but)) return true;
+    return false;
+}
+
+bool fused_picks(struct fused *f, const struct end *first)
+{
+    bool any = false;
+    for (int i = 0; i < f->k->node.n && f->k->replaced.n && !first->phase; i++) {
+        const struct node *n = f->k->node.item[i];
+        int64_t rows, columns;
+        if (n->op != OP_pick || !fused_reads_replaced(f, n->in[0].value, NULL)) continue;
+        fused_extent(f, n->out[0], &rows, &columns);
+        if (rows != first->rows) continue;
+        fused_value(f, n->out[0], spot_start(f, false));
+        any = true;
+    }
+    return any;
 }
 
 bool fused_takes_long(enum op op)

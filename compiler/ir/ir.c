@@ -292,6 +292,12 @@ struct buffer *graph_buffer_must(const struct graph *g, const char *name)
     return b;
 }
 
+int64_t buffer_entries_at(const struct buffer *b, int step)
+{
+    if (b->kind == BUFFER_ALIAS || step < b->live_from || step > b->live_to) return 0;
+    return b->entries - (b->idle_from <= step && step <= b->idle_to);
+}
+
 bool is_state(enum buffer_kind kind) { return kind <= BUFFER_MOMENT2; }
 
 const char *state_name(enum buffer_kind kind)

@@ -295,10 +295,16 @@ struct buffer {
     /* from where its segment begins (a local one may reach into wire); of one entry, entries lie
      * `stride` apart */
     int64_t offset, bytes;
-    int64_t entries, stride;
+    int64_t entries, stride; /* negative: entry 0 lies behind the others */
     enum buffer_index index; /* see memory.c */
     /* steps (in text order) between which it holds something, both included */
     int live_from, live_to;
+    /* entry `idle_entry` holds nothing in steps idle_from to idle_to; idle_to 0: none is idle */
+    int64_t idle_entry;
+    int idle_from, idle_to;
+    /* of an alias: the value in whose place its kernel, the last to read that one, writes it; NULL
+     */
+    const char *over;
 };
 
 /* How a kernel walks: rows and columns, or as its core op does. */
@@ -459,6 +465,8 @@ struct buffer *kept_slot(const struct graph *g, const struct unit *u);
 struct buffer *graph_buffer(const struct graph *g, const char *name); /* NULL: none */
 /* The same for one that must be there. */
 struct buffer *graph_buffer_must(const struct graph *g, const char *name);
+/* How many entries of a buffer hold something at a step; 0 for an alias. */
+int64_t buffer_entries_at(const struct buffer *b, int step);
 /* Resident state: BUFFER_MASTER, _GRADIENT, _MOMENT1 or _MOMENT2, of which every shard has a part.
  */
 bool is_state(enum buffer_kind kind);

@@ -356,6 +356,12 @@ static void read_buffer(struct reader *r)
                                               read_key_word(r, "index"));
     b->live_from = (int)read_key_whole(r, "live_from"),
     b->live_to = (int)read_key_whole(r, "live_to");
+    if (read_see(r, "idle=")) {
+        b->idle_entry = read_whole(r);
+        b->idle_from = (int)read_key_whole(r, "idle_from");
+        b->idle_to = (int)read_key_whole(r, "idle_to");
+    }
+    if (!read_at_line_end(r)) b->over = read_key_word(r, "over");
     PUSH(&r->graph->buffer, b);
     read_line_end(r);
 }

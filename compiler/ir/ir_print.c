@@ -160,10 +160,14 @@ void ir_print(struct text *to, const struct graph *g)
         const struct buffer *b = g->buffer.item[i];
         text_add(to,
                  "buffer %s kind=\"%s\" segment=\"%s\" offset=%lld bytes=%lld entries=%lld "
-                 "stride=%lld index=\"%s\" live_from=%d live_to=%d\n",
+                 "stride=%lld index=\"%s\" live_from=%d live_to=%d",
                  b->name, buffer_kind_names[b->kind], segment_names[b->segment],
                  (long long)b->offset, (long long)b->bytes, (long long)b->entries,
                  (long long)b->stride, buffer_index_names[b->index], b->live_from, b->live_to);
+        if (b->idle_to)
+            text_add(to, " idle=%lld idle_from=%d idle_to=%d", (long long)b->idle_entry,
+                     b->idle_from, b->idle_to);
+        text_add(to, b->over ? " over=\"%s\"\n" : "\n", b->over);
     }
     if (g->level >= LEVEL_SCHEDULE) text_add(to, "steps %d\n", g->steps);
     if (g->level >= LEVEL_MEMORY)

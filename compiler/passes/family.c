@@ -18,6 +18,8 @@ struct sized {
     enum segment segment;
     int64_t entries;
     int live_from, live_to;
+    int64_t idle_entry;
+    int idle_from, idle_to;
     /* ROWS: bytes = base + per_row x tokens + per_piece_row x tokens / chunks */
     int64_t base, per_row, per_piece_row;
     int64_t element_size;
@@ -138,6 +140,9 @@ static struct sized *read_buffers(const struct graph *g, int *n)
                             .entries = b->entries,
                             .live_from = b->live_from,
                             .live_to = b->live_to,
+                            .idle_entry = b->idle_entry,
+                            .idle_from = b->idle_from,
+                            .idle_to = b->idle_to,
                             .base = b->bytes};
         if (s->rule != SLOT) continue;
         s->element_size = b->kind == BUFFER_GATHERED ? element_bytes(g->facts.compute) : 4;
@@ -178,6 +183,8 @@ static bool predicts(const struct family *f, const struct graph *g)
         same =
             a->rule == b->rule && a->segment == b->segment && a->entries == b->entries &&
             a->live_from == b->live_from && a->live_to == b->live_to &&
+            a->idle_entry == b->idle_entry && a->idle_from == b->idle_from &&
+            a->idle_to == b->idle_to &&
             a->base == (a->rule == WORK
                             ? workspace_form_bytes(f->work, g->facts.tokens, g->facts.loss_chunks)
                             : bytes_of(f, b, g->facts.tokens, g->facts.loss_chunks, g->facts.fsdp));
@@ -267,7 +274,10 @@ static struct graph at_size(const struct family *f, int64_t tokens, int64_t chun
                                     .entries = s->entries,
                                     .stride = round_up(bytes, 256),
                                     .live_from = s->live_from,
-                                    .live_to = s->live_to};
+                                    .live_to = s->live_to,
+                                    .idle_entry = s->idle_entry,
+                                    .idle_from = s->idle_from,
+                                    .idle_to = s->idle_to};
         PUSH(&g.buffer, &buffer[i]);
     }
     return g;

@@ -173,7 +173,9 @@ static struct group *group_for(struct fuse *f, struct node *n)
     }
     struct walk s = walk_of(n);
     bool walks = joins(n) && f->graph->facts.fuse;
-    if (walks && maker >= first && maker >= 0) {
+    /* what straight code makes again comes after products, not in the kernel that made it first */
+    bool late = n->again && f->region->direction == ONCE && maker < f->group.n - 1;
+    if (walks && maker >= first && maker >= 0 && !late) {
         struct group *g = f->group.item[maker];
         if (g->open && index_allowed(n, g) && fits(&g->walk, s, true)) return n->mark = maker, g;
     }

@@ -15,12 +15,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* full: live at the peak */
+/* What a buffer holds of its bytes, counted from its end, and when. */
+struct part {
+    int64_t low, high;
+    int from, to;
+};
+/* full: live at the peak. One part, or those around an idle entry and that entry before and after
+ * it is idle. */
+enum { PARTS = 4 };
 struct item {
     struct buffer *buffer;
     int64_t bytes, at;
     int from, to, order;
     bool full;
+    struct part part[PARTS];
+    int parts;
 };
 struct placed {
     int64_t at, end;
@@ -29,7 +38,8 @@ struct placed {
 typedef int compare(const void *, const void *);
 
 static bool owns(const struct buffer *b) { return b->kind != BUFFER_ALIAS; }
-static int64_t whole_bytes(const struct buffer *b) { return b->stride * b->entries; }
+static int64_t step_bytes(const struct buffer *b) { return b->stride < 0 ? -b->stride : b->stride; }
+static int64_t whole_bytes(const struct buffer *b) { return step_bytes(b) * b->entries; }
 static int64_t whole_pages(int64_t bytes) { return round_up(bytes, 4096); }
 
 static int larger_first(const void *a, const void *b)
@@ -53,28 +63,53 @@ static int later_first(const void *a, const void *b)
     return x->full != y->full || x->from == y->from ? larger_first(a, b) : y->from - x->from;
 }
 
-/* Places item[first .. n) in their order around those before them; the highest byte of all of them.
- * near: those placed so far, from the lowest on. */
-static int64_t pack(struct item *item, int first, int n, struct placed *near)
+/* Those placed so far, from the lowest on. */
+struct shelf {
+    struct placed *item;
+    int n;
+};
+
+static void lay(struct shelf *s, struct placed p)
+{
+    int k = s->n;
+    while (k > 0 && s->item[k - 1].at > p.at) k--;
+    memmove(s->item + k + 1, s->item + k, (size_t)(s->n - k) * sizeof *s->item);
+    s->item[k] = p, s->n++;
+}
+
+/* The lowest place at or above `at` where one part, as part of what begins at `at`, meets nobody.
+ */
+static int64_t free_place(const struct shelf *s, const struct part *p, int64_t at)
+{
+    for (int k = 0; k < s->n; k++) {
+        const struct placed *other = &s->item[k];
+        if (other->at >= at + p->high) break; /* the others are higher still */
+        if (other->end > at + p->low && other->from <= p->to && p->from <= other->to)
+            at = other->end - p->low;
+    }
+    return at;
+}
+
+/* Places item[first .. n) in their order around those before them; the highest byte of all of
+ * them. */
+static int64_t pack(struct item *item, int first, int n, struct shelf *near)
 {
     int64_t end = 0;
     for (int i = first; i < n; i++) {
         struct item *it = &item[i];
         int64_t at = 0;
-        int k = 0;
-        for (; k < i; k++) {
-            const struct placed *other = &near[k];
-            if (other->at >= at + it->bytes) break; /* the others are higher still */
-            if (other->end > at && other->from <= it->to && it->from <= other->to) at = other->end;
+        for (int settled = 0, k = 0; settled < it->parts; k = (k + 1) % it->parts) {
+            int64_t higher = free_place(near, &it->part[k], at);
+            settled = higher > at ? 1 : settled + 1;
+            at = higher;
         }
-        while (k > 0 && near[k - 1].at > at) k--;
-        while (k < i && near[k].at <= at) k++;
-        memmove(near + k + 1, near + k, (size_t)(i - k) * sizeof *near);
-        near[k] = (struct placed){at, at + it->bytes, it->from, it->to};
         it->at = at;
+        for (int k = 0; k < it->parts; k++)
+            lay(near, (struct placed){at + it->part[k].low, at + it->part[k].high, it->part[k].from,
+                                      it->part[k].to});
     }
-    for (int i = 0; i < n; i++)
-        if (near[i].end > end) end = near[i].end;
+    for (int i = 0; i < near->n; i++)
+        if (near->item[i].end > end) end = near->item[i].end;
     return end;
 }
 
@@ -88,6 +123,10 @@ static void settle(struct graph *g, const struct item *item, int n, int64_t wind
         struct buffer *b = item[i].buffer;
         b->offset = g->local_bytes + g->wire_bytes - item[i].at - item[i].bytes;
         if (b->segment == SEGMENT_WIRE) b->offset -= g->local_bytes;
+        if (b->idle_to) { /* entry 0 comes last */
+            b->stride = -step_bytes(b);
+            b->offset -= b->stride * (b->entries - 1);
+        }
     }
 }
 
@@ -105,19 +144,35 @@ static bool promote(struct item *item, int wire, int n)
     return true;
 }
 
+static void add_part(struct item *it, int64_t low, int64_t high, int from, int to)
+{
+    if (low < high && from <= to) it->part[it->parts++] = (struct part){low, high, from, to};
+}
+
+/* Places are counted from the end. Entries of which one is idle lie in falling order, the others
+ * rising: the last is idle most often, and what the window leaves begins there. */
+static struct item item_of(struct buffer *b, int order, int fullest)
+{
+    struct item it = {.buffer = b,
+                      .bytes = whole_bytes(b),
+                      .from = b->live_from,
+                      .to = b->live_to,
+                      .order = order,
+                      .full = b->live_from <= fullest && fullest <= b->live_to};
+    int64_t low = it.bytes, high = it.bytes;
+    if (b->idle_to) low = step_bytes(b) * b->idle_entry, high = low + step_bytes(b);
+    add_part(&it, 0, low, it.from, it.to);
+    add_part(&it, high, it.bytes, it.from, it.to);
+    add_part(&it, low, high, it.from, b->idle_from - 1);
+    add_part(&it, low, high, b->idle_to + 1, it.to);
+    return it;
+}
+
 static int collect(struct graph *g, enum segment segment, int fullest, struct item *item, int n)
 {
     for (int i = 0; i < g->buffer.n; i++) {
         struct buffer *b = g->buffer.item[i];
-        if (owns(b) && b->segment == segment)
-            item[n] = (struct item){b,
-                                    whole_bytes(b),
-                                    0,
-                                    b->live_from,
-                                    b->live_to,
-                                    n,
-                                    b->live_from <= fullest && fullest <= b->live_to},
-            n++;
+        if (owns(b) && b->segment == segment) item[n] = item_of(b, n, fullest), n++;
     }
     return n;
 }
@@ -133,8 +188,10 @@ int64_t layout_bound(const struct graph *g, int *step)
     int64_t *change = TAKE_MANY(int64_t, last + 2), most = 0, live = 0;
     for (int i = 0; i < g->buffer.n; i++) {
         const struct buffer *b = g->buffer.item[i];
-        if (owns(b))
-            change[b->live_from] += whole_bytes(b), change[b->live_to + 1] -= whole_bytes(b);
+        if (!owns(b)) continue;
+        change[b->live_from] += whole_bytes(b), change[b->live_to + 1] -= whole_bytes(b);
+        if (b->idle_to)
+            change[b->idle_from] -= step_bytes(b), change[b->idle_to + 1] += step_bytes(b);
     }
     *step = 0;
     for (int k = 0; k <= last; k++) {
@@ -150,8 +207,8 @@ void layout_place(struct graph *g)
                           *const of_local[] = {larger_first, longer_first, later_first};
     const int patience = 20; /* tries without a better one */
     struct item *item = TAKE_MANY(struct item, g->buffer.n + 1);
-    struct placed *near = TAKE_MANY(struct placed, g->buffer.n + 1),
-                  *all = TAKE_MANY(struct placed, g->buffer.n + 1);
+    struct shelf near = {TAKE_MANY(struct placed, PARTS * g->buffer.n + 1), 0},
+                 all = {TAKE_MANY(struct placed, PARTS * g->buffer.n + 1), 0};
     int fullest;
     int64_t least = INT64_MAX, bound = layout_bound(g, &fullest);
     int wire = collect(g, SEGMENT_WIRE, fullest, item, 0),
@@ -159,10 +216,12 @@ void layout_place(struct graph *g)
     for (size_t w = 0; w < COUNT_OF(of_wire) * COUNT_OF(of_local); w++) {
         qsort(item, (size_t)wire, sizeof *item, of_wire[w % COUNT_OF(of_wire)]);
         qsort(item + wire, (size_t)(n - wire), sizeof *item, of_local[w / COUNT_OF(of_wire)]);
-        int64_t window = pack(item, 0, wire, near);
+        near.n = 0;
+        int64_t window = pack(item, 0, wire, &near);
         for (int k = 0; k < patience; k++) {
-            memcpy(all, near, (size_t)wire * sizeof *all);
-            int64_t arena = pack(item, wire, n, all);
+            memcpy(all.item, near.item, (size_t)near.n * sizeof *all.item);
+            all.n = near.n;
+            int64_t arena = pack(item, wire, n, &all);
             if (arena < least) settle(g, item, n, window, least = arena), k = -1;
             if (least <= bound + bound / 512) return;
             if (!promote(item, wire, n)) break;

@@ -12,30 +12,28 @@
  *   both     a carry that the backward loop reads: count + 1 entries, so handing on is writing the
  *            next entry
  *
+ * A result of a fused kernel takes the place of an operand that the kernel is the last to read,
+ * where in_place.h allows it: the operand's buffer then lives as long as the result. So the
+ * gradient of the logits lies in the logits, and that of a saved value in its entry.
+ *
  * Records of kind ALIAS name bytes that another record owns. An asynchronous reader holds its
  * buffer until the wait for its event: gradient slots are live from their region to the waits of
  * the update (and the next micro-batch begins by waiting for them), gather slots from the first
  * issue into them. */
 #include "passes/layout.h"
 #include "passes/pipeline.h"
+#include "passes/share.h"
 #include "passes/workspace.h"
 
 #include <string.h>
 
-struct holder {
-    struct value *value;
-    const struct region *region;
-    const struct body *body;
-    int kernel, first, last;
-    bool outside, saved, placed;
-};
 struct stretch_of {
     int first, last;
 };
 
 struct memory {
     struct graph *graph;
-    VECTOR(struct holder *) holder;
+    holder_list holder;
     struct stretch_of *steps; /* of each region */
     int micro_first, micro_last, end;
 };
@@ -45,22 +43,7 @@ static int64_t bytes_of(const struct value *v)
     return shape_count(v->shape) * element_bytes(v->type);
 }
 
-/* The value whose bytes these are: views are another's, and so is what is made in another's
- * place. */
-static struct value *root_of(struct value *v)
-{
-    for (;;) {
-        const struct node *n = v->node;
-        if (n && (op_rows[n->op].class == CLASS_VIEW || n->op == OP_sum_ranks))
-            v = n->in[0].value;
-        else if (n && n->op == OP_matmul_add)
-            v = n->in[2].value;
-        else
-            return v;
-    }
-}
-
-static struct holder *holder_of(struct value *v) { return root_of(v)->note; }
+static struct holder *holder_of(struct value *v) { return value_root(v)->note; }
 
 static struct holder *hold(struct memory *m, struct value *v, const struct region *r,
                            const struct body *b, int kernel, int step)
@@ -68,7 +51,7 @@ static struct holder *hold(struct memory *m, struct value *v, const struct regio
     struct holder *h = TAKE(struct holder);
     *h = (struct holder){
         .value = v, .region = r, .body = b, .kernel = kernel, .first = step, .last = step};
-    v->note = h;
+    v->note = h, h->owner = h;
     PUSH(&m->holder, h);
     return h;
 }
@@ -138,7 +121,7 @@ static void find_holders(struct memory *m)
             for (int n = 0; n < r->body.item[k]->node.n; n++) {
                 struct node *node = r->body.item[k]->node.item[n];
                 if (!node->kernel) continue;
-                for (int o = 0; o < node->n_out && root_of(node->out[o]) == node->out[o]; o++) {
+                for (int o = 0; o < node->n_out && value_root(node->out[o]) == node->out[o]; o++) {
                     struct holder *h =
                         hold(m, node->out[o], r, r->body.item[k], node->kernel, node->step);
                     if (r->phase == PHASE_SETUP) h->outside = true, h->last = m->end, h->first = 0;
@@ -274,6 +257,45 @@ static void put_slots(struct memory *m)
                         }
                 b->live_to = last, b->live_from = first;
             }
+    }
+}
+
+/* The step at which an entry of a gather slot is first filled; a loop is meant from its beginning,
+ * since its text stands for all its iterations. */
+static int filled_from(const struct memory *m, const struct buffer *b, int64_t entry)
+{
+    for (int i = 0; i < m->graph->region.n; i++)
+        for (int k = 0; k < m->graph->region.item[i]->body.n; k++) {
+            const struct region *r = m->graph->region.item[i];
+            for (int n = 0; n < r->body.item[k]->node.n; n++) {
+                const struct node *node = r->body.item[k]->node.item[n];
+                if (node->op != OP_gather || strcmp(attr_get_word(node, "into"), b->name)) continue;
+                int64_t shift = attr_get(node, "shift"), from = attr_get(node, "from"),
+                        to = r->direction == ONCE ? 1 : attr_get(node, "to");
+                for (int64_t at = from; at < to && at < from + b->entries; at++)
+                    if ((at + shift) % b->entries == entry)
+                        return r->direction == ONCE ? node->step : m->steps[i].first;
+            }
+        }
+    return b->live_from;
+}
+
+/* Of a loop's gather slots, the last that is filled for the first time waits for it: a backward
+ * loop that begins `prefetch` units ahead fills one slot only when it runs. */
+static void put_idle(struct memory *m)
+{
+    struct graph *g = m->graph;
+    for (int s = 0; s < g->buffer.n; s++) {
+        struct buffer *b = g->buffer.item[s];
+        if (b->kind != BUFFER_GATHERED || b->entries < 2 || g->facts.reshard != RESHARD_FORWARD)
+            continue;
+        int last = b->live_from;
+        for (int64_t e = 0; e < b->entries; e++) {
+            int first = filled_from(m, b, e);
+            if (first > last) last = first, b->idle_entry = e;
+        }
+        b->idle_from = b->live_from, b->idle_to = last - 1;
+        if (last == b->live_from) b->idle_from = b->idle_to = 0;
     }
 }
 
@@ -454,6 +476,7 @@ static void put_values(struct memory *m)
                 alias->stride = bytes_of(part);
                 if (node->op == OP_put_part) holder_of(part)->placed = true;
             }
+    share_places(g); /* after everything that has a place of its own */
     for (int i = 0; i < m->holder.n; i++) {
         struct holder *h = m->holder.item[i];
         if (!h->outside || h->placed) continue;
@@ -464,6 +487,14 @@ static void put_values(struct memory *m)
         put(m, h->value->name, kind, SEGMENT_LOCAL, bytes_of(h->value),
             h->saved ? layers_of(h->region, h->body) : 1, h->saved ? INDEX_LAYER : INDEX_ONLY,
             h->first, h->last);
+    }
+    for (int i = 0; i < m->holder.n; i++) {
+        const struct holder *h = m->holder.item[i];
+        if (h->owner == h) continue;
+        const struct buffer *own = graph_buffer_must(g, h->owner->value->name);
+        put(m, h->value->name, BUFFER_ALIAS, SEGMENT_LOCAL, own->bytes, own->entries, own->index,
+            h->first, h->last)
+            ->over = h->over->name;
     }
     for (int i = 0; i < g->region.n; i++) /* a sum over ranks works in place */
         for (int k = 0; k < g->region.item[i]->body.n; k++)
@@ -504,19 +535,25 @@ static void settle_body(struct memory *m, const struct region *r, const struct b
         const struct node *node = b->node.item[n];
         if (node->op == OP_sum_ranks)
             graph_buffer(g, node->out[0]->name)->offset =
-                graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+                graph_buffer(g, value_root(node->in[0].value)->name)->offset;
         if (node->op == OP_part)
             graph_buffer(g, node->out[0]->name)->offset =
-                graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+                graph_buffer(g, value_root(node->in[0].value)->name)->offset;
         if (node->op == OP_put_part)
             graph_buffer(g, node->in[1].value->name)->offset =
-                graph_buffer(g, root_of(node->in[0].value)->name)->offset;
+                graph_buffer(g, value_root(node->in[0].value)->name)->offset;
     }
 }
 
 static void settle_aliases(struct memory *m)
 {
     struct graph *g = m->graph;
+    for (int i = 0; i < m->holder.n; i++) {
+        const struct holder *h = m->holder.item[i];
+        if (h->owner != h)
+            graph_buffer(g, h->value->name)->offset =
+                graph_buffer(g, h->owner->value->name)->offset;
+    }
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->region.item[i]->carry.n; k++) settle_carry(m, g->region.item[i], k);
     for (int i = 0; i < g->region.n; i++) {
@@ -553,6 +590,7 @@ static struct graph *memory_of(const struct graph *old, bool places)
     put_slots(&m);
     put_kept(&m);
     put_within(&m);
+    put_idle(&m);
     put_values(&m);
     if (!places) return g;
     layout_place(g);

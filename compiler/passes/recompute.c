@@ -10,7 +10,11 @@
  * operands in the kernel that needs it, so it is never kept. Mode selective keeps what
  * activation_checkpoint.save names: op kinds and values of the architecture. Mode full keeps
  * nothing else: tokens x hidden elements per layer. Recomputation is the same op on the same
- * operands, hence the same bits. */
+ * operands, hence the same bits.
+ *
+ * Straight code (the head and its gradient) computes its elementwise values again too, where a
+ * product lies between a value and its reader: a norm's F32 copy of its BF16 input is then not kept
+ * over the logits. */
 #include "ir/ir.h"
 #include "passes/pipeline.h"
 
@@ -102,20 +106,23 @@ static void mark_core_inputs(const struct graph *g)
 struct made {
     const struct value *old;
     struct value *now;
+    int64_t products; /* before the reader that it was made for */
 };
 struct made_list {
     VECTOR(struct made) item;
 };
 
-/* A map or row value may be made twice: early, for a product that is computed again, and late, for
- * the gradient. Both read the same operands; one value for both would have to be kept between them,
- * in F32 where a norm computes in F32. */
+/* A map or row value may be made twice: early, for a norm that a product reads or a product that is
+ * computed again, and late, for the gradient. Both read the same operands; one value for both would
+ * have to be kept between them, in F32 where a norm computes in F32. What products read and is no
+ * norm (SwiGLU) has its gradient in the same kernel. */
 struct again {
     struct made_list early, late;
     const struct policy *policy;
     const char *save;
     const struct region *region;
     struct build *build;
+    int64_t products; /* of the body, before the node at hand */
 };
 
 static enum kept decide(const struct again *a, const struct value *v, const struct region *home)
@@ -138,10 +145,13 @@ static enum kept decide(const struct again *a, const struct value *v, const stru
     return v->mark ? a->policy->core_input : AGAIN;
 }
 
-static struct value *found(const struct made_list *list, const struct value *old)
+/* `products`: made behind so many of them; -1: anywhere. */
+static struct value *found(const struct made_list *list, const struct value *old, int64_t products)
 {
     for (int i = 0; i < list->item.n; i++)
-        if (list->item.item[i].old == old) return list->item.item[i].now;
+        if (list->item.item[i].old == old &&
+            (products < 0 || list->item.item[i].products == products))
+            return list->item.item[i].now;
     return NULL;
 }
 
@@ -151,18 +161,62 @@ static bool has_bytes(const struct value *old)
     return op_rows[old->node->op].class == CLASS_CORE || old->mark;
 }
 
+/* Made of sums over its rows, whose gradient waits for all products that read it. */
+static bool is_norm(const struct value *v)
+{
+    const struct node *n = v->node;
+    if (!n) return false;
+    enum op_class class = op_rows[n->op].class;
+    if (class == CLASS_ROW && n->op != OP_pick) return true;
+    if (class != CLASS_MAP && class != CLASS_INDEX && class != CLASS_VIEW) return false;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i].value && is_norm(n->in[i].value)) return true;
+    return false;
+}
+
+/* Values of as many elements that the elementwise value `v` is made of in the end, and in *bytes
+ * the size of an element of the last of them; more than 1 as soon as it is not known to be one. */
+static int sources(const struct value *v, int64_t count, int64_t *bytes)
+{
+    const struct node *n = v->node;
+    if (shape_count(v->shape) != count) return 0; /* a number a row or column is kept */
+    if (!n || has_bytes(v) || op_rows[n->op].class != CLASS_MAP)
+        return *bytes = element_bytes(v->type), 1;
+    int all = 0;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i].value && (i == 0 || n->in[i].value != n->in[0].value))
+            all += sources(n->in[i].value, count, bytes);
+    return all;
+}
+
+/* Straight code that reads an elementwise value behind a product, or in another region than the one
+ * that makes it: made again from one value that is no larger. */
+static bool once_again(const struct again *a, const struct value *v, const struct region *home)
+{
+    int64_t bytes = 0;
+    if (a->region->direction != ONCE || home->direction != ONCE || home->phase != PHASE_MICRO ||
+        op_rows[v->node->op].class != CLASS_MAP || has_bytes(v) || shape_columns(v->shape) < 2)
+        return false;
+    if (home == a->region && v->node->mark == a->products) return false;
+    return sources(v, shape_count(v->shape), &bytes) == 1 && bytes <= element_bytes(v->type);
+}
+
 /* `early`: a core op that is computed again asks, else the gradient does. */
 static struct value *get(struct again *a, bool early, const struct value *old)
 {
-    /* inputs, weights, carries, this body's own */
-    if (!old->node || old->node->note == a->region) return copied(old);
+    /* inputs, weights, carries */
+    if (!old->node) return copied(old);
     const struct region *home = old->node->note;
+    bool once = once_again(a, old, home);
+    if (home == a->region && !once) return copied(old);
     bool mirrored = a->region->mirror && !strcmp(a->region->mirror, home->name);
-    if ((home->direction != ONCE && !mirrored) || decide(a, old, home) == KEPT) return copied(old);
+    if (!once && ((home->direction != ONCE && !mirrored) || decide(a, old, home) == KEPT))
+        return copied(old);
     struct node *n = old->node;
-    if (op_rows[n->op].class == CLASS_CORE && !moves_rows(n->op)) early = true;
-    struct value *known = early || has_bytes(old) ? found(&a->early, old) : NULL;
-    if (!known && !early) known = found(&a->late, old);
+    if ((op_rows[n->op].class == CLASS_CORE && !moves_rows(n->op)) || (old->mark && is_norm(old)))
+        early = true;
+    struct value *known = early || has_bytes(old) ? found(&a->early, old, -1) : NULL;
+    if (!known && !early) known = found(&a->late, old, once ? a->products : -1);
     if (known) return known;
     struct operand in[8];
     if (n->n_in > (int)COUNT_OF(in)) bug("%s has %d operands", op_rows[n->op].name, n->n_in);
@@ -178,9 +232,9 @@ static struct value *get(struct again *a, bool early, const struct value *old)
     struct value *result = NULL;
     for (int o = 0; o < n->n_out; o++) {
         if (early)
-            PUSH(&a->early.item, ((struct made){n->out[o], now->out[o]}));
+            PUSH(&a->early.item, ((struct made){n->out[o], now->out[o], a->products}));
         else
-            PUSH(&a->late.item, ((struct made){n->out[o], now->out[o]}));
+            PUSH(&a->late.item, ((struct made){n->out[o], now->out[o], a->products}));
         if (n->out[o] == old) result = now->out[o];
     }
     return result;
@@ -190,7 +244,13 @@ struct graph *pass_recompute(const struct graph *old)
 {
     struct graph *g = graph_begin(old, LEVEL_RECOMPUTE);
     mark_core_inputs(old);
-    for (struct node_walk at = {0}; next_node(old, &at);) at.node->note = at.region;
+    for (int i = 0; i < old->region.n; i++)
+        for (int k = 0; k < old->region.item[i]->body.n; k++)
+            for (int n = 0, products = 0; n < old->region.item[i]->body.item[k]->node.n; n++) {
+                struct node *node = old->region.item[i]->body.item[k]->node.item[n];
+                node->note = old->region.item[i], node->mark = products;
+                products += op_rows[node->op].class == CLASS_CORE;
+            }
     for (int i = 0; i < old->region.n; i++) {
         const struct region *from = old->region.item[i];
         if (from->phase != PHASE_MICRO) {
@@ -208,6 +268,7 @@ struct graph *pass_recompute(const struct graph *old)
             for (int n = 0; n < from->body.item[k]->node.n; n++) {
                 const struct node *node = from->body.item[k]->node.item[n];
                 struct operand in[8];
+                a.products = node->mark;
                 struct node changed = *node;
                 if (node->n_in > (int)COUNT_OF(in))
                     bug("%s has %d operands", op_rows[node->op].name, node->n_in);

@@ -109,6 +109,12 @@ template <class OP, int G, int USED, class T> DEVICE T row_combined(T x, T *shar
         x = OP::of(x, __shfl_xor_sync(0xffffffffu, x, far));
     return x;
 }
+/* What a thread of the group has read before is read before another one writes over it. G > 32: the
+ * barrier of the next sum does that. */
+template <int G> DEVICE void row_meet()
+{
+    __syncwarp(G >= 32 ? 0xffffffffu : ((1u << (G & 31)) - 1) << (threadIdx.x % 32 / G * G));
+}
 template <int G, int USED, class T> DEVICE T row_sum(T x, T *shared = 0)
 {
     return row_combined<row_add, G, USED>(x, shared);

@@ -394,12 +394,77 @@ static void make(struct prove *p, const struct value *v)
     if (place(p, v, &from, &to)) write_bytes(p, from, to, mark, v->name);
 }
 
-/* All reads of a kernel come before all its writes, and they do not touch: rows are walked in
- * turn. */
+/* How often a kernel has walked the row, or all rows (`after`), before a value of it is known; and
+ * whether `over` is read for it at its own element. */
+struct depth {
+    int rows, after;
+    bool reads;
+};
+static struct depth depth_of(struct prove *p, const struct body *b, int first, int last,
+                             const struct value *v, const struct value *over)
+{
+    struct depth d = {0};
+    if (v == over) return (struct depth){0, 0, true};
+    if (!inside(b, first, last, v)) return d;
+    const struct node *n = v->node;
+    for (int i = 0; i < n->n_in; i++) {
+        if (!n->in[i].value) continue;
+        const struct value *a = n->in[i].value;
+        struct depth x = depth_of(p, b, first, last, a, over);
+        if (a != over && bytes_of(a) == over) wrong(p, "%s is read as another shape", over->name);
+        if (x.reads && n->op != OP_pick && !shape_same(a->shape, over->shape))
+            wrong(p, "%s is read for %s, which has another shape", over->name, a->name);
+        if (x.reads && op_rows[n->op].class == CLASS_INDEX)
+            wrong(p, "%s is written over and read at other elements, for %s", over->name, v->name);
+        if (x.rows > d.rows) d.rows = x.rows;
+        if (x.after > d.after) d.after = x.after;
+        d.reads |= x.reads;
+    }
+    if (d.reads && d.after) wrong(p, "%s is read again behind a sum over rows", over->name);
+    switch (op_rows[n->op].class) {
+    case CLASS_ROW: return (struct depth){d.rows + (n->op != OP_pick), d.after, false};
+    case CLASS_COLUMN:
+    case CLASS_TOTAL: return (struct depth){0, d.after + 1, false};
+    case CLASS_MAP:
+    case CLASS_INDEX:
+    case CLASS_EFFECT:
+    case CLASS_VIEW:
+    case CLASS_LEAF:
+    case CLASS_CORE:
+    case CLASS_LANE: break;
+    }
+    return d;
+}
+
+/* `out` may be written over `over` element by element: nothing of the kernel wants an element later
+ * in the row's sweeps than `out` is made, or another one than its own but for what a row is picked
+ * for before any sum of it. */
+static void check_over(struct prove *p, const struct body *b, int first, int last,
+                       const struct value *over, const struct value *out)
+{
+    struct depth at = depth_of(p, b, first, last, out, over);
+    if (op_rows[out->node->op].class != CLASS_MAP || !shape_same(out->shape, over->shape) ||
+        out->type != over->type || at.after)
+        wrong(p, "%s cannot be written over %s", out->name, over->name);
+    for (int k = first; k < last; k++) {
+        const struct node *n = b->node.item[k];
+        for (int i = 0; i < n->n_in; i++) {
+            const struct value *a = n->in[i].value;
+            struct depth x = a ? depth_of(p, b, first, last, a, over) : (struct depth){0};
+            if (!x.reads) continue;
+            if (n->op == OP_pick ? x.rows > 0 || i > 0 || at.rows == 0 : x.rows > at.rows)
+                wrong(p, "%s is read after %s was written over it", over->name, out->name);
+        }
+    }
+}
+
+/* All reads of a kernel come before all its writes, and they do not touch: rows are walked in turn.
+ * But a result may lie where an operand lay, when its buffer says so. */
 static void run_kernel(struct prove *p, int first, int last)
 {
     const struct body *b = p->body;
     VECTOR(struct flight) read = {0};
+    VECTOR(const struct value *) from_there = {0};
     for (int k = first; k < last; k++)
         for (int a = 0; a < b->node.item[k]->n_in; a++) {
             const struct value *v = b->node.item[k]->in[a].value;
@@ -407,16 +472,22 @@ static void run_kernel(struct prove *p, int first, int last)
             read_value(p, v);
             struct flight f = {0};
             bool own = b->node.item[k]->op == OP_matmul_add && a == 2;
-            if (!own && !v->weight && place(p, bytes_of(v), &f.from, &f.to)) PUSH(&read, f);
+            if (!own && !v->weight && place(p, bytes_of(v), &f.from, &f.to))
+                PUSH(&read, f), PUSH(&from_there, bytes_of(v));
         }
     for (int k = first; k < last; k++)
         for (int o = 0; o < b->node.item[k]->n_out; o++) {
             int64_t from, to;
             const struct value *v = b->node.item[k]->out[o];
             if (looked_through(v->node)) continue;
-            for (int r = 0; place(p, v, &from, &to) && r < read.n; r++)
-                if (read.item[r].from < to && from < read.item[r].to)
+            const struct buffer *mine = graph_buffer(p->g, v->name);
+            for (int r = 0; place(p, v, &from, &to) && r < read.n; r++) {
+                if (read.item[r].from >= to || from >= read.item[r].to) continue;
+                if (!mine->over || strcmp(mine->over, from_there.item[r]->name) ||
+                    from != read.item[r].from || to != read.item[r].to)
                     wrong(p, "%s is written over what its kernel reads", v->name);
+                check_over(p, b, first, last, from_there.item[r], v);
+            }
             make(p, v);
         }
 }
