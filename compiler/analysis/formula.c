@@ -326,7 +326,7 @@ static const char *formula_of_value(const struct plan *p, const struct graph *g,
     return t.bytes;
 }
 
-static const char *formula_of_slot(const struct graph *g, const struct buffer *b)
+static const char *formula_of_slot(const struct graph *g, const struct buffer *b, int step)
 {
     bool gathered = b->kind == BUFFER_GATHERED;
     const struct unit *u = slot_unit(g, b);
@@ -342,6 +342,10 @@ static const char *formula_of_slot(const struct graph *g, const struct buffer *b
                                  ? text_format("(prefetch + 1) %lld slots", (long long)b->entries)
                                  : text_format("reduce_slots %lld", (long long)b->entries)
                            : text_format("%lld slots", (long long)b->entries);
+    int64_t held = buffer_entries_at(b, step);
+    if (held < b->entries) /* one of a loop's is not filled yet */
+        many = text_format("%s%lld slot%s", b->entries == wished ? "prefetch " : "",
+                           (long long)held, held == 1 ? "" : "s");
     return text_format("%s x %s elements of unit %s x %s", many, text_count(u->elements), u->name,
                        type_text(gathered ? f->compute : F32));
 }
@@ -372,7 +376,8 @@ static const char *formula_of_workspace(const struct graph *g)
                        text_count(bytes), k ? k->name : "none");
 }
 
-const char *formula_of(const struct plan *p, const struct graph *g, const struct buffer *b)
+const char *formula_of(const struct plan *p, const struct graph *g, const struct buffer *b,
+                       int step)
 {
     struct owner o;
     switch (b->kind) {
@@ -381,7 +386,7 @@ const char *formula_of(const struct plan *p, const struct graph *g, const struct
     case BUFFER_MOMENT1:
     case BUFFER_MOMENT2: return formula_of_state(g, b);
     case BUFFER_GATHERED:
-    case BUFFER_GRADIENT_SLOTS: return formula_of_slot(g, b);
+    case BUFFER_GRADIENT_SLOTS: return formula_of_slot(g, b, step);
     case BUFFER_REDUCE_STAGING: return formula_of_stage(g, b);
     case BUFFER_WORKSPACE: return formula_of_workspace(g);
     case BUFFER_STAGING: return "fixed: files pass through it";
@@ -401,13 +406,40 @@ const char *formula_of(const struct plan *p, const struct graph *g, const struct
 }
 
 /* ── lines ───────────────────────────────────────────────────────────────────── */
-static void place_of_span(struct span at, const char **file, int *line)
+void formula_place_of(struct span at, const char **file, int *line)
 {
     int column;
     *file = NULL, *line = 0;
     if (!at.file) return;
     *file = source_name(at.file);
     source_place(at.file, at.from, line, &column);
+}
+
+/* Where the plan decides about a kind of buffer. */
+void formula_place_of_kind(const struct plan *p, enum buffer_kind kind, const char **file,
+                           int *line)
+{
+    struct span at = {0};
+    switch (kind) {
+    case BUFFER_GATHERED:
+    case BUFFER_GRADIENT_SLOTS:
+    case BUFFER_REDUCE_STAGING: at = p->at.mesh; break;
+    case BUFFER_SAVED: at = p->at.checkpoint.file ? p->at.checkpoint : p->at.batch; break;
+    case BUFFER_CARRIED:
+    case BUFFER_BATCH:
+    case BUFFER_TABLES:
+    case BUFFER_WORKING: at = p->at.batch; break;
+    case BUFFER_MASTER:
+    case BUFFER_GRADIENT:
+    case BUFFER_MOMENT1:
+    case BUFFER_MOMENT2:
+    case BUFFER_SCALARS:
+    case BUFFER_STAGING:
+    case BUFFER_WORKSPACE:
+    case BUFFER_METRICS:
+    case BUFFER_ALIAS: break;
+    }
+    formula_place_of(at.file ? at : p->model_at, file, line);
 }
 
 /* The op that makes a value, or of a carry what it begins with. */
@@ -426,33 +458,9 @@ void formula_place(const struct plan *p, const struct graph *g, const struct buf
                    const char **file, int *line)
 {
     struct owner o;
-    struct span at = p->model_at;
-    const struct node *n = NULL;
-    switch (b->kind) {
-    case BUFFER_GATHERED:
-    case BUFFER_GRADIENT_SLOTS:
-    case BUFFER_REDUCE_STAGING:
-        if (p->at.mesh.file) at = p->at.mesh;
-        break;
-    case BUFFER_BATCH:
-        if (p->at.batch.file) at = p->at.batch;
-        break;
-    case BUFFER_CARRIED:
-    case BUFFER_SAVED:
-    case BUFFER_TABLES:
-    case BUFFER_WORKING:
-        if (find_owner(g, b->name, &o)) n = maker_of(&o);
-        break;
-    case BUFFER_MASTER:
-    case BUFFER_GRADIENT:
-    case BUFFER_MOMENT1:
-    case BUFFER_MOMENT2:
-    case BUFFER_SCALARS:
-    case BUFFER_STAGING:
-    case BUFFER_WORKSPACE:
-    case BUFFER_METRICS:
-    case BUFFER_ALIAS: break;
-    }
-    place_of_span(at, file, line);
+    bool value = b->kind == BUFFER_CARRIED || b->kind == BUFFER_SAVED || b->kind == BUFFER_TABLES ||
+                 b->kind == BUFFER_WORKING;
+    const struct node *n = value && find_owner(g, b->name, &o) ? maker_of(&o) : NULL;
+    formula_place_of_kind(p, b->kind, file, line);
     if (n && n->file) *file = n->file, *line = n->line;
 }

@@ -61,14 +61,11 @@ int64_t ledger_over(const struct ledger *l)
 }
 
 /* ── instants ────────────────────────────────────────────────────────────────── */
-static int64_t extent(const struct buffer *b)
+/* Bytes that a buffer has at a step; 0: none. */
+static int64_t extent(const struct buffer *b, int step)
 {
-    return b->entries > 1 ? (b->entries - 1) * b->stride + b->bytes : b->bytes;
-}
-/* An alias is another name for bytes that a buffer has already. */
-static bool alive(const struct buffer *b, int step)
-{
-    return b->live_from <= step && step <= b->live_to && b->kind != BUFFER_ALIAS;
+    int64_t entries = buffer_entries_at(b, step);
+    return entries ? (entries - 1) * llabs(b->stride) + b->bytes : 0;
 }
 
 static void find_live(struct ledger *l, const struct graph *g)
@@ -78,7 +75,7 @@ static void find_live(struct ledger *l, const struct graph *g)
     for (int i = 0; i < g->buffer.n; i++) {
         const struct buffer *b = g->buffer.item[i];
         for (int s = b->live_from < 0 ? 0 : b->live_from; s <= b->live_to && s <= g->steps; s++)
-            if (alive(b, s)) l->live_bytes[s] += extent(b);
+            l->live_bytes[s] += extent(b, s);
     }
     for (int s = 0; s <= g->steps; s++)
         if (l->live_bytes[s] > l->fullest_bytes)
@@ -163,46 +160,12 @@ int ledger_first_above(const struct ledger *l, int64_t bytes)
 }
 
 /* ── terms ───────────────────────────────────────────────────────────────────── */
-static void place_of(struct span at, const char **file, int *line)
-{
-    int column;
-    if (!at.file) return;
-    *file = source_name(at.file);
-    source_place(at.file, at.from, line, &column);
-}
-
-/* Where the plan decides about a kind of buffer. */
-static void place_of_kind(const struct plan *p, enum buffer_kind kind, const char **file, int *line)
-{
-    struct span at = {0};
-    switch (kind) {
-    case BUFFER_GATHERED:
-    case BUFFER_GRADIENT_SLOTS:
-    case BUFFER_REDUCE_STAGING: at = p->at.mesh; break;
-    case BUFFER_SAVED: at = p->at.checkpoint.file ? p->at.checkpoint : p->at.batch; break;
-    case BUFFER_CARRIED:
-    case BUFFER_BATCH:
-    case BUFFER_TABLES:
-    case BUFFER_WORKING: at = p->at.batch; break;
-    case BUFFER_MASTER:
-    case BUFFER_GRADIENT:
-    case BUFFER_MOMENT1:
-    case BUFFER_MOMENT2:
-    case BUFFER_SCALARS:
-    case BUFFER_STAGING:
-    case BUFFER_WORKSPACE:
-    case BUFFER_METRICS:
-    case BUFFER_ALIAS: break;
-    }
-    place_of(at.file ? at : p->model_at, file, line);
-}
-
 static struct term *term_of(term_list *all, const struct plan *p, enum buffer_kind kind)
 {
     for (int i = 0; i < all->n; i++)
         if (all->item[i].kind == kind) return &all->item[i];
     struct term t = {.name = buffer_kind_names[kind], .kind = kind, .inside = true, .formula = ""};
-    place_of_kind(p, kind, &t.file, &t.line);
+    formula_place_of_kind(p, kind, &t.file, &t.line);
     PUSH(all, t);
     return &all->item[all->n - 1];
 }
@@ -235,7 +198,7 @@ static void add_copy(const struct ledger *l, const struct plan *p, term_list *al
         here ? "" : text_format("%s of the host: ", text_bytes(l->copy_bytes)),
         here ? "12 B per parameter:" : "12 B per parameter,", (long long)p->fsdp,
         p->fsdp == 1 ? "" : "s", (long long)p->dp, p->dp == 1 ? "" : "s");
-    place_of(p->at.saving, &t.file, &t.line);
+    formula_place_of(p->at.saving, &t.file, &t.line);
     PUSH(all, t);
 }
 
@@ -244,11 +207,11 @@ term_list ledger_at(const struct ledger *l, const struct plan *p, const struct g
     term_list all = {0};
     for (int i = 0; i < g->buffer.n; i++) {
         const struct buffer *b = g->buffer.item[i];
-        if (!alive(b, step)) continue;
+        if (!buffer_entries_at(b, step)) continue;
         struct term *t = term_of(&all, p, b->kind);
         struct holding h = {.name = b->name,
-                            .bytes = extent(b),
-                            .formula = formula_of(p, g, b),
+                            .bytes = extent(b, step),
+                            .formula = formula_of(p, g, b, step),
                             .from = b->live_from,
                             .to = b->live_to};
         formula_place(p, g, b, &h.file, &h.line);
@@ -273,7 +236,7 @@ term_list ledger_at(const struct ledger *l, const struct plan *p, const struct g
                          .formula = "context, modules and communicators: assumed, not measured"};
         if (p->device == DEVICE_CPU)
             t.formula = "MPI, oneDNN and the program itself: assumed, not measured";
-        place_of(p->cluster.at, &t.file, &t.line);
+        formula_place_of(p->cluster.at, &t.file, &t.line);
         PUSH(&all, t);
     }
     return all;

@@ -86,9 +86,14 @@ enum verdict ledger_verdict(int64_t peak_bytes, int64_t limit_bytes);
 json_t *ledger_json(const char *path, const struct ledger *l, bool all);
 json_t *ledger_terms_json(const term_list *terms, bool all);
 
-/* command_formula.c: the bytes of a buffer as a product of the plan's own words, with their
+/* formula.c: the bytes that a buffer has at a step as a product of the plan's own words, with their
  * numbers: "tokens 16,384 x vocab 151,936 x 4 B". */
-const char *formula_of(const struct plan *plan, const struct graph *graph, const struct buffer *b);
+const char *formula_of(const struct plan *plan, const struct graph *graph, const struct buffer *b,
+                       int step);
+/* The place of a span, *file NULL: none; and of where the plan decides about a kind of buffer. */
+void formula_place_of(struct span at, const char **file, int *line);
+void formula_place_of_kind(const struct plan *plan, enum buffer_kind kind, const char **file,
+                           int *line);
 /* The line of the plan or of its architecture that a buffer comes from; *file NULL: none. */
 void formula_place(const struct plan *plan, const struct graph *graph, const struct buffer *b,
                    const char **file, int *line);
