@@ -174,7 +174,8 @@ void derive_key(struct checker *c, enum key_id key, struct slot *slot)
         derive_compute(c, slot);
         return;
     }
-    if (key == K_data_format) {
+    /* decided when the plan is known (passes/budget.h) */
+    if (key == K_data_format || key == K_activation_checkpoint_mode) {
         slot->state = KNOWN;
         slot->value = (struct constant){.kind = CONST_WORD, .text = intern("auto")};
         return;
@@ -331,11 +332,11 @@ static void check_checkpoint(struct checker *c)
         K_activation_checkpoint_budget};
     const struct constant *mode = key_value(c, K_activation_checkpoint_mode);
     for (size_t i = 0; mode && i < COUNT_OF(with_mode); i++) {
-        bool budget = !strcmp(mode->text, "budget");
+        bool budget = !strcmp(mode->text, "budget"), automatic = !strcmp(mode->text, "auto");
         bool works = with_mode[i] == K_activation_checkpoint_budget ? budget
                      : with_mode[i] == K_activation_checkpoint_save
                          ? !strcmp(mode->text, "selective")
-                         : strcmp(mode->text, "none") && !budget;
+                         : strcmp(mode->text, "none") && !budget && !automatic;
         if (key_given(c, with_mode[i]) && !works)
             add_help(warn(place_of(c, with_mode[i]),
                           "%s has no effect: activation_checkpoint.mode is %s",

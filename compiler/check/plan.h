@@ -11,7 +11,13 @@ enum element { F32, BF16, F64, I32 }; /* element types, also of the IR */
 #define ELEMENTS (I32 + 1)
 enum device_kind { DEVICE_CPU, DEVICE_CUDA };
 enum reshard { RESHARD_FORWARD, RESHARD_BACKWARD, RESHARD_STEP };
-enum checkpoint_mode { CHECKPOINT_NONE, CHECKPOINT_SELECTIVE, CHECKPOINT_FULL, CHECKPOINT_BUDGET };
+enum checkpoint_mode {
+    CHECKPOINT_NONE,
+    CHECKPOINT_SELECTIVE,
+    CHECKPOINT_FULL,
+    CHECKPOINT_BUDGET, /* this and auto: until they are decided (passes/budget.h) */
+    CHECKPOINT_AUTO
+};
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD };
 enum decay_shape { DECAY_LINEAR, DECAY_SQRT, DECAY_COSINE };
 /* in the order of the words of data.format, then what it is without one */
@@ -200,7 +206,7 @@ struct plan {
     int64_t fsdp, dp, prefetch, reduce_slots;
     enum reshard reshard;
     enum element compute; /* weights, gradients and moments of a shard are F32 */
-    enum checkpoint_mode checkpoint_mode;
+    enum checkpoint_mode checkpoint_mode, checkpoint_wished; /* wished: what the plan says */
     int64_t checkpoint_every;
     const char *checkpoint_layers; /* "0..4 8..12", half open; "": all */
     /* op kinds and value names, blanks between: what selective keeps */
@@ -210,7 +216,8 @@ struct plan {
     /* the other layers' mode, and what it keeps: none, but where a budget decides */
     enum checkpoint_mode checkpoint_rest;
     const char *checkpoint_rest_save;
-    int64_t sequence, local, global, accumulation, loss_chunks;
+    int64_t sequence, local, global, accumulation;
+    int64_t loss_chunks, chunks_wished; /* wished: what the plan says; 0: as few as fit */
     double lr, beta1, beta2, eps, weight_decay, clip; /* clip 0: none */
     struct weight_group *group;
     int n_groups;

@@ -268,6 +268,7 @@ static void resolve_checkpoint(struct checker *c, struct plan *p)
                           *layers = key_value(c, K_activation_checkpoint_layers);
     struct text t = {0};
     p->checkpoint_mode = (enum checkpoint_mode)word(c, K_activation_checkpoint_mode);
+    p->checkpoint_wished = p->checkpoint_mode;
     p->checkpoint_every = count(c, K_activation_checkpoint_every);
     p->checkpoint_layers = layers ? stretches(layers) : "";
     p->checkpoint_budget = count(c, K_activation_checkpoint_budget);
@@ -275,6 +276,7 @@ static void resolve_checkpoint(struct checker *c, struct plan *p)
     p->checkpoint_rest_save = "";
     for (int i = 0; save && i < save->n; i++)
         text_add(&t, "%s%s", i ? " " : "", save->item[i].text);
+    if (p->checkpoint_mode == CHECKPOINT_AUTO) p->checkpoint_every = 1, p->checkpoint_layers = "";
     p->checkpoint_save = p->checkpoint_mode != CHECKPOINT_SELECTIVE ? ""
                          : save                                     ? intern(t.bytes ? t.bytes : "")
                                                                     : "attention matmul routing";
@@ -323,7 +325,7 @@ static void resolve(struct checker *c, struct plan *p)
     p->local = count(c, K_batch_local);
     p->global = count(c, K_batch_global);
     p->accumulation = p->global / (p->local * p->fsdp * p->dp);
-    p->loss_chunks = count(c, K_batch_loss_chunks);
+    p->loss_chunks = p->chunks_wished = count(c, K_batch_loss_chunks);
     resolve_cluster(c, p);
     resolve_trainer(c, p);
     resolve_model(c, p);

@@ -67,6 +67,10 @@ static json_t *as_json(const char *path, const struct plan *p, const struct ledg
     json_object_set_new(
         all, "mesh", json_pack("{s:I, s:I}", "fsdp", (json_int_t)p->fsdp, "dp", (json_int_t)p->dp));
     json_object_set_new(all, "defaults", defaults_json(p));
+    json_object_set_new(all, "activation_checkpoint",
+                        json_pack("{s:s, s:s}", "wished", checkpoint_names[p->checkpoint_wished],
+                                  "mode", checkpoint_names[p->checkpoint_mode]));
+    json_object_set_new(all, "loss_chunks", json_integer((json_int_t)p->loss_chunks));
     json_object_set_new(all, "accumulation", json_integer((json_int_t)p->accumulation));
     json_object_set_new(all, "tokens_per_step",
                         json_integer((json_int_t)(p->global * p->sequence)));
@@ -95,6 +99,22 @@ static const char *machine_text(const struct plan *p)
 
 static double ratio(int64_t a, int64_t b) { return b ? (double)a / (double)b : 1; }
 
+/* What is kept for the backward pass, and who chose it. */
+static void print_kept(const struct plan *p)
+{
+    const char *why = "", *cut = "";
+    if (p->checkpoint_wished == CHECKPOINT_AUTO && !p->trainer.name)
+        why = p->checkpoint_mode == CHECKPOINT_SELECTIVE
+                  ? " (auto: it computes no product again)"
+                  : " (auto: selective would compute products again)";
+    if (p->checkpoint_wished == CHECKPOINT_BUDGET) why = " (within the budget)";
+    if (!p->chunks_wished && p->loss_chunks > 1)
+        cut = p->checkpoint_wished == CHECKPOINT_BUDGET ? " (so less is computed again)"
+                                                        : " (in fewer it does not fit)";
+    printf("  checkpoint  %s%s; loss in %lld chunk%s%s\n", checkpoint_names[p->checkpoint_mode],
+           why, (long long)p->loss_chunks, p->loss_chunks == 1 ? "" : "s", cut);
+}
+
 /* The mesh, what a step takes, and how it trains: what a person wants to see before starting. */
 static void print_step(const struct plan *p)
 {
@@ -113,6 +133,7 @@ static void print_step(const struct plan *p)
            text_count(p->global * p->sequence), (long long)p->global, (long long)p->sequence,
            (long long)p->local, (long long)devices, devices == 1 ? "" : "s",
            (long long)p->accumulation);
+    print_kept(p);
     printf("  training    adamw, lr %s, betas %s %s, eps %s, weight decay %s, clip %s; %s",
            text_number(p->lr), text_number(p->beta1), text_number(p->beta2), text_number(p->eps),
            text_number(p->weight_decay), p->clip > 0 ? text_number(p->clip) : "off",

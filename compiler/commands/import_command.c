@@ -40,7 +40,6 @@ static void write_plan(const struct import *im, const char *title, bool weights,
     text_add(to, "    cluster cpu { }\n");
     text_add(to, "    mesh { fsdp = 1;  dp = auto }\n");
     text_add(to, "    precision { compute = fp32 }\n");
-    text_add(to, "    activation_checkpoint { mode = none }\n");
     text_add(to, "    batch { sequence = %lld;  local = 1;  global = auto }\n", sequence);
     text_add(to, "    optimizer adamw { lr = 3e-4;  betas = [0.9, 0.95];  eps = 1e-8;  "
                  "weight_decay = 0.1;  clip = 1.0 }\n");

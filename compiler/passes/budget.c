@@ -1,7 +1,8 @@
-/* Decides what the forward pass keeps within a number of bytes. Candidates are the values that mode
- * none would keep, each in each layer. Computing one again costs the FLOPs of the nodes between it
- * and the kept values; keeping it costs its bytes. They are ordered by FLOPs per byte, all layers
- * of a value together, and the longest prefix of that order whose peak fits is kept: a list for all
+/* Decides what modes auto and budget keep. Auto compares the FLOPs of two modes. Budget decides
+ * what the forward pass keeps within a number of bytes. Candidates are the values that mode none
+ * would keep, each in each layer. Computing one again costs the FLOPs of the nodes between it and
+ * the kept values; keeping it costs its bytes. They are ordered by FLOPs per byte, all layers of a
+ * value together, and the longest prefix of that order whose peak fits is kept: a list for all
  * layers, and one more value in the first few. The peak comes from a complete layout of every
  * prefix that is tried.
  *
@@ -13,6 +14,7 @@
 #include "ir/cost.h"
 #include "passes/pipeline.h"
 #include "passes/budget.h"
+#include "passes/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -167,9 +169,118 @@ static bool none_fits(const struct plan *p, int64_t budget)
     return fits;
 }
 
-bool budget_decide(struct plan *p)
+static const char default_save[] = "attention matmul routing";
+
+/* FLOPs of a token, recomputation included; 0: the architecture is refused. */
+static double flops_of(const struct plan *p, enum checkpoint_mode mode)
 {
-    if (p->checkpoint_mode != CHECKPOINT_BUDGET) return true;
+    struct plan at = *p;
+    at.checkpoint_mode = mode;
+    at.checkpoint_save = mode == CHECKPOINT_SELECTIVE ? default_save : "";
+    struct graph *g = compiled(&at, LEVEL_RECOMPUTE);
+    return g ? cost_flops_per_token(g).hardware : 0;
+}
+
+bool selective_is_free(const struct plan *p)
+{
+    struct arena_mark mark = arena_mark();
+    struct diagnostics_mark said = diagnostics_mark();
+    struct plan at = *p;
+    at.loss_chunks = at.accumulation = 1;
+    double none = flops_of(&at, CHECKPOINT_NONE), selective = flops_of(&at, CHECKPOINT_SELECTIVE);
+    diagnostics_drop(said);
+    arena_reset(mark);
+    return none > 0 && selective <= none * 1.0005;
+}
+
+void plan_take_auto(struct plan *p, bool selective_is_free)
+{
+    p->checkpoint_mode = selective_is_free ? CHECKPOINT_SELECTIVE : CHECKPOINT_NONE;
+    p->checkpoint_save = selective_is_free ? default_save : "";
+}
+
+int64_t next_loss_chunks(const struct plan *p, int64_t chunks)
+{
+    enum { MOST_CHUNKS = 128 };
+    int64_t tokens = p->local * p->sequence;
+    for (int64_t n = 2; n <= MOST_CHUNKS; n *= 2)
+        if (n > chunks && tokens % n == 0) return n;
+    return 0;
+}
+
+bool exceeds_device(const struct plan *p, int64_t bytes)
+{
+    return p->cluster.memory_bytes && (double)bytes > 0.97 * (double)p->cluster.memory_bytes;
+}
+
+/* What is alive at once, with the loss in so many pieces; INT64_MAX: it cannot be cut. */
+static int64_t live_in_chunks(const struct plan *p, int64_t chunks)
+{
+    struct arena_mark mark = arena_mark();
+    struct diagnostics_mark said = diagnostics_mark();
+    struct plan at = *p;
+    int step;
+    at.loss_chunks = chunks;
+    struct graph *g = compiled(&at, LEVEL_MEMORY);
+    int64_t bytes = g ? layout_bound(g, &step) + cost_outside_bytes(g, &at) : INT64_MAX;
+    diagnostics_drop(said);
+    arena_reset(mark);
+    return bytes;
+}
+
+static void decide_chunks(struct plan *p)
+{
+    int64_t most = 1;
+    p->loss_chunks = 1;
+    if (!p->cluster.memory_bytes || p->trainer.name || !exceeds_device(p, live_in_chunks(p, 1)))
+        return;
+    for (int64_t n = 1; (n = next_loss_chunks(p, n));) most = n;
+    if (most == 1 || exceeds_device(p, live_in_chunks(p, most))) return; /* they do not help */
+    for (int64_t n = 1; (n = next_loss_chunks(p, n));)
+        if (n == most || !exceeds_device(p, live_in_chunks(p, n))) {
+            p->loss_chunks = n;
+            return;
+        }
+}
+
+/* The longest beginning of what is kept that fits; -1: nothing does. */
+static int64_t longest(const struct plan *p, const struct choice *c, int64_t budget, int64_t *least)
+{
+    int64_t low = 0, high = c->kept.n * c->layers;
+    *least = peak_of(p, c, 0);
+    if (*least > budget) return -1;
+    while (low < high) {
+        int64_t middle = low + (high - low + 1) / 2;
+        if (peak_of(p, c, middle) <= budget)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* Everything is kept: as it is, or with the loss in pieces where the plan leaves them open. */
+static bool keep_all(struct plan *p, int64_t budget)
+{
+    int64_t most = p->loss_chunks;
+    bool fits = none_fits(p, budget);
+    if (!fits && !p->chunks_wished) {
+        struct plan at = *p;
+        for (int64_t n = 1; (n = next_loss_chunks(p, n));) most = n;
+        at.loss_chunks = most;
+        fits = most > 1 && none_fits(&at, budget);
+        for (int64_t n = 1; fits && (n = next_loss_chunks(p, n));) {
+            at.loss_chunks = p->loss_chunks = n;
+            if (n == most || none_fits(&at, budget)) break;
+        }
+    }
+    if (fits) p->checkpoint_mode = CHECKPOINT_NONE;
+    return fits;
+}
+
+static bool decide_budget(struct plan *p)
+{
+    enum { FEW_CHUNKS = 8 }; /* they take most of the room of logits away */
     struct choice c = {0};
     int64_t budget =
         p->checkpoint_budget ? p->checkpoint_budget : p->cluster.memory_bytes / 100 * 92;
@@ -180,17 +291,25 @@ bool budget_decide(struct plan *p)
                  "budget = 4GiB");
         return false;
     }
-    if (none_fits(p, budget)) {
-        p->checkpoint_mode = CHECKPOINT_NONE;
-        return true;
-    }
+    if (!p->chunks_wished) p->loss_chunks = 1;
+    if (keep_all(p, budget)) return true;
     if (!find_candidates(p, &c)) return false;
     if (!c.layers) { /* no loop, nothing that is kept for one */
         p->checkpoint_mode = CHECKPOINT_NONE;
         return true;
     }
-    int64_t low = 0, high = c.kept.n * c.layers, least = peak_of(p, &c, 0);
-    if (least > budget) {
+    int64_t least, length = longest(p, &c, budget, &least), few = 0;
+    for (int64_t n = 1; !p->chunks_wished && (n = next_loss_chunks(p, n)) && n <= FEW_CHUNKS;)
+        few = n;
+    if (few) {
+        struct plan at = *p;
+        int64_t least_cut, cut;
+        at.loss_chunks = few;
+        cut = longest(&at, &c, budget, &least_cut);
+        if (least_cut < least) least = least_cut;
+        if (cut > length) length = cut, p->loss_chunks = few;
+    }
+    if (length < 0) {
         struct diagnostic *d =
             complain(p->at.budget,
                      "a budget of %s cannot be kept: with everything computed again the peak is %s",
@@ -199,13 +318,16 @@ bool budget_decide(struct plan *p)
                  "a smaller batch.local, more batch.loss_chunks, or a larger mesh.fsdp takes less");
         return false;
     }
-    while (low < high) { /* the longest beginning that fits */
-        int64_t middle = low + (high - low + 1) / 2;
-        if (peak_of(p, &c, middle) <= budget)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    keep_first(p, &c, low);
+    keep_first(p, &c, length);
+    return true;
+}
+
+bool budget_decide(struct plan *p)
+{
+    if (p->checkpoint_mode == CHECKPOINT_BUDGET) return decide_budget(p);
+    /* what another trainer keeps is not decided here */
+    if (p->checkpoint_mode == CHECKPOINT_AUTO)
+        plan_take_auto(p, !p->trainer.name && selective_is_free(p));
+    if (!p->loss_chunks) decide_chunks(p);
     return true;
 }

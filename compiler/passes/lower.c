@@ -239,9 +239,12 @@ struct facts lower_facts(const struct plan *p)
         .dp = p->dp,
         .prefetch = p->prefetch,
         .reduce_slots = p->reduce_slots,
-        .loss_chunks = p->loss_chunks,
+        .loss_chunks = p->loss_chunks ? p->loss_chunks : 1,
         .reshard = p->reshard,
-        .checkpoint_mode = p->checkpoint_mode,
+        /* mode auto is decided before (budget.h); a plan that only its model is asked of keeps all
+         */
+        .checkpoint_mode =
+            p->checkpoint_mode == CHECKPOINT_AUTO ? CHECKPOINT_NONE : p->checkpoint_mode,
         .checkpoint_every = p->checkpoint_every,
         .checkpoint_layers = p->checkpoint_layers,
         .checkpoint_save = p->checkpoint_save,
@@ -379,7 +382,7 @@ static bool check_pieces(const struct plan *p, const struct graph *g)
 {
     for (struct node_walk at = {0}; next_node(g, &at);)
         if (at.node->op == OP_pick) return true;
-    if (p->loss_chunks == 1) return true;
+    if (p->loss_chunks <= 1) return true;
     add_help(
         complain(p->at.batch,
                  "batch.loss_chunks = %ld, but the architecture %s has no cross_entropy to cut "

@@ -28,15 +28,23 @@ def dump(*words):
     return p.stdout
 
 
+IDLE = r"(?: idle=(\d+) idle_from=(\d+) idle_to=(\d+))?$"  # that entry of it, in those steps
+
+
 def buffers(ir):
-    """name, kind, bytes, entries, stride, from, to of every buffer that owns its bytes."""
-    row = r'^buffer (\S+) kind="([^"]*)" segment="\w+" offset=\d+ bytes=(\d+) entries=(\d+) stride=(\d+) .* live_from=(\d+) live_to=(\d+)$'
-    rows = [(m[1], m[2], *map(int, m.groups()[2:])) for m in re.finditer(row, ir, re.M)]
+    """name, kind, bytes, entries, stride, from, to, idle entry and its steps of every buffer that owns its bytes."""
+    row = r'^buffer (\S+) kind="([^"]*)" segment="\w+" offset=\d+ bytes=(\d+) entries=(\d+) stride=(-?\d+) .* live_from=(\d+) live_to=(\d+)' + IDLE
+    rows = [(m[1], m[2], *(int(-1 if x is None else x) for x in m.groups()[2:])) for m in re.finditer(row, ir, re.M)]
     return [r for r in rows if r[1] != "alias"]
 
 
-def extent(r):
-    return (r[3] - 1) * r[4] + r[2] if r[3] > 1 else r[2]
+def entries_at(r, step):
+    return r[3] - (r[8] <= step <= r[9]) if r[5] <= step <= r[6] else 0
+
+
+def extent(r, step):
+    n = entries_at(r, step)
+    return (n - 1) * abs(r[4]) + r[2] if n else 0
 
 
 def product(formula):
@@ -68,7 +76,7 @@ def add_up(name, *words):
     # against the layout itself: the peak, every step that is listed
     rows = buffers(dump(*words))
     last = max(r[6] for r in rows)
-    live = [sum(extent(r) for r in rows if r[5] <= s <= r[6]) for s in range(last)]
+    live = [sum(extent(r, s) for r in rows) for s in range(last)]
     assert o["fullest_bytes"] == max(live), (o["fullest_bytes"], max(live))
     shown = [i["bytes"] - o["outside_bytes"] for i in o["instants"]]
     assert shown == sorted(shown, reverse=True) and shown[0] == max(live)
@@ -82,7 +90,8 @@ def add_up(name, *words):
             assert h["formula"] and h["from"] <= o["instants"][0]["step"] <= h["to"], h
             value, r = product(h["formula"]), by_name[h["name"]]
             if t["name"] in ("saved", "carried", "working", "tables", "batch", "gathered", "gradient slots", "metrics", "reduce staging"):
-                assert value == r[2] * r[3], f"{h['name']}: {h['formula']} is {value}, not {r[2] * r[3]}"
+                want = r[2] * entries_at(r, o["instants"][0]["step"])
+                assert value == want, f"{h['name']}: {h['formula']} is {value}, not {want}"
                 explained += h["bytes"]
             if t["name"] in ("master", "gradient", "moment1", "moment2"):
                 m = re.fullmatch(r"fp32 4 B x ([\d,]+) parameters / fsdp (\d+) \+ ([\d,]+) B of padding", h["formula"])
@@ -202,16 +211,23 @@ def repairs(name, *words):
 
 
 def ranges(ir):
-    """Every owning buffer as (first byte, after its last, from, to, name, kind), in addresses of
-    the arena."""
+    """Every owning buffer, an entry that is idle apart, as (first byte, after its last, from, to,
+    name, kind), in addresses of the arena."""
     local, wire = (int(x) for x in re.search(r"^memory local=(\d+) wire=(\d+)", ir, re.M).groups())
-    row = r'^buffer (\S+) kind="([^"]*)" segment="(\w+)" offset=(\d+) bytes=(\d+) entries=(\d+) stride=(\d+) .* live_from=(\d+) live_to=(\d+)$'
+    row = r'^buffer (\S+) kind="([^"]*)" segment="(\w+)" offset=(\d+) bytes=(\d+) entries=(\d+) stride=(-?\d+) .* live_from=(\d+) live_to=(\d+)' + IDLE
     all_of_them = []
     for m in re.finditer(row, ir, re.M):
-        offset, size, entries, stride, first, last = map(int, m.groups()[3:])
+        offset, size, entries, stride, first, last, idle, since, until = (int(-1 if x is None else x) for x in m.groups()[3:])
         at = offset + (local if m[3] == "wire" else 0)
-        if m[2] != "alias":
-            all_of_them.append((at, at + (entries - 1) * stride + size, first, last, m[1], m[2]))
+        if m[2] == "alias":
+            continue
+        alone = at + idle * stride
+        at += min(0, (entries - 1) * stride)  # negative: entry 0 lies behind the others
+        end = at + (entries - 1) * abs(stride) + size
+        between = (alone, min(alone + abs(stride), end)) if idle >= 0 else (end, end)
+        for low, high, *steps in ((at, between[0], first, last), (between[1], end, first, last), (*between, first, since - 1), (*between, until + 1, last)):
+            if low < high and steps[0] <= steps[1]:
+                all_of_them.append((low, high, *steps, m[1], m[2]))
     return local + wire, all_of_them
 
 
@@ -243,9 +259,9 @@ def dead(header, *words):
 
 def edges(plan):
     """fits below 92 % of the limit, tight up to 97 %, exceeds above; exit 2 for that alone."""
-    peak = ask("check", plan, status=(0, 2))["peak_bytes"]
+    peak = ask("check", plan, "--set", "batch.loss_chunks=1", status=(0, 2))["peak_bytes"]
     def said(limit):
-        p = subprocess.run([planc, "check", plan, "--set", f"cluster.device.memory={limit}B", "--json"], capture_output=True, text=True)
+        p = subprocess.run([planc, "check", plan, "--set", "batch.loss_chunks=1", "--set", f"cluster.device.memory={limit}B", "--json"], capture_output=True, text=True)
         return json.loads(p.stdout)["verdict"], p.returncode, json.loads(p.stdout)["margin_bytes"] == limit - peak
     low, high = int(peak / 0.92), int(peak / 0.97)
     for limit, want in ((low + 2, "fits"), (low - 2, "tight"), (high + 2, "tight"), (high - 2, "exceeds"), (peak - 1, "exceeds"), (10 * peak, "fits")):

@@ -39,6 +39,20 @@ grep -q 'changes training: batch.global is 112 sequences per step instead of 56'
     grep -q '"changes_training": true' changes.json && grep -q 'nodes=2' same.log &&
     ! grep -q 'changes training' same.log && ok repairs.changes_training ||
     fail repairs.changes_training "$(tail_of changes.log 3) $(tail_of same.log 3)"
+# Mode auto is selective where that computes no product again, else none; check says which.
+# auto NAME PLAN WANTED OTHER: it takes what WANTED takes, and OTHER takes something else
+auto() {
+    local mode
+    for mode in auto "$3" "$4"; do
+        "$planc" check "$2" --set "activation_checkpoint.mode=$mode" --json 2>/dev/null |
+            grep -oE '"(peak_bytes|mode)": [^,}]+' | head -n 2 >"$1.$mode.facts"
+    done
+    grep -q "\"$3\"" "$1.auto.facts" && cmp -s "$1.auto.facts" "$1.$3.facts" &&
+        ! cmp -s "$1.auto.facts" "$1.$4.facts" && ok "auto.$1" ||
+        fail "auto.$1" "$(cat "$1.auto.facts" "$1.$3.facts")"
+}
+auto dense "$top/plans/gpt2-124m.plan" selective none
+auto mixture "$top/plans/30b-a3b-16.plan" none selective
 ledger edges "$top/plans/gpt2-124m.plan"
 ledger differ "$top/plans/llama-8b.plan" "$top/plans/qwen3-30b-a3b.plan"
 # What docs/memory.md says of published plans is what comes out.
