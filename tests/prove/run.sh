@@ -117,7 +117,8 @@ sed -E "/^    gather.*gather.epilogue/d" whole.ir >no_gather.ir
 caught a_wait_before_its_event no_gather.ir 'nobody has recorded|never gathered'
 # A result in the place of an operand that its kernel reads at other elements.
 turned=$(sed -nE 's/^    d_k:.* = mul\(([a-z0-9_.]+), rope_sin\).*/\1/p' whole.ir)
-made=$(sed -nE 's/^    ([a-z0-9_.]+):.* = add\(d_k[0-9.]*, d_k[0-9.]*\).*/\1/p' whole.ir | head -n 1)
+made=$(sed -nE 's/^    ([a-z0-9_.]+):.* = add\(d_k[0-9.]*, d_k[0-9.]*\).*/\1/p' whole.ir |
+    head -n 1)
 there=$(grep -E "^buffer $turned " whole.ir | grep -oE 'segment=.* live_from')
 sed -E "s/^(buffer $made .*)segment=.* live_from(.*)/\1$there\2 over=\"$turned\"/" whole.ir >over.ir
 caught a_result_over_what_is_turned over.ir 'read at other elements'
