@@ -28,6 +28,7 @@ static bool rates(int schedule, int64_t warmup, int64_t steps, int64_t decay, do
     struct program p = {.lr = 8e-4,
                         .schedule = schedule,
                         .warmup = warmup,
+                        .warmup_to = 1,
                         .schedule_steps = steps,
                         .decay = decay,
                         .floor = floor};
@@ -49,6 +50,7 @@ static bool shaped(int schedule, int64_t warmup, int64_t steps, int64_t decay, d
     struct program p = {.lr = 1,
                         .schedule = schedule,
                         .warmup = warmup,
+                        .warmup_to = 1,
                         .schedule_steps = steps,
                         .decay = decay,
                         .floor = floor};
