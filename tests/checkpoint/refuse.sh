@@ -176,6 +176,7 @@ says names.guest 0 "warning: guest/step-00000008 stays: it holds 'model'" 2 sing
     fail names.guest_stays "$(ls guest | tr '\n' ' ')"
 build all --set checkpoint.every=1 --set checkpoint.keep=all
 build some --set checkpoint.every=1 --set checkpoint.keep=1 --set checkpoint.keep_every=5
+rm -rf keep_all keep_some
 go keep_all 2 all --checkpoint-dir keep_all && [ "$(ls keep_all | wc -l)" -eq 13 ] &&
     ok keep.all || fail keep.all "$(ls keep_all | tr '\n' ' ') $(tail_of keep_all.log)"
 go keep_some 2 some --checkpoint-dir keep_some &&

@@ -144,6 +144,7 @@ P
 [ -z "$why" ] && ok left_out || fail left_out "$why"
 
 # ── folders ──────────────────────────────────────────────────────────────────
+rm -rf lock.saved lock.jsonl
 in_background lock_a long --checkpoint-dir lock.saved --steps 100000000 --metrics lock.jsonl
 until_lines lock.jsonl 3
 says lock 4 'another run writes there \(host .*, process [0-9]+' 2 long --checkpoint-dir lock.saved
