@@ -36,6 +36,16 @@ static bool is_mathematics(const struct plan *p, enum key_id key)
            p->schedule == SCHEDULE_WSD;
 }
 
+/* Keys that are younger than the first checkpoints, with the value that says what was done before
+ * there was the key: they are left out, so that an older checkpoint is one of the same plan. */
+static bool is_as_before(const struct plan *p, enum key_id key)
+{
+    return (key == K_data_field && !strcmp(p->data_field, "text")) ||
+           (key == K_schedule_warmup_from && p->warmup_from == 0) ||
+           (key == K_schedule_warmup_to && p->warmup_to == 1) ||
+           (key == K_schedule_decay_shape && p->decay_shape == DECAY_LINEAR);
+}
+
 static void add_text(resolved_keys *all, const char *path, const char *text, bool mathematics)
 {
     struct text t = {0};
@@ -86,9 +96,8 @@ resolved_keys plan_keys(const struct plan *p)
     add_text(&all, "optimizer", "adamw", true);
     add_text(&all, "schedule", schedule[p->schedule], true);
     for (int k = 0; k < KEY_COUNT; k++)
-        if (k == K_data_field && !strcmp(p->data_field, "text"))
-            continue; /* as before there was the key */
-        else if (p->has_value[k] && key_rows[k].section != S_trainer) /* of others' trainers */
+        if (p->has_value[k] && !is_as_before(p, (enum key_id)k) &&
+            key_rows[k].section != S_trainer) /* of others' trainers */
             add(&all, key_path((enum key_id)k), &p->value[k], is_mathematics(p, (enum key_id)k));
     for (int i = 0; i < p->n_groups; i++) { /* in order: the last that matches counts */
         struct text t = {0};
