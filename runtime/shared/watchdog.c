@@ -4,7 +4,8 @@
  * the rank that does not move and where that rank stands, and ends the run. Three kinds of silence
  * are told apart: a process that is stopped (its watchdog no longer stamps the page: certain after
  * half the time, so that the run ends within the timeout), a rank that computes without end, and
- * ranks that all wait for another host. */
+ * ranks that all wait for another host. Before the first step a wait may take ten times as long,
+ * and at least a minute. */
 #define _GNU_SOURCE
 #include "position.h"
 
@@ -12,6 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+enum { START_TIMEOUTS = 10, START_SECONDS = 60 };
 
 static struct position_page *page;
 static pthread_t thread;
@@ -42,16 +45,23 @@ static const struct position *culprit(int64_t now, double stopped_after, int *ki
     return worst;
 }
 
+/* Before the first step ranks read data and weights and load kernels: seconds that one may wait. */
+static double start_timeout(void)
+{
+    const double longer = START_TIMEOUTS * program.timeout_seconds;
+    return longer > START_SECONDS ? longer : START_SECONDS;
+}
+
 static void look(double period)
 {
     const struct position *mine = position_mine();
     const int64_t now = position_now();
-    const double limit = program.timeout_seconds,
-                 stopped_after = limit / 2 > 4 * period ? limit / 2 : 4 * period;
+    const double timeout = program.timeout_seconds,
+                 stopped_after = timeout / 2 > 4 * period ? timeout / 2 : 4 * period;
+    const double limit = POSITION_GET(mine, phase) == PHASE_START ? start_timeout() : timeout;
     int kind;
     const struct position *p = culprit(now, stopped_after, &kind);
-    bool waited =
-        POSITION_GET(mine, phase) != PHASE_START && age(POSITION_GET(mine, moved), now) > limit;
+    bool waited = age(POSITION_GET(mine, moved), now) > limit;
     if (kind != 2 && !waited) return;
     if (kind == 1 && age(POSITION_GET(p, moved), now) < limit / 2) return; /* slow, but it moves */
     if (kind == 0 && !world.one_host && age(POSITION_GET(mine, moved), now) < limit + 2)

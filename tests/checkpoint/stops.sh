@@ -147,7 +147,7 @@ P
 rm -rf lock.saved lock.jsonl
 in_background lock_a long --checkpoint-dir lock.saved --steps 100000000 --metrics lock.jsonl
 until_lines lock.jsonl 3
-says lock 4 'another run writes there \(host .*, process [0-9]+' 2 long --checkpoint-dir lock.saved
+says lock 4 'another run writes there \(host .*, process [0-9]+' 2 two --checkpoint-dir lock.saved
 kill -TERM "$(pid_of long 0)" && wait $launcher
 [ $? -eq 75 ] && ok lock.first_goes_on || fail lock.first_goes_on "$(tail_of lock_a.log)"
 says lock.released 0 '^resumed' 2 long --checkpoint-dir lock.saved
