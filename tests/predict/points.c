@@ -4,6 +4,7 @@
  *     points --bench PLAN [SET…]     how many per second, by what is asked */
 #define _POSIX_C_SOURCE 200809L
 #include "base/diagnostics.h"
+#include "passes/budget.h"
 #include "passes/pipeline.h"
 #include "predict/points.h"
 
@@ -107,7 +108,7 @@ int main(int argc, char **argv)
     for (bool more = true; more && n < room;) {
         const char *why;
         struct plan *p = one ? one : space_plan(space, choice, &why);
-        if (p) plan[n++] = p;
+        if (p && budget_decide(p)) plan[n++] = p;
         int k = space ? space->n_axes - 1 : -1;
         for (; k >= 0 && ++choice[k] == space->axis[k].n; k--) choice[k] = 0;
         more = k >= 0;
