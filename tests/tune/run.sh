@@ -163,7 +163,11 @@ step=$("$planc" simulate measured.plan --cluster measured.cluster.plan --json 2>
     python3 -c 'import json, sys; print(json.load(sys.stdin)["rungs"][0]["step_seconds"])')
 [ "$step" = "$(ask measured.json 'print(o["best"]["step_seconds"])')" ] &&
     ok measured_rates_are_kept || fail measured_rates_are_kept "$step"
-for i in 1 2; do modelled measured.txt.$i && grep -v '^searched' measured.txt.$i >measured.$i; done
+# of the memory that this machine has at the moment the part differs from run to run
+for i in 1 2; do
+    modelled measured.txt.$i &&
+        sed '/^searched/d; s/, [0-9.]* %: fits/: fits/' measured.txt.$i >measured.$i
+done
 cmp -s measured.1 measured.2 && grep -q 'where the prediction was wrong' measured.1 &&
     ok measured_deterministic ||
     fail measured_deterministic "$(diff measured.1 measured.2 | head -n 4)"
