@@ -96,13 +96,15 @@ static bool too_few_nodes(struct checker *c, int64_t asked, int64_t devices)
     if (!c->machines || c->key[K_cluster_nodes].layer > LAYER_CLUSTER || asked <= devices ||
         !whole_value(c, K_cluster_devices_per_node, &each, NULL) || asked % each)
         return false;
-    struct diagnostic *d =
-        complain(c->naming[S_cluster].at,
-                 "cluster %s has %lld device%s until it says more nodes, the mesh asks for %lld",
-                 c->machines->name, (long long)devices, devices == 1 ? "" : "s", (long long)asked);
-    add_note(d, place_of(c, K_mesh_fsdp), "the mesh");
+    /* of a broken plan the block that names the cluster may be missing */
+    const struct span mesh = place_of(c, K_mesh_fsdp),
+                      at = c->naming[S_cluster].at.file ? c->naming[S_cluster].at : mesh;
+    struct diagnostic *d = complain(
+        at, "cluster %s has %lld device%s until it says more nodes, the mesh asks for %lld",
+        c->machines->name, (long long)devices, devices == 1 ? "" : "s", (long long)asked);
+    add_note(d, mesh, "the mesh");
     add_help(d,
-             !strcmp(source_name(c->naming[S_cluster].at.file), "--set")
+             at.file && !strcmp(source_name(at.file), "--set")
                  ? "--set cluster=%s --set cluster.nodes=%lld"
                  : "cluster %s { nodes = %lld }",
              c->machines->name, (long long)(asked / each));
