@@ -52,6 +52,15 @@ static bool broadcast(struct shape *all, struct shape s)
     return true;
 }
 
+/* Axes of at least 1, and a number of elements that fits: a text of an IR may say anything. */
+static bool shape_fits(struct shape s)
+{
+    int64_t n = 1;
+    for (int i = 0; i < s.rank; i++)
+        if (s.dim[i] < 1 || __builtin_mul_overflow(n, s.dim[i], &n)) return false;
+    return true;
+}
+
 static bool shape_attr(const struct attr *attr, int n, struct shape *s)
 {
     s->rank = 0;
@@ -59,7 +68,7 @@ static bool shape_attr(const struct attr *attr, int n, struct shape *s)
         s->dim[s->rank] = whole(attr, n, dim_names[s->rank], 0);
         s->rank++;
     }
-    return s->rank > 0;
+    return s->rank > 0 && shape_fits(*s);
 }
 
 static bool type_attr(const struct attr *attr, int n, enum element *type)
@@ -152,8 +161,8 @@ static bool infer_attention(struct shape q, struct shape k, struct shape v, cons
     return true;
 }
 
-bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr,
-              enum element *type, struct shape *shape, const char **why)
+static bool infer(enum op op, const struct operand *in, int n_in, const struct attr *attr,
+                  int n_attr, enum element *type, struct shape *shape, const char **why)
 {
     const struct op_row *row = &op_rows[op];
     if (row->operands >= 0 && n_in != row->operands) {
@@ -365,6 +374,24 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
     case OP_COUNT: break;
     }
     bug("op %d", (int)op);
+}
+
+bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr *attr, int n_attr,
+              enum element *type, struct shape *shape, const char **why)
+{
+    static const char *const divisors[] = {"count", "k", "sequence"};
+    for (size_t i = 0; i < COUNT_OF(divisors); i++)
+        if (whole(attr, n_attr, divisors[i], 1) < 1) {
+            *why = text_format("%s: %s must be at least 1", op_rows[op].name, divisors[i]);
+            return false;
+        }
+    if (!infer(op, in, n_in, attr, n_attr, type, shape, why)) return false;
+    for (int i = 0; i < op_rows[op].results; i++)
+        if (!shape_fits(shape[i])) {
+            *why = text_format("%s: a shape of no or of more than 2^63 elements", op_rows[op].name);
+            return false;
+        }
+    return true;
 }
 
 static double bytes_of(const struct value *v)

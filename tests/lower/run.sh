@@ -314,6 +314,13 @@ imported tensor_half
 "$planc" dump --from two.ir --pass fuse >fuse.ir 2>&1 &&
     "$planc" dump tiny.plan --after fuse --set model.layers=2 | cmp -s - fuse.ir &&
     ok passes_up_to_one || fail passes_up_to_one "$(tail_of fuse.ir)"
+for at in 18446744073709551615 0 -1; do # a shape that no array has
+    sed -E "s/(reshape\\([^)]*\\) d0=[0-9]+ d1=)[0-9]+/\\1$at/" two.ir >shape.ir
+    "$planc" dump --from shape.ir >shape.log 2>&1
+    [ $? -eq 1 ] && grep -q 'line [0-9]*: reshape' shape.log || break
+done
+[ "$at" = -1 ] && grep -q 'line [0-9]*: reshape' shape.log && ok shape_of_a_text ||
+    fail shape_of_a_text "$at: $(tail_of shape.log)"
 "$planc" dump --from fuse.ir --pass gradient >back.log 2>&1
 [ $? -ne 0 ] && grep -q "after 'fuse'" back.log && ok pass_that_is_past ||
     fail pass_that_is_past "$(tail_of back.log)"
