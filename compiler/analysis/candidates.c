@@ -158,12 +158,12 @@ static void grow(struct candidates *c)
 }
 
 /* Only what a command would train with is judged: a budget is decided at each point. */
-struct plan *candidate_plan(const struct candidates *c, const struct space *s, const int *choice,
+struct plan *candidate_plan(const struct arguments *a, const struct space *s, const int *choice,
                             const char **why)
 {
     struct plan *p = space_plan(s, choice, why);
     if (!p) return NULL;
-    plan_take_device(p, c->arguments->device);
+    plan_take_device(p, a->device);
     struct diagnostics_mark mark = diagnostics_mark();
     if (budget_decide(p)) return p;
     *why = intern(diagnostics_since(mark));
@@ -183,7 +183,7 @@ static struct points *points_of(struct candidates *c, const struct space *s, con
         if (!c->shared) bug("out of memory for candidates");
     }
     struct diagnostics_mark mark = diagnostics_mark();
-    struct plan *p = candidate_plan(c, s, choice, &why);
+    struct plan *p = candidate_plan(c->arguments, s, choice, &why);
     struct points *points = p ? points_open(p, true) : NULL;
     diagnostics_drop(mark);
     c->shared[c->n_shared++] = (struct shared){key, points};
@@ -197,7 +197,7 @@ struct place candidate_place(struct candidates *c, const struct space *s, const 
     struct place to = {0};
     struct arena_mark mark = arena_mark();
     const char *why = NULL;
-    struct plan *p = candidate_plan(c, s, choice, &why);
+    struct plan *p = candidate_plan(c->arguments, s, choice, &why);
     if (!p) {
         to.why = intern(why);
         arena_reset(mark);
@@ -209,7 +209,7 @@ struct place candidate_place(struct candidates *c, const struct space *s, const 
         arena_reset(mark); /* what is shared outlives the point */
         struct points *points = points_of(c, s, choice);
         mark = arena_mark();
-        p = candidate_plan(c, s, choice, &why);
+        p = candidate_plan(c->arguments, s, choice, &why);
         struct diagnostics_mark said = diagnostics_mark();
         struct structure *made = points ? structure_new(points, p) : NULL;
         diagnostics_drop(said);
@@ -258,7 +258,7 @@ int64_t candidate_peak(struct candidates *c, const struct space *s, const int *c
     }
     struct arena_mark mark = arena_mark();
     const char *why;
-    const struct plan *p = candidate_plan(c, s, choice, &why);
+    const struct plan *p = candidate_plan(c->arguments, s, choice, &why);
     const struct graph *g = p ? compiled(p, &why) : NULL;
     int64_t peak = g ? g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p) : -1;
     if (!g) place->why = intern(why);
@@ -275,7 +275,7 @@ static const struct step_names *names_of(struct candidates *c, const struct spac
     const char *why;
     struct step_names to = {.structure = structure};
     struct arena_mark mark = arena_mark();
-    const struct plan *p = candidate_plan(c, s, choice, &why);
+    const struct plan *p = candidate_plan(c->arguments, s, choice, &why);
     const struct graph *g = p ? compiled(p, &why) : NULL;
     to.steps = g ? g->steps + 1 : 0;
     to.name = calloc((size_t)to.steps + 1, sizeof *to.name);
@@ -299,7 +299,7 @@ const char *candidate_fullest(struct candidates *c, const struct space *s, const
     struct arena_mark mark = arena_mark();
     const char *why, *name = "";
     int step;
-    const struct plan *p = candidate_plan(c, s, choice, &why);
+    const struct plan *p = candidate_plan(c->arguments, s, choice, &why);
     const struct graph *g = p ? compiled(p, &why) : NULL;
     if (g) layout_bound(g, &step), name = intern(ledger_place(g, step));
     arena_reset(mark);
@@ -325,7 +325,7 @@ int64_t candidate_step(struct candidates *c, const struct space *s, const int *c
         return e.step_picoseconds;
     }
     const char *why;
-    const struct plan *p = candidate_plan(c, s, choice, &why);
+    const struct plan *p = candidate_plan(c->arguments, s, choice, &why);
     const struct graph *g = p ? compiled(p, &why) : NULL;
     if (!g) return 0;
     struct program *made;

@@ -38,7 +38,7 @@ int64_t candidate_least_peak(const struct place *place);
 int64_t candidate_least_step(const struct place *place);
 
 /* Its plan, as a command would compile it; NULL and *why. In the arena. */
-struct plan *candidate_plan(const struct candidates *c, const struct space *s, const int *choice,
+struct plan *candidate_plan(const struct arguments *a, const struct space *s, const int *choice,
                             const char **why);
 /* The choices in which structures of one lowered model and one machine do not differ, as one
  * interned word. */

@@ -7,7 +7,6 @@
 #include "passes/pipeline.h"
 #include "analysis/space.h"
 #include "analysis/candidates.h"
-#include "passes/budget.h"
 #include "analysis/ledger.h"
 #include "predict/points.h"
 #include "analysis/traffic.h"
@@ -77,14 +76,6 @@ static const char *family_key(const struct space *s, const int *choice, const st
     return intern(t.bytes);
 }
 
-static const char *point_text(const struct space *s, const int *choice)
-{
-    struct text t = {0};
-    for (int k = 0; k < s->n_axes; k++)
-        text_add(&t, "%s%s=%s", k ? " " : "", s->axis[k].key, s->axis[k].choice[choice[k]]);
-    return t.bytes;
-}
-
 static struct known *find(struct known *table, size_t room, const char *key)
 {
     size_t at = ((size_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u;
@@ -105,29 +96,6 @@ static int64_t compiled_bytes(const struct plan *p, const char **why)
     return g ? g->local_bytes + g->wire_bytes : -1;
 }
 
-static bool next_point(const struct space *s, int *choice)
-{
-    for (int k = s->n_axes - 1; k >= 0; k--) {
-        if (++choice[k] < s->axis[k].n) return true;
-        choice[k] = 0;
-    }
-    return false;
-}
-
-/* Only what a command would train with is judged: a budget is decided at each point. */
-static struct plan *plan_at(const struct arguments *a, const struct space *s, const int *choice,
-                            const char **why)
-{
-    struct plan *p = space_plan(s, choice, why);
-    if (!p) return NULL;
-    plan_take_device(p, a->device);
-    struct diagnostics_mark mark = diagnostics_mark();
-    if (budget_decide(p)) return p;
-    *why = intern(diagnostics_since(mark));
-    diagnostics_drop(mark);
-    return NULL;
-}
-
 /* What the structures of this point's model share; made once, and never let go of. */
 static struct points *points_of(struct judging *all, const int *choice)
 {
@@ -135,7 +103,7 @@ static struct points *points_of(struct judging *all, const int *choice)
     for (int i = 0; i < all->shared.n; i++)
         if (all->shared.item[i].key == key) return all->shared.item[i].points;
     struct diagnostics_mark mark = diagnostics_mark();
-    struct plan *p = plan_at(all->arguments, all->space, choice, &why);
+    struct plan *p = candidate_plan(all->arguments, all->space, choice, &why);
     struct points *points = p ? points_open(p, true) : NULL;
     diagnostics_drop(mark);
     PUSH(&all->shared, ((struct shared){key, points}));
@@ -158,7 +126,7 @@ static struct judged judge(struct judging *all, const int *choice)
     struct judged j = {.verdict = IMPOSSIBLE};
     struct arena_mark mark = arena_mark();
     const char *why = NULL;
-    struct plan *p = plan_at(all->arguments, all->space, choice, &why);
+    struct plan *p = candidate_plan(all->arguments, all->space, choice, &why);
     struct known *k = p ? find(all->table, all->room, family_key(all->space, choice, p)) : NULL;
     int64_t limit = 0;
     struct estimate e = {.arena_bytes = -1};
@@ -167,7 +135,7 @@ static struct judged judge(struct judging *all, const int *choice)
         arena_reset(mark); /* what is shared outlives the point */
         struct points *points = points_of(all, choice);
         mark = arena_mark();
-        p = plan_at(all->arguments, all->space, choice, &why);
+        p = candidate_plan(all->arguments, all->space, choice, &why);
         struct diagnostics_mark said = diagnostics_mark();
         k->structure = points ? structure_new(points, p) : NULL;
         struct graph *g = p ? pass_lower(p) : NULL;
@@ -279,7 +247,7 @@ static void print_frontier(const struct space *s, const judged_list *all)
         if (n++ >= SHOWN) continue;
         choice_of(s, j->number, choice);
         printf("    %12s  %12s  %s\n", text_bytes(j->peak_bytes), step_text(j),
-               point_text(s, choice));
+               candidate_text(s, choice));
     }
     if (n > SHOWN) printf("    and %d more: --json has every point\n", n - SHOWN);
 }
@@ -305,7 +273,8 @@ static void print_points(const struct space *s, const judged_list *all, int64_t 
         choice_of(s, j->number, choice);
         printf("  %-10s  %12s  %12s  %+6.1f %% FLOPs  %+7.1f %% moved  %s\n",
                verdict_names[j->verdict], text_bytes(j->peak_bytes), step_text(j),
-               percent_more(j->flops, flops), percent_more(j->moved, moved), point_text(s, choice));
+               percent_more(j->flops, flops), percent_more(j->moved, moved),
+               candidate_text(s, choice));
         n++;
     }
     if (possible > n) printf("  and %s more: --json has every point\n", text_count(possible - n));
@@ -327,10 +296,10 @@ static void print_impossible(const struct space *s, const judged_list *all)
         choice_of(s, all->item[i].number, choice);
         if (said.n > 16) continue;
         if (same == 1)
-            printf("  impossible  %s: %s\n", point_text(s, choice), why);
+            printf("  impossible  %s: %s\n", candidate_text(s, choice), why);
         else
             printf("  impossible  %s points, the first of them %s: %s\n", text_count(same),
-                   point_text(s, choice), why);
+                   candidate_text(s, choice), why);
     }
     if (said.n > 16) printf("  and %d other reasons: --json has them\n", said.n - 16);
 }
@@ -363,7 +332,7 @@ static void print_largest_local(const struct space *s, const judged_list *all)
     for (int64_t i = 0; i < others && lines < 32; i++) {
         if (!best[i]) continue;
         choice_of(s, best[i]->number, choice);
-        printf("    %12s  %s\n", text_bytes(best[i]->peak_bytes), point_text(s, choice));
+        printf("    %12s  %s\n", text_bytes(best[i]->peak_bytes), candidate_text(s, choice));
         lines++;
     }
     if (others > 32) printf("    and more: --json has every point\n");
@@ -429,7 +398,7 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
         j.number = n;
         count[j.verdict]++;
         PUSH(&list, j);
-        more = next_point(s, choice);
+        more = candidate_next(s, choice);
     }
     for (size_t i = 0; i < room; i++) structure_free(judging.table[i].structure);
     free(judging.table);

@@ -66,7 +66,7 @@ static bool finish_rung(const struct tune *t, struct tune_rung *r)
         candidate_step(t->candidates, r->space, choice, &b->candidate->place, &b->prediction,
                        &program, NULL);
         const char *why;
-        const struct plan *p = candidate_plan(t->candidates, r->space, choice, &why);
+        const struct plan *p = candidate_plan(&t->arguments, r->space, choice, &why);
         if (!i) { /* the answer is compiled as a command would compile it */
             struct graph *g = p ? pass_lower(p) : NULL;
             if (g) g = pipeline_run(g, LEVEL_MEMORY);
@@ -136,7 +136,7 @@ static bool is_the_point(const struct tune *t, const int *choice)
     const char *const *open_keys;
     int n_open;
     const char *why, *replaced = plan_replaced_cluster();
-    const struct plan *wanted = candidate_plan(t->candidates, r->space, choice, &why);
+    const struct plan *wanted = candidate_plan(&t->arguments, r->space, choice, &why);
     if (!t->run.n) plan_replace_cluster(NULL);
     const struct plan *got = plan_load(t->arguments.output, NULL, 0, &open_keys, &n_open);
     plan_replace_cluster(replaced);
