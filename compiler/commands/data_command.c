@@ -103,17 +103,17 @@ static int describe(const struct arguments *a, const struct tokens_wish *wish, i
 /* Text is what a file holds, unless it is JSON lines. */
 static int data_tokenize(const struct arguments *a, struct tokens_wish *wish, int64_t end_token)
 {
-    struct sentencepiece model;
+    struct sentencepiece *model = TAKE(struct sentencepiece);
     if (!a->model)
         return command_fail(EXIT_USAGE,
                             "data tokenize wants --model FILE, a model of sentencepiece");
-    const char *why = sentencepiece_open(&model, a->model);
+    const char *why = sentencepiece_open(model, a->model);
     if (why) return command_fail(EXIT_ENVIRONMENT, "%s", why);
     wish->vocabulary = 256;
-    const int status = data_pack(a, wish, end_token < 0 ? model.end_token : end_token, &model);
+    const int status = data_pack(a, wish, end_token < 0 ? model->end_token : end_token, model);
     if (status == EXIT_FINE && !a->json)
         printf("the vocabulary has %s ids: model.vocab is at least that\n",
-               text_count(model.vocabulary));
+               text_count(model->vocabulary));
     return status;
 }
 

@@ -99,6 +99,7 @@ struct prediction *predict(const struct plan *plan, const struct graph *g, struc
 {
     struct machine m = machine_of(plan);
     *program = program_of(plan, &m, g);
+    *TAKE(struct program *) = *program; /* most callers keep it as long as the process lives */
     if ((*program)->missing.n) return NULL;
     return prediction_of(*program, engine_run(engine_new(*program), false, NULL));
 }

@@ -133,6 +133,12 @@ static void complete(void)
         count_text((int64_t)save.bytes, bytes), seconds, stall);
 }
 
+bool checkpoint_out_of_time(void)
+{
+    return program.time_limit_seconds > 0 &&
+           clock_seconds() - save.opened >= program.time_limit_seconds;
+}
+
 void checkpoint_tell(double *mine)
 {
     memset(mine, 0, CHECKPOINT_TELLS * sizeof *mine);
@@ -140,8 +146,7 @@ void checkpoint_tell(double *mine)
     if (world.rank == 0) {
         mine[TELL_DUE] = run_folder.path && program.saving.every_seconds > 0 &&
                          now - save.saved_at >= program.saving.every_seconds;
-        mine[TELL_LIMIT] =
-            program.time_limit_seconds > 0 && now - save.opened >= program.time_limit_seconds;
+        mine[TELL_LIMIT] = checkpoint_out_of_time();
     }
     if (!run_folder.path) return;
     mine[TELL_STATE] = writer_state();

@@ -26,6 +26,8 @@ struct counters {
 bool checkpoint_find(const struct options *o, struct counters *at);
 bool checkpoint_wanted(void);  /* there is a folder to save to */
 bool checkpoint_resumed(void); /* there is something to load */
+/* What is resumed is not the newest: later steps are those of another run in the same folder. */
+bool checkpoint_branches(void);
 /* Every tensor of the checkpoint that was found, after data_open. Collective; false: noted. */
 bool checkpoint_load(struct device *d, const struct options *o);
 void checkpoint_say_first(void); /* the first line, where there is a folder */
@@ -50,6 +52,7 @@ struct checkpoint_wish {
     bool end;  /* run.time_limit is over */
 };
 struct checkpoint_wish checkpoint_wish(void);
+bool checkpoint_out_of_time(void); /* run.time_limit is over, by the clock of this rank */
 /* After a step: saves when its turn has come or `now` says so. */
 void checkpoint_step(struct device *d, const struct counters *at, bool now);
 /* The last step: saved and complete when it returns. */
@@ -145,6 +148,9 @@ const char *manifest_path(const struct manifest *m);
 const struct json_t *manifest_root(const struct manifest *m);
 
 /* ── checkpoint_same.c ───────────────────────────────────────────────────────── */
+/* Whether each key of --allow is one of the plan or of the checkpoint (NULL: there is none). False:
+ * noted. */
+bool manifest_knows_allowed(const struct manifest *m, const struct options *o);
 /* Compares the plan with it; false: noted. *changed: what differs and may, for the log. */
 bool manifest_same_plan(const struct manifest *m, const struct options *o, const char **changed);
 /* Compares the data: what the files hold, and what some steps have read. Collective; false:

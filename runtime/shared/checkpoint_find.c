@@ -22,6 +22,10 @@ static struct {
 
 bool checkpoint_wanted(void) { return run_folder.path != NULL; }
 bool checkpoint_resumed(void) { return run_folder.resumed; }
+bool checkpoint_branches(void)
+{
+    return run_folder.resumed && run_folder.run != run_folder.from.run;
+}
 
 /* ── what to go on from ──────────────────────────────────────────────────────── */
 
@@ -156,7 +160,7 @@ bool checkpoint_find(const struct options *o, struct counters *at)
     share_decision(&mark);
     folder_check(run_folder.path, mark);
     world_agree();
-    if (!run_folder.resumed) return true;
+    if (!run_folder.resumed) return manifest_knows_allowed(NULL, o);
     read_manifest();
     if (!manifest_same_plan(found.manifest, o, &found.changed)) return false;
     manifest_text(found.manifest, found.from_text);

@@ -63,16 +63,18 @@ static json_t *key_there(const struct manifest *m, const char *path)
     return value ? value : json_object_get(keys_there(m, "rest"), path);
 }
 
-/* What is allowed to differ must be something that can. */
-static bool allowed_keys_exist(const struct manifest *m, const struct options *o)
+bool manifest_knows_allowed(const struct manifest *m, const struct options *o)
 {
     for (int i = 0; i < o->allows; i++)
         for (const char *at = o->allow[i]; *at;
              at += strcspn(at, ",") + (at[strcspn(at, ",")] != 0)) {
             char key[NAME_BYTES];
             snprintf(key, sizeof key, "%.*s", (int)strcspn(at, ","), at);
-            if (!own_key(key) && !key_there(m, key))
-                return fail_note("--allow %s: neither the plan nor the checkpoint has such a key",
+            if (!own_key(key) && (!m || !key_there(m, key)))
+                return fail_note(m ? "--allow %s: neither the plan nor the checkpoint has such a "
+                                     "key"
+                                   : "--allow %s: the plan has no such key, and there is no "
+                                     "checkpoint to resume that could have it",
                                  key);
         }
     return true;
@@ -134,7 +136,7 @@ bool manifest_same_plan(const struct manifest *m, const struct options *o, const
     }
     only_there(keys_there(m, "mathematics"), &d, o, true);
     only_there(keys_there(m, "rest"), &d, o, false);
-    if (!allowed_keys_exist(m, o)) return false;
+    if (!manifest_knows_allowed(m, o)) return false;
     if (d.others[0])
         snprintf(made, sizeof made, "with another plan: %s", d.others);
     else

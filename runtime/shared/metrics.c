@@ -2,6 +2,8 @@
  * summary at the end. A value that is not known is left out, never 0. Loss and norm are printed
  * with all their digits, so that two runs that should be equal can be compared as text. */
 #define _GNU_SOURCE
+#include "checkpoint.h"
+#include "metrics_file.h"
 #include "output.h"
 #include "tensorboard.h"
 
@@ -61,71 +63,6 @@ int64_t metrics_count(void)
     return n;
 }
 
-/* The step that a line is of, {"step":12,… and whole; -1: it is none. */
-static int64_t step_of(const char *line, size_t n)
-{
-    static const char begin[] = "{\"step\":";
-    long long step;
-    return n > sizeof begin && !strncmp(line, begin, sizeof begin - 1) && line[n - 1] == '\n' &&
-                   sscanf(line + sizeof begin - 1, "%lld", &step) == 1
-               ? (int64_t)step
-               : -1;
-}
-
-/* A line of metrics, at most `size` bytes of it; 0: there is none, or it is longer than any of
- * ours. A file of another kind may be one line without end. */
-static size_t read_line(FILE *f, char *line, size_t size)
-{
-    size_t n = 0;
-    for (int c; n < size && (c = getc(f)) != EOF;) {
-        line[n++] = (char)c;
-        if (c == '\n') return n;
-    }
-    return n < size ? n : 0;
-}
-
-/* Of a run that was resumed: what a metrics file says from that step on did not happen. Cut after
- * the last line that stays; a file that is none of metrics is not cut at all. */
-static bool cut_behind(const char *path, int64_t first)
-{
-    struct stat there;
-    int fd = strncmp(path, "/dev/", 5) == 0
-                 ? -1
-                 : open(path, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && (errno == ENOENT || strncmp(path, "/dev/", 5) == 0)) return true;
-    if (fd < 0) return fail_note("--metrics %s: %s", path, output_why(errno));
-    FILE *f = fstat(fd, &there) == 0 && S_ISREG(there.st_mode) ? fdopen(fd, "r+") : NULL;
-    if (!f) {
-        close(fd); /* a pipe keeps nothing that could be cut */
-        return true;
-    }
-    size_t n;
-    off_t keep = 0;
-    int64_t last = -1;
-    bool ours = true;
-    while ((n = read_line(f, out.line, out.size - 1)) > 0) {
-        out.line[n] = 0;
-        if (keep == 0 && strncmp(out.line, "{\"step\":", n < 8 ? n : 8)) ours = false;
-        const int64_t step = ours ? step_of(out.line, n) : -1;
-        if (step < 0 || step >= first) break;
-        last = step;
-        keep += (off_t)n;
-    }
-    if (keep == 0 && n == 0 && there.st_size > 0) ours = false;
-    const bool fine = !ours || ftruncate(fd, keep) == 0;
-    const int why = errno;
-    fclose(f);
-    if (!ours)
-        return fail_note("--metrics %s: it is there and holds no metrics: a resumed run goes on in "
-                         "the file of the run before it",
-                         path);
-    if (fine && last >= 0 && last + 1 != first)
-        say("warning: --metrics %s: its last step is %lld, and the run goes on with step %lld: the "
-            "lines between are missing",
-            path, (long long)last, (long long)first);
-    return fine || fail_note("--metrics %s: %s", path, output_why(why));
-}
-
 bool metrics_open(const struct options *o, int64_t first, double machine_flops,
                   int64_t memory_limit)
 {
@@ -146,8 +83,10 @@ bool metrics_open(const struct options *o, int64_t first, double machine_flops,
         out.tensorboard = true;
     }
     if (!o->metrics) return true;
-    if (first > 0 && !cut_behind(o->metrics, first)) return false;
-    out.fd = output_open("--metrics", o->metrics, O_APPEND | (first > 0 ? 0 : O_TRUNC));
+    if (!output_is_free("--metrics", o->metrics) ||
+        !metrics_file_begin(o->metrics, first, checkpoint_branches(), out.line, out.size))
+        return false;
+    out.fd = output_open("--metrics", o->metrics, O_APPEND);
     struct stat s;
     if (out.fd >= 0 && fstat(out.fd, &s) == 0 && S_ISFIFO(s.st_mode))
         (void)fcntl(out.fd, F_SETFL, fcntl(out.fd, F_GETFL) | O_NONBLOCK);
@@ -405,10 +344,15 @@ static void people_validation(const struct measured *m)
     char bits[48] = "";
     if (data_is_text())
         snprintf(bits, sizeof bits, ", %.4f bits per byte", m->validation_loss / log(2));
-    say("%svalidation after step %lld: loss %.4f%s  (%lld batch%s in %.2f s)",
-        out.drawn ? "\r\033[K" : "", (long long)m->step, m->validation_loss, bits,
-        (long long)m->validation_batches, m->validation_batches == 1 ? "" : "es",
-        m->validation_seconds);
+    if (m->validation_cut)
+        say("%svalidation after step %lld: no loss, the stop ended it after %lld of %lld batches",
+            out.drawn ? "\r\033[K" : "", (long long)m->step, (long long)m->validation_batches,
+            (long long)data_validation_batches());
+    else
+        say("%svalidation after step %lld: loss %.4f%s  (%lld batch%s in %.2f s)",
+            out.drawn ? "\r\033[K" : "", (long long)m->step, m->validation_loss, bits,
+            (long long)m->validation_batches, m->validation_batches == 1 ? "" : "es",
+            m->validation_seconds);
     out.drawn = false;
 }
 
@@ -432,7 +376,7 @@ void metrics_step(const struct measured *m)
     out.steps++;
     if (out.fd >= 0 || out.tensorboard) tell_files(m);
     people(m);
-    if (m->validated) people_validation(m);
+    if (m->validated || m->validation_cut) people_validation(m);
 }
 
 void metrics_summary(void)

@@ -75,17 +75,19 @@ static bool use_file(const char *what, const char *path, bool input)
     if ((u->there && !S_ISREG(u->file.st_mode)) || stat(folder_of(path), &u->folder) != 0)
         return true;
     for (const struct used *o = all_used; o && !input; o = o->before) {
-        const bool same = u->there && o->there
-                              ? is_same(&u->file, &o->file)
-                              : is_same(&u->folder, &o->folder) && strcmp(u->name, o->name) == 0;
-        if (same && o->input)
+        const bool same = (u->there && o->there && is_same(&u->file, &o->file)) ||
+                          (is_same(&u->folder, &o->folder) && strcmp(u->name, o->name) == 0);
+        if (!same || strcmp(o->what, what) == 0) continue;
+        if (o->input)
             return fail_note("%s %s: this is a file of %s; the run would destroy it", what, path,
                              o->what);
-        if (same) return fail_note("%s %s: %s has the same file", what, path, o->what);
+        return fail_note("%s %s: %s has the same file", what, path, o->what);
     }
     all_used = u;
     return true;
 }
+
+bool output_is_free(const char *option, const char *path) { return use_file(option, path, false); }
 
 void output_spare(const char *what, const char *path) { use_file(what, path, true); }
 

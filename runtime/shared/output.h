@@ -11,6 +11,10 @@ const char *output_why(int error);
  * opened. */
 void output_spare(const char *what, const char *path);
 
+/* Whether neither the run reads this file nor another option writes it; output_open asks, too.
+ * False: noted. */
+bool output_is_free(const char *option, const char *path);
+
 /* Opens `path` for writing, creating it; `flags`: more of open()'s (O_TRUNC, O_APPEND). Not through
  * a link; a pipe must find a reader within run.timeout. -1: noted, with the option's name. */
 int output_open(const char *option, const char *path, int flags);

@@ -47,6 +47,7 @@ static struct {
     int suspect;                /* lowest rank whose own loss was not finite; -1 */
     double ended, gap; /* when the last step's kernels were done, and from then to this step's */
     bool other_data;   /* two ranks have read other samples where they should be equal */
+    bool out_of_time;  /* run.time_limit has ended a validation */
 } step_state;
 
 /* Targets that count, of all micro-batches and ranks. Without a masked id nobody has to ask. */
@@ -179,14 +180,33 @@ static struct measured train_step(struct device *d, struct counters *run, int64_
     return m;
 }
 
+/* A validation is no reason to lose a run: does one of the ranks, each of which has told `n`
+ * numbers and these two behind them, want to stop? */
+enum { TELL_ASKED, TELL_TIME, VALIDATION_TELLS };
+static void tell_validation(double *mine)
+{
+    mine[TELL_ASKED] = signals_stop();
+    mine[TELL_TIME] = world.rank == 0 && checkpoint_out_of_time();
+}
+static bool ends_validation(int64_t n)
+{
+    for (int r = 0; r < world.size && !step_state.stop; r++)
+        step_state.stop = (int)step_state.all[r * (n + VALIDATION_TELLS) + n + TELL_ASKED];
+    step_state.out_of_time = step_state.all[n + TELL_TIME] > 0;
+    return step_state.stop || step_state.out_of_time;
+}
+
 /* The mean cross-entropy of a target of data.validation, whatever the mesh. Forward only: what it
- * writes, activations and metrics, the next step writes before it reads. */
+ * writes, activations and metrics, the next step writes before it reads. A request to stop ends it
+ * after a batch, and what the batches until then say is no loss of this validation. */
 static void validate(struct device *d, const struct counters *run, struct measured *m)
 {
     const double begun = clock_seconds(), shares = (double)(program.accumulation * world.size);
     const int64_t metrics = metrics_count(), batches = data_validation_batches();
     double *mine = step_state.mine, loss = 0, targets = 0;
-    for (int64_t b = 0; b < batches; b++) {
+    bool ends = step_state.stop || checkpoint_wish().end;
+    int64_t b = 0;
+    while (b < batches && !ends) {
         const double valid = valid_targets(data_validation_step(m->step, b));
         set_scalars(d, run, valid);
         clear_metrics(d);
@@ -199,19 +219,23 @@ static void validate(struct device *d, const struct counters *run, struct measur
         for (int i = 0; i < program.metrics; to += program.metric[i].count, i++)
             device_read(d, to, local(d, program.metric[i].offset),
                         program.metric[i].count * (int64_t)sizeof(double));
-        world_exchange(mine, metrics, step_state.all);
+        tell_validation(to);
+        world_exchange(mine, metrics + VALIDATION_TELLS, step_state.all);
+        ends = ends_validation(metrics);
         for (int64_t i = 0; i < metrics; i++) mine[i] = 0;
         for (int r = 0; r < world.size; r++)
             for (int64_t i = 0; i < metrics; i++)
-                mine[i] += step_state.all[r * metrics + i] / shares;
+                mine[i] += step_state.all[r * (metrics + VALIDATION_TELLS) + i] / shares;
         loss += valid * metrics_cross_entropy(mine);
         targets += valid;
+        b++;
     }
     position_set(0);
     device_exposed_seconds(d); /* it is no step's */
-    m->validated = true;
+    m->validated = b == batches;
+    m->validation_cut = b < batches;
     m->validation_loss = targets > 0 ? loss / targets : 0;
-    m->validation_batches = batches;
+    m->validation_batches = b;
     m->validation_seconds = clock_seconds() - begun;
 }
 
@@ -466,7 +490,7 @@ int main(int argc, char **argv)
     keep_freed_memory();
     struct device *d = come_up(&o, &run, begun, argc, argv);
     const struct spent at_begin = run.spent;
-    const int64_t first = run.step;
+    const int64_t first = run.step, skipped = run.skipped;
     bool stop = false;
 
     watch_step(0);
@@ -490,7 +514,7 @@ int main(int argc, char **argv)
         if (!finite_step(&m) && program.nonfinite == NONFINITE_STOP) refuse_step(&m);
         if (m.step == first + 1 && bytes_at_end(&o) > 0) launcher_warn(m.seconds, bytes_at_end(&o));
         const struct checkpoint_wish wish = checkpoint_wish();
-        stop = step_state.stop || wish.end;
+        stop = step_state.stop || wish.end || step_state.out_of_time;
         if (stop || run.step == o.steps) continue; /* saved after the loop */
         if (step_state.save)
             save_and_go_on(d, &o, &run);
@@ -518,9 +542,10 @@ int main(int argc, char **argv)
         stop = step_state.stop != 0;
     }
     metrics_whole();
-    if (!stop && run.step > first && run.step == run.skipped)
-        fail_note("none of the %lld steps was finite: all were skipped, and no weight has changed",
-                  (long long)run.step);
+    if (!stop && run.step > first && run.step - first == run.skipped - skipped)
+        fail_note(
+            "none of the %lld steps%s was finite: all were skipped, and no weight has changed",
+            (long long)(run.step - first), first > 0 ? " since the run was resumed" : "");
     world_agree();
     if (stop) say_stopped(run.step);
     checkpoint_close();

@@ -356,12 +356,13 @@ struct measured {
     int64_t sample; /* of the run, behind this step */
     bool skipped;
     const double *value;
-    bool validated; /* after this step: cross-entropy of a target, seconds, batches */
+    /* after this step: cross-entropy of a target, seconds, batches; or, cut by a stop, no loss */
+    bool validated, validation_cut;
     double validation_loss, validation_seconds;
     int64_t validation_batches;
 };
-/* first: the step that the run begins with; lines of a file that is there from that step on are
- * cut, when it is not 0. */
+/* first: the step that the run begins with; metrics_file.h says what happens to a file that is
+ * there. */
 bool metrics_open(const struct options *o, int64_t first, double machine_flops,
                   int64_t memory_limit);
 /* numbers a step reports: sum of program.metric[].count */

@@ -55,6 +55,39 @@ for option in metrics final probe trace; do
 done
 went two_outputs_of_a_name 2 4 '--final ./shared.out: --metrics has the same file' \
     --metrics shared.out --final ./shared.out
+# Numbers of another run are kept; lines of steps that are done again are not.
+steps() { sed -nE 's/^\{"step":([0-9]+),.*/\1/p' "$1" | tr '\n' ' '; }
+rm -rf again.jsonl* again.saved
+went metrics_of_a_run 2 0 '^new run' --metrics again.jsonl --checkpoint-dir again.saved --steps 2
+cp again.jsonl again.first
+went metrics_of_a_new_run 2 0 '^metrics: again.jsonl had the numbers .*, which are now in .*\.1$' \
+    --metrics again.jsonl --checkpoint-dir again.saved --fresh
+cmp -s again.jsonl.1 again.first && [ "$(steps again.jsonl)" = "0 1 2 " ] &&
+    ok metrics_are_kept_aside || fail metrics_are_kept_aside "$(head -c 60 again.jsonl*)"
+cp again.jsonl again.second
+went metrics_of_a_branch 2 0 'had the numbers .*, which are now in again.jsonl.2$' \
+    --metrics again.jsonl --checkpoint-dir again.saved --resume=2 --steps 4
+cmp -s again.jsonl.2 again.second && [ "$(steps again.jsonl)" = "0 1 2 3 " ] &&
+    cmp -s -n 400 again.jsonl again.second && ok metrics_of_a_branch_go_on ||
+    fail metrics_of_a_branch_go_on "$(steps again.jsonl)"
+went metrics_go_on 2 0 '^resumed: step 4' --metrics again.jsonl --checkpoint-dir again.saved \
+    --steps 5
+[ "$(steps again.jsonl)" = "0 1 2 3 4 " ] && [ ! -e again.jsonl.3 ] &&
+    ok metrics_of_a_run_that_goes_on || fail metrics_of_a_run_that_goes_on "$(ls again*)"
+mkfifo again.pipe
+cat again.pipe >again.piped & reader=$!
+went metrics_in_a_pipe_go_on 2 0 '^resumed: step 5' --metrics again.pipe --checkpoint-dir \
+    again.saved --steps 6
+wait $reader
+[ "$(steps again.piped)" = "5 " ] && ok the_pipe_has_them ||
+    fail the_pipe_has_them "$(head -c 60 again.piped)"
+echo 'a letter' >letter
+went metrics_over_a_letter 2 4 '--metrics letter: it is there and holds no metrics' \
+    --metrics letter
+[ "$(cat letter)" = 'a letter' ] && ok letter_stays || fail letter_stays "$(head -c 60 letter)"
+went allowed_key_of_nothing 2 4 '^trainer: --allow shedule.steps: the plan has no such key' \
+    --checkpoint-dir none.saved --allow shedule.steps
+went allowed_key_of_the_plan 2 0 '^new run' --checkpoint-dir none.saved --allow schedule.steps
 # What would fail when the weights are saved fails at the start.
 name=$(printf 'w%.0s' $(seq 245))
 went name_too_long_at_the_end 2 4 "open .*partial: File name too long" --final "$name" \

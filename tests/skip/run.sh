@@ -62,6 +62,60 @@ if [ $status -eq 4 ] && [ "$(grep -c '^trainer: none of the 1 steps was finite' 
     ok all_skipped_is_no_success; else fail all_skipped_is_no_success \
     "status $status: $(tail_of one.log)"; fi
 
+# ── a run that is resumed ────────────────────────────────────────────────────
+# Steps 2, 5 and 6 are not finite: the scale of their loss is none. Wherever the run is cut, and
+# where a process sees nothing but such steps, it ends as it does in one piece.
+cat >scale.c <<'C'
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include "runtime/shared/scalar.h"
+struct device;
+void __real_device_write(struct device *d, void *to, const void *from, int64_t bytes);
+void __wrap_device_write(struct device *d, void *to, const void *from, int64_t bytes)
+{
+    float s[SCALAR_COUNT];
+    if (bytes == sizeof s) {
+        memcpy(s, from, sizeof s);
+        const long step = lround(s[SCALAR_LR] / 1e-5) - 1;
+        if (step == 2 || step == 5 || step == 6) s[SCALAR_LOSS_SCALE] = INFINITY;
+        from = s;
+    }
+    __real_device_write(d, to, from, bytes);
+}
+C
+cat >mpicc.sh <<'M'
+#!/bin/sh
+case " $* " in *" -c "*|*" -E "*) exec mpicc "$@" ;; esac
+exec mpicc "$SCALE" "$@" -Wl,--wrap=device_write
+M
+chmod +x mpicc.sh
+cc -O1 -I"$top" -c scale.c -o scale.o
+sed 's/schedule constant { }/schedule constant { warmup = 100;  steps = 100 }/' skip.plan \
+    >cut.plan
+SCALE=$scratch/scale.o MPICC=$scratch/mpicc.sh "$planc" build cut.plan -o cut --device cpu \
+    --set data.train=without.bin --set mesh.fsdp=1 >cut.build 2>&1 ||
+    fail build_cut "$(tail_of cut.build)"
+lines() { sed -E 's/,"tokens_hash.*//' "$1"; }
+rm -f one_piece.jsonl
+cut/trainer --steps 9 --metrics one_piece.jsonl --final one_piece.st >one_piece.log 2>&1
+for at in 3 5 6; do
+    rm -rf cut.saved cut.jsonl
+    cut/trainer --checkpoint-dir cut.saved --steps $at --metrics cut.jsonl >cut.log 2>&1 &&
+        cut/trainer --checkpoint-dir cut.saved --steps 9 --metrics cut.jsonl --final cut.st \
+            >cut.log 2>&1
+    if [ "$(lines cut.jsonl)" != "$(lines one_piece.jsonl)" ] || ! cmp -s cut.st one_piece.st
+    then fail resumed_at_$at "it ends elsewhere: $(tail_of cut.log)"; else ok resumed_at_$at; fi
+done
+[ "$(grep -c '"skipped":true' one_piece.jsonl)" -eq 3 ] && ok three_are_skipped ||
+    fail three_are_skipped "$(lines one_piece.jsonl | tail -n 3)"
+rm -rf cut.saved
+cut/trainer --checkpoint-dir cut.saved --steps 5 >cut.log 2>&1
+cut/trainer --checkpoint-dir cut.saved --steps 7 >cut.log 2>&1
+[ $? -eq 4 ] && grep -q '^trainer: none of the 2 steps since the run was resumed was finite' \
+    cut.log && ok all_skipped_since_a_resume ||
+    fail all_skipped_since_a_resume "$(tail_of cut.log)"
+
 # ── what a person sees ───────────────────────────────────────────────────────
 launch 2 without --steps 25 >console.log 2>&1
 [ "$(grep -c '^step' console.log)" -eq 4 ] && ok one_line_in_ten ||

@@ -116,6 +116,43 @@ run_of bytes 1 llama.plan "${others[@]}" --set data.format=bytes --set mesh.fsdp
 grep -qE '^goodput: [0-9.]+ % of [0-9.]+ s were steps; ' bytes.log && ok goodput ||
     fail goodput "$(tail_of bytes.log)"
 
+# ── a stop ends it ───────────────────────────────────────────────────────────
+# A validation of a million tokens is stopped after step 1; the run goes on as if it had not been.
+python3 "$here/../faults/make.py" tokens large.bin 1000001 257
+long=(--set data.validation=large.bin --set run.validate_every=2)
+stopped() { # NAME STATUS: NAME.log and NAME.jsonl are those of a run that ended in it
+    if [ "$2" -ne 75 ]; then fail "$1" "status $2: $(tail_of "$1.log")"
+    elif ! grep -qE '^validation after step 1: no loss, the stop ended it after [0-9]+ of 7812 ' \
+        "$1.log"; then fail "$1" "$(tail_of "$1.log" 6)"
+    elif grep -q validation_loss "$1.jsonl"; then fail "$1" "it has a loss"
+    else ok "$1"; fi
+}
+rm -rf cut cut.saved cut.jsonl
+"$planc" build llama.plan -o cut --device cpu "${long[@]}" >cut.build 2>&1 ||
+    fail cut "$(tail_of cut.build)"
+timeout -k 5 200 mpirun -n 2 --oversubscribe --bind-to none "$scratch/cut/trainer" --metrics \
+    cut.jsonl --checkpoint-dir cut.saved >cut.log 2>&1 </dev/null &
+launcher=$!
+for _ in $(seq 600); do [ -s cut.jsonl ] && break; sleep 0.05; done
+sleep 0.2
+kill -TERM "$(survivors "$scratch/cut" | cut -d' ' -f2)"
+wait $launcher
+stopped cut $?
+run_of goes_on 2 llama.plan --set run.validate_every=2 --set data.validation=other.bin --set \
+    checkpoint.directory=cut.saved && tail -n 4 llama.without.jsonl >rest.jsonl &&
+    holds goes_on unchanged goes_on.jsonl rest.jsonl &&
+    grep -q '^resumed: step 2 ' goes_on.log && ok goes_on_behind_it ||
+    fail goes_on_behind_it "$(tail_of goes_on.log)"
+rm -rf limited limited.jsonl
+"$planc" build llama.plan -o limited --device cpu "${long[@]}" --set run.time_limit=2s \
+    >limited.build 2>&1 || fail limited "$(tail_of limited.build)"
+timeout -k 5 200 mpirun -n 2 --oversubscribe --bind-to none "$scratch/limited/trainer" \
+    --metrics limited.jsonl >limited.log 2>&1 </dev/null
+status=$?
+if grep -q '^stopped by run.time_limit after step 0' limited.log; then
+    skip limited "this machine needs 2 s to start"
+else stopped limited $status; fi
+
 # ── refused ──────────────────────────────────────────────────────────────────
 refused() { # NAME PATTERN [settings]
     "$planc" check llama.plan "${@:3}" >"$1.log" 2>&1
