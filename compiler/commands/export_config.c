@@ -46,6 +46,12 @@ static const char *word_text(const struct import_key *k, bool on)
 static const char *key_text(const struct import_key *k, const json_t *v)
 {
     switch (k->kind) {
+    case IMPORT_WHOLE_OR_NONE:
+    case IMPORT_REAL_OR_NONE:
+        if (json_is_number(v) && !(json_number_value(v) > 0)) return "null";
+        return k->kind == IMPORT_REAL_OR_NONE
+                   ? real_text(json_number_value(v))
+                   : text_format("%lld", (long long)json_integer_value(v));
     case IMPORT_WHOLE:
         return json_is_integer(v) ? text_format("%lld", (long long)json_integer_value(v)) : NULL;
     case IMPORT_REAL:
@@ -85,16 +91,35 @@ static void write_dense(struct text *to, const struct import_dense *d, const jso
 
 /* ── the configuration ───────────────────────────────────────────────────────── */
 
-static void write_rope(struct text *to, const json_t *keys)
+static void write_rope(struct text *to, const struct import_family *f, const json_t *keys)
 {
-    line(to, "rope_theta", real_text(number_of(keys, "rope_theta")));
-    if (!(number_of(keys, "rope_factor") > 1)) return;
+    const struct import_rope *r = &f->rope;
+    line(to, r->base ? r->base : "rope_theta", real_text(number_of(keys, "rope_theta")));
+    if (r->part_otherwise)
+        line(to, r->part ? r->part : "partial_rotary_factor", real_text(number_of(keys, "rotary")));
+    if (r->local) line(to, "rope_local_base_freq", real_text(number_of(keys, "rope_local_theta")));
+    if (r->scaling == SCALING_LINEAR && number_of(keys, "rope_linear") > 1)
+        text_add(
+            to, ",\n  \"rope_scaling\": {\n    \"rope_type\": \"linear\",\n    \"factor\": %s\n  }",
+            real_text(number_of(keys, "rope_linear")));
+    if (r->scaling != SCALING_LLAMA3 || !(number_of(keys, "rope_factor") > 1)) return;
     text_add(to,
              ",\n  \"rope_scaling\": {\n    \"rope_type\": \"llama3\",\n    \"factor\": %s,\n"
              "    \"low_freq_factor\": %s,\n    \"high_freq_factor\": %s,\n"
              "    \"original_max_position_embeddings\": %ld\n  }",
              real_text(number_of(keys, "rope_factor")), real_text(number_of(keys, "rope_low")),
              real_text(number_of(keys, "rope_high")), (long)number_of(keys, "rope_original"));
+}
+
+static void write_period(struct text *to, const struct import_period *p, const json_t *keys)
+{
+    const int64_t layers = (int64_t)number_of(keys, "layers"),
+                  period = (int64_t)number_of(keys, p->hyper);
+    struct text kinds = {0};
+    for (int64_t i = 0; i < layers; i++)
+        text_add(&kinds, "%s\"%s\"", i ? ", " : "",
+                 (i + 1) % period ? "sliding_attention" : "full_attention");
+    line(to, "layer_types", text_format("[%s]", kinds.bytes));
 }
 
 /* What no plan says: from the configuration that the run began with, else from the run. */
@@ -139,7 +164,8 @@ const char *export_config(const json_t *keys, const json_t *beside, enum element
         line(to, text_format("%.*s", (int)strcspn(k->config, "|"), k->config), text);
     }
     if (f->dense.step) write_dense(to, &f->dense, keys);
-    if (f->theta) write_rope(to, keys);
+    if (f->period.hyper) write_period(to, &f->period, keys);
+    if (f->theta) write_rope(to, f, keys);
     write_beside(to, f, keys, beside);
     text_add(to, ",\n  %s", f->exported);
     line(to, "torch_dtype", dtype == BF16 ? "\"bfloat16\"" : "\"float32\"");
@@ -180,8 +206,11 @@ static bool is_without_effect(const json_t *keys, const json_t *imported, const 
     }
     if (!strcmp(path, "model.dense_layers")) return same;
     if (!strcmp(path, "model.ffn") && mine) return !some;
-    return !strncmp(path, "model.rope_", 11) && strcmp(path, "model.rope_theta") &&
-           strcmp(path, "model.rope_factor") && !(number_of(keys, "rope_factor") > 1);
+    static const char *const scaling[] = {"model.rope_low", "model.rope_high",
+                                          "model.rope_original"};
+    for (size_t i = 0; i < COUNT_OF(scaling); i++)
+        if (!strcmp(path, scaling[i])) return !(number_of(keys, "rope_factor") > 1);
+    return false;
 }
 
 const char *export_same_model(const json_t *keys, const struct plan *plan)

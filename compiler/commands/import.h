@@ -7,7 +7,15 @@
 #include "check/plan.h"
 #include "commands/import_weights.h"
 
-enum import_kind { IMPORT_WHOLE, IMPORT_REAL, IMPORT_FRACTION, IMPORT_TRUTH, IMPORT_WORD };
+enum import_kind {
+    IMPORT_WHOLE,
+    IMPORT_REAL,
+    IMPORT_FRACTION,
+    IMPORT_TRUTH,
+    IMPORT_WORD,
+    IMPORT_WHOLE_OR_NONE, /* null is 0, and something else than an absent key */
+    IMPORT_REAL_OR_NONE,
+};
 
 /* `config` becomes `hyper`; several names, with | between, are names that versions of transformers
  * give one thing. otherwise: what its absence (or null) means: NULL: it must be there;
@@ -32,6 +40,26 @@ struct import_dense {
     const char *layers, *step, *width;
 };
 
+/* Which layers see the whole sequence: every n-th, where n is the hyper-parameter `hyper`; from the
+ * list layer_types, else from the key `config`, else `otherwise`. */
+struct import_period {
+    const char *config, *hyper;
+    int otherwise;
+};
+
+/* How rotary positions differ from those of a llama, which has llama3 scaling and nothing of what
+ * follows. */
+struct import_rope {
+    /* the scaling that there is instead */
+    enum { SCALING_LLAMA3, SCALING_NONE, SCALING_LINEAR } scaling;
+    /* names of rope_theta and partial_rotary_factor at the top level, NULL: these; the part of a
+     * head that is turned when it is absent, the hyper-parameter `rotary`, NULL: there is none */
+    const char *base, *part, *part_otherwise;
+    /* theta of the layers with a window when it is absent, the hyper-parameter rope_local_theta;
+     * NULL: all layers are alike */
+    const char *local;
+};
+
 struct import_family {
     const char *model_type, *class, *architecture; /* "llama", "LlamaForCausalLM", "llama" */
     const struct import_key *key;
@@ -46,6 +74,8 @@ struct import_family {
     const char *fused;
     /* What an exported configuration says beside the keys: the limits that transformers reads. */
     const char *exported;
+    struct import_period period; /* NULLs: the layers are alike, or attention has no window */
+    struct import_rope rope;
 };
 extern const struct import_family import_families[];
 extern const int import_family_count;

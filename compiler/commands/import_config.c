@@ -10,8 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Where a key stands: its first quoted appearance. */
-static struct span key_at(const struct import *im, const char *key)
+struct span import_key_at(const struct import *im, const char *key)
 {
     size_t n;
     const char *bytes = source_bytes(im->source, &n), *quoted = text_format("\"%s\"", key),
@@ -37,8 +36,7 @@ void import_entry(struct import *im, const char *hyper, const char *value)
     im->entries++;
 }
 
-/* What the configuration leaves to transformers is said. */
-static void absent(struct import *im, const char *config, const char *value)
+void import_absent(struct import *im, const char *config, const char *value)
 {
     text_add(&im->absent, "%s%s = %s", im->absent.length ? ", " : "", config, value);
 }
@@ -59,13 +57,17 @@ static bool allows(const struct import_limit *limit, const json_t *v)
     return fine || (json_is_array(v) && limit->allowed[0]);
 }
 
+static bool is_own(const struct import *im, const char *key);
+
 static void check_limits(struct import *im, const struct import_limit *limit, int n)
 {
     for (int i = 0; i < n; i++) {
+        /* what holds for every family, but for one that knows more of it */
+        if (limit == import_limits && is_own(im, limit[i].config)) continue;
         const json_t *v = json_object_get(im->root, limit[i].config);
         if (!allows(&limit[i], v))
-            complain(key_at(im, limit[i].config), "%s = %s cannot be imported: %s", limit[i].config,
-                     import_value_text(v), limit[i].why);
+            complain(import_key_at(im, limit[i].config), "%s = %s cannot be imported: %s",
+                     limit[i].config, import_value_text(v), limit[i].why);
     }
 }
 
@@ -85,7 +87,7 @@ static void read_word(struct import *im, const struct import_key *k, const json_
         }
         text_add(&known, "%s%s", known.length ? ", " : "", theirs);
     }
-    add_help(complain(key_at(im, k->config), "%s = %s cannot be imported", k->config,
+    add_help(complain(import_key_at(im, k->config), "%s = %s cannot be imported", k->config,
                       import_value_text(v)),
              "it is one of %s", known.bytes);
 }
@@ -99,6 +101,12 @@ static const char *next_name(const char *at, const char **name)
     return at + n + (at[n] == '|');
 }
 
+/* null is a value of its own: none. */
+static bool key_may_be_null(enum import_kind kind)
+{
+    return kind == IMPORT_WHOLE_OR_NONE || kind == IMPORT_REAL_OR_NONE;
+}
+
 static void read_key(struct import *im, const struct import_key *row)
 {
     struct import_key key = *row, *k = &key;
@@ -107,10 +115,14 @@ static void read_key(struct import *im, const struct import_key *row)
     for (const char *at = row->config; (at = next_name(at, &name));) {
         const json_t *one = json_object_get(im->root, name);
         if (!first) first = key.config = name;
+        if (json_is_null(one) && key_may_be_null(row->kind)) {
+            import_entry(im, k->hyper, "0");
+            return;
+        }
         if (!import_is_there(one)) continue;
         if (v && !json_equal(v, one))
-            complain(key_at(im, name), "%s = %s, and %s = %s", key.config, import_value_text(v),
-                     name, import_value_text(one));
+            complain(import_key_at(im, name), "%s = %s, and %s = %s", key.config,
+                     import_value_text(v), name, import_value_text(one));
         else if (!v) {
             v = one;
             key.config = name;
@@ -121,30 +133,32 @@ static void read_key(struct import *im, const struct import_key *row)
             complain((struct span){im->source, 0, 1}, "the configuration lacks %s", k->config);
         else if (*k->otherwise) {
             import_entry(im, k->hyper, k->otherwise);
-            absent(im, k->config, k->otherwise);
+            import_absent(im, k->config, k->otherwise);
         }
         return;
     }
     switch (k->kind) {
     case IMPORT_WHOLE:
+    case IMPORT_WHOLE_OR_NONE:
         if (json_is_integer(v) && json_integer_value(v) > 0)
             import_entry(im, k->hyper, text_format("%lld", (long long)json_integer_value(v)));
         else
-            complain(key_at(im, k->config), "%s = %s is not a positive whole number", k->config,
-                     import_value_text(v));
+            complain(import_key_at(im, k->config), "%s = %s is not a positive whole number",
+                     k->config, import_value_text(v));
         return;
     case IMPORT_REAL:
+    case IMPORT_REAL_OR_NONE:
         if (json_is_number(v) && json_number_value(v) > 0)
             import_entry(im, k->hyper, text_number(json_number_value(v)));
         else
-            complain(key_at(im, k->config), "%s = %s is not a positive number", k->config,
+            complain(import_key_at(im, k->config), "%s = %s is not a positive number", k->config,
                      import_value_text(v));
         return;
     case IMPORT_FRACTION:
         if (json_is_number(v) && !(json_number_value(v) < 0))
             import_entry(im, k->hyper, text_number(json_number_value(v)));
         else
-            complain(key_at(im, k->config), "%s = %s is not a number from 0 on", k->config,
+            complain(import_key_at(im, k->config), "%s = %s is not a number from 0 on", k->config,
                      import_value_text(v));
         return;
     case IMPORT_WORD: read_word(im, k, v); return;
@@ -152,7 +166,7 @@ static void read_key(struct import *im, const struct import_key *row)
         if (json_is_boolean(v))
             import_entry(im, k->hyper, json_is_true(v) ? "on" : "off");
         else
-            complain(key_at(im, k->config), "%s = %s is neither true nor false", k->config,
+            complain(import_key_at(im, k->config), "%s = %s is neither true nor false", k->config,
                      import_value_text(v));
         return;
     }
@@ -166,7 +180,7 @@ static bool whole_at(struct import *im, const char *key, json_int_t least, json_
     const json_t *v = json_object_get(im->root, key);
     *whole = import_is_there(v) ? json_integer_value(v) : otherwise;
     if (!import_is_there(v) || (json_is_integer(v) && *whole >= least)) return true;
-    complain(key_at(im, key), "%s = %s is not a whole number from %lld on", key,
+    complain(import_key_at(im, key), "%s = %s is not a whole number from %lld on", key,
              import_value_text(v), (long long)least);
     return false;
 }
@@ -182,12 +196,12 @@ static void read_dense(struct import *im)
     for (size_t i = 0; fine && i < json_array_size(list); i++)
         fine = json_is_integer(json_array_get(list, i));
     if (!fine)
-        complain(key_at(im, d->layers), "%s = %s is not a list of layers", d->layers,
+        complain(import_key_at(im, d->layers), "%s = %s is not a list of layers", d->layers,
                  import_value_text(list));
     if (!whole_at(im, d->step, 1, 1, &step) || !fine || layers < 1) return;
     if (layers > LAYERS_LIMIT) {
-        complain(key_at(im, "num_hidden_layers"), "%lld layers are more than planc can count (%d)",
-                 (long long)layers, LAYERS_LIMIT);
+        complain(import_key_at(im, "num_hidden_layers"),
+                 "%lld layers are more than planc can count (%d)", (long long)layers, LAYERS_LIMIT);
         return;
     }
     bool *is_dense = TAKE_MANY(bool, layers);
@@ -206,8 +220,9 @@ static void read_dense(struct import *im)
     }
     if (!dense) return;
     if (dense == layers)
-        complain(key_at(im, import_is_there(list) && json_array_size(list) ? d->layers : d->step),
-                 "no layer of the mixture would have experts");
+        complain(
+            import_key_at(im, import_is_there(list) && json_array_size(list) ? d->layers : d->step),
+            "no layer of the mixture would have experts");
     import_entry(im, "dense_layers", text_format("[%s]", all.bytes));
     if (!import_is_there(json_object_get(im->root, d->width)))
         complain((struct span){im->source, 0, 1},
@@ -216,92 +231,36 @@ static void read_dense(struct import *im)
         import_entry(im, "ffn", text_format("%lld", (long long)width));
 }
 
-/* ── rotary positions: three spellings of one thing ──────────────────────────── */
-static void read_theta(struct import *im, const json_t *rope)
+/* ── layers that see the whole sequence ──────────────────────────────────────── */
+
+/* Every n-th layer, from a list of the kinds of all layers; 0 after a message. A list without such
+ * a layer is one with the first of them after the last layer. */
+static json_int_t period_of(struct import *im, const json_t *kinds)
 {
-    const json_t *v = json_object_get(rope, "rope_theta");
-    if (!import_is_there(v)) v = json_object_get(im->root, "rope_theta");
-    if (!import_is_there(v)) {
-        import_entry(im, "rope_theta", im->family->theta);
-        absent(im, "rope_theta", im->family->theta);
-    } else if (json_is_number(v) && json_number_value(v) > 0)
-        import_entry(im, "rope_theta", text_number(json_number_value(v)));
-    else
-        complain(key_at(im, "rope_theta"), "rope_theta = %s is not a positive number",
-                 import_value_text(v));
+    static const char full[] = "full_attention", window[] = "sliding_attention";
+    const size_t n = json_array_size(kinds);
+    size_t period = 0;
+    bool fine = json_integer_value(json_object_get(im->root, "num_hidden_layers")) == (json_int_t)n;
+    while (period < n && json_equal(json_array_get(kinds, period), json_string(window))) period++;
+    period++;
+    for (size_t i = 0; i < n && fine; i++)
+        fine = json_equal(json_array_get(kinds, i), json_string((i + 1) % period ? window : full));
+    if (fine) return (json_int_t)period;
+    complain(import_key_at(im, "layer_types"),
+             "layer_types cannot be imported: a layer that sees the whole sequence follows after "
+             "the same number of layers with a window, for every layer of num_hidden_layers");
+    return 0;
 }
 
-static void read_llama3(struct import *im, const char *name, json_t *rope)
+static void read_period(struct import *im, const struct import_period *row)
 {
-    static const struct {
-        const char *key, *hyper;
-    } row[] = {
-        {"factor", "rope_factor"},
-        {"low_freq_factor", "rope_low"},
-        {"high_freq_factor", "rope_high"},
-        {"original_max_position_embeddings", "rope_original"},
-    };
-    for (size_t i = 0; i < COUNT_OF(row); i++) {
-        const json_t *v = json_object_get(rope, row[i].key);
-        if (!import_is_there(v))
-            complain(key_at(im, name), "%s of type llama3 lacks %s", name, row[i].key);
-        else if (!json_is_number(v) || !(json_number_value(v) > 0))
-            complain(key_at(im, row[i].key), "%s = %s is not a positive number", row[i].key,
-                     import_value_text(v));
-        else
-            import_entry(im, row[i].hyper, text_number(json_number_value(v)));
-    }
-}
-
-static void read_rope(struct import *im)
-{
-    const char *name = import_is_there(json_object_get(im->root, "rope_parameters"))
-                           ? "rope_parameters"
-                           : "rope_scaling";
-    json_t *rope = json_object_get(im->root, name);
-    if (import_is_there(rope) && !json_is_object(rope)) {
-        complain(key_at(im, name), "%s = %s is not an object", name, import_value_text(rope));
+    const json_t *kinds = json_object_get(im->root, "layer_types");
+    json_int_t period = row->otherwise;
+    if (import_is_there(kinds))
+        period = period_of(im, kinds);
+    else if (!whole_at(im, row->config, 1, period, &period))
         return;
-    }
-    read_theta(im, rope);
-    if (!import_is_there(rope)) return;
-    const json_t *type = json_object_get(rope, "rope_type"), *old = json_object_get(rope, "type");
-    if (!import_is_there(type))
-        type = old;
-    else if (import_is_there(old) && !json_equal(type, old)) {
-        complain(key_at(im, name), "%s says both type %s and rope_type %s", name,
-                 import_value_text(old), import_value_text(type));
-        return;
-    }
-    const char *kind = import_is_there(type) ? json_string_value(type) : "default";
-    bool llama3 = kind && !strcmp(kind, "llama3");
-    if (!kind || (!llama3 && strcmp(kind, "default"))) {
-        complain(key_at(im, name),
-                 "%s of type %s cannot be imported: planc knows default and llama3", name,
-                 import_value_text(type));
-        return;
-    }
-    const char *key;
-    json_t *v;
-    json_object_foreach(rope, key, v)
-    {
-        static const char *const known[] = {"rope_type",
-                                            "type",
-                                            "rope_theta",
-                                            "factor",
-                                            "low_freq_factor",
-                                            "high_freq_factor",
-                                            "original_max_position_embeddings"};
-        bool fine =
-            !import_is_there(v) || (!strcmp(key, "partial_rotary_factor") && json_is_number(v) &&
-                                    !(json_number_value(v) < 1) && !(json_number_value(v) > 1));
-        for (size_t i = 0; i < COUNT_OF(known); i++) fine |= !strcmp(known[i], key);
-        if (!fine)
-            complain(key_at(im, key),
-                     "%s.%s = %s cannot be imported: planc does not know what it changes", name,
-                     key, import_value_text(v));
-    }
-    if (llama3) read_llama3(im, name, rope);
+    import_entry(im, row->hyper, text_format("%lld", (long long)period));
 }
 
 /* ── the whole configuration ─────────────────────────────────────────────────── */
@@ -316,36 +275,44 @@ static bool choose_family(struct import *im)
     if (!type)
         complain((struct span){im->source, 0, 1}, "the configuration has no model_type");
     else if (!im->family)
-        add_help(complain(key_at(im, "model_type"), "model_type \"%s\" cannot be imported", type),
-                 "planc imports %s", known.bytes);
+        add_help(
+            complain(import_key_at(im, "model_type"), "model_type \"%s\" cannot be imported", type),
+            "planc imports %s", known.bytes);
     if (!im->family) return false;
     const json_t *classes = json_object_get(im->root, "architectures");
     for (size_t i = 0; i < json_array_size(classes); i++) {
         const char *class = json_string_value(json_array_get(classes, i));
         if (class && strcmp(class, im->family->class))
-            complain(key_at(im, class), "a %s cannot be imported: planc trains %s", class,
+            complain(import_key_at(im, class), "a %s cannot be imported: planc trains %s", class,
                      im->family->class);
     }
     return true;
 }
 
+/* Whether the family has a row of its own for a key. */
+static bool is_own(const struct import *im, const char *key)
+{
+    const struct import_family *f = im->family;
+    const char *name;
+    for (int i = 0; i < f->keys; i++)
+        for (const char *at = f->key[i].config; (at = next_name(at, &name));)
+            if (!strcmp(name, key)) return true;
+    for (int i = 0; i < f->limits; i++)
+        if (!strcmp(f->limit[i].config, key)) return true;
+    if (f->period.hyper && (!strcmp(key, "layer_types") || !strcmp(key, f->period.config)))
+        return true;
+    return import_rope_reads(f, key);
+}
+
 static bool is_read(const struct import *im, const char *key)
 {
-    const char *name;
-    for (int i = 0; i < im->family->keys; i++)
-        for (const char *at = im->family->key[i].config; (at = next_name(at, &name));)
-            if (!strcmp(name, key)) return true;
-    for (int i = 0; i < im->family->limits; i++)
-        if (!strcmp(im->family->limit[i].config, key)) return true;
+    if (is_own(im, key)) return true;
     for (int i = 0; i < import_limit_count; i++)
         if (!strcmp(import_limits[i].config, key)) return true;
     for (int i = 0; import_dropouts[i]; i++)
         if (!strcmp(import_dropouts[i], key)) return true;
     const struct import_dense *d = &im->family->dense;
-    if (d->step && (!strcmp(key, d->layers) || !strcmp(key, d->step) || !strcmp(key, d->width)))
-        return true;
-    return im->family->theta && (!strcmp(key, "rope_theta") || !strcmp(key, "rope_scaling") ||
-                                 !strcmp(key, "rope_parameters"));
+    return d->step && (!strcmp(key, d->layers) || !strcmp(key, d->step) || !strcmp(key, d->width));
 }
 
 /* One warning, however many kinds of dropout a configuration has. */
@@ -361,7 +328,7 @@ static void read_dropout(struct import *im)
                  import_value_text(v));
     }
     if (first)
-        add_help(warn(key_at(im, first),
+        add_help(warn(import_key_at(im, first),
                       "planc trains without dropout, this model was trained "
                       "with it: %s",
                       all.bytes),
@@ -373,7 +340,8 @@ bool import_read(struct import *im)
     if (!choose_family(im)) return false;
     for (int i = 0; i < im->family->keys; i++) read_key(im, &im->family->key[i]);
     if (im->family->dense.step) read_dense(im);
-    if (im->family->theta) read_rope(im);
+    if (im->family->period.hyper) read_period(im, &im->family->period);
+    if (im->family->theta) import_rope(im);
     check_limits(im, import_limits, import_limit_count);
     read_dropout(im);
     check_limits(im, im->family->limit, im->family->limits);
@@ -381,8 +349,9 @@ bool import_read(struct import *im)
     json_t *v;
     json_object_foreach(im->root, key,
                         v) if (import_is_there(v) && !is_read(im, key) && !import_is_harmless(key))
-        warn(key_at(im, key), "%s = %s is not read: make sure that it does not change the model",
-             key, import_value_text(v));
+        warn(import_key_at(im, key),
+             "%s = %s is not read: make sure that it does not change the model", key,
+             import_value_text(v));
     return error_count() == 0;
 }
 

@@ -24,6 +24,13 @@ int import_open(struct import *im, const char *path);
 bool import_read(struct import *im);
 /* One more entry of the model block. */
 void import_entry(struct import *im, const char *hyper, const char *value);
+/* What the configuration leaves to transformers, which is said. */
+void import_absent(struct import *im, const char *config, const char *value);
+/* Where a key stands: its first quoted appearance. */
+struct span import_key_at(const struct import *im, const char *key);
+/* Rotary positions, of a family that has them; whether a key of the configuration is theirs. */
+void import_rope(struct import *im);
+bool import_rope_reads(const struct import_family *f, const char *key);
 /* A value of the configuration as text, shortened where it is long. */
 const char *import_value_text(const json_t *v);
 /* Whether the configuration has a value there, and not null. */

@@ -23,14 +23,17 @@
         "initializer_range", "init_std", IMPORT_FRACTION, "", NULL  \
     }
 
-#define LLAMA_LIMITS                                                                              \
-    {"hidden_act", {"\"silu\"", "\"swish\""}, "the architecture's feed-forward layer is SwiGLU"}, \
-        {"attention_bias", {"false"}, "the architecture's projections have no biases"},           \
-        {"attention_out_bias", {"false"}, "the architecture's projections have no biases"},       \
-        {"qkv_bias", {"false"}, "the architecture's projections have no biases"},                 \
-        {"use_bias", {"false"}, "the architecture's projections have no biases"},                 \
-    {                                                                                             \
-        "mlp_bias", {"false"}, "the architecture's feed-forward layer has no biases"              \
+#define SWIGLU                                                                                     \
+    {                                                                                              \
+        "hidden_act", {"\"silu\"", "\"swish\""}, "the architecture's feed-forward layer is SwiGLU" \
+    }
+#define LLAMA_LIMITS                                                                        \
+    SWIGLU, {"attention_bias", {"false"}, "the architecture's projections have no biases"}, \
+        {"attention_out_bias", {"false"}, "the architecture's projections have no biases"}, \
+        {"qkv_bias", {"false"}, "the architecture's projections have no biases"},           \
+        {"use_bias", {"false"}, "the architecture's projections have no biases"},           \
+    {                                                                                       \
+        "mlp_bias", {"false"}, "the architecture's feed-forward layer has no biases"        \
     }
 
 #define NO_WINDOW                                                     \
@@ -45,11 +48,12 @@
     }
 /* The window of a Qwen is switched off by use_sliding_window = false, which every family must have.
  */
-#define WINDOW_ASIDE                                                 \
-    {"sliding_window", {"*"}, ""}, {"max_window_layers", {"*"}, ""}, \
-        {"qk_norm", {"true"}, "queries and keys are normalised"},    \
-    {                                                                \
-        "use_qk_norm", {"true"}, "queries and keys are normalised"   \
+#define WINDOW_ASIDE \
+    {"sliding_window", {"*"}, ""}, { "max_window_layers", {"*"}, "" }
+#define QK_NORM                                                    \
+    {"qk_norm", {"true"}, "queries and keys are normalised"},      \
+    {                                                              \
+        "use_qk_norm", {"true"}, "queries and keys are normalised" \
     }
 /* router_aux_loss_coef is obeyed whether or not the router's logits are returned as well. */
 #define MIXTURE_LIMITS                                                                           \
@@ -89,12 +93,29 @@ static const struct import_key llama_keys[] = {
 };
 static const struct import_limit llama_limits[] = {LLAMA_LIMITS, NO_WINDOW, NO_QK_NORM};
 
+static const struct import_key qwen2_keys[] = {
+    SIZES(NULL, ""),
+    {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
+    NORM_AND_REST("1e-6"),
+};
+static const struct import_limit qwen2_limits[] = {
+    SWIGLU,
+    WINDOW_ASIDE,
+    NO_QK_NORM,
+    {"attention_bias", {"*"}, ""}, /* read by nothing: the biases are always there */
+    {"qkv_bias", {"true"}, "queries, keys and values have biases"},
+    {"use_bias", {"*"}, ""},
+    {"attention_out_bias", {"false"}, "what attention gives is projected without a bias"},
+    {"mlp_bias", {"false"}, "the architecture's feed-forward layer has no biases"},
+    {"use_mrope", {"false"}, "positions are one number"},
+};
+
 static const struct import_key qwen3_keys[] = {
     SIZES(NULL, "128"), /* whatever hidden / heads is */
     {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
     NORM_AND_REST("1e-6"),
 };
-static const struct import_limit qwen3_limits[] = {LLAMA_LIMITS, WINDOW_ASIDE};
+static const struct import_limit qwen3_limits[] = {LLAMA_LIMITS, WINDOW_ASIDE, QK_NORM};
 
 static const struct import_key qwen3_moe_keys[] = {
     SIZES(NULL, ""),
@@ -105,7 +126,8 @@ static const struct import_key qwen3_moe_keys[] = {
     {"router_aux_loss_coef", "aux_weight", IMPORT_FRACTION, "0.001", NULL},
     NORM_AND_REST("1e-6"),
 };
-static const struct import_limit qwen3_moe_limits[] = {LLAMA_LIMITS, WINDOW_ASIDE, MIXTURE_LIMITS};
+static const struct import_limit qwen3_moe_limits[] = {LLAMA_LIMITS, WINDOW_ASIDE, QK_NORM,
+                                                       MIXTURE_LIMITS};
 
 static const struct import_key mixtral_keys[] = {
     SIZES(NULL, ""),
@@ -121,6 +143,28 @@ static const struct import_limit mixtral_limits[] = {
     NO_QK_NORM,
     MIXTURE_LIMITS,
     {"norm_topk_prob", {"true"}, "the weights of the chosen experts always sum to 1"},
+};
+
+static const struct import_key gpt_neox_keys[] = {
+    {"num_hidden_layers", "layers", IMPORT_WHOLE, NULL, NULL},
+    {"hidden_size", "hidden", IMPORT_WHOLE, NULL, NULL},
+    {"num_attention_heads", "heads", IMPORT_WHOLE, NULL, NULL},
+    {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
+    {"vocab_size", "vocab", IMPORT_WHOLE, NULL, NULL},
+    {"layer_norm_eps", "norm_eps", IMPORT_REAL, "1e-5", NULL},
+    {"use_parallel_residual", "parallel", IMPORT_TRUTH, "on", NULL},
+    {"attention_bias", "attention_bias", IMPORT_TRUTH, "on", NULL},
+    {"hidden_act", "tanh_gelu", IMPORT_WORD, "off",
+     "gelu off gelu_python off gelu_new on gelu_fast on gelu_pytorch_tanh on"},
+    {"tie_word_embeddings", "tied", IMPORT_TRUTH, "off", NULL},
+    {"initializer_range", "init_std", IMPORT_FRACTION, "", NULL},
+};
+static const struct import_limit gpt_neox_limits[] = {
+    {"num_key_value_heads", {NULL}, "every query head has keys of its own"},
+    {"head_dim", {NULL}, "heads are as wide as hidden / heads"},
+    {"classifier_dropout", {"*"}, ""}, /* of the head of a classifier */
+    NO_WINDOW,
+    NO_QK_NORM,
 };
 
 static const struct import_key gpt2_keys[] = {
@@ -161,9 +205,8 @@ static const struct import_limit gpt2_limits[] = {
 };
 
 /* planc trains without dropout, so the configuration says 0. */
-#define LLAMA_EXPORTED                                          \
-    "\"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n" \
-    "  \"attention_dropout\": 0.0"
+#define SWIGLU_EXPORTED "\"hidden_act\": \"silu\",\n  \"attention_dropout\": 0.0"
+#define LLAMA_EXPORTED SWIGLU_EXPORTED ",\n  \"attention_bias\": false"
 #define GPT2_EXPORTED                                         \
     "\"scale_attn_weights\": true,\n  \"attn_pdrop\": 0.0,\n" \
     "  \"embd_pdrop\": 0.0,\n  \"resid_pdrop\": 0.0"
@@ -177,6 +220,12 @@ static const struct import_limit gpt2_limits[] = {
 const struct import_family import_families[] = {
     {"llama", "LlamaForCausalLM", "llama", ROWS(llama), "10000", "max_position_embeddings",
      NOT_DENSE, NULL, LLAMA_EXPORTED ",\n  \"mlp_bias\": false"},
+    {"qwen2", "Qwen2ForCausalLM", "qwen2", ROWS(qwen2), "10000", "max_position_embeddings",
+     NOT_DENSE, NULL, SWIGLU_EXPORTED ",\n  \"use_sliding_window\": false"},
+    {"gpt_neox", "GPTNeoXForCausalLM", "gpt_neox", ROWS(gpt_neox), "10000",
+     "max_position_embeddings", NOT_DENSE, NULL,
+     "\"attention_dropout\": 0.0,\n  \"hidden_dropout\": 0.0",
+     .rope = {SCALING_NONE, "rotary_emb_base", "rotary_pct", "0.25"}},
     {"gpt2", "GPT2LMHeadModel", "gpt2", ROWS(gpt2), NULL, "n_positions", NOT_DENSE, NULL,
      GPT2_EXPORTED},
     {"qwen3", "Qwen3ForCausalLM", "qwen3", ROWS(qwen3), "10000", "max_position_embeddings",

@@ -349,3 +349,16 @@ void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
                 text_add(&t, "; times 0: 0, but NaN where the operand is not finite");
     text_add(to, "/* %s */\n", escape_comment(t.bytes));
 }
+
+const char *emit_rope(const struct node *n)
+{
+    static const char *const key[] = {"theta", "linear", "factor", "low", "high", "original"};
+    struct text t = {0};
+    int64_t d = attr_get(n, "d");
+    text_add(&t, "%ld, %ld, %ld", attr_get(n, "sequence"), d, attr_or(n, "width", d));
+    for (size_t i = 0; i < COUNT_OF(key); i++) {
+        bool plain = !strcmp(key[i], "linear") && !attr_find(n, key[i]);
+        text_add(&t, ", %s", plain ? "1" : text_number(attr_get_real(n, key[i])));
+    }
+    return t.bytes;
+}

@@ -71,6 +71,9 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
 const char *emit_core_template(enum op op);
 /* "const bf16": what an argument points at. */
 const char *emit_argument_type(const struct argument *a);
+/* The arguments of a table of rotary positions, after its place: sequence, columns of a head, how
+ * many of them are turned, theta, linear, factor, low, high, original. */
+const char *emit_rope(const struct node *n);
 /* The kernel's core op; OP_COUNT: it is a fused one. */
 enum op emit_core_op(const struct emit_kernel *k);
 /* A line that says where a kernel comes from. */

@@ -68,12 +68,7 @@ static void call_attention(struct call *c, const struct node *n)
 
 static void call_rope(struct call *c, const struct node *n)
 {
-    static const char *const key[] = {"theta", "factor", "low", "high", "original"};
-    text_add(c->to, "%s(%s, %ld, %ld", op_rows[n->op].name, name_of(c, n->out[0]),
-             attr_get(n, "sequence"), attr_get(n, "d"));
-    for (size_t i = 0; i < COUNT_OF(key); i++)
-        text_add(c->to, ", %s", text_number(attr_get_real(n, key[i])));
-    text_add(c->to, ");\n");
+    text_add(c->to, "%s(%s, %s);\n", op_rows[n->op].name, name_of(c, n->out[0]), emit_rope(n));
 }
 
 /* `op(operands, results, sizes);` */

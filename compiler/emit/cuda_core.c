@@ -323,14 +323,8 @@ static void cuda_choices(struct cuda_kernel *c, const struct node *n)
 /* ── tables, norms ───────────────────────────────────────────────────────────── */
 static void cuda_rope(struct cuda_kernel *c, const struct node *n)
 {
-    static const char *const key[] = {"theta", "factor", "low", "high", "original"};
-    struct text t = {0};
-    int64_t sequence = attr_get(n, "sequence"), width = attr_get(n, "d");
-    text_add(&t, "%s(%s, %ld, %ld", op_rows[n->op].name, name_of(c, n->out[0]), sequence, width);
-    for (size_t i = 0; i < COUNT_OF(key); i++)
-        text_add(&t, ", %s", text_number(attr_get_real(n, key[i])));
-    text_add(&t, ")");
-    over(c, sequence * width, t.bytes);
+    over(c, attr_get(n, "sequence") * attr_get(n, "d"),
+         text_format("%s(%s, %s)", op_rows[n->op].name, name_of(c, n->out[0]), emit_rope(n)));
 }
 
 /* Without a stretch the sum begins. Otherwise two launches, whose grid follows from the stretch's

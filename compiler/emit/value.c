@@ -366,9 +366,10 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
 #define BREAK(c) ((c) > low && (c) < high ? (void)(f->split = (c)-at.offset) : (void)0)
     switch ((enum index_op)n->op) {
     case INDEX_OP_slice: return fused_value(f, a, shifted(at, attr_get(n, "from")));
-    case INDEX_OP_rotate:
+    case INDEX_OP_rotate: {
+        const int64_t turned = attr_or(n, "width", width);
         if (f->turn && !f->straight && at.kind == COLUMN_LOOP && !at.offset && !f->low &&
-            f->high == width) {
+            f->high == width && turned == width) {
             const char *turn = f->turn(f, width / 2);
             if (turn)
                 return fused_value(f, a,
@@ -377,8 +378,13 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
                                                  .kind = COLUMN_TURNED,
                                                  .column = turn});
         }
-        BREAK(width / 2);
-        return fused_value(f, a, shifted(at, low < width / 2 ? width / 2 : -(width / 2)));
+        BREAK(turned);
+        BREAK(turned / 2);
+        return fused_value(f, a,
+                           shifted(at, low >= turned      ? 0
+                                       : low < turned / 2 ? turned / 2
+                                                          : -(turned / 2)));
+    }
     case INDEX_OP_pad: {
         int64_t from = attr_get(n, "from");
         BREAK(from);

@@ -186,10 +186,14 @@ static bool infer(enum op op, const struct operand *in, int n_in, const struct a
 #define MAP(name, ...) case OP_##name:
 #include "ir/ops.def"
         bug("map ops are done above");
-    case OP_rotate:
-        NEED(last % 2 == 0, "a last axis of %lld has no half", (long long)last);
+    case OP_rotate: {
+        int64_t width = whole(attr, n_attr, "width", last);
+        NEED(width > 0 && width <= last, "columns 0 to %lld of %s", (long long)width,
+             shape_text(s));
+        NEED(width % 2 == 0, "a last axis of %lld has no half", (long long)width);
         shape[0] = s;
         return true;
+    }
     case OP_slice: {
         int64_t from = whole(attr, n_attr, "from", 0), to = whole(attr, n_attr, "to", 0);
         NEED(from >= 0 && from < to && to <= last, "columns %lld to %lld of %s", (long long)from,

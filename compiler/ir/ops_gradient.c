@@ -163,7 +163,9 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
         return;
     case OP_copy:
     case OP_expand: TO(0, d); return;
-    case OP_rotate: TO(0, build1(b, OP_rotate, by(d))); return;
+    case OP_rotate:
+        TO(0, build_op(b, OP_rotate, (struct operand[]){by(d)}, 1, n->attr, n->n_attr));
+        return;
     case OP_slice: {
         int64_t total = x->shape.dim[x->shape.rank - 1];
         TO(0, build_op(b, OP_pad, (struct operand[]){by(d)}, 1,

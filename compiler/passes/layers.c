@@ -83,7 +83,7 @@ struct value *layer_linear(struct build *b, struct value *x, struct value *w, bo
 }
 
 struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, double eps,
-                             const char **why)
+                             double offset, const char **why)
 {
     int64_t n = last_axis(x);
     if (!is_vector(g, n)) {
@@ -97,7 +97,14 @@ struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, 
                num(1.0 / (double)n));
     struct value *r = build1(b, OP_rsqrt, by(build2(b, OP_add, by(mean), num(eps))));
     struct value *normal = build2(b, OP_mul, by(f), by(r));
-    return to_type(b, build2(b, OP_mul, by(normal), f32(b, g)), x->type);
+    struct value *y = build2(b, OP_mul, by(normal), f32(b, g));
+    /* normal g + normal offset, so that no kernel adds to a weight */
+    if (offset > 0) {
+        struct value *more =
+            offset < 1 || offset > 1 ? build2(b, OP_mul, by(normal), num(offset)) : normal;
+        y = build2(b, OP_add, by(y), by(more));
+    }
+    return to_type(b, y, x->type);
 }
 
 struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g,
@@ -194,28 +201,36 @@ static struct value *setup_value(struct build *b, enum op op, const struct attr 
     return build_op(&s, op, NULL, 0, attr, n);
 }
 
-struct value *layer_rope(struct build *b, struct value *x, double theta, double factor, double low,
-                         double high, double original, const char **why)
+struct value *layer_rope(struct build *b, struct value *x, const struct rotary *r, const char **why)
 {
-    int64_t d = last_axis(x);
-    if (x->shape.rank != 3 || d % 2) {
-        *why = text_format(
-            "rotary positions turn pairs inside heads; %s is not [tokens, heads, an even number]",
-            shape_text(x->shape));
+    int64_t d = last_axis(x), width = r->width ? r->width : d;
+    if (x->shape.rank != 3 || width % 2) {
+        *why = text_format("rotary positions turn pairs inside heads; %s is not [tokens, heads, an "
+                           "even number]",
+                           shape_text(r->width ? shape_of(1, &width) : x->shape));
         return NULL;
     }
-    struct attr attr[] = {attr_whole("sequence", b->graph->facts.sequence),
-                          attr_whole("d", d),
-                          attr_real("theta", theta),
-                          attr_real("factor", factor),
-                          attr_real("low", low),
-                          attr_real("high", high),
-                          attr_real("original", original)};
-    struct value *c = setup_value(b, OP_rope_cos, attr, 7, "rope_cos"),
-                 *s = setup_value(b, OP_rope_sin, attr, 7, "rope_sin");
+    if (width > d) {
+        *why = text_format("the width %lld is more than the %lld columns of a head",
+                           (long long)width, (long long)d);
+        return NULL;
+    }
+    struct attr attr[9] = {attr_whole("sequence", b->graph->facts.sequence),
+                           attr_whole("d", d),
+                           attr_real("theta", r->theta),
+                           attr_real("factor", r->factor),
+                           attr_real("low", r->low),
+                           attr_real("high", r->high),
+                           attr_real("original", r->original)};
+    int n = 7, part = 0;
+    if (width < d) attr[n++] = attr_whole("width", width), part = 1;
+    if (r->linear < 1 || r->linear > 1) attr[n++] = attr_real("linear", r->linear);
+    struct value *c = setup_value(b, OP_rope_cos, attr, n, "rope_cos"),
+                 *s = setup_value(b, OP_rope_sin, attr, n, "rope_sin");
     struct value *f = to_f32(b, x);
     struct value *straight = build2(b, OP_mul, by(f), by(c));
-    struct value *turned = build2(b, OP_mul, by(build1(b, OP_rotate, by(f))), by(s));
+    struct value *pair = build_op(b, OP_rotate, (struct operand[]){by(f)}, 1, &attr[7], part);
+    struct value *turned = build2(b, OP_mul, by(pair), by(s));
     return to_type(b, build2(b, OP_add, by(straight), by(turned)), x->type);
 }
 

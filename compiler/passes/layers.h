@@ -12,17 +12,24 @@ struct value *layer_arith(struct build *b, enum op op, struct operand x, struct 
 struct value *layer_call1(struct build *b, enum op op, struct value *x, const char **why);
 struct value *layer_linear(struct build *b, struct value *x, struct value *w, bool stored_out_in,
                            enum element out, const char **why);
+/* x / sqrt(mean x^2 + eps) times g + offset */
 struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, double eps,
-                             const char **why);
+                             double offset, const char **why);
 struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g,
                                struct value *bias, double eps, const char **why);
 struct value *layer_silu(struct build *b, struct value *x);
 struct value *layer_gelu(struct build *b, struct value *x, bool tanh_form);
 /* last axis; F32 */
 struct value *layer_softmax(struct build *b, struct value *x);
-/* x[T,n,d]; setup tables are made once per distinct (theta, factor, low, high, original, d). */
-struct value *layer_rope(struct build *b, struct value *x, double theta, double factor, double low,
-                         double high, double original, const char **why);
+/* Angles of rotary positions: the first `width` columns of a head are turned (0: all of them), by
+ * frequencies divided by `linear`, and where factor > 1 scaled as Llama 3 does. */
+struct rotary {
+    int64_t width;
+    double theta, linear, factor, low, high, original;
+};
+/* x[T,n,d]; setup tables are made once per distinct r and d. */
+struct value *layer_rope(struct build *b, struct value *x, const struct rotary *r,
+                         const char **why);
 /* [T] I32: place in its sequence, a setup table */
 struct value *layer_positions(struct build *b);
 struct value *layer_heads_of(struct build *b, struct value *x, int64_t head_dim, const char **why);

@@ -48,7 +48,8 @@ BUILD(matmul)
 BUILD(rms_norm)
 {
     UNUSED;
-    return lower_value(layer_rms_norm(&l->b, a[0].value, a[1].value, a[2].number, why));
+    return lower_value(
+        layer_rms_norm(&l->b, a[0].value, a[1].value, a[2].number, a[3].number, why));
 }
 BUILD(layer_norm)
 {
@@ -69,8 +70,14 @@ BUILD(merge_heads)
 BUILD(rope)
 {
     UNUSED;
-    return lower_value(layer_rope(&l->b, a[0].value, a[1].number, a[2].number, a[3].number,
-                                  a[4].number, a[5].number, why));
+    const struct rotary r = {.theta = a[1].number,
+                             .factor = a[2].number,
+                             .low = a[3].number,
+                             .high = a[4].number,
+                             .original = a[5].number,
+                             .width = a[6].whole,
+                             .linear = a[7].number};
+    return lower_value(layer_rope(&l->b, a[0].value, &r, why));
 }
 BUILD(silu)
 {
@@ -101,6 +108,19 @@ BUILD(sqrt)
 {
     UNUSED;
     return lower_value(layer_call1(&l->b, OP_sqrt, a[0].value, why));
+}
+/* As a number of the compute type: a factor that a trainer in that type multiplies by. */
+BUILD(rounded)
+{
+    UNUSED;
+    float x = (float)a[0].number;
+    if (l->g->facts.compute == BF16) {
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+        memcpy(&x, &bits, sizeof bits);
+    }
+    return lower_constant(constant_real((double)x));
 }
 BUILD(cross_entropy)
 {
@@ -239,7 +259,9 @@ const struct function lower_functions[] = {
     {"embedding", {{"ids", IDS, NULL}, {"W", VALUE, NULL}}, build_embedding},
     {"linear", {{"x", VALUE, NULL}, {"W", VALUE, NULL}}, build_linear},
     {"matmul", {{"x", VALUE, NULL}, {"W", VALUE, NULL}}, build_matmul},
-    {"rms_norm", {{"x", VALUE, NULL}, {"g", VALUE, NULL}, {"eps", NUMBER, NULL}}, build_rms_norm},
+    {"rms_norm",
+     {{"x", VALUE, NULL}, {"g", VALUE, NULL}, {"eps", NUMBER, NULL}, {"offset", NUMBER, "0"}},
+     build_rms_norm},
     {"layer_norm",
      {{"x", VALUE, NULL}, {"g", VALUE, NULL}, {"b", VALUE, NULL}, {"eps", NUMBER, NULL}},
      build_layer_norm},
@@ -251,13 +273,16 @@ const struct function lower_functions[] = {
       {"factor", ABOVE, "1"},
       {"low", ABOVE, "1"},
       {"high", ABOVE, "4"},
-      {"original", ABOVE, "8192"}},
+      {"original", ABOVE, "8192"},
+      {"width", SIZE, ""},
+      {"linear", ABOVE, "1"}},
      build_rope},
     {"attention", {{"q", VALUE, NULL}, {"k", VALUE, NULL}, {"v", VALUE, NULL}}, build_attention},
     {"silu", {{"x", VALUE, NULL}}, build_silu},
     {"gelu", {{"x", VALUE, NULL}}, build_gelu},
     {"gelu_tanh", {{"x", VALUE, NULL}}, build_gelu_tanh},
     {"sigmoid", {{"x", VALUE, NULL}}, build_sigmoid},
+    {"rounded", {{"x", NUMBER, NULL}}, build_rounded},
     {"exp", {{"x", EITHER, NULL}}, build_exp},
     {"sqrt", {{"x", EITHER, NULL}}, build_sqrt},
     {"softmax", {{"x", VALUE, NULL}}, build_softmax},

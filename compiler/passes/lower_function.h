@@ -6,7 +6,7 @@
 #include "passes/lower.h"
 
 enum kind { VALUE, EITHER, IDS, ROUTING, NUMBER, ABOVE, SIZE, OFFSET, TRUTH, AXIS, SHAPE };
-#define PARAMETERS 6
+#define PARAMETERS 8
 /* otherwise NULL: must be given */
 struct parameter {
     const char *name;

@@ -13,35 +13,34 @@ DEVICE void positions(int32_t *out, int64_t tokens, int64_t sequence)
     if (t < tokens) out[t] = (int32_t)(t % sequence);
 }
 
-DEVICE double rope_frequency(int64_t j, int64_t width, double theta, double factor, double low,
-                             double high, double original)
+DEVICE double rope_angle(int64_t s, int64_t j, int64_t turned, double theta, double linear,
+                         double factor, double low, double high, double original)
 {
-    double frequency = pow(theta, -2.0 * (double)j / (double)width);
-    if (!(factor > 1.0)) return frequency;
+    double frequency = pow(theta, -2.0 * (double)(j % (turned / 2)) / (double)turned) / linear;
+    if (!(factor > 1.0)) return (double)s * frequency;
     double turns = original * frequency / 6.283185307179586;
-    if (turns > high) return frequency;
-    if (turns < low) return frequency / factor;
+    if (turns > high) return (double)s * frequency;
+    if (turns < low) return (double)s * (frequency / factor);
     double share = (turns - low) / (high - low);
-    return (1.0 - share) * frequency / factor + share * frequency;
+    return (double)s * ((1.0 - share) * frequency / factor + share * frequency);
 }
 
-DEVICE void rope_cos(float *out, int64_t sequence, int64_t width, double theta, double factor,
-                     double low, double high, double original)
-{
-    int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, s = i / width, j = i % width;
-    if (s < sequence)
-        out[i] = (float)cos(
-            (double)s * rope_frequency(j % (width / 2), width, theta, factor, low, high, original));
-}
-
-DEVICE void rope_sin(float *out, int64_t sequence, int64_t width, double theta, double factor,
-                     double low, double high, double original)
+DEVICE void rope_cos(float *out, int64_t sequence, int64_t width, int64_t turned, double theta,
+                     double linear, double factor, double low, double high, double original)
 {
     int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, s = i / width, j = i % width;
     if (s >= sequence) return;
-    double sine =
-        sin((double)s * rope_frequency(j % (width / 2), width, theta, factor, low, high, original));
-    out[i] = (float)(j < width / 2 ? -sine : sine);
+    double angle = rope_angle(s, j, turned, theta, linear, factor, low, high, original);
+    out[i] = j < turned ? (float)cos(angle) : 1.0f;
+}
+
+DEVICE void rope_sin(float *out, int64_t sequence, int64_t width, int64_t turned, double theta,
+                     double linear, double factor, double low, double high, double original)
+{
+    int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, s = i / width, j = i % width;
+    if (s >= sequence) return;
+    double angle = rope_angle(s, j, turned, theta, linear, factor, low, high, original);
+    out[i] = j < turned ? (float)(j < turned / 2 ? -sin(angle) : sin(angle)) : 0.0f;
 }
 
 #endif

@@ -104,11 +104,11 @@ static struct graph *graph(void)
     struct value *logits = input(g, "logits", F32, TOKENS, VOCABULARY),
                  *targets = input(g, "targets", I32, 0, TOKENS), *got[2];
     struct build b = straight(g, "forward");
-    struct value *y = layer_rms_norm(&b, x, w, 1e-5, &why);
+    struct value *y = layer_rms_norm(&b, x, w, 1e-5, 0, &why);
     names[0] = y->name;
     keep(&b, y);
     b = straight(g, "backward");
-    y = layer_rms_norm(&b, x, w, 1e-5, &why);
+    y = layer_rms_norm(&b, x, w, 1e-5, 0, &why);
     reverse(&b, y, dy, (struct value *[]){x, w}, got, 2);
     names[1] = got[0]->name, names[2] = got[1]->name;
     keep(&b, got[0]);

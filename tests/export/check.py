@@ -5,7 +5,9 @@
     check.py logits FOLDER TOKENS PROBE     transformers loads it, misses and ignores no tensor, and computes the logits
                                             of the probe from the first tokens, in FP32 to 1e-5 of
                                             the largest
-The first two need only the standard library; the last needs PyTorch and transformers."""
+    check.py trains FOLDER TOKENS METRICS   transformers, from these weights, takes the steps of a run of one sample
+                                            of 16 tokens each: the same losses, to 1e-5
+The first two need only the standard library; the others need PyTorch and transformers."""
 import json
 import pathlib
 import struct
@@ -59,16 +61,52 @@ def shards(folder, most):
     assert place == index["weight_map"] and total == index["metadata"]["total_size"], "the index is another"
 
 
-def logits(folder, tokens, probe):
+def load(folder):
     import torch
     import transformers
 
-    want = torch.tensor(json.loads(pathlib.Path(probe).read_text())["logits_step0"], dtype=torch.float32)
-    ids = torch.frombuffer(bytearray(pathlib.Path(tokens).read_bytes()), dtype=torch.uint16)[: len(want)].long()
     model, info = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True)
     for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         assert not info[what], f"{what}: {sorted(info[what])[:4]}"
+    return model
+
+
+def read_ids(tokens):
+    import torch
+
+    return torch.frombuffer(bytearray(pathlib.Path(tokens).read_bytes()), dtype=torch.uint16).long()
+
+
+def trains(folder, tokens, metrics):
+    import torch
+
+    rows = [row for row in map(json.loads, pathlib.Path(metrics).read_text().splitlines()) if "step" in row]
+    assert len(rows) > 2, f"{len(rows)} steps"
+    ids, model = read_ids(tokens), load(folder).train()
+    groups = [{"params": [p for p in model.parameters() if (p.ndim > 1) == matrix], "weight_decay": 0.1 * matrix} for matrix in (True, False)]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.95), eps=1e-8)
+    worst = 0
+    for n, row in enumerate(rows):
+        for group in optimizer.param_groups:
+            group["lr"] = row["lr"]
+        sample = ids[16 * n : 16 * n + 17]
+        loss = torch.nn.functional.cross_entropy(model(sample[None, :-1]).logits[0], sample[1:])
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        worst = max(worst, abs(loss.item() - row["loss"]) / loss.item())
+    assert worst < 1e-5, f"losses off by {worst:.1e}"
+    print(f"{worst:.1e}")
+
+
+def logits(folder, tokens, probe):
+    import torch
+
+    want = torch.tensor(json.loads(pathlib.Path(probe).read_text())["logits_step0"], dtype=torch.float32)
+    ids = read_ids(tokens)[: len(want)]
+    model = load(folder)
     with torch.no_grad():
         have = model(ids[None]).logits[0]
     assert have.shape == want.shape, f"{list(have.shape)}, not {list(want.shape)}"
@@ -78,6 +116,6 @@ def logits(folder, tokens, probe):
 
 
 try:
-    {"weights": weights, "shards": shards, "logits": logits}[sys.argv[1]](*sys.argv[2:])
+    {"weights": weights, "shards": shards, "logits": logits, "trains": trains}[sys.argv[1]](*sys.argv[2:])
 except AssertionError as e:
     sys.exit(str(e))

@@ -53,6 +53,22 @@ def experts(c, p, n, f, h, names, block):
     return out
 
 
+def gpt_neox(c):
+    h, f = c["hidden_size"], c["intermediate_size"]
+    out = {"gpt_neox.embed_in.weight": [c["vocab_size"], h]}
+    shapes = {"input_layernorm": [h], "post_attention_layernorm": [h], "attention.query_key_value": [3 * h, h], "attention.dense": [h, h],
+              "mlp.dense_h_to_4h": [f, h], "mlp.dense_4h_to_h": [h, f]}
+    for i in range(c["num_hidden_layers"]):
+        for name, shape in shapes.items():
+            out[f"gpt_neox.layers.{i}.{name}.weight"] = shape
+            if c.get("attention_bias", True) or not name.startswith("attention"):
+                out[f"gpt_neox.layers.{i}.{name}.bias"] = shape[:1]
+        if "buffers" in flags:
+            p = f"gpt_neox.layers.{i}.attention."
+            out |= {p + "bias": [1, 1, 9, 9], p + "masked_bias": [1], p + "rotary_emb.inv_freq": [3]}
+    return out | {"gpt_neox.final_layer_norm.weight": [h], "gpt_neox.final_layer_norm.bias": [h]}
+
+
 def llama(c):
     h, heads = c["hidden_size"], c["num_attention_heads"]
     kv, d = c.get("num_key_value_heads") or heads, c.get("head_dim") or h // heads
@@ -61,7 +77,17 @@ def llama(c):
         p = f"model.layers.{i}."
         out |= {p + "input_layernorm.weight": [h], p + "post_attention_layernorm.weight": [h], p + "self_attn.q_proj.weight": [heads * d, h],
                 p + "self_attn.k_proj.weight": [kv * d, h], p + "self_attn.v_proj.weight": [kv * d, h], p + "self_attn.o_proj.weight": [h, heads * d]}
-        if c["model_type"].startswith("qwen3"):
+        if c["model_type"] == "qwen2":
+            out |= {p + "self_attn.q_proj.bias": [heads * d], p + "self_attn.k_proj.bias": [kv * d], p + "self_attn.v_proj.bias": [kv * d]}
+        if c["model_type"] == "phi3":
+            for name in "qkv":
+                del out[f"{p}self_attn.{name}_proj.weight"]
+            out |= {p + "self_attn.qkv_proj.weight": [(heads + 2 * kv) * d, h], p + "mlp.gate_up_proj.weight": [2 * c["intermediate_size"], h],
+                    p + "mlp.down_proj.weight": [h, c["intermediate_size"]]}
+            continue
+        if c["model_type"].startswith("gemma"):
+            out |= {p + "pre_feedforward_layernorm.weight": [h], p + "post_feedforward_layernorm.weight": [h]}
+        if c["model_type"].startswith(("qwen3", "gemma3")):
             out |= {p + "self_attn.q_norm.weight": [d], p + "self_attn.k_norm.weight": [d]}
         sparse = i not in (c.get("mlp_only_layers") or []) and (i + 1) % (c.get("decoder_sparse_step") or 1) == 0
         if c["model_type"] == "mixtral":
@@ -75,9 +101,11 @@ def llama(c):
 
 
 is_gpt2 = config["model_type"] == "gpt2"
-tensors = gpt2(config) if is_gpt2 else llama(config)
-if not config.get("tie_word_embeddings", is_gpt2) or "head" in flags:
-    tensors["lm_head.weight"] = list(tensors.values())[0]
+is_neox = config["model_type"] == "gpt_neox"
+tied = is_gpt2 or config["model_type"].startswith("gemma")
+tensors = gpt2(config) if is_gpt2 else gpt_neox(config) if is_neox else llama(config)
+if not config.get("tie_word_embeddings", tied) or "head" in flags:
+    tensors["embed_out.weight" if is_neox else "lm_head.weight"] = list(tensors.values())[0]
 first = next(name for name in tensors if ".0." in name)
 if "missing" in flags:
     del tensors[first]
@@ -86,7 +114,7 @@ if "extra" in flags:
 if "misshaped" in flags:
     tensors[first] = [tensors[first][0] + 1]
 if "bare" in flags:
-    tensors = {name.split(".", 1)[1] if name.startswith(("transformer.", "model.")) else name: shape for name, shape in tensors.items()}
+    tensors = {name.split(".", 1)[1] if name.startswith(("transformer.", "model.", "gpt_neox.")) else name: shape for name, shape in tensors.items()}
 
 
 def write(path, names):

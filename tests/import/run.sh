@@ -25,6 +25,8 @@ published llama-3.1-8b 8030261248
 published qwen3-0.6b 596049920
 published qwen3-30b-a3b 30532122624 3353032704
 published mixtral-8x7b 46702792704 12879925248
+published qwen2.5-0.5b 494032768
+published pythia-160m 162322944
 
 # The library's plans are those models.
 library() {
@@ -76,6 +78,10 @@ tiny() { # FAMILY: the words that make its published configuration small
     mixtral) echo mixtral-8x7b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
         num_key_value_heads=2 intermediate_size=37 num_local_experts=5 \
         num_experts_per_tok=2 vocab_size=97 ;;
+    qwen2) echo qwen2.5-0.5b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
+        num_key_value_heads=2 intermediate_size=37 vocab_size=97 ;;
+    gpt_neox) echo pythia-160m.json num_hidden_layers=2 hidden_size=48 num_attention_heads=3 \
+        intermediate_size=53 vocab_size=61 ;;
     esac
 }
 take() { # NAME FAMILY words...: into NAME/ and NAME.plan
@@ -97,7 +103,7 @@ says() {
     grep -qE -- "$2" "$1.plan" && ok "$1.plan" ||
         fail "$1.plan" "no /$2/ in $(grep -A 6 'model ' "$1.plan" | tr '\n' '|')"
 }
-for family in gpt2 qwen3 qwen3_moe mixtral; do
+for family in gpt2 qwen3 qwen3_moe mixtral qwen2 gpt_neox; do
     taken "$family" $family
     taken "${family}_shards" $family shards
     taken "${family}_bare" $family bare
@@ -198,6 +204,26 @@ refused() {
     done < <(tr '|' '\n' <<<"$words")
     ok "$name"
 }
+taken gpt_neox_buffers gpt_neox buffers
+taken gpt_neox_plain gpt_neox attention_bias=false use_parallel_residual=false rotary_pct=1 \
+    rotary_emb_base=500
+says gpt_neox_plain 'parallel = off;  attention_bias = off'
+says gpt_neox_plain 'rope_theta = 500;  rotary = 1$'
+taken gpt_neox_new_spelling gpt_neox -rotary_pct -rotary_emb_base \
+    'rope_parameters={"rope_type":"default","rope_theta":900.0,"partial_rotary_factor":0.5}' \
+    'hidden_act="gelu_fast"'
+says gpt_neox_new_spelling 'tanh_gelu = on'
+says gpt_neox_new_spelling 'rope_theta = 900;  rotary = 0.5$'
+taken gpt_neox_defaults gpt_neox -rotary_pct -rotary_emb_base -use_parallel_residual
+says gpt_neox_defaults 'rope_theta = 10000;  rotary = 0.25$'
+refused gpt_neox_odd 'rotary positions turn pairs' 1 gpt_neox none rotary_pct=0.19
+refused gpt_neox_more 'more of a head cannot be turned' 1 gpt_neox none rotary_pct=1.5
+refused gpt_neox_activation 'hidden_act = "relu"' 1 gpt_neox none 'hidden_act="relu"'
+refused gpt_neox_linear 'rope_scaling of type "linear"|planc knows default only' 1 gpt_neox none \
+    'rope_scaling={"type":"linear","factor":2.0}'
+refused qwen2_window 'use_sliding_window = true' 1 qwen2 none use_sliding_window=true
+refused qwen2_mrope 'use_mrope = true' 1 qwen2 none use_mrope=true
+refused qwen2_missing 'is missing' 4 qwen2 missing
 for words in 'decoder_sparse_step=2' 'mlp_only_layers=[0,3]' 'num_experts=4'; do
     SECONDS=0
     refused "moe_layers_${words%%=*}" '1000000000000000000 layers are more than planc can count' 1 \

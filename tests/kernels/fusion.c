@@ -51,7 +51,14 @@ static struct value *rms(struct layer_test *l)
 {
     const char *why = "";
     return must(layer_rms_norm(&l->b, given(l, l->type, 2, l->T, l->C, 0),
-                               given(l, l->type, 1, l->C, 0, 0), 1e-5, &why),
+                               given(l, l->type, 1, l->C, 0, 0), 1e-5, 0, &why),
+                why);
+}
+static struct value *rms_offset(struct layer_test *l)
+{
+    const char *why = "";
+    return must(layer_rms_norm(&l->b, given(l, l->type, 2, l->T, l->C, 0),
+                               given(l, l->type, 1, l->C, 0, 0), 1e-5, 1, &why),
                 why);
 }
 static struct value *layer(struct layer_test *l)
@@ -82,7 +89,7 @@ static struct value *softmax(struct layer_test *l)
 {
     return layer_softmax(&l->b, given(l, l->type, 2, l->T, l->C, 0));
 }
-static struct value *rope(struct layer_test *l)
+static struct value *rotated(struct layer_test *l, const struct attr *attr, int n_attr)
 {
     struct value *x = given(l, l->type, 3, l->T, 3, l->C / 2 * 2),
                  *c = given(l, F32, 3, l->T / 2, 1, l->C / 2 * 2),
@@ -90,10 +97,16 @@ static struct value *rope(struct layer_test *l)
     struct value *f = l->type == BF16 ? build_op(&l->b, OP_cast, (struct operand[]){by(x)}, 1,
                                                  (struct attr[]){attr_word("to", "f32")}, 1)
                                       : x;
+    struct value *pair = build_op(&l->b, OP_rotate, (struct operand[]){by(f)}, 1, attr, n_attr);
     struct value *y = build2(&l->b, OP_add, by(build2(&l->b, OP_mul, by(f), by(c))),
-                             by(build2(&l->b, OP_mul, by(build1(&l->b, OP_rotate, by(f))), by(s))));
+                             by(build2(&l->b, OP_mul, by(pair), by(s))));
     c->mark = s->mark = -1; /* tables need no gradient */
     return y;
+}
+static struct value *rope(struct layer_test *l) { return rotated(l, NULL, 0); }
+static struct value *rope_part(struct layer_test *l)
+{
+    return rotated(l, (struct attr[]){attr_whole("width", 22)}, 1);
 }
 static struct value *entropy(struct layer_test *l)
 {
@@ -196,9 +209,12 @@ int fusion_test(const char *directory, const char *root)
     static const struct {
         const char *name;
         struct value *(*build)(struct layer_test *);
-    } row[] = {{"rms_norm", rms}, {"layer_norm", layer},      {"swiglu", swiglu},
-               {"gelu", gelu},    {"gelu_tanh", gelu_tanh},   {"softmax", softmax},
-               {"rope", rope},    {"cross_entropy", entropy}, {"slice", sliced}};
+    } row[] = {{"rms_norm", rms},        {"layer_norm", layer},
+               {"swiglu", swiglu},       {"gelu", gelu},
+               {"gelu_tanh", gelu_tanh}, {"softmax", softmax},
+               {"rope", rope},           {"cross_entropy", entropy},
+               {"slice", sliced},        {"rms_norm_offset", rms_offset},
+               {"rope_part", rope_part}};
     static const struct {
         enum element type;
         int64_t T, C;

@@ -216,13 +216,14 @@ static void experts(const struct node *n, double *const *in, double *y)
 
 static void rope(const struct node *n, double *y)
 {
-    int64_t S = whole(n, "sequence"), d = whole(n, "d");
-    double theta = attr_get_real(n, "theta"), factor = attr_get_real(n, "factor"),
+    int64_t S = whole(n, "sequence"), d = whole(n, "d"), w = attr_or(n, "width", d);
+    double linear = attr_find(n, "linear") ? attr_get_real(n, "linear") : 1,
+           theta = attr_get_real(n, "theta"), factor = attr_get_real(n, "factor"),
            low = attr_get_real(n, "low"), high = attr_get_real(n, "high"),
            original = attr_get_real(n, "original");
     for (int64_t s = 0; s < S; s++)
         for (int64_t j = 0; j < d; j++) {
-            double f = pow(theta, -2.0 * (double)(j % (d / 2)) / (double)d),
+            double f = pow(theta, -2.0 * (double)(j % (w / 2)) / (double)w) / linear,
                    wave = 2 * acos(-1.0) / f;
             if (factor > 1) {
                 double m = (original / wave - low) / (high - low);
@@ -230,8 +231,9 @@ static void rope(const struct node *n, double *y)
                     : wave < original / high ? f
                                              : (1 - m) * f / factor + m * f;
             }
+            if (j >= w) f = 0;
             y[s * d + j] = n->op == OP_rope_cos ? cos((double)s * f)
-                           : j < d / 2          ? -sin((double)s * f)
+                           : j < w / 2          ? -sin((double)s * f)
                                                 : sin((double)s * f);
         }
 }
@@ -247,7 +249,11 @@ static void indexed(const struct node *n, double *const *in, double *y)
             const double *a = in[0];
             *to = 0;
             switch ((int)n->op) {
-            case OP_rotate: *to = a[r * width + (c + width / 2) % width]; break;
+            case OP_rotate: {
+                int64_t w = attr_or(n, "width", width);
+                *to = a[r * width + (c < w ? (c + w / 2) % w : c)];
+                break;
+            }
             case OP_slice: *to = a[r * width + c + whole(n, "from")]; break;
             case OP_pad:
                 if (c >= whole(n, "from") && c < whole(n, "from") + width)

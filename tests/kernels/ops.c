@@ -190,6 +190,10 @@ static void index_trials(enum op op)
     case OP_rotate:
         trial("", node(op, (struct operand[]){f32(6, 3, 64)}, 1, NULL, 0));
         trial("narrow", node(op, (struct operand[]){f32(6, 3, 10)}, 1, NULL, 0));
+        trial("part", node(op, (struct operand[]){f32(6, 3, 64)}, 1,
+                           (struct attr[]){attr_whole("width", 16)}, 1));
+        trial("odd part", node(op, (struct operand[]){f32(6, 3, 27)}, 1,
+                               (struct attr[]){attr_whole("width", 10)}, 1));
         return;
     case OP_slice:
         trial("", node(op, (struct operand[]){f32(6, 96, 0)}, 1,
@@ -345,12 +349,14 @@ static void expert_trials(enum op op)
 
 static void rope_trials(enum op op)
 {
-    for (int scaled = 0; scaled < 2; scaled++) {
-        struct attr attr[] = {attr_whole("sequence", 50), attr_whole("d", 16),
-                              attr_real("theta", 10000),  attr_real("factor", scaled ? 8 : 1),
-                              attr_real("low", 1),        attr_real("high", 4),
-                              attr_real("original", 64)};
-        trial(scaled ? "llama3" : "", node(op, NULL, 0, attr, 7));
+    static const char *const name[] = {"", "llama3", "part", "linear"};
+    for (int i = 0; i < 4; i++) {
+        struct attr attr[8] = {attr_whole("sequence", 50), attr_whole("d", 16),
+                               attr_real("theta", 10000),  attr_real("factor", i == 1 ? 8 : 1),
+                               attr_real("low", 1),        attr_real("high", 4),
+                               attr_real("original", 64)};
+        attr[7] = i == 2 ? attr_whole("width", 6) : attr_real("linear", 8);
+        trial(name[i], node(op, NULL, 0, attr, i < 2 ? 7 : 8));
     }
 }
 

@@ -1,6 +1,6 @@
-/* The five families, token by token, over the tape: which tensors a model has and how they are
- * stored, and what it computes. Written from the families' published definitions, not from the
- * plans. */
+/* Llama, GPT-2, Qwen3 and the mixtures, token by token, over the tape: which tensors a model has
+ * and how they are stored, and what it computes. Written from the families' published definitions,
+ * not from the plans. families.c has the later ones, which share the parts of a layer. */
 #include "truth.h"
 
 #include <math.h>
@@ -39,13 +39,13 @@ static double stored(double x, bool bf16)
     return f;
 }
 /* columns 0: a norm's weight, near 1, or a bias, near 0. */
-static int tensor_add(int layer, const char *name, int stack, int rows, int columns)
+int tensor_add(int layer, const char *name, int stack, int rows, int columns)
 {
     struct tensor *t = &tensor[tensors++];
     if (tensors > (int)(sizeof tensor / sizeof *tensor)) fatal("too many", "tensors");
-    const char *body = family == GPT2 ? "transformer.h" : "model.layers";
     if (layer >= 0)
-        snprintf(t->name, sizeof t->name, "%s.%d.%s", body, layer, name);
+        snprintf(t->name, sizeof t->name, "%s%s.%d.%s", family_prefix(),
+                 family == GPT2 ? "h" : "layers", layer, name);
     else
         snprintf(t->name, sizeof t->name, "%s", name);
     t->rank = stack ? 3 : columns ? 2 : 1;
@@ -60,7 +60,7 @@ static int tensor_add(int layer, const char *name, int stack, int rows, int colu
          router = strstr(name, "gate.weight") != NULL;
     for (int i = 0; i < t->count; i++) {
         double x = columns ? knob[router ? ROUTER : STD].value * normal()
-                           : (bias ? 0 : 1) + 0.1 * normal();
+                           : (bias || is_gemma() ? 0 : 1) + 0.1 * normal();
         value[t->at + i] = stored(x, t->bf16);
     }
     return t->at;
@@ -149,24 +149,36 @@ void model_begin(void)
     bool gpt2 = family == GPT2;
     if (whole(LAYERS) > MOST_LAYERS || whole(EXPERTS) > MOST_EXPERTS)
         fatal("too many", "layers or experts");
-    embed =
-        tensor_add(-1, gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", 0, vocab, h);
+    bool neox = family == GPT_NEOX;
+    embed = tensor_add(-1,
+                       gpt2   ? "transformer.wte.weight"
+                       : neox ? "gpt_neox.embed_in.weight"
+                              : "model.embed_tokens.weight",
+                       0, vocab, h);
     if (gpt2) places = tensor_add(-1, "transformer.wpe.weight", 0, whole(CONTEXT), h);
-    for (int l = 0; l < whole(LAYERS); l++) gpt2 ? gpt2_layer(l) : llama_layer(l);
-    final_norm = tensor_add(-1, gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", 0, h, 0);
-    if (gpt2) final_bias = tensor_add(-1, "transformer.ln_f.bias", 0, h, 0);
-    head = whole(TIED) ? embed : tensor_add(-1, "lm_head.weight", 0, vocab, h);
+    for (int l = 0; l < whole(LAYERS); l++)
+        gpt2 ? gpt2_layer(l) : family_is_later() ? family_declare(l) : llama_layer(l);
+    final_norm = tensor_add(-1,
+                            gpt2   ? "transformer.ln_f.weight"
+                            : neox ? "gpt_neox.final_layer_norm.weight"
+                                   : "model.norm.weight",
+                            0, h, 0);
+    final_bias = gpt2   ? tensor_add(-1, "transformer.ln_f.bias", 0, h, 0)
+                 : neox ? tensor_add(-1, "gpt_neox.final_layer_norm.bias", 0, h, 0)
+                        : -1;
+    head = whole(TIED) ? embed
+                       : tensor_add(-1, neox ? "embed_out.weight" : "lm_head.weight", 0, vocab, h);
 }
 
 /* ── forward ─────────────────────────────────────────────────────────────────── */
-static int constants(int n, double x)
+int constants(int n, double x)
 {
     int at = reserve(n);
     for (int i = 0; i < n; i++) value[at + i] = x;
     return at;
 }
 /* n rows of `width` values, wherever at[] says they are; bias -1: RMSNorm, else LayerNorm. */
-static int norm(const int *at, int n, int width, int g, int bias)
+int norm(const int *at, int n, int width, int g, int bias)
 {
     int y = reserve(n * width), ones = constants(width, 1);
     for (int p = 0; p < n; p++) {
@@ -183,7 +195,11 @@ static int norm(const int *at, int n, int width, int g, int bias)
         unary(t + 1, t, r, -0.5 * r / mean / width);
         for (int j = 0; j < width; j++) {
             times(s + j, x + j, t + 1);
-            if (bias < 0)
+            if (is_gemma()) { /* times 1 + g */
+                int scaled = reserve(1);
+                times(scaled, s + j, g + j);
+                plus(y + p * width + j, scaled, s + j);
+            } else if (bias < 0)
                 times(y + p * width + j, s + j, g + j);
             else {
                 int scaled = reserve(1);
@@ -195,7 +211,7 @@ static int norm(const int *at, int n, int width, int g, int bias)
     return y;
 }
 /* The same over each head of n x heads x d contiguous values. */
-static int norm_heads(int x, int n, int d, int g)
+int norm_heads(int x, int n, int d, int g)
 {
     if (g < 0) return x;
     int *at = malloc((size_t)n * sizeof *at);
@@ -205,7 +221,7 @@ static int norm_heads(int x, int n, int d, int g)
     free(at);
     return y;
 }
-static int linear(int x, int n, int in, int w, int out)
+int linear(int x, int n, int in, int w, int out)
 {
     int y = reserve(n * out);
     for (int p = 0; p < n; p++)
@@ -224,7 +240,7 @@ static int conv1d(int x, int n, int in, int w, int bias, int out)
     return y;
 }
 /* Columns from.. of n rows that are `row` wide. */
-static int columns(int x, int n, int row, int from, int width)
+int columns(int x, int n, int row, int from, int width)
 {
     int y = reserve(n * width);
     for (int p = 0; p < n; p++)
@@ -232,27 +248,32 @@ static int columns(int x, int n, int row, int from, int width)
             unary(y + p * width + j, x + p * row + from + j, value[x + p * row + from + j], 1);
     return y;
 }
-static double frequency(int j)
+static double frequency(int j, const struct turning *how)
 {
-    double f = pow(knob[THETA].value, -2.0 * j / knob[HEAD_DIM].value), w = 6.283185307179586 / f;
+    double f = pow(how->theta, -2.0 * j / how->width) / how->linear, w = 6.283185307179586 / f;
     double factor = knob[FACTOR].value, low = knob[LOW].value, high = knob[HIGH].value,
            c = knob[ORIGINAL].value;
-    if (factor == 1 || w < c / high) return f;
+    if (factor == 1 || family_is_later() || w < c / high) return f;
     if (w > c / low) return f / factor;
     double m = (c / w - low) / (high - low);
     return (1 - m) * f / factor + m * f;
 }
-static int turn(int x, int n, int heads, int d)
+int turn(int x, int n, int heads, int d, struct turning how)
 {
-    int y = reserve(n * heads * d);
+    int y = reserve(n * heads * d), half = how.width / 2;
     for (int p = 0; p < n; p++)
-        for (int h = 0; h < heads; h++)
-            for (int j = 0; j < d / 2; j++) {
-                int a = (p * heads + h) * d + j, b = a + d / 2;
-                double c = cos(p * frequency(j)), s = sin(p * frequency(j));
+        for (int h = 0; h < heads; h++) {
+            for (int j = 0; j < half; j++) {
+                int a = (p * heads + h) * d + j, b = a + half;
+                double c = cos(p * frequency(j, &how)), s = sin(p * frequency(j, &how));
                 binary(y + a, x + a, x + b, value[x + a] * c - value[x + b] * s, c, -s);
                 binary(y + b, x + b, x + a, value[x + b] * c + value[x + a] * s, c, s);
             }
+            for (int j = how.width; j < d; j++) {
+                int a = (p * heads + h) * d + j;
+                unary(y + a, x + a, value[x + a], 1);
+            }
+        }
     return y;
 }
 /* exp((x - top) scale) of n values, and their sum as the last of n + 1. */
@@ -278,21 +299,33 @@ static int softmax(int x, int n, double scale, int ones)
     for (int i = 0; i < n; i++) quotient(y + i, e + i, e + n);
     return y;
 }
-static int attend(int q, int k, int v, int n, int heads, int kv, int d)
+int attend(int q, int k, int v, int n, int heads, int kv, int d, struct rule how)
 {
     int y = reserve(n * heads * d), ones = constants(n, 1);
     for (int p = 0; p < n; p++)
         for (int h = 0; h < heads; h++) {
-            int share = h / (heads / kv), scores = reserve(p + 1);
-            for (int i = 0; i <= p; i++)
-                inner(scores + i, d, q + (p * heads + h) * d, 1, k + (i * kv + share) * d, 1);
-            int weights = softmax(scores, p + 1, 1 / sqrt(d), ones);
+            int from = how.window && p >= how.window ? p - how.window + 1 : 0, m = p + 1 - from,
+                share = h / (heads / kv), scores = reserve(m);
+            double scale = how.scale;
+            for (int i = 0; i < m; i++)
+                inner(scores + i, d, q + (p * heads + h) * d, 1, k + ((from + i) * kv + share) * d,
+                      1);
+            if (how.cap > 0) {
+                int capped = reserve(m);
+                for (int i = 0; i < m; i++) {
+                    double t = tanh(value[scores + i] * scale / how.cap);
+                    unary(capped + i, scores + i, how.cap * t, (1 - t * t) * scale);
+                }
+                scores = capped, scale = 1;
+            }
+            int weights = softmax(scores, m, scale, ones);
             for (int j = 0; j < d; j++)
-                inner(y + (p * heads + h) * d + j, p + 1, weights, 1, v + share * d + j, kv * d);
+                inner(y + (p * heads + h) * d + j, m, weights, 1, v + (from * kv + share) * d + j,
+                      kv * d);
         }
     return y;
 }
-static int swish(int g, int u, int n)
+int swish(int g, int u, int n)
 {
     int y = reserve(n), s = reserve(n);
     for (int i = 0; i < n; i++) {
@@ -302,7 +335,7 @@ static int swish(int g, int u, int n)
     }
     return y;
 }
-static int gelu(int x, int n)
+int gelu(int x, int n)
 {
     int y = reserve(n);
     double a = sqrt(2 / M_PI), b = 0.044715;
@@ -318,7 +351,7 @@ static int gelu(int x, int n)
     return y;
 }
 /* at[] += y, row by row. */
-static void residual(int *at, int y, int n, int width)
+void residual(int *at, int y, int n, int width)
 {
     int z = reserve(n * width);
     for (int p = 0; p < n; p++) {
@@ -403,7 +436,8 @@ static void gpt2_body(int *at, int n)
         const struct layer *w = &layers[l];
         int qkv = conv1d(norm(at, n, h, w->norm1, w->norm1_bias), n, h, w->qkv, w->qkv_bias, 3 * h);
         int o = attend(columns(qkv, n, 3 * h, 0, h), columns(qkv, n, 3 * h, h, h),
-                       columns(qkv, n, 3 * h, 2 * h, h), n, heads, heads, d);
+                       columns(qkv, n, 3 * h, 2 * h, h), n, heads, heads, d,
+                       (struct rule){.scale = 1 / sqrt(d)});
         residual(at, conv1d(o, n, h, w->o, w->o_bias, h), n, h);
         int f = gelu(
             conv1d(norm(at, n, h, w->norm2, w->norm2_bias), n, h, w->up, w->up_bias, whole(FFN)),
@@ -415,15 +449,18 @@ static void llama_body(int *at, int n)
 {
     int h = whole(HIDDEN), heads = whole(HEADS), kv = whole(KV), d = whole(HEAD_DIM),
         ffn = whole(FFN);
+    struct turning how = {d, knob[THETA].value, 1};
+    struct rule rule = {.scale = 1 / sqrt(d)};
     for (int l = 0; l < whole(LAYERS); l++) {
         const struct layer *w = &layers[l];
         int x = norm(at, n, h, w->norm1, -1);
         int q = turn(norm_heads(linear(x, n, h, w->q, heads * d), n * heads, d, w->q_norm), n,
-                     heads, d);
-        int k = turn(norm_heads(linear(x, n, h, w->k, kv * d), n * kv, d, w->k_norm), n, kv, d);
+                     heads, d, how);
+        int k =
+            turn(norm_heads(linear(x, n, h, w->k, kv * d), n * kv, d, w->k_norm), n, kv, d, how);
         residual(at,
-                 linear(attend(q, k, linear(x, n, h, w->v, kv * d), n, heads, kv, d), n, heads * d,
-                        w->o, h),
+                 linear(attend(q, k, linear(x, n, h, w->v, kv * d), n, heads, kv, d, rule), n,
+                        heads * d, w->o, h),
                  n, h);
         x = norm(at, n, h, w->norm2, -1);
         if (is_sparse(l))
@@ -444,10 +481,30 @@ static double sample(const uint16_t *ids, double valid, int *logits_at)
     for (int p = 0; p < n; p++) at[p] = embed + ids[p] * h;
     if (family == GPT2)
         for (int p = 0; p < n; p++) residual(at + p, places + p * h, 1, h);
-    family == GPT2 ? gpt2_body(at, n) : llama_body(at, n);
-    int logits = *logits_at =
-            linear(norm(at, n, h, final_norm, family == GPT2 ? final_bias : -1), n, h, head, vocab),
+    if (is_gemma()) { /* the factor is a number of single precision */
+        double scale = (float)sqrt(h);
+        for (int p = 0; p < n; p++) {
+            int y = reserve(h);
+            for (int j = 0; j < h; j++) unary(y + j, at[p] + j, value[at[p] + j] * scale, scale);
+            at[p] = y;
+        }
+    }
+    if (family_is_later())
+        for (int l = 0; l < whole(LAYERS); l++) family_layer(l, at, n);
+    else
+        family == GPT2 ? gpt2_body(at, n) : llama_body(at, n);
+    int logits = linear(norm(at, n, h, final_norm, final_bias), n, h, head, vocab),
         ones = constants(vocab, 1);
+    if (knob[LOGIT_CAP].value > 0) {
+        double cap = knob[LOGIT_CAP].value;
+        int capped = reserve(n * vocab);
+        for (int i = 0; i < n * vocab; i++) {
+            double t = tanh(value[logits + i] / cap);
+            unary(capped + i, logits + i, cap * t, 1 - t * t);
+        }
+        logits = capped;
+    }
+    *logits_at = logits;
     double loss = 0;
     for (int p = 0; p < n; p++) {
         int target = ids[p + 1], row = logits + p * vocab, s = reserve(2);

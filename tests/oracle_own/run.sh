@@ -164,6 +164,16 @@ train moe_one_expert "$moe experts=3 top_k=1 seed=25" "" 1.1.1.none.on 2.1.2.ful
 train mixtral_odd "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003" "" \
     1.1.1.none.on 2.1.1.full.on 2.2.1.none.on
 
+# Qwen2: biases on queries, keys and values.
+train qwen2_odd "family=qwen2 kv=2 head_dim=6 heads=4 theta=50 seed=41 lr=0.003 bare=1" "" \
+    1.1.1.none.on 2.1.1.full.on
+# GPT-NeoX: the first 4 columns of heads of 10, or all; attention and the feed-forward layer beside
+# each other or not.
+neox="family=gpt_neox heads=3 hidden=30 ffn=53 vocab=61 seq=13 tied=0 rotary=0.4 theta=50 lr=0.003"
+train gpt_neox_odd "$neox erf=1 seed=42" "" 1.1.1.none.on 1.1.1.none.off 2.1.1.full.on
+equal gpt_neox_odd 1.1.1.none.on 1.1.1.none.off
+train gpt_neox_serial "$neox rotary=1 parallel=0 attention_bias=0 bare=1 seed=43" "" 1.1.1.full.on
+
 # Positions past the tables of the other cases, where a rotation that pairs the wrong halves is far
 # off; norms whose input is as small as their epsilon, for both that are in use: 0.30 or 0.71 of the
 # input's own size.

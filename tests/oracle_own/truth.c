@@ -1,7 +1,7 @@
-/* An independent trainer that says what the right numbers are: five families in double precision
- * (model.c), differentiated by a tape of scalars (tape.c). Slow, and therefore for tiny models
- * only. This file is the rest of a
- * trainer: the case's numbers, its files, the loss of a step, clipping, AdamW.
+/* An independent trainer that says what the right numbers are: families in double precision
+ * (model.c, families.c), differentiated by a tape of scalars (tape.c). Slow, and therefore for tiny
+ * models only. This file is the rest of a trainer: the case's numbers, its files, the loss of a
+ * step, clipping, AdamW.
  *
  *   truth OUT key=value ...      writes OUT/config.json, model.safetensors, tokens.bin, train.json,
  *   expected.json
@@ -22,7 +22,9 @@ void fatal(const char *what, const char *which)
 }
 
 enum family family;
-const char *const family_names[FAMILIES] = {"llama", "gpt2", "qwen3", "qwen3_moe", "mixtral"};
+const char *const family_names[FAMILIES] = {"llama",   "gpt2",   "qwen3",    "qwen3_moe",
+                                            "mixtral", "qwen2",  "gpt_neox", "phi3",
+                                            "mistral", "gemma2", "gemma3"};
 struct knob knob[KNOBS] = {
     {"layers", 2},
     {"hidden", 36},
@@ -67,6 +69,16 @@ struct knob knob[KNOBS] = {
     {"high", 4},
     {"original", 64},
     {"std", 0.08},
+    {"rotary", 1},
+    {"parallel", 1},
+    {"attention_bias", 1},
+    {"window", 0},
+    {"every", 2},
+    {"score_cap", 0},
+    {"logit_cap", 0},
+    {"query_width", 16},
+    {"local_theta", 100},
+    {"linear", 1},
 };
 
 /* ── files ───────────────────────────────────────────────────────────────────── */
@@ -85,7 +97,7 @@ static void finish(FILE *f)
 /* The name in the file: with `bare` the model's own prefix is left out. */
 static const char *stored_name(const struct tensor *t)
 {
-    const char *prefix = family == GPT2 ? "transformer." : "model.";
+    const char *prefix = family_prefix();
     size_t n = strlen(prefix);
     return whole(BARE) && !strncmp(t->name, prefix, n) ? t->name + n : t->name;
 }
@@ -151,6 +163,11 @@ static void write_config(const char *folder)
     FILE *f = create(folder, "config.json");
     if (family == GPT2) {
         write_gpt2_config(f);
+        finish(f);
+        return;
+    }
+    if (family_is_later()) {
+        family_config(f);
         finish(f);
         return;
     }
@@ -295,16 +312,22 @@ static void write_final(FILE *f)
     fprintf(f, "\"final_params\": {");
     for (int i = 0; i < tensors; i++) {
         const double *x = value + tensor[i].at;
-        int n = tensor[i].count, third = n / 3;
+        int n = tensor[i].count, key[3];
         fprintf(f, "%s\n \"%s\": {\"norm\": %.17g, \"first8\": [", i ? "," : "", tensor[i].name,
                 norm_of(x, n));
         for (int j = 0; j < 8 && j < n; j++) fprintf(f, "%s%.17g", j ? ", " : "", x[j]);
         fprintf(f, "]");
-        /* the bias of GPT-2's keys changes no score but by rounding, and what moves it is rounding
-         * too */
-        if (strstr(tensor[i].name, "attn.c_attn.bias"))
-            fprintf(f, ", \"norm_without_key\": %.17g",
-                    hypot(norm_of(x, third), norm_of(x + 2 * third, third)));
+        /* the bias of keys that are not turned changes no score but by rounding, and what moves it
+         * is rounding too */
+        if (family_key_places(&tensor[i], key)) {
+            double sum = 0;
+            for (int j = 0; j < n; j++) {
+                int place = j % key[2] - key[0];
+                if (place < 0 || place >= key[1]) sum += x[j] * x[j];
+            }
+            fprintf(f, ", \"norm_without_key\": %.17g, \"key\": [%d, %d, %d]", sqrt(sum), key[0],
+                    key[1], key[2]);
+        }
         fprintf(f, "}");
     }
     fprintf(f, "}");

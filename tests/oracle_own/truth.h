@@ -10,7 +10,20 @@
 void fatal(const char *what, const char *which);
 
 /* ── the case ────────────────────────────────────────────────────────────────── */
-enum family { LLAMA, GPT2, QWEN3, QWEN3_MOE, MIXTRAL, FAMILIES };
+enum family {
+    LLAMA,
+    GPT2,
+    QWEN3,
+    QWEN3_MOE,
+    MIXTRAL,
+    QWEN2,
+    GPT_NEOX,
+    PHI3,
+    MISTRAL,
+    GEMMA2,
+    GEMMA3,
+    FAMILIES
+};
 extern enum family family;
 extern const char *const family_names[FAMILIES];
 enum {
@@ -56,6 +69,16 @@ enum {
     HIGH,
     ORIGINAL,
     STD,
+    ROTARY,
+    PARALLEL,
+    ATTENTION_BIAS,
+    WINDOW,
+    EVERY,
+    SCORE_CAP,
+    LOGIT_CAP,
+    QUERY_WIDTH,
+    LOCAL_THETA,
+    LINEAR,
     KNOBS
 };
 extern struct knob {
@@ -64,6 +87,7 @@ extern struct knob {
 } knob[KNOBS];
 static inline int whole(int k) { return (int)knob[k].value; }
 static inline bool is_mixture(void) { return family == QWEN3_MOE || family == MIXTRAL; }
+static inline bool is_gemma(void) { return family == GEMMA2 || family == GEMMA3; }
 static inline bool is_sparse(int layer) { return is_mixture() && !(whole(DENSE) >> layer & 1); }
 
 /* ── tape.c ──────────────────────────────────────────────────────────────────── */
@@ -96,6 +120,39 @@ struct chunk {
 };
 struct chunk model_chunk(const uint16_t *ids, int samples, double valid, double share,
                          double *chosen);
+/* Declares a tensor, of layer `layer` or -1, and fills it; its place. stack 0: not stacked; columns
+ * 0: a vector, which is a norm's weight, near 1 (Gemma: near 0), or a bias, near 0. */
+int tensor_add(int layer, const char *name, int stack, int rows, int columns);
+/* Parts of a layer over n rows, as places on the tape. at[]: where each row stands. */
+struct turning {
+    int width; /* of a head, which is turned */
+    double theta, linear;
+};
+struct rule {
+    int window;        /* 0: all */
+    double scale, cap; /* 0: none */
+};
+int norm(const int *at, int n, int width, int g, int bias); /* bias -1: RMSNorm, else LayerNorm */
+int norm_heads(int x, int n, int d, int g);                 /* g -1: as it is */
+int linear(int x, int n, int in, int w, int out);
+int columns(int x, int n, int row, int from, int width);
+int turn(int x, int n, int heads, int d, struct turning how);
+int attend(int q, int k, int v, int n, int heads, int kv, int d, struct rule how);
+int swish(int g, int u, int n);
+int gelu(int x, int n);
+int constants(int n, double x);
+void residual(int *at, int y, int n, int width); /* at[] += y */
+
+/* ── families.c ──────────────────────────────────────────────────────────────── */
+bool family_is_later(void); /* one of those below */
+const char *family_prefix(void);
+void family_declare(int layer);
+void family_layer(int layer, int *at, int n);
+void family_config(FILE *f);
+/* For the bias of fused queries, keys and values: which of its elements change no score, as from,
+ * count, period; false: it is another tensor. */
+bool family_key_places(const struct tensor *t, int place[3]);
+
 /* smallest so far between the last chosen and the first rejected logit */
 extern double router_gap;
 double uniform(void);

@@ -1,0 +1,185 @@
+/* Rotary positions in a configuration: spelled as keys of the top level with rope_scaling beside
+ * them, as one object rope_parameters, or as one such object for each kind of layer. */
+#include "commands/import_config.h"
+
+#include <string.h>
+
+static const char *base_name(const struct import_family *f)
+{
+    return f->rope.base ? f->rope.base : "rope_theta";
+}
+
+static const char *part_name(const struct import_family *f)
+{
+    return f->rope.part ? f->rope.part : "partial_rotary_factor";
+}
+
+bool import_rope_reads(const struct import_family *f, const char *key)
+{
+    static const char *const always[] = {"rope_scaling", "rope_parameters"};
+    for (size_t i = 0; f->theta && i < COUNT_OF(always); i++)
+        if (!strcmp(key, always[i])) return true;
+    return f->theta &&
+           (!strcmp(key, base_name(f)) || (f->rope.part_otherwise && !strcmp(key, part_name(f))) ||
+            (f->rope.local && !strcmp(key, "rope_local_base_freq")));
+}
+
+/* The number that the object has as `key`, else the configuration as `top`, else `otherwise`. */
+static void read_number(struct import *im, const json_t *rope, const char *key, const char *top,
+                        const char *hyper, const char *otherwise)
+{
+    const json_t *v = json_object_get(rope, key);
+    const char *said = key;
+    if (!import_is_there(v)) v = json_object_get(im->root, said = top);
+    if (!import_is_there(v)) {
+        import_entry(im, hyper, otherwise);
+        import_absent(im, top, otherwise);
+    } else if (json_is_number(v) && json_number_value(v) > 0)
+        import_entry(im, hyper, text_number(json_number_value(v)));
+    else
+        complain(import_key_at(im, said), "%s = %s is not a positive number", said,
+                 import_value_text(v));
+}
+
+struct scale {
+    const char *key, *hyper;
+};
+
+static void read_scaling(struct import *im, const char *name, json_t *rope, const char *kind,
+                         const struct scale *row, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = json_object_get(rope, row[i].key);
+        if (!import_is_there(v))
+            complain(import_key_at(im, name), "%s of type %s lacks %s", name, kind, row[i].key);
+        else if (!json_is_number(v) || !(json_number_value(v) > 0))
+            complain(import_key_at(im, row[i].key), "%s = %s is not a positive number", row[i].key,
+                     import_value_text(v));
+        else
+            import_entry(im, row[i].hyper, text_number(json_number_value(v)));
+    }
+}
+
+/* The type of an object of rotary positions; NULL after a message. */
+static const char *type_of(struct import *im, const char *name, const json_t *rope)
+{
+    const json_t *type = json_object_get(rope, "rope_type"), *old = json_object_get(rope, "type");
+    if (!import_is_there(type))
+        type = old;
+    else if (import_is_there(old) && !json_equal(type, old)) {
+        complain(import_key_at(im, name), "%s says both type %s and rope_type %s", name,
+                 import_value_text(old), import_value_text(type));
+        return NULL;
+    }
+    return import_is_there(type)
+               ? json_is_string(type) ? json_string_value(type) : import_value_text(type)
+               : "default";
+}
+
+/* Keys of the object that nothing here reads. */
+static void check_keys(struct import *im, const char *name, json_t *rope)
+{
+    static const char *const known[] = {"rope_type",
+                                        "type",
+                                        "rope_theta",
+                                        "factor",
+                                        "low_freq_factor",
+                                        "high_freq_factor",
+                                        "original_max_position_embeddings"};
+    const char *key;
+    json_t *v;
+    json_object_foreach(rope, key, v)
+    {
+        const bool part = !strcmp(key, "partial_rotary_factor"),
+                   whole = json_is_number(v) && !(json_number_value(v) < 1) &&
+                           !(json_number_value(v) > 1);
+        bool fine = !import_is_there(v) || (part && (whole || im->family->rope.part_otherwise));
+        for (size_t i = 0; i < COUNT_OF(known); i++) fine |= !strcmp(known[i], key);
+        if (!fine)
+            complain(import_key_at(im, key),
+                     "%s.%s = %s cannot be imported: planc does not know what it changes", name,
+                     key, import_value_text(v));
+    }
+}
+
+/* The scaling that an object of rotary positions says; `whole`: the layers see the whole
+ * sequence. */
+static void read_object(struct import *im, const char *name, json_t *rope, bool whole)
+{
+    static const struct scale llama3[] = {
+        {"factor", "rope_factor"},
+        {"low_freq_factor", "rope_low"},
+        {"high_freq_factor", "rope_high"},
+        {"original_max_position_embeddings", "rope_original"},
+    };
+    static const struct scale linear[] = {{"factor", "rope_linear"}};
+    const char *kind = type_of(im, name, rope), *other = NULL;
+    if (!kind) return;
+    switch (im->family->rope.scaling) {
+    case SCALING_LLAMA3: other = "llama3"; break;
+    case SCALING_LINEAR: other = whole ? "linear" : NULL; break;
+    case SCALING_NONE: break;
+    }
+    const bool scaled = other && !strcmp(kind, other);
+    if (!scaled && strcmp(kind, "default")) {
+        complain(import_key_at(im, name),
+                 "%s of type \"%s\" cannot be imported: planc knows default%s%s", name, kind,
+                 other ? " and " : " only", other ? other : "");
+        return;
+    }
+    check_keys(im, name, rope);
+    if (scaled && im->family->rope.scaling == SCALING_LINEAR)
+        read_scaling(im, name, rope, kind, linear, COUNT_OF(linear));
+    else if (scaled)
+        read_scaling(im, name, rope, kind, llama3, COUNT_OF(llama3));
+}
+
+/* One object for the layers that see the whole sequence, one for those with a window. */
+static void read_kinds(struct import *im, json_t *kinds)
+{
+    static const char full[] = "full_attention", window[] = "sliding_attention";
+    const char *key;
+    json_t *v;
+    json_object_foreach(kinds, key, v)
+    {
+        if (!import_is_there(v)) continue;
+        if (strcmp(key, full) && strcmp(key, window))
+            complain(import_key_at(im, key),
+                     "rope_parameters.%s cannot be imported: layers are "
+                     "%s or %s",
+                     key, full, window);
+        else if (!json_is_object(v))
+            complain(import_key_at(im, key), "%s = %s is not an object", key, import_value_text(v));
+        else
+            read_object(im, key, v, !strcmp(key, full));
+    }
+    read_number(im, json_object_get(kinds, full), "rope_theta", "rope_theta", "rope_theta",
+                im->family->theta);
+    read_number(im, json_object_get(kinds, window), "rope_theta", "rope_local_base_freq",
+                "rope_local_theta", im->family->rope.local);
+}
+
+void import_rope(struct import *im)
+{
+    const struct import_family *f = im->family;
+    const char *name = import_is_there(json_object_get(im->root, "rope_parameters"))
+                           ? "rope_parameters"
+                           : "rope_scaling";
+    json_t *rope = json_object_get(im->root, name);
+    if (import_is_there(rope) && !json_is_object(rope)) {
+        complain(import_key_at(im, name), "%s = %s is not an object", name,
+                 import_value_text(rope));
+        return;
+    }
+    if (f->rope.local && !strcmp(name, "rope_parameters")) {
+        read_kinds(im, rope);
+        return;
+    }
+    read_number(im, rope, "rope_theta", base_name(f), "rope_theta", f->theta);
+    if (f->rope.local)
+        read_number(im, NULL, "", "rope_local_base_freq", "rope_local_theta", f->rope.local);
+    if (f->rope.part_otherwise)
+        read_number(im, rope, "partial_rotary_factor", part_name(f), "rotary",
+                    f->rope.part_otherwise);
+    if (import_is_there(rope)) read_object(im, name, rope, true);
+}
