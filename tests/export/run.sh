@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A run of every family is exported and imported again: the same model, the same bits, and training
-# goes on from them. Where PyTorch and transformers are (`make deps-peers`), they load the folder
-# and compute the same logits. And what cannot be exported is refused by name and leaves nothing.
+# goes on from them. Where PyTorch and transformers are (`make deps-peers`), they load the folder,
+# compute the same logits and train alike. And what cannot be exported is refused by name and leaves
+# nothing.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 export LC_ALL=C
@@ -66,14 +67,9 @@ family() {
         { fail "$name.again" "$(tail_of "$name.again.log")"; return; }
     if [ ! -x "$peers" ]; then
         skip "$name.transformers" "no PyTorch and transformers in $BUILD/peers: make deps-peers"
-    elif worst=$("$peers" "$here/check.py" logits "$name.hf" tokens.bin "$name.probe" \
-        2>"$name.peer"); then ok "$name.transformers ($worst)"
+    elif worst=$("$peers" "$here/check.py" peer "$name.hf" tokens.bin "$name.probe" \
+        "$name.jsonl" 2>"$name.peer"); then ok "$name.transformers ($worst)"
     else fail "$name.transformers" "$(tail_of "$name.peer")"; fi
-    # The balance loss of a mixture is another one there.
-    if [ ! -x "$peers" ] || grep -q '"aux"' "$name.jsonl"; then return
-    elif worst=$("$peers" "$here/check.py" trains "$name.hf" tokens.bin "$name.jsonl" \
-        2>"$name.peer"); then ok "$name.transformers.trains ($worst)"
-    else fail "$name.transformers.trains" "$(tail_of "$name.peer")"; fi
 }
 python3 "$here/../faults/make.py" tokens tokens.bin 801 257
 small="layers = 2;  hidden = 24;  heads = 4;  vocab = 257"

@@ -208,14 +208,15 @@ taken gpt_neox_buffers gpt_neox buffers
 taken gpt_neox_plain gpt_neox attention_bias=false use_parallel_residual=false rotary_pct=1 \
     rotary_emb_base=500
 says gpt_neox_plain 'parallel = off;  attention_bias = off'
-says gpt_neox_plain 'rope_theta = 500;  rotary = 1$'
+says gpt_neox_plain '^ *rotary = 1$'
 taken gpt_neox_new_spelling gpt_neox -rotary_pct -rotary_emb_base \
     'rope_parameters={"rope_type":"default","rope_theta":900.0,"partial_rotary_factor":0.5}' \
     'hidden_act="gelu_fast"'
 says gpt_neox_new_spelling 'tanh_gelu = on'
-says gpt_neox_new_spelling 'rope_theta = 900;  rotary = 0.5$'
+says gpt_neox_new_spelling 'rope_theta = 900'
+says gpt_neox_new_spelling '^ *rotary = 0.5$'
 taken gpt_neox_defaults gpt_neox -rotary_pct -rotary_emb_base -use_parallel_residual
-says gpt_neox_defaults 'rope_theta = 10000;  rotary = 0.25$'
+says gpt_neox_defaults '^ *rotary = 0.25$'
 refused gpt_neox_odd 'rotary positions turn pairs' 1 gpt_neox none rotary_pct=0.19
 refused gpt_neox_more 'more of a head cannot be turned' 1 gpt_neox none rotary_pct=1.5
 refused gpt_neox_activation 'hidden_act = "relu"' 1 gpt_neox none 'hidden_act="relu"'
