@@ -117,7 +117,8 @@ static const char *declared(const struct plan *p, const struct weight *w, int ax
     const char *equals = memchr(s, '=', n);
     if (equals) n -= (size_t)(equals + 1 - s), s = equals + 1;
     while (n && *s == ' ') s++, n--;
-    const char *text = text_format("%.*s", (int)n, s);
+    bool both = w->beside && axis == w->value->shape.rank - 2; /* the rows of two weights */
+    const char *text = text_format("%s%.*s", both ? "2 * " : "", (int)n, s);
     return product_of(p, text) == w->value->shape.dim[axis] ? text : NULL;
 }
 

@@ -62,8 +62,9 @@ static void element(struct fused *f, const struct end *e)
     const char *x = fused_operand(f, &e->of, e->like, at);
     switch (e->kind) {
     case END_STORE:
-        if (!cuda_store_together(f, fused_result(f, e), e->node->out[0], at, x))
-            fused_store(f, fused_result(f, e), fused_index(f, e->node->out[0], at),
+        if (!cuda_store_together(f, fused_result(f, e), e->node->out[0], fused_stored_at(e, at), x))
+            fused_store(f, fused_result(f, e),
+                        fused_index(f, e->node->out[0], fused_stored_at(e, at)),
                         c_store(e->node->out[0]->type, x), "");
         return;
     case END_ASSIGN:

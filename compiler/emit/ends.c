@@ -57,7 +57,11 @@ static void plan_node(struct fused *f, struct ends *p, struct node *n)
     enum op_class class = op_rows[n->op].class;
     const struct value *y = n->n_out ? n->out[0] : NULL, *a = n->n_in ? n->in[0].value : NULL;
     bool reduction = reduces_row(n) || class == CLASS_COLUMN || class == CLASS_TOTAL;
-    const struct value *space = reduction || !y ? (n->op == OP_assign ? n->in[0].value : a) : y;
+    /* halves of a row are walked together, each stored in its place */
+    bool halves = n->op == OP_beside;
+    const struct value *space = reduction || !y ? (n->op == OP_assign ? n->in[0].value : a)
+                                : halves        ? a
+                                                : y;
     struct timing t = {0};
     if (space) t = behind_operands(f, p, n, space);
     struct end e = {.node = n,
@@ -102,7 +106,16 @@ static void plan_node(struct fused *f, struct ends *p, struct node *n)
     }
     PUSH(&p->timing, ((struct timing){y, t.phase, t.stage}));
     if (f->cuda && class == CLASS_TOTAL) return; /* the loop that completes it stores it */
-    if (emit_stored(f->e, y))
+    for (int i = 0; i < 2 && halves && emit_stored(f->e, y); i++)
+        end_add(f, p,
+                (struct end){.kind = END_STORE,
+                             .node = n,
+                             .of = n->in[i],
+                             .shape = a,
+                             .like = y->type,
+                             .column = i * shape_columns(a->shape)},
+                t);
+    if (emit_stored(f->e, y) && !halves)
         end_add(f, p,
                 (struct end){
                     .kind = END_STORE, .node = n, .of = by(n->out[0]), .shape = y, .like = y->type},
@@ -187,12 +200,19 @@ const char *fused_result(const struct fused *f, const struct end *e)
     return fused_argument(f, ARGUMENT_OUT, e->node->out[0], NULL);
 }
 
+struct spot fused_stored_at(const struct end *e, struct spot at)
+{
+    at.offset += e->column;
+    return at;
+}
+
 const char *fused_target(const struct fused *f, const struct end *e, struct spot at)
 {
     struct text t = {0};
     switch (e->kind) {
     case END_STORE:
-        return text_format("%s[%s]", fused_result(f, e), fused_index(f, e->node->out[0], at));
+        return text_format("%s[%s]", fused_result(f, e),
+                           fused_index(f, e->node->out[0], fused_stored_at(e, at)));
     case END_METRIC:
         return text_format("%s[%s]",
                            fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(e->node, "name")),

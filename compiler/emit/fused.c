@@ -17,7 +17,8 @@ static void end_element(struct fused *f, const struct end *e, struct spot at, in
     case END_STORE:
         x = c_store(e->node->out[0]->type, x);
         if (level == LEVEL_COLUMN)
-            fused_store(f, fused_result(f, e), fused_index(f, e->node->out[0], at), x, "");
+            fused_store(f, fused_result(f, e),
+                        fused_index(f, e->node->out[0], fused_stored_at(e, at)), x, "");
         else
             fused_line(f, level, "%s = %s;", fused_target(f, e, at), x);
         return;
@@ -244,7 +245,7 @@ static const struct end *room_for(const struct fused *f, struct end **end, int n
         if (end[i]->kind != END_STORE || end[i]->stage < k->last ||
             end[i]->node->out[0]->type != F32)
             continue;
-        if (!shape_same(end[i]->shape->shape, k->value->shape)) continue;
+        if (!shape_same(end[i]->node->out[0]->shape, k->value->shape)) continue;
         if (wanted_below(f, end, n, k, end[i])) continue;
         bool taken = false;
         for (int j = 0; j < f->kept.n; j++)

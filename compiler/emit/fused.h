@@ -86,6 +86,7 @@ struct end {
     enum element like;         /* a number's type */
     const struct value *shape; /* whose rows and columns are walked */
     int64_t rows, columns;
+    int64_t column; /* of the result, where the first of `columns` is stored */
     int phase, stage;
     /* reductions: the variable that holds a thread's, or the lanes', part */
     const char *lane;
@@ -110,6 +111,8 @@ void fused_groups(struct fused *f, struct ends *p, int phase,
  * reductions. */
 const char *fused_target(const struct fused *f, const struct end *e, struct spot at);
 const char *fused_result(const struct fused *f, const struct end *e);
+/* Where in its result an end stores what it made at `at`. */
+struct spot fused_stored_at(const struct end *e, struct spot at);
 /* Calls `piece` for stretches [f->low, f->high) of the columns in which no index op breaks: a trial
  * that meets a break is taken back and made shorter. */
 void fused_pieces(struct fused *f, int64_t columns, void (*piece)(struct fused *f, const void *of),

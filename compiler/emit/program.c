@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-static double decay_of(const struct plan *p, const struct weight *w)
+static double decay_of(const struct plan *p, const struct weight *w, const char *tensor)
 {
-    return plan_weight_decay(p, w->tensor, w->value->shape.rank - (w->stack ? 1 : 0));
+    return plan_weight_decay(p, tensor, w->value->shape.rank - (w->stack ? 1 : 0));
 }
 
 static const char *init_of(const struct weight *w)
@@ -37,24 +37,36 @@ static const struct body *variant_body(const struct graph *g, const struct unit 
     return NULL;
 }
 
+/* The row of a weight's stored tensors; of two that are one weight, the first or the second. */
+static void tensor_row(struct text *to, const struct plan *p, const struct weight *w, bool second)
+{
+    const struct shape *s = &w->value->shape;
+    const char *tensor = second ? w->beside : w->tensor;
+    const int rows = w->beside ? s->rank - 2 : -1, halves = w->beside ? 2 : 1;
+    const int64_t parts = w->stack ? w->stack : 1, count = shape_count(*s) / halves;
+    text_add(to, "    {%s, %d, {", escape_c(tensor), s->rank);
+    for (int j = 0; j < s->rank; j++)
+        text_add(to, "%s%ld", j ? ", " : "", j == rows ? s->dim[j] / 2 : s->dim[j]);
+    text_add(to, "}, %ld, %ld, %ld, %s, %s, %s, %s", w->stack,
+             w->offset + (second ? count / parts : 0), count, init_of(w), text_number(w->std),
+             text_number(decay_of(p, w, tensor)), text_number(plan_lr_scale(p, tensor)));
+    text_add(to, w->beside && w->stack ? ", %ld},\n" : "},\n", shape_count(*s) / parts);
+}
+
 static void unit_tables(struct text *to, const struct graph *g, const struct plan *p)
 {
     for (int i = 0; i < g->unit.n; i++) {
         const struct unit *u = g->unit.item[i];
         text_add(to,
                  "/* %s: name, shape, parts of a stack, first element in the unit, elements, "
-                 "initial values, decay */\n"
+                 "initial values, decay, rate; of two that are one weight: from part to part */\n"
                  "static const struct tensor tensors_%d[] = {\n",
                  escape_comment(u->name), i);
         for (int k = 0; k < g->weight.n; k++) {
             const struct weight *w = g->weight.item[k];
             if (strcmp(w->unit, u->name)) continue;
-            text_add(to, "    {%s, %d, {", escape_c(w->tensor), w->value->shape.rank);
-            for (int j = 0; j < w->value->shape.rank; j++)
-                text_add(to, "%s%ld", j ? ", " : "", w->value->shape.dim[j]);
-            text_add(to, "}, %ld, %ld, %ld, %s, %s, %s, %s},\n", w->stack, w->offset,
-                     shape_count(w->value->shape), init_of(w), text_number(w->std),
-                     text_number(decay_of(p, w)), text_number(plan_lr_scale(p, w->tensor)));
+            tensor_row(to, p, w, false);
+            if (w->beside) tensor_row(to, p, w, true);
         }
         text_add(to, "};\n");
         const struct region *r = NULL;

@@ -353,10 +353,11 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
     int64_t rows, columns, a_rows, width;
     fused_extent(f, y, &rows, &columns);
     fused_extent(f, a, &a_rows, &width);
-    if (at.kind == COLUMN_NAMED && (n->op == OP_rotate || n->op == OP_pad))
+    if (at.kind == COLUMN_NAMED && (n->op == OP_rotate || n->op == OP_pad || n->op == OP_beside))
         bug("%s at a column that is not known", op_rows[n->op].name);
     /* taken back, and once more without turning */
-    if (at.kind == COLUMN_TURNED && (n->op == OP_rotate || n->op == OP_pad || n->op == OP_slice)) {
+    if (at.kind == COLUMN_TURNED &&
+        (n->op == OP_rotate || n->op == OP_pad || n->op == OP_slice || n->op == OP_beside)) {
         f->straight = true, f->split = f->high;
         return c_number(0, y->type);
     }
@@ -392,6 +393,10 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
         return low >= from && low < from + width ? fused_value(f, a, shifted(at, -from))
                                                  : c_number(0, y->type);
     }
+    case INDEX_OP_beside:
+        BREAK(width);
+        return low < width ? fused_value(f, a, at)
+                           : fused_value(f, n->in[1].value, shifted(at, -width));
     case INDEX_OP_onehot: {
         const struct value *g = n->in[1].value;
         const char *id = fused_value(f, a, reshaped_spot(f, g, a, settled(f, g, at))),

@@ -107,6 +107,7 @@ enum lane_op {
 
 enum level {
     LEVEL_LOWER,
+    LEVEL_JOIN,
     LEVEL_SPLIT,
     LEVEL_GRADIENT,
     LEVEL_CHUNK,
@@ -239,6 +240,9 @@ struct weight {
     const char *tensor;  /* "model.layers.{i}.mlp.experts.{e}.up_proj.weight" */
     /* stored tensors along the first axis; 0: one tensor of the whole shape */
     int64_t stack;
+    /* join: a second tensor, whose rows follow those of `tensor` (in each part of a stack); both
+     * have half of the weight's rows. NULL: none */
+    const char *beside;
     const char *unit;
     enum weight_init init;
     double std; /* of WEIGHT_NORMAL */
@@ -344,6 +348,9 @@ struct facts {
     bool has_ignore;
     int64_t ignore;
     double beta1, beta2, eps, clip;
+    /* each product of the architecture stays one of its own, as in the trainer that the plan names;
+     * printed only then */
+    bool apart;
     bool group_rates; /* some weights have a rate of their own; printed only then */
 };
 

@@ -81,6 +81,7 @@ static void read_facts(struct reader *r)
     f->beta1 = read_key_real(r, "beta1"), f->beta2 = read_key_real(r, "beta2"),
     f->eps = read_key_real(r, "eps"), f->clip = read_key_real(r, "clip");
     if (read_see(r, "rates=")) f->group_rates = read_whole(r) != 0;
+    if (read_see(r, "apart=")) f->apart = read_whole(r) != 0;
     if (!read_at_line_end(r))
         f->device = (enum device_kind)read_choice(r, device_names, 2, read_key_word(r, "device"));
     if (read_see(r, "attention="))
@@ -118,7 +119,8 @@ static void read_weight(struct reader *r)
     w->value = typed(r);
     w->value->weight = w;
     know(r, w->value);
-    w->tensor = read_key_word(r, "tensor"), w->stack = read_key_whole(r, "stack"),
+    w->tensor = read_key_word(r, "tensor"), w->stack = read_key_whole(r, "stack");
+    if (read_see(r, "beside=")) w->beside = read_quoted(r);
     w->unit = read_key_word(r, "unit");
     w->init =
         (enum weight_init)read_choice(r, weight_init_names, WEIGHT_INITS, read_key_word(r, "init"));

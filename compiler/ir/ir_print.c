@@ -109,6 +109,7 @@ static void print_facts(struct text *to, const struct facts *f)
     for (size_t i = 0; i < COUNT_OF(real); i++)
         print_attr(to, &(struct attr){.key = real[i].key, .kind = ATTR_REAL, .real = real[i].x});
     if (f->group_rates) text_add(to, " rates=1");
+    if (f->apart) text_add(to, " apart=1");
     if (f->device != DEVICE_CPU)
         text_add(to, " device=\"%s\"%s%s", device_names[f->device],
                  f->attention_library ? " attention=\"library\"" : "",
@@ -140,8 +141,9 @@ void ir_print(struct text *to, const struct graph *g)
         const struct weight *w = g->weight.item[i];
         text_add(to, "weight ");
         print_type(to, w->value);
-        text_add(to, " tensor=\"%s\" stack=%lld unit=\"%s\" init=\"%s\"", escape_word(w->tensor),
-                 (long long)w->stack, w->unit, weight_init_names[w->init]);
+        text_add(to, " tensor=\"%s\" stack=%lld", escape_word(w->tensor), (long long)w->stack);
+        if (w->beside) text_add(to, " beside=\"%s\"", escape_word(w->beside));
+        text_add(to, " unit=\"%s\" init=\"%s\"", w->unit, weight_init_names[w->init]);
         print_attr(to, &(struct attr){.key = "std", .kind = ATTR_REAL, .real = w->std});
         text_add(to, " offset=%lld", (long long)w->offset);
         print_place(to, w->file, w->line);

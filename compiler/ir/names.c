@@ -16,8 +16,8 @@ const char *const cost_class_names[COST_CLASSES] = {
     "none", "gemm",   "grouped_gemm", "attention", "attention_grad", "map",
     "row",  "column", "total",        "move",      "update"};
 
-const char *const level_names[] = {"lower",     "split", "gradient", "chunk",    "optimizer",
-                                   "recompute", "shard", "fuse",     "schedule", "memory"};
+const char *const level_names[] = {"lower",     "join",  "split", "gradient", "chunk", "optimizer",
+                                   "recompute", "shard", "fuse",  "schedule", "memory"};
 const char *const element_names[] = {[F32] = "f32", [BF16] = "bf16", [F64] = "f64", [I32] = "i32"};
 const char *const lane_names[] = {"none", "compute", "gather", "reduce", "host"};
 const char *const phase_names[] = {"setup", "micro", "update"};

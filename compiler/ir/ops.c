@@ -208,6 +208,12 @@ static bool infer(enum op op, const struct operand *in, int n_in, const struct a
         NEED(whole(attr, n_attr, "from", 0) + last <= shape[0].dim[s.rank - 1],
              "padding that is too narrow");
         return true;
+    case OP_beside:
+        NEED(s.rank > 0 && shape_same(s, b->shape) && a->type == b->type, "%s beside %s",
+             shape_text(s), shape_text(b->shape));
+        shape[0] = s;
+        shape[0].dim[s.rank - 1] = 2 * last;
+        return true;
     case OP_onehot:
     case OP_put:
         shape[0] = shape2(s.dim[0], whole(attr, n_attr, "columns", 0));

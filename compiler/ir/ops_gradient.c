@@ -180,6 +180,13 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
                        (struct attr[]){attr_whole("from", from), attr_whole("to", to)}, 2));
         return;
     }
+    case OP_beside:
+        for (int i = 0; i < 2; i++)
+            TO(i, build_op(b, OP_slice, (struct operand[]){by(d)}, 1,
+                           (struct attr[]){attr_whole("from", i * shape_columns(x->shape)),
+                                           attr_whole("to", (i + 1) * shape_columns(x->shape))},
+                           2));
+        return;
     case OP_onehot: TO(1, build2(b, OP_pick, by(d), in[0])); return;
     case OP_put: TO(1, build2(b, OP_take, by(d), in[0])); return;
     case OP_pick:

@@ -38,7 +38,8 @@ bool rows_kept(const struct node *n, int64_t rows)
         return n->op != OP_valid || operands_have_rows(n, rows, 1);
     if (op_rows[n->op].class == CLASS_INDEX) {
         /* of rank 1, the rows would be the axis that it looks along */
-        bool columns = n->op == OP_rotate || n->op == OP_slice || n->op == OP_pad;
+        bool columns =
+            n->op == OP_rotate || n->op == OP_slice || n->op == OP_pad || n->op == OP_beside;
         return operands_have_rows(n, rows, columns ? 2 : 1);
     }
     if (op_rows[n->op].class == CLASS_ROW)

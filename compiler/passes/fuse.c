@@ -42,8 +42,10 @@ static struct walk walk_of_shape(struct shape s)
 static struct walk walk_of(const struct node *n)
 {
     switch (op_rows[n->op].class) {
-    case CLASS_MAP:
-    case CLASS_INDEX: return walk_of_shape(n->out[0]->shape);
+    case CLASS_MAP: return walk_of_shape(n->out[0]->shape);
+    /* halves of a row are stored by the kernel that makes both */
+    case CLASS_INDEX:
+        return walk_of_shape((n->op == OP_beside ? n->in[0].value : n->out[0])->shape);
     case CLASS_ROW:
     case CLASS_COLUMN:
     case CLASS_TOTAL: return walk_of_shape(n->in[0].value->shape);
@@ -153,7 +155,9 @@ static bool index_allowed(const struct node *n, const struct group *g)
 {
     if (n->op != OP_pick && n->op != OP_take) return true;
     for (int k = 0; k < g->node.n; k++)
-        if (g->node.item[k]->op == OP_rotate || g->node.item[k]->op == OP_pad) return false;
+        if (g->node.item[k]->op == OP_rotate || g->node.item[k]->op == OP_pad ||
+            g->node.item[k]->op == OP_beside)
+            return false;
     return true;
 }
 

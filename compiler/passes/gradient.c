@@ -80,6 +80,26 @@ static struct value *stored_zeros(struct build *b, const struct value *like)
                     (struct attr[]){attr_word("to", element_names[like->type])}, 1);
 }
 
+/* The half of a row that `v` fills with zeros around: 0 or 1; -1: it is no such padding. */
+static int half_of(const struct value *v)
+{
+    const struct node *n = v && v->node && v->node->op == OP_pad ? v->node : NULL;
+    if (!n) return -1;
+    int64_t width = shape_columns(n->in[0].value->shape), from = attr_get(n, "from");
+    return attr_get(n, "total") != 2 * width ? -1 : from == 0 ? 0 : from == width ? 1 : -1;
+}
+
+/* What two slices of a value give back is the sum of two paddings; halves of a row need no sum. */
+static struct value *halves(struct build *b, struct value *d)
+{
+    const struct node *n = d && d->node && d->node->op == OP_add ? d->node : NULL;
+    if (!n) return d;
+    int first = half_of(n->in[0].value), second = half_of(n->in[1].value);
+    if (first < 0 || second != 1 - first) return d;
+    b->base = d->name;
+    return build2(b, OP_beside, n->in[first].value->node->in[0], n->in[second].value->node->in[0]);
+}
+
 /* Walks `count` nodes of a forward body from the last; contributions of weights are collected in
  * `b->body`. */
 static void reverse_nodes(struct build *b, const struct body *forward, int count)
@@ -89,7 +109,7 @@ static void reverse_nodes(struct build *b, const struct body *forward, int count
         struct value *d[4] = {0}, *into[8] = {0};
         bool any = false;
         for (int k = 0; k < n->n_out; k++)
-            any |= (d[k] = n->out[k]->mark ? gradient_of(n->out[k]) : NULL) != NULL;
+            any |= (d[k] = n->out[k]->mark ? halves(b, gradient_of(n->out[k])) : NULL) != NULL;
         if (!any) continue;
         b->file = n->file, b->line = n->line;
         b->base = intern_format("d_%s", n->out[0]->name);

@@ -14,6 +14,8 @@ struct kernel_of {
     const struct body *body;
     int first, last;
     const struct value *in;
+    struct shape walked; /* of `in`, or of its halves, when `out` is two of them side by side */
+    bool halves;
     struct when *when; /* of node first + i */
     int latest;        /* stage of the last reader of `in` */
     bool picks;
@@ -41,8 +43,8 @@ static const struct value *space_of(const struct node *n)
     case CLASS_COLUMN:
     case CLASS_TOTAL:
     case CLASS_EFFECT: return n->n_in ? n->in[0].value : NULL;
-    case CLASS_MAP:
-    case CLASS_INDEX: return n->out[0];
+    case CLASS_MAP: return n->out[0];
+    case CLASS_INDEX: return n->op == OP_beside ? n->in[0].value : n->out[0];
     case CLASS_VIEW:
     case CLASS_LEAF:
     case CLASS_CORE:
@@ -85,10 +87,11 @@ static bool reader(struct kernel_of *k, const struct node *n, struct when at)
     if (at.phase) return false;
     switch (op_rows[n->op].class) {
     case CLASS_MAP:
-        if (!shape_same(n->out[0]->shape, k->in->shape)) return false;
+        if (!shape_same(n->out[0]->shape, k->walked)) return false;
         break;
     case CLASS_ROW:
         if (n->op == OP_pick) {
+            if (k->halves) return false;
             const struct value *ids = n->in[1].value;
             const struct when *made = ids ? made_here(k, whole_of(ids)) : NULL;
             if (ids == k->in || made) return false;
@@ -98,7 +101,16 @@ static bool reader(struct kernel_of *k, const struct node *n, struct when at)
         break;
     case CLASS_COLUMN:
     case CLASS_TOTAL: break;
-    case CLASS_INDEX:
+    case CLASS_INDEX: /* halves are read and stored where the walk over them is */
+        if (n->op == OP_beside) {
+            if (!shape_same(n->in[0].value->shape, k->walked)) return false;
+            break;
+        }
+        if (n->op != OP_slice || !k->halves || n->in[0].value != k->in ||
+            attr_get(n, "from") % shape_columns(k->walked) ||
+            !shape_same(n->out[0]->shape, k->walked))
+            return false;
+        break;
     case CLASS_EFFECT:
     case CLASS_VIEW:
     case CLASS_LEAF:
@@ -112,14 +124,19 @@ static bool reader(struct kernel_of *k, const struct node *n, struct when at)
 bool in_place_allowed(const struct body *b, int first, int last, const struct value *in,
                       const struct value *out)
 {
-    int64_t columns = shape_columns(in->shape);
-    if (!out->node || op_rows[out->node->op].class != CLASS_MAP || in->type != out->type ||
-        !shape_same(in->shape, out->shape) || columns < 2)
+    bool halves = out->node && out->node->op == OP_beside;
+    if (!out->node || (op_rows[out->node->op].class != CLASS_MAP && !halves) ||
+        in->type != out->type || !shape_same(in->shape, out->shape))
         return false;
+    struct shape walked = halves ? out->node->in[0].value->shape : in->shape;
+    int64_t columns = shape_columns(walked);
+    if (columns < 2) return false;
     struct kernel_of k = {.body = b,
                           .first = first,
                           .last = last,
                           .in = in,
+                          .walked = walked,
+                          .halves = halves,
                           .when = TAKE_MANY(struct when, last - first)};
     for (int i = first; i < last; i++) {
         const struct node *n = b->node.item[i];
@@ -135,7 +152,7 @@ bool in_place_allowed(const struct body *b, int first, int last, const struct va
         if (class == CLASS_ROW && n->op != OP_pick) at->stage++;
         if (class == CLASS_COLUMN || class == CLASS_TOTAL)
             *at = (struct when){.phase = at->phase + 1};
-        at->along = reads && class == CLASS_MAP;
+        at->along = reads && (class == CLASS_MAP || n->op == OP_slice);
     }
     const struct when *written = made_here(&k, out);
     return written && !written->phase && k.latest <= written->stage &&

@@ -256,6 +256,7 @@ struct facts lower_facts(const struct plan *p)
         .experts_library = p->experts == EXPERTS_CUDNN,
         .shared_bytes = p->device == DEVICE_CUDA ? shared_bytes_of(p->arch, p->n_arch) : 0,
         .fuse = true,
+        .apart = p->trainer.name != NULL,
         .has_ignore = p->has_ignore,
         .ignore = p->ignore,
         .beta1 = p->beta1,

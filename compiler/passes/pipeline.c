@@ -4,6 +4,7 @@
 #include "passes/pipeline.h"
 
 const struct pass passes[] = {
+    {"join", pass_join, LEVEL_JOIN}, /* two products of one input become one, on cuda */
     /* layers under different checkpointing are different bodies */
     {"split", pass_split, LEVEL_SPLIT},
     {"gradient", pass_gradient, LEVEL_GRADIENT},    /* forward regions get their mirrors */

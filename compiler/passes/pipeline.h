@@ -11,6 +11,7 @@ struct graph *pass_lower(const struct plan *plan); /* lower.c: NULL after diagno
  * local batch and the element types only, so a lowered graph serves other meshes, modes, rings and
  * pieces of the loss under their facts. */
 struct facts lower_facts(const struct plan *plan);
+struct graph *pass_join(const struct graph *g);
 struct graph *pass_split(const struct graph *g);
 struct graph *pass_gradient(const struct graph *g);
 struct graph *pass_chunk(const struct graph *g); /* NULL after diagnostics */
@@ -20,6 +21,9 @@ struct graph *pass_shard(const struct graph *g);
 struct graph *pass_fuse(const struct graph *g);
 struct graph *pass_schedule(const struct graph *g);
 struct graph *pass_memory(const struct graph *g);
+/* Whether a list of what is kept (activation_checkpoint.save) has the name that the architecture
+ * gave `v`; recompute.c. */
+bool save_lists_value(const char *save, const struct value *v);
 struct pass {
     const char *name;
     struct graph *(*run)(const struct graph *);

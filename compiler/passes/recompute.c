@@ -65,7 +65,11 @@ static bool listed(const char *save, const struct region *home, const struct val
             if (in_list(save, word, strlen(word))) return true;
         }
     if (v->node->op == OP_route_plan && in_list(save, "routing", strlen("routing"))) return true;
-    if (in_list(save, op, strlen(op))) return true;
+    return in_list(save, op, strlen(op)) || save_lists_value(save, v);
+}
+
+bool save_lists_value(const char *save, const struct value *v)
+{
     size_t n = strlen(v->name), stem = n;
     while (stem > 0 && v->name[stem - 1] >= '0' && v->name[stem - 1] <= '9') stem--;
     if (stem == n || stem < 2 || v->name[stem - 1] != '.') stem = n + 1;

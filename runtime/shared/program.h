@@ -42,6 +42,9 @@ struct tensor {
     double std;
     double weight_decay; /* 0 for stored tensors of fewer than two dimensions */
     double lr_scale;     /* factor on the rate */
+    /* elements from the beginning of a part to that of the next, where the parts of another tensor
+     * lie between them; 0: they follow each other */
+    int64_t step;
 };
 /* `count` instances (layers), each a flat buffer of `elements` cut into `shard` elements per rank.
  */

@@ -13,6 +13,12 @@ static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static int64_t parts_of(const struct tensor *t) { return t->stack ? t->stack : 1; }
 
+/* From one part to the next. */
+static int64_t step_of(const struct tensor *t)
+{
+    return t->step ? t->step : t->count / parts_of(t);
+}
+
 bool stored_first(struct stored *s)
 {
     for (int u = 0; u < program.units; u++)
@@ -157,7 +163,7 @@ void stored_name_json(const struct stored *s, char to[TENSOR_JSON_BYTES])
 struct piece stored_piece(const struct stored *s, int64_t shard)
 {
     const struct unit *u = s->unit;
-    int64_t n = stored_elements(s), flat = s->tensor->offset + s->part * n;
+    int64_t n = stored_elements(s), flat = s->tensor->offset + s->part * step_of(s->tensor);
     int64_t from = larger(flat, shard * u->shard), to = smaller(flat + n, (shard + 1) * u->shard);
     if (from >= to) return (struct piece){0};
     return (struct piece){.element = from - flat,
@@ -165,23 +171,47 @@ struct piece stored_piece(const struct stored *s, int64_t shard)
                           .count = to - from};
 }
 
-/* Tensors lie in the order of their table. Neighbours that touch and have the same decay and
- * rate become one stretch. */
+static int stretch_add(const struct unit *u, int64_t shard, const struct tensor *w, int64_t first,
+                       int64_t count, struct stretch *to, int n)
+{
+    int64_t from = larger(first, shard * u->shard) - shard * u->shard;
+    int64_t end = smaller(first + count, (shard + 1) * u->shard) - shard * u->shard;
+    if (from >= end) return n;
+    if (n > 0 && to[n - 1].from + to[n - 1].count == from && !(to[n - 1].decay < w->weight_decay) &&
+        !(to[n - 1].decay > w->weight_decay) && !(to[n - 1].lr_scale < w->lr_scale) &&
+        !(to[n - 1].lr_scale > w->lr_scale))
+        to[n - 1].count += end - from;
+    else
+        to[n++] = (struct stretch){from, end - from, w->weight_decay, w->lr_scale};
+    return n;
+}
+
+/* Tensors lie in the order of their table; of two with a step, the parts of the second lie between
+ * those of the first. Neighbours that touch and have the same decay and rate become one stretch. */
 int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to)
 {
     int n = 0;
     for (int t = 0; t < u->tensors; t++) {
         const struct tensor *w = &u->tensor[t];
-        int64_t from = larger(w->offset, shard * u->shard) - shard * u->shard;
-        int64_t end = smaller(w->offset + w->count, (shard + 1) * u->shard) - shard * u->shard;
-        if (from >= end) continue;
-        if (n > 0 && to[n - 1].from + to[n - 1].count == from &&
-            !(to[n - 1].decay < w->weight_decay) && !(to[n - 1].decay > w->weight_decay) &&
-            !(to[n - 1].lr_scale < w->lr_scale) && !(to[n - 1].lr_scale > w->lr_scale))
-            to[n - 1].count += end - from;
-        else
-            to[n++] = (struct stretch){from, end - from, w->weight_decay, w->lr_scale};
+        if (!w->step) {
+            n = stretch_add(u, shard, w, w->offset, w->count, to, n);
+            continue;
+        }
+        for (int64_t e = 0; e < 2 * parts_of(w); e++) {
+            const struct tensor *of = &w[e % 2];
+            n = stretch_add(u, shard, of, of->offset + e / 2 * w->step, w->count / parts_of(w), to,
+                            n);
+        }
+        t++;
     }
+    return n;
+}
+
+/* More than there can be of a unit. */
+static int64_t stretches_most(const struct unit *u)
+{
+    int64_t n = 0;
+    for (int t = 0; t < u->tensors; t++) n += u->tensor[t].step ? parts_of(&u->tensor[t]) : 1;
     return n;
 }
 
@@ -193,7 +223,7 @@ struct instance *segments_instances(void)
     n = 0;
     for (int u = 0; u < program.units; u++) {
         const struct unit *unit = &program.unit[u];
-        struct stretch *s = ROOM(struct stretch, unit->tensors);
+        struct stretch *s = ROOM(struct stretch, stretches_most(unit));
         int stretches = segments_stretches(unit, world.shard, s);
         int64_t elements = 0;
         for (int i = 0; i < stretches; i++) elements += s[i].count;
@@ -201,6 +231,14 @@ struct instance *segments_instances(void)
             all[n++] = (struct instance){unit, k, s, stretches, elements};
     }
     return all;
+}
+
+/* Tensor t has its parts between those of the one before. */
+static bool is_second(const struct unit *u, int t)
+{
+    const struct tensor *w = t > 0 && t < u->tensors ? &u->tensor[t] : NULL;
+    return w && w->step && w[-1].step == w->step && w[-1].count == w->count &&
+           w->step == 2 * (w->count / parts_of(w)) && w[-1].offset + w->step / 2 == w->offset;
 }
 
 bool segments_check(void)
@@ -225,11 +263,14 @@ bool segments_check(void)
             const struct tensor *w = &u->tensor[t];
             int64_t count = 1;
             for (int k = 0; k < w->rank; k++) count *= w->dim[k];
-            if (w->offset < end || w->offset + w->count > u->elements || w->count != count ||
+            const int64_t part = w->count / parts_of(w),
+                          last = w->offset + (parts_of(w) - 1) * step_of(w) + part;
+            if ((w->offset < end && !is_second(u, t)) || last > u->elements || w->count != count ||
+                (w->step && !is_second(u, t) && !is_second(u, t + 1)) ||
                 (w->stack && (w->rank < 1 || w->dim[0] != w->stack)))
                 return fail_note("program.c contradicts itself: tensor %s of unit %s", w->name,
                                  u->name);
-            end = w->offset + w->count;
+            end = last;
             parameters += u->count * w->count;
         }
         int64_t last = u->state_offset + u->count * u->shard;

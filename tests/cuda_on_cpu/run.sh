@@ -150,6 +150,9 @@ single_precision() {
     why=$(cuda_run replicas 2 plain --steps 4) || fail replicas "$why"
     without replicas 2 SLOT_LAYERS_BACKWARD_DONE
     narrow moe_mixed "$moe" "" 2.1.1.none.on
+    cd "$scratch/moe_mixed" && mapfile -t settings < <(numbers recipe "$PWD/case")
+    joined 2.1.1.full.on 2
+    cd "$scratch" || exit 1
     narrow gpt2_odd "$gpt2" "--set run.gemm=planc" 1.2.2.selective.off
     reference llama 2.2.1.selective.on
     reference qwen3moe 1.1.1.none.on

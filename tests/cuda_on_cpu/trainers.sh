@@ -133,6 +133,28 @@ resumed() {
         cuts/step-00000004/part-00000.safetensors && ok "$name.part" || fail "$name.part" "differs"
 }
 
+# ── gate and up in one product ───────────────────────────────────────────────
+# joined VARIANT RANKS: both weights keep their names and what the plan gives each alone, in the
+# optimizer, in checkpoints and for a trainer that has two products
+joined() {
+    local variant=$1 ranks=$2 why
+    sed 's/clip = 1.0/weights "*.up_proj.*" { weight_decay = 0.7;  lr_scale = 0.5 }/' case.plan \
+        >groups.plan
+    rm -rf joined.saved apart
+    cuda_build groups.plan 8 "$variant" joined "${settings[@]}" \
+        --set "checkpoint.directory=$PWD/joined.saved" --set checkpoint.every=2
+    why=$(cuda_run joined "$ranks" joined --steps 4) || { fail joined "$why"; return; }
+    grep -q 'gate_up_experts' joined/schedule.c && grep -q 'gate_up_proj' joined/schedule.c &&
+        ok joined.one_product || fail joined.one_product "gate and up are two products"
+    variant_build groups.plan 8 1.1.1.none.on "${settings[@]}" && mv 1.1.1.none.on apart &&
+        rm -rf joined.saved/step-00000004 &&
+        launch 1 "$PWD/apart" --steps 4 --metrics apart.jsonl --final apart.safetensors \
+            --checkpoint-dir joined.saved >apart.log 2>&1 && grep -q '^resumed: step 2 ' apart.log ||
+        { fail joined.resumed "$(tail_of apart.build) $(tail_of apart.log)"; return; }
+    why=$(numbers near joined.safetensors apart.safetensors 2e-3) && ok joined.resumed ||
+        fail joined.resumed "$why"
+}
+
 # ── validation ───────────────────────────────────────────────────────────────
 # validated NAME VARIANT [planc options]: no bit of training changes; the losses are the cpu's
 validated() {

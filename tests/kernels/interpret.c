@@ -259,6 +259,7 @@ static void indexed(const struct node *n, double *const *in, double *y)
                 if (c >= whole(n, "from") && c < whole(n, "from") + width)
                     *to = a[r * width + c - whole(n, "from")];
                 break;
+            case OP_beside: *to = in[c >= width][r * width + c % width]; break;
             case OP_onehot:
                 if ((double)c == a[r]) *to = in[1][r];
                 break;
@@ -333,6 +334,7 @@ void interpret(const struct node *n, bool rounded)
     case OP_rotate:
     case OP_slice:
     case OP_pad:
+    case OP_beside:
     case OP_onehot:
     case OP_put:
     case OP_take:

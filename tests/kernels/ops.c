@@ -209,6 +209,11 @@ static void index_trials(enum op op)
         trial("start", node(op, (struct operand[]){f32(6, 27, 0)}, 1,
                             (struct attr[]){attr_whole("from", 0), attr_whole("total", 31)}, 2));
         return;
+    case OP_beside:
+        trial("", node(op, (struct operand[]){f32(6, 32, 0), f32(6, 32, 0)}, 2, NULL, 0));
+        trial("odd", node(op, (struct operand[]){f32(6, 27, 0), f32(6, 27, 0)}, 2, NULL, 0));
+        trial("one", node(op, (struct operand[]){f32(6, 1, 0), f32(6, 1, 0)}, 2, NULL, 0));
+        return;
     case OP_onehot:
         trial("", node(op, (struct operand[]){given(I32, shape(9, 0, 0), 0, 33), f32(9, 1, 0)}, 2,
                        (struct attr[]){attr_whole("columns", 33)}, 1));
@@ -399,6 +404,7 @@ static void trials_of(enum op op)
     case OP_rotate:
     case OP_slice:
     case OP_pad:
+    case OP_beside:
     case OP_onehot:
     case OP_put:
     case OP_pick:

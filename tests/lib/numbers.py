@@ -4,6 +4,7 @@
   numbers.py recipe CASE               the --set arguments that make a plan of CASE train by its train.json
   numbers.py expect CASE LOG [--final F] [--probe F] [--tol-loss X] [--tol-norm X]
   numbers.py same LOG LOG              loss and grad_norm equal as text, step by step
+  numbers.py near F F TOLERANCE        the same tensors, each within that part of its norm
   numbers.py value LOG STEP KEY        one number of a metrics file
 
 Only the standard library, and safetensors files are read by hand: a mistake of the writer must not
@@ -151,6 +152,18 @@ def same(a, b):
         complain(f"step {step}: {x.get(step)} against {y.get(step)}")
 
 
+def near(a, b, tolerance):
+    x, y = tensors_of(a), tensors_of(b)
+    if x.keys() != y.keys():
+        complain(f"{a} and {b} have other tensors")
+    for name, (shape, values) in x.items():
+        if shape != y[name][0]:
+            complain(f"{name}: {shape} and {y[name][0]}")
+        off = math.dist(values, y[name][1]) / max(math.hypot(*y[name][1]), 1e-12)
+        if not off <= tolerance:
+            complain(f"{name}: off by {off:.1e} of its norm")
+
+
 def main():
     command, rest = sys.argv[1], sys.argv[2:]
     try:
@@ -160,6 +173,8 @@ def main():
             expect(rest[0], rest[1], dict(zip(rest[2::2], rest[3::2])))
         elif command == "same":
             same(rest[0], rest[1])
+        elif command == "near":
+            near(rest[0], rest[1], float(rest[2]))
         elif command == "value":
             print(steps_of(rest[0])[int(rest[1])][rest[2]])
     except (OSError, ValueError, KeyError, struct.error) as error:

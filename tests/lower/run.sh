@@ -326,8 +326,58 @@ done
     fail pass_that_is_past "$(tail_of back.log)"
 rm -rf all && "$planc" dump tiny.plan --all all >all.log 2>&1 &&
     [ "$(ls all | tr '\n' ' ')" = \
-    "00-lower.ir 01-split.ir 02-gradient.ir 03-chunk.ir 04-optimizer.ir 05-recompute.ir 06-shard.ir 07-fuse.ir 08-schedule.ir 09-memory.ir " \
+    "00-lower.ir 01-join.ir 02-split.ir 03-gradient.ir 04-chunk.ir 05-optimizer.ir 06-recompute.ir 07-shard.ir 08-fuse.ir 09-schedule.ir 10-memory.ir " \
     ] && ok dump_all || fail dump_all "$(ls all 2>&1 | tr '\n' ' ')"
+# ── two products of one input are one, on cuda alone ─────────────────────────
+# joint NAME PLAN EXPECTED [settings]: weights that hold two, results beside each other, products
+joint() {
+    dump "$1" "$2" fuse "${@:4}"
+    local got
+    got="$(grep -c '^weight .* beside=' "$1.ir") $(grep -c '= beside(' "$1.ir")"
+    got+=" $(grep -cE '= (expert_)?matmul(_grad)?\(' "$1.ir")"
+    [ "$got" = "$3" ] && ok "$1" || fail "$1" "$got: $(tail_of "$1.err")"
+}
+# pair NAME LAYER [settings of the plan]: two products of h, as LAYER uses them
+pair() {
+    cat >"$1.plan" <<PLAN
+use "clusters/h100.plan"
+architecture own {
+    hyper { layers; hidden; vocab }
+    embed = weight("embed.weight", [vocab, hidden])
+    x = embedding(tokens, embed)
+    repeat layers "layers.{i}" {
+        a = weight("a.weight", [2 * hidden, hidden])
+        b = weight("b.weight", [2 * hidden, hidden])
+        c = weight("c.weight", [hidden, 2 * hidden])
+        one = linear(x, a)
+        $2
+    }
+    loss = cross_entropy(linear(x, embed), targets)
+}
+plan "pair" {
+    model own { layers = 3;  hidden = 16;  vocab = 32 }
+    cluster h100 { devices_per_node = 1 }
+    precision { compute = bf16 }
+    batch { sequence = 8;  local = 2 }
+    ${3:-}
+}
+PLAN
+}
+pair gated 'x = x + linear(silu(one) * linear(x, b), c)'
+joint joined gated.plan '1 1 9'
+sed 's/h100/cpu/; s/{ devices_per_node = 1 }/{ }/' gated.plan >gated_cpu.plan
+joint joined_not_on_cpu gated_cpu.plan '0 0 12'
+grep '^weight w_a_b' joined.ir >joined.weight
+has joined_weight joined.weight '\[64, 16\] tensor="layers...i..a.weight" stack=0 beside="layers...i..b.weight"'
+"$planc" memory gated.plan --json >joined.memory 2>&1
+has joined_ledger joined.memory 'a_b_proj_out: tokens 16 x \(2 x 2 x hidden\) 64'
+pair kept 'x = x + linear(silu(one) * linear(x, b), c)' \
+    'activation_checkpoint { mode = selective;  save = [one] }'
+joint kept_by_name_stays_apart kept.plan '0 0 13'
+pair heads 'x = x + linear(merge_heads(heads_of(one, 8)) * linear(x, b), c)'
+joint read_as_heads_stays_apart heads.plan '0 0 12'
+pair tied 'x = x + linear(silu(one) * linear(x, b), c) + linear(linear(x, b), c)'
+joint used_twice_stays_apart tied.plan '0 0 18'
 usage() { # NAME PATTERN words...
     "$planc" "${@:3}" >usage.log 2>&1
     local status=$?
