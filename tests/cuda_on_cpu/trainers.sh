@@ -149,7 +149,8 @@ joined() {
     variant_build groups.plan 8 1.1.1.none.on "${settings[@]}" && mv 1.1.1.none.on apart &&
         rm -rf joined.saved/step-00000004 &&
         launch 1 "$PWD/apart" --steps 4 --metrics apart.jsonl --final apart.safetensors \
-            --checkpoint-dir joined.saved >apart.log 2>&1 && grep -q '^resumed: step 2 ' apart.log ||
+            --checkpoint-dir joined.saved >apart.log 2>&1 &&
+        grep -q '^resumed: step 2 ' apart.log ||
         { fail joined.resumed "$(tail_of apart.build) $(tail_of apart.log)"; return; }
     why=$(numbers near joined.safetensors apart.safetensors 2e-3) && ok joined.resumed ||
         fail joined.resumed "$why"

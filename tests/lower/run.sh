@@ -368,7 +368,8 @@ joint joined gated.plan '1 1 9'
 sed 's/h100/cpu/; s/{ devices_per_node = 1 }/{ }/' gated.plan >gated_cpu.plan
 joint joined_not_on_cpu gated_cpu.plan '0 0 12'
 grep '^weight w_a_b' joined.ir >joined.weight
-has joined_weight joined.weight '\[64, 16\] tensor="layers..i..a.weight" stack=0 beside="layers..i..b.weight"'
+has joined_weight joined.weight \
+    '\[64,16\] tensor="layers..i..a.weight" stack=0 beside="layers..i..b.weight"'
 "$planc" memory gated.plan --json >joined.memory 2>&1
 has joined_ledger joined.memory 'a_b_proj_out: tokens 16 x \(2 x 2 x hidden\) 64'
 pair kept 'x = x + linear(silu(one) * linear(x, b), c)' \
