@@ -56,14 +56,20 @@ static void call_matmul(struct call *c, const struct node *n)
              name_of(c, y), columns);
 }
 
+static const char *real(double x) { return text_format("(float)%.9g", x); }
+
 static void call_attention(struct call *c, const struct node *n)
 {
     const struct value *q = n->in[0].value, *k = n->in[1].value;
-    int64_t width = columns_of(q);
+    struct attention_rule rule = attention_rule(n);
     text_add(c->to, "%s(", op_rows[n->op].name);
-    names(c, n);
-    text_add(c->to, "%ld, %ld, %ld, %ld, %ld, %.9gf);\n", q->shape.dim[0], q->shape.dim[1],
-             k->shape.dim[1], width, attr_get(n, "sequence"), 1.0 / sqrt((double)width));
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i].value != rule.starts) text_add(c->to, "%s, ", name_of(c, n->in[i].value));
+    for (int i = 0; i < n->n_out; i++) text_add(c->to, "%s, ", name_of(c, n->out[i]));
+    text_add(c->to, "%ld, %ld, %ld, %ld, %ld, %s, (struct attention_rule){%ld, %s, %s});\n",
+             q->shape.dim[0], q->shape.dim[1], k->shape.dim[1], columns_of(q),
+             attr_get(n, "sequence"), real(rule.scale), rule.window, real(rule.softcap),
+             rule.starts ? name_of(c, rule.starts) : "NULL");
 }
 
 static void call_rope(struct call *c, const struct node *n)

@@ -3,8 +3,6 @@
  * and shared memory are in the first comments of those files. */
 #include "emit/cuda.h"
 
-#include <math.h>
-
 #include "passes/workspace.h"
 
 static int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
@@ -28,21 +26,26 @@ struct attention_shape {
         queries_bytes, lanes;
     bool tensor, half;
     const char *kind, *sizes;
+    struct attention_rule rule;
 };
 
-static struct attention_shape attention_shape(int64_t shared, const struct node *n)
+static const char *real(double x) { return text_format("(float)%.17g", x); }
+
+static struct attention_shape attention_shape(const struct cuda_kernel *c, const struct node *n)
 {
+    int64_t shared = c->emit->graph->facts.shared_bytes;
     const struct value *q = n->in[0].value, *k = n->in[1].value;
     struct attention_shape a = {.tokens = q->shape.dim[0],
                                 .heads = q->shape.dim[1],
                                 .kv_heads = k->shape.dim[1],
                                 .width = q->shape.dim[2],
-                                .sequence = attr_get(n, "sequence")};
+                                .sequence = attr_get(n, "sequence"),
+                                .rule = attention_rule(n)};
     a.half = q->type == BF16;
     a.row_bytes = 2 * (parts(a.width, 16) * 16 + 8);
     a.forward_bytes = 384 * a.row_bytes;
     int64_t queries = a.width > 64 && a.width <= 128 ? 64 : 32, keys = a.width <= 64 ? 64 : 32;
-    a.keys_bytes = (256 + 4 * queries) * a.row_bytes + 16 * queries;
+    a.keys_bytes = (256 + 4 * queries) * a.row_bytes + (a.rule.starts ? 24 : 16) * queries;
     a.queries_bytes = (256 + 4 * keys) * a.row_bytes;
     int64_t most = n->op == OP_attention            ? a.forward_bytes
                    : a.keys_bytes > a.queries_bytes ? a.keys_bytes
@@ -52,8 +55,10 @@ static struct attention_shape attention_shape(int64_t shared, const struct node 
     for (a.lanes = 1; a.lanes < a.width / 8; a.lanes *= 2) continue;
     a.kind = a.tensor ? text_format("<%ld>", a.width)
                       : text_format("_simt<%s, %ld>", a.half ? "bf16" : "float", a.width);
-    a.sizes = text_format("%ld, %ld, %ld, %ld, (float)%.17g", a.tokens, a.heads, a.kv_heads,
-                          a.sequence, 1.0 / sqrt((double)a.width));
+    a.sizes =
+        text_format("%ld, %ld, %ld, %ld, %s, attention_rule{%ld, %s, %s}", a.tokens, a.heads,
+                    a.kv_heads, a.sequence, real(a.rule.scale), a.rule.window, real(a.rule.softcap),
+                    a.rule.starts ? name_of(c, a.rule.starts) : "nullptr");
     return a;
 }
 
@@ -97,10 +102,10 @@ static void offer(struct cuda_kernel *c, const struct node *n, struct attention_
     cuda_end(c);
     const char *call = text_format("        attention(&a, (void *[]){%s});\n", addresses.bytes);
     text_add(&c->call,
-             "    static const struct attention a = {%ld, %ld, %ld, %ld, %ld, (float)%.17g, "
+             "    static const struct attention a = {%ld, %ld, %ld, %ld, %ld, %s, "
              "%s};\n    if (attention_known(&a)) {\n%s",
-             a.tokens / a.sequence, a.sequence, a.heads, a.kv_heads, a.width,
-             1.0 / sqrt((double)a.width), gradient ? "true" : "false", gradient ? "" : call);
+             a.tokens / a.sequence, a.sequence, a.heads, a.kv_heads, a.width, real(a.rule.scale),
+             gradient ? "true" : "false", gradient ? "" : call);
     text_add(&c->call,
              "        launch(&(struct shot){%s, %ld, 1, 1, 256, 0},\n               %s);\n%s      "
              "  return;\n    }\n",
@@ -166,7 +171,7 @@ static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct at
 
 void emit_cuda_attention(struct cuda_kernel *c, const struct node *n)
 {
-    struct attention_shape a = attention_shape(c->emit->graph->facts.shared_bytes, n);
+    struct attention_shape a = attention_shape(c, n);
     offer(c, n, a);
     if (n->op == OP_attention)
         emit_forward(c, n, a);

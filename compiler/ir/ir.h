@@ -431,9 +431,22 @@ bool op_infer(enum op op, const struct operand *in, int n_in, const struct attr 
  * it). A weight's is F32, another's has its type. */
 void op_gradient(struct build *b, const struct node *n, struct value *const *d,
                  struct value **into);
+/* Which scores attention and its gradient have. Row i of a sample sees the keys from the largest of
+ * i - window + 1, the first row of its sample and the first row of its document, up to i. A score
+ * is scale times the inner product x of query and key; with a cap it is softcap tanh(scale x /
+ * softcap). */
+struct attention_rule {
+    int64_t window; /* 0: none */
+    double scale;   /* 1 / sqrt(d) unless attribute scale says another */
+    double softcap; /* 0: none */
+    struct value
+        *starts; /* [T] I32, NULL: none. Of a row, the number of its document's first row */
+};
+struct attention_rule attention_rule(const struct node *n);
 /* FLOPs of one node, a multiply-add is two. */
 struct op_flops {
-    double model;  /* over the whole sequence, nothing that its kernel computes a second time */
+    /* over the whole sequence or window, nothing that its kernel computes a second time */
+    double model;
     double causal; /* of these, what a causal mask leaves */
     double run;    /* what its kernel does */
 };

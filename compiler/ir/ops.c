@@ -4,6 +4,7 @@
  * counted as if every operand were read once and every result written once. */
 #include "ir/ir.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct attr *find(const struct attr *attr, int n, const char *key)
@@ -142,6 +143,24 @@ static bool infer_matmul(struct shape a, struct shape b, const struct attr *attr
         return false;
     }
     *out = shape2(a.dim[ta ? 1 : 0], b.dim[tb ? 0 : 1]);
+    return true;
+}
+
+/* The attributes of struct attention_rule, and its operand where there is one. */
+static bool infer_rule(const struct attr *attr, int n_attr, const struct value *starts,
+                       int64_t tokens, const char **why)
+{
+    static const char *const factor[] = {"scale", "softcap"};
+    const struct attr *window = find(attr, n_attr, "window");
+    NEED(!window || (window->kind == ATTR_WHOLE && window->whole >= 1),
+         "a window that is no whole number of at least 1");
+    for (size_t i = 0; i < COUNT_OF(factor); i++) {
+        const struct attr *a = find(attr, n_attr, factor[i]);
+        NEED(!a || (a->kind == ATTR_REAL && isfinite(a->real) && a->real > 0),
+             "%s is no number above 0", factor[i]);
+    }
+    NEED(!starts || (starts->type == I32 && shape_count(starts->shape) == tokens),
+         "starts of documents for other rows");
     return true;
 }
 
@@ -308,7 +327,10 @@ static bool infer(enum op op, const struct operand *in, int n_in, const struct a
         shape[0] = shape2(whole(attr, n_attr, "rows", 0), shape_columns(b->shape));
         return true;
     case OP_attention:
-        if (!infer_attention(s, b->shape, c->shape, why)) return false;
+        NEED(n_in == 3 || n_in == 4, "attention takes 3 or 4 operands, not %d", n_in);
+        if (!infer_attention(s, b->shape, c->shape, why) ||
+            !infer_rule(attr, n_attr, n_in > 3 ? in[3].value : NULL, s.dim[0], why))
+            return false;
         NEED(s.dim[0] % whole(attr, n_attr, "sequence", 1) == 0,
              "rows that are not whole sequences");
         shape[0] = s;
@@ -316,6 +338,8 @@ static bool infer(enum op op, const struct operand *in, int n_in, const struct a
         shape[1] = shape2(s.dim[0], s.dim[1]);
         return true;
     case OP_attention_grad:
+        NEED(n_in == 6 || n_in == 7, "attention_grad takes 6 or 7 operands, not %d", n_in);
+        if (!infer_rule(attr, n_attr, n_in > 6 ? in[6].value : NULL, s.dim[0], why)) return false;
         for (int i = 0; i < 3; i++) type[i] = in[i].value->type, shape[i] = in[i].value->shape;
         type[3] = F32;
         shape[3] = shape3(2, whole(attr, n_attr, "sequence", 1), last);
@@ -434,12 +458,30 @@ int64_t op_terms(const struct node *n)
 
 static struct op_flops same_flops(double n) { return (struct op_flops){n, n, n}; }
 
-/* Matrix products over the whole sequence, `again` of them a second time inside the kernel. */
+struct attention_rule attention_rule(const struct node *n)
+{
+    const struct attr *scale = attr_find(n, "scale"), *softcap = attr_find(n, "softcap");
+    int documents = n->op == OP_attention ? 3 : 6;
+    return (struct attention_rule){
+        .window = attr_or(n, "window", 0),
+        .scale = scale ? scale->real : 1.0 / sqrt((double)shape_columns(n->in[0].value->shape)),
+        .softcap = softcap ? softcap->real : 0,
+        .starts = n->n_in > documents ? n->in[documents].value : NULL};
+}
+
+/* Matrix products of each query with the keys of its sequence, or of a window where that is
+ * shorter; `again` of them a second time inside the kernel. A causal mask leaves half of a
+ * sequence. Of a window it takes only from the first queries, which see less than a window. Ends of
+ * documents are not counted: they come with the data. */
 static struct op_flops attention_flops(const struct node *n, double products, double again)
 {
-    double one = 2.0 * (double)shape_count(n->in[0].value->shape) * (double)attr_get(n, "sequence");
-    return (struct op_flops){
-        .model = products * one, .causal = products * one / 2, .run = (products + again) * one / 2};
+    double sequence = (double)attr_get(n, "sequence"), window = (double)attention_rule(n).window,
+           keys = window > 0 && window < sequence ? window : sequence,
+           seen = keys < sequence ? keys * (1 - keys / sequence / 2) : keys / 2,
+           one = 2.0 * (double)shape_count(n->in[0].value->shape);
+    return (struct op_flops){.model = products * one * keys,
+                             .causal = products * one * seen,
+                             .run = (products + again) * one * seen};
 }
 
 struct op_flops op_flops(const struct node *n)

@@ -219,10 +219,10 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     case OP_attention: {
         if (!d) return;
         const char *why = NULL;
-        struct operand all[] = {in[0], in[1], in[2], by(n->out[0]), by(n->out[1]), by(d)};
+        struct operand all[] = {
+            in[0], in[1], in[2], by(n->out[0]), by(n->out[1]), by(d), n->n_in > 3 ? in[3] : num(0)};
         struct node *g =
-            build_node(b, OP_attention_grad, all, 6,
-                       (struct attr[]){attr_whole("sequence", attr_get(n, "sequence"))}, 1, &why);
+            build_node(b, OP_attention_grad, all, n->n_in + 3, n->attr, n->n_attr, &why);
         if (!g) bug("attention's gradient: %s", why);
         for (int i = 0; i < 3; i++) into[i] = g->out[i];
         return;

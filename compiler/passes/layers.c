@@ -151,6 +151,13 @@ struct value *layer_gelu(struct build *b, struct value *x, bool tanh_form)
                    x->type);
 }
 
+struct value *layer_softcap(struct build *b, struct value *x, double cap)
+{
+    if (cap == 0) return x;
+    struct value *part = build2(b, OP_mul, by(to_f32(b, x)), num(1.0 / cap));
+    return to_type(b, build2(b, OP_mul, by(build1(b, OP_tanh, by(part))), num(cap)), x->type);
+}
+
 struct value *layer_softmax(struct build *b, struct value *x)
 {
     struct value *f = to_f32(b, x);
@@ -265,11 +272,17 @@ struct value *layer_merge_heads(struct build *b, struct value *x, const char **w
 }
 
 struct value *layer_attention(struct build *b, struct value *q, struct value *k, struct value *v,
-                              const char **why)
+                              struct attention_rule rule, const char **why)
 {
-    struct attr attr[] = {attr_whole("sequence", b->graph->facts.sequence)};
-    struct node *n =
-        build_node(b, OP_attention, (struct operand[]){by(q), by(k), by(v)}, 3, attr, 1, why);
+    int64_t sequence = b->graph->facts.sequence;
+    struct attr attr[4] = {attr_whole("sequence", sequence)};
+    int n_attr = 1;
+    if (rule.window > 0 && rule.window < sequence)
+        attr[n_attr++] = attr_whole("window", rule.window);
+    if (rule.scale > 0) attr[n_attr++] = attr_real("scale", rule.scale);
+    if (rule.softcap > 0) attr[n_attr++] = attr_real("softcap", rule.softcap);
+    struct operand in[] = {by(q), by(k), by(v), by(rule.starts)};
+    struct node *n = build_node(b, OP_attention, in, rule.starts ? 4 : 3, attr, n_attr, why);
     return n ? n->out[0] : NULL;
 }
 

@@ -19,6 +19,8 @@ struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g
                                struct value *bias, double eps, const char **why);
 struct value *layer_silu(struct build *b, struct value *x);
 struct value *layer_gelu(struct build *b, struct value *x, bool tanh_form);
+/* cap tanh(x / cap); cap 0: x */
+struct value *layer_softcap(struct build *b, struct value *x, double cap);
 /* last axis; F32 */
 struct value *layer_softmax(struct build *b, struct value *x);
 /* Angles of rotary positions: the first `width` columns of a head are turned (0: all of them), by
@@ -34,8 +36,9 @@ struct value *layer_rope(struct build *b, struct value *x, const struct rotary *
 struct value *layer_positions(struct build *b);
 struct value *layer_heads_of(struct build *b, struct value *x, int64_t head_dim, const char **why);
 struct value *layer_merge_heads(struct build *b, struct value *x, const char **why);
+/* scale 0: 1 / sqrt(d); a window of a whole sample or more is none. */
 struct value *layer_attention(struct build *b, struct value *q, struct value *k, struct value *v,
-                              const char **why);
+                              struct attention_rule rule, const char **why);
 /* Scaled so that its average over the step's micro-batches and ranks is the mean over the step's
  * valid targets. */
 struct value *layer_cross_entropy(struct build *b, struct value *logits, struct value *targets,

@@ -99,6 +99,16 @@ BUILD(sigmoid)
     UNUSED;
     return lower_value(layer_call1(&l->b, OP_sigmoid, a[0].value, why));
 }
+BUILD(tanh)
+{
+    UNUSED;
+    return lower_value(layer_call1(&l->b, OP_tanh, a[0].value, why));
+}
+BUILD(softcap)
+{
+    UNUSED;
+    return lower_value(layer_softcap(&l->b, a[0].value, a[1].number));
+}
 BUILD(exp)
 {
     UNUSED;
@@ -252,7 +262,9 @@ BUILD(attention)
         add_help(d, "%lld key heads would do", (long long)lower);
         return lower_nothing();
     }
-    return lower_value(layer_attention(&l->b, q, k, a[2].value, why));
+    struct attention_rule rule = {
+        .window = a[3].whole, .scale = a[4].number, .softcap = a[5].number};
+    return lower_value(layer_attention(&l->b, q, k, a[2].value, rule, why));
 }
 
 const struct function lower_functions[] = {
@@ -277,12 +289,21 @@ const struct function lower_functions[] = {
       {"width", SIZE, ""},
       {"linear", ABOVE, "1"}},
      build_rope},
-    {"attention", {{"q", VALUE, NULL}, {"k", VALUE, NULL}, {"v", VALUE, NULL}}, build_attention},
+    {"attention",
+     {{"q", VALUE, NULL},
+      {"k", VALUE, NULL},
+      {"v", VALUE, NULL},
+      {"window", OFFSET, "0"},
+      {"scale", ABOVE, "0"},
+      {"softcap", NUMBER, "0"}},
+     build_attention},
     {"silu", {{"x", VALUE, NULL}}, build_silu},
     {"gelu", {{"x", VALUE, NULL}}, build_gelu},
     {"gelu_tanh", {{"x", VALUE, NULL}}, build_gelu_tanh},
     {"sigmoid", {{"x", VALUE, NULL}}, build_sigmoid},
     {"rounded", {{"x", NUMBER, NULL}}, build_rounded},
+    {"tanh", {{"x", VALUE, NULL}}, build_tanh},
+    {"softcap", {{"x", VALUE, NULL}, {"c", NUMBER, NULL}}, build_softcap},
     {"exp", {{"x", EITHER, NULL}}, build_exp},
     {"sqrt", {{"x", EITHER, NULL}}, build_sqrt},
     {"softmax", {{"x", VALUE, NULL}}, build_softmax},

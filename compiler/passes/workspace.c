@@ -62,7 +62,9 @@ bool attention_offered(const struct node *n)
 {
     if (n->op != OP_attention && n->op != OP_attention_grad) return false;
     const struct value *q = n->in[0].value;
-    return q->type == BF16 && q->shape.dim[2] % 8 == 0 && q->shape.dim[2] <= 128;
+    struct attention_rule rule = attention_rule(n);
+    return q->type == BF16 && q->shape.dim[2] % 8 == 0 && q->shape.dim[2] <= 128 && !rule.window &&
+           rule.softcap == 0 && !rule.starts;
 }
 
 bool experts_offered(const struct node *n)

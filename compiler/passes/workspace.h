@@ -42,7 +42,8 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n);
 int64_t workspace_of_library(const struct facts *f, const struct node *n);
 
 /* Whether a node is attention, or its gradient, of a kind that a library may do
- * (facts.attention_library): BF16, rows of whole 16 bytes, up to 128 wide. */
+ * (facts.attention_library): BF16, rows of whole 16 bytes, up to 128 wide, all keys up to a query,
+ * no cap on scores. */
 bool attention_offered(const struct node *n);
 
 /* Whether a node is a expert product of a kind that a library may do (facts.experts_library): BF16,

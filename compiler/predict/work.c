@@ -68,6 +68,8 @@ static void read_attention(struct work *w, const struct node *n)
     w->heads = (double)q->shape.dim[1];
     w->width = (double)q->shape.dim[2];
     w->sequence = (double)attr_get(n, "sequence");
+    double window = (double)attention_rule(n).window;
+    if (window > 0 && window < w->sequence) w->sequence = window;
     w->library = attention_offered(n);
 }
 

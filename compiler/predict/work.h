@@ -22,10 +22,11 @@ struct work {
     /* m, n, k of a product. Grouped: `rows` over all experts; forward and input gradient have n
      * and k of an expert's weight, the weight gradient its m and n, and k is the rows */
     double m, n, k, rows, experts;
-    bool weight_gradient;                  /* of experts: sums over the rows */
-    double heads, width, sequence, tokens; /* attention */
-    double flops, bytes;                   /* bytes: each operand once */
-    double columns;                        /* of what a generated kernel walks over */
+    bool weight_gradient; /* of experts: sums over the rows */
+    /* attention; sequence: of a window its length, where that is shorter */
+    double heads, width, sequence, tokens;
+    double flops, bytes; /* bytes: each operand once */
+    double columns;      /* of what a generated kernel walks over */
     int unit; /* whose shard it walks over: all its numbers grow with the shard; -1: none */
     struct op_work *op;
     int ops;

@@ -2,10 +2,11 @@
  * against up to 256 keys. product() does the matrix products of a tile, and the softmax is updated
  * from tile to tile. The scores of a whole sequence are never stored: a kernel needs two tiles of
  * 64 KiB on the stack, for any sequence; the gradient also needs space for the sums of one key
- * head, which its caller gives. Queries, keys, values and results are F32 or BF16; scores, weights
- * and sums are F32; a BF16 result is rounded once. The order of every sum follows from the shapes.
- * Layout: rows are tokens, sequence after sequence; a row has heads x width elements. `heads /
- * kv_heads` neighbouring query heads share a key head. */
+ * head, which its caller gives. Tiles of keys that no query of a tile sees are left out. Queries,
+ * keys, values and results are F32 or BF16; scores, weights and sums are F32; a BF16 result is
+ * rounded once. The order of every sum follows from the shapes. Layout: rows are tokens, sequence
+ * after sequence; a row has heads x width elements. `heads / kv_heads` neighbouring query heads
+ * share a key head. */
 #ifndef TEMPLATE_ATTENTION_H
 #define TEMPLATE_ATTENTION_H
 
@@ -13,21 +14,47 @@
 
 enum { ATTENTION_QUERIES = 64, ATTENTION_KEYS = 256 };
 
-static inline int64_t attention_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+/* compiler/ir/ir.h has the meaning. 0 and NULL: none. */
+struct attention_rule {
+    int64_t window;
+    float softcap;
+    const int32_t *starts;
+};
 
-/* Scores of one query, in place: scaled, of which the first `visible` count; the others of `room`
- * (a multiple of 16) become 0. top and sum are those of the tiles before (-inf and 0 at first);
- * returns what earlier results are to be multiplied by. */
-static inline float attention_softmax(float *restrict score, int64_t visible, int64_t room,
-                                      float scale, float *top, float *sum)
+static inline int64_t attention_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t attention_larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* The first key that query i of the sample from row `start` on sees. */
+SPECIALISED int64_t attention_first(struct attention_rule rule, int64_t start, int64_t i)
 {
+    int64_t first = rule.window ? attention_larger(i - rule.window + 1, 0) : 0;
+    return rule.starts ? attention_larger(first, rule.starts[start + i] - start) : first;
+}
+
+/* Scores become cap tanh(scale score / cap). */
+static inline void attention_cap(float *restrict score, int64_t n, float scale, float cap)
+{
+    float part = scale / cap;
+    for (int64_t j = 0; j < n; j++) score[j] = cap * op_tanh_f32(score[j] * part);
+}
+
+/* Scores of one query, in place: scaled, of which those from `hidden` to `visible` count; the
+ * others of `room` (a multiple of 16) become 0. top and sum are those of the tiles before (-inf and
+ * 0 at first); returns what earlier results are to be multiplied by. */
+static inline float attention_softmax(float *restrict score, int64_t hidden, int64_t visible,
+                                      int64_t room, float scale, float *top, float *sum)
+{
+    if (hidden >= visible) {
+        for (int64_t j = 0; j < room; j++) score[j] = 0.0f;
+        return 1.0f;
+    }
     float largest[OP_LANES], total[OP_LANES];
     for (int k = 0; k < OP_LANES; k++) largest[k] = -INFINITY, total[k] = 0.0f;
     int64_t rounded = (visible + OP_LANES - 1) / OP_LANES * OP_LANES;
     for (int64_t j = 0; j < rounded; j += OP_LANES) {
 #pragma omp simd
         for (int k = 0; k < OP_LANES; k++) {
-            float s = j + k < visible ? score[j + k] * scale : -INFINITY;
+            float s = j + k >= hidden && j + k < visible ? score[j + k] * scale : -INFINITY;
             score[j + k] = s;
             largest[k] = op_max_f32(largest[k], s);
         }
@@ -51,7 +78,7 @@ static inline float attention_softmax(float *restrict score, int64_t visible, in
 SPECIALISED void attention_of(enum element type, const void *restrict q, const void *restrict k,
                               const void *restrict v, void *restrict o, float *restrict lse,
                               int64_t tokens, int64_t heads, int64_t kv_heads, int64_t width,
-                              int64_t sequence, float scale)
+                              int64_t sequence, float scale, struct attention_rule rule)
 {
     float tile[ATTENTION_QUERIES * ATTENTION_KEYS],
         sums[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * width];
@@ -62,13 +89,14 @@ SPECIALISED void attention_of(enum element type, const void *restrict q, const v
         for (int64_t h = 0; h < heads; h++)
             for (int64_t from = 0; from < sequence; from += ATTENTION_QUERIES) {
                 int64_t queries = attention_smaller(ATTENTION_QUERIES, sequence - from),
-                        end = from + queries, first = (start + from) * row + h * width;
+                        begin = attention_first(rule, start, from), end = from + queries,
+                        first = (start + from) * row + h * width;
                 float *out = type == ELEMENT_F32 ? (float *)o + first : sums,
                       top[ATTENTION_QUERIES], sum[ATTENTION_QUERIES];
                 struct operand query = {type, false, element_at(type, q, first), row},
                                weight = {ELEMENT_F32, false, tile, ATTENTION_KEYS};
                 for (int64_t i = 0; i < queries; i++) top[i] = -INFINITY, sum[i] = 0.0f;
-                for (int64_t key = 0; key < end; key += ATTENTION_KEYS) {
+                for (int64_t key = begin; key < end; key += ATTENTION_KEYS) {
                     int64_t keys = attention_smaller(ATTENTION_KEYS, end - key),
                             at = (start + key) * kv_row + h / shared * width;
                     int64_t room = (keys + OP_LANES - 1) / OP_LANES * OP_LANES;
@@ -76,13 +104,19 @@ SPECIALISED void attention_of(enum element type, const void *restrict q, const v
                                    value_tile = {type, false, element_at(type, v, at), kv_row};
                     product_f32(queries, keys, width, query, key_tile, false, tile, ATTENTION_KEYS);
                     for (int64_t i = 0; i < queries; i++) {
-                        int64_t visible = attention_smaller(keys, from + i + 1 - key);
-                        float shrink = attention_softmax(tile + i * ATTENTION_KEYS, visible, room,
-                                                         scale, &top[i], &sum[i]);
-                        if (key)
+                        int64_t visible = attention_smaller(keys, from + i + 1 - key),
+                                hidden = attention_larger(
+                                    attention_first(rule, start, from + i) - key, 0);
+                        float *score = tile + i * ATTENTION_KEYS;
+                        if (rule.softcap > 0) attention_cap(score, keys, scale, rule.softcap);
+                        float shrink =
+                            attention_softmax(score, hidden, visible, room,
+                                              rule.softcap > 0 ? 1.0f : scale, &top[i], &sum[i]);
+                        if (key > begin)
                             for (int64_t c = 0; c < width; c++) out[i * out_row + c] *= shrink;
                     }
-                    product_f32(queries, width, keys, weight, value_tile, key > 0, out, out_row);
+                    product_f32(queries, width, keys, weight, value_tile, key > begin, out,
+                                out_row);
                 }
                 for (int64_t i = 0; i < queries; i++) {
                     float inverse = 1.0f / sum[i];
@@ -109,17 +143,38 @@ SPECIALISED float attention_inner(enum element type, const void *a, const void *
     return op_sum_lanes_f32(lane);
 }
 
-/* With P the attention weights: dV = P' dO, dP = dO V', dS = scale P (dP - rowsum(dO O)), dQ = dS
- * K, dK = dS' Q. P comes back from the scores and the saved log-sum-exp. What a key head gets from
- * all queries of a sequence is added up in `work`, 2 x sequence x width, and stored when it is
- * complete. */
+/* Scores of one query and what comes back to its weights, in place: weights, and slopes of the
+ * inner products of query and key. */
+SPECIALISED void attention_slopes(float *restrict p, float *restrict d, int64_t from, int64_t to,
+                                  float scale, float cap, float log_sum, float mean)
+{
+    if (cap > 0) {
+        float part = scale / cap;
+        for (int64_t j = from; j < to; j++) {
+            float bent = op_tanh_f32(p[j] * part), share = op_exp_f32(cap * bent - log_sum);
+            p[j] = share;
+            d[j] = share * (d[j] - mean) * scale * (1.0f - bent * bent);
+        }
+        return;
+    }
+    for (int64_t j = from; j < to; j++) {
+        float share = op_exp_f32(p[j] * scale - log_sum);
+        p[j] = share;
+        d[j] = share * (d[j] - mean) * scale;
+    }
+}
+
+/* With P the attention weights: dV = P' dO, dP = dO V', dS = scale P (dP - rowsum(dO O)), times 1 -
+ * (score / softcap)^2 under a cap, dQ = dS K, dK = dS' Q. P comes back from the scores and the
+ * saved log-sum-exp. What a key head gets from all queries of a sequence is added up in `work`, 2 x
+ * sequence x width, and stored when it is complete. */
 SPECIALISED void attention_grad_of(enum element type, const void *restrict q,
                                    const void *restrict k, const void *restrict v,
                                    const void *restrict o, const float *restrict lse,
                                    const void *restrict d_o, void *restrict dq, void *restrict dk,
                                    void *restrict dv, float *restrict work, int64_t tokens,
                                    int64_t heads, int64_t kv_heads, int64_t width, int64_t sequence,
-                                   float scale)
+                                   float scale, struct attention_rule rule)
 {
     float weight[ATTENTION_QUERIES * ATTENTION_KEYS], slope[ATTENTION_QUERIES * ATTENTION_KEYS],
         sums[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * width];
@@ -136,7 +191,8 @@ SPECIALISED void attention_grad_of(enum element type, const void *restrict q,
             if (h % shared == 0) memset(work, 0, sizeof *work * (size_t)(2 * sequence * width));
             for (int64_t from = 0; from < sequence; from += ATTENTION_QUERIES) {
                 int64_t queries = attention_smaller(ATTENTION_QUERIES, sequence - from),
-                        end = from + queries, first = (start + from) * row + h * width;
+                        begin = attention_first(rule, start, from), end = from + queries,
+                        first = (start + from) * row + h * width;
                 float delta[ATTENTION_QUERIES],
                     *out = type == ELEMENT_F32 ? (float *)dq + first : sums;
                 struct operand query = {type, false, element_at(type, q, first), row},
@@ -144,7 +200,7 @@ SPECIALISED void attention_grad_of(enum element type, const void *restrict q,
                 for (int64_t i = 0; i < queries; i++)
                     delta[i] = attention_inner(type, element_at(type, d_o, first + i * row),
                                                element_at(type, o, first + i * row), width);
-                for (int64_t key = 0; key < end; key += ATTENTION_KEYS) {
+                for (int64_t key = begin; key < end; key += ATTENTION_KEYS) {
                     int64_t keys = attention_smaller(ATTENTION_KEYS, end - key),
                             at = (start + key) * kv_row + h / shared * width;
                     struct operand key_across = {type, true, element_at(type, k, at), kv_row},
@@ -155,21 +211,19 @@ SPECIALISED void attention_grad_of(enum element type, const void *restrict q,
                     product_f32(queries, keys, width, d_out, value_across, false, slope,
                                 ATTENTION_KEYS);
                     for (int64_t i = 0; i < queries; i++) {
-                        int64_t visible = attention_smaller(keys, from + i + 1 - key);
-                        float *restrict p = weight + i * ATTENTION_KEYS, *restrict d =
-                                                                             slope +
-                                                                             i * ATTENTION_KEYS;
-                        float log_sum = lse[(start + from + i) * heads + h], mean = delta[i];
-                        for (int64_t j = 0; j < visible; j++) {
-                            float share = op_exp_f32(p[j] * scale - log_sum);
-                            p[j] = share;
-                            d[j] = share * (d[j] - mean) * scale;
-                        }
-                        for (int64_t j = visible; j < keys; j++) p[j] = d[j] = 0.0f;
+                        int64_t seen = attention_first(rule, start, from + i) - key,
+                                hidden = attention_smaller(attention_larger(seen, 0), keys),
+                                visible = attention_smaller(keys, from + i + 1 - key);
+                        float *p = weight + i * ATTENTION_KEYS, *d = slope + i * ATTENTION_KEYS;
+                        attention_slopes(p, d, hidden, visible, scale, rule.softcap,
+                                         lse[(start + from + i) * heads + h], delta[i]);
+                        for (int64_t j = 0; j < hidden; j++) p[j] = d[j] = 0.0f;
+                        for (int64_t j = attention_larger(visible, hidden); j < keys; j++)
+                            p[j] = d[j] = 0.0f;
                     }
                     product_f32(keys, width, queries, w_across, d_out, true,
                                 value_sum + key * width, width);
-                    product_f32(queries, width, keys, s, key_tile, key > 0, out, out_row);
+                    product_f32(queries, width, keys, s, key_tile, key > begin, out, out_row);
                     product_f32(keys, width, queries, s_across, query, true, key_sum + key * width,
                                 width);
                 }

@@ -9,7 +9,7 @@
  * q, o, d_o, dq [tokens, heads, WIDTH] and k, v, dk, dv [tokens, kv_heads, WIDTH] are BF16, 16-byte
  * aligned; lse [tokens, heads] and rows [2, heads, tokens] are F32. WIDTH is a multiple of 8, at
  * most 256; attention_simt.cuh does others. tokens = sequences x sequence, of any length. scale >
- * 0.
+ * 0. Tiles in which no query of a block sees a key are left out.
  *
  *   function            threads                 grid x              y            z  shared bytes
  *   attention_forward   E && W <= 128 ? 1 : 2   heads * sequences   ceil(S/128)  1  384 * R
@@ -20,9 +20,9 @@
  * Threads are in units of 128; shared bytes are dynamic. W is WIDTH, S is sequence. R = 2 *
  * (round_up(W, 16) + 8) is the bytes of a row in shared memory (16 more than its elements, so
  * neighbouring rows start in other banks). E: W is a multiple of 16. L: the power of two at or
- * above W / 8. Z = W <= 128 ? 1 : 2. K = (256 + 4 N) * R + 16 N with N = 64 < W <= 128 ? 64 : 32. Q
- * = (256 + 4 M) * R with M = W <= 64 ? 64 : 32. The gradient is rows, then keys and queries; `rows`
- * is its workspace, 8 * tokens * heads bytes. */
+ * above W / 8. Z = W <= 128 ? 1 : 2. K = (256 + 4 N) * R + (starts ? 24 : 16) N with N = 64 < W <=
+ * 128 ? 64 : 32. Q = (256 + 4 M) * R with M = W <= 64 ? 64 : 32. The gradient is rows, then keys
+ * and queries; `rows` is its workspace, 8 * tokens * heads bytes. */
 #ifndef CUDA_ATTENTION_CUH
 #define CUDA_ATTENTION_CUH
 
@@ -168,11 +168,37 @@ DEVICE void attention_store(bf16 *to, int64_t row_elements, int valid, bf16 *roo
     }
 }
 
-/* One tile of scores becomes weights; top, sum and the results so far follow. factor = scale / ln
- * 2. */
+/* tanh(part x) within 2e-7, for scores under a cap: they are kept as score / softcap. */
+DEVICE float attention_bend(float x, float part)
+{
+    return fmaf(-2.0f, reciprocal_fast(1.0f + exp2_fast(x * (2.0f * ATTENTION_LOG2E * part))),
+                1.0f);
+}
+template <int M, int N>
+DEVICE void attention_cap(float (&s)[M][N][4], float scale, attention_rule rule)
+{
+    if (rule.softcap > 0)
+#pragma unroll
+        for (int i = 0; i < 4 * M * N; i++)
+            s[i / (4 * N)][i / 4 % N][i % 4] =
+                attention_bend(s[i / (4 * N)][i / 4 % N][i % 4], scale / rule.softcap);
+}
+/* What the numbers that are kept as scores are times, to be scores. */
+DEVICE float attention_unit(float scale, attention_rule rule)
+{
+    return rule.softcap > 0 ? rule.softcap : scale;
+}
+/* The slope of a score under a cap by what it is kept as, where its weight is not 0. */
+DEVICE float attention_bent(float weight, float bent)
+{
+    return weight == 0 ? 0.0f : fmaf(-bent, bent, 1.0f);
+}
+
+/* One tile of scores becomes weights; top, sum and the results so far follow. factor = unit / ln 2.
+ * `gaps`: a query may have seen no key yet. */
 template <int M, int N, int C>
 DEVICE void attention_softmax(float (&s)[M][N][4], float (&top)[M][2], float (&sum)[M][2],
-                              float (&out)[M][C][4], float factor)
+                              float (&out)[M][C][4], float factor, bool gaps)
 {
     float shrink[M][2];
     bool change = false;
@@ -186,7 +212,7 @@ DEVICE void attention_softmax(float (&s)[M][N][4], float (&top)[M][2], float (&s
                 now = fmaxf(now, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
             now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
-            float less = now * factor, total = 0.0f;
+            float less = gaps && now == ATTENTION_NONE ? 0.0f : now * factor, total = 0.0f;
             shrink[m][half] = exp2_fast(fmaf(top[m][half], factor, -less));
             change = change || now != top[m][half];
 #pragma unroll
@@ -207,9 +233,36 @@ DEVICE void attention_softmax(float (&s)[M][N][4], float (&top)[M][2], float (&s
     }
 }
 
+/* No row of a warp, from `mine` on, sees a key before `end`. */
+DEVICE bool attention_blind(attention_rule rule, int64_t start, int sequence, int mine, int end)
+{
+    return attention_cuts(rule) && end <= attention_first(rule, start, sequence, mine);
+}
+/* Scores of keys from `key` on that come before the first that a row of a warp sees. What a row
+ * sees is asked again for every tile that is cut: registers are short. */
+template <int M, int N>
+DEVICE void attention_hide(float (&s)[M][N][4], attention_rule rule, int64_t start, int sequence,
+                           int mine, int key)
+{
+    if (!attention_cuts(rule) || key >= attention_first(rule, start, sequence, mine + 16 * M - 1))
+        return;
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2 * M; i++) {
+        int low =
+            attention_first(rule, start, sequence, mine + i * 8 + lane / 4) - key - lane % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                if (n * 8 + e < low) s[i / 2][n][i % 2 * 2 + e] = ATTENTION_NONE;
+    }
+}
+
 template <int WIDTH>
 DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 *o, float *lse,
-                              int64_t, int heads, int kv_heads, int sequence, float scale)
+                              int64_t, int heads, int kv_heads, int sequence, float scale,
+                              attention_rule rule)
 {
     using cut = attention_cut<WIDTH>;
     constexpr int M = cut::forward_deep, keys = cut::forward_other, N = keys / 8,
@@ -225,19 +278,21 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
     const bf16 *k_head = k + start * kv_row + head / (heads / kv_heads) * WIDTH,
                *v_head = v + start * kv_row + head / (heads / kv_heads) * WIDTH;
     int mine = first + warp * 16 * M,
-        end = first + cut::rows < sequence ? first + cut::rows : sequence;
+        end = first + cut::rows < sequence ? first + cut::rows : sequence,
+        begin = attention_first(rule, start, sequence, first) / keys * keys;
 
     attention_load<WIDTH, cut::rows, threads>(q_tile, q + (start + first) * row + head * WIDTH, row,
                                               sequence - first);
-    attention_load<WIDTH, keys, threads>(k_tile, k_head, kv_row, sequence);
-    attention_load<WIDTH, keys, threads>(v_tile, v_head, kv_row, sequence);
+    attention_load<WIDTH, keys, threads>(k_tile, k_head + begin * kv_row, kv_row, sequence - begin);
+    attention_load<WIDTH, keys, threads>(v_tile, v_head + begin * kv_row, kv_row, sequence - begin);
     copy_async_commit();
 
-    float out[M][cut::pieces][4], top[M][2], sum[M][2];
+    float out[M][cut::pieces][4], top[M][2], sum[M][2],
+        factor = attention_unit(scale, rule) * ATTENTION_LOG2E;
     attention_clear(out);
 #pragma unroll
     for (int i = 0; i < 2 * M; i++) top[i / 2][i % 2] = ATTENTION_NONE, sum[i / 2][i % 2] = 0.0f;
-    for (int key = 0, side = 0; key < end; key += keys, side ^= 1) {
+    for (int key = begin, side = 0; key < end; key += keys, side ^= 1) {
         copy_async_wait<0>();
         __syncthreads();
         if (key + keys < end) {
@@ -249,10 +304,12 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
             copy_async_commit();
         }
         if (key >= mine + 16 * M) continue; /* all of it after this warp's queries */
+        if (attention_blind(rule, start, sequence, mine, key + keys)) continue;
         float s[M][N][4];
         attention_scores<WIDTH>(
             s, q_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane),
             k_tile + side * keys * cut::stride + attention_right<cut::stride>(lane));
+        attention_cap(s, scale, rule);
         if (key + keys > mine) {
             int behind = mine + lane / 4 - key - lane % 4 * 2; /* query - key of s[0][0][0] */
 #pragma unroll
@@ -264,7 +321,8 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
                         if (behind + m * 16 + e / 2 * 8 < n * 8 + e % 2)
                             s[m][n][e] = ATTENTION_NONE;
         }
-        attention_softmax(s, top, sum, out, scale * ATTENTION_LOG2E);
+        attention_hide(s, rule, start, sequence, mine, key);
+        attention_softmax(s, top, sum, out, factor, attention_cuts(rule));
         attention_add<WIDTH>(
             out, s, v_tile + side * keys * cut::stride + attention_left<cut::stride>(lane));
     }
@@ -282,7 +340,8 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
                 out[m][c][2 * half] *= inverse, out[m][c][2 * half + 1] *= inverse;
             int query = mine + m * 16 + half * 8 + lane / 4;
             if (lane % 4 == 0 && query < sequence)
-                lse[(start + query) * heads + head] = fmaf(top[m][half], scale, op_log_f32(total));
+                lse[(start + query) * heads + head] =
+                    fmaf(top[m][half], attention_unit(scale, rule), op_log_f32(total));
         }
     attention_store<WIDTH>(o + (start + mine) * row + head * WIDTH, row, sequence - mine,
                            q_tile + warp * 16 * M * cut::stride, out, 1.0f);
@@ -327,7 +386,7 @@ DEVICE void attention_rows(const bf16 *o, const bf16 *d_o, const float *lse, flo
 template <int WIDTH, bool WANT_K, bool WANT_V>
 DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o,
                                 const float *rows, bf16 *dk, bf16 *dv, int64_t tokens, int heads,
-                                int kv_heads, int sequence, float scale)
+                                int kv_heads, int sequence, float scale, attention_rule rule)
 {
     using cut = attention_cut<WIDTH>;
     constexpr int M = cut::keys_deep, queries = cut::keys_other, N = queries / 8,
@@ -335,8 +394,9 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
     DYNAMIC_SHARED(memory);
     bf16 *k_tile = (bf16 *)memory, *v_tile = k_tile + cut::rows * cut::stride,
          *q_tile = v_tile + cut::rows * cut::stride, *d_tile = q_tile + 2 * queries * cut::stride;
-    /* [2 tiles][lse / ln 2, delta][queries] */
+    /* [2 tiles][lse / ln 2, delta, the document's first row in the sample as an int][queries] */
     float *stats = (float *)(d_tile + 2 * queries * cut::stride);
+    int kinds = rule.starts ? 3 : 2;
     int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, shared = heads / kv_heads;
     int head = (int)(blockIdx.x % (unsigned)kv_heads), first = (int)blockIdx.y * cut::rows,
         mine = first + warp * 16 * M;
@@ -345,8 +405,9 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
     int64_t here = (start + first) * kv_row + head * WIDTH;
 
     /* The tile of queries that comes next, and what this thread brings of its stats. */
-    int query = first, query_head = head * shared;
-    bool lender = (int)threadIdx.x < 2 * queries, lse_lender = (int)threadIdx.x < queries;
+    int query = first, query_head = head * shared,
+        end = attention_end(rule, start, sequence, first + cut::rows);
+    bool lender = (int)threadIdx.x < kinds * queries, lse_lender = (int)threadIdx.x < queries;
     auto bring = [&](int side) {
         int64_t at = (start + query) * row + query_head * WIDTH;
         attention_load<WIDTH, queries, threads, 1>(q_tile + side * queries * cut::stride, q + at,
@@ -355,18 +416,30 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
                                                    row, sequence - query);
         copy_async_commit();
         int mate = query + (int)threadIdx.x % queries;
-        float value = lender && mate < sequence
-                          ? rows[(query_head + (lse_lender ? 0 : heads)) * tokens + start + mate]
-                      : lse_lender ? 1.0e30f
-                                   : 0.0f;
+        float value = 0.0f;
+        if (rule.starts && (int)threadIdx.x >= 2 * queries) {
+            bool there = lender && mate < sequence;
+            value = __int_as_float(there ? (int)(rule.starts[start + mate] - start) : sequence);
+        } else
+            value = lender && mate < sequence
+                        ? rows[(query_head + (lse_lender ? 0 : heads)) * tokens + start + mate]
+                    : lse_lender ? 1.0e30f
+                                 : 0.0f;
         query += queries;
-        if (query >= sequence) query = first, query_head++;
+        if (query >= end) query = first, query_head++;
         return value;
     };
     auto put = [&](int side, float value) {
         if (lender)
-            stats[side * 2 * queries + (int)threadIdx.x] =
+            stats[side * kinds * queries + (int)threadIdx.x] =
                 lse_lender ? value * ATTENTION_LOG2E : value;
+    };
+    /* The first key that a query of a tile from `now` on sees. */
+    auto sees = [&](int side, int now, int column) {
+        int from = rule.window > 0 ? now + column - rule.window + 1 : 0;
+        if (!rule.starts) return from;
+        int document = ((const int *)stats)[(side * 3 + 2) * queries + column];
+        return document > from ? document : from;
     };
 
     attention_load<WIDTH, cut::rows, threads>(k_tile, k + here, kv_row, sequence - first);
@@ -377,7 +450,8 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
     attention_clear(v_sum);
     const bf16 *k_left = k_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane),
                *v_left = v_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane);
-    float factor = scale * ATTENTION_LOG2E;
+    float factor = attention_unit(scale, rule) * ATTENTION_LOG2E;
+    bool capped = rule.softcap > 0;
     for (int now = first, side = 0;; side ^= 1) {
         copy_async_wait<0>();
         __syncthreads();
@@ -385,12 +459,15 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
         bool more = query_head < (head + 1) * shared;
         float next = 0.0f;
         if (more) next = bring(side ^ 1);
-        if (now + queries > mine) { /* else all of it before this warp's keys */
+        /* else all of it before this warp's keys, or none sees one of them */
+        if (now + queries > mine &&
+            !(attention_cuts(rule) && sees(side, now, 0) >= mine + 16 * M)) {
             const bf16 *q_side = q_tile + side * queries * cut::stride,
                        *d_side = d_tile + side * queries * cut::stride;
-            const float *stats_side = stats + side * 2 * queries + lane % 4 * 2;
+            const float *stats_side = stats + side * kinds * queries + lane % 4 * 2;
             float p[M][N][4];
             attention_scores<WIDTH>(p, k_left, q_side + attention_right<cut::stride>(lane));
+            attention_cap(p, scale, rule);
             if (now < mine + 16 * M - 1) {                         /* some before their keys */
                 int behind = now + lane % 4 * 2 - mine - lane / 4; /* query - key of p[0][0][0] */
 #pragma unroll
@@ -398,29 +475,50 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
                     if (behind + i / 4 % N * 8 + i % 2 < i / (4 * N) * 16 + i / 2 % 2 * 8)
                         p[i / (4 * N)][i / 4 % N][i % 4] = ATTENTION_NONE;
             }
+            if (attention_cuts(rule) && sees(side, now, queries - 1) > mine) {
+#pragma unroll
+                for (int i = 0; i < 2 * N; i++) {
+                    int from = sees(side, now, lane % 4 * 2 + i / 2 * 8 + i % 2) - mine - lane / 4;
+#pragma unroll
+                    for (int m = 0; m < 2 * M; m++)
+                        if (m * 8 < from) p[m / 2][i / 2][m % 2 * 2 + i % 2] = ATTENTION_NONE;
+                }
+            }
+            /* under a cap the slopes are made with the weights, which need the scores */
+            float slope[M][N][4];
+            if (WANT_K && capped)
+                attention_scores<WIDTH>(slope, v_left, d_side + attention_right<cut::stride>(lane));
 #pragma unroll
             for (int n = 0; n < N; n++) {
-                float2 less = *(const float2 *)(stats_side + n * 8);
+                float2 less = *(const float2 *)(stats_side + n * 8),
+                       mean = *(const float2 *)(stats_side + queries + n * 8);
 #pragma unroll
                 for (int i = 0; i < 4 * M; i++) {
                     int m = i / 4, e = i % 4;
-                    p[m][n][e] = exp2_fast(fmaf(p[m][n][e], factor, e % 2 ? -less.y : -less.x));
+                    float bent = p[m][n][e];
+                    p[m][n][e] = exp2_fast(fmaf(bent, factor, e % 2 ? -less.y : -less.x));
+                    if (WANT_K && capped)
+                        slope[m][n][e] = p[m][n][e] * attention_bent(p[m][n][e], bent) *
+                                         (slope[m][n][e] - (e % 2 ? mean.y : mean.x));
                 }
             }
             if constexpr (WANT_V)
                 attention_add<WIDTH>(v_sum, p, d_side + attention_left<cut::stride>(lane));
             if constexpr (WANT_K) {
-                float s[M][N][4];
-                attention_scores<WIDTH>(s, v_left, d_side + attention_right<cut::stride>(lane));
+                if (!capped) {
+                    attention_scores<WIDTH>(slope, v_left,
+                                            d_side + attention_right<cut::stride>(lane));
 #pragma unroll
-                for (int n = 0; n < N; n++) {
-                    float2 less = *(const float2 *)(stats_side + queries + n * 8);
+                    for (int n = 0; n < N; n++) {
+                        float2 mean = *(const float2 *)(stats_side + queries + n * 8);
 #pragma unroll
-                    for (int i = 0; i < 4 * M; i++)
-                        s[i / 4][n][i % 4] =
-                            p[i / 4][n][i % 4] * (s[i / 4][n][i % 4] - (i % 2 ? less.y : less.x));
+                        for (int i = 0; i < 4 * M; i++)
+                            slope[i / 4][n][i % 4] =
+                                p[i / 4][n][i % 4] *
+                                (slope[i / 4][n][i % 4] - (i % 2 ? mean.y : mean.x));
+                    }
                 }
-                attention_add<WIDTH>(k_sum, s, q_side + attention_left<cut::stride>(lane));
+                attention_add<WIDTH>(k_sum, slope, q_side + attention_left<cut::stride>(lane));
             }
         }
         if (!more) break;
@@ -440,24 +538,24 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
 template <int WIDTH>
 DEVICE void attention_keys(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o,
                            const float *rows, bf16 *dk, bf16 *dv, int64_t tokens, int heads,
-                           int kv_heads, int sequence, float scale)
+                           int kv_heads, int sequence, float scale, attention_rule rule)
 {
     if constexpr (WIDTH <= 128)
         attention_keys_part<WIDTH, true, true>(q, k, v, d_o, rows, dk, dv, tokens, heads, kv_heads,
-                                               sequence, scale);
+                                               sequence, scale, rule);
     else if (blockIdx.z == 0)
         attention_keys_part<WIDTH, true, false>(q, k, v, d_o, rows, dk, dv, tokens, heads, kv_heads,
-                                                sequence, scale);
+                                                sequence, scale, rule);
     else
         attention_keys_part<WIDTH, false, true>(q, k, v, d_o, rows, dk, dv, tokens, heads, kv_heads,
-                                                sequence, scale);
+                                                sequence, scale, rule);
 }
 
 /* dq = scale dS k for a tile of queries. */
 template <int WIDTH>
 DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o,
                               const float *rows, bf16 *dq, int64_t tokens, int heads, int kv_heads,
-                              int sequence, float scale)
+                              int sequence, float scale, attention_rule rule)
 {
     using cut = attention_cut<WIDTH>;
     constexpr int M = cut::queries_deep, keys = cut::queries_other, N = keys / 8,
@@ -473,14 +571,16 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
     const bf16 *k_head = k + start * kv_row + head / (heads / kv_heads) * WIDTH,
                *v_head = v + start * kv_row + head / (heads / kv_heads) * WIDTH;
     int64_t here = (start + first) * row + head * WIDTH;
-    int end = first + cut::rows < sequence ? first + cut::rows : sequence;
+    int end = first + cut::rows < sequence ? first + cut::rows : sequence,
+        begin = attention_first(rule, start, sequence, first) / keys * keys;
 
     attention_load<WIDTH, cut::rows, threads>(q_tile, q + here, row, sequence - first);
     attention_load<WIDTH, cut::rows, threads>(d_tile, d_o + here, row, sequence - first);
-    attention_load<WIDTH, keys, threads>(k_tile, k_head, kv_row, sequence);
-    attention_load<WIDTH, keys, threads>(v_tile, v_head, kv_row, sequence);
+    attention_load<WIDTH, keys, threads>(k_tile, k_head + begin * kv_row, kv_row, sequence - begin);
+    attention_load<WIDTH, keys, threads>(v_tile, v_head + begin * kv_row, kv_row, sequence - begin);
     copy_async_commit();
-    float less[M][2], delta[M][2], sum[M][cut::pieces][4], factor = scale * ATTENTION_LOG2E;
+    float less[M][2], delta[M][2], sum[M][cut::pieces][4],
+        factor = attention_unit(scale, rule) * ATTENTION_LOG2E;
 #pragma unroll
     for (int i = 0; i < 2 * M; i++) {
         int query = mine + i * 8 + lane / 4;
@@ -491,8 +591,8 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
     attention_clear(sum);
     const bf16 *q_left = q_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane),
                *d_left = d_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane);
-    for (int key = 0; key < end; key += keys) {
-        int side = key / keys & 1;
+    for (int key = begin; key < end; key += keys) {
+        int side = (key - begin) / keys & 1;
         copy_async_wait<0>();
         __syncthreads();
         if (key + keys < end) {
@@ -504,10 +604,12 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
             copy_async_commit();
         }
         if (key >= mine + 16 * M) continue; /* all of it after this warp's queries */
+        if (attention_blind(rule, start, sequence, mine, key + keys)) continue;
         const bf16 *k_side = k_tile + side * keys * cut::stride,
                    *v_side = v_tile + side * keys * cut::stride;
         float p[M][N][4], s[M][N][4];
         attention_scores<WIDTH>(p, q_left, k_side + attention_right<cut::stride>(lane));
+        attention_cap(p, scale, rule);
         if (key + keys > mine) {                               /* some after their queries */
             int behind = mine + lane / 4 - key - lane % 4 * 2; /* query - key of p[0][0][0] */
 #pragma unroll
@@ -515,6 +617,7 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
                 if (behind + i / (4 * N) * 16 + i / 2 % 2 * 8 < i / 4 % N * 8 + i % 2)
                     p[i / (4 * N)][i / 4 % N][i % 4] = ATTENTION_NONE;
         }
+        attention_hide(p, rule, start, sequence, mine, key);
         attention_scores<WIDTH>(s, d_left, v_side + attention_right<cut::stride>(lane));
 #pragma unroll
         for (int n = 0; n < N; n++)
@@ -523,6 +626,7 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
                 int m = i / 4, e = i % 4;
                 float weight = exp2_fast(fmaf(p[m][n][e], factor, -less[m][e / 2]));
                 s[m][n][e] = weight * (s[m][n][e] - delta[m][e / 2]);
+                if (rule.softcap > 0) s[m][n][e] *= attention_bent(weight, p[m][n][e]);
             }
         attention_add<WIDTH>(sum, s, k_side + attention_left<cut::stride>(lane));
     }

@@ -21,6 +21,40 @@
 
 #define ATTENTION_NEVER -3.0e38f
 
+/* compiler/ir/ir.h has the meaning. 0 and nullptr: none. Callers give constants, so what a rule
+ * does not have costs nothing. */
+struct attention_rule {
+    int window;
+    float softcap;
+    const int32_t *starts;
+};
+DEVICE bool attention_cuts(attention_rule rule) { return rule.window > 0 || rule.starts; }
+
+/* The first key that query i of the sample from row `start` on sees; the last query's after it. */
+DEVICE int attention_first(attention_rule rule, int64_t start, int sequence, int i)
+{
+    int query = i < sequence ? i : sequence - 1,
+        first = rule.window > 0 && query >= rule.window ? query - rule.window + 1 : 0;
+    if (!rule.starts) return first;
+    int document = (int)(rule.starts[start + query] - start);
+    return document > first ? document : first;
+}
+
+/* One more than the last query that sees one of the keys below `keys`, of which there is one. */
+DEVICE int attention_end(attention_rule rule, int64_t start, int sequence, int keys)
+{
+    int last = (keys < sequence ? keys : sequence) - 1,
+        end = rule.window > 0 && rule.window < sequence - last ? last + rule.window : sequence;
+    for (int low = last + 1; rule.starts && low < end;) {
+        int middle = low + (end - low) / 2;
+        if (rule.starts[start + middle] - start > last)
+            end = middle;
+        else
+            low = middle + 1;
+    }
+    return end;
+}
+
 /* Operands on their way through shared memory; rows an element longer than they are, so that
  * columns lie in different banks. */
 struct attention_room {
@@ -113,9 +147,15 @@ DEVICE void attention_write(T *to, int64_t row_elements, int valid,
                 attention_set(to + (y + 16 * i) * row_elements + x + 16 * c, sum[i][c] * factor[i]);
 }
 
+DEVICE float attention_capped(float s, float scale, float cap)
+{
+    return cap * op_tanh_f32(s * (scale / cap));
+}
+
 template <typename T, int WIDTH>
 DEVICE void attention_forward_simt(const T *q, const T *k, const T *v, T *o, float *lse, int64_t,
-                                   int heads, int kv_heads, int sequence, float scale)
+                                   int heads, int kv_heads, int sequence, float scale,
+                                   attention_rule rule)
 {
     __shared__ attention_room room;
     int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16,
@@ -125,21 +165,34 @@ DEVICE void attention_forward_simt(const T *q, const T *k, const T *v, T *o, flo
     int64_t here = (start + first) * row + head * WIDTH,
             kv_here = start * kv_row + head / (heads / kv_heads) * WIDTH;
     float sum[4][(WIDTH + 63) / 64 * 4], top[4], total[4], inverse[4];
+    int low[4];
     attention_zero(sum);
-    for (int i = 0; i < 4; i++) top[i] = ATTENTION_NEVER, total[i] = 0.0f;
-    for (int key = 0; key <= first; key += 64) {
+    for (int i = 0; i < 4; i++) {
+        top[i] = ATTENTION_NEVER, total[i] = 0.0f;
+        low[i] = attention_first(rule, start, sequence, first + y + 16 * i);
+    }
+    for (int key = attention_first(rule, start, sequence, first) / 64 * 64; key <= first;
+         key += 64) {
         float s[4][4];
         attention_multiply<WIDTH>(s, room, q + here, row, sequence - first,
                                   k + kv_here + key * kv_row, kv_row, sequence - key);
+#pragma unroll
         for (int i = 0; i < 4; i++) {
             float now = top[i], add = 0.0f;
             for (int j = 0; j < 4; j++) {
-                s[i][j] = key + x + 16 * j > first + y + 16 * i ? ATTENTION_NEVER : s[i][j] * scale;
+                int at = key + x + 16 * j;
+                s[i][j] = rule.softcap > 0 ? attention_capped(s[i][j], scale, rule.softcap)
+                                           : s[i][j] * scale;
+                if (at > first + y + 16 * i || (attention_cuts(rule) && at < low[i]))
+                    s[i][j] = ATTENTION_NEVER;
                 now = fmaxf(now, s[i][j]);
             }
             for (int step = 8; step > 0; step /= 2)
                 now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, step));
-            for (int j = 0; j < 4; j++) add += s[i][j] = op_exp_f32(s[i][j] - now);
+            for (int j = 0; j < 4; j++) {
+                bool none = attention_cuts(rule) && s[i][j] == ATTENTION_NEVER; /* as may be now */
+                add += s[i][j] = none ? 0.0f : op_exp_f32(s[i][j] - now);
+            }
             for (int step = 8; step > 0; step /= 2) add += __shfl_xor_sync(0xffffffffu, add, step);
             float shrink = op_exp_f32(top[i] - now);
             total[i] = fmaf(total[i], shrink, add);
@@ -191,10 +244,17 @@ DEVICE void attention_stats(const float *from, float *to, int64_t tokens, int he
         to[at] = from[i];
 }
 
-/* Of a weight and its slope, what attention.cuh calls P and dS (without scale); 0 where the key
- * comes after the query or either is not there. */
-DEVICE void attention_slope(float &p, float &s, bool seen, float scale, float lse, float delta)
+/* Of a weight and its slope, what attention.cuh calls P and dS (without scale); 0 where the query
+ * does not see the key or either is not there. */
+DEVICE void attention_slope(float &p, float &s, bool seen, float scale, float cap, float lse,
+                            float delta)
 {
+    if (cap > 0) {
+        float bent = op_tanh_f32(p * (scale / cap));
+        p = seen ? op_exp_f32(fmaf(bent, cap, -lse)) : 0.0f;
+        s = p * (s - delta) * (1.0f - bent * bent);
+        return;
+    }
     p = seen ? op_exp_f32(fmaf(p, scale, -lse)) : 0.0f;
     s = p * (s - delta);
 }
@@ -203,7 +263,8 @@ DEVICE void attention_slope(float &p, float &s, bool seen, float scale, float ls
 template <typename T, int WIDTH, bool WANT_K, bool WANT_V>
 DEVICE void attention_keys_simt_part(attention_room &room, const T *q, const T *k, const T *v,
                                      const T *d_o, const float *rows, T *dk, T *dv, int64_t tokens,
-                                     int heads, int kv_heads, int sequence, float scale)
+                                     int heads, int kv_heads, int sequence, float scale,
+                                     attention_rule rule)
 {
     int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16,
         head = (int)(blockIdx.x % (unsigned)kv_heads), first = (int)blockIdx.y * 64,
@@ -215,8 +276,9 @@ DEVICE void attention_keys_simt_part(attention_room &room, const T *q, const T *
         v_sum[4][WANT_V ? (WIDTH + 63) / 64 * 4 : 1];
     attention_zero(k_sum);
     attention_zero(v_sum);
+    int end = attention_end(rule, start, sequence, first + 64);
     for (int h = head * shared; h < (head + 1) * shared; h++)
-        for (int from = first; from < sequence; from += 64) {
+        for (int from = first; from < end; from += 64) {
             float p[4][4], s[4][4];
             int64_t there = (start + from) * row + h * WIDTH;
             attention_multiply<WIDTH>(p, room, k + here, kv_row, sequence - first, q + there, row,
@@ -228,10 +290,14 @@ DEVICE void attention_keys_simt_part(attention_room &room, const T *q, const T *
                 const float *stat = rows + h * tokens + start + query;
                 float lse = query < sequence ? stat[0] : 0.0f,
                       delta = query < sequence ? stat[heads * tokens] : 0.0f;
-                for (int i = 0; i < 4; i++)
+                int low = attention_first(rule, start, sequence, query);
+                for (int i = 0; i < 4; i++) {
+                    int key = first + y + 16 * i;
                     attention_slope(p[i][j], s[i][j],
-                                    query < sequence && first + y + 16 * i <= query, scale, lse,
-                                    delta);
+                                    query < sequence && key <= query &&
+                                        (!attention_cuts(rule) || key >= low),
+                                    scale, rule.softcap, lse, delta);
+                }
             }
             if constexpr (WANT_V)
                 attention_gather<WIDTH>(v_sum, p, room, d_o + there, row, sequence - from);
@@ -250,24 +316,24 @@ DEVICE void attention_keys_simt_part(attention_room &room, const T *q, const T *
 template <typename T, int WIDTH>
 DEVICE void attention_keys_simt(const T *q, const T *k, const T *v, const T *d_o, const float *rows,
                                 T *dk, T *dv, int64_t tokens, int heads, int kv_heads, int sequence,
-                                float scale)
+                                float scale, attention_rule rule)
 {
     __shared__ attention_room room;
     if constexpr (WIDTH <= 256)
         attention_keys_simt_part<T, WIDTH, true, true>(room, q, k, v, d_o, rows, dk, dv, tokens,
-                                                       heads, kv_heads, sequence, scale);
+                                                       heads, kv_heads, sequence, scale, rule);
     else if (blockIdx.z == 0)
         attention_keys_simt_part<T, WIDTH, true, false>(room, q, k, v, d_o, rows, dk, dv, tokens,
-                                                        heads, kv_heads, sequence, scale);
+                                                        heads, kv_heads, sequence, scale, rule);
     else
         attention_keys_simt_part<T, WIDTH, false, true>(room, q, k, v, d_o, rows, dk, dv, tokens,
-                                                        heads, kv_heads, sequence, scale);
+                                                        heads, kv_heads, sequence, scale, rule);
 }
 
 template <typename T, int WIDTH>
 DEVICE void attention_queries_simt(const T *q, const T *k, const T *v, const T *d_o,
                                    const float *rows, T *dq, int64_t tokens, int heads,
-                                   int kv_heads, int sequence, float scale)
+                                   int kv_heads, int sequence, float scale, attention_rule rule)
 {
     __shared__ attention_room room;
     int x = (int)threadIdx.x % 16, y = (int)threadIdx.x / 16,
@@ -277,14 +343,17 @@ DEVICE void attention_queries_simt(const T *q, const T *k, const T *v, const T *
     int64_t here = (start + first) * row + head * WIDTH,
             kv_here = start * kv_row + head / (heads / kv_heads) * WIDTH;
     float sum[4][(WIDTH + 63) / 64 * 4], lse[4], delta[4];
+    int low[4];
     attention_zero(sum);
     for (int i = 0; i < 4; i++) {
         int query = first + y + 16 * i;
         const float *stat = rows + head * tokens + start + query;
         lse[i] = query < sequence ? stat[0] : 0.0f;
         delta[i] = query < sequence ? stat[heads * tokens] : 0.0f;
+        low[i] = attention_first(rule, start, sequence, query);
     }
-    for (int key = 0; key <= first; key += 64) {
+    for (int key = attention_first(rule, start, sequence, first) / 64 * 64; key <= first;
+         key += 64) {
         float p[4][4], s[4][4];
         attention_multiply<WIDTH>(p, room, q + here, row, sequence - first,
                                   k + kv_here + key * kv_row, kv_row, sequence - key);
@@ -292,9 +361,11 @@ DEVICE void attention_queries_simt(const T *q, const T *k, const T *v, const T *
                                   v + kv_here + key * kv_row, kv_row, sequence - key);
         for (int i = 0; i < 4; i++)
             for (int j = 0; j < 4; j++) {
-                int query = first + y + 16 * i;
-                attention_slope(p[i][j], s[i][j], query < sequence && key + x + 16 * j <= query,
-                                scale, lse[i], delta[i]);
+                int query = first + y + 16 * i, at = key + x + 16 * j;
+                attention_slope(p[i][j], s[i][j],
+                                query < sequence && at <= query &&
+                                    (!attention_cuts(rule) || at >= low[i]),
+                                scale, rule.softcap, lse[i], delta[i]);
             }
         attention_gather<WIDTH>(sum, s, room, k + kv_here + key * kv_row, kv_row, sequence - key);
     }

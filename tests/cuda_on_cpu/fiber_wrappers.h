@@ -163,5 +163,10 @@ FIBER_FUNCTION float exp2_fast(float x)
     float y = exp2f(x);
     return y < 1.17549435e-38f ? 0.0f : y; /* subnormal results are 0 there */
 }
+FIBER_FUNCTION float reciprocal_fast(float x)
+{
+    float y = 1.0f / x;
+    return y > -1.17549435e-38f && y < 1.17549435e-38f ? 0.0f : y;
+}
 
 #endif

@@ -1,7 +1,8 @@
 /* templates/cuda/attention.cuh and attention_simt.cuh against the definition in double precision:
  * what comes out, the saved log-sum-exp, and the three gradients; sequences shorter than a tile and
  * no multiple of one, several of them after each other, key heads that are shared or not, widths
- * that fill a tile and that do not, both halves of a grid that is divided by result. */
+ * that fill a tile and that do not, both halves of a grid that is divided by result; windows,
+ * documents and caps on scores, each against tiles that are left out, cut and whole. */
 #include <cmath>
 #include <vector>
 
@@ -12,12 +13,13 @@ using std::vector;
 
 template <typename T, int W, bool simt>
 static void forward(const T *q, const T *k, const T *v, T *o, float *lse, int64_t tokens, int heads,
-                    int kv_heads, int sequence, float scale)
+                    int kv_heads, int sequence, float scale, attention_rule rule)
 {
     if constexpr (simt)
-        attention_forward_simt<T, W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale);
+        attention_forward_simt<T, W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale,
+                                     rule);
     else
-        attention_forward<W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale);
+        attention_forward<W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale, rule);
 }
 template <typename T, int W, bool simt>
 static void rows(const T *o, const T *d_o, const float *lse, float *to, int64_t tokens, int heads)
@@ -29,23 +31,27 @@ static void rows(const T *o, const T *d_o, const float *lse, float *to, int64_t 
 }
 template <typename T, int W, bool simt>
 static void keys(const T *q, const T *k, const T *v, const T *d_o, const float *stats, T *dk, T *dv,
-                 int64_t tokens, int heads, int kv_heads, int sequence, float scale)
+                 int64_t tokens, int heads, int kv_heads, int sequence, float scale,
+                 attention_rule rule)
 {
     if constexpr (simt)
         attention_keys_simt<T, W>(q, k, v, d_o, stats, dk, dv, tokens, heads, kv_heads, sequence,
-                                  scale);
+                                  scale, rule);
     else
-        attention_keys<W>(q, k, v, d_o, stats, dk, dv, tokens, heads, kv_heads, sequence, scale);
+        attention_keys<W>(q, k, v, d_o, stats, dk, dv, tokens, heads, kv_heads, sequence, scale,
+                          rule);
 }
 template <typename T, int W, bool simt>
 static void queries(const T *q, const T *k, const T *v, const T *d_o, const float *stats, T *dq,
-                    int64_t tokens, int heads, int kv_heads, int sequence, float scale)
+                    int64_t tokens, int heads, int kv_heads, int sequence, float scale,
+                    attention_rule rule)
 {
     if constexpr (simt)
         attention_queries_simt<T, W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence,
-                                     scale);
+                                     scale, rule);
     else
-        attention_queries<W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence, scale);
+        attention_queries<W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence, scale,
+                             rule);
 }
 
 static uint32_t state = 12345;
@@ -76,12 +82,18 @@ template <typename T> static vector<T> unwritten(size_t n)
 struct shape {
     int width, heads, kv_heads, sequence, sequences;
 };
+/* What templates call attention_rule, with documents by their starts. */
+struct kind {
+    int window, document; /* 0: none; else no document is longer */
+    double softcap;
+};
 struct truth {
     vector<double> o, size, lse, dq, dk, dv;
 }; /* size: sum of |p v| */
 
 static truth define(const struct shape &s, const vector<double> &q, const vector<double> &k,
-                    const vector<double> &v, const vector<double> &d_o, double scale)
+                    const vector<double> &v, const vector<double> &d_o, double scale,
+                    const kind &rule, const vector<int32_t> &starts)
 {
     truth t;
     size_t w = (size_t)s.width, n = (size_t)s.heads, m = (size_t)s.kv_heads,
@@ -94,24 +106,31 @@ static truth define(const struct shape &s, const vector<double> &q, const vector
             for (size_t i = 0; i < length; i++) {
                 size_t at = ((start + i) * n + h) * w;
                 auto key = [&](size_t j) { return ((start + j) * m + h / (n / m)) * w; };
-                vector<double> p(i + 1);
+                vector<double> p(i + 1), bend(i + 1, 1.0);
                 double sum = 0, delta = 0;
-                for (size_t j = 0; j <= i; j++) {
+                size_t low =
+                    rule.window && i >= (size_t)rule.window ? i - (size_t)rule.window + 1 : 0;
+                if (rule.document) low = std::max(low, (size_t)starts[start + i] - start);
+                for (size_t j = low; j <= i; j++) {
                     for (size_t c = 0; c < w; c++) p[j] += q[at + c] * k[key(j) + c] * scale;
+                    if (rule.softcap > 0) {
+                        double bent = std::tanh(p[j] / rule.softcap);
+                        p[j] = rule.softcap * bent, bend[j] = 1 - bent * bent;
+                    }
                     sum += std::exp(p[j]);
                 }
                 t.lse[at / w] = std::log(sum);
-                for (size_t j = 0; j <= i; j++) {
+                for (size_t j = low; j <= i; j++) {
                     p[j] = std::exp(p[j]) / sum;
                     for (size_t c = 0; c < w; c++)
                         t.o[at + c] += p[j] * v[key(j) + c],
                             t.size[at + c] += std::fabs(p[j] * v[key(j) + c]);
                 }
                 for (size_t c = 0; c < w; c++) delta += t.o[at + c] * d_o[at + c];
-                for (size_t j = 0; j <= i; j++) {
+                for (size_t j = low; j <= i; j++) {
                     double slope = -delta;
                     for (size_t c = 0; c < w; c++) slope += d_o[at + c] * v[key(j) + c];
-                    slope *= p[j] * scale;
+                    slope *= p[j] * scale * bend[j];
                     for (size_t c = 0; c < w; c++) {
                         t.dq[at + c] += slope * k[key(j) + c];
                         t.dk[key(j) + c] += slope * q[at + c];
@@ -134,7 +153,7 @@ template <typename T> static double norm_error(const vector<double> &want, const
 
 static int wrong;
 template <typename T, int W, bool simt>
-static void check(int heads, int kv_heads, int sequence, int sequences)
+static void check(int heads, int kv_heads, int sequence, int sequences, kind of_kind = {0, 0, 0.0})
 {
     struct shape s = {W, heads, kv_heads, sequence, sequences};
     int64_t tokens = (int64_t)sequence * sequences;
@@ -146,7 +165,16 @@ static void check(int heads, int kv_heads, int sequence, int sequences)
     vector<T> o = unwritten<T>(many * W), dq = unwritten<T>(many * W), dk = unwritten<T>(few * W),
               dv = unwritten<T>(few * W);
     vector<float> lse = unwritten<float>(many), stats = unwritten<float>(2 * many);
-    truth want = define(s, q_exact, k_exact, v_exact, d_exact, scale);
+    vector<int32_t> starts((size_t)tokens);
+    for (int64_t i = 0, left = 0; i < tokens && of_kind.document; i++) {
+        bool begins = i % sequence == 0 || left == 0;
+        if (begins) left = 1 + (int64_t)((uniform(0.5) + 0.5) * of_kind.document);
+        starts[(size_t)i] = begins ? (int32_t)i : starts[(size_t)i - 1];
+        left--;
+    }
+    truth want = define(s, q_exact, k_exact, v_exact, d_exact, scale, of_kind, starts);
+    attention_rule rule = {of_kind.window, (float)of_kind.softcap,
+                           of_kind.document ? starts.data() : nullptr};
 
     unsigned tile = simt ? 64 : 128, tiles = ((unsigned)sequence + tile - 1) / tile, lanes = 1;
     int64_t row = 2 * ((W + 15) / 16 * 16 + 8), n_queries = W > 64 && W <= 128 ? 64 : 32,
@@ -157,19 +185,20 @@ static void check(int heads, int kv_heads, int sequence, int sequences)
     fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128),
                  simt ? 0 : 384 * row, forward<T, W, simt>, (const T *)q.data(),
                  (const T *)k.data(), (const T *)v.data(), o.data(), lse.data(), tokens, heads,
-                 kv_heads, sequence, scale);
+                 kv_heads, sequence, scale, rule);
     fiber_launch(dim3(((unsigned)tokens + rows_a_block - 1) / rows_a_block, n), dim3(256), 0,
                  rows<T, W, simt>, (const T *)o.data(), (const T *)d_o.data(),
                  (const float *)lse.data(), stats.data(), tokens, heads);
     fiber_launch(dim3(m * of, tiles, parts), dim3(simt || W > 64 || W % 16 ? 256 : 128),
-                 simt ? 0 : (256 + 4 * n_queries) * row + 16 * n_queries, keys<T, W, simt>,
-                 (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
+                 simt ? 0 : (256 + 4 * n_queries) * row + (of_kind.document ? 24 : 16) * n_queries,
+                 keys<T, W, simt>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
                  (const T *)d_o.data(), (const float *)stats.data(), dk.data(), dv.data(), tokens,
-                 heads, kv_heads, sequence, scale);
+                 heads, kv_heads, sequence, scale, rule);
     fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128),
                  simt ? 0 : (256 + 4 * n_keys) * row, queries<T, W, simt>, (const T *)q.data(),
                  (const T *)k.data(), (const T *)v.data(), (const T *)d_o.data(),
-                 (const float *)stats.data(), dq.data(), tokens, heads, kv_heads, sequence, scale);
+                 (const float *)stats.data(), dq.data(), tokens, heads, kv_heads, sequence, scale,
+                 rule);
 
     vector<float> stats_there = unwritten<float>(many), lse_back = unwritten<float>(many);
     unsigned pieces = (unsigned)((many + 255) / 256);
@@ -198,10 +227,11 @@ static void check(int heads, int kv_heads, int sequence, int sequences)
     bool right = there && out <= bound && log_sum <= 2e-5 && eq <= g && ek <= g && ev <= g;
     wrong += !right;
     if (!right || getenv("SHOW"))
-        printf("%s%s%s width %d, heads %d/%d, %d sequences of %d: o %.2g, lse %.2g, dq %.2g, dk "
-               "%.2g, dv %.2g\n",
+        printf("%s%s%s width %d, heads %d/%d, %d sequences of %d, window %d, documents of %d, cap "
+               "%g: o %.2g, lse %.2g, dq %.2g, dk %.2g, dv %.2g\n",
                right ? "" : "wrong: ", sizeof(T) == 2 ? "bf16" : "f32", simt ? " simt" : "", W,
-               heads, kv_heads, sequences, sequence, out, log_sum, eq, ek, ev);
+               heads, kv_heads, sequences, sequence, of_kind.window, of_kind.document,
+               of_kind.softcap, out, log_sum, eq, ek, ev);
 }
 
 int main(void)
@@ -224,6 +254,16 @@ int main(void)
     check<float, 48, true>(8, 1, 100, 1);
     check<float, 128, true>(4, 2, 130, 1);
     check<float, 320, true>(2, 1, 65, 1);
+    check<bf16, 64, false>(2, 1, 300, 1, {1, 0, 0});
+    check<bf16, 64, false>(4, 2, 400, 1, {100, 0, 0});
+    check<bf16, 128, false>(2, 1, 330, 1, {37, 0, 3});
+    check<bf16, 64, false>(2, 1, 260, 2, {0, 20, 0});
+    check<bf16, 128, false>(2, 2, 300, 1, {0, 250, 5});
+    check<bf16, 24, false>(2, 1, 300, 1, {60, 200, 2});
+    check<bf16, 256, false>(2, 1, 150, 1, {50, 70, 3});
+    check<bf16, 20, true>(2, 1, 200, 1, {30, 60, 2});
+    check<float, 16, true>(2, 1, 300, 1, {70, 0, 2});
+    check<float, 320, true>(2, 1, 140, 1, {0, 30, 0});
     if (wrong) printf("%d shapes wrong\n", wrong);
     return wrong != 0;
 }

@@ -97,19 +97,43 @@ static void product(const struct node *n, const double *a, const double *b, doub
         }
 }
 
+/* The first key of the sequence that query row t sees. */
+static int64_t first_key(const struct node *n, int64_t t, const double *starts)
+{
+    int64_t start = t - t % whole(n, "sequence"), first = start,
+            window = attr_find(n, "window") ? whole(n, "window") : t + 1;
+    if (t - window + 1 > first) first = t - window + 1;
+    if (starts && (int64_t)starts[t] > first) first = (int64_t)starts[t];
+    return first - start;
+}
+
+static double real_or(const struct node *n, const char *key, double otherwise)
+{
+    const struct attr *a = attr_find(n, key);
+    return a ? a->real : otherwise;
+}
+
 /* The weights of query row t and head h over the keys of its sequence up to itself; returns log of
- * the sum of exponentials. */
+ * the sum of exponentials. slope: of a score by the inner product, unless NULL. */
 static double weights(const struct node *n, const double *q, const double *k, int64_t t, int64_t h,
-                      double *p)
+                      const double *starts, double *p, double *slope)
 {
     const struct value *Q = n->in[0].value, *K = n->in[1].value;
     int64_t heads = Q->shape.dim[1], kv = K->shape.dim[1], d = Q->shape.dim[2],
             start = t - t % whole(n, "sequence"), g = h / (heads / kv);
-    double top = -INFINITY, sum = 0;
+    double top = -INFINITY, sum = 0, scale = real_or(n, "scale", 1 / sqrt((double)d)),
+           cap = real_or(n, "softcap", 0);
+    int64_t first = start + first_key(n, t, starts);
     for (int64_t j = start; j <= t; j++) {
-        double s = 0;
+        double s = 0, bend = 1;
         for (int64_t c = 0; c < d; c++) s += q[(t * heads + h) * d + c] * k[(j * kv + g) * d + c];
-        p[j - start] = s / sqrt((double)d);
+        s *= scale;
+        if (cap > 0) {
+            double bent = tanh(s / cap);
+            s = cap * bent, bend = 1 - bent * bent;
+        }
+        if (slope) slope[j - start] = scale * bend;
+        p[j - start] = j < first ? -INFINITY : s;
         top = fmax(top, p[j - start]);
     }
     for (int64_t j = start; j <= t; j++) sum += exp(p[j - start] - top);
@@ -117,16 +141,16 @@ static double weights(const struct node *n, const double *q, const double *k, in
     return top + log(sum);
 }
 
-static void attention(const struct node *n, const double *q, const double *k, const double *v,
-                      double *o, double *lse)
+static void attention(const struct node *n, double *const *in, double *o, double *lse)
 {
+    const double *q = in[0], *k = in[1], *v = in[2], *starts = n->n_in > 3 ? in[3] : NULL;
     int64_t T = n->in[0].value->shape.dim[0], heads = n->in[0].value->shape.dim[1],
             kv = n->in[1].value->shape.dim[1], d = n->in[0].value->shape.dim[2],
             S = whole(n, "sequence");
     double *p = TAKE_MANY(double, S);
     for (int64_t t = 0; t < T; t++)
         for (int64_t h = 0; h < heads; h++) {
-            lse[t * heads + h] = weights(n, q, k, t, h, p);
+            lse[t * heads + h] = weights(n, q, k, t, h, starts, p, NULL);
             for (int64_t c = 0; c < d; c++) {
                 double s = 0;
                 for (int64_t j = 0; j <= t % S; j++)
@@ -138,17 +162,18 @@ static void attention(const struct node *n, const double *q, const double *k, co
 
 static void attention_grad(const struct node *n, double *const *in, double *const *out)
 {
-    const double *q = in[0], *k = in[1], *v = in[2], *dy = in[5];
+    const double *q = in[0], *k = in[1], *v = in[2], *dy = in[5],
+                 *starts = n->n_in > 6 ? in[6] : NULL;
     int64_t T = n->in[0].value->shape.dim[0], heads = n->in[0].value->shape.dim[1],
             kv = n->in[1].value->shape.dim[1], d = n->in[0].value->shape.dim[2],
             S = whole(n, "sequence");
-    double *p = TAKE_MANY(double, S), *dp = TAKE_MANY(double, S);
+    double *p = TAKE_MANY(double, S), *dp = TAKE_MANY(double, S), *slope = TAKE_MANY(double, S);
     for (int i = 0; i < 3; i++)
         memset(out[i], 0, sizeof(double) * (size_t)shape_count(n->out[i]->shape));
     for (int64_t t = 0; t < T; t++)
         for (int64_t h = 0; h < heads; h++) {
             int64_t start = t - t % S, g = h / (heads / kv), row = (t * heads + h) * d;
-            weights(n, q, k, t, h, p);
+            weights(n, q, k, t, h, starts, p, slope);
             double mean = 0;
             for (int64_t j = 0; j <= t % S; j++) {
                 dp[j] = 0;
@@ -157,7 +182,7 @@ static void attention_grad(const struct node *n, double *const *in, double *cons
                 mean += p[j] * dp[j];
             }
             for (int64_t j = 0; j <= t % S; j++) {
-                double s = p[j] * (dp[j] - mean) / sqrt((double)d);
+                double s = p[j] * (dp[j] - mean) * slope[j];
                 int64_t key = ((start + j) * kv + g) * d;
                 for (int64_t c = 0; c < d; c++) {
                     out[0][row + c] += s * k[key + c];
@@ -378,7 +403,7 @@ void interpret(const struct node *n, bool rounded)
             y[i / (s.dim[1] * s.dim[2]) * s.dim[2] + i % s.dim[2]] += in[0][i];
         break;
     }
-    case OP_attention: attention(n, in[0], in[1], in[2], out[0], out[1]); break;
+    case OP_attention: attention(n, in, out[0], out[1]); break;
     case OP_attention_grad: attention_grad(n, in, out); break;
     case OP_top_k: top_k(n, in[0], y); break;
     case OP_route_plan: route_plan(n, in[0], out[0], out[1]); break;

@@ -290,15 +290,36 @@ static void matmul_trials(void)
 
 static void attention_trials(void)
 {
-    static const int64_t form[][5] = {
-        {38, 6, 3, 10, 19}, {16, 2, 2, 8, 8}, {150, 2, 1, 16, 150}, {600, 1, 1, 4, 300}};
+    /* rows, heads, key heads, width, sequence; window, longest document; scale, cap */
+    static const struct {
+        int64_t size[5], window, document;
+        double scale, softcap;
+    } form[] = {{{38, 6, 3, 10, 19}, 0, 0, 0, 0},      {{16, 2, 2, 8, 8}, 0, 0, 0, 0},
+                {{150, 2, 1, 16, 150}, 0, 0, 0, 0},    {{600, 1, 1, 4, 300}, 0, 0, 0, 0},
+                {{150, 2, 1, 16, 75}, 1, 0, 0, 0},     {{600, 1, 1, 4, 300}, 7, 0, 0, 1.5},
+                {{340, 2, 1, 8, 340}, 90, 0, 0.25, 0}, {{150, 2, 1, 16, 150}, 0, 0, 0.5, 2},
+                {{400, 2, 2, 4, 200}, 0, 9, 0, 0},     {{700, 1, 1, 8, 350}, 60, 300, 0.1, 3}};
     for (size_t i = 0; i < COUNT_OF(form); i++) {
-        const int64_t *s = form[i];
+        const int64_t *s = form[i].size;
+        struct operand in[] = {floats(s[0], s[1], s[3]), floats(s[0], s[2], s[3]),
+                               floats(s[0], s[2], s[3]), num(0)};
+        struct attr attr[4] = {attr_whole("sequence", s[4])};
+        int n_attr = 1;
+        if (form[i].window) attr[n_attr++] = attr_whole("window", form[i].window);
+        if (form[i].scale > 0) attr[n_attr++] = attr_real("scale", form[i].scale);
+        if (form[i].softcap > 0) attr[n_attr++] = attr_real("softcap", form[i].softcap);
+        if (form[i].document) {
+            in[3] = given(I32, shape(s[0], 0, 0), 0, 1);
+            double *starts = numbers_of(in[3].value)->x;
+            for (int64_t t = 0, left = 0; t < s[0]; t++) {
+                bool begins = t % s[4] == 0 || left == 0;
+                if (begins) left = (int64_t)uniform(1, (double)form[i].document + 1);
+                starts[t] = begins ? (double)t : starts[t - 1];
+                left--;
+            }
+        }
         trial(text_format("%zu", i),
-              node(OP_attention,
-                   (struct operand[]){floats(s[0], s[1], s[3]), floats(s[0], s[2], s[3]),
-                                      floats(s[0], s[2], s[3])},
-                   3, (struct attr[]){attr_whole("sequence", s[4])}, 1));
+              node(OP_attention, in, form[i].document ? 4 : 3, attr, n_attr));
     }
 }
 

@@ -429,6 +429,14 @@ static double balance_loss(double seed)
 }
 
 /* ── a sample, and samples together ──────────────────────────────────────────── */
+/* Of families that have no rule of their own: what the numbers of the case say. */
+static struct rule rule_of(int layer, int d)
+{
+    bool all = whole(EVERY) > 1 && (layer + 1) % whole(EVERY) == 0;
+    return (struct rule){.window = all ? 0 : whole(WINDOW),
+                         .scale = knob[SCALE].value > 0 ? knob[SCALE].value : 1 / sqrt(d),
+                         .cap = knob[SCORE_CAP].value};
+}
 static void gpt2_body(int *at, int n)
 {
     int h = whole(HIDDEN), heads = whole(HEADS), d = h / heads;
@@ -436,8 +444,7 @@ static void gpt2_body(int *at, int n)
         const struct layer *w = &layers[l];
         int qkv = conv1d(norm(at, n, h, w->norm1, w->norm1_bias), n, h, w->qkv, w->qkv_bias, 3 * h);
         int o = attend(columns(qkv, n, 3 * h, 0, h), columns(qkv, n, 3 * h, h, h),
-                       columns(qkv, n, 3 * h, 2 * h, h), n, heads, heads, d,
-                       (struct rule){.scale = 1 / sqrt(d)});
+                       columns(qkv, n, 3 * h, 2 * h, h), n, heads, heads, d, rule_of(l, d));
         residual(at, conv1d(o, n, h, w->o, w->o_bias, h), n, h);
         int f = gelu(
             conv1d(norm(at, n, h, w->norm2, w->norm2_bias), n, h, w->up, w->up_bias, whole(FFN)),
@@ -450,7 +457,6 @@ static void llama_body(int *at, int n)
     int h = whole(HIDDEN), heads = whole(HEADS), kv = whole(KV), d = whole(HEAD_DIM),
         ffn = whole(FFN);
     struct turning how = {d, knob[THETA].value, 1};
-    struct rule rule = {.scale = 1 / sqrt(d)};
     for (int l = 0; l < whole(LAYERS); l++) {
         const struct layer *w = &layers[l];
         int x = norm(at, n, h, w->norm1, -1);
@@ -459,8 +465,8 @@ static void llama_body(int *at, int n)
         int k =
             turn(norm_heads(linear(x, n, h, w->k, kv * d), n * kv, d, w->k_norm), n, kv, d, how);
         residual(at,
-                 linear(attend(q, k, linear(x, n, h, w->v, kv * d), n, heads, kv, d, rule), n,
-                        heads * d, w->o, h),
+                 linear(attend(q, k, linear(x, n, h, w->v, kv * d), n, heads, kv, d, rule_of(l, d)),
+                        n, heads * d, w->o, h),
                  n, h);
         x = norm(at, n, h, w->norm2, -1);
         if (is_sparse(l))

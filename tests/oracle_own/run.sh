@@ -99,6 +99,15 @@ train() {
         return
     fi
     [ -z "$groups" ] || sed -i "s/optimizer adamw {/& $groups;/" case.plan
+    # the family with other attention, beside the plan: there it is found first
+    if [ -n "$attention" ]; then
+        mkdir models
+        for model in $(sed -n 's/^use "\(models.*\)"$/\1/p' case.plan); do
+            sed -e "s/attention(q, k, v/&, $attention/" \
+                -e "s/\(cross_entropy(\)\(.*\), targets)/\1softcap(\2, $logit_cap), targets)/" \
+                "$top/plans/$model" >"$model"
+        done
+    fi
     numbers recipe "$PWD/case" >settings
     # shellcheck disable=SC2086
     [ -z "$extra" ] || printf '%s\n' $extra >>settings
@@ -115,6 +124,7 @@ train() {
 }
 equal() { [ "$BUILD" = build-sanitize ] || variants_equal "$1 $2=$3" "$2" "$3"; }
 groups=   # what stands in the optimizer's block besides
+attention= logit_cap=0 # more arguments of attention; a cap on logits
 
 train odd "" "" 1.1.1.none.on 1.1.2.full.on 1.1.1.none.off 1.1.1.full.on 2.1.1.none.on \
     2.1.2.full.on 4.1.1.full.on 2.2.2.none.on 8.1.1.none.on
@@ -199,6 +209,19 @@ train groups_touch "vector_decay=0.3 embed_decay=0.05 seed=33 tied=0 hidden=64 h
 groups='weights "*.experts.{e}.*" { weight_decay = 0.4 }'
 train groups_of_experts "$moe expert_decay=0.4 seed=32" "" 1.1.1.none.on 4.1.1.full.on
 groups=
+
+# Windows in every layer or in every second one, of one key and of nearly all; a scale of its own;
+# caps on scores and logits.
+attention="window = 5"
+train window "window=5 every=1 seed=41 lr=0.003" "" 1.1.1.none.on 1.1.1.full.off 2.1.2.full.on
+equal window 1.1.1.none.on 1.1.1.full.off
+attention="window = i % 2 == 0 ? 18 : 0, scale = 0.5, softcap = 1.5" logit_cap=2
+train window_mixed "layers=3 window=18 scale=0.5 score_cap=1.5 logit_cap=2 seed=42 lr=0.003" \
+    "--set batch.loss_chunks=2" 1.1.1.none.on 2.1.1.full.on 4.1.1.full.on
+attention="window = 1, softcap = 3" logit_cap=0
+train window_of_one "$gpt2 window=1 every=1 score_cap=3 seed=43 lr=0.003" "" 1.1.1.none.on \
+    2.1.1.full.on
+attention= logit_cap=0
 
 # Cases that nobody thought of.
 [ -n "${LONG:-}" ] && while IFS='|' read -r name keys settings variant; do

@@ -79,6 +79,7 @@ struct knob knob[KNOBS] = {
     {"query_width", 16},
     {"local_theta", 100},
     {"linear", 1},
+    {"scale", 0}, /* of scores; 0: 1 / sqrt(head_dim) */
 };
 
 /* ── files ───────────────────────────────────────────────────────────────────── */

@@ -79,6 +79,7 @@ enum {
     QUERY_WIDTH,
     LOCAL_THETA,
     LINEAR,
+    SCALE,
     KNOBS
 };
 extern struct knob {
