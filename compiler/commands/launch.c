@@ -3,12 +3,16 @@
  * process group of its own, which Ctrl-C does not reach, and starts with SIGTERM and SIGINT blocked
  * (its ranks do not inherit that). A signal to either of the two becomes one SIGUSR1.
  *
+ * A signal that comes while mpirun starts would end it, or meet no ranks and be lost. It waits
+ * until the ranks take signals.
+ *
  * Open MPI can be told to wait longer (odls_base_sigkill_timeout), but then it waits that long,
  * twice, whenever a rank ends with a status that is not 0. */
 #define _GNU_SOURCE
 #include "commands/launch.h"
 #include "base/base.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,10 +21,13 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* How often a signal that was sent to mpirun itself is looked for. */
 enum { LOOK_MILLISECONDS = 200 };
+/* Ranks that are not seen may run on other hosts: after so many seconds nothing waits for them. */
+enum { START_SECONDS = 5 };
 
 static const char *name_of(int number)
 {
@@ -44,60 +51,129 @@ static void become(char *const *argv, const sigset_t *before, pid_t parent, int 
     _exit(127);
 }
 
-/* SIGTERM or SIGINT that waits, blocked, at a process; 0: none. */
-static int blocked_signal(pid_t process)
+/* A set of signals of a process, as /proc/PID/status has it: "ShdPnd:" wait, "SigBlk:" are blocked.
+ */
+static unsigned long long signal_set(pid_t process, const char *which)
 {
     char path[64], line[256];
-    unsigned long long waiting = 0;
+    unsigned long long set = 0;
     snprintf(path, sizeof path, "/proc/%d/status", (int)process);
     FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, "ShdPnd:", 7)) waiting = strtoull(line + 7, NULL, 16);
+        if (!strncmp(line, which, strlen(which))) set = strtoull(line + strlen(which), NULL, 16);
     if (f) fclose(f);
-    return waiting >> (SIGINT - 1) & 1 ? SIGINT : waiting >> (SIGTERM - 1) & 1 ? SIGTERM : 0;
+    return set;
+}
+static bool has(unsigned long long set, int number) { return set >> (number - 1) & 1; }
+
+/* SIGTERM or SIGINT that waits, blocked, at a process; 0: none. */
+static int blocked_signal(pid_t process)
+{
+    const unsigned long long waiting = signal_set(process, "ShdPnd:");
+    return has(waiting, SIGINT) ? SIGINT : has(waiting, SIGTERM) ? SIGTERM : 0;
 }
 
-static void stop(pid_t launcher, int number, int *asked)
+static bool is_trainer(pid_t process)
 {
-    if (*asked == 0)
+    char path[64], name[32] = "";
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)process);
+    FILE *f = fopen(path, "re");
+    const bool is = f && fgets(name, sizeof name, f) && !strcmp(name, "trainer\n");
+    if (f) fclose(f);
+    return is;
+}
+
+/* Trainers among the children of a process that take signals: blocked, for the thread that waits.
+ */
+static int ranks_ready(pid_t launcher)
+{
+    char path[300];
+    int ready = 0;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)launcher);
+    DIR *threads = opendir(path); /* each thread has its own children */
+    for (struct dirent *t; threads && (t = readdir(threads));) {
+        int child;
+        snprintf(path, sizeof path, "/proc/%d/task/%s/children", (int)launcher, t->d_name);
+        FILE *f = t->d_name[0] == '.' ? NULL : fopen(path, "re");
+        while (f && fscanf(f, "%d", &child) == 1) {
+            const unsigned long long blocked = signal_set(child, "SigBlk:");
+            ready += is_trainer(child) && has(blocked, SIGUSR1) && has(blocked, SIGUSR2);
+        }
+        if (f) fclose(f);
+    }
+    if (threads) closedir(threads);
+    return ready;
+}
+
+/* mpirun, and what is asked of it. */
+struct launched {
+    pid_t launcher;
+    long long ranks;
+    struct timespec began;
+    bool started;          /* its ranks take signals */
+    int asked;             /* how often to stop */
+    bool stopping, saving; /* SIGUSR1 and SIGUSR2 that wait for the ranks */
+};
+
+static void forward(struct launched *l)
+{
+    struct timespec now;
+    if (!l->started && (l->stopping || l->saving)) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        l->started =
+            ranks_ready(l->launcher) >= l->ranks || now.tv_sec - l->began.tv_sec > START_SECONDS;
+    }
+    if (!l->started) return;
+    if (l->saving) kill(l->launcher, SIGUSR2);
+    if (l->stopping) kill(l->launcher, SIGUSR1);
+    l->saving = l->stopping = false;
+}
+
+static void stop(struct launched *l, int number)
+{
+    if (l->asked++ == 0) {
         fprintf(stderr,
                 "planc: %s: the trainer is asked to stop at the end of its step; a second "
                 "one ends it at once\n",
                 name_of(number));
-    /* mpirun ends its ranks on SIGHUP as it would on SIGTERM */
-    kill(launcher, *asked == 0 ? SIGUSR1 : SIGHUP);
-    ++*asked;
+        l->stopping = true;
+    } else
+        kill(l->launcher, SIGHUP); /* mpirun ends its ranks as it would on SIGTERM */
 }
 
-static int supervise(pid_t launcher, const sigset_t *ours)
+static int supervise(struct launched *l, const sigset_t *ours)
 {
-    int asked = 0;
+    const pid_t launcher = l->launcher;
     bool seen = false; /* what was sent to mpirun stays where it is: it counts once */
     for (;;) {
+        forward(l);
         int status;
         pid_t ended = waitpid(launcher, &status, WNOHANG);
         if (ended == launcher)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         if (ended < 0 && errno != EINTR) return -1;
-        const struct timespec some = {.tv_nsec = LOOK_MILLISECONDS * 1000000L};
+        const bool soon = l->stopping || l->saving;
+        const struct timespec some = {.tv_nsec = LOOK_MILLISECONDS * 1000000L / (soon ? 10 : 1)};
         int number = sigtimedwait(ours, NULL, &some);
         if (number == SIGCHLD) continue;
         if (number == SIGTSTP) {
             kill(launcher, SIGTSTP);
             raise(SIGSTOP);
             kill(launcher, SIGCONT);
-        } else if (number == SIGUSR1 || number == SIGUSR2)
-            kill(launcher, number);
+        } else if (number == SIGUSR1)
+            l->stopping = true;
+        else if (number == SIGUSR2)
+            l->saving = true;
         else if (number > 0)
-            stop(launcher, number, &asked);
+            stop(l, number);
         else if (!seen && (number = blocked_signal(launcher)) > 0) {
             seen = true;
-            if (asked == 0) stop(launcher, number, &asked);
+            if (l->asked == 0) stop(l, number);
         }
     }
 }
 
-int launch(char *const *argv)
+int launch(char *const *argv, long long ranks)
 {
     static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGUSR1, SIGUSR2, SIGCHLD};
     sigset_t ours, before;
@@ -117,7 +193,9 @@ int launch(char *const *argv)
     int why = 0;
     bool started = read(tell[0], &why, sizeof why) != sizeof why;
     close(tell[0]);
-    int status = supervise(launcher, &ours);
+    struct launched l = {.launcher = launcher, .ranks = ranks};
+    clock_gettime(CLOCK_MONOTONIC, &l.began);
+    int status = supervise(&l, &ours);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (started) return status;
     errno = why;

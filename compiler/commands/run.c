@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +56,7 @@ int run_start(const struct trainer *t, const char *trainer, const char *const *o
         execvp(argv.item[0], argv.item);
     else {
         const char *failure = failure_file(trainer);
-        int status = launch(argv.item);
+        int status = launch(argv.item, (long long)(t->plan->fsdp * t->plan->dp));
         if (failure) say_failure(failure, status);
         if (status >= 0) return status;
     }
@@ -81,9 +82,15 @@ int run_prepare(const struct trainer *t, const char **trainer)
     return EXIT_FINE;
 }
 
+static void nothing_to_save(int number) { (void)number; }
+
 int command_run(const struct arguments *a)
 {
     struct trainer t;
+    struct sigaction saves = {.sa_handler = nothing_to_save, .sa_flags = SA_RESTART}, now;
+    /* asked to save and to go on: while the trainer is built there is nothing to save */
+    if (sigaction(SIGUSR2, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        (void)sigaction(SIGUSR2, &saves, NULL);
     int status = trainer_plan(a, &t);
     if (status != EXIT_FINE) return status;
     long long ranks = t.plan->fsdp * t.plan->dp;

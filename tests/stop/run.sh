@@ -105,6 +105,33 @@ why=$(python3 "$here/terminal.py" twice_ctrl_c_ends "$planc" twice 2>&1)
 [ -z "$why" ] && ok run_ends_on_second_ctrl_c ||
     fail run_ends_on_second_ctrl_c "$why: $(tail_of twice.log)"
 
+# ── while the ranks start ────────────────────────────────────────────────────
+# A signal is no less one for coming early: mpirun has no ranks yet, or none that take it. Before
+# mpirun is started nothing runs that could be saved.
+early() { # SIGNAL MILLISECONDS: sets `status`, and `launcher` if it is to be stopped yet
+    env --default-signal=INT "$planc" run small.plan -- --metrics early.jsonl --final early.st \
+        >early.log 2>&1 </dev/null &
+    launcher=$!
+    sleep "0.$(printf %03d "$2")"
+    kill "-$1" $launcher
+}
+for at in 15 60 120 180 240; do
+    rm -f early.jsonl early.st
+    early TERM $at
+    ended early_term || continue
+    if [ $status -eq 75 ] && whole early.st; then ok early_term_$at
+    elif [ $status -eq 143 ] && [ ! -e early.jsonl ]; then ok early_term_$at # nothing ran yet
+    else fail early_term_$at "status $status: $(tail_of early.log)"; fi
+done
+for at in 60 120; do
+    rm -f early.jsonl early.st
+    early USR2 $at
+    started two early || continue
+    kill -USR1 $launcher
+    ended early_save && [ $status -eq 75 ] && whole early.st && ok early_save_$at ||
+        fail early_save_$at "status $status: $(tail_of early.log)"
+done
+
 # ── a request to save ────────────────────────────────────────────────────────
 rm -f saved.{jsonl,st,log}
 mpirun -n 2 --oversubscribe --bind-to none "$scratch/two/trainer" --metrics saved.jsonl --final \
