@@ -205,6 +205,8 @@ static bool is_without_effect(const json_t *keys, const json_t *imported, const 
         some |= has_layer(mine, i);
     }
     if (!strcmp(path, "model.dense_layers")) return same;
+    /* of training only */
+    if (!strcmp(path, "model.z_loss") || !strcmp(path, "model.router_z_loss")) return true;
     if (!strcmp(path, "model.ffn") && mine) return !some;
     static const char *const scaling[] = {"model.rope_low", "model.rope_high",
                                           "model.rope_original"};

@@ -60,10 +60,8 @@
     {"output_router_logits", {"*"}, ""},                                                         \
         {"router_jitter_noise", {"0"}, "nothing is added to what the router sees"},              \
         {"input_jitter_noise", {"0"}, "nothing is added to what the router sees"},               \
-        {"router_z_loss_coef",                                                                   \
-         {"0"},                                                                                  \
-         "the balance loss is the only loss beside the cross-entropy"},                          \
-        {"z_loss_coef", {"0"}, "the balance loss is the only loss beside the cross-entropy"},    \
+        {"router_z_loss_coef", {"0"}, "transformers does not compute it for this family"},       \
+        {"z_loss_coef", {"0"}, "transformers does not compute it for this family"},              \
         {"scoring_func", {"\"softmax\""}, "experts are chosen by softmax"},                      \
         {"topk_method",                                                                          \
          {"\"greedy\""},                                                                         \

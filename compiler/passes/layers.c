@@ -27,6 +27,37 @@ static struct operand f32(struct build *b, struct value *x)
     return by(x->weight ? x : to_f32(b, x));
 }
 
+static bool attr_same(const struct attr *a, const struct attr *b)
+{
+    return a->key == b->key && a->kind == b->kind &&
+           (a->kind == ATTR_WHOLE  ? a->whole == b->whole
+            : a->kind == ATTR_REAL ? a->real == b->real
+                                   : a->word == b->word);
+}
+
+/* The result of a node of this body that is the same already, else of a new one: two losses over
+ * the same logits share what both need. */
+static struct value *once(struct build *b, enum op op, const struct operand *in, int n_in,
+                          const struct attr *attr, int n_attr)
+{
+    for (int i = 0; i < b->body->node.n; i++) {
+        const struct node *n = b->body->node.item[i];
+        bool same = n->op == op && n->n_in == n_in && n->n_attr == n_attr;
+        for (int k = 0; same && k < n_in; k++) same = in[k].value && n->in[k].value == in[k].value;
+        for (int k = 0; same && k < n_attr; k++) same = attr_same(&n->attr[k], &attr[k]);
+        if (same) return n->out[0];
+    }
+    return build_op(b, op, in, n_in, attr, n_attr);
+}
+static struct value *once1(struct build *b, enum op op, struct value *x)
+{
+    return once(b, op, (struct operand[]){by(x)}, 1, NULL, 0);
+}
+static struct value *once2(struct build *b, enum op op, struct value *x, struct value *y)
+{
+    return once(b, op, (struct operand[]){by(x), by(y)}, 2, NULL, 0);
+}
+
 static struct value *reshaped(struct build *b, struct value *x, struct shape s)
 {
     struct attr attr[SHAPE_RANK];
@@ -178,14 +209,6 @@ static struct region *setup_region(struct graph *g)
     return g->region.item[0] = r;
 }
 
-static bool attr_same(const struct attr *a, const struct attr *b)
-{
-    return a->key == b->key && a->kind == b->kind &&
-           (a->kind == ATTR_WHOLE  ? a->whole == b->whole
-            : a->kind == ATTR_REAL ? a->real == b->real
-                                   : a->word == b->word);
-}
-
 /* The value of an op without operands in the setup region; the same one when it is asked for
  * again. */
 static struct value *setup_value(struct build *b, enum op op, const struct attr *attr, int n,
@@ -291,34 +314,64 @@ static struct value *scalar(struct build *b, const char *name)
     return build_op(b, OP_scalar, NULL, 0, (struct attr[]){attr_word("name", name)}, 1);
 }
 
+static struct value *widened(struct build *b, struct value *x)
+{
+    if (x->type != BF16) return x;
+    return once(b, OP_cast, (struct operand[]){by(x)}, 1,
+                (struct attr[]){attr_word("to", element_names[F32])}, 1);
+}
+
+struct value *layer_log_sum_exp(struct build *b, struct value *x)
+{
+    struct value *f = widened(b, x), *top = once1(b, OP_max_last, f);
+    struct value *power = once1(b, OP_exp, once2(b, OP_sub, f, top));
+    return once2(b, OP_add, once1(b, OP_log, once1(b, OP_sum_last, power)), top);
+}
+
+static bool logits_of_targets(const struct value *logits, const struct value *targets,
+                              const char **why)
+{
+    bool fit = logits->shape.rank == 2 && shape_count(targets->shape) == logits->shape.dim[0] &&
+               targets->type == I32;
+    if (!fit)
+        *why = text_format("logits %s against targets %s", shape_text(logits->shape),
+                           shape_text(targets->shape));
+    return fit;
+}
+
+/* The sum of a number a row, over the rows whose target counts. Scaled by row, so that loss and its
+ * gradient are one walk over the logits. */
+static struct value *over_targets(struct build *b, struct value *rows, struct value *targets)
+{
+    const struct facts *facts = &b->graph->facts;
+    if (facts->has_ignore) {
+        struct value *valid = once(b, OP_valid, (struct operand[]){by(targets)}, 1,
+                                   (struct attr[]){attr_whole("ignore", facts->ignore)}, 1);
+        rows = build_op(b, OP_select, (struct operand[]){by(valid), by(rows), num(0)}, 3, NULL, 0);
+    }
+    return build1(b, OP_sum_all, by(build2(b, OP_mul, by(rows), by(scalar(b, "loss_scale")))));
+}
+
 struct value *layer_cross_entropy(struct build *b, struct value *logits, struct value *targets,
                                   const char **why)
 {
-    const struct facts *facts = &b->graph->facts;
-    if (logits->shape.rank != 2 || shape_count(targets->shape) != logits->shape.dim[0] ||
-        targets->type != I32) {
-        *why = text_format("logits %s against targets %s", shape_text(logits->shape),
-                           shape_text(targets->shape));
-        return NULL;
-    }
+    if (!logits_of_targets(logits, targets, why)) return NULL;
     build_op(b, OP_tap, (struct operand[]){by(logits)}, 1,
              (struct attr[]){attr_word("name", "logits")}, 1);
-    struct value *f = to_f32(b, logits);
-    struct value *top = build1(b, OP_max_last, by(f));
-    struct value *sum =
-        build1(b, OP_sum_last, by(build1(b, OP_exp, by(build2(b, OP_sub, by(f), by(top))))));
-    struct value *lse = build2(b, OP_add, by(build1(b, OP_log, by(sum))), by(top));
+    struct value *lse = layer_log_sum_exp(b, logits);
     /* marked as a term of the loss, so that passes find the logits */
-    struct value *score = build_op(b, OP_pick, (struct operand[]){by(f), by(targets)}, 2,
-                                   (struct attr[]){attr_whole("loss", 1)}, 1);
-    struct value *nll = build2(b, OP_sub, by(lse), by(score));
-    if (facts->has_ignore) {
-        struct value *valid = build_op(b, OP_valid, (struct operand[]){by(targets)}, 1,
-                                       (struct attr[]){attr_whole("ignore", facts->ignore)}, 1);
-        nll = build_op(b, OP_select, (struct operand[]){by(valid), by(nll), num(0)}, 3, NULL, 0);
-    }
-    /* scaled by row, so that loss and its gradient are one walk over the logits */
-    return build1(b, OP_sum_all, by(build2(b, OP_mul, by(nll), by(scalar(b, "loss_scale")))));
+    struct value *score =
+        build_op(b, OP_pick, (struct operand[]){by(widened(b, logits)), by(targets)}, 2,
+                 (struct attr[]){attr_whole("loss", 1)}, 1);
+    return over_targets(b, build2(b, OP_sub, by(lse), by(score)), targets);
+}
+
+struct value *layer_z_loss(struct build *b, struct value *logits, struct value *targets,
+                           const char **why)
+{
+    if (!logits_of_targets(logits, targets, why)) return NULL;
+    struct value *lse = layer_log_sum_exp(b, logits);
+    return over_targets(b, build2(b, OP_mul, by(lse), by(lse)), targets);
 }
 
 /* ── mixture of experts ──────────────────────────────────────────────────────── */

@@ -43,6 +43,12 @@ struct value *layer_attention(struct build *b, struct value *q, struct value *k,
  * valid targets. */
 struct value *layer_cross_entropy(struct build *b, struct value *logits, struct value *targets,
                                   const char **why);
+/* The mean over the same targets of the squared log-sum-exp of their logits (the z-loss of PaLM:
+ * Chowdhery et al., 2022, section 5); scaled likewise. */
+struct value *layer_z_loss(struct build *b, struct value *logits, struct value *targets,
+                           const char **why);
+/* [R, C] -> [R, 1] F32 */
+struct value *layer_log_sum_exp(struct build *b, struct value *x);
 struct routing {
     struct value *ids, *weights, *place, *first;
     int64_t k, experts;

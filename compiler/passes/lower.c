@@ -91,6 +91,14 @@ static void metrics(struct lower *l, const struct ast *block)
     l->metrics_at = block->kid[0]->at;
 }
 
+static bool take_when(struct lower *l, const struct ast *head)
+{
+    bool ok;
+    if (head->n == 2) return lower_condition(l, head->kid[1], &ok);
+    add_help(complain(head->at, "when takes one condition"), "when (cond) { … }");
+    return false;
+}
+
 static void block(struct lower *l, const struct ast *x)
 {
     const struct ast *head = x->kid[0];
@@ -101,12 +109,7 @@ static void block(struct lower *l, const struct ast *x)
     else if (!strcmp(word, "metrics"))
         metrics(l, x);
     else if (!strcmp(word, "when")) {
-        bool ok = false, taken = false;
-        if (head->n != 2)
-            add_help(complain(head->at, "when takes one condition"), "when (cond) { … }");
-        else
-            taken = lower_condition(l, head->kid[1], &ok);
-        if (taken) lower_items(l, x->kid[1]);
+        if (take_when(l, head)) lower_items(l, x->kid[1]);
     } else {
         static const char *const known[] = {"repeat", "when", "metrics", "hyper", "stored"};
         struct diagnostic *d =
@@ -191,6 +194,33 @@ static bool report(struct lower *l, const char *name, const struct meaning *m, s
     return true;
 }
 
+static void report_items(struct lower *l, const struct ast *items)
+{
+    for (int i = 0; i < items->n; i++) {
+        const struct ast *x = items->kid[i], *head = x->kid[0];
+        if (x->kind == AST_BLOCK && !strcmp(head->kid[0]->text, "when")) {
+            if (take_when(l, head)) report_items(l, x->kid[1]);
+            continue;
+        }
+        const struct ast *name = x->kind == AST_ENTRY                 ? head
+                                 : x->kind == AST_SAY && head->n == 1 ? head->kid[0]
+                                                                      : NULL;
+        if (!name || name->kind != AST_NAME) {
+            add_help(complain(x->at, "metrics are names, or names with a value"),
+                     "metrics { ce;  load = chosen / assigned }");
+            continue;
+        }
+        if (!strcmp(name->text, "loss")) {
+            complain(name->at, "the loss is reported as it is");
+            continue;
+        }
+        l->b.base = name->text;
+        struct meaning m = lower_expression(l, x->kind == AST_ENTRY ? x->kid[1] : name);
+        l->b.base = NULL;
+        report(l, name->text, &m, name->at, false);
+    }
+}
+
 static void report_all(struct lower *l)
 {
     struct binding *loss = lower_find(l, "loss");
@@ -206,25 +236,7 @@ static void report_all(struct lower *l)
         return;
     }
     report(l, "loss", &loss->means, loss->latest, true);
-    for (int i = 0; l->metrics && i < l->metrics->n; i++) {
-        const struct ast *x = l->metrics->kid[i];
-        const struct ast *name = x->kind == AST_ENTRY                      ? x->kid[0]
-                                 : x->kind == AST_SAY && x->kid[0]->n == 1 ? x->kid[0]->kid[0]
-                                                                           : NULL;
-        if (!name || name->kind != AST_NAME) {
-            add_help(complain(x->at, "metrics are names, or names with a value"),
-                     "metrics { ce;  load = chosen / assigned }");
-            continue;
-        }
-        if (!strcmp(name->text, "loss")) {
-            complain(name->at, "the loss is reported as it is");
-            continue;
-        }
-        l->b.base = name->text;
-        struct meaning m = lower_expression(l, x->kind == AST_ENTRY ? x->kid[1] : name);
-        l->b.base = NULL;
-        report(l, name->text, &m, name->at, false);
-    }
+    if (l->metrics) report_items(l, l->metrics);
 }
 
 /* ── entry point ─────────────────────────────────────────────────────────── */

@@ -137,6 +137,16 @@ BUILD(cross_entropy)
     UNUSED;
     return lower_value(layer_cross_entropy(&l->b, a[0].value, a[1].value, why));
 }
+BUILD(z_loss)
+{
+    UNUSED;
+    return lower_value(layer_z_loss(&l->b, a[0].value, a[1].value, why));
+}
+BUILD(logsumexp)
+{
+    UNUSED;
+    return lower_value(layer_log_sum_exp(&l->b, a[0].value));
+}
 BUILD(dispatch)
 {
     UNUSED;
@@ -166,17 +176,27 @@ BUILD(slice)
 }
 
 /* Router logits are FP32 sums whatever the compute type: a product that goes straight into a
- * softmax is not rounded. */
-BUILD(softmax)
+ * softmax, or into f32, is not rounded. */
+static void unrounded(struct lower *l, struct value *v)
 {
-    UNUSED;
-    struct node *n = a[0].value->node;
+    struct node *n = v->node;
     for (int i = 0; n && n->op == OP_matmul && i < n->n_attr; i++)
         if (n == l->b.body->node.item[l->b.body->node.n - 1] && !strcmp(n->attr[i].key, "to")) {
             n->attr[i] = attr_word("to", element_names[F32]);
             n->out[0]->type = F32;
         }
+}
+BUILD(softmax)
+{
+    UNUSED;
+    unrounded(l, a[0].value);
     return lower_value(layer_softmax(&l->b, a[0].value));
+}
+BUILD(f32)
+{
+    UNUSED;
+    unrounded(l, a[0].value);
+    return lower_value(wide(l, a[0].value));
 }
 
 BUILD(sum)
@@ -307,6 +327,7 @@ const struct function lower_functions[] = {
     {"exp", {{"x", EITHER, NULL}}, build_exp},
     {"sqrt", {{"x", EITHER, NULL}}, build_sqrt},
     {"softmax", {{"x", VALUE, NULL}}, build_softmax},
+    {"f32", {{"x", VALUE, NULL}}, build_f32},
     {"sum", {{"x", VALUE, NULL}, {"over", AXIS, ""}}, build_sum},
     {"slice", {{"x", VALUE, NULL}, {"from", OFFSET, NULL}, {"to", SIZE, NULL}}, build_slice},
     {"route", {{"p", VALUE, NULL}, {"k", SIZE, NULL}, {"normalize", TRUTH, NULL}}, build_route},
@@ -317,6 +338,8 @@ const struct function lower_functions[] = {
     {"combine", {{"z", VALUE, NULL}, {"r", ROUTING, NULL}}, build_combine},
     {"load", {{"r", ROUTING, NULL}}, build_load},
     {"cross_entropy", {{"logits", VALUE, NULL}, {"targets", IDS, NULL}}, build_cross_entropy},
+    {"z_loss", {{"logits", VALUE, NULL}, {"targets", IDS, NULL}}, build_z_loss},
+    {"logsumexp", {{"x", VALUE, NULL}}, build_logsumexp},
     {"zeros", {{"shape", SHAPE, NULL}}, build_zeros},
     {"ones", {{"shape", SHAPE, NULL}}, build_ones},
 };

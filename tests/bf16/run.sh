@@ -13,6 +13,7 @@ check() { python3 "$top/tests/bf16/check.py" "$@"; }
 cc -O2 -std=gnu17 -o truth "$top"/tests/oracle_own/*.c -lm 2>truth.log ||
     fail truth "$(tail_of truth.log)"
 
+losses=() # settings of the model besides
 # narrow NAME "TRUTH KEYS" VARIANT...
 narrow() {
     local name=$1 keys=$2 variant why
@@ -25,7 +26,8 @@ narrow() {
         fail "$name.import" "$(tail_of import.log)"
         return
     fi
-    (numbers recipe "$PWD/case"; printf '%s\n' --set precision.compute=bf16) >settings
+    (numbers recipe "$PWD/case"; printf '%s\n' --set precision.compute=bf16 "${losses[@]}") \
+        >settings
     build_all case.plan 8 settings "$@"
     for variant in "$@"; do
         if ! why=$(variant_run "$variant"); then fail "$name.$variant" "$why"; continue; fi
@@ -53,8 +55,10 @@ narrow \
     1.1.1.none.on 1.1.1.full.off
 narrow moe_mixed "family=qwen3_moe kv=2 factor=1 lr=0.003 layers=5 dense=9 normalize=1 seed=22" \
     1.1.1.none.on 1.1.1.full.off 1.1.1.selective.on
-narrow mixtral_odd "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003" \
-    1.1.1.none.on 1.1.1.full.off
+losses=(--set model.z_loss=0.02 --set model.router_z_loss=0.05)
+narrow mixtral_odd "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003
+    z_loss=0.02 router_z=0.05" 1.1.1.none.on 1.1.1.full.off
+losses=()
 
 # ── the reference families ───────────────────────────────────────────────────
 # held NAME VARIANT [check.py's arguments]: runs it, against float64

@@ -127,6 +127,7 @@ small() { # NAME CASE's keys: how a case is made for `beside`
 }
 moe="family=qwen3_moe kv=2 factor=1 lr=0.003 layers=5 dense=9 normalize=1 seed=22 steps=4"
 gpt2="family=gpt2 heads=3 ffn=53 vocab=61 context=29 seq=13 layers=3 erf=1 tied=0 seed=11 steps=4"
+losses="--set model.z_loss=0.02 --set model.router_z_loss=0.05"
 mixtral="family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003 steps=4"
 
 single_precision() {
@@ -149,7 +150,7 @@ single_precision() {
     cuda_build case.plan 8 1.2.2.full.on replicas "${settings[@]}" --set run.graph=off
     why=$(cuda_run replicas 2 plain --steps 4) || fail replicas "$why"
     without replicas 2 SLOT_LAYERS_BACKWARD_DONE
-    narrow moe_mixed "$moe" "" 2.1.1.none.on
+    narrow moe_mixed "$moe z_loss=0.02 router_z=0.05" "$losses" 2.1.1.none.on
     cd "$scratch/moe_mixed" && mapfile -t settings < <(numbers recipe "$PWD/case")
     joined 2.1.1.full.on 2
     cd "$scratch" || exit 1
@@ -187,7 +188,8 @@ by_cudnn() {
     fi
 }
 half_precision() {
-    small bf16_moe "$moe" && beside bf16_moe 1.1.1.full.on
+    # shellcheck disable=SC2086
+    small bf16_moe "$moe" && beside bf16_moe 1.1.1.full.on $losses
     # every kernel of a step under the race detector
     FIBER_RACES=1 XDG_CACHE_HOME=$scratch/watched.kept cuda_build case.plan 8 1.1.1.full.on raced \
         "${settings[@]}" --set precision.compute=bf16 --set run.gemm=planc

@@ -223,7 +223,7 @@ beside() {
     shift 2
     cuda_build case.plan 8 "$variant" "bf16.$variant" "${settings[@]}" --set \
         precision.compute=bf16 --reference "$@"
-    variant_build case.plan 8 "$variant" "${settings[@]}" --set precision.compute=bf16 &&
+    variant_build case.plan 8 "$variant" "${settings[@]}" --set precision.compute=bf16 "$@" &&
         mv "$variant" "cpu.$variant"
     if why=$(cuda_run "bf16.$variant" "$(ranks_of "$variant")" compared --steps 1 --compare \
         "bf16.$variant/reference.so") &&

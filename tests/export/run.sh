@@ -193,6 +193,12 @@ if [ $status -eq 143 ] && grep -q 'stopped by SIGTERM' stopped.log &&
 else fail stopped "status $status: $(tail_of stopped.log) $(echo stopped.hf*)"; fi
 rm -rf wide.safetensors stopped.hf*
 
+# what counts in training only is in no configuration, and refuses no export
+sed 's/vocab = 257/&;  z_loss = 0.01/' llama.plan >z_loss.plan
+rm -rf z_loss.hf
+"$planc" export llama.safetensors z_loss.plan -o z_loss.hf >z_loss.log 2>&1 && ok z_loss ||
+    fail z_loss "$(tail_of z_loss.log)"
+
 # an architecture that is not the library's
 sed 's/h = rms_norm(x, attn_norm, eps = norm_eps)/h = rms_norm(x + x, attn_norm, eps = norm_eps)/' \
     "$top/plans/models/llama.plan" >own.plan

@@ -98,7 +98,7 @@ def expect(case, log, options):
                 error = abs(got) if t[key] == 0 and got == got else relative(got, t[key])
                 if not error <= limit:
                     bad.append(f"step {t['step']}: {key} {got} not {t[key]:.9g} ({error:.1e})")
-            for key in ("ce", "aux", "load"):  # a mixture's: how often each expert was chosen is exact
+            for key in ("ce", "z", "aux", "router_z", "load"):  # a mixture's: how often each expert was chosen is exact
                 got, want = (x[key] if isinstance(x.get(key), list) else [x.get(key, math.nan)] for x in (rows.get(t["step"], {}), t))
                 error = max(map(relative, got, want)) if key in t and len(got) == len(want) else 0 if key not in t else math.inf
                 if not error <= (1e-6 if key == "load" else tolerance["loss"]):

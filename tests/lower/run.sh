@@ -403,3 +403,8 @@ usage reference_of_trace 'this trainer is for trace' build tiny.plan -o referenc
     --reference
 usage arch_too_old 'kernels need sm_80 or later' build tiny.plan -o arch --device cuda --arch sm_75
 usage wrong_ranks 'runs on 2 ranks, not on 3' run tiny.plan -n 3
+
+# Every family has the weight of a z-loss, and every mixture that of its routers.
+lacking=$(cd "$top/plans/models" && grep -LE '\bz_loss = 0' *.plan
+    grep -l 'route(' *.plan | xargs grep -L 'router_z_loss = 0')
+[ -z "$lacking" ] && ok z_loss || fail z_loss "none in $lacking"

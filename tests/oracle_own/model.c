@@ -66,7 +66,7 @@ int tensor_add(int layer, const char *name, int stack, int rows, int columns)
     return t->at;
 }
 
-enum { MOST_LAYERS = 64, MOST_EXPERTS = 64 };
+enum { MOST_LAYERS = 64, MOST_EXPERTS = 64, MOST_ROWS = 1 << 16 };
 static struct layer {
     int norm1, norm1_bias, q, k, v, o, q_norm, k_norm, qkv, qkv_bias, o_bias, norm2, norm2_bias,
         gate, up, down, up_bias, down_bias, router;
@@ -364,8 +364,19 @@ void residual(int *at, int y, int n, int width)
 /* Over the rows of a chunk: how often each expert was chosen, and its summed probability, a place
  * on the tape. */
 static struct {
-    int rows, count[MOST_EXPERTS], mass[MOST_EXPERTS];
+    int rows, count[MOST_EXPERTS], mass[MOST_EXPERTS], square[MOST_ROWS]; /* a place a row */
 } balance;
+/* The squared log-sum-exp of n values, a place on the tape: the top is a constant, taken out and
+ * put back. */
+static int squared_log_sum_exp(int x, int n, int ones)
+{
+    int e = powers(x, n, 1, ones), s = reserve(2);
+    double top = -INFINITY;
+    for (int i = 0; i < n; i++) top = fmax(top, value[x + i]);
+    unary(s, e + n, log(value[e + n]) + top, 1 / value[e + n]);
+    unary(s + 1, s, value[s] * value[s], 2 * value[s]);
+    return s + 1;
+}
 
 static int mixture(const struct layer *w, int x, int n)
 {
@@ -409,7 +420,8 @@ static int mixture(const struct layer *w, int x, int n)
             plus(sum, balance.mass[e], p + e);
             balance.mass[e] = sum;
         }
-        balance.rows++;
+        if (balance.rows == MOST_ROWS) fatal("too many", "rows");
+        balance.square[balance.rows++] = squared_log_sum_exp(logits + t * experts, experts, ones);
     }
     return y;
 }
@@ -426,6 +438,17 @@ static double balance_loss(double seed)
     inner(aux, experts, masses, 1, shares, 1);
     gradient[aux] = seed;
     return value[aux];
+}
+
+/* The mean over the rows. */
+static double router_z_loss(double seed)
+{
+    double sum = 0;
+    for (int i = 0; i < balance.rows; i++) {
+        sum += value[balance.square[i]];
+        gradient[balance.square[i]] = seed / balance.rows;
+    }
+    return sum / balance.rows;
 }
 
 /* ── a sample, and samples together ──────────────────────────────────────────── */
@@ -479,7 +502,7 @@ static void llama_body(int *at, int n)
                 n, h);
     }
 }
-static double sample(const uint16_t *ids, double valid, int *logits_at)
+static double sample(const uint16_t *ids, double valid, int *logits_at, double *z)
 {
     int n = whole(SEQ), h = whole(HIDDEN), vocab = whole(VOCAB),
         *at = malloc((size_t)n * sizeof *at);
@@ -522,6 +545,9 @@ static double sample(const uint16_t *ids, double valid, int *logits_at)
         binary(s + 1, s, row + target, value[s] - value[row + target], 1, -1);
         gradient[s + 1] = 1 / valid;
         loss += value[s + 1];
+        int square = squared_log_sum_exp(row, vocab, ones);
+        gradient[square] = knob[Z_LOSS].value / valid;
+        *z += value[square];
     }
     free(at);
     return loss;
@@ -534,11 +560,12 @@ struct chunk model_chunk(const uint16_t *ids, int samples, double valid, double 
     for (int e = 0; e < whole(EXPERTS); e++) balance.mass[e] = reserve(1);
     for (int i = 0; i < samples; i++) {
         int logits;
-        c.ce += sample(ids + i * whole(SEQ), valid, &logits);
+        c.ce += sample(ids + i * whole(SEQ), valid, &logits, &c.z);
         if (!i) c.logits = logits;
     }
     if (!is_mixture()) return c;
     c.aux = share * balance_loss(knob[AUX].value * share);
+    c.router_z = share * router_z_loss(knob[ROUTER_Z].value * share);
     for (int e = 0; e < whole(EXPERTS); e++) chosen[e] += share * balance.count[e] / balance.rows;
     return c;
 }

@@ -28,5 +28,11 @@ for number in range(int(sys.argv[1])):
     settings = f"--set mesh.prefetch={random.randint(0, 2)}"
     if 8 // fsdp // dp // accumulation * k["seq"] % 2 == 0 and random.random() < 0.3:
         settings += " --set batch.loss_chunks=2"
+    if random.random() < 0.3:
+        k["z_loss"] = 0.02
+        settings += " --set model.z_loss=0.02"
+        if family in ("qwen3_moe", "mixtral"):
+            k["router_z"] = 0.05
+            settings += " --set model.router_z_loss=0.05"
     variant = f"{fsdp}.{dp}.{accumulation}.{random.choice(['none', 'full', 'selective'])}.{random.choice(['on', 'on', 'off'])}"
     print(f"random_{number}|{' '.join(f'{a}={b}' for a, b in k.items())}|{settings}|{variant}")

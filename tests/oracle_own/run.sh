@@ -184,6 +184,17 @@ train gpt_neox_odd "$neox erf=1 seed=42" "" 1.1.1.none.on 1.1.1.none.off 2.1.1.f
 equal gpt_neox_odd 1.1.1.none.on 1.1.1.none.off
 train gpt_neox_serial "$neox rotary=1 parallel=0 attention_bias=0 bare=1 seed=43" "" 1.1.1.full.on
 
+# Squared log-sum-exps of the logits and of the routers' logits beside the loss, weighed so that
+# they move every gradient; some targets masked, the loss in chunks.
+z="--set model.z_loss=0.02"
+train z_loss "z_loss=0.02 mask=1 ignore=0 seed=27" "$z" 1.1.1.none.on 2.1.2.full.on
+train z_loss_chunks "z_loss=0.02 mask=1 ignore=0 seed=27" "$z --set batch.loss_chunks=19" \
+    1.1.1.none.on 2.2.1.none.off
+train z_loss_moe "$moe z_loss=0.02 router_z=0.05 layers=3 dense=2 mask=1 ignore=0 seed=28" \
+    "$z --set model.router_z_loss=0.05" 1.1.1.full.on 2.1.1.none.on 1.2.2.none.off
+train z_loss_mixtral "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 z_loss=0.02 router_z=0.05
+    seed=29 lr=0.003" "$z --set model.router_z_loss=0.05" 2.1.2.none.on
+
 # Positions past the tables of the other cases, where a rotation that pairs the wrong halves is far
 # off; norms whose input is as small as their epsilon, for both that are in use: 0.30 or 0.71 of the
 # input's own size.

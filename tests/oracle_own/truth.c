@@ -49,6 +49,8 @@ struct knob knob[KNOBS] = {
     {"width", 37},
     {"normalize", 0},
     {"aux", 0.01},
+    {"z_loss", 0},
+    {"router_z", 0},
     {"together", 0}, /* samples whose balance is one; 0: all of a step */
     {"dense", 0},    /* bit i: layer i has no experts */
     {"fused", 0},    /* experts stored in two tensors */
@@ -277,7 +279,7 @@ static double norm_of(const double *x, int n)
 /* What one step's loss is: gradients of the whole step, chunk by chunk. Logits of sample 0 go to
  * `probe` when there is one. */
 struct step {
-    double ce, aux, chosen[64];
+    double ce, z, aux, router_z, chosen[64];
 };
 static struct step forward_and_back(const uint16_t *ids, int parameters, FILE *probe)
 {
@@ -294,7 +296,7 @@ static struct step forward_and_back(const uint16_t *ids, int parameters, FILE *p
         struct chunk c =
             model_chunk(ids + i * seq, together, valid, (double)together / global, all.chosen);
         walk_back();
-        all.ce += c.ce, all.aux += c.aux;
+        all.ce += c.ce, all.aux += c.aux, all.z += c.z, all.router_z += c.router_z;
         if (!probe || i) continue;
         fprintf(probe, "\"logits_step0\": [");
         for (int t = 0; t < (seq < 4 ? seq : 4); t++) {
@@ -306,7 +308,14 @@ static struct step forward_and_back(const uint16_t *ids, int parameters, FILE *p
         fprintf(probe, "], ");
     }
     all.ce = valid > 0 ? all.ce / valid : 0;
+    all.z = valid > 0 ? all.z / valid : 0;
     return all;
+}
+static double loss_of(const struct step *s)
+{
+    double loss = s->ce + knob[Z_LOSS].value * s->z;
+    if (is_mixture()) loss += knob[AUX].value * s->aux + knob[ROUTER_Z].value * s->router_z;
+    return loss;
 }
 static void write_final(FILE *f)
 {
@@ -399,8 +408,9 @@ int main(int argc, char **argv)
         fprintf(f,
                 "%s\n {\"step\": %d, \"loss\": %.17g, \"ce\": %.17g, \"grad_norm\": %.17g, \"lr\": "
                 "%.17g",
-                s ? "," : "", s, step.ce + (is_mixture() ? knob[AUX].value * step.aux : 0), step.ce,
-                size, lr);
+                s ? "," : "", s, loss_of(&step), step.ce, size, lr);
+        if (knob[Z_LOSS].value > 0) fprintf(f, ", \"z\": %.17g", step.z);
+        if (knob[ROUTER_Z].value > 0) fprintf(f, ", \"router_z\": %.17g", step.router_z);
         if (is_mixture()) {
             fprintf(f, ", \"aux\": %.17g, \"load\": [", step.aux);
             for (int e = 0; e < whole(EXPERTS); e++)

@@ -49,6 +49,8 @@ enum {
     WIDTH,
     NORMALIZE,
     AUX,
+    Z_LOSS,
+    ROUTER_Z,
     TOGETHER,
     DENSE,
     FUSED,
@@ -112,11 +114,13 @@ struct tensor {
 extern struct tensor tensor[1024];
 extern int tensors;
 void model_begin(void); /* declares and fills the tensors */
-/* `samples` of the step, together: their summed cross-entropy, seeded with 1 / valid; what they add
- * to the step's balance loss, seeded with `share` of its weight; chosen[e] += the part of the rows
- * that chose e, times share. */
+/* `samples` of the step, together: their summed cross-entropy, seeded with 1 / valid, and the sum
+ * over the same targets of the squared log-sum-exp of the logits, seeded with that times its
+ * weight; what they add to the step's balance loss and to the mean squared log-sum-exp of the
+ * router's logits, seeded with `share` of their weights; chosen[e] += the part of the rows that
+ * chose e, times share. */
 struct chunk {
-    double ce, aux;
+    double ce, z, aux, router_z;
     int logits;
 };
 struct chunk model_chunk(const uint16_t *ids, int samples, double valid, double share,
