@@ -61,18 +61,26 @@ const char *schedule_instance(struct schedule_text *s, const struct unit *u, con
     return u->loop[0] ? text_format("%s + %s", first, place_instance(&s->places, u, index)) : first;
 }
 
-/* Which instance of its unit a gather fetches: a loop that runs down begins with the last. */
+/* Which layer of a loop a gather fetches: a loop that runs down begins with the last. In
+ * parentheses when it is a sum. */
+static const char *gather_layer(struct schedule_text *s, struct here h, const struct node *n,
+                                const struct unit *u)
+{
+    int64_t shift = attr_get(n, "shift");
+    if (!attr_get(n, "down")) return shifted(h.running, shift);
+    if (h.region->direction == DOWN && !strcmp(h.region->loop, u->loop))
+        return shift ? shifted(h.index, -shift) : h.index;
+    const char *count = schedule_loop_count(s, u->loop, attr_get(n, "count"));
+    const char *last = shift + 1 ? text_format("%s - %ld", count, shift + 1) : count;
+    bool once = !strcmp(h.running, "0");
+    return once ? text_format("(%s)", last) : text_format("(%s - %s)", last, h.running);
+}
+
 static const char *gather_instance(struct schedule_text *s, struct here h, const struct node *n,
                                    const struct unit *u)
 {
-    int64_t shift = attr_get(n, "shift");
     if (!u->loop[0]) return place_unit(&s->places, u);
-    const char *index = without_parentheses(shifted(h.running, shift));
-    if (attr_get(n, "down")) {
-        index = schedule_loop_count(s, u->loop, attr_get(n, "count"));
-        if (shift + 1) index = text_format("%s - %ld", index, shift + 1);
-        if (strcmp(h.running, "0")) index = text_format("%s - %s", index, h.running);
-    }
+    const char *index = without_parentheses(gather_layer(s, h, n, u));
     if (place_has_variants(s->places.graph, u->loop))
         return text_format("%s_instance[%s]", emit_identifier(u->loop), index);
     const char *first = place_unit(&s->places, u);
@@ -106,10 +114,11 @@ void schedule_say_gather(struct schedule_text *s, struct lines *to, struct here 
     const char *target = shifted(h.running, attr_get(n, "shift"));
     const char *instance = gather_instance(s, h, n, u);
     const char *when = gather_condition(h, n);
-    const char *into = attr_get_word(n, "into");
+    const char *into = attr_get_word(n, "into"),
+               *entry = attr_or(n, "held", 0) ? gather_layer(s, h, n, u) : target;
     schedule_say(to, text_format("%s ahead", attr_get_word(n, "unit")),
                  "%sgather(d, %d, %s, %s, %s);", when, n->step, instance,
-                 place_slot(&s->places, into, u, target, attr_get(n, "ring")),
+                 place_slot(&s->places, into, u, entry, attr_get(n, "ring")),
                  event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), target, u->loop[0]));
 }
 
@@ -136,8 +145,11 @@ void schedule_say_wait(struct schedule_text *s, struct lines *to, struct here h,
                      schedule_event(s, event));
     else
         schedule_say(to, NULL, "%sawait(d, %d, %s);",
-                     attr_or(n, "once", 0) ? "if (micro & MICRO_FIRST) " : "", n->step,
-                     event_ring(s, event, ring, entry, loop));
+                     attr_or(n, "once", 0) ? "if (micro & MICRO_FIRST) "
+                     : attr_or(n, "from", 0)
+                         ? text_format("if (%s >= %ld) ", h.running, attr_get(n, "from"))
+                         : "",
+                     n->step, event_ring(s, event, ring, entry, loop));
 }
 
 void schedule_say_reduce(struct schedule_text *s, struct lines *to, struct here h,

@@ -285,6 +285,15 @@ struct buffer *kept_slot(const struct graph *g, const struct unit *u)
     return NULL;
 }
 
+struct buffer *slot_read(const struct graph *g, const struct region *r, const struct unit *u)
+{
+    struct buffer *b = graph_buffer(g, slot_name(SLOT_GATHER, r->name, u)), *kept = kept_slot(g, u);
+    if (!b || b->kind != BUFFER_ALIAS) return b;
+    if (kept) return kept;
+    const char *other = r->within ? r->within : r->mirror;
+    return other ? graph_buffer(g, slot_name(SLOT_GATHER, other, u)) : NULL;
+}
+
 struct buffer *graph_buffer_must(const struct graph *g, const char *name)
 {
     struct buffer *b = graph_buffer(g, name);

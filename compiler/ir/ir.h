@@ -482,6 +482,10 @@ const struct unit *slot_unit(const struct graph *g, const struct buffer *b);
 /* With facts.reshard backward or step: the buffer that a unit is gathered into once, for all
  * regions that read it. NULL with forward, or when nothing is gathered. */
 struct buffer *kept_slot(const struct graph *g, const struct unit *u);
+/* The slot that owns the bytes in which a region reads a unit's weights: its own, that of an
+ * earlier region that kept them, of its mirror, or of the region that it is within. NULL: it reads
+ * none. */
+struct buffer *slot_read(const struct graph *g, const struct region *r, const struct unit *u);
 struct buffer *graph_buffer(const struct graph *g, const char *name); /* NULL: none */
 /* The same for one that must be there. */
 struct buffer *graph_buffer_must(const struct graph *g, const char *name);

@@ -20,14 +20,15 @@ struct part {
     int64_t low, high;
     int from, to;
 };
-/* full: live at the peak. One part, or those around an idle entry and that entry before and after
- * it is idle. */
+/* full: live at the peak. busy: larger when all of it is live at the peak, and then the more of it
+ * is live when those that are not full hold the most. falling: its last entry lies first. One part,
+ * or those around an idle entry and that entry before and after it is idle. */
 enum { PARTS = 4 };
 struct item {
     struct buffer *buffer;
     int64_t bytes, at;
-    int from, to, order;
-    bool full;
+    int from, to, order, busy;
+    bool full, falling;
     struct part part[PARTS];
     int parts;
 };
@@ -63,6 +64,12 @@ static int later_first(const void *a, const void *b)
     return x->full != y->full || x->from == y->from ? larger_first(a, b) : y->from - x->from;
 }
 
+static int busier_first(const void *a, const void *b)
+{
+    const struct item *x = a, *y = b;
+    return x->full != y->full || x->busy == y->busy ? larger_first(a, b) : y->busy - x->busy;
+}
+
 /* Those placed so far, from the lowest on. */
 struct shelf {
     struct placed *item;
@@ -92,18 +99,19 @@ static int64_t free_place(const struct shelf *s, const struct part *p, int64_t a
 
 /* Places item[first .. n) in their order around those before them; the highest byte of all of
  * them. */
-static int64_t pack(struct item *item, int first, int n, struct shelf *near)
+static int64_t pack(struct item *item, int first, int n, bool apart, struct shelf *near)
 {
-    int64_t end = 0;
+    int64_t end = 0, full = 0;
     for (int i = first; i < n; i++) {
         struct item *it = &item[i];
-        int64_t at = 0;
+        int64_t at = apart && !it->full ? full : 0;
         for (int settled = 0, k = 0; settled < it->parts; k = (k + 1) % it->parts) {
             int64_t higher = free_place(near, &it->part[k], at);
             settled = higher > at ? 1 : settled + 1;
             at = higher;
         }
         it->at = at;
+        if (it->full && at + it->bytes > full) full = at + it->bytes;
         for (int k = 0; k < it->parts; k++)
             lay(near, (struct placed){at + it->part[k].low, at + it->part[k].high, it->part[k].from,
                                       it->part[k].to});
@@ -123,10 +131,8 @@ static void settle(struct graph *g, const struct item *item, int n, int64_t wind
         struct buffer *b = item[i].buffer;
         b->offset = g->local_bytes + g->wire_bytes - item[i].at - item[i].bytes;
         if (b->segment == SEGMENT_WIRE) b->offset -= g->local_bytes;
-        if (b->idle_to) { /* entry 0 comes last */
-            b->stride = -step_bytes(b);
-            b->offset -= b->stride * (b->entries - 1);
-        }
+        b->stride = item[i].falling ? -step_bytes(b) : step_bytes(b);
+        if (item[i].falling) b->offset -= b->stride * (b->entries - 1);
     }
 }
 
@@ -149,8 +155,23 @@ static void add_part(struct item *it, int64_t low, int64_t high, int from, int t
     if (low < high && from <= to) it->part[it->parts++] = (struct part){low, high, from, to};
 }
 
-/* Places are counted from the end. Entries of which one is idle lie in falling order, the others
- * rising: the last is idle most often, and what the window leaves begins there. */
+/* Places are counted from the end. What others may use of an idle entry is worth most beside bytes
+ * that they have anyway, so its place is the first or the last if it is one of those entries. */
+static void divide(struct item *it, bool near_end)
+{
+    const struct buffer *b = it->buffer;
+    const int64_t step = step_bytes(b);
+    it->falling = b->idle_to && (b->idle_entry == 0) == near_end;
+    int64_t place = it->falling ? b->idle_entry : b->entries - 1 - b->idle_entry;
+    int64_t low = it->bytes, high = it->bytes;
+    if (b->idle_to) low = step * place, high = low + step;
+    it->parts = 0;
+    add_part(it, 0, low, it->from, it->to);
+    add_part(it, high, it->bytes, it->from, it->to);
+    add_part(it, low, high, it->from, b->idle_from - 1);
+    add_part(it, low, high, b->idle_to + 1, it->to);
+}
+
 static struct item item_of(struct buffer *b, int order, int fullest)
 {
     struct item it = {.buffer = b,
@@ -159,13 +180,40 @@ static struct item item_of(struct buffer *b, int order, int fullest)
                       .to = b->live_to,
                       .order = order,
                       .full = b->live_from <= fullest && fullest <= b->live_to};
-    int64_t low = it.bytes, high = it.bytes;
-    if (b->idle_to) low = step_bytes(b) * b->idle_entry, high = low + step_bytes(b);
-    add_part(&it, 0, low, it.from, it.to);
-    add_part(&it, high, it.bytes, it.from, it.to);
-    add_part(&it, low, high, it.from, b->idle_from - 1);
-    add_part(&it, low, high, b->idle_to + 1, it.to);
+    divide(&it, false);
     return it;
+}
+
+static int64_t live_at(const struct item *it, int step)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < it->parts; k++)
+        if (it->part[k].from <= step && step <= it->part[k].to)
+            bytes += it->part[k].high - it->part[k].low;
+    return bytes;
+}
+
+/* Where what is not live at the peak has to fit in: the step at which that is the most. */
+static void find_busy(struct item *item, int n, int fullest)
+{
+    int last = 0, at = 0;
+    for (int i = 0; i < n; i++)
+        if (item[i].to > last) last = item[i].to;
+    int64_t *change = TAKE_MANY(int64_t, last + 2), live = 0, most = 0;
+    for (int i = 0; i < n; i++)
+        if (!item[i].full) {
+            change[item[i].from] += item[i].bytes;
+            change[item[i].to + 1] -= item[i].bytes;
+        }
+    for (int k = 0; k <= last; k++) {
+        live += change[k];
+        if (live >= most) most = live, at = k;
+    }
+    for (int i = 0; i < n; i++) {
+        int64_t there = live_at(&item[i], at);
+        bool whole = live_at(&item[i], fullest) == item[i].bytes;
+        item[i].busy = 3 * whole + (there > 0) + (there == item[i].bytes);
+    }
 }
 
 static int collect(struct graph *g, enum segment segment, int fullest, struct item *item, int n)
@@ -203,7 +251,7 @@ int64_t layout_bound(const struct graph *g, int *step)
 
 void layout_place(struct graph *g)
 {
-    static compare *const of_wire[] = {longer_first, larger_first, later_first},
+    static compare *const of_wire[] = {longer_first, larger_first, later_first, busier_first},
                           *const of_local[] = {larger_first, longer_first, later_first};
     const int patience = 20; /* tries without a better one */
     struct item *item = TAKE_MANY(struct item, g->buffer.n + 1);
@@ -213,15 +261,18 @@ void layout_place(struct graph *g)
     int64_t least = INT64_MAX, bound = layout_bound(g, &fullest);
     int wire = collect(g, SEGMENT_WIRE, fullest, item, 0),
         n = collect(g, SEGMENT_LOCAL, fullest, item, wire);
-    for (size_t w = 0; w < COUNT_OF(of_wire) * COUNT_OF(of_local); w++) {
+    find_busy(item, n, fullest);
+    const size_t orders = COUNT_OF(of_wire) * COUNT_OF(of_local);
+    for (size_t w = 0; w < 2 * orders; w++) {
         qsort(item, (size_t)wire, sizeof *item, of_wire[w % COUNT_OF(of_wire)]);
-        qsort(item + wire, (size_t)(n - wire), sizeof *item, of_local[w / COUNT_OF(of_wire)]);
+        qsort(item + wire, (size_t)(n - wire), sizeof *item,
+              of_local[w % orders / COUNT_OF(of_wire)]);
         near.n = 0;
-        int64_t window = pack(item, 0, wire, &near);
+        int64_t window = pack(item, 0, wire, w >= orders, &near);
         for (int k = 0; k < patience; k++) {
             memcpy(all.item, near.item, (size_t)near.n * sizeof *all.item);
             all.n = near.n;
-            int64_t arena = pack(item, wire, n, &all);
+            int64_t arena = pack(item, wire, n, false, &all);
             if (arena < least) settle(g, item, n, window, least = arena), k = -1;
             if (least <= bound + bound / 512) return;
             if (!promote(item, wire, n)) break;

@@ -225,6 +225,11 @@ static void put_slots(struct memory *m)
                 if (b) continue; /* the first issue in text order is the earliest */
                 int64_t bytes = slot_elements(g, attr_get_word(node, "unit")) *
                                 (gather ? element_bytes(g->facts.compute) : 4);
+                if (gather && attr_or(node, "held", 0)) {
+                    put(m, name, BUFFER_ALIAS, SEGMENT_WIRE, bytes, attr_get(node, "ring"),
+                        INDEX_LAYER, m->steps[i].first, m->steps[i].last);
+                    continue;
+                }
                 b = put(m, name, gather ? BUFFER_GATHERED : BUFFER_GRADIENT_SLOTS, SEGMENT_WIRE,
                         bytes, attr_get(node, "ring"), INDEX_RING, node->step, m->end);
                 /* straight code waits for a gradient slot (below) before it first writes it; an
@@ -280,6 +285,36 @@ static int filled_from(const struct memory *m, const struct buffer *b, int64_t e
     return b->live_from;
 }
 
+static const struct unit *loop_unit(const struct graph *g, const char *loop)
+{
+    for (int i = 0; i < g->unit.n; i++)
+        if (!strcmp(g->unit.item[i]->loop, loop)) return g->unit.item[i];
+    bug("no unit belongs to loop %s", loop);
+}
+
+/* Layers that a backward loop finds in its forward loop's slots stay there in between. The slot of
+ * the first layer that it gathers itself is idle until then. */
+static void put_held(struct memory *m)
+{
+    struct graph *g = m->graph;
+    for (int i = 0; i < g->region.n; i++) {
+        const struct region *r = g->region.item[i];
+        for (int k = 0; k < r->body.n; k++)
+            for (int n = 0; n < r->body.item[k]->node.n; n++) {
+                const struct node *node = r->body.item[k]->node.item[n];
+                int64_t held = node->op == OP_gather ? attr_or(node, "held", 0) : 0;
+                if (!held) continue;
+                struct buffer *own = slot_read(g, r, loop_unit(g, attr_get_word(node, "unit")));
+                int from = m->steps[region_number(m, graph_region(g, r->mirror))].last + 1,
+                    to = m->steps[i].first - 1;
+                own->live_to = m->steps[i].last;
+                if (held >= own->entries || from > to) continue;
+                own->idle_entry = (r->count - 1 - held) % own->entries;
+                own->idle_from = from, own->idle_to = to;
+            }
+    }
+}
+
 /* Of a loop's gather slots, the last that is filled for the first time waits for it: a backward
  * loop that begins `prefetch` units ahead fills one slot only when it runs. */
 static void put_idle(struct memory *m)
@@ -287,7 +322,8 @@ static void put_idle(struct memory *m)
     struct graph *g = m->graph;
     for (int s = 0; s < g->buffer.n; s++) {
         struct buffer *b = g->buffer.item[s];
-        if (b->kind != BUFFER_GATHERED || b->entries < 2 || g->facts.reshard != RESHARD_FORWARD)
+        if (b->kind != BUFFER_GATHERED || b->entries < 2 || b->idle_to ||
+            g->facts.reshard != RESHARD_FORWARD)
             continue;
         int last = b->live_from;
         for (int64_t e = 0; e < b->entries; e++) {
@@ -559,18 +595,12 @@ static void settle_aliases(struct memory *m)
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
         for (int k = 0; k < r->body.n; k++) settle_body(m, r, r->body.item[k]);
-        for (int k = 0; k < g->unit.n && !r->within; k++) {
+        for (int k = 0; k < g->unit.n; k++) {
             struct buffer *alias =
                 graph_buffer(g, slot_name(SLOT_GATHER, r->name, g->unit.item[k]));
-            if (alias && alias->kind == BUFFER_ALIAS)
-                alias->offset = kept_slot(g, g->unit.item[k])->offset;
-        }
-        for (int k = 0; k < g->unit.n && r->within; k++) {
-            struct buffer *alias =
-                graph_buffer(g, slot_name(SLOT_GATHER, r->name, g->unit.item[k]));
-            if (alias)
-                alias->offset =
-                    graph_buffer(g, slot_name(SLOT_GATHER, r->within, g->unit.item[k]))->offset;
+            if (!alias || alias->kind != BUFFER_ALIAS) continue;
+            const struct buffer *own = slot_read(g, r, g->unit.item[k]);
+            alias->offset = own->offset, alias->stride = own->stride;
         }
     }
 }
@@ -589,6 +619,7 @@ static struct graph *memory_of(const struct graph *old, bool places)
     put_state(&m);
     put_slots(&m);
     put_kept(&m);
+    put_held(&m);
     put_within(&m);
     put_idle(&m);
     put_values(&m);

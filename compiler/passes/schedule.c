@@ -11,6 +11,12 @@
  * possible, with the range of n for which it is the right one. Nothing is peeled; the text is the
  * same for every number of layers.
  *
+ * A backward loop that comes after its forward loop with no other loop in between finds the last
+ * layers in the forward loop's slots: as many as run ahead of a loop, whose slots nobody could have
+ * used in between anyway, and at least one. These positions have no gather, and their iterations
+ * wait for none. Layer i lies in slot i modulo the number of slots in both loops, so nothing is
+ * moved.
+ *
  * Collectives run in the order in which this text issues them, on every rank (one order over all
  * communicators). The units of a loop share prefetch + 1 gather slots and reduce_slots gradient
  * slots, used in turn. */
@@ -23,6 +29,8 @@ struct use {
     const struct region *region;
     const struct unit *unit;
     int64_t count, start, ring;
+    int64_t
+        held; /* so many of its first iterations find their weights where the mirror left them */
     int event;
     const char *buffer;
 };
@@ -81,6 +89,17 @@ static struct gradient_slot *find_slot(struct schedule *s, const struct region *
     return NULL;
 }
 
+/* Of a new use after those so far: how many iterations find their weights in the mirror's slots. */
+static int64_t held_of(const struct schedule *s, const struct use *u)
+{
+    const struct use *before = NULL;
+    for (int i = 0; i < s->use.n; i++)
+        if (s->use.item[i].region->direction != ONCE) before = &s->use.item[i];
+    bool mirror = before && u->region->mirror && u->region->direction == DOWN &&
+                  before->unit == u->unit && !strcmp(before->region->name, u->region->mirror);
+    return mirror ? least(most(s->graph->facts.prefetch, 1), u->ring) : 0;
+}
+
 static void collect(struct schedule *s, const struct graph *old)
 {
     const struct facts *f = &old->facts;
@@ -99,6 +118,7 @@ static void collect(struct schedule *s, const struct graph *old)
                                   all ? at.region->count : least(f->prefetch + 1, at.region->count),
                               .event = s->events};
             one.buffer = slot_name(SLOT_GATHER, at.region->name, u);
+            one.held = all ? 0 : held_of(s, &one);
             s->positions += at.region->count, s->events += (int)one.ring;
             PUSH(&s->use, one);
         }
@@ -134,21 +154,29 @@ static void put_gather(struct build *b, const struct use *target, int64_t shift,
         attr_whole("count", target->count),
         attr_whole("down", target->region->direction == DOWN),
         attr_whole("once", 1)};
-    build_op(b, OP_gather, NULL, 0, attr, b->graph->facts.reshard == RESHARD_STEP ? 10 : 9);
+    int n = b->graph->facts.reshard == RESHARD_STEP ? 10 : 9;
+    if (target->held) attr[n++] = attr_whole("held", target->held);
+    build_op(b, OP_gather, NULL, 0, attr, n);
     stamp(b, LANE_GATHER);
-}
-
-static void put_wait_as(struct build *b, int event, int64_t ring, bool all, bool once)
-{
-    struct attr attr[] = {attr_whole("event", event), attr_whole("ring", ring),
-                          attr_whole("all", all), attr_whole("once", 1)};
-    build_op(b, OP_wait, NULL, 0, attr, once ? 4 : 3);
-    stamp(b, LANE_COMPUTE);
 }
 
 static void put_wait(struct build *b, int event, int64_t ring, bool all)
 {
-    put_wait_as(b, event, ring, all, false);
+    struct attr attr[] = {attr_whole("event", event), attr_whole("ring", ring),
+                          attr_whole("all", all)};
+    build_op(b, OP_wait, NULL, 0, attr, 3);
+    stamp(b, LANE_COMPUTE);
+}
+
+static void put_wait_for_gather(struct build *b, const struct use *u)
+{
+    struct attr attr[5] = {attr_whole("event", u->event), attr_whole("ring", u->ring),
+                           attr_whole("all", 0)};
+    int n = 3;
+    if (b->graph->facts.reshard == RESHARD_STEP) attr[n++] = attr_whole("once", 1);
+    if (u->held) attr[n++] = attr_whole("from", u->held);
+    build_op(b, OP_wait, NULL, 0, attr, n);
+    stamp(b, LANE_COMPUTE);
 }
 
 /* Gathers that straight code issues: positions issued .. limit - 1. */
@@ -156,7 +184,8 @@ static void issue_until(struct schedule *s, struct build *b, int64_t limit)
 {
     for (int i = 0; i < s->use.n; i++) {
         const struct use *t = &s->use.item[i];
-        for (int64_t p = most(s->issued, t->start); p < least(limit, t->start + t->count); p++)
+        for (int64_t p = most(s->issued, t->start + t->held); p < least(limit, t->start + t->count);
+             p++)
             put_gather(b, t, p - t->start, 0, 1);
     }
     s->issued = most(s->issued, least(limit, s->positions));
@@ -168,7 +197,7 @@ static void issue_in_loop(struct schedule *s, struct build *b, const struct use 
     int64_t ahead = here->start + s->graph->facts.prefetch;
     for (int i = 0; i < s->use.n; i++) {
         const struct use *t = &s->use.item[i];
-        int64_t shift = ahead - t->start, from = most(0, -shift),
+        int64_t shift = ahead - t->start, from = most(0, t->held - shift),
                 to = least(here->count, t->count - shift);
         if (from < to || t == here) put_gather(b, t, shift, from, most(from, to));
     }
@@ -197,8 +226,7 @@ static void begin_body(struct schedule *s, struct build *b, const struct region 
         if (body->node.item[n]->op == OP_use) {
             const struct use *u =
                 find_use(s, old, graph_unit(s->graph, attr_get_word(body->node.item[n], "unit")));
-            if (u)
-                put_wait_as(b, u->event, u->ring, false, s->graph->facts.reshard == RESHARD_STEP);
+            if (u) put_wait_for_gather(b, u);
         }
 }
 

@@ -258,10 +258,10 @@ static bool place(struct prove *p, const struct value *v, int64_t *from, int64_t
 }
 
 /* ── weights and slots ───────────────────────────────────────────────────────── */
-/* Marks of gathered units: by slot buffer and iteration, kept on a name's behalf. */
+/* Marks of gathered units: by the buffer that owns the slot, and by instance. */
 struct gathered {
     const char *buffer;
-    int64_t iteration, mark;
+    int64_t instance, mark;
 };
 static VECTOR(struct gathered) gathered;
 
@@ -270,18 +270,13 @@ static void read_weight(struct prove *p, const struct weight *w)
     const struct unit *u = graph_unit(p->g, w->unit);
     const struct buffer *b = graph_buffer(p->g, slot_name(SLOT_GATHER, p->region->name, u));
     if (!b) return; /* read where the master lives */
-    const struct buffer *kept = kept_slot(p->g, u);
-    const char *owner = kept                ? kept->name
-                        : p->region->within ? slot_name(SLOT_GATHER, p->region->within, u)
-                                            : b->name;
-    /* which instance this body means: a kept one is found by layer */
-    int64_t instance = !u->loop[0] ? 0 : b->index == INDEX_LAYER ? p->i : p->n;
+    const char *owner = slot_read(p->g, p->region, u)->name;
+    int64_t instance = u->loop[0] ? p->i : 0, entry = b->index == INDEX_LAYER ? p->i : p->n;
     int64_t size = element_bytes(p->g->facts.compute), bytes = shape_count(w->value->shape) * size;
-    int64_t from =
-        address_of(p, b, b->offset + (instance % b->entries) * b->stride + w->offset * size, bytes,
-                   w->value->name);
+    int64_t from = address_of(p, b, b->offset + (entry % b->entries) * b->stride + w->offset * size,
+                              bytes, w->value->name);
     for (int k = gathered.n - 1; k >= 0; k--)
-        if (!strcmp(gathered.item[k].buffer, owner) && gathered.item[k].iteration == instance) {
+        if (!strcmp(gathered.item[k].buffer, owner) && gathered.item[k].instance == instance) {
             read_bytes(p, from, from + bytes, gathered.item[k].mark, w->value->name);
             return;
         }
@@ -317,12 +312,20 @@ static void gather(struct prove *p, const struct node *n)
         return;
     if (attr_or(n, "once", 0) && !p->first_micro) return;
     const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "into"));
-    int64_t entry = at % attr_get(n, "ring"),
+    int64_t layer = attr_get(n, "down") ? attr_get(n, "count") - 1 - at : at;
+    int64_t ring = attr_get(n, "ring"), entry = (attr_or(n, "held", 0) ? layer : at) % ring,
             from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
-    struct gathered one = {b->name, at, ++p->fresh};
+    const char *owner = b->name;
+    for (int r = 0; r < p->g->region.n && b->kind == BUFFER_ALIAS; r++)
+        for (int u = 0; u < p->g->unit.n; u++)
+            if (!strcmp(slot_name(SLOT_GATHER, p->g->region.item[r]->name, p->g->unit.item[u]),
+                        b->name))
+                owner = slot_read(p->g, p->g->region.item[r], p->g->unit.item[u])->name;
+    struct gathered one = {owner, layer, ++p->fresh};
     write_bytes(p, from, from + b->bytes, one.mark, b->name);
     PUSH(&gathered, one);
-    take_off(p, (struct flight){from, from + b->bytes, (int)(attr_get(n, "event") + entry), true});
+    take_off(p,
+             (struct flight){from, from + b->bytes, (int)(attr_get(n, "event") + at % ring), true});
 }
 
 static void reduce(struct prove *p, const struct node *n)
@@ -344,6 +347,7 @@ static void reduce(struct prove *p, const struct node *n)
 static void wait_for(struct prove *p, const struct node *n)
 {
     if (attr_or(n, "once", 0) && !p->first_micro) return;
+    if (p->n < attr_or(n, "from", 0)) return;
     int first = (int)attr_get(n, "event"), ring = (int)attr_get(n, "ring"),
         one = first + (int)(p->n % ring), kept = 0;
     bool all = attr_get(n, "all"), found = false;

@@ -60,20 +60,32 @@ count() {
     [ "$got" = "$want" ] && ok "$name" || fail "$name" "$got gathers, not $want"
 }
 # Tied: the unit before the layers is read after them too. forward: a gather for every use, the
-# layers twice; backward: each unit once per micro-batch; step: once.
+# layers twice, except those that the backward loop finds in the forward loop's slots: as many as
+# run ahead, at least one, at most all; backward: each unit once per micro-batch; step: once.
 three=(--set batch.local=4 --set batch.global=24)
-count gathers.forward.1 9 forward --set batch.local=8
+count gathers.forward.1 8 forward --set batch.local=8
 count gathers.backward.1 5 backward --set batch.local=8
 count gathers.step.1 5 step --set batch.local=8
-count gathers.forward.3 27 forward "${three[@]}"
+count gathers.forward.3 24 forward "${three[@]}"
+count gathers.forward.prefetch0 8 forward --set batch.local=8 --set mesh.prefetch=0
+count gathers.forward.prefetch2 7 forward --set batch.local=8 --set mesh.prefetch=2
+count gathers.forward.prefetch9 6 forward --set batch.local=8 --set mesh.prefetch=9
+count gathers.forward.chunks 8 forward --set batch.local=8 --set batch.loss_chunks=4
+count gathers.forward.one_layer 4 forward --set batch.local=8 --set model.layers=1
 count gathers.backward.3 15 backward "${three[@]}"
 count gathers.step.3 5 step "${three[@]}"
+
+# Layers of two kinds share slots; another loop between forward and backward loop needs the bytes.
+"$planc" build sparse.plan -o kinds --device trace --set mesh.fsdp=2 --set batch.local=8 \
+    >kinds.build 2>&1 && got=$(kinds/trainer --steps 1 2>/dev/null | grep -cE '(^| )gather( |$)')
+[ "$got" = 7 ] && ok gathers.kinds ||
+    fail gathers.kinds "$got gathers, not 7: $(tail_of kinds.build)"
 
 # ── memory: a slot an instance, and a repair that gives them back ──
 slots() { "$planc" dump dense.plan --after memory --set mesh.fsdp=2 --set batch.local=8 --set \
     "mesh.reshard=$1" --set model.layers=24 | grep '^buffer gather.layers.* kind="gathered"' |
     grep -oE 'entries=[0-9]+' | tr '\n' ' '; }
-[ "$(slots forward)" = "entries=2 entries=2 " ] && [ "$(slots backward)" = "entries=24 " ] &&
+[ "$(slots forward)" = "entries=2 " ] && [ "$(slots backward)" = "entries=24 " ] &&
     [ "$(slots step)" = "entries=24 " ] && ok slots ||
     fail slots "$(slots forward)/ $(slots backward)/ $(slots step)"
 wide=(--set mesh.fsdp=2 --set batch.local=8 --set model.layers=24 --set model.hidden=512)
