@@ -220,18 +220,37 @@ static bool find_text(struct scan *s, const char *field, bool *found, char *why)
     }
 }
 
-/* Behind the field's string: the rest of the line, which must close the object. */
-static bool end_line(struct scan *s, char *why)
+/* Behind the field's string: the rest of the object, in which the field does not come again, and of
+ * the line. What stood behind it there would be lost. */
+static bool end_line(struct scan *s, const char *field, char *why)
 {
-    int last = 0, c;
-    while ((c = next(s)) >= 0 && c != '\n')
-        if (c != ' ' && c != '\t' && c != '\r') last = c;
+    char text[256];
+    bool same;
+    skip_blanks(s);
+    int c = next(s);
+    for (; c == ','; c = next(s)) {
+        skip_blanks(s);
+        if (next(s) != '"')
+            return bad_line(s, "no JSON object: a name in quotes is wanted here", why);
+        if (!whole_string(s, field, &same, why)) return false;
+        skip_blanks(s);
+        if (next(s) != ':') return bad_line(s, "no JSON object: ':' is wanted here", why);
+        snprintf(text, sizeof text, "the object has \"%.100s\" twice; write the file again", field);
+        if (same) return bad_line(s, text, why);
+        skip_blanks(s);
+        if (!skip_value(s, why)) return false;
+    }
     if (c == BROKEN) return tokens_wrong(why, "%s: %s", s->file->path, strerror(errno));
-    if (last != '}')
+    if (c != '}')
         return bad_line(s,
                         "the object does not end: every object is one line, and the last line "
                         "is whole",
                         why);
+    skip_blanks(s);
+    c = next(s);
+    if (c == BROKEN) return tokens_wrong(why, "%s: %s", s->file->path, strerror(errno));
+    if (c != '\n' && c != END)
+        return bad_line(s, "the line goes on behind its object: every object is one line", why);
     s->line++;
     return true;
 }
@@ -286,7 +305,7 @@ static bool index_lines(struct tokens_file *f, struct json_lines *l, unsigned ch
             if (n == 0) break;
             f->tokens += n;
         }
-        if (!end_line(&s, why)) return false;
+        if (!end_line(&s, l->field, why)) return false;
         if (!remember_end(l, f->tokens))
             return tokens_wrong(why, "%s: %s", f->path, strerror(ENOMEM));
         f->documents++;
@@ -355,7 +374,7 @@ bool json_lines_read(const struct tokens_file *f, int64_t at, int64_t n,
         if (token >= at + n) return true;
         bool found;
         if (bytes > 0) continue;
-        if (!end_line(&s, why) || !find_text(&s, l->field, &found, why)) return false;
+        if (!end_line(&s, l->field, why) || !find_text(&s, l->field, &found, why)) return false;
         if (!found)
             return tokens_wrong(why, "%s: the file has become shorter since the start", f->path);
     }

@@ -129,12 +129,14 @@ bool recognise_marked(const unsigned char *head, size_t n, int64_t file_bytes, c
 
 /* ── text ────────────────────────────────────────────────────────────────────── */
 
-/* Whether it reads as UTF-8 without control characters, as ids in binary hardly ever do. */
+/* Whether it reads as UTF-8 without control characters, as ids in binary hardly ever do; or, as
+ * they never do, nearly all of it is printed ASCII: text of another coding, a log with colours. */
 static bool is_text_of(const unsigned char *head, size_t n, size_t least)
 {
-    size_t odd = 0;
+    size_t odd = 0, plain = 0;
     for (size_t i = 0; i < n; i++) {
         if (head[i] == 0) return false;
+        plain += (head[i] >= 0x20 && head[i] < 0x7F) || strchr("\t\n\r\f", head[i]);
         if ((head[i] < 0x20 && !strchr("\t\n\r\f", head[i])) || head[i] == 0x7F) odd++;
         if (head[i] < 0x80) continue;
         int more = head[i] >= 0xF0 && head[i] < 0xF5   ? 3
@@ -150,13 +152,16 @@ static bool is_text_of(const unsigned char *head, size_t n, size_t least)
             i++;
         }
     }
-    return n >= least && odd <= n / 200;
+    return n >= least && (odd <= n / 200 || (n >= 64 && plain >= n - n / 8));
 }
 
 static bool is_text(const unsigned char *head, size_t n) { return is_text_of(head, n, 64); }
 
+/* Behind a mark of UTF-8 and empty lines, as the reader has it. */
 static bool is_json_lines(const unsigned char *head, size_t n)
 {
+    const size_t mark = n > 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    for (head += mark, n -= mark; n > 0 && strchr(" \t\r\n", head[0]) && head[0]; n--) head++;
     return n > 2 && head[0] == '{' && memchr(head, '"', n < 64 ? n : 64) && is_text_of(head, n, 8);
 }
 

@@ -13,10 +13,12 @@
 
 /* What a run is beside its tensors. step: steps done, so the next one's number; sample: the place
  * in the data where the next step begins (skipped batches not yet passed over); skipped: steps
- * whose update was not applied; restarts: how often the run was resumed. spent: what the time went
- * into; read: which samples some of the steps have read. */
+ * whose update was not applied; restarts: how often the run was resumed; validates: a stop has cut
+ * the validation behind the last step, so it is still to be made. spent: what the time went into;
+ * read: which samples some of the steps have read. */
 struct counters {
     int64_t step, sample, skipped, restarts;
+    bool validates;
     struct spent spent;
     struct readings read;
 };

@@ -170,9 +170,9 @@ static void fill(const struct counters *at, int64_t run, const uint64_t *hash)
         (long long)at->step, (long long)run, utc_text((int64_t)time(NULL), when));
     add(t,
         "\"counters\": {\"step\": %lld, \"sample\": %lld, \"skipped_updates\": %lld, \"restarts\": "
-        "%lld},\n",
-        (long long)at->step, (long long)at->sample, (long long)at->skipped,
-        (long long)at->restarts);
+        "%lld%s},\n",
+        (long long)at->step, (long long)at->sample, (long long)at->skipped, (long long)at->restarts,
+        at->validates ? ", \"validates\": true" : "");
     add(t,
         "\"spent\": {\"began\": \"%s\", \"steps\": %.6f, \"starts\": %.6f, \"saves\": %.6f, "
         "\"validations\": %.6f},\n",

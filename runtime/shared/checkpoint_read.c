@@ -139,6 +139,7 @@ static bool read_root(struct manifest *m)
     m->at = (struct counters){.step = whole(counters, "step"),
                               .sample = whole(counters, "sample"),
                               .skipped = whole(counters, "skipped_updates"),
+                              .validates = json_is_true(json_object_get(counters, "validates")),
                               .restarts = whole(counters, "restarts"),
                               .spent = read_spent(m->root)};
     m->parts = (int64_t)json_array_size(parts);

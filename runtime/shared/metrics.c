@@ -202,6 +202,13 @@ static double mfu(double steps, double seconds)
     return program.flops_per_token * step_tokens() * steps / seconds / out.machine_flops;
 }
 
+static void add_validation(const struct measured *m)
+{
+    add_number("validation_loss", m->validation_loss);
+    if (data_is_text()) add_number("validation_bits_per_byte", m->validation_loss / log(2));
+    add_number("validation_seconds", m->validation_seconds);
+}
+
 /* The line of --metrics and the event of --tensorboard. */
 static void tell_files(const struct measured *m)
 {
@@ -222,11 +229,7 @@ static void tell_files(const struct measured *m)
     add_number("tokens_per_second", rate);
     add_number("tokens_per_second_per_device", rate / (double)world.size);
     if (out.machine_flops > 0 && program.flops_per_token > 0) add_number("mfu", mfu(1, m->seconds));
-    if (m->validated) {
-        add_number("validation_loss", m->validation_loss);
-        if (data_is_text()) add_number("validation_bits_per_byte", m->validation_loss / log(2));
-        add_number("validation_seconds", m->validation_seconds);
-    }
+    if (m->validated) add_validation(m);
     for (int i = 0; i < data_sources(); i++)
         add_epochs(program.source[i].name, data_epochs(i, m->sample), i == 0,
                    i + 1 == data_sources());
@@ -377,6 +380,20 @@ void metrics_step(const struct measured *m)
     if (out.fd >= 0 || out.tensorboard) tell_files(m);
     people(m);
     if (m->validated || m->validation_cut) people_validation(m);
+}
+
+void metrics_validation(const struct measured *m)
+{
+    if (world.rank != 0) return;
+    if (m->validated && (out.fd >= 0 || out.tensorboard)) {
+        out.used = 0;
+        tensorboard_begin(m->step);
+        add_validation(m);
+        add("}\n");
+        if (out.fd >= 0) metrics_file_extend(out.path, m->step, out.line, out.used);
+        tensorboard_end();
+    }
+    people_validation(m);
 }
 
 void metrics_summary(void)

@@ -12,4 +12,8 @@
  * and devices keep nothing. line: room of `size` bytes for a line of metrics. False: noted. */
 bool metrics_file_begin(const char *path, int64_t first, bool branches, char *line, size_t size);
 
+/* Puts `text` (,"key":value…} and the end of the line) in the place of the end of the last line, if
+ * that is of this step and says nothing of a validation. */
+void metrics_file_extend(const char *path, int64_t step, const char *text, size_t n);
+
 #endif

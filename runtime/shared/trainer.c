@@ -173,6 +173,7 @@ static struct measured train_step(struct device *d, struct counters *run, int64_
     watch_step_took(step - first, m.seconds);
     readings_add(&run->read, (struct reading){step, sample, m.tokens_hash});
     run->step++;
+    run->validates = false;
     m.sample = run->sample = sample + program.global;
     run->skipped += m.skipped;
     run->spent.saves += m.stall_seconds;
@@ -199,7 +200,7 @@ static bool ends_validation(int64_t n)
 /* The mean cross-entropy of a target of data.validation, whatever the mesh. Forward only: what it
  * writes, activations and metrics, the next step writes before it reads. A request to stop ends it
  * after a batch, and what the batches until then say is no loss of this validation. */
-static void validate(struct device *d, const struct counters *run, struct measured *m)
+static void validate(struct device *d, struct counters *run, struct measured *m)
 {
     const double begun = clock_seconds(), shares = (double)(program.accumulation * world.size);
     const int64_t metrics = metrics_count(), batches = data_validation_batches();
@@ -233,10 +234,22 @@ static void validate(struct device *d, const struct counters *run, struct measur
     position_set(0);
     device_exposed_seconds(d); /* it is no step's */
     m->validated = b == batches;
-    m->validation_cut = b < batches;
+    m->validation_cut = run->validates = b < batches;
     m->validation_loss = targets > 0 ? loss / targets : 0;
     m->validation_batches = b;
     m->validation_seconds = clock_seconds() - begun;
+    run->spent.validations += m->validation_seconds;
+}
+
+/* The validation that a stop has cut in the process before, behind the last step that it did. */
+static bool validate_again(struct device *d, struct counters *run)
+{
+    struct measured m = {.step = run->step - 1};
+    if (!run->validates || !program.data_validations || run->step % program.validate_every)
+        return true;
+    validate(d, run, &m);
+    metrics_validation(&m);
+    return !m.validation_cut;
 }
 
 /* ── coming up ───────────────────────────────────────────────────────────────── */
@@ -501,6 +514,7 @@ int main(int argc, char **argv)
     if (run.step >= o.steps && checkpoint_resumed())
         say("step %lld of %lld: nothing is left to do%s", (long long)run.step, (long long)o.steps,
             run.step > o.steps && o.final ? "; --final is of the step that was resumed" : "");
+    stop = !validate_again(d, &run);
     while (run.step < o.steps && !stop) {
         struct measured m = train_step(d, &run, first);
         if (step_state.other_data) refuse_data();
@@ -509,7 +523,7 @@ int main(int argc, char **argv)
             world_agree();
         }
         if (program.data_validations && run.step % program.validate_every == 0 && finite_step(&m))
-            validate(d, &run, &m), run.spent.validations += m.validation_seconds;
+            validate(d, &run, &m);
         metrics_step(&m);
         if (!finite_step(&m) && program.nonfinite == NONFINITE_STOP) refuse_step(&m);
         if (m.step == first + 1 && bytes_at_end(&o) > 0) launcher_warn(m.seconds, bytes_at_end(&o));

@@ -369,6 +369,8 @@ bool metrics_open(const struct options *o, int64_t first, double machine_flops,
 int64_t metrics_count(void);
 double metrics_cross_entropy(const double *value); /* of a step's metrics */
 void metrics_step(const struct measured *m);
+/* Of a validation that is made up for: to the line of its step, which an earlier process wrote. */
+void metrics_validation(const struct measured *m);
 void metrics_summary(void);
 /* What was written so far is on the disk when it returns. From any thread. */
 void metrics_sync(void);

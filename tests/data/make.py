@@ -119,6 +119,12 @@ write("w_field.jsonl", (lines[0] + "\n" + json.dumps({"id": 1, "body": "x" * 80}
 write("w_string.jsonl", (lines[0] + "\n" + json.dumps({"text": 12}) + "\n").encode())
 write("w_escape.jsonl", (lines[0] + '\n{"text": "a\\qb"}\n').encode())
 write("w_array.jsonl", (lines[0] + '\n[1, 2]\n').encode())
+write("w_joined.jsonl", (lines[0] + lines[1] + "\n" + lines[2] + "\n").encode())
+write("w_twice.jsonl", (lines[0] + '\n{"text": "a", "b": 1, "text": "c"}\n').encode())
+write("w_behind.jsonl", (lines[0] + '\n{"text": "a", 5}\n').encode())
+write("marked.jsonl", b"\xEF\xBB\xBF\n \n" + "\n\n".join(lines).encode())
+write("latin.txt", "Le caf\xe9 est \xe0 c\xf4t\xe9 de la gare, pas loin d'ici\n".encode("latin-1") * 50)
+write("log.txt", b"\x1b[1mwarning\x1b[0m: the lines of a log have colours\n" * 50)
 
 # ── beyond 2^31 tokens: sparse, the end as it is elsewhere ───────────────────
 with open("far2.bin", "wb") as f:

@@ -32,6 +32,7 @@ is m4_text_document.bin 'Megatron int32' "$tokens" "$documents" 299
 is m8_text_document.idx 'Megatron int64' "$tokens" "$documents" 299
 is m_sentences 'Megatron uint16' "$tokens" "$pairs" 299
 is lines.jsonl 'JSON lines' "$bytes" 300 240
+is marked.jsonl 'JSON lines' "$bytes" 300 240
 is lines.txt bytes "$bytes" - 240
 is content.jsonl 'JSON lines' "$bytes" 300 240 --field content
 # the same ids from each
@@ -155,6 +156,13 @@ wrong jsonl_pretty 'line 1 .*every object is one line' w_pretty.jsonl --format j
 wrong jsonl_field 'line 2 .*the object has no "text"; data.field names another' w_field.jsonl
 wrong jsonl_string 'line 2 .*"text" is no string' w_string.jsonl
 wrong jsonl_escape 'line 2 .*an escape that JSON does not have' w_escape.jsonl
+wrong jsonl_joined 'line 1 .*the line goes on behind its object' w_joined.jsonl
+wrong jsonl_twice 'line 2 .*the object has "text" twice' w_twice.jsonl
+wrong jsonl_behind 'line 2 .*a name in quotes is wanted' w_behind.jsonl
+for text in latin log; do
+    wrong text_$text 'this is text, not ids of 2 bytes' $text.txt --format uint16
+    is $text.txt bytes "$(wc -c <files/$text.txt)" - "$([ $text = log ] && echo 119 || echo 244)"
+done
 wrong jsonl_array 'line 2 .*every line is a JSON object' w_array.jsonl
 for format in uint32 bytes llmc megatron; do
     wrong "named_$format" "a file of NumPy uint16 ids, and the plan says format = $format; .*npy" \

@@ -117,7 +117,8 @@ grep -qE '^goodput: [0-9.]+ % of [0-9.]+ s were steps; ' bytes.log && ok goodput
     fail goodput "$(tail_of bytes.log)"
 
 # ── a stop ends it ───────────────────────────────────────────────────────────
-# A validation of a million tokens is stopped after step 1; the run goes on as if it had not been.
+# A validation of a million tokens is stopped after step 1. The run that goes on makes one first, of
+# fewer tokens, and is otherwise as if there had been no stop.
 python3 "$here/../faults/make.py" tokens large.bin 1000001 257
 long=(--set data.validation=large.bin --set run.validate_every=2)
 stopped() { # NAME STATUS: NAME.log and NAME.jsonl are those of a run that ended in it
@@ -138,11 +139,15 @@ sleep 0.2
 kill -TERM "$(survivors "$scratch/cut" | cut -d' ' -f2)"
 wait $launcher
 stopped cut $?
-run_of goes_on 2 llama.plan --set run.validate_every=2 --set data.validation=other.bin --set \
-    checkpoint.directory=cut.saved && tail -n 4 llama.without.jsonl >rest.jsonl &&
-    holds goes_on unchanged goes_on.jsonl rest.jsonl &&
-    grep -q '^resumed: step 2 ' goes_on.log && ok goes_on_behind_it ||
-    fail goes_on_behind_it "$(tail_of goes_on.log)"
+"$planc" build llama.plan -o goes_on --device cpu "${others[@]}" >goes_on.build 2>&1 ||
+    fail goes_on "$(tail_of goes_on.build)"
+if timeout -k 5 60 mpirun -n 2 --oversubscribe --bind-to none "$scratch/goes_on/trainer" --metrics \
+    cut.jsonl --checkpoint-dir cut.saved >goes_on.log 2>&1 </dev/null &&
+    grep -q '^resumed: step 2 ' goes_on.log; then
+    holds goes_on unchanged cut.jsonl llama.with.jsonl
+    holds goes_on.every every cut.jsonl 2
+    holds goes_on.loss near cut.jsonl llama.with.jsonl
+else fail goes_on "$(tail_of goes_on.log)"; fi
 rm -rf limited limited.jsonl
 "$planc" build llama.plan -o limited --device cpu "${long[@]}" --set run.time_limit=2s \
     >limited.build 2>&1 || fail limited "$(tail_of limited.build)"
