@@ -258,7 +258,7 @@ static void read_period(struct import *im, const struct import_period *row)
     json_int_t period = row->otherwise;
     if (import_is_there(kinds))
         period = period_of(im, kinds);
-    else if (!whole_at(im, row->config, 1, period, &period))
+    else if (row->config && !whole_at(im, row->config, 1, period, &period))
         return;
     import_entry(im, row->hyper, text_format("%lld", (long long)period));
 }
@@ -299,7 +299,8 @@ static bool is_own(const struct import *im, const char *key)
             if (!strcmp(name, key)) return true;
     for (int i = 0; i < f->limits; i++)
         if (!strcmp(f->limit[i].config, key)) return true;
-    if (f->period.hyper && (!strcmp(key, "layer_types") || !strcmp(key, f->period.config)))
+    if (f->period.hyper &&
+        (!strcmp(key, "layer_types") || (f->period.config && !strcmp(key, f->period.config))))
         return true;
     return import_rope_reads(f, key);
 }

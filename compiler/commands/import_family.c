@@ -143,6 +143,66 @@ static const struct import_limit mixtral_limits[] = {
     {"norm_topk_prob", {"true"}, "the weights of the chosen experts always sum to 1"},
 };
 
+static const struct import_key mistral_keys[] = {
+    SIZES(NULL, ""),
+    {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
+    {"sliding_window", "window", IMPORT_WHOLE_OR_NONE, "4096", NULL},
+    NORM_AND_REST("1e-6"),
+};
+static const struct import_limit mistral_limits[] = {
+    LLAMA_LIMITS,
+    NO_QK_NORM,
+    {"layer_types", {NULL}, "the layers of a Mistral have the same window, or none"},
+};
+
+static const struct import_key phi3_keys[] = {
+    SIZES("", ""),
+    {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
+    {"sliding_window", "window", IMPORT_WHOLE_OR_NONE, "0", NULL},
+    NORM_AND_REST("1e-5"),
+};
+static const struct import_limit phi3_limits[] = {
+    LLAMA_LIMITS,
+    NO_QK_NORM,
+    {"layer_types", {NULL}, "the layers of a Phi-3 have the same window, or none"},
+    /* of longrope scaling, which is refused */
+    {"original_max_position_embeddings", {"*"}, ""},
+};
+
+#define GEMMA_LIMITS                                                                    \
+    {"hidden_activation",                                                               \
+     {"\"gelu_pytorch_tanh\""},                                                         \
+     "the architecture's feed-forward layer has the tanh form of gelu"},                \
+        {"hidden_act", {"*"}, ""}, /* read by nothing: hidden_activation is */          \
+        {"attention_bias", {"false"}, "the architecture's projections have no biases"}, \
+        {"use_bidirectional_attention", {"false"}, "attention is causal"},              \
+    {                                                                                   \
+        "cache_implementation", {"*"}, ""                                               \
+    }
+#define GEMMA_KEYS                                                              \
+    SIZES(NULL, "256"), {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL}, \
+        {"query_pre_attn_scalar", "query_width", IMPORT_WHOLE, "256", NULL},    \
+    {                                                                           \
+        "sliding_window", "window", IMPORT_WHOLE_OR_NONE, "4096", NULL          \
+    }
+#define TIED_AND_REST                                              \
+    {"vocab_size", "vocab", IMPORT_WHOLE, NULL, NULL},             \
+        {"rms_norm_eps", "norm_eps", IMPORT_REAL, "1e-6", NULL},   \
+        {"tie_word_embeddings", "tied", IMPORT_TRUTH, "on", NULL}, \
+    {                                                              \
+        "initializer_range", "init_std", IMPORT_FRACTION, "", NULL \
+    }
+static const struct import_key gemma2_keys[] = {
+    GEMMA_KEYS,
+    {"attn_logit_softcapping", "score_cap", IMPORT_REAL_OR_NONE, "50", NULL},
+    {"final_logit_softcapping", "logit_cap", IMPORT_REAL_OR_NONE, "30", NULL},
+    TIED_AND_REST,
+};
+static const struct import_limit gemma2_limits[] = {GEMMA_LIMITS, NO_QK_NORM};
+
+static const struct import_key gemma3_keys[] = {GEMMA_KEYS, TIED_AND_REST};
+static const struct import_limit gemma3_limits[] = {GEMMA_LIMITS, QK_NORM};
+
 static const struct import_key gpt_neox_keys[] = {
     {"num_hidden_layers", "layers", IMPORT_WHOLE, NULL, NULL},
     {"hidden_size", "hidden", IMPORT_WHOLE, NULL, NULL},
@@ -205,40 +265,93 @@ static const struct import_limit gpt2_limits[] = {
 /* planc trains without dropout, so the configuration says 0. */
 #define SWIGLU_EXPORTED "\"hidden_act\": \"silu\",\n  \"attention_dropout\": 0.0"
 #define LLAMA_EXPORTED SWIGLU_EXPORTED ",\n  \"attention_bias\": false"
+#define GEMMA_EXPORTED                                                                 \
+    "\"hidden_activation\": \"gelu_pytorch_tanh\",\n  \"attention_dropout\": 0.0,\n  " \
+    "\"attention_bias\": false"
 #define GPT2_EXPORTED                                         \
     "\"scale_attn_weights\": true,\n  \"attn_pdrop\": 0.0,\n" \
     "  \"embd_pdrop\": 0.0,\n  \"resid_pdrop\": 0.0"
 
-#define ROWS(family) \
-    family##_keys, (int)COUNT_OF(family##_keys), family##_limits, (int)COUNT_OF(family##_limits)
-#define NOT_DENSE        \
-    {                    \
-        NULL, NULL, NULL \
-    }
+/* The architecture has the name of the rows. */
+#define ROWS(family)                                                                     \
+    .architecture = #family, .key = family##_keys, .keys = (int)COUNT_OF(family##_keys), \
+    .limit = family##_limits, .limits = (int)COUNT_OF(family##_limits)
+#define LONGEST .longest = "max_position_embeddings"
 const struct import_family import_families[] = {
-    {"llama", "LlamaForCausalLM", "llama", ROWS(llama), "10000", "max_position_embeddings",
-     NOT_DENSE, NULL, LLAMA_EXPORTED ",\n  \"mlp_bias\": false"},
-    {"qwen2", "Qwen2ForCausalLM", "qwen2", ROWS(qwen2), "10000", "max_position_embeddings",
-     NOT_DENSE, NULL, SWIGLU_EXPORTED ",\n  \"use_sliding_window\": false"},
-    {"gpt_neox", "GPTNeoXForCausalLM", "gpt_neox", ROWS(gpt_neox), "10000",
-     "max_position_embeddings", NOT_DENSE, NULL,
-     "\"attention_dropout\": 0.0,\n  \"hidden_dropout\": 0.0",
-     .rope = {SCALING_NONE, "rotary_emb_base", "rotary_pct", "0.25"}},
-    {"gpt2", "GPT2LMHeadModel", "gpt2", ROWS(gpt2), NULL, "n_positions", NOT_DENSE, NULL,
-     GPT2_EXPORTED},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3", ROWS(qwen3), "10000", "max_position_embeddings",
-     NOT_DENSE, NULL, LLAMA_EXPORTED ",\n  \"use_sliding_window\": false"},
-    {"qwen3_moe",
-     "Qwen3MoeForCausalLM",
-     "qwen3_moe",
+    {.model_type = "llama",
+     .class = "LlamaForCausalLM",
+     ROWS(llama),
+     LONGEST,
+     .theta = "10000",
+     .exported = LLAMA_EXPORTED ",\n  \"mlp_bias\": false"},
+    {.model_type = "mistral",
+     .class = "MistralForCausalLM",
+     ROWS(mistral),
+     LONGEST,
+     .theta = "10000",
+     .exported = SWIGLU_EXPORTED},
+    {.model_type = "phi3",
+     .class = "Phi3ForCausalLM",
+     ROWS(phi3),
+     LONGEST,
+     .theta = "10000",
+     .exported = SWIGLU_EXPORTED ",\n  \"resid_pdrop\": 0.0,\n  \"embd_pdrop\": 0.0",
+     .rope = {.scaling = SCALING_NONE, .part_otherwise = "1"}},
+    {.model_type = "qwen2",
+     .class = "Qwen2ForCausalLM",
+     ROWS(qwen2),
+     LONGEST,
+     .theta = "10000",
+     .exported = SWIGLU_EXPORTED ",\n  \"use_sliding_window\": false"},
+    {.model_type = "qwen3",
+     .class = "Qwen3ForCausalLM",
+     ROWS(qwen3),
+     LONGEST,
+     .theta = "10000",
+     .exported = LLAMA_EXPORTED ",\n  \"use_sliding_window\": false"},
+    {.model_type = "qwen3_moe",
+     .class = "Qwen3MoeForCausalLM",
      ROWS(qwen3_moe),
-     "10000",
-     "max_position_embeddings",
-     {"mlp_only_layers", "decoder_sparse_step", "intermediate_size"},
-     "*.mlp.experts.gate_up_proj",
-     LLAMA_EXPORTED ",\n  \"use_sliding_window\": false"},
-    {"mixtral", "MixtralForCausalLM", "mixtral", ROWS(mixtral), "1000000",
-     "max_position_embeddings", NOT_DENSE, "*.mlp.experts.gate_up_proj", LLAMA_EXPORTED},
+     LONGEST,
+     .theta = "10000",
+     .dense = {"mlp_only_layers", "decoder_sparse_step", "intermediate_size"},
+     .fused = "*.mlp.experts.gate_up_proj",
+     .exported = LLAMA_EXPORTED ",\n  \"use_sliding_window\": false"},
+    {.model_type = "mixtral",
+     .class = "MixtralForCausalLM",
+     ROWS(mixtral),
+     LONGEST,
+     .theta = "1000000",
+     .fused = "*.mlp.experts.gate_up_proj",
+     .exported = LLAMA_EXPORTED},
+    {.model_type = "gemma2",
+     .class = "Gemma2ForCausalLM",
+     ROWS(gemma2),
+     LONGEST,
+     .theta = "10000",
+     .exported = GEMMA_EXPORTED,
+     .period = {NULL, "full_every", 2},
+     .rope = {.scaling = SCALING_NONE}},
+    {.model_type = "gemma3_text",
+     .class = "Gemma3ForCausalLM",
+     ROWS(gemma3),
+     LONGEST,
+     .theta = "1000000",
+     .exported = GEMMA_EXPORTED,
+     .period = {"sliding_window_pattern", "full_every", 6},
+     .rope = {.scaling = SCALING_LINEAR, .local = "10000"}},
+    {.model_type = "gpt2",
+     .class = "GPT2LMHeadModel",
+     ROWS(gpt2),
+     .longest = "n_positions",
+     .exported = GPT2_EXPORTED},
+    {.model_type = "gpt_neox",
+     .class = "GPTNeoXForCausalLM",
+     ROWS(gpt_neox),
+     LONGEST,
+     .theta = "10000",
+     .exported = "\"attention_dropout\": 0.0,\n  \"hidden_dropout\": 0.0",
+     .rope = {SCALING_NONE, "rotary_emb_base", "rotary_pct", "0.25", NULL}},
 };
 const int import_family_count = (int)COUNT_OF(import_families);
 

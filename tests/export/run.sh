@@ -80,6 +80,13 @@ family qwen3_moe "layers = 4;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads 
     top_k = 2;  expert_width = 12;  dense_layers = [0..1, 3];  ffn = 20"
 family qwen2 "$small;  kv_heads = 2;  ffn = 37;  tied = on"
 family gpt_neox "$small;  ffn = 37;  rotary = 0.4"
+family mistral "$small;  kv_heads = 2;  ffn = 37;  window = 5"
+family phi3 "$small;  kv_heads = 2;  ffn = 37;  window = 6;  rotary = 0.7"
+gemma="layers = 3;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads = 2;  head_dim = 10;  ffn = 37
+    query_width = 7;  window = 5"
+family gemma2 "$gemma;  score_cap = 2;  logit_cap = 3"
+family gemma3 "$gemma;  full_every = 3;  rope_theta = 500;  rope_linear = 4
+    rope_local_theta = 100"
 family mixtral "$small;  kv_heads = 2;  experts = 5;  top_k = 2;  ffn = 12"
 
 rm -rf final.hf full.hf

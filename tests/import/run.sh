@@ -27,6 +27,10 @@ published qwen3-30b-a3b 30532122624 3353032704
 published mixtral-8x7b 46702792704 12879925248
 published qwen2.5-0.5b 494032768
 published pythia-160m 162322944
+published mistral-7b-v0.1 7241732096
+published phi-3-mini-4k 3821079552
+published gemma-2-2b 2614341888
+published gemma-3-1b 999885952
 
 # The library's plans are those models.
 library() {
@@ -82,6 +86,13 @@ tiny() { # FAMILY: the words that make its published configuration small
         num_key_value_heads=2 intermediate_size=37 vocab_size=97 ;;
     gpt_neox) echo pythia-160m.json num_hidden_layers=2 hidden_size=48 num_attention_heads=3 \
         intermediate_size=53 vocab_size=61 ;;
+    mistral) echo mistral-7b-v0.1.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
+        num_key_value_heads=2 intermediate_size=37 vocab_size=97 ;;
+    phi3) echo phi-3-mini-4k.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
+        num_key_value_heads=2 intermediate_size=37 vocab_size=97 ;;
+    gemma2 | gemma3) echo "gemma-$([ "$1" = gemma2 ] && echo 2-2b || echo 3-1b).json" \
+        num_hidden_layers=7 hidden_size=24 num_attention_heads=4 num_key_value_heads=2 head_dim=10 \
+        intermediate_size=37 vocab_size=97 ;;
     esac
 }
 take() { # NAME FAMILY words...: into NAME/ and NAME.plan
@@ -103,7 +114,7 @@ says() {
     grep -qE -- "$2" "$1.plan" && ok "$1.plan" ||
         fail "$1.plan" "no /$2/ in $(grep -A 6 'model ' "$1.plan" | tr '\n' '|')"
 }
-for family in gpt2 qwen3 qwen3_moe mixtral qwen2 gpt_neox; do
+for family in gpt2 qwen3 qwen3_moe mixtral qwen2 gpt_neox mistral phi3 gemma2 gemma3; do
     taken "$family" $family
     taken "${family}_shards" $family shards
     taken "${family}_bare" $family bare
@@ -222,6 +233,49 @@ refused gpt_neox_more 'more of a head cannot be turned' 1 gpt_neox none rotary_p
 refused gpt_neox_activation 'hidden_act = "relu"' 1 gpt_neox none 'hidden_act="relu"'
 refused gpt_neox_linear 'rope_scaling of type "linear"|planc knows default only' 1 gpt_neox none \
     'rope_scaling={"type":"linear","factor":2.0}'
+says mistral 'window = 4096'
+taken mistral_all mistral none sliding_window=null; says mistral_all 'window = 0'
+taken mistral_default mistral none -sliding_window; says mistral_default 'window = 4096'
+refused mistral_layers 'layer_types' 1 mistral none \
+    'layer_types=["full_attention","full_attention"]'
+refused mistral_bias 'attention_bias = true' 1 mistral none attention_bias=true
+says phi3 'window = 2047'
+taken phi3_part phi3 none partial_rotary_factor=0.75 -sliding_window
+says phi3_part 'rope_theta = 10000;  rotary = 0.75$'
+says phi3_part 'window = 0'
+refused phi3_long 'rope_scaling of type "longrope"' 1 phi3 none \
+    'rope_scaling={"type":"longrope","short_factor":[1.0],"long_factor":[2.0]}'
+says gemma2 'score_cap = 50;  logit_cap = 30'
+says gemma2 'full_every = 2'
+taken gemma2_uncapped gemma2 none attn_logit_softcapping=null final_logit_softcapping=null \
+    query_pre_attn_scalar=144 'layer_types=["full_attention","full_attention","full_attention",
+    "full_attention","full_attention","full_attention","full_attention"]'
+says gemma2_uncapped 'score_cap = 0;  logit_cap = 0'
+says gemma2_uncapped 'full_every = 1'
+says gemma2_uncapped 'query_width = 144'
+refused gemma2_layers 'layer_types cannot be imported' 1 gemma2 none num_hidden_layers=3 \
+    'layer_types=["sliding_attention","full_attention","full_attention"]'
+refused gemma2_kind 'layer_types cannot be imported' 1 gemma2 none num_hidden_layers=1 \
+    'layer_types=["chunked_attention"]'
+refused gemma2_both_ways 'use_bidirectional_attention = true' 1 gemma2 none \
+    use_bidirectional_attention=true
+refused gemma2_activation 'hidden_activation = "gelu"' 1 gemma2 none 'hidden_activation="gelu"'
+refused gemma2_linear 'rope_scaling of type "linear"' 1 gemma2 none \
+    'rope_scaling={"type":"linear","factor":2.0}'
+says gemma3 'full_every = 6'
+says gemma3 'rope_theta = 1000000'
+says gemma3 'rope_local_theta = 10000'
+taken gemma3_linear gemma3 none 'rope_scaling={"rope_type":"linear","factor":8.0}'
+says gemma3_linear 'rope_linear = 8'
+taken gemma3_new_spelling gemma3 none -rope_theta -rope_local_base_freq -rope_scaling \
+    'rope_parameters={"full_attention":{"rope_type":"linear","factor":8.0,"rope_theta":70.0},
+    "sliding_attention":{"rope_type":"default","rope_theta":80.0}}' -sliding_window_pattern
+says gemma3_new_spelling 'rope_linear = 8'
+says gemma3_new_spelling 'rope_theta = 70'
+says gemma3_new_spelling 'rope_local_theta = 80'
+refused gemma3_yarn 'sliding_attention of type "yarn"|planc knows default only' 1 gemma3 none \
+    'rope_parameters={"sliding_attention":{"rope_type":"yarn","factor":8.0}}'
+refused gemma3_capped 'attn_logit_softcapping = 50' 1 gemma3 none attn_logit_softcapping=50
 refused qwen2_window 'use_sliding_window = true' 1 qwen2 none use_sliding_window=true
 refused qwen2_mrope 'use_mrope = true' 1 qwen2 none use_mrope=true
 refused qwen2_missing 'is missing' 4 qwen2 missing

@@ -195,6 +195,20 @@ train z_loss_moe "$moe z_loss=0.02 router_z=0.05 layers=3 dense=2 mask=1 ignore=
 train z_loss_mixtral "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 z_loss=0.02 router_z=0.05
     seed=29 lr=0.003" "$z --set model.router_z_loss=0.05" 2.1.2.none.on
 
+# A window in every layer, or in some: Mistral; Phi-3 with its fused projections, turning the first
+# 4 columns of heads of 6; Gemma 2 with caps on scores and logits; Gemma 3 with angles of its own
+# for layers that see everything.
+train mistral_odd "family=mistral window=5 head_dim=14 theta=50 seed=44 lr=0.003" "" \
+    1.1.1.none.on 2.1.1.full.on
+train phi3_odd "family=phi3 window=4 hidden=24 heads=4 kv=2 head_dim=6 rotary=0.7 theta=50 tied=0
+    seed=45 lr=0.003" "" 1.1.1.none.on 2.1.1.full.on
+gemma="layers=3 hidden=24 heads=4 kv=2 head_dim=10 ffn=37 vocab=61 window=5 theta=50 lr=0.003"
+train gemma2_odd "family=gemma2 $gemma query_width=7 score_cap=2 logit_cap=3 z_loss=0.02 seed=46" \
+    "$z --set batch.loss_chunks=2" 1.1.1.none.on 2.1.1.full.on
+train gemma3_odd "family=gemma3 $gemma local_theta=20 linear=2 query_width=7 seed=47" "" \
+    1.1.1.none.on 1.1.1.none.off 2.1.1.full.on
+equal gemma3_odd 1.1.1.none.on 1.1.1.none.off
+
 # Positions past the tables of the other cases, where a rotation that pairs the wrong halves is far
 # off; norms whose input is as small as their epsilon, for both that are in use: 0.30 or 0.71 of the
 # input's own size.
