@@ -242,6 +242,20 @@ static void check_data(struct checker *c)
         add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
         add_help(d, "an id that the files hold, such as that of padding; ignore = off masks none");
     }
+    const struct constant *end = key_value(c, K_data_end_token),
+                          *documents = key_value(c, K_data_documents);
+    if (end && end->kind == CONST_NUMBER && documents && !strcmp(documents->text, "packed"))
+        add_help(complain(place_of(c, K_data_end_token),
+                          "data.end_token has no effect: documents are packed"),
+                 "documents = separate keeps apart what it ends");
+    if (size && end && end->kind == CONST_NUMBER && constant_is_whole(size) &&
+        end->top >= size->top) {
+        struct diagnostic *d =
+            complain(place_of(c, K_data_end_token),
+                     "data.end_token = %lld ends nothing: the vocabulary has %lld ids, 0 to %lld",
+                     (long long)end->top, (long long)size->top, (long long)size->top - 1);
+        add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
+    }
     if (size && constant_is_whole(size) && size->top > INT32_MAX)
         complain(vocab->slot.at, "vocab = %s: planc counts token ids in 32 bits, at most %s",
                  text_count(size->top), text_count(INT32_MAX));

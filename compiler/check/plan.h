@@ -241,8 +241,12 @@ struct plan {
     const char *data_tokenizer; /* resolved; NULL: not given */
     enum data_order data_order;
     int64_t data_seed;
+    /* separate documents: no target of a document's last token counts. It is given the id ignore,
+     * which is -1 where data.ignore is off */
     bool has_ignore;
     int64_t ignore;
+    bool separate;     /* data.documents */
+    int64_t end_token; /* of a document; -1: none */
     int64_t init_seed;
     const char *init_from;                      /* resolved; NULL: seeded */
     int64_t run_steps;                          /* default: schedule_steps; 0: not given */

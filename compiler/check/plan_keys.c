@@ -40,7 +40,9 @@ static bool is_mathematics(const struct plan *p, enum key_id key)
  * there was the key: they are left out, so that an older checkpoint is one of the same plan. */
 static bool is_as_before(const struct plan *p, enum key_id key)
 {
-    return (key == K_data_field && !strcmp(p->data_field, "text")) ||
+    return (key == K_data_documents && !p->separate) ||
+           (key == K_data_end_token && p->end_token < 0) ||
+           (key == K_data_field && !strcmp(p->data_field, "text")) ||
            (key == K_schedule_warmup_from && p->warmup_from == 0) ||
            (key == K_schedule_warmup_to && p->warmup_to == 1) ||
            (key == K_schedule_decay_shape && p->decay_shape == DECAY_LINEAR);

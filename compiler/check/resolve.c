@@ -244,6 +244,10 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->data_seed = count(c, K_data_seed);
     p->has_ignore = ignore->kind == CONST_NUMBER;
     p->ignore = p->has_ignore ? ignore->top : 0;
+    p->separate = !strcmp(key_value(c, K_data_documents)->text, "separate");
+    const struct constant *end = key_value(c, K_data_end_token);
+    p->end_token = end->kind == CONST_NUMBER ? end->top : -1;
+    if (p->separate && !p->has_ignore) p->has_ignore = true, p->ignore = -1;
     bool seeded =
         key_given(c, K_init_seed) && c->key[K_init_seed].layer > c->key[K_init_from].layer;
     p->init_seed = count(c, K_init_seed);

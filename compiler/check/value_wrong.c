@@ -206,6 +206,9 @@ bool value_within(enum key_id key, const struct ast *e, const struct constant *v
         add_help(
             d,
             "it is an id that the files hold, and ids are not negative; ignore = off masks none");
+    else if (key == K_data_end_token)
+        add_help(d, "it is an id that the files hold, and ids are not negative; off: no id ends a "
+                    "document");
     else if (v->number < 0 && key == K_mesh_fsdp)
         add_help(d, "all devices: fsdp = cluster.nodes * cluster.devices_per_node");
     else if (v->number < 0 && (key == K_mesh_dp || key == K_batch_global))

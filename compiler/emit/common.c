@@ -233,12 +233,12 @@ static bool is_ours(const char *name)
 {
     static const char *const word[] = {
         "j", "k", "p", "r", "s", "j0", "bf16", "scalars", "gemm", "product", "memset", "memcpy",
-        "positions", "rope_cos", "rope_sin", "embedding", "embedding_grad", "attention",
-        "attention_grad", "top_k", "route_plan", "load", "dispatch", "collect", "to_rows",
-        "from_rows", "expert_matmul", "expert_matmul_grad", "product_of", "embedding_grad_of",
-        "attention_of", "attention_grad_of", "dispatch_of", "collect_of", "expert_matmul_of",
-        "expert_matmul_grad_of", "sum_squares", "sum_middle", "exp", "log", "sqrt", "tanh", "erf",
-        "pow", "sin", "cos", "fabs", "INFINITY", "NAN",
+        "positions", "document_positions", "rope_cos", "rope_sin", "embedding", "embedding_grad",
+        "attention", "attention_grad", "top_k", "route_plan", "load", "dispatch", "collect",
+        "to_rows", "from_rows", "expert_matmul", "expert_matmul_grad", "product_of",
+        "embedding_grad_of", "attention_of", "attention_grad_of", "dispatch_of", "collect_of",
+        "expert_matmul_of", "expert_matmul_grad_of", "sum_squares", "sum_middle", "exp", "log",
+        "sqrt", "tanh", "erf", "pow", "sin", "cos", "fabs", "INFINITY", "NAN",
         /* on cuda */
         "t", "i", "r0", "r1", "from", "count", "decay", "lr_scale", "work", "shared", "wide_shared",
         "store", "row_sum", "row_max", "row_meet", "store_sums", "add_chunks", "add_numbers",

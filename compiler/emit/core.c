@@ -119,6 +119,11 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
     case CORE_OP_rope_cos:
     case CORE_OP_rope_sin: call_rope(&c, n); return;
     case CORE_OP_positions:
+        if (a) {
+            text_add(to, "document_positions(%s, %s, %ld);\n", name_of(&c, a), name_of(&c, y),
+                     shape_count(y->shape));
+            return;
+        }
         call_sizes(&c, n, SIZES(shape_count(y->shape), attr_get(n, "sequence")));
         return;
     case CORE_OP_embedding:

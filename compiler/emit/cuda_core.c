@@ -390,6 +390,12 @@ void emit_cuda_core(struct cuda_kernel *c)
     case CORE_OP_rope_sin: cuda_rope(c, n); return;
     case CORE_OP_sum_squares: cuda_sum_squares(c, n); return;
     case CORE_OP_positions:
+        if (n->n_in) {
+            over(c, shape_count(y->shape),
+                 text_format("document_positions(%s, %s, %ld)", name_in(c, n, 0), name_of(c, y),
+                             shape_count(y->shape)));
+            return;
+        }
         over(c, shape_count(y->shape),
              text_format("positions(%s, %ld, %ld)", name_of(c, y), shape_count(y->shape),
                          attr_get(n, "sequence")));

@@ -111,9 +111,14 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
         text_add(to, ", \"validate_every\": %ld, \"validate_steps\": %ld", p->validate_every,
                  p->validate_steps);
     }
-    text_add(to, ", \"format\": \"%s\", \"order\": \"%s\", \"seed\": %ld, \"ignore\": %s},\n",
+    text_add(to, ", \"format\": \"%s\", \"order\": \"%s\", \"seed\": %ld, \"ignore\": %s",
              format[p->data_format], p->data_order == ORDER_SHUFFLED ? "shuffled" : "sequential",
-             p->data_seed, p->has_ignore ? text_format("%ld", p->ignore) : "null");
+             p->data_seed,
+             p->has_ignore && p->ignore >= 0 ? text_format("%ld", p->ignore) : "null");
+    if (p->separate)
+        text_add(to, ", \"documents\": \"separate\", \"end_token\": %s",
+                 p->end_token >= 0 ? text_format("%ld", p->end_token) : "null");
+    text_add(to, "},\n");
     text_add(to, "  \"init\": {\"seed\": %ld, \"from\": ", p->init_seed);
     escape_json(to, p->init_from);
     text_add(to,

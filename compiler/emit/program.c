@@ -206,6 +206,19 @@ static int64_t vocabulary_of(const struct graph *g)
     return 0;
 }
 
+/* What attention costs, where that depends on the ends of documents. */
+static int pair_table(struct text *to, const struct graph *g, double *others)
+{
+    struct pair_flops pair[COST_PAIRS];
+    int n = cost_pairs(g, pair, others);
+    if (!n) return 0;
+    text_add(to, "static const struct pair_flops pairs[] = {");
+    for (int i = 0; i < n; i++)
+        text_add(to, "%s{%ld, %.17g}", i ? ", " : "", pair[i].window, pair[i].flops);
+    text_add(to, "};\n");
+    return n;
+}
+
 static int64_t state_offset(const struct graph *g, enum buffer_kind kind)
 {
     return graph_buffer_must(g, state_name(kind))->offset;
@@ -369,6 +382,8 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
          ignored = string_table(to, "ignored", p->stored_ignore, p->n_stored_ignore);
     int keys = key_table(to, p), skips = skip_table(to, p->skip_batches);
     feature_table(to);
+    double others = 0;
+    int pairs = p->separate ? pair_table(to, g, &others) : 0;
     const struct buffer *io = graph_buffer(g, "io");
     text_add(to, "const struct program program = {\n");
     text_add(to, "    .title = %s, .plan_path = %s, .device = \"%s\",\n",
@@ -411,6 +426,11 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
              p->n_data_train ? "trains" : "0", p->n_data_train, format_of(p->data_format),
              p->data_order == ORDER_SHUFFLED ? "ORDER_SHUFFLED" : "ORDER_SEQUENTIAL", p->data_seed,
              p->has_ignore ? "true" : "false", p->ignore, escape_c(p->data_field));
+    if (p->separate)
+        text_add(to,
+                 "    .separate = true, .end_token = %ld, .pair = %s, .pairs = %d, "
+                 ".other_flops_per_token = %.17g,\n",
+                 p->end_token, pairs ? "pairs" : "0", pairs, others);
     if (p->n_data_validation)
         text_add(to,
                  "    .data_validation = validations, .data_validations = %d, .validate_every = "

@@ -41,8 +41,9 @@ static const char *function_name(const struct region *r, const struct body *b)
 static const char *local_name(const char *name)
 {
     static const char *const word[] = {
-        "d",         "i",      "n",      "e",     "micro", "local",     "wire",      "run",
-        "run_shard", "gather", "reduce", "await", "tap",   "iteration", "sum_ranks", "load_batch"};
+        "d",    "i",         "n",         "e",          "micro",         "local",
+        "wire", "run",       "run_shard", "gather",     "reduce",        "await",
+        "tap",  "iteration", "sum_ranks", "load_batch", "load_documents"};
     const char *id = emit_word(name);
     for (size_t k = 0; k < COUNT_OF(word); k++)
         if (!strcmp(id, word[k])) return intern_format("%s_", id);
@@ -171,6 +172,13 @@ static void say_node(struct schedule_text *s, struct body_text *b, struct here h
     case LANE_OP_wait: schedule_say_wait(s, &b->calls, h, n); return;
     case LANE_OP_reduce: schedule_say_reduce(s, &b->calls, h, n); return;
     case LANE_OP_batch:
+        if (graph_starts(g)) {
+            schedule_say(&b->calls, NULL, "load_documents(d, %d, %s, %s, %s, micro);", n->step,
+                         declared_value(s, b, h, g->input.item[0]),
+                         declared_value(s, b, h, g->input.item[1]),
+                         declared_value(s, b, h, graph_starts(g)));
+            return;
+        }
         schedule_say(&b->calls, NULL, "load_batch(d, %d, %s, %s, micro);", n->step,
                      declared_value(s, b, h, g->input.item[0]),
                      declared_value(s, b, h, g->input.item[1]));

@@ -51,6 +51,27 @@ struct flops cost_flops_per_token(const struct graph *g)
     return (struct flops){all.full / tokens, all.causal / tokens, all.hardware / tokens};
 }
 
+int cost_pairs(const struct graph *g, struct pair_flops pair[COST_PAIRS], double *others)
+{
+    int n = 0;
+    double tokens = (double)g->facts.tokens, sequence = (double)g->facts.sequence;
+    *others = cost_flops_per_token(g).full;
+    for (struct node_walk at = {0}; next_node(g, &at);) {
+        const struct node *node = at.node;
+        if ((node->op != OP_attention && node->op != OP_attention_grad) || node->again) continue;
+        int64_t window = attention_rule(node).window;
+        double keys = window > 0 ? (double)window : sequence,
+               all = op_flops(node).model * (double)iterations(at.region, at.body);
+        int k = 0;
+        while (k < n && pair[k].window != window) k++;
+        if (k == COST_PAIRS) continue; /* stays among the others, as if documents were packed */
+        if (k == n) pair[n++] = (struct pair_flops){.window = window};
+        pair[k].flops += all / (tokens * keys);
+        *others -= all / tokens;
+    }
+    return n;
+}
+
 static bool outranks(enum cost_class a, enum cost_class b)
 {
     static const int rank[COST_CLASSES] = {

@@ -17,6 +17,16 @@ struct flops {
     double full, causal, hardware;
 };
 struct flops cost_flops_per_token(const struct graph *g);
+/* The part of `full` that depends on where documents end: of each pair of a query and a key that
+ * one document holds, forward and backward, over all layers with one window (0: none). Pairs
+ * farther apart than the window do not count. Kinds in the order of the graph, at most COST_PAIRS;
+ * *others: the rest of `full`, of a token. */
+enum { COST_PAIRS = 8 };
+struct pair_flops {
+    int64_t window;
+    double flops;
+};
+int cost_pairs(const struct graph *g, struct pair_flops pair[COST_PAIRS], double *others);
 
 /* The class of every kernel of a fused graph, by number (from 1; place 0 is COST_NONE): its core
  * op's, else of its ops' the one that limits a walk most (update, total, column, row, map). */

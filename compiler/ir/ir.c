@@ -233,6 +233,11 @@ struct value *build2(struct build *b, enum op op, struct operand a, struct opera
 }
 
 /* ── looking up ──────────────────────────────────────────────────────────────── */
+struct value *graph_starts(const struct graph *g)
+{
+    return g->input.n > 2 ? g->input.item[2] : NULL;
+}
+
 struct region *graph_region(const struct graph *g, const char *name)
 {
     for (int i = 0; i < g->region.n; i++)

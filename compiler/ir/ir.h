@@ -359,7 +359,9 @@ struct name_set;
 struct graph {
     enum level level;
     struct facts facts;
-    VECTOR(struct value *) input; /* tokens [T] I32, targets [T] I32 */
+    /* tokens [T] I32, targets [T] I32; with separate documents also starts [T] I32: of a row, the
+     * number of its document's first row in the micro-batch */
+    VECTOR(struct value *) input;
     VECTOR(struct unit *) unit;
     VECTOR(struct weight *) weight;
     VECTOR(struct region *) region;
@@ -471,6 +473,7 @@ bool next_node(const struct graph *g, struct node_walk *at);
 bool next_node_of_region(const struct region *r, struct node_walk *at);
 
 struct region *graph_region(const struct graph *g, const char *name); /* NULL: none */
+struct value *graph_starts(const struct graph *g);                    /* the input; NULL: none */
 struct unit *graph_unit(const struct graph *g, const char *name);
 /* The buffer that a region gathers a unit into, or leaves its gradients in: the units of a loop
  * share one. */

@@ -294,8 +294,9 @@ static bool infer(enum op op, const struct operand *in, int n_in, const struct a
         shape[0] = shape1(whole(attr, n_attr, "elements", 0));
         return true;
     case OP_positions:
+        NEED(n_in == 0 || (n_in == 1 && a->type == I32), "positions of no rows");
         type[0] = I32;
-        shape[0] = shape1(whole(attr, n_attr, "tokens", 0));
+        shape[0] = a ? s : shape1(whole(attr, n_attr, "tokens", 0));
         return true;
     case OP_rope_cos:
     case OP_rope_sin:

@@ -231,6 +231,43 @@ static struct value *setup_value(struct build *b, enum op op, const struct attr 
     return build_op(&s, op, NULL, 0, attr, n);
 }
 
+/* A value that every layer of a micro-batch reads, made from its batch: in the straight code that
+ * comes first, once. */
+static struct value *micro_value(struct build *b, enum op op, const struct operand *in, int n_in,
+                                 const struct attr *attr, int n, const char *stem)
+{
+    struct region *r = NULL;
+    for (int i = 0; i < b->graph->region.n && !r; i++)
+        if (b->graph->region.item[i]->phase == PHASE_MICRO) r = b->graph->region.item[i];
+    struct body *body = r->body.item[0];
+    for (int i = 0; i < body->node.n; i++) {
+        const struct node *m = body->node.item[i];
+        bool same = m->op == op && m->n_attr == n && m->n_in == n_in;
+        for (int k = 0; same && k < n_in; k++) same = m->in[k].value == in[k].value;
+        for (int k = 0; same && k < n; k++) same = attr_same(&m->attr[k], &attr[k]);
+        if (same) return m->out[0];
+    }
+    struct build s = *b;
+    s.region = r, s.body = body, s.base = stem;
+    return build_op(&s, op, in, n_in, attr, n);
+}
+
+/* A table by position, [S, 1, d]; with separate documents its row for each row of the batch. */
+static struct value *of_rows(struct build *b, struct value *table)
+{
+    if (!graph_starts(b->graph)) return table;
+    struct value *at = layer_positions(b);
+    int64_t rows = at->shape.dim[0], d = last_axis(table);
+    struct attr attr[SHAPE_RANK];
+    struct shape flat = shape_of(2, (int64_t[]){table->shape.dim[0], d}),
+                 by_row = shape_of(3, (int64_t[]){rows, 1, d});
+    struct value *v = micro_value(b, OP_reshape, &(struct operand){table, 0}, 1, attr,
+                                  attr_dims(attr, flat), table->name);
+    v = micro_value(b, OP_embedding, (struct operand[]){by(at), by(v)}, 2, NULL, 0, table->name);
+    return micro_value(b, OP_reshape, &(struct operand){v, 0}, 1, attr, attr_dims(attr, by_row),
+                       table->name);
+}
+
 struct value *layer_rope(struct build *b, struct value *x, const struct rotary *r, const char **why)
 {
     int64_t d = last_axis(x), width = r->width ? r->width : d;
@@ -255,8 +292,8 @@ struct value *layer_rope(struct build *b, struct value *x, const struct rotary *
     int n = 7, part = 0;
     if (width < d) attr[n++] = attr_whole("width", width), part = 1;
     if (r->linear < 1 || r->linear > 1) attr[n++] = attr_real("linear", r->linear);
-    struct value *c = setup_value(b, OP_rope_cos, attr, n, "rope_cos"),
-                 *s = setup_value(b, OP_rope_sin, attr, n, "rope_sin");
+    struct value *c = of_rows(b, setup_value(b, OP_rope_cos, attr, n, "rope_cos")),
+                 *s = of_rows(b, setup_value(b, OP_rope_sin, attr, n, "rope_sin"));
     struct value *f = to_f32(b, x);
     struct value *straight = build2(b, OP_mul, by(f), by(c));
     struct value *pair = build_op(b, OP_rotate, (struct operand[]){by(f)}, 1, &attr[7], part);
@@ -267,6 +304,9 @@ struct value *layer_rope(struct build *b, struct value *x, const struct rotary *
 struct value *layer_positions(struct build *b)
 {
     const struct facts *f = &b->graph->facts;
+    struct value *starts = graph_starts(b->graph);
+    if (starts)
+        return micro_value(b, OP_positions, &(struct operand){starts, 0}, 1, NULL, 0, "positions");
     return setup_value(
         b, OP_positions,
         (struct attr[]){attr_whole("tokens", f->tokens), attr_whole("sequence", f->sequence)}, 2,
@@ -304,8 +344,8 @@ struct value *layer_attention(struct build *b, struct value *q, struct value *k,
         attr[n_attr++] = attr_whole("window", rule.window);
     if (rule.scale > 0) attr[n_attr++] = attr_real("scale", rule.scale);
     if (rule.softcap > 0) attr[n_attr++] = attr_real("softcap", rule.softcap);
-    struct operand in[] = {by(q), by(k), by(v), by(rule.starts)};
-    struct node *n = build_node(b, OP_attention, in, rule.starts ? 4 : 3, attr, n_attr, why);
+    struct operand in[] = {by(q), by(k), by(v), by(graph_starts(b->graph))};
+    struct node *n = build_node(b, OP_attention, in, in[3].value ? 4 : 3, attr, n_attr, why);
     return n ? n->out[0] : NULL;
 }
 

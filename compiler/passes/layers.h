@@ -32,11 +32,11 @@ struct rotary {
 /* x[T,n,d]; setup tables are made once per distinct r and d. */
 struct value *layer_rope(struct build *b, struct value *x, const struct rotary *r,
                          const char **why);
-/* [T] I32: place in its sequence, a setup table */
+/* [T] I32: place in its sequence, a setup table; with separate documents place in its document */
 struct value *layer_positions(struct build *b);
 struct value *layer_heads_of(struct build *b, struct value *x, int64_t head_dim, const char **why);
 struct value *layer_merge_heads(struct build *b, struct value *x, const char **why);
-/* scale 0: 1 / sqrt(d); a window of a whole sample or more is none. */
+/* scale 0: 1 / sqrt(d); a window of a whole sample or more is none; starts: those of the graph. */
 struct value *layer_attention(struct build *b, struct value *q, struct value *k, struct value *v,
                               struct attention_rule rule, const char **why);
 /* Scaled so that its average over the step's micro-batches and ranks is the mean over the step's

@@ -287,6 +287,7 @@ static struct graph *graph_of(const struct plan *p)
     struct shape rows = shape_of(1, &g->facts.tokens);
     PUSH(&g->input, value_new(g, "tokens", I32, rows));
     PUSH(&g->input, value_new(g, "targets", I32, rows));
+    if (p->separate) PUSH(&g->input, value_new(g, "starts", I32, rows));
     return g;
 }
 

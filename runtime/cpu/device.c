@@ -278,9 +278,15 @@ void await(struct device *d, int step, int event)
 
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro)
 {
+    load_documents(d, step, tokens, targets, NULL, micro);
+}
+
+void load_documents(struct device *d, int step, int32_t *tokens, int32_t *targets, int32_t *starts,
+                    int micro)
+{
     position_set(step);
     d->micro_batch = micro & MICRO_FIRST ? 0 : d->micro_batch + 1;
-    data_batch(d->micro_batch, tokens, targets);
+    data_batch(d->micro_batch, tokens, targets, starts);
 }
 
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,

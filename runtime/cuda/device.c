@@ -162,19 +162,30 @@ void sum_ranks(struct device *d, int step, const char *group, double *address, i
  * replays. */
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro)
 {
+    load_documents(d, step, tokens, targets, NULL, micro);
+}
+
+void load_documents(struct device *d, int step, int32_t *tokens, int32_t *targets, int32_t *starts,
+                    int micro)
+{
     (void)micro;
     issue(d, step);
     d->tokens = address_of(tokens);
     d->targets = address_of(targets);
+    d->starts = starts ? address_of(starts) : 0;
     if (d->piece == 0) cuda_copy_batch(d);
 }
+
+/* Rows of ids that a micro-batch has. */
+static int64_t batch_rows(void) { return (program.separate ? 3 : 2) * program.tokens; }
 
 void cuda_copy_batch(struct device *d)
 {
     const size_t bytes = (size_t)program.tokens * sizeof(int32_t);
-    int32_t *tokens = d->batch + 2 * program.tokens * d->micro_batch,
-            *targets = tokens + program.tokens;
-    data_batch(d->micro_batch, tokens, targets);
+    int32_t *tokens = d->batch + batch_rows() * d->micro_batch, *targets = tokens + program.tokens,
+            *starts = d->starts ? targets + program.tokens : NULL;
+    data_batch(d->micro_batch, tokens, targets, starts);
+    if (starts) CUDA(cuMemcpyHtoDAsync, d->starts, starts, bytes, d->stream[LANE_COMPUTE]);
     CUDA(cuMemcpyHtoDAsync, d->tokens, tokens, bytes, d->stream[LANE_COMPUTE]);
     CUDA(cuMemcpyHtoDAsync, d->targets, targets, bytes, d->stream[LANE_COMPUTE]);
 }
@@ -386,7 +397,7 @@ struct device *device_open(void)
     d->instance = segments_instances();
     d->staging = cuda_pinned(program.staging_bytes);
     d->post = cuda_pinned(POST_BYTES);
-    d->batch = cuda_pinned(2 * program.accumulation * program.tokens * (int64_t)sizeof(int32_t));
+    d->batch = cuda_pinned(program.accumulation * batch_rows() * (int64_t)sizeof(int32_t));
     d->position = cuda_pinned(LANES * (int64_t)sizeof *d->position);
     CUDA(cuMemHostGetDevicePointer, &d->position_address, (void *)(uintptr_t)d->position, 0);
     nccl_register(d);

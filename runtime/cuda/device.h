@@ -48,11 +48,11 @@ struct device {
     float *staging;      /* pinned: program.staging_bytes */
     unsigned char *post; /* pinned: what the host writes or reads in passing */
     int64_t posted;      /* bytes of it on their way */
-    /* pinned: the tokens and targets of all micro-batches of a step */
+    /* pinned: tokens, targets and, of separate documents, starts of each micro-batch of a step */
     int32_t *batch;
     int64_t micro_batch;
-    /* where the schedule wants them; known once it has said so */
-    cuda_address tokens, targets;
+    /* where the schedule wants them; known once it has said so. starts 0: it wants none */
+    cuda_address tokens, targets, starts;
     volatile uint64_t *position;   /* pinned: of each lane */
     cuda_address position_address; /* the same, for the device */
 

@@ -157,6 +157,8 @@ static void plan_values(struct values *v)
     add(v, "data.order", (double)p->data_order);
     add(v, "data.seed", (double)p->data_seed);
     add(v, "data.ignore", p->has_ignore ? (double)p->ignore : -1);
+    add(v, "data.documents", p->separate);
+    add(v, "data.end_token", p->separate ? (double)p->end_token : -1);
     add_hash(v, "init.from", hash_text(p->init_from));
     add(v, "init.seed", (double)p->init_seed);
     add(v, "run.nonfinite", (double)p->nonfinite);

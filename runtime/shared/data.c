@@ -23,13 +23,15 @@ enum { STACK_BYTES = 1 << 18, WAIT_NANOSECONDS = 100000000 };
 struct step_samples {
     int64_t begin;  /* sample of the run that the step begins with; -1: nothing was read */
     int32_t *token; /* accumulation x local x (sequence + 1) */
-    int64_t valid;  /* targets that are not masked */
+    /* with separate documents, of each token: the number in its sample of its document's first */
+    int32_t *first;
+    int64_t valid; /* targets that are not masked */
     uint64_t hash;
     /* the same of the samples of rank (rank + shift) % size, as they are in this rank's files */
     uint64_t other_hash;
-    int shift;    /* 0: nobody asks */
-    int32_t *row; /* one sample of that rank */
-    bool fine;    /* false: what is wrong is in the `why` of the reader */
+    int shift;                /* 0: nobody asks */
+    int32_t *row, *row_first; /* one sample of that rank */
+    bool fine;                /* false: what is wrong is in the `why` of the reader */
 };
 
 /* What is read: the files to train on, one stream or the sources of a mixture, and during a
@@ -77,20 +79,50 @@ static int64_t taken(int number, int64_t n)
     return program.sources ? mixture_count(number, n) : n;
 }
 
-static uint64_t sample_hash(const int32_t *token, int64_t n, int64_t place)
+static uint64_t hash_on(uint64_t h, const int32_t *x, int64_t n)
 {
-    uint64_t h = (uint64_t)place;
-    for (int64_t i = 0; i < n; i++)
-        h = (h ^ (uint32_t)token[i]) * 0x9fb21c651e98df25u, h ^= h >> 29;
-    return shuffle_mix(h);
+    for (int64_t i = 0; i < n; i++) h = (h ^ (uint32_t)x[i]) * 0x9fb21c651e98df25u, h ^= h >> 29;
+    return h;
 }
 
-static int64_t valid_targets(const int32_t *token)
+static uint64_t sample_hash(const int32_t *token, const int32_t *first, int64_t n, int64_t place)
+{
+    uint64_t h = hash_on((uint64_t)place, token, n);
+    return shuffle_mix(first ? hash_on(h, first, n) : h);
+}
+
+/* The tokens of a sample, and where the documents in it begin. False: r->why. */
+static bool read_sample(const struct stream *s, int64_t sample, struct reader *r, int32_t *token,
+                        int32_t *first)
+{
+    const int64_t at = sample * program.sequence, n = program.sequence + 1;
+    return stream_read(s, at, n, r, token) &&
+           (!first || stream_documents(s, at, n, token, r, first));
+}
+
+/* Whether token k of a sample is masked as a target: no document says what the next one begins
+ * with. */
+static bool is_masked(const int32_t *token, const int32_t *first, int64_t k)
+{
+    return token[k] == program.ignore || (first && first[k] == k);
+}
+
+static int64_t valid_targets(const int32_t *token, const int32_t *first)
 {
     if (!program.has_ignore) return program.sequence;
     int64_t valid = 0;
-    for (int64_t k = 1; k <= program.sequence; k++) valid += token[k] != program.ignore;
+    for (int64_t k = 1; k <= program.sequence; k++) valid += !is_masked(token, first, k);
     return valid;
+}
+
+/* Sample `number` of this rank's in a step. */
+static int32_t *tokens_of(const struct step_samples *s, int64_t number)
+{
+    return s->token + number * (program.sequence + 1);
+}
+static int32_t *first_of(const struct step_samples *s, int64_t number)
+{
+    return s->first ? s->first + number * (program.sequence + 1) : NULL;
 }
 
 static int64_t place_of(int rank, int64_t j, int64_t i)
@@ -108,8 +140,8 @@ static bool hash_samples(struct step_samples *s, int rank, struct reader *r, uin
         for (int64_t i = 0; i < program.local; i++) {
             int64_t sample;
             const struct stream *from = sample_at(s->begin + place_of(rank, j, i), &sample);
-            if (!stream_read(from, sample * program.sequence, row, r, s->row)) return false;
-            const uint64_t h = sample_hash(s->row, row, place_of(rank, j, i));
+            if (!read_sample(from, sample, r, s->row, s->row_first)) return false;
+            const uint64_t h = sample_hash(s->row, s->row_first, row, place_of(rank, j, i));
             if (hash) hash[j * program.local + i] = h;
             *sum += h;
         }
@@ -128,13 +160,14 @@ static void read_step(struct step_samples *s, struct reader *r)
     for (int64_t j = 0; j < program.accumulation; j++)
         for (int64_t i = 0; i < program.local; i++) {
             const int64_t place = place_of(world.rank, j, i);
-            int32_t *to = s->token + (j * program.local + i) * row;
+            int32_t *to = tokens_of(s, j * program.local + i),
+                    *first = first_of(s, j * program.local + i);
             int64_t sample;
             const struct stream *from = sample_at(s->begin + place, &sample);
-            s->fine = stream_read(from, sample * program.sequence, row, r, to);
+            s->fine = read_sample(from, sample, r, to, first);
             if (!s->fine) return;
-            s->valid += valid_targets(to);
-            s->hash += sample_hash(to, row, place);
+            s->valid += valid_targets(to, first);
+            s->hash += sample_hash(to, first, row, place);
         }
 }
 
@@ -271,15 +304,38 @@ void data_find_difference(void)
     }
 }
 
-void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets)
+void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets, int32_t *starts)
 {
-    const int64_t row = program.sequence + 1;
+    const int64_t n = program.sequence;
     for (int64_t i = 0; i < program.local; i++) {
-        const int32_t *from = now->token + (micro_batch * program.local + i) * row;
-        memcpy(tokens + i * program.sequence, from, (size_t)program.sequence * sizeof *tokens);
-        memcpy(targets + i * program.sequence, from + 1,
-               (size_t)program.sequence * sizeof *targets);
+        const int64_t number = micro_batch * program.local + i;
+        const int32_t *from = tokens_of(now, number), *first = first_of(now, number);
+        memcpy(tokens + i * n, from, (size_t)n * sizeof *tokens);
+        memcpy(targets + i * n, from + 1, (size_t)n * sizeof *targets);
+        for (int64_t k = 0; starts && k < n; k++) {
+            starts[i * n + k] = (int32_t)(i * n) + first[k];
+            if (first[k + 1] == k + 1) targets[i * n + k] = (int32_t)program.ignore;
+        }
     }
+}
+
+double data_flops(void)
+{
+    const int64_t n = program.sequence, samples = program.accumulation * program.local;
+    if (!program.separate) return program.flops_per_token * (double)(samples * n);
+    double flops = program.other_flops_per_token * (double)(samples * n);
+    for (int64_t i = 0; i < samples; i++) {
+        const int32_t *first = first_of(now, i);
+        for (int64_t from = 0, to; from < n; from = to) {
+            for (to = from + 1; to < n && first[to] == from;) to++;
+            for (int k = 0; k < program.pairs; k++) {
+                const int64_t window = program.pair[k].window,
+                              keys = window && window < to - from ? window : to - from;
+                flops += program.pair[k].flops * (double)(to - from) * (double)keys;
+            }
+        }
+    }
+    return flops;
 }
 
 /* Batches are counted from the beginning of the data, those that are skipped too. */
@@ -315,8 +371,9 @@ static bool open_source(int i)
 
 static void take_batch(struct step_samples *s)
 {
-    if (!s->token)
-        s->token = ROOM(int32_t, program.accumulation * program.local * (program.sequence + 1));
+    const int64_t n = program.accumulation * program.local * (program.sequence + 1);
+    if (!s->token) s->token = ROOM(int32_t, n);
+    if (!s->first && program.separate) s->first = ROOM(int32_t, n);
 }
 
 bool data_open(void)
@@ -325,6 +382,11 @@ bool data_open(void)
     if (program.has_ignore && program.ignore >= program.vocabulary)
         return fail_note("data.ignore = %lld masks nothing: the vocabulary has %lld ids, 0 to %lld",
                          (long long)program.ignore, (long long)program.vocabulary,
+                         (long long)program.vocabulary - 1);
+    if (program.separate && program.end_token >= program.vocabulary)
+        return fail_note("data.end_token = %lld ends no document: the vocabulary has %lld ids, 0 "
+                         "to %lld",
+                         (long long)program.end_token, (long long)program.vocabulary,
                          (long long)program.vocabulary - 1);
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -337,6 +399,7 @@ bool data_open(void)
         steps[i].begin = -1;
         take_batch(&steps[i]);
         steps[i].row = ROOM(int32_t, program.sequence + 1);
+        if (program.separate) steps[i].row_first = ROOM(int32_t, program.sequence + 1);
     }
     sources = program.sources ? program.sources : 1;
     source = ROOM(struct stream, sources);
@@ -351,8 +414,10 @@ void data_fill(const int32_t *row)
     const int64_t n = program.sequence + 1;
     take_batch(now);
     now->begin = -1;
-    for (int64_t i = 0; i < program.local; i++)
-        memcpy(now->token + i * n, row, (size_t)n * sizeof *row);
+    for (int64_t i = 0; i < program.local; i++) {
+        memcpy(tokens_of(now, i), row, (size_t)n * sizeof *row);
+        if (program.separate) memset(first_of(now, i), 0, (size_t)n * sizeof *row);
+    }
 }
 
 int64_t data_tokens(void)
@@ -419,6 +484,11 @@ static void describe_source(int i, int64_t first, int64_t last)
 void data_describe(int64_t first, int64_t count)
 {
     for (int i = 0; i < sources; i++) describe_source(i, first, first + count * program.global);
+    if (program.separate && program.end_token >= 0)
+        say("data: documents are separate; token %lld ends one, and so do marks of the files",
+            (long long)program.end_token);
+    else if (program.separate)
+        say("data: documents are separate, by the marks of the files");
     for (int k = 1; k < program.stages; k++) {
         char text[512];
         int used = 0;
@@ -463,17 +533,16 @@ void data_validation_agree(void)
 /* In the place of the step that was computed last. */
 int64_t data_validation_step(int64_t step, int64_t batch)
 {
-    const int64_t row = program.sequence + 1;
     int64_t valid = 0;
     for (int64_t j = 0; j < program.accumulation; j++)
         for (int64_t i = 0; i < program.local; i++) {
             const int64_t place = (j * world.size + world.rank) * program.local + i;
-            int32_t *to = now->token + (j * program.local + i) * row;
-            if (!stream_read(&validation, (batch * program.global + place) * program.sequence, row,
-                             &here, to))
+            int32_t *to = tokens_of(now, j * program.local + i),
+                    *first = first_of(now, j * program.local + i);
+            if (!read_sample(&validation, batch * program.global + place, &here, to, first))
                 fail_now("rank %d, validation after step %lld: %s", world.rank, (long long)step,
                          here.why);
-            valid += valid_targets(to);
+            valid += valid_targets(to, first);
         }
     return valid;
 }

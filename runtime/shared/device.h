@@ -80,6 +80,9 @@ void await(struct device *d, int step, int event);
 /* Host lane, then compute waits: token ids of this micro-batch, int32, tokens x 2 (inputs and
  * targets). */
 void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, int micro);
+/* The same with separate documents: also the first row of the document that each row is of. */
+void load_documents(struct device *d, int step, int32_t *tokens, int32_t *targets, int32_t *starts,
+                    int micro);
 /* For --probe and --sample: rows x columns of `type` named `name`. Nothing otherwise. */
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
          int64_t rows, int64_t columns);

@@ -33,11 +33,11 @@ static struct {
     bool terminal, drawn;
     /* cross-entropies: the last ones, the sum of the first ones */
     double last[WINDOW], first_sum;
-    double recent[SMOOTHED];
+    double recent[SMOOTHED], recent_flops[SMOOTHED];
     int64_t recents;
     int64_t steps, finite; /* finite: those that the means are of */
     /* the first step warms up and counts for nothing when there are others */
-    double first_seconds, later_seconds;
+    double first_seconds, later_seconds, first_flops, later_flops;
     /* seconds, of the steps of which it is known */
     double exposed, exposed_of;
 } out = {.fd = -1};
@@ -197,10 +197,7 @@ bool metrics_whole(void)
                                       out.path, output_why(out.lost_why), (long long)out.lost_from);
 }
 
-static double mfu(double steps, double seconds)
-{
-    return program.flops_per_token * step_tokens() * steps / seconds / out.machine_flops;
-}
+static double mfu(double flops, double seconds) { return flops / seconds / out.machine_flops; }
 
 static void add_validation(const struct measured *m)
 {
@@ -228,7 +225,8 @@ static void tell_files(const struct measured *m)
     if (predicted_step() > 0) add_number("predicted_step_seconds", predicted_step());
     add_number("tokens_per_second", rate);
     add_number("tokens_per_second_per_device", rate / (double)world.size);
-    if (out.machine_flops > 0 && program.flops_per_token > 0) add_number("mfu", mfu(1, m->seconds));
+    if (out.machine_flops > 0 && program.flops_per_token > 0)
+        add_number("mfu", mfu(m->flops, m->seconds));
     if (m->validated) add_validation(m);
     for (int i = 0; i < data_sources(); i++)
         add_epochs(program.source[i].name, data_epochs(i, m->sample), i == 0,
@@ -291,15 +289,19 @@ static const char *left_text(double seconds, char text[32])
     return text;
 }
 
-/* Seconds of a step, of the last ones together. The first is left out when there are others: it
- * warms up. */
-static double smoothed_seconds(double seconds)
+/* Seconds and FLOPs of a step, of the last ones together. The first is left out when there are
+ * others: it warms up. */
+static double smoothed(const struct measured *m, double *flops)
 {
-    if (out.steps <= 1) return seconds;
-    out.recent[out.recents++ % SMOOTHED] = seconds;
+    *flops = m->flops;
+    if (out.steps <= 1) return m->seconds;
+    out.recent[out.recents % SMOOTHED] = m->seconds;
+    out.recent_flops[out.recents++ % SMOOTHED] = m->flops;
     const int64_t n = out.recents < SMOOTHED ? out.recents : SMOOTHED;
     double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += out.recent[i];
+    *flops = 0;
+    for (int64_t i = 0; i < n; i++) sum += out.recent[i], *flops += out.recent_flops[i];
+    *flops /= (double)n;
     return sum / (double)n;
 }
 
@@ -309,12 +311,13 @@ static double smoothed_seconds(double seconds)
 static void people(const struct measured *m)
 {
     char text[768], others[256], rate[16], left[32], mfus[32] = "", memory[32] = "";
-    const double seconds = smoothed_seconds(m->seconds);
+    double flops;
+    const double seconds = smoothed(m, &flops);
     const int width = snprintf(NULL, 0, "%lld", (long long)out.end);
     const int64_t every = out.log_every ? out.log_every : 10;
     add_others(others, sizeof others, m->value);
     if (out.machine_flops > 0 && program.flops_per_token > 0)
-        snprintf(mfus, sizeof mfus, "  MFU %4.1f %%", 100 * mfu(1, seconds));
+        snprintf(mfus, sizeof mfus, "  MFU %4.1f %%", 100 * mfu(flops, seconds));
     if (out.memory_limit > 0 && m->peak_bytes > 0)
         snprintf(memory, sizeof memory, "  memory %4.1f %%",
                  100 * m->peak_bytes / (double)out.memory_limit);
@@ -369,9 +372,9 @@ void metrics_step(const struct measured *m)
         out.finite++;
     }
     if (out.steps == 0)
-        out.first_seconds = m->seconds;
+        out.first_seconds = m->seconds, out.first_flops = m->flops;
     else
-        out.later_seconds += m->seconds;
+        out.later_seconds += m->seconds, out.later_flops += m->flops;
     if (m->exposed_seconds >= 0) {
         out.exposed += m->exposed_seconds;
         out.exposed_of += m->seconds;
@@ -402,7 +405,8 @@ void metrics_summary(void)
     if (out.drawn) say(" ");
     int64_t n = out.finite < WINDOW ? out.finite : WINDOW;
     double last = 0, steps = out.steps > 1 ? (double)(out.steps - 1) : 1,
-           seconds = out.steps > 1 ? out.later_seconds : out.first_seconds;
+           seconds = out.steps > 1 ? out.later_seconds : out.first_seconds,
+           flops = out.steps > 1 ? out.later_flops : out.first_flops;
     for (int64_t i = 0; i < n; i++) last += out.last[i];
     char exposed[64] = "";
     if (out.exposed_of > 0)
@@ -419,8 +423,8 @@ void metrics_summary(void)
             100 * (predicted_step() * steps / seconds - 1), predicted.cluster);
     if (out.machine_flops > 0 && program.flops_per_token > 0)
         say("speed: %.1f %% of the %s of %.1f GFLOP/s (%.4g MFLOP per token)",
-            100 * mfu(steps, seconds), device_peak_name(), 1e-9 * out.machine_flops,
-            1e-6 * program.flops_per_token);
+            100 * mfu(flops, seconds), device_peak_name(), 1e-9 * out.machine_flops,
+            1e-6 * flops / steps / step_tokens());
     if (n == 0) return;
     char left_out[64] = "";
     if (out.finite < out.steps)

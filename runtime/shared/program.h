@@ -89,11 +89,22 @@ struct data_source {
     const int64_t *share;
 };
 
+/* FLOPs, forward and backward, of a query and a key of one document, in all layers of one window;
+ * keys at `window` or more before the query do not count. 0: no window. */
+struct pair_flops {
+    int64_t window;
+    double flops;
+};
+
 struct program {
     const char *title, *plan_path, *device;                          /* "cpu", "cuda", "trace" */
     int64_t fsdp, dp, accumulation, local, sequence, global, tokens; /* tokens: local x sequence */
     int64_t parameters, vocabulary;
-    double flops_per_token; /* forward and backward, full convention */
+    double flops_per_token; /* forward and backward, full convention, a document a sample */
+    /* separate documents: what of it their lengths decide, and the rest */
+    const struct pair_flops *pair;
+    int pairs;
+    double other_flops_per_token;
     /* memory */
     int64_t local_bytes, wire_bytes;                     /* the arena is both, wire after local */
     int64_t master, gradient, moment1, moment2, scalars; /* local segment */
@@ -131,7 +142,10 @@ struct program {
     enum sample_order data_order;
     int64_t data_seed;
     bool has_ignore;
-    int64_t ignore;
+    int64_t ignore; /* -1: only the targets of documents' last tokens are masked */
+    /* documents of a sample are kept apart; the id that ends one, -1: none does */
+    bool separate;
+    int64_t end_token;
     const char *init_from;
     int64_t init_seed;
     /* stored names that may be there and are not read ({i} allowed) */

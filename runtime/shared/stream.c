@@ -68,6 +68,13 @@ static bool open_one(struct stream *s, const char *key, const char *path, unsign
                              g->f.path);
     output_spare(key, f->path);
     if (f->index_path) output_spare(key, f->index_path);
+    if (program.separate && program.end_token < 0 && !tokens_marks_documents(f)) {
+        char text[64];
+        return fail_note("%s: data.documents = separate, and nothing says where documents end: "
+                         "%s have no marks; name the id that ends one, data.end_token = ID, or "
+                         "give a file that marks them (Megatron with .idx, JSON lines)",
+                         f->path, tokens_text(f, text));
+    }
     file->first = s->tokens;
     s->tokens += f->tokens;
     s->bytes += f->file_bytes + f->index_bytes;
@@ -121,6 +128,27 @@ bool stream_read(const struct stream *s, int64_t at, int64_t n, struct reader *r
         to = to ? to + some : NULL;
         at += some;
         n -= some;
+    }
+    return true;
+}
+
+bool stream_documents(const struct stream *s, int64_t at, int64_t n, const int32_t *token,
+                      struct reader *r, int32_t *first)
+{
+    int64_t k = 0;
+    for (int64_t i = file_at(s, at); k < n; i++) {
+        const struct tokens_file *f = &s->file[i].f;
+        const bool marks = tokens_marks_documents(f);
+        const int64_t from = at + k - s->file[i].first, begin = k,
+                      end = f->tokens - from < n - k ? k + f->tokens - from : n;
+        int64_t marked = begin; /* where the file says that the next document begins */
+        for (; k < end; k++) {
+            const bool begins = k == begin || k == marked || token[k - 1] == program.end_token;
+            first[k] = begins ? (int32_t)k : first[k - 1];
+            if (k != marked) continue;
+            if (marks && !tokens_document_end(f, from + k - begin, &marked, r->why)) return false;
+            marked = marks ? begin + marked - from : n;
+        }
     }
     return true;
 }

@@ -31,6 +31,11 @@ bool stream_open(struct stream *s, const char *key, const char *const *name, int
 bool stream_scan(const struct stream *s, struct reader *r);
 /* Tokens [at, at + n), checked; to: NULL when only the check is wanted. False: r->why. */
 bool stream_read(const struct stream *s, int64_t at, int64_t n, struct reader *r, int32_t *to);
+/* Of n tokens from token `at` on, which were read: of each the number, among them, of the first one
+ * that is of the same document. A document ends behind data.end_token, where its file marks its
+ * end, and with its file. False: r->why. */
+bool stream_documents(const struct stream *s, int64_t at, int64_t n, const int32_t *token,
+                      struct reader *r, int32_t *first);
 /* Of the sizes and contents of n streams: all of them where they are few, samples of them where
  * they are many. Reads up to 64 MiB. */
 uint64_t stream_fingerprint(const struct stream *s, int n, struct reader *r);

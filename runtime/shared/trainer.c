@@ -32,6 +32,7 @@ enum {
     TELL_HASH_TOP,
     TELL_OTHER,
     TELL_OTHER_TOP,
+    TELL_FLOPS,
     TELL_CHECKPOINT,
     TELL_METRICS = TELL_CHECKPOINT + CHECKPOINT_TELLS
 };
@@ -106,6 +107,7 @@ static void combine(struct device *d, struct measured *m)
     mine[TELL_HASH_TOP] = (double)(data_hash() >> 32);
     mine[TELL_OTHER] = (double)(data_other_hash() & UINT32_MAX);
     mine[TELL_OTHER_TOP] = (double)(data_other_hash() >> 32);
+    mine[TELL_FLOPS] = data_flops();
     checkpoint_tell(mine + TELL_CHECKPOINT);
     for (int i = 0; i < program.metrics; to += program.metric[i].count, i++)
         device_read(d, to, local(d, program.metric[i].offset),
@@ -129,6 +131,7 @@ static void combine(struct device *d, struct measured *m)
         m->gap_seconds = fmax(m->gap_seconds, told[TELL_GAP]);
         m->data_seconds = fmax(m->data_seconds, told[TELL_DATA]);
         m->tokens_hash += hash_of(told + TELL_HASH);
+        m->flops += told[TELL_FLOPS];
         const double *other = step_state.all + (r + data_shift()) % world.size * n;
         if (data_shift() && hash_of(told + TELL_OTHER) != hash_of(other + TELL_HASH))
             step_state.other_data = true;

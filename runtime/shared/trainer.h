@@ -334,7 +334,11 @@ int data_shift(void);
 uint64_t data_other_hash(void);
 /* collective, where those differ: notes which sample, on the rank that saw it */
 void data_find_difference(void);
-void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets);
+/* starts: of each row the first row of its document; NULL: documents are not separate */
+void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets, int32_t *starts);
+/* FLOPs of this rank's part of the step, forward and backward, full convention: of the pairs of
+ * tokens that one document holds, where documents are separate. */
+double data_flops(void);
 
 /* ── probe.c ─────────────────────────────────────────────────────────────────── */
 bool probe_open(const char *path);
@@ -349,6 +353,7 @@ struct measured {
     int64_t step;
     double lr, grad_norm, seconds, exposed_seconds /* negative: unknown */, peak_bytes;
     uint64_t tokens_hash;
+    double flops;         /* of the step, on all ranks; full convention */
     double stall_seconds; /* that the run waited for a checkpoint before this step */
     /* from the end of the step before to the first kernel of this one, and what of it samples were
      * waited for: of the slowest rank; negative: the first step */

@@ -143,6 +143,16 @@ void load_batch(struct device *d, int step, int32_t *tokens, int32_t *targets, i
          place(targets, b), micro_text(micro));
 }
 
+void load_documents(struct device *d, int step, int32_t *tokens, int32_t *targets, int32_t *starts,
+                    int micro)
+{
+    char a[40], b[40], c[40];
+    line(d, step, "host",
+         "load tokens to %s, targets to %s, starts of documents to %s, %s "
+         "micro-batch",
+         place(tokens, a), place(targets, b), place(starts, c), micro_text(micro));
+}
+
 void tap(struct device *d, int step, const char *name, enum element_type type, const void *value,
          int64_t rows, int64_t columns)
 {

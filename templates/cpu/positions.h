@@ -1,10 +1,10 @@
 /* Tables that depend on the position in the sequence only, made once before the first step, in
- * double. Rotary angles turn the pair (j, j + turned / 2) by position x theta^(-2 j / turned) /
- * linear; the sines of the first half are negated, so that y = x cos + rotate(x) sin. Columns from
- * `turned` on stay as they are: their cosine is 1, their sine 0. A factor above 1
- * stretches long wave lengths as Llama 3 does: those beyond original / low by the whole factor,
- * those within original / high not at all, between them a straight line in original / wave
- * length. */
+ * double, and positions in documents, of every micro-batch. Rotary angles turn the pair (j, j +
+ * turned / 2) by position x theta^(-2 j / turned) / linear; the sines of the first half are
+ * negated, so that y = x cos + rotate(x) sin. Columns from `turned` on stay as they are: their
+ * cosine is 1, their sine 0. A factor above 1 stretches long wave lengths as Llama 3 does: those
+ * beyond original / low by the whole factor, those within original / high not at all, between them
+ * a straight line in original / wave length. */
 #ifndef TEMPLATE_POSITIONS_H
 #define TEMPLATE_POSITIONS_H
 
@@ -14,6 +14,13 @@
 static inline void positions(int32_t *restrict out, int64_t tokens, int64_t sequence)
 {
     for (int64_t t = 0; t < tokens; t++) out[t] = (int32_t)(t % sequence);
+}
+
+/* Places in documents, by their first rows. */
+static inline void document_positions(const int32_t *restrict starts, int32_t *restrict out,
+                                      int64_t tokens)
+{
+    for (int64_t t = 0; t < tokens; t++) out[t] = (int32_t)t - starts[t];
 }
 
 static inline double rope_angle(int64_t s, int64_t j, int64_t turned, double theta, double linear,

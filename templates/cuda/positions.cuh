@@ -13,6 +13,12 @@ DEVICE void positions(int32_t *out, int64_t tokens, int64_t sequence)
     if (t < tokens) out[t] = (int32_t)(t % sequence);
 }
 
+DEVICE void document_positions(const int32_t *starts, int32_t *out, int64_t tokens)
+{
+    int64_t t = (int64_t)blockIdx.x * 256 + (int)threadIdx.x;
+    if (t < tokens) out[t] = (int32_t)t - starts[t];
+}
+
 DEVICE double rope_angle(int64_t s, int64_t j, int64_t turned, double theta, double linear,
                          double factor, double low, double high, double original)
 {

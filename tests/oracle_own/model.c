@@ -258,6 +258,14 @@ static double frequency(int j, const struct turning *how)
     double m = (c / w - low) / (high - low);
     return (1 - m) * f / factor + m * f;
 }
+/* Of each token of the sample at hand: the first one of its document. */
+static int starts[4096];
+static void find_documents(const uint16_t *ids, int n)
+{
+    if (n > (int)(sizeof starts / sizeof *starts)) fatal("too long", "seq");
+    for (int p = 0; p < n; p++)
+        starts[p] = p && (whole(END) < 0 || ids[p - 1] != whole(END)) ? starts[p - 1] : p;
+}
 int turn(int x, int n, int heads, int d, struct turning how)
 {
     int y = reserve(n * heads * d), half = how.width / 2;
@@ -265,7 +273,7 @@ int turn(int x, int n, int heads, int d, struct turning how)
         for (int h = 0; h < heads; h++) {
             for (int j = 0; j < half; j++) {
                 int a = (p * heads + h) * d + j, b = a + half;
-                double c = cos(p * frequency(j, &how)), s = sin(p * frequency(j, &how));
+                double angle = (p - starts[p]) * frequency(j, &how), c = cos(angle), s = sin(angle);
                 binary(y + a, x + a, x + b, value[x + a] * c - value[x + b] * s, c, -s);
                 binary(y + b, x + b, x + a, value[x + b] * c + value[x + a] * s, c, s);
             }
@@ -304,8 +312,9 @@ int attend(int q, int k, int v, int n, int heads, int kv, int d, struct rule how
     int y = reserve(n * heads * d), ones = constants(n, 1);
     for (int p = 0; p < n; p++)
         for (int h = 0; h < heads; h++) {
-            int from = how.window && p >= how.window ? p - how.window + 1 : 0, m = p + 1 - from,
-                share = h / (heads / kv), scores = reserve(m);
+            int from = how.window && p >= how.window ? p - how.window + 1 : 0;
+            if (starts[p] > from) from = starts[p];
+            int m = p + 1 - from, share = h / (heads / kv), scores = reserve(m);
             double scale = how.scale;
             for (int i = 0; i < m; i++)
                 inner(scores + i, d, q + (p * heads + h) * d, 1, k + ((from + i) * kv + share) * d,
@@ -508,8 +517,9 @@ static double sample(const uint16_t *ids, double valid, int *logits_at, double *
         *at = malloc((size_t)n * sizeof *at);
     if (!at) fatal("out of", "memory");
     for (int p = 0; p < n; p++) at[p] = embed + ids[p] * h;
+    find_documents(ids, n);
     if (family == GPT2)
-        for (int p = 0; p < n; p++) residual(at + p, places + p * h, 1, h);
+        for (int p = 0; p < n; p++) residual(at + p, places + (p - starts[p]) * h, 1, h);
     if (is_gemma()) { /* the factor is a number of single precision */
         double scale = (float)sqrt(h);
         for (int p = 0; p < n; p++) {
@@ -537,7 +547,7 @@ static double sample(const uint16_t *ids, double valid, int *logits_at, double *
     double loss = 0;
     for (int p = 0; p < n; p++) {
         int target = ids[p + 1], row = logits + p * vocab, s = reserve(2);
-        if (target == whole(IGNORE)) continue;
+        if (!is_target(ids, p + 1)) continue;
         double top = -INFINITY;
         for (int i = 0; i < vocab; i++) top = fmax(top, value[row + i]);
         int e = powers(row, vocab, 1, ones);

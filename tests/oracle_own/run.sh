@@ -248,6 +248,19 @@ train window_of_one "$gpt2 window=1 every=1 score_cap=3 seed=43 lr=0.003" "" 1.1
     2.1.1.full.on
 attention= logit_cap=0
 
+# Separate documents: of every length from one token, with both kinds of positions, with masked
+# targets, a window and experts beside them.
+separate="--set data.documents=separate --set data.end_token=3"
+train documents "end=3 seed=44 lr=0.003" "$separate" 1.1.1.none.on 1.1.1.full.off 2.1.2.full.on \
+    4.1.1.none.on
+equal documents 1.1.1.none.on 1.1.1.full.off
+train documents_gpt2 "$gpt2 end=3 mask=1 ignore=0 seed=45 lr=0.003" "$separate" 1.1.1.full.on \
+    2.2.1.none.on
+attention="window = i % 2 == 0 ? 4 : 0, softcap = 3"
+train documents_window "$moe layers=2 window=4 score_cap=3 end=3 seed=46" "$separate" \
+    1.1.1.none.on 2.1.1.full.on
+attention=
+
 # Cases that nobody thought of.
 [ -n "${LONG:-}" ] && while IFS='|' read -r name keys settings variant; do
     train "$name" "$keys" "$settings" "$variant"

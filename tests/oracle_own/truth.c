@@ -82,6 +82,8 @@ struct knob knob[KNOBS] = {
     {"local_theta", 100},
     {"linear", 1},
     {"scale", 0}, /* of scores; 0: 1 / sqrt(head_dim) */
+    /* id that ends a document, and documents are separate; -1: they are packed */
+    {"end", -1},
 };
 
 /* ── files ───────────────────────────────────────────────────────────────────── */
@@ -290,7 +292,7 @@ static struct step forward_and_back(const uint16_t *ids, int parameters, FILE *p
                                    : 1;
     double valid = 0;
     memset(gradient, 0, (size_t)parameters * sizeof *gradient);
-    for (int i = 1; i <= global * seq; i++) valid += ids[i] != whole(IGNORE);
+    for (int i = 1; i <= global * seq; i++) valid += is_target(ids, i);
     for (int i = 0; i < global; i += together) {
         rewind_to(parameters);
         struct chunk c =

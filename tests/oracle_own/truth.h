@@ -82,6 +82,7 @@ enum {
     LOCAL_THETA,
     LINEAR,
     SCALE,
+    END,
     KNOBS
 };
 extern struct knob {
@@ -92,6 +93,12 @@ static inline int whole(int k) { return (int)knob[k].value; }
 static inline bool is_mixture(void) { return family == QWEN3_MOE || family == MIXTRAL; }
 static inline bool is_gemma(void) { return family == GEMMA2 || family == GEMMA3; }
 static inline bool is_sparse(int layer) { return is_mixture() && !(whole(DENSE) >> layer & 1); }
+
+/* No document is asked to say what the next one begins with. */
+static inline bool is_target(const uint16_t *ids, int i)
+{
+    return ids[i] != whole(IGNORE) && (whole(END) < 0 || ids[i - 1] != whole(END));
+}
 
 /* ── tape.c ──────────────────────────────────────────────────────────────────── */
 extern double *value, *gradient; /* by place on the tape */

@@ -70,7 +70,7 @@ int main(int argc, char **argv)
                 return finish("not all targets count");
             hash[step] += data_hash();
             for (int64_t j = 0; j < ACCUMULATION; j++) {
-                data_batch(j, tokens, targets);
+                data_batch(j, tokens, targets, NULL);
                 for (int64_t i = 0; i < LOCAL; i++) {
                     int64_t first = tokens[i * SEQUENCE] - FIRST;
                     for (int64_t k = 0; k < SEQUENCE; k++)
