@@ -120,10 +120,11 @@ refused too_large 'data.end_token = 304 ends nothing: the vocabulary has 304 ids
 
 # ── sources, validation, resumed runs; the FLOPs of what is there ────────────
 sed -e 's/data { .*/data { documents = separate;  end_token = 299;  order = shuffled\n\
-    source "a" { files = "mixed";  weight = 3 }\n    source "b" { files = "mixed_end.bin";  weight = 1 }\n\
+    source "a" { files = "mixed";  weight = 3 }\n\
+    source "b" { files = "mixed_end.bin";  weight = 1 }\n\
     validation = "mixed_end.bin" }\n    run { validate_every = 2;  validate_steps = 2 }\n\
     checkpoint { directory = "saved";  every = 2 }/' llama.plan >sources.plan
-rm -rf saved
+rm -rf saved saved2
 if why=$(go sources sources 1) && why=$(go sources2 sources 2 --set mesh.fsdp=2 --set \
     checkpoint.directory=saved2); then
     near sources sources sources2
