@@ -219,7 +219,7 @@ struct trainer_memory trainer_memory(const struct plan *p, const struct graph *g
         int64_t elements = 0;
         for (int w = 0; w < g->weight.n; w++)
             if (!strcmp(g->weight.item[w]->unit, g->unit.item[u]->name))
-                elements += shape_count(g->weight.item[w]->value->shape);
+                elements += shape_count(weight_shape(g->weight.item[w]));
         parameters += elements * g->unit.item[u]->count;
         int64_t *largest = g->unit.item[u]->loop[0] ? &layer : &ends;
         if (elements > *largest) *largest = elements;

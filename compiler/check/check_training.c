@@ -358,6 +358,17 @@ static void check_dense(struct checker *c)
                  "dense_layers = [0] makes the first one dense; expert_width is that of experts");
 }
 
+/* The bias of routers has a rate only where there is one. */
+static void check_balance(struct checker *c)
+{
+    struct declared *on = hyper_find(c, "balance_bias");
+    const struct constant *is = on ? hyper_value(c, on) : NULL;
+    if (is && is->kind == CONST_TRUTH && !is->truth && hyper_given(c, "balance_rate"))
+        add_help(warn(hyper_find(c, "balance_rate")->slot.at,
+                      "model.balance_rate has no effect: balance_bias is off"),
+                 "balance_bias = on");
+}
+
 static void check_every(struct checker *c)
 {
     struct span at = {0};
@@ -421,5 +432,6 @@ void check_training(struct checker *c)
     check_saving(c);
     check_rope(c);
     check_dense(c);
+    check_balance(c);
     check_every(c);
 }

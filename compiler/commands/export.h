@@ -18,6 +18,8 @@ extern volatile sig_atomic_t export_stopped;
  * does not say. NULL when fine, else why there is no such configuration. */
 const char *export_config(const json_t *keys, const json_t *beside, enum element dtype,
                           struct text *to);
+/* What transformers would compute otherwise than planc, or NULL. */
+const char *export_note(const json_t *keys);
 /* Whether an imported plan has the same model: NULL, else the first key that differs. */
 const char *export_same_model(const json_t *keys, const struct plan *imported);
 /* All keys of a plan, by path. */

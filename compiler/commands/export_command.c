@@ -331,6 +331,7 @@ int command_export(const struct arguments *a)
     printf("%s: %s, %s parameters as %s in %d file%s\n", e.to, source_text(&e),
            text_count(e.source.elements), e.dtype == BF16 ? "BF16" : "F32", e.files,
            e.files == 1 ? "" : "s");
+    if (export_note(e.keys)) printf("  %s\n", export_note(e.keys));
     if (e.copied)
         printf("  %d files of the tokenizer from %s\n", e.copied, e.beside);
     else

@@ -159,6 +159,8 @@ const char *export_config(const json_t *keys, const json_t *beside, enum element
     for (int i = 0; i < f->keys; i++) {
         const struct import_key *k = &f->key[i];
         const json_t *v = model_key(keys, k->hyper);
+        /* a run of a planc whose family had no such key yet */
+        if (!v && k->kind == IMPORT_WORD && k->otherwise && !strcmp(k->otherwise, "off")) continue;
         const char *text = v ? key_text(k, v) : NULL;
         if (!text) return text_format("the plan's model.%s is not what %s has", k->hyper, f->class);
         line(to, text_format("%.*s", (int)strcspn(k->config, "|"), k->config), text);
@@ -171,6 +173,17 @@ const char *export_config(const json_t *keys, const json_t *beside, enum element
     line(to, "torch_dtype", dtype == BF16 ? "\"bfloat16\"" : "\"float32\"");
     text_add(to, "\n}\n");
     return NULL;
+}
+
+const char *export_note(const json_t *keys)
+{
+    const bool sigmoid = json_is_true(model_key(keys, "sigmoid")),
+               bias = json_is_true(model_key(keys, "balance_bias"));
+    if (!sigmoid && !bias) return NULL;
+    return text_format("transformers' own class of this family does not read %s%s%s: it would "
+                       "choose other experts",
+                       sigmoid ? "scoring_func" : "", sigmoid && bias ? " and " : "",
+                       bias ? "e_score_correction_bias" : "");
 }
 
 /* ── the proof ───────────────────────────────────────────────────────────────── */
@@ -206,7 +219,10 @@ static bool is_without_effect(const json_t *keys, const json_t *imported, const 
     }
     if (!strcmp(path, "model.dense_layers")) return same;
     /* of training only */
-    if (!strcmp(path, "model.z_loss") || !strcmp(path, "model.router_z_loss")) return true;
+    static const char *const training[] = {"model.z_loss", "model.router_z_loss",
+                                           "model.balance_rate"};
+    for (size_t i = 0; i < COUNT_OF(training); i++)
+        if (!strcmp(path, training[i])) return true;
     if (!strcmp(path, "model.ffn") && mine) return !some;
     static const char *const scaling[] = {"model.rope_low", "model.rope_high",
                                           "model.rope_original"};

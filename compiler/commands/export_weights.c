@@ -226,9 +226,17 @@ struct shard {
 };
 typedef VECTOR(struct shard) shard_list;
 
+/* The bias of a router moves by less than BF16 can tell apart, so it stays F32. */
+static enum element element_of(const struct weight_tensor *t, enum element dtype)
+{
+    static const char bias[] = "e_score_correction_bias";
+    const size_t n = strlen(t->name), length = sizeof bias - 1;
+    return n >= length && !strcmp(t->name + n - length, bias) ? F32 : dtype;
+}
+
 static int64_t tensor_bytes(const struct weight_tensor *t, enum element dtype)
 {
-    return t->elements * (dtype == BF16 ? 2 : 4);
+    return t->elements * (element_of(t, dtype) == BF16 ? 2 : 4);
 }
 
 static shard_list cut(const struct weight_source *w, enum element dtype, int64_t most)
@@ -278,8 +286,8 @@ static const char *write_tensor(const struct weight_source *w, const struct weig
         for (int64_t done = 0, n; done < p->count && !why; done += n) {
             n = p->count - done < BUFFER_BYTES / 4 ? p->count - done : BUFFER_BYTES / 4;
             why = read_at(&w->file.item[p->file], buffer, 4 * n, p->offset + 4 * done);
-            if (!why && dtype == BF16) round_to_bf16(buffer, n);
-            if (!why) why = write_all(fd, path, buffer, n * (dtype == BF16 ? 2 : 4));
+            if (!why && element_of(t, dtype) == BF16) round_to_bf16(buffer, n);
+            if (!why) why = write_all(fd, path, buffer, n * (element_of(t, dtype) == BF16 ? 2 : 4));
         }
     }
     return why;
@@ -296,7 +304,7 @@ static void shard_header(const struct weight_source *w, const struct shard *s, e
         text_add(to, ",");
         escape_json(to, t->name);
         text_add(to, ":{\"dtype\":\"%s\",\"shape\":%s,\"data_offsets\":[%ld,%ld]}",
-                 dtype == BF16 ? "BF16" : "F32",
+                 element_of(t, dtype) == BF16 ? "BF16" : "F32",
                  json_dumps(t->shape, JSON_ENCODE_ANY | JSON_COMPACT), at, end);
         at = end;
     }
@@ -349,7 +357,8 @@ const char *export_weights(const struct weight_source *w, const char *folder, en
                            int64_t shard_bytes, int *files)
 {
     const shard_list all = cut(w, dtype, shard_bytes);
-    const int64_t bytes = w->elements * (dtype == BF16 ? 2 : 4);
+    int64_t bytes = 0;
+    for (int i = 0; i < w->tensor.n; i++) bytes += tensor_bytes(&w->tensor.item[i], dtype);
     struct statvfs disk;
     if (!statvfs(folder, &disk) &&
         (uint64_t)disk.f_bavail * (uint64_t)disk.f_frsize < (uint64_t)bytes)

@@ -62,10 +62,6 @@
         {"input_jitter_noise", {"0"}, "nothing is added to what the router sees"},               \
         {"router_z_loss_coef", {"0"}, "transformers does not compute it for this family"},       \
         {"z_loss_coef", {"0"}, "transformers does not compute it for this family"},              \
-        {"scoring_func", {"\"softmax\""}, "experts are chosen by softmax"},                      \
-        {"topk_method",                                                                          \
-         {"\"greedy\""},                                                                         \
-         "the most probable experts are chosen, whatever their group"},                          \
         {"n_group", {"1"}, "the most probable experts are chosen, whatever their group"},        \
         {"topk_group", {"1"}, "the most probable experts are chosen, whatever their group"},     \
         {"routed_scaling_factor", {"1"}, "what the experts give is not scaled"},                 \
@@ -82,6 +78,13 @@
         {"capacity_factor", {NULL}, "no token is dropped"},                                      \
     {                                                                                            \
         "moe_capacity_factor", {NULL}, "no token is dropped"                                     \
+    }
+
+/* As DeepSeek-V3 calls them; transformers' classes of these families read neither. */
+#define ROUTER_WORDS                                                                \
+    {"scoring_func", "sigmoid", IMPORT_WORD, "off", "softmax off sigmoid on"},      \
+    {                                                                               \
+        "topk_method", "balance_bias", IMPORT_WORD, "off", "greedy off noaux_tc on" \
     }
 
 static const struct import_key llama_keys[] = {
@@ -122,6 +125,7 @@ static const struct import_key qwen3_moe_keys[] = {
     {"moe_intermediate_size", "expert_width", IMPORT_WHOLE, NULL, NULL},
     {"norm_topk_prob", "normalize", IMPORT_TRUTH, "off", NULL},
     {"router_aux_loss_coef", "aux_weight", IMPORT_FRACTION, "0.001", NULL},
+    ROUTER_WORDS,
     NORM_AND_REST("1e-6"),
 };
 static const struct import_limit qwen3_moe_limits[] = {LLAMA_LIMITS, WINDOW_ASIDE, QK_NORM,
@@ -133,6 +137,7 @@ static const struct import_key mixtral_keys[] = {
     {"num_experts_per_tok", "top_k", IMPORT_WHOLE, NULL, NULL},
     {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
     {"router_aux_loss_coef", "aux_weight", IMPORT_FRACTION, "0.001", NULL},
+    ROUTER_WORDS,
     NORM_AND_REST("1e-5"),
 };
 static const struct import_limit mixtral_limits[] = {

@@ -89,12 +89,12 @@ static const char *match_one(const struct plan *p, struct st_set *set, json_t *l
 static const char *match_instance(const struct plan *p, struct st_set *set, json_t *left,
                                   const struct weight *w, const char *name)
 {
-    const struct shape *s = &w->value->shape;
-    if (!w->stack) return match_one(p, set, left, name, s->dim, s->rank);
+    const struct shape s = weight_shape(w);
+    if (!w->stack) return match_one(p, set, left, name, s.dim, s.rank);
     const char *why = NULL;
     for (int64_t e = 0; e < w->stack; e++) {
         const char *one =
-            match_one(p, set, left, with_number(name, "{e}", e), s->dim + 1, s->rank - 1);
+            match_one(p, set, left, with_number(name, "{e}", e), s.dim + 1, s.rank - 1);
         if (!why) why = one;
     }
     return why;

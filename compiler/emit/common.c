@@ -131,7 +131,7 @@ static void argument_of_operand(struct arguments_of *to, const struct emit_kerne
     const struct value *root = emit_root(v);
     enum op op = root->node ? root->node->op : OP_COUNT;
     struct argument a = {.kind = ARGUMENT_IN, .value = root};
-    if (op == OP_zeros || op == OP_decay || op == OP_lr_scale) return;
+    if (op == OP_zeros || op_of_stretch(op)) return;
     if (root->node && root->node->kernel == k->kernel->number) return;
     for (int i = 0; i < k->replaced.n; i++)
         if (k->replaced.item[i].over == root) return;
@@ -193,7 +193,8 @@ const struct node *emit_reads(const struct emit_kernel *k, enum op op)
 
 const struct node *emit_walked(const struct emit_kernel *k)
 {
-    const enum op of_a_shard[] = {OP_state, OP_decay, OP_lr_scale};
+    const enum op of_a_shard[] = {OP_state, OP_decay, OP_lr_scale, OP_balance_mean,
+                                  OP_balance_rate};
     const struct node *found = NULL;
     for (size_t i = 0; i < COUNT_OF(of_a_shard) && !found; i++)
         found = emit_reads(k, of_a_shard[i]);
@@ -240,9 +241,9 @@ static bool is_ours(const char *name)
         "expert_matmul_of", "expert_matmul_grad_of", "sum_squares", "sum_middle", "exp", "log",
         "sqrt", "tanh", "erf", "pow", "sin", "cos", "fabs", "INFINITY", "NAN",
         /* on cuda */
-        "t", "i", "r0", "r1", "from", "count", "decay", "lr_scale", "work", "shared", "wide_shared",
-        "store", "row_sum", "row_max", "row_meet", "store_sums", "add_chunks", "add_numbers",
-        "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"};
+        "t", "i", "r0", "r1", "from", "count", "decay", "lr_scale", "balance_mean", "balance_rate",
+        "work", "shared", "wide_shared", "store", "row_sum", "row_max", "row_meet", "store_sums",
+        "add_chunks", "add_numbers", "threadIdx", "blockIdx", "blockDim", "gridDim", "warpSize"};
     return among(name, word, COUNT_OF(word));
 }
 

@@ -15,7 +15,8 @@ static struct cuda_kernel write_kernel(const struct emit *e, const struct emit_k
                             .name = name,
                             .canonical = canonical,
                             .walks = emit_walks_shard(k),
-                            .scales = emit_reads(k, OP_lr_scale) != NULL};
+                            .scales = emit_reads(k, OP_lr_scale) != NULL,
+                            .balances = emit_reads(k, OP_balance_mean) != NULL};
     c.n_argument = emit_arguments(e, k, &c.argument);
     if (emit_core_op(k) == OP_COUNT)
         emit_cuda_fused(&c);

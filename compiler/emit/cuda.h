@@ -21,8 +21,9 @@ struct cuda_kernel {
     bool canonical; /* names are numbers, so that equal kernels give equal texts */
     struct argument *argument;
     int n_argument;
-    bool walks;  /* over a unit's shard (emit_walks_shard) */
-    bool scales; /* and has a rate for each stretch of it */
+    bool walks;    /* over a unit's shard (emit_walks_shard) */
+    bool scales;   /* and has a rate for each stretch of it */
+    bool balances; /* and a rule for the bias of a router */
     /* of the function begun next: blocks a multiprocessor to save registers for; 0: as
      * the cuda compiler likes */
     int resident;

@@ -23,6 +23,8 @@ const char *cuda_begin(struct cuda_kernel *c, const char *ending, int threads, b
     static const char *const range[] = {"int64_t from", "int64_t count", "float decay"};
     for (size_t i = 0; i < COUNT_OF(range) && c->walks; i++) PUSH(&parameters.item, range[i]);
     if (c->scales) PUSH(&parameters.item, "float lr_scale");
+    if (c->balances) PUSH(&parameters.item, "float balance_mean");
+    if (c->balances) PUSH(&parameters.item, "float balance_rate");
     if (works) PUSH(&parameters.item, "void *work");
     emit_list(&c->functions, opening, &parameters, ")\n{\n");
     return text_format("FUNCTION_%s", name);
@@ -37,6 +39,8 @@ const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works)
     for (int i = 0; i < c->n_argument; i++) text_add(&t, "%s(void *)&p[%d]", i ? ", " : "", i);
     if (c->walks) text_add(&t, ", (void *)&s->from, (void *)&s->count, &(float){(float)s->decay}");
     if (c->scales) text_add(&t, ", &(float){(float)s->lr_scale}");
+    if (c->balances)
+        text_add(&t, ", &(float){(float)s->balance_mean}, &(float){(float)s->balance_rate}");
     if (works) text_add(&t, "%s&(void *){workspace()}", c->n_argument ? ", " : "");
     text_add(&t, "}");
     return t.bytes;

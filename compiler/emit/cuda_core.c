@@ -343,7 +343,8 @@ static void cuda_sum_squares(struct cuda_kernel *c, const struct node *n)
     PUSH(&c->function, begin);
     text_add(&c->call,
              "    if (!s) {\n        launch(&(struct shot){FUNCTION_%s, 1, 1, 1, 32, 0}, (void "
-             "*[]){(void *)&p[%d]});\n        return;\n    }\n    if (!s->count) return;\n",
+             "*[]){(void *)&p[%d]});\n        return;\n    }\n    if (!s->count || s->balance_mean "
+             "> 0) return;\n",
              begin, out);
     const char *brief = cuda_begin(c, "short", 256, false);
     text_add(&c->functions, "    sum_squares_short(%s, %s, from, count);\n", x, sum);

@@ -10,7 +10,8 @@
 
 static double decay_of(const struct plan *p, const struct weight *w, const char *tensor)
 {
-    return plan_weight_decay(p, tensor, w->value->shape.rank - (w->stack ? 1 : 0));
+    return w->balances ? 0
+                       : plan_weight_decay(p, tensor, w->value->shape.rank - (w->stack ? 1 : 0));
 }
 
 static const char *init_of(const struct weight *w)
@@ -38,9 +39,10 @@ static const struct body *variant_body(const struct graph *g, const struct unit 
 }
 
 /* The row of a weight's stored tensors; of two that are one weight, the first or the second. */
-static void tensor_row(struct text *to, const struct plan *p, const struct weight *w, bool second)
+static void tensor_row(struct text *to, const struct graph *g, const struct plan *p,
+                       const struct weight *w, bool second)
 {
-    const struct shape *s = &w->value->shape;
+    const struct shape stored = weight_shape(w), *s = &stored;
     const char *tensor = second ? w->beside : w->tensor;
     const int rows = w->beside ? s->rank - 2 : -1, halves = w->beside ? 2 : 1;
     const int64_t parts = w->stack ? w->stack : 1, count = shape_count(*s) / halves;
@@ -50,7 +52,11 @@ static void tensor_row(struct text *to, const struct plan *p, const struct weigh
     text_add(to, "}, %ld, %ld, %ld, %s, %s, %s, %s", w->stack,
              w->offset + (second ? count / parts : 0), count, init_of(w), text_number(w->std),
              text_number(decay_of(p, w, tensor)), text_number(plan_lr_scale(p, tensor)));
-    text_add(to, w->beside && w->stack ? ", %ld},\n" : "},\n", shape_count(*s) / parts);
+    if (w->beside && w->stack) text_add(to, ", %ld", shape_count(*s) / parts);
+    if (w->balances)
+        text_add(to, ", .balance_mean = %s, .balance_rate = %s",
+                 text_number(weight_mean_load(g, w)), text_number(w->rate));
+    text_add(to, "},\n");
 }
 
 static void unit_tables(struct text *to, const struct graph *g, const struct plan *p)
@@ -65,8 +71,8 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
         for (int k = 0; k < g->weight.n; k++) {
             const struct weight *w = g->weight.item[k];
             if (strcmp(w->unit, u->name)) continue;
-            tensor_row(to, p, w, false);
-            if (w->beside) tensor_row(to, p, w, true);
+            tensor_row(to, g, p, w, false);
+            if (w->beside) tensor_row(to, g, p, w, true);
         }
         text_add(to, "};\n");
         const struct region *r = NULL;

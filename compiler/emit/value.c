@@ -314,6 +314,8 @@ static const char *leaf(struct fused *f, const struct value *v, struct spot at)
         return t.bytes;
     case LEAF_OP_decay: return f->cuda ? "decay" : "(float)s->decay";
     case LEAF_OP_lr_scale: return f->cuda ? "lr_scale" : "(float)s->lr_scale";
+    case LEAF_OP_balance_mean: return f->cuda ? "balance_mean" : "(float)s->balance_mean";
+    case LEAF_OP_balance_rate: return f->cuda ? "balance_rate" : "(float)s->balance_rate";
     case LEAF_OP_metric_sum:
         return text_format("%s[0]",
                            fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(n, "name")));

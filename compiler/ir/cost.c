@@ -124,7 +124,7 @@ int64_t cost_parameters(const struct graph *g)
     int64_t all = 0;
     for (int i = 0; i < g->weight.n; i++)
         all += graph_unit(g, g->weight.item[i]->unit)->count *
-               shape_count(g->weight.item[i]->value->shape);
+               shape_count(weight_shape(g->weight.item[i]));
     return all;
 }
 
@@ -133,7 +133,7 @@ int64_t cost_active_parameters(const struct graph *g)
     int64_t all = 0;
     for (int i = 0; i < g->weight.n; i++) {
         const struct weight *w = g->weight.item[i];
-        all += graph_unit(g, w->unit)->count * active_elements(g, w, shape_count(w->value->shape));
+        all += graph_unit(g, w->unit)->count * active_elements(g, w, shape_count(weight_shape(w)));
     }
     return all;
 }

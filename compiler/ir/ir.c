@@ -96,6 +96,33 @@ int64_t shape_count(struct shape s)
     return n;
 }
 
+struct shape weight_shape(const struct weight *w)
+{
+    struct shape s = w->value->shape;
+    return w->balances && s.rank > 1 ? shape_of(1, &s.dim[s.rank - 1]) : s;
+}
+
+double weight_mean_load(const struct graph *g, const struct weight *w)
+{
+    const struct facts *f = &g->facts;
+    if (!w->balances) return 0;
+    return (double)f->tokens * (double)(f->accumulation * f->fsdp * f->dp) * (double)w->choices /
+           (double)shape_columns(w->value->shape);
+}
+
+int64_t weight_alignment(const struct graph *g) { return 256 / element_bytes(g->facts.compute); }
+
+int64_t unit_together(const struct graph *g, const struct unit *u)
+{
+    int64_t n = 0;
+    for (int i = 0; i < g->weight.n; i++) {
+        const struct weight *w = g->weight.item[i];
+        if (w->balances && w->value->shape.rank > 1 && !strcmp(w->unit, u->name))
+            n += round_up(shape_count(w->value->shape), weight_alignment(g));
+    }
+    return n;
+}
+
 int64_t shape_columns(struct shape s) { return s.rank ? s.dim[s.rank - 1] : 1; }
 int64_t shape_rows(struct shape s) { return shape_count(s) / shape_columns(s); }
 

@@ -87,6 +87,11 @@ struct op_row {
     const char *expression, *help;
 };
 extern const struct op_row op_rows[OP_COUNT];
+/* Leaves that are one number for a stretch of a unit's shard. */
+static inline bool op_of_stretch(enum op op)
+{
+    return op == OP_decay || op == OP_lr_scale || op == OP_balance_mean || op == OP_balance_rate;
+}
 /* The ops of one class, for switches that visit each of them: `switch ((enum leaf_op)n->op)`. */
 enum index_op {
 #define INDEX(name, ...) INDEX_OP_##name = OP_##name,
@@ -246,6 +251,13 @@ struct weight {
     const char *unit;
     enum weight_init init;
     double std; /* of WEIGHT_NORMAL */
+    /* The bias of a router, which no gradient trains: each step moves an element by `rate`, up
+     * where fewer tokens of the whole step chose its expert than on average, down where more did
+     * (DeepSeek-V3, DeepSeek-AI, 2024, section 2.1.2). Computing in BF16 it is gathered as three
+     * numbers an element, [3,E], whose sum is the F32 one. */
+    bool balances;
+    double rate;
+    int64_t choices; /* that a token has, of all routers that read it */
     const char *file;
     int line;
     int64_t offset; /* shard: first element in the unit's flat buffer */
@@ -399,6 +411,15 @@ const char *shape_text(struct shape s); /* "[2048, 384]" */
 int64_t shape_columns(struct shape s);  /* the last axis; 1 without axes */
 int64_t shape_rows(struct shape s);     /* how many rows of so many columns */
 int64_t element_bytes(enum element type);
+/* What a weight is in files and in the optimizer: its shape, but [E] for a bias of a router. */
+struct shape weight_shape(const struct weight *w);
+/* How many tokens of a step choose an expert on average; 0: no bias of a router. */
+double weight_mean_load(const struct graph *g, const struct weight *w);
+/* Elements at the beginning of a unit that must be in one shard: a router's bias in BF16, whose
+ * three numbers one rank makes. Whole alignments of weights. */
+int64_t unit_together(const struct graph *g, const struct unit *u);
+/* Elements from one beginning of a weight in its unit to the next possible one: 256 bytes. */
+int64_t weight_alignment(const struct graph *g);
 static inline struct operand by(struct value *v) { return (struct operand){v, 0}; }
 static inline struct operand num(double x) { return (struct operand){NULL, x}; }
 

@@ -125,6 +125,10 @@ static void read_weight(struct reader *r)
     w->init =
         (enum weight_init)read_choice(r, weight_init_names, WEIGHT_INITS, read_key_word(r, "init"));
     w->std = read_key_real(r, "std"), w->offset = read_key_whole(r, "offset");
+    if (read_see(r, "rate=")) {
+        w->balances = true;
+        w->rate = read_real(r), w->choices = read_key_whole(r, "choices");
+    }
     read_place(r, &w->file, &w->line);
     PUSH(&r->graph->weight, w);
     read_line_end(r);

@@ -146,6 +146,10 @@ void ir_print(struct text *to, const struct graph *g)
         text_add(to, " unit=\"%s\" init=\"%s\"", w->unit, weight_init_names[w->init]);
         print_attr(to, &(struct attr){.key = "std", .kind = ATTR_REAL, .real = w->std});
         text_add(to, " offset=%lld", (long long)w->offset);
+        if (w->balances) {
+            print_attr(to, &(struct attr){.key = "rate", .kind = ATTR_REAL, .real = w->rate});
+            text_add(to, " choices=%lld", (long long)w->choices);
+        }
         print_place(to, w->file, w->line);
         text_add(to, "\n");
     }

@@ -290,6 +290,8 @@ static bool infer(enum op op, const struct operand *in, int n_in, const struct a
     case OP_state:
     case OP_decay:
     case OP_lr_scale:
+    case OP_balance_mean:
+    case OP_balance_rate:
         type[0] = F32;
         shape[0] = shape1(whole(attr, n_attr, "elements", 0));
         return true;
@@ -400,6 +402,7 @@ static bool infer(enum op op, const struct operand *in, int n_in, const struct a
     case OP_assign:
     case OP_assign_scalar:
     case OP_metric:
+    case OP_balance:
     case OP_tap:
     case OP_batch:
     case OP_use:

@@ -258,6 +258,7 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     /* constants for the gradient, and ops that only backward, update and lanes have */
     case OP_min:
     case OP_finite:
+    case OP_sign:
     case OP_valid:
     case OP_max_last:
     case OP_top_k:
@@ -274,6 +275,8 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     case OP_state:
     case OP_decay:
     case OP_lr_scale:
+    case OP_balance_mean:
+    case OP_balance_rate:
     case OP_rope_cos:
     case OP_rope_sin:
     case OP_sum_middle:
@@ -285,6 +288,7 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
     case OP_assign:
     case OP_assign_scalar:
     case OP_metric:
+    case OP_balance:
     case OP_tap:
     case OP_use:
     case OP_reduce:

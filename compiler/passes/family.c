@@ -26,8 +26,8 @@ struct sized {
     int first_unit, units; /* SLOT: the longest of these units */
 };
 struct unit_size {
-    int64_t length, count;
-}; /* unpadded elements */
+    int64_t length, count, together; /* together: of the first shard alone (unit_together) */
+};                                   /* unpadded elements */
 struct layout_known {
     int64_t tokens, chunks, fsdp, bytes;
 };
@@ -66,11 +66,12 @@ static bool owns(const struct buffer *b) { return b->kind != BUFFER_ALIAS; }
 /* Length before the shards pad it: after the last weight, each of which begins aligned. */
 static void read_units(struct family *f, const struct graph *g)
 {
-    f->alignment = 256 / element_bytes(g->facts.compute);
+    f->alignment = weight_alignment(g);
     f->units = g->unit.n;
     f->unit = keep(sizeof *f->unit * (size_t)g->unit.n);
     for (int i = 0; i < g->unit.n; i++) {
         f->unit[i].count = g->unit.item[i]->count;
+        f->unit[i].together = unit_together(g, g->unit.item[i]);
         for (int k = 0; k < g->weight.n; k++) {
             const struct weight *w = g->weight.item[k];
             int64_t end = w->offset + round_up(shape_count(w->value->shape), f->alignment);
@@ -82,7 +83,8 @@ static void read_units(struct family *f, const struct graph *g)
 
 static int64_t padded(const struct family *f, int unit, int64_t fsdp)
 {
-    return round_up(f->unit[unit].length, fsdp * f->alignment);
+    int64_t length = f->unit[unit].length, least = f->unit[unit].together * fsdp;
+    return round_up(length > least ? length : least, fsdp * f->alignment);
 }
 
 int64_t family_state_elements(const struct family *f, int64_t fsdp)

@@ -3,7 +3,8 @@
  *   other region gets a mirror after it, in reverse order: straight code for straight code, for a
  *   loop a loop that runs down, whose carries are the gradients of the forward loop's carries. Each
  *   mirror body ends with `gradient W = dW` lines: the complete contribution of this use to a
- *   weight (a tied weight has one in each body that uses it; they are summed in the shard).
+ *   weight (a tied weight has one in each body that uses it; they are summed in the shard). For the
+ *   bias of a router that is the load of the experts, not a derivative.
  * Loses: nothing. Mirror bodies name the forward values that they read; recompute decides later
  *   which of them are kept and which are computed again.
  *
@@ -25,8 +26,8 @@ static void gradient_add(struct build *b, struct value *v, struct value *d)
 
 static bool passes_gradient(enum op op)
 {
-    return op != OP_valid && op != OP_finite && op != OP_max_last && op != OP_top_k &&
-           op != OP_route_plan && op != OP_load && op != OP_min;
+    return op != OP_valid && op != OP_finite && op != OP_sign && op != OP_max_last &&
+           op != OP_top_k && op != OP_route_plan && op != OP_load && op != OP_min;
 }
 
 static void mark_body(struct body *body)
@@ -43,7 +44,8 @@ static void mark_body(struct body *body)
 /* What depends on a weight by differentiable ops; loops until the carries agree with themselves. */
 static void mark_gradients(struct graph *g)
 {
-    for (int i = 0; i < g->weight.n; i++) g->weight.item[i]->value->mark = 1;
+    for (int i = 0; i < g->weight.n; i++)
+        g->weight.item[i]->value->mark = !g->weight.item[i]->balances;
     for (int i = 0; i < g->region.n; i++) {
         struct region *r = g->region.item[i];
         for (int k = 0; k < r->carry.n; k++)
@@ -100,6 +102,20 @@ static struct value *halves(struct build *b, struct value *d)
     return build2(b, OP_beside, n->in[first].value->node->in[0], n->in[second].value->node->in[0]);
 }
 
+/* The bias of a router has the number of rows that chose each expert for a gradient: it is summed
+ * like one, over micro-batches and ranks. */
+static void count_choices(struct build *b, const struct node *n)
+{
+    struct value *bias = n->in[0].value, *d = n->in[1].value;
+    struct attr attr[SHAPE_RANK];
+    b->file = n->file, b->line = n->line;
+    b->base = intern_format("d_%s", bias->name);
+    if (!shape_same(d->shape, bias->shape))
+        d = build_op(b, OP_expand, (struct operand[]){by(d)}, 1, attr,
+                     attr_dims(attr, bias->shape));
+    gradient_add(b, bias, d);
+}
+
 /* Walks `count` nodes of a forward body from the last; contributions of weights are collected in
  * `b->body`. */
 static void reverse_nodes(struct build *b, const struct body *forward, int count)
@@ -108,6 +124,7 @@ static void reverse_nodes(struct build *b, const struct body *forward, int count
         const struct node *n = forward->node.item[i];
         struct value *d[4] = {0}, *into[8] = {0};
         bool any = false;
+        if (n->op == OP_balance) count_choices(b, n);
         for (int k = 0; k < n->n_out; k++)
             any |= (d[k] = n->out[k]->mark ? halves(b, gradient_of(n->out[k])) : NULL) != NULL;
         if (!any) continue;
@@ -260,6 +277,18 @@ static const char *stem_of(const char *name)
     return dot ? intern_bytes(name, (size_t)(dot - name)) : name;
 }
 
+static void drop_balances(struct graph *g)
+{
+    for (int i = 0; i < g->region.n; i++)
+        for (int k = 0; k < g->region.item[i]->body.n; k++) {
+            struct body *b = g->region.item[i]->body.item[k];
+            int n = 0;
+            for (int j = 0; j < b->node.n; j++)
+                if (b->node.item[j]->op != OP_balance) b->node.item[n++] = b->node.item[j];
+            b->node.n = n;
+        }
+}
+
 static void drop_empty(struct graph *g)
 {
     int n = 0;
@@ -312,6 +341,7 @@ struct graph *pass_gradient(const struct graph *old)
             reverse_loop(g, &before, r, stem_of(r->name));
         }
     }
+    drop_balances(g);
     graph_sweep(g);
     drop_empty(g);
     return g;

@@ -415,11 +415,39 @@ struct value *layer_z_loss(struct build *b, struct value *logits, struct value *
 }
 
 /* ── mixture of experts ──────────────────────────────────────────────────────── */
-bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, struct routing *r,
-                 const char **why)
+struct value *layer_balance_weight(struct build *b, struct value *w)
 {
+    if (w->shape.rank == 1) return w;
+    return build1(b, OP_sum_rows, by(to_f32(b, w)));
+}
+
+/* The weight behind a value of layer_balance_weight, or NULL. */
+static struct weight *balance_weight(const struct value *bias)
+{
+    const struct value *v = bias;
+    while (!v->weight && v->node && (v->node->op == OP_sum_rows || v->node->op == OP_cast))
+        v = v->node->in[0].value;
+    return v->weight && v->weight->balances ? v->weight : NULL;
+}
+
+bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, struct value *bias,
+                 struct routing *r, const char **why)
+{
+    struct weight *moved = bias ? balance_weight(bias) : NULL;
+    struct value *choice = p;
+    if (bias && !moved) {
+        *why = "the bias is no weight with a balance: weight(\"name\", [experts], init = zeros, "
+               "balance = 1e-3)";
+        return false;
+    }
+    if (bias && last_axis(p) != last_axis(bias)) {
+        *why = text_format("scores %s against a bias of %s", shape_text(p->shape),
+                           shape_text(bias->shape));
+        return false;
+    }
+    if (bias) choice = build2(b, OP_add, by(p), by(bias));
     struct attr top[] = {attr_whole("k", k)};
-    struct node *n = build_node(b, OP_top_k, (struct operand[]){by(p)}, 1, top, 1, why);
+    struct node *n = build_node(b, OP_top_k, (struct operand[]){by(choice)}, 1, top, 1, why);
     if (!n) return false;
     *r = (struct routing){.ids = n->out[0], .k = k, .experts = last_axis(p)};
     r->weights = build2(b, OP_take, by(p), by(r->ids));
@@ -429,6 +457,9 @@ bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, st
     n = build_node(b, OP_route_plan, (struct operand[]){by(r->ids)}, 1, experts, 1, why);
     if (!n) return false;
     r->place = n->out[0], r->first = n->out[1];
+    if (!moved) return true;
+    moved->choices += k;
+    build_op(b, OP_balance, (struct operand[]){by(moved->value), by(layer_load(b, r))}, 2, NULL, 0);
     return true;
 }
 
@@ -475,8 +506,8 @@ struct value *layer_combine(struct build *b, struct value *z, const struct routi
 
 struct value *layer_load(struct build *b, const struct routing *r)
 {
-    return build_op(b, OP_load, (struct operand[]){by(r->ids)}, 1,
-                    (struct attr[]){attr_whole("experts", r->experts)}, 1);
+    return once(b, OP_load, (struct operand[]){by(r->ids)}, 1,
+                (struct attr[]){attr_whole("experts", r->experts)}, 1);
 }
 
 void layer_metric(struct build *b, const char *name, struct value *v)

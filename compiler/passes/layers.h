@@ -53,8 +53,12 @@ struct routing {
     struct value *ids, *weights, *place, *first;
     int64_t k, experts;
 };
-bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, struct routing *r,
-                 const char **why);
+/* The k largest of each row of scores p. With the bias of a router, a value of
+ * layer_balance_weight, the k largest of p + bias are taken, and their weights are still of p. */
+bool layer_route(struct build *b, struct value *p, int64_t k, bool normalize, struct value *bias,
+                 struct routing *r, const char **why);
+/* [E] F32, of a weight with `balances` */
+struct value *layer_balance_weight(struct build *b, struct value *w);
 struct value *layer_dispatch(struct build *b, struct value *x, const struct routing *r,
                              const char **why);
 struct value *layer_expert_linear(struct build *b, struct value *z, struct value *w,

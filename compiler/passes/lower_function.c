@@ -236,7 +236,8 @@ BUILD(route)
                            text_count(s.dim[s.rank - 1]));
         return lower_nothing();
     }
-    return layer_route(&l->b, wide(l, a[0].value), a[1].whole, a[2].truth, &m.routing, why)
+    return layer_route(&l->b, wide(l, a[0].value), a[1].whole, a[2].truth, a[3].value, &m.routing,
+                       why)
                ? m
                : lower_nothing();
 }
@@ -330,7 +331,9 @@ const struct function lower_functions[] = {
     {"f32", {{"x", VALUE, NULL}}, build_f32},
     {"sum", {{"x", VALUE, NULL}, {"over", AXIS, ""}}, build_sum},
     {"slice", {{"x", VALUE, NULL}, {"from", OFFSET, NULL}, {"to", SIZE, NULL}}, build_slice},
-    {"route", {{"p", VALUE, NULL}, {"k", SIZE, NULL}, {"normalize", TRUTH, NULL}}, build_route},
+    {"route",
+     {{"p", VALUE, NULL}, {"k", SIZE, NULL}, {"normalize", TRUTH, NULL}, {"bias", VALUE, ""}},
+     build_route},
     {"dispatch", {{"x", VALUE, NULL}, {"r", ROUTING, NULL}}, build_dispatch},
     {"expert_linear",
      {{"z", VALUE, NULL}, {"W", VALUE, NULL}, {"r", ROUTING, NULL}},

@@ -67,6 +67,8 @@ void lower_groups(struct lower *l)
         bool any = false, split = false;
         for (int i = 0; i < l->declared.n && !split; i++) {
             const struct declared_weight *w = &l->declared.item[i];
+            /* the bias of a router has neither decay nor a rate of the schedule */
+            if (w->weight->balances) continue;
             bool matches = stored_matches(g->pattern, w->weight->tensor);
             const char *other = has_digit(g->pattern) ? told_apart(w, g->pattern, matches) : NULL;
             any |= matches;

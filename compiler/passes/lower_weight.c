@@ -2,6 +2,7 @@
  * stored name is unique, and it reaches the loss; a weight that nothing trains is a mistake that no
  * shape rule would find. */
 #include "passes/lower.h"
+#include "passes/layers.h"
 #include "base/escape.h"
 
 #include <string.h>
@@ -176,13 +177,47 @@ static bool same_name_elsewhere(struct lower *l, const struct ast *at, const cha
     return false;
 }
 
+/* `balance = rate`: of the bias of a router. */
+static bool read_balance(struct lower *l, const struct ast *x, const struct ast *dims,
+                         struct shape *s, const char *stacked, double *rate)
+{
+    if (s->rank != 1 || stacked) {
+        complain(dims->at, "a weight with a balance is the bias of a router: one number an expert");
+        return false;
+    }
+    if (!lower_number(l, x, "the rate of a balance", rate)) return false;
+    if (*rate < 0) {
+        lower_trace(l,
+                    complain(x->at, "the rate of a balance must be at least 0, this is %s",
+                             text_number(*rate)),
+                    x);
+        return false;
+    }
+    if (l->g->facts.compute != F32) *s = shape_of(2, (int64_t[]){3, s->dim[0]});
+    return true;
+}
+
+/* Biases of routers come first in their unit: see unit_together. */
+static void add_weight(struct graph *g, struct weight *w)
+{
+    int at = g->weight.n;
+    PUSH(&g->weight, w);
+    if (!w->balances) return;
+    for (int i = 0; i < g->weight.n - 1 && at == g->weight.n - 1; i++)
+        if (g->weight.item[i]->unit == w->unit && !g->weight.item[i]->balances) at = i;
+    for (int i = g->weight.n - 1; i > at; i--) g->weight.item[i] = g->weight.item[i - 1];
+    g->weight.item[at] = w;
+}
+
 struct meaning lower_weight(struct lower *l, const struct ast *call)
 {
-    const struct ast *name = NULL, *dims = NULL, *init_at = NULL;
+    const struct ast *name = NULL, *dims = NULL, *init_at = NULL, *balance_at = NULL;
     for (int i = 0; i < call->n; i++) {
         const struct ast *x = call->kid[i];
         if (x->kind == AST_NAMED && !strcmp(x->text, "init") && !init_at)
             init_at = x->kid[0];
+        else if (x->kind == AST_NAMED && !strcmp(x->text, "balance") && !balance_at)
+            balance_at = x->kid[0];
         else if (x->kind == AST_STRING && !name && !dims)
             name = x;
         else if (x->kind != AST_NAMED && name && !dims)
@@ -201,9 +236,11 @@ struct meaning lower_weight(struct lower *l, const struct ast *call)
     struct shape shape;
     const char *stacked;
     enum weight_init init = WEIGHT_NORMAL;
-    double std = 0.02;
+    double std = 0.02, rate = 0;
     if (!read_dims(l, dims, name->text, &shape, &stacked)) return lower_nothing();
     if (init_at && !read_init(l, init_at, &init, &std)) return lower_nothing();
+    if (balance_at && !read_balance(l, balance_at, dims, &shape, stacked, &rate))
+        return lower_nothing();
     if (l->deciding) return (struct meaning){.kind = MEANS_LATER};
     const char *tensor = tensor_name(l, name, stacked);
     if (!tensor || same_name_elsewhere(l, name, tensor)) return lower_nothing();
@@ -215,14 +252,16 @@ struct meaning lower_weight(struct lower *l, const struct ast *call)
                          .unit = unit_of(l)->name,
                          .init = init,
                          .std = init == WEIGHT_NORMAL ? std : 0,
+                         .balances = balance_at != NULL,
+                         .rate = rate,
                          .file = l->b.file,
                          .line = l->b.line};
     w->value = value_new(l->g, fresh_name(l->g, l->b.base ? l->b.base : "weight"),
                          l->g->facts.compute, shape);
     w->value->weight = w;
-    PUSH(&l->g->weight, w);
+    add_weight(l->g, w);
     PUSH(&l->declared, ((struct declared_weight){w, l->b.region, l->b.body, call->at, dims}));
-    return lower_value(w->value);
+    return lower_value(w->balances ? layer_balance_weight(&l->b, w->value) : w->value);
 }
 
 /* ── after everything ────────────────────────────────────────────────────────── */
@@ -260,8 +299,9 @@ static void need(struct value *v)
     }
 }
 
-static bool is_loss(const struct node *n)
+static bool is_root(const struct node *n)
 {
+    if (n->op == OP_balance) return true;
     return n->op == OP_metric && !strcmp(attr_get_word(n, "name"), "loss");
 }
 
@@ -271,7 +311,7 @@ static void need_loss(struct graph *g)
         for (int k = 0; k < g->region.item[i]->body.n; k++) {
             const struct body *b = g->region.item[i]->body.item[k];
             for (int j = 0; j < b->node.n; j++)
-                if (is_loss(b->node.item[j])) need(b->node.item[j]->in[0].value);
+                if (is_root(b->node.item[j])) need(b->node.item[j]->in[0].value);
         }
 }
 
@@ -344,11 +384,14 @@ void lower_sweep(struct lower *l)
     for (int i = 0; i < l->gone.n && untrained(l) > 1; i++) say_unread(l, &l->gone.item[i]);
     for (int i = 0; i < l->declared.n; i++) {
         const struct weight *w = l->declared.item[i].weight;
-        if (w->value->mark) continue;
+        if (w->balances ? w->choices > 0 : w->value->mark) continue;
         struct diagnostic *d = complain(
             l->declared.item[i].at,
-            "the weight '%s' does not reach the loss, so nothing would train it", w->tensor);
-        add_help(d, "use it on the way to the loss, or leave it out");
+            w->balances ? "the weight '%s' is the bias of no router, so nothing would move it"
+                        : "the weight '%s' does not reach the loss, so nothing would train it",
+            w->tensor);
+        add_help(d, w->balances ? "route(scores, top_k, normalize = on, bias = b)"
+                                : "use it on the way to the loss, or leave it out");
     }
     graph_sweep(g);
 }

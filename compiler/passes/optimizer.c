@@ -2,7 +2,8 @@
  * Gives: the update phase. The squared norm of all resident gradient shards is summed unit by
  *   unit, over the ranks in rank order. It determines the clipping coefficient and, if it or the
  *   step's loss is not finite, that nothing is updated. Then AdamW, over primitives, unit by unit
- *   in the order in which the next forward pass needs the weights.
+ *   in the order in which the next forward pass needs the weights. The bias of a router is in no
+ *   norm, is not clipped, and moves by the load of the experts instead.
  * Loses: nothing. State has its full length here; `shard` cuts it.
  *
  * The loss enters the squared norm times zero, so if the loss of one rank is NaN or infinite, every
@@ -105,6 +106,41 @@ static void clip(struct graph *g, struct value *squares)
     put_scalar(&b, "skip", build2(&b, OP_sub, num(1), by(build1(&b, OP_finite, by(shown)))));
 }
 
+static bool has_bias(const struct graph *g, const struct unit *u)
+{
+    for (int i = 0; i < g->weight.n; i++)
+        if (g->weight.item[i]->balances && !strcmp(g->weight.item[i]->unit, u->name)) return true;
+    return false;
+}
+
+static struct value *of_elements(struct build *b, const struct unit *u, enum op op)
+{
+    return build_op(b, op, NULL, 0,
+                    (struct attr[]){attr_word("unit", u->name),
+                                    attr_whole("elements", unit_elements(b->graph, u))},
+                    2);
+}
+
+static struct value *chosen(struct build *b, struct value *when, struct value *x, struct value *y)
+{
+    return build_op(b, OP_select, (struct operand[]){by(when), by(x), by(y)}, 3, NULL, 0);
+}
+
+/* Where an element is the bias of a router, another rule moves it, and it has no moments. */
+static void balance(struct build *b, const struct unit *u, struct value *load, struct value *p,
+                    struct value **p1, struct value *m, struct value **m1, struct value *v,
+                    struct value **v1)
+{
+    b->base = "balance";
+    struct value *mean = of_elements(b, u, OP_balance_mean),
+                 *rate = of_elements(b, u, OP_balance_rate);
+    struct value *side = build1(b, OP_sign, by(build2(b, OP_sub, by(mean), by(load))));
+    struct value *moved = build2(b, OP_add, by(p), by(build2(b, OP_mul, by(rate), by(side))));
+    *p1 = chosen(b, mean, moved, *p1);
+    *m1 = chosen(b, mean, m, *m1);
+    *v1 = chosen(b, mean, v, *v1);
+}
+
 static void update_unit(struct graph *g, const struct unit *u)
 {
     const struct facts *f = &g->facts;
@@ -117,15 +153,9 @@ static void update_unit(struct graph *g, const struct unit *u)
                  *bias1 = leaf(&b, OP_scalar, "name", "bias1"),
                  *bias2 = leaf(&b, OP_scalar, "name", "bias2");
     struct value *coefficient = leaf(&b, OP_scalar, "name", "clip");
-    struct value *decay = build_op(
-        &b, OP_decay, NULL, 0,
-        (struct attr[]){attr_word("unit", u->name), attr_whole("elements", unit_elements(g, u))},
-        2);
+    struct value *decay = of_elements(&b, u, OP_decay);
     if (f->group_rates) {
-        struct value *scale = build_op(&b, OP_lr_scale, NULL, 0,
-                                       (struct attr[]){attr_word("unit", u->name),
-                                                       attr_whole("elements", unit_elements(g, u))},
-                                       2);
+        struct value *scale = of_elements(&b, u, OP_lr_scale);
         b.base = "rate";
         lr = build2(&b, OP_mul, by(lr), by(scale));
     }
@@ -151,6 +181,7 @@ static void update_unit(struct graph *g, const struct unit *u)
     struct value *shrunk = build2(&b, OP_mul, by(p), by(kept)),
                  *moved = build2(&b, OP_mul, by(change), by(lr));
     struct value *p1 = build2(&b, OP_sub, by(shrunk), by(moved));
+    if (has_bias(g, u)) balance(&b, u, gradient, p, &p1, m, &m1, v, &v1);
     build2(&b, OP_assign, by(p), by(p1));
     build2(&b, OP_assign, by(m), by(m1));
     build2(&b, OP_assign, by(v), by(v1));

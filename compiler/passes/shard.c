@@ -14,9 +14,6 @@
 
 #include <string.h>
 
-/* A weight begins on 256 bytes in the compute type. */
-static int64_t alignment(const struct facts *f) { return 256 / element_bytes(f->compute); }
-
 /* With one rank and F32 compute there is nothing to gather or to cast: weights are read where they
  * live. */
 static bool gathers(const struct facts *f) { return f->fsdp > 1 || f->compute != F32; }
@@ -31,9 +28,11 @@ static void lay_out_units(struct graph *g)
             struct weight *w = g->weight.item[k];
             if (strcmp(w->unit, u->name)) continue;
             w->offset = at;
-            at += round_up(shape_count(w->value->shape), alignment(&g->facts));
+            at += round_up(shape_count(w->value->shape), weight_alignment(g));
         }
-        u->elements = round_up(at, shards * alignment(&g->facts));
+        /* the rank that has a router's bias makes all three numbers of an element */
+        int64_t least = unit_together(g, u) * shards;
+        u->elements = round_up(at > least ? at : least, shards * weight_alignment(g));
         u->shard_elements = u->elements / shards;
         u->state_offset = state;
         state += u->count * u->shard_elements;

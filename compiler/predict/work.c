@@ -89,9 +89,7 @@ static void read_op(struct work *w, const struct node *n)
 static int unit_of(const struct graph *g, const struct value *v)
 {
     while (v && v->node && op_rows[v->node->op].class == CLASS_VIEW) v = v->node->in[0].value;
-    if (!v || !v->node ||
-        (v->node->op != OP_state && v->node->op != OP_decay && v->node->op != OP_lr_scale))
-        return -1;
+    if (!v || !v->node || (v->node->op != OP_state && !op_of_stretch(v->node->op))) return -1;
     const char *name = attr_get_word(v->node, "unit");
     for (int i = 0; i < g->unit.n; i++)
         if (!strcmp(g->unit.item[i]->name, name)) return i;

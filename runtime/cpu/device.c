@@ -116,15 +116,34 @@ FOR_WIDER static void to_bf16(const float *restrict from, uint16_t *restrict to,
     }
 }
 
+/* What rounding to BF16 leaves of the biases of routers, as two more numbers an element after the
+ * first: the three add up to the F32 one. They all lie in the first shard. */
+static void split_biases(const struct unit *u, const float *master, uint16_t *to)
+{
+    for (int t = 0; t < u->tensors && world.shard == 0; t++) {
+        const struct tensor *w = &u->tensor[t];
+        if (!(w->balance_mean > 0)) continue;
+        for (int64_t i = w->offset; i < w->offset + w->count; i++) {
+            float left = master[i], rounded;
+            for (int part = 0; part < 3; part++, left -= rounded) {
+                to_bf16(&left, &to[i + part * w->count], 1);
+                uint32_t bits = (uint32_t)to[i + part * w->count] << 16;
+                memcpy(&rounded, &bits, 4);
+            }
+        }
+    }
+}
+
 static void do_gather(struct device *d, const struct command *c)
 {
     const struct instance *n = &d->instance[c->unit];
     const int64_t shard = n->unit->shard, bytes = program.compute_type == TYPE_BF16 ? 2 : 4;
     const float *master = local(d, program.master + 4 * (n->unit->state_offset + n->index * shard));
     char *mine = (char *)c->slot + world.shard * shard * bytes;
-    if (bytes == 2)
+    if (bytes == 2) {
         to_bf16(master, (uint16_t *)(void *)mine, shard);
-    else
+        split_biases(n->unit, master, (uint16_t *)(void *)mine);
+    } else
         memcpy(mine, master, (size_t)(4 * shard));
     if (program.fsdp > 1) collective_gather(c->slot, shard, bytes);
 }

@@ -110,17 +110,27 @@ static void elementwise(enum runtime_kernel kernel, enum lane lane, const void *
     cuda_launch_runtime(kernel, lane, (n + 1023) / 1024, 256, (void *[]){&from, &to, &n});
 }
 
+/* What rounding to BF16 leaves of the biases of routers, which all lie in the first shard. */
+static void split_biases(const struct unit *u, const float *master, uint16_t *to)
+{
+    for (int t = 0; t < u->tensors && world.shard == 0; t++)
+        if (u->tensor[t].balance_mean > 0)
+            elementwise(RUNTIME_SPLIT_BF16, LANE_GATHER, master + u->tensor[t].offset,
+                        to + u->tensor[t].offset, u->tensor[t].count);
+}
+
 void gather(struct device *d, int step, int64_t unit, void *slot, int event)
 {
     const struct instance *n = &d->instance[unit];
     const int64_t shard = n->unit->shard, bytes = program.compute_type == TYPE_BF16 ? 2 : 4;
-    const void *master = local(d, program.master + 4 * (n->unit->state_offset + n->index * shard));
+    const float *master = local(d, program.master + 4 * (n->unit->state_offset + n->index * shard));
     char *mine = (char *)slot + world.shard * shard * bytes;
     if (left_out(d, step)) return;
     int64_t mark = begin(d, step, LANE_GATHER, "gather", unit);
-    if (bytes == 2)
+    if (bytes == 2) {
         elementwise(RUNTIME_CAST_BF16, LANE_GATHER, master, mine, shard);
-    else
+        split_biases(n->unit, master, (uint16_t *)(void *)mine);
+    } else
         CUDA(cuMemcpyDtoDAsync, address_of(mine), address_of(master), (size_t)(4 * shard),
              d->stream[LANE_GATHER]);
     if (program.fsdp > 1) nccl_gather(d, LANE_GATHER, slot, shard, bytes);

@@ -81,6 +81,7 @@ void *cuda_pinned(int64_t bytes);
 /* Kernels of templates/cuda/runtime.cuh, which every module has. */
 enum runtime_kernel {
     RUNTIME_CAST_BF16,
+    RUNTIME_SPLIT_BF16,
     RUNTIME_SET_F32,
     RUNTIME_ADD_F32,
     RUNTIME_PUBLISH,

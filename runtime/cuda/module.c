@@ -20,8 +20,9 @@
 
 enum { PATH_BYTES = PATH_MAX, NAME_BYTES = 96, PLAIN_SHARED = 48 << 10, ALL_FILES = 256 };
 
-static const char *const runtime_name[RUNTIME_KERNELS] = {"runtime_cast_bf16", "runtime_set_f32",
-                                                          "runtime_add_f32", "runtime_publish"};
+static const char *const runtime_name[RUNTIME_KERNELS] = {"runtime_cast_bf16", "runtime_split_bf16",
+                                                          "runtime_set_f32", "runtime_add_f32",
+                                                          "runtime_publish"};
 
 static struct {
     char dir[PATH_BYTES - 2 * NAME_BYTES], name[NAME_BYTES]; /* of the cubin that was loaded */

@@ -26,7 +26,7 @@ struct device;
  * shard buffers, all of one decay group. Other kernels get NULL. */
 struct stretch {
     int64_t from, count;
-    double decay, lr_scale;
+    double decay, lr_scale, balance_mean, balance_rate;
 };
 
 /* One compute kernel. cpu: `call` is the function; trace: NULL. flops and bytes: of one call, for

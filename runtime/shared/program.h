@@ -45,6 +45,9 @@ struct tensor {
     /* elements from the beginning of a part to that of the next, where the parts of another tensor
      * lie between them; 0: they follow each other */
     int64_t step;
+    /* the bias of a router: how many tokens of a step choose an expert on average, and how far a
+     * step moves it; 0: AdamW trains it. In BF16 it is gathered as three numbers an element. */
+    double balance_mean, balance_rate;
 };
 /* `count` instances (layers), each a flat buffer of `elements` cut into `shard` elements per rank.
  */

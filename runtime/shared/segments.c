@@ -171,18 +171,30 @@ struct piece stored_piece(const struct stored *s, int64_t shard)
                           .count = to - from};
 }
 
+static bool moves_alike(const struct stretch *s, const struct tensor *w)
+{
+    const double a[] = {s->decay, s->lr_scale, s->balance_mean, s->balance_rate},
+                 b[] = {w->weight_decay, w->lr_scale, w->balance_mean, w->balance_rate};
+    bool alike = true;
+    for (int i = 0; i < 4; i++) alike &= !(a[i] < b[i]) && !(a[i] > b[i]);
+    return alike;
+}
+
 static int stretch_add(const struct unit *u, int64_t shard, const struct tensor *w, int64_t first,
                        int64_t count, struct stretch *to, int n)
 {
     int64_t from = larger(first, shard * u->shard) - shard * u->shard;
     int64_t end = smaller(first + count, (shard + 1) * u->shard) - shard * u->shard;
     if (from >= end) return n;
-    if (n > 0 && to[n - 1].from + to[n - 1].count == from && !(to[n - 1].decay < w->weight_decay) &&
-        !(to[n - 1].decay > w->weight_decay) && !(to[n - 1].lr_scale < w->lr_scale) &&
-        !(to[n - 1].lr_scale > w->lr_scale))
+    if (n > 0 && to[n - 1].from + to[n - 1].count == from && moves_alike(&to[n - 1], w))
         to[n - 1].count += end - from;
     else
-        to[n++] = (struct stretch){from, end - from, w->weight_decay, w->lr_scale};
+        to[n++] = (struct stretch){.from = from,
+                                   .count = end - from,
+                                   .decay = w->weight_decay,
+                                   .lr_scale = w->lr_scale,
+                                   .balance_mean = w->balance_mean,
+                                   .balance_rate = w->balance_rate};
     return n;
 }
 

@@ -26,6 +26,20 @@ KERNEL(256) runtime_cast_bf16(const float *from, bf16 *to, int64_t n)
         for (; i < end; i++) to[i] = op_to_bf16(from[i]);
 }
 
+/* Three BF16 numbers that add up to each F32 one: to[i], to[n + i] and to[2 n + i]. */
+KERNEL(256) runtime_split_bf16(const float *from, bf16 *to, int64_t n)
+{
+    int64_t i = ((int64_t)blockIdx.x * 256 + (int)threadIdx.x) * 4, end = i + 4 < n ? i + 4 : n;
+    for (; i < end; i++) {
+        float left = from[i];
+        for (int part = 0; part < 3; part++) {
+            bf16 rounded = op_to_bf16(left);
+            to[i + part * n] = rounded;
+            left -= op_from_bf16(rounded);
+        }
+    }
+}
+
 /* to = from, and to += from: what arrives from a reduction in the first micro-batch, and in the
  * others. */
 KERNEL(256) runtime_set_f32(const float *from, float *to, int64_t n)

@@ -53,8 +53,9 @@ narrow wide "hidden=64 heads=4 kv=4 head_dim=16 ffn=160 vocab=130 seq=32 tied=0 
 narrow \
     gpt2_odd "family=gpt2 heads=3 ffn=53 vocab=61 context=29 seq=13 layers=3 erf=1 tied=0 seed=11" \
     1.1.1.none.on 1.1.1.full.off
-narrow moe_mixed "family=qwen3_moe kv=2 factor=1 lr=0.003 layers=5 dense=9 normalize=1 seed=22" \
-    1.1.1.none.on 1.1.1.full.off 1.1.1.selective.on
+losses=(--set model.balance_rate=0.02)
+narrow moe_mixed "family=qwen3_moe kv=2 factor=1 lr=0.003 layers=5 dense=9 normalize=1 seed=22
+    balance=0.02" 1.1.1.none.on 1.1.1.full.off 1.1.1.selective.on
 losses=(--set model.z_loss=0.02 --set model.router_z_loss=0.05)
 narrow mixtral_odd "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003
     z_loss=0.02 router_z=0.05" 1.1.1.none.on 1.1.1.full.off

@@ -53,7 +53,8 @@ family_meshes() {
     done
 }
 common="layers = 2;  hidden = 24;  heads = 4;  vocab = 257"
-moe="kv_heads = 2;  head_dim = 8;  experts = 5;  top_k = 2;  expert_width = 12"
+moe="kv_heads = 2;  head_dim = 8;  experts = 5;  top_k = 2;  expert_width = 12
+        balance_bias = on;  balance_rate = 0.01"
 family qwen3_moe "$common;  $moe" bf16
 family gpt2 "$common;  context = 16" fp32
 if [ -n "${LONG:-}" ]; then

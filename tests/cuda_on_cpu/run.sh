@@ -151,6 +151,7 @@ single_precision() {
     why=$(cuda_run replicas 2 plain --steps 4) || fail replicas "$why"
     without replicas 2 SLOT_LAYERS_BACKWARD_DONE
     narrow moe_mixed "$moe z_loss=0.02 router_z=0.05" "$losses" 2.1.1.none.on
+    narrow moe_bias "$moe balance=0.02 seed=37" "--set model.balance_rate=0.02" 2.1.2.none.on
     cd "$scratch/moe_mixed" && mapfile -t settings < <(numbers recipe "$PWD/case")
     joined 2.1.1.full.on 2
     cd "$scratch" || exit 1
@@ -189,7 +190,8 @@ by_cudnn() {
 }
 half_precision() {
     # shellcheck disable=SC2086
-    small bf16_moe "$moe" && beside bf16_moe 1.1.1.full.on $losses
+    small bf16_moe "$moe balance=0.02 sigmoid=1" && beside bf16_moe 1.1.1.full.on $losses \
+        --set model.balance_rate=0.02
     # every kernel of a step under the race detector
     FIBER_RACES=1 XDG_CACHE_HOME=$scratch/watched.kept cuda_build case.plan 8 1.1.1.full.on raced \
         "${settings[@]}" --set precision.compute=bf16 --set run.gemm=planc

@@ -200,6 +200,21 @@ if [ $status -eq 143 ] && grep -q 'stopped by SIGTERM' stopped.log &&
 else fail stopped "status $status: $(tail_of stopped.log) $(echo stopped.hf*)"; fi
 rm -rf wide.safetensors stopped.hf*
 
+# the bias of routers keeps its name and its type, and comes back
+plan qwen3_moe "layers = 2;  hidden = 16;  heads = 2;  vocab = 257;  experts = 4;  top_k = 2
+    expert_width = 8;  balance_bias = on;  balance_rate = 0.01"
+sed -i 's/qwen3_moe.saved/bias.saved/' qwen3_moe.plan && mv qwen3_moe.plan bias.plan
+rm -rf bias bias.hf bias.saved
+if "$planc" build bias.plan -o bias --device cpu >bias.log 2>&1 &&
+    go bias 2 bias --final bias.safetensors &&
+    "$planc" export bias.safetensors bias.plan -o bias.hf >bias.log 2>&1 &&
+    grep -q 'does not read e_score_correction_bias' bias.log &&
+    head -c 4096 bias.hf/model.safetensors |
+    grep -aq 'layers.1.mlp.gate.e_score_correction_bias":{"dtype":"F32","shape":\[4\]' &&
+    "$planc" import bias.hf -o bias.imported.plan >bias.log 2>&1 &&
+    grep -q 'balance_bias = on' bias.imported.plan
+then ok bias; else fail bias "$(tail_of bias.log)"; fi
+
 # what counts in training only is in no configuration, and refuses no export
 sed 's/vocab = 257/&;  z_loss = 0.01/' llama.plan >z_loss.plan
 rm -rf z_loss.hf

@@ -313,7 +313,7 @@ refused moe_shared 'shared_expert_intermediate_size = 64' 1 qwen3_moe none \
 refused moe_no_sparse 'no layer of the mixture would have experts' 1 qwen3_moe none \
     decoder_sparse_step=9
 refused moe_step_0 'decoder_sparse_step = 0' 1 qwen3_moe none decoder_sparse_step=0
-refused moe_scoring 'scoring_func = "sigmoid"' 1 qwen3_moe none 'scoring_func="sigmoid"'
+refused moe_scoring 'scoring_func = "tanh"' 1 qwen3_moe none 'scoring_func="tanh"'
 refused moe_too_many_choices 'more experts than there are|top_k is 9' 1 qwen3_moe none \
     num_experts_per_tok=9
 refused mixtral_window 'sliding_window = 4096' 1 mixtral none sliding_window=4096

@@ -68,6 +68,7 @@ static double map(const struct node *n, double a, double b, double c)
     case OP_min: return a < b || a != a ? a : b;
     case OP_select: return a != 0 ? b : c;
     case OP_finite: return isfinite(a) ? 1 : 0;
+    case OP_sign: return (a > 0) - (a < 0);
     case OP_cast:
     case OP_copy:
     case OP_expand: return a;
@@ -423,12 +424,15 @@ void interpret(const struct node *n, bool rounded)
     case OP_state:
     case OP_decay:
     case OP_lr_scale:
+    case OP_balance_mean:
+    case OP_balance_rate:
     case OP_part:
     case OP_put_part:
     case OP_sum_ranks:
     case OP_assign:
     case OP_assign_scalar:
     case OP_metric:
+    case OP_balance:
     case OP_tap:
     case OP_batch:
     case OP_use:

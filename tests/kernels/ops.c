@@ -393,6 +393,8 @@ static bool elsewhere(enum op op)
     case OP_state:
     case OP_decay:
     case OP_lr_scale:
+    case OP_balance_mean:
+    case OP_balance_rate:
     case OP_scalar:
     case OP_metric_sum:
     case OP_zeros:
@@ -403,6 +405,7 @@ static bool elsewhere(enum op op)
     case OP_part:
     case OP_put_part:
     case OP_sum_ranks:
+    case OP_balance:
     case OP_tap:
     case OP_batch:
     case OP_use:

@@ -69,7 +69,7 @@ int tensor_add(int layer, const char *name, int stack, int rows, int columns)
 enum { MOST_LAYERS = 64, MOST_EXPERTS = 64, MOST_ROWS = 1 << 16 };
 static struct layer {
     int norm1, norm1_bias, q, k, v, o, q_norm, k_norm, qkv, qkv_bias, o_bias, norm2, norm2_bias,
-        gate, up, down, up_bias, down_bias, router;
+        gate, up, down, up_bias, down_bias, router, router_bias;
     struct {
         int gate, up, down;
     } expert[MOST_EXPERTS];
@@ -100,6 +100,15 @@ static void experts_of(int l)
     int h = whole(HIDDEN), f = whole(WIDTH), n = whole(EXPERTS);
     w->router =
         tensor_add(l, mixtral ? "block_sparse_moe.gate.weight" : "mlp.gate.weight", 0, n, h);
+    w->router_bias = -1;
+    if (knob[BALANCE].value > 0) {
+        w->router_bias = tensor_add(l,
+                                    mixtral ? "block_sparse_moe.gate.e_score_correction_bias"
+                                            : "mlp.gate.e_score_correction_bias",
+                                    0, n, 0);
+        tensor[tensors - 1].balances = true;
+        for (int e = 0; e < n; e++) value[w->router_bias + e] -= 1; /* near 0 */
+    }
     if (whole(FUSED)) {
         int both = tensor_add(l, "mlp.experts.gate_up_proj", n, 2 * f, h),
             down = tensor_add(l, "mlp.experts.down_proj", n, h, f);
@@ -387,6 +396,18 @@ static int squared_log_sum_exp(int x, int n, int ones)
     return s + 1;
 }
 
+/* Of one row of router logits: their softmax, or the sigmoid of each. */
+static int scores(int x, int n, int ones)
+{
+    if (!whole(SIGMOID)) return softmax(x, n, 1, ones);
+    int y = reserve(n);
+    for (int i = 0; i < n; i++) {
+        double p = 1 / (1 + exp(-value[x + i]));
+        unary(y + i, x + i, p, p * (1 - p));
+    }
+    return y;
+}
+
 static int mixture(const struct layer *w, int x, int n)
 {
     int h = whole(HIDDEN), f = whole(WIDTH), experts = whole(EXPERTS), k = whole(TOP_K),
@@ -394,22 +415,27 @@ static int mixture(const struct layer *w, int x, int n)
     int logits = linear(x, n, h, w->router, experts), y = reserve(n * h);
     bool normalize = family == MIXTRAL || whole(NORMALIZE);
     for (int t = 0; t < n; t++) {
-        int p = softmax(logits + t * experts, experts, 1, ones), chosen[MOST_EXPERTS],
-            weight = reserve(k), part = reserve(k * h);
+        int p = scores(logits + t * experts, experts, ones), chosen[MOST_EXPERTS],
+            weight = reserve(k), part = reserve(k * h), share = p;
+        double rank[MOST_EXPERTS]; /* what decides which experts are chosen, and nothing else */
+        for (int e = 0; e < experts; e++)
+            rank[e] = value[p + e] + (w->router_bias < 0 ? 0 : value[w->router_bias + e]);
         bool taken[MOST_EXPERTS] = {false};
         for (int j = 0; j < k; j++) {
             chosen[j] = -1;
             for (int e = 0; e < experts; e++)
-                if (!taken[e] && (chosen[j] < 0 || value[p + e] > value[p + chosen[j]]))
-                    chosen[j] = e;
+                if (!taken[e] && (chosen[j] < 0 || rank[e] > rank[chosen[j]])) chosen[j] = e;
             taken[chosen[j]] = true;
             balance.count[chosen[j]]++;
+            if (w->router_bias >= 0) gradient[w->router_bias + chosen[j]]++;
             unary(weight + j, p + chosen[j], value[p + chosen[j]], 1);
         }
         for (int e = 0; e < experts; e++)
             if (!taken[e])
-                router_gap = fmin(router_gap, value[logits + t * experts + chosen[k - 1]] -
-                                                  value[logits + t * experts + e]);
+                router_gap = fmin(router_gap, w->router_bias < 0
+                                                  ? value[logits + t * experts + chosen[k - 1]] -
+                                                        value[logits + t * experts + e]
+                                                  : rank[chosen[k - 1]] - rank[e]);
         if (normalize) {
             int sum = reserve(1), divided = reserve(k);
             inner(sum, k, weight, 1, ones, 1);
@@ -424,9 +450,15 @@ static int mixture(const struct layer *w, int x, int n)
             for (int c = 0; c < h; c++) unary(part + j * h + c, out + c, value[out + c], 1);
         }
         for (int c = 0; c < h; c++) inner(y + t * h + c, k, weight, 1, part + c, h);
+        if (whole(SIGMOID)) {
+            int all = reserve(1);
+            share = reserve(experts);
+            inner(all, experts, p, 1, ones, 1);
+            for (int e = 0; e < experts; e++) quotient(share + e, p + e, all);
+        }
         for (int e = 0; e < experts; e++) {
             int sum = reserve(1);
-            plus(sum, balance.mass[e], p + e);
+            plus(sum, balance.mass[e], share + e);
             balance.mass[e] = sum;
         }
         if (balance.rows == MOST_ROWS) fatal("too many", "rows");

@@ -184,6 +184,18 @@ train gpt_neox_odd "$neox erf=1 seed=42" "" 1.1.1.none.on 1.1.1.none.off 2.1.1.f
 equal gpt_neox_odd 1.1.1.none.on 1.1.1.none.off
 train gpt_neox_serial "$neox rotary=1 parallel=0 attention_bias=0 bare=1 seed=43" "" 1.1.1.full.on
 
+# No balance loss: a bias that only counts in the choice, moved by the load of the whole step. Some
+# of its steps are none (the load is the mean), and it crosses no shard.
+balance="--set model.balance_rate=0.02"
+train moe_bias "$moe balance=0.02 sigmoid=1 normalize=1 aux=0 seed=34" "$balance" 1.1.1.none.on \
+    1.1.1.full.on 1.1.1.none.off 2.1.2.full.on 4.1.1.none.on 1.2.2.none.on
+equal moe_bias 1.1.1.none.on 1.1.1.none.off
+equal moe_bias 1.1.1.none.on 1.1.1.full.on
+train moe_bias_aux "$moe balance=0.02 layers=4 dense=5 aux=0.05 experts=4 top_k=2 seed=35" \
+    "$balance" 2.1.1.none.on 2.2.1.full.on
+train mixtral_bias "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 balance=0.02 sigmoid=1 aux=0.03
+    seed=36 lr=0.003" "$balance" 1.1.1.none.on 2.1.2.none.on
+
 # Squared log-sum-exps of the logits and of the routers' logits beside the loss, weighed so that
 # they move every gradient; some targets masked, the loss in chunks.
 z="--set model.z_loss=0.02"

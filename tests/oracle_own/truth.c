@@ -51,6 +51,8 @@ struct knob knob[KNOBS] = {
     {"aux", 0.01},
     {"z_loss", 0},
     {"router_z", 0},
+    {"sigmoid", 0},  /* of the router's logits, instead of their softmax */
+    {"balance", 0},  /* what a step moves the bias of a router by; 0: there is none */
     {"together", 0}, /* samples whose balance is one; 0: all of a step */
     {"dense", 0},    /* bit i: layer i has no experts */
     {"fused", 0},    /* experts stored in two tensors */
@@ -204,6 +206,8 @@ static void write_config(const char *folder)
             " \"num_local_experts\": %d, \"num_experts_per_tok\": %d, \"router_aux_loss_coef\": "
             "%g, \"router_jitter_noise\": 0.0, \"sliding_window\": null,\n",
             whole(EXPERTS), whole(TOP_K), knob[AUX].value);
+    if (is_mixture() && whole(SIGMOID)) fprintf(f, " \"scoring_func\": \"sigmoid\",\n");
+    if (is_mixture() && knob[BALANCE].value > 0) fprintf(f, " \"topk_method\": \"noaux_tc\",\n");
     if (knob[FACTOR].value == 1)
         fprintf(f, " \"rope_scaling\": null,\n");
     else
@@ -276,6 +280,14 @@ static double norm_of(const double *x, int n)
 {
     double s = 0;
     for (int i = 0; i < n; i++) s += x[i] * x[i];
+    return sqrt(s);
+}
+/* Without what is no derivative. */
+static double norm_of_gradient(void)
+{
+    double s = 0;
+    for (int i = 0; i < tensors; i++)
+        if (!tensor[i].balances) s += pow(norm_of(gradient + tensor[i].at, tensor[i].count), 2);
     return sqrt(s);
 }
 /* What one step's loss is: gradients of the whole step, chunk by chunk. Logits of sample 0 go to
@@ -405,7 +417,7 @@ int main(int argc, char **argv)
     fprintf(f, "{\"float64\": {\"steps\": [");
     for (int s = 0; s < whole(STEPS); s++) {
         struct step step = forward_and_back(ids + s * global * seq, parameters, s ? NULL : p);
-        double size = norm_of(gradient, parameters), lr = rate(s),
+        double size = norm_of_gradient(), lr = rate(s),
                clip = fmin(1, knob[CLIP].value / (size + 1e-6));
         fprintf(f,
                 "%s\n {\"step\": %d, \"loss\": %.17g, \"ce\": %.17g, \"grad_norm\": %.17g, \"lr\": "
@@ -429,6 +441,11 @@ int main(int argc, char **argv)
         }
         for (int i = 0; i < tensors; i++)
             for (int j = tensor[i].at; j < tensor[i].at + tensor[i].count; j++) {
+                double mean = (double)global * seq * whole(TOP_K) / whole(EXPERTS);
+                if (tensor[i].balances) {
+                    value[j] += knob[BALANCE].value * ((gradient[j] < mean) - (gradient[j] > mean));
+                    continue;
+                }
                 double g = gradient[j] * clip, t = s + 1;
                 value[j] *= 1 - lr * decay_of(&tensor[i]);
                 m[j] = 0.9 * m[j] + 0.1 * g;

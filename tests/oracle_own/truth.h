@@ -51,6 +51,8 @@ enum {
     AUX,
     Z_LOSS,
     ROUTER_Z,
+    SIGMOID,
+    BALANCE,
     TOGETHER,
     DENSE,
     FUSED,
@@ -116,7 +118,7 @@ void walk_back(void);
 struct tensor {
     char name[96];
     int rank, dim[3], at, count;
-    bool bf16;
+    bool bf16, balances; /* the bias of a router: its gradient is how often experts were chosen */
 };
 extern struct tensor tensor[1024];
 extern int tensors;
