@@ -31,7 +31,7 @@ mapfile -t defines <<<"$kernels"
 flags="-std=c17 -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math"
 # shellcheck disable=SC2086
 cc $flags -fopenmp-simd -Iruntime/shared -Itemplates "${defines[@]}" -o "$out/rms_norm" \
-    tests/bench/rms_norm.c "$out/norm/kernels.c" "$BUILD"/runtime/cpu/gemm_dnnl.o -ldnnl -lgomp \
+    tests/bench/rms_norm.c "$out/norm/kernels.c" "$BUILD"/runtime/cpu/gemm_*.o -ldnnl -lgomp \
     -lm || die "the comparison did not compile"
 OMP_NUM_THREADS=1 "$out/rms_norm" || die "the comparison did not run"
 

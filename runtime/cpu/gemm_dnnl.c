@@ -5,6 +5,7 @@
  * keep per shape (the rows of an expert differ in every step). oneDNN 2 and 3 export it without
  * declaring it, so it is declared here, weakly: in a build of the library without it, or on a
  * processor without a kernel for it, BF16 operands are widened. */
+#include "cpu/gemm_bf16.h"
 #include "shared/gemm.h"
 
 #include <dnnl.h>
@@ -63,4 +64,19 @@ bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t
     if (status == dnnl_unimplemented) return false;
     if (status != dnnl_success) refused("BF16", m, n, k, status);
     return true;
+}
+
+/* oneDNN says which instructions it may use, and DNNL_MAX_CPU_ISA limits them: a processor without
+ * BF16 instructions can be imitated. A product of few rows does not repay packing the other
+ * operand. */
+bool gemm_bf16_rounded(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t *a,
+                       int64_t lda, const uint16_t *b, int64_t ldb, uint16_t *c, int64_t ldc)
+{
+    enum { FEW_ROWS = 48 };
+    static int able = -1;
+    if (able < 0)
+        able = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+                   dnnl_cpu_isa_avx512_core_bf16 &&
+               gemm_pairs_here();
+    return able && m >= FEW_ROWS && gemm_pairs(ta, tb, m, n, k, a, lda, b, ldb, c, ldc);
 }

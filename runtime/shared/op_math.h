@@ -237,11 +237,36 @@ OP_FUNCTION float op_round_bf16(float x) { return op_from_bits((int32_t)op_bf16_
 OP_FUNCTION bf16 op_half(float rounded) { return (bf16)((uint32_t)op_to_bits(rounded) >> 16); }
 
 #ifndef __cplusplus
+typedef float op_f32x16 __attribute__((vector_size(64)));
+typedef bf16 op_bf16x16 __attribute__((vector_size(32)));
+/* n numbers rounded to bf16. VCVTNEPS2BF16 rounds as op_to_bf16() does, except that it takes
+ * subnormal numbers as zero: sixteen among which there is one are rounded without it. */
+OP_FUNCTION void op_store_bf16(bf16 *restrict to, const float *restrict from, int64_t n)
+{
+    int64_t done = 0;
+#ifdef __AVX512BF16__
+    for (; done + 16 <= n; done += 16) {
+        op_f32x16 x;
+        op_bf16x16 y;
+        memcpy(&x, from + done, sizeof x);
+        _Bool subnormal;
+        __asm__("vfpclassps $0x20, %2, %%k1\n\tkortestw %%k1, %%k1\n\tvcvtneps2bf16 %2, %1"
+                : "=@ccnz"(subnormal), "=v"(y)
+                : "v"(x)
+                : "k1");
+        if (__builtin_expect(subnormal, 0))
+            for (int k = 0; k < 16; k++) to[done + k] = op_to_bf16(from[done + k]);
+        else
+            memcpy(to + done, &y, sizeof y);
+    }
+#endif
+    for (; done < n; done++) to[done] = op_to_bf16(from[done]);
+}
+
 /* The one order in which sixteen partial results become one; on cpu, a row reduction distributes
  * its elements over sixteen lanes by column, so the order of a sum is a function of its length and
  * of nothing else. */
 #define OP_LANES 16
-typedef float op_f32x16 __attribute__((vector_size(64)));
 OP_FUNCTION float op_sum_lanes_f32(const float *lane)
 {
     op_f32x16 all; /* read whole, or the lanes would live in memory while they are filled */

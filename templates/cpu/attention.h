@@ -3,10 +3,12 @@
  * from tile to tile. The scores of a whole sequence are never stored: a kernel needs two tiles of
  * 64 KiB on the stack, for any sequence; the gradient also needs space for the sums of one key
  * head, which its caller gives. Tiles of keys that no query of a tile sees are left out. Queries,
- * keys, values and results are F32 or BF16; scores, weights and sums are F32; a BF16 result is
- * rounded once. The order of every sum follows from the shapes. Layout: rows are tokens, sequence
- * after sequence; a row has heads x width elements. `heads / kv_heads` neighbouring query heads
- * share a key head. */
+ * keys, values and results are F32 or BF16; scores and sums are F32. Where operands are BF16,
+ * weights and the gradient of scores are rounded to BF16 for their products, so that these are of
+ * two BF16 operands; the sum by which a result is divided is that of the weights before rounding. A
+ * BF16 result is rounded once. The order of every sum follows from the shapes. Layout: rows are
+ * tokens, sequence after sequence; a row has heads x width elements. `heads / kv_heads`
+ * neighbouring query heads share a key head. */
 #ifndef TEMPLATE_ATTENTION_H
 #define TEMPLATE_ATTENTION_H
 
@@ -23,6 +25,14 @@ struct attention_rule {
 
 static inline int64_t attention_smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t attention_larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* A tile of weights as an operand of a product: F32 as it is, or its copy in BF16. */
+static inline struct operand attention_weights(enum element type, bool transposed,
+                                               const float *tile, const bf16 *rounded)
+{
+    return (struct operand){type, transposed, type == ELEMENT_F32 ? (const void *)tile : rounded,
+                            ATTENTION_KEYS};
+}
 
 /* The first key that query i of the sample from row `start` on sees. */
 SPECIALISED int64_t attention_first(struct attention_rule rule, int64_t start, int64_t i)
@@ -82,6 +92,7 @@ SPECIALISED void attention_of(enum element type, const void *restrict q, const v
 {
     float tile[ATTENTION_QUERIES * ATTENTION_KEYS],
         sums[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * width];
+    bf16 rounded[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * ATTENTION_KEYS];
     memset(tile, 0, sizeof tile);
     int64_t row = heads * width, kv_row = kv_heads * width, shared = heads / kv_heads,
             out_row = type == ELEMENT_F32 ? row : width;
@@ -94,7 +105,7 @@ SPECIALISED void attention_of(enum element type, const void *restrict q, const v
                 float *out = type == ELEMENT_F32 ? (float *)o + first : sums,
                       top[ATTENTION_QUERIES], sum[ATTENTION_QUERIES];
                 struct operand query = {type, false, element_at(type, q, first), row},
-                               weight = {ELEMENT_F32, false, tile, ATTENTION_KEYS};
+                               weight = attention_weights(type, false, tile, rounded);
                 for (int64_t i = 0; i < queries; i++) top[i] = -INFINITY, sum[i] = 0.0f;
                 for (int64_t key = begin; key < end; key += ATTENTION_KEYS) {
                     int64_t keys = attention_smaller(ATTENTION_KEYS, end - key),
@@ -112,6 +123,8 @@ SPECIALISED void attention_of(enum element type, const void *restrict q, const v
                         float shrink =
                             attention_softmax(score, hidden, visible, room,
                                               rule.softcap > 0 ? 1.0f : scale, &top[i], &sum[i]);
+                        if (type != ELEMENT_F32)
+                            element_store(type, rounded + i * ATTENTION_KEYS, score, room);
                         if (key > begin)
                             for (int64_t c = 0; c < width; c++) out[i * out_row + c] *= shrink;
                     }
@@ -178,14 +191,16 @@ SPECIALISED void attention_grad_of(enum element type, const void *restrict q,
 {
     float weight[ATTENTION_QUERIES * ATTENTION_KEYS], slope[ATTENTION_QUERIES * ATTENTION_KEYS],
         sums[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * width];
+    bf16 weight_rounded[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * ATTENTION_KEYS],
+        slope_rounded[type == ELEMENT_F32 ? 1 : ATTENTION_QUERIES * ATTENTION_KEYS];
     memset(weight, 0, sizeof weight);
     memset(slope, 0, sizeof slope);
     int64_t row = heads * width, kv_row = kv_heads * width, shared = heads / kv_heads,
             out_row = type == ELEMENT_F32 ? row : width;
     float *key_sum = work, *value_sum = work + sequence * width;
-    const struct operand s = {ELEMENT_F32, false, slope, ATTENTION_KEYS};
-    const struct operand w_across = {ELEMENT_F32, true, weight, ATTENTION_KEYS},
-                         s_across = {ELEMENT_F32, true, slope, ATTENTION_KEYS};
+    const struct operand s = attention_weights(type, false, slope, slope_rounded),
+                         w_across = attention_weights(type, true, weight, weight_rounded),
+                         s_across = attention_weights(type, true, slope, slope_rounded);
     for (int64_t start = 0; start < tokens; start += sequence)
         for (int64_t h = 0; h < heads; h++) {
             if (h % shared == 0) memset(work, 0, sizeof *work * (size_t)(2 * sequence * width));
@@ -220,6 +235,9 @@ SPECIALISED void attention_grad_of(enum element type, const void *restrict q,
                         for (int64_t j = 0; j < hidden; j++) p[j] = d[j] = 0.0f;
                         for (int64_t j = attention_larger(visible, hidden); j < keys; j++)
                             p[j] = d[j] = 0.0f;
+                        if (type == ELEMENT_F32) continue;
+                        element_store(type, weight_rounded + i * ATTENTION_KEYS, p, keys);
+                        element_store(type, slope_rounded + i * ATTENTION_KEYS, d, keys);
                     }
                     product_f32(keys, width, queries, w_across, d_out, true,
                                 value_sum + key * width, width);

@@ -35,7 +35,7 @@ SPECIALISED void element_store(enum element type, void *restrict to, const float
     if (type == ELEMENT_F32)
         memcpy(to, from, sizeof *from * (size_t)n);
     else
-        for (int64_t i = 0; i < n; i++) ((bf16 *)to)[i] = op_to_bf16(from[i]);
+        op_store_bf16(to, from, n);
 }
 
 /* ── products ────────────────────────────────────────────────────────────────── */
@@ -107,6 +107,10 @@ static inline void product_of(int64_t m, int64_t n, int64_t k, struct operand a,
         product_f32(m, n, k, a, b, add, c, ldc);
         return;
     }
+    if (a.type == ELEMENT_BF16 && b.type == ELEMENT_BF16 &&
+        gemm_bf16_rounded(a.transposed, b.transposed, m, n, k, a.at, a.stride, b.at, b.stride, c,
+                          ldc))
+        return;
     int64_t rows = product_smaller(PRODUCT_ROWS, m),
             columns = product_smaller(n, rows ? PRODUCT_TILE / rows : 0);
     for (int64_t m0 = 0; m0 < m; m0 += rows)

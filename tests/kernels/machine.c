@@ -48,9 +48,10 @@ static void *open_cpu(const struct graph *g, const char *folder, const char *nam
         !run_command(name,
                      text_format("cc %s %s -D_DEFAULT_SOURCE -shared -fPIC -I %s -I "
                                  "%s/runtime/shared -I %s/runtime -I %s/templates %s/kernels.c "
-                                 "%s/runtime/cpu/gemm_dnnl.c -o %s/kernels.so -ldnnl -lgomp -lm",
+                                 "%s/runtime/cpu/gemm_dnnl.c %s/runtime/cpu/gemm_bf16.c "
+                                 "-o %s/kernels.so -ldnnl -lgomp -lm",
                                  EMIT_KERNEL_FLAGS, sanitize, folder, root, root, root, folder,
-                                 root, folder)))
+                                 root, root, folder)))
         return NULL;
     return loaded(name, text_format("%s/kernels.so", folder));
 }
