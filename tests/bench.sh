@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # How fast this machine is with what the compiler makes: a generated RMSNorm beside one written by
-# hand, then the demo's plan on one and on two ranks, in FP32 and in BF16. Figures, not verdicts:
-# they belong to the machine and to what else it is doing.
+# hand, the demo's plan on one and on two ranks, in FP32 and in BF16, then a dense model and a
+# mixture beside PyTorch (BENCH_PEERS="dense bf16": only this one). Figures, not verdicts: they
+# belong to the machine and to what else it is doing.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 BUILD=${BUILD:-build}
@@ -48,6 +49,9 @@ for fsdp in 1 2; do
             sed -n "s/^speed: /$fsdp rank(s), $type: /p"
     done
 done
+
+# shellcheck disable=SC2086
+bash tests/bench/peers.sh ${BENCH_PEERS:-} || die "the comparison with PyTorch did not run"
 
 # Points of the reference's space per second, on one core: structures, layouts, event runs.
 # shellcheck disable=SC2046
