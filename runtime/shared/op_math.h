@@ -77,27 +77,47 @@ OP_FUNCTION double op_sqrt_f64(double a) { return sqrt(a); }
 OP_FUNCTION float op_rsqrt_f32(float a) { return 1.0f / sqrtf(a); }
 OP_FUNCTION double op_rsqrt_f64(double a) { return 1.0 / sqrt(a); }
 
-/* exp: x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 P(r), error 3.3e-9. 2^n goes in as
- * two factors, so that results down to the smallest subnormal are rounded once. */
-OP_FUNCTION float op_exp_f32(float x)
+/* exp: x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 P(r), error 3.3e-9; this is the
+ * second factor. */
+OP_FUNCTION float op_exp_rest_f32(float x, float n)
 {
-    float y = op_min_f32(op_max_f32(x, -104.0f), 89.0f);
-    /* the last bits of `shifted` are n */
-    float shifted = fmaf(y, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f;
-    float r = fmaf(n, -0.693145752f, y);
+    float r = fmaf(n, -0.693145752f, x);
     r = fmaf(n, -1.42860677e-6f, r);
     float p = 0.001381314232f;
     p = fmaf(p, r, 0.008369418795f);
     p = fmaf(p, r, 0.04166845682f);
     p = fmaf(p, r, 0.1666651479f);
     p = fmaf(p, r, 0.4999999305f);
-    p = fmaf(r * r, p, r) + 1.0f;
+    return fmaf(r * r, p, r) + 1.0f;
+}
+/* 2^n goes in as two factors, so that results down to the smallest subnormal are rounded once. */
+OP_FUNCTION float op_exp_f32(float x)
+{
+    float y = op_min_f32(op_max_f32(x, -104.0f), 89.0f);
+    /* the last bits of `shifted` are n */
+    float shifted = fmaf(y, 1.44269504f, 12582912.0f),
+          p = op_exp_rest_f32(y, shifted - 12582912.0f);
     /* of a NaN: anything, times NaN */
     int32_t whole = (int32_t)((uint32_t)op_to_bits(shifted) - 0x4b400000u), half = whole >> 1;
     return p * op_from_bits((int32_t)((uint32_t)(half + 127) << 23)) *
            op_from_bits((int32_t)((uint32_t)(whole - half + 127) << 23));
 }
 OP_FUNCTION double op_exp_f64(double x) { return exp(x); }
+/* For x from -104 to 43, in fewer instructions: exp(x) 2^63, whose first factor 2^(n + 63) is a
+ * shift of what `shifted` holds. It is exact, so that OP_2_TO_MINUS_63 times it, in a product or in
+ * a multiply-add, rounds as op_exp_f32() does. */
+#define OP_2_TO_MINUS_63 1.08420217e-19f
+OP_FUNCTION float op_exp_63_f32(float x)
+{
+    float shifted = fmaf(x, 1.44269504f, 12583102.0f),
+          first = op_from_bits((int32_t)((uint32_t)op_to_bits(shifted) << 23));
+    return op_exp_rest_f32(x, shifted - 12583102.0f) * first;
+}
+/* The bits of op_exp_f32() for x up to 43. */
+OP_FUNCTION float op_exp_low_f32(float x)
+{
+    return op_exp_63_f32(op_max_f32(x, -104.0f)) * OP_2_TO_MINUS_63;
+}
 
 /* log: x = m 2^e with sqrt(1/2) <= m < sqrt(2), f = m - 1; log(1 + f) = f - f^2 / 2 + f^3 P(f),
  * error 7.5e-10. */
@@ -135,7 +155,8 @@ OP_FUNCTION float op_tanh_f32(float x)
     p = fmaf(p, z, 0.1333083034f);
     p = fmaf(p, z, -0.3333325985f);
     float small = fmaf(p * z, x, x), size = fabsf(x);
-    float large = copysignf(1.0f - 2.0f / (op_exp_f32(2.0f * size) + 1.0f), x);
+    float above = fmaf(op_exp_63_f32(op_min_f32(2.0f * size, 43.0f)), OP_2_TO_MINUS_63, 1.0f),
+          large = copysignf(1.0f - 2.0f / above, x);
     return size < 0.65f ? small : large;
 }
 OP_FUNCTION double op_tanh_f64(double x) { return tanh(x); }
@@ -159,7 +180,7 @@ OP_FUNCTION float op_erf_f32(float x)
     q = fmaf(q, t, -0.6332724147f);
     q = fmaf(q, t, -1.129552041f);
     q = fmaf(q, t, 0.0001824600781f);
-    float large = copysignf(1.0f - op_exp_f32(q), x);
+    float large = copysignf(1.0f - op_exp_63_f32(q) * OP_2_TO_MINUS_63, x);
     return size < 1.0f ? small : large;
 }
 OP_FUNCTION double op_erf_f64(double x) { return erf(x); }
@@ -170,7 +191,7 @@ OP_FUNCTION double op_erf_f64(double x) { return erf(x); }
  */
 OP_FUNCTION float op_sigmoid_f32(float x)
 {
-    float e = op_exp_f32(-fabsf(x)), over = x < 0.0f ? e : 1.0f, under = 1.0f + e;
+    float e = op_exp_low_f32(-fabsf(x)), over = x < 0.0f ? e : 1.0f, under = 1.0f + e;
 #ifdef __CUDACC_RTC__
     float inverse = reciprocal_fast(under);
     inverse = fmaf(fmaf(-under, inverse, 1.0f), inverse, inverse);

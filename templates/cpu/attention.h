@@ -74,7 +74,7 @@ static inline float attention_softmax(float *restrict score, int64_t hidden, int
     for (int64_t j = 0; j < rounded; j += OP_LANES) {
 #pragma omp simd
         for (int k = 0; k < OP_LANES; k++) {
-            float e = op_exp_f32(score[j + k] - now);
+            float e = op_exp_low_f32(score[j + k] - now);
             score[j + k] = e;
             total[k] += e;
         }
@@ -171,7 +171,7 @@ SPECIALISED void attention_slopes(float *restrict p, float *restrict d, int64_t 
         return;
     }
     for (int64_t j = from; j < to; j++) {
-        float share = op_exp_f32(p[j] * scale - log_sum);
+        float share = op_exp_low_f32(p[j] * scale - log_sum);
         p[j] = share;
         d[j] = share * (d[j] - mean) * scale;
     }

@@ -1,6 +1,9 @@
 /* The functions of runtime/shared/op_math.h against the C library in double: the worst error in
  * units in the last place over every 61st float there is, all of the special ones, and the same
- * bits whether a loop over them was vectorised or not. */
+ * bits whether a loop over them was vectorised or not. Functions that take a shorter way to exp
+ * give the bits of the long one. Rounding to BF16 by the processor's instruction gives the bits of
+ * the portable form, for every subnormal number, NaN and tie and a sample of the others; with
+ * LONG=1 for all floats. */
 #include "op_math.h"
 
 #include <stdbool.h>
@@ -90,6 +93,74 @@ static void check(const struct row *r)
         printf("FAIL %s.bits: a vectorised loop gives other bits\n", r->name);
 }
 
+/* The shorter ways, written with the general exp. */
+static float exp_plain(float x) { return op_exp_f32(x); }
+static float tanh_plain(float x)
+{
+    float z = x * x, p = -0.00551516263f;
+    p = fmaf(p, z, 0.0204694185f);
+    p = fmaf(p, z, -0.05368802256f);
+    p = fmaf(p, z, 0.1333083034f);
+    p = fmaf(p, z, -0.3333325985f);
+    float small = fmaf(p * z, x, x), size = fabsf(x);
+    float large = copysignf(1.0f - 2.0f / (op_exp_f32(2.0f * size) + 1.0f), x);
+    return size < 0.65f ? small : large;
+}
+static float sigmoid_plain(float x)
+{
+    float e = op_exp_f32(-fabsf(x));
+    return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+}
+static void exp_low(float *restrict y, const float *restrict x)
+{
+    for (int j = 0; j < BLOCK; j++) y[j] = op_exp_low_f32(x[j]);
+}
+
+static void check_short(const char *name, void (*by_short)(float *restrict, const float *restrict),
+                        float (*plain)(float), float most)
+{
+    static float x[BLOCK], y[BLOCK], z[BLOCK];
+    bool equal = true;
+    uint64_t bits = 0;
+    while (bits <= UINT32_MAX) {
+        for (int j = 0; j < BLOCK; j++, bits += 101) {
+            x[j] = op_from_bits((int32_t)(uint32_t)bits);
+            if (x[j] > most) x[j] = most;
+            z[j] = plain(x[j]);
+        }
+        by_short(y, x);
+        equal &= same(y, z);
+    }
+    printf(equal ? "ok %s.short\n" : "FAIL %s.short: other bits than by op_exp_f32\n", name);
+}
+
+/* Blocks of floats `step` apart from `from` on, rounded by op_store_bf16() and one by one. */
+static bool stored_alike(uint64_t from, uint64_t to, uint64_t step)
+{
+    static float x[BLOCK];
+    static bf16 by_row[BLOCK], one[BLOCK];
+    for (uint64_t bits = from; bits <= to;) {
+        int n = 0;
+        for (; n < BLOCK - 5 && bits <= to; n++, bits += step)
+            x[n] = op_from_bits((int32_t)(uint32_t)bits);
+        op_store_bf16(by_row, x, n);
+        for (int j = 0; j < n; j++) one[j] = op_to_bf16(x[j]);
+        if (memcmp(by_row, one, sizeof *one * (size_t)n) != 0) return false;
+    }
+    return true;
+}
+
+static void check_stores(void)
+{
+    bool fine = true, all = getenv("LONG") != NULL;
+    for (uint64_t sign = 0; sign <= 0x80000000u; sign += 0x80000000u)
+        fine &= stored_alike(sign, sign + 0x800000, 1) &&
+                stored_alike(sign + 0x7f800000, sign + 0x7fffffff, 13);
+    fine &= stored_alike(0x8000, UINT32_MAX, 0x10000) && stored_alike(3, UINT32_MAX, 251);
+    if (all) fine &= stored_alike(0, UINT32_MAX, 1);
+    printf(fine ? "ok bf16.stored\n" : "FAIL bf16.stored: other bits than one by one\n");
+}
+
 static void check_bf16(void)
 {
     bool fine = true;
@@ -116,7 +187,11 @@ static void check_bf16(void)
 int main(void)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check(&rows[i]);
+    check_short("exp", exp_low, exp_plain, 43.0f);
+    check_short("tanh", wide_tanh, tanh_plain, INFINITY);
+    check_short("sigmoid", wide_sigmoid, sigmoid_plain, INFINITY);
     check_bf16();
+    check_stores();
     bool keeps = isnan(op_min_f32(NAN, 1)) && isnan(op_min_f32(1, NAN)) &&
                  isnan(op_max_f32(NAN, 1)) && isnan(op_max_f32(1, NAN));
     printf(keeps ? "ok min_max.nan\n" : "FAIL min_max.nan: lost\n");
