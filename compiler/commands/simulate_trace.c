@@ -16,7 +16,10 @@ static void write_one(struct watcher *w, const struct item *item, int kernel, in
 {
     struct writing *out = w->context;
     const char *name = kernel >= 0 ? out->program->kernel[kernel].name : item->what;
-    int lane = kernel >= 0 ? 0 : item->kind == ITEM_GATHER ? 1 : 2;
+    int lane = kernel >= 0                   ? 0
+               : item->kind == ITEM_GATHER   ? 1
+               : item->kind == ITEM_REPLICAS ? 3
+                                             : 2;
     char unit[32] = "";
     if (kernel < 0 && layer >= 0) snprintf(unit, sizeof unit, "[%lld]", (long long)layer);
     text_add(out->to,
@@ -27,12 +30,12 @@ static void write_one(struct watcher *w, const struct item *item, int kernel, in
 
 bool simulate_trace(struct program *p, const char *path)
 {
-    static const char *const lane[] = {"compute", "gather", "reduce"};
+    static const char *const lane[] = {"compute", "gather", "reduce", "replicas"};
     struct text text = {0};
     struct writing out = {&text, p};
     struct watcher w = {write_one, &out};
     text_add(&text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         text_add(&text,
                  "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":"
                  "\"%s\"}},\n",

@@ -194,9 +194,10 @@ static int64_t events_of(const struct graph *g)
     for (struct node_walk at = {0}; next_node(g, &at);) {
         const struct node *node = at.node;
         if (!attr_find(node, "event")) continue;
-        int64_t end =
-            attr_get(node, "event") + (attr_find(node, "ring") ? attr_get(node, "ring") : 1);
+        int64_t end = attr_get(node, "event") + attr_or(node, "ring", 1),
+                summed = attr_or(node, "summed", -1) + 1;
         if (end > n) n = end;
+        if (summed > n) n = summed;
     }
     return n;
 }

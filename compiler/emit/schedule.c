@@ -41,9 +41,9 @@ static const char *function_name(const struct region *r, const struct body *b)
 static const char *local_name(const char *name)
 {
     static const char *const word[] = {
-        "d",    "i",         "n",         "e",          "micro",         "local",
-        "wire", "run",       "run_shard", "gather",     "reduce",        "await",
-        "tap",  "iteration", "sum_ranks", "load_batch", "load_documents"};
+        "d",    "i",         "n",         "e",          "micro",          "local",
+        "wire", "run",       "run_shard", "gather",     "reduce",         "await",
+        "tap",  "iteration", "sum_ranks", "load_batch", "load_documents", "sum_replicas"};
     const char *id = emit_word(name);
     for (size_t k = 0; k < COUNT_OF(word); k++)
         if (!strcmp(id, word[k])) return intern_format("%s_", id);
@@ -391,7 +391,9 @@ static void heading(struct text *to, const struct schedule_text *s)
              " * steps: %d, the second argument of each call\n *\n"
              " * run and run_shard issue a kernel on the compute lane; gather and reduce issue a "
              "collective on\n"
-             " * its own lane; await makes the compute lane wait for the event of a collective.\n"
+             " * its own lane, sum_replicas on a third, after the reduction before it; await makes "
+             "the compute\n"
+             " * lane wait for the event of a collective.\n"
              " * i is the layer; n counts iterations in the order in which they run. A function "
              "begins with the\n"
              " * addresses that its calls use. The comment after a call is the line of the plan "

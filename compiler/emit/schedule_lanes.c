@@ -19,6 +19,11 @@ const char *schedule_event(struct schedule_text *s, int64_t event)
         const struct node *node = at.node;
         bool gather = node->op == OP_gather,
              lane = gather || node->op == OP_reduce || node->op == OP_sum_ranks;
+        if (node->op == OP_reduce && attr_get(node, "summed") == event)
+            return place_constant(
+                &s->places, text_format("event %ld", event),
+                text_format("%s.summed", place_slot_name(attr_get_word(node, "from"))), event,
+                "event");
         if (!lane || attr_get(node, "event") != event) continue;
         const char *what = node->op == OP_sum_ranks ? node->out[0]->name
                                                     : attr_get_word(node, gather ? "into" : "from");
@@ -133,6 +138,21 @@ static bool event_of_loop(const struct graph *g, int64_t event)
     return false;
 }
 
+/* With one replica nothing is summed over them; of a gradient that comes in parts only the last
+ * part is. */
+static bool sums_replicas(const struct node *reduce)
+{
+    return attr_get(reduce, "replicas") > 1 && attr_get(reduce, "last");
+}
+
+static bool is_summed(const struct graph *g, int64_t event)
+{
+    for (struct node_walk at = {0}; next_node(g, &at);)
+        if (at.node->op == OP_reduce && attr_get(at.node, "summed") == event)
+            return sums_replicas(at.node);
+    return false;
+}
+
 void schedule_say_wait(struct schedule_text *s, struct lines *to, struct here h,
                        const struct node *n)
 {
@@ -150,6 +170,9 @@ void schedule_say_wait(struct schedule_text *s, struct lines *to, struct here h,
                          ? text_format("if (%s >= %ld) ", h.running, attr_get(n, "from"))
                          : "",
                      n->step, event_ring(s, event, ring, entry, loop));
+    int64_t summed = attr_or(n, "summed", -1);
+    if (is_summed(s->places.graph, summed))
+        schedule_say(to, NULL, "await(d, %d, %s);", n->step, schedule_event(s, summed));
 }
 
 void schedule_say_reduce(struct schedule_text *s, struct lines *to, struct here h,
@@ -162,14 +185,17 @@ void schedule_say_reduce(struct schedule_text *s, struct lines *to, struct here 
         if (u->loop[0] && !strcmp(g->unit.item[i]->loop, u->loop) &&
             !strcmp(g->unit.item[i]->variant, h.body->name))
             mine = g->unit.item[i];
+    const char *instance = schedule_instance(s, mine, h.index),
+               *into = place_state(&s->places, BUFFER_GRADIENT, mine, h.index);
     const char *stage = graph_buffer(g, "stage") ? place_plain(&s->places, "stage") : "0";
     /* of a gradient that comes in parts */
     static const char *const part[] = {"0", "micro & MICRO_LAST", "micro & MICRO_FIRST", "micro"};
     schedule_say(
-        to, mine->name, "reduce(d, %d, %s, %s, %s, %s, %s, %s);", n->step,
-        schedule_instance(s, mine, h.index),
+        to, mine->name, "reduce(d, %d, %s, %s, %s, %s, %s, %s);", n->step, instance,
         place_slot(&s->places, attr_get_word(n, "from"), u, h.running, attr_get(n, "ring")), stage,
-        place_state(&s->places, BUFFER_GRADIENT, mine, h.index),
-        part[2 * attr_get(n, "first") + attr_get(n, "last")],
+        into, part[2 * attr_get(n, "first") + attr_get(n, "last")],
         event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), h.running, u->loop[0]));
+    if (sums_replicas(n))
+        schedule_say(to, "over the replicas", "sum_replicas(d, %d, %s, %s, micro, %s);", n->step,
+                     instance, into, schedule_event(s, attr_get(n, "summed")));
 }

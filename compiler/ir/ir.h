@@ -173,7 +173,7 @@ struct operand {
     double number;
 };
 
-enum lane { LANE_NONE, LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST };
+enum lane { LANE_NONE, LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_REPLICAS, LANE_HOST };
 
 struct node {
     enum op op;

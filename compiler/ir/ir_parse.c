@@ -168,7 +168,7 @@ static void read_annotations(struct reader *r, struct node *n)
         else if (!strcmp(word, "kernel"))
             n->kernel = (int)read_whole(r);
         else if (!strcmp(word, "lane"))
-            n->lane = (enum lane)read_choice(r, lane_names, 5, read_name(r));
+            n->lane = (enum lane)read_choice(r, lane_names, 6, read_name(r));
         else if (!strcmp(word, "step"))
             n->step = (int)read_whole(r);
         else

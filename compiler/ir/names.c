@@ -19,7 +19,7 @@ const char *const cost_class_names[COST_CLASSES] = {
 const char *const level_names[] = {"lower",     "join",  "split", "gradient", "chunk", "optimizer",
                                    "recompute", "shard", "fuse",  "schedule", "memory"};
 const char *const element_names[] = {[F32] = "f32", [BF16] = "bf16", [F64] = "f64", [I32] = "i32"};
-const char *const lane_names[] = {"none", "compute", "gather", "reduce", "host"};
+const char *const lane_names[] = {"none", "compute", "gather", "reduce", "replicas", "host"};
 const char *const phase_names[] = {"setup", "micro", "update"};
 const char *const direction_names[] = {"once", "up", "down"};
 const char *const reshard_names[] = {"forward", "backward", "step"};

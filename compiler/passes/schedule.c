@@ -17,9 +17,11 @@
  * wait for none. Layer i lies in slot i modulo the number of slots in both loops, so nothing is
  * moved.
  *
- * Collectives run in the order in which this text issues them, on every rank (one order over all
- * communicators). The units of a loop share prefetch + 1 gather slots and reduce_slots gradient
- * slots, used in turn. */
+ * Collectives are issued in the order of this text, on every rank. Those of the FSDP group run one
+ * after the other in that order. Sums over replicas run one after the other on a lane of their own,
+ * each after the reduction before it, so no gather and no reduction waits for one; a gradient slot
+ * is free when its reduction is done. The update waits for both. The units of a loop share
+ * prefetch + 1 gather slots and reduce_slots gradient slots, used in turn. */
 #include "ir/ir.h"
 #include "passes/pipeline.h"
 
@@ -38,7 +40,7 @@ struct gradient_slot {
     const struct region *region;
     const struct unit *unit;
     int64_t ring;
-    int event;
+    int event, summed; /* the slot is free; the shard is summed over the replicas */
     const char *buffer;
 };
 
@@ -132,6 +134,7 @@ static void collect(struct schedule *s, const struct graph *old)
             PUSH(&s->slot, one);
         }
     }
+    for (int i = 0; i < s->slot.n; i++) s->slot.item[i].summed = s->events++;
 }
 
 static void stamp(struct build *b, enum lane lane)
@@ -158,6 +161,15 @@ static void put_gather(struct build *b, const struct use *target, int64_t shift,
     if (target->held) attr[n++] = attr_whole("held", target->held);
     build_op(b, OP_gather, NULL, 0, attr, n);
     stamp(b, LANE_GATHER);
+}
+
+/* For all reductions through a slot and all sums over replicas that follow them. */
+static void put_wait_for_sums(struct build *b, const struct gradient_slot *t)
+{
+    struct attr attr[] = {attr_whole("event", t->event), attr_whole("ring", t->ring),
+                          attr_whole("all", 1), attr_whole("summed", t->summed)};
+    build_op(b, OP_wait, NULL, 0, attr, 4);
+    stamp(b, LANE_COMPUTE);
 }
 
 static void put_wait(struct build *b, int event, int64_t ring, bool all)
@@ -285,8 +297,9 @@ static void schedule_body(struct schedule *s, struct build *b, const struct regi
                 attr_whole("replicas", attr_get(n, "replicas")),
                 attr_word("from", t->buffer),
                 attr_whole("ring", t->ring),
-                attr_whole("event", t->event)};
-            build_op(b, OP_reduce, NULL, 0, attr, 7);
+                attr_whole("event", t->event),
+                attr_whole("summed", t->summed)};
+            build_op(b, OP_reduce, NULL, 0, attr, 8);
             stamp(b, LANE_REDUCE);
             continue;
         }
@@ -333,7 +346,7 @@ static void wait_for_unit(struct schedule *s, struct build *b, const struct body
         PUSH(&s->over, u);
         for (int k = 0; k < s->slot.n; k++)
             if (s->slot.item[k].unit == shared_unit(s->graph, u))
-                put_wait(b, s->slot.item[k].event, s->slot.item[k].ring, true);
+                put_wait_for_sums(b, &s->slot.item[k]);
     }
 }
 

@@ -1,5 +1,6 @@
-/* See bound.h. The bound is the larger of two sums. All collectives one after the other is the
- * first. The second is compute alone, and what collectives add to it at least:
+/* See bound.h. The bound is the largest of two sums of each series of collectives. All collectives
+ * of it one after the other is the first. The second is compute alone, and what these collectives
+ * add to it at least, the other series left out:
  * - a collective that is issued and waited for between the same two kernels has no compute beside
  *   it, so compute waits for all of it;
  * - any other one either runs while compute runs, which is slower in its company, or compute waits.
@@ -17,42 +18,48 @@ enum { ISSUED = 256 }; /* collectives between two kernels, at most */
 struct walk {
     const struct program *p;
     int64_t *event, *runs; /* by event: the number of its collective; by item: how often it ran */
-    const struct parts *issued_parts[ISSUED];
-    int64_t issued, settled; /* collectives so far; those that are counted */
-    int64_t times;           /* what is walked happens so often */
+    struct in_series {
+        const struct parts *parts[ISSUED];
+        int64_t issued, settled;  /* collectives so far; those that are counted */
+        double waits;             /* compute waits for certain */
+        double beside[COMPANIES]; /* of collectives that compute may run beside, undisturbed */
+        double lane;              /* of all collectives */
+    } series[SERIES];
+    int64_t times; /* what is walked happens so often */
     int micro;
-    double alone, waits;      /* compute alone; compute waits for certain */
-    double beside[COMPANIES]; /* of collectives that compute may run beside, undisturbed */
-    double lane;              /* of all collectives */
+    double alone; /* compute */
 };
 
 static int64_t modulo(int64_t n, int64_t ring) { return ((n % ring) + ring) % ring; }
 
-static void issue(struct walk *w, int64_t event, const struct parts *parts)
+static void issue(struct walk *w, enum series series, int64_t event, const struct parts *parts)
 {
-    if (w->issued - w->settled >= ISSUED) bug("too many collectives between two kernels");
-    w->issued_parts[w->issued++ % ISSUED] = parts;
-    w->event[event] = w->issued;
-    w->lane += (double)(w->times * parts->total);
+    struct in_series *o = &w->series[series];
+    if (o->issued - o->settled >= ISSUED) bug("too many collectives between two kernels");
+    o->parts[o->issued++ % ISSUED] = parts;
+    w->event[event] = o->issued;
+    o->lane += (double)(w->times * parts->total);
 }
 
 /* Those up to a number had no compute beside them. */
-static void wait_for(struct walk *w, int64_t number)
+static void wait_for(struct walk *w, enum series series, int64_t number)
 {
-    for (; w->settled < number; w->settled++)
-        w->waits += (double)(w->times * w->issued_parts[w->settled % ISSUED]->total);
+    struct in_series *o = &w->series[series];
+    for (; o->settled < number; o->settled++)
+        o->waits += (double)(w->times * o->parts[o->settled % ISSUED]->total);
 }
 
 /* Compute may go on beside all that is under way. */
 static void settle(struct walk *w)
 {
-    for (; w->settled < w->issued; w->settled++) {
-        const struct parts *parts = w->issued_parts[w->settled % ISSUED];
-        for (int i = 0; i < parts->n; i++) {
-            const struct transfer *t = &parts->part[i];
-            w->beside[t->company] += (double)(w->times * (t->latency + t->bytes));
+    for (int k = 0; k < SERIES; k++)
+        for (struct in_series *o = &w->series[k]; o->settled < o->issued; o->settled++) {
+            const struct parts *parts = o->parts[o->settled % ISSUED];
+            for (int i = 0; i < parts->n; i++) {
+                const struct transfer *t = &parts->part[i];
+                o->beside[t->company] += (double)(w->times * (t->latency + t->bytes));
+            }
         }
-    }
 }
 
 static void walk_item(struct walk *w, const struct item *it, int64_t n)
@@ -67,21 +74,26 @@ static void walk_item(struct walk *w, const struct item *it, int64_t n)
         break;
     case ITEM_GATHER:
         if (n < it->from || n >= it->to) return;
-        issue(w, it->event + (it->loop ? modulo(n + it->shift, it->ring) : 0), item_gather(it, n));
+        issue(w, it->series, it->event + (it->loop ? modulo(n + it->shift, it->ring) : 0),
+              item_gather(it, n));
         break;
     case ITEM_REDUCE: {
         int micro = (it->first ? w->micro & PART_FIRST : 0) | (it->last ? w->micro & PART_LAST : 0);
-        issue(w, it->event + place, &it->reduce[micro]);
+        issue(w, it->series, it->event + place, &it->reduce[micro]);
         break;
     }
-    case ITEM_SUM: issue(w, it->event, &it->reduce[0]); break;
+    case ITEM_REPLICAS:
+        if (it->reduce[w->micro & PART_LAST].n)
+            issue(w, it->series, it->event, &it->reduce[w->micro & PART_LAST]);
+        break;
+    case ITEM_SUM: issue(w, it->series, it->event, &it->reduce[0]); break;
     case ITEM_WAIT:
         if (it->all && it->loop) {
             for (int64_t k = 0; k < it->ring; k++)
                 if (w->event[it->event + k] > last) last = w->event[it->event + k];
         } else
             last = w->event[it->event + (it->loop ? modulo(n + it->shift, it->ring) : 0)];
-        wait_for(w, last);
+        wait_for(w, it->series, last);
         break;
     }
 }
@@ -96,7 +108,8 @@ static void walk_phase(struct walk *w, bool update, int micro, int64_t times)
             for (int k = 0; k < s->n; k++) walk_item(w, &s->item[k], n);
         }
     }
-    if (w->p->joins || update) wait_for(w, w->issued);
+    for (enum series o = 0; o < SERIES && (w->p->joins || update); o++)
+        wait_for(w, o, w->series[o].issued);
     settle(w); /* what is beside the next phase has this one's count */
 }
 
@@ -113,11 +126,12 @@ static int loses_less(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double least_loss(const struct walk *w, enum company company, struct met *met)
+static double least_loss(const struct walk *w, enum series series, enum company company,
+                         struct met *met)
 {
     const struct program *p = w->p;
     const double disturbed = p->disturbed;
-    double left = w->beside[company] * disturbed, loss = 0;
+    double left = w->series[series].beside[company] * disturbed, loss = 0;
     int n = 0;
     if (!(left > 0)) return 0;
     for (int i = 0; i < p->items; i++) {
@@ -151,10 +165,13 @@ int64_t least_step(const struct program *p)
     walk_phase(&w, false, PART_LAST, all > 1);
     walk_phase(&w, true, 0, 1);
     struct met *met = TAKE_MANY(struct met, p->kernels + 1);
-    double least = w.alone + w.waits;
-    for (enum company c = WITH_NODE; c < COMPANIES; c++) least += least_loss(&w, c, met);
+    double least = 0;
+    for (enum series o = 0; o < SERIES; o++) {
+        double compute = w.alone + w.series[o].waits;
+        for (enum company c = WITH_NODE; c < COMPANIES; c++) compute += least_loss(&w, o, c, met);
+        least = fmax(least, fmax(compute, w.series[o].lane));
+    }
     arena_reset(mark);
-    if (least < w.lane) least = w.lane;
     int64_t whole = (int64_t)(least * (1 - 1e-12)) + p->host; /* sums of doubles round */
     return whole + llround((double)whole * (p->late - 1));
 }

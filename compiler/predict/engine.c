@@ -16,8 +16,16 @@ struct pending {
     const struct item *item;
     const struct parts *parts;
     int part;
-    int64_t left; /* picoseconds of the part, undisturbed */
+    int64_t left;  /* picoseconds of the part, undisturbed */
+    int64_t after; /* collectives of the other series that it comes after */
+    bool began;
     int64_t layer, since;
+};
+
+/* Collectives that run one after the other. */
+struct queue {
+    struct pending of[UNDER_WAY];
+    int64_t issued, completed; /* so far */
 };
 
 struct rotating {
@@ -29,7 +37,7 @@ struct kept {
     int64_t at; /* iteration or micro-batch */
     int64_t *state;
     int states;
-    int64_t now, issued, iterations;
+    int64_t now, issued[SERIES], iterations;
     struct tally *tally;
     int64_t part[STEP_PARTS];
 };
@@ -37,10 +45,11 @@ struct kept {
 struct engine {
     const struct program *p;
     struct outcome out;
-    int64_t now, issued, completed; /* collectives so far */
-    struct pending queue[UNDER_WAY];
-    int64_t *event;             /* number of the collective that it stands for; 0: never issued */
-    struct rotating **rotating; /* by region, ended by ring 0 */
+    int64_t now;
+    struct queue queue[SERIES];
+    int64_t *event; /* number, in its series, of the collective that it stands for; 0: none yet */
+    enum series *series;              /* of an event */
+    struct rotating **rotating;       /* by region, ended by ring 0 */
     struct kept kept[2][KEPT_STATES]; /* iterations, micro-batches */
     int64_t *scratch;
     struct watcher *watcher;
@@ -51,52 +60,93 @@ struct engine {
     int64_t issuing_clock[2], waking_clock[2];
 };
 
-/* ── the collective lane ─────────────────────────────────────────────────────── */
+/* ── the lanes of collectives ────────────────────────────────────────────────── */
 
-static struct pending *head(struct engine *e)
+static enum series other(enum series o)
 {
-    return e->completed < e->issued ? &e->queue[e->completed % UNDER_WAY] : NULL;
+    return o == SERIES_SHARDS ? SERIES_REPLICAS : SERIES_SHARDS;
 }
 
-/* Parts that take no time are over when they are reached. */
-static void begin_part(struct engine *e)
+/* What runs of a series now; NULL: nothing, or it has to wait for the other one. */
+static struct pending *head(struct engine *e, enum series o)
 {
-    struct pending *h;
-    while ((h = head(e)) && h->part >= h->parts->n) {
-        if (e->watcher) e->watcher->ran(e->watcher, h->item, -1, h->layer, h->since, e->now);
-        e->completed++;
-        h = head(e);
-        if (h) h->since = e->now;
+    struct queue *q = &e->queue[o];
+    struct pending *h = &q->of[q->completed % UNDER_WAY];
+    return q->completed < q->issued && h->after <= e->queue[other(o)].completed ? h : NULL;
+}
+
+/* Those that can begin do. Parts that take no time are over when they are reached. */
+static void settle(struct engine *e)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (enum series o = 0; o < SERIES; o++) {
+            struct pending *h = head(e, o);
+            if (!h) continue;
+            if (!h->began) h->began = true, h->since = e->now;
+            if (h->part < h->parts->n) continue;
+            if (e->watcher) e->watcher->ran(e->watcher, h->item, -1, h->layer, h->since, e->now);
+            e->queue[o].completed++;
+            more = true;
+        }
     }
 }
 
-static void next_part(struct engine *e)
+static void next_part(struct pending *h)
 {
-    struct pending *h = head(e);
     if (++h->part < h->parts->n)
         h->left = h->parts->part[h->part].latency + h->parts->part[h->part].bytes;
-    begin_part(e);
+}
+
+/* What two that run at a time share: a link. */
+static double shared(struct engine *e)
+{
+    struct pending *a = head(e, SERIES_SHARDS), *b = head(e, SERIES_REPLICAS);
+    if (!a || !b || e->p->apart) return 1;
+    enum company company = a->parts->part[a->part].company;
+    return company != ALONE && company == b->parts->part[b->part].company ? 2 : 1;
 }
 
 static void enqueue(struct engine *e, const struct item *it, const struct parts *parts,
-                    int64_t layer)
+                    int64_t layer, int64_t after)
 {
-    if (e->issued < e->p->sequences) parts = &e->p->sequence[e->issued];
-    if (e->issued - e->completed >= UNDER_WAY) bug("too many collectives under way");
-    e->queue[e->issued % UNDER_WAY] =
+    struct queue *q = &e->queue[it->series];
+    int64_t all = e->queue[SERIES_SHARDS].issued + e->queue[SERIES_REPLICAS].issued;
+    if (all < e->p->sequences) parts = &e->p->sequence[all];
+    if (q->issued - q->completed >= UNDER_WAY) bug("too many collectives under way");
+    q->of[q->issued % UNDER_WAY] =
         (struct pending){.item = it,
                          .parts = parts,
                          .left = parts->n ? parts->part[0].latency + parts->part[0].bytes : 0,
-                         .layer = layer,
-                         .since = e->now};
-    e->issued++;
+                         .after = after,
+                         .layer = layer};
+    q->issued++;
     e->out.tally[it->number].count++;
     e->out.tally[it->number].busy += parts->total;
-    begin_part(e);
+    settle(e);
 }
 
-/* Compute waits; the head's part goes on undisturbed for `time`, and why that is exposed. */
-static void expose(struct engine *e, struct pending *h, int64_t time, enum reason why)
+/* Time until a part is over that takes `slower` times as long as it would undisturbed. */
+static int64_t time_left(const struct pending *h, double slower)
+{
+    return !h ? INT64_MAX : slower == 1 ? h->left : (int64_t)ceil((double)h->left * slower);
+}
+
+/* `time` goes by. */
+static void move_on(struct pending *h, int64_t time, double slower)
+{
+    if (!h) return;
+    if (time >= time_left(h, slower)) {
+        next_part(h);
+        return;
+    }
+    int64_t done = slower == 1 ? time : (int64_t)((double)time / slower);
+    h->left -= done < h->left ? done : h->left - 1;
+}
+
+/* Compute waits for `time` while a part is under way, and why that is exposed. */
+static void expose(struct engine *e, const struct pending *h, int64_t time, double slower,
+                   enum reason why)
 {
     struct tally *t = &e->out.tally[h->item->number];
     if (why != REASON_LINK) {
@@ -106,23 +156,30 @@ static void expose(struct engine *e, struct pending *h, int64_t time, enum reaso
     const struct transfer *part = &h->parts->part[h->part];
     int64_t starting = h->left - part->bytes; /* of its latency is left */
     if (starting < 0) starting = 0;
+    if (slower != 1) starting = (int64_t)((double)starting * slower);
     if (starting > time) starting = time;
     t->exposed[REASON_LATENCY] += starting;
     t->exposed[REASON_LINK] += time - starting;
 }
 
-/* Until the collective of this number is over. awaited: from which number on they are waited for
- * themselves. */
-static void wait_until(struct engine *e, int64_t number, int64_t awaited, bool slot)
+/* Until the collective of this number of a series is over. awaited: from which number on they are
+ * waited for themselves. */
+static void wait_until(struct engine *e, enum series o, int64_t number, int64_t awaited, bool slot)
 {
-    while (e->completed < number) {
-        struct pending *h = head(e);
-        enum reason why = slot                         ? REASON_SLOT
-                          : e->completed + 1 < awaited ? REASON_ORDER
-                                                       : REASON_LINK;
-        expose(e, h, h->left, why);
-        e->now += h->left;
-        next_part(e);
+    const struct queue *q = &e->queue[o];
+    while (q->completed < number) {
+        const double slower = shared(e);
+        struct pending *mine = head(e, o), *theirs = head(e, other(o));
+        int64_t time = time_left(mine, slower), beside = time_left(theirs, slower);
+        if (beside < time) time = beside;
+        enum reason why = slot                                  ? REASON_SLOT
+                          : !mine || q->completed + 1 < awaited ? REASON_ORDER
+                                                                : REASON_LINK;
+        expose(e, mine ? mine : theirs, time, slower, why);
+        e->now += time;
+        move_on(mine, time, slower);
+        move_on(theirs, time, slower);
+        settle(e);
     }
 }
 
@@ -166,25 +223,29 @@ static void compute(struct engine *e, const struct item *run)
     int64_t at = 0, begin = e->now, began = e->now;
     const int all = run->kernels;
     for (;;) {
-        struct pending *h = head(e);
-        const double own = h ? h->parts->part[h->part].disturbed : 0,
-                     disturbed = own > 0 ? own : e->p->disturbed;
-        int now = h ? (int)h->parts->part[h->part].company : ALONE;
-        if (now != company) at = place_in(run, at, company, now), company = now;
-        int64_t rest = run->clock[company][all] - at,
-                theirs = !h               ? INT64_MAX
-                         : disturbed == 1 ? h->left
-                                          : (int64_t)ceil((double)h->left * disturbed);
-        int64_t step = rest <= theirs ? rest : theirs;
+        struct pending *h[SERIES];
+        double slower[SERIES];
+        enum company now = ALONE;
+        int64_t step = INT64_MAX;
+        const double link = shared(e);
+        for (enum series o = 0; o < SERIES; o++) {
+            h[o] = head(e, o);
+            const struct transfer *part = h[o] ? &h[o]->parts->part[h[o]->part] : NULL;
+            slower[o] =
+                !part ? 1 : (part->disturbed > 0 ? part->disturbed : e->p->disturbed) * link;
+            if (part && part->company != ALONE) now = now == ALONE ? part->company : WITH_BOTH;
+            if (time_left(h[o], slower[o]) < step) step = time_left(h[o], slower[o]);
+        }
+        if ((int)now != company) at = place_in(run, at, company, (int)now), company = (int)now;
+        int64_t rest = run->clock[company][all] - at;
+        bool over = rest <= step;
+        if (over) step = rest;
         if (e->watcher && run->kind == ITEM_RUN) watch_run(e, run, company, at, at + step, &began);
         e->now += step;
         at += step;
-        if (h && rest < theirs) {
-            int64_t done = disturbed == 1 ? step : (int64_t)((double)step / disturbed);
-            h->left -= done < h->left ? done : h->left - 1;
-        } else if (h)
-            next_part(e);
-        if (rest <= theirs) break;
+        for (enum series o = 0; o < SERIES; o++) move_on(h[o], step, slower[o]);
+        settle(e);
+        if (over) break;
     }
     t->count++;
     t->extra += e->now - begin - run->clock[ALONE][all];
@@ -195,10 +256,18 @@ static void compute(struct engine *e, const struct item *run)
 static int64_t modulo(int64_t n, int64_t ring) { return ((n % ring) + ring) % ring; }
 
 /* Compute issues a collective, and that takes its time. */
-static void issue(struct engine *e, const struct item *it, const struct parts *parts, int64_t layer)
+static void issue(struct engine *e, const struct item *it, const struct parts *parts, int64_t layer,
+                  int64_t after)
 {
     if (e->p->issue) compute(e, &e->issuing);
-    enqueue(e, it, parts, layer);
+    enqueue(e, it, parts, layer, after);
+}
+
+/* The collective that was issued last in a series, under the number of an event. */
+static void record(struct engine *e, const struct item *it, int64_t place)
+{
+    e->event[it->event + place] = e->queue[it->series].issued;
+    e->series[it->event + place] = it->series;
 }
 
 static void do_item(struct engine *e, const struct item *it, int64_t n)
@@ -210,30 +279,37 @@ static void do_item(struct engine *e, const struct item *it, int64_t n)
     case ITEM_GATHER:
         if (n < it->from || n >= it->to) return; /* with one layer a loop has none to run ahead */
         at = n + it->shift;
-        issue(e, it, item_gather(it, n), it->loop ? (it->down ? it->count - 1 - at : at) : -1);
-        e->event[it->event + (it->loop ? modulo(at, it->ring) : 0)] = e->issued;
+        issue(e, it, item_gather(it, n), it->loop ? (it->down ? it->count - 1 - at : at) : -1, 0);
+        record(e, it, it->loop ? modulo(at, it->ring) : 0);
         break;
     case ITEM_REDUCE: {
         int micro = (it->first ? e->micro & PART_FIRST : 0) | (it->last ? e->micro & PART_LAST : 0);
-        issue(e, it, &it->reduce[micro], e->layer);
-        e->event[it->event + (it->loop ? modulo(n, it->ring) : 0)] = e->issued;
+        issue(e, it, &it->reduce[micro], e->layer, 0);
+        record(e, it, it->loop ? modulo(n, it->ring) : 0);
         break;
     }
+    case ITEM_REPLICAS:
+        if (!it->reduce[e->micro & PART_LAST].n) return; /* one replica, or a later micro-batch's */
+        issue(e, it, &it->reduce[e->micro & PART_LAST], e->layer,
+              it->series == SERIES_SHARDS ? 0 : e->queue[SERIES_SHARDS].issued);
+        record(e, it, 0);
+        break;
     case ITEM_SUM:
-        issue(e, it, &it->reduce[0], -1);
-        e->event[it->event] = e->issued;
+        issue(e, it, &it->reduce[0], -1, 0);
+        record(e, it, 0);
         break;
     case ITEM_WAIT: {
-        const int64_t done = e->completed, slot = it->loop ? modulo(n + it->shift, it->ring) : 0;
+        const struct queue *q = &e->queue[it->series];
+        const int64_t done = q->completed, slot = it->loop ? modulo(n + it->shift, it->ring) : 0;
         int64_t last = 0, first = INT64_MAX;
         for (int64_t k = 0; it->all && it->loop && k < it->ring; k++) {
             int64_t number = e->event[it->event + k];
             if (number > last) last = number;
-            if (number > e->completed && number < first) first = number;
+            if (number > q->completed && number < first) first = number;
         }
         if (!it->all || !it->loop) last = first = e->event[it->event + slot];
-        wait_until(e, last, first, it->slot);
-        if (e->p->wake && e->completed > done) compute(e, &e->waking);
+        wait_until(e, it->series, last, first, it->slot);
+        if (e->p->wake && q->completed > done) compute(e, &e->waking);
     } break;
     }
 }
@@ -243,17 +319,22 @@ static void do_item(struct engine *e, const struct item *it, int64_t n)
 static int take_state(struct engine *e, int region, int64_t n, int64_t *to)
 {
     int k = 0;
-    for (int64_t i = e->completed; i < e->issued; i++) {
-        const struct pending *q = &e->queue[i % UNDER_WAY];
-        to[k++] = q->item->number;
-        to[k++] = q->parts->total;
-        to[k++] = q->part;
-        to[k++] = q->left;
+    for (enum series o = 0; o < SERIES; o++) {
+        const struct queue *q = &e->queue[o];
+        for (int64_t i = q->completed; i < q->issued; i++) {
+            const struct pending *h = &q->of[i % UNDER_WAY];
+            int64_t after = h->after - e->queue[other(o)].completed;
+            to[k++] = h->item->number;
+            to[k++] = h->parts->total;
+            to[k++] = h->part;
+            to[k++] = h->left;
+            to[k++] = after > 0 ? after : 0;
+        }
+        to[k++] = -1;
     }
-    to[k++] = -1;
     for (int64_t i = 0; i < e->p->events; i++) to[k + i] = 0;
     for (int64_t i = 0; i < e->p->events; i++) {
-        int64_t lag = e->event[i] - e->completed, place = i;
+        int64_t lag = e->event[i] - e->queue[e->series[i]].completed, place = i;
         for (const struct rotating *r = region < 0 ? NULL : e->rotating[region]; r && r->ring; r++)
             if (i >= r->event && i < r->event + r->ring)
                 place = r->event + modulo(i - r->event - n, r->ring);
@@ -266,7 +347,7 @@ static void keep_state(struct engine *e, struct kept *k, int64_t at)
 {
     k->at = at;
     k->now = e->now;
-    k->issued = e->issued;
+    for (enum series o = 0; o < SERIES; o++) k->issued[o] = e->queue[o].issued;
     k->iterations = e->out.iterations;
     memcpy(k->tally, e->out.tally, sizeof *k->tally * (size_t)TALLIES(e->p));
     memcpy(k->part, e->out.part, sizeof k->part);
@@ -275,28 +356,33 @@ static void keep_state(struct engine *e, struct kept *k, int64_t at)
 /* The totals since a kept state happen `times` more; events of rings move on by `by`. */
 static void repeat(struct engine *e, const struct kept *k, int64_t times, int region, int64_t by)
 {
-    int64_t more = times * (e->issued - k->issued);
+    int64_t more[SERIES];
     const int fields = (int)(sizeof(struct tally) / sizeof(int64_t));
     int64_t *to = (int64_t *)e->out.tally;
     const int64_t *from = (const int64_t *)k->tally;
     for (int i = 0; i < TALLIES(e->p) * fields; i++) to[i] += times * (to[i] - from[i]);
     for (int i = 0; i < STEP_PARTS; i++) e->out.part[i] += times * (e->out.part[i] - k->part[i]);
-    for (int64_t i = e->completed; i < e->issued; i++) e->scratch[i - e->completed] = i % UNDER_WAY;
-    struct pending moved[UNDER_WAY];
-    int64_t waiting = e->issued - e->completed;
-    for (int64_t i = 0; i < waiting; i++) moved[i] = e->queue[e->scratch[i]];
+    for (enum series o = 0; o < SERIES; o++) more[o] = times * (e->queue[o].issued - k->issued[o]);
+    for (enum series o = 0; o < SERIES; o++) {
+        struct queue *q = &e->queue[o];
+        struct pending moved[UNDER_WAY];
+        int64_t waiting = q->issued - q->completed;
+        for (int64_t i = 0; i < waiting; i++) moved[i] = q->of[(q->completed + i) % UNDER_WAY];
+        q->issued += more[o], q->completed += more[o];
+        for (int64_t i = 0; i < waiting; i++) {
+            if (moved[i].after) moved[i].after += more[other(o)];
+            q->of[(q->completed + i) % UNDER_WAY] = moved[i];
+        }
+    }
     e->now += times * (e->now - k->now);
     for (int64_t i = 0; i < e->p->events; i++) {
         int64_t place = i;
         for (const struct rotating *r = region < 0 ? NULL : e->rotating[region]; r && r->ring; r++)
             if (i >= r->event && i < r->event + r->ring)
                 place = r->event + modulo(i - r->event + by, r->ring);
-        e->scratch[place] = e->event[i] ? e->event[i] + more : 0;
+        e->scratch[place] = e->event[i] ? e->event[i] + more[e->series[i]] : 0;
     }
     memcpy(e->event, e->scratch, sizeof *e->event * (size_t)e->p->events);
-    e->issued += more;
-    e->completed += more;
-    for (int64_t i = 0; i < waiting; i++) e->queue[(e->completed + i) % UNDER_WAY] = moved[i];
 }
 
 /* A state that was there before: which; else it is kept, in the oldest's place. */
@@ -358,7 +444,7 @@ static void run_region(struct engine *e, int number)
 static void join(struct engine *e, enum part_of_step part)
 {
     int64_t begin = e->now;
-    wait_until(e, e->issued, 0, false);
+    for (enum series o = 0; o < SERIES; o++) wait_until(e, o, e->queue[o].issued, 0, false);
     e->out.part[part] += e->now - begin;
 }
 
@@ -374,7 +460,8 @@ const struct outcome *engine_run(struct engine *e, bool unrolled, struct watcher
     int64_t kept = 0;
     e->unrolled = unrolled || w;
     e->watcher = w;
-    e->now = e->issued = e->completed = 0;
+    e->now = 0;
+    for (enum series o = 0; o < SERIES; o++) e->queue[o].issued = e->queue[o].completed = 0;
     memset(e->event, 0, sizeof *e->event * (size_t)(e->p->events + 1));
     memset(e->out.tally, 0, sizeof *e->out.tally * (size_t)TALLIES(e->p));
     memset(e->out.part, 0, sizeof e->out.part);
@@ -426,7 +513,8 @@ struct engine *engine_new(struct program *p)
     struct engine *e = program_take(p, sizeof *e);
     e->p = p;
     e->event = HOLD(p, int64_t, p->events + 1);
-    e->scratch = HOLD(p, int64_t, 4 * UNDER_WAY + p->events + 2);
+    e->series = HOLD(p, enum series, p->events + 1);
+    e->scratch = HOLD(p, int64_t, 5 * SERIES * UNDER_WAY + p->events + 3);
     e->out.tally = HOLD(p, struct tally, TALLIES(p));
     e->rotating = HOLD(p, struct rotating *, p->regions);
     for (int i = 0; i < p->regions; i++) e->rotating[i] = rotating_of(p, &p->region[i]);
@@ -439,7 +527,7 @@ struct engine *engine_new(struct program *p)
     for (int level = 0; level < 2; level++)
         for (int i = 0; i < KEPT_STATES; i++) {
             e->kept[level][i].tally = HOLD(p, struct tally, TALLIES(p));
-            e->kept[level][i].state = HOLD(p, int64_t, 4 * UNDER_WAY + p->events + 2);
+            e->kept[level][i].state = HOLD(p, int64_t, 5 * SERIES * UNDER_WAY + p->events + 3);
         }
     return e;
 }

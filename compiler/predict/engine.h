@@ -1,6 +1,8 @@
-/* The discrete-event run of a program: one rank, since all ranks do the same. Compute is one lane;
- * collectives have one order and run one at a time, each not before the compute that was issued
- * before it. While one runs, compute is as slow as its company makes it; rates change at each
+/* The discrete-event run of a program: one rank, since all ranks do the same. Compute is one lane.
+ * Collectives of the FSDP group run one at a time in the order of issue, and so do those of the
+ * replicas, beside them and each after the reduction before it (on cpu all have one order). None
+ * begins before the compute that was issued before it. While collectives run, compute is as slow as
+ * their company makes it, and two on the same link have half of it each; rates change at each
  * event. Time is whole picoseconds. */
 #ifndef PLANC_ENGINE_H
 #define PLANC_ENGINE_H

@@ -31,8 +31,10 @@ static struct share share_of(const struct machine *m, enum company company)
     const struct cluster *c = m->cluster;
     struct share s = {(double)m->multiprocessors, c->bandwidth};
     if (company == ALONE) return s;
-    double link = company == WITH_NODE ? c->link_node.bandwidth : c->link_network.bandwidth;
-    s.multiprocessors -= (double)c->contention.multiprocessors;
+    double link = company == WITH_NODE      ? c->link_node.bandwidth
+                  : company == WITH_NETWORK ? c->link_network.bandwidth
+                                            : c->link_node.bandwidth + c->link_network.bandwidth;
+    s.multiprocessors -= (double)c->contention.multiprocessors * (company == WITH_BOTH ? 2 : 1);
     s.bandwidth -= c->contention.traffic * link;
     if (s.multiprocessors < 1) s.multiprocessors = 1;
     if (s.bandwidth < 0.1 * c->bandwidth) s.bandwidth = 0.1 * c->bandwidth;
@@ -249,7 +251,8 @@ static struct kernel_time cpu_time(const struct machine *m, const struct work *w
     double taken = m->cluster->contention.core * (1 - idle_part(m));
     if (taken > 0.95) taken = 0.95;
     t.picoseconds[ALONE] = picoseconds(seconds);
-    t.picoseconds[WITH_NODE] = t.picoseconds[WITH_NETWORK] = picoseconds(seconds / (1 - taken));
+    for (int c = WITH_NODE; c < COMPANIES; c++)
+        t.picoseconds[c] = picoseconds(seconds / (1 - taken));
     return t;
 }
 

@@ -12,8 +12,8 @@ extern const char *const limit_names[3];
 
 /* What runs at the same time: nothing, a collective over the links of a node, or one over the
  * network. */
-enum company { ALONE, WITH_NODE, WITH_NETWORK };
-#define COMPANIES (WITH_NETWORK + 1)
+enum company { ALONE, WITH_NODE, WITH_NETWORK, WITH_BOTH };
+#define COMPANIES (WITH_BOTH + 1)
 
 #define PICOSECONDS 1e12
 

@@ -74,6 +74,14 @@ static bool set_reduce(struct item *it, const char *unit, const struct durations
     return any >= 0;
 }
 
+static bool set_replicas(struct item *it, const char *unit, const struct durations *d)
+{
+    double mean = mean_of(d, "sum over replicas", unit, -1, -1);
+    for (int micro = 0; micro < 4; micro++)
+        it->reduce[micro] = micro & PART_LAST ? parts_of(mean) : (struct parts){0};
+    return mean >= 0;
+}
+
 static bool set_sum(struct item *it, const struct durations *d, int64_t number)
 {
     double own = mean_of(d, "sum over ranks", NULL, number, -1),
@@ -95,6 +103,8 @@ const char *program_measured(struct program *p, const struct durations *d)
         for (int64_t k = 0; it->kind == ITEM_GATHER && k < it->count; k++)
             known &= it->gather[k]->total >= 0;
         if (it->kind == ITEM_REDUCE) known = set_reduce(it, p->unit_name[it->unit], d);
+        if (it->kind == ITEM_REPLICAS && it->reduce[PART_LAST].n)
+            known = set_replicas(it, p->unit_name[it->unit], d);
         if (it->kind == ITEM_SUM) known = set_sum(it, d, sums++);
         if (!known) return it->what;
     }
@@ -105,6 +115,7 @@ const char *program_measured(struct program *p, const struct durations *d)
     }
     p->missing.n = 0;
     p->outside = false;
+    p->apart = true;
     p->slowest = p->late = p->disturbed = 1;
     p->host = picoseconds(d->host);
     p->issue = picoseconds(d->issue);

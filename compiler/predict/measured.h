@@ -7,7 +7,7 @@
 
 /* A kernel by its name, or a collective. Seconds of one call, mean. */
 struct duration {
-    const char *name; /* of a kernel; else "gather", "reduce", "sum over ranks" */
+    const char *name; /* of a kernel; else "gather", "reduce", "sum over replicas", … */
     const char *unit; /* of a gather or reduction; "": a sum */
     int64_t instance; /* of all units, or the number of a sum in the step */
     int micro;        /* of a reduction: PART_FIRST | PART_LAST, -1: any */

@@ -124,18 +124,27 @@ static struct parts reduce_of(struct program *p, int unit, int micro)
              transfer_time(&p->machine, &p->rings, REDUCE_SCATTER, GROUP_SHARDS, shard * 4));
     if (transfers_whole(&p->machine) ? alone : alone || !set)
         add_part(p, &to, lane_time(&p->machine, shard * (set ? 8 : 12)));
+    return to;
+}
+
+/* Of a gradient's shard, in the last micro-batch. */
+static struct parts replicas_of(struct program *p, int unit, int micro)
+{
+    struct parts to = {0};
     if (micro & PART_LAST)
         add_part(p, &to,
-                 transfer_time(&p->machine, &p->rings, ALL_REDUCE, GROUP_REPLICAS, shard * 4));
+                 transfer_time(&p->machine, &p->rings, ALL_REDUCE, GROUP_REPLICAS,
+                               (double)p->shard[unit] * 4));
     return to;
 }
 
 static struct parts sum_of(struct program *p, const struct item *it)
 {
     struct parts to = {0};
-    add_part(p, &to,
-             transfer_time(&p->machine, &p->rings, SUM_RANKS,
-                           it->world ? GROUP_WORLD : GROUP_SHARDS, 8.0 * (double)it->numbers));
+    const double bytes = 8.0 * (double)it->numbers;
+    add_part(p, &to, transfer_time(&p->machine, &p->rings, SUM_RANKS, GROUP_SHARDS, bytes));
+    if (it->world)
+        add_part(p, &to, transfer_time(&p->machine, &p->rings, SUM_RANKS, GROUP_REPLICAS, bytes));
     return to;
 }
 
@@ -267,6 +276,12 @@ static void add_reduce(struct build_program *b, struct stage *s, const struct bo
     it->loop = is_of_loop(b->graph, name);
     it->first = attr_get(n, "first") != 0;
     it->last = attr_get(n, "last") != 0;
+    if (!it->last) return; /* the parts of a gradient are summed over the replicas together */
+    it = add_item(b, s, ITEM_REPLICAS, n->step);
+    it->unit = mine;
+    it->what = intern_format("sum %s over replicas", b->graph->unit.item[mine]->name);
+    it->event = attr_get(n, "summed");
+    it->series = b->to->one_order ? SERIES_SHARDS : SERIES_REPLICAS;
 }
 
 static void add_wait(struct build_program *b, struct stage *s, const struct node *n)
@@ -280,6 +295,11 @@ static void add_wait(struct build_program *b, struct stage *s, const struct node
     it->once = is_once(n);
     it->loop = event_of_loop(b->graph, it->event);
     it->slot = !b->to->region[b->to->regions].update && event_of_reduce(b->graph, it->event);
+    const struct attr *summed = attr_find(n, "summed");
+    if (!summed) return;
+    it = add_item(b, s, ITEM_WAIT, n->step);
+    it->event = summed->whole;
+    it->series = b->to->one_order ? SERIES_SHARDS : SERIES_REPLICAS;
 }
 
 static void add_node(struct build_program *b, struct stage *s, const struct body *body, int at,
@@ -365,7 +385,7 @@ static int items_of(const struct body *body)
     int n = 1;
     for (int i = 0; i < body->node.n; i++) {
         enum op op = body->node.item[i]->op;
-        if (op == OP_gather || op == OP_reduce || op == OP_wait || op == OP_sum_ranks) n += 2;
+        if (op == OP_gather || op == OP_reduce || op == OP_wait || op == OP_sum_ranks) n += 3;
     }
     return n;
 }
@@ -474,6 +494,8 @@ void program_time(struct program *p, int64_t fsdp, int64_t dp)
         if (it->kind == ITEM_SUM) it->reduce[0] = sum_of(p, it);
         for (int micro = 0; it->kind == ITEM_REDUCE && micro < 4; micro++)
             it->reduce[micro] = reduce_of(p, it->unit, micro);
+        for (int micro = 0; it->kind == ITEM_REPLICAS && micro < 4; micro++)
+            it->reduce[micro] = replicas_of(p, it->unit, micro);
     }
     program_set_clocks(p);
     find_alike(p);
@@ -516,6 +538,7 @@ struct program *program_of(const struct plan *plan, const struct machine *m, con
     if (!p) bug("out of memory for a program");
     *p = (struct program){.accumulation = plan->accumulation,
                           .tokens = plan->local * plan->sequence,
+                          .one_order = m->device == DEVICE_CPU,
                           .joins = m->device == DEVICE_CUDA && plan->graph,
                           .compute = g->facts.compute,
                           .machine = *m};

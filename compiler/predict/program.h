@@ -6,7 +6,9 @@
 
 #include "predict/collective.h"
 
-enum item_kind { ITEM_RUN, ITEM_GATHER, ITEM_REDUCE, ITEM_SUM, ITEM_WAIT };
+enum item_kind { ITEM_RUN, ITEM_GATHER, ITEM_REDUCE, ITEM_REPLICAS, ITEM_SUM, ITEM_WAIT };
+/* Collectives of one run one after the other. */
+enum series { SERIES_SHARDS, SERIES_REPLICAS, SERIES };
 
 /* One kernel in a run. Times are scaled by the slowest device. */
 struct timed {
@@ -18,7 +20,7 @@ struct timed {
     bool again;
 };
 
-/* Parts of a collective: at most a cast, a reduce-scatter, an add and an all-reduce. */
+/* Parts of a collective: at most a cast, a reduce-scatter and an add. */
 enum { TRANSFER_PARTS = 4 };
 struct parts {
     struct transfer part[TRANSFER_PARTS];
@@ -42,7 +44,8 @@ struct item {
     int64_t count;               /* of the target's loop */
     const struct parts **gather; /* by instance of the target (layer order) */
     struct parts reduce[4];      /* by MICRO_FIRST | MICRO_LAST */
-    int unit;                    /* ITEM_REDUCE: that it is of */
+    enum series series;          /* that it runs in; of a wait: that of what it waits for */
+    int unit;                    /* ITEM_REDUCE, ITEM_REPLICAS: that it is of */
     int64_t numbers;             /* ITEM_SUM: F64 */
     bool world;                  /* ITEM_SUM: over all ranks, else over the shards */
     bool first, last;            /* of a gradient that comes in parts */
@@ -83,6 +86,9 @@ struct program {
     int *region_of; /* by item number */
     int64_t events;
     int64_t accumulation, tokens, devices;
+    /* two collectives at a time do not slow each other: durations of a run, which contain that */
+    bool apart;
+    bool one_order;       /* the device runs all collectives in one order (cpu) */
     bool joins;           /* lanes meet at the end of a micro-batch and of the update (graphs) */
     int64_t host;         /* picoseconds between two steps */
     int64_t issue;        /* picoseconds of compute for each collective */

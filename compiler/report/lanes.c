@@ -53,14 +53,20 @@ struct watching {
     struct recording recording;
 };
 
+static enum lane transfer_lane(const struct item *item)
+{
+    return item->kind == ITEM_GATHER     ? LANE_GATHER
+           : item->kind == ITEM_REPLICAS ? LANE_REPLICAS
+                                         : LANE_REDUCE;
+}
+
 static void record(struct watcher *w, const struct item *item, int kernel, int64_t layer,
                    int64_t from, int64_t to)
 {
     struct watching *now = w->context;
     const struct program *p = now->program;
     if (kernel < 0) {
-        recording_transfer(&now->recording, item->kind == ITEM_GATHER ? LANE_GATHER : LANE_REDUCE,
-                           item->what, layer, from, to);
+        recording_transfer(&now->recording, transfer_lane(item), item->what, layer, from, to);
         return;
     }
     /* before a kernel lies its launch; within a run nothing is waited for */
@@ -90,10 +96,10 @@ static const char *tip_of(const struct block *b, int64_t begin)
 }
 
 /* Blocks that are thinner than a pixel are joined to their neighbour of the same kind. */
-static void draw_lane(struct text *t, const block_list *all, enum lane lane, int64_t begin,
-                      const struct scale *x, bool tips)
+static void draw_lane(struct text *t, const block_list *all, enum lane lane, int rows,
+                      int64_t begin, const struct scale *x, bool tips)
 {
-    static const int top[LANES] = {[LANE_COMPUTE] = 60, [LANE_GATHER] = 400, [LANE_REDUCE] = 740};
+    const int each = 1000 / rows, top = ((int)lane - (int)LANE_COMPUTE) * each + each / 6;
     static const int colour[STEP_PARTS] = {
         [STEP_FORWARD] = 0, [STEP_LOSS] = 3, [STEP_BACKWARD] = 2, [STEP_UPDATE] = 1};
     const double thin = (x->high - x->low) / 2000;
@@ -110,21 +116,28 @@ static void draw_lane(struct text *t, const block_list *all, enum lane lane, int
         }
         double from = axis_place(x, (double)(b.from > begin ? b.from - begin : 0) * 1e-12),
                to = axis_place(x, (double)(b.to - begin) * 1e-12);
-        const char *class = b.waited ? "wait"
-                            : lane == LANE_COMPUTE
-                                ? text_format("k%d", colour[b.part])
-                                : text_format("k%d", lane == LANE_GATHER ? 4 : 6);
-        text_add(t, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"220\"", class,
-                 from, top[lane], to - from);
+        const char *class = b.waited               ? "wait"
+                            : lane == LANE_COMPUTE ? text_format("k%d", colour[b.part])
+                                                   : text_format("k%d", lane == LANE_GATHER   ? 4
+                                                                        : lane == LANE_REDUCE ? 6
+                                                                                              : 5);
+        text_add(t, "<rect class=\"%s\" x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\"", class,
+                 from, top, to - from, each * 2 / 3);
         if (tips) text_add(t, " data-tip=\"%s\"", html_text(tip_of(&b, begin)));
         text_add(t, "/>\n");
     }
 }
 
+const char *const lanes_names[] = {"compute", "gather", "reduce", "replicas"};
+
+int lanes_rows(const struct recording *r) { return r->lane[LANE_REPLICAS].n ? 4 : 3; }
+
 void lanes_draw(struct text *t, const struct recording *r, const struct scale *x, bool tips)
 {
-    for (enum lane lane = LANE_COMPUTE; lane <= LANE_REDUCE; lane++)
-        draw_lane(t, &r->lane[lane], lane, r->begin, x, tips);
+    for (int i = 0; i < lanes_rows(r); i++) {
+        enum lane lane = (enum lane)(LANE_COMPUTE + i);
+        draw_lane(t, &r->lane[lane], lane, lanes_rows(r), r->begin, x, tips);
+    }
 }
 
 void lanes_chart(struct text *t, const struct recording *r, int64_t end, const char *name)
@@ -132,15 +145,18 @@ void lanes_chart(struct text *t, const struct recording *r, int64_t end, const c
     struct scale x = axis_over(0, (double)(end - r->begin) * 1e-12, false), y = {0, 1000, 1000};
     chart_open(t, name, 180, &y, NULL);
     lanes_draw(t, r, &x, true);
-    chart_close(t, &x, label_seconds,
-                "<span class=\"y\" style=\"bottom:83%\">compute</span>\n"
-                "<span class=\"y\" style=\"bottom:49%\">gather</span>\n"
-                "<span class=\"y\" style=\"bottom:15%\">reduce</span>\n");
+    struct text names = {0};
+    const int rows = lanes_rows(r);
+    for (int i = 0; i < rows; i++)
+        text_add(&names, "<span class=\"y\" style=\"bottom:%d%%\">%s</span>\n",
+                 100 - (100 * i + 50) / rows, lanes_names[i]);
+    chart_close(t, &x, label_seconds, names.bytes);
     text_add(t,
              "<p class=\"soft legend\"><i class=\"k0\"></i>forward &emsp; <i class=\"k3\"></i>loss "
              "&emsp; <i class=\"k2\"></i>backward &emsp; <i class=\"k1\"></i>update &emsp; "
              "<i class=\"wait\"></i>compute waits &emsp; <i class=\"k4\"></i>gather &emsp; "
-             "<i class=\"k6\"></i>reduce</p>\n");
+             "<i class=\"k6\"></i>reduce%s</p>\n",
+             rows > 3 ? " &emsp; <i class=\"k5\"></i>sum over replicas" : "");
 }
 
 void section_lanes(struct text *t, const struct rung *r)

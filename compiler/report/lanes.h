@@ -4,7 +4,7 @@
 
 #include "report/sections.h"
 
-enum { LANES = LANE_REDUCE + 1 };
+enum { LANES = LANE_REPLICAS + 1 };
 
 /* Neighbours on a lane that do one thing: kernels of one layer of a region, or a transfer.
  * Picoseconds since the step began. */
@@ -33,6 +33,9 @@ void recording_transfer(struct recording *r, enum lane lane, const char *name, i
                         int64_t from, int64_t to);
 /* The simulated step of a rung; *end: of its last work. */
 struct recording recording_of(const struct rung *r, int64_t *end);
+/* How many lanes are drawn, the replicas' only if it has work; their names from the top. */
+int lanes_rows(const struct recording *r);
+extern const char *const lanes_names[];
 /* The rectangles, in a drawing of 1000 x 1000. tips: with words for the pointer. */
 void lanes_draw(struct text *t, const struct recording *r, const struct scale *x, bool tips);
 /* With axes and legend. */

@@ -62,7 +62,6 @@ static void add_memory(struct text *t, const struct rung *r, int top, int height
 
 static void add_lanes(struct text *t, const struct rung *r, int top, int height)
 {
-    static const char *const name[] = {"compute", "gather", "reduce"};
     static const struct {
         const char *class, *words;
     } key[] = {{"k0", "forward"}, {"k3", "loss"},   {"k2", "backward"},       {"k1", "update"},
@@ -70,9 +69,10 @@ static void add_lanes(struct text *t, const struct rung *r, int top, int height)
     int64_t end;
     const struct recording rec = recording_of(r, &end);
     struct scale x = axis_over(0, (double)(end - rec.begin) * 1e-12, false);
-    for (int i = 0; i < 3; i++)
+    const int rows = lanes_rows(&rec);
+    for (int i = 0; i < rows; i++)
         text_add(t, "<text class=\"soft end\" x=\"%d\" y=\"%d\">%s</text>\n", LEFT - 8,
-                 top + height * (17 + 34 * i) / 100 + 4, name[i]);
+                 top + height * (2 * i + 1) / (2 * rows) + 4, lanes_names[i]);
     open_frame(t, top, height);
     lanes_draw(t, &rec, &x, false);
     text_add(t, "</svg>\n");

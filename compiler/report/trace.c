@@ -117,12 +117,13 @@ const char *section_trace(struct text *t, const struct rung *r, const char *path
     text_add(t, "</section>\n");
     if (out)
         json_object_set_new(out, "trace",
-                            json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "step",
+                            json_pack("{s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "step",
                                       (json_int_t)step, "step_seconds", (double)end * 1e-12,
                                       "predicted_step_seconds", r->step_seconds, "compute_seconds",
                                       (double)busy[LANE_COMPUTE] * 1e-12, "gather_seconds",
                                       (double)busy[LANE_GATHER] * 1e-12, "reduce_seconds",
-                                      (double)busy[LANE_REDUCE] * 1e-12, "exposed_comm_seconds",
+                                      (double)busy[LANE_REDUCE] * 1e-12, "replicas_seconds",
+                                      (double)busy[LANE_REPLICAS] * 1e-12, "exposed_comm_seconds",
                                       (double)waited * 1e-12));
     return NULL;
 }

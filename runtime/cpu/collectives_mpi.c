@@ -14,7 +14,7 @@
 enum { SUM_BLOCK = 256, PIECE_BYTES = 1 << 19, FLIGHT = 4 };
 
 static MPI_Comm fsdp_comm = MPI_COMM_NULL, dp_comm = MPI_COMM_NULL, sum_fsdp_comm = MPI_COMM_NULL,
-                sum_world_comm = MPI_COMM_NULL;
+                sum_dp_comm = MPI_COMM_NULL;
 static double *sum_all;
 static char *landing; /* of pieces that are added to a shard and forgotten */
 
@@ -23,7 +23,7 @@ void collectives_open(void)
     mpi_split(world.replica, world.rank, "the FSDP group", &fsdp_comm);
     mpi_split(world.shard, world.rank, "the replicas", &dp_comm);
     mpi_split(world.replica, world.rank, "the FSDP group", &sum_fsdp_comm);
-    mpi_duplicate(&sum_world_comm);
+    mpi_split(world.shard, world.rank, "the replicas", &sum_dp_comm);
     landing = room(FLIGHT * PIECE_BYTES);
     sum_all = ROOM(double, (int64_t)world.size *SUM_BLOCK);
 }
@@ -134,14 +134,13 @@ void collective_all_reduce(float *shard, int64_t count)
 
 /* Gathered and added one after the other, so that all ranks have the same bits whatever MPI would
  * have chosen. */
-void collective_sum(double *value, int64_t count, bool whole_world)
+static void sum_over(MPI_Comm group, int64_t ranks, double *value, int64_t count)
 {
     MPI_Request request;
-    const int64_t ranks = whole_world ? world.size : program.fsdp;
     for (int64_t done = 0; done < count; done += SUM_BLOCK) {
         int some = count - done < SUM_BLOCK ? (int)(count - done) : SUM_BLOCK;
-        mpi_check(MPI_Iallgather(value + done, some, MPI_DOUBLE, sum_all, some, MPI_DOUBLE,
-                                 whole_world ? sum_world_comm : sum_fsdp_comm, &request),
+        mpi_check(MPI_Iallgather(value + done, some, MPI_DOUBLE, sum_all, some, MPI_DOUBLE, group,
+                                 &request),
                   "sum");
         mpi_finish(&request, 1, "sum");
         for (int k = 0; k < some; k++) {
@@ -150,4 +149,11 @@ void collective_sum(double *value, int64_t count, bool whole_world)
             value[done + k] = sum;
         }
     }
+}
+
+/* Over the shards first: replicas then add the same numbers in the same order on every rank. */
+void collective_sum(double *value, int64_t count, bool whole_world)
+{
+    sum_over(sum_fsdp_comm, program.fsdp, value, count);
+    if (whole_world && program.dp > 1) sum_over(sum_dp_comm, program.dp, value, count);
 }

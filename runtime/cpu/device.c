@@ -1,7 +1,8 @@
 /* The cpu device: the calling thread computes, and one worker thread performs all collectives in
- * the order of issue. There is one worker, not one for each lane: on every device all collectives
- * have one order, and one queue is that order. It also makes events cheap: an event is the number
- * of its command, and it has happened when the worker has executed that command.
+ * the order of issue. There is one worker, not one for each lane: two that wait for other ranks
+ * would take turns on one core, and MPI would have to allow several threads. It also makes events
+ * cheap: an event is the number of its command, and it has happened when the worker has executed
+ * that command.
  *
  * Memory is one mapping of exactly the bytes that the compiler laid out, between two guard pages,
  * so an overrun stops there instead of in other memory, and /proc/self/maps shows exactly our
@@ -19,7 +20,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum kind { GATHER, REDUCE, SUM, STOP };
+enum kind { GATHER, REDUCE, REPLICAS, SUM, STOP };
 struct command {
     enum kind kind;
     int64_t unit;
@@ -152,7 +153,6 @@ static void do_reduce(struct device *d, const struct command *c)
 {
     const int64_t shard = d->instance[c->unit].unit->shard;
     collective_reduce_scatter(c->slot, c->stage, c->into, shard, (c->micro & MICRO_FIRST) != 0);
-    if ((c->micro & MICRO_LAST) && program.dp > 1) collective_all_reduce(c->into, shard);
 }
 
 static void *work(void *argument)
@@ -173,6 +173,10 @@ static void *work(void *argument)
             watch_micro(c.mark, c.micro);
             do_reduce(d, &c);
             break;
+        case REPLICAS:
+            c.mark = watching ? watch_begin(d, WATCH_REPLICAS, "sum over replicas", c.unit) : -1;
+            collective_all_reduce(c.into, d->instance[c.unit].unit->shard);
+            break;
         case SUM:
             c.mark = watching ? watch_begin(d, WATCH_REDUCE, "sum over ranks", -1) : -1;
             collective_sum(c.value, c.count, c.whole_world);
@@ -180,7 +184,11 @@ static void *work(void *argument)
         case STOP: more = false; break;
         }
         if (watching && c.kind != STOP)
-            watch_end(d, c.kind == GATHER ? WATCH_GATHER : WATCH_REDUCE, c.mark);
+            watch_end(d,
+                      c.kind == GATHER     ? WATCH_GATHER
+                      : c.kind == REPLICAS ? WATCH_REPLICAS
+                                           : WATCH_REDUCE,
+                      c.mark);
         pthread_mutex_lock(&d->lock);
         d->completed++;
         pthread_cond_broadcast(&d->done);
@@ -274,6 +282,12 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
                            .stage = stage,
                            .into = into,
                            .micro = micro});
+}
+
+void sum_replicas(struct device *d, int step, int64_t unit, void *shard, int micro, int event)
+{
+    if (left_out(d, step) || !(micro & MICRO_LAST)) return;
+    issue(d, step, event, (struct command){.kind = REPLICAS, .unit = unit, .into = shard});
 }
 
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,

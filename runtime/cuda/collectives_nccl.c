@@ -1,7 +1,15 @@
-/* The collectives of training on GPUs: NCCL on the lanes of the schedule. There are three groups
- * with a communicator each: the shards of a replica, the replicas of a shard, the world. Two
- * communicators on two streams can deadlock across ranks even if each is in order. So there is one
- * order over all: each collective waits, by an event, for the one issued before it, on any lane.
+/* The collectives of training on GPUs: NCCL on the lanes of the schedule. There are two groups with
+ * a communicator each: the shards of a replica and the replicas of a shard. A collective of the
+ * shards waits, by an event, for the one issued before it, on the gather or the reduce lane;
+ * collectives of the replicas have one stream.
+ *
+ * Two communicators on two streams can deadlock: one rank executes A and waits for a peer that
+ * executes B and waits for the first. That needs a device on which one of them does not fit beside
+ * the other. So where both groups exist, each communicator is limited to half of the blocks that a
+ * device has multiprocessors, at most MOST_BLOCKS: a block needs no more than a multiprocessor, and
+ * kernels of compute end by themselves. Nothing else relies on the order in which a device starts
+ * the two, so a graph may start them in any order.
+ *
  * MPI only distributes NCCL's identities. With one rank NCCL is not loaded. */
 #define _GNU_SOURCE
 #include "device.h"
@@ -16,17 +24,15 @@ struct group {
     nccl_comm comm;
 };
 static struct group shards = {"the FSDP group", MPI_COMM_NULL, NULL},
-                    replicas = {"the replicas", MPI_COMM_NULL, NULL},
-                    everyone = {"all ranks", MPI_COMM_NULL, NULL};
-static struct group *const groups[] = {&shards, &replicas, &everyone};
-enum { GROUPS = sizeof groups / sizeof *groups };
+                    replicas = {"the replicas", MPI_COMM_NULL, NULL};
+static struct group *const groups[] = {&shards, &replicas};
+enum { GROUPS = sizeof groups / sizeof *groups, MOST_BLOCKS = 32 };
 static void *registered;
 
 void collectives_open(void)
 {
     mpi_split(world.replica, world.rank, shards.name, &shards.ranks);
     mpi_split(world.shard, world.rank, replicas.name, &replicas.ranks);
-    mpi_duplicate(&everyone.ranks);
 }
 
 bool nccl_wanted(void) { return world.size > 1; }
@@ -51,9 +57,16 @@ static const char *said(unsigned result, nccl_comm comm, char text[400])
  * together. */
 enum { MEET_SECONDS = 180 };
 
+/* NCCL's limit of blocks for one of two communicators that run at a time. */
+static int most_blocks(void)
+{
+    return gpu.multiprocessors / 2 < MOST_BLOCKS ? gpu.multiprocessors / 2 : MOST_BLOCKS;
+}
+
 static bool join(struct group *g)
 {
     struct nccl_config config = NCCL_CONFIG;
+    if (program.fsdp > 1 && program.dp > 1) config.max_ctas = most_blocks();
     struct {
         nccl_id id;
         unsigned result;
@@ -86,18 +99,11 @@ bool nccl_open(void)
         world_meet(program.timeout_seconds > MEET_SECONDS ? program.timeout_seconds : MEET_SECONDS);
     /* after each they agree: a rank that went on alone would wait for one that ended */
     for (int i = 0; i < GROUPS; i++) {
-        if (groups[i] != &everyone ? size_of(groups[i]) > 1 : program.fsdp > 1 && program.dp > 1)
-            join(groups[i]);
+        join(groups[i]);
         world_agree();
     }
     if (program.timeout_seconds > 0) world_met();
     return true;
-}
-
-/* One group is the whole world when the other has one rank. */
-static struct group *world_group(void)
-{
-    return everyone.comm ? &everyone : program.fsdp > 1 ? &shards : &replicas;
 }
 
 /* Optional: what is not registered is moved through NCCL's own buffers. */
@@ -158,23 +164,21 @@ void nccl_reduce_scatter(struct device *d, enum lane lane, const void *slot, voi
     after(d, lane);
 }
 
-void nccl_all_reduce(struct device *d, enum lane lane, void *shard, int64_t count)
+void nccl_sum_replicas(struct device *d, void *shard, int64_t count)
 {
-    before(d, lane);
     check(nccl.ncclAllReduce(shard, shard, (size_t)count, NCCL_F32, NCCL_SUM, replicas.comm,
-                             d->stream[lane]),
+                             d->stream[LANE_REPLICAS]),
           replicas.comm, "ncclAllReduce");
-    after(d, lane);
 }
 
-void nccl_sum(struct device *d, enum lane lane, double *value, int64_t count, bool whole_world)
+void nccl_sum_numbers(struct device *d, enum lane lane, double *value, int64_t count)
 {
-    nccl_comm comm = whole_world ? world_group()->comm : shards.comm;
-    before(d, lane);
+    nccl_comm comm = lane == LANE_REPLICAS ? replicas.comm : shards.comm;
+    if (lane != LANE_REPLICAS) before(d, lane);
     check(
         nccl.ncclAllReduce(value, value, (size_t)count, NCCL_F64, NCCL_SUM, comm, d->stream[lane]),
         comm, "ncclAllReduce");
-    after(d, lane);
+    if (lane != LANE_REPLICAS) after(d, lane);
 }
 
 /* Graphs that hold collectives must be gone: NCCL waits for them. */

@@ -4,8 +4,11 @@
  *   - a transfer begins when all compute issued before it is done (its lane waits for an event
  *     recorded on the compute lane);
  *   - compute waits for a transfer only by `await`;
- *   - collectives of all lanes and communicators run in the order of issue: each waits for the one
- *     before, by an event. */
+ *   - collectives of the FSDP group run in the order of issue: each waits for the one before, by an
+ *     event. Those of the replicas have a stream of their own and wait for the reduce lane.
+ *   - both groups may have one under way; limits of their blocks make both fit
+ * (collectives_nccl.c).
+ */
 #define _GNU_SOURCE
 #include "device.h"
 
@@ -17,7 +20,10 @@
 #include "shared/sample.h"
 #include "shared/watch.h"
 
-struct device cuda = {.computed = {.piece = -1}, .collected = {.piece = -1}, .iteration = -1};
+struct device cuda = {.computed = {.piece = -1},
+                      .collected = {.piece = -1},
+                      .reduced = {.piece = -1},
+                      .iteration = -1};
 
 enum { POST_BYTES = 1 << 16, POST_ALIGN = 64 };
 
@@ -151,8 +157,25 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
     if (program.fsdp == 1 || !set)
         elementwise(set ? RUNTIME_SET_F32 : RUNTIME_ADD_F32, LANE_REDUCE,
                     program.fsdp > 1 ? stage : slot, into, shard);
-    if ((micro & MICRO_LAST) && program.dp > 1) nccl_all_reduce(d, LANE_REDUCE, into, shard);
     end(d, LANE_REDUCE, mark, event);
+}
+
+/* After all that was issued on the reduce lane, and so after the compute before that. */
+static void after_reductions(struct device *d)
+{
+    cuda_record(d, &d->reduced, LANE_REDUCE);
+    cuda_wait(d, &d->reduced, LANE_REPLICAS);
+}
+
+void sum_replicas(struct device *d, int step, int64_t unit, void *shard, int micro, int event)
+{
+    if (left_out(d, step) || !(micro & MICRO_LAST)) return;
+    issue(d, step);
+    after_reductions(d);
+    cuda_publish(d, LANE_REPLICAS, step, false);
+    int64_t mark = looked_at(d) ? watch_begin(d, WATCH_REPLICAS, "sum over replicas", unit) : -1;
+    nccl_sum_replicas(d, shard, d->instance[unit].unit->shard);
+    end(d, LANE_REPLICAS, mark, event);
 }
 
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
@@ -161,9 +184,14 @@ void sum_ranks(struct device *d, int step, const char *group, double *address, i
     const bool whole_world = !strcmp(group, "world");
     if (left_out(d, step)) return;
     int64_t mark = begin(d, step, LANE_REDUCE, "sum over ranks", -1);
-    if ((whole_world ? program.fsdp * program.dp : program.fsdp) > 1)
-        nccl_sum(d, LANE_REDUCE, address, count, whole_world);
-    end(d, LANE_REDUCE, mark, event);
+    if (program.fsdp > 1) nccl_sum_numbers(d, LANE_REDUCE, address, count);
+    if (!whole_world || program.dp == 1) {
+        end(d, LANE_REDUCE, mark, event);
+        return;
+    }
+    after_reductions(d);
+    nccl_sum_numbers(d, LANE_REPLICAS, address, count);
+    end(d, LANE_REPLICAS, mark, event); /* the mark is of both */
 }
 
 /* ── verbs: the host's part ──────────────────────────────────────────────────── */
@@ -308,7 +336,8 @@ void device_clear(struct device *d, void *at, int64_t bytes)
 /* ── for observers ─────────────────────────────────────────────────────────── */
 
 _Static_assert((int)WATCH_COMPUTE == (int)LANE_COMPUTE && (int)WATCH_GATHER == (int)LANE_GATHER &&
-                   (int)WATCH_REDUCE == (int)LANE_REDUCE,
+                   (int)WATCH_REDUCE == (int)LANE_REDUCE &&
+                   (int)WATCH_REPLICAS == (int)LANE_REPLICAS,
                "lanes");
 static struct {
     cuda_event *at, base;
@@ -385,6 +414,7 @@ static void open_lanes(struct device *d)
     }
     CUDA(cuEventCreate, &d->computed.event, CUDA_EVENT_NO_TIMING);
     CUDA(cuEventCreate, &d->collected.event, CUDA_EVENT_NO_TIMING);
+    CUDA(cuEventCreate, &d->reduced.event, CUDA_EVENT_NO_TIMING);
 }
 
 struct device *device_open(void)

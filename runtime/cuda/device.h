@@ -5,7 +5,7 @@
  *
  * Pieces. Everything that is issued eagerly is piece 0; everything recorded into one graph is a
  * piece of its own. An event orders work of one piece. Between pieces no waits are needed: the
- * recording of a graph ends with the compute lane waiting for both others, graphs are launched on
+ * recording of a graph ends with the compute lane waiting for all others, graphs are launched on
  * the compute lane one after the other, and between eager work and a graph the trainer drains the
  * device. So a wait for an event of another piece does nothing. */
 #ifndef PLANC_DEVICE_CUDA_H
@@ -15,7 +15,7 @@
 #include "shared/launch.h"
 #include "shared/trainer.h"
 
-enum lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANES };
+enum lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_REPLICAS, LANES };
 /* those of micro-batches are numbered by enum micro */
 enum { GRAPH_UPDATE = (MICRO_FIRST | MICRO_LAST | MICRO_FORWARD) + 1, GRAPHS };
 /* piece of its latest recording; -1: never recorded */
@@ -36,8 +36,9 @@ struct device {
     cuda_stream copy;
     cuda_event copy_from;
     struct happening *event; /* of the schedule */
-    /* compute so far, when a transfer was issued; the latest collective of any lane */
-    struct happening computed, collected;
+    /* compute so far, when a transfer was issued; the latest collective of the FSDP group; the
+     * reduce lane so far, when a sum over replicas was issued */
+    struct happening computed, collected, reduced;
     int64_t piece, pieces; /* being issued; graphs recorded so far */
     bool used[LANES];      /* in the piece that is being recorded */
     struct instance *instance;
@@ -111,12 +112,14 @@ void nccl_register(struct device *d); /* the wire segment, after cuda_take_arena
 void nccl_close(void);
 bool nccl_wanted(void); /* more than one rank */
 /* On a lane's stream. gather: the whole slot from each rank's part, which lies in it. reduce: this
- * rank's shard of the sum. */
+ * rank's shard of the sum. The sums over replicas come on LANE_REPLICAS alone, so its stream is
+ * their order. */
 void nccl_gather(struct device *d, enum lane lane, void *slot, int64_t shard, int64_t bytes);
 void nccl_reduce_scatter(struct device *d, enum lane lane, const void *slot, void *to,
                          int64_t shard);
-void nccl_all_reduce(struct device *d, enum lane lane, void *shard, int64_t count);
-void nccl_sum(struct device *d, enum lane lane, double *value, int64_t count, bool whole_world);
+void nccl_sum_replicas(struct device *d, void *shard, int64_t count);
+/* F64: over the shards on LANE_REDUCE; over the replicas on LANE_REPLICAS. */
+void nccl_sum_numbers(struct device *d, enum lane lane, double *value, int64_t count);
 void nccl_look(void); /* for errors of communicators; one ends the run */
 
 #endif

@@ -140,6 +140,22 @@ static void play(struct device *d, enum play what, int micro)
     }
 }
 
+/* All lanes meet. Compute waits for what is left of collectives, as in an `await`. */
+static void join(struct device *d)
+{
+    const int step = d->issuing;
+    bool waits = false;
+    for (int lane = 0; lane < LANES; lane++) waits |= lane != LANE_COMPUTE && d->used[lane];
+    if (!waits) return;
+    cuda_publish(d, LANE_COMPUTE, step, true);
+    for (int lane = 0; lane < LANES; lane++)
+        if (lane != LANE_COMPUTE && d->used[lane]) {
+            cuda_record(d, &d->computed, (enum lane)lane);
+            cuda_wait(d, &d->computed, LANE_COMPUTE);
+        }
+    cuda_publish(d, LANE_COMPUTE, step, false);
+}
+
 static cuda_graph_exec record(struct device *d, enum play what, int micro)
 {
     cuda_graph graph = NULL;
@@ -148,11 +164,7 @@ static cuda_graph_exec record(struct device *d, enum play what, int micro)
     for (int lane = 0; lane < LANES; lane++) d->used[lane] = false;
     CUDA(cuStreamBeginCapture, d->stream[LANE_COMPUTE], CUDA_CAPTURE_RELAXED);
     play(d, what, micro);
-    for (int lane = 0; lane < LANES; lane++)
-        if (lane != LANE_COMPUTE && d->used[lane]) {
-            cuda_record(d, &d->computed, lane);
-            cuda_wait(d, &d->computed, LANE_COMPUTE);
-        }
+    join(d);
     CUDA(cuStreamEndCapture, d->stream[LANE_COMPUTE], &graph);
     /* else all of it runs at the compute lane's */
     CUDA(cuGraphInstantiateWithFlags, &exec, graph, CUDA_GRAPH_NODE_PRIORITY);

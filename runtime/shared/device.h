@@ -1,12 +1,17 @@
 /* The functions of a device: everything that a generated schedule.c calls. The same text runs on
  * cpu (threads and MPI), on trace (prints, executes nothing) and on cuda (streams, events, NCCL),
  * so the rules are those of the strictest device:
- *   - work is issued on lanes and done later: `run` on the compute lane, collectives on the gather
- *     and the reduce lane; only an event orders two lanes;
+ *   - work is issued on lanes and done later: `run` on the compute lane, collectives on the gather,
+ *     the reduce and the replicas lane;
  *   - a collective waits, on its device, for all compute issued before it; compute waits for a
  *     collective only by `await` on its event;
- *   - all collectives, on any lane and communicator, execute in the one order in which they are
- *     issued (otherwise two communicators on two streams can deadlock even if each is in order);
+ *   - collectives are issued in one order on all ranks. Those of the FSDP group (gather and reduce
+ *     lane) execute one after the other in that order, and so do those of the replicas (replicas
+ *     lane), each of which begins when all that was issued on the reduce lane before it is done. So
+ *     at most two are under way, of two groups. Ranks may execute the two in another order, or one
+ *     may wait for a rank that executes the other: that ends only if both fit on a device at once,
+ *     which the device has to guarantee (cuda: by limits of their thread blocks). A device may
+ *     execute all of them in the one order of issue instead;
  *   - no function returns device data to the host, allocates, or depends on the step except through
  *     the scalars in device memory, so the micro-batch (first, middle, last) and the update can be
  *     captured once and replayed;
@@ -65,12 +70,16 @@ void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
 void gather(struct device *d, int step, int64_t unit, void *slot, int event);
 /* Reduce lane: `slot` (FP32, whole flat unit) is summed over the FSDP group, each rank its shard,
  * through `stage` (shard-sized FP32), and set (first micro-batch) or added to the resident gradient
- * shard at `into`; in the last micro-batch that shard is then summed over the replicas. `event`:
- * done, the slot may be written again. */
+ * shard at `into`. `event`: done, the slot may be written again. */
 void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, void *into,
             int micro, int event);
-/* Reduce lane: `count` F64 at `address` summed over the ranks of `group` ("fsdp", "world"), in rank
- * order on every rank. */
+/* Replicas lane, in the last micro-batch; nothing in others: the gradient shard at `shard`, which
+ * the latest reduction has completed, is summed over the replicas. `event`: this and all before it
+ * on the lane are done. */
+void sum_replicas(struct device *d, int step, int64_t unit, void *shard, int micro, int event);
+/* Reduce lane, and for the group "world" then the replicas lane: `count` F64 at `address` summed
+ * over the ranks of `group` ("fsdp", "world"): over the shards of each replica, then over the
+ * replicas. */
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
                int event);
 /* Compute lane: waits for the event's latest recording; returns at once when it was never

@@ -232,12 +232,15 @@ void profile_close(void)
         (long long)profile.copy_bytes, 1e-12 * profile.multiplied, (long long)profile.columns,
         (long long)profile.columns, (long long)profile.columns,
         program.compute_type == TYPE_BF16 ? "BF16" : "F32");
+    char replicas[64] = "";
+    if (program.dp > 1)
+        snprintf(replicas, sizeof replicas, ", sums over replicas %.3f ms",
+                 1e3 * profile.transfer_seconds[WATCH_REPLICAS] / steps);
     say("profile: %lld steps, op by op: %.3f ms per step in kernels of %.3f ms per step; gathers "
-        "%.3f "
-        "ms, reductions %.3f ms on lanes of their own",
+        "%.3f ms, reductions %.3f ms%s on lanes of their own",
         (long long)profile.steps, 1e3 * all / steps, 1e3 * profile.step_seconds / steps,
         1e3 * profile.transfer_seconds[WATCH_GATHER] / steps,
-        1e3 * profile.transfer_seconds[WATCH_REDUCE] / steps);
+        1e3 * profile.transfer_seconds[WATCH_REDUCE] / steps, replicas);
     say("profile: %-8s %-36s %7s %10s %8s %9s %9s %9s %9s", "", "a step", "calls", "ms", "share",
         "TFLOP/s", "GB/s", "roofline", "predicted");
     show_classes(all);

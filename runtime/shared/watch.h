@@ -11,7 +11,7 @@
 /* Set for whole steps. While it is, kernels go through watch_kernel, transfers between watch_begin
  * and watch_end, and nothing is recorded or replayed. */
 extern bool watching;
-enum watch_lane { WATCH_COMPUTE, WATCH_GATHER, WATCH_REDUCE, WATCH_LANES };
+enum watch_lane { WATCH_COMPUTE, WATCH_GATHER, WATCH_REDUCE, WATCH_REPLICAS, WATCH_LANES };
 /* Calls the kernel, once. On the thread that issues compute. part: of what the kernel's flops and
  * bytes count, this call's; below 1 for one of several stretches of a shard. */
 void watch_kernel(struct device *d, const struct kernel *k, void *const *address,

@@ -121,6 +121,15 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
     record(d, event, "reduce %s", name);
 }
 
+void sum_replicas(struct device *d, int step, int64_t unit, void *shard, int micro, int event)
+{
+    char name[96], at[40];
+    if (!(micro & MICRO_LAST)) return;
+    line(d, step, "replicas", "sum %s at %s over the replicas, event %d", instance(unit, name),
+         place(shard, at), event);
+    record(d, event, "sum of %s over the replicas", name);
+}
+
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
                int event)
 {

@@ -82,6 +82,8 @@ if "$here/libraries/build.sh" "$libraries" >libraries.log 2>&1 && [ ! -s librari
     done
     STANDIN_ORDER=random check ranks && ok libraries.ranks ||
         fail libraries.ranks "$(tail_of check.out)"
+    check crossing.66 && ok libraries.crossing ||
+        fail libraries.crossing "$(tail_of check.out)"
     while read -r name words; do
         check "$name"
         grep -q "$words" check.out && ok "libraries.$name" ||
@@ -95,6 +97,8 @@ too_much_shared cuLaunchKernel gives 1 and 701
 ranks.sizes here all-gather 1 of 200001 elements, on rank 1 all-gather 1 of 200000
 ranks.order here all-reduce 1 of 200001 elements, on rank 0 all-gather
 ranks.absent a peer does not come
+crossing.67 a peer does not come
+crossing.0 a peer does not come
 WORDS
     check follows && fail libraries.follows "the host follows a device address" ||
         ok libraries.follows
@@ -150,6 +154,12 @@ single_precision() {
     cuda_build case.plan 8 1.2.2.full.on replicas "${settings[@]}" --set run.graph=off
     why=$(cuda_run replicas 2 plain --steps 4) || fail replicas "$why"
     without replicas 2 SLOT_LAYERS_BACKWARD_DONE
+    # shards and replicas: two lanes of collectives at a time
+    cuda_build case.plan 8 2.2.1.full.on 2.2.1.full.on "${settings[@]}" --set run.graph=on
+    courses 2.2.1.full.on
+    cuda_build case.plan 8 2.2.1.full.on both "${settings[@]}" --set run.graph=off
+    # its sum is the last on the lane
+    without both 4 SLOT_PROLOGUE_BACKWARD_SUMMED
     narrow moe_mixed "$moe z_loss=0.02 router_z=0.05" "$losses" 2.1.1.none.on
     narrow moe_bias "$moe balance=0.02 seed=37" "--set model.balance_rate=0.02" 2.1.2.none.on
     cd "$scratch/moe_mixed" && mapfile -t settings < <(numbers recipe "$PWD/case")

@@ -34,30 +34,35 @@ struct loop {
     int64_t layers, compute, latency, bytes, slow, accumulation, host;
     double disturbed;
     int64_t reduce, slots; /* each layer also reduces, through so many slots; 0: none does */
+    int64_t replicas;      /* after which its shard is summed over the replicas */
+    bool one_order, far;   /* on one lane with all else; over another link */
 };
 
 static struct program *loop_program(const struct loop *l)
 {
     struct program *p = calloc(1, sizeof *p);
-    struct parts *parts = TAKE_MANY(struct parts, 2);
+    struct parts *parts = TAKE_MANY(struct parts, 3);
     parts[0] = (struct parts){
         .part = {{.latency = l->latency, .bytes = l->bytes, .company = WITH_NODE}}, .n = 1};
     parts[0].total = l->latency + l->bytes;
     parts[1] = (struct parts){.part = {{.bytes = l->reduce, .company = WITH_NODE}}, .n = 1};
     parts[1].total = l->reduce;
+    parts[2] = (struct parts){
+        .part = {{.bytes = l->replicas, .company = l->far ? WITH_NETWORK : WITH_NODE}}, .n = 1};
+    parts[2].total = l->replicas;
     *p = (struct program){.accumulation = l->accumulation ? l->accumulation : 1,
                           .devices = 1,
                           .host = l->host,
                           .slowest = 1,
                           .late = 1,
                           .disturbed = l->disturbed ? l->disturbed : 1,
-                          .events = 4};
+                          .events = 5};
     p->kernel = TAKE_MANY(struct timed, 2);
     for (int i = 0; i < 2; i++)
-        p->kernel[i] =
-            (struct timed){.class = COST_GEMM,
-                           .time = {.picoseconds = {l->compute / 2, l->compute / 2 + l->slow / 2,
-                                                    l->compute / 2 + l->slow / 2}}};
+        p->kernel[i] = (struct timed){
+            .class = COST_GEMM,
+            .time = {.picoseconds = {l->compute / 2, l->compute / 2 + l->slow / 2,
+                                     l->compute / 2 + l->slow / 2, l->compute / 2 + l->slow}}};
     p->kernels = 2;
     p->region = TAKE_MANY(struct part_region, 2);
     p->regions = 2;
@@ -107,6 +112,14 @@ static struct program *loop_program(const struct loop *l)
                                         .first = true,
                                         .last = true};
                 for (int m = 0; m < 4; m++) reduce->reduce[m] = parts[1];
+                struct item *sum = &s->item[s->n];
+                *sum = (struct item){.kind = ITEM_REPLICAS,
+                                     .what = "sum over replicas",
+                                     .series = l->one_order ? SERIES_SHARDS : SERIES_REPLICAS,
+                                     .event = 4,
+                                     .ring = 1};
+                sum->reduce[PART_LAST] = parts[2];
+                s->n += l->replicas > 0;
             }
         }
         for (int i = 0; i < s->n; i++) {
@@ -200,6 +213,58 @@ static void by_hand(void)
     o = run(p);
     equal("both disturbed", o->picoseconds, 600 + 10 * (900 + 400) + 1000);
 
+    /* sums over replicas on a lane of their own, hidden but for the last one: its layer's
+     * reduction of 200, then 700 */
+    l = (struct loop){.layers = 30,
+                      .compute = 1000,
+                      .bytes = 300,
+                      .reduce = 200,
+                      .slots = 1,
+                      .replicas = 700,
+                      .far = true};
+    p = loop_program(&l);
+    o = run(p);
+    equal("sums over replicas", o->picoseconds, 300 + 30 * 1000 + 200 + 700);
+    equal("the last is exposed", exposed(p, o, REASON_LINK), 300 + 200 + 700);
+    /* in one order with the others a layer has 1200 of collectives, and the gathers wait */
+    l.one_order = true;
+    int64_t one_order = run(loop_program(&l))->picoseconds;
+    hold(one_order >= 300 + 30 * 900 + 29 * 300, "one order binds", one_order, 36000);
+    hold(one_order > o->picoseconds, "one order is slower", one_order, o->picoseconds);
+    /* longer than a layer: they follow each other from the first reduction on, and nothing else
+     * waits for them */
+    l.one_order = false, l.replicas = 1700;
+    p = loop_program(&l);
+    o = run(p);
+    equal("sums that bind", o->picoseconds, 300 + 1000 + 200 + 30 * 1700);
+    equal("nothing waits for its turn", exposed(p, o, REASON_ORDER), 0);
+    /* both reductions and sums on one link: while they meet each takes twice as long. At the end of
+     * layer 1 a reduction and a gather of 500 are issued beside a sum of 300 */
+    l = (struct loop){
+        .layers = 2, .compute = 1000, .bytes = 100, .reduce = 400, .slots = 2, .replicas = 900};
+    p = loop_program(&l);
+    o = run(p);
+    /* 100 gather, 1000 layer 0, reduction until 1500, alone in the lane; the sum alone until 2100,
+     * when the other reduction is issued: 300 are left, of which 600 pass beside 300 of it; the
+     * reduction ends alone 100 later at 2800, its sum at 3700 */
+    equal("two on one link", o->picoseconds, 3700);
+    /* compute beside both is slower than beside one */
+    l = (struct loop){.layers = 2,
+                      .compute = 1000,
+                      .bytes = 100,
+                      .reduce = 100,
+                      .slots = 2,
+                      .replicas = 5000,
+                      .slow = 500,
+                      .far = true};
+    p = loop_program(&l);
+    o = run(p);
+    /* 100 gather; layer 0 beside the other gather, which costs 34, then alone; layer 1 beside the
+     * reduction of 100 and then the sum, which cost 500; one sum after the other */
+    equal("sums of both layers", o->tally[p->items - 1].count, 2);
+    equal("compute in company of a sum", o->picoseconds, 100 + 1034 + 100 + 2 * 5000);
+    equal("what that costs", o->tally[3].extra, 34 + 500);
+
     /* between two steps */
     l = (struct loop){.layers = 2, .compute = 1000, .bytes = 10, .host = 77};
     p = loop_program(&l);
@@ -245,15 +310,19 @@ static int64_t undisturbed(struct plan *p, const struct graph *g, double links, 
     struct program *program = program_of(&at, &m, g);
     const struct outcome *o = run(program);
     *serial = 0;
-    int64_t compute = 0;
+    int64_t compute = 0, series[SERIES] = {0};
     for (int i = 0; i < program->items; i++) {
         const struct item *it = program->by_number[i];
+        series[it->series] += o->tally[i].busy;
         if (it->kind == ITEM_RUN) compute += o->tally[i].count * it->clock[ALONE][it->kernels];
         *serial += o->tally[i].busy;
         equal("extra without contention", o->tally[i].extra, 0);
     }
     hold(o->picoseconds >= compute, "never faster than compute", o->picoseconds, compute);
-    hold(o->picoseconds >= *serial, "never faster than its collectives", o->picoseconds, *serial);
+    for (int k = 0; k < SERIES; k++)
+        hold(o->picoseconds >= series[k], "never faster than its collectives", o->picoseconds,
+             series[k]);
+    /* two on one link take twice as long, and no longer than one after the other */
     *serial += compute;
     hold(o->picoseconds <= *serial, "never slower than serial", o->picoseconds, *serial);
     return o->picoseconds;
@@ -268,6 +337,7 @@ static void given_back(const struct plan *p, const struct graph *g)
     at.cluster.jitter = at.cluster.device_spread = 0;
     struct machine m = machine_of(&at);
     struct program *program = program_of(&at, &m, g);
+    program->apart = true;
     int64_t before = step_picoseconds(program, engine_run(engine_new(program), true, NULL));
     struct durations d = {.between = at.cluster.host.launch, .host = at.cluster.host.step};
     d.kernel = TAKE_MANY(struct duration, program->kernels + 1);
@@ -296,6 +366,13 @@ static void given_back(const struct plan *p, const struct graph *g)
                                   .micro = micro,
                                   .calls = 1,
                                   .seconds = (double)it->reduce[micro].total / PICOSECONDS};
+        if (it->kind == ITEM_REPLICAS && it->reduce[PART_LAST].n)
+            d.collective[d.collectives++] =
+                (struct duration){.name = "sum over replicas",
+                                  .unit = program->unit_name[it->unit],
+                                  .micro = -1,
+                                  .calls = 1,
+                                  .seconds = (double)it->reduce[PART_LAST].total / PICOSECONDS};
         if (it->kind == ITEM_SUM)
             d.collective[d.collectives++] =
                 (struct duration){.name = "sum over ranks",

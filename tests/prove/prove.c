@@ -7,7 +7,13 @@
  *
  * Order: the text is one for all ranks and no step of it asks for the rank, so collectives are
  * issued in one order everywhere if they are issued in one order here; an event is recorded by one
- * lane step, waited for once it was recorded, and not recorded again before a wait.
+ * lane step, waited for once it was recorded, and not recorded again before a wait. The events of
+ * sums over replicas are the exception: their lane has one order, so the latest recording stands
+ * for all before it.
+ *
+ * Two lanes of collectives: a sum over replicas follows the reduction that completes its shard, in
+ * the same step, and touches nothing but resident gradients. Their readers are the update's
+ * kernels, which must come after a wait for the reduction and one for the sum.
  *
  * What stays for the whole run (weights, moments, scalars, staging) is written by nothing that is
  * proved here, so a reader of it is wrong.
@@ -33,6 +39,12 @@ struct kept {
     const char *name;
     int64_t from, to;
 };
+/* The gradient of a unit on its way into the resident shards. */
+struct sum {
+    const char *unit;
+    int slot, summed;   /* events */
+    bool reduces, adds; /* what has not been waited for */
+};
 /* Marks of a value by iteration of its loop (one entry for straight code). note of the value. */
 struct marks {
     int64_t *of;
@@ -44,11 +56,12 @@ struct prove {
     VECTOR(struct range) bytes; /* of the arena; sorted, apart */
     VECTOR(struct kept) kept;
     VECTOR(struct flight) flight;
+    VECTOR(struct sum) sum;
     int64_t fresh;
     const struct region *region;
     const struct body *body;
     int64_t i, n; /* layer and running count */
-    bool first_micro;
+    bool first_micro, last_micro;
     int step;
     jmp_buf out;
     const char *why;
@@ -341,7 +354,31 @@ static void reduce(struct prove *p, const struct node *n)
         read_bytes(p, at, at + shape_count(y->weight->shape) * 4, meant(p, bytes_of(y->value)),
                    y->value->name);
     }
-    take_off(p, (struct flight){from, from + b->bytes, (int)(attr_get(n, "event") + entry), false});
+    int event = (int)(attr_get(n, "event") + entry), summed = (int)attr_get(n, "summed");
+    take_off(p, (struct flight){from, from + b->bytes, event, false});
+    if (summed >= attr_get(n, "event") && summed < attr_get(n, "event") + attr_get(n, "ring"))
+        wrong(p, "event %d is of a slot and of a sum over replicas", summed);
+    for (int k = 0; k < p->body->gradient.n; k++) {
+        const struct weight *w = p->body->gradient.item[k].weight->weight;
+        const struct unit *u = graph_unit(p->g, w->unit);
+        if (strcmp(slot_name(SLOT_GRADIENT, p->region->name, u), b->name)) continue;
+        struct sum one = {w->unit, event, summed, true, p->last_micro && attr_get(n, "last")};
+        PUSH(&p->sum, one);
+        return;
+    }
+    wrong(p, "%s is reduced and nothing of it is made here", b->name);
+}
+
+/* Of a gradient that the update reads. */
+static void read_gradient(struct prove *p, const struct node *state)
+{
+    const char *unit = attr_get_word(state, "unit");
+    for (int k = 0; k < p->sum.n; k++) {
+        const struct sum *s = &p->sum.item[k];
+        if (strcmp(s->unit, unit)) continue;
+        if (s->reduces) wrong(p, "the gradient of %s is read before event %d", unit, s->slot);
+        if (s->adds) wrong(p, "the gradient of %s is read before event %d", unit, s->summed);
+    }
 }
 
 static void wait_for(struct prove *p, const struct node *n)
@@ -358,6 +395,11 @@ static void wait_for(struct prove *p, const struct node *n)
             p->flight.item[kept++] = p->flight.item[k];
     }
     p->flight.n = kept;
+    for (int k = 0; k < p->sum.n; k++) {
+        struct sum *s = &p->sum.item[k];
+        if (all ? s->slot >= first && s->slot < first + ring : s->slot == one) s->reduces = false;
+        if (s->summed == attr_or(n, "summed", -1)) s->adds = false;
+    }
     /* a slot is waited for before its first use too; a gather is always issued when a node
      * waits */
     if (!all && !found && records(p->g, one, OP_gather))
@@ -373,6 +415,8 @@ static void read_value(struct prove *p, const struct value *v)
     }
     int64_t from, to;
     const struct value *root = bytes_of(v);
+    if (root->node && root->node->op == OP_state && node_state(root->node) == BUFFER_GRADIENT)
+        read_gradient(p, root->node);
     if (root->node && op_rows[root->node->op].class == CLASS_LEAF) return;
     if (root->weight) {
         read_weight(p, root->weight);
@@ -601,7 +645,7 @@ const char *prove(const struct graph *g)
     if (!setjmp(p->out)) {
         keep_all(p);
         for (int round = 0; round < 4; round++) {
-            p->first_micro = round == 1;
+            p->first_micro = round == 1, p->last_micro = round == 2;
             for (int i = 0; i < g->region.n; i++) {
                 static const enum phase phase[] = {PHASE_SETUP, PHASE_MICRO, PHASE_MICRO,
                                                    PHASE_UPDATE};

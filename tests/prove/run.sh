@@ -115,6 +115,19 @@ caught an_event_of_two_owners event.ir \
     'recorded again|nobody has recorded|read before event|still under way'
 sed -E "/^    gather.*gather.epilogue/d" whole.ir >no_gather.ir
 caught a_wait_before_its_event no_gather.ir 'nobody has recorded|never gathered'
+# Sums over replicas: two replicas, three layers.
+"$planc" dump tiny.plan --after memory --set mesh.dp=2 --set batch.global=16 >whole.ir
+summed=$(grep -E '^    reduce\(\) .*slot.layers.backward.layers' whole.ir |
+    grep -oE 'summed=[0-9]+')
+sed -E "/^    wait\(\) .*$summed/s/ $summed//" whole.ir >no_sum_wait.ir
+caught a_sum_nobody_waits_for no_sum_wait.ir 'gradient of .* is read before event'
+slot=$(event reduce slot.layers.backward.layers)
+sed -E "/^    wait\(\) $slot .*$summed/s/$slot/event=999/" whole.ir >no_reduce_wait.ir
+caught a_reduction_nobody_waits_for no_reduce_wait.ir 'gradient of .* is read before event'
+sed -E "/^    reduce\(\) .*$summed/s/$summed/summed=${slot#event=}/" whole.ir >one_event.ir
+caught an_event_of_a_slot_and_a_sum one_event.ir 'of a slot and of a sum'
+cp fsdp2.none.ir whole.ir
+
 # A result in the place of an operand that its kernel reads at other elements.
 turned=$(sed -nE 's/^    d_k:.* = mul\(([a-z0-9_.]+), rope_sin\).*/\1/p' whole.ir)
 made=$(sed -nE 's/^    ([a-z0-9_.]+):.* = add\(d_k[0-9.]*, d_k[0-9.]*\).*/\1/p' whole.ir |

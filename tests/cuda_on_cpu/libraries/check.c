@@ -202,14 +202,44 @@ static void rank_runs(int rank, nccl_id id, const char *module, const char *mist
     MUST(ncclCommDestroy(comm));
     _exit(0);
 }
-static int ranks(const char *module, const char *mistake)
+/* Two communicators on two streams, issued in another order on the last rank: they end when both
+ * fit on the device. */
+static void rank_crosses(int rank, nccl_id *id, const char *module, int blocks)
 {
-    nccl_id id;
-    pid_t child[RANKS];
+    nccl_comm comm[2];
+    struct nccl_config config = NCCL_CONFIG;
+    void *at[2];
+    unsigned error = 0;
+    float one[COUNT];
+    begin(module);
+    config.max_ctas = blocks ? blocks : NCCL_UNSET;
+    for (int i = 0; i < COUNT; i++) one[i] = 1.0f;
+    for (int k = 0; k < 2; k++) {
+        MUST(ncclCommInitRankConfig(&comm[k], RANKS, id[k], rank, &config));
+        MUST(ncclMemAlloc(&at[k], sizeof one));
+        MUST(cuMemcpyHtoDAsync_v2((uintptr_t)at[k], one, sizeof one, stream[k]));
+    }
+    for (int k = 0; k < 2; k++) {
+        const int c = rank == RANKS - 1 ? 1 - k : k;
+        if (k == 1) usleep(200000); /* the first is under way by now */
+        MUST(ncclAllReduce(at[c], at[c], COUNT, NCCL_F32, NCCL_SUM, comm[c], stream[c]));
+    }
+    for (int k = 0; k < 2;) {
+        MUST(ncclCommGetAsyncError(comm[0], &error));
+        if (!error) MUST(ncclCommGetAsyncError(comm[1], &error));
+        if (error) _exit(9);
+        if (cuStreamQuery(stream[k]) == CUDA_OK) k++;
+        usleep(1000);
+    }
+    for (int k = 0; k < 2; k++) {
+        MUST(cuMemcpyDtoHAsync_v2(one, (uintptr_t)at[k], sizeof one, stream[k]));
+        for (int i = 0; i < COUNT; i++) WANT(one[i] == (float)RANKS);
+    }
+    _exit(0);
+}
+static int worst_of(const pid_t *child)
+{
     int status, worst = 0;
-    MUST(ncclGetUniqueId(&id));
-    for (int r = 0; r < RANKS; r++)
-        if ((child[r] = fork()) == 0) rank_runs(r, id, module, mistake);
     for (int r = 0; r < RANKS; r++) {
         waitpid(child[r], &status, 0);
         int code = WIFEXITED(status) ? WEXITSTATUS(status) : 99;
@@ -217,6 +247,24 @@ static int ranks(const char *module, const char *mistake)
     }
     if (worst) printf("rank ends with %d\n", worst);
     return worst;
+}
+static int crossing(const char *module, int blocks)
+{
+    nccl_id id[2];
+    pid_t child[RANKS];
+    for (int k = 0; k < 2; k++) MUST(ncclGetUniqueId(&id[k]));
+    for (int r = 0; r < RANKS; r++)
+        if ((child[r] = fork()) == 0) rank_crosses(r, id, module, blocks);
+    return worst_of(child);
+}
+static int ranks(const char *module, const char *mistake)
+{
+    nccl_id id;
+    pid_t child[RANKS];
+    MUST(ncclGetUniqueId(&id));
+    for (int r = 0; r < RANKS; r++)
+        if ((child[r] = fork()) == 0) rank_runs(r, id, module, mistake);
+    return worst_of(child);
 }
 
 /* ── cuBLASLt ────────────────────────────────────────────────────────────────── */
@@ -281,6 +329,8 @@ static void one_argument(cuda_function f, cuda_address at)
 int main(int argc, char **argv)
 {
     const char *which = argc > 2 ? argv[2] : "";
+    /* at most 66 thread blocks of each fit beside each other, 67 do not */
+    if (!strncmp(which, "crossing.", 9)) return crossing(argv[1], atoi(which + 9));
     if (!strncmp(which, "ranks", 5)) return ranks(argv[1], which[5] ? which + 6 : "");
     begin(argv[1]);
     if (!strcmp(which, "streams"))

@@ -324,11 +324,13 @@ EXPORTED unsigned cuDeviceGetAttribute(int *value, unsigned attribute, int devic
     static const struct {
         unsigned attribute;
         int value;
-    } known[] = {{1, 1024},     {2, 1024},  {3, 1024},     {4, 64},      {5, 2147483647},
-                 {6, 65535},    {7, 65535}, {8, 49152},    {10, 32},     {12, 65536},
-                 {13, 1980000}, {16, 132},  {17, 0},       {18, 0},      {19, 1},
-                 {31, 1},       {35, 0},    {36, 3201000}, {37, 6144},   {38, 62914560},
-                 {39, 2048},    {40, 3},    {41, 1},       {81, 233472}, {106, 32}};
+    } known[] = {{1, 1024},       {2, 1024},     {3, 1024},     {4, 64},
+                 {5, 2147483647}, {6, 65535},    {7, 65535},    {8, 49152},
+                 {10, 32},        {12, 65536},   {13, 1980000}, {16, STANDIN_MULTIPROCESSORS},
+                 {17, 0},         {18, 0},       {19, 1},       {31, 1},
+                 {35, 0},         {36, 3201000}, {37, 6144},    {38, 62914560},
+                 {39, 2048},      {40, 3},       {41, 1},       {81, 233472},
+                 {106, 32}};
     const char *compute = getenv("STANDIN_COMPUTE") ? getenv("STANDIN_COMPUTE") : "9.0";
     (void)device;
     if (attribute == 97) return *value = (int)standin_setting("STANDIN_SHARED", 232448), OK;

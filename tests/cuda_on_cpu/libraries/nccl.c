@@ -1,9 +1,10 @@
 /* libnccl.so.2 between processes of one machine: every communicator is a piece of shared memory in
  * which each rank has two slots, used in turn; a collective goes through it in pieces. It is put on
- * a stream like any other work and says "again" while it waits for its peers, and at most one
- * collective of a process is under way at a time, as on a device that two of them
- * fill: two communicators in another order on another rank stand still, as they would there, and
- * after STANDIN_NCCL_SECONDS (30) that is an asynchronous error. Every piece carries what its
+ * a stream like any other work and says "again" while it waits for its peers. A collective begins
+ * when its thread blocks fit on the device beside those under way: as many as its communicator may
+ * have at most (max_ctas), and all of them without a limit. Two communicators that do not fit
+ * together, in another order on another rank, stand still, as they would there, and after
+ * STANDIN_NCCL_SECONDS (30) that is an asynchronous error. Every piece carries what its
  * sender believes it to be; two beliefs are an error too. Sums are made in the order of ranks,
  * alike on every rank. */
 #define _GNU_SOURCE
@@ -44,7 +45,8 @@ struct shared {
 };
 struct ncclComm {
     struct shared *shared;
-    int rank, ranks;
+    int rank, ranks, blocks;
+    bool busy; /* of the taker's thread alone */
     long piece;
     int64_t calls;
     atomic_int error;
@@ -54,7 +56,13 @@ typedef struct ncclComm *comm_t;
 typedef struct {
     char internal[128];
 } id_t_;
-static struct ncclComm *under_way; /* of the taker's thread alone */
+/* ncclConfig_t as far as it is read. */
+struct config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga_cluster, min_ctas, max_ctas;
+};
+static int blocks_taken; /* of the taker's thread alone */
 
 static double now(void)
 {
@@ -102,13 +110,14 @@ static struct shared *share(const char *name, int ranks)
 EXPORTED unsigned ncclCommInitRankConfig(comm_t *comm, int ranks, id_t_ id, int rank,
                                          const void *config)
 {
-    (void)config;
+    const struct config *asked = config;
     if (ranks < 1 || ranks > MOST_RANKS || rank < 0 || rank >= ranks ||
         strncmp(id.internal, "/standin-nccl-", 14) != 0)
         return INVALID_ARGUMENT;
     comm_t c = calloc(1, sizeof *c);
     c->shared = share(id.internal, ranks);
     c->rank = rank, c->ranks = ranks;
+    c->blocks = asked && asked->max_ctas > 0 ? asked->max_ctas : STANDIN_MULTIPROCESSORS;
     if (!c->shared) return SYSTEM;
     atomic_fetch_add(&c->shared->attached, 1);
     double from = now();
@@ -263,8 +272,12 @@ static enum standin_progress run_collective(void *data)
     struct collective *c = data;
     struct shared *s = c->comm->shared;
     if (atomic_load(&c->comm->aborted)) return STANDIN_DONE;
-    if (!c->begun && under_way) return STANDIN_AGAIN;
-    if (!c->begun) under_way = c->comm, c->begun = true, c->since = now();
+    if (!c->begun && (c->comm->busy || blocks_taken + c->comm->blocks > STANDIN_MULTIPROCESSORS))
+        return STANDIN_AGAIN;
+    if (!c->begun) {
+        c->comm->busy = c->begun = true, c->since = now();
+        blocks_taken += c->comm->blocks;
+    }
     if (atomic_load(&c->comm->error)) return STANDIN_AGAIN;
     const long piece = c->comm->piece + 1;
     const int64_t step = step_of(c);
@@ -303,7 +316,8 @@ static enum standin_progress run_collective(void *data)
     c->belief.at += step;
     if (c->belief.at < c->belief.count * (int64_t)size_of((unsigned)c->belief.type))
         return STANDIN_AGAIN;
-    under_way = NULL;
+    c->comm->busy = false;
+    blocks_taken -= c->comm->blocks;
     return STANDIN_DONE;
 }
 

@@ -18,6 +18,9 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
+/* of the device that is played */
+enum { STANDIN_MULTIPROCESSORS = 132 };
+
 typedef struct CUstream_st *stream_t;
 
 /* How a piece of work stands. STANDIN_FAILED: standin_error was called. */
