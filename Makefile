@@ -134,6 +134,11 @@ test-long: setup
 deps-peers:
 	python3 -m venv $(BUILD)/peers
 	$(BUILD)/peers/bin/pip install --quiet torch transformers tensorboard
+# NVIDIA's wheels of cuBLAS and cuDNN, 1.5 GB from PyPI: headers and libraries that are newer than
+# the toolkit's, for the suite cuda_library. No GPU is needed.
+deps-nvidia:
+	python3 -m venv $(BUILD)/nvidia
+	$(BUILD)/nvidia/bin/pip install --quiet --no-deps 'nvidia-cublas>=13.2' 'nvidia-cudnn-cu13>=9.25'
 bench: setup
 	@$(MAKE) --no-print-directory $(JOBS) all
 	@BUILD=$(BUILD) bash tests/bench.sh
@@ -198,6 +203,6 @@ clean:
 	rm -rf build build-sanitize
 
 always:
-.PHONY: all setup demo test test-long deps-peers bench bench-predict bench-published fuzz install uninstall clean always
+.PHONY: all setup demo test test-long deps-peers deps-nvidia bench bench-predict bench-published fuzz install uninstall clean always
 .DELETE_ON_ERROR:
 .SUFFIXES:

@@ -34,7 +34,7 @@ enum data_format {
 enum data_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
 enum gemm { GEMM_CUBLASLT, GEMM_PLANC };
 enum attention { ATTENTION_PLANC, ATTENTION_CUDNN };
-enum experts { EXPERTS_PLANC, EXPERTS_CUDNN };
+enum experts { EXPERTS_PLANC, EXPERTS_CUDNN, EXPERTS_CUBLASLT };
 enum nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 /* at: where the plan (or the default) says so */

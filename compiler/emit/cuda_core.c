@@ -140,6 +140,42 @@ static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
              argument_of(c, a), argument_of(c, b), argument_of(c, y));
 }
 
+static const char *bytes_of(const struct value *v)
+{
+    return number(shape_count(v->shape) * element_bytes(v->type));
+}
+
+enum { EMPTY_BLOCKS = 32 }; /* an expert, to clear its gradient */
+
+/* Before our own launch: the library, where it knows this shape. `of`: operands and result, as
+ * struct grouped_product takes them; `groups` and `rest`: what cuBLASLt wants done before, and what
+ * it leaves to do, or NULL. */
+static void grouped_by_library(struct cuda_kernel *c, const struct node *n,
+                               const struct value *const *of, const char *sizes, const char *groups,
+                               const char *rest)
+{
+    const struct facts *f = &c->emit->graph->facts;
+    if (!experts_by_library(f, n)) return;
+    bool blas = f->experts == EXPERTS_CUBLASLT;
+    const char *p =
+        text_format("(void *[]){p[%d], p[%d], p[%d], p[%d]}", argument_of(c, of[0]),
+                    argument_of(c, of[1]), argument_of(c, of[2]), argument_of(c, of[3]));
+    text_add(&c->call, "    static const struct grouped_product g = {%s};\n", sizes);
+    text_add(&c->call, "    if (grouped_known(&g, %s)) {\n", p);
+    if (blas)
+        step(c,
+             (struct shape_of_launch){.ending = "groups", .threads = 256, .x = "1", .works = true},
+             groups);
+    text_add(&c->call, "    grouped_product(&g, %s);\n", p);
+    if (blas && rest)
+        step(c,
+             (struct shape_of_launch){.ending = "empty",
+                                      .threads = 256,
+                                      .x = number(EMPTY_BLOCKS * of[3]->shape.dim[0])},
+             rest);
+    text_add(&c->call, "    return;\n    }\n");
+}
+
 static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
 {
     const struct value *z = n->in[0].value, *w = n->in[1].value, *first = n->in[2].value,
@@ -149,13 +185,14 @@ static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
     const struct tile *tile =
         tile_choose(c->emit->graph->facts.shared_bytes, tensor, in % 8 == 0 && out % 8 == 0,
                     experts, parts(rows, experts), out);
-    /* before our own launch: the library, where it knows this shape */
-    if (c->emit->graph->facts.experts_library && experts_offered(n))
-        text_add(&c->call,
-                 "    static const struct grouped_product g = {%ld, %ld, %ld, %ld, %s};\n    "
-                 "if (grouped_product(&g, (void *[]){p[%d], p[%d], p[%d], p[%d]})) return;\n",
-                 experts, rows, in, out, truth(across), argument_of(c, z), argument_of(c, w),
-                 argument_of(c, first), argument_of(c, y));
+    grouped_by_library(c, n, (const struct value *[]){z, w, first, y},
+                       text_format("%ld, %ld, %ld, %ld, %s, false, %ld, %s", experts, rows, in, out,
+                                   truth(across), groups_offset(), bytes_of(y)),
+                       text_format("expert_groups<%s>(%s, %s, %s, %s, (char *)work + %ld, %ld, "
+                                   "%ld, %ld)",
+                                   truth(across), name_of(c, z), name_of(c, w), name_of(c, first),
+                                   name_of(c, y), groups_offset(), experts, in, out),
+                       NULL);
     step(c,
          (struct shape_of_launch){.ending = "",
                                   .threads = tile->threads,
@@ -174,6 +211,14 @@ static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
     int64_t experts = dw->shape.dim[0], out = dw->shape.dim[1], in = dw->shape.dim[2];
     const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor,
                                           in % 8 == 0 && out % 8 == 0, experts, out, in);
+    grouped_by_library(
+        c, n, (const struct value *[]){dy, z, first, dw},
+        text_format("%ld, %ld, %ld, %ld, false, true, %ld, %s", experts, rows_of(z), in, out,
+                    groups_offset(), bytes_of(dw)),
+        text_format("expert_groups_grad(%s, %s, %s, %s, (char *)work + %ld, %ld, %ld, %ld)",
+                    name_of(c, dy), name_of(c, z), name_of(c, first), name_of(c, dw),
+                    groups_offset(), experts, in, out),
+        text_format("expert_empty(%s, %s, %ld)", name_of(c, first), name_of(c, dw), in * out));
     step(c,
          (struct shape_of_launch){.ending = "",
                                   .threads = tile->threads,

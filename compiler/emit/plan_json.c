@@ -127,8 +127,7 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              p->run_steps, text_number(p->timeout_seconds),
              p->nonfinite == NONFINITE_SKIP ? "skip" : "stop", p->graph ? "true" : "false",
              p->gemm == GEMM_PLANC ? "planc" : "cublaslt",
-             p->attention == ATTENTION_CUDNN ? "cudnn" : "planc",
-             p->experts == EXPERTS_CUDNN ? "cudnn" : "planc");
+             p->attention == ATTENTION_CUDNN ? "cudnn" : "planc", experts_names[p->experts]);
     text_add(to,
              "  \"device\": \"%s\", \"fusion\": %s, \"kernels\": %d, \"schedule_steps\": %d, "
              "\"local_bytes\": %ld, \"wire_bytes\": %ld,\n",

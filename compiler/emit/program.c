@@ -298,8 +298,10 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
              p->graph ? "true" : "false",
              p->gemm == GEMM_CUBLASLT ? "ENGINE_CUBLASLT" : "ENGINE_PLANC",
              p->attention == ATTENTION_CUDNN ? "ENGINE_CUDNN" : "ENGINE_PLANC",
-             p->experts == EXPERTS_CUDNN ? "ENGINE_CUDNN" : "ENGINE_PLANC", text_number(peak),
-             p->cluster.outside_bytes);
+             p->experts == EXPERTS_CUDNN      ? "ENGINE_CUDNN"
+             : p->experts == EXPERTS_CUBLASLT ? "ENGINE_CUBLASLT"
+                                              : "ENGINE_PLANC",
+             text_number(peak), p->cluster.outside_bytes);
 }
 
 /* What a checkpoint keeps of the plan, and what is compared with it. */

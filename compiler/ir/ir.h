@@ -66,6 +66,7 @@ enum workspace {
  * means), and how many numbers the longest of its sums adds. */
 enum bound { BOUND_EXACT, BOUND_ROUNDED, BOUND_SUMMED, BOUND_PRODUCT, BOUND_ATTENTION };
 extern const char *const bound_names[];
+extern const char *const experts_names[3];
 enum terms {
     TERMS_ONE,
     TERMS_COLUMNS,  /* of the first operand */
@@ -352,7 +353,7 @@ struct facts {
     enum device_kind device;
     /* on cuda: attention is offered to a library first, with room for it; printed only then */
     bool attention_library;
-    bool experts_library; /* the same of expert products */
+    enum experts experts; /* whose expert products; printed when not planc's */
     /* on cuda: the most shared memory that a block may have; 0: no kernel wants more than there is,
      * and not printed */
     int64_t shared_bytes;

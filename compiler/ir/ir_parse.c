@@ -88,8 +88,7 @@ static void read_facts(struct reader *r)
         f->attention_library =
             read_choice(r, (const char *const[]){"library"}, 1, read_quoted(r)) == 0;
     if (read_see(r, "experts="))
-        f->experts_library =
-            read_choice(r, (const char *const[]){"library"}, 1, read_quoted(r)) == 0;
+        f->experts = (enum experts)read_choice(r, experts_names, 3, read_quoted(r));
     if (!read_at_line_end(r) && (f->shared_bytes = read_key_whole(r, "shared")) < 1)
         read_fail(r, "no shared memory");
     const int64_t positive[] = {f->sequence, f->local, f->tokens,       f->accumulation,

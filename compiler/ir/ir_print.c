@@ -113,7 +113,7 @@ static void print_facts(struct text *to, const struct facts *f)
     if (f->device != DEVICE_CPU)
         text_add(to, " device=\"%s\"%s%s", device_names[f->device],
                  f->attention_library ? " attention=\"library\"" : "",
-                 f->experts_library ? " experts=\"library\"" : "");
+                 f->experts ? text_format(" experts=\"%s\"", experts_names[f->experts]) : "");
     if (f->shared_bytes) text_add(to, " shared=%lld", (long long)f->shared_bytes);
     text_add(to, "\n");
 }

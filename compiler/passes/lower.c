@@ -265,7 +265,7 @@ struct facts lower_facts(const struct plan *p)
         .compute = p->compute,
         .device = p->device,
         .attention_library = p->attention == ATTENTION_CUDNN,
-        .experts_library = p->experts == EXPERTS_CUDNN,
+        .experts = p->experts,
         .shared_bytes = p->device == DEVICE_CUDA ? shared_bytes_of(p->arch, p->n_arch) : 0,
         .fuse = true,
         .apart = p->trainer.name != NULL,

@@ -69,11 +69,27 @@ bool attention_offered(const struct node *n)
 
 bool experts_offered(const struct node *n)
 {
-    if (n->op != OP_expert_matmul) return false;
+    if (n->op != OP_expert_matmul && n->op != OP_expert_matmul_grad) return false;
     const struct value *z = n->in[0].value, *w = n->in[1].value, *y = n->out[0];
-    return z->type == BF16 && w->type == BF16 && y->type == BF16 && w->shape.dim[1] % 8 == 0 &&
-           w->shape.dim[2] % 8 == 0;
+    return z->type == BF16 && w->type == BF16 && shape_columns(z->shape) % 8 == 0 &&
+           shape_columns(y->shape) % 8 == 0;
 }
+
+bool experts_by_library(const struct facts *f, const struct node *n)
+{
+    return experts_offered(n) && (f->experts == EXPERTS_CUBLASLT ||
+                                  (f->experts == EXPERTS_CUDNN && n->op == OP_expert_matmul));
+}
+
+/* Five addresses a group, two sums, six numbers a group and two factors: struct grouped_product of
+ * runtime/shared/launch.h. */
+static int64_t groups_bytes(const struct node *n)
+{
+    const struct value *w = n->op == OP_expert_matmul ? n->in[1].value : n->out[0];
+    return whole_lines(8 * (5 * w->shape.dim[0] + 2) + 4 * (6 * w->shape.dim[0] + 2));
+}
+
+int64_t groups_offset(void) { return PRODUCT_BYTES; }
 
 int64_t workspace_of_node(const struct facts *f, const struct node *n)
 {
@@ -97,12 +113,14 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n)
     bug("workspace of %s", op_rows[n->op].name);
 }
 
-/* What a library is offered. Experts: a bit for itself. Attention (attention_cudnn.c lays it out):
+/* What a library is offered. Experts: a bit for itself; cuBLASLt as much as for dense products,
+ * then what the groups are. Attention (attention_cudnn.c lays it out):
  * the log-sum-exp in its own order, for the gradient also the inner products and two F32 rows a
  * query and head, and a bit for itself. */
 int64_t workspace_of_library(const struct facts *f, const struct node *n)
 {
-    if (f->experts_library && experts_offered(n)) return LIBRARY_BYTES;
+    if (experts_by_library(f, n))
+        return f->experts == EXPERTS_CUDNN ? LIBRARY_BYTES : PRODUCT_BYTES + groups_bytes(n);
     if (!f->attention_library || !attention_offered(n)) return 0;
     const struct shape q = n->in[0].value->shape;
     int64_t numbers = whole_lines(q.dim[0] * q.dim[1] * (int64_t)sizeof(float));

@@ -46,9 +46,12 @@ int64_t workspace_of_library(const struct facts *f, const struct node *n);
  * no cap on scores. */
 bool attention_offered(const struct node *n);
 
-/* Whether a node is a expert product of a kind that a library may do (facts.experts_library): BF16,
- * rows of whole 16 bytes. */
+/* Whether a node is an expert product of a kind that a library may do: BF16, rows of whole 16
+ * bytes. And whether the plan asks one for it (facts.experts): cuDNN for the product alone. */
 bool experts_offered(const struct node *n);
+bool experts_by_library(const struct facts *f, const struct node *n);
+/* Where in the workspace the groups of cuBLASLt's products lie, behind what it works in. */
+int64_t groups_offset(void);
 
 /* What the kernel with the largest need has of it, and the libraries. */
 int64_t workspace_bytes(const struct graph *g);

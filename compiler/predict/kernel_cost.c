@@ -99,7 +99,8 @@ static const char *engine_of(const struct machine *m, const struct work *w)
 {
     const char *engine = m->engine[w->class];
     bool library = !strcmp(engine, "cublaslt") || !strcmp(engine, "cudnn");
-    return library && !w->library ? "planc" : engine;
+    bool forward = w->class != COST_GROUPED_GEMM || strcmp(engine, "cudnn") || w->forward;
+    return library && (!w->library || !forward) ? "planc" : engine;
 }
 
 static bool multiplies(enum cost_class class)
@@ -298,10 +299,24 @@ static void key_of(const struct machine *m, const struct work *w, double key[KEY
     uint64_t ops = 0;
     for (int i = 0; i < w->ops; i++)
         ops = mixed_with(mixed_with(ops, w->op[i].op), w->op[i].elements);
-    const double all[KEY_NUMBERS] = {
-        w->class,    w->type,  w->order, w->mixed,   w->library,         w->m,
-        w->n,        w->k,     w->rows,  w->experts, w->weight_gradient, w->width,
-        w->sequence, w->flops, w->bytes, w->ops,     w->tokens,          (double)m->ranks_a_host};
+    const double all[KEY_NUMBERS] = {w->class,
+                                     w->type,
+                                     w->order,
+                                     w->mixed,
+                                     w->library + 2 * w->forward,
+                                     w->m,
+                                     w->n,
+                                     w->k,
+                                     w->rows,
+                                     w->experts,
+                                     w->weight_gradient,
+                                     w->width,
+                                     w->sequence,
+                                     w->flops,
+                                     w->bytes,
+                                     w->ops,
+                                     w->tokens,
+                                     (double)m->ranks_a_host};
     memcpy(key, all, sizeof all);
     memcpy(&key[KEY_NUMBERS - 1], &ops, sizeof ops);
 }

@@ -32,7 +32,7 @@ struct machine machine_of(const struct plan *p)
     m.engine[COST_GEMM] = !cuda ? "onednn" : p->gemm == GEMM_CUBLASLT ? "cublaslt" : "planc";
     if (cuda && p->attention == ATTENTION_CUDNN)
         m.engine[COST_ATTENTION] = m.engine[COST_ATTENTION_GRAD] = "cudnn";
-    if (cuda && p->experts == EXPERTS_CUDNN) m.engine[COST_GROUPED_GEMM] = "cudnn";
+    if (cuda) m.engine[COST_GROUPED_GEMM] = experts_names[p->experts];
     if (p->trainer.name) m.other = true;
     if (p->trainer.engine) machine_set_engine(&m, p->trainer.engine);
     m.rates = FIXED_RATES + c->efficiencies + c->grids;

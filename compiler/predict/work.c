@@ -43,7 +43,8 @@ static void read_experts(struct work *w, const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
     read_types(w, a, b);
-    w->library = experts_offered(n) && !flag(n, "ta");
+    w->library = experts_offered(n);
+    w->forward = n->op == OP_expert_matmul && !flag(n, "ta");
     if (n->op == OP_expert_matmul_grad) { /* dy[R,b], z[R,a] -> dW[E,b,a] */
         w->weight_gradient = true;
         w->order = ORDER_TN;

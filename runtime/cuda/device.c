@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "experts_cublaslt.h"
 #include "gemm_cublaslt.h"
 #include "start_cudnn.h"
 #include "shared/sample.h"
@@ -423,12 +424,12 @@ struct device *device_open(void)
     cuda_module_open();
     world_agree(); /* nobody waits in NCCL for a rank that has no kernels */
     nccl_open();
-    if (program.gemm == ENGINE_CUBLASLT) cublaslt_open();
+    const bool blas = program.gemm == ENGINE_CUBLASLT || program.experts == ENGINE_CUBLASLT;
+    if (blas && cublaslt_open() && program.experts == ENGINE_CUBLASLT) cublaslt_grouped_open();
     struct dnn_use dnn_use = {program.attention == ENGINE_CUDNN, program.experts == ENGINE_CUDNN};
     if (dnn_use.attention || dnn_use.experts) cudnn_open(dnn_use, gpu.major, gpu.minor);
     world_agree();
-    if (program.gemm == ENGINE_CUBLASLT)
-        cublaslt_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
+    if (blas) cublaslt_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
     if (dnn_use.attention || dnn_use.experts)
         cudnn_same(dnn_use, gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
     world_agree();

@@ -86,6 +86,7 @@ enum runtime_kernel {
     RUNTIME_SET_F32,
     RUNTIME_ADD_F32,
     RUNTIME_PUBLISH,
+    RUNTIME_CHECKSUM,
     RUNTIME_KERNELS
 };
 /* finds or makes the cubin, loads it, looks all functions up; collective; false: noted */

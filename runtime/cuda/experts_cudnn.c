@@ -8,7 +8,7 @@
  * and workspace only, and whether it applies on addresses that are alike on all ranks. */
 #include "experts_cudnn.h"
 
-#include "library.h"
+#include "device.h"
 #include "start_cudnn.h"
 #include "shared/trainer.h"
 
@@ -66,19 +66,24 @@ static struct entry *find(const struct grouped_product *p, int64_t room)
     return e;
 }
 
-bool cudnn_grouped_product(const struct grouped_product *p, void *const *address, void *stream,
-                           void *work, int64_t bytes)
+static const int64_t id[GROUPED_ADDRESSES] = {GROUPED_Z, GROUPED_W, GROUPED_FIRST, GROUPED_Y};
+
+bool cudnn_grouped_known(const struct grouped_product *p, void *const *address, int64_t bytes)
 {
-    static const int64_t id[GROUPED_ADDRESSES] = {GROUPED_Z, GROUPED_W, GROUPED_FIRST, GROUPED_Y};
     for (int i = 0; i < GROUPED_ADDRESSES; i++)
         if ((uintptr_t)address[i] % DNN_ALIGNMENT) return false;
+    return !p->gradient && find(p, bytes)->plan;
+}
+
+void cudnn_grouped_product(const struct grouped_product *p, void *const *address, void *stream,
+                           void *work, int64_t bytes)
+{
     const struct entry *e = find(p, bytes);
-    if (!e->plan) return false;
+    char where[320];
     unsigned status = cudnn.cudnnSetStream(dnn.handle, (cuda_stream)stream);
     if (!status) status = dnn_run(dnn.handle, e->plan, GROUPED_ADDRESSES, id, address, work);
     if (status)
-        fail_now("rank %d: %s failed at a product of %lld rows by %lld experts: %s", world.rank,
+        fail_now("%s: %s failed at a product of %lld rows by %lld experts: %s", cuda_where(where),
                  dnn.name, (long long)p->rows, (long long)p->experts,
                  cudnn.cudnnGetErrorString(status));
-    return true;
 }

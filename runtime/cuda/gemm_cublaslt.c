@@ -39,11 +39,21 @@ static struct {
     int64_t entries;
 } lt;
 
+static const char *way_out(void)
+{
+    return program.experts != ENGINE_CUBLASLT ? "run.gemm = planc does without cuBLASLt"
+           : program.gemm != ENGINE_CUBLASLT
+               ? "run.experts = planc does without cuBLASLt"
+               : "run.gemm = planc and run.experts = planc do without cuBLASLt";
+}
+
+void *cublaslt_handle(void) { return lt.handle; }
+
 bool cublaslt_open(void)
 {
     char why[LIBRARY_WHY];
     if (!cuda_library_open(LIBRARY_CUBLASLT, why))
-        return fail_note("rank %d: %s; run.gemm = planc does without cuBLASLt", world.rank, why);
+        return fail_note("rank %d: %s; %s", world.rank, why, way_out());
     unsigned status = cublaslt.cublasLtCreate(&lt.handle);
     if (status)
         return fail_note("rank %d: cuBLASLt does not start on this device: %s", world.rank,
@@ -60,8 +70,8 @@ bool cublaslt_same(double device)
     for (int r = 1; r < world.size; r++)
         if (all[2 * r] != all[0] || all[2 * r + 1] != all[1])
             return fail_note("rank %d has another %s than rank 0: matrix products would differ; "
-                             "run.gemm = planc does without cuBLASLt",
-                             r, all[2 * r] != all[0] ? "cuBLASLt" : "kind of device");
+                             "%s",
+                             r, all[2 * r] != all[0] ? "cuBLASLt" : "kind of device", way_out());
     return true;
 }
 

@@ -38,6 +38,8 @@ struct blas_found {
 
 /* Once, in a current context, before the first product; false: noted, with what is missing. */
 bool cublaslt_open(void);
+/* The library's, from then on. */
+void *cublaslt_handle(void);
 /* Every rank calls it, when all have opened: each chooses algorithms by itself, and chooses what
  * the others do when library and device (`device`: any number that tells kinds of devices apart,
  * such as its capability and its processors) are theirs. False: noted. */

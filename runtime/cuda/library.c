@@ -19,6 +19,7 @@ struct cuda_driver driver;
 struct cuda_nvrtc nvrtc;
 struct cuda_nccl nccl;
 struct cuda_cublaslt cublaslt;
+struct cuda_grouped grouped;
 struct cuda_cudnn cudnn;
 
 struct symbol {
@@ -30,6 +31,7 @@ struct symbol {
 #define NVRTC_ROW(name, symbol, parameters) ROW(nvrtc, name, symbol)
 #define NCCL_ROW(name, symbol, parameters) ROW(nccl, name, symbol)
 #define CUBLASLT_ROW(name, symbol, parameters) ROW(cublaslt, name, symbol)
+#define GROUPED_ROW(name, symbol, parameters) ROW(grouped, name, symbol)
 #define CUDNN_ROW(name, symbol, parameters) ROW(cudnn, name, symbol)
 static const struct symbol driver_symbol[] = {CUDA_DRIVER_CALLS(DRIVER_ROW){0}};
 static const struct symbol nvrtc_symbol[] = {
@@ -39,6 +41,7 @@ static const struct symbol nccl_symbol[] = {CUDA_NCCL_CALLS(NCCL_ROW) ROW(
 static const struct symbol cublaslt_symbol[] = {
     CUDA_CUBLASLT_CALLS(CUBLASLT_ROW) ROW(cublaslt, cublasLtGetStatusName, cublasLtGetStatusName)
         ROW(cublaslt, cublasLtGetVersion, cublasLtGetVersion){0}};
+static const struct symbol grouped_symbol[] = {CUDA_GROUPED_CALLS(GROUPED_ROW){0}};
 static const struct symbol cudnn_symbol[] = {
     CUDA_CUDNN_CALLS(CUDNN_ROW) ROW(cudnn, cudnnGetErrorString, cudnnGetErrorString)
         ROW(cudnn, cudnnGetVersion, cudnnGetVersion){0}};
@@ -52,6 +55,8 @@ static const struct library {
     [LIBRARY_NCCL] = {"libnccl.so.2", "NCCL", "no NCCL", nccl_symbol},
     [LIBRARY_CUBLASLT] = {"libcublasLt.so.13", "cuBLASLt", "no cuBLASLt of CUDA 13",
                           cublaslt_symbol},
+    [LIBRARY_CUBLASLT_GROUPED] = {"libcublasLt.so.13", "cuBLASLt", "no cuBLASLt of CUDA 13",
+                                  grouped_symbol},
     [LIBRARY_CUDNN] = {"libcudnn.so.9", "cuDNN", "no cuDNN 9", cudnn_symbol},
 };
 

@@ -205,6 +205,12 @@ struct nccl_config {
          (void *handle, void *operation, void *layout_a, void *layout_b, void *layout_c,           \
           void *layout_d, void *preference, int wanted, void *results, int *found))
 
+/* Since 13.1, and asked for only where run.experts wants it. */
+#define CUDA_GROUPED_CALLS(CALL)                                                           \
+    CALL(cublasLtGroupedMatrixLayoutCreate, cublasLtGroupedMatrixLayoutCreate,             \
+         (void **layout, unsigned type, int groups, const void *rows, const void *columns, \
+          const void *ld))
+
 #define CUDA_CUDNN_CALLS(CALL)                                                                   \
     CALL(cudnnGetProperty, cudnnGetProperty, (unsigned what, int *value))                        \
     CALL(cudnnCreate, cudnnCreate, (void **handle))                                              \
@@ -237,6 +243,9 @@ struct cuda_cublaslt {
     CUDA_CUBLASLT_CALLS(CUDA_DECLARE) const char *(*cublasLtGetStatusName)(unsigned status);
     size_t (*cublasLtGetVersion)(void);
 };
+struct cuda_grouped {
+    CUDA_GROUPED_CALLS(CUDA_DECLARE)
+};
 struct cuda_cudnn {
     CUDA_CUDNN_CALLS(CUDA_DECLARE) const char *(*cudnnGetErrorString)(unsigned status);
     size_t (*cudnnGetVersion)(void);
@@ -247,9 +256,17 @@ extern struct cuda_driver driver;
 extern struct cuda_nvrtc nvrtc;
 extern struct cuda_nccl nccl;
 extern struct cuda_cublaslt cublaslt;
+extern struct cuda_grouped grouped;
 extern struct cuda_cudnn cudnn;
 
-enum cuda_library { LIBRARY_DRIVER, LIBRARY_NVRTC, LIBRARY_NCCL, LIBRARY_CUBLASLT, LIBRARY_CUDNN };
+enum cuda_library {
+    LIBRARY_DRIVER,
+    LIBRARY_NVRTC,
+    LIBRARY_NCCL,
+    LIBRARY_CUBLASLT,
+    LIBRARY_CUDNN,
+    LIBRARY_CUBLASLT_GROUPED
+};
 
 /* Loads one, once. False: `why` (LIBRARY_WHY bytes) says in a sentence without a full stop what is
  * missing; whether that is the end of the run or only slower is the caller's to say. Not after the

@@ -57,13 +57,21 @@ bool attention_known(const struct attention *a);
 void attention(const struct attention *a, void *const *p);
 
 /* y[r] = W[e] z[r] for the rows r of expert e, which are first[e] to first[e + 1] - 1, all BF16;
- * W[e] is [out, in] as it lies, across: [in, out].
- * p: z, w, first, y. False: nothing was done, the library has no way for these sizes or places, and
- * our own kernel is launched instead. */
+ * W[e] is [out, in] as it lies, across: [in, out]. p: z, w, first, y. Or the gradient of the
+ * weights, dW[e] = dy' z over the rows of e, [out, in] in F32; what it leaves in experts without
+ * rows is not said. p: dy, z, first, dw.
+ *
+ * `groups`: where in the workspace a kernel of the caller's has written, for cuBLASLt, what
+ * templates/cuda/experts.cuh says: 5 experts addresses, 2 sums, 6 experts numbers, 2 factors. The
+ * library works in what lies before. `bytes`: of the result. */
 struct grouped_product {
     int64_t experts, rows, in, out;
-    bool across;
+    bool across, gradient;
+    int64_t groups, bytes;
 };
-bool grouped_product(const struct grouped_product *g, void *const *p);
+/* Whether the library has a way for these sizes and places; where it has none, our own kernel is
+ * launched instead, and the first time that is said. */
+bool grouped_known(const struct grouped_product *g, void *const *p);
+void grouped_product(const struct grouped_product *g, void *const *p);
 
 #endif

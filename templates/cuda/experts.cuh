@@ -199,6 +199,64 @@ DEVICE void expert_product_grad(const bf16 *dy, const bf16 *z, const int32_t *fi
         product_store<TILE, false, false>(sums, dw, in, rows, columns);
 }
 
+/* ── what cuBLASLt is told of the products ───────────────────────────────────── */
+/* The groups of grouped_product() in runtime/shared/launch.h, an expert each: addresses of its
+ * matrices a, b and d = a b (by columns), of factors 1 and 0; sizes m, n, k of the product, and how
+ * far columns of a, b and d lie apart. One block of 256. */
+struct expert_group {
+    const void *a, *b;
+    void *d;
+    int m, n, k, lda, ldb, ldd;
+};
+DEVICE void expert_group_put(void *table, int experts, int e, struct expert_group g)
+{
+    uint64_t *address = (uint64_t *)table;
+    int32_t *number = (int32_t *)(address + 5 * experts + 2);
+    float *factor = (float *)(number + 6 * experts);
+    const int of[] = {g.m, g.n, g.k, g.lda, g.ldb, g.ldd};
+    const void *at[] = {g.a, g.b, g.d, factor, factor + 1};
+#pragma unroll
+    for (int i = 0; i < 5; i++) address[i * experts + e] = (uint64_t)at[i];
+#pragma unroll
+    for (int i = 0; i < 6; i++) number[i * experts + e] = of[i];
+    if (e == 0) factor[0] = 1, factor[1] = 0, address[5 * experts] = address[5 * experts + 1] = 0;
+}
+
+/* y = W z of an expert's rows; W [out, in], with ACROSS [in, out]. By columns: y' = W' z'. */
+template <bool ACROSS>
+DEVICE void expert_groups(const bf16 *z, const bf16 *w, const int32_t *first, bf16 *y, void *table,
+                          int experts, int in, int out)
+{
+    for (int e = (int)threadIdx.x; e < experts; e += 256) {
+        int64_t row = first[e];
+        expert_group_put(table, experts, e,
+                         {w + (int64_t)e * in * out, z + row * in, y + row * out, out,
+                          first[e + 1] - first[e], in, ACROSS ? out : in, in, out});
+    }
+}
+
+/* dW = dy' z over an expert's rows, [out, in]. By columns: dW' = z' dy. */
+DEVICE void expert_groups_grad(const bf16 *dy, const bf16 *z, const int32_t *first, float *dw,
+                               void *table, int experts, int in, int out)
+{
+    for (int e = (int)threadIdx.x; e < experts; e += 256) {
+        int64_t row = first[e];
+        expert_group_put(table, experts, e,
+                         {z + row * in, dy + row * out, dw + (int64_t)e * in * out, in, out,
+                          first[e + 1] - first[e], in, out, in});
+    }
+}
+
+/* Zeros for the experts without rows: a product over nothing is not left to a library. 32 blocks of
+ * 256 an expert. */
+DEVICE void expert_empty(const int32_t *first, float *dw, int64_t each)
+{
+    int e = (int)blockIdx.x / 32;
+    if (first[e + 1] > first[e]) return;
+    for (int64_t i = (int64_t)(blockIdx.x % 32) * 256 + threadIdx.x; i < each; i += 32 * 256)
+        dw[(int64_t)e * each + i] = 0;
+}
+
 template <int EACH, class DY, class Z>
 DEVICE void expert_plain_grad(const DY *dy, const Z *z, const int32_t *first, float *dw, int in,
                               int out)

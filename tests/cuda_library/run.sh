@@ -37,6 +37,25 @@ else
     skip declared_types_and_values "no headers of the CUDA toolkit, NCCL and cuDNN"
 fi
 
+# ── grouped layouts, which are newer than the toolkit's headers ──────────────
+newer=
+for dir in "$headers" "$top/$BUILD"/nvidia/lib/python3*/site-packages/nvidia/cu13/include; do
+    [ -e "$dir/cublasLt.h" ] && grep -q cublasLtGroupedMatrixLayoutCreate "$dir/cublasLt.h" &&
+        newer=$dir
+done
+if [ -z "$newer" ] || [ -z "$headers" ]; then
+    skip declared_groups "no cuBLASLt of 13.2 or later: make deps-nvidia"
+    skip accepted_groups "no cuBLASLt of 13.2 or later: make deps-nvidia"
+else
+    cc -std=c17 -Wall -DVENDOR -fsyntax-only -I"$top" -I"$top/runtime" -isystem "$newer" -isystem \
+        "$headers" "$here/grouped.c" >grouped.log 2>&1 && [ ! -s grouped.log ] &&
+        ok declared_groups || fail declared_groups "$(tail_of grouped.log)"
+    cc -std=c17 -Wall -I"$top" -I"$top/runtime" "$here/grouped.c" "$run/library.c" -ldl \
+        -o grouped 2>grouped.log &&
+        LD_LIBRARY_PATH=$(dirname "$newer")/lib:${LD_LIBRARY_PATH:-} timeout 60 ./grouped \
+            >grouped.log 2>&1 && ok accepted_groups || fail accepted_groups "$(tail_of grouped.log)"
+fi
+
 # found NAME LIBRARY PATTERN: what the loader says about a library, given LD_LIBRARY_PATH
 if cc -std=c17 -Wall -I"$top" -I"$top/runtime" "$here/load.c" "$run/library.c" -ldl -o load \
     2>load.log; then

@@ -198,6 +198,45 @@ by_cudnn() {
             fail by_cudnn.no_plan "a plan beyond the workspace was run" || ok by_cudnn.no_plan
     fi
 }
+# grouped products through cuBLASLt, most experts without tokens; what it cannot, or gives otherwise
+by_cublaslt() {
+    local why
+    rm -rf "$scratch/by_cublaslt" && mkdir -p "$scratch/by_cublaslt" &&
+        cd "$scratch/by_cublaslt" || return
+    cat >few.plan <<'PLAN'
+use "models/qwen3_moe.plan"
+use "clusters/h200.plan"
+plan "few" {
+    model qwen3_moe { layers = 2;  hidden = 48;  heads = 4;  kv_heads = 2;  head_dim = 16
+                      vocab = 64;  experts = 64;  top_k = 2;  expert_width = 24 }
+    cluster h200 { devices_per_node = 1 }
+    precision { compute = bf16 }
+    batch { sequence = 16;  local = 2 }
+    optimizer adamw { lr = 1e-2 }
+    data { train = "tokens.bin";  format = bytes }
+    run { steps = 3;  experts = cublaslt }
+}
+PLAN
+    python3 -c 'open("tokens.bin", "wb").write(bytes(i * i % 61 for i in range(999)))'
+    "$planc" build few.plan -o few --arch sm_90a --reference >few.build 2>&1
+    why=$(cuda_run few 1 compared --steps 1 --compare few/reference.so) &&
+        grep -q '^compare: .* kernels, .*, 0 beyond' compared.log && ok by_cublaslt.kernels ||
+        fail by_cublaslt.kernels "$(grep -m 3 BEYOND compared.log | tr '\n' '|') $why"
+    grep -q '^engines: .*experts cuBLASLt' compared.log && ! grep -q '^experts:' compared.log &&
+        ok by_cublaslt.asked || fail by_cublaslt.asked "$(grep -E '^e' compared.log | head -n 2)"
+    why=$(cuda_run few 1 plain) && why=$(STANDIN_ORDER=last STANDIN_LAZY=1 cuda_run few 1 late) &&
+        same_run by_cublaslt.graphs plain late || fail by_cublaslt.graphs "$why"
+    STANDIN_CUBLASLT_UNSTEADY=1 cuda_run few 1 unsteady >why &&
+        fail by_cublaslt.unsteady "other bits are not seen"
+    grep -q 'other bits the second time; run.experts = planc' unsteady.log &&
+        ok by_cublaslt.unsteady || fail by_cublaslt.unsteady "$(tail_of unsteady.log)"
+    why=$(STANDIN_CUBLASLT_NO_GROUPS=1 cuda_run few 1 none) &&
+        [ "$(grep -c '^experts: cuBLASLt has no way .* planc.s kernel does it' none.log)" = 6 ] &&
+        ok by_cublaslt.without || fail by_cublaslt.without "$(grep '^exp' none.log | head -n 1) $why"
+    LD_LIBRARY_PATH=$libraries/ungrouped timeout 60 mpirun -n 1 few/trainer >old.log 2>&1 </dev/null
+    grep -q 'has no cublasLtGroupedMatrixLayoutCreate: it is too old.*run.experts = planc' old.log &&
+        ok by_cublaslt.old || fail by_cublaslt.old "$(tail_of old.log)"
+}
 half_precision() {
     # shellcheck disable=SC2086
     small bf16_moe "$moe balance=0.02 sigmoid=1" && beside bf16_moe 1.1.1.full.on $losses \
@@ -220,6 +259,7 @@ half_precision() {
         [ -z "${LONG:-}" ] || beside "bf16_$name" 2.1.2.full.on --set run.gemm=planc
     done
     by_cudnn
+    by_cublaslt
     . "$here/refusals.sh"
 }
 (single_precision) >single.out 2>&1 &

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # build.sh DIR: the stand-in libraries with the sonames of the real ones, into DIR/lib; and damaged
 # ones for what a trainer says about them, each beside links to the sound ones: DIR/no-NAME (a file
-# that is no library), DIR/old (a driver without cuGraphLaunch).
+# that is no library), DIR/old (a driver without cuGraphLaunch), DIR/ungrouped (cuBLASLt 13.0).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1/lib" && cd "$1"
@@ -21,6 +21,12 @@ ${CC:-cc} $flags -Wl,-soname,libnccl.so.2 -o lib/libnccl.so.2 "$here/nccl.c" -Ll
     -lrt
 ${CC:-cc} $flags -Wl,-soname,libnvrtc.so.13 -DSTANDIN_MODULE="\"$here/../module.sh\"" -o \
     lib/libnvrtc.so.13 "$here/nvrtc.c"
+rm -rf ungrouped && mkdir ungrouped # a cuBLASLt from before it had grouped layouts
+${CC:-cc} $flags -DcublasLtGroupedMatrixLayoutCreate=hidden_layout -Wl,-soname,libcublasLt.so.13 \
+    -o ungrouped/libcublasLt.so.13 "$here/cublaslt.c" -Llib -l:libcuda.so.1
+for other in lib/*; do
+    [ "$other" = lib/libcublasLt.so.13 ] || ln -s "../$other" ungrouped/
+done
 for name in libcuda.so.1 libcublasLt.so.13 libnccl.so.2 libnvrtc.so.13 libcudnn.so.9; do
     rm -rf "no-$name" && mkdir "no-$name"
     for other in lib/*; do [ "$other" = "lib/$name" ] || ln -s "../$other" "no-$name/"; done

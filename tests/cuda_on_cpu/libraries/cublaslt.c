@@ -3,7 +3,11 @@
  * library refuses (mixed operand types, strides shorter than a column, alignments that the
  * addresses do not have). STANDIN_CUBLASLT_WORKSPACE: the bytes that every algorithm wants; the
  * beginning of what a product is given is filled with NaN, as a workspace is nobody's
- * afterwards. */
+ * afterwards.
+ *
+ * Grouped layouts: sizes and addresses are read when the product runs. A group whose inner
+ * dimension is 0 gets NaN, because nobody has promised anything else. STANDIN_CUBLASLT_UNSTEADY:
+ * every second grouped product changes a bit. */
 #include "streams.h"
 
 #include <stdio.h>
@@ -16,13 +20,16 @@ struct layout {
     uint32_t type, unused;
     uint64_t rows, columns;
     int64_t ld;
+    int64_t groups; /* 0: one matrix, else on the device: */
+    const void *group_rows, *group_columns, *group_ld;
 };
 struct operation {
     uint32_t compute, scale;
-    int32_t transpose_a, transpose_b;
+    int32_t transpose_a, transpose_b, on_device;
+    int64_t alpha_step, beta_step;
 };
 struct preference {
-    uint64_t workspace;
+    uint64_t workspace, mean[3];
     uint32_t alignment[4], reduction;
 };
 struct algorithm {
@@ -67,15 +74,18 @@ EXPORTED const char *cublasLtGetStatusString(unsigned status)
 EXPORTED unsigned cublasLtMatmulDescCreate(struct operation **o, unsigned compute, unsigned scale)
 {
     *o = calloc(1, sizeof **o);
-    **o = (struct operation){compute, scale, 0, 0};
+    **o = (struct operation){.compute = compute, .scale = scale};
     return SUCCESS;
 }
 EXPORTED unsigned cublasLtMatmulDescDestroy(struct operation *o) { return free(o), SUCCESS; }
 EXPORTED unsigned cublasLtMatmulDescSetAttribute(struct operation *o, unsigned attribute,
                                                  const void *from, size_t bytes)
 {
-    if (bytes != 4) return INVALID;
+    if (bytes != (attribute == 39 || attribute == 40 ? 8 : 4)) return INVALID;
     switch (attribute) {
+    case 2: return memcpy(&o->on_device, from, 4), o->on_device == 1 ? SUCCESS : INVALID;
+    case 39: return memcpy(&o->alpha_step, from, 8), SUCCESS;
+    case 40: return memcpy(&o->beta_step, from, 8), SUCCESS;
     case 3:
         memcpy(&o->transpose_a, from, 4);
         return o->transpose_a == 0 || o->transpose_a == 1 ? SUCCESS : INVALID;
@@ -92,14 +102,27 @@ EXPORTED unsigned cublasLtMatrixLayoutCreate(struct layout **l, unsigned type, u
                                              uint64_t columns, int64_t ld)
 {
     *l = calloc(1, sizeof **l);
-    **l = (struct layout){type, 0, rows, columns, ld};
+    **l = (struct layout){.type = type, .rows = rows, .columns = columns, .ld = ld};
+    return SUCCESS;
+}
+EXPORTED unsigned cublasLtGroupedMatrixLayoutCreate(struct layout **l, unsigned type, int groups,
+                                                    const void *rows, const void *columns,
+                                                    const void *ld)
+{
+    if (groups < 1 || !rows || !columns || !ld) return INVALID;
+    *l = calloc(1, sizeof **l);
+    **l = (struct layout){.type = type,
+                          .groups = groups,
+                          .group_rows = rows,
+                          .group_columns = columns,
+                          .group_ld = ld};
     return SUCCESS;
 }
 EXPORTED unsigned cublasLtMatrixLayoutDestroy(struct layout *l) { return free(l), SUCCESS; }
 EXPORTED unsigned cublasLtMatmulPreferenceCreate(struct preference **p)
 {
     *p = calloc(1, sizeof **p);
-    **p = (struct preference){0, {256, 256, 256, 256}, 0xffffffffu};
+    **p = (struct preference){.alignment = {256, 256, 256, 256}, .reduction = 0xffffffffu};
     return SUCCESS;
 }
 EXPORTED unsigned cublasLtMatmulPreferenceDestroy(struct preference *p) { return free(p), SUCCESS; }
@@ -110,12 +133,20 @@ EXPORTED unsigned cublasLtMatmulPreferenceSetAttribute(struct preference *p, uns
     if (attribute == 3 && bytes == 4) return memcpy(&p->reduction, from, 4), SUCCESS;
     if (attribute >= 5 && attribute <= 8 && bytes == 4)
         return memcpy(&p->alignment[attribute - 5], from, 4), SUCCESS;
+    if (attribute >= 13 && attribute <= 15 && bytes == 8)
+        return memcpy(&p->mean[attribute - 13], from, 8), SUCCESS;
     return INVALID;
 }
 
+/* Of groups their number and types; their sizes when the product runs. */
 static bool fits(const struct operation *o, const struct layout *a, const struct layout *b,
                  const struct layout *c, const struct layout *d)
 {
+    if (a->groups)
+        return o->compute == COMPUTE_F32 && o->scale == F32 && o->on_device && o->alpha_step == 1 &&
+               o->beta_step == 1 && a->type == BF16 && b->type == BF16 && c->type == d->type &&
+               (d->type == F32 || d->type == BF16) && a->groups == b->groups &&
+               a->groups == c->groups && a->groups == d->groups;
     const uint64_t m = o->transpose_a ? a->columns : a->rows,
                    k = o->transpose_a ? a->rows : a->columns;
     const uint64_t kb = o->transpose_b ? b->columns : b->rows,
@@ -138,6 +169,8 @@ EXPORTED unsigned cublasLtMatmulAlgoGetHeuristic(void *handle, struct operation 
     *found = 0;
     if (wanted < 1) return INVALID;
     if (!fits(o, a, b, c, d) || wanted_workspace() > p->workspace) return NOT_SUPPORTED;
+    if (a->groups && (!p->mean[0] || !p->mean[1] || !p->mean[2])) return NOT_SUPPORTED;
+    if (a->groups && standin_setting("STANDIN_CUBLASLT_NO_GROUPS", 0)) return NOT_SUPPORTED;
     results[0] = (struct found){
         .algorithm = {{MAGIC, wanted_workspace()}}, .workspace = wanted_workspace(), .waves = 1.0f};
     *found = 1;
@@ -211,6 +244,71 @@ static enum standin_progress run_product(void *data)
     free(a), free(b), free(sum);
     return STANDIN_DONE;
 }
+/* ── groups ──────────────────────────────────────────────────────────────────── */
+struct groups {
+    struct operation o;
+    struct layout a, b, d;
+    const void *at[5]; /* arrays of addresses: a, b, d, alpha, beta */
+    bool unsteady;
+};
+static int64_t number_of(const void *array, int64_t g)
+{
+    const int32_t *at = standin_memory((const int32_t *)array + g, sizeof *at);
+    return at ? *at : -1;
+}
+static struct layout layout_of(const struct layout *l, int64_t g)
+{
+    return (struct layout){.type = l->type,
+                           .rows = (uint64_t)number_of(l->group_rows, g),
+                           .columns = (uint64_t)number_of(l->group_columns, g),
+                           .ld = number_of(l->group_ld, g)};
+}
+/* A kernel sees addresses without the mark that those of the driver have (driver.c). */
+static const void *address_of(const void *array, int64_t g)
+{
+    const uintptr_t *at = standin_memory((const uintptr_t *)array + g, sizeof *at);
+    return at ? (const void *)(*at | DEVICE_BIT) : NULL;
+}
+static void *extent(const void *at, const struct layout *l);
+static enum standin_progress failed_group(int64_t g, const char *why)
+{
+    standin_error(719, "stand-in cuBLASLt: group %lld %s", (long long)g, why);
+    return STANDIN_FAILED;
+}
+static enum standin_progress run_groups(void *data)
+{
+    const struct groups *all = data;
+    for (int64_t g = 0; g < all->a.groups; g++) {
+        const float *alpha = standin_memory(address_of(all->at[3], g), sizeof *alpha),
+                    *beta = standin_memory(address_of(all->at[4], g), sizeof *beta);
+        struct product p = {.o = all->o,
+                            .a = layout_of(&all->a, g),
+                            .b = layout_of(&all->b, g),
+                            .c = layout_of(&all->d, g)};
+        struct operation one = {.compute = COMPUTE_F32,
+                                .scale = F32,
+                                .transpose_a = all->o.transpose_a,
+                                .transpose_b = all->o.transpose_b};
+        if (!alpha || !beta) return failed_group(g, "has no factors");
+        if (!fits(&one, &p.a, &p.b, &p.c, &p.c)) return failed_group(g, "does not fit together");
+        p.alpha = *alpha, p.beta = *beta;
+        if (p.c.rows == 0 || p.c.columns == 0) continue;
+        p.at_d = extent(address_of(all->at[2], g), &p.c), p.at_c = p.at_d;
+        if (!p.at_d) return failed_group(g, "has a result outside of the device");
+        if ((p.o.transpose_a ? p.a.rows : p.a.columns) == 0) {
+            for (uint64_t j = 0; j < p.c.columns; j++)
+                memset(p.at_d + (size_t)j * (size_t)p.c.ld * (p.c.type == BF16 ? 2 : 4), 0xff,
+                       (size_t)p.c.rows * (p.c.type == BF16 ? 2 : 4));
+            continue;
+        }
+        p.at_a = extent(address_of(all->at[0], g), &p.a);
+        p.at_b = extent(address_of(all->at[1], g), &p.b);
+        if (!p.at_a || !p.at_b) return failed_group(g, "has an operand outside of the device");
+        run_product(&p);
+        if (all->unsteady) p.at_d[0] ^= 1;
+    }
+    return STANDIN_DONE;
+}
 static void *extent(const void *at, const struct layout *l)
 {
     const size_t element = l->type == BF16 ? 2 : 4;
@@ -229,6 +327,21 @@ EXPORTED unsigned cublasLtMatmul(void *handle, struct operation *o, const void *
                         .c = *layout_d,
                         .workspace_bytes = workspace_bytes};
     (void)handle;
+    if (layout_a->groups) {
+        static int calls;
+        const bool unsteady = standin_setting("STANDIN_CUBLASLT_UNSTEADY", 0) && calls++ % 2;
+        struct groups all = {.o = *o,
+                             .a = *layout_a,
+                             .b = *layout_b,
+                             .d = *layout_d,
+                             .at = {a, b, d, alpha, beta},
+                             .unsteady = unsteady};
+        if (!fits(o, layout_a, layout_b, layout_c, layout_d) || algorithm->data[0] != MAGIC)
+            return INVALID;
+        return standin_enqueue(stream, "cublasLtMatmul", run_groups, &all, sizeof all)
+                   ? EXECUTION_FAILED
+                   : SUCCESS;
+    }
     memcpy(&p.alpha, alpha, 4);
     memcpy(&p.beta, beta, 4);
     if (!fits(o, layout_a, layout_b, layout_c, layout_d)) return INVALID;

@@ -17,7 +17,6 @@
 #include <sys/mman.h>
 
 /* ── memory ──────────────────────────────────────────────────────────────────── */
-static const uintptr_t DEVICE_BIT = (uintptr_t)1 << 62;
 enum { MOST_RANGES = 4096, PAGE = 4096 };
 struct range {
     char *base, *mapping;

@@ -31,6 +31,8 @@ EXPORTED unsigned standin_enqueue(stream_t stream, const char *what,
                                   enum standin_progress (*run)(void *data), const void *data,
                                   size_t bytes);
 
+/* What the driver's addresses have and those in a kernel do not, so that no host follows one. */
+#define DEVICE_BIT ((uintptr_t)1 << 62)
 /* The memory behind a device address; NULL when [at, at + bytes) is not wholly in one allocation
  * (or pinned host memory). */
 EXPORTED void *standin_memory(const void *at, size_t bytes);

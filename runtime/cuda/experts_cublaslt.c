@@ -1,0 +1,208 @@
+/* Expert products by cuBLASLt, one call for all experts: sizes and addresses of the groups are read
+ * on the device, where a kernel of ours has written them, so nothing waits for the router's choice
+ * and the call can be in a graph. As dense products (gemm_cublaslt.c) they run the first algorithm
+ * that the heuristic names, here for the mean number of rows.
+ *
+ * NVIDIA calls this interface experimental and says nothing of the order of its sums. So the first
+ * product of each shape is made twice, in the first step, and the run ends if a bit differs. What
+ * an expert without rows gets is not left to the library: no rows are written, and our kernel
+ * clears the gradient of its weights. */
+#include "experts_cublaslt.h"
+
+#include "device.h"
+#include "gemm_cublaslt.h"
+
+enum { SHAPES = 64, BLAS_ALIGNED = 16 };
+struct entry {
+    int64_t experts, rows, in, out;
+    bool across, gradient, known, checked;
+    const void *work;
+    void *product, *a, *b, *d;
+    struct blas_algorithm algorithm;
+};
+
+static struct {
+    struct entry entry[SHAPES];
+    int entries;
+} grouped_products;
+
+bool cublaslt_grouped_open(void)
+{
+    char why[LIBRARY_WHY];
+    return cuda_library_open(LIBRARY_CUBLASLT_GROUPED, why) ||
+           fail_note("rank %d: %s; run.experts = planc does without", world.rank, why);
+}
+
+static const uint64_t *addresses(const struct grouped_product *p, const void *work,
+                                 enum group_address kind)
+{
+    return (const uint64_t *)((const char *)work + p->groups) + kind * p->experts;
+}
+
+static const int32_t *numbers(const struct grouped_product *p, const void *work,
+                              enum group_number kind)
+{
+    return (const int32_t *)(addresses(p, work, GROUP_ADDRESSES) + 2) + kind * p->experts;
+}
+
+/* Two sums, of what the first and the second product gave. */
+static uint64_t *sums(const struct grouped_product *p, void *work)
+{
+    return (uint64_t *)(uintptr_t)addresses(p, work, GROUP_ADDRESSES);
+}
+
+static bool layout(void **to, const struct grouped_product *p, unsigned type, const void *work,
+                   enum group_number rows, enum group_number columns, enum group_number step)
+{
+    return grouped.cublasLtGroupedMatrixLayoutCreate(
+               to, type, (int)p->experts, numbers(p, work, rows), numbers(p, work, columns),
+               numbers(p, work, step)) == 0;
+}
+
+static bool set(void *product, unsigned what, const void *value, size_t bytes)
+{
+    return cublaslt.cublasLtMatmulDescSetAttribute(product, what, value, bytes) == 0;
+}
+
+/* d[m,n] = a[m,k] b[k,n] by columns; of a transposed operand rows and columns change places. */
+static bool describe(struct entry *e, const struct grouped_product *p)
+{
+    const bool ta = !p->gradient && !p->across, tb = p->gradient;
+    const int32_t a = ta ? BLAS_TRANSPOSED : BLAS_AS_STORED,
+                  b = tb ? BLAS_TRANSPOSED : BLAS_AS_STORED, factors = BLAS_FACTORS_ON_DEVICE;
+    const int64_t step = 1;
+    return cublaslt.cublasLtMatmulDescCreate(&e->product, BLAS_COMPUTE_F32, BLAS_F32) == 0 &&
+           set(e->product, BLAS_PRODUCT_A_IS, &a, sizeof a) &&
+           set(e->product, BLAS_PRODUCT_B_IS, &b, sizeof b) &&
+           set(e->product, BLAS_PRODUCT_FACTORS_ARE, &factors, sizeof factors) &&
+           set(e->product, BLAS_PRODUCT_ALPHA_STEP, &step, sizeof step) &&
+           set(e->product, BLAS_PRODUCT_BETA_STEP, &step, sizeof step) &&
+           layout(&e->a, p, BLAS_BF16, e->work, ta ? GROUP_K : GROUP_M, ta ? GROUP_M : GROUP_K,
+                  GROUP_LDA) &&
+           layout(&e->b, p, BLAS_BF16, e->work, tb ? GROUP_N : GROUP_K, tb ? GROUP_K : GROUP_N,
+                  GROUP_LDB) &&
+           layout(&e->d, p, p->gradient ? BLAS_F32 : BLAS_BF16, e->work, GROUP_M, GROUP_N,
+                  GROUP_LDD);
+}
+
+static bool choose(struct entry *e, const struct grouped_product *p)
+{
+    const uint64_t room_for = (uint64_t)p->groups;
+    const uint32_t ordered = BLAS_SPLIT_SUMS_IN_WORKSPACE, aligned = BLAS_ALIGNED;
+    const int64_t rows = (p->rows + p->experts - 1) / p->experts, m = p->gradient ? p->in : p->out,
+                  n = p->gradient ? p->out : rows, k = p->gradient ? rows : p->in;
+    const struct {
+        unsigned what;
+        const void *value;
+        size_t bytes;
+    } wishes[] = {{BLAS_WISH_WORKSPACE, &room_for, sizeof room_for},
+                  {BLAS_WISH_SPLIT_SUMS, &ordered, sizeof ordered},
+                  {BLAS_WISH_ALIGNED_A, &aligned, sizeof aligned},
+                  {BLAS_WISH_ALIGNED_B, &aligned, sizeof aligned},
+                  {BLAS_WISH_ALIGNED_C, &aligned, sizeof aligned},
+                  {BLAS_WISH_ALIGNED_D, &aligned, sizeof aligned},
+                  {BLAS_WISH_MEAN_M, &m, sizeof m},
+                  {BLAS_WISH_MEAN_N, &n, sizeof n},
+                  {BLAS_WISH_MEAN_K, &k, sizeof k}};
+    void *wish;
+    struct blas_found found[8];
+    int count = 0;
+    if (cublaslt.cublasLtMatmulPreferenceCreate(&wish) != 0) return false;
+    bool fine = true;
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
+        fine = fine && cublaslt.cublasLtMatmulPreferenceSetAttribute(
+                           wish, wishes[i].what, wishes[i].value, wishes[i].bytes) == 0;
+    fine =
+        fine && cublaslt.cublasLtMatmulAlgoGetHeuristic(cublaslt_handle(), e->product, e->a, e->b,
+                                                        e->d, e->d, wish, 8, found, &count) == 0;
+    cublaslt.cublasLtMatmulPreferenceDestroy(wish);
+    for (int i = 0; fine && i < count; i++)
+        if (found[i].status == 0 && found[i].workspace_bytes <= (size_t)p->groups) {
+            e->algorithm = found[i].algorithm;
+            return true;
+        }
+    return false;
+}
+
+static struct entry *find(const struct grouped_product *p, const void *work)
+{
+    for (int i = 0; i < grouped_products.entries; i++) {
+        struct entry *e = &grouped_products.entry[i];
+        if (e->experts == p->experts && e->rows == p->rows && e->in == p->in && e->out == p->out &&
+            e->across == p->across && e->gradient == p->gradient && e->work == work)
+            return e;
+    }
+    if (grouped_products.entries == SHAPES)
+        fail_now("more than %d different shapes of grouped products; run.experts = planc does "
+                 "without cuBLASLt",
+                 SHAPES);
+    struct entry *e = &grouped_products.entry[grouped_products.entries++];
+    *e = (struct entry){.experts = p->experts,
+                        .rows = p->rows,
+                        .in = p->in,
+                        .out = p->out,
+                        .across = p->across,
+                        .gradient = p->gradient,
+                        .work = work};
+    e->known = describe(e, p) && choose(e, p);
+    return e;
+}
+
+bool cublaslt_grouped_known(const struct grouped_product *p, void *const *address, void *work)
+{
+    for (int i = 0; i < 4; i++)
+        if (i != 2 && (uintptr_t)address[i] % BLAS_ALIGNED) return false;
+    return find(p, work)->known;
+}
+
+static void multiply(const struct entry *e, const struct grouped_product *p, void *stream,
+                     void *work)
+{
+    char where[320];
+    const void *a = addresses(p, work, GROUP_A), *b = addresses(p, work, GROUP_B);
+    void *d = (void *)(uintptr_t)addresses(p, work, GROUP_D);
+    unsigned status =
+        cublaslt.cublasLtMatmul(cublaslt_handle(), e->product, addresses(p, work, GROUP_ALPHA), a,
+                                e->a, b, e->b, addresses(p, work, GROUP_BETA), d, e->d, d, e->d,
+                                &e->algorithm, work, (size_t)p->groups, (cuda_stream)stream);
+    if (status)
+        fail_now("%s: cuBLASLt failed at a product of %lld rows by %lld experts: %s",
+                 cuda_where(where), (long long)p->rows, (long long)p->experts,
+                 cublaslt.cublasLtGetStatusName(status));
+}
+
+/* The same product twice over the same bytes. */
+static void check(const struct grouped_product *p, const struct entry *e, void *result,
+                  void *stream, void *work)
+{
+    char where[320];
+    uint64_t got[2] = {0};
+    int64_t words = p->bytes / 4;
+    for (int i = 0; i < 2; i++) {
+        uint64_t *to = sums(p, work) + i;
+        CUDA(cuMemsetD8Async, (cuda_address)(uintptr_t)result, 0xff, (size_t)p->bytes,
+             (cuda_stream)stream);
+        multiply(e, p, stream, work);
+        cuda_launch_runtime(RUNTIME_CHECKSUM, LANE_COMPUTE, (words + 1023) / 1024, 256,
+                            (void *[]){&result, &words, &to});
+    }
+    CUDA(cuMemcpyDtoHAsync, got, (cuda_address)(uintptr_t)sums(p, work), sizeof got,
+         (cuda_stream)stream);
+    CUDA(cuStreamSynchronize, (cuda_stream)stream);
+    if (got[0] != got[1])
+        fail_now("%s: cuBLASLt gives a product of %lld rows by %lld experts other bits the second "
+                 "time; run.experts = planc gives the same",
+                 cuda_where(where), (long long)p->rows, (long long)p->experts);
+}
+
+void cublaslt_grouped_product(const struct grouped_product *p, void *const *address, void *stream,
+                              void *work)
+{
+    struct entry *e = find(p, work);
+    if (e->checked) {
+        multiply(e, p, stream, work);
+        return;
+    }
+    check(p, e, address[3], stream, work);
+    e->checked = true;
+}
