@@ -23,7 +23,8 @@
 #   oracle      the reference cases, if they were beside the repository when it was prepared: FP32
 #               by the strict checker, BF16 with wider tolerances
 #   repeat      one run twice and once op by op: the same bits
-#   cudnn       attention and expert products by cuDNN: against the host, and in whole models
+#   cudnn       attention and expert products by cuDNN, expert products by cuBLASLt: against the
+#               host, and in whole models
 #   peer        PyTorch on the dense model
 #   trace       a trace of two steps
 #   own         dense and mixture with planc's own kernels only
@@ -63,7 +64,7 @@ build() {
     shift 2
     local words=(--device "$device")
     case $name in dense* | mixture*) words+=(--set "data.train=$place/tokens.bin") ;; compare.* | \
-        tiny.* | cudnn.*) words+=(--set "data.train=$place/small.bin") ;; esac
+        tiny.* | cudnn.* | cublaslt.*) words+=(--set "data.train=$place/small.bin") ;; esac
     [ "$device" = cuda ] && words+=(--arch "$arch")
     if "$built/planc" build "$plan" -o "$dir/$name" "${words[@]}" "$@" >"$dir/$name.build" 2>&1
     then
@@ -141,6 +142,9 @@ prepare_all() {
         build cudnn.experts "$here/plans/qwen3_moe.plan" --set precision.compute=bf16 --set \
             run.experts=cudnn "${reference[@]}"
         build mixture.cudnn "$here/plans/mixture.plan" --set run.experts=cudnn
+        build cublaslt.experts "$here/plans/qwen3_moe.plan" --set precision.compute=bf16 --set \
+            run.experts=cublaslt "${reference[@]}"
+        build mixture.cublaslt "$here/plans/mixture.plan" --set run.experts=cublaslt
     fi
     for name in dense mixture; do
         wanted $name && build "$name" "$here/plans/$name.plan"
@@ -331,7 +335,7 @@ speed() {
     [ -s "$out/$name.profile" ] || return
     note "$name, at best" "$(sed -n 's/^profile: measured at best: //p' "$out/$name.profile")"
     note "$name, op by op" "$(sed -n 's/^profile: \([0-9]* steps\)/\1/p' "$out/$name.profile")"
-    case $name in *.own | *.cudnn) return ;; esac
+    case $name in *.own | *.cudnn | *.cublaslt) return ;; esac
     grep '^profile: class' "$out/$name.profile" | head -n 14 | \
         while read -r _ _ class calls ms share _ tflops gbs part _; do
         note "$name, $class" \
@@ -358,6 +362,12 @@ step_cudnn() {
         note "dense.cudnn, $kernel" "$calls calls, $ms ms, $tflops TFLOP/s, $part % of the roofline"
     done
     [ "$(left)" -gt 60 ] && speed mixture.cudnn 90 8 --profile 2
+    trainer "$(at_most 90)" cublaslt.experts --steps 1 --compare \
+        "$dir/cublaslt.experts/reference.so" >"$out/cublaslt.experts.log" 2>&1 &
+    settle "$!:cublaslt.experts"
+    [ "$(left)" -gt 60 ] && speed mixture.cublaslt 90 8 --profile 2
+    note "experts by cuBLASLt" "$(grep -h '^engines\|^experts' "$out/mixture.cublaslt.log" \
+        2>/dev/null | sort -u | head -n 4 | tr '\n' ' ')"
 }
 
 step_oracle() {
