@@ -72,8 +72,8 @@ KERNEL(32) runtime_publish(uint64_t *at, uint64_t position, uint64_t *clock, int
     }
 }
 
-/* Adds to *sum a number for the bits of n words and their places; whole numbers, so the order of the
- * threads is nobody's concern. */
+/* Adds to *sum a number for the bits of n words and their places; whole numbers, so the order of
+ * the threads is nobody's concern. */
 KERNEL(256) runtime_checksum(const uint32_t *from, int64_t n, unsigned long long *sum)
 {
     int64_t i = ((int64_t)blockIdx.x * 256 + (int)threadIdx.x) * 4, end = i + 4 < n ? i + 4 : n;

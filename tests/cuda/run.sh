@@ -48,7 +48,7 @@ done <<PLANS
 30b-a3b-16 - $top/plans/30b-a3b-16.plan model.layers=2
 30b-a3b-dense none.fp32 $top/plans/30b-a3b-16.plan model.layers=2 \
 model.dense_layers=[0] model.ffn=6144
-qwen3-30b-a3b - $top/plans/qwen3-30b-a3b.plan model.layers=2
+qwen3-30b-a3b - $top/plans/qwen3-30b-a3b.plan model.layers=2 run.experts=cublaslt
 llama-8b none.fp32 $top/plans/llama-8b.plan model.layers=2
 gpt2-124m none.fp32 $top/plans/gpt2-124m.plan model.layers=2
 demo - $top/plans/demo.plan model.layers=2

@@ -232,9 +232,11 @@ PLAN
         ok by_cublaslt.unsteady || fail by_cublaslt.unsteady "$(tail_of unsteady.log)"
     why=$(STANDIN_CUBLASLT_NO_GROUPS=1 cuda_run few 1 none) &&
         [ "$(grep -c '^experts: cuBLASLt has no way .* planc.s kernel does it' none.log)" = 6 ] &&
-        ok by_cublaslt.without || fail by_cublaslt.without "$(grep '^exp' none.log | head -n 1) $why"
+        ok by_cublaslt.without ||
+        fail by_cublaslt.without "$(grep '^exp' none.log | head -n 1) $why"
     LD_LIBRARY_PATH=$libraries/ungrouped timeout 60 mpirun -n 1 few/trainer >old.log 2>&1 </dev/null
-    grep -q 'has no cublasLtGroupedMatrixLayoutCreate: it is too old.*run.experts = planc' old.log &&
+    grep -q 'has no cublasLtGroupedMatrixLayoutCreate: it is too old.*run.experts = planc' \
+        old.log &&
         ok by_cublaslt.old || fail by_cublaslt.old "$(tail_of old.log)"
 }
 half_precision() {
