@@ -187,21 +187,31 @@ static void check_optimizer(struct checker *c)
 
 /* ── Data ────────────────────────────────────────────────────────────────────── */
 
+/* "0.7 web_document 0.3 code_document", as Megatron's --data-path has it, "0.7" in a list, or
+ * "a.bin:0.7,b.bin:0.3". */
+static bool has_weight(const struct constant *v)
+{
+    if (v->kind != CONST_STRING || !v->text[0]) return false;
+    char *end;
+    const double weight = strtod(v->text, &end);
+    if (end != v->text && (*end == ' ' || !*end) && weight > 0) return true;
+    const char *colon = strrchr(v->text, ':');
+    if (!colon || !colon[1]) return false;
+    const double behind = strtod(colon + 1, &end);
+    return end != colon + 1 && !*end && behind > 0 && behind <= 100;
+}
+
 /* "s3://bucket/x", "hf://meta/llama": nothing is downloaded. */
 static void check_place(struct checker *c, enum key_id key)
 {
     const struct constant *v = key_given(c, key) ? key_value(c, key) : NULL;
     const struct constant *one = v && v->kind == CONST_LIST && v->n ? &v->item[0] : v;
-    /* "0.7 web_document 0.3 code_document", as Megatron's --data-path has it */
-    if (one && one->kind == CONST_STRING && key == K_data_train) {
-        char *end;
-        const double weight = strtod(one->text, &end);
-        if (end != one->text && *end == ' ' && weight > 0) {
+    for (int i = 0; key == K_data_train && v && i < (v->kind == CONST_LIST ? v->n : 1); i++)
+        if (has_weight(v->kind == CONST_LIST ? &v->item[i] : v)) {
             add_help(complain(c->key[key].entry->kid[1]->at, "a name of a file has no weight"),
                      "%s", foreign_advice("mixture"));
             return;
         }
-    }
     if (!one || one->kind != CONST_STRING || !strstr(one->text, "://")) return;
     struct diagnostic *d =
         complain(c->key[key].entry->kid[1]->at,

@@ -114,6 +114,9 @@ static bool name_entry(struct checker *c, enum layer layer, const char *path,
         name_section(c, s, layer, value->text, value->at);
     else if (takes)
         complain(value->at, "%s takes a name", path);
+    else if (s == S_precision && value->kind != AST_NAME)
+        add_help(complain(entry->at, "%s is a section, not a key", path),
+                 "precision.compute = bf16, or fp32; weights, gradients and moments are fp32");
     else
         suggest_key(complain(entry->at, "%s is a section, not a key", path), s, value);
     return true;
@@ -175,7 +178,12 @@ static void collect_name(struct checker *c, enum layer layer, enum section_id s,
     const struct ast *label = head->n > 1 ? head->kid[1] : NULL;
     bool fits = label && head->n == 2 && (label->kind == AST_NAME || label->kind == AST_STRING);
     if (!row->takes[0]) {
-        if (label) suggest_key(complain(label->at, "%s takes no name", row->path), s, label);
+        if (label && s == S_data)
+            add_help(complain(label->at, "%s takes no name", row->path), "%s",
+                     text_format("data { source %s%s%s { files = \"…\";  weight = 0.7 } … }", "\"",
+                                 label->text ? label->text : "web", "\""));
+        else if (label)
+            suggest_key(complain(label->at, "%s takes no name", row->path), s, label);
     } else if (fits) {
         if (layer == LAYER_CLUSTER && s == S_cluster) return;
         name_section(c, s, layer, label->text,

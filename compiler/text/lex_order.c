@@ -2,6 +2,7 @@
  * and which bracket is open; here that becomes a sentence with a fix. Mistakes that have one
  * meaning never come here: lex_slips.c reports and repairs them, and the parser continues. */
 #include "text/lex.h"
+#include "text/lex_slips.h"
 #include "text/language.h"
 #include "plan.tab.h"
 
@@ -56,6 +57,33 @@ static bool is_percentage(struct lex *lx)
 
 static const char separated[] = "entries are separated by ';' or a new line";
 
+static const char mixture[] =
+    "a file has no weight; a source has: data { source \"web\" { files = \"web-*.bin\";  "
+    "weight = 0.7 } … }";
+
+/* Whether a key of that name is given files. */
+static bool is_of_files(const char *key)
+{
+    static const char *const keys[] = {"train", "validation", "files", "path", "data_path"};
+    for (size_t i = 0; i < COUNT_OF(keys); i++)
+        if (!strcmp(key, keys[i])) return true;
+    return false;
+}
+
+/* `"a.bin" 0.7`, `"a.bin" = 0.7`, `"a.bin": 0.7`, `("a.bin", 0.7)` where an entry is expected. */
+static bool has_weight(struct lex *lx, const struct token *t)
+{
+    int at = t->at.from;
+    if (t->kind == LPAR) at = lex_behind_blanks(lx, t->at.to);
+    if (lx->n_braces < 2 || lx->bytes[at] != '"') return false;
+    at++;
+    while (lx->bytes[at] && !strchr("\"\n", lx->bytes[at])) at++;
+    if (lx->bytes[at] != '"') return false;
+    at = lex_behind_blanks(lx, at + 1);
+    if (lx->bytes[at] && strchr("=:,", lx->bytes[at])) at = lex_behind_blanks(lx, at + 1);
+    return lx->bytes[at] && strchr("0123456789.", lx->bytes[at]);
+}
+
 static void unexpected_in_value(struct lex *lx, const struct expectation *e)
 {
     const struct token *t = &lx->last;
@@ -96,13 +124,12 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
         if (t->kind == COMMA && open.kind == LPAR && lx->first.kind == NAME &&
             !strcmp(written(lx, &lx->first), "require"))
             add_help(d, "require (batch.local <= 4) \"why\"");
+        else if ((t->kind == COMMA && open.kind == LPAR && lx->before.kind == STRING) ||
+                 (open.kind == LBRACK && lx->before.kind == STRING &&
+                  (t->kind == NUMBER || t->kind == COLON || t->kind == ASSIGN)))
+            add_help(d, "%s", mixture);
         else if (t->kind == COMMA && open.kind == LPAR)
             add_help(d, "a list is written in [ ]: [0.9, 0.95]");
-        else if (open.kind == LBRACK && lx->before.kind == STRING &&
-                 (t->kind == NUMBER || t->kind == COLON))
-            add_help(d, "a file has no weight; a source has: data { source \"web\" { files = "
-                        "\"web-*.bin\";  "
-                        "weight = 0.7 } … }");
         else if (t->kind == COLON && open.kind == LPAR && lx->before.kind == NAME)
             add_help(d, "an argument by name: %s = value", written(lx, &lx->before));
     } else if (t->kind == NAME && !strcmp(written(lx, t), "if")) {
@@ -112,8 +139,10 @@ static void unexpected_in_value(struct lex *lx, const struct expectation *e)
         lex_complain(lx, t->at,
                      text_format("'%s' cannot follow the number '%s'", written(lx, t),
                                  written(lx, &lx->before)),
-                     "a unit has no blank before it, a comment starts with '#', entries are "
-                     "separated by ';' or a new line");
+                     is_of_files(written(lx, &lx->first))
+                         ? mixture
+                         : "a unit has no blank before it, a comment starts with '#', entries are "
+                           "separated by ';' or a new line");
     } else {
         lex_complain(lx, t->at, text_format("%s cannot follow a finished value", named(lx, t)),
                      t->kind == COMMA
@@ -257,6 +286,8 @@ void lex_unexpected(struct lex *lx, const struct expectation *e)
         size_t n = strlen(text);
         if (t->kind == STRING && !lx->n_braces)
             help = text_format("plan %s { … }", text);
+        else if (has_weight(lx, t))
+            help = mixture;
         else if (t->kind == NUMBER || (t->kind == STRING && strpbrk(text, "./*")))
             help = text_format("an entry is written name = %s", text);
         else if (t->kind == STRING && n > 2 &&

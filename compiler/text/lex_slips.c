@@ -106,7 +106,8 @@ static bool mend_head(struct lex *lx, struct token *t, bool newline)
     } else if (t->kind == EQ && lx->first.kind == NAME) {
         lex_slip(lx, SLIP_COMPARES, t->at, "'==' compares; an entry is written with '='", NULL);
         t->kind = ASSIGN;
-    } else if (t->kind == NUMBER && one && !language->is_section(head_text(lx)) &&
+    } else if (t->kind == NUMBER && one && head_text(lx)[0] != '"' &&
+               !language->is_section(head_text(lx)) &&
                strspn(lex_text_of(lx, t->at), "0123456789_.eE-+kMGTi") ==
                    (size_t)(t->at.to - t->at.from) &&
                !newline) {
