@@ -230,6 +230,25 @@ static const struct import_limit gpt_neox_limits[] = {
     NO_QK_NORM,
 };
 
+static const struct import_key olmo2_keys[] = {
+    SIZES("", ""),
+    {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
+    NORM_AND_REST("1e-5"),
+};
+static const struct import_limit olmo2_limits[] = {LLAMA_LIMITS, NO_WINDOW};
+
+static const struct import_key olmoe_keys[] = {
+    SIZES("", ""),
+    {"num_experts|num_local_experts", "experts", IMPORT_WHOLE, "64", NULL},
+    {"num_experts_per_tok", "top_k", IMPORT_WHOLE, "8", NULL},
+    {"intermediate_size", "expert_width", IMPORT_WHOLE, NULL, NULL},
+    {"norm_topk_prob", "normalize", IMPORT_TRUTH, "off", NULL},
+    {"router_aux_loss_coef", "aux_weight", IMPORT_FRACTION, "0.01", NULL},
+    ROUTER_WORDS,
+    NORM_AND_REST("1e-5"),
+};
+static const struct import_limit olmoe_limits[] = {LLAMA_LIMITS, NO_WINDOW, MIXTURE_LIMITS};
+
 static const struct import_key gpt2_keys[] = {
     {"n_layer", "layers", IMPORT_WHOLE, NULL, NULL},
     {"n_embd", "hidden", IMPORT_WHOLE, NULL, NULL},
@@ -327,6 +346,19 @@ const struct import_family import_families[] = {
      ROWS(mixtral),
      LONGEST,
      .theta = "1000000",
+     .fused = "*.mlp.experts.gate_up_proj",
+     .exported = LLAMA_EXPORTED},
+    {.model_type = "olmo2",
+     .class = "Olmo2ForCausalLM",
+     ROWS(olmo2),
+     LONGEST,
+     .theta = "10000",
+     .exported = LLAMA_EXPORTED},
+    {.model_type = "olmoe",
+     .class = "OlmoeForCausalLM",
+     ROWS(olmoe),
+     LONGEST,
+     .theta = "10000",
      .fused = "*.mlp.experts.gate_up_proj",
      .exported = LLAMA_EXPORTED},
     {.model_type = "gemma2",

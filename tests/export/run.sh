@@ -87,6 +87,8 @@ gemma="layers = 3;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads = 2;  head_
 family gemma2 "$gemma;  score_cap = 2;  logit_cap = 3"
 family gemma3 "$gemma;  full_every = 3;  rope_theta = 500;  rope_linear = 4
     rope_local_theta = 100"
+family olmo2 "$small;  kv_heads = 2;  ffn = 37"
+family olmoe "$small;  kv_heads = 2;  experts = 5;  top_k = 2;  expert_width = 12"
 family mixtral "$small;  kv_heads = 2;  experts = 5;  top_k = 2;  ffn = 12"
 
 rm -rf final.hf full.hf

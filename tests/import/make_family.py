@@ -87,11 +87,17 @@ def llama(c):
             continue
         if c["model_type"].startswith("gemma"):
             out |= {p + "pre_feedforward_layernorm.weight": [h], p + "post_feedforward_layernorm.weight": [h]}
+        if c["model_type"].startswith("olmo"):
+            out |= {p + "self_attn.q_norm.weight": [heads * d], p + "self_attn.k_norm.weight": [kv * d]}
+        if c["model_type"] == "olmo2":
+            out[p + "post_feedforward_layernorm.weight"] = out.pop(p + "input_layernorm.weight")
         if c["model_type"].startswith(("qwen3", "gemma3")):
             out |= {p + "self_attn.q_norm.weight": [d], p + "self_attn.k_norm.weight": [d]}
         sparse = i not in (c.get("mlp_only_layers") or []) and (i + 1) % (c.get("decoder_sparse_step") or 1) == 0
         if c["model_type"] == "mixtral":
             out |= experts(c, p, c["num_local_experts"], c["intermediate_size"], h, ("w1", "w3", "w2"), "block_sparse_moe.")
+        elif c["model_type"] == "olmoe":
+            out |= experts(c, p, c["num_experts"], c["intermediate_size"], h, ("gate_proj", "up_proj", "down_proj"), "mlp.")
         elif c["model_type"] == "qwen3_moe" and sparse:
             out |= experts(c, p, c["num_experts"], c["moe_intermediate_size"], h, ("gate_proj", "up_proj", "down_proj"), "mlp.")
         else:

@@ -31,6 +31,8 @@ published mistral-7b-v0.1 7241732096
 published phi-3-mini-4k 3821079552
 published gemma-2-2b 2614341888
 published gemma-3-1b 999885952
+published olmo-2-1124-7b 7298617344
+published olmoe-1b-7b-0924 6919161856 1282017280
 
 # The library's plans are those models.
 library() {
@@ -84,6 +86,11 @@ tiny() { # FAMILY: the words that make its published configuration small
         num_experts_per_tok=2 vocab_size=97 ;;
     qwen2) echo qwen2.5-0.5b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
         num_key_value_heads=2 intermediate_size=37 vocab_size=97 ;;
+    olmo2) echo olmo-2-1124-7b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
+        num_key_value_heads=2 intermediate_size=37 vocab_size=97 ;;
+    olmoe) echo olmoe-1b-7b-0924.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
+        num_key_value_heads=2 intermediate_size=37 num_experts=5 num_experts_per_tok=3 \
+        vocab_size=97 ;;
     gpt_neox) echo pythia-160m.json num_hidden_layers=2 hidden_size=48 num_attention_heads=3 \
         intermediate_size=53 vocab_size=61 ;;
     mistral) echo mistral-7b-v0.1.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
@@ -114,7 +121,8 @@ says() {
     grep -qE -- "$2" "$1.plan" && ok "$1.plan" ||
         fail "$1.plan" "no /$2/ in $(grep -A 6 'model ' "$1.plan" | tr '\n' '|')"
 }
-for family in gpt2 qwen3 qwen3_moe mixtral qwen2 gpt_neox mistral phi3 gemma2 gemma3; do
+for family in gpt2 qwen3 qwen3_moe mixtral qwen2 gpt_neox mistral phi3 gemma2 gemma3 olmo2 olmoe
+do
     taken "$family" $family
     taken "${family}_shards" $family shards
     taken "${family}_bare" $family bare
@@ -276,6 +284,7 @@ says gemma3_new_spelling 'rope_local_theta = 80'
 refused gemma3_yarn 'sliding_attention of type "yarn"|planc knows default only' 1 gemma3 none \
     'rope_parameters={"sliding_attention":{"rope_type":"yarn","factor":8.0}}'
 refused gemma3_capped 'attn_logit_softcapping = 50' 1 gemma3 none attn_logit_softcapping=50
+refused olmoe_clip 'clip_qkv = 8' 1 olmoe none clip_qkv=8
 refused qwen2_window 'use_sliding_window = true' 1 qwen2 none use_sliding_window=true
 refused qwen2_mrope 'use_mrope = true' 1 qwen2 none use_mrope=true
 refused qwen2_missing 'is missing' 4 qwen2 missing

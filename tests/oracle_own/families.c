@@ -59,7 +59,7 @@ void family_declare(int l)
         return;
     }
     w->q_bias = w->k_bias = w->v_bias = w->q_norm = w->k_norm = w->after1 = w->after2 = -1;
-    w->norm1 = tensor_add(l, "input_layernorm.weight", 0, h, 0);
+    w->norm1 = family == OLMO2 ? -1 : tensor_add(l, "input_layernorm.weight", 0, h, 0);
     if (family == PHI3) { /* rows of one matrix: queries, keys, values; gate, up */
         w->q = tensor_add(l, "self_attn.qkv_proj.weight", 0, q + 2 * kv, h);
         w->k = w->q + q * h, w->v = w->k + kv * h;
@@ -80,11 +80,19 @@ void family_declare(int l)
         w->q_norm = tensor_add(l, "self_attn.q_norm.weight", 0, d, 0);
         w->k_norm = tensor_add(l, "self_attn.k_norm.weight", 0, d, 0);
     }
+    if (family == OLMO2) { /* over all heads together */
+        w->q_norm = tensor_add(l, "self_attn.q_norm.weight", 0, q, 0);
+        w->k_norm = tensor_add(l, "self_attn.k_norm.weight", 0, kv, 0);
+    }
     w->o = tensor_add(l, "self_attn.o_proj.weight", 0, h, q);
     w->down = tensor_add(l, "mlp.down_proj.weight", 0, h, f);
     if (is_gemma()) {
         w->after1 = tensor_add(l, "post_attention_layernorm.weight", 0, h, 0);
         w->norm2 = tensor_add(l, "pre_feedforward_layernorm.weight", 0, h, 0);
+        w->after2 = tensor_add(l, "post_feedforward_layernorm.weight", 0, h, 0);
+    } else if (family == OLMO2) {
+        w->norm2 = -1;
+        w->after1 = tensor_add(l, "post_attention_layernorm.weight", 0, h, 0);
         w->after2 = tensor_add(l, "post_feedforward_layernorm.weight", 0, h, 0);
     } else
         w->norm2 = tensor_add(l, "post_attention_layernorm.weight", 0, h, 0);
@@ -96,6 +104,17 @@ static int with_bias(int x, int n, int width, int bias)
     if (bias < 0) return x;
     int y = reserve(n * width);
     for (int i = 0; i < n * width; i++) plus(y + i, x + i, bias + i % width);
+    return y;
+}
+/* Without a norm the rows themselves, one after the other. */
+static int normed(const int *at, int n, int width, int g)
+{
+    if (g >= 0) return norm(at, n, width, g, -1);
+    int y = reserve(n * width);
+    for (int i = 0; i < n * width; i++) {
+        int x = at[i / width] + i % width;
+        unary(y + i, x, value[x], 1);
+    }
     return y;
 }
 static void neox_layer(const struct part *w, int *at, int n)
@@ -134,15 +153,17 @@ void family_layer(int l, int *at, int n)
     struct rule rule = {.window = all ? 0 : whole(WINDOW),
                         .scale = 1 / sqrt(is_gemma() ? knob[QUERY_WIDTH].value : d),
                         .cap = knob[SCORE_CAP].value};
-    int x = norm(at, n, h, w->norm1, -1);
+    int x = normed(at, n, h, w->norm1);
     int q = with_bias(linear(x, n, h, w->q, width), n, width, w->q_bias),
         k = with_bias(linear(x, n, h, w->k, kv * d), n, kv * d, w->k_bias),
         v = with_bias(linear(x, n, h, w->v, kv * d), n, kv * d, w->v_bias);
-    q = turn(norm_heads(q, n * heads, d, w->q_norm), n, heads, d, how);
-    k = turn(norm_heads(k, n * kv, d, w->k_norm), n, kv, d, how);
+    int together = family == OLMO2; /* all heads of a token are one row */
+    q = norm_heads(q, together ? n : n * heads, together ? width : d, w->q_norm);
+    k = norm_heads(k, together ? n : n * kv, together ? kv * d : d, w->k_norm);
+    q = turn(q, n, heads, d, how), k = turn(k, n, kv, d, how);
     x = linear(attend(q, k, v, n, heads, kv, d, rule), n, width, w->o, h);
     residual(at, norm_heads(x, n, h, w->after1), n, h);
-    x = norm(at, n, h, w->norm2, -1);
+    x = normed(at, n, h, w->norm2);
     int gate = linear(x, n, h, w->gate, f), up = linear(x, n, h, w->up, f);
     if (is_gemma()) {
         int g = gelu(gate, n * f);
@@ -191,8 +212,8 @@ static void gemma_config(FILE *f)
 void family_config(FILE *f)
 {
     static const char *const class[FAMILIES] = {
-        [QWEN2] = "Qwen2",     [GPT_NEOX] = "GPTNeoX", [PHI3] = "Phi3",
-        [MISTRAL] = "Mistral", [GEMMA2] = "Gemma2",    [GEMMA3] = "Gemma3"};
+        [QWEN2] = "Qwen2",   [GPT_NEOX] = "GPTNeoX", [PHI3] = "Phi3",  [MISTRAL] = "Mistral",
+        [GEMMA2] = "Gemma2", [GEMMA3] = "Gemma3",    [OLMO2] = "Olmo2"};
     fprintf(f,
             "{\"architectures\": [\"%sForCausalLM\"], \"model_type\": \"%s\", \"vocab_size\": %d,\n"
             " \"hidden_size\": %d, \"intermediate_size\": %d, \"num_hidden_layers\": %d, "
@@ -209,7 +230,7 @@ void family_config(FILE *f)
         if (family == QWEN2)
             fprintf(f, " \"use_sliding_window\": false, \"sliding_window\": 7, "
                        "\"max_window_layers\": 1,\n");
-        else
+        else if (family != OLMO2)
             number_or_null(f, "sliding_window", WINDOW);
         if (family == PHI3 && knob[ROTARY].value < 1)
             fprintf(f, " \"partial_rotary_factor\": %g,\n", knob[ROTARY].value);

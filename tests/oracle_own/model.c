@@ -143,6 +143,9 @@ static void llama_layer(int l)
     if (family == QWEN3 || family == QWEN3_MOE)
         w->q_norm = tensor_add(l, "self_attn.q_norm.weight", 0, d, 0),
         w->k_norm = tensor_add(l, "self_attn.k_norm.weight", 0, d, 0);
+    if (family == OLMOE) /* over all heads together */
+        w->q_norm = tensor_add(l, "self_attn.q_norm.weight", 0, heads * d, 0),
+        w->k_norm = tensor_add(l, "self_attn.k_norm.weight", 0, kv * d, 0);
     w->norm2 = tensor_add(l, "post_attention_layernorm.weight", 0, h, 0);
     if (is_sparse(l))
         experts_of(l);
@@ -524,10 +527,11 @@ static void llama_body(int *at, int n)
     for (int l = 0; l < whole(LAYERS); l++) {
         const struct layer *w = &layers[l];
         int x = norm(at, n, h, w->norm1, -1);
-        int q = turn(norm_heads(linear(x, n, h, w->q, heads * d), n * heads, d, w->q_norm), n,
-                     heads, d, how);
-        int k =
-            turn(norm_heads(linear(x, n, h, w->k, kv * d), n * kv, d, w->k_norm), n, kv, d, how);
+        int q = linear(x, n, h, w->q, heads * d), k = linear(x, n, h, w->k, kv * d);
+        bool together = family == OLMOE; /* all heads of a token are one row */
+        q = norm_heads(q, together ? n : n * heads, together ? heads * d : d, w->q_norm);
+        k = norm_heads(k, together ? n : n * kv, together ? kv * d : d, w->k_norm);
+        q = turn(q, n, heads, d, how), k = turn(k, n, kv, d, how);
         residual(at,
                  linear(attend(q, k, linear(x, n, h, w->v, kv * d), n, heads, kv, d, rule_of(l, d)),
                         n, heads * d, w->o, h),

@@ -7,7 +7,7 @@ import sys
 
 random.seed(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
 for number in range(int(sys.argv[1])):
-    family = random.choice(["qwen3_moe", "qwen3_moe", "mixtral", "gpt2", "qwen3", "llama"])
+    family = random.choice(["qwen3_moe", "qwen3_moe", "mixtral", "olmoe", "olmo2", "gpt2", "qwen3", "llama"])
     heads = random.choice([1, 2, 3, 4, 6])
     layers = random.randint(1, 5)
     k = {"family": family, "layers": layers, "heads": heads, "kv": random.choice([n for n in (1, 2, 3, 6) if heads % n == 0]),
@@ -16,7 +16,7 @@ for number in range(int(sys.argv[1])):
          "seed": random.randint(1, 999), "tied": random.randint(0, 1), "factor": random.choice([1, 8]), "bf16": random.choice([0, 0, 1])}
     if random.random() < 0.3:
         k |= {"mask": 1, "ignore": 0}
-    if family in ("qwen3_moe", "mixtral"):
+    if family in ("qwen3_moe", "mixtral", "olmoe"):
         experts = random.randint(2, 9)
         k |= {"experts": experts, "top_k": random.randint(1, experts), "width": random.randint(3, 50), "normalize": random.randint(0, 1),
               "aux": random.choice([0, 0.001, 0.05]), "fused": random.choice([0, 0, 1])}
@@ -31,7 +31,7 @@ for number in range(int(sys.argv[1])):
     if random.random() < 0.3:
         k["z_loss"] = 0.02
         settings += " --set model.z_loss=0.02"
-        if family in ("qwen3_moe", "mixtral"):
+        if family in ("qwen3_moe", "mixtral", "olmoe"):
             k["router_z"] = 0.05
             settings += " --set model.router_z_loss=0.05"
     variant = f"{fsdp}.{dp}.{accumulation}.{random.choice(['none', 'full', 'selective'])}.{random.choice(['on', 'on', 'off'])}"

@@ -50,7 +50,7 @@ between_experts() {
     done
     return 1
 }
-is_mixture() { case " $1 " in *" family=qwen3_moe "* | \
+is_mixture() { case " $1 " in *" family=qwen3_moe "* | *" family=olmoe "* | \
     *" family=mixtral "*) ;; *) return 1 ;; esac; }
 # truths "KEYS" VARIANT...: ./case, and for a mixture ./case.M for every number M of samples that a
 # variant balances together.
@@ -220,6 +220,11 @@ train gemma2_odd "family=gemma2 $gemma query_width=7 score_cap=2 logit_cap=3 z_l
 train gemma3_odd "family=gemma3 $gemma local_theta=20 linear=2 query_width=7 seed=47" "" \
     1.1.1.none.on 1.1.1.none.off 2.1.1.full.on
 equal gemma3_odd 1.1.1.none.on 1.1.1.none.off
+# OLMo: norms of queries and keys over all heads; norms behind the layers, or a mixture.
+train olmo2_odd "family=olmo2 kv=2 head_dim=6 heads=4 theta=500 seed=44 lr=0.003 tied=0" "" \
+    1.1.1.none.on 2.1.1.full.on
+train olmoe_odd "family=olmoe kv=2 head_dim=6 heads=4 factor=1 seed=45 lr=0.003 bare=1" "" \
+    1.1.1.full.on 2.1.2.none.on
 
 # Positions past the tables of the other cases, where a rotation that pairs the wrong halves is far
 # off; norms whose input is as small as their epsilon, for both that are in use: 0.30 or 0.71 of the

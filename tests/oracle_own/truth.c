@@ -22,9 +22,9 @@ void fatal(const char *what, const char *which)
 }
 
 enum family family;
-const char *const family_names[FAMILIES] = {"llama",   "gpt2",   "qwen3",    "qwen3_moe",
-                                            "mixtral", "qwen2",  "gpt_neox", "phi3",
-                                            "mistral", "gemma2", "gemma3"};
+const char *const family_names[FAMILIES] = {"llama",  "gpt2",   "qwen3",    "qwen3_moe", "mixtral",
+                                            "olmoe",  "qwen2",  "gpt_neox", "phi3",      "mistral",
+                                            "gemma2", "gemma3", "olmo2"};
 struct knob knob[KNOBS] = {
     {"layers", 2},
     {"hidden", 36},
@@ -165,8 +165,9 @@ static void write_gpt2_config(FILE *f)
 }
 static void write_config(const char *folder)
 {
-    static const char *const class[] = {"LlamaForCausalLM", "", "Qwen3ForCausalLM",
-                                        "Qwen3MoeForCausalLM", "MixtralForCausalLM"};
+    static const char *const class[] = {"LlamaForCausalLM",   "",
+                                        "Qwen3ForCausalLM",   "Qwen3MoeForCausalLM",
+                                        "MixtralForCausalLM", "OlmoeForCausalLM"};
     FILE *f = create(folder, "config.json");
     if (family == GPT2) {
         write_gpt2_config(f);
@@ -186,8 +187,9 @@ static void write_config(const char *folder)
             " \"head_dim\": %d, \"vocab_size\": %d, \"max_position_embeddings\": 4096, "
             "\"rms_norm_eps\": %g, \"rope_theta\": %.1f,\n",
             class[family], family_names[family], whole(HIDDEN),
-            family == MIXTRAL ? whole(WIDTH) : whole(FFN), whole(LAYERS), whole(HEADS), whole(KV),
-            whole(HEAD_DIM), whole(VOCAB), knob[EPS].value, knob[THETA].value);
+            family == MIXTRAL || family == OLMOE ? whole(WIDTH) : whole(FFN), whole(LAYERS),
+            whole(HEADS), whole(KV), whole(HEAD_DIM), whole(VOCAB), knob[EPS].value,
+            knob[THETA].value);
     if (family == QWEN3_MOE) {
         fprintf(f,
                 " \"num_experts\": %d, \"num_experts_per_tok\": %d, \"moe_intermediate_size\": %d, "
@@ -206,6 +208,11 @@ static void write_config(const char *folder)
             " \"num_local_experts\": %d, \"num_experts_per_tok\": %d, \"router_aux_loss_coef\": "
             "%g, \"router_jitter_noise\": 0.0, \"sliding_window\": null,\n",
             whole(EXPERTS), whole(TOP_K), knob[AUX].value);
+    if (family == OLMOE)
+        fprintf(f,
+                " \"num_experts\": %d, \"num_experts_per_tok\": %d, \"norm_topk_prob\": %s, "
+                "\"router_aux_loss_coef\": %g, \"clip_qkv\": null,\n",
+                whole(EXPERTS), whole(TOP_K), whole(NORMALIZE) ? "true" : "false", knob[AUX].value);
     if (is_mixture() && whole(SIGMOID)) fprintf(f, " \"scoring_func\": \"sigmoid\",\n");
     if (is_mixture() && knob[BALANCE].value > 0) fprintf(f, " \"topk_method\": \"noaux_tc\",\n");
     if (knob[FACTOR].value == 1)

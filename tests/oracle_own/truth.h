@@ -16,12 +16,14 @@ enum family {
     QWEN3,
     QWEN3_MOE,
     MIXTRAL,
+    OLMOE,
     QWEN2,
     GPT_NEOX,
     PHI3,
     MISTRAL,
     GEMMA2,
     GEMMA3,
+    OLMO2,
     FAMILIES
 };
 extern enum family family;
@@ -92,7 +94,10 @@ extern struct knob {
     double value;
 } knob[KNOBS];
 static inline int whole(int k) { return (int)knob[k].value; }
-static inline bool is_mixture(void) { return family == QWEN3_MOE || family == MIXTRAL; }
+static inline bool is_mixture(void)
+{
+    return family == QWEN3_MOE || family == MIXTRAL || family == OLMOE;
+}
 static inline bool is_gemma(void) { return family == GEMMA2 || family == GEMMA3; }
 static inline bool is_sparse(int layer) { return is_mixture() && !(whole(DENSE) >> layer & 1); }
 
