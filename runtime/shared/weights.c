@@ -201,6 +201,8 @@ bool weights_open(void)
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
         stored_name(&s, name, sizeof name);
         struct st_tensor *t = find(&from.set, name);
+        /* a model that was balanced by a loss has no biases yet: they start as the plan says */
+        if (!t && s.tensor->balance_mean > 0) continue;
         if (!fits(&from.set, &s, name, t)) return false;
         t->used = true;
     }
@@ -242,7 +244,10 @@ static bool read_shard(struct device *d, int64_t shard, bool keep, uint64_t *has
         const struct st_tensor *t = p.count ? find(&from.set, name) : NULL;
         for (int64_t done = 0; done < p.count; done += staging_floats()) {
             int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
-            if (!st_read(t, p.element + done, n, staging_of(d))) return fail_note("%s", st_why());
+            if (!t)
+                seed_piece(&s, name, p.element + done, n, staging_of(d));
+            else if (!st_read(t, p.element + done, n, staging_of(d)))
+                return fail_note("%s", st_why());
             if (!from.certain) XXH3_64bits_update(&state, staging_of(d), (size_t)(4 * n));
             if (keep) device_write(d, master_at(d, p.at + done), staging_of(d), 4 * n);
             position_moved();

@@ -217,6 +217,12 @@ if "$planc" build bias.plan -o bias --device cpu >bias.log 2>&1 &&
     grep -q 'balance_bias = on' bias.imported.plan
 then ok bias; else fail bias "$(tail_of bias.log)"; fi
 
+# and may be missing where a run begins
+"$planc" build qwen3_moe.imported.plan -o unbiased --device cpu --set \
+    "data.train=$scratch/tokens.bin" --set run.steps=1 --set model.balance_bias=on \
+    >unbiased.log 2>&1 && go unbiased 1 unbiased && ok unbiased ||
+    fail unbiased "$(tail_of unbiased.log)"
+
 # what counts in training only is in no configuration, and refuses no export
 sed 's/vocab = 257/&;  z_loss = 0.01/' llama.plan >z_loss.plan
 rm -rf z_loss.hf
