@@ -122,8 +122,11 @@ static void emit_forward(struct cuda_kernel *c, const struct node *n, struct att
                                .y = parts(a.sequence, a.tensor ? 128 : 64),
                                .z = 1};
     s.shared_bytes = a.tensor ? a.forward_bytes : 0;
+    bool ruled = a.rule.window || a.rule.softcap > 0 || a.rule.starts;
+    const char *kind =
+        a.tensor ? text_format("<%ld, %s>", a.width, ruled ? "true" : "false") : a.kind;
     step(c, s,
-         text_format("attention_forward%s(%s, %s, %s, %s, %s, %s)", a.kind,
+         text_format("attention_forward%s(%s, %s, %s, %s, %s, %s)", kind,
                      name_of(c, n->in[0].value), name_of(c, n->in[1].value),
                      name_of(c, n->in[2].value), name_of(c, n->out[0]), name_of(c, n->out[1]),
                      a.sizes));

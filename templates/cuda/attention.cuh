@@ -33,6 +33,8 @@
 /* A score that is no score; any weight made from it is 0. */
 #define ATTENTION_NONE -3.0e38f
 #define ATTENTION_LOG2E 1.44269504f
+/* Below every score; of a query that has seen no key yet, the largest score so far. */
+#define ATTENTION_FLOOR -1.0e30f
 
 /* How a width is cut. A block has 128 rows of the operand that stays (queries, or keys for their
  * gradient), 16 a warp and `deep` times over: what a warp loads of the other operand then serves
@@ -45,6 +47,8 @@ template <int WIDTH> struct attention_cut {
     static constexpr bool even = WIDTH % 16 == 0;
     static constexpr int rows = 128, forward_deep = even && WIDTH <= 128 ? 2 : 1,
                          forward_other = 64;
+    /* a rule takes registers, which the widest rows of a deep cut do not leave */
+    static constexpr int forward_ruled = even && WIDTH > 96 && WIDTH <= 128 ? 32 : 64;
     static constexpr int keys_deep = even && WIDTH <= 64 ? 2 : 1,
                          keys_other = WIDTH > 64 && WIDTH <= 128 ? 64 : 32;
     static constexpr int queries_deep = even && WIDTH <= 128 ? 2 : 1,
@@ -188,10 +192,10 @@ DEVICE float attention_unit(float scale, attention_rule rule)
 {
     return rule.softcap > 0 ? rule.softcap : scale;
 }
-/* The slope of a score under a cap by what it is kept as, where its weight is not 0. */
-DEVICE float attention_bent(float weight, float bent)
+/* In the gradient, a score that is no score: its weight is 0, and its slope 1 - x^2 a number. */
+DEVICE float attention_none(attention_rule rule)
 {
-    return weight == 0 ? 0.0f : fmaf(-bent, bent, 1.0f);
+    return rule.softcap > 0 ? -1.0e18f : ATTENTION_NONE;
 }
 
 /* One tile of scores becomes weights; top, sum and the results so far follow. factor = unit / ln 2.
@@ -212,8 +216,9 @@ DEVICE void attention_softmax(float (&s)[M][N][4], float (&top)[M][2], float (&s
                 now = fmaxf(now, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
             now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
-            float less = gaps && now == ATTENTION_NONE ? 0.0f : now * factor, total = 0.0f;
-            shrink[m][half] = exp2_fast(fmaf(top[m][half], factor, -less));
+            float less = now * factor, total = 0.0f;
+            shrink[m][half] =
+                exp2_fast(gaps ? (top[m][half] - now) * factor : fmaf(top[m][half], factor, -less));
             change = change || now != top[m][half];
 #pragma unroll
             for (int n = 0; n < N; n++)
@@ -242,7 +247,7 @@ DEVICE bool attention_blind(attention_rule rule, int64_t start, int sequence, in
  * sees is asked again for every tile that is cut: registers are short. */
 template <int M, int N>
 DEVICE void attention_hide(float (&s)[M][N][4], attention_rule rule, int64_t start, int sequence,
-                           int mine, int key)
+                           int mine, int key, float none)
 {
     if (!attention_cuts(rule) || key >= attention_first(rule, start, sequence, mine + 16 * M - 1))
         return;
@@ -255,18 +260,19 @@ DEVICE void attention_hide(float (&s)[M][N][4], attention_rule rule, int64_t sta
         for (int n = 0; n < N; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++)
-                if (n * 8 + e < low) s[i / 2][n][i % 2 * 2 + e] = ATTENTION_NONE;
+                if (n * 8 + e < low) s[i / 2][n][i % 2 * 2 + e] = none;
     }
 }
 
-template <int WIDTH>
+/* RULED: the rule is none without window, cap and documents. */
+template <int WIDTH, bool RULED>
 DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 *o, float *lse,
                               int64_t, int heads, int kv_heads, int sequence, float scale,
                               attention_rule rule)
 {
     using cut = attention_cut<WIDTH>;
-    constexpr int M = cut::forward_deep, keys = cut::forward_other, N = keys / 8,
-                  threads = cut::threads(M);
+    constexpr int M = cut::forward_deep, keys = RULED ? cut::forward_ruled : cut::forward_other,
+                  N = keys / 8, threads = cut::threads(M);
     DYNAMIC_SHARED(memory);
     bf16 *q_tile = (bf16 *)memory, *k_tile = q_tile + cut::rows * cut::stride,
          *v_tile = k_tile + 2 * keys * cut::stride;
@@ -291,7 +297,10 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
         factor = attention_unit(scale, rule) * ATTENTION_LOG2E;
     attention_clear(out);
 #pragma unroll
-    for (int i = 0; i < 2 * M; i++) top[i / 2][i % 2] = ATTENTION_NONE, sum[i / 2][i % 2] = 0.0f;
+    for (int i = 0; i < 2 * M; i++) {
+        top[i / 2][i % 2] = attention_cuts(rule) ? ATTENTION_FLOOR : ATTENTION_NONE;
+        sum[i / 2][i % 2] = 0.0f;
+    }
     for (int key = begin, side = 0; key < end; key += keys, side ^= 1) {
         copy_async_wait<0>();
         __syncthreads();
@@ -321,7 +330,7 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
                         if (behind + m * 16 + e / 2 * 8 < n * 8 + e % 2)
                             s[m][n][e] = ATTENTION_NONE;
         }
-        attention_hide(s, rule, start, sequence, mine, key);
+        attention_hide(s, rule, start, sequence, mine, key, ATTENTION_NONE);
         attention_softmax(s, top, sum, out, factor, attention_cuts(rule));
         attention_add<WIDTH>(
             out, s, v_tile + side * keys * cut::stride + attention_left<cut::stride>(lane));
@@ -473,7 +482,7 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
 #pragma unroll
                 for (int i = 0; i < 4 * M * N; i++)
                     if (behind + i / 4 % N * 8 + i % 2 < i / (4 * N) * 16 + i / 2 % 2 * 8)
-                        p[i / (4 * N)][i / 4 % N][i % 4] = ATTENTION_NONE;
+                        p[i / (4 * N)][i / 4 % N][i % 4] = attention_none(rule);
             }
             if (attention_cuts(rule) && sees(side, now, queries - 1) > mine) {
 #pragma unroll
@@ -481,7 +490,7 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
                     int from = sees(side, now, lane % 4 * 2 + i / 2 * 8 + i % 2) - mine - lane / 4;
 #pragma unroll
                     for (int m = 0; m < 2 * M; m++)
-                        if (m * 8 < from) p[m / 2][i / 2][m % 2 * 2 + i % 2] = ATTENTION_NONE;
+                        if (m * 8 < from) p[m / 2][i / 2][m % 2 * 2 + i % 2] = attention_none(rule);
                 }
             }
             /* under a cap the slopes are made with the weights, which need the scores */
@@ -498,7 +507,7 @@ DEVICE void attention_keys_part(const bf16 *q, const bf16 *k, const bf16 *v, con
                     float bent = p[m][n][e];
                     p[m][n][e] = exp2_fast(fmaf(bent, factor, e % 2 ? -less.y : -less.x));
                     if (WANT_K && capped)
-                        slope[m][n][e] = p[m][n][e] * attention_bent(p[m][n][e], bent) *
+                        slope[m][n][e] = p[m][n][e] * fmaf(-bent, bent, 1.0f) *
                                          (slope[m][n][e] - (e % 2 ? mean.y : mean.x));
                 }
             }
@@ -615,9 +624,9 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
 #pragma unroll
             for (int i = 0; i < 4 * M * N; i++)
                 if (behind + i / (4 * N) * 16 + i / 2 % 2 * 8 < i / 4 % N * 8 + i % 2)
-                    p[i / (4 * N)][i / 4 % N][i % 4] = ATTENTION_NONE;
+                    p[i / (4 * N)][i / 4 % N][i % 4] = attention_none(rule);
         }
-        attention_hide(p, rule, start, sequence, mine, key);
+        attention_hide(p, rule, start, sequence, mine, key, attention_none(rule));
         attention_scores<WIDTH>(s, d_left, v_side + attention_right<cut::stride>(lane));
 #pragma unroll
         for (int n = 0; n < N; n++)
@@ -626,7 +635,7 @@ DEVICE void attention_queries(const bf16 *q, const bf16 *k, const bf16 *v, const
                 int m = i / 4, e = i % 4;
                 float weight = exp2_fast(fmaf(p[m][n][e], factor, -less[m][e / 2]));
                 s[m][n][e] = weight * (s[m][n][e] - delta[m][e / 2]);
-                if (rule.softcap > 0) s[m][n][e] *= attention_bent(weight, p[m][n][e]);
+                if (rule.softcap > 0) s[m][n][e] *= fmaf(-p[m][n][e], p[m][n][e], 1.0f);
             }
         attention_add<WIDTH>(sum, s, k_side + attention_left<cut::stride>(lane));
     }

@@ -30,24 +30,24 @@ struct attention_rule {
 };
 DEVICE bool attention_cuts(attention_rule rule) { return rule.window > 0 || rule.starts; }
 
-/* The first key that query i of the sample from row `start` on sees; the last query's after it. */
+/* The first key that query i of the sample from row `start` on sees; with documents, the last
+ * query's after that. Rows are numbered in 32 bits. */
 DEVICE int attention_first(attention_rule rule, int64_t start, int sequence, int i)
 {
-    int query = i < sequence ? i : sequence - 1,
-        first = rule.window > 0 && query >= rule.window ? query - rule.window + 1 : 0;
+    int first = rule.window > 0 && i >= rule.window ? i - rule.window + 1 : 0, base = (int)start;
     if (!rule.starts) return first;
-    int document = (int)(rule.starts[start + query] - start);
+    int document = rule.starts[base + (i < sequence ? i : sequence - 1)] - base;
     return document > first ? document : first;
 }
 
 /* One more than the last query that sees one of the keys below `keys`, of which there is one. */
 DEVICE int attention_end(attention_rule rule, int64_t start, int sequence, int keys)
 {
-    int last = (keys < sequence ? keys : sequence) - 1,
+    int last = (keys < sequence ? keys : sequence) - 1, base = (int)start,
         end = rule.window > 0 && rule.window < sequence - last ? last + rule.window : sequence;
     for (int low = last + 1; rule.starts && low < end;) {
         int middle = low + (end - low) / 2;
-        if (rule.starts[start + middle] - start > last)
+        if (rule.starts[base + middle] - base > last)
             end = middle;
         else
             low = middle + 1;

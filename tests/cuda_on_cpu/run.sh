@@ -136,6 +136,8 @@ mixtral="family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.00
 
 single_precision() {
     narrow odd "layers=3 steps=4" "" 2.1.2.full.on
+    narrow documents "steps=4 end=3 seed=44" \
+        "--set data.documents=separate --set data.end_token=3" 2.1.2.full.on
     cd "$scratch/odd" && mapfile -t settings < <(numbers recipe "$PWD/case")
     courses 2.1.2.full.on
     writes 2.1.2.full.on 2

@@ -18,8 +18,11 @@ static void forward(const T *q, const T *k, const T *v, T *o, float *lse, int64_
     if constexpr (simt)
         attention_forward_simt<T, W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale,
                                      rule);
+    else if (rule.window || rule.starts || rule.softcap > 0)
+        attention_forward<W, true>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale, rule);
     else
-        attention_forward<W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale, rule);
+        attention_forward<W, false>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale,
+                                    rule);
 }
 template <typename T, int W, bool simt>
 static void rows(const T *o, const T *d_o, const float *lse, float *to, int64_t tokens, int heads)

@@ -376,7 +376,8 @@ void interpret(const struct node *n, bool rounded)
             y[i] = attr_find(n, "value") ? attr_get_real(n, "value") : 0;
         break;
     case OP_positions:
-        for (int64_t i = 0; i < count; i++) y[i] = (double)(i % whole(n, "sequence"));
+        for (int64_t i = 0; i < count; i++)
+            y[i] = n->n_in ? (double)i - in[0][i] : (double)(i % whole(n, "sequence"));
         break;
     case OP_rope_cos:
     case OP_rope_sin: rope(n, y); break;

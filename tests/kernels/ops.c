@@ -443,10 +443,14 @@ static void trials_of(enum op op)
         trial("", node(OP_neg, (struct operand[]){first(view)}, 1, NULL, 0));
         return;
     }
-    case OP_positions:
+    case OP_positions: {
+        struct operand starts = given(I32, shape(50, 0, 0), 0, 1);
+        for (int i = 0; i < 50; i++) numbers_of(starts.value)->x[i] = i - i % 7;
+        trial("starts", node(op, &starts, 1, NULL, 0));
         trial("", node(op, NULL, 0,
                        (struct attr[]){attr_whole("tokens", 40), attr_whole("sequence", 8)}, 2));
         return;
+    }
     case OP_rope_cos:
     case OP_rope_sin: rope_trials(op); return;
     case OP_matmul: matmul_trials(); return;
