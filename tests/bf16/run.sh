@@ -53,6 +53,10 @@ narrow wide "hidden=64 heads=4 kv=4 head_dim=16 ffn=160 vocab=130 seq=32 tied=0 
 narrow \
     gpt2_odd "family=gpt2 heads=3 ffn=53 vocab=61 context=29 seq=13 layers=3 erf=1 tied=0 seed=11" \
     1.1.1.none.on 1.1.1.full.off
+narrow gpt_neox_odd "family=gpt_neox heads=3 hidden=30 ffn=53 vocab=61 seq=13 tied=0 rotary=0.4
+    theta=50 lr=0.003 erf=1 seed=42" 1.1.1.none.on
+narrow gemma3_odd "family=gemma3 layers=3 hidden=24 heads=4 kv=2 head_dim=10 ffn=37 vocab=61
+    window=5 theta=50 local_theta=20 linear=2 query_width=7 lr=0.003 seed=47" 1.1.1.none.on
 losses=(--set model.balance_rate=0.02)
 narrow moe_mixed "family=qwen3_moe kv=2 factor=1 lr=0.003 layers=5 dense=9 normalize=1 seed=22
     balance=0.02" 1.1.1.none.on 1.1.1.full.off 1.1.1.selective.on

@@ -133,6 +133,10 @@ moe="family=qwen3_moe kv=2 factor=1 lr=0.003 layers=5 dense=9 normalize=1 seed=2
 gpt2="family=gpt2 heads=3 ffn=53 vocab=61 context=29 seq=13 layers=3 erf=1 tied=0 seed=11 steps=4"
 losses="--set model.z_loss=0.02 --set model.router_z_loss=0.05"
 mixtral="family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003 steps=4"
+neox="family=gpt_neox heads=3 hidden=30 ffn=53 vocab=61 seq=13 tied=0 rotary=0.4 theta=50 lr=0.003
+    erf=1 seed=42 steps=4"
+gemma="layers=3 hidden=24 heads=4 kv=2 head_dim=10 ffn=37 vocab=61 window=5 theta=50 lr=0.003
+    query_width=7 steps=4"
 
 single_precision() {
     narrow odd "layers=3 steps=4" "" 2.1.2.full.on
@@ -171,6 +175,9 @@ single_precision() {
     reference llama 2.2.1.selective.on
     reference qwen3moe 1.1.1.none.on
     [ -n "${LONG:-}" ] || return
+    narrow gpt_neox_odd "$neox" "" 1.1.1.none.on
+    narrow gemma2_odd "family=gemma2 $gemma score_cap=2 logit_cap=3 seed=46" "" 2.1.1.full.on
+    narrow gemma3_odd "family=gemma3 $gemma local_theta=20 linear=2 seed=47" "" 1.1.1.none.on
     narrow mixtral_odd "$mixtral" "" 1.1.1.full.on 4.1.1.none.on 2.1.2.full.off
     reference gpt2 1.1.1.none.on 2.2.2.full.on 4.1.1.selective.on
     reference qwen3 1.1.1.full.off 2.1.4.none.on 1.4.1.selective.on

@@ -176,12 +176,11 @@ train mixtral_odd "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare
 
 # Qwen2: biases on queries, keys and values.
 train qwen2_odd "family=qwen2 kv=2 head_dim=6 heads=4 theta=50 seed=41 lr=0.003 bare=1" "" \
-    1.1.1.none.on 2.1.1.full.on
+    2.1.1.full.on
 # GPT-NeoX: the first 4 columns of heads of 10, or all; attention and the feed-forward layer beside
 # each other or not.
 neox="family=gpt_neox heads=3 hidden=30 ffn=53 vocab=61 seq=13 tied=0 rotary=0.4 theta=50 lr=0.003"
-train gpt_neox_odd "$neox erf=1 seed=42" "" 1.1.1.none.on 1.1.1.none.off 2.1.1.full.on
-equal gpt_neox_odd 1.1.1.none.on 1.1.1.none.off
+train gpt_neox_odd "$neox erf=1 seed=42" "" 1.1.1.none.on 2.1.1.full.on
 train gpt_neox_serial "$neox rotary=1 parallel=0 attention_bias=0 bare=1 seed=43" "" 1.1.1.full.on
 
 # No balance loss: a bias that only counts in the choice, moved by the load of the whole step. Some
@@ -211,14 +210,14 @@ train z_loss_mixtral "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 z_loss=0.
 # 4 columns of heads of 6; Gemma 2 with caps on scores and logits; Gemma 3 with angles of its own
 # for layers that see everything.
 train mistral_odd "family=mistral window=5 head_dim=14 theta=50 seed=44 lr=0.003" "" \
-    1.1.1.none.on 2.1.1.full.on
+    2.1.1.full.on
 train phi3_odd "family=phi3 window=4 hidden=24 heads=4 kv=2 head_dim=6 rotary=0.7 theta=50 tied=0
-    seed=45 lr=0.003" "" 1.1.1.none.on 2.1.1.full.on
+    seed=45 lr=0.003" "" 1.1.1.none.on
 gemma="layers=3 hidden=24 heads=4 kv=2 head_dim=10 ffn=37 vocab=61 window=5 theta=50 lr=0.003"
 train gemma2_odd "family=gemma2 $gemma query_width=7 score_cap=2 logit_cap=3 z_loss=0.02 seed=46" \
-    "$z --set batch.loss_chunks=2" 1.1.1.none.on 2.1.1.full.on
+    "$z --set batch.loss_chunks=2" 2.1.1.full.on
 train gemma3_odd "family=gemma3 $gemma local_theta=20 linear=2 query_width=7 seed=47" "" \
-    1.1.1.none.on 1.1.1.none.off 2.1.1.full.on
+    1.1.1.none.on 1.1.1.none.off
 equal gemma3_odd 1.1.1.none.on 1.1.1.none.off
 # OLMo: norms of queries and keys over all heads; norms behind the layers, or a mixture.
 train olmo2_odd "family=olmo2 kv=2 head_dim=6 heads=4 theta=500 seed=44 lr=0.003 tied=0" "" \
