@@ -76,7 +76,8 @@ static void unit_text(int64_t instance, char *to, size_t bytes)
 void trace_step(const struct mark *mark, int64_t marks, int64_t step)
 {
     static const char *const lane[WATCH_LANES] = {"compute", "gather", "reduce", "replicas"};
-    for (int i = 0; i < WATCH_LANES && trace.origin == 0; i++)
+    const int lanes = program.dp > 1 ? WATCH_LANES : WATCH_REPLICAS; /* one replica has none */
+    for (int i = 0; i < lanes && trace.origin == 0; i++)
         add("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%"
             "s\"}},\n",
             world.rank, i, lane[i]);
