@@ -2,11 +2,13 @@
  * which schedule.c issued them. They have communicators of their own, separate from the main
  * thread's.
  *
- * The large ones are implemented here: in round k each rank sends data to the rank k places ahead
+ * Ranks of an FSDP group that are on one host read each other's slots (neighbours.h). Elsewhere
+ * the large ones are implemented here: in round k each rank sends data to the rank k places ahead
  * and receives as much from the rank k places back, in pieces, a few in flight. MPI's nonblocking
  * collectives move more bytes (a reduction goes through a tree), take memory that the ledger does
  * not know, and show no progress to wait by; without process_vm_readv, which containers forbid,
  * they were ten times slower. The order of additions depends only on the mesh. */
+#include "cpu/neighbours.h"
 #include "shared/world_mpi.h"
 
 #include <string.h>
@@ -80,6 +82,15 @@ void collective_gather(void *slot, int64_t shard, int64_t bytes)
 {
     const int n = (int)program.fsdp, me = world.shard;
     char *at = slot;
+    if (neighbours_read(fsdp_comm, slot, n * shard * bytes)) {
+        neighbours_begin();
+        for (int round = 1; round < n; round++) {
+            char *part = at + (me + n - round) % n * shard * bytes;
+            neighbours_copy((me + n - round) % n, part, part, shard * bytes);
+        }
+        neighbours_end();
+        return;
+    }
     for (int round = 1; round < n; round++) {
         int to = (me + round) % n, from = (me + n - round) % n;
         pass(fsdp_comm, (struct part){at + me * shard * bytes, shard * bytes}, to,
@@ -96,6 +107,17 @@ void collective_reduce_scatter(const float *slot, float *stage, float *into, int
         memcpy(into, mine, (size_t)shard * sizeof *into);
     else
         add(into, mine, shard);
+    if (n > 1 && neighbours_read(fsdp_comm, slot, 4 * n * shard)) {
+        neighbours_begin();
+        for (int round = 1; round < n; round++)
+            for (int64_t done = 0; done < shard; done += PIECE_BYTES / 4) {
+                const int64_t some = piece_of(4 * shard, 4 * done);
+                neighbours_copy((me + n - round) % n, mine + done, landing, some);
+                add(into + done, (const float *)(const void *)landing, some / 4);
+            }
+        neighbours_end();
+        return;
+    }
     for (int round = 1; round < n; round++) {
         int to = (me + round) % n, from = (me + n - round) % n;
         pass(fsdp_comm, (struct part){(const char *)(slot + to * shard), 4 * shard}, to,

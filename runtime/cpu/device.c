@@ -8,6 +8,7 @@
  * so an overrun stops there instead of in other memory, and /proc/self/maps shows exactly our
  * bytes. It is populated at once, so too little memory is known before the first step. */
 #define _GNU_SOURCE
+#include "cpu/neighbours.h"
 #include "shared/gemm.h"
 #include "shared/sample.h"
 #include "shared/watch.h"
@@ -59,7 +60,8 @@ static int64_t whole_pages(int64_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-static void *map(int64_t bytes, const char *what)
+/* What begins at `shared` and later may be read by the neighbours. */
+static void *map(int64_t bytes, int64_t shared, const char *what)
 {
     int64_t page = sysconf(_SC_PAGESIZE), inside = whole_pages(bytes ? bytes : 1);
     char *base = mmap(NULL, (size_t)(inside + 2 * page), PROT_NONE,
@@ -70,6 +72,8 @@ static void *map(int64_t bytes, const char *what)
         return NULL;
     }
     base += page;
+    shared = shared / page * page;
+    if (shared < inside) neighbours_map(base + shared, inside - shared);
     madvise(base, (size_t)inside, MADV_HUGEPAGE); /* optional: fewer page table walks */
 #ifdef MADV_POPULATE_WRITE
     if (madvise(base, (size_t)inside, MADV_POPULATE_WRITE) == 0) return base;
@@ -424,7 +428,7 @@ int64_t device_copy_bytes(int64_t bytes)
 void *device_host_memory(struct device *d, int64_t bytes)
 {
     (void)d;
-    return map(bytes, "a checkpoint's second copy");
+    return map(bytes, INT64_MAX, "a checkpoint's second copy");
 }
 
 void device_copy_out(struct device *d, void *to, const void *from, int64_t bytes)
@@ -521,7 +525,7 @@ struct device *device_open(void)
 {
     static struct device device;
     struct device *d = &device;
-    d->local = map(arena_bytes(), "the arena");
+    d->local = map(arena_bytes(), program.fsdp > 1 ? program.local_bytes : INT64_MAX, "the arena");
     if (!d->local) return NULL;
     d->wire = d->local + program.local_bytes;
     d->instance = segments_instances();

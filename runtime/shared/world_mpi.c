@@ -33,6 +33,16 @@ void mpi_check(int rc, const char *what)
 /* MPI moves data only inside its calls, so frequent polling is fast, but each poll takes time from
  * the core that another rank computes on. This waits for one piece of a transfer: at first it polls
  * and yields the core in between, then it sleeps for increasing times. */
+void mpi_nap(double from)
+{
+    const double waited = clock_seconds() - from;
+    struct timespec nap = {.tv_nsec = waited < 1e-3 ? 20000 : waited < 1e-2 ? 100000 : 250000};
+    if (waited < 50e-6)
+        sched_yield();
+    else
+        nanosleep(&nap, NULL);
+}
+
 void mpi_finish(MPI_Request *request, int n, const char *what)
 {
     const double from = clock_seconds();
@@ -40,12 +50,7 @@ void mpi_finish(MPI_Request *request, int n, const char *what)
         int done = 0;
         mpi_check(MPI_Testall(n, request, &done, MPI_STATUSES_IGNORE), what);
         if (done) return;
-        const double waited = clock_seconds() - from;
-        struct timespec nap = {.tv_nsec = waited < 1e-3 ? 20000 : waited < 1e-2 ? 100000 : 250000};
-        if (waited < 50e-6)
-            sched_yield();
-        else
-            nanosleep(&nap, NULL);
+        mpi_nap(from);
     }
 }
 

@@ -53,6 +53,13 @@ two other_final 4 '^trainer: rank 1 on [^ ]*: .*: --final differs' 'a/trainer --
 two wrong_option_of_one_rank 3 "^trainer: rank 1 on [^ ]*: unknown option" a/trainer \
     'a/trainer --stepz 5'
 
+# Ranks of one host read each other's memory, ranks of two hosts use MPI: the same bits.
+launch 2 a --final near.safetensors >near.log 2>&1 || fail near "$(tail_of near.log)"
+two of_two_hosts 0 'step +2 of 3' 'env PLANC_HOST=one a/trainer --final far.safetensors' \
+    'env PLANC_HOST=two a/trainer --final far.safetensors'
+cmp near.safetensors far.safetensors >/dev/null 2>&1 && ok near_and_far_same_bits ||
+    fail near_and_far_same_bits "other weights"
+
 # ── files ────────────────────────────────────────────────────────────────────
 mkdir -p here there
 launch 2 a --steps 0 --final here/w.safetensors >w.log 2>&1 || fail weights "$(tail_of w.log)"
