@@ -21,8 +21,8 @@ struct seen {
 /* Reads every id. */
 static bool look(const struct tokens_file *f, int64_t end_token, struct seen *s, char *why)
 {
-    unsigned char *buffer = take(TOKENS_BUFFER);
-    int32_t *ids = TAKE_MANY(int32_t, DATA_PIECE);
+    static unsigned char buffer[TOKENS_BUFFER]; /* of all files, of which there may be many */
+    static int32_t ids[DATA_PIECE];
     *s = (struct seen){.largest = -1, .documents = f->documents};
     if (!tokens_check_index(f, 0, 1, buffer, why)) return false;
     int64_t ends = 0;

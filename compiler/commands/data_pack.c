@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum form { FORM_RAW, FORM_NUMPY, FORM_LLMC, FORM_MEGATRON };
@@ -68,8 +69,8 @@ static bool put_text(struct pack *p, char *why)
 /* Text, line by line with the end of each; of JSON lines a document at once. */
 static bool tokenize_file(struct pack *p, const struct tokens_file *f, char *why)
 {
-    unsigned char *buffer = take(TOKENS_BUFFER);
-    int32_t *bytes = TAKE_MANY(int32_t, DATA_PIECE);
+    static unsigned char buffer[TOKENS_BUFFER];
+    static int32_t bytes[DATA_PIECE];
     if (!f->is_text)
         return snprintf(why, TOKENS_WHY, "%s: ids, and no text; --format bytes reads it as text",
                         f->path) < 0;
@@ -93,8 +94,8 @@ static bool tokenize_file(struct pack *p, const struct tokens_file *f, char *why
 /* A document longer than a length of Megatron's index holds is cut. */
 static bool copy_file(struct pack *p, const struct tokens_file *f, char *why)
 {
-    unsigned char *buffer = take(TOKENS_BUFFER);
-    int32_t *ids = TAKE_MANY(int32_t, DATA_PIECE);
+    static unsigned char buffer[TOKENS_BUFFER]; /* of all files, of which there may be many */
+    static int32_t ids[DATA_PIECE];
     const bool marks = tokens_marks_documents(f);
     if (!p->writes && !tokens_check_index(f, 0, 1, buffer, why)) return false;
     for (int64_t at = 0, end; at < f->tokens; at = end) {
@@ -172,7 +173,7 @@ static void put_header(const struct pack *p)
 /* Nothing is written through a link. NULL: errno. */
 static FILE *create(const char *path)
 {
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     return fd < 0 ? NULL : fdopen(fd, "wb");
 }
 
@@ -274,6 +275,16 @@ static bool write_out(struct pack *p, const struct arguments *a, const char *pat
     return fine;
 }
 
+/* A rename would put a file in the place of a device, a pipe or a link of /dev. */
+static bool is_replaceable(const char *path)
+{
+    struct stat named, meant;
+    if (lstat(path, &named)) return true;
+    if (S_ISLNK(named.st_mode))
+        return strncmp(path, "/dev/", 5) && (stat(path, &meant) || S_ISREG(meant.st_mode));
+    return S_ISREG(named.st_mode);
+}
+
 /* The result is no file that is read. */
 static bool is_input(const struct arguments *a, const char *path)
 {
@@ -310,8 +321,12 @@ int data_pack(const struct arguments *a, const struct tokens_wish *wish, int64_t
                              ? text_format("%.*s", (int)strlen(a->output) - 4, a->output)
                              : a->output,
                *path = megatron ? text_format("%s.bin", prefix) : prefix,
-               *index = text_format("%s.idx", prefix), *whole = text_format("%s.partial", path),
-               *index_whole = text_format("%s.partial", index);
+               *index = text_format("%s.idx", prefix),
+               *whole = text_format("%s.%ld.partial", path, (long)getpid()),
+               *index_whole = text_format("%s.%ld.partial", index, (long)getpid());
+    if (!is_replaceable(path) || (megatron && !is_replaceable(index)))
+        return command_fail(EXIT_USAGE, "-o wants a file to write, and '%s' is not one",
+                            is_replaceable(path) ? index : path);
     if (is_input(a, path))
         return command_fail(EXIT_USAGE, "-o %s is one of the files that are read", path);
     bool fine = write_out(&p, a, whole, why);

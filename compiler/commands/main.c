@@ -6,6 +6,7 @@
 #include "ir/ir.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -532,6 +533,7 @@ static bool spares_inputs(const struct arguments *a)
 int main(int argc, char **argv)
 {
     if (!have_standard_files()) return EXIT_ENVIRONMENT;
+    signal(SIGXFSZ, SIG_IGN); /* a limit on the size of files: an error of write() */
     language_use(&plan_language);
     if (argc < 2) {
         usage(stderr);

@@ -6,7 +6,9 @@
 #include "base/base.h"
 
 #include <dlfcn.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PROCESSOR_BYTES = 4096 };
@@ -76,7 +78,11 @@ const char *sentencepiece_open(struct sentencepiece *s, const char *model)
 {
     struct status status = {0};
     *s = (struct sentencepiece){.processor = take(PROCESSOR_BYTES)};
+    struct stat file;
     if (access(model, R_OK)) return text_format("%s: cannot be read", model);
+    /* the library would wait, read without end, or abort */
+    if (stat(model, &file) || !S_ISREG(file.st_mode) || file.st_size > INT32_MAX)
+        return text_format("%s: no file that a model of sentencepiece could be", model);
     const char *why = find();
     if (why) return why;
     library.construct(s->processor);

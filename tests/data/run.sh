@@ -156,6 +156,24 @@ wrong jsonl_pretty 'line 1 .*every object is one line' w_pretty.jsonl --format j
 wrong jsonl_field 'line 2 .*the object has no "text"; data.field names another' w_field.jsonl
 wrong jsonl_string 'line 2 .*"text" is no string' w_string.jsonl
 wrong jsonl_escape 'line 2 .*an escape that JSON does not have' w_escape.jsonl
+# What is no file is not replaced by one, and nothing half-written stays.
+mkfifo own.pipe 2>>own.log
+ln -sf /dev/null own.null && ln -sf own.pipe own.link
+for to in own.pipe own.link own.null .; do
+    "$planc" data pack files/raw2.bin -o $to >own.log 2>&1
+    [ $? -eq 3 ] && grep -q "^planc: -o wants a file to write, and '$to' is not one" own.log &&
+        ok "pack_over_$to" || fail "pack_over_$to" "$(tail_of own.log)"
+done
+[ -p own.pipe ] && [ -c own.null ] && ok pack_replaces_nothing || fail pack_replaces_nothing "gone"
+(ulimit -f 1; exec "$planc" data pack files/raw2.bin -o limited.bin) >own.log 2>&1
+[ $? -eq 4 ] && grep -q '^planc: limited.bin.*File too large' own.log &&
+    [ -z "$(ls limited.bin* 2>/dev/null)" ] && ok pack_limited ||
+    fail pack_limited "$(ls limited.bin*) $(tail_of own.log)"
+# shellcheck disable=SC2046
+(ulimit -v 1000000; exec "$planc" data pack $(yes files/raw2.bin | head -n 2000) -o many.bin) \
+    >own.log 2>&1
+[ "$(wc -c <many.bin)" -eq $((2000 * 2 * tokens)) ] && ok pack_many_files ||
+    fail pack_many_files "$(tail_of own.log)"
 wrong jsonl_joined 'line 1 .*the line goes on behind its object' w_joined.jsonl
 wrong jsonl_twice 'line 2 .*the object has "text" twice' w_twice.jsonl
 wrong jsonl_behind 'line 2 .*a name in quotes is wanted' w_behind.jsonl
@@ -356,18 +374,20 @@ refused narrow 4 '--as bytes: the files hold the token id 299' pack files/raw2.b
 refused own_input 3 "'s1.bin' is what is read" pack s1.bin -o s1.bin
 refused own_index 3 'own_index.bin is one of the files that are read' pack own_index \
     --as megatron -o own_index
-refused nowhere 4 '/nonexistent/x.bin.partial: No such file' pack s1.bin -o /nonexistent/x.bin
+refused nowhere 4 '/nonexistent/x.bin.[0-9]+.partial: No such file' pack s1.bin \
+    -o /nonexistent/x.bin
 refused no_output 3 'data pack takes files of tokens, and -o FILE' pack s1.bin
 refused no_file 3 'data takes files of tokens' --json
 refused output_alone 3 'is of `planc data pack' s1.bin -o x
 refused a_format 3 '--format is one of bytes, uint16' s1.bin --format uint64
 refused an_id 3 '--end-token is a token id' s1.bin --end-token eot
 refused a_layout 3 '--as is raw, bytes' pack s1.bin -o x --as parquet
-ln -sf files/raw2.bin linked.bin.partial
-refused a_link 4 'linked.bin.partial: is a symbolic link' pack s1.bin -o linked.bin
-rm -f linked.bin.partial
+cp files/raw2.bin linked.to && ln -sf linked.to linked.bin
+"$planc" data pack s1.bin -o linked.bin >link.log 2>&1
+[ $? -eq 0 ] && [ ! -L linked.bin ] && cmp -s linked.to files/raw2.bin && ok link_is_replaced ||
+    fail link_is_replaced "$(tail_of link.log)"
 (ulimit -f 1; trap '' XFSZ; "$planc" data pack files/raw4.bin -o full.bin >full.log 2>&1)
-[ $? -eq 4 ] && grep -q 'full.bin.partial: File too large' full.log && ok full_disk ||
+[ $? -eq 4 ] && grep -q 'full.bin.[0-9]*.partial: File too large' full.log && ok full_disk ||
     fail full_disk "$(tail_of full.log)"
 [ -z "$(ls -- *.partial 2>/dev/null)" ] && ok nothing_partial_left ||
     fail nothing_partial_left "$(ls -- *.partial)"
@@ -410,6 +430,11 @@ elif ! command -v spm_train >/dev/null; then
 else
     [ $status -eq 4 ] && grep -q '^planc: files/raw2.bin: ' spm.log && ok model_of_nothing ||
         fail model_of_nothing "status $status: $(tail_of spm.log)"
+    for model in . own.pipe /dev/zero; do
+        timeout 20 "$planc" data tokenize files/lines.jsonl --model $model -o x.bin >spm.log 2>&1
+        [ $? -eq 4 ] && grep -q "^planc: $model: no file that" spm.log && ok "model_$model" ||
+            fail "model_$model" "$(tail_of spm.log)"
+    done
     spm_train --input=files/lines.txt --model_prefix=spm --vocab_size=120 --character_coverage=1 \
         --hard_vocab_limit=false >spm.log 2>&1
     size=$(wc -l <spm.vocab)
