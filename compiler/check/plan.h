@@ -34,6 +34,7 @@ enum data_format {
 enum data_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
 enum gemm { GEMM_CUBLASLT, GEMM_PLANC };
 enum attention { ATTENTION_PLANC, ATTENTION_CUDNN };
+enum nccl { NCCL_AUTO, NCCL_ALWAYS };
 enum experts { EXPERTS_PLANC, EXPERTS_CUDNN, EXPERTS_CUBLASLT };
 enum nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
@@ -257,10 +258,11 @@ struct plan {
     struct constant *value; /* of every key, by enum key_id; read where has_value says so */
     bool *has_value;
     enum nonfinite nonfinite;
-    bool graph; /* of cuda alone, as are the three below */
+    bool graph; /* of cuda alone, as are the four below */
     enum gemm gemm;
     enum attention attention;
     enum experts experts;
+    enum nccl nccl; /* always: one rank uses it too */
     /* where the plan says it, for diagnostics and for the ledger's lines */
     struct {
         struct span mesh, batch, precision, checkpoint, save, layers, budget, optimizer, schedule,
@@ -268,7 +270,7 @@ struct plan {
     } at;
     /* none when the plan leaves them to their defaults */
     struct {
-        struct span graph, gemm, attention, experts, dp, global;
+        struct span graph, gemm, attention, experts, nccl, dp, global;
     } given;
 };
 

@@ -264,6 +264,7 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->gemm = (enum gemm)word(c, K_run_gemm);
     p->attention = (enum attention)word(c, K_run_attention);
     p->experts = (enum experts)word(c, K_run_experts);
+    p->nccl = (enum nccl)word(c, K_run_nccl);
 }
 
 static void resolve_checkpoint(struct checker *c, struct plan *p)
@@ -353,6 +354,7 @@ static void resolve(struct checker *c, struct plan *p)
     p->given.gemm = given_place(c, K_run_gemm);
     p->given.attention = given_place(c, K_run_attention);
     p->given.experts = given_place(c, K_run_experts);
+    p->given.nccl = given_place(c, K_run_nccl);
     if (key_given(c, K_mesh_dp) && !value_is_auto(&c->key[K_mesh_dp]))
         p->given.dp = key_place(c, K_mesh_dp);
     if (key_given(c, K_batch_global) && !value_is_auto(&c->key[K_batch_global]))

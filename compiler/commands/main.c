@@ -408,7 +408,8 @@ static void warn_of_cuda_keys(const struct plan *p)
     } row[] = {{p->given.graph, "run.graph"},
                {p->given.gemm, "run.gemm"},
                {p->given.attention, "run.attention"},
-               {p->given.experts, "run.experts"}};
+               {p->given.experts, "run.experts"},
+               {p->given.nccl, "run.nccl"}};
     for (size_t i = 0; i < COUNT_OF(row) && p->device == DEVICE_CPU; i++)
         if (row[i].at.file)
             warn(row[i].at, "%s is of cuda devices alone: without effect on cpu", row[i].key);

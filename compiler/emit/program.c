@@ -293,9 +293,10 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
     text_add(to, "    .workspace = %ld, .workspace_bytes = %ld,\n", work ? work->offset : 0,
              work ? work->bytes : 0);
     text_add(to,
-             "    .graph = %s, .gemm = %s, .attention = %s, .experts = %s, .peak_flops = %s, "
+             "    .nccl = %s, .graph = %s, .gemm = %s, .attention = %s, .experts = %s, .peak_flops "
+             "= %s, "
              ".outside_bytes = %ld,\n",
-             p->graph ? "true" : "false",
+             p->nccl == NCCL_ALWAYS ? "true" : "false", p->graph ? "true" : "false",
              p->gemm == GEMM_CUBLASLT ? "ENGINE_CUBLASLT" : "ENGINE_PLANC",
              p->attention == ATTENTION_CUDNN ? "ENGINE_CUDNN" : "ENGINE_PLANC",
              p->experts == EXPERTS_CUDNN      ? "ENGINE_CUDNN"

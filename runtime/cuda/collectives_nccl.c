@@ -10,7 +10,9 @@
  * kernels of compute end by themselves. Nothing else relies on the order in which a device starts
  * the two, so a graph may start them in any order.
  *
- * MPI only distributes NCCL's identities. With one rank NCCL is not loaded. */
+ * MPI only distributes NCCL's identities. With one rank NCCL is loaded
+ * where run.nccl = on asks for it: then gathers, the reductions of a first micro-batch and the norm
+ * go through it, so that one GPU shows its memory, registration and captured collectives. */
 #define _GNU_SOURCE
 #include "device.h"
 
@@ -35,7 +37,8 @@ void collectives_open(void)
     mpi_split(world.shard, world.rank, replicas.name, &replicas.ranks);
 }
 
-bool nccl_wanted(void) { return world.size > 1; }
+bool nccl_wanted(void) { return world.size > 1 || program.nccl; }
+bool nccl_of_shards(void) { return shards.comm != NULL; }
 
 static int size_of(const struct group *g)
 {
@@ -71,10 +74,10 @@ static bool join(struct group *g)
         nccl_id id;
         unsigned result;
     } told = {.result = NCCL_OK};
-    char text[400];
+    char text[400], who[CUDA_WHO];
     int rank = 0, n = size_of(g);
     MPI_Request request;
-    if (n == 1) return true;
+    if (n == 1 && (g != &shards || !program.nccl)) return true;
     mpi_check(MPI_Comm_rank(g->ranks, &rank), g->name);
     if (rank == 0) told.result = nccl.ncclGetUniqueId(&told.id);
     position_wait(true);
@@ -84,8 +87,8 @@ static bool join(struct group *g)
     if (result == NCCL_OK)
         result = nccl.ncclCommInitRankConfig(&g->comm, n, told.id, rank, &config);
     position_wait(false);
-    return result == NCCL_OK || fail_note("rank %d: NCCL does not bring %s together: %s",
-                                          world.rank, g->name, said(result, NULL, text));
+    return result == NCCL_OK || fail_note("%s: NCCL does not bring %s together: %s", cuda_who(who),
+                                          g->name, said(result, NULL, text));
 }
 
 bool nccl_open(void)
@@ -93,7 +96,8 @@ bool nccl_open(void)
     char why[LIBRARY_WHY], who[128];
     if (!nccl_wanted()) return true;
     if (!cuda_library_open(LIBRARY_NCCL, why))
-        fail_note("%s%d ranks, and %s", world_rank_text(who), world.size, why);
+        fail_note(world.size > 1 ? "%s%d ranks, and %s" : "%srun.nccl = on with %d rank, and %s",
+                  world_rank_text(who), world.size, why);
     world_agree(); /* all have it, or nobody waits in it for others */
     if (program.timeout_seconds > 0)
         world_meet(program.timeout_seconds > MEET_SECONDS ? program.timeout_seconds : MEET_SECONDS);
@@ -122,7 +126,7 @@ void nccl_register(struct device *d)
 
 static void check(unsigned result, nccl_comm comm, const char *call)
 {
-    char where[320], text[400];
+    char where[CUDA_WHERE], text[400];
     if (result != NCCL_OK)
         fail_now("%s: %s: %s", cuda_where(where), call, said(result, comm, text));
 }
@@ -130,13 +134,13 @@ static void check(unsigned result, nccl_comm comm, const char *call)
 /* An error that NCCL met while nobody was calling it: a peer that is gone, a cable. */
 void nccl_look(void)
 {
-    char where[256], text[400];
+    char where[256], text[400], who[CUDA_WHO];
     for (int i = 0; i < GROUPS; i++) {
         unsigned result = NCCL_OK;
         if (!groups[i]->comm || nccl.ncclCommGetAsyncError(groups[i]->comm, &result) != NCCL_OK ||
             result == NCCL_OK || result == NCCL_IN_PROGRESS)
             continue;
-        fail_now("rank %d, %s: a collective of %s failed: %s", world.rank, position_text(where),
+        fail_now("%s, %s: a collective of %s failed: %s", cuda_who(who), position_text(where),
                  groups[i]->name, said(result, groups[i]->comm, text));
     }
 }

@@ -140,7 +140,7 @@ void gather(struct device *d, int step, int64_t unit, void *slot, int event)
     } else
         CUDA(cuMemcpyDtoDAsync, address_of(mine), address_of(master), (size_t)(4 * shard),
              d->stream[LANE_GATHER]);
-    if (program.fsdp > 1) nccl_gather(d, LANE_GATHER, slot, shard, bytes);
+    if (nccl_of_shards()) nccl_gather(d, LANE_GATHER, slot, shard, bytes);
     end(d, LANE_GATHER, mark, event);
 }
 
@@ -154,8 +154,10 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
     if (left_out(d, step)) return;
     int64_t mark = begin(d, step, LANE_REDUCE, "reduce", unit);
     watch_micro(mark, micro);
-    if (program.fsdp > 1) nccl_reduce_scatter(d, LANE_REDUCE, slot, set ? into : stage, shard);
-    if (program.fsdp == 1 || !set)
+    /* one rank has no stage: what it adds later comes from the slot */
+    const bool scatters = program.fsdp > 1 || (nccl_of_shards() && set);
+    if (scatters) nccl_reduce_scatter(d, LANE_REDUCE, slot, set ? into : stage, shard);
+    if (!scatters || !set)
         elementwise(set ? RUNTIME_SET_F32 : RUNTIME_ADD_F32, LANE_REDUCE,
                     program.fsdp > 1 ? stage : slot, into, shard);
     end(d, LANE_REDUCE, mark, event);
@@ -185,7 +187,7 @@ void sum_ranks(struct device *d, int step, const char *group, double *address, i
     const bool whole_world = !strcmp(group, "world");
     if (left_out(d, step)) return;
     int64_t mark = begin(d, step, LANE_REDUCE, "sum over ranks", -1);
-    if (program.fsdp > 1) nccl_sum_numbers(d, LANE_REDUCE, address, count);
+    if (nccl_of_shards()) nccl_sum_numbers(d, LANE_REDUCE, address, count);
     if (!whole_world || program.dp == 1) {
         end(d, LANE_REDUCE, mark, event);
         return;

@@ -62,6 +62,7 @@ struct device {
     /* something may be under way that publishes positions */
     _Atomic bool running;
 };
+enum { CUDA_WHO = 256, CUDA_WHERE = 576 };
 extern struct device cuda;
 
 /* ── device_cuda.c ───────────────────────────────────────────────────────────── */
@@ -103,7 +104,9 @@ void cuda_publish(struct device *d, enum lane lane, int step, bool waiting);
 void cuda_forget(struct device *d); /* the graphs: at the end */
 void cuda_settle(struct device *d); /* until all lanes have done what they were given */
 /* "rank 2, issuing step 12 of the schedule (…)": the step at which a call failed. */
-const char *cuda_where(char text[320]);
+const char *cuda_where(char text[CUDA_WHERE]);
+/* "rank 2 on node07, GPU 3 (NVIDIA H200)" */
+const char *cuda_who(char text[CUDA_WHO]);
 
 /* ── collectives_nccl.c ──────────────────────────────────────────────────────── */
 /* NCCL is loaded and its communicators are made only for several ranks.
@@ -111,7 +114,8 @@ const char *cuda_where(char text[320]);
 bool nccl_open(void);
 void nccl_register(struct device *d); /* the wire segment, after cuda_take_arena */
 void nccl_close(void);
-bool nccl_wanted(void); /* more than one rank */
+bool nccl_wanted(void);    /* more than one rank, or run.nccl = on */
+bool nccl_of_shards(void); /* whether the FSDP group has a communicator */
 /* On a lane's stream. gather: the whole slot from each rank's part, which lies in it. reduce: this
  * rank's shard of the sum. The sums over replicas come on LANE_REPLICAS alone, so its stream is
  * their order. */

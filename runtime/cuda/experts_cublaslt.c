@@ -158,7 +158,7 @@ bool cublaslt_grouped_known(const struct grouped_product *p, void *const *addres
 static void multiply(const struct entry *e, const struct grouped_product *p, void *stream,
                      void *work)
 {
-    char where[320];
+    char where[CUDA_WHERE];
     const void *a = addresses(p, work, GROUP_A), *b = addresses(p, work, GROUP_B);
     void *d = (void *)(uintptr_t)addresses(p, work, GROUP_D);
     unsigned status =
@@ -175,7 +175,7 @@ static void multiply(const struct entry *e, const struct grouped_product *p, voi
 static void check(const struct grouped_product *p, const struct entry *e, void *result,
                   void *stream, void *work)
 {
-    char where[320];
+    char where[CUDA_WHERE];
     uint64_t got[2] = {0};
     int64_t words = p->bytes / 4;
     for (int i = 0; i < 2; i++) {

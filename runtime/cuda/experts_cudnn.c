@@ -79,7 +79,7 @@ void cudnn_grouped_product(const struct grouped_product *p, void *const *address
                            void *work, int64_t bytes)
 {
     const struct entry *e = find(p, bytes);
-    char where[320];
+    char where[CUDA_WHERE];
     unsigned status = cudnn.cudnnSetStream(dnn.handle, (cuda_stream)stream);
     if (!status) status = dnn_run(dnn.handle, e->plan, GROUPED_ADDRESSES, id, address, work);
     if (status)

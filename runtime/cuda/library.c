@@ -123,7 +123,7 @@ const char *cuda_error_text(unsigned result, char text[160])
 
 void cuda_check(unsigned result, const char *call)
 {
-    char text[160], where[320];
+    char text[160], where[CUDA_WHERE];
     if (result != CUDA_OK)
         fail_now("%s: %s: %s", cuda_where(where), call, cuda_error_text(result, text));
 }

@@ -280,7 +280,7 @@ bool cuda_module_open(void)
 
 static void check_launch(unsigned result, const char *name)
 {
-    char where[320], text[160];
+    char where[CUDA_WHERE], text[160];
     if (result != CUDA_OK)
         fail_now("%s: launch of %s: %s", cuda_where(where), name, cuda_error_text(result, text));
 }

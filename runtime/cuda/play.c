@@ -72,14 +72,21 @@ void device_watch(void)
                         world.size > 1 && (compute & POSITION_WAITING));
 }
 
-const char *cuda_where(char text[320])
+const char *cuda_who(char text[CUDA_WHO])
 {
-    char where[256];
+    snprintf(text, CUDA_WHO, "rank %d on %.64s, GPU %d (%.128s)", world.rank, world_host(),
+             gpu.number, gpu.name);
+    return text;
+}
+
+const char *cuda_where(char text[CUDA_WHERE])
+{
+    char where[256], who[CUDA_WHO];
     if (cuda.issuing > 0)
-        snprintf(text, 320, "rank %d, issuing what is %s", world.rank,
+        snprintf(text, CUDA_WHERE, "%s, issuing what is %s", cuda_who(who),
                  position_of(cuda.issuing, cuda.iteration, where));
     else
-        snprintf(text, 320, "rank %d, %s", world.rank, position_text(where));
+        snprintf(text, CUDA_WHERE, "%s, %s", cuda_who(who), position_text(where));
     return text;
 }
 
@@ -100,9 +107,9 @@ static bool lane_done(struct device *d, enum lane lane)
     /* of any kernel or copy since the last wait: the device says which one only by where it
      * stood */
     if (result != CUDA_OK) {
-        char where[256], text[160];
+        char where[256], text[160], who[CUDA_WHO];
         device_watch();
-        fail_now("rank %d, the device stopped %s: %s", world.rank, position_text(where),
+        fail_now("%s, the device stopped %s: %s", cuda_who(who), position_text(where),
                  cuda_error_text(result, text));
     }
     return true;

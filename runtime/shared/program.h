@@ -179,6 +179,7 @@ struct program {
     /* cuda; zero on cpu */
     /* local segment: what the kernels of the compute lane share */
     int64_t workspace, workspace_bytes;
+    bool nccl; /* one rank uses it too */
     bool graph;
     enum engine gemm, attention, experts;
     /* of one device for the compute type, what MFU is a part of; 0: not known */

@@ -243,6 +243,14 @@ PLAN
         [ "$(grep -c '^experts: cuBLASLt has no way .* planc.s kernel does it' none.log)" = 6 ] &&
         ok by_cublaslt.without ||
         fail by_cublaslt.without "$(grep '^exp' none.log | head -n 1) $why"
+    "$planc" build few.plan -o alone --arch sm_90a --set run.nccl=on >alone.build 2>&1
+    why=$(cuda_run alone 1 alone) && same_run alone.same_bits plain alone &&
+        grep -q '^memory per rank: .* (by NCCL)' alone.log && ok alone.by_nccl ||
+        fail alone.by_nccl "$(grep '^memory' alone.log | head -n 1) $why"
+    LD_LIBRARY_PATH=$libraries/no-libnccl.so.2 timeout 60 mpirun -n 1 alone/trainer >none.log 2>&1 \
+        </dev/null
+    grep -q 'run.nccl = on with 1 rank, and no NCCL' none.log && ok alone.without ||
+        fail alone.without "$(tail_of none.log)"
     LD_LIBRARY_PATH=$libraries/ungrouped timeout 60 mpirun -n 1 few/trainer >old.log 2>&1 </dev/null
     grep -q 'has no cublasLtGroupedMatrixLayoutCreate: it is too old.*run.experts = planc' \
         old.log &&

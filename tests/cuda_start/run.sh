@@ -116,7 +116,7 @@ if ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so\.13 '; then
     kept() { ls two/kernels.sm_90a.*.cubin 2>/dev/null | wc -l; }
     # NCCL, where it is there, finds no such driver
     FAKE=FAKE_DEVICES=2 dir=two went no_nccl_to_talk 2 4 \
-        '^trainer: (rank 0 on [^ :]+: 2 ranks, and no NCCL|rank [01]: NCCL does not bring the FSDP group together)'
+        '^trainer: (rank 0 on [^ :]+: 2 ranks, and no NCCL|rank [01] on .*: NCCL does not bring the FSDP group together)'
     [ "$(kept)" -eq 1 ] && grep -q 'kernels: compiled for sm_90a' no_nccl_to_talk.log &&
         ok made_at_start || fail made_at_start "$(kept) kept: $(tail_of no_nccl_to_talk.log)"
     cp -r two/kernels.cu two/cuda two/*.h one/ && rm -f one/kernels.sm_*.cubin &&
@@ -168,7 +168,7 @@ fi
 
 # ── a device that stops ──────────────────────────────────────────────────────
 FAKE=FAKE_LOST=60 dir=one went lost 1 4 \
-    '^trainer: rank 0, the device stopped at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: CUDA_ERROR_ILLEGAL_ADDRESS'
+    '^trainer: rank 0 on [^ ,]+, GPU 0 \(.+\), the device stopped at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: CUDA_ERROR_ILLEGAL_ADDRESS'
 FAKE=FAKE_HANGS=60 dir=timeout went hangs 1 4 \
     '^trainer: rank 0 has not moved for [0-9.]+ s; it is at step [0-9]+ of the schedule \(.+\) of training step [0-9]+$'
 
@@ -253,7 +253,7 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
         '^trainer: step [0-9]+: (the loss of rank [01] is|loss .* on all ranks:) not finite' - 0
     pair four_ranks --set mesh.dp=2
     FAKE=STANDIN_NCCL_NO_ID=2 ranks=4 signals no_id four_ranks 4 1 \
-        '^trainer: rank 2: NCCL does not bring the FSDP group together: unhandled system error$' - 0
+        '^trainer: rank 2 on [^ ,]+, GPU . \(.+\): NCCL does not bring the FSDP group together: unhandled system error$' - 0
     pair narrow --set precision.compute=bf16 --set run.gemm=planc
     FAKE=STANDIN_SHARED=60000 signals little_shared_memory narrow 4 1 \
         '^trainer: rank [01]: kernel f_.* wants 65536 bytes of shared memory per block, stand-in device has 60000: a build with --arch sm_90a cuts products smaller$' \
