@@ -34,7 +34,6 @@ enum data_format {
 enum data_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
 enum gemm { GEMM_CUBLASLT, GEMM_PLANC };
 enum attention { ATTENTION_PLANC, ATTENTION_CUDNN };
-enum nccl { NCCL_AUTO, NCCL_ALWAYS };
 enum experts { EXPERTS_PLANC, EXPERTS_CUDNN, EXPERTS_CUBLASLT };
 enum nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
@@ -262,7 +261,7 @@ struct plan {
     enum gemm gemm;
     enum attention attention;
     enum experts experts;
-    enum nccl nccl; /* always: one rank uses it too */
+    bool nccl; /* one rank uses it too */
     /* where the plan says it, for diagnostics and for the ledger's lines */
     struct {
         struct span mesh, batch, precision, checkpoint, save, layers, budget, optimizer, schedule,

@@ -264,7 +264,7 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->gemm = (enum gemm)word(c, K_run_gemm);
     p->attention = (enum attention)word(c, K_run_attention);
     p->experts = (enum experts)word(c, K_run_experts);
-    p->nccl = (enum nccl)word(c, K_run_nccl);
+    p->nccl = key_value(c, K_run_nccl)->truth;
 }
 
 static void resolve_checkpoint(struct checker *c, struct plan *p)

@@ -124,12 +124,12 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     text_add(to,
              "},\n  \"run\": {\"steps\": %ld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", "
              "\"graph\": %s, \"gemm\": \"%s\", \"attention\": \"%s\", \"experts\": \"%s\", "
-             "\"nccl\": \"%s\"},\n",
+             "\"nccl\": %s},\n",
              p->run_steps, text_number(p->timeout_seconds),
              p->nonfinite == NONFINITE_SKIP ? "skip" : "stop", p->graph ? "true" : "false",
              p->gemm == GEMM_PLANC ? "planc" : "cublaslt",
              p->attention == ATTENTION_CUDNN ? "cudnn" : "planc", experts_names[p->experts],
-             p->nccl == NCCL_ALWAYS ? "on" : "auto");
+             p->nccl ? "true" : "false");
     text_add(to,
              "  \"device\": \"%s\", \"fusion\": %s, \"kernels\": %d, \"schedule_steps\": %d, "
              "\"local_bytes\": %ld, \"wire_bytes\": %ld,\n",

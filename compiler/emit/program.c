@@ -296,7 +296,7 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
              "    .nccl = %s, .graph = %s, .gemm = %s, .attention = %s, .experts = %s, .peak_flops "
              "= %s, "
              ".outside_bytes = %ld,\n",
-             p->nccl == NCCL_ALWAYS ? "true" : "false", p->graph ? "true" : "false",
+             p->nccl ? "true" : "false", p->graph ? "true" : "false",
              p->gemm == GEMM_CUBLASLT ? "ENGINE_CUBLASLT" : "ENGINE_PLANC",
              p->attention == ATTENTION_CUDNN ? "ENGINE_CUDNN" : "ENGINE_PLANC",
              p->experts == EXPERTS_CUDNN      ? "ENGINE_CUDNN"
