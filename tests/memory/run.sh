@@ -64,17 +64,13 @@ while IFS= read -r line; do
         ok "published.$want" || fail "published.$want" "${line%%#*} gives $got"
 done < <(sed -e ':a' -e '/\\$/{N;s/\\\n *//;ba' -e '}' "$top/docs/memory.md" |
     grep -E '^ +planc check .*# arena ')
-if [ "$BUILD" = build ]; then
-    point=("$top/plans/30b-a3b-16.plan")
-    best=$(for _ in 1 2 3 4 5 6 7; do
-        s=$(date +%s%N)
-        "$planc" check "${point[@]}" >/dev/null 2>&1
-        echo $((($(date +%s%N) - s) / 1000))
-    done | sort -n | head -n 1)
-    # the layout itself, and a few more that the advice is made of
-    [ "$best" -lt 100000 ] && ok reference_point || fail reference_point "$best us"
-    echo "note reference_point: $best us"
-fi
+# how long one point takes is said, not tested: machines differ, and others may use this one
+best=$(for _ in 1 2 3; do
+    s=$(date +%s%N)
+    "$planc" check "$top/plans/30b-a3b-16.plan" >/dev/null 2>&1
+    echo $((($(date +%s%N) - s) / 1000))
+done | sort -n | head -n 1)
+echo "note reference_point: $best us"
 for wrong in 120 120GB/s GiB ''; do
     "$planc" memory "$top/plans/gpt2-124m.plan" --at "$wrong" >at.log 2>&1
     [ $? -eq 3 ] && grep -q -- '--at' at.log && ok "at_is_bytes.${wrong:-empty}" ||
