@@ -41,9 +41,14 @@ static void check_decay(struct checker *c, int64_t warmup, int64_t steps)
         !c->absent_is_fine[K_schedule_decay])
         add_help(complain(c->naming[S_schedule].at, "schedule wsd needs the length of its decay"),
                  "schedule wsd { warmup = 1k;  steps = 10k;  decay = 2k }");
-    if (steps == 0 || warmup > steps || !whole_value(c, K_schedule_decay, &decay, NULL) ||
-        decay <= steps - warmup)
-        return;
+    if (!whole_value(c, K_schedule_decay, &decay, NULL)) return;
+    const enum key_id of_decay[] = {K_schedule_floor, K_schedule_decay_shape};
+    for (size_t i = 0; decay == 0 && i < COUNT_OF(of_decay); i++)
+        if (key_given(c, of_decay[i]) && !key_given(c, K_run_steps))
+            add_note(warn(place_of(c, of_decay[i]), "%s has no effect: the rate does not decay",
+                          key_path(of_decay[i])),
+                     place_of(c, K_schedule_decay), "a decay of no steps");
+    if (steps == 0 || warmup > steps || decay <= steps - warmup) return;
     struct diagnostic *d = complain(
         place_of(c, K_schedule_decay),
         "a warm-up of %lld steps and a decay of %lld are more than the %lld steps of the schedule",

@@ -348,6 +348,22 @@ static void check_checkpoint(struct checker *c)
     }
 }
 
+/* With one shard in FP32 weights are read where they are. */
+static void check_gathering(struct checker *c)
+{
+    static const enum key_id of_gathers[] = {K_mesh_prefetch, K_mesh_reshard};
+    const struct constant *compute = key_value(c, K_precision_compute);
+    int64_t fsdp;
+    if (!whole_value(c, K_mesh_fsdp, &fsdp, NULL) || fsdp != 1 || !compute ||
+        compute->kind != CONST_WORD || strcmp(compute->text, "fp32"))
+        return;
+    for (size_t i = 0; i < COUNT_OF(of_gathers); i++)
+        if (key_given(c, of_gathers[i]))
+            warn(place_of(c, of_gathers[i]),
+                 "%s has no effect: nothing is gathered with fsdp = 1 in fp32",
+                 key_path(of_gathers[i]));
+}
+
 static void check_init(struct checker *c)
 {
     struct slot *seed = &c->key[K_init_seed], *from = &c->key[K_init_from];
@@ -444,6 +460,7 @@ void check_together(struct checker *c)
         }
     check_cluster(c);
     check_mesh(c);
+    check_gathering(c);
     check_checkpoint(c);
     check_batch(c);
     check_training(c);

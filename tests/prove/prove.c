@@ -63,6 +63,9 @@ struct prove {
     int64_t i, n; /* layer and running count */
     bool first_micro, last_micro;
     int step;
+    /* what check_over's kernel walks: a result, or its halves when it is two values side by side */
+    struct shape walked;
+    bool halves;
     jmp_buf out;
     const char *why;
 };
@@ -460,9 +463,12 @@ static struct depth depth_of(struct prove *p, const struct body *b, int first, i
         const struct value *a = n->in[i].value;
         struct depth x = depth_of(p, b, first, last, a, over);
         if (a != over && bytes_of(a) == over) wrong(p, "%s is read as another shape", over->name);
-        if (x.reads && n->op != OP_pick && !shape_same(a->shape, over->shape))
+        bool half = p->halves && n->op == OP_slice && a == over &&
+                    shape_same(v->shape, p->walked) &&
+                    attr_get(n, "from") % shape_columns(p->walked) == 0;
+        if (x.reads && !half && (n->op != OP_pick || p->halves) && !shape_same(a->shape, p->walked))
             wrong(p, "%s is read for %s, which has another shape", over->name, a->name);
-        if (x.reads && op_rows[n->op].class == CLASS_INDEX)
+        if (x.reads && !half && op_rows[n->op].class == CLASS_INDEX && n->op != OP_beside)
             wrong(p, "%s is written over and read at other elements, for %s", over->name, v->name);
         if (x.rows > d.rows) d.rows = x.rows;
         if (x.after > d.after) d.after = x.after;
@@ -490,9 +496,11 @@ static struct depth depth_of(struct prove *p, const struct body *b, int first, i
 static void check_over(struct prove *p, const struct body *b, int first, int last,
                        const struct value *over, const struct value *out)
 {
+    p->halves = out->node->op == OP_beside;
+    p->walked = p->halves ? out->node->in[0].value->shape : over->shape;
     struct depth at = depth_of(p, b, first, last, out, over);
-    if (op_rows[out->node->op].class != CLASS_MAP || !shape_same(out->shape, over->shape) ||
-        out->type != over->type || at.after)
+    if ((op_rows[out->node->op].class != CLASS_MAP && !p->halves) ||
+        !shape_same(out->shape, over->shape) || out->type != over->type || at.after)
         wrong(p, "%s cannot be written over %s", out->name, over->name);
     for (int k = first; k < last; k++) {
         const struct node *n = b->node.item[k];
