@@ -31,7 +31,7 @@ double machine_get(const struct place *p, int64_t i);
 /* Every kernel of the graph, in order. shard: the stretches that run_shard would hand over. */
 struct walk {
     int64_t from, count;
-    double decay;
+    double decay, lr_scale, balance_mean, balance_rate; /* as struct stretch of the runtime */
 };
 void machine_run(struct machine *m, const struct walk *shard, int n_shard);
 /* NULL, or the name of a buffer that was written outside. */

@@ -8,10 +8,10 @@
 #include <math.h>
 
 enum { N = 300 };
-static const struct walk stretches[] = {{0, 100, 0.1},
-                                        {128, 37, 0.0},
-                                        {170, 1, 0.1},
-                                        {200, 64, 0.1}};
+static const struct walk stretches[] = {{0, 100, 0.1, 1, 0, 0},
+                                        {128, 37, 0.0, 1, 0, 0},
+                                        {170, 1, 0.1, 1, 0, 0},
+                                        {200, 64, 0.1, 1, 0, 0}};
 
 static bool inside(int64_t j, double *decay)
 {
