@@ -236,7 +236,7 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
     signals killed quick '[1-9][0-9]*' 01 '^step +1 ' KILL 1
     signals asked_to_stop quick 75 0 '^stopped by SIGTERM after step [0-9]+, as asked$' TERM 1
     FAKE=STANDIN_NCCL_SECONDS=2 signals collective_fails patient 4 1 \
-        '^trainer: rank 0, at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: a collective of the FSDP group failed: ' \
+        '^trainer: rank 0 on .+, at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: a collective of the FSDP group failed: ' \
         STOP 1
     signals ends quick 0 0 '^loss: mean' - 0 --steps 2
     grep \
