@@ -121,7 +121,7 @@ void neighbours_copy(int from, const void *theirs, void *to, int64_t bytes)
     for (int64_t done = 0; done < bytes;) {
         const int64_t at = (const char *)theirs - here.at + done;
         ssize_t got = pread(here.peer_file[from], (char *)to + done, (size_t)(bytes - done), at);
-        if (got <= 0 && errno != EINTR)
+        if (got == 0 || (got < 0 && errno != EINTR))
             fail_now("rank %d: cannot read the memory of rank %d of its group: %s", world.rank,
                      from, got < 0 ? strerror(errno) : "it ends early");
         if (got > 0) done += got;
