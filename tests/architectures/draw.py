@@ -137,7 +137,7 @@ class Drawing:
                 return f"({a} / ({b} * {b} + 1))" if len(b) < 40 else f"({a} + {b})"
             return f"({a} {op} {b})"
         if way == "map":
-            f = r.choice(["silu", "gelu", "gelu_tanh", "sigmoid", "exp", "sqrt"])
+            f = r.choice(["silu", "gelu", "gelu_tanh", "sigmoid", "exp", "sqrt", "tanh"])
             x = self.value(shape, less)
             if f == "exp":
                 return f"exp({self.safe(x)})"
@@ -191,7 +191,9 @@ class Drawing:
         if way == "attention":
             kv = r.choice([k for k in range(1, shape[1] + 1) if shape[1] % k == 0])
             q, k, v = (self.value([shape[0], n, shape[2]], less) for n in (shape[1], kv, kv))
-            return f"attention({q}, {k}, {v})"
+            more = r.choice(["", "", f", window = {r.randint(1, self.sequence)}", ", softcap = 1.5",
+                             f", window = {r.randint(1, 3)}, scale = 0.3, softcap = 2"])
+            return f"attention({q}, {k}, {v}{more})"
         if way == "rope":
             if shape[2] % 2:
                 return self.value(shape, less)
@@ -420,7 +422,12 @@ def draw(seed, trained, data):
         f"    batch {{ sequence = {d.sequence};  local = {d.local} }}",
     ]
     text += ["    optimizer adamw { lr = 1e-3 }", "    schedule constant { steps = 2 }"]
-    text += [f"    data {{ train = \"{data}\";  format = bytes }}" if data else "", "}"]
+    documents = "documents = separate;  end_token = 1" if seed % 3 == 0 else ""
+    text += [
+        f"    data {{ train = \"{data}\";  format = bytes;  {documents} }}" if data
+        else f"    data {{ {documents} }}",
+        "}",
+    ]
     return "\n".join(text) + "\n"
 
 
