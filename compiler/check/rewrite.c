@@ -70,8 +70,10 @@ static struct place end_of(const char *bytes, struct span block)
 static struct span block_of(const struct checker *c, const char *path, const char **name)
 {
     enum key_id key = key_find_path(path);
-    const char *section = key == KEY_COUNT ? "model" : section_rows[key_rows[key].section].path;
     *name = path;
+    /* neither a key nor a hyper-parameter: a rate of the cluster, which has no block in a plan */
+    if (key == KEY_COUNT && strncmp(path, "model.", 6)) return c->plan->at;
+    const char *section = key == KEY_COUNT ? "model" : section_rows[key_rows[key].section].path;
     const struct ast *items = c->plan->kid[1];
     for (int i = 0; i < items->n; i++) {
         const struct ast *block = items->kid[i];

@@ -90,8 +90,10 @@ const char *series_read(const char *path, const char *const *key, int keys, stru
     FILE *f = fopen(path, "re");
     if (!f) return strerror(errno);
     for (int k = 0; k < keys; k++) curve[k] = (struct series){.path = path, .key = key[k]};
-    const char *why = fstat(fileno(f), &s) == 0 && S_ISDIR(s.st_mode)
-                          ? strerror(EISDIR)
+    const char *why = fstat(fileno(f), &s) != 0 ? strerror(errno)
+                      : S_ISDIR(s.st_mode)      ? strerror(EISDIR)
+                      : S_ISCHR(s.st_mode) || S_ISBLK(s.st_mode)
+                          ? "a device, not the metrics of a run"
                           : read_lines(f, key, keys, curve, &first);
     if (!why && !first) why = "it holds no step";
     for (int k = 0; !why && k < keys; k++)

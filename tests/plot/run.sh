@@ -43,6 +43,7 @@ COLUMNS=1 "$planc" plot one.jsonl >narrow.out 2>&1 && ok narrow || fail narrow "
 
 refused absent 4 '^planc: absent.jsonl: No such file' absent.jsonl
 refused folder 4 ': Is a directory$' .
+refused device 4 ': a device, not the metrics of a run$' /dev/zero
 refused second_is_bad 4 '^planc: bad.jsonl: line 2 is no metrics of a step' falls.jsonl bad.jsonl
 refused no_metrics 4 'line 1 is no metrics of a step' "$here/run.sh"
 refused empty 4 '^planc: empty.jsonl: it holds no step$' empty.jsonl

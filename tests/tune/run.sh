@@ -125,6 +125,12 @@ printf 'use "models/llama.plan"\nuse "clusters/cpu.plan"\nplan "own" { # mine
     "$planc" check own.best.plan >own.check 2>&1 && ok own_layout_stays ||
     fail own_layout_stays "$(tail_of own.txt) $(diff own.plan own.best.plan | head -n 8)"
 
+# a rate of the cluster is kept as an entry of the plan
+rate=cluster.efficiency.grouped_gemm.planc.bf16
+"$planc" tune "$reference" --set $rate=0.4 -o rate.plan >rate.txt 2>&1 &&
+    grep -q "^    $rate = 0.4\$" rate.plan && ok rate_is_kept ||
+    fail rate_is_kept "$(tail_of rate.txt)"
+
 # ── runs ──
 mkdir -p bin tmp && cp "$top/tests/tune/modelled.py" bin/mpirun && chmod +x bin/mpirun
 printf '#!/bin/sh\nfor word; do [ "$before" = -o ] && : >"$word"; before=$word; done\n' \
