@@ -33,12 +33,16 @@ static struct {
     int ranks, me;
     int *peer_file;
     struct page **peer;
+    struct address *told; /* of each rank of the group */
     int64_t number;
 } here;
 
 void neighbours_map(void *at, int64_t bytes)
 {
     const int64_t page = sysconf(_SC_PAGESIZE);
+    here.peer_file = ROOM(int, program.fsdp);
+    here.peer = ROOM(struct page *, program.fsdp);
+    here.told = ROOM(struct address, program.fsdp);
     int file = memfd_create("planc", MFD_CLOEXEC);
     if (file < 0) return;
     struct page *mine = MAP_FAILED;
@@ -75,9 +79,7 @@ static void exchange(MPI_Comm group)
     MPI_Request request;
     MPI_Comm_size(group, &here.ranks);
     MPI_Comm_rank(group, &here.me);
-    here.peer_file = ROOM(int, here.ranks);
-    here.peer = ROOM(struct page *, here.ranks);
-    struct address mine = {0}, *all = ROOM(struct address, here.ranks);
+    struct address mine = {0}, *all = here.told;
     if (here.at) {
         mine = (struct address){.pid = getpid(), .file = here.file, .bytes = here.bytes};
         mine.key = (int64_t)(clock_seconds() * 1e9) << 8 | (world.rank & 255) | 1;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* Replaces the pages [at, at + bytes) of a mapping by such a file; both are whole pages. Where the
- * system has none, nothing changes and groups use MPI. Once a process. */
+ * system has none, nothing changes and groups use MPI. Once a process, before the first step. */
 void neighbours_map(void *at, int64_t bytes);
 
 /* Whether all of `group` can read `bytes` at `slot` of each other: then each has called

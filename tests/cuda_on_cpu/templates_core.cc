@@ -515,13 +515,13 @@ static void positions_kernel(int32_t *out, int64_t tokens, int64_t sequence)
 {
     positions(out, tokens, sequence);
 }
-static void cos_kernel(float *out, int64_t sequence, int64_t width, double factor)
+static void cos_kernel(float *out, int64_t sequence, int64_t width, int64_t turned, double factor)
 {
-    rope_cos(out, sequence, width, 1e4, factor, 1, 4, 64);
+    rope_cos(out, sequence, width, turned, 1e4, 2, factor, 1, 4, 64);
 }
-static void sin_kernel(float *out, int64_t sequence, int64_t width, double factor)
+static void sin_kernel(float *out, int64_t sequence, int64_t width, int64_t turned, double factor)
 {
-    rope_sin(out, sequence, width, 1e4, factor, 1, 4, 64);
+    rope_sin(out, sequence, width, turned, 1e4, 2, factor, 1, 4, 64);
 }
 static void tables()
 {
@@ -531,17 +531,20 @@ static void tables()
     fiber_launch(dim3(1), dim3(256), 0, positions_kernel, at.at, (int64_t)100, sequence);
     for (int64_t t = 0; t < 100; t++)
         want(at[t] == t % sequence, "positions", t, at[t], (double)(t % sequence));
-    for (double factor = 1; factor <= 8; factor *= 8) {
-        fiber_launch(dim3((unsigned)up(sequence * width, 256)), dim3(256), 0, cos_kernel, c.at,
-                     sequence, width, factor);
-        fiber_launch(dim3((unsigned)up(sequence * width, 256)), dim3(256), 0, sin_kernel, s.at,
-                     sequence, width, factor);
+    for (int k = 0; k < 4; k++) {
+        const double factor = k % 2 ? 8 : 1;
+        const int64_t turned = k / 2 ? 6 : width, half = turned / 2; /* columns that turn */
+        const dim3 blocks((unsigned)up(sequence * width, 256));
+        fiber_launch(blocks, dim3(256), 0, cos_kernel, c.at, sequence, width, turned, factor);
+        fiber_launch(blocks, dim3(256), 0, sin_kernel, s.at, sequence, width, turned, factor);
         for (int64_t i = 0; i < sequence * width; i++) {
-            double f = pow(1e4, -2.0 * (double)(i % width % 5) / 10.0),
+            const int64_t j = i % width;
+            double f = pow(1e4, -2.0 * (double)(j % half) / (double)turned) / 2,
                    turns = 64 * f / 6.283185307179586, share = (turns - 1) / 3;
             if (factor > 1)
                 f = turns > 4 ? f : turns < 1 ? f / factor : (1 - share) * f / factor + share * f;
-            double angle = (double)(i / width) * f, sine = i % width < 5 ? -sin(angle) : sin(angle);
+            double angle = j < turned ? (double)(i / width) * f : 0,
+                   sine = j < half ? -sin(angle) : sin(angle);
             want(fabs(c[i] - cos(angle)) < 1e-7, "rope_cos", i, c[i], cos(angle));
             want(fabs(s[i] - sine) < 1e-7, "rope_sin", i, s[i], sine);
         }

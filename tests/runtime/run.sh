@@ -7,7 +7,8 @@ run=$top/runtime
 flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror=switch -I$top -I$run -I$run/shared -I$here/tiny -pthread"
 [ "$BUILD" = build-sanitize ] &&
     flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
-sources="$(ls "$run"/shared/*.c "$top"/formats/*.c) $run/cpu/device.c $run/cpu/collectives_mpi.c"
+sources="$(ls "$run"/shared/*.c "$top"/formats/*.c) $run/cpu/device.c $run/cpu/collectives_mpi.c
+    $run/cpu/neighbours.c"
 
 # ── without ranks ────────────────────────────────────────────────────────────
 pieces() { # MESH
