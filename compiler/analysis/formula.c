@@ -123,9 +123,16 @@ static const char *declared(const struct plan *p, const struct weight *w, int ax
 }
 
 /* ── names of dimensions ─────────────────────────────────────────────────────── */
+struct dimension {
+    const struct value *value;
+    int axis;
+};
+
 struct words {
     const struct plan *plan;
     const struct graph *graph;
+    /* traced before, without a name; many paths of a graph lead to the same dimension */
+    VECTOR(struct dimension) nameless;
 };
 
 /* A hyper-parameter with that value, when there is only one; the plan's batch. */
@@ -142,9 +149,9 @@ static const char *by_value(const struct words *w, int64_t x)
     return found;
 }
 
-static const char *name_of(const struct words *w, const struct value *v, int axis, int depth);
+static const char *name_of(struct words *w, const struct value *v, int axis, int depth);
 
-static const char *choices(const struct words *w, const struct value *rows, int64_t k, int depth)
+static const char *choices(struct words *w, const struct value *rows, int64_t k, int depth)
 {
     const char *a = name_of(w, rows, 0, depth), *b = by_value(w, k);
     return a ? text_format("%s * %s", a, b ? b : text_count(k)) : NULL;
@@ -164,7 +171,7 @@ static const char *factor_of(const struct words *w, const char *product, int64_t
     return found;
 }
 
-static const char *name_of_view(const struct words *w, const struct node *n, int axis, int depth)
+static const char *name_of_view(struct words *w, const struct node *n, int axis, int depth)
 {
     const struct value *in = n->in[0].value, *out = n->out[0];
     if (axis < in->shape.rank && in->shape.dim[axis] == out->shape.dim[axis])
@@ -187,8 +194,8 @@ static const char *name_of_view(const struct words *w, const struct node *n, int
 }
 
 /* An operand with the same extent at the same axis, counted from either end. */
-static const char *inherited(const struct words *w, const struct node *n, const struct value *v,
-                             int axis, int depth)
+static const char *inherited(struct words *w, const struct node *n, const struct value *v, int axis,
+                             int depth)
 {
     int64_t x = v->shape.dim[axis];
     for (int from_end = 0; from_end < 2; from_end++)
@@ -203,7 +210,7 @@ static const char *inherited(const struct words *w, const struct node *n, const 
 }
 
 /* An axis of a core op's result: the operand's that it is, or the product that it stands for. */
-static const char *name_of_core(const struct words *w, const struct node *n, const struct value *v,
+static const char *name_of_core(struct words *w, const struct node *n, const struct value *v,
                                 int axis, int depth)
 {
     const struct value *of = NULL, *a = n->n_in ? n->in[0].value : NULL;
@@ -257,10 +264,9 @@ static const char *name_of_core(const struct words *w, const struct node *n, con
     return name ? name : by_value(w, v->shape.dim[axis]);
 }
 
-static const char *name_of(const struct words *w, const struct value *v, int axis, int depth)
+/* The name of a dimension that is not a weight's, by the op that makes it. */
+static const char *traced(struct words *w, const struct value *v, int axis, int depth)
 {
-    if (axis >= v->shape.rank || v->shape.dim[axis] == 1 || depth > 200) return NULL;
-    if (v->weight) return declared(w->plan, v->weight, axis);
     const struct node *n = v->node;
     if (!n) {
         const struct carry *c = carry_of(w->graph, v);
@@ -279,6 +285,23 @@ static const char *name_of(const struct words *w, const struct value *v, int axi
     case CLASS_LANE: break;
     }
     return inherited(w, n, v, axis, depth + 1);
+}
+
+static bool is_nameless(const struct words *w, const struct value *v, int axis)
+{
+    for (int i = 0; i < w->nameless.n; i++)
+        if (w->nameless.item[i].value == v && w->nameless.item[i].axis == axis) return true;
+    return false;
+}
+
+static const char *name_of(struct words *w, const struct value *v, int axis, int depth)
+{
+    if (axis >= v->shape.rank || v->shape.dim[axis] == 1 || depth > 200) return NULL;
+    if (v->weight) return declared(w->plan, v->weight, axis);
+    if (is_nameless(w, v, axis)) return NULL;
+    const char *name = traced(w, v, axis, depth);
+    if (!name) PUSH(&w->nameless, ((struct dimension){v, axis}));
+    return name;
 }
 
 /* ── formulas ────────────────────────────────────────────────────────────────── */
@@ -314,7 +337,7 @@ static const char *entries_text(const struct buffer *b, const struct owner *o)
 static const char *formula_of_value(const struct plan *p, const struct graph *g,
                                     const struct buffer *b, const struct owner *o)
 {
-    struct words w = {p, g};
+    struct words w = {.plan = p, .graph = g};
     struct text t = {0};
     for (int i = 0; i < o->value->shape.rank; i++) {
         int64_t x = o->value->shape.dim[i];

@@ -42,6 +42,19 @@ page demo 0 "$plans/demo.plan" --devices 2,4,6 --set batch.global=48 --metrics r
 page trace 0 "$plans/demo.plan" --trace step.json
 page cuda 0 "$plans/30b-a3b-16.plan" --devices 16,64
 page hostile 0 hostile.plan
+cat >chunks.plan <<'PLAN'
+use "models/gemma2.plan"
+use "clusters/cpu.plan"
+plan "dimensions without a name on many paths" {
+    model gemma2 { layers = 2;  hidden = 24;  heads = 3;  ffn = 40;  vocab = 61;  z_loss = 0.001 }
+    cluster cpu { }
+    mesh { fsdp = 4 }
+    precision { compute = bf16 }
+    activation_checkpoint { mode = full }
+    batch { sequence = 32;  local = 1;  loss_chunks = 2 }
+}
+PLAN
+(ulimit -t 20 && page chunks 0 chunks.plan) # seconds of CPU; it took hours and all memory
 page exceeds 2 "$plans/llama-8b.plan" --set batch.local=64 --set batch.global=32768
 page space 0 "$plans/30b-a3b-16.plan" --set 'batch.local=1|2|64' \
     --set 'activation_checkpoint.mode=none|full'
