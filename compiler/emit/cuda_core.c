@@ -114,14 +114,14 @@ static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
     struct product_shape s = product_shape(n);
-    struct planes p = planes_of(c->emit->graph->facts.shared_bytes, n);
+    struct planes p = planes_of(&c->emit->graph->facts, n);
     if (p.tile) {
         cuda_planes(c, n, s, p);
         return;
     }
     bool tensor = a->type == BF16 && b->type == BF16;
-    const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor,
-                                          s.lda % 8 == 0 && s.ldb % 8 == 0, 1, s.m, s.n);
+    const struct tile *tile =
+        tile_choose(&c->emit->graph->facts, tensor, s.lda % 8 == 0 && s.ldb % 8 == 0, 1, s.m, s.n);
     text_add(&c->functions,
              "KERNEL(%d) f_%s(const %s *a, const %s *b, %s *c)\n{\n    product_%s<%s, %s, %s, "
              "%s>(a, b, c, %ld, %ld, %ld, %ld, %ld, %ld);\n}\n",
@@ -183,8 +183,8 @@ static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
     bool tensor = z->type == BF16 && w->type == BF16, across = attr_or(n, "ta", 0);
     int64_t rows = rows_of(z), experts = w->shape.dim[0], in = columns_of(z), out = columns_of(y);
     const struct tile *tile =
-        tile_choose(c->emit->graph->facts.shared_bytes, tensor, in % 8 == 0 && out % 8 == 0,
-                    experts, parts(rows, experts), out);
+        tile_choose(&c->emit->graph->facts, tensor, in % 8 == 0 && out % 8 == 0, experts,
+                    parts(rows, experts), out);
     grouped_by_library(c, n, (const struct value *[]){z, w, first, y},
                        text_format("%ld, %ld, %ld, %ld, %s, false, %ld, %s", experts, rows, in, out,
                                    truth(across), groups_offset(), bytes_of(y)),
@@ -209,8 +209,8 @@ static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
                        *dw = n->out[0];
     bool tensor = dy->type == BF16 && z->type == BF16;
     int64_t experts = dw->shape.dim[0], out = dw->shape.dim[1], in = dw->shape.dim[2];
-    const struct tile *tile = tile_choose(c->emit->graph->facts.shared_bytes, tensor,
-                                          in % 8 == 0 && out % 8 == 0, experts, out, in);
+    const struct tile *tile =
+        tile_choose(&c->emit->graph->facts, tensor, in % 8 == 0 && out % 8 == 0, experts, out, in);
     grouped_by_library(
         c, n, (const struct value *[]){dy, z, first, dw},
         text_format("%ld, %ld, %ld, %ld, false, true, %ld, %s", experts, rows_of(z), in, out,

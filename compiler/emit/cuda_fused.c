@@ -43,8 +43,9 @@ static void finish(struct fused *f, const struct end *e)
     struct text *to = &f->cuda->c->functions;
     const char *function = next_function(f, BLOCK), *x = "1";
     if (e->kind == END_COLUMN) {
-        text_add(to, "    add_chunks<%ld, %ld>(%s, %s);\n", row_chunks(e->rows, e->columns).count,
-                 e->columns, fused_result(f, e), cuda_work_at("const float", cuda_place_of(f, n)));
+        text_add(to, "    add_chunks<%ld, %ld>(%s, %s);\n",
+                 row_chunks(&f->e->graph->facts, e->rows, e->columns).count, e->columns,
+                 fused_result(f, e), cuda_work_at("const float", cuda_place_of(f, n)));
         x = text_format("%ld", (e->columns + 31) / 32);
     } else {
         const char *part = cuda_work_at("double", cuda_place_of(f, n));
@@ -246,7 +247,7 @@ static void launch_of(struct fused *f, struct end **end, int n)
     for (int i = 0; i < n; i++) {
         if (end[i]->stage >= stages) stages = end[i]->stage + 1;
         if (end[i]->kind == END_COLUMN)
-            column_open(f, end[i]), chunks = row_chunks(rows, end[i]->columns);
+            column_open(f, end[i]), chunks = row_chunks(&f->e->graph->facts, rows, end[i]->columns);
     }
     if (fused_picks(f, end[0]) && c->group <= 32)
         fused_line(f, LEVEL_ROW, "row_meet<%d>();", c->group);

@@ -357,6 +357,8 @@ struct facts {
     /* on cuda: the most shared memory that a block may have; 0: no kernel wants more than there is,
      * and not printed */
     int64_t shared_bytes;
+    /* on cuda: of a device of the plan's cluster; 0: the cluster does not say, and not printed */
+    int64_t multiprocessors;
     bool fuse;
     bool has_ignore;
     int64_t ignore;

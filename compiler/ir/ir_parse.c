@@ -89,8 +89,10 @@ static void read_facts(struct reader *r)
             read_choice(r, (const char *const[]){"library"}, 1, read_quoted(r)) == 0;
     if (read_see(r, "experts="))
         f->experts = (enum experts)read_choice(r, experts_names, 3, read_quoted(r));
-    if (!read_at_line_end(r) && (f->shared_bytes = read_key_whole(r, "shared")) < 1)
+    if (read_see(r, "shared=") && (f->shared_bytes = read_whole(r)) < 1)
         read_fail(r, "no shared memory");
+    if (!read_at_line_end(r) && (f->multiprocessors = read_key_whole(r, "multiprocessors")) < 1)
+        read_fail(r, "no multiprocessors");
     const int64_t positive[] = {f->sequence, f->local, f->tokens,       f->accumulation,
                                 f->fsdp,     f->dp,    f->reduce_slots, f->loss_chunks};
     for (size_t i = 0; i < COUNT_OF(positive); i++)

@@ -1,12 +1,12 @@
 /* Chooses tiles of matrix products; see kernel_tile.h. Times are estimates, in multiply-adds of a
- * multiprocessor at full speed, from the number of waves of blocks. They choose among variants that
- * all give the same sums. */
+ * multiprocessor at full speed, from the number of waves of blocks. Tiles differ in time and not in
+ * sums; the parts of a product of F32 and BF16 also set the order of its sums. */
 #include "passes/kernel_tile.h"
 
 #include <stdlib.h>
 
 enum {
-    MULTIPROCESSORS = 132,
+    MULTIPROCESSORS = 132, /* where no cluster gives them: of an H100 or H200 */
     PLANES = 3,
     DEEP = 64,
     LEAST_DEEP = 256,
@@ -21,6 +21,11 @@ static const struct tile plain_tile[] = {{"8", 128, 128, 256, 2, 0, 1.0},
                                          {"4", 64, 64, 256, 4, 0, 0.6}};
 
 static int64_t rounded_up(int64_t n, int64_t of) { return (n + of - 1) / of; }
+
+int64_t multiprocessors_of(const struct facts *f)
+{
+    return f->multiprocessors ? f->multiprocessors : MULTIPROCESSORS;
+}
 
 int64_t shared_bytes_of(const char *const *arch, int n)
 {
@@ -44,15 +49,15 @@ static bool fits(const struct tile *t, int64_t shared)
 
 /* How long `blocks` take, a block one unit of its tile's area: full rounds, then what is left
  * spread out. */
-static double time_of(const struct tile *t, int64_t blocks)
+static double time_of(const struct facts *f, const struct tile *t, int64_t blocks)
 {
-    int64_t at_once = (int64_t)MULTIPROCESSORS * t->together;
-    int64_t rounds = blocks / at_once * t->together + rounded_up(blocks % at_once, MULTIPROCESSORS);
+    int64_t each = multiprocessors_of(f), at_once = each * t->together;
+    int64_t rounds = blocks / at_once * t->together + rounded_up(blocks % at_once, each);
     return (double)rounds * t->m * t->n / t->speed;
 }
 
-const struct tile *tile_choose(int64_t shared, bool tensor, bool wide, int64_t count, int64_t m,
-                               int64_t n)
+const struct tile *tile_choose(const struct facts *f, bool tensor, bool wide, int64_t count,
+                               int64_t m, int64_t n)
 {
     const struct tile *tile = tensor ? tensor_tile : plain_tile, *best = NULL;
     int tiles = tensor ? (int)COUNT_OF(tensor_tile) : (int)COUNT_OF(plain_tile);
@@ -60,8 +65,9 @@ const struct tile *tile_choose(int64_t shared, bool tensor, bool wide, int64_t c
     /* odd lines are copied one by one, which takes registers that only the small tile has */
     for (int i = tensor && !wide ? tiles - 1 : 0; i < tiles; i++) {
         double time =
-            time_of(&tile[i], count * rounded_up(m, tile[i].m) * rounded_up(n, tile[i].n));
-        if (fits(&tile[i], shared) && (!best || time < least)) best = &tile[i], least = time;
+            time_of(f, &tile[i], count * rounded_up(m, tile[i].m) * rounded_up(n, tile[i].n));
+        if (fits(&tile[i], f->shared_bytes) && (!best || time < least))
+            best = &tile[i], least = time;
     }
     return best;
 }
@@ -80,7 +86,7 @@ struct product_shape product_shape(const struct node *n)
                                   .ldb = shape_columns(b->shape)};
 }
 
-struct planes planes_of(int64_t shared, const struct node *n)
+struct planes planes_of(const struct facts *f, const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value;
     struct product_shape s = product_shape(n);
@@ -95,10 +101,10 @@ struct planes planes_of(int64_t shared, const struct node *n)
                     used = rounded_up(s.k, each);
             /* bytes of the parts, out and in again; 2.6 multiply-adds a byte and multiprocessor */
             double written = used == 1 ? 0 : (double)used * (double)(s.m * s.n) * 8;
-            double time = time_of(t, used * rounded_up(s.m, t->m) * rounded_up(s.n, t->n)) *
+            double time = time_of(f, t, used * rounded_up(s.m, t->m) * rounded_up(s.n, t->n)) *
                               (double)(PLANES * each + START) +
                           written * 0.38;
-            if (fits(t, shared) && (!p.tile || time < least))
+            if (fits(t, f->shared_bytes) && (!p.tile || time < least))
                 p.tile = t, p.parts = used, p.each = each, least = time;
         }
     p.elements = shape_count((p.split_a ? a : b)->shape);

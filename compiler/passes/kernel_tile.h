@@ -10,6 +10,9 @@
  * many as any kernel here wants. One that is not known offers what the least of its kind do. */
 int64_t shared_bytes_of(const char *const *arch, int n);
 
+/* Multiprocessors that kernels are cut for: facts.multiprocessors, or 132 where that is 0. */
+int64_t multiprocessors_of(const struct facts *f);
+
 /* A tile of templates/cuda/product.cuh: m x n of the result per block, blocks that a multiprocessor
  * holds, speed against the largest. `name`: a class of tensor tiles, or how many rows and columns a
  * thread of the F32 form has. */
@@ -20,10 +23,10 @@ struct tile {
     double speed;
 };
 
-/* The tile with the least time for `count` products m x n, of those that fit `shared` bytes
- * (facts.shared_bytes). `wide`: lines of both operands are multiples of 8 elements. */
-const struct tile *tile_choose(int64_t shared, bool tensor, bool wide, int64_t count, int64_t m,
-                               int64_t n);
+/* The tile with the least time for `count` products m x n on the multiprocessors of `f`, of those
+ * that fit its shared memory. `wide`: lines of both operands are multiples of 8 elements. */
+const struct tile *tile_choose(const struct facts *f, bool tensor, bool wide, int64_t count,
+                               int64_t m, int64_t n);
 
 /* Sizes of a matmul or matmul_add: y[m,n], a[m,k], b[k,n] as stored, elements between stored
  * lines. */
@@ -42,6 +45,6 @@ struct planes {
     bool split_a;
     int64_t elements, plane, parts, each, part_offset, bytes;
 };
-struct planes planes_of(int64_t shared, const struct node *n);
+struct planes planes_of(const struct facts *f, const struct node *n);
 
 #endif

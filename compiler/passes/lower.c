@@ -267,6 +267,7 @@ struct facts lower_facts(const struct plan *p)
         .attention_library = p->attention == ATTENTION_CUDNN,
         .experts = p->experts,
         .shared_bytes = p->device == DEVICE_CUDA ? shared_bytes_of(p->arch, p->n_arch) : 0,
+        .multiprocessors = p->device == DEVICE_CUDA ? p->cluster.multiprocessors : 0,
         .fuse = true,
         .apart = p->trainer.name != NULL,
         .has_ignore = p->has_ignore,

@@ -7,7 +7,7 @@ enum {
     COLUMNS_A_THREAD = 8,
     ROW_THREADS = 512,
     BLOCK_THREADS = 256,
-    RESIDENT_THREADS = 264 * 512,
+    RESIDENT_THREADS = 1024, /* of a multiprocessor */
     ROWS_AT_LEAST = 8
 };
 
@@ -18,11 +18,11 @@ int row_threads(int64_t columns)
     return threads;
 }
 
-struct row_chunks row_chunks(int64_t rows, int64_t columns)
+struct row_chunks row_chunks(const struct facts *f, int64_t rows, int64_t columns)
 {
     int threads = row_threads(columns), block = threads > 32 ? threads : BLOCK_THREADS;
     /* about as many blocks as a device holds at a time */
-    int64_t side_by_side = block / threads, most = RESIDENT_THREADS / block;
+    int64_t side_by_side = block / threads, most = multiprocessors_of(f) * RESIDENT_THREADS / block;
     int64_t each = (rows + most - 1) / most;
     if (each < ROWS_AT_LEAST * side_by_side) each = ROWS_AT_LEAST * side_by_side;
     each = (each + side_by_side - 1) / side_by_side * side_by_side;
@@ -98,7 +98,7 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n)
     switch (op_rows[n->op].workspace) {
     case WORKSPACE_NONE: return 0;
     case WORKSPACE_PRODUCT:
-        own = whole_lines(planes_of(f->shared_bytes, n).bytes);
+        own = whole_lines(planes_of(f, n).bytes);
         return own > PRODUCT_BYTES ? own : PRODUCT_BYTES;
     case WORKSPACE_SORT: return sort_plan(shape_count(s), attr_get(n, "experts"), false).bytes;
     case WORKSPACE_SORT_KEYS: return sort_plan(shape_count(s), n->out[0]->shape.dim[0], true).bytes;
@@ -106,7 +106,7 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n)
     case WORKSPACE_ATTENTION_ROWS:
         return whole_lines(2 * shape_count(n->in[4].value->shape) * (int64_t)sizeof(float));
     case WORKSPACE_COLUMN:
-        return whole_lines(row_chunks(rows, columns).count * columns * (int64_t)sizeof(float));
+        return whole_lines(row_chunks(f, rows, columns).count * columns * (int64_t)sizeof(float));
     /* and after the sums of rows the sum */
     case WORKSPACE_TOTAL: return whole_lines((rows + 1) * (int64_t)sizeof(double));
     }

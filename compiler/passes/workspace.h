@@ -1,6 +1,7 @@
 /* The workspace of cuda kernels: bytes that do not outlive a kernel, such as partial sums of
  * reductions that no single block can finish. The memory pass reserves it and the emitters use it;
- * both ask here. It depends only on op, shape and type, because the order of a sum does. */
+ * both ask here. It depends only on op, shape, type and the multiprocessors that the plan's cluster
+ * gives, because the order of a sum does. */
 #ifndef PLANC_WORKSPACE_H
 #define PLANC_WORKSPACE_H
 
@@ -18,7 +19,7 @@ int row_threads(int64_t columns);
 struct row_chunks {
     int64_t count, rows;
 };
-struct row_chunks row_chunks(int64_t rows, int64_t columns);
+struct row_chunks row_chunks(const struct facts *f, int64_t rows, int64_t columns);
 
 /* Items into bins, stable (templates/cuda/sort.cuh): items are counted in `chunks` chunks of
  * `chunk`. By bins: one pass. By keys below `keys`: as many passes of `bits` bits as it takes, each
@@ -34,8 +35,8 @@ struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key);
 enum { SUM_SQUARES_EACH = 16384, SUM_SQUARES_BLOCKS = 1024 };
 
 /* Bytes of the partials of one node, a multiple of 256; 0 when it needs none. Nodes of one kernel
- * follow each other, in order. `f`: how products are cut follows from the shared memory that there
- * is. */
+ * follow each other, in order. `f`: how products and sums are cut follows from the shared memory
+ * and the multiprocessors that there are. */
 int64_t workspace_of_node(const struct facts *f, const struct node *n);
 
 /* The same of what a library is offered for the node; its kernel has the larger of both sums. */

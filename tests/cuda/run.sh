@@ -136,9 +136,29 @@ for one in 80:166912 87:166912 86:101376 120:101376 103a:232448; do
     done
 done
 "$planc" dump shared.80.plan --after schedule >shared.ir 2>&1 &&
-    grep -q '^facts .* device="cuda" shared=166912$' shared.ir && "$planc" dump --from shared.ir |
-    cmp -s - shared.ir && ok shared_in_the_text ||
+    grep -q '^facts .* device="cuda" shared=166912 multiprocessors=[0-9]*$' shared.ir &&
+    "$planc" dump --from shared.ir | cmp -s - shared.ir && ok shared_in_the_text ||
     fail shared_in_the_text "$(head -n 2 shared.ir | tail_of /dev/stdin)"
+
+# ── grids and sums are cut for the multiprocessors of the cluster ──
+for count in 132 148 66 none; do
+    if [ $count = none ]; then cluster=cpu said="cluster cpu { }"
+    else
+        cluster=h200
+        said="cluster h200 { devices_per_node = 1;  device { multiprocessors = $count } }"
+    fi
+    printf \
+        'use "models/gpt2.plan"\nuse "clusters/%s.plan"\nplan "grid" {\n    model gpt2 { layers = 1;  hidden = 2048;  heads = 16;  vocab = 97;  context = 4096 }\n    %s\n    precision { compute = bf16 }\n    batch { sequence = 4096;  local = 4 }\n}\n' \
+        $cluster "$said" >grid.$count.plan
+    of_plan grid.$count grid.$count.plan || fail grid.$count "$(tail_of grid.$count.build)"
+done
+pieces() { # of the gains' sums over 16384 rows: at most four a multiprocessor, of as many rows
+    grep -oE 'add_chunks<[0-9]+' "grid.$1/kernels.cu" | grep -oE '[0-9]+$' | sort -un | tr '\n' ' '
+}
+[ "$(pieces 132)" = "261 512 " ] && [ "$(pieces 148)" = "293 586 " ] &&
+    [ "$(pieces 66)" = "132 261 " ] &&
+    cmp -s grid.132/kernels.cu grid.none/kernels.cu && ok grid_of_the_cluster ||
+    fail grid_of_the_cluster "$(for n in 132 148 66 none; do pieces $n; done)"
 
 # ── compiled ─────────────────────────────────────────────────────────────────
 sanitizers=()
