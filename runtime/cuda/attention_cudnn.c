@@ -10,9 +10,8 @@
  * ranks agree. */
 #include "attention_cudnn.h"
 
-#include "library.h"
+#include "device.h"
 #include "start_cudnn.h"
-#include "shared/trainer.h"
 
 #include <math.h>
 #include <string.h>
@@ -265,8 +264,9 @@ void cudnn_attention(const struct attention *a, void *const *p, void *stream, vo
     }
     unsigned status = cudnn.cudnnSetStream(dnn.handle, (cuda_stream)stream);
     if (!status) status = dnn_run(dnn.handle, find(a, bytes)->plan, n, id, at, base + room.engine);
+    char where[CUDA_WHERE];
     if (status)
-        fail_now("rank %d: %s failed at attention%s of %lld x %lld tokens: %s", world.rank,
+        fail_now("%s: %s failed at attention%s of %lld x %lld tokens: %s", cuda_where(where),
                  dnn.name, a->gradient ? "'s gradient" : "", (long long)a->sequences,
                  (long long)a->sequence, cudnn.cudnnGetErrorString(status));
 }

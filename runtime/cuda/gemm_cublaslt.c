@@ -12,8 +12,7 @@
  * captured), and cached by everything that they depend on. */
 #include "gemm_cublaslt.h"
 
-#include "library.h"
-#include "shared/trainer.h"
+#include "device.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -203,8 +202,9 @@ bool cublaslt_product(const struct product *p, const void *a, const void *b, voi
     unsigned status =
         cublaslt.cublasLtMatmul(lt.handle, e->product, &one, b, e->a, a, e->b, &beta, c, e->c, c,
                                 e->c, &e->algorithm, workspace, (size_t)bytes, (cuda_stream)stream);
+    char where[CUDA_WHERE];
     if (status)
-        fail_now("rank %d: cuBLASLt failed at a product of %lld x %lld x %lld: %s", world.rank,
+        fail_now("%s: cuBLASLt failed at a product of %lld x %lld x %lld: %s", cuda_where(where),
                  (long long)p->m, (long long)p->n, (long long)p->k,
                  cublaslt.cublasLtGetStatusName(status));
     return true;

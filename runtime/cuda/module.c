@@ -4,10 +4,6 @@
  * DIR is the folder of the program. */
 #define _GNU_SOURCE
 #include "device.h"
-#include "attention_cudnn.h"
-#include "experts_cublaslt.h"
-#include "experts_cudnn.h"
-#include "gemm_cublaslt.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -326,57 +322,3 @@ void cuda_launch_runtime(enum runtime_kernel kernel, enum lane lane, int64_t blo
 }
 
 void *workspace(void) { return local(&cuda, program.workspace); }
-
-void product(const struct product *p, const void *a, const void *b, void *c)
-{
-    if (program.gemm != ENGINE_CUBLASLT || !cublaslt_product(p, a, b, c, cuda.stream[LANE_COMPUTE],
-                                                             workspace(), program.workspace_bytes))
-        launch(&p->ours, (void *[]){&a, &b, &c});
-}
-
-bool attention_known(const struct attention *a)
-{
-    return program.attention == ENGINE_CUDNN && cudnn_attention_known(a, program.workspace_bytes);
-}
-
-/* An engine that the plan asks for and that does not take a shape is told of, once a shape. */
-static void say_ours(const struct grouped_product *g)
-{
-    static int64_t told[32][4];
-    static int n;
-    const int64_t kind = g->gradient ? 2 : g->across, key[4] = {g->rows, g->in, g->out, kind};
-    for (int i = 0; i < n; i++)
-        if (!memcmp(told[i], key, sizeof key)) return;
-    if (n < (int)(sizeof told / sizeof *told)) memcpy(told[n++], key, sizeof key);
-    say("experts: %s has no way for %s of %lld rows by %lld experts, %lld to %lld, in this "
-        "workspace: planc's kernel does it",
-        program.experts == ENGINE_CUDNN ? "cuDNN" : "cuBLASLt",
-        g->gradient ? "the weights' gradient"
-        : g->across ? "the gradient"
-                    : "the product",
-        (long long)g->rows, (long long)g->experts, (long long)g->in, (long long)g->out);
-}
-
-bool grouped_known(const struct grouped_product *g, void *const *p)
-{
-    const bool known =
-        program.experts == ENGINE_CUBLASLT
-            ? cublaslt_grouped_known(g, p, workspace())
-            : program.experts == ENGINE_CUDNN && cudnn_grouped_known(g, p, program.workspace_bytes);
-    if (!known) say_ours(g);
-    return known;
-}
-
-void grouped_product(const struct grouped_product *g, void *const *p)
-{
-    if (program.experts == ENGINE_CUBLASLT)
-        cublaslt_grouped_product(g, p, cuda.stream[LANE_COMPUTE], workspace());
-    else
-        cudnn_grouped_product(g, p, cuda.stream[LANE_COMPUTE], workspace(),
-                              program.workspace_bytes);
-}
-
-void attention(const struct attention *a, void *const *p)
-{
-    cudnn_attention(a, p, cuda.stream[LANE_COMPUTE], workspace(), program.workspace_bytes);
-}

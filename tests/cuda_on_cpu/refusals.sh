@@ -51,6 +51,15 @@ for time in made found; do
         fail "kernels.$time" "$(cat "start.$time.why") $(tail_of "start.$time.log")"
 done
 # No algorithm fits the workspace: our own products serve.
-STANDIN_CUBLASLT_WORKSPACE=1000000000 cuda_run pair 2 large --steps 1 >large.why &&
+STANDIN_CUBLASLT_WORKSPACE=1000000000 cuda_run pair 2 large --steps 2 >large.why &&
     ok no_algorithm_fits || fail no_algorithm_fits "$(cat large.why)"
+# That is said: once a shape, by one rank; and nothing is said where the library takes all.
+once() { # NAME LOG WORDS TEST NUMBER: so many lines, no two the same
+    [ "$(grep -c "^$3" "$2")" = "$(grep "^$3" "$2" | sort -u | wc -l)" ] &&
+        [ "$(grep -cE "^$3[a-z, ]*: rank 0 on .*, GPU 0 \(.*no way for .*planc.s kernel" \
+            "$2")" "${@:4}" ] &&
+        ok "$1" || fail "$1" "$(grep "^$3" "$2" | head -n 3 | tr '\n' '|')"
+}
+once products_told large.log "dense products" -gt 5
+once products_taken start.found.log "dense products" -eq 0
 cd "$scratch" || exit 1

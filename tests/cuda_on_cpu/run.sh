@@ -240,9 +240,16 @@ PLAN
     grep -q 'other bits the second time; run.experts = planc' unsteady.log &&
         ok by_cublaslt.unsteady || fail by_cublaslt.unsteady "$(tail_of unsteady.log)"
     why=$(STANDIN_CUBLASLT_NO_GROUPS=1 cuda_run few 1 none) &&
-        [ "$(grep -c '^experts: cuBLASLt has no way .* planc.s kernel does it' none.log)" = 6 ] &&
+        [ "$(grep -c '^experts: rank 0 on .*, GPU 0 (.*): cuBLASLt has no way .* planc.s kernel' \
+            none.log)" = 6 ] &&
         ok by_cublaslt.without ||
         fail by_cublaslt.without "$(grep '^exp' none.log | head -n 1) $why"
+    # the stand-in cuDNN has no attention: ours does it, and that is said of both passes
+    "$planc" build few.plan -o attends --arch sm_90a --set run.attention=cudnn >attends.build 2>&1
+    why=$(cuda_run attends 1 attends) && same_run attention.ours plain attends &&
+        [ "$(grep -cE '^attention: rank 0 on .*, GPU 0 \(.*\): cuDNN has no way for .* 2 x 16 tok' \
+            attends.log)" = 2 ] && ok attention.told ||
+        fail attention.told "$(grep '^att' attends.log | head -n 3) $why"
     "$planc" build few.plan -o alone --arch sm_90a --set run.nccl=on >alone.build 2>&1
     why=$(cuda_run alone 1 alone) && same_run alone.same_bits plain alone &&
         grep -q '^memory per rank: .* (by NCCL)' alone.log && ok alone.by_nccl ||
