@@ -29,6 +29,8 @@
 #   trace       a trace of two steps
 #   own         dense and mixture with planc's own kernels only
 #   sanitizer   compute-sanitizer over the smallest plan
+#   two, eight  several GPUs of this machine (many.sh); skipped where there are fewer. Not among the
+#               steps of a run without --only: ask for them, with more --minutes
 # The table is printed and written to FOLDER/table.md (default DIR/out); the logs are beside it.
 # Exit status: 0 when no step failed.
 set -u
@@ -37,7 +39,10 @@ top=$here/../..
 place=${PLANC_GPU_PLACE:-/tmp/planc-gpu}
 device=${PLANC_DEVICE:-cuda}          # cpu: to try this script where there is no GPU
 arch=${ARCH:-sm_90a,sm_100a}
+known_steps() { echo "$all_steps,two,eight"; }
 all_steps=machine,compare,dense,mixture,oracle,repeat,cudnn,peer,trace,own,sanitizer
+
+. "$here/many.sh"
 
 usage() { sed -n '2,/^set -u/{/^set -u/d;s/^# \{0,1\}//;p}' "$0"; exit 3; }
 prepare=yes run=yes dir= out= only= minutes=9
@@ -121,7 +126,7 @@ prepare_all() {
         export CC=$dir/cc
     cc -O2 -o "$dir/tokens" "$here/tokens.c" -static -lm 2>/dev/null ||
         cc -O2 -o "$dir/tokens" "$here/tokens.c" -lm || exit 4
-    cp "$here/run.sh" "$here/peer.py" "$dir/"
+    cp "$here/run.sh" "$here/many.sh" "$here/overlap.py" "$here/peer.py" "$dir/"
     [ "$device" = cuda ] && reference=(--reference)
     for family in $families wide; do
         for type in bf16 fp32; do
@@ -154,7 +159,8 @@ prepare_all() {
     done
     rm -rf "$dir/oracle"
     for name in llama gpt2 qwen3 qwen3moe; do
-        wanted oracle && [ -e "$oracle/${name}_tiny/expected.json" ] || continue
+        wanted oracle || wanted two || wanted eight || continue
+        [ -e "$oracle/${name}_tiny/expected.json" ] || continue
         mkdir -p "$dir/oracle" &&
             cp -r "$oracle/${name}_tiny" "$oracle/check.py" "$dir/oracle/" &&
             chmod -R u+w "$dir/oracle"
@@ -162,11 +168,15 @@ prepare_all() {
             >"$dir/oracle/$name.import" 2>&1
         mapfile -t words < <(python3 "$top/tests/lib/numbers.py" recipe "$oracle/${name}_tiny" | \
             sed "s|=.*/${name}_tiny|=$place/oracle/${name}_tiny|")
+        printf '%s\n' "${words[@]}" >"$dir/oracle/$name.words"
         for type in fp32 bf16; do
+            wanted oracle || continue
             build "oracle.$name.$type" "$dir/oracle/$name.plan" "${words[@]}" --set batch.local=8 \
                 --set precision.compute=$type
         done
     done
+    wanted two && prepare_many 2
+    wanted eight && prepare_many 8
     for name in "$dir"/*/trainer; do
         [ -x "$name" ] && carry_mpi "$name" && break
     done
@@ -487,7 +497,7 @@ run_all() {
         tee "$out/table.md"
     for step in ${only//,/ }; do
         declare -F "step_$step" >/dev/null ||
-            { row "$step" FAIL "there is no such step; there are $all_steps"; continue; }
+            { row "$step" FAIL "there is no such step; there are $(known_steps)"; continue; }
         if [ "$(left)" -lt 15 ]; then row "$step" skipped "no time left"; continue; fi
         if [ -n "$broken" ] && [ "$step" != peer ]; then
             row "$step" skipped "no trainer starts"
