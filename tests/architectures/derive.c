@@ -137,8 +137,11 @@ static struct state run(const struct graph *g, double step)
     struct state s = {.step = step};
     for (int i = 0; i < g->input.n; i++) {
         struct numbers *x = fresh(g->input.item[i]);
+        /* rows of documents of three tokens, which end with their sample; or ids */
+        const bool starts = !strcmp(g->input.item[i]->name, "starts");
         for (int64_t e = 0; e < x->n; e++)
-            x->x[e] = floor(2.5 + 2.5 * drawn(0, (uint64_t)i, (uint64_t)e, 3));
+            x->x[e] = starts ? (double)(e - e % g->facts.sequence % 3)
+                             : floor(2.5 + 2.5 * drawn(0, (uint64_t)i, (uint64_t)e, 3));
     }
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
