@@ -34,12 +34,14 @@ struct stretch {
     double decay, lr_scale, balance_mean, balance_rate;
 };
 
-/* One compute kernel. cpu: `call` is the function; trace: NULL. flops and bytes: of one call, for
- * the profile. */
+/* One compute kernel. cpu: `call` is the function; trace: NULL. For the profile: flops and bytes of
+ * one call, and the class: the op of a kernel of one op ("matmul", "attention_grad"), what a fused
+ * one walks ("map", "row", "column", "row+column"), or NULL. */
 struct kernel {
     const char *name;
     void (*call)(void *const *address, const struct stretch *s);
     double flops, bytes;
+    const char *class;
 };
 
 /* What activations and gathered weights are kept in. */
@@ -75,7 +77,7 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
             int micro, int event);
 /* Replicas lane, in the last micro-batch; nothing in others: the gradient shard at `shard`, which
  * the latest reduction has completed, is summed over the replicas. `event`: this and all before it
- * on the lane are done. */
+ * on the lane are done. Only schedules of several replicas call it. */
 void sum_replicas(struct device *d, int step, int64_t unit, void *shard, int micro, int event);
 /* Reduce lane, and for the group "world" then the replicas lane: `count` F64 at `address` summed
  * over the ranks of `group` ("fsdp", "world"): over the shards of each replica, then over the

@@ -76,14 +76,14 @@ void schedule_micro_batch(struct device *d, int micro)
         local(d, COLUMN));
     reduce(d, 11, TABLE, wire(d, TABLE_SUM), local(d, STAGE), state(d, GRADIENT, TABLE), micro,
            TABLE_REDUCED);
-    sum_replicas(d, 11, TABLE, state(d, GRADIENT, TABLE), micro, REPLICAS_SUMMED);
+    if (DP > 1) sum_replicas(d, 11, TABLE, state(d, GRADIENT, TABLE), micro, REPLICAS_SUMMED);
     for (int i = LAYERS - 1; i >= 0; i--) {
         iteration(d, i);
         await(d, 12, LAYER_REDUCED + i % 2);
         RUN(13, layer_gradient, layer_sum(d, i), local(d, COLUMN));
         reduce(d, 14, i, layer_sum(d, i), local(d, STAGE), state(d, GRADIENT, i), micro,
                LAYER_REDUCED + i % 2);
-        sum_replicas(d, 14, i, state(d, GRADIENT, i), micro, REPLICAS_SUMMED);
+        if (DP > 1) sum_replicas(d, 14, i, state(d, GRADIENT, i), micro, REPLICAS_SUMMED);
     }
     iteration(d, -1);
 }
@@ -92,7 +92,7 @@ void schedule_update(struct device *d)
 {
     await(d, 15, LAYER_REDUCED);
     await(d, 15, LAYER_REDUCED + 1);
-    await(d, 15, REPLICAS_SUMMED);
+    if (DP > 1) await(d, 15, REPLICAS_SUMMED);
     RUN(16, clear, local(d, NORM));
     for (int u = 0; u <= TABLE; u++)
         run_shard(d, 16, &squares, u, (void *const[]){local(d, NORM), state(d, GRADIENT, u), NULL});
