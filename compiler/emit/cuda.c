@@ -98,9 +98,9 @@ static struct texts write_all(const struct emit *e)
                                     : "    (void)p, (void)s;\n",
                      c.call.bytes ? c.call.bytes : "");
         }
-        text_add(&t.calls, "const struct kernel k_%s = {%s, call_%s, %.0f, %.0f};\n\n",
+        text_add(&t.calls, "const struct kernel k_%s = {%s, call_%s, %.0f, %.0f, \"%s\"};\n\n",
                  k->kernel->name, escape_c(k->kernel->name), done[at].name, k->kernel->flops,
-                 k->kernel->bytes);
+                 k->kernel->bytes, kernel_class_name(k->kernel));
     }
     return t;
 }

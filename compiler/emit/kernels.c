@@ -98,8 +98,8 @@ void emit_kernels_c(struct text *to, const struct graph *g, enum emit_device dev
             }
             call = text_format("call_%s", done[at].name);
         }
-        text_add(to, "const struct kernel k_%s = {%s, %s, %.0f, %.0f};\n%s", name,
+        text_add(to, "const struct kernel k_%s = {%s, %s, %.0f, %.0f, \"%s\"};\n%s", name,
                  escape_c(k->kernel->name), call, k->kernel->flops, k->kernel->bytes,
-                 device == EMIT_CPU ? "\n" : "");
+                 kernel_class_name(k->kernel), device == EMIT_CPU ? "\n" : "");
     }
 }

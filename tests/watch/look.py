@@ -30,13 +30,17 @@ def profile(log, kernels):
     for kind in ("class", "kernel"):
         share = sum(float(w[w.index("%") - 1]) for w in lines if w[1] == kind)
         assert abs(share - 100) < 4, f"{kind}: {share} %"
+    classes = {w[2] for w in lines if w[1] == "class"}
+    assert {"attention", "attention_grad", "update", "fused"} <= classes and any(
+        c.startswith("matmul") for c in classes
+    ), classes
     total = next(w for w in lines if w[1] == "all")
     assert float(total[5]) > 0, total
 
 
 def updates(log, kernels, layers):
     """An update is called for each stretch of a shard, and moves the bytes of the shard once."""
-    moved = dict(re.findall(r"^const struct kernel k_\w+ = \{\"(update_\w+)\", \w+, \d+, (\d+)\}", open(kernels).read(), re.M))
+    moved = dict(re.findall(r"^const struct kernel k_\w+ = \{\"(update_\w+)\", \w+, \d+, (\d+), ", open(kernels).read(), re.M))
     rows = [w for w in map(str.split, open(log)) if w[:2] == ["profile:", "kernel"] and w[2] in moved]
     assert len(rows) == len(moved) > 0, f"{len(rows)} of {len(moved)} updates are shown"
     for _, _, name, calls, ms, _, _, _, rate, *_ in rows:
