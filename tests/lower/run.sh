@@ -408,3 +408,14 @@ usage wrong_ranks 'runs on 2 ranks, not on 3' run tiny.plan -n 3
 lacking=$(cd "$top/plans/models" && grep -LE '\bz_loss = 0' *.plan
     grep -l 'route(' *.plan | xargs grep -L 'router_z_loss = 0')
 [ -z "$lacking" ] && ok z_loss || fail z_loss "none in $lacking"
+
+# ── values that a family divides by are refused at the user's line ───────────
+printf 'use "models/gemma2.plan"\nuse "clusters/cpu.plan"\nplan "zero" {
+    model gemma2 { layers = 2;  hidden = 32;  heads = 2;  head_dim = 16;  ffn = 64;  vocab = 256 }
+    cluster cpu { }\n    batch { sequence = 16;  local = 1 }\n    optimizer adamw { lr = 1e-3 }
+    schedule constant { steps = 2 }\n}\n' >zero.plan
+for key in full_every query_width; do
+    "$planc" check zero.plan --set "model.$key=0" >zero.log 2>&1
+    [ $? -eq 1 ] && grep -q "model.$key=0" zero.log && ok "zero.$key" ||
+        fail "zero.$key" "$(tail_of zero.log)"
+done
