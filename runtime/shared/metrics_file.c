@@ -40,7 +40,8 @@ static size_t read_line(FILE *f, char *line, size_t size)
 struct kept {
     off_t bytes, there;
     int64_t last;
-    bool ours; /* it is a file of metrics, or empty */
+    bool ours;   /* it is a file of metrics, or empty */
+    bool longer; /* it begins as one, with a line that is longer than any of this run's */
 };
 
 static struct kept look(FILE *f, off_t bytes, int64_t first, char *line, size_t size)
@@ -56,7 +57,10 @@ static struct kept look(FILE *f, off_t bytes, int64_t first, char *line, size_t 
         k.last = step;
         k.bytes += (off_t)n;
     }
-    if (k.bytes == 0 && n == 0 && bytes > 0) k.ours = false;
+    if (k.bytes == 0 && n == 0 && bytes > 0) {
+        k.ours = false;
+        k.longer = !strncmp(line, begin, sizeof begin - 1);
+    }
     return k;
 }
 
@@ -115,8 +119,9 @@ bool metrics_file_begin(const char *path, int64_t first, bool branches, char *li
         if (fd >= 0) close(fd);
         return false;
     }
-    const struct kept k = look(f, there.st_size, first, line, size);
+    struct kept k = look(f, there.st_size, first, line, size);
     bool fine = true;
+    k.ours = k.ours || (k.longer && (first == 0 || branches)); /* of another model; kept aside */
     if (!k.ours)
         fail_note("--metrics %s: it is there and holds no metrics: %s", path,
                   first > 0 ? "a resumed run goes on in the file of the run before it"
