@@ -81,6 +81,13 @@ went metrics_in_a_pipe_go_on 2 0 '^resumed: step 5' --metrics again.pipe --check
 wait $reader
 [ "$(steps again.piped)" = "5 " ] && ok the_pipe_has_them ||
     fail the_pipe_has_them "$(head -c 60 again.piped)"
+# a model with more metrics has longer lines
+printf '{"step":0,"loss":1,"load":[%s0]}\n' "$(yes 0, | head -n 9999 | tr -d '\n')" >long.jsonl
+cp long.jsonl long.first && rm -f long.jsonl.1
+went metrics_of_longer_lines 2 0 '^metrics: long.jsonl had the numbers .* now in .*\.1$' \
+    --metrics long.jsonl --steps 2
+cmp -s long.jsonl.1 long.first && [ "$(steps long.jsonl)" = "0 1 " ] && ok longer_lines_are_kept ||
+    fail longer_lines_are_kept "$(head -c 60 long.jsonl*)"
 echo 'a letter' >letter
 went metrics_over_a_letter 2 4 '--metrics letter: it is there and holds no metrics' \
     --metrics letter
