@@ -226,6 +226,21 @@ static void check_place(struct checker *c, enum key_id key)
                     : "copy the files first, then data { train = \"folder/*.bin\" }");
 }
 
+/* An id of a key that the vocabulary does not have, so that it `does` nothing ("masks"); else NULL.
+ */
+static struct diagnostic *beyond_vocabulary(struct checker *c, enum key_id key, const char *does,
+                                            struct declared *vocab)
+{
+    const struct constant *id = key_value(c, key), *size = vocab ? hyper_value(c, vocab) : NULL;
+    if (!size || !constant_is_whole(size) || !id || id->kind != CONST_NUMBER || id->top < size->top)
+        return NULL;
+    struct diagnostic *d = complain(
+        place_of(c, key), "%s = %lld %s nothing: the vocabulary has %lld ids, 0 to %lld",
+        key_path(key), (long long)id->top, does, (long long)size->top, (long long)size->top - 1);
+    add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
+    return d;
+}
+
 /* Token ids that the format of the files cannot hold. */
 static void check_data(struct checker *c)
 {
@@ -248,29 +263,17 @@ static void check_data(struct checker *c)
                       "data.seed has no effect: samples are taken in the order of the files"),
                  "order = shuffled draws an order from it");
     const struct constant *size = vocab ? hyper_value(c, vocab) : NULL;
-    if (size && ignore && ignore->kind == CONST_NUMBER && constant_is_whole(size) &&
-        ignore->top >= size->top) {
-        struct diagnostic *d =
-            complain(place_of(c, K_data_ignore),
-                     "data.ignore = %lld masks nothing: the vocabulary has %lld ids, 0 to %lld",
-                     (long long)ignore->top, (long long)size->top, (long long)size->top - 1);
-        add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
-        add_help(d, "an id that the files hold, such as that of padding; ignore = off masks none");
-    }
+    struct diagnostic *no_mask = beyond_vocabulary(c, K_data_ignore, "masks", vocab);
+    if (no_mask)
+        add_help(no_mask,
+                 "an id that the files hold, such as that of padding; ignore = off masks none");
     const struct constant *end = key_value(c, K_data_end_token),
                           *documents = key_value(c, K_data_documents);
     if (end && end->kind == CONST_NUMBER && documents && !strcmp(documents->text, "packed"))
         add_help(complain(place_of(c, K_data_end_token),
                           "data.end_token has no effect: documents are packed"),
                  "documents = separate keeps apart what it ends");
-    if (size && end && end->kind == CONST_NUMBER && constant_is_whole(size) &&
-        end->top >= size->top) {
-        struct diagnostic *d =
-            complain(place_of(c, K_data_end_token),
-                     "data.end_token = %lld ends nothing: the vocabulary has %lld ids, 0 to %lld",
-                     (long long)end->top, (long long)size->top, (long long)size->top - 1);
-        add_note(d, vocab->slot.at, "vocab is %lld", (long long)size->top);
-    }
+    beyond_vocabulary(c, K_data_end_token, "ends", vocab);
     if (size && constant_is_whole(size) && size->top > INT32_MAX)
         complain(vocab->slot.at, "vocab = %s: planc counts token ids in 32 bits, at most %s",
                  text_count(size->top), text_count(INT32_MAX));
