@@ -104,8 +104,7 @@ static void join_weights(struct graph *g, const struct weight *first, const stru
         fresh_name(g, intern_format("w_%s_%s", name_of_weight(first), name_of_weight(second)));
     int n = 0;
     for (int i = 0; i < g->weight.n; i++)
-        if (g->weight.item[i]->tensor != second->tensor || g->weight.item[i] == w ||
-            g->weight.item[i]->value != copied(second->value))
+        if (g->weight.item[i]->value != copied(second->value))
             g->weight.item[n++] = g->weight.item[i];
     g->weight.n = n;
 }

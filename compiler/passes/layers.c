@@ -35,8 +35,8 @@ static bool attr_same(const struct attr *a, const struct attr *b)
                                    : a->word == b->word);
 }
 
-/* The result of a node of this body that is the same already, else of a new one: two losses over
- * the same logits share what both need. */
+/* The result of a node of b's body that is the same already, else of a new one: two losses over
+ * the same logits share what both need. Operands are values, not numbers. */
 static struct value *once(struct build *b, enum op op, const struct operand *in, int n_in,
                           const struct attr *attr, int n_attr)
 {
@@ -215,20 +215,13 @@ static struct value *setup_value(struct build *b, enum op op, const struct attr 
                                  const char *stem)
 {
     struct region *r = setup_region(b->graph);
-    struct body *body = r->body.item[0];
-    for (int i = 0; i < body->node.n; i++) {
-        const struct node *m = body->node.item[i];
-        bool same = m->op == op && m->n_attr == n;
-        for (int k = 0; same && k < n; k++) same = attr_same(&m->attr[k], &attr[k]);
-        if (same) return m->out[0];
-    }
     struct build s = {.graph = b->graph,
                       .region = r,
-                      .body = body,
+                      .body = r->body.item[0],
                       .file = b->file,
                       .line = b->line,
                       .base = stem};
-    return build_op(&s, op, NULL, 0, attr, n);
+    return once(&s, op, NULL, 0, attr, n);
 }
 
 /* A value that every layer of a micro-batch reads, made from its batch: in the straight code that
@@ -239,17 +232,9 @@ static struct value *micro_value(struct build *b, enum op op, const struct opera
     struct region *r = NULL;
     for (int i = 0; i < b->graph->region.n && !r; i++)
         if (b->graph->region.item[i]->phase == PHASE_MICRO) r = b->graph->region.item[i];
-    struct body *body = r->body.item[0];
-    for (int i = 0; i < body->node.n; i++) {
-        const struct node *m = body->node.item[i];
-        bool same = m->op == op && m->n_attr == n && m->n_in == n_in;
-        for (int k = 0; same && k < n_in; k++) same = m->in[k].value == in[k].value;
-        for (int k = 0; same && k < n; k++) same = attr_same(&m->attr[k], &attr[k]);
-        if (same) return m->out[0];
-    }
     struct build s = *b;
-    s.region = r, s.body = body, s.base = stem;
-    return build_op(&s, op, in, n_in, attr, n);
+    s.region = r, s.body = r->body.item[0], s.base = stem;
+    return once(&s, op, in, n_in, attr, n);
 }
 
 /* A table by position, [S, 1, d]; with separate documents its row for each row of the batch. */
