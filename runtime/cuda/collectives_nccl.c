@@ -10,9 +10,9 @@
  * kernels of compute end by themselves. Nothing else relies on the order in which a device starts
  * the two, so a graph may start them in any order.
  *
- * MPI only distributes NCCL's identities. With one rank NCCL is loaded
- * where run.nccl = on asks for it: then gathers, the reductions of a first micro-batch and the norm
- * go through it, so that one GPU shows its memory, registration and captured collectives. */
+ * MPI only distributes NCCL's identities. With one rank NCCL is loaded where run.nccl = on asks for
+ * it: then gathers, the reductions of a first micro-batch and the norm go through it, so that one
+ * GPU shows its memory, registration and captured collectives. */
 #define _GNU_SOURCE
 #include "device.h"
 

@@ -6,9 +6,8 @@
  *   - compute waits for a transfer only by `await`;
  *   - collectives of the FSDP group run in the order of issue: each waits for the one before, by an
  *     event. Those of the replicas have a stream of their own and wait for the reduce lane.
- *   - both groups may have one under way; limits of their blocks make both fit
- * (collectives_nccl.c).
- */
+ *   - both groups may have one under way: limits of their blocks, in collectives_nccl.c, make both
+ *     fit. */
 #define _GNU_SOURCE
 #include "device.h"
 

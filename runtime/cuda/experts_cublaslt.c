@@ -17,8 +17,7 @@ struct entry {
     int64_t experts, rows, in, out;
     bool across, gradient, known, checked;
     const void *work;
-    void *product, *a, *b, *d;
-    struct blas_algorithm algorithm;
+    struct blas_product of;
 };
 
 static struct {
@@ -71,57 +70,33 @@ static bool describe(struct entry *e, const struct grouped_product *p)
     const int32_t a = ta ? BLAS_TRANSPOSED : BLAS_AS_STORED,
                   b = tb ? BLAS_TRANSPOSED : BLAS_AS_STORED, factors = BLAS_FACTORS_ON_DEVICE;
     const int64_t step = 1;
-    return cublaslt.cublasLtMatmulDescCreate(&e->product, BLAS_COMPUTE_F32, BLAS_F32) == 0 &&
-           set(e->product, BLAS_PRODUCT_A_IS, &a, sizeof a) &&
-           set(e->product, BLAS_PRODUCT_B_IS, &b, sizeof b) &&
-           set(e->product, BLAS_PRODUCT_FACTORS_ARE, &factors, sizeof factors) &&
-           set(e->product, BLAS_PRODUCT_ALPHA_STEP, &step, sizeof step) &&
-           set(e->product, BLAS_PRODUCT_BETA_STEP, &step, sizeof step) &&
-           layout(&e->a, p, BLAS_BF16, e->work, ta ? GROUP_K : GROUP_M, ta ? GROUP_M : GROUP_K,
+    return cublaslt.cublasLtMatmulDescCreate(&e->of.product, BLAS_COMPUTE_F32, BLAS_F32) == 0 &&
+           set(e->of.product, BLAS_PRODUCT_A_IS, &a, sizeof a) &&
+           set(e->of.product, BLAS_PRODUCT_B_IS, &b, sizeof b) &&
+           set(e->of.product, BLAS_PRODUCT_FACTORS_ARE, &factors, sizeof factors) &&
+           set(e->of.product, BLAS_PRODUCT_ALPHA_STEP, &step, sizeof step) &&
+           set(e->of.product, BLAS_PRODUCT_BETA_STEP, &step, sizeof step) &&
+           layout(&e->of.a, p, BLAS_BF16, e->work, ta ? GROUP_K : GROUP_M, ta ? GROUP_M : GROUP_K,
                   GROUP_LDA) &&
-           layout(&e->b, p, BLAS_BF16, e->work, tb ? GROUP_N : GROUP_K, tb ? GROUP_K : GROUP_N,
+           layout(&e->of.b, p, BLAS_BF16, e->work, tb ? GROUP_N : GROUP_K, tb ? GROUP_K : GROUP_N,
                   GROUP_LDB) &&
-           layout(&e->d, p, p->gradient ? BLAS_F32 : BLAS_BF16, e->work, GROUP_M, GROUP_N,
+           layout(&e->of.c, p, p->gradient ? BLAS_F32 : BLAS_BF16, e->work, GROUP_M, GROUP_N,
                   GROUP_LDD);
 }
 
 static bool choose(struct entry *e, const struct grouped_product *p)
 {
-    const uint64_t room_for = (uint64_t)p->groups;
-    const uint32_t ordered = BLAS_SPLIT_SUMS_IN_WORKSPACE, aligned = BLAS_ALIGNED;
+    const uint32_t aligned = BLAS_ALIGNED;
     const int64_t rows = (p->rows + p->experts - 1) / p->experts, m = p->gradient ? p->in : p->out,
                   n = p->gradient ? p->out : rows, k = p->gradient ? rows : p->in;
-    const struct {
-        unsigned what;
-        const void *value;
-        size_t bytes;
-    } wishes[] = {{BLAS_WISH_WORKSPACE, &room_for, sizeof room_for},
-                  {BLAS_WISH_SPLIT_SUMS, &ordered, sizeof ordered},
-                  {BLAS_WISH_ALIGNED_A, &aligned, sizeof aligned},
-                  {BLAS_WISH_ALIGNED_B, &aligned, sizeof aligned},
-                  {BLAS_WISH_ALIGNED_C, &aligned, sizeof aligned},
-                  {BLAS_WISH_ALIGNED_D, &aligned, sizeof aligned},
-                  {BLAS_WISH_MEAN_M, &m, sizeof m},
-                  {BLAS_WISH_MEAN_N, &n, sizeof n},
-                  {BLAS_WISH_MEAN_K, &k, sizeof k}};
-    void *wish;
-    struct blas_found found[8];
-    int count = 0;
-    if (cublaslt.cublasLtMatmulPreferenceCreate(&wish) != 0) return false;
-    bool fine = true;
-    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++)
-        fine = fine && cublaslt.cublasLtMatmulPreferenceSetAttribute(
-                           wish, wishes[i].what, wishes[i].value, wishes[i].bytes) == 0;
-    fine =
-        fine && cublaslt.cublasLtMatmulAlgoGetHeuristic(cublaslt_handle(), e->product, e->a, e->b,
-                                                        e->d, e->d, wish, 8, found, &count) == 0;
-    cublaslt.cublasLtMatmulPreferenceDestroy(wish);
-    for (int i = 0; fine && i < count; i++)
-        if (found[i].status == 0 && found[i].workspace_bytes <= (size_t)p->groups) {
-            e->algorithm = found[i].algorithm;
-            return true;
-        }
-    return false;
+    const struct blas_wish wishes[] = {{BLAS_WISH_ALIGNED_A, &aligned, sizeof aligned},
+                                       {BLAS_WISH_ALIGNED_B, &aligned, sizeof aligned},
+                                       {BLAS_WISH_ALIGNED_C, &aligned, sizeof aligned},
+                                       {BLAS_WISH_ALIGNED_D, &aligned, sizeof aligned},
+                                       {BLAS_WISH_MEAN_M, &m, sizeof m},
+                                       {BLAS_WISH_MEAN_N, &n, sizeof n},
+                                       {BLAS_WISH_MEAN_K, &k, sizeof k}};
+    return cublaslt_choose(&e->of, wishes, sizeof wishes / sizeof *wishes, p->groups);
 }
 
 static struct entry *find(const struct grouped_product *p, const void *work)
@@ -161,10 +136,10 @@ static void multiply(const struct entry *e, const struct grouped_product *p, voi
     char where[CUDA_WHERE];
     const void *a = addresses(p, work, GROUP_A), *b = addresses(p, work, GROUP_B);
     void *d = (void *)(uintptr_t)addresses(p, work, GROUP_D);
-    unsigned status =
-        cublaslt.cublasLtMatmul(cublaslt_handle(), e->product, addresses(p, work, GROUP_ALPHA), a,
-                                e->a, b, e->b, addresses(p, work, GROUP_BETA), d, e->d, d, e->d,
-                                &e->algorithm, work, (size_t)p->groups, (cuda_stream)stream);
+    unsigned status = cublaslt.cublasLtMatmul(
+        cublaslt_handle(), e->of.product, addresses(p, work, GROUP_ALPHA), a, e->of.a, b, e->of.b,
+        addresses(p, work, GROUP_BETA), d, e->of.c, d, e->of.c, &e->of.algorithm, work,
+        (size_t)p->groups, (cuda_stream)stream);
     if (status)
         fail_now("%s: cuBLASLt failed at a product of %lld rows by %lld experts: %s",
                  cuda_where(where), (long long)p->rows, (long long)p->experts,

@@ -26,9 +26,8 @@ struct key {
 };
 struct entry {
     struct key key;
-    bool used, known;          /* known: the library has an algorithm */
-    void *product, *a, *b, *c; /* the library's descriptions; its a is our b */
-    struct blas_algorithm algorithm;
+    bool used, known;       /* known: the library has an algorithm */
+    struct blas_product of; /* its a is our b */
 };
 enum { ENTRIES = 1024 }; /* a power of two; a plan has a few dozen */
 
@@ -95,49 +94,53 @@ static bool describe(struct entry *e)
     const struct key *k = &e->key;
     const int32_t a = k->tb ? BLAS_TRANSPOSED : BLAS_AS_STORED,
                   b = k->ta ? BLAS_TRANSPOSED : BLAS_AS_STORED;
-    return cublaslt.cublasLtMatmulDescCreate(&e->product, BLAS_COMPUTE_F32, BLAS_F32) == 0 &&
-           cublaslt.cublasLtMatmulDescSetAttribute(e->product, BLAS_PRODUCT_A_IS, &a, sizeof a) ==
-               0 &&
-           cublaslt.cublasLtMatmulDescSetAttribute(e->product, BLAS_PRODUCT_B_IS, &b, sizeof b) ==
-               0 &&
-           layout(&e->a, k->type_b, k->tb ? k->n : k->k, k->tb ? k->k : k->n, k->ldb) &&
-           layout(&e->b, k->type_a, k->ta ? k->k : k->m, k->ta ? k->m : k->k, k->lda) &&
-           layout(&e->c, k->type_c, k->m, k->n, k->ldc);
+    return cublaslt.cublasLtMatmulDescCreate(&e->of.product, BLAS_COMPUTE_F32, BLAS_F32) == 0 &&
+           cublaslt.cublasLtMatmulDescSetAttribute(e->of.product, BLAS_PRODUCT_A_IS, &a,
+                                                   sizeof a) == 0 &&
+           cublaslt.cublasLtMatmulDescSetAttribute(e->of.product, BLAS_PRODUCT_B_IS, &b,
+                                                   sizeof b) == 0 &&
+           layout(&e->of.a, k->type_b, k->tb ? k->n : k->k, k->tb ? k->k : k->n, k->ldb) &&
+           layout(&e->of.b, k->type_a, k->ta ? k->k : k->m, k->ta ? k->m : k->k, k->lda) &&
+           layout(&e->of.c, k->type_c, k->m, k->n, k->ldc);
 }
 
-/* The first algorithm of the heuristic that keeps to the limits; false: there is none. */
-static bool choose(struct entry *e)
+static bool wish_for(void *wishes, struct blas_wish w)
 {
-    const struct key *k = &e->key;
-    const uint64_t room_for = (uint64_t)k->workspace;
+    return cublaslt.cublasLtMatmulPreferenceSetAttribute(wishes, w.what, w.value, w.bytes) == 0;
+}
+
+bool cublaslt_choose(struct blas_product *p, const struct blas_wish *wish, int wishes,
+                     int64_t workspace)
+{
+    const uint64_t room_for = (uint64_t)workspace;
     const uint32_t ordered = BLAS_SPLIT_SUMS_IN_WORKSPACE;
-    const struct {
-        unsigned what;
-        const void *value;
-        size_t bytes;
-    } limit[] = {{BLAS_WISH_WORKSPACE, &room_for, sizeof room_for},
-                 {BLAS_WISH_SPLIT_SUMS, &ordered, sizeof ordered},
-                 {BLAS_WISH_ALIGNED_A, &k->align_b, sizeof k->align_b},
-                 {BLAS_WISH_ALIGNED_B, &k->align_a, sizeof k->align_a},
-                 {BLAS_WISH_ALIGNED_C, &k->align_c, sizeof k->align_c},
-                 {BLAS_WISH_ALIGNED_D, &k->align_c, sizeof k->align_c}};
-    void *wish;
+    void *all;
     struct blas_found found[8];
     int n = 0;
-    if (cublaslt.cublasLtMatmulPreferenceCreate(&wish) != 0) return false;
-    bool fine = true;
-    for (size_t i = 0; i < sizeof limit / sizeof *limit; i++)
-        fine = fine && cublaslt.cublasLtMatmulPreferenceSetAttribute(
-                           wish, limit[i].what, limit[i].value, limit[i].bytes) == 0;
-    fine = fine && cublaslt.cublasLtMatmulAlgoGetHeuristic(lt.handle, e->product, e->a, e->b, e->c,
-                                                           e->c, wish, 8, found, &n) == 0;
-    cublaslt.cublasLtMatmulPreferenceDestroy(wish);
+    if (cublaslt.cublasLtMatmulPreferenceCreate(&all) != 0) return false;
+    bool fine =
+        wish_for(all, (struct blas_wish){BLAS_WISH_WORKSPACE, &room_for, sizeof room_for}) &&
+        wish_for(all, (struct blas_wish){BLAS_WISH_SPLIT_SUMS, &ordered, sizeof ordered});
+    for (int i = 0; i < wishes; i++) fine = fine && wish_for(all, wish[i]);
+    fine = fine && cublaslt.cublasLtMatmulAlgoGetHeuristic(lt.handle, p->product, p->a, p->b, p->c,
+                                                           p->c, all, 8, found, &n) == 0;
+    cublaslt.cublasLtMatmulPreferenceDestroy(all);
     for (int i = 0; fine && i < n; i++)
-        if (found[i].status == 0 && found[i].workspace_bytes <= (size_t)k->workspace) {
-            e->algorithm = found[i].algorithm;
+        if (found[i].status == 0 && found[i].workspace_bytes <= (size_t)workspace) {
+            p->algorithm = found[i].algorithm;
             return true;
         }
     return false;
+}
+
+static bool choose(struct entry *e)
+{
+    const struct key *k = &e->key;
+    const struct blas_wish limit[] = {{BLAS_WISH_ALIGNED_A, &k->align_b, sizeof k->align_b},
+                                      {BLAS_WISH_ALIGNED_B, &k->align_a, sizeof k->align_a},
+                                      {BLAS_WISH_ALIGNED_C, &k->align_c, sizeof k->align_c},
+                                      {BLAS_WISH_ALIGNED_D, &k->align_c, sizeof k->align_c}};
+    return cublaslt_choose(&e->of, limit, sizeof limit / sizeof *limit, k->workspace);
 }
 
 static uint64_t hash(const struct key *k)
@@ -199,9 +202,9 @@ bool cublaslt_product(const struct product *p, const void *a, const void *b, voi
     const struct entry *e = find(&k);
     if (!e->known) return false;
     const float one = 1, beta = p->add ? 1 : 0;
-    unsigned status =
-        cublaslt.cublasLtMatmul(lt.handle, e->product, &one, b, e->a, a, e->b, &beta, c, e->c, c,
-                                e->c, &e->algorithm, workspace, (size_t)bytes, (cuda_stream)stream);
+    unsigned status = cublaslt.cublasLtMatmul(
+        lt.handle, e->of.product, &one, b, e->of.a, a, e->of.b, &beta, c, e->of.c, c, e->of.c,
+        &e->of.algorithm, workspace, (size_t)bytes, (cuda_stream)stream);
     char where[CUDA_WHERE];
     if (status)
         fail_now("%s: cuBLASLt failed at a product of %lld x %lld x %lld: %s", cuda_where(where),

@@ -36,10 +36,26 @@ struct blas_found {
     int reserved[4];
 };
 
+/* What the heuristic is to keep to, besides workspace and order of sums. */
+struct blas_wish {
+    unsigned what;
+    const void *value;
+    size_t bytes;
+};
+/* The library's descriptions of a product and its operands, by columns; the result is over c. */
+struct blas_product {
+    void *product, *a, *b, *c;
+    struct blas_algorithm algorithm;
+};
+
 /* Once, in a current context, before the first product; false: noted, with what is missing. */
 bool cublaslt_open(void);
 /* The library's, from then on. */
 void *cublaslt_handle(void);
+/* p->algorithm: the first of the heuristic that keeps to the wishes, adds split sums in order and
+ * needs at most `workspace` bytes; false: there is none. */
+bool cublaslt_choose(struct blas_product *p, const struct blas_wish *wish, int wishes,
+                     int64_t workspace);
 /* Every rank calls it, when all have opened: each chooses algorithms by itself, and chooses what
  * the others do when library and device (`device`: any number that tells kinds of devices apart,
  * such as its capability and its processors) are theirs. False: noted. */
