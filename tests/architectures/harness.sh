@@ -7,7 +7,8 @@ harness() {
         flags+=" -fsanitize=address,undefined -fno-sanitize-recover=undefined"
     # shellcheck disable=SC2086
     cc $flags -I "$top/tests/prove" "$top/tests/architectures/compile.c" \
-        "$top/tests/prove/prove.c" $objects -o compile -ljansson -lm -ldl 2>compile.err &&
+        "$top"/tests/prove/{bytes,lanes,over,prove}.c $objects -o compile -ljansson -lm -ldl \
+        2>compile.err &&
         cc $flags -I "$top/tests/kernels" "$top/tests/architectures/derive.c" \
             "$top/tests/kernels/interpret.c" $objects -o derive -ljansson -lm -ldl 2>>compile.err
 }
