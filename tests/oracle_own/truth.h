@@ -142,6 +142,8 @@ struct chunk model_chunk(const uint16_t *ids, int samples, double valid, double 
 /* Declares a tensor, of layer `layer` or -1, and fills it; its place. stack 0: not stacked; columns
  * 0: a vector, which is a norm's weight, near 1 (Gemma: near 0), or a bias, near 0. */
 int tensor_add(int layer, const char *name, int stack, int rows, int columns);
+
+/* ── parts.c ─────────────────────────────────────────────────────────────────── */
 /* Parts of a layer over n rows, as places on the tape. at[]: where each row stands. */
 struct turning {
     int width; /* of a head, which is turned */
@@ -161,6 +163,13 @@ int swish(int g, int u, int n);
 int gelu(int x, int n);
 int constants(int n, double x);
 void residual(int *at, int y, int n, int width); /* at[] += y */
+/* exp((x - top) scale) of n values, and their sum as the last of n + 1. */
+int powers(int x, int n, double scale, int ones);
+int softmax(int x, int n, double scale, int ones);
+void quotient(int out, int a, int b);
+/* Of each token of the sample at hand: the first one of its document. */
+extern int starts[4096];
+void find_documents(const uint16_t *ids, int n);
 
 /* ── families.c ──────────────────────────────────────────────────────────────── */
 bool family_is_later(void); /* one of those below */
