@@ -348,7 +348,9 @@ constexpr C max(A a, B b)
     return (C)a > (C)b ? (C)a : (C)b;
 }
 
-/* ── the named wrappers of machine.cuh ───────────────────────────────────────── */
+/* ── the named wrappers of machine.cuh and wgmma.cuh ─────────────────────────── */
 #include "fiber_wrappers.h"
+
+#include "fiber_wgmma.h"
 
 #endif

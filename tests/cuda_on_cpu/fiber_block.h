@@ -30,9 +30,12 @@
 #define FIBER_FUNCTION static __attribute__((unused, no_sanitize("thread")))
 #ifdef FIBER_RACES /* fiber_race.cc is linked too */
 extern "C" void fiber_race_access(const void *at, int bytes, bool write, const void *place);
+/* A read by a product that `thread` has issued. */
+extern "C" void fiber_race_async(const void *at, int bytes, int thread, const void *place);
 #else
 #define fiber_race_access(at, bytes, write, place) ((void)0)
 #endif
+#include "fiber_clock.h"
 
 enum {
     FIBER_THREADS = 1024,
@@ -40,7 +43,10 @@ enum {
     FIBER_STACK = 128 << 10,
     FIBER_DYNAMIC = 227 << 10,
     FIBER_CANARY = 256,
-    FIBER_MEETINGS = 64
+    FIBER_MEETINGS = 64,
+    FIBER_MBARRIERS = 32,
+    FIBER_ARRIVALS = 32,
+    FIBER_WINDOW = 384 /* where dynamic shared memory begins, to descriptors */
 };
 
 struct fiber_uint3 {
@@ -112,12 +118,28 @@ struct fiber_copy {
     const void *from;
     bool valid;
 };
+/* A barrier of arrivals (fiber_wgmma.h): how many still have to come, phases that are over, who
+ * began it when; what those know who have arrived in this phase, and in those before. */
+struct fiber_mbarrier {
+    uint64_t *at;
+    int count, pending;
+    uint32_t phase, epoch;
+    int starter;
+    uint32_t begun;
+    fiber_clock *gathered;
+};
+/* One that comes when so many of the thread's copies have landed. */
+struct fiber_arrival {
+    int copies;
+    fiber_mbarrier *at;
+};
 enum fiber_state {
     FIBER_NEW,
     FIBER_READY,
     FIBER_RUNNING,
     FIBER_AT_BARRIER,
     FIBER_IN_WARP,
+    FIBER_AT_MBARRIER,
     FIBER_ENDED
 };
 struct fiber_thread {
@@ -129,6 +151,9 @@ struct fiber_thread {
     /* asynchronous copies under way; group[i] of them belong to the i-th open group */
     fiber_copy *copy;
     int copies, copies_kept, groups, group[64];
+    fiber_mbarrier *at; /* that it waits for */
+    int arrivals;
+    fiber_arrival arrival[FIBER_ARRIVALS];
 };
 struct fiber_stack {
     void *sp;
@@ -172,6 +197,9 @@ struct fiber_machine {
     void *function;
     void **argument;
     int64_t steps; /* switches, for the curious */
+    int64_t dynamic_bytes;
+    int mbarriers, registers[FIBER_THREADS / 128]; /* registers: a thread, by warpgroup */
+    fiber_mbarrier mbarrier[FIBER_MBARRIERS];
     char error[1024];
 };
 FIBER_SHARED_STATE fiber_machine fiber_m;
@@ -226,10 +254,14 @@ FIBER_FUNCTION int fiber_take_new()
     }
     return -1;
 }
+FIBER_FUNCTION bool fiber_arrivals_land();
 FIBER_FUNCTION int fiber_next()
 {
-    int t = fiber_m.eager ? fiber_take_ready() : fiber_take_new();
-    return t >= 0 ? t : fiber_m.eager ? fiber_take_new() : fiber_take_ready();
+    for (;;) {
+        int t = fiber_m.eager ? fiber_take_ready() : fiber_take_new();
+        if (t < 0) t = fiber_m.eager ? fiber_take_new() : fiber_take_ready();
+        if (t >= 0 || !fiber_arrivals_land()) return t;
+    }
 }
 
 FIBER_FUNCTION void fiber_report(const char *format, ...)
@@ -336,6 +368,7 @@ FIBER_FUNCTION void fiber_wait(fiber_state state, uint32_t mask, const fiber_pla
 FIBER_FUNCTION void fiber_barrier_opens()
 {
     fiber_m.barrier_count = 0, fiber_m.epoch++;
+    fiber_clock_meet(0, 0);
     fiber_m.barrier_turn ^= 1;
     fiber_m.barrier_sum[fiber_m.barrier_turn] = fiber_m.barrier_all[fiber_m.barrier_turn] = 0;
     int warps = (fiber_m.threads + 31) / 32;
@@ -397,6 +430,7 @@ FIBER_FUNCTION void fiber_meeting_ends(fiber_warp *w, fiber_meeting *m, int but)
         for (int a = 0; a < 32; a++)
             for (int b = 0; b < 32; b++)
                 if (arrived >> a & arrived >> b & 1) w->synced[a][b] = w->syncs;
+        fiber_clock_meet((int)(w - fiber_m.warp) * 32, arrived);
     }
     int first = (int)(w - fiber_m.warp) * 32, from = fiber_m.lane_from;
     for (int i = 0; i < 32; i++) {
@@ -494,28 +528,6 @@ FIBER_FUNCTION void fiber_thread_main()
     }
 }
 
-/* ── asynchronous copies ─────────────────────────────────────────────────────── */
-FIBER_FUNCTION void fiber_copy_now(const fiber_copy *c)
-{
-    if (c->valid)
-        memcpy(c->to, c->from, 16);
-    else
-        memset(c->to, 0, 16);
-}
-/* the oldest so many; one more than there are: what is not committed too */
-FIBER_FUNCTION void fiber_copies_land(fiber_thread *t, int groups)
-{
-    int count = 0, taken = groups < t->groups ? groups : t->groups;
-    for (int i = 0; i < taken; i++) count += t->group[i];
-    if (groups > t->groups) count = t->copies;
-    for (int i = 0; i < count; i++) {
-        fiber_race_access(t->copy[i].to, 16, true, __builtin_return_address(0));
-        fiber_copy_now(&t->copy[i]);
-    }
-    memmove(t->copy, t->copy + count, sizeof *t->copy * (size_t)(t->copies - count));
-    t->copies -= count;
-    memmove(t->group, t->group + taken, sizeof *t->group * (size_t)(t->groups - taken));
-    t->groups -= taken;
-}
+#include "fiber_copy.h"
 
 #endif

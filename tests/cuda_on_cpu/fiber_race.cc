@@ -3,11 +3,13 @@
  * library, for which a barrier of a block would mean nothing. Two accesses to the same bytes of one
  * launch, one of them a store, by two threads, are a race unless
  *   - a barrier of the block lies between them, or
- *   - the two are lanes of a warp that met at a __syncwarp in between (a shuffle orders no memory).
- * Blocks of one launch are never ordered. So a race is found whatever order was drawn, in shared
- * and in global memory, where permuting threads finds it only when the value shows. Integer atomics
- * do not count as accesses. An asynchronous copy stores when it is issued and again when it is
- * waited for. Cells are two bytes. */
+ *   - the two are lanes of a warp that met at a __syncwarp in between (a shuffle orders no memory),
+ *     or
+ *   - the first thread's arrival at a barrier of arrivals came between, and the second has learned
+ * of it by a wait (fiber_clock.h). Blocks of one launch are never ordered. So a race is found
+ * whatever order was drawn, in shared and in global memory, where permuting threads finds it only
+ * when the value shows. Integer atomics do not count as accesses. An asynchronous copy stores when
+ * it is issued and again when it is waited for. Cells are two bytes. */
 #include <dlfcn.h>
 
 #include "fiber_block.h"
@@ -15,7 +17,7 @@
 namespace
 {
 struct stamp {
-    uint32_t launch, block, epoch, syncs, place;
+    uint32_t launch, block, epoch, syncs, clock, place;
     uint16_t thread;
 };
 /* other: the latest read of a thread that is not `read`'s */
@@ -57,6 +59,7 @@ bool ordered(const stamp &before, const stamp &now, bool shared)
     if (before.launch != now.launch) return true;
     if (before.block != now.block) return shared; /* every block has its own */
     if (before.thread == now.thread || before.epoch != now.epoch) return true;
+    if (fiber_c.used && fiber_c.of[now.thread].known[before.thread] > before.clock) return true;
     const fiber_warp *w = &fiber_m.warp[now.thread / 32];
     return before.thread / 32 == now.thread / 32 &&
            w->synced[before.thread % 32][now.thread % 32] > before.syncs;
@@ -85,6 +88,16 @@ void check(uintptr_t at, bool write, const stamp &now)
     if (!ordered(c->other, now, shared)) race("reads", c->other, "writes", now, at);
     c->write = now;
 }
+stamp stamp_of(int thread, const void *place)
+{
+    return {fiber_m.launch,
+            blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z),
+            fiber_m.epoch,
+            fiber_m.warp[thread / 32].syncs,
+            fiber_c.used ? fiber_c.now[thread] : 0,
+            (uint32_t)((uintptr_t)place - base()),
+            (uint16_t)thread};
+}
 } // namespace
 
 extern "C" void fiber_race_access(const void *address, int bytes, bool write, const void *place)
@@ -94,14 +107,24 @@ extern "C" void fiber_race_access(const void *address, int bytes, bool write, co
     if (at - (uintptr_t)fiber_m.stack[fiber_m.thread[fiber_m.current].fiber].base < FIBER_STACK ||
         fiber_m.failed)
         return;
-    uint32_t block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-    stamp now = {fiber_m.launch,
-                 block,
-                 fiber_m.epoch,
-                 fiber_m.warp[fiber_m.current / 32].syncs,
-                 (uint32_t)((uintptr_t)place - base()),
-                 (uint16_t)fiber_m.current};
+    stamp now = stamp_of(fiber_m.current, place);
     for (uintptr_t i = at & ~(uintptr_t)1; i < at + (uintptr_t)bytes; i += 2) check(i, write, now);
+}
+
+extern "C" void fiber_race_async(const void *address, int bytes, int thread, const void *place)
+{
+    uintptr_t at = (uintptr_t)address;
+    if (fiber_m.failed) return;
+    stamp now = stamp_of(thread, place);
+    for (uintptr_t i = at; i < at + (uintptr_t)bytes; i += 2) {
+        check(i, false, now);
+        const stamp &w = cell_of(i)->write;
+        if (w.launch == now.launch && w.block == now.block &&
+            fiber_c.of[thread].fenced[w.thread] <= w.clock)
+            fiber_report("thread %d writes %#lx at +%#x, and a product of thread %d reads it "
+                         "without wgmma_written between",
+                         w.thread, (unsigned long)i, w.place, thread);
+    }
 }
 
 #define HERE __builtin_return_address(0)

@@ -17,7 +17,11 @@ FIBER_FUNCTION uint64_t device_nanoseconds()
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-FIBER_FUNCTION uint32_t shared_address(const void *shared) { return (uint32_t)(uintptr_t)shared; }
+/* In the window of shared memory; no multiple of 1,024 where dynamic shared memory begins. */
+FIBER_FUNCTION uint32_t shared_address(const void *shared)
+{
+    return (uint32_t)((const unsigned char *)shared - fiber_dynamic) + FIBER_WINDOW;
+}
 
 FIBER_FUNCTION void copy_async_16(void *shared, const void *global, bool valid, FIBER_HERE)
 {

@@ -117,6 +117,28 @@ for source in "$here"/templates_*.cc; do
     FIBER_SEED=2 timeout 300 "./$name" >"$name.out" 2>&1 && ok "$name" ||
         fail "$name" "$(tail_of "$name.out" 4)"
 done
+[ ! -x templates_wgmma ] || while read -r mistake words; do
+    timeout 60 ./templates_wgmma "$mistake" >planted.out 2>&1
+    [ $? = 1 ] && grep -q "$words" planted.out && ok "wgmma.$mistake" ||
+        fail "wgmma.$mistake" "not found: $(tail_of planted.out)"
+done <<'WORDS'
+no_written a product of thread .* reads it without wgmma_written
+written_too_early a product of thread .* reads it without wgmma_written
+no_begin no wgmma_begin since the sums were free
+wrong_stride wrong with seed
+wrong_leading wrong with seed
+wrong_major wrong with seed
+no_swizzle wrong with seed
+sums_touched the sums of products under way were touched
+no_wait race at .* (shared memory)
+overwritten race at .* (shared memory)\|deadlock
+released_too_early race at .* (shared memory)
+no_arrival_awaited race at .* (shared memory)
+wrong_parity race at .* (shared memory)
+one_warp_less lanes or warps of the warpgroup issue different products
+barrier_unordered nothing lies between\|no barrier was begun here
+barrier_overwritten the barrier has been overwritten
+WORDS
 
 # ── whole trainers, two at a time ────────────────────────────────────────────
 [ -e "$libraries/old/libcuda.so.1" ] || exit 0 # told above

@@ -1,0 +1,343 @@
+/* A body for every named wrapper of templates/cuda/wgmma.cuh, from the layouts of the PTX manual
+ * ("Asynchronous Warpgroup Level Matrix Instructions") and as strict as the manual:
+ *   - A product reads shared memory when it is issued and again when it is waited for; it is
+ *     computed at one of the two, as the block has drawn. To the race detector both are reads by
+ *     the warp's first lane, so that a stage which is overwritten before the wait is a race.
+ *   - What other threads, or copies, have written must have passed wgmma_written() on the way from
+ *     the writer to the reader.
+ *   - Sums are NaN from the first product to the wait, and nobody may touch them; after the wait
+ *     wgmma_begin() must come before the next product.
+ *   - All four warps of a warpgroup issue the same products in the same order.
+ *   - An arrival for copies comes when they land: at once, or when nobody else can go on.
+ * Operands are found by the bits of their descriptors alone. */
+#ifndef FIBER_WGMMA_H
+#define FIBER_WGMMA_H
+
+#include "fiber_wrappers.h"
+
+/* ── barriers of arrivals ────────────────────────────────────────────────────── */
+constexpr uint64_t FIBER_MBARRIER_WORD = 0x6d62617272696572;
+
+FIBER_FUNCTION fiber_mbarrier *fiber_mbarrier_at(uint64_t *at, const fiber_place &place)
+{
+    int me = fiber_m.current;
+    for (int i = 0; i < fiber_m.mbarriers; i++) {
+        fiber_mbarrier *b = &fiber_m.mbarrier[i];
+        if (b->at != at) continue;
+        if (*at != FIBER_MBARRIER_WORD) {
+            fiber_report("thread %d at %s (%s:%d): the barrier has been overwritten", me,
+                         place.what, place.file, place.line);
+            fiber_fail_now();
+        }
+        if (b->epoch == fiber_m.epoch && b->starter != me &&
+            fiber_c.of[me].known[b->starter] < b->begun) {
+            fiber_report("thread %d at %s (%s:%d): nothing lies between the barrier's beginning "
+                         "and this",
+                         me, place.what, place.file, place.line);
+            fiber_fail_now();
+        }
+        return b;
+    }
+    fiber_report("thread %d at %s (%s:%d): no barrier was begun here", me, place.what, place.file,
+                 place.line);
+    fiber_fail_now();
+    return 0;
+}
+FIBER_FUNCTION void mbarrier_begin(uint64_t *at, int count, FIBER_HERE)
+{
+    if (fiber_m.mbarriers == FIBER_MBARRIERS || fiber_m.threads > FIBER_CLOCKS || count < 1 ||
+        (uintptr_t)at & 7) {
+        fiber_report("mbarrier_begin (%s:%d): %d barriers, %d threads, %d arrivals", file, line,
+                     fiber_m.mbarriers, fiber_m.threads, count);
+        fiber_fail_now();
+    }
+    fiber_clocks_begin(fiber_m.threads);
+    int i = fiber_m.mbarriers++;
+    if (!fiber_m.mbarrier[i].at) /* kept from block to block */
+        fiber_m.mbarrier[i].gathered = (fiber_clock *)malloc(2 * sizeof(fiber_clock));
+    fiber_mbarrier *b = &fiber_m.mbarrier[i];
+    memset(b->gathered, 0, 2 * sizeof(fiber_clock));
+    *b = {at,
+          count,
+          count,
+          0,
+          fiber_m.epoch,
+          fiber_m.current,
+          fiber_c.now[fiber_m.current] + 1,
+          b->gathered};
+    *at = FIBER_MBARRIER_WORD;
+}
+FIBER_FUNCTION void mbarrier_arrive(uint64_t *at, FIBER_HERE)
+{
+    fiber_mbarrier_arrives(fiber_mbarrier_at(at, {"mbarrier_arrive", file, line}), fiber_m.current);
+}
+FIBER_FUNCTION void mbarrier_arrive_copied(uint64_t *at, FIBER_HERE)
+{
+    fiber_thread *t = &fiber_m.thread[fiber_m.current];
+    fiber_mbarrier *b = fiber_mbarrier_at(at, {"mbarrier_arrive_copied", file, line});
+    if (t->arrivals == FIBER_ARRIVALS) {
+        fiber_report("thread %d has %d arrivals under way (%s:%d)", fiber_m.current, t->arrivals,
+                     file, line);
+        fiber_fail_now();
+    }
+    t->arrival[t->arrivals++] = {t->copies, b};
+    if (fiber_m.copy_early) fiber_copies_land_first(t, t->copies);
+}
+FIBER_FUNCTION void mbarrier_wait(uint64_t *at, int parity, FIBER_HERE)
+{
+    fiber_mbarrier *b = fiber_mbarrier_at(at, {"mbarrier_wait", file, line});
+    while ((int)(b->phase & 1) == parity) {
+        fiber_m.thread[fiber_m.current].at = b;
+        fiber_wait(FIBER_AT_MBARRIER, 0, {"mbarrier_wait", file, line});
+    }
+    fiber_clock_acquire(fiber_m.current, &b->gathered[1]);
+}
+
+FIBER_FUNCTION void wgmma_written() { fiber_clock_fence(fiber_m.current); }
+
+/* ── registers ───────────────────────────────────────────────────────────────── */
+FIBER_FUNCTION void fiber_registers(int count, const char *file, int line)
+{
+    if (count % 8 || count < 24 || count > 256) {
+        fiber_report("%d registers a thread (%s:%d)", count, file, line);
+        fiber_fail_now();
+    }
+    fiber_m.registers[fiber_m.current / 128] = count;
+}
+template <int count> FIBER_FUNCTION void registers_give(FIBER_HERE)
+{
+    fiber_registers(count, file, line);
+}
+template <int count> FIBER_FUNCTION void registers_take(FIBER_HERE)
+{
+    fiber_registers(count, file, line);
+}
+
+/* ── products ────────────────────────────────────────────────────────────────── */
+/* The 16 bytes at `line` and `chunk` of an operand: lines are rows when it is deep, with two chunks
+ * of k; else they are 16 of k, with a chunk for every eight rows. */
+FIBER_FUNCTION const unsigned char *fiber_chunk(uint64_t descriptor, bool deep, int line, int chunk)
+{
+    uint32_t start = (uint32_t)(descriptor & 0x3fff) << 4,
+             leading = (uint32_t)(descriptor >> 16 & 0x3fff) << 4,
+             stride = (uint32_t)(descriptor >> 32 & 0x3fff) << 4;
+    uint32_t at = start + (uint32_t)(line % 8) * 128 + (uint32_t)(line / 8) * stride;
+    at +=
+        deep ? (uint32_t)chunk * 16 : (uint32_t)(chunk / 8) * leading + (uint32_t)(chunk % 8) * 16;
+    at ^= (at >> 7 & 7) << 4;
+    int64_t from = (int64_t)at - FIBER_WINDOW;
+    if (descriptor >> 62 != 1 || descriptor & 0x3fffc000c000c000u || from < 0 ||
+        from + 16 > fiber_m.dynamic_bytes) {
+        fiber_report("descriptor %#llx: %s", (unsigned long long)descriptor,
+                     descriptor >> 62 != 1 ? "not the 128-byte swizzle"
+                     : descriptor & 0x3fffc000c000c000u
+                         ? "bits that must be 0"
+                         : "outside of the block's dynamic shared memory");
+        fiber_fail_now();
+    }
+    return fiber_dynamic + from;
+}
+/* Element [row][k] of a, or [k][column] of b: `along` is the row or column. */
+FIBER_FUNCTION float fiber_operand(uint64_t descriptor, bool deep, int along, int k)
+{
+    uint16_t element;
+    const unsigned char *chunk = deep
+                                     ? fiber_chunk(descriptor, true, along, k / 8) + k % 8 * 2
+                                     : fiber_chunk(descriptor, false, k, along / 8) + along % 8 * 2;
+    memcpy(&element, chunk, 2);
+    return fiber_low(element);
+}
+
+struct fiber_issue { /* of one lane */
+    uint64_t a, b;
+    float (*d)[4];
+    int kind; /* bits: a deep, b deep, more */
+};
+enum { FIBER_ISSUES = 32, FIBER_LOGGED = 64 };
+struct fiber_issued { /* of one warp */
+    fiber_issue queue[FIBER_ISSUES];
+    int queued, groups, group[FIBER_ISSUES]; /* group[i]: how many of the queue */
+    uint32_t total;
+    bool begun, under_way;
+    float (*d[32])[4], sum[32][32][4];
+};
+struct fiber_warpgroup {
+    fiber_issue log[FIBER_LOGGED];
+    fiber_issued warp[4];
+};
+FIBER_SHARED_STATE fiber_warpgroup *fiber_group[FIBER_THREADS / 128];
+FIBER_FUNCTION fiber_issued *fiber_issued_of(int warp)
+{
+    fiber_warpgroup **g = &fiber_group[warp / 4];
+    if (!*g && !(*g = (fiber_warpgroup *)calloc(1, sizeof **g))) abort();
+    return &(*g)->warp[warp % 4];
+}
+
+FIBER_FUNCTION void fiber_product_reads(const fiber_issue *p, int warp)
+{
+#ifdef FIBER_RACES
+    bool deep_a = p->kind & 1, deep_b = p->kind & 2;
+    auto look = [&](uint64_t of, bool deep, int line, int chunk) {
+        fiber_race_async(fiber_chunk(of, deep, line, chunk), 16, warp * 32,
+                         __builtin_return_address(0));
+    };
+    for (int i = 0; i < 16; i++)
+        for (int c = 0; c < 2; c++)
+            look(p->a, deep_a, deep_a ? warp % 4 * 16 + i : i, deep_a ? c : warp % 4 * 2 + c);
+    for (int line = 0; line < (deep_b ? 256 : 16); line++)
+        for (int c = 0; c < (deep_b ? 2 : 32); c++) look(p->b, deep_b, line, c);
+#else
+    (void)p, (void)warp;
+#endif
+}
+/* The warp's 16 rows; sums in the order of k, as fiber_mma. */
+FIBER_FUNCTION void fiber_product_now(const fiber_issue *p, fiber_issued *w, int warp)
+{
+    static float d[16][256], b[16][256];
+    bool deep_a = p->kind & 1, deep_b = p->kind & 2, more = p->kind & 4;
+    for (int lane = 0; lane < 32; lane++)
+        for (int j = 0; j < 32; j++)
+            for (int i = 0; i < 4; i++)
+                d[lane / 4 + i / 2 * 8][8 * j + lane % 4 * 2 + i % 2] =
+                    more ? w->sum[lane][j][i] : 0.0f;
+    for (int k = 0; k < 16; k++)
+        for (int n = 0; n < 256; n++) b[k][n] = fiber_operand(p->b, deep_b, n, k);
+    for (int m = 0; m < 16; m++)
+        for (int k = 0; k < 16; k++) {
+            float a = fiber_operand(p->a, deep_a, warp % 4 * 16 + m, k);
+            for (int n = 0; n < 256; n++) d[m][n] += a * b[k][n];
+        }
+    for (int lane = 0; lane < 32; lane++)
+        for (int j = 0; j < 32; j++)
+            for (int i = 0; i < 4; i++)
+                w->sum[lane][j][i] = d[lane / 4 + i / 2 * 8][8 * j + lane % 4 * 2 + i % 2];
+}
+FIBER_FUNCTION void fiber_product_issue(unsigned char (*all)[64], int warp,
+                                        const fiber_place &place)
+{
+    fiber_issued *w = fiber_issued_of(warp);
+    const fiber_issue *p = (const fiber_issue *)all[0];
+    fiber_issue *logged = &fiber_group[warp / 4]->log[w->total % FIBER_LOGGED];
+    bool first = true, same = true, untouched = true;
+    for (int i = 0; i < 4; i++)
+        first = first && fiber_issued_of(warp / 4 * 4 + i)->total <= w->total;
+    if (first) *logged = *p;
+    for (int lane = 0; lane < 32; lane++) {
+        const fiber_issue *o = (const fiber_issue *)all[lane];
+        same = same && o->a == logged->a && o->b == logged->b && o->kind == logged->kind;
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        float(*d)[4] = ((const fiber_issue *)all[lane])->d;
+        if (!w->under_way) {
+            memcpy(w->sum[lane], d, sizeof w->sum[lane]);
+            fiber_poison(d, sizeof w->sum[lane]);
+            w->d[lane] = d;
+        }
+        static const uint32_t poison = 0xffffffffu;
+        untouched = untouched && w->d[lane] == d && !memcmp(d, &poison, 4) &&
+                    !memcmp((char *)d + 4, d, sizeof w->sum[lane] - 4);
+    }
+    if (!fiber_c.used || !w->begun || !same || !untouched || w->queued == FIBER_ISSUES) {
+        fiber_report("warp %d at %s (%s:%d): %s", warp, place.what, place.file, place.line,
+                     !fiber_c.used ? "a block without barriers of arrivals is not modelled"
+                     : !w->begun   ? "no wgmma_begin since the sums were free"
+                     : !same       ? "lanes or warps of the warpgroup issue different products"
+                     : !untouched  ? "the sums of products under way were touched"
+                                   : "too many products under way");
+        return;
+    }
+    w->under_way = true, w->total++;
+    w->queue[w->queued++] = *p;
+    fiber_product_reads(p, warp);
+    if (fiber_m.copy_early) fiber_product_now(p, w, warp);
+}
+FIBER_FUNCTION void fiber_products_end(fiber_issued *w, int warp, int behind)
+{
+    int count = 0, taken = w->groups > behind ? w->groups - behind : 0;
+    for (int g = 0; g < taken; g++) count += w->group[g];
+    for (int i = 0; i < count; i++) {
+        fiber_product_reads(&w->queue[i], warp);
+        if (!fiber_m.copy_early) fiber_product_now(&w->queue[i], w, warp);
+    }
+    memmove(w->queue, w->queue + count, sizeof w->queue[0] * (size_t)(w->queued - count));
+    memmove(w->group, w->group + taken, sizeof w->group[0] * (size_t)(w->groups - taken));
+    w->queued -= count, w->groups -= taken;
+    if (count) { /* the other lanes know that the products are over */
+        fiber_clock over = {};
+        fiber_clock_release(&over, warp * 32);
+        for (int lane = 1; lane < 32; lane++) fiber_clock_acquire(warp * 32 + lane, &over);
+    }
+    if (w->queued || !w->under_way) return;
+    for (int lane = 0; lane < 32; lane++) memcpy(w->d[lane], w->sum[lane], sizeof w->sum[lane]);
+    w->under_way = w->begun = false;
+}
+
+FIBER_FUNCTION void fiber_products_begin(fiber_issued *w, int) { w->begun = true; }
+FIBER_FUNCTION void fiber_products_commit(fiber_issued *w, int)
+{
+    int committed = 0;
+    for (int g = 0; g < w->groups; g++) committed += w->group[g];
+    if (w->groups < FIBER_ISSUES)
+        w->group[w->groups++] = w->queued - committed;
+    else
+        fiber_report("too many groups of products");
+}
+
+template <class Together>
+FIBER_FUNCTION void fiber_warp_does(const fiber_place &place, Together together)
+{
+    int warp = fiber_m.current / 32;
+    fiber_meet(0xffffffffu, place, "", 0, 0,
+               [=](unsigned char(*)[64], uint32_t) { together(fiber_issued_of(warp), warp); });
+    if (fiber_m.failed) fiber_fail_now();
+}
+FIBER_FUNCTION void wgmma_begin(FIBER_HERE)
+{
+    fiber_warp_does({"wgmma_begin", file, line}, fiber_products_begin);
+}
+FIBER_FUNCTION void wgmma_commit(FIBER_HERE)
+{
+    fiber_warp_does({"wgmma_commit", file, line}, fiber_products_commit);
+}
+template <int behind> FIBER_FUNCTION void wgmma_wait(FIBER_HERE)
+{
+    fiber_warp_does({"wgmma_wait", file, line},
+                    [](fiber_issued *w, int warp) { fiber_products_end(w, warp, behind); });
+}
+FIBER_FUNCTION void wgmma_wait_all(float (&d)[32][4], FIBER_HERE)
+{
+    (void)d;
+    fiber_warp_does({"wgmma_wait_all", file, line},
+                    [](fiber_issued *w, int warp) { fiber_products_end(w, warp, 0); });
+}
+template <bool DEEP_A, bool DEEP_B>
+FIBER_FUNCTION void wgmma_64x256x16(float (&d)[32][4], uint64_t a, uint64_t b, bool more,
+                                    FIBER_HERE)
+{
+    int warp = fiber_m.current / 32;
+    fiber_place place = {"wgmma_64x256x16", file, line};
+    fiber_issue mine = {a, b, d, (DEEP_A ? 1 : 0) | (DEEP_B ? 2 : 0) | (more ? 4 : 0)};
+    fiber_meet(0xffffffffu, place, &mine, sizeof mine, 0,
+               [=](unsigned char(*all)[64], uint32_t) { fiber_product_issue(all, warp, place); });
+    if (fiber_m.failed) fiber_fail_now();
+}
+
+/* When a block has ended: what is still under way, and registers that there are not. */
+FIBER_FUNCTION void fiber_wgmma_ends()
+{
+    int registers = 0, groups = fiber_m.threads / 128;
+    for (int g = 0; g < groups; g++) {
+        registers += fiber_m.registers[g], fiber_m.registers[g] = 0;
+        for (int i = 0; i < 4 && fiber_group[g]; i++) {
+            fiber_issued *w = &fiber_group[g]->warp[i];
+            if (w->queued)
+                fiber_report("warp %d ends with products that nobody waited for", g * 4 + i);
+            if (w->total != fiber_group[g]->warp[0].total)
+                fiber_report("warps of a warpgroup issue different numbers of products");
+        }
+        free(fiber_group[g]), fiber_group[g] = 0;
+    }
+    if (registers > 512) fiber_report("%d registers a thread and warpgroup, of 512", registers);
+}
+
+#endif

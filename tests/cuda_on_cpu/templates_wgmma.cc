@@ -1,0 +1,260 @@
+/* Warpgroup products under fibers. First the wrappers alone: operands that the host lays out by the
+ * manual's canonical layouts, as CuTe writes them, in all four ways to lie. Then the products of
+ * product_wgmma.cuh and experts_wgmma.cuh against plain loops, with more and fewer blocks than
+ * tiles, rows that fill no tile and experts without rows. `templates_wgmma NAME` runs a planted
+ * mistake: it must not come out right. */
+#include "fiber.h"
+
+#include "experts_wgmma.cuh"
+#include "machine.cuh"
+#include "op_math.h"
+
+#include "templates.h"
+
+/* ── the wrappers ────────────────────────────────────────────────────────────── */
+enum mistake {
+    RIGHT,
+    NO_WRITTEN,
+    WRITTEN_TOO_EARLY,
+    NO_BEGIN,
+    WRONG_STRIDE,
+    WRONG_LEADING,
+    WRONG_MAJOR,
+    NO_SWIZZLE,
+    SUMS_TOUCHED,
+    NO_WAIT,
+    OVERWRITTEN,
+    RELEASED_TOO_EARLY,
+    NO_ARRIVAL_AWAITED,
+    WRONG_PARITY,
+    ONE_WARP_LESS,
+    BARRIER_UNORDERED,
+    BARRIER_OVERWRITTEN
+};
+enum { K = 64, A_BYTES = 64 * K * 2, B_BYTES = 256 * K * 2, IMAGE = A_BYTES + B_BYTES };
+
+/* out[64, 256] = a b of a shared image, twice, through one stage; the fifth warp brings it. */
+template <bool DEEP_A, bool DEEP_B, mistake M>
+static void image_kernel(const unsigned char *image, float *out)
+{
+    DYNAMIC_SHARED(shared);
+    constexpr int PANEL = WGMMA_PANEL(K);
+    unsigned char *stage = shared + (-shared_address(shared) & 1023);
+    uint64_t *full = (uint64_t *)(stage + IMAGE), *empty = full + 1;
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x & 31;
+    if (threadIdx.x == 0) mbarrier_begin(full, 32), mbarrier_begin(empty, 4);
+    if (M != BARRIER_UNORDERED) __syncthreads();
+    if (warp == 4) {
+        for (int round = 0; round < 2; round++) {
+            if (M != OVERWRITTEN || round == 0) mbarrier_wait(empty, round ^ 1);
+            for (int i = lane * 16; i < IMAGE; i += 512)
+                copy_async_16(stage + i, image + round * IMAGE + i, true);
+            if (M == WRITTEN_TOO_EARLY) wgmma_written();
+            mbarrier_arrive_copied(full);
+        }
+        if (M == BARRIER_OVERWRITTEN && lane == 0) full[0] = 0;
+        copy_async_commit();
+        copy_async_wait<0>();
+        return;
+    }
+    constexpr bool MAJOR_A = M == WRONG_MAJOR ? !DEEP_A : DEEP_A;
+    uint64_t a = wgmma_descriptor<DEEP_A, PANEL>(shared_address(stage)),
+             b = wgmma_descriptor<DEEP_B, PANEL>(shared_address(stage + A_BYTES));
+    if (M == WRONG_STRIDE) a += (uint64_t)8 << 32;
+    if (M == WRONG_LEADING) b -= (uint64_t)64 << 16;
+    for (int round = 0; round < 2; round++) {
+        float d[32][4];
+        if (M != NO_ARRIVAL_AWAITED) mbarrier_wait(full, M == WRONG_PARITY ? round ^ 1 : round);
+        if (M != NO_WRITTEN && M != WRITTEN_TOO_EARLY) wgmma_written();
+        if (M != NO_BEGIN || round == 0) wgmma_begin();
+        for (int s = 0; s < K / 16; s++) {
+            if (M == SUMS_TOUCHED && s == 2) d[3][1] = 1.0f;
+            if (M == ONE_WARP_LESS && s == 3 && warp == 1) continue;
+            wgmma_64x256x16<MAJOR_A, DEEP_B>(d, a + s * (WGMMA_STEP(DEEP_A) / 16),
+                                             b + s * (WGMMA_STEP(DEEP_B) / 16), s > 0);
+        }
+        wgmma_commit();
+        if (M == RELEASED_TOO_EARLY && lane == 0) mbarrier_arrive(empty);
+        if (M != NO_WAIT) wgmma_wait_all(d);
+        if (M != RELEASED_TOO_EARLY && lane == 0) mbarrier_arrive(empty);
+        for (int j = 0; j < 32; j++)
+            for (int i = 0; i < 4; i++)
+                out[round * 64 * 256 + (16 * warp + lane / 4 + 8 * (i / 2)) * 256 + 8 * j +
+                    2 * (lane % 4) + i % 2] = d[j][i];
+        if (M == NO_WAIT) wgmma_wait_all(d);
+    }
+}
+
+/* Bytes from the beginning to an element, by the canonical layouts of 16-bit elements, T = 8 to 16
+ * bytes: K-major ((8,m),(T,2)):((8T,SBO),(1,T)), MN-major ((T,8,m),(8,k)):((1,T,LBO),(8T,SBO)), and
+ * Swizzle<3,4,3> on bytes. */
+static int canonical(bool deep, int mn, int k, bool swizzled)
+{
+    const int T = 8, SBO = 512, LBO = K * 64;
+    int element = deep ? mn % 8 * 8 * T + mn / 8 * SBO + k % T + k / T * T
+                       : mn % T + mn / T % 8 * T + mn / (8 * T) * LBO + k % 8 * 8 * T + k / 8 * SBO;
+    return element * 2 ^ (swizzled ? (element * 2 >> 7 & 7) << 4 : 0);
+}
+template <bool DEEP_A, bool DEEP_B, mistake M> static bool image_case()
+{
+    buffer<float> a(2 * 64 * K), b(2 * K * 256);
+    buffer<unsigned char> image(2 * IMAGE);
+    buffer<float> out(2 * 64 * 256);
+    bool right = true;
+    auto put_at = [&](int64_t at, float x) {
+        bf16 h = op_to_bf16(x);
+        memcpy(image.at + at, &h, 2);
+    };
+    for (int r = 0; r < 2; r++)
+        for (int k = 0; k < K; k++) {
+            for (int m = 0; m < 64; m++)
+                a[(r * 64 + m) * K + k] = (float)(int)(random_bits() % 9) - 4,
+                                     put_at(r * IMAGE + canonical(DEEP_A, m, k, M != NO_SWIZZLE),
+                                            a[(r * 64 + m) * K + k]);
+            for (int n = 0; n < 256; n++)
+                b[(r * K + k) * 256 + n] = (float)(int)(random_bits() % 9) - 4,
+                                      put_at(r * IMAGE + A_BYTES +
+                                                 canonical(DEEP_B, n, k, M != NO_SWIZZLE),
+                                             b[(r * K + k) * 256 + n]);
+        }
+    fiber_launch(dim3(1), dim3(160), IMAGE + 1024 + 16, image_kernel<DEEP_A, DEEP_B, M>,
+                 (const unsigned char *)image.at, out.at);
+    for (int i = 0; i < 2 * 64 * 256; i++) {
+        float sum = 0;
+        for (int k = 0; k < K; k++)
+            sum += a[i / 256 * K + k] * b[(i / (64 * 256) * K + k) * 256 + i % 256];
+        if (M == RIGHT) want(out[i] == sum, "image", i, out[i], sum);
+        right = right && out[i] == sum;
+    }
+    return right;
+}
+static int planted(const char *name)
+{
+    const struct {
+        const char *name;
+        bool (*of)();
+    } all[] = {{"no_written", image_case<true, true, NO_WRITTEN>},
+               {"written_too_early", image_case<true, false, WRITTEN_TOO_EARLY>},
+               {"no_begin", image_case<true, true, NO_BEGIN>},
+               {"wrong_stride", image_case<true, true, WRONG_STRIDE>},
+               {"wrong_leading", image_case<true, false, WRONG_LEADING>},
+               {"wrong_major", image_case<false, true, WRONG_MAJOR>},
+               {"no_swizzle", image_case<true, true, NO_SWIZZLE>},
+               {"sums_touched", image_case<true, true, SUMS_TOUCHED>},
+               {"no_wait", image_case<true, true, NO_WAIT>},
+               {"overwritten", image_case<true, true, OVERWRITTEN>},
+               {"released_too_early", image_case<false, true, RELEASED_TOO_EARLY>},
+               {"no_arrival_awaited", image_case<true, true, NO_ARRIVAL_AWAITED>},
+               {"wrong_parity", image_case<true, true, WRONG_PARITY>},
+               {"one_warp_less", image_case<true, true, ONE_WARP_LESS>},
+               {"barrier_unordered", image_case<true, true, BARRIER_UNORDERED>},
+               {"barrier_overwritten", image_case<true, true, BARRIER_OVERWRITTEN>}};
+    for (auto &p : all) {
+        if (strcmp(p.name, name)) continue;
+        for (uint64_t seed = 1; seed <= 8; seed++)
+            if (fiber_seed(seed), !p.of()) return printf("wrong with seed %d\n", (int)seed), 1;
+        return 0;
+    }
+    return 2;
+}
+
+/* ── products ────────────────────────────────────────────────────────────────── */
+template <bool TA, bool TB, bool ADD, class C>
+static void product_kernel(const bf16 *a, const bf16 *b, C *c, int64_t m, int64_t n, int k)
+{
+    product_wgmma<TA, TB, ADD>(a, b, c, m, n, k, TA ? m : k, TB ? k : n, n);
+}
+template <bool TA, bool TB, bool ADD, class C>
+static void product_case(int blocks, int64_t m, int64_t n, int64_t k)
+{
+    buffer<bf16> a(m * k), b(k * n);
+    buffer<C> c(m * n);
+    a.fill(), b.fill(), c.fill();
+    std::vector<C> before(c.at, c.at + m * n);
+    if (!ADD) c.blank();
+    fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED,
+                 product_kernel<TA, TB, ADD, C>, a.at, b.at, c.at, m, n, (int)k);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = ADD ? get(before[(size_t)(i * n + j)]) : 0.0, size = fabs(sum);
+            for (int64_t s = 0; s < k; s++) {
+                double x = (double)get(a[TA ? s * m + i : i * k + s]) *
+                           (double)get(b[TB ? j * k + s : s * n + j]);
+                sum += x, size += fabs(x);
+            }
+            want(close(get(c[i * n + j]), sum, size, sizeof(C) == 2), "product", i * n + j,
+                 get(c[i * n + j]), sum);
+        }
+    c.unharmed("product");
+}
+
+/* ── experts ─────────────────────────────────────────────────────────────────── */
+template <bool ACROSS, class Y>
+static void expert_kernel(const bf16 *z, const bf16 *w, const int32_t *first, Y *y, int experts,
+                          int in, int out)
+{
+    expert_product_wgmma<ACROSS>(z, w, first, y, experts, in, out);
+}
+static void expert_grad_kernel(const bf16 *dy, const bf16 *z, const int32_t *first, float *dw,
+                               int experts, int in, int out)
+{
+    expert_product_grad_wgmma(dy, z, first, dw, experts, in, out);
+}
+template <bool ACROSS>
+static void expert_case(int blocks, std::vector<int> rows, int64_t in, int64_t out)
+{
+    int experts = (int)rows.size(), total = 0;
+    buffer<int32_t> first(experts + 1);
+    first[0] = 0;
+    for (int e = 0; e < experts; e++) first[e + 1] = total += rows[(size_t)e];
+    buffer<bf16> z(total * in), w(experts * in * out), y(total * out), dy(total * out);
+    buffer<float> dw(experts * in * out);
+    z.fill(), w.fill(), dy.fill();
+    fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED,
+                 expert_kernel<ACROSS, bf16>, z.at, w.at, first.at, y.at, experts, (int)in,
+                 (int)out);
+    fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED, expert_grad_kernel,
+                 dy.at, z.at, first.at, dw.at, experts, (int)in, (int)out);
+    for (int64_t e = 0; e < experts; e++) {
+        for (int64_t r = first[e]; r < first[e + 1]; r++)
+            for (int64_t o = 0; o < out; o++) {
+                double sum = 0, size = 0;
+                for (int64_t i = 0; i < in; i++) {
+                    double x = (double)get(z[r * in + i]) *
+                               (double)get(w[e * in * out + (ACROSS ? i * out + o : o * in + i)]);
+                    sum += x, size += fabs(x);
+                }
+                want(close(get(y[r * out + o]), sum, size, true), "expert", r * out + o,
+                     get(y[r * out + o]), sum);
+            }
+        for (int64_t o = 0; o < out; o++)
+            for (int64_t i = 0; i < in; i++) {
+                double sum = 0, size = 0;
+                for (int64_t r = first[e]; r < first[e + 1]; r++) {
+                    double x = (double)get(dy[r * out + o]) * (double)get(z[r * in + i]);
+                    sum += x, size += fabs(x);
+                }
+                want(close(dw[(e * out + o) * in + i], sum, size, false), "expert gradient",
+                     (e * out + o) * in + i, dw[(e * out + o) * in + i], sum);
+            }
+    }
+    y.unharmed("expert"), dw.unharmed("expert gradient");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1) return planted(argv[1]);
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        fiber_seed(seed);
+        image_case<true, true, RIGHT>(), image_case<true, false, RIGHT>(),
+            image_case<false, true, RIGHT>(), image_case<false, false, RIGHT>();
+    }
+    product_case<false, false, false, bf16>(1, 136, 264, 328);
+    product_case<false, true, false, bf16>(3, 264, 72, 200);
+    product_case<true, false, true, float>(9, 136, 280, 77);
+    product_case<true, true, false, float>(2, 128, 512, 64);
+    expert_case<false>(2, {0, 3, 130, 0, 64, 1, 0}, 72, 264);
+    expert_case<true>(5, {300, 0, 5}, 136, 40);
+    expert_case<true>(40, {0, 0, 1}, 8, 8);
+    return failures != 0;
+}
