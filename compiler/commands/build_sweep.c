@@ -1,13 +1,16 @@
 /* A build names its intermediate files after its process (.schedule.4711.o, .trainer.4711,
  * HASH.o.4711.part) and removes them when it ends, unless it is killed. Nobody else may have files
- * with such names in a folder that a compiler writes, and they would stay for ever. */
+ * with such names in a folder that a compiler writes, and they would stay for ever. So would what
+ * an export or a packing of data leaves beside its result. */
 #define _GNU_SOURCE
 #include "commands/build_sweep.h"
 #include "base/base.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -67,6 +70,31 @@ static void sweep(const char *directory, int least_age)
     }
     closedir(d);
     for (int i = 0; i < old.n; i++) (void)unlink(old.item[i]); /* another build's turn */
+}
+
+void sweep_beside(const char *path, const char *ending, void (*folder)(const char *path))
+{
+    struct text pattern = {0};
+    glob_t found = {0};
+    for (const char *c = path; *c; c++)
+        text_add(&pattern, "%s%c", strchr("*?[\\", *c) ? "\\" : "", *c);
+    text_add(&pattern, ".*%s", ending);
+    if (glob(pattern.bytes, 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++) {
+            const char *left = found.gl_pathv[i], *rest = behind_number(left + strlen(path) + 1);
+            struct stat s;
+            int fd = open(left, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+            if (fd >= 0 && rest && !strcmp(rest, ending) && fstat(fd, &s) == 0 &&
+                (folder ? S_ISDIR(s.st_mode) : S_ISREG(s.st_mode)) &&
+                flock(fd, LOCK_EX | LOCK_NB) == 0) {
+                if (folder)
+                    folder(left);
+                else
+                    (void)unlink(left);
+            }
+            if (fd >= 0) close(fd);
+        }
+    globfree(&found);
 }
 
 void sweep_folder(const char *directory) { sweep(directory, 0); }

@@ -4,12 +4,14 @@
  * The result has its name only when it is whole. */
 #define _GNU_SOURCE
 #include "base/escape.h"
+#include "commands/build_sweep.h"
 #include "commands/data_pack.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -170,11 +172,21 @@ static void put_header(const struct pack *p)
     }
 }
 
-/* Nothing is written through a link. NULL: errno. */
+/* A new file: nothing is written through a link. It is locked until the process ends, so that
+ * nobody takes it for one that was left. NULL: errno. */
 static FILE *create(const char *path)
 {
-    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    return fd < 0 ? NULL : fdopen(fd, "wb");
+    for (;;) {
+        const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+        if (fd < 0) return NULL;
+        struct stat s;
+        (void)flock(fd, LOCK_EX); /* where a disk has no locks, another may remove it */
+        if (fstat(fd, &s) || s.st_nlink > 0) {
+            (void)fcntl(fd, F_DUPFD_CLOEXEC, 0); /* keeps the lock when the file is closed */
+            return fdopen(fd, "wb");
+        }
+        (void)close(fd); /* somebody did so before it was locked */
+    }
 }
 
 static const char *why_not(int error)
@@ -329,6 +341,8 @@ int data_pack(const struct arguments *a, const struct tokens_wish *wish, int64_t
                             is_replaceable(path) ? index : path);
     if (is_input(a, path))
         return command_fail(EXIT_USAGE, "-o %s is one of the files that are read", path);
+    sweep_beside(path, ".partial", NULL);
+    if (megatron) sweep_beside(index, ".partial", NULL);
     bool fine = write_out(&p, a, whole, why);
     if (fine && megatron && !megatron_index(&p, index_whole)) {
         snprintf(why, sizeof why, "%s: %s", index_whole, why_not(errno));

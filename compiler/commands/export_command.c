@@ -3,6 +3,7 @@
  * the model must come out the same, and the tensors must be its weights, every one and none else.
  * The folder appears under its name when all of it is on the disk. */
 #define _GNU_SOURCE
+#include "commands/build_sweep.h"
 #include "commands/command.h"
 #include "commands/export.h"
 #include "text/constant.h"
@@ -10,7 +11,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <glob.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -209,31 +209,10 @@ static void remove_part(const char *folder)
         command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", folder, strerror(errno));
 }
 
-/* Folders of exports to the same place that were killed; a folder that is being filled is locked by
- * the process that fills it. */
-static void remove_left(const char *to)
-{
-    struct text pattern = {0};
-    glob_t found = {0};
-    for (const char *c = to; *c; c++)
-        text_add(&pattern, "%s%c", strchr("*?[\\", *c) ? "\\" : "", *c);
-    text_add(&pattern, ".*.part");
-    if (glob(pattern.bytes, 0, NULL, &found) == 0)
-        for (size_t i = 0; i < found.gl_pathc; i++) {
-            const char *folder = found.gl_pathv[i], *number = folder + strlen(to) + 1;
-            int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-            if (fd >= 0 && number[strspn(number, "0123456789")] == '.' &&
-                flock(fd, LOCK_EX | LOCK_NB) == 0)
-                remove_part(folder);
-            if (fd >= 0) close(fd);
-        }
-    globfree(&found);
-}
-
 static int make_part(struct export *e)
 {
     e->part = text_format("%s.%d.part", e->to, (int)getpid());
-    remove_left(e->to);
+    sweep_beside(e->to, ".part", remove_part);
     if (mkdir(e->part, 0777))
         return command_fail(EXIT_ENVIRONMENT, "cannot make '%s': %s", e->part, strerror(errno));
     e->held = open(e->part, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -29,7 +29,7 @@ struct import_key {
 };
 
 /* A key that must be absent, null or one of the JSON values in `allowed` ("false", "0", "\"silu\"";
- * "*": anything, it is never used), because of `why`. Of a list every element must be. */
+ * "*": anything, it is never used; "[1]": a list of 1s), because of `why`. */
 struct import_limit {
     const char *config, *allowed[4], *why;
 };

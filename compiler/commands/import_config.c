@@ -42,19 +42,27 @@ void import_absent(struct import *im, const char *config, const char *value)
 }
 
 /* ── limits and keys ─────────────────────────────────────────────────────────── */
+static bool equal(const json_t *a, const json_t *b)
+{
+    if (!json_is_number(a) || !json_is_number(b)) return json_equal(a, b);
+    return !(json_number_value(a) < json_number_value(b)) &&
+           !(json_number_value(a) > json_number_value(b));
+}
+
 static bool allows(const struct import_limit *limit, const json_t *v)
 {
-    bool fine = !import_is_there(v);
-    for (size_t k = 0; k < COUNT_OF(limit->allowed) && limit->allowed[k] && !fine; k++) {
+    if (!import_is_there(v)) return true;
+    for (size_t k = 0; k < COUNT_OF(limit->allowed) && limit->allowed[k]; k++) {
         if (!strcmp(limit->allowed[k], "*")) return true;
-        json_t *allowed = json_loads(limit->allowed[k], JSON_DECODE_ANY, NULL);
-        fine = json_equal(v, allowed) || (json_is_number(v) && json_is_number(allowed) &&
-                                          !(json_number_value(v) < json_number_value(allowed)) &&
-                                          !(json_number_value(v) > json_number_value(allowed)));
+        const json_t *allowed = json_loads(limit->allowed[k], JSON_DECODE_ANY, NULL);
+        if (equal(v, allowed)) return true;
+        size_t same = 0;
+        while (json_is_array(allowed) && same < json_array_size(v) &&
+               equal(json_array_get(v, same), json_array_get(allowed, 0)))
+            same++;
+        if (same && same == json_array_size(v)) return true;
     }
-    for (size_t i = 0; i < json_array_size(v) && !fine; i++)
-        if (!allows(limit, json_array_get(v, i))) return false;
-    return fine || (json_is_array(v) && limit->allowed[0]);
+    return false;
 }
 
 static bool is_own(const struct import *im, const char *key);

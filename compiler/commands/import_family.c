@@ -405,7 +405,7 @@ const struct import_limit import_limits[] = {
     {"attention_window", {NULL}, "attention sees the whole sequence"},
     {"window_size", {NULL}, "attention sees the whole sequence"},
     {"attention_chunk_size", {NULL}, "attention sees the whole sequence"},
-    {"layer_types", {"\"full_attention\""}, "attention sees the whole sequence, in every layer"},
+    {"layer_types", {"[\"full_attention\"]"}, "attention sees the whole sequence, in every layer"},
     {"attn_temperature_tuning", {"false", "0"}, "scores are scaled by 1 / sqrt(head_dim)"},
     {"attention_sinks", {"false"}, "attention has no sinks"},
     {"use_attention_sinks", {"false"}, "attention has no sinks"},

@@ -392,6 +392,26 @@ cp files/raw2.bin linked.to && ln -sf linked.to linked.bin
     fail full_disk "$(tail_of full.log)"
 [ -z "$(ls -- *.partial 2>/dev/null)" ] && ok nothing_partial_left ||
     fail nothing_partial_left "$(ls -- *.partial)"
+# What a process leaves that is killed goes when the next one starts; what another one still writes
+# and what has such a name by chance stays.
+truncate -s 100M zeros.bin
+for as in raw megatron; do
+    "$planc" data pack zeros.bin --format uint16 -o left.bin --as $as >left.log 2>&1 &
+    writer=$!
+    while [ ! -e left.bin.$writer.partial ] && kill -0 $writer 2>/dev/null; do :; done
+    kill -KILL $writer
+    wait $writer 2>>left.log
+    killed=$? before=$(ls left.bin.*.partial | wc -l)
+    : >left.bin.1.partial && : >left.bin.x1.partial && ln -sf left.log left.bin.2.partial
+    flock left.bin.1.partial "$planc" data pack files/raw4.bin -o left.bin --as $as >left.log 2>&1
+    after=$(ls left.* | grep '\.partial$' | tr '\n' ' ')
+    [ $killed -eq 137 ] && [ "$before" -eq 1 ] &&
+        [ "$after" = 'left.bin.1.partial left.bin.2.partial left.bin.x1.partial ' ] &&
+        ok "leftovers_are_swept.$as" ||
+        fail "leftovers_are_swept.$as" "exit $killed, $before left, then $after$(tail_of left.log)"
+    rm -f left.*
+done
+rm zeros.bin
 
 # ── from text to tokens ──────────────────────────────────────────────────────
 peers=${PLANC_PEERS:-$top/$BUILD/peers/bin/python}

@@ -314,6 +314,12 @@ refused qwen3_window 'use_sliding_window = true' 1 qwen3 none use_sliding_window
     sliding_window=4096
 refused qwen3_layer_window 'layer_types' 1 qwen3 none \
     'layer_types=["full_attention","sliding_attention"]'
+# A list is no number, whatever is in it.
+refused qwen3_part_list 'partial_rotary_factor = [1]' 1 qwen3 none 'partial_rotary_factor=[1]'
+refused qwen3_bias_list 'attention_bias = [false]' 1 qwen3 none 'attention_bias=[false]'
+refused qwen3_split_list 'pretraining_tp = []' 1 qwen3 none 'pretraining_tp=[]'
+refused qwen3_types_word 'layer_types = "full_attention"' 1 qwen3 none \
+    'layer_types="full_attention"'
 refused qwen3_class 'Qwen3ForSequenceClassification' 1 qwen3 none \
     'architectures=["Qwen3ForSequenceClassification"]'
 refused moe_window 'use_sliding_window = true' 1 qwen3_moe none use_sliding_window=true
