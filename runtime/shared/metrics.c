@@ -35,7 +35,7 @@ static struct {
     double last[WINDOW], first_sum;
     double recent[SMOOTHED], recent_flops[SMOOTHED];
     int64_t recents;
-    int64_t steps, finite; /* finite: those that the means are of */
+    int64_t steps, counted, bare; /* counted: in the means; bare: without a target */
     /* the first step warms up and counts for nothing when there are others */
     double first_seconds, later_seconds, first_flops, later_flops;
     /* seconds, of the steps of which it is known */
@@ -366,10 +366,12 @@ void metrics_step(const struct measured *m)
 {
     if (world.rank != 0) return;
     double ce = metrics_cross_entropy(m->value);
-    if (!m->skipped && isfinite(ce)) {
-        out.last[out.finite % WINDOW] = ce;
-        if (out.finite < WINDOW) out.first_sum += ce;
-        out.finite++;
+    if (!(m->targets > 0)) {
+        out.bare++;
+    } else if (!m->skipped && isfinite(ce)) {
+        out.last[out.counted % WINDOW] = ce;
+        if (out.counted < WINDOW) out.first_sum += ce;
+        out.counted++;
     }
     if (out.steps == 0)
         out.first_seconds = m->seconds, out.first_flops = m->flops;
@@ -403,7 +405,7 @@ void metrics_summary(void)
 {
     if (world.rank != 0 || out.steps == 0) return;
     if (out.drawn) say(" ");
-    int64_t n = out.finite < WINDOW ? out.finite : WINDOW;
+    int64_t n = out.counted < WINDOW ? out.counted : WINDOW;
     double last = 0, steps = out.steps > 1 ? (double)(out.steps - 1) : 1,
            seconds = out.steps > 1 ? out.later_seconds : out.first_seconds,
            flops = out.steps > 1 ? out.later_flops : out.first_flops;
@@ -426,12 +428,15 @@ void metrics_summary(void)
             100 * mfu(flops, seconds), device_peak_name(), 1e-9 * out.machine_flops,
             1e-6 * flops / steps / step_tokens());
     if (n == 0) return;
-    char left_out[64] = "";
-    if (out.finite < out.steps)
-        snprintf(left_out, sizeof left_out, " (%lld that were not finite do not count)",
-                 (long long)(out.steps - out.finite));
-    say("loss: mean %.4f of the first %lld steps, %.4f of the last %lld%s",
-        out.first_sum / (double)n, (long long)n, last / (double)n, (long long)n, left_out);
+    const long long bare = out.bare, broken = out.steps - out.counted - out.bare;
+    char not_finite[64] = "", without[64] = "";
+    if (broken > 0)
+        snprintf(not_finite, sizeof not_finite, " (%lld that were not finite do not count)",
+                 broken);
+    if (bare > 0) snprintf(without, sizeof without, " (%lld without targets do not count)", bare);
+    say("loss: mean %.4f of the first %lld steps, %.4f of the last %lld%s%s",
+        out.first_sum / (double)n, (long long)n, last / (double)n, (long long)n, not_finite,
+        without);
     if (data_is_text())
         say("bits per byte: mean %.4f of the first %lld steps, %.4f of the last %lld",
             out.first_sum / (double)n / log(2), (long long)n, last / (double)n / log(2),

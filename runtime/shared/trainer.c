@@ -156,8 +156,8 @@ static struct measured train_step(struct device *d, struct counters *run, int64_
 
     m.stall_seconds = checkpoint_stall_seconds();
     position_step(step);
-    int64_t valid = data_step(step, sample);
-    set_scalars(d, run, valid_targets(valid));
+    m.targets = valid_targets(data_step(step, sample));
+    set_scalars(d, run, m.targets);
     clear_metrics(d);
 
     watch_step(step - first);

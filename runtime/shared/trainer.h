@@ -353,6 +353,7 @@ struct measured {
     int64_t step;
     double lr, grad_norm, seconds, exposed_seconds /* negative: unknown */, peak_bytes;
     uint64_t tokens_hash;
+    double targets;       /* that count, on all ranks */
     double flops;         /* of the step, on all ranks; full convention */
     double stall_seconds; /* that the run waited for a checkpoint before this step */
     /* from the end of the step before to the first kernel of this one, and what of it samples were

@@ -265,6 +265,17 @@ tiny masked_f4 -DIGNORE=7 -DFSDP=4 -DDP=2 '-DTRAIN="masked.bin"'
 went masked_1 1 0 'step +0 of 12  loss +0.0000 ' --metrics masked_1.jsonl
 went masked_f2 2 0 'step +0 of 12  loss +0.0000 ' --metrics masked_f2.jsonl
 went masked_f4 8 0 'step +0 of 12  loss +0.0000 ' --metrics masked_f4.jsonl
+# The means at the end are of the steps that had targets.
+python3 - <<'PY' >masked_mean.why 2>&1 && ok masked_mean ||
+import json, re
+rows = [json.loads(line)["ce"] for line in open("masked_1.jsonl")]
+said = re.search(r"^loss: mean ([0-9.]+) of the first 11 steps, ([0-9.]+) of the last 11 \(1 "
+                 r"without targets do not count\)$", open("masked_1.log").read(), re.M)
+assert said, "the log says: " + str(re.findall("^loss: .*", open("masked_1.log").read(), re.M))
+for got in said[1], said[2]:
+    assert abs(float(got) - sum(rows[1:]) / 11) < 6e-5, (got, rows)
+PY
+    fail masked_mean "$(tail_of masked_mean.why)"
 same masked_f2_alike near masked_1.jsonl masked_f2.jsonl 1e-6
 same masked_f4_alike near masked_1.jsonl masked_f4.jsonl 1e-6
 
