@@ -38,6 +38,13 @@ static double drawn(uint64_t a, uint64_t b, uint64_t c, uint64_t kind)
     return (double)(x >> 11) / 4503599627370496.0 - 1;
 }
 
+/* Element e of weight k of layer i along the direction. The bias of a router stays: what is handed
+ * back for it is no derivative. */
+static double along(const struct graph *g, int k, int64_t i, int64_t e)
+{
+    return g->weight.item[k]->balances ? 0 : drawn((uint64_t)k, (uint64_t)i, (uint64_t)e, 2);
+}
+
 static struct numbers *fresh(struct value *v)
 {
     v->note = NULL;
@@ -51,8 +58,8 @@ static void set_weights(const struct graph *g, const struct state *s)
         struct numbers *x = fresh(v);
         int64_t i = graph_unit(g, g->weight.item[k]->unit)->loop[0] ? s->iteration : 0;
         for (int64_t e = 0; e < x->n; e++)
-            x->x[e] = 0.6 * drawn((uint64_t)k, (uint64_t)i, (uint64_t)e, 1) +
-                      s->step * drawn((uint64_t)k, (uint64_t)i, (uint64_t)e, 2);
+            x->x[e] =
+                0.6 * drawn((uint64_t)k, (uint64_t)i, (uint64_t)e, 1) + s->step * along(g, k, i, e);
     }
 }
 
@@ -96,8 +103,7 @@ static void run_body(const struct graph *g, struct state *s, const struct body *
         int k = 0;
         while (g->weight.item[k]->value != b->gradient.item[n].weight) k++;
         int64_t i = graph_unit(g, g->weight.item[k]->unit)->loop[0] ? s->iteration : 0;
-        for (int64_t e = 0; e < d->n; e++)
-            s->slope += d->x[e] * drawn((uint64_t)k, (uint64_t)i, (uint64_t)e, 2);
+        for (int64_t e = 0; e < d->n; e++) s->slope += d->x[e] * along(g, k, i, e);
     }
 }
 

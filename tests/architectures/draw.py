@@ -114,11 +114,11 @@ class Drawing:
             return self.leaf(shape)
         ways = ["op", "op", "map", "number", "old", "neg"]
         if len(shape) > 1:
-            ways += ["norm", "softmax", "slice"]
+            ways += ["norm", "softmax", "slice", "softcap"]
         if len(shape) == 2 and shape[0] == self.T:
             ways += ["linear", "linear", "embedding", "merge", "experts"]
             if shape[1] == 1:
-                ways += ["last", "last"]
+                ways += ["last", "last", "logsumexp"]
         if len(shape) == 3 and shape[0] == self.T:
             ways += ["heads", "heads", "attention", "rope"]
         if len(shape) == 1:
@@ -158,10 +158,15 @@ class Drawing:
         if way == "norm":
             x = self.value(shape, less)
             if r.random() < 0.5:
-                return f"rms_norm({x}, {self.weight(shape[-1:])}, eps = 1e-3)"
+                offset = r.choice(["", "", ", offset = 1"])
+                return f"rms_norm({x}, {self.weight(shape[-1:])}, eps = 1e-3{offset})"
             return (
                 f"layer_norm({x}, {self.weight(shape[-1:])}, {self.weight(shape[-1:])}, eps = 1e-3)"
             )
+        if way == "softcap":
+            return f"softcap({self.value(shape, less)}, {r.choice(['0', '1.5', '3'])})"
+        if way == "logsumexp":
+            return f"logsumexp({self.value([shape[0], r.choice([1, 3, self.hidden])], less)})"
         if way == "softmax":
             return f"softmax({self.value(shape, less)})"
         if way == "slice":
@@ -197,7 +202,10 @@ class Drawing:
         if way == "rope":
             if shape[2] % 2:
                 return self.value(shape, less)
-            return f"rope({self.value(shape, less)}, theta = 10000)"
+            more = r.choice(
+                ["", "", ", linear = 4", f", width = {2 * r.randint(1, shape[2] // 2)}"]
+            )
+            return f"rope({self.value(shape, less)}, theta = 10000{more})"
         if way == "rows":
             lead = r.choice([[self.T], [self.T], [self.T, self.heads], [3]])
             return f"sum({self.value(lead + shape, less)}, over = rows)"
@@ -212,11 +220,15 @@ class Drawing:
         experts = r.choice([1, 2, 3, 4])
         k, width, inside = r.randint(1, experts), r.choice([2, self.hidden]), r.choice([2, 3])
         x = self.let("x", [self.T, width], self.value([self.T, width], depth - 1))
-        p = self.let(
-            "p", [self.T, experts], f"softmax(linear({x}, {self.weight([experts, width])}))"
-        )
-        route = self.fresh("r")
-        self.say(f"{route} = route({p}, {k}, normalize = {r.choice(['on', 'off'])})")
+        score = r.choice(["softmax", "softmax", "sigmoid"])
+        logits = f"f32(linear({x}, {self.weight([experts, width])}))"
+        p = self.let("p", [self.T, experts], f"{score}({logits})")
+        route, bias = self.fresh("r"), ""
+        if r.random() < 0.25:
+            name = self.fresh("b")
+            self.say(f'{name} = weight("{name}.bias", [{experts}], init = zeros, balance = 0.01)')
+            bias = f", bias = {name}"
+        self.say(f"{route} = route({p}, {k}, normalize = {r.choice(['on', 'off'])}{bias})")
         z = self.fresh("z")
         self.say(f"{z} = dispatch({x}, {route})")
         rows = self.T * k
@@ -349,6 +361,9 @@ class Drawing:
             self.say(f"{ce} = cross_entropy({logits}, {targets})")
             self.know(ce, [1])
             terms.append(r.choice([ce, ce, f"{self.number()} * {ce}"]))
+            if r.random() < 0.3:
+                z = self.let("zl", [1], f"z_loss({logits}, {targets})")
+                terms.append(f"0.01 * {z}")
         for n, s in self.names.items():
             if n[0] in "axp" and r.random() < 0.98:
                 terms.append(f"1e-3 * {self.one_number(n, s)}")

@@ -6,7 +6,10 @@ import sys
 
 seed, path, tokens = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 r = random.Random(seed)
-family = r.choice(["llama", "gpt2", "qwen3", "qwen3_moe", "mixtral"])
+MIXTURES = ("qwen3_moe", "mixtral", "olmoe")
+families = ["llama", "gpt2", "qwen3", "qwen3_moe", "qwen3_moe", "mixtral", "mixtral", "olmoe"]
+families += ["gemma2", "gemma3", "gpt_neox", "olmo2", "phi3", "mistral", "qwen2"]
+family = r.choice(families)
 layers, vocab = r.randint(1, 5), r.choice([97, 256, 1000, 3001])
 kv = r.choice([1, 2, 4])
 heads = kv * r.choice([1, 2])
@@ -14,15 +17,28 @@ head = r.choice([8, 12, 16])
 hidden, width = heads * head, r.choice([24, 56, 130])
 sequence = r.choice([17, 32, 64])
 words = [f"layers = {layers}", f"hidden = {hidden}", f"heads = {heads}", f"vocab = {vocab}", f"tied = {r.choice(['on', 'off'])}"]
-words += [f"context = {sequence}"] if family == "gpt2" else [f"kv_heads = {kv}"]
-words += [f"experts = {r.choice([3, 4, 8])}", "top_k = 2"] if family in ("qwen3_moe", "mixtral") else []
-words += [f"expert_width = {width}"] if family == "qwen3_moe" else [f"ffn = {width}"]
+if family == "gpt2":
+    words += [f"context = {sequence}"]
+elif family != "gpt_neox":
+    words += [f"kv_heads = {kv}"]
+else:
+    words += ["rotary = 0.5"]
+if family in ("gemma2", "gemma3"):
+    words += [f"head_dim = {head}", "full_every = 2"]
+if family in ("gemma2", "gemma3", "mistral", "phi3"):
+    words += [f"window = {r.choice([5, 16, 64])}"]
+if family in MIXTURES:
+    words += [f"experts = {r.choice([3, 4, 8])}", "top_k = 2", f"balance_bias = {r.choice(['on', 'off', 'off'])}"]
+    words += ["router_z_loss = 0.001"] if r.random() < 0.3 else []
+words += ["z_loss = 0.001"] if r.random() < 0.3 else []
+words += [f"expert_width = {width}"] if family in ("qwen3_moe", "olmoe") else [f"ffn = {width}"]
 if family == "qwen3_moe" and layers > 2:
     words += ["dense_layers = [0]", f"ffn = {2 * width}"]
 fsdp, dp = r.choice([(1, 1), (2, 1), (1, 2), (3, 1), (2, 2), (4, 1)])
 local, accumulation = r.randint(1, 3), r.choice([1, 1, 2, 3])
 chunks = r.choice([c for c in (1, 1, 2, 4, 8) if local * sequence % c == 0])
 mode = r.choice(["none", "selective", "full"])
+documents = r.choice(["", "", ";  documents = separate;  end_token = 3"])
 some = f";  every = {r.choice([1, 2])}" if mode != "none" else ""
 with open(path, "w") as f:
     f.write(f"""use "models/{family}.plan"
@@ -36,7 +52,7 @@ plan "drawn from {seed}" {{
     activation_checkpoint {{ mode = {mode}{some} }}
     batch {{ sequence = {sequence};  local = {local};  global = {local * accumulation * fsdp * dp};  loss_chunks = {chunks} }}
     schedule constant {{ steps = 2 }}
-    data {{ train = "{tokens}";  format = uint16 }}
+    data {{ train = "{tokens}";  format = uint16{documents} }}
 }}
 """)
 print(fsdp * dp)
