@@ -38,28 +38,32 @@ struct candidates {
     int n_names;
 };
 
+bool candidate_key_is_number(const char *key)
+{
+    static const char *const number[] = {"mesh.dp",
+                                         "mesh.fsdp",
+                                         "batch.local",
+                                         "batch.loss_chunks",
+                                         "batch.global",
+                                         "cluster.nodes",
+                                         "cluster.devices_per_node",
+                                         "optimizer.lr",
+                                         "optimizer.betas",
+                                         "optimizer.eps",
+                                         "optimizer.weight_decay",
+                                         "init.seed",
+                                         "data.seed"};
+    for (size_t i = 0; i < COUNT_OF(number); i++)
+        if (!strcmp(key, number[i])) return true;
+    return !strncmp(key, "schedule.", 9) || !strncmp(key, "checkpoint.", 11);
+}
+
 /* Keys that change the structure. Others change no byte of a layout (replicas, rates), or only a
  * structure's numbers. */
 static bool changes_structure(const char *key)
 {
-    static const char *const none[] = {"mesh.dp",
-                                       "mesh.fsdp",
-                                       "batch.local",
-                                       "batch.loss_chunks",
-                                       "batch.global",
-                                       "cluster.nodes",
-                                       "cluster.devices_per_node",
-                                       "optimizer.lr",
-                                       "optimizer.betas",
-                                       "optimizer.eps",
-                                       "optimizer.weight_decay",
-                                       "init.seed",
-                                       "data.seed"};
-    for (size_t i = 0; i < COUNT_OF(none); i++)
-        if (!strcmp(key, none[i])) return false;
-    return strncmp(key, "schedule.", 9) && strncmp(key, "run.", 4) &&
-           strncmp(key, "checkpoint.", 11) && strncmp(key, "cluster.link", 12) &&
-           strncmp(key, "cluster.device.", 15);
+    return !candidate_key_is_number(key) && strncmp(key, "run.", 4) &&
+           strncmp(key, "cluster.link", 12) && strncmp(key, "cluster.device.", 15);
 }
 
 const char *candidate_shared_key(const struct space *s, const int *choice)

@@ -9,6 +9,10 @@
 #include "base/arguments.h"
 #include "predict/points.h"
 
+/* The key changes neither a structure nor the machine that its times are of (engines, rates), but
+ * only numbers that a structure is asked with, or none. */
+bool candidate_key_is_number(const char *key);
+
 /* Spaces that are given to one of these have the same keys with the same choices. */
 struct candidates *candidates_open(const struct arguments *a);
 void candidates_close(struct candidates *c);

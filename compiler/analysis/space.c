@@ -44,35 +44,13 @@ struct judging {
     VECTOR(struct shared) shared;
 };
 
-/* Keys that change the structure, or the machine that its times are of (engines, rates). Others
- * change neither a byte nor a time, or only a family's numbers. */
-static bool changes_structure(const char *key)
-{
-    static const char *const none[] = {"mesh.dp",
-                                       "mesh.fsdp",
-                                       "batch.local",
-                                       "batch.loss_chunks",
-                                       "batch.global",
-                                       "cluster.nodes",
-                                       "cluster.devices_per_node",
-                                       "optimizer.lr",
-                                       "optimizer.betas",
-                                       "optimizer.eps",
-                                       "optimizer.weight_decay",
-                                       "init.seed",
-                                       "data.seed"};
-    for (size_t i = 0; i < COUNT_OF(none); i++)
-        if (!strcmp(key, none[i])) return false;
-    return strncmp(key, "schedule.", 9) && strncmp(key, "checkpoint.", 11);
-}
-
 static const char *family_key(const struct space *s, const int *choice, const struct plan *p)
 {
     struct text t = {0};
     text_add(&t, "%d %d %s %s %s ", p->loss_chunks > 1, p->fsdp > 1, p->checkpoint_layers,
              p->checkpoint_save, p->checkpoint_rest_save);
     for (int k = 0; k < s->n_axes; k++)
-        if (changes_structure(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
+        if (!candidate_key_is_number(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
     return intern(t.bytes);
 }
 
@@ -108,17 +86,6 @@ static struct points *points_of(struct judging *all, const int *choice)
     diagnostics_drop(mark);
     PUSH(&all->shared, ((struct shared){key, points}));
     return points;
-}
-
-static struct point point_of(const struct plan *p)
-{
-    return (struct point){.fsdp = p->fsdp,
-                          .dp = p->dp,
-                          .local = p->local,
-                          .accumulation = p->accumulation,
-                          .loss_chunks = p->loss_chunks,
-                          .hosts = p->cluster.nodes,
-                          .ranks_a_host = p->cluster.devices_per_node};
 }
 
 static struct judged judge(struct judging *all, const int *choice)

@@ -152,6 +152,16 @@ static struct machine machine_for(const struct cluster *c, const struct rates *r
     return m;
 }
 
+/* The time that a product has by these rates, on the engine that it was measured on. */
+static struct kernel_time product_time(const struct cluster *c, const struct rates *r,
+                                       const struct observation *o)
+{
+    struct cluster room;
+    struct machine m = machine_for(c, r, &room, o->ranks);
+    m.engine[o->work.class] = o->engine;
+    return kernel_time(&m, &o->work);
+}
+
 /* What the shapes around a point of a grid, or on a row of efficiencies, want it to become. */
 struct wish {
     double error, weight; /* sums over shapes; error: of logarithms */
@@ -167,11 +177,8 @@ static double correct_products(const struct cluster *c, struct rates *r,
     double worst = 0;
     for (int i = 0; i < all->n; i++) {
         const struct observation *o = &all->item[i];
-        struct cluster room;
         if (!multiplies(o->work.class)) continue;
-        struct machine m = machine_for(c, r, &room, o->ranks);
-        m.engine[o->work.class] = o->engine;
-        struct kernel_time t = kernel_time(&m, &o->work);
+        struct kernel_time t = product_time(c, r, o);
         double error = t.missing ? 0 : log((double)t.picoseconds[ALONE] / PICOSECONDS / o->seconds);
         int row = t.rate - FIXED_RATES, n = 1, index[1 << GRID_AXES] = {0};
         double weight[1 << GRID_AXES] = {1}, at[GRID_AXES];
@@ -381,11 +388,8 @@ static void scale_products(const struct cluster *c, struct rates *r, const obser
     error_list *error = TAKE_MANY(error_list, r->grid.n + 1);
     for (int i = 0; i < all->n; i++) {
         const struct observation *o = &all->item[i];
-        struct cluster room;
         if (!multiplies(o->work.class)) continue;
-        struct machine m = machine_for(c, r, &room, o->ranks);
-        m.engine[o->work.class] = o->engine;
-        struct kernel_time t = kernel_time(&m, &o->work);
+        struct kernel_time t = product_time(c, r, o);
         int row = t.rate - FIXED_RATES - r->efficiency.n;
         if (t.missing || row < 0 || r->grid.item[row].ranks != o->ranks) continue;
         PUSH(&error[row], log((double)t.picoseconds[ALONE] / PICOSECONDS / o->seconds));

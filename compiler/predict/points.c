@@ -44,6 +44,17 @@ struct structure {
     bool ruled; /* false: its kernels are others at other sizes, so a point has to be compiled */
 };
 
+struct point point_of(const struct plan *p)
+{
+    return (struct point){.fsdp = p->fsdp,
+                          .dp = p->dp,
+                          .local = p->local,
+                          .accumulation = p->accumulation,
+                          .loss_chunks = p->loss_chunks,
+                          .hosts = p->cluster.nodes,
+                          .ranks_a_host = p->cluster.devices_per_node};
+}
+
 struct points *points_open(const struct plan *p, bool tries)
 {
     struct points *s = TAKE(struct points);

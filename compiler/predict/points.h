@@ -34,6 +34,7 @@ struct point {
     int64_t fsdp, dp, local, accumulation, loss_chunks;
     int64_t hosts, ranks_a_host; /* of the machine */
 };
+struct point point_of(const struct plan *p);
 struct estimate {
     int64_t arena_bytes, peak_bytes; /* peak: with what is outside the arena */
     int64_t step_picoseconds;

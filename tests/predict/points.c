@@ -20,17 +20,6 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static struct point point_of(const struct plan *p)
-{
-    return (struct point){.fsdp = p->fsdp,
-                          .dp = p->dp,
-                          .local = p->local,
-                          .accumulation = p->accumulation,
-                          .loss_chunks = p->loss_chunks,
-                          .hosts = p->cluster.nodes,
-                          .ranks_a_host = p->cluster.devices_per_node};
-}
-
 /* The structures of a space so far, by what makes them. */
 struct known {
     const char *key;
