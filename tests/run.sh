@@ -13,6 +13,8 @@ export BUILD=${BUILD:-build} UPDATE=${UPDATE:-} LONG=${LONG:-}
 logs=$here/../$BUILD/tests
 mkdir -p "$logs" || exit 1
 waiting=" faults runtime stop agree skip files cuda_start "
+# Those that take longest, so that they begin first.
+longest=(cuda_on_cpu checkpoint oracle_own cuda tune import export memory)
 limit=$([ -n "$LONG" ] && echo 7200 || echo 1500)
 
 # run_suite NAME: its verdicts into NAME.log, its sums into NAME.sums, what a person wants to know
@@ -44,21 +46,24 @@ for script in "$here"/*/run.sh; do
     case " ${SUITES:-$suite} " in *" $suite "*) suites+=("$suite") ;; esac
     rm -f "$logs/$suite.sums"
 done
-# Two lanes take suites from one list until it is empty: the first begins with those that wait, the
-# second with those that compute, so that neither core is idle at the end.
+# Two lanes take suites from one list until it is empty, the longest first, so that neither core is
+# idle at the end. The first lane begins with those that wait.
 claims=$(mktemp -d) || exit 1
 trap 'rm -rf "$claims"' EXIT
 lane() { # SUITE...: runs each that the other lane has not taken
     local suite
     for suite; do mkdir "$claims/$suite" 2>/dev/null && run_suite "$suite"; done
 }
+among() { case " ${*:2} " in *" $1 "*) ;; *) return 1 ;; esac; }
 computing=() waits=()
-for suite in "${suites[@]}"; do
-    case $waiting in *" $suite "*) waits+=("$suite") ;; *) computing+=("$suite") ;; esac
+for suite in "${longest[@]}"; do
+    among "$suite" "${suites[@]}" && computing+=("$suite")
 done
-reversed=()
-for suite in "${computing[@]}"; do reversed=("$suite" "${reversed[@]}"); done
-lane "${waits[@]}" "${reversed[@]}" &
+for suite in "${suites[@]}"; do
+    if among "$suite" $waiting; then waits+=("$suite")
+    elif ! among "$suite" "${longest[@]}"; then computing+=("$suite"); fi
+done
+lane "${waits[@]}" "${computing[@]}" &
 lane "${computing[@]}" "${waits[@]}"
 wait
 

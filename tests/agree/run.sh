@@ -27,8 +27,8 @@ judged() {
 # two NAME STATUS PATTERN A B: ranks 0 and 1 run the words of A and of B
 two() {
     # shellcheck disable=SC2086
-    timeout -k 5 60 mpirun --oversubscribe --bind-to none -n 1 $4 : -n 1 $5 >"$1.log" 2>&1 \
-        </dev/null
+    at_once timeout -k 5 60 mpirun --oversubscribe --bind-to none -n 1 $4 : -n 1 $5 >"$1.log" \
+        2>&1 </dev/null
     status=$?
     judged "$1" "$2" "$3"
 }

@@ -66,7 +66,7 @@ for at in $(seq "$calls"); do
     trials=$((trials + 1))
     killed 1 "$at" 0 && good=$((good + 1))
 done
-count=$([ -n "${LONG:-}" ] && echo $((1000 - calls)) || echo $((60 > calls ? 60 - calls : 4)))
+count=$([ -n "${LONG:-}" ] && echo $((1000 - calls)) || echo $((48 > calls ? 48 - calls : 4)))
 for i in $(seq "$count"); do # two ranks: any of them, anywhere
     trials=$((trials + 1))
     killed 2 $((i * 7919 % ($(wc -l <calls.2) - 1) + 1)) $((i % 2)) && good=$((good + 1))

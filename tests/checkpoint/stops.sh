@@ -217,13 +217,19 @@ sed 's/fsdp = 2 }/fsdp = 2;  dp = 2 }/
 rm -rf four four.saved && "$planc" build four.plan -o four >four.build 2>&1 ||
     fail killed_runs "$(tail_of four.build)"
 kills=$([ -n "${LONG:-}" ] && echo 100 || echo 6) done_kills=0
+saves() { ls four.saved 2>>pids.log | grep -E '^step-[0-9]+$' | tail -n 1; }
 for i in $(seq "$kills"); do
+    before=$(saves)
     timeout -k 5 120 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" \
         --checkpoint-dir four.saved --steps 100000000 >four.log 2>&1 </dev/null &
     launcher=$!
-    for _ in $(seq 100); do [ "$(survivors "$scratch/four" | wc -w)" -eq 4 ] && break
-    sleep 0.05; done
-    sleep "$((1 + RANDOM % 2)).$((RANDOM % 10))"
+    # every third is killed while it starts or soon after, the others behind a save of their own
+    for _ in $(seq 1000); do
+        [ "$(survivors "$scratch/four" | wc -w)" -eq 4 ] &&
+            { [ $((i % 3)) -eq 0 ] || [ "$(saves)" != "$before" ]; } && break
+        sleep 0.05
+    done
+    sleep "0.$((RANDOM % 10))$((RANDOM % 10))"
     victims=$(survivors "$scratch/four")
     [ $((RANDOM % 2)) -eq 0 ] && victims=$(echo "$victims" | tr ' ' '\n' | grep . | shuf -n 1)
     # shellcheck disable=SC2086

@@ -12,8 +12,8 @@ cuda_build case.plan 8 2.1.1.none.on pair "${settings[@]}" --set run.timeout=4s 
 refused() {
     local name=$1 words=$2 path=$3 status lines
     shift 3
-    env LD_LIBRARY_PATH="$libraries/$path" "$@" timeout 60 mpirun -n 2 --oversubscribe --bind-to \
-        none "$PWD/pair/trainer" --steps 1 >"$name.log" 2>&1 </dev/null
+    at_once env LD_LIBRARY_PATH="$libraries/$path" "$@" timeout 60 mpirun -n 2 --oversubscribe \
+        --bind-to none "$PWD/pair/trainer" --steps 1 >"$name.log" 2>&1 </dev/null
     status=$? lines=$(grep -c '^trainer:' "$name.log")
     if [ $status -eq 4 ] && [ "$lines" -eq 1 ] && grep -q "^trainer: .*$words" "$name.log"; then
         ok "refused.$name"

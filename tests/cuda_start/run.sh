@@ -35,7 +35,8 @@ went() {
     local name=$1 ranks=$2 want=$3 pattern=$4 dir=${dir:-$1} status lines
     shift 4
     # shellcheck disable=SC2086
-    env $FAKE LD_LIBRARY_PATH="${driver-$scratch/driver}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+    at_once env $FAKE \
+        LD_LIBRARY_PATH="${driver-$scratch/driver}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
         timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$scratch/$dir/trainer" \
         "$@" >"$name.log" 2>&1 </dev/null
     status=$?

@@ -198,8 +198,8 @@ trains_not() {
     rm -f in in.*
     for file; do case $file in *.idx) ln -s "files/$file" in.idx ;; *.bin) ln -s "files/$file" \
         in.bin ;; *) ln -s "files/$file" in ;; esac; done
-    timeout -k 5 60 mpirun -n 2 --oversubscribe --bind-to none any/trainer >"$name.log" 2>&1 \
-        </dev/null
+    at_once timeout -k 5 60 mpirun -n 2 --oversubscribe --bind-to none any/trainer >"$name.log" \
+        2>&1 </dev/null
     status=$?
     [ $status -eq 4 ] && [ "$(grep -c '^trainer:' "$name.log")" -eq 1 ] &&
         grep -qE "^trainer: .*$pattern" "$name.log" && ok "$name" ||

@@ -48,8 +48,8 @@ refused() {
         return
     fi
     start=$(date +%s.%N)
-    timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$dir/trainer" >"$name.log" \
-        2>&1 </dev/null
+    at_once timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$dir/trainer" \
+        >"$name.log" 2>&1 </dev/null
     status=$?
     lines=$(grep -c '^trainer:' "$name.log")
     local took
@@ -332,8 +332,8 @@ PYTHON
 if [ -x "$scratch/long/trainer" ]; then
     for option in --metrics --final; do
         name=unwritable${option#-}
-        timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" $option \
-            /nonexistent/folder/file >"$name.log" 2>&1 </dev/null
+        at_once timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none \
+            "$scratch/four/trainer" $option /nonexistent/folder/file >"$name.log" 2>&1 </dev/null
         status=$?
         if [ $status -eq 4 ] && [ "$(grep -c '^trainer:' "$name.log")" -eq 1 ] &&
             none_left "$scratch/four"; then
@@ -343,15 +343,15 @@ if [ -x "$scratch/long/trainer" ]; then
     # A file is put in the place of a file, and what is none is refused before the first step.
     for there in folder.final pipe.bin; do
         mkdir -p folder.final
-        timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" --final \
-            $there >final_on.log 2>&1 </dev/null
+        at_once timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none \
+            "$scratch/four/trainer" --final $there >final_on.log 2>&1 </dev/null
         status=$?
         if [ $status -eq 4 ] && [ "$(grep -c '^trainer:' final_on.log)" -eq 1 ] &&
             ! grep -q '^step' final_on.log && [ ! -f $there ]; then
             ok "final_on_$there"
         else fail "final_on_$there" "exit $status: $(tail_of final_on.log)"; fi
     done
-    timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" \
+    at_once timeout -k 5 60 mpirun -n 4 --oversubscribe --bind-to none "$scratch/four/trainer" \
         --no-such-option >option.log 2>&1 </dev/null
     status=$?
     if [ $status -eq 3 ] && [ "$(grep -c '^trainer:' option.log)" -eq 1 ]; then

@@ -19,7 +19,7 @@ went() {
     local name=$1 ranks=$2 want=$3 pattern=$4 dir=two status
     [ "$ranks" -eq 1 ] && dir=one
     shift 4
-    timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none \
+    at_once timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none \
         ${limit:+bash -c "ulimit -f $limit; exec \"\$0\" \"\$@\""} $dir/trainer "$@" \
         >"$name.log" 2>&1 </dev/null
     status=$?

@@ -72,8 +72,8 @@ else
 fi
 
 # A wrong number of ranks leaves nothing: no metrics, no weights.
-timeout 60 mpirun -n 3 --oversubscribe --bind-to none 2.2.1.none.on/trainer --metrics left.jsonl \
-    --final left.safetensors >left.log 2>&1 </dev/null
+at_once timeout 60 mpirun -n 3 --oversubscribe --bind-to none 2.2.1.none.on/trainer \
+    --metrics left.jsonl --final left.safetensors >left.log 2>&1 </dev/null
 status=$?
 [ $status -ne 0 ] && [ ! -e left.jsonl ] && [ ! -e left.safetensors ] &&
     [ ! -e left.safetensors.partial ] && grep -q '^trainer:.*4.*3' left.log &&
@@ -196,8 +196,8 @@ done
     tr '\0' '\1'; } >high_byte.txt
 build high_byte base.plan --set data.train=high_byte.txt --set data.format=bytes --set mesh.fsdp=2 \
     --set batch.local=4
-timeout 60 mpirun -n 2 --oversubscribe --bind-to none high_byte/trainer >high_byte.log 2>&1 \
-    </dev/null
+at_once timeout 60 mpirun -n 2 --oversubscribe --bind-to none high_byte/trainer \
+    >high_byte.log 2>&1 </dev/null
 [ $? -eq 4 ] && [ "$(grep -c '^trainer:.*high_byte.txt: token id 200 at byte 300 .*97 ids' \
     high_byte.log)" = 1 ] && ok byte_past_the_vocabulary ||
     fail byte_past_the_vocabulary "$(tail_of high_byte.log)"

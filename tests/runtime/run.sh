@@ -7,15 +7,14 @@ run=$top/runtime
 flags="-std=c17 -O2 -g -ffp-contract=off -Wall -Wextra -Werror=switch -I$top -I$run -I$run/shared -I$here/tiny -pthread"
 [ "$BUILD" = build-sanitize ] &&
     flags="$flags -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
-sources="$(ls "$run"/shared/*.c "$top"/formats/*.c) $run/cpu/device.c $run/cpu/collectives_mpi.c
-    $run/cpu/neighbours.c"
+
+library=$top/$BUILD/lib/libtrainer_cpu.a
 
 # ── without ranks ────────────────────────────────────────────────────────────
 pieces() { # MESH
     # shellcheck disable=SC2086
     cc $flags -DFSDP="$1" -DGLOBAL=24 "$here/pieces.c" "$here/tiny/program.c" \
-        "$run"/shared/{schedule_lr,random,shuffle,segments,fail}.c "$top"/formats/safetensors.c \
-        -o "pieces$1" -ljansson -lm 2>"pieces$1.log"
+        "$library" -o "pieces$1" -ljansson -lm 2>"pieces$1.log"
 }
 for n in 1 2 3 4 8; do
     if pieces $n; then
@@ -30,9 +29,7 @@ order() {
     # shellcheck disable=SC2086
     cc $flags "-DTRAIN=\"stream-[12].bin\", \"stream-[3].bin\", \"stream-x*\"" -DORDER="$2" \
         -DSEED="$3" -DRANKS="$4" -DACCUMULATION="$5" -DLOCAL="$6" \
-        "$here/order.c" "$run"/shared/{data,stream,mixture,shuffle,fail}.c \
-        "$top"/formats/{recognise,tokens,tokens_header,json_lines}.c \
-        -o "$1" -lm 2>"$1.log" &&
+        "$here/order.c" "$library" -o "$1" -lm 2>"$1.log" &&
         "./$1" "$1.order" >>"$1.log" || fail "$1" "$(tail_of "$1.log")"
 }
 python3 - <<'PY'
@@ -98,29 +95,36 @@ if [ -x pieces1 ]; then
 fi
 
 # ── a trainer ────────────────────────────────────────────────────────────────
-# tiny NAME -D...: builds NAME/trainer
-objects=archive
-mkdir -p $objects
-for source in $sources; do
-    # shellcheck disable=SC2086
-    mpicc $flags -c "$source" -o "$objects/$(basename "$source" .c).o" 2>>archive.log ||
-        fail archive "$(tail_of archive.log)"
-done
+# tiny NAME -D...: builds NAME/trainer. Trainers of one mesh and type share their kernels and their
+# schedule.
+rm -f *.o
 tiny() {
-    local name=$1
+    local name=$1 file word mesh=() key=
     shift
     mkdir -p "$name"
+    for word; do
+        case $word in
+            -DFSDP=* | -DDP=* | -DACCUMULATION=* | -DCOMPUTE=*) mesh+=("$word") key+=${word#-D}. ;;
+        esac
+    done
+    for file in kernels schedule; do
+        # shellcheck disable=SC2086
+        [ -e "$key$file.o" ] ||
+            mpicc $flags "${mesh[@]}" -c "$here/tiny/$file.c" -o "$key$file.o" 2>"$name.build" ||
+            fail "build_$name" "$(tail_of "$name.build")"
+    done
     # shellcheck disable=SC2086
-    mpicc $flags "$@" "$here"/tiny/*.c $objects/*.o -o "$name/trainer" -ljansson -lm \
-        2>"$name.build" || fail "build_$name" "$(tail_of "$name.build")"
+    mpicc $flags "$@" "$here/tiny/program.c" "$key"{kernels,schedule}.o \
+        "$library" -o "$name/trainer" -ljansson -lm -ldl 2>"$name.build" ||
+        fail "build_$name" "$(tail_of "$name.build")"
 }
 # went NAME RANKS STATUS PATTERN [options]: status, at most one "trainer:" line (exactly one when it
 # is not 0 or 75), and the output matches PATTERN
 went() {
     local name=$1 ranks=$2 want=$3 pattern=$4 dir=${dir:-$1} status lines
     shift 4
-    timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none "$scratch/$dir/trainer" "$@" \
-        >"$name.log" 2>&1 </dev/null
+    at_once timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none \
+        "$scratch/$dir/trainer" "$@" >"$name.log" 2>&1 </dev/null
     status=$?
     lines=$(grep -c '^trainer:' "$name.log")
     if ! none_left "$scratch/$dir"; then fail "$name" "processes left"; sweep "$scratch/$dir"

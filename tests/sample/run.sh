@@ -97,7 +97,7 @@ holds bytes text bytes.log 'naïve' 60
 
 # ── refused ──────────────────────────────────────────────────────────────────
 refused() { # NAME STATUS PATTERN DIR [options]
-    timeout -k 5 60 mpirun -n 1 "$4/trainer" --steps 0 "${@:5}" >"$1.log" 2>&1 </dev/null
+    at_once timeout -k 5 60 mpirun -n 1 "$4/trainer" --steps 0 "${@:5}" >"$1.log" 2>&1 </dev/null
     [ $? -eq "$2" ] && [ "$(grep -c '^trainer:' "$1.log")" -eq 1 ] &&
         grep -qE -- "^trainer: .*$3" "$1.log" && ok "$1" || fail "$1" "$(tail_of "$1.log")"
 }
