@@ -167,9 +167,11 @@ if start_long $name; then
     fi
 fi
 
-# Stopped before the ranks have met, where no watchdog sees it: MPI would wait for ever.
+# Stopped before the ranks have met, where no watchdog sees it: MPI would wait for ever. They start
+# slowly, as without common.sh.
 name=stopped_at_start
-mpirun -n 4 --oversubscribe --bind-to none "$scratch/long/trainer" >$name.log 2>&1 </dev/null &
+env -u OMPI_MCA_pml mpirun -n 4 --oversubscribe --bind-to none "$scratch/long/trainer" >$name.log \
+    2>&1 </dev/null &
 launcher=$!
 for _ in $(seq 500); do
     pid=$(rank_pid 2)

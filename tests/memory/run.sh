@@ -6,6 +6,7 @@
 # the prediction; what the process takes beside the arena is less than the term for it.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
+unset OMPI_MCA_pml OMPI_MCA_ess_singleton_isolated # with all memory that MPI takes of a user
 ledger() { python3 "$here/ledger.py" "$planc" "$@" 2>&1 || echo "FAIL $2: the check itself died"; }
 
 # ── figures ──────────────────────────────────────────────────────────────────
