@@ -51,5 +51,8 @@ const char *candidate_shared_key(const struct space *s, const int *choice);
 const char *candidate_text(const struct space *s, const int *choice);
 /* The next point in the order of the text; false after the last one. */
 bool candidate_next(const struct space *s, int *choice);
+/* A structure whose sizes follow no simple rule: compiled point by point. NULL: the architecture,
+ * or a pass, refuses the point, and *why says why. */
+struct graph *candidate_compiled(const struct plan *p, const char **why);
 
 #endif

@@ -64,13 +64,7 @@ static struct known *find(struct known *table, size_t room, const char *key)
 /* -1: the architecture, or a pass, refuses the point, and *why says why. */
 static int64_t compiled_bytes(const struct plan *p, const char **why)
 {
-    /* a structure whose sizes follow no simple rule: compiled point by point */
-    struct diagnostics_mark mark = diagnostics_mark();
-    struct graph *g = pass_lower(p);
-    if (g) g = pipeline_run(g, LEVEL_MEMORY);
-    const char *said = diagnostics_since(mark);
-    if (!g) *why = intern(said ? said : "the architecture refuses it");
-    diagnostics_drop(mark);
+    const struct graph *g = candidate_compiled(p, why);
     return g ? g->local_bytes + g->wire_bytes : -1;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "fiber_block.h"
+#include "fiber_kernel.h"
 
 /* __shared__ variables are thread-local, because those of one module then lie together (an
  * attribute for a section is ignored in templates) and can be filled before each block. Those of
@@ -193,16 +194,6 @@ FIBER_FUNCTION void fiber_launch(dim3 grid, dim3 block, int64_t shared_bytes, vo
     fiber_launch_of<P...>::go(grid, block, shared_bytes, kernel, (P)value...);
 }
 
-/* What a module says of a kernel: sizes[i] bytes of argument i, 0 after the last; pointers: bit i
- * when it is an address. */
-struct fiber_kernel {
-    const char *name;
-    void *function;
-    void (*call)(void *, void **);
-    int threads;
-    const int *sizes;
-    uint64_t pointers;
-};
 template <class... P> struct fiber_signature {
     static inline const int sizes[] = {(int)sizeof(P)..., 0};
     static uint64_t pointers()

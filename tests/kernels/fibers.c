@@ -4,6 +4,8 @@
 #define _GNU_SOURCE
 #include "fibers.h"
 
+#include "../cuda_on_cpu/fiber_kernel.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,19 +13,9 @@
 
 #include "launch.h"
 
-struct fiber_kernel {
-    const char *name;
-    void *function;
-    void (*call)(void *, void **);
-    int threads;
-    const int *sizes;
-    uint64_t pointers;
-};
-
 static struct {
     const struct fiber_kernel *kernel;
-    const char *(*run)(const struct fiber_kernel *k, const unsigned grid[3],
-                       const unsigned block[3], int64_t shared_bytes, void **argument);
+    fiber_module_runs *run;
     const char *const *function;
     char *workspace;
     int64_t workspace_bytes;

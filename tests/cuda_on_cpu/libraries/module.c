@@ -5,6 +5,8 @@
 #define _GNU_SOURCE
 #include "streams.h"
 
+#include "../fiber_kernel.h"
+
 #include <dlfcn.h>
 #include <elf.h>
 #include <signal.h>
@@ -14,26 +16,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* As fiber_launch.h declares it. */
-struct fiber_kernel {
-    const char *name;
-    void *function;
-    void (*call)(void *, void **);
-    int threads;
-    const int *sizes;
-    uint64_t pointers;
-};
-typedef const char *run_function(const struct fiber_kernel *k, const unsigned grid[3],
-                                 const unsigned block[3], int64_t shared_bytes, void **argument);
 struct CUfunc_st {
     const struct fiber_kernel *kernel;
-    run_function *run;
+    fiber_module_runs *run;
     int dynamic_shared;
 };
 struct CUmod_st {
     void *handle;
     const struct fiber_kernel *kernels;
-    run_function *run;
+    fiber_module_runs *run;
     struct CUfunc_st *function;
 };
 
