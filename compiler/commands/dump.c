@@ -52,7 +52,8 @@ static int from_text(const struct arguments *a)
                             a->from, level_names[LEVEL_MEMORY]);
     if (a->device)
         g->facts.device = strcmp(a->device, device_names[DEVICE_CUDA]) ? DEVICE_CPU : DEVICE_CUDA;
-    if (g->facts.device == DEVICE_CPU) g->facts.shared_bytes = g->facts.multiprocessors = 0;
+    if (g->facts.device == DEVICE_CPU)
+        g->facts.shared_bytes = g->facts.multiprocessors = 0, g->facts.wgmma = false;
     if (!a->pass) return print(g);
     enum level level;
     if (!level_of(a->pass, &level)) return EXIT_USAGE;

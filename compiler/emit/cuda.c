@@ -31,18 +31,26 @@ const char *const *emit_cuda_headers(void)
     return header;
 }
 
+typedef VECTOR(const char *) file_list;
+static void need(file_list *all, const char *name)
+{
+    for (int i = 0; i < all->n; i++)
+        if (!strcmp(all->item[i], name)) return;
+    PUSH(all, name);
+}
+
 static const char *const *templates_of(const struct emit *e)
 {
-    VECTOR(const char *) file = {0};
-    PUSH(&file, "cuda/machine.cuh");
-    PUSH(&file, "cuda/row.cuh");
-    PUSH(&file, "cuda/runtime.cuh");
+    file_list file = {0};
+    need(&file, "cuda/machine.cuh");
+    need(&file, "cuda/row.cuh");
+    need(&file, "cuda/runtime.cuh");
     for (int i = 0; i < e->kernel.n; i++) {
         enum op op = emit_core_op(&e->kernel.item[i]);
         const char *name = op == OP_COUNT ? NULL : emit_cuda_core_template(op);
-        bool known = !name;
-        for (int k = 0; k < file.n && !known; k++) known = !strcmp(file.item[k], name);
-        if (!known) PUSH(&file, name);
+        if (name) need(&file, name);
+        if (name && e->graph->facts.wgmma && cuda_has_wgmma_form(op))
+            need(&file, text_format("%.*s_wgmma.cuh", (int)strlen(name) - 4, name));
     }
     PUSH(&file, NULL);
     return file.item;

@@ -51,6 +51,9 @@ void emit_cuda_core(struct cuda_kernel *c);
 /* Of emit_cuda_core's ops, attention and attention_grad (emit_cuda_attention.c): the kernel's core
  * node is n. */
 void emit_cuda_attention(struct cuda_kernel *c, const struct node *n);
+/* Whether a core op has functions for products of warpgroups too, in the file beside its own that
+ * ends in _wgmma. */
+bool cuda_has_wgmma_form(enum op op);
 /* The file in templates that a core op's functions need ("cuda/product.cuh"). */
 const char *emit_cuda_core_template(enum op op);
 

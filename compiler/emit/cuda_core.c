@@ -16,6 +16,12 @@ const char *emit_cuda_core_template(enum op op)
                                                  : NULL;
 }
 
+bool cuda_has_wgmma_form(enum op op)
+{
+    return op == OP_matmul || op == OP_matmul_add || op == OP_expert_matmul ||
+           op == OP_expert_matmul_grad;
+}
+
 static int64_t columns_of(const struct value *v) { return shape_columns(v->shape); }
 static int64_t rows_of(const struct value *v) { return shape_rows(v->shape); }
 static int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
@@ -41,6 +47,8 @@ static int state_of(const struct cuda_kernel *c)
     bug("kernel %s reads no state", c->kernel->kernel->name);
 }
 
+#define WITHOUT_WGMMA "#ifndef __CUDA_ARCH_FEAT_SM90_ALL\n"
+
 /* One function with one statement, and its launch over `blocks` in one direction. */
 struct shape_of_launch {
     const char *ending;
@@ -48,13 +56,28 @@ struct shape_of_launch {
     const char *x, *y;
     int64_t shared_bytes;
     bool works;
+    bool twin; /* of a function by step_wgmma: not for architectures that have that */
 };
 static void step(struct cuda_kernel *c, struct shape_of_launch s, const char *statement)
 {
     const char *function = cuda_begin(c, s.ending, s.threads, s.works);
-    text_add(&c->functions, "    %s;\n", statement);
+    text_add(&c->functions, s.twin ? WITHOUT_WGMMA "    %s;\n#endif\n" : "    %s;\n", statement);
     cuda_end(c);
     cuda_launch(c, function, s.x, s.y ? s.y : "1", "1", s.threads, s.shared_bytes, s.works);
+}
+/* The same result by products of warpgroups, where the device has them; then the rest of the call
+ * is left out. The text of a function is for those devices alone, and that of the other, which
+ * `step` writes next as its twin, for all others. */
+static void step_wgmma(struct cuda_kernel *c, const struct tile *t, int64_t tiles,
+                       const char *statement)
+{
+    const char *function = cuda_begin(c, "wgmma", t->threads, false);
+    text_add(&c->functions, "#ifdef HAS_WGMMA\n    %s;\n#endif\n", statement);
+    cuda_end(c);
+    text_add(&c->call, "    if (launch_wgmma()) {\n    ");
+    cuda_launch(c, function, number(wgmma_blocks(&c->emit->graph->facts, tiles)), "1", "1",
+                t->threads, t->shared_bytes, false);
+    text_add(&c->call, "        return;\n    }\n");
 }
 static void over(struct cuda_kernel *c, int64_t threads, const char *statement)
 {
@@ -119,25 +142,39 @@ static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
         cuda_planes(c, n, s, p);
         return;
     }
-    bool tensor = a->type == BF16 && b->type == BF16;
-    const struct tile *tile =
-        tile_choose(&c->emit->graph->facts, tensor, s.lda % 8 == 0 && s.ldb % 8 == 0, 1, s.m, s.n);
-    text_add(&c->functions,
-             "KERNEL(%d) f_%s(const %s *a, const %s *b, %s *c)\n{\n    product_%s<%s, %s, %s, "
-             "%s>(a, b, c, %ld, %ld, %ld, %ld, %ld, %ld);\n}\n",
-             tile->threads, c->name, c_type_of(a), c_type_of(b), c_type_of(y),
-             tensor ? "tensor" : "plain", tile->name, truth(s.ta), truth(s.tb), truth(s.add), s.m,
-             s.n, s.k, s.lda, s.ldb, s.n);
+    const struct facts *f = &c->emit->graph->facts;
+    bool tensor = a->type == BF16 && b->type == BF16, wide = s.lda % 8 == 0 && s.ldb % 8 == 0;
+    const struct tile *tile = tile_choose(f, tensor, wide, 1, s.m, s.n),
+                      *wgmma = tile_wgmma(f, tile, tensor && wide, 1, s.m, s.n);
+    const char *sizes = text_format("(a, b, c, %ld, %ld, %ld, %ld, %ld, %ld)", s.m, s.n, s.k, s.lda,
+                                    s.ldb, s.n),
+               *ways = text_format("%s, %s, %s", truth(s.ta), truth(s.tb), truth(s.add)),
+               *parameters = text_format("(const %s *a, const %s *b, %s *c)\n{\n", c_type_of(a),
+                                         c_type_of(b), c_type_of(y)),
+               *shot = text_format("{FUNCTION_%s, %ld, 1, 1, %d, %ld}", c->name,
+                                   parts(s.m, tile->m) * parts(s.n, tile->n), tile->threads,
+                                   tile->shared_bytes);
+    if (wgmma) {
+        int64_t tiles = parts(s.m, wgmma->m) * parts(s.n, wgmma->n);
+        text_add(&c->functions,
+                 "KERNEL(%d) f_%s_wgmma%s#ifdef HAS_WGMMA\n    product_wgmma<%s>%s;\n#endif\n}\n",
+                 wgmma->threads, c->name, parameters, ways, sizes);
+        PUSH(&c->function, text_format("%s_wgmma", c->name));
+        shot =
+            text_format("launch_wgmma() ? (struct shot){FUNCTION_%s_wgmma, %ld, 1, 1, %d, %ld}\n"
+                        "                                             : (struct shot)%s",
+                        c->name, wgmma_blocks(f, tiles), wgmma->threads, wgmma->shared_bytes, shot);
+    }
+    text_add(&c->functions, "KERNEL(%d) f_%s%s%s    product_%s<%s, %s>%s;\n%s}\n", tile->threads,
+             c->name, parameters, wgmma ? WITHOUT_WGMMA : "", tensor ? "tensor" : "plain",
+             tile->name, ways, sizes, wgmma ? "#endif\n" : "");
     PUSH(&c->function, c->name);
     text_add(&c->call,
-             "    product(&(struct product){%s, %s, %s, %ld, %ld, %ld, %ld, %ld, %ld, %s, "
-             "%s, %s,\n                              {FUNCTION_%s, %ld, 1, 1, %d, %ld}},\n       "
-             "     p[%d], p[%d], p[%d]);\n",
-             truth(s.ta), truth(s.tb), truth(s.add), s.m, s.n, s.k, s.lda, s.ldb, s.n,
-             a->type == BF16 ? "TYPE_BF16" : "TYPE_F32", b->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
-             y->type == BF16 ? "TYPE_BF16" : "TYPE_F32", c->name,
-             parts(s.m, tile->m) * parts(s.n, tile->n), tile->threads, tile->shared_bytes,
-             argument_of(c, a), argument_of(c, b), argument_of(c, y));
+             "    product(&(struct product){%s, %ld, %ld, %ld, %ld, %ld, %ld, %s, %s, %s,\n"
+             "                              %s},\n            p[%d], p[%d], p[%d]);\n",
+             ways, s.m, s.n, s.k, s.lda, s.ldb, s.n, a->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
+             b->type == BF16 ? "TYPE_BF16" : "TYPE_F32", y->type == BF16 ? "TYPE_BF16" : "TYPE_F32",
+             shot, argument_of(c, a), argument_of(c, b), argument_of(c, y));
 }
 
 static const char *bytes_of(const struct value *v)
@@ -182,9 +219,11 @@ static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
                        *y = n->out[0];
     bool tensor = z->type == BF16 && w->type == BF16, across = attr_or(n, "ta", 0);
     int64_t rows = rows_of(z), experts = w->shape.dim[0], in = columns_of(z), out = columns_of(y);
-    const struct tile *tile =
-        tile_choose(&c->emit->graph->facts, tensor, in % 8 == 0 && out % 8 == 0, experts,
-                    parts(rows, experts), out);
+    const struct facts *f = &c->emit->graph->facts;
+    bool wide = in % 8 == 0 && out % 8 == 0;
+    const struct tile *tile = tile_choose(f, tensor, wide, experts, parts(rows, experts), out),
+                      *wgmma =
+                          tile_wgmma(f, tile, tensor && wide, experts, parts(rows, experts), out);
     grouped_by_library(c, n, (const struct value *[]){z, w, first, y},
                        text_format("%ld, %ld, %ld, %ld, %s, false, %ld, %s", experts, rows, in, out,
                                    truth(across), groups_offset(), bytes_of(y)),
@@ -193,11 +232,17 @@ static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
                                    truth(across), name_of(c, z), name_of(c, w), name_of(c, first),
                                    name_of(c, y), groups_offset(), experts, in, out),
                        NULL);
+    if (wgmma)
+        step_wgmma(c, wgmma, (rows / wgmma->m + experts) * parts(out, wgmma->n),
+                   text_format("expert_product_wgmma<%s>(%s, %s, %s, %s, %ld, %ld, %ld)",
+                               truth(across), name_of(c, z), name_of(c, w), name_of(c, first),
+                               name_of(c, y), experts, in, out));
     step(c,
          (struct shape_of_launch){.ending = "",
                                   .threads = tile->threads,
                                   .x = number((rows / tile->m + experts) * parts(out, tile->n)),
-                                  .shared_bytes = tile->shared_bytes},
+                                  .shared_bytes = tile->shared_bytes,
+                                  .twin = wgmma != NULL},
          text_format("expert_%s<%s, %s>(%s, %s, %s, %s, %ld, %ld, %ld)",
                      tensor ? "product" : "plain", tile->name, truth(across), name_of(c, z),
                      name_of(c, w), name_of(c, first), name_of(c, y), experts, in, out));
@@ -209,8 +254,10 @@ static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
                        *dw = n->out[0];
     bool tensor = dy->type == BF16 && z->type == BF16;
     int64_t experts = dw->shape.dim[0], out = dw->shape.dim[1], in = dw->shape.dim[2];
-    const struct tile *tile =
-        tile_choose(&c->emit->graph->facts, tensor, in % 8 == 0 && out % 8 == 0, experts, out, in);
+    const struct facts *f = &c->emit->graph->facts;
+    bool wide = in % 8 == 0 && out % 8 == 0;
+    const struct tile *tile = tile_choose(f, tensor, wide, experts, out, in),
+                      *wgmma = tile_wgmma(f, tile, tensor && wide, experts, out, in);
     grouped_by_library(
         c, n, (const struct value *[]){dy, z, first, dw},
         text_format("%ld, %ld, %ld, %ld, false, true, %ld, %s", experts, rows_of(z), in, out,
@@ -219,11 +266,17 @@ static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
                     name_of(c, dy), name_of(c, z), name_of(c, first), name_of(c, dw),
                     groups_offset(), experts, in, out),
         text_format("expert_empty(%s, %s, %ld)", name_of(c, first), name_of(c, dw), in * out));
+    if (wgmma)
+        step_wgmma(c, wgmma, experts * parts(out, wgmma->m) * parts(in, wgmma->n),
+                   text_format("expert_product_grad_wgmma(%s, %s, %s, %s, %ld, %ld, %ld)",
+                               name_of(c, dy), name_of(c, z), name_of(c, first), name_of(c, dw),
+                               experts, in, out));
     step(c,
          (struct shape_of_launch){.ending = "",
                                   .threads = tile->threads,
                                   .x = number(experts * parts(out, tile->m) * parts(in, tile->n)),
-                                  .shared_bytes = tile->shared_bytes},
+                                  .shared_bytes = tile->shared_bytes,
+                                  .twin = wgmma != NULL},
          text_format("expert_%s_grad<%s>(%s, %s, %s, %s, %ld, %ld)", tensor ? "product" : "plain",
                      tile->name, name_of(c, dy), name_of(c, z), name_of(c, first), name_of(c, dw),
                      in, out));

@@ -354,6 +354,9 @@ struct facts {
     /* on cuda: attention is offered to a library first, with room for it; printed only then */
     bool attention_library;
     enum experts experts; /* whose expert products; printed when not planc's */
+    /* on cuda: kernels for products of warpgroups are written too, for devices that have them;
+     * printed only then */
+    bool wgmma;
     /* on cuda: the most shared memory that a block may have; 0: no kernel wants more than there is,
      * and not printed */
     int64_t shared_bytes;

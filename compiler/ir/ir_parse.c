@@ -89,6 +89,7 @@ static void read_facts(struct reader *r)
             read_choice(r, (const char *const[]){"library"}, 1, read_quoted(r)) == 0;
     if (read_see(r, "experts="))
         f->experts = (enum experts)read_choice(r, experts_names, 3, read_quoted(r));
+    if (read_see(r, "wgmma=")) f->wgmma = read_whole(r) != 0;
     if (read_see(r, "shared=") && (f->shared_bytes = read_whole(r)) < 1)
         read_fail(r, "no shared memory");
     if (!read_at_line_end(r) && (f->multiprocessors = read_key_whole(r, "multiprocessors")) < 1)

@@ -114,6 +114,7 @@ static void print_facts(struct text *to, const struct facts *f)
         text_add(to, " device=\"%s\"%s%s", device_names[f->device],
                  f->attention_library ? " attention=\"library\"" : "",
                  f->experts ? text_format(" experts=\"%s\"", experts_names[f->experts]) : "");
+    if (f->wgmma) text_add(to, " wgmma=1");
     if (f->shared_bytes) text_add(to, " shared=%lld", (long long)f->shared_bytes);
     if (f->multiprocessors) text_add(to, " multiprocessors=%lld", (long long)f->multiprocessors);
     text_add(to, "\n");

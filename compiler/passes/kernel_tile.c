@@ -4,6 +4,7 @@
 #include "passes/kernel_tile.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     MULTIPROCESSORS = 132, /* where no cluster gives them: of an H100 or H200 */
@@ -17,6 +18,8 @@ enum {
 static const struct tile tensor_tile[] = {{"product_large", 128, 256, 256, 1, 196608, 1.0},
                                           {"product_middle", 128, 128, 128, 2, 98304, 0.85},
                                           {"product_small", 64, 64, 128, 3, 65536, 0.5}};
+/* Its speed against mma.sync is a guess: no GPU has run it. */
+static const struct tile wgmma_tile = {"wgmma_tile", 128, 256, 384, 1, 197696, 1.4};
 static const struct tile plain_tile[] = {{"8", 128, 128, 256, 2, 0, 1.0},
                                          {"4", 64, 64, 256, 4, 0, 0.6}};
 
@@ -40,6 +43,13 @@ int64_t shared_bytes_of(const char *const *arch, int n)
         if (offers < least) least = offers;
     }
     return least == HOPPER ? 0 : least;
+}
+
+bool has_wgmma(const char *const *arch, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(arch[i], "sm_90a")) return true;
+    return false;
 }
 
 static bool fits(const struct tile *t, int64_t shared)
@@ -70,6 +80,21 @@ const struct tile *tile_choose(const struct facts *f, bool tensor, bool wide, in
             best = &tile[i], least = time;
     }
     return best;
+}
+
+const struct tile *tile_wgmma(const struct facts *f, const struct tile *other, bool wide,
+                              int64_t count, int64_t m, int64_t n)
+{
+    const struct tile *t = &wgmma_tile;
+    if (!f->wgmma || !wide) return NULL;
+    double time = time_of(f, t, count * rounded_up(m, t->m) * rounded_up(n, t->n)),
+           before = time_of(f, other, count * rounded_up(m, other->m) * rounded_up(n, other->n));
+    return time < before ? t : NULL;
+}
+
+int64_t wgmma_blocks(const struct facts *f, int64_t tiles)
+{
+    return tiles < multiprocessors_of(f) ? tiles : multiprocessors_of(f);
 }
 
 struct product_shape product_shape(const struct node *n)

@@ -10,6 +10,10 @@
  * many as any kernel here wants. One that is not known offers what the least of its kind do. */
 int64_t shared_bytes_of(const char *const *arch, int n);
 
+/* Whether one of these architectures has products of warpgroups: sm_90a alone. A build for sm_90
+ * does without. */
+bool has_wgmma(const char *const *arch, int n);
+
 /* Multiprocessors that kernels are cut for: facts.multiprocessors, or 132 where that is 0. */
 int64_t multiprocessors_of(const struct facts *f);
 
@@ -27,6 +31,13 @@ struct tile {
  * that fit its shared memory. `wide`: lines of both operands are multiples of 8 elements. */
 const struct tile *tile_choose(const struct facts *f, bool tensor, bool wide, int64_t count,
                                int64_t m, int64_t n);
+
+/* The tile of templates/cuda/product_wgmma.cuh for the same products, where facts.wgmma says that
+ * there may be one, `wide`, and its time is less than that of `other`, the best without; otherwise
+ * NULL. Its blocks take several tiles each: wgmma_blocks of them for `tiles` tiles. */
+const struct tile *tile_wgmma(const struct facts *f, const struct tile *other, bool wide,
+                              int64_t count, int64_t m, int64_t n);
+int64_t wgmma_blocks(const struct facts *f, int64_t tiles);
 
 /* Sizes of a matmul or matmul_add: y[m,n], a[m,k], b[k,n] as stored, elements between stored
  * lines. */

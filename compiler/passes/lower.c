@@ -266,6 +266,7 @@ struct facts lower_facts(const struct plan *p)
         .device = p->device,
         .attention_library = p->attention == ATTENTION_CUDNN,
         .experts = p->experts,
+        .wgmma = p->device == DEVICE_CUDA && has_wgmma(p->arch, p->n_arch),
         .shared_bytes = p->device == DEVICE_CUDA ? shared_bytes_of(p->arch, p->n_arch) : 0,
         .multiprocessors = p->device == DEVICE_CUDA ? p->cluster.multiprocessors : 0,
         .fuse = true,

@@ -115,8 +115,11 @@ static struct kernel_time cuda_time(const struct machine *m, const struct work *
     const struct cluster *c = m->cluster;
     const char *engine = engine_of(m, w);
     bool multiply = multiplies(w->class);
-    const struct efficiency *e =
-        machine_efficiency(m, w->class, engine, w->type, w->order, (int64_t)w->width, &t.rate);
+    const struct efficiency *e = NULL;
+    if (!strcmp(engine, "planc") && m->wgmma && w->type == BF16 && !w->mixed)
+        e = machine_efficiency(m, w->class, "wgmma", BF16, w->order, (int64_t)w->width, &t.rate);
+    if (!e)
+        e = machine_efficiency(m, w->class, engine, w->type, w->order, (int64_t)w->width, &t.rate);
     if (!e) {
         t.missing = intern_format("cluster.efficiency %s %s%s%s", cost_class_names[w->class],
                                   engine, multiply ? " " : "", multiply ? type_word(w->type) : "");

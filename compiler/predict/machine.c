@@ -1,5 +1,6 @@
 /* Rows of a cluster's file, found by class, engine, type and shape; see machine.h. */
 #include "predict/machine.h"
+#include "passes/kernel_tile.h"
 
 #include <math.h>
 #include <string.h>
@@ -33,6 +34,7 @@ struct machine machine_of(const struct plan *p)
     if (cuda && p->attention == ATTENTION_CUDNN)
         m.engine[COST_ATTENTION] = m.engine[COST_ATTENTION_GRAD] = "cudnn";
     if (cuda) m.engine[COST_GROUPED_GEMM] = experts_names[p->experts];
+    m.wgmma = cuda && !p->trainer.name && has_wgmma(p->arch, p->n_arch);
     if (p->trainer.name) m.other = true;
     if (p->trainer.engine) machine_set_engine(&m, p->trainer.engine);
     m.rates = FIXED_RATES + c->efficiencies + c->grids;

@@ -27,6 +27,7 @@ struct machine {
     enum device_kind device; /* what the trainer is for */
     /* who runs each class: "cublaslt"; "planc" does what an engine does not take */
     const char *engine[COST_CLASSES];
+    bool wgmma; /* planc's products of BF16 are those of warpgroups, where the cluster has a row */
     bool other; /* another trainer's kernels: F32 operands of BF16 products are BF16 there */
     int64_t multiprocessors; /* of cuda */
     int64_t ranks_a_host, hosts;

@@ -311,6 +311,8 @@ void launch(const struct shot *s, void **argument)
                  launch_function[s->function]);
 }
 
+bool launch_wgmma(void) { return gpu.major == 9 && gpu.minor == 0; }
+
 void cuda_launch_runtime(enum runtime_kernel kernel, enum lane lane, int64_t blocks, int threads,
                          void **argument)
 {

@@ -28,6 +28,10 @@ struct shot {
  * double), as the driver wants it. */
 void launch(const struct shot *s, void **argument);
 
+/* Whether the device has products of warpgroups (compute capability 9.0): of two functions that
+ * compute the same, one with them and one without, it then takes the former. */
+bool launch_wgmma(void);
+
 /* The buffer that kernels of the compute lane share for what does not outlive them (buffer
  * "workspace" of the ledger). */
 void *workspace(void);

@@ -51,23 +51,25 @@ DEVICE void wgmma_ring_next(struct wgmma_ring &r)
     if (r.slot == wgmma_tile::stages) r.slot = 0, r.parity ^= 1;
 }
 
-/* 64 of k of one operand from k0 on, as product_fetch; thread `thread` of 128. */
+/* 64 of k of one operand. `from`: the thread's first chunk of them, which lies in line `line` of 16
+ * and belongs at `to`. `rows` rows exist from the tile's first on, and `deep` of k from here on. */
 template <int ROWS, bool DEEP>
-DEVICE void wgmma_fetch(unsigned char *shared, const bf16 *at, int64_t stride, int rows, int k0,
-                        int k, int thread)
+DEVICE void wgmma_fetch(unsigned char *to, const bf16 *from, int64_t stride, int rows, int deep,
+                        int line, int chunk)
 {
     constexpr int PANELS = DEEP ? 1 : ROWS / 64, LINES = DEEP ? ROWS : PRODUCT_K;
-    int chunk = thread % 8, first = thread / 8, deep = k - k0, lines = DEEP ? rows : deep;
-    const bf16 *from =
-        at + (DEEP ? (int64_t)first * stride + k0 : (int64_t)(k0 + first) * stride) + chunk * 8;
-    unsigned char *to = shared + first * WGMMA_LINE + ((chunk ^ (first & 7)) << 4);
 #pragma unroll
     for (int p = 0; p < PANELS; p++) {
-        bool within = p * 64 + chunk * 8 < (DEEP ? deep : rows);
-#pragma unroll
-        for (int i = 0; i < LINES; i += 16)
-            copy_async_16(to + p * WGMMA_PANEL(PRODUCT_K) + i * WGMMA_LINE,
-                          from + p * 64 + i * stride, within && first + i < lines);
+        const bf16 *at = from + p * 64;
+        unsigned char *here = to + p * WGMMA_PANEL(PRODUCT_K);
+        int left = p * 64 + chunk * 8 < (DEEP ? deep : rows) ? (DEEP ? rows : deep) - line : 0;
+#pragma unroll 4
+        for (int i = 0; i < LINES; i += 16) {
+            copy_async_16(here, at, left > 0);
+            left -= 16;
+            at += 16 * stride;
+            here += 16 * WGMMA_LINE;
+        }
     }
 }
 
@@ -76,18 +78,24 @@ DEVICE void wgmma_fetch(unsigned char *shared, const bf16 *at, int64_t stride, i
 template <bool TA, bool TB, class C, class FIND>
 DEVICE void wgmma_bring(struct wgmma_ring r, int64_t lda, int64_t ldb, FIND find)
 {
-    int thread = (int)threadIdx.x - wgmma_tile::threads;
+    int thread = (int)threadIdx.x - wgmma_tile::threads, line = thread / 8, chunk = thread % 8;
+    unsigned char *place = r.stage + line * WGMMA_LINE + ((chunk ^ (line & 7)) << 4);
     struct wgmma_work<C> w;
-    for (int i = 0; find(i, &w); i++)
-        for (int k0 = 0; k0 < w.k; k0 += PRODUCT_K) {
-            unsigned char *to = r.stage + r.slot * wgmma_tile::stage_bytes;
+    for (int i = 0; find(i, &w); i++) {
+        const bf16 *a = w.a + line * lda + chunk * 8, *b = w.b + line * ldb + chunk * 8;
+#pragma unroll 1
+        for (int deep = w.k; deep > 0; deep -= PRODUCT_K) {
+            unsigned char *to = place + r.slot * wgmma_tile::stage_bytes;
             mbarrier_wait(r.empty + r.slot, r.parity ^ 1);
-            wgmma_fetch<wgmma_tile::m, !TA>(to, w.a, lda, w.rows, k0, w.k, thread);
-            wgmma_fetch<wgmma_tile::n, TB>(to + wgmma_tile::a_bytes, w.b, ldb, w.columns, k0, w.k,
-                                           thread);
+            wgmma_fetch<wgmma_tile::m, !TA>(to, a, lda, w.rows, deep, line, chunk);
+            wgmma_fetch<wgmma_tile::n, TB>(to + wgmma_tile::a_bytes, b, ldb, w.columns, deep, line,
+                                           chunk);
             mbarrier_arrive_copied(r.full + r.slot);
             wgmma_ring_next(r);
+            a += TA ? PRODUCT_K * lda : PRODUCT_K;
+            b += TB ? PRODUCT_K : PRODUCT_K * ldb;
         }
+    }
     copy_async_commit();
     copy_async_wait<0>();
 }

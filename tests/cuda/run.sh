@@ -107,9 +107,28 @@ says too_many_experts 1 'on cuda up to 1024 experts can be counted, not 2,000' c
 says keys_of_cuda 0 'run.gemm is of cuda devices alone: without effect on cpu' check \
     "$top/plans/demo.plan" --set run.gemm=planc
 "$planc" dump "$top/plans/demo.plan" --after schedule --device cuda >demo.ir 2>&1 &&
-    grep -q '^facts .* device="cuda"$' demo.ir && "$planc" dump --from demo.ir | cmp -s - demo.ir &&
+    grep -q '^facts .* device="cuda" wgmma=1$' demo.ir &&
+    "$planc" dump --from demo.ir | cmp -s - demo.ir &&
     "$planc" dump --from demo.ir --pass memory | grep -q '^buffer workspace kind="workspace"' &&
     ok device_in_the_text || fail device_in_the_text "$(head -n 2 demo.ir | tail_of /dev/stdin)"
+
+# ── products of warpgroups: written where one architecture has them, and told in the text ──
+for one in sm_90a:yes sm_90:no sm_100a:no; do
+    arch=${one%:*} folder=warpgroups.${one%:*}
+    of_plan $folder "$top/plans/qwen3-30b-a3b.plan" --set model.layers=1 \
+        --set cluster.device.arch=$arch || fail $folder "$(tail_of $folder.build)"
+    "$planc" dump "$top/plans/qwen3-30b-a3b.plan" --after schedule --set model.layers=1 \
+        --set cluster.device.arch=$arch >$folder.ir 2>&1
+    forms=$(grep -cE ' (product|expert_product|expert_product_grad)_wgmma[<(]' $folder/kernels.cu)
+    told=$(grep -c '^facts .* wgmma=1' $folder.ir)
+    if [ $arch = sm_90a ]; then
+        [ "$forms" -gt 9 ] && [ "$told" = 1 ] &&
+            [ "$(grep -c 'launch_wgmma()' $folder/launch.c)" = "$forms" ]
+    else
+        [ "$forms$told" = 00 ] && ! grep -q wgmma $folder/launch.c
+    fi && "$planc" dump --from $folder.ir | cmp -s - $folder.ir && ok $folder ||
+        fail $folder "$forms functions, told: $told"
+done
 
 # ── what a block may have of shared memory, where that is less than on those that are sold ──
 most_shared() {

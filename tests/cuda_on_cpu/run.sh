@@ -285,6 +285,38 @@ PLAN
         old.log &&
         ok by_cublaslt.old || fail by_cublaslt.old "$(tail_of old.log)"
 }
+# products of warpgroups, on a device of two multiprocessors, so that small ones take them; the
+# same build on a device without
+by_wgmma() {
+    local why
+    rm -rf "$scratch/by_wgmma" && mkdir -p "$scratch/by_wgmma" && cd "$scratch/by_wgmma" || return
+    cat >wide.plan <<'PLAN'
+use "models/qwen3_moe.plan"
+use "clusters/h200.plan"
+plan "wide" {
+    model qwen3_moe { layers = 1;  hidden = 264;  heads = 4;  kv_heads = 2;  head_dim = 64
+                      vocab = 256;  experts = 3;  top_k = 2;  expert_width = 136 }
+    cluster h200 { devices_per_node = 1;  device { multiprocessors = 2 } }
+    precision { compute = bf16 }
+    batch { sequence = 80;  local = 2 }
+    optimizer adamw { lr = 1e-2 }
+    data { train = "tokens.bin";  format = bytes }
+    run { steps = 2;  gemm = planc }
+}
+PLAN
+    python3 -c 'open("tokens.bin", "wb").write(bytes(i * i % 251 for i in range(999)))'
+    FIBER_RACES=1 XDG_CACHE_HOME=$scratch/watched.kept "$planc" build wide.plan -o wide --arch \
+        sm_90a,sm_100a --reference >wide.build 2>&1
+    for kind in product_wgmma expert_product_wgmma expert_product_grad_wgmma; do
+        grep -q "$kind" wide/kernels.cu || fail by_wgmma.chosen "no $kind"
+    done
+    why=$(cuda_run wide 1 with --compare wide/reference.so) &&
+        grep -q '^compare: .* kernels, .*, 0 beyond' with.log && ok by_wgmma.kernels ||
+        fail by_wgmma.kernels "$(grep -m 3 BEYOND with.log | tr '\n' '|') $why"
+    why=$(STANDIN_COMPUTE=10.0 cuda_run wide 1 without --compare wide/reference.so) &&
+        grep -q '^compare: .* kernels, .*, 0 beyond' without.log && ok by_wgmma.without ||
+        fail by_wgmma.without "$(grep -m 3 BEYOND without.log | tr '\n' '|') $why"
+}
 half_precision() {
     # shellcheck disable=SC2086
     # the router's z-loss is 10 to 20 here: a weight of 0.05 would show a row that BF16 sends
@@ -310,6 +342,7 @@ half_precision() {
     done
     by_cudnn
     by_cublaslt
+    [ -z "${LONG:-}" ] || by_wgmma
     . "$here/refusals.sh"
 }
 (single_precision) >single.out 2>&1 &

@@ -27,7 +27,8 @@
 #               host, and in whole models
 #   peer        PyTorch on the dense model
 #   trace       a trace of two steps
-#   own         dense and mixture with planc's own kernels only
+#   own         dense and mixture with planc's own kernels only; on an H100 or H200 also with
+#               products of mma.sync (built for sm_90), product by product
 #   sanitizer   compute-sanitizer over the smallest plan
 #   two, eight  several GPUs of this machine (many.sh); skipped where there are fewer. Not among the
 #               steps of a run without --only: ask for them, with more --minutes
@@ -70,7 +71,10 @@ build() {
     local words=(--device "$device")
     case $name in dense* | mixture*) words+=(--set "data.train=$place/tokens.bin") ;; compare.* | \
         tiny.* | cudnn.* | cublaslt.*) words+=(--set "data.train=$place/small.bin") ;; esac
-    [ "$device" = cuda ] && words+=(--arch "$arch")
+    case $name in
+    *.sm_90) words+=(--arch sm_90) ;;
+    *) [ "$device" = cuda ] && words+=(--arch "$arch") ;;
+    esac
     if "$built/planc" build "$plan" -o "$dir/$name" "${words[@]}" "$@" >"$dir/$name.build" 2>&1
     then
         printf '%s\n' "$(tail -n 1 "$dir/$name.build" | sed 's/^[^:]*trainer: //')"
@@ -117,7 +121,7 @@ carry_mpi() {
 }
 
 prepare_all() {
-    local name family type words reference=() begun=$SECONDS
+    local name family type kind words reference=() begun=$SECONDS
     rm -f "$dir/failed_builds"
     # Our host code must run on another processor than this one.
     printf '#!/bin/sh\nexec mpicc "$@" -march=x86-64-v3\n' >"$dir/mpicc" &&
@@ -128,8 +132,9 @@ prepare_all() {
         cc -O2 -o "$dir/tokens" "$here/tokens.c" -lm || exit 4
     cp "$here/run.sh" "$here/many.sh" "$here/overlap.py" "$here/peer.py" "$dir/"
     [ "$device" = cuda ] && reference=(--reference)
-    for family in $families wide; do
+    for family in $families wide warpgroups; do
         for type in bf16 fp32; do
+            [ $family.$type = warpgroups.fp32 ] && continue
             wanted compare || { [ $type = bf16 ] && [ $family = llama ] && wanted trace; } ||
                 { [ $type = bf16 ] && [ $family = qwen3_moe ] && wanted repeat; } || continue
             build "compare.$family.$type" "$here/plans/$family.plan" --set precision.compute=$type \
@@ -153,9 +158,11 @@ prepare_all() {
     fi
     for name in dense mixture; do
         wanted $name && build "$name" "$here/plans/$name.plan"
-        wanted own && [ "$device" = cuda ] &&
-            build "$name.own" "$here/plans/$name.plan" --set run.gemm=planc --set \
-            run.attention=planc
+        for kind in own sm_90; do
+            wanted own && [ "$device" = cuda ] &&
+                build "$name.$kind" "$here/plans/$name.plan" --set run.gemm=planc --set \
+                run.attention=planc
+        done
     done
     rm -rf "$dir/oracle"
     for name in llama gpt2 qwen3 qwen3moe; do
@@ -345,7 +352,7 @@ speed() {
     [ -s "$out/$name.profile" ] || return
     note "$name, at best" "$(sed -n 's/^profile: measured at best: //p' "$out/$name.profile")"
     note "$name, op by op" "$(sed -n 's/^profile: \([0-9]* steps\)/\1/p' "$out/$name.profile")"
-    case $name in *.own | *.cudnn | *.cublaslt) return ;; esac
+    case $name in *.own | *.sm_90 | *.cudnn | *.cublaslt) return ;; esac
     grep '^profile: class' "$out/$name.profile" | head -n 14 | \
         while read -r _ _ class calls ms share _ tflops gbs part _; do
         note "$name, $class" \
@@ -355,8 +362,27 @@ speed() {
 step_dense() { speed dense 70 16 --profile 3; }
 step_mixture() { speed mixture 100 14 --profile 3; }
 step_own() {
+    local name
     speed dense.own 60 10 --profile 2
     [ "$(left)" -gt 60 ] && speed mixture.own 90 8 --profile 2
+    [ "$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | \
+        head -n 1)" = 9.0 ] || return 0
+    for name in mixture dense; do
+        [ "$(left)" -gt 60 ] || return 0
+        speed $name.sm_90 90 6 --profile 2
+        beside $name.own $name.sm_90
+    done
+}
+# Products of two profiles, one by one: with warpgroups and without.
+beside() {
+    local kernel first second
+    [ -s "$out/$1.profile" ] && [ -s "$out/$2.profile" ] || return
+    while read -r kernel first second; do
+        note "${1%.*}, $kernel" "$first TFLOP/s by wgmma, $second by mma.sync"
+    done < <(awk '$2 != "kernel" { next }
+        NR == FNR { rate[$3] = $8; next }
+        $3 in rate && $3 ~ /proj|experts|lm_head/ { print $3, rate[$3], $8 }' \
+        "$out/$1.profile" "$out/$2.profile")
 }
 
 step_cudnn() {
