@@ -53,7 +53,7 @@ const char *search_reason(struct candidates *c, const struct search *s, const st
         return text_format("bound above the best by %.1f %%: %s or more, not simulated",
                            percent(x->least_step, best->step), search_time_text(x->least_step));
     case RULED_SLOWER:
-        if (x->step == best->step) return "as fast; memory or text decides";
+        if (x->step == best->step) return "as fast; memory or the order of the choices decides";
         return text_format("slower by %.1f %%: %s", percent(x->step, best->step),
                            longer_part(x, best));
     case RULED_BEST: return "the best";

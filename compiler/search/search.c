@@ -49,25 +49,13 @@ static int by_bound(const void *a, const void *b)
     return x->number < y->number ? -1 : x->number > y->number;
 }
 
-static int by_text(const struct candidate *x, const struct candidate *y)
-{
-    struct arena_mark mark = arena_mark();
-    int *choice = TAKE_MANY(int, sorted->space->n_axes + 1);
-    choice_of(sorted->space, x->number, choice);
-    const char *text = candidate_text(sorted->space, choice);
-    choice_of(sorted->space, y->number, choice);
-    int order = strcmp(text, candidate_text(sorted->space, choice));
-    arena_reset(mark);
-    return order;
-}
-
 static int by_rank(const void *a, const void *b)
 {
     const struct candidate *x = &sorted->candidate[*(const int *)a],
                            *y = &sorted->candidate[*(const int *)b];
     if (x->step != y->step) return x->step < y->step ? -1 : 1;
     if (x->peak_bytes != y->peak_bytes) return x->peak_bytes < y->peak_bytes ? -1 : 1;
-    return by_text(x, y);
+    return x->number < y->number ? -1 : x->number > y->number; /* of equal ones the first named */
 }
 
 /* ── the search ──────────────────────────────────────────────────────────────── */
