@@ -83,6 +83,7 @@ struct work {
 static void issue(struct device *d, const struct work *w, const struct unit *u, int64_t calls)
 {
     const int64_t element = program.compute_type == TYPE_BF16 ? 2 : 4, n = w->size;
+    float *into;
     for (int64_t i = 0; i < calls; i++) switch (w->job) {
         case JOB_PRODUCT:
             device_square_product(d, program.compute_type, n, w->at, w->at + n * n * element,
@@ -92,9 +93,11 @@ static void issue(struct device *d, const struct work *w, const struct unit *u, 
         case JOB_GATHER: gather(d, 1, n, w->at, -1); break;
         case JOB_REDUCE:
         case JOB_REDUCE_ALL:
-            reduce(d, 1, n, w->at, w->at + w->slot_bytes,
-                   (float *)local(d, program.gradient) + u->state_offset,
+            into = (float *)local(d, program.gradient) + u->state_offset;
+            reduce(d, 1, n, w->at, w->at + w->slot_bytes, into,
                    w->job == JOB_REDUCE ? MICRO_FIRST : MICRO_FIRST | MICRO_LAST, -1);
+            if (w->job == JOB_REDUCE) break;
+            sum_replicas(d, 1, n, into, MICRO_LAST, -1);
             break;
         case JOB_SUM: sum_ranks(d, 1, "world", (double *)(void *)w->at, n, -1); break;
         }
