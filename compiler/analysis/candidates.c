@@ -90,12 +90,19 @@ const char *candidate_shared_key(const struct space *s, const int *choice)
     return intern(t.bytes);
 }
 
+const char *candidate_structure_text(const struct plan *p)
+{
+    const bool cut = p->optimizer_all && p->dp > 1;
+    return text_format("%d %d %d %d %s %s %s ", p->loss_chunks > 1, p->fsdp > 1, cut,
+                       cut && p->accumulation > 1, p->checkpoint_layers, p->checkpoint_save,
+                       p->checkpoint_rest_save);
+}
+
 /* What is shared is another one's for other rates, engines or types. */
 static const char *structure_key(const struct space *s, const int *choice, const struct plan *p)
 {
     struct text t = {0};
-    text_add(&t, "%s|%d %d %s %s %s ", candidate_shared_key(s, choice), p->loss_chunks > 1,
-             p->fsdp > 1, p->checkpoint_layers, p->checkpoint_save, p->checkpoint_rest_save);
+    text_add(&t, "%s|%s", candidate_shared_key(s, choice), candidate_structure_text(p));
     for (int k = 0; k < s->n_axes; k++)
         if (changes_structure(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
     return intern(t.bytes);

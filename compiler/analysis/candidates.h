@@ -47,6 +47,10 @@ struct plan *candidate_plan(const struct arguments *a, const struct space *s, co
 /* The choices in which structures of one lowered model and one machine do not differ, as one
  * interned word. */
 const char *candidate_shared_key(const struct space *s, const int *choice);
+/* What of a plan's numbers decides between structures, as text: whether the loss is in pieces,
+ * weights are gathered, the replicas have parts of the optimizer, and gradients are then added up
+ * over micro-batches; what is kept. */
+const char *candidate_structure_text(const struct plan *p);
 /* "mesh.fsdp=16 batch.local=4". */
 const char *candidate_text(const struct space *s, const int *choice);
 /* The next point in the order of the text; false after the last one. */

@@ -374,12 +374,28 @@ static const char *formula_of_slot(const struct graph *g, const struct buffer *b
                        type_text(gathered ? f->compute : F32));
 }
 
+/* Of master weights, gradients and moments, and of the weights in the compute type. */
 static const char *formula_of_state(const struct graph *g, const struct buffer *b)
 {
-    int64_t parameters = cost_parameters(g), shards = g->facts.fsdp,
-            whole = (4 * parameters + shards - 1) / shards;
-    return text_format("fp32 4 B x %s parameters / fsdp %lld + %s B of padding",
-                       text_count(parameters), (long long)shards, text_count(b->bytes - whole));
+    const bool shards =
+        b->kind == BUFFER_WEIGHTS || (b->kind == BUFFER_GRADIENT && gradients_whole(&g->facts));
+    const enum element type = b->kind == BUFFER_WEIGHTS ? g->facts.compute : F32;
+    int64_t parameters = cost_parameters(g), dp = shards ? 1 : g->facts.parts,
+            cut = g->facts.fsdp * dp, size = element_bytes(type),
+            whole = (size * parameters + cut - 1) / cut;
+    return text_format("%s x %s parameters / fsdp %lld%s + %s B of padding", type_text(type),
+                       text_count(parameters), (long long)g->facts.fsdp,
+                       dp > 1 ? text_format(" / dp %lld", (long long)dp) : "",
+                       text_count(b->bytes - whole));
+}
+
+/* On their way to the sum over the replicas. */
+static const char *formula_of_shards(const struct graph *g, const struct buffer *b)
+{
+    const char *many =
+        b->entries == 1 ? "1 slot" : text_format("reduce_slots %lld", (long long)b->entries);
+    return text_format("%s x fp32 4 B x (unit %s / fsdp) %s elements", many, slot_unit(g, b)->name,
+                       text_count(b->bytes / 4));
 }
 
 /* One shard at a time passes through it. */
@@ -408,7 +424,9 @@ const char *formula_of(const struct plan *p, const struct graph *g, const struct
     case BUFFER_MASTER:
     case BUFFER_GRADIENT:
     case BUFFER_MOMENT1:
-    case BUFFER_MOMENT2: return formula_of_state(g, b);
+    case BUFFER_MOMENT2:
+    case BUFFER_WEIGHTS: return formula_of_state(g, b);
+    case BUFFER_GRADIENT_SHARDS: return formula_of_shards(g, b);
     case BUFFER_GATHERED:
     case BUFFER_GRADIENT_SLOTS: return formula_of_slot(g, b, step);
     case BUFFER_REDUCE_STAGING: return formula_of_stage(g, b);
@@ -447,6 +465,8 @@ void formula_place_of_kind(const struct plan *p, enum buffer_kind kind, const ch
     switch (kind) {
     case BUFFER_GATHERED:
     case BUFFER_GRADIENT_SLOTS:
+    case BUFFER_GRADIENT_SHARDS:
+    case BUFFER_WEIGHTS:
     case BUFFER_REDUCE_STAGING: at = p->at.mesh; break;
     case BUFFER_SAVED: at = p->at.checkpoint.file ? p->at.checkpoint : p->at.batch; break;
     case BUFFER_CARRIED:

@@ -183,6 +183,13 @@ static void change_mesh(struct search *s)
     climb(s, rung, n);
 }
 
+/* Master weights and moments over the replicas too. */
+static void change_optimizer(struct search *s)
+{
+    const struct ladder rung = {{"mesh.optimizer=all"}, 1};
+    if (!s->plan->optimizer_all && s->plan->dp > 1) climb(s, &rung, 1);
+}
+
 /* More devices, which is for a person to decide: all of them share the weights, the global batch is
  * the same where it can be. */
 static void change_nodes(struct search *s)
@@ -285,6 +292,7 @@ static void change_one(struct search *s)
     if (!has(s, "batch.loss_chunks")) change_loss(s);
     if (!has(s, "activation_checkpoint")) change_checkpointing(s);
     if (!has(s, "mesh.fsdp")) change_mesh(s);
+    if (!has(s, "mesh.optimizer")) change_optimizer(s);
     if (!has(s, "batch.local")) change_batch(s);
     if (!has(s, "mesh.reshard")) change_reshard(s);
     if (!has(s, "mesh.prefetch") && !has(s, "mesh.reduce_slots")) change_slots(s);
@@ -447,8 +455,9 @@ repair_list repairs_find(const struct arguments *a, const char *path, const stru
 void repairs_print(const repair_list *all, const struct plan *plan)
 {
     if (!all->n) {
-        printf("  no repair was found: checkpointing, loss chunks, the local batch, more shards, "
-               "reshard, prefetch and slots were tried\n");
+        printf(
+            "  no repair was found: checkpointing, loss chunks, the local batch, more shards, the "
+            "optimizer over all devices, reshard, prefetch and slots were tried\n");
         return;
     }
     bool enough_alone = all->item[0].verdict < EXCEEDS;
@@ -458,7 +467,8 @@ void repairs_print(const repair_list *all, const struct plan *plan)
               "that "
               "collectives move in a step, against this plan:\n"
             : "  nothing that was tried is enough (checkpointing, loss chunks, the local batch, "
-              "more shards, more nodes, reshard, prefetch and slots); what helps most:\n");
+              "more shards, more nodes, the optimizer over all devices, reshard, prefetch and "
+              "slots); what helps most:\n");
     int shown = 0;
     for (int i = 0; i < all->n && shown < (enough_alone ? 12 : 3); i++) {
         const struct repair *r = &all->item[i];

@@ -47,8 +47,7 @@ struct judging {
 static const char *family_key(const struct space *s, const int *choice, const struct plan *p)
 {
     struct text t = {0};
-    text_add(&t, "%d %d %s %s %s ", p->loss_chunks > 1, p->fsdp > 1, p->checkpoint_layers,
-             p->checkpoint_save, p->checkpoint_rest_save);
+    text_add(&t, "%s", candidate_structure_text(p));
     for (int k = 0; k < s->n_axes; k++)
         if (!candidate_key_is_number(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
     return intern(t.bytes);

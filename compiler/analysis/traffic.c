@@ -48,6 +48,7 @@ struct traffic traffic_of(const struct graph *g)
                 double elements = elements_of(g, attr_get_word(n, "unit")) *
                                   (double)times_of(r, r->body.item[k], n);
                 double gathered = elements * (double)element_bytes(g->facts.compute);
+                if (attr_or(n, "parts", 0)) t.put_together += gathered;
                 if (n->op == OP_reduce)
                     t.reduced += 4.0 * elements;
                 else if (attr_or(n, "once", 0))
@@ -61,10 +62,10 @@ struct traffic traffic_of(const struct graph *g)
 
 double traffic_bytes(struct traffic t, int64_t fsdp, int64_t dp, int64_t accumulation)
 {
-    double others = (double)(fsdp - 1) / (double)fsdp,
-           replicas = 2.0 * (double)(dp - 1) / (double)dp;
+    double others = (double)(fsdp - 1) / (double)fsdp, replicas = (double)(dp - 1) / (double)dp,
+           summed = t.put_together > 0 ? t.reduced + t.put_together : 2 * t.reduced;
     return ((t.gathered + t.reduced) * (double)accumulation + t.gathered_once) * others +
-           t.reduced / (double)fsdp * replicas;
+           summed / (double)fsdp * replicas;
 }
 
 double step_cost(const struct plan *p, double flops_per_token, double moved)

@@ -9,6 +9,7 @@
  * depend on the structure, not on the mesh. */
 struct traffic {
     double gathered, gathered_once, reduced;
+    double put_together; /* gathered over the replicas once in a step, by shards */
 };
 /* `graph` is at LEVEL_SCHEDULE or above. */
 struct traffic traffic_of(const struct graph *graph);

@@ -348,12 +348,18 @@ static void check_checkpoint(struct checker *c)
     }
 }
 
-/* With one shard in FP32 weights are read where they are. */
+/* With one shard in FP32 weights are read where they are, unless replicas have parts of it. */
 static void check_gathering(struct checker *c)
 {
     static const enum key_id of_gathers[] = {K_mesh_prefetch, K_mesh_reshard};
-    const struct constant *compute = key_value(c, K_precision_compute);
-    int64_t fsdp;
+    const struct constant *compute = key_value(c, K_precision_compute),
+                          *optimizer = key_value(c, K_mesh_optimizer);
+    const bool all = optimizer && optimizer->kind == CONST_WORD && !strcmp(optimizer->text, "all");
+    int64_t fsdp, dp;
+    if (all && whole_value(c, K_mesh_dp, &dp, NULL) && dp > 1) return;
+    if (all && whole_value(c, K_mesh_dp, &dp, NULL) && key_given(c, K_mesh_optimizer))
+        warn(place_of(c, K_mesh_optimizer),
+             "mesh.optimizer = all has no effect: with dp = 1 the shards are all devices");
     if (!whole_value(c, K_mesh_fsdp, &fsdp, NULL) || fsdp != 1 || !compute ||
         compute->kind != CONST_WORD || strcmp(compute->text, "fp32"))
         return;

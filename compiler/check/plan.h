@@ -205,6 +205,8 @@ struct plan {
     int n_arch;
     int64_t fsdp, dp, prefetch, reduce_slots;
     enum reshard reshard;
+    /* master weights and moments are cut over the replicas too (mesh.optimizer = all) */
+    bool optimizer_all;
     enum element compute; /* weights, gradients and moments of a shard are F32 */
     enum checkpoint_mode checkpoint_mode, checkpoint_wished; /* wished: what the plan says */
     int64_t checkpoint_every;

@@ -154,6 +154,12 @@ static void resolve_trainer(struct checker *c, struct plan *p)
     p->reshard = t->reshard == TRAINER_RESHARD_NEVER ? RESHARD_BACKWARD : RESHARD_FORWARD;
     p->cluster.host.launch += number(c, K_trainer_launch);
     p->cluster.host.step += number(c, K_trainer_step);
+    if (p->optimizer_all && p->dp > 1)
+        add_help(complain(t->at,
+                          "mesh.optimizer = all is planc's own trainer; %s shards its state "
+                          "with the weights",
+                          t->name),
+                 "mesh { optimizer = shard }");
     if (p->checkpoint_mode == CHECKPOINT_BUDGET)
         add_help(
             complain(t->at, "mode budget decides what a trainer of planc keeps, not %s", t->name),
@@ -324,6 +330,7 @@ static void resolve(struct checker *c, struct plan *p)
     p->prefetch = count(c, K_mesh_prefetch);
     p->reduce_slots = count(c, K_mesh_reduce_slots);
     p->reshard = (enum reshard)word(c, K_mesh_reshard);
+    p->optimizer_all = word(c, K_mesh_optimizer) == 1;
     p->compute = (enum element)word(c, K_precision_compute);
     resolve_checkpoint(c, p);
     p->sequence = count(c, K_batch_sequence);

@@ -64,8 +64,10 @@ static json_t *as_json(const char *path, const struct plan *p, const struct ledg
                         json_pack("{s:s, s:s, s:s, s:s}", "compute", type_word(p->compute),
                                   "master", type_word(F32), "gradients", type_word(F32), "moments",
                                   type_word(F32)));
-    json_object_set_new(
-        all, "mesh", json_pack("{s:I, s:I}", "fsdp", (json_int_t)p->fsdp, "dp", (json_int_t)p->dp));
+    json_object_set_new(all, "mesh",
+                        json_pack("{s:I, s:I, s:s}", "fsdp", (json_int_t)p->fsdp, "dp",
+                                  (json_int_t)p->dp, "optimizer",
+                                  p->optimizer_all ? "all" : "shard"));
     json_object_set_new(all, "defaults", defaults_json(p));
     json_object_set_new(all, "activation_checkpoint",
                         json_pack("{s:s, s:s}", "wished", checkpoint_names[p->checkpoint_wished],
@@ -128,6 +130,7 @@ static void print_step(const struct plan *p)
     if (!p->cluster.elastic)
         printf(", %lld node%s of %lld", (long long)p->cluster.nodes,
                p->cluster.nodes == 1 ? "" : "s", (long long)p->cluster.devices_per_node);
+    if (p->optimizer_all && p->dp > 1) printf("; the optimizer over all");
     printf("\n  step        %s tokens: %lld sequences of %lld, local %lld x %lld device%s x "
            "accumulation %lld\n",
            text_count(p->global * p->sequence), (long long)p->global, (long long)p->sequence,
@@ -149,6 +152,19 @@ static void print_step(const struct plan *p)
     printf("\n");
 }
 
+/* "16 B per parameter / 8 shards" */
+static const char *state_text(const struct plan *p)
+{
+    const char *shards = text_format("%lld shard%s", (long long)p->fsdp, p->fsdp == 1 ? "" : "s");
+    if (!p->optimizer_all || p->dp == 1)
+        return text_format("%d B per parameter / %s", STATE_BYTES, shards);
+    const bool whole = p->accumulation > 1; /* gradients of several micro-batches are added up */
+    return text_format("%d B per parameter / %lld devices; %s%s weights / %s",
+                       STATE_BYTES - (whole ? 4 : 0), (long long)(p->fsdp * p->dp),
+                       whole ? text_format("%s gradients and ", type_word(F32)) : "",
+                       type_word(p->compute), shards);
+}
+
 static void print_text(const char *path, const struct plan *p, const struct ledger *l,
                        double seconds)
 {
@@ -160,10 +176,8 @@ static void print_text(const char *path, const struct plan *p, const struct ledg
         printf("  (%s active)", text_count(l->active_parameters));
     printf("\n  FLOPs       %s per token (full), %s (causal), %s (hardware)", giga(l->flops.full),
            giga(l->flops.causal), giga(l->flops.hardware));
-    printf("\n  precision   %s weights, %s gradients, two %s moments: %d B per parameter / %lld "
-           "shard%s; computes in %s\n",
-           type_word(F32), type_word(F32), type_word(F32), STATE_BYTES, (long long)p->fsdp,
-           p->fsdp == 1 ? "" : "s", type_word(p->compute));
+    printf("\n  precision   %s weights, %s gradients, two %s moments: %s; computes in %s\n",
+           type_word(F32), type_word(F32), type_word(F32), state_text(p), type_word(p->compute));
     print_defaults(p);
     print_step(p);
     printf("  peak        %s at %s\n", text_bytes(l->peak_bytes), l->peak_at);

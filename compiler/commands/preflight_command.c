@@ -209,6 +209,7 @@ static void fit_link(struct cluster *c, const struct measured *m, bool network,
                      struct provenance from)
 {
     const struct transfer_row *t = largest(m, "gather", network);
+    if (!t) t = largest(m, "reduce_scatter", network);
     const bool reduces = !t;
     if (reduces) t = largest(m, "all_reduce", network);
     if (!t) return;

@@ -72,8 +72,10 @@ static void print_rung(const char *path, const struct rung *r)
            time_text(r->step_seconds), time_text(seconds(t->low)), time_text(seconds(t->high)),
            text_count((int64_t)(r->tokens_per_second + 0.5)),
            text_count((int64_t)(r->per_device + 0.5)));
-    printf("  mesh             fsdp %lld x dp %lld, local %lld, accumulation %lld\n",
-           (long long)p->fsdp, (long long)p->dp, (long long)p->local, (long long)p->accumulation);
+    printf("  mesh             fsdp %lld x dp %lld%s, local %lld, accumulation %lld\n",
+           (long long)p->fsdp, (long long)p->dp,
+           p->optimizer_all && p->dp > 1 ? ", optimizer all" : "", (long long)p->local,
+           (long long)p->accumulation);
     if (r->mfu[0] > 0)
         printf("  MFU              %.1f %% (full), %.1f %% (causal), %.1f %% (hardware)\n",
                100 * r->mfu[0], 100 * r->mfu[1], 100 * r->mfu[2]);
@@ -227,10 +229,12 @@ static json_t *rung_json(const struct rung *r)
     for (int i = 0; i < STEP_PARTS; i++)
         json_object_set_new(parts, step_part_names[i], json_real(seconds(t->part[i])));
     json_t *o = json_pack(
-        "{s:I, s:s, s:{s:I, s:I}, s:I, s:I, s:I, s:f, s:[f,f], s:f, s:f, s:f, s:o, s:I, s:I, s:f, "
+        "{s:I, s:s, s:{s:I, s:I, s:s}, s:I, s:I, s:I, s:f, s:[f,f], s:f, s:f, s:f, s:o, s:I, s:I, "
+        "s:f, "
         "s:f, s:f}",
         "devices", (json_int_t)r->devices, "verdict", verdict_names[r->verdict], "mesh", "fsdp",
-        (json_int_t)p->fsdp, "dp", (json_int_t)p->dp, "local", (json_int_t)p->local, "accumulation",
+        (json_int_t)p->fsdp, "dp", (json_int_t)p->dp, "optimizer",
+        p->optimizer_all ? "all" : "shard", "local", (json_int_t)p->local, "accumulation",
         (json_int_t)p->accumulation, "global", (json_int_t)p->global, "step_seconds",
         r->step_seconds, "step_seconds_interval", seconds(t->low), seconds(t->high),
         "tokens_per_second", r->tokens_per_second, "tokens_per_second_per_device", r->per_device,

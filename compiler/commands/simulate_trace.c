@@ -16,10 +16,10 @@ static void write_one(struct watcher *w, const struct item *item, int kernel, in
 {
     struct writing *out = w->context;
     const char *name = kernel >= 0 ? out->program->kernel[kernel].name : item->what;
-    int lane = kernel >= 0                   ? 0
-               : item->kind == ITEM_GATHER   ? 1
-               : item->kind == ITEM_REPLICAS ? 3
-                                             : 2;
+    int lane = kernel >= 0                                               ? 0
+               : item->kind == ITEM_GATHER                               ? 1
+               : item->kind == ITEM_REPLICAS || item->kind == ITEM_PARTS ? 3
+                                                                         : 2;
     char unit[32] = "";
     if (kernel < 0 && layer >= 0) snprintf(unit, sizeof unit, "[%lld]", (long long)layer);
     text_add(out->to,

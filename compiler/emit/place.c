@@ -150,14 +150,20 @@ const char *place_slot(struct places *p, const char *buffer, const struct unit *
 const char *place_state(struct places *p, enum buffer_kind kind, const struct unit *u,
                         const char *instance)
 {
+    const struct facts *f = &p->graph->facts;
     const struct buffer *b = buffer_of(p, state_name(kind));
-    const char *at =
-        place_constant(p, text_format("shard %s", u->name), text_format("%s.shard", u->name),
-                       u->state_offset * 4, "from the start of each kind of state");
-    const char *bytes = !u->loop[0] ? NULL
-                                    : place_constant(p, text_format("shard bytes %s", u->name),
-                                                     text_format("%s.shard.bytes", u->name),
-                                                     u->shard_elements * 4, "one instance's");
+    /* a shard, of which the rank's part comes first; all else is as long as the part */
+    const bool whole = kind == BUFFER_GRADIENT && f->parts > 1 && gradients_whole(f);
+    const char *what = whole ? "gradient" : "shard";
+    const char *at = place_constant(
+        p, text_format("%s %s", what, u->name), text_format("%s.%s", u->name, what),
+        4 * (whole ? u->shard_offset : u->state_offset), "from the start of each kind of state");
+    const char *bytes =
+        !u->loop[0]
+            ? NULL
+            : place_constant(p, text_format("%s bytes %s", what, u->name),
+                             text_format("%s.%s.bytes", u->name, what),
+                             4 * (whole ? u->shard_elements : u->part_elements), "one instance's");
     const char *base = offset_of(p, b);
     if (!u->loop[0]) return text_format("%s(d, %s + %s)", segment_verb(b), base, at);
     return text_format("%s(d, %s + %s + %s * %s)", segment_verb(b), base, at,

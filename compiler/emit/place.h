@@ -41,7 +41,7 @@ const char *place_entry(const char *base, const char *entry, int64_t ring, const
 /* Entry number `entry` (C) of the slots in buffer `buffer`, which hold instances of `u`. */
 const char *place_slot(struct places *p, const char *buffer, const struct unit *u,
                        const char *entry, int64_t ring);
-/* This rank's resident shard of a unit's instance; `instance`: C. */
+/* This rank's resident shard of a unit's instance, or its part of it; `instance`: C. */
 const char *place_state(struct places *p, enum buffer_kind state, const struct unit *u,
                         const char *instance);
 const char *place_plain(struct places *p, const char *buffer);

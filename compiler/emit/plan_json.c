@@ -53,8 +53,9 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              p->cluster.nodes, p->cluster.devices_per_node, p->cluster.memory_bytes);
     text_add(to,
              "  \"mesh\": {\"fsdp\": %ld, \"dp\": %ld, \"prefetch\": %ld, \"reduce_slots\": "
-             "%ld, \"reshard\": \"%s\"},\n",
-             p->fsdp, p->dp, p->prefetch, p->reduce_slots, reshard_names[p->reshard]);
+             "%ld, \"reshard\": \"%s\", \"optimizer\": \"%s\"},\n",
+             p->fsdp, p->dp, p->prefetch, p->reduce_slots, reshard_names[p->reshard],
+             p->optimizer_all ? "all" : "shard");
     text_add(to,
              "  \"precision\": {\"compute\": \"%s\", \"master\": \"%s\", \"gradients\": \"%s\", "
              "\"moments\": \"%s\"},\n",

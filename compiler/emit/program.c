@@ -95,9 +95,12 @@ static void unit_tables(struct text *to, const struct graph *g, const struct pla
         bool variant = place_has_variants(g, u->loop) && variant_body(g, u, &r);
         text_add(to,
                  "    {%s, %ld, %s, %ld, %ld, %ld, tensors_%d, sizeof tensors_%d / sizeof "
-                 "*tensors_%d},\n",
+                 "*tensors_%d",
                  escape_c(u->name), u->count, variant ? text_format("layers_%d", i) : "0",
                  u->elements, u->shard_elements, u->state_offset, i, i, i);
+        if (g->facts.parts > 1)
+            text_add(to, ", .part = %ld, .shard_offset = %ld", u->part_elements, u->shard_offset);
+        text_add(to, "},\n");
     }
     text_add(to, "};\n\n");
 }
@@ -195,7 +198,8 @@ static int64_t events_of(const struct graph *g)
         const struct node *node = at.node;
         if (!attr_find(node, "event")) continue;
         int64_t end = attr_get(node, "event") + attr_or(node, "ring", 1),
-                summed = attr_or(node, "summed", -1) + 1;
+                summed = attr_or(node, "summed", -1) +
+                         (attr_find(node, "shards") ? attr_get(node, "ring") : 1);
         if (end > n) n = end;
         if (summed > n) n = summed;
     }
@@ -415,6 +419,9 @@ void emit_program_c(struct text *to, const struct graph *g, const struct plan *p
              state_offset(g, BUFFER_MASTER), state_offset(g, BUFFER_GRADIENT),
              state_offset(g, BUFFER_MOMENT1), state_offset(g, BUFFER_MOMENT2),
              graph_buffer_must(g, "scalars")->offset);
+    if (f->parts > 1)
+        text_add(to, "    .parts = %ld, .weights = %ld, .gradients_whole = %s,\n", f->parts,
+                 state_offset(g, BUFFER_WEIGHTS), gradients_whole(f) ? "true" : "false");
     text_add(to, "    .staging = %ld, .staging_bytes = %ld, .compute_type = %s,\n",
              io ? io->offset : 0, io ? io->bytes : 0,
              f->compute == BF16 ? "TYPE_BF16" : "TYPE_F32");

@@ -40,10 +40,27 @@ static const char *function_name(const struct region *r, const struct body *b)
  * says itself. */
 static const char *local_name(const char *name)
 {
-    static const char *const word[] = {
-        "d",    "i",         "n",         "e",          "micro",          "local",
-        "wire", "run",       "run_shard", "gather",     "reduce",         "await",
-        "tap",  "iteration", "sum_ranks", "load_batch", "load_documents", "sum_replicas"};
+    static const char *const word[] = {"d",
+                                       "i",
+                                       "n",
+                                       "e",
+                                       "micro",
+                                       "local",
+                                       "wire",
+                                       "run",
+                                       "run_shard",
+                                       "gather",
+                                       "reduce",
+                                       "await",
+                                       "tap",
+                                       "iteration",
+                                       "sum_ranks",
+                                       "load_batch",
+                                       "load_documents",
+                                       "sum_replicas",
+                                       "gather_replicas",
+                                       "scatter_replicas",
+                                       "reduce_after"};
     const char *id = emit_word(name);
     for (size_t k = 0; k < COUNT_OF(word); k++)
         if (!strcmp(id, word[k])) return intern_format("%s_", id);
@@ -196,7 +213,8 @@ static void say_node(struct schedule_text *s, struct body_text *b, struct here h
 static bool wants_micro(const struct region *r)
 {
     for (struct node_walk at = {0}; next_node_of_region(r, &at);)
-        if (at.node->op == OP_reduce || at.node->op == OP_batch || attr_or(at.node, "once", 0))
+        if (at.node->op == OP_reduce || at.node->op == OP_batch || attr_or(at.node, "once", 0) ||
+            (at.node->op == OP_gather && attr_or(at.node, "parts", 0)))
             return true;
     return false;
 }
@@ -393,13 +411,23 @@ static void heading(struct text *to, const struct schedule_text *s)
              "collective on\n"
              " * its own lane, sum_replicas on a third, after the reduction before it; await makes "
              "the compute\n"
-             " * lane wait for the event of a collective.\n"
+             " * lane wait for the event of a collective.\n",
+             g->steps);
+    if (f->parts > 1)
+        text_add(to,
+                 " * Master weights and moments of a shard are cut into %ld parts, one of each "
+                 "replica:\n"
+                 " * gather_replicas puts the shard's weights together before it is gathered, "
+                 "scatter_replicas\n"
+                 " * gives each replica its part of a gradient%s.\n",
+                 f->parts,
+                 gradients_whole(f) ? "" : "; reduce_after keeps a shard until it is read");
+    text_add(to,
              " * i is the layer; n counts iterations in the order in which they run. A function "
              "begins with the\n"
              " * addresses that its calls use. The comment after a call is the line of the plan "
              "that it comes\n"
-             " * from; \"again\" marks what the forward pass computed already. */\n",
-             g->steps);
+             " * from; \"again\" marks what the forward pass computed already. */\n");
     text_add(to, "#include \"device.h\"\n#include \"kernels.h\"\n\n");
 }
 

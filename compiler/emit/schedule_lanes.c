@@ -23,7 +23,8 @@ const char *schedule_event(struct schedule_text *s, int64_t event)
             return place_constant(
                 &s->places, text_format("event %ld", event),
                 text_format("%s.summed", place_slot_name(attr_get_word(node, "from"))), event,
-                "event");
+                attr_find(node, "shards") && attr_get(node, "ring") > 1 ? "first event of a ring"
+                                                                        : "event");
         if (!lane || attr_get(node, "event") != event) continue;
         const char *what = node->op == OP_sum_ranks ? node->out[0]->name
                                                     : attr_get_word(node, gather ? "into" : "from");
@@ -121,6 +122,9 @@ void schedule_say_gather(struct schedule_text *s, struct lines *to, struct here 
     const char *when = gather_condition(h, n);
     const char *into = attr_get_word(n, "into"),
                *entry = attr_or(n, "held", 0) ? gather_layer(s, h, n, u) : target;
+    if (attr_or(n, "parts", 0))
+        schedule_say(to, "over the replicas", "%sgather_replicas(d, %d, %s, micro);", when, n->step,
+                     instance);
     schedule_say(to, text_format("%s ahead", attr_get_word(n, "unit")),
                  "%sgather(d, %d, %s, %s, %s);", when, n->step, instance,
                  place_slot(&s->places, into, u, entry, attr_get(n, "ring")),
@@ -170,8 +174,12 @@ void schedule_say_wait(struct schedule_text *s, struct lines *to, struct here h,
                          ? text_format("if (%s >= %ld) ", h.running, attr_get(n, "from"))
                          : "",
                      n->step, event_ring(s, event, ring, entry, loop));
-    int64_t summed = attr_or(n, "summed", -1);
-    if (is_summed(s->places.graph, summed))
+    int64_t summed = attr_or(n, "summed", -1), sums = attr_or(n, "sums", 1);
+    if (!is_summed(s->places.graph, summed)) return;
+    if (sums > 1)
+        schedule_say(to, NULL, "for (int e = 0; e < %ld; e++) await(d, %d, %s + e);", sums, n->step,
+                     schedule_event(s, summed));
+    else
         schedule_say(to, NULL, "await(d, %d, %s);", n->step, schedule_event(s, summed));
 }
 
@@ -186,16 +194,28 @@ void schedule_say_reduce(struct schedule_text *s, struct lines *to, struct here 
             !strcmp(g->unit.item[i]->variant, h.body->name))
             mine = g->unit.item[i];
     const char *instance = schedule_instance(s, mine, h.index),
-               *into = place_state(&s->places, BUFFER_GRADIENT, mine, h.index);
+               *state = place_state(&s->places, BUFFER_GRADIENT, mine, h.index), *into = state;
+    const int64_t ring = attr_get(n, "ring");
+    const bool shards = attr_find(n, "shards") != NULL;
+    const char *summed = NULL;
+    if (shards) into = place_slot(&s->places, attr_get_word(n, "shards"), u, h.running, ring);
+    if (sums_replicas(n) || shards)
+        summed = shards ? event_ring(s, attr_get(n, "summed"), ring, h.running, u->loop[0])
+                        : schedule_event(s, attr_get(n, "summed"));
     const char *stage = graph_buffer(g, "stage") ? place_plain(&s->places, "stage") : "0";
     /* of a gradient that comes in parts */
     static const char *const part[] = {"0", "micro & MICRO_LAST", "micro & MICRO_FIRST", "micro"};
-    schedule_say(
-        to, mine->name, "reduce(d, %d, %s, %s, %s, %s, %s, %s);", n->step, instance,
-        place_slot(&s->places, attr_get_word(n, "from"), u, h.running, attr_get(n, "ring")), stage,
-        into, part[2 * attr_get(n, "first") + attr_get(n, "last")],
-        event_ring(s, attr_get(n, "event"), attr_get(n, "ring"), h.running, u->loop[0]));
-    if (sums_replicas(n))
+    if (shards && u->loop[0])
+        schedule_say(to, "its shard is free", "reduce_after(d, %d, %s);", n->step, summed);
+    schedule_say(to, mine->name, "reduce(d, %d, %s, %s, %s, %s, %s, %s);", n->step, instance,
+                 place_slot(&s->places, attr_get_word(n, "from"), u, h.running, ring), stage, into,
+                 part[2 * attr_get(n, "first") + attr_get(n, "last")],
+                 event_ring(s, attr_get(n, "event"), ring, h.running, u->loop[0]));
+    if (!sums_replicas(n)) return;
+    if (g->facts.parts > 1)
+        schedule_say(to, "over the replicas", "scatter_replicas(d, %d, %s, %s, %s, micro, %s);",
+                     n->step, instance, into, state, summed);
+    else
         schedule_say(to, "over the replicas", "sum_replicas(d, %d, %s, %s, micro, %s);", n->step,
-                     instance, into, schedule_event(s, attr_get(n, "summed")));
+                     instance, into, summed);
 }

@@ -138,16 +138,16 @@ int64_t cost_active_parameters(const struct graph *g)
     return all;
 }
 
-int64_t cost_copy_bytes_of(int64_t elements, const struct plan *p)
+int64_t cost_copy_bytes_of(int64_t elements, const struct plan *p, int64_t sharers)
 {
     if (!p->saving.given || !p->saving.async) return 0;
-    return 3 * 4 * ((elements + p->dp - 1) / p->dp);
+    return 3 * 4 * ((elements + sharers - 1) / sharers);
 }
 
 int64_t cost_copy_bytes(const struct graph *g, const struct plan *p)
 {
     const struct buffer *master = graph_buffer(g, "state.master");
-    return master ? cost_copy_bytes_of(master->bytes / 4, p) : 0;
+    return master ? cost_copy_bytes_of(master->bytes / 4, p, p->optimizer_all ? 1 : p->dp) : 0;
 }
 
 int64_t cost_outside_bytes(const struct graph *g, const struct plan *p)

@@ -40,8 +40,8 @@ int64_t cost_active_parameters(const struct graph *g);
  * its part of master weights and moments; replicas divide a shard. 0: the plan saves none, or saves
  * while the run waits. */
 int64_t cost_copy_bytes(const struct graph *g, const struct plan *p);
-/* The same of `elements` of master weights per rank. */
-int64_t cost_copy_bytes_of(int64_t elements, const struct plan *p);
+/* The same of `elements` of master weights that so many ranks have. */
+int64_t cost_copy_bytes_of(int64_t elements, const struct plan *p, int64_t sharers);
 /* What a device has beside the arena: the cluster's `outside`, on cpu with that copy. */
 int64_t cost_outside_bytes(const struct graph *g, const struct plan *p);
 

@@ -285,6 +285,11 @@ const char *slot_name(enum slot slot, const char *region, const struct unit *u)
                          u->loop[0] ? u->loop : u->name);
 }
 
+const char *shards_name(const struct unit *u)
+{
+    return intern_format("shards.%s", u->loop[0] ? u->loop : u->name);
+}
+
 const struct unit *slot_unit(const struct graph *g, const struct buffer *b)
 {
     enum slot slot = b->kind == BUFFER_GATHERED ? SLOT_GATHER : SLOT_GRADIENT;
@@ -292,9 +297,10 @@ const struct unit *slot_unit(const struct graph *g, const struct buffer *b)
     for (int i = 0; i < g->region.n; i++)
         for (int k = 0; k < g->unit.n; k++) {
             const struct unit *u = g->unit.item[k];
-            if ((!found || u->elements > found->elements) &&
-                !strcmp(slot_name(slot, g->region.item[i]->name, u), b->name))
-                found = u;
+            const char *name = b->kind == BUFFER_GRADIENT_SHARDS
+                                   ? shards_name(u)
+                                   : slot_name(slot, g->region.item[i]->name, u);
+            if ((!found || u->elements > found->elements) && !strcmp(name, b->name)) found = u;
         }
     if (!found) bug("%s is a slot of no unit", b->name);
     return found;
@@ -343,7 +349,7 @@ bool is_state(enum buffer_kind kind) { return kind <= BUFFER_MOMENT2; }
 
 const char *state_name(enum buffer_kind kind)
 {
-    if (!is_state(kind)) bug("%s is no state", buffer_kind_names[kind]);
+    if (!is_state(kind) && kind != BUFFER_WEIGHTS) bug("%s is no state", buffer_kind_names[kind]);
     return intern_format("state.%s", buffer_kind_names[kind]);
 }
 

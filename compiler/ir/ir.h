@@ -274,6 +274,10 @@ struct unit {
     int64_t elements, shard_elements;
     /* shard: first element of instance 0 in each resident shard buffer */
     int64_t state_offset;
+    /* shard: a rank's part of master weights and moments, facts.parts of which make a shard; and
+     * state_offset in what is resident by shards (weights, whole gradients). Printed when there are
+     * parts; else they are shard_elements and state_offset. */
+    int64_t part_elements, shard_offset;
 };
 
 enum segment { SEGMENT_LOCAL, SEGMENT_WIRE };
@@ -284,6 +288,7 @@ enum buffer_kind {
     BUFFER_GRADIENT,
     BUFFER_MOMENT1,
     BUFFER_MOMENT2,
+    BUFFER_WEIGHTS,
     BUFFER_SCALARS,
     BUFFER_STAGING,
     BUFFER_WORKSPACE,
@@ -291,6 +296,7 @@ enum buffer_kind {
     BUFFER_METRICS,
     BUFFER_GATHERED,
     BUFFER_GRADIENT_SLOTS,
+    BUFFER_GRADIENT_SHARDS,
     BUFFER_CARRIED,
     BUFFER_SAVED,
     BUFFER_BATCH,
@@ -370,7 +376,17 @@ struct facts {
      * printed only then */
     bool apart;
     bool group_rates; /* some weights have a rate of their own; printed only then */
+    /* into how many parts the replicas cut a shard of master weights and moments: dp, or 1: each
+     * has all of it; printed when not 1 */
+    int64_t parts;
 };
+/* Whether gradients are added up in whole shards over the micro-batches of a step, and each replica
+ * has its part of the sum at the beginning of its shard; else, with parts, only the part is kept,
+ * and shards pass through a ring (shards_name). */
+static inline bool gradients_whole(const struct facts *f)
+{
+    return f->parts == 1 || f->accumulation > 1;
+}
 
 struct name_set;
 
@@ -505,6 +521,9 @@ struct unit *graph_unit(const struct graph *g, const char *name);
 /* The buffer that a region gathers a unit into, or leaves its gradients in: the units of a loop
  * share one. */
 enum slot { SLOT_GATHER, SLOT_GRADIENT };
+/* The buffer in which the shards of a unit's gradient wait for the sum over the replicas when only
+ * parts are kept: one for a unit, or for the units of a loop. */
+const char *shards_name(const struct unit *u);
 const char *slot_name(enum slot slot, const char *region, const struct unit *u);
 /* The unit whose slot a buffer of kind GATHERED or GRADIENT_SLOTS is; of a loop's units the one
  * with most elements. */

@@ -82,6 +82,7 @@ static void read_facts(struct reader *r)
     f->eps = read_key_real(r, "eps"), f->clip = read_key_real(r, "clip");
     if (read_see(r, "rates=")) f->group_rates = read_whole(r) != 0;
     if (read_see(r, "apart=")) f->apart = read_whole(r) != 0;
+    f->parts = read_see(r, "parts=") ? read_whole(r) : 1;
     if (!read_at_line_end(r))
         f->device = (enum device_kind)read_choice(r, device_names, 2, read_key_word(r, "device"));
     if (read_see(r, "attention="))
@@ -94,8 +95,9 @@ static void read_facts(struct reader *r)
         read_fail(r, "no shared memory");
     if (!read_at_line_end(r) && (f->multiprocessors = read_key_whole(r, "multiprocessors")) < 1)
         read_fail(r, "no multiprocessors");
-    const int64_t positive[] = {f->sequence, f->local, f->tokens,       f->accumulation,
-                                f->fsdp,     f->dp,    f->reduce_slots, f->loss_chunks};
+    const int64_t positive[] = {f->sequence,     f->local,       f->tokens,
+                                f->accumulation, f->fsdp,        f->dp,
+                                f->reduce_slots, f->loss_chunks, f->parts};
     for (size_t i = 0; i < COUNT_OF(positive); i++)
         if (positive[i] < 1) read_fail(r, "a count below 1");
     read_line_end(r);
@@ -111,6 +113,9 @@ static void read_unit(struct reader *r)
         u->elements = read_key_whole(r, "elements"),
         u->shard_elements = read_key_whole(r, "shard_elements"),
         u->state_offset = read_key_whole(r, "state_offset");
+    u->part_elements = u->shard_elements, u->shard_offset = u->state_offset;
+    if (read_see(r, "part_elements="))
+        u->part_elements = read_whole(r), u->shard_offset = read_key_whole(r, "shard_offset");
     PUSH(&r->graph->unit, u);
     read_line_end(r);
 }

@@ -110,6 +110,7 @@ static void print_facts(struct text *to, const struct facts *f)
         print_attr(to, &(struct attr){.key = real[i].key, .kind = ATTR_REAL, .real = real[i].x});
     if (f->group_rates) text_add(to, " rates=1");
     if (f->apart) text_add(to, " apart=1");
+    if (f->parts > 1) text_add(to, " parts=%lld", (long long)f->parts);
     if (f->device != DEVICE_CPU)
         text_add(to, " device=\"%s\"%s%s", device_names[f->device],
                  f->attention_library ? " attention=\"library\"" : "",
@@ -137,6 +138,9 @@ void ir_print(struct text *to, const struct graph *g)
             text_add(to, " elements=%lld shard_elements=%lld state_offset=%lld",
                      (long long)u->elements, (long long)u->shard_elements,
                      (long long)u->state_offset);
+        if (u->elements && g->facts.parts > 1)
+            text_add(to, " part_elements=%lld shard_offset=%lld", (long long)u->part_elements,
+                     (long long)u->shard_offset);
         text_add(to, "\n");
     }
     for (int i = 0; i < g->weight.n; i++) {

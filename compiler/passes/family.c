@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum rule { FIXED, ROWS, STATE, SLOT, STAGE, WORK };
+enum rule { FIXED, ROWS, PARTS, SHARDS, SLOT, SHARD_SLOT, STAGE, WORK };
 struct sized {
     enum rule rule;
     enum segment segment;
@@ -23,13 +23,13 @@ struct sized {
     /* ROWS: bytes = base + per_row x tokens + per_piece_row x tokens / chunks */
     int64_t base, per_row, per_piece_row;
     int64_t element_size;
-    int first_unit, units; /* SLOT: the longest of these units */
+    int first_unit, units; /* SLOT, SHARD_SLOT: the longest of these units */
 };
 struct unit_size {
     int64_t length, count, together; /* together: of the first shard alone (unit_together) */
 };                                   /* unpadded elements */
 struct layout_known {
-    int64_t tokens, chunks, fsdp, bytes;
+    int64_t tokens, chunks, fsdp, dp, bytes;
 };
 struct family {
     struct sized *sized;
@@ -40,6 +40,7 @@ struct family {
     struct layout_known *known; /* layouts so far: equal buffers share one */
     int knowns;
     int64_t alignment;
+    bool cut; /* the replicas have parts of a shard */
     bool holds;
 };
 
@@ -50,13 +51,18 @@ static void *keep(size_t bytes)
     return p;
 }
 
+int64_t family_accumulation(const struct plan *p)
+{
+    return p->optimizer_all && p->accumulation > 1 ? 2 : 1;
+}
+
 static struct graph *compile(const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks)
 {
     struct plan at = *p;
     at.fsdp = fsdp;
     at.local = local;
     at.loss_chunks = chunks;
-    at.accumulation = 1;
+    at.accumulation = family_accumulation(p);
     struct graph *g = pass_lower(&at);
     return g ? pipeline_run(g, LEVEL_MEMORY) : NULL;
 }
@@ -67,6 +73,7 @@ static bool owns(const struct buffer *b) { return b->kind != BUFFER_ALIAS; }
 static void read_units(struct family *f, const struct graph *g)
 {
     f->alignment = weight_alignment(g);
+    f->cut = g->facts.parts > 1;
     f->units = g->unit.n;
     f->unit = keep(sizeof *f->unit * (size_t)g->unit.n);
     for (int i = 0; i < g->unit.n; i++) {
@@ -81,17 +88,33 @@ static void read_units(struct family *f, const struct graph *g)
     }
 }
 
-static int64_t padded(const struct family *f, int unit, int64_t fsdp)
+static int64_t padded(const struct family *f, int unit, int64_t fsdp, int64_t dp)
 {
-    int64_t length = f->unit[unit].length, least = f->unit[unit].together * fsdp;
-    return round_up(length > least ? length : least, fsdp * f->alignment);
+    const int64_t cut = f->cut ? fsdp * dp : fsdp;
+    int64_t length = f->unit[unit].length, least = f->unit[unit].together * cut;
+    return round_up(length > least ? length : least, cut * f->alignment);
 }
 
-int64_t family_state_elements(const struct family *f, int64_t fsdp)
+int64_t family_shard(const struct family *f, int unit, int64_t fsdp, int64_t dp)
+{
+    return padded(f, unit, fsdp, dp) / fsdp;
+}
+
+int64_t family_part(const struct family *f, int unit, int64_t fsdp, int64_t dp)
+{
+    return family_shard(f, unit, fsdp, dp) / (f->cut ? dp : 1);
+}
+
+static int64_t shards_elements(const struct family *f, int64_t fsdp, int64_t dp)
 {
     int64_t n = 0;
-    for (int i = 0; i < f->units; i++) n += f->unit[i].count * padded(f, i, fsdp) / fsdp;
+    for (int i = 0; i < f->units; i++) n += f->unit[i].count * family_shard(f, i, fsdp, dp);
     return n;
+}
+
+int64_t family_state_elements(const struct family *f, int64_t fsdp, int64_t dp)
+{
+    return shards_elements(f, fsdp, dp) / (f->cut ? dp : 1);
 }
 
 /* The units whose instances a slot holds: all of a loop's, or the one. They stand side by side. */
@@ -105,13 +128,15 @@ static void slot_units(const struct graph *g, const struct unit *one, struct siz
     }
 }
 
-static enum rule rule_of(const struct buffer *b)
+static enum rule rule_of(const struct graph *g, const struct buffer *b)
 {
     switch (b->kind) {
     case BUFFER_MASTER:
-    case BUFFER_GRADIENT:
     case BUFFER_MOMENT1:
-    case BUFFER_MOMENT2: return STATE;
+    case BUFFER_MOMENT2: return PARTS;
+    case BUFFER_GRADIENT: return gradients_whole(&g->facts) ? SHARDS : PARTS;
+    case BUFFER_WEIGHTS: return SHARDS;
+    case BUFFER_GRADIENT_SHARDS: return SHARD_SLOT;
     case BUFFER_SCALARS:
     case BUFFER_STAGING:
     case BUFFER_METRICS: return FIXED;
@@ -137,7 +162,7 @@ static struct sized *read_buffers(const struct graph *g, int *n)
         const struct buffer *b = g->buffer.item[i];
         if (!owns(b)) continue;
         struct sized *s = &all[(*n)++];
-        *s = (struct sized){.rule = rule_of(b),
+        *s = (struct sized){.rule = rule_of(g, b),
                             .segment = b->segment,
                             .entries = b->entries,
                             .live_from = b->live_from,
@@ -146,30 +171,32 @@ static struct sized *read_buffers(const struct graph *g, int *n)
                             .idle_from = b->idle_from,
                             .idle_to = b->idle_to,
                             .base = b->bytes};
-        if (s->rule != SLOT) continue;
-        s->element_size = b->kind == BUFFER_GATHERED ? element_bytes(g->facts.compute) : 4;
-        slot_units(g, slot_unit(g, b), s);
+        const bool weights = b->kind == BUFFER_GATHERED || b->kind == BUFFER_WEIGHTS;
+        s->element_size = weights ? element_bytes(g->facts.compute) : 4;
+        if (s->rule == SLOT || s->rule == SHARD_SLOT) slot_units(g, slot_unit(g, b), s);
     }
     return all;
 }
 
 static int64_t bytes_of(const struct family *f, const struct sized *s, int64_t tokens,
-                        int64_t chunks, int64_t fsdp)
+                        int64_t chunks, int64_t fsdp, int64_t dp)
 {
     int64_t n = 0;
     switch (s->rule) {
     case FIXED:
     case WORK: return s->base;
     case ROWS: return s->base + s->per_row * tokens + s->per_piece_row * (tokens / chunks);
-    case STATE: return 4 * family_state_elements(f, fsdp);
+    case PARTS: return 4 * family_state_elements(f, fsdp, dp);
+    case SHARDS: return s->element_size * shards_elements(f, fsdp, dp);
     case STAGE:
         for (int i = 0; i < f->units; i++)
-            if (padded(f, i, fsdp) / fsdp > n) n = padded(f, i, fsdp) / fsdp;
+            if (family_shard(f, i, fsdp, dp) > n) n = family_shard(f, i, fsdp, dp);
         return n * 4;
     case SLOT:
+    case SHARD_SLOT:
         for (int i = s->first_unit; i < s->first_unit + s->units; i++)
-            if (padded(f, i, fsdp) > n) n = padded(f, i, fsdp);
-        return n * s->element_size;
+            if (padded(f, i, fsdp, dp) > n) n = padded(f, i, fsdp, dp);
+        return n * s->element_size / (s->rule == SLOT ? 1 : fsdp);
     }
     bug("rule %d", (int)s->rule);
 }
@@ -182,14 +209,14 @@ static bool predicts(const struct family *f, const struct graph *g)
     bool same = n == f->n;
     for (int i = 0; i < n && same; i++) {
         const struct sized *a = &now[i], *b = &f->sized[i];
-        same =
-            a->rule == b->rule && a->segment == b->segment && a->entries == b->entries &&
-            a->live_from == b->live_from && a->live_to == b->live_to &&
-            a->idle_entry == b->idle_entry && a->idle_from == b->idle_from &&
-            a->idle_to == b->idle_to &&
-            a->base == (a->rule == WORK
-                            ? workspace_form_bytes(f->work, g->facts.tokens, g->facts.loss_chunks)
-                            : bytes_of(f, b, g->facts.tokens, g->facts.loss_chunks, g->facts.fsdp));
+        same = a->rule == b->rule && a->segment == b->segment && a->entries == b->entries &&
+               a->live_from == b->live_from && a->live_to == b->live_to &&
+               a->idle_entry == b->idle_entry && a->idle_from == b->idle_from &&
+               a->idle_to == b->idle_to &&
+               a->base == (a->rule == WORK ? workspace_form_bytes(f->work, g->facts.tokens,
+                                                                  g->facts.loss_chunks)
+                                           : bytes_of(f, b, g->facts.tokens, g->facts.loss_chunks,
+                                                      g->facts.fsdp, g->facts.dp));
     }
     free(now);
     return same;
@@ -261,14 +288,15 @@ void family_free(struct family *f)
 }
 
 /* The buffers at a size, in the arena. */
-static struct graph at_size(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp)
+static struct graph at_size(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp,
+                            int64_t dp)
 {
     struct graph g = {.level = LEVEL_MEMORY};
     struct buffer *buffer = TAKE_MANY(struct buffer, f->n);
     for (int i = 0; i < f->n; i++) {
         const struct sized *s = &f->sized[i];
         int64_t bytes = s->rule == WORK ? workspace_form_bytes(f->work, tokens, chunks)
-                                        : bytes_of(f, s, tokens, chunks, fsdp);
+                                        : bytes_of(f, s, tokens, chunks, fsdp, dp);
         buffer[i] = (struct buffer){.name = "",
                                     .kind = BUFFER_WORKING,
                                     .segment = s->segment,
@@ -285,42 +313,38 @@ static struct graph at_size(const struct family *f, int64_t tokens, int64_t chun
     return g;
 }
 
-int64_t family_bytes(struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp)
+int64_t family_bytes(struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp, int64_t dp)
 {
     if (!f->holds) return -1;
+    if (!f->cut) dp = 1; /* replicas change no byte */
     for (int i = f->knowns - 1; i >= 0; i--)
         if (f->known[i].tokens == tokens && f->known[i].chunks == chunks &&
-            f->known[i].fsdp == fsdp)
+            f->known[i].fsdp == fsdp && f->known[i].dp == dp)
             return f->known[i].bytes;
     struct arena_mark mark = arena_mark();
-    struct graph g = at_size(f, tokens, chunks, fsdp);
+    struct graph g = at_size(f, tokens, chunks, fsdp, dp);
     layout_place(&g);
     arena_reset(mark);
     struct layout_known *more = realloc(f->known, sizeof *more * (size_t)(f->knowns + 1));
     if (!more) bug("out of memory for a family's layouts");
     f->known = more;
     f->known[f->knowns++] =
-        (struct layout_known){tokens, chunks, fsdp, g.local_bytes + g.wire_bytes};
+        (struct layout_known){tokens, chunks, fsdp, dp, g.local_bytes + g.wire_bytes};
     return g.local_bytes + g.wire_bytes;
 }
 
 int64_t family_bound(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp,
-                     int *step)
+                     int64_t dp, int *step)
 {
     if (!f->holds) return -1;
     struct arena_mark mark = arena_mark();
-    struct graph g = at_size(f, tokens, chunks, fsdp);
+    struct graph g = at_size(f, tokens, chunks, fsdp, dp);
     int64_t bytes = layout_bound(&g, step);
     arena_reset(mark);
     return bytes;
 }
 
-int64_t family_shard(const struct family *f, int unit, int64_t fsdp)
-{
-    return padded(f, unit, fsdp) / fsdp;
-}
-
 int64_t family_arena_bytes(struct family *f, const struct plan *p)
 {
-    return family_bytes(f, p->local * p->sequence, p->loss_chunks, p->fsdp);
+    return family_bytes(f, p->local * p->sequence, p->loss_chunks, p->fsdp, p->dp);
 }

@@ -4,9 +4,10 @@
 
 #include "ir/ir.h"
 
-/* Plans that differ only in local batch, in loss_chunks (all one, or all more) and in fsdp (all
- * one, or all more) have the same graph except for numbers: the same buffers, live between the same
- * steps. A family holds them as functions of these numbers. */
+/* Plans that differ only in local batch, in loss_chunks (all one, or all more), in fsdp (all one,
+ * or all more) and in dp have the same graph except for numbers: the same buffers, live between the
+ * same steps. A family holds them as functions of these numbers. Where the replicas have parts of a
+ * shard, all have more than one replica, and all accumulate gradients or none does. */
 struct family;
 /* Of the family that `p` is of. NULL after diagnostics of pass_lower. Takes memory from the heap:
  * it outlives the arena's marks. */
@@ -15,20 +16,23 @@ struct family *family_make(const struct plan *p);
  * twice the pieces; `tried` (or NULL) at a size of its own. */
 struct family *family_of(const struct graph *g, const struct graph *more, const struct graph *finer,
                          const struct graph *tried);
-/* By its numbers: tokens of a micro-batch, pieces of the loss, shards. Sizes that were asked before
- * are not laid out again. */
-int64_t family_bytes(struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp);
+/* The accumulation with which graphs of a plan's family are compiled. */
+int64_t family_accumulation(const struct plan *p);
+/* By its numbers: tokens of a micro-batch, pieces of the loss, shards, replicas. Sizes that were
+ * asked before are not laid out again. */
+int64_t family_bytes(struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp, int64_t dp);
 /* The arena's bytes of a plan of the family, as pass_memory would give them; -1 when it does not
  * follow the family's rule, which is found by trying it on a plan that was not used to find the
  * rule. */
 int64_t family_arena_bytes(struct family *f, const struct plan *p);
 /* What no layout of it can go below: the most that is alive, at *step. -1 as above. */
 int64_t family_bound(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp,
-                     int *step);
-/* Elements of a rank's part of unit `i`, by the numbers of the graph. */
-int64_t family_shard(const struct family *f, int unit, int64_t fsdp);
+                     int64_t dp, int *step);
+/* Elements of a shard of unit `i`, by the numbers of the graph, and of a rank's part of it. */
+int64_t family_shard(const struct family *f, int unit, int64_t fsdp, int64_t dp);
+int64_t family_part(const struct family *f, int unit, int64_t fsdp, int64_t dp);
 /* Elements of a rank's part of the master weights. */
-int64_t family_state_elements(const struct family *f, int64_t fsdp);
+int64_t family_state_elements(const struct family *f, int64_t fsdp, int64_t dp);
 void family_free(struct family *f); /* NULL: nothing */
 
 #endif

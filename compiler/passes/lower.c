@@ -249,6 +249,7 @@ struct facts lower_facts(const struct plan *p)
         .accumulation = p->accumulation,
         .fsdp = p->fsdp,
         .dp = p->dp,
+        .parts = p->optimizer_all ? p->dp : 1,
         .prefetch = p->prefetch,
         .reduce_slots = p->reduce_slots,
         .loss_chunks = p->loss_chunks ? p->loss_chunks : 1,

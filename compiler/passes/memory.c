@@ -159,14 +159,20 @@ static void find_reads(struct memory *m)
 static void put_state(struct memory *m)
 {
     struct graph *g = m->graph;
-    int64_t elements = 0, stage = 0;
+    int64_t elements = 0, shards = 0, stage = 0;
     for (int i = 0; i < g->unit.n; i++) {
-        elements += g->unit.item[i]->count * g->unit.item[i]->shard_elements;
+        elements += g->unit.item[i]->count * g->unit.item[i]->part_elements;
+        shards += g->unit.item[i]->count * g->unit.item[i]->shard_elements;
         if (g->unit.item[i]->shard_elements > stage) stage = g->unit.item[i]->shard_elements;
     }
-    for (int kind = 0; is_state((enum buffer_kind)kind); kind++)
+    for (int kind = 0; is_state((enum buffer_kind)kind); kind++) {
+        const bool whole = kind == BUFFER_GRADIENT && gradients_whole(&g->facts);
         memory_put(m, state_name((enum buffer_kind)kind), (enum buffer_kind)kind, SEGMENT_LOCAL,
-                   elements * 4, 1, INDEX_ONLY, 0, m->end);
+                   (whole ? shards : elements) * 4, 1, INDEX_ONLY, 0, m->end);
+    }
+    if (g->facts.parts > 1)
+        memory_put(m, state_name(BUFFER_WEIGHTS), BUFFER_WEIGHTS, SEGMENT_LOCAL,
+                   shards * element_bytes(g->facts.compute), 1, INDEX_ONLY, 0, m->end);
     memory_put(m, "scalars", BUFFER_SCALARS, SEGMENT_LOCAL, 64, 1, INDEX_ONLY, 0, m->end);
     memory_put(m, "io", BUFFER_STAGING, SEGMENT_LOCAL, 1 << 20, 1, INDEX_ONLY, 0, m->end);
     int64_t work = g->facts.device == DEVICE_CUDA ? workspace_bytes(g) : 0;

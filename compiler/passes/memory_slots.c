@@ -24,6 +24,28 @@ static int64_t slot_elements(const struct graph *g, const char *unit)
     return n;
 }
 
+static const struct unit *loop_unit(const struct graph *g, const char *loop)
+{
+    for (int i = 0; i < g->unit.n; i++)
+        if (!strcmp(g->unit.item[i]->loop, loop)) return g->unit.item[i];
+    bug("no unit belongs to loop %s", loop);
+}
+
+/* Where shards of gradients wait for the sum over replicas; a unit that has slots in several
+ * regions has one such place, since its gradient is one sum. */
+static void put_shards(struct memory *m, const char *name, const struct buffer *slot)
+{
+    struct graph *g = m->graph;
+    const struct unit *one = graph_unit(g, name), *u = one ? one : loop_unit(g, name);
+    struct buffer *b = graph_buffer(g, shards_name(u));
+    if (!b)
+        b = memory_put(m, shards_name(u), BUFFER_GRADIENT_SHARDS, SEGMENT_LOCAL,
+                       slot_elements(g, name) / g->facts.fsdp * 4, slot->entries, INDEX_RING,
+                       slot->live_from, slot->live_to);
+    if (slot->live_from < b->live_from) b->live_from = slot->live_from;
+    if (slot->live_to > b->live_to) b->live_to = slot->live_to;
+}
+
 static void put_slots(struct memory *m)
 {
     struct graph *g = m->graph;
@@ -75,6 +97,7 @@ static void put_slots(struct memory *m)
                             if (!attr_get(wait, "all") && wait->step < first) first = wait->step;
                         }
                 b->live_to = last, b->live_from = first;
+                if (!gradients_whole(&g->facts)) put_shards(m, attr_get_word(node, "unit"), b);
             }
     }
 }
@@ -97,13 +120,6 @@ static int filled_from(const struct memory *m, const struct buffer *b, int64_t e
             }
         }
     return b->live_from;
-}
-
-static const struct unit *loop_unit(const struct graph *g, const char *loop)
-{
-    for (int i = 0; i < g->unit.n; i++)
-        if (!strcmp(g->unit.item[i]->loop, loop)) return g->unit.item[i];
-    bug("no unit belongs to loop %s", loop);
 }
 
 /* Layers that a backward loop finds in its forward loop's slots stay there in between. The slot of

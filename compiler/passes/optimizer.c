@@ -8,8 +8,8 @@
  *
  * The loss enters the squared norm times zero, so if the loss of one rank is NaN or infinite, every
  * rank knows before any weight changes. The sum over the world counts every replica's shards, hence
- * the division by dp. AdamW with decoupled weight decay: Loshchilov and Hutter, 2019, algorithm
- * 2. */
+ * the division by dp, but where each replica has a part of its own. AdamW with decoupled weight
+ * decay: Loshchilov and Hutter, 2019, algorithm 2. */
 #include "ir/ir.h"
 #include "passes/pipeline.h"
 
@@ -87,8 +87,8 @@ static void clip(struct graph *g, struct value *squares)
     struct value *all = build_op(&b, OP_sum_ranks, (struct operand[]){by(squares)}, 1,
                                  (struct attr[]){attr_word("group", "world")}, 1);
     b.base = "norm";
-    struct value *norm =
-        build1(&b, OP_sqrt, by(build2(&b, OP_mul, by(all), num(1.0 / (double)g->facts.dp))));
+    const double once = (double)g->facts.parts / (double)g->facts.dp;
+    struct value *norm = build1(&b, OP_sqrt, by(build2(&b, OP_mul, by(all), num(once))));
     struct value *shown = to_f32(&b, norm);
     put_scalar(&b, "norm", shown);
     if (g->facts.clip > 0) {

@@ -21,7 +21,12 @@
  * after the other in that order. Sums over replicas run one after the other on a lane of their own,
  * each after the reduction before it, so no gather and no reduction waits for one; a gradient slot
  * is free when its reduction is done. The update waits for both. The units of a loop share
- * prefetch + 1 gather slots and reduce_slots gradient slots, used in turn. */
+ * prefetch + 1 gather slots and reduce_slots gradient slots, used in turn.
+ *
+ * Where the replicas have parts of a shard, the first gather of a unit in a step comes after one
+ * over the replicas, on their lane, which makes the shard that it gathers from. When only parts of
+ * gradients are kept, a shard passes through a ring of as many entries as the unit has gradient
+ * slots, and a reduction comes after the sum that has read its entry. */
 #include "ir/ir.h"
 #include "passes/pipeline.h"
 
@@ -34,6 +39,7 @@ struct use {
     int64_t
         held; /* so many of its first iterations find their weights where the mirror left them */
     int event;
+    bool first; /* of the unit in a micro-batch */
     const char *buffer;
 };
 struct gradient_slot {
@@ -74,12 +80,18 @@ static struct use *find_use(struct schedule *s, const struct region *r, const st
     return NULL;
 }
 
-/* Gathered by an earlier region, which has kept it. */
-static bool kept(const struct schedule *s, const struct unit *u)
+/* Gathered by an earlier region. */
+static bool used(const struct schedule *s, const struct unit *u)
 {
-    for (int i = 0; i < s->use.n && s->graph->facts.reshard != RESHARD_FORWARD; i++)
+    for (int i = 0; i < s->use.n; i++)
         if (s->use.item[i].unit == shared_unit(s->graph, u)) return true;
     return false;
+}
+
+/* The same, and that region has kept it. */
+static bool kept(const struct schedule *s, const struct unit *u)
+{
+    return s->graph->facts.reshard != RESHARD_FORWARD && used(s, u);
 }
 
 static struct gradient_slot *find_slot(struct schedule *s, const struct region *r,
@@ -121,6 +133,7 @@ static void collect(struct schedule *s, const struct graph *old)
                               .event = s->events};
             one.buffer = slot_name(SLOT_GATHER, at.region->name, u);
             one.held = all ? 0 : held_of(s, &one);
+            one.first = !used(s, u);
             s->positions += at.region->count, s->events += (int)one.ring;
             PUSH(&s->use, one);
         }
@@ -134,7 +147,10 @@ static void collect(struct schedule *s, const struct graph *old)
             PUSH(&s->slot, one);
         }
     }
-    for (int i = 0; i < s->slot.n; i++) s->slot.item[i].summed = s->events++;
+    for (int i = 0; i < s->slot.n; i++) {
+        s->slot.item[i].summed = s->events;
+        s->events += gradients_whole(f) ? 1 : (int)s->slot.item[i].ring;
+    }
 }
 
 static void stamp(struct build *b, enum lane lane)
@@ -146,7 +162,7 @@ static void stamp(struct build *b, enum lane lane)
 static void put_gather(struct build *b, const struct use *target, int64_t shift, int64_t from,
                        int64_t to)
 {
-    struct attr attr[] = {
+    struct attr attr[12] = {
         attr_word("unit", target->unit->loop[0] ? target->unit->loop : target->unit->name),
         attr_word("into", target->buffer),
         attr_whole("shift", shift),
@@ -159,6 +175,7 @@ static void put_gather(struct build *b, const struct use *target, int64_t shift,
         attr_whole("once", 1)};
     int n = b->graph->facts.reshard == RESHARD_STEP ? 10 : 9;
     if (target->held) attr[n++] = attr_whole("held", target->held);
+    if (target->first && b->graph->facts.parts > 1) attr[n++] = attr_whole("parts", 1);
     build_op(b, OP_gather, NULL, 0, attr, n);
     stamp(b, LANE_GATHER);
 }
@@ -166,9 +183,11 @@ static void put_gather(struct build *b, const struct use *target, int64_t shift,
 /* For all reductions through a slot and all sums over replicas that follow them. */
 static void put_wait_for_sums(struct build *b, const struct gradient_slot *t)
 {
+    const bool shards = !gradients_whole(&b->graph->facts);
     struct attr attr[] = {attr_whole("event", t->event), attr_whole("ring", t->ring),
-                          attr_whole("all", 1), attr_whole("summed", t->summed)};
-    build_op(b, OP_wait, NULL, 0, attr, 4);
+                          attr_whole("all", 1), attr_whole("summed", t->summed),
+                          attr_whole("sums", t->ring)};
+    build_op(b, OP_wait, NULL, 0, attr, shards ? 5 : 4);
     stamp(b, LANE_COMPUTE);
 }
 
@@ -298,8 +317,9 @@ static void schedule_body(struct schedule *s, struct build *b, const struct regi
                 attr_word("from", t->buffer),
                 attr_whole("ring", t->ring),
                 attr_whole("event", t->event),
-                attr_whole("summed", t->summed)};
-            build_op(b, OP_reduce, NULL, 0, attr, 8);
+                attr_whole("summed", t->summed),
+                attr_word("shards", shards_name(t->unit))};
+            build_op(b, OP_reduce, NULL, 0, attr, gradients_whole(&b->graph->facts) ? 8 : 9);
             stamp(b, LANE_REDUCE);
             continue;
         }

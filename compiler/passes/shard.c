@@ -8,7 +8,11 @@
  * gathers the whole unit in the compute type, a gradient is reduce-scattered, an update walks the
  * shard. dp    replicas of such groups hold the same shards and see other samples (HSDP). A use and
  * an update need nothing from them; a gradient's shard is summed over the replicas once per step,
- * in the last micro-batch, under the rest of the backward pass. */
+ * in the last micro-batch, under the rest of the backward pass. With mesh.optimizer = all the
+ * replicas also cut what only the update needs, master weights and moments, into parts (ZeRO stage
+ * 1 over the replicas): each adds up its part of a gradient's shard and updates it. The shards of
+ * the weights in the compute type, which uses are gathered from, are put together again from all
+ * parts in the first micro-batch of the next step. */
 #include "ir/ir.h"
 #include "passes/pipeline.h"
 
@@ -16,11 +20,14 @@
 
 /* With one rank and F32 compute there is nothing to gather or to cast: weights are read where they
  * live. */
-static bool gathers(const struct facts *f) { return f->fsdp > 1 || f->compute != F32; }
+static bool gathers(const struct facts *f)
+{
+    return f->fsdp > 1 || f->parts > 1 || f->compute != F32;
+}
 
 static void lay_out_units(struct graph *g)
 {
-    int64_t shards = g->facts.fsdp, state = 0;
+    int64_t shards = g->facts.fsdp, parts = g->facts.parts, state = 0;
     for (int i = 0; i < g->unit.n; i++) {
         struct unit *u = g->unit.item[i];
         int64_t at = 0;
@@ -31,11 +38,13 @@ static void lay_out_units(struct graph *g)
             at += round_up(shape_count(w->value->shape), weight_alignment(g));
         }
         /* the rank that has a router's bias makes all three numbers of an element */
-        int64_t least = unit_together(g, u) * shards;
-        u->elements = round_up(at > least ? at : least, shards * weight_alignment(g));
+        int64_t least = unit_together(g, u) * shards * parts;
+        u->elements = round_up(at > least ? at : least, shards * parts * weight_alignment(g));
         u->shard_elements = u->elements / shards;
+        u->part_elements = u->shard_elements / parts;
         u->state_offset = state;
-        state += u->count * u->shard_elements;
+        u->shard_offset = state * parts;
+        state += u->count * u->part_elements;
     }
 }
 
@@ -98,7 +107,7 @@ static void copy_cut(struct build *b, const struct node *old)
     for (int i = 0; i < old->n_attr; i++) {
         attr[i] = old->attr[i];
         if (!strcmp(attr[i].key, "elements"))
-            attr[i].whole = graph_unit(b->graph, attr_get_word(old, "unit"))->shard_elements;
+            attr[i].whole = graph_unit(b->graph, attr_get_word(old, "unit"))->part_elements;
     }
     b->file = old->file, b->line = old->line;
     b->base = old->n_out ? old->out[0]->name : NULL;

@@ -37,7 +37,7 @@ static void issue(struct walk *w, enum series series, int64_t event, const struc
     struct in_series *o = &w->series[series];
     if (o->issued - o->settled >= ISSUED) bug("too many collectives between two kernels");
     o->parts[o->issued++ % ISSUED] = parts;
-    w->event[event] = o->issued;
+    if (event >= 0) w->event[event] = o->issued;
     o->lane += (double)(w->times * parts->total);
 }
 
@@ -72,6 +72,9 @@ static void walk_item(struct walk *w, const struct item *it, int64_t n)
         w->runs[it->number] += w->times;
         w->alone += (double)(w->times * it->clock[ALONE][it->kernels]);
         break;
+    case ITEM_PARTS:
+        if (n >= it->from && n < it->to) issue(w, it->series, -1, item_gather(it, n));
+        break;
     case ITEM_GATHER:
         if (n < it->from || n >= it->to) return;
         issue(w, it->series, it->event + (it->loop ? modulo(n + it->shift, it->ring) : 0),
@@ -84,7 +87,7 @@ static void walk_item(struct walk *w, const struct item *it, int64_t n)
     }
     case ITEM_REPLICAS:
         if (it->reduce[w->micro & PART_LAST].n)
-            issue(w, it->series, it->event, &it->reduce[w->micro & PART_LAST]);
+            issue(w, it->series, it->event + place, &it->reduce[w->micro & PART_LAST]);
         break;
     case ITEM_SUM: issue(w, it->series, it->event, &it->reduce[0]); break;
     case ITEM_WAIT:

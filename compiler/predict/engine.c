@@ -276,15 +276,21 @@ static void do_item(struct engine *e, const struct item *it, int64_t n)
     if (it->once && !(e->micro & PART_FIRST)) return;
     switch (it->kind) {
     case ITEM_RUN: compute(e, it); break;
+    case ITEM_PARTS:
     case ITEM_GATHER:
         if (n < it->from || n >= it->to) return; /* with one layer a loop has none to run ahead */
         at = n + it->shift;
-        issue(e, it, item_gather(it, n), it->loop ? (it->down ? it->count - 1 - at : at) : -1, 0);
+        issue(e, it, item_gather(it, n), it->loop ? (it->down ? it->count - 1 - at : at) : -1,
+              it->after_parts && e->micro & PART_FIRST && !e->p->one_order
+                  ? e->queue[SERIES_REPLICAS].issued
+                  : 0);
+        if (it->kind == ITEM_PARTS) return;
         record(e, it, it->loop ? modulo(at, it->ring) : 0);
         break;
     case ITEM_REDUCE: {
         int micro = (it->first ? e->micro & PART_FIRST : 0) | (it->last ? e->micro & PART_LAST : 0);
-        issue(e, it, &it->reduce[micro], e->layer, 0);
+        issue(e, it, &it->reduce[micro], e->layer,
+              it->after_sums ? e->event[it->after_sums - 1 + modulo(n, it->ring)] : 0);
         record(e, it, it->loop ? modulo(n, it->ring) : 0);
         break;
     }
@@ -292,7 +298,7 @@ static void do_item(struct engine *e, const struct item *it, int64_t n)
         if (!it->reduce[e->micro & PART_LAST].n) return; /* one replica, or a later micro-batch's */
         issue(e, it, &it->reduce[e->micro & PART_LAST], e->layer,
               it->series == SERIES_SHARDS ? 0 : e->queue[SERIES_SHARDS].issued);
-        record(e, it, 0);
+        record(e, it, it->loop ? modulo(n, it->ring) : 0);
         break;
     case ITEM_SUM:
         issue(e, it, &it->reduce[0], -1, 0);

@@ -95,13 +95,16 @@ const char *program_measured(struct program *p, const struct durations *d)
     int64_t sums = 0;
     for (int i = 0; i < p->kernels; i++)
         if (!set_kernel(&p->kernel[i], &p->work[i], d)) return p->kernel[i].name;
-    for (int i = 0; i < p->units; i++)
+    for (int i = 0; i < p->units; i++) {
         p->gather[i] = parts_of(mean_of(d, "gather", p->unit_name[i], -1, -1));
+        if (p->cut)
+            p->together[i] = parts_of(mean_of(d, "gather over replicas", p->unit_name[i], -1, -1));
+    }
     for (int i = 0; i < p->items; i++) {
         struct item *it = p->by_number[i];
         bool known = true;
-        for (int64_t k = 0; it->kind == ITEM_GATHER && k < it->count; k++)
-            known &= it->gather[k]->total >= 0;
+        const bool gathers = it->kind == ITEM_GATHER || it->kind == ITEM_PARTS;
+        for (int64_t k = 0; gathers && k < it->count; k++) known &= it->gather[k]->total >= 0;
         if (it->kind == ITEM_REDUCE) known = set_reduce(it, p->unit_name[it->unit], d);
         if (it->kind == ITEM_REPLICAS && it->reduce[PART_LAST].n)
             known = set_replicas(it, p->unit_name[it->unit], d);

@@ -38,7 +38,8 @@ struct structure {
     struct program *program;
     struct engine *engine;
     struct work_form *form; /* by kernel; its ops lie in the program's memory */
-    int64_t *shard;         /* by unit, where the forms were read */
+    int64_t *part;          /* of a rank, by unit, where the forms were read */
+    bool cut;               /* the replicas have parts of a shard */
     struct point timed;     /* the program's times are of this point */
     const struct outcome *outcome;
     bool ruled; /* false: its kernels are others at other sizes, so a point has to be compiled */
@@ -81,7 +82,7 @@ static struct graph *fused(const struct points *s, int size, const struct plan *
     struct plan at = *p;
     at.local = local_of[size];
     at.loss_chunks = chunks;
-    at.accumulation = 1;
+    at.accumulation = family_accumulation(p);
     struct graph *now = TAKE(struct graph);
     *now = *s->lowered[size];
     now->facts = lower_facts(&at);
@@ -146,12 +147,12 @@ static void read_forms(struct structure *s, const struct graph *g, const struct 
     }
 }
 
-/* A number of a walk over a shard is whole per element, and a little that does not grow. */
+/* A number of a walk over a rank's part is whole per element, and a little that does not grow. */
 static double grown(const struct structure *s, int unit, double x)
 {
     if (unit < 0) return x;
-    double was = (double)s->shard[unit], each = floor(x / was);
-    return x - each * was + each * (double)s->program->shard[unit];
+    double was = (double)s->part[unit], each = floor(x / was);
+    return x - each * was + each * (double)s->program->part[unit];
 }
 
 /* The work of every kernel at a point. */
@@ -189,8 +190,9 @@ static struct structure *structure_of(struct points *shared, const struct plan *
     s->ruled =
         kernels[0] == s->program->kernels && (finer == g || kernels[1] == s->program->kernels);
     if (s->ruled) read_forms(s, g, second, third, finer->facts.loss_chunks);
-    s->shard = program_take(s->program, sizeof *s->shard * (size_t)(s->program->units + 1));
-    memcpy(s->shard, s->program->shard, sizeof *s->shard * (size_t)s->program->units);
+    s->cut = g->facts.parts > 1;
+    s->part = program_take(s->program, sizeof *s->part * (size_t)(s->program->units + 1));
+    memcpy(s->part, s->program->part, sizeof *s->part * (size_t)s->program->units);
     s->engine = engine_new(s->program);
     s->program->missing.n = 0;
     return s;
@@ -252,7 +254,10 @@ static void set_time(struct structure *s, struct point at)
     if (!memcmp(&had, &at, sizeof at)) return; /* nothing that a time depends on */
     p->machine.hosts = at.hosts;
     p->machine.ranks_a_host = at.ranks_a_host;
-    for (int i = 0; i < p->units; i++) p->shard[i] = family_shard(s->family, i, at.fsdp);
+    for (int i = 0; i < p->units; i++) {
+        p->shard[i] = family_shard(s->family, i, at.fsdp, at.dp);
+        p->part[i] = family_part(s->family, i, at.fsdp, at.dp);
+    }
     set_work(s, at);
     program_set_pieces(p, at.loss_chunks);
     program_time(p, at.fsdp, at.dp);
@@ -267,13 +272,14 @@ bool structure_evaluate(struct structure *s, struct point at, int asked, struct 
         return !(asked & (ASK_TIME | ASK_LEAST_TIME));
     }
     if (asked & ASK_LEAST_BYTES)
-        e->least_bytes = family_bound(s->family, tokens, at.loss_chunks, at.fsdp, &e->fullest);
+        e->least_bytes =
+            family_bound(s->family, tokens, at.loss_chunks, at.fsdp, at.dp, &e->fullest);
     if (asked & ASK_BYTES) {
-        e->arena_bytes = family_bytes(s->family, tokens, at.loss_chunks, at.fsdp);
+        e->arena_bytes = family_bytes(s->family, tokens, at.loss_chunks, at.fsdp, at.dp);
         e->peak_bytes = e->arena_bytes + s->shared->plan.cluster.outside_bytes;
         if (s->shared->plan.device == DEVICE_CPU) /* a copy of the state is a rank's own memory */
-            e->peak_bytes +=
-                cost_copy_bytes_of(family_state_elements(s->family, at.fsdp), &s->shared->plan);
+            e->peak_bytes += cost_copy_bytes_of(family_state_elements(s->family, at.fsdp, at.dp),
+                                                &s->shared->plan, s->cut ? 1 : at.dp);
     }
     if (!(asked & (ASK_TIME | ASK_LEAST_TIME))) return true;
     set_time(s, at);

@@ -19,7 +19,8 @@ void points_close(struct points *s); /* NULL: nothing */
 
 struct structure;
 /* That of a plan: its checkpointing, prefetch, reduce_slots, reshard; whether it has one piece of
- * the loss, one shard. NULL after diagnostics. From the heap. */
+ * the loss, one shard; with mesh.optimizer = all whether it has one replica, and whether it
+ * accumulates gradients. NULL after diagnostics. From the heap. */
 struct structure *structure_new(struct points *s, const struct plan *p);
 /* The same under several lengths of its rings, whose kernels are the same and are made once. False
  * after diagnostics. */

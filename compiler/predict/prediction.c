@@ -44,7 +44,7 @@ static void add_collective(struct prediction *t, const struct program *p, const 
     const struct part_region *r = &p->region[p->region_of[it->number]];
     struct collective_cost *c = &t->collective[t->collectives];
     const struct parts *parts = &it->reduce[it->kind == ITEM_SUM ? 0 : PART_LAST];
-    if (it->kind == ITEM_GATHER && (r->count == 1 || it->from < it->to))
+    if ((it->kind == ITEM_GATHER || it->kind == ITEM_PARTS) && (r->count == 1 || it->from < it->to))
         parts = item_gather(it, r->count > 1 ? it->from : 0);
     if (!tally->count) return;
     const struct transfer *most = longest(parts);

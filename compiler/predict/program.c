@@ -2,6 +2,7 @@
  * emit/schedule.c says, in numbers: the same order of issue, the same conditions, the same events.
  */
 #include "predict/program.h"
+#include "predict/transfers.h"
 
 #include "ir/cost.h"
 
@@ -63,7 +64,7 @@ void program_free(struct program *p)
     free(p);
 }
 
-/* ── units and their transfers ───────────────────────────────────────────────── */
+/* ── what a graph becomes ────────────────────────────────────────────────────── */
 
 struct build_program {
     struct program *to;
@@ -73,80 +74,6 @@ struct build_program {
     VECTOR(struct item *) item;
     VECTOR(int) region;
 };
-
-/* The list of one timing. It outlives marks of the arena, so it lies in the program's memory. */
-enum { MOST_MISSING = 64 };
-
-static void open_missing(struct program *p)
-{
-    if (!p->missing.item) {
-        p->missing.item = program_take(p, MOST_MISSING * sizeof *p->missing.item);
-        p->missing.room = MOST_MISSING;
-    }
-    p->missing.n = 0;
-}
-
-static void lacks(struct program *p, const char *what)
-{
-    if (!what || p->missing.n == MOST_MISSING) return;
-    for (int i = 0; i < p->missing.n; i++)
-        if (!strcmp(p->missing.item[i], what)) return;
-    PUSH(&p->missing, intern(what));
-}
-
-static void add_part(struct program *p, struct parts *to, struct transfer t)
-{
-    lacks(p, t.missing);
-    if (t.latency + t.bytes <= 0) return;
-    to->part[to->n++] = t;
-    to->total += t.latency + t.bytes;
-}
-
-static struct parts gather_of(struct program *p, int unit)
-{
-    struct parts to = {0};
-    double shard = (double)p->shard[unit], bytes = (double)element_bytes(p->compute);
-    bool alone = p->rings.of[GROUP_SHARDS].ranks <= 1;
-    if (!transfers_whole(&p->machine) || alone)
-        add_part(p, &to, lane_time(&p->machine, shard * (4 + bytes)));
-    add_part(p, &to,
-             transfer_time(&p->machine, &p->rings, GATHER_SHARDS, GROUP_SHARDS, shard * bytes));
-    return to;
-}
-
-/* What the device does for a reduction: runtime/cuda/device.c, runtime/cpu/device.c. */
-static struct parts reduce_of(struct program *p, int unit, int micro)
-{
-    struct parts to = {0};
-    double shard = (double)p->shard[unit];
-    bool set = micro & PART_FIRST, alone = p->rings.of[GROUP_SHARDS].ranks <= 1;
-    add_part(p, &to,
-             transfer_time(&p->machine, &p->rings, REDUCE_SCATTER, GROUP_SHARDS, shard * 4));
-    if (transfers_whole(&p->machine) ? alone : alone || !set)
-        add_part(p, &to, lane_time(&p->machine, shard * (set ? 8 : 12)));
-    return to;
-}
-
-/* Of a gradient's shard, in the last micro-batch. */
-static struct parts replicas_of(struct program *p, int unit, int micro)
-{
-    struct parts to = {0};
-    if (micro & PART_LAST)
-        add_part(p, &to,
-                 transfer_time(&p->machine, &p->rings, ALL_REDUCE, GROUP_REPLICAS,
-                               (double)p->shard[unit] * 4));
-    return to;
-}
-
-static struct parts sum_of(struct program *p, const struct item *it)
-{
-    struct parts to = {0};
-    const double bytes = 8.0 * (double)it->numbers;
-    add_part(p, &to, transfer_time(&p->machine, &p->rings, SUM_RANKS, GROUP_SHARDS, bytes));
-    if (it->world)
-        add_part(p, &to, transfer_time(&p->machine, &p->rings, SUM_RANKS, GROUP_REPLICAS, bytes));
-    return to;
-}
 
 static bool has_layer(const struct body *b, int64_t i)
 {
@@ -240,11 +167,18 @@ static bool is_once(const struct node *n)
     return once && once->whole;
 }
 
-static void add_gather(struct build_program *b, struct stage *s, const struct node *n)
+static enum series replicas_series(const struct program *p)
 {
-    struct item *it = add_item(b, s, ITEM_GATHER, n->step);
+    return p->one_order ? SERIES_SHARDS : SERIES_REPLICAS;
+}
+
+static void add_gather(struct build_program *b, struct stage *s, const struct node *n, bool parts)
+{
+    struct item *it = add_item(b, s, parts ? ITEM_PARTS : ITEM_GATHER, n->step);
+    const struct parts *of = parts ? b->to->together : b->to->gather;
     const char *unit = attr_get_word(n, "unit");
-    it->what = intern_format("gather %s", unit);
+    it->what = intern_format(parts ? "gather %s over replicas" : "gather %s", unit);
+    it->after_parts = !parts && attr_or(n, "parts", 0);
     it->shift = attr_get(n, "shift");
     it->from = attr_get(n, "from");
     it->to = attr_get(n, "to");
@@ -252,11 +186,11 @@ static void add_gather(struct build_program *b, struct stage *s, const struct no
     it->event = attr_get(n, "event");
     it->count = attr_get(n, "count");
     it->down = attr_get(n, "down") != 0;
-    it->once = is_once(n);
+    it->once = parts || is_once(n);
     it->loop = is_of_loop(b->graph, unit);
+    if (parts) it->series = replicas_series(b->to), it->event = -1;
     it->gather = HOLD(b->to, const struct parts *, it->count + 1);
-    for (int64_t i = 0; i < it->count; i++)
-        it->gather[i] = &b->to->gather[unit_at(b->graph, unit, i)];
+    for (int64_t i = 0; i < it->count; i++) it->gather[i] = &of[unit_at(b->graph, unit, i)];
 }
 
 static void add_reduce(struct build_program *b, struct stage *s, const struct body *body,
@@ -276,12 +210,16 @@ static void add_reduce(struct build_program *b, struct stage *s, const struct bo
     it->loop = is_of_loop(b->graph, name);
     it->first = attr_get(n, "first") != 0;
     it->last = attr_get(n, "last") != 0;
+    const bool shards = attr_find(n, "shards") != NULL;
+    it->after_sums = shards && it->loop && !b->to->one_order ? attr_get(n, "summed") + 1 : 0;
     if (!it->last) return; /* the parts of a gradient are summed over the replicas together */
     it = add_item(b, s, ITEM_REPLICAS, n->step);
     it->unit = mine;
     it->what = intern_format("sum %s over replicas", b->graph->unit.item[mine]->name);
     it->event = attr_get(n, "summed");
-    it->series = b->to->one_order ? SERIES_SHARDS : SERIES_REPLICAS;
+    it->ring = shards ? attr_get(n, "ring") : 1;
+    it->loop = shards && is_of_loop(b->graph, name);
+    it->series = replicas_series(b->to);
 }
 
 static void add_wait(struct build_program *b, struct stage *s, const struct node *n)
@@ -299,16 +237,19 @@ static void add_wait(struct build_program *b, struct stage *s, const struct node
     if (!summed) return;
     it = add_item(b, s, ITEM_WAIT, n->step);
     it->event = summed->whole;
-    it->series = b->to->one_order ? SERIES_SHARDS : SERIES_REPLICAS;
+    it->ring = attr_or(n, "sums", 1);
+    it->all = it->loop = it->ring > 1;
+    it->series = replicas_series(b->to);
 }
 
 static void add_node(struct build_program *b, struct stage *s, const struct body *body, int at,
                      int *kernel)
 {
     const struct node *n = body->node.item[at];
-    if (n->op == OP_gather)
-        add_gather(b, s, n);
-    else if (n->op == OP_reduce)
+    if (n->op == OP_gather) {
+        if (attr_or(n, "parts", 0)) add_gather(b, s, n, true);
+        add_gather(b, s, n, false);
+    } else if (n->op == OP_reduce)
         add_reduce(b, s, body, n);
     else if (n->op == OP_wait)
         add_wait(b, s, n);
@@ -337,7 +278,7 @@ static bool does_same(const struct part_region *r, int64_t a, int64_t b)
     const struct stage *s = &r->stage[r->stage_of[a]];
     for (int i = 0; i < s->n; i++) {
         const struct item *it = &s->item[i];
-        if (it->kind != ITEM_GATHER) continue;
+        if (it->kind != ITEM_GATHER && it->kind != ITEM_PARTS) continue;
         bool x = it->from <= a && a < it->to, y = it->from <= b && b < it->to;
         if (x != y || (x && item_gather(it, a)->total != item_gather(it, b)->total)) return false;
     }
@@ -362,7 +303,9 @@ static void find_alike(struct program *p)
     bool changed = false;
     for (int i = 0; i < p->units; i++) {
         int same = 0;
-        while (p->gather[same].total != p->gather[i].total) same++;
+        while (p->gather[same].total != p->gather[i].total ||
+               p->together[same].total != p->together[i].total)
+            same++;
         changed |= p->alike[i] != same + 1;
         p->alike[i] = same + 1;
     }
@@ -470,7 +413,7 @@ static void time_kernels(struct program *p)
                             .flops = w->flops,
                             .bytes = w->bytes,
                             .again = w->again};
-        lacks(p, t->time.missing);
+        missing_add(p, t->time.missing);
         p->outside |= t->time.outside;
     }
 }
@@ -485,17 +428,18 @@ void program_time(struct program *p, int64_t fsdp, int64_t dp)
     p->disturbed = disturbed_by_compute(m);
     p->host = llround(m->cluster->host.step * PICOSECONDS);
     p->issue = llround(m->cluster->host.issue * PICOSECONDS);
-    open_missing(p);
+    missing_open(p);
     machine_missing(m, p->devices > 1, p->rings.of[GROUP_WORLD].nodes > 1, &p->missing);
     time_kernels(p);
-    for (int i = 0; i < p->units; i++) p->gather[i] = gather_of(p, i);
+    for (int i = 0; i < p->units; i++)
+        p->gather[i] = transfers_gather(p, i), p->together[i] = transfers_together(p, i);
     for (int i = 0; i < p->items; i++) {
         struct item *it = p->by_number[i];
-        if (it->kind == ITEM_SUM) it->reduce[0] = sum_of(p, it);
+        if (it->kind == ITEM_SUM) it->reduce[0] = transfers_sum(p, it);
         for (int micro = 0; it->kind == ITEM_REDUCE && micro < 4; micro++)
-            it->reduce[micro] = reduce_of(p, it->unit, micro);
+            it->reduce[micro] = transfers_reduce(p, it->unit, micro);
         for (int micro = 0; it->kind == ITEM_REPLICAS && micro < 4; micro++)
-            it->reduce[micro] = replicas_of(p, it->unit, micro);
+            it->reduce[micro] = transfers_replicas(p, it->unit, micro);
     }
     program_set_clocks(p);
     find_alike(p);
@@ -541,15 +485,19 @@ struct program *program_of(const struct plan *plan, const struct machine *m, con
                           .one_order = m->device == DEVICE_CPU,
                           .joins = m->device == DEVICE_CUDA && plan->graph,
                           .compute = g->facts.compute,
+                          .cut = g->facts.parts > 1,
                           .machine = *m};
     p->region = HOLD(p, struct part_region, g->region.n);
     p->units = g->unit.n;
     p->shard = HOLD(p, int64_t, g->unit.n);
+    p->part = HOLD(p, int64_t, g->unit.n);
     p->gather = HOLD(p, struct parts, g->unit.n);
+    p->together = HOLD(p, struct parts, g->unit.n);
     p->alike = HOLD(p, int, g->unit.n + 1);
     p->unit_name = HOLD(p, const char *, g->unit.n + 1);
     for (int i = 0; i < g->unit.n; i++) {
         p->shard[i] = g->unit.item[i]->shard_elements;
+        p->part[i] = g->unit.item[i]->part_elements;
         p->unit_name[i] = g->unit.item[i]->name;
     }
     struct build_program b = {.to = p, .graph = g, .class = cost_of_kernels(g)};

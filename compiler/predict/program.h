@@ -6,7 +6,16 @@
 
 #include "predict/collective.h"
 
-enum item_kind { ITEM_RUN, ITEM_GATHER, ITEM_REDUCE, ITEM_REPLICAS, ITEM_SUM, ITEM_WAIT };
+/* ITEM_PARTS: a gather of a shard over the replicas, before the first gather of its unit. */
+enum item_kind {
+    ITEM_RUN,
+    ITEM_PARTS,
+    ITEM_GATHER,
+    ITEM_REDUCE,
+    ITEM_REPLICAS,
+    ITEM_SUM,
+    ITEM_WAIT
+};
 /* Collectives of one run one after the other. */
 enum series { SERIES_SHARDS, SERIES_REPLICAS, SERIES };
 
@@ -50,8 +59,12 @@ struct item {
     bool world;                  /* ITEM_SUM: over all ranks, else over the shards */
     bool first, last;            /* of a gradient that comes in parts */
     bool all;                    /* ITEM_WAIT: the whole ring */
-    bool once;                   /* ITEM_GATHER, ITEM_WAIT: of the first micro-batch of a step */
-    bool slot;                   /* ITEM_WAIT: for a slot to be written again */
+    bool once;        /* ITEM_PARTS, ITEM_GATHER, ITEM_WAIT: of the first micro-batch of a step */
+    bool slot;        /* ITEM_WAIT: for a slot to be written again */
+    bool after_parts; /* ITEM_GATHER: in the first micro-batch after its ITEM_PARTS */
+    /* ITEM_REDUCE: 1 + the first event of the ring of sums over the replicas that have to have read
+     * what it writes; 0: none */
+    int64_t after_sums;
 };
 enum { PART_FIRST = 1, PART_LAST = 2 };
 
@@ -106,11 +119,13 @@ struct program {
     /* what times follow from: a kernel's work; a unit's gathers; the unit of a reduction, the
      * numbers of a sum */
     struct work *work;
-    struct parts *gather; /* by unit */
+    struct parts *gather, *together; /* by unit: of its gathers, of its gathers over replicas */
     int units;
     int *alike; /* by unit: 1 + the first that is gathered in the same time; 0: not known */
     const char **unit_name;
-    int64_t *shard; /* elements of a rank's part, by unit */
+    int64_t *shard; /* elements of a shard, by unit */
+    int64_t *part;  /* of what a rank updates: a shard, or its part of one */
+    bool cut;       /* the replicas have parts of a shard */
     enum element compute;
     struct block *block; /* the program's memory, from the heap */
 };

@@ -55,9 +55,9 @@ struct watching {
 
 static enum lane transfer_lane(const struct item *item)
 {
-    return item->kind == ITEM_GATHER     ? LANE_GATHER
-           : item->kind == ITEM_REPLICAS ? LANE_REPLICAS
-                                         : LANE_REDUCE;
+    return item->kind == ITEM_GATHER                                 ? LANE_GATHER
+           : item->kind == ITEM_REPLICAS || item->kind == ITEM_PARTS ? LANE_REPLICAS
+                                                                     : LANE_REDUCE;
 }
 
 static void record(struct watcher *w, const struct item *item, int kernel, int64_t layer,
@@ -156,7 +156,7 @@ void lanes_chart(struct text *t, const struct recording *r, int64_t end, const c
              "&emsp; <i class=\"k2\"></i>backward &emsp; <i class=\"k1\"></i>update &emsp; "
              "<i class=\"wait\"></i>compute waits &emsp; <i class=\"k4\"></i>gather &emsp; "
              "<i class=\"k6\"></i>reduce%s</p>\n",
-             rows > 3 ? " &emsp; <i class=\"k5\"></i>sum over replicas" : "");
+             rows > 3 ? " &emsp; <i class=\"k5\"></i>over replicas" : "");
 }
 
 void section_lanes(struct text *t, const struct rung *r)

@@ -78,6 +78,16 @@ static void pass(MPI_Comm group, struct part out, int to, char *in, int64_t in_b
     }
 }
 
+/* The parts of `bytes` bytes of all ranks of a group, of which this one's is there. */
+static void gather_over(MPI_Comm group, int n, int me, char *at, int64_t bytes)
+{
+    for (int round = 1; round < n; round++) {
+        int to = (me + round) % n, from = (me + n - round) % n;
+        pass(group, (struct part){at + me * bytes, bytes}, to, at + from * bytes, bytes, from, NULL,
+             "gather");
+    }
+}
+
 void collective_gather(void *slot, int64_t shard, int64_t bytes)
 {
     const int n = (int)program.fsdp, me = world.shard;
@@ -91,11 +101,24 @@ void collective_gather(void *slot, int64_t shard, int64_t bytes)
         neighbours_end();
         return;
     }
+    gather_over(fsdp_comm, n, me, at, shard * bytes);
+}
+
+void collective_gather_replicas(void *shard, int64_t part, int64_t bytes)
+{
+    gather_over(dp_comm, (int)program.dp, world.replica, shard, part * bytes);
+}
+
+void collective_scatter_replicas(float *shard, float *into, int64_t part)
+{
+    const int n = (int)program.dp, me = world.replica;
+    float *mine = shard + me * part;
     for (int round = 1; round < n; round++) {
         int to = (me + round) % n, from = (me + n - round) % n;
-        pass(fsdp_comm, (struct part){at + me * shard * bytes, shard * bytes}, to,
-             at + from * shard * bytes, shard * bytes, from, NULL, "gather");
+        pass(dp_comm, (struct part){(const char *)(shard + to * part), 4 * part}, to, landing,
+             4 * part, from, mine, "reduce over replicas");
     }
+    if (into != mine) memcpy(into, mine, (size_t)part * sizeof *into);
 }
 
 void collective_reduce_scatter(const float *slot, float *stage, float *into, int64_t shard,

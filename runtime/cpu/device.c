@@ -21,7 +21,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum kind { GATHER, REDUCE, REPLICAS, SUM, STOP };
+enum kind { GATHER, REDUCE, REPLICAS, GATHER_REPLICAS, SCATTER_REPLICAS, SUM, STOP };
 struct command {
     enum kind kind;
     int64_t unit;
@@ -122,10 +122,10 @@ FOR_WIDER static void to_bf16(const float *restrict from, uint16_t *restrict to,
 }
 
 /* What rounding to BF16 leaves of the biases of routers, as two more numbers an element after the
- * first: the three add up to the F32 one. They all lie in the first shard. */
+ * first: the three add up to the F32 one. They all lie in the first part. */
 static void split_biases(const struct unit *u, const float *master, uint16_t *to)
 {
-    for (int t = 0; t < u->tensors && world.shard == 0; t++) {
+    for (int t = 0; t < u->tensors && world.part == 0; t++) {
         const struct tensor *w = &u->tensor[t];
         if (!(w->balance_mean > 0)) continue;
         for (int64_t i = w->offset; i < w->offset + w->count; i++) {
@@ -139,18 +139,45 @@ static void split_biases(const struct unit *u, const float *master, uint16_t *to
     }
 }
 
+static int64_t weight_bytes(void) { return program.compute_type == TYPE_BF16 ? 2 : 4; }
+
+/* This rank's master weights of an instance in the compute type. */
+static void cast_weights(struct device *d, const struct instance *n, char *to)
+{
+    const int64_t part = state_part(n->unit);
+    const float *master = local(d, program.master + 4 * (n->unit->state_offset + n->index * part));
+    if (program.compute_type == TYPE_BF16) {
+        to_bf16(master, (uint16_t *)(void *)to, part);
+        split_biases(n->unit, master, (uint16_t *)(void *)to);
+    } else
+        memcpy(to, master, (size_t)(4 * part));
+}
+
+/* Of an instance, where the replicas have parts. */
+static char *resident_shard(struct device *d, const struct instance *n)
+{
+    const struct unit *u = n->unit;
+    return local(d, program.weights + weight_bytes() * (u->shard_offset + n->index * u->shard));
+}
+
 static void do_gather(struct device *d, const struct command *c)
 {
     const struct instance *n = &d->instance[c->unit];
-    const int64_t shard = n->unit->shard, bytes = program.compute_type == TYPE_BF16 ? 2 : 4;
-    const float *master = local(d, program.master + 4 * (n->unit->state_offset + n->index * shard));
+    const int64_t shard = n->unit->shard, bytes = weight_bytes();
     char *mine = (char *)c->slot + world.shard * shard * bytes;
-    if (bytes == 2) {
-        to_bf16(master, (uint16_t *)(void *)mine, shard);
-        split_biases(n->unit, master, (uint16_t *)(void *)mine);
-    } else
-        memcpy(mine, master, (size_t)(4 * shard));
+    if (program.parts)
+        memcpy(mine, resident_shard(d, n), (size_t)(shard * bytes));
+    else
+        cast_weights(d, n, mine);
     if (program.fsdp > 1) collective_gather(c->slot, shard, bytes);
+}
+
+static void do_gather_replicas(struct device *d, const struct command *c)
+{
+    const struct instance *n = &d->instance[c->unit];
+    char *shard = resident_shard(d, n);
+    cast_weights(d, n, shard + world.replica * n->unit->part * weight_bytes());
+    collective_gather_replicas(shard, n->unit->part, weight_bytes());
 }
 
 static void do_reduce(struct device *d, const struct command *c)
@@ -181,6 +208,14 @@ static void *work(void *argument)
             c.mark = watching ? watch_begin(d, WATCH_REPLICAS, "sum over replicas", c.unit) : -1;
             collective_all_reduce(c.into, d->instance[c.unit].unit->shard);
             break;
+        case GATHER_REPLICAS:
+            c.mark = watching ? watch_begin(d, WATCH_REPLICAS, "gather over replicas", c.unit) : -1;
+            do_gather_replicas(d, &c);
+            break;
+        case SCATTER_REPLICAS:
+            c.mark = watching ? watch_begin(d, WATCH_REPLICAS, "sum over replicas", c.unit) : -1;
+            collective_scatter_replicas(c.slot, c.into, d->instance[c.unit].unit->part);
+            break;
         case SUM:
             c.mark = watching ? watch_begin(d, WATCH_REDUCE, "sum over ranks", -1) : -1;
             collective_sum(c.value, c.count, c.whole_world);
@@ -189,9 +224,9 @@ static void *work(void *argument)
         }
         if (watching && c.kind != STOP)
             watch_end(d,
-                      c.kind == GATHER     ? WATCH_GATHER
-                      : c.kind == REPLICAS ? WATCH_REPLICAS
-                                           : WATCH_REDUCE,
+                      c.kind == GATHER                    ? WATCH_GATHER
+                      : c.kind == REDUCE || c.kind == SUM ? WATCH_REDUCE
+                                                          : WATCH_REPLICAS,
                       c.mark);
         pthread_mutex_lock(&d->lock);
         d->completed++;
@@ -293,6 +328,23 @@ void sum_replicas(struct device *d, int step, int64_t unit, void *shard, int mic
     if (left_out(d, step) || !(micro & MICRO_LAST)) return;
     issue(d, step, event, (struct command){.kind = REPLICAS, .unit = unit, .into = shard});
 }
+
+void gather_replicas(struct device *d, int step, int64_t unit, int micro)
+{
+    if (left_out(d, step) || !(micro & MICRO_FIRST)) return;
+    issue(d, step, -1, (struct command){.kind = GATHER_REPLICAS, .unit = unit});
+}
+
+void scatter_replicas(struct device *d, int step, int64_t unit, void *shard, void *into, int micro,
+                      int event)
+{
+    if (left_out(d, step) || !(micro & MICRO_LAST)) return;
+    issue(d, step, event,
+          (struct command){.kind = SCATTER_REPLICAS, .unit = unit, .slot = shard, .into = into});
+}
+
+/* The worker does everything in the order of issue. */
+void reduce_after(struct device *d, int step, int event) { (void)d, (void)step, (void)event; }
 
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
                int event)

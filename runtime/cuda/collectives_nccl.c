@@ -175,6 +175,21 @@ void nccl_sum_replicas(struct device *d, void *shard, int64_t count)
           replicas.comm, "ncclAllReduce");
 }
 
+void nccl_gather_replicas(struct device *d, void *shard, int64_t bytes)
+{
+    const char *mine = (const char *)shard + world.replica * bytes;
+    check(nccl.ncclAllGather(mine, shard, (size_t)bytes, NCCL_BYTES, replicas.comm,
+                             d->stream[LANE_REPLICAS]),
+          replicas.comm, "ncclAllGather");
+}
+
+void nccl_scatter_replicas(struct device *d, const void *shard, void *to, int64_t part)
+{
+    check(nccl.ncclReduceScatter(shard, to, (size_t)part, NCCL_F32, NCCL_SUM, replicas.comm,
+                                 d->stream[LANE_REPLICAS]),
+          replicas.comm, "ncclReduceScatter");
+}
+
 void nccl_sum_numbers(struct device *d, enum lane lane, double *value, int64_t count)
 {
     nccl_comm comm = lane == LANE_REPLICAS ? replicas.comm : shards.comm;

@@ -116,29 +116,66 @@ static void elementwise(enum runtime_kernel kernel, enum lane lane, const void *
     cuda_launch_runtime(kernel, lane, (n + 1023) / 1024, 256, (void *[]){&from, &to, &n});
 }
 
-/* What rounding to BF16 leaves of the biases of routers, which all lie in the first shard. */
-static void split_biases(const struct unit *u, const float *master, uint16_t *to)
+/* What rounding to BF16 leaves of the biases of routers, which all lie in the first part. */
+static void split_biases(const struct unit *u, enum lane lane, const float *master, uint16_t *to)
 {
-    for (int t = 0; t < u->tensors && world.shard == 0; t++)
+    for (int t = 0; t < u->tensors && world.part == 0; t++)
         if (u->tensor[t].balance_mean > 0)
-            elementwise(RUNTIME_SPLIT_BF16, LANE_GATHER, master + u->tensor[t].offset,
+            elementwise(RUNTIME_SPLIT_BF16, lane, master + u->tensor[t].offset,
                         to + u->tensor[t].offset, u->tensor[t].count);
+}
+
+static int64_t weight_bytes(void) { return program.compute_type == TYPE_BF16 ? 2 : 4; }
+
+static void copy(struct device *d, enum lane lane, void *to, const void *from, int64_t bytes)
+{
+    CUDA(cuMemcpyDtoDAsync, address_of(to), address_of(from), (size_t)bytes, d->stream[lane]);
+}
+
+/* This rank's master weights of an instance in the compute type. */
+static void cast_weights(struct device *d, enum lane lane, const struct instance *n, char *to)
+{
+    const int64_t part = state_part(n->unit);
+    const float *master = local(d, program.master + 4 * (n->unit->state_offset + n->index * part));
+    if (program.compute_type == TYPE_BF16) {
+        elementwise(RUNTIME_CAST_BF16, lane, master, to, part);
+        split_biases(n->unit, lane, master, (uint16_t *)(void *)to);
+    } else
+        copy(d, lane, to, master, 4 * part);
+}
+
+/* Of an instance, where the replicas have parts. */
+static char *resident_shard(struct device *d, const struct instance *n)
+{
+    const struct unit *u = n->unit;
+    return local(d, program.weights + weight_bytes() * (u->shard_offset + n->index * u->shard));
+}
+
+void gather_replicas(struct device *d, int step, int64_t unit, int micro)
+{
+    const struct instance *n = &d->instance[unit];
+    const int64_t bytes = n->unit->part * weight_bytes();
+    if (left_out(d, step) || !(micro & MICRO_FIRST)) return;
+    char *shard = resident_shard(d, n);
+    int64_t mark = begin(d, step, LANE_REPLICAS, "gather over replicas", unit);
+    cast_weights(d, LANE_REPLICAS, n, shard + world.replica * bytes);
+    nccl_gather_replicas(d, shard, bytes);
+    end(d, LANE_REPLICAS, mark, -1);
+    cuda_record(d, &d->together, LANE_REPLICAS);
+    cuda_wait(d, &d->together, LANE_GATHER);
 }
 
 void gather(struct device *d, int step, int64_t unit, void *slot, int event)
 {
     const struct instance *n = &d->instance[unit];
-    const int64_t shard = n->unit->shard, bytes = program.compute_type == TYPE_BF16 ? 2 : 4;
-    const float *master = local(d, program.master + 4 * (n->unit->state_offset + n->index * shard));
+    const int64_t shard = n->unit->shard, bytes = weight_bytes();
     char *mine = (char *)slot + world.shard * shard * bytes;
     if (left_out(d, step)) return;
     int64_t mark = begin(d, step, LANE_GATHER, "gather", unit);
-    if (bytes == 2) {
-        elementwise(RUNTIME_CAST_BF16, LANE_GATHER, master, mine, shard);
-        split_biases(n->unit, master, (uint16_t *)(void *)mine);
-    } else
-        CUDA(cuMemcpyDtoDAsync, address_of(mine), address_of(master), (size_t)(4 * shard),
-             d->stream[LANE_GATHER]);
+    if (program.parts)
+        copy(d, LANE_GATHER, mine, resident_shard(d, n), shard * bytes);
+    else
+        cast_weights(d, LANE_GATHER, n, mine);
     if (nccl_of_shards()) nccl_gather(d, LANE_GATHER, slot, shard, bytes);
     end(d, LANE_GATHER, mark, event);
 }
@@ -178,6 +215,29 @@ void sum_replicas(struct device *d, int step, int64_t unit, void *shard, int mic
     int64_t mark = looked_at(d) ? watch_begin(d, WATCH_REPLICAS, "sum over replicas", unit) : -1;
     nccl_sum_replicas(d, shard, d->instance[unit].unit->shard);
     end(d, LANE_REPLICAS, mark, event);
+}
+
+/* NCCL sums into another place, or into the part itself, which then goes to the beginning. */
+void scatter_replicas(struct device *d, int step, int64_t unit, void *shard, void *into, int micro,
+                      int event)
+{
+    const int64_t part = d->instance[unit].unit->part;
+    float *own = (float *)shard + world.replica * part, *to = into == shard ? own : into;
+    if (left_out(d, step) || !(micro & MICRO_LAST)) return;
+    issue(d, step);
+    after_reductions(d);
+    cuda_publish(d, LANE_REPLICAS, step, false);
+    int64_t mark = looked_at(d) ? watch_begin(d, WATCH_REPLICAS, "sum over replicas", unit) : -1;
+    nccl_scatter_replicas(d, shard, to, part);
+    if (to != into) copy(d, LANE_REPLICAS, into, to, 4 * part);
+    end(d, LANE_REPLICAS, mark, event);
+}
+
+void reduce_after(struct device *d, int step, int event)
+{
+    if (left_out(d, step)) return;
+    issue(d, step);
+    cuda_wait(d, &d->event[event], LANE_REDUCE);
 }
 
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
@@ -417,6 +477,7 @@ static void open_lanes(struct device *d)
     CUDA(cuEventCreate, &d->computed.event, CUDA_EVENT_NO_TIMING);
     CUDA(cuEventCreate, &d->collected.event, CUDA_EVENT_NO_TIMING);
     CUDA(cuEventCreate, &d->reduced.event, CUDA_EVENT_NO_TIMING);
+    CUDA(cuEventCreate, &d->together.event, CUDA_EVENT_NO_TIMING);
 }
 
 struct device *device_open(void)

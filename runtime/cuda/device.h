@@ -37,8 +37,8 @@ struct device {
     cuda_event copy_from;
     struct happening *event; /* of the schedule */
     /* compute so far, when a transfer was issued; the latest collective of the FSDP group; the
-     * reduce lane so far, when a sum over replicas was issued */
-    struct happening computed, collected, reduced;
+     * reduce lane so far, when a sum over replicas was issued; the latest gather over replicas */
+    struct happening computed, collected, reduced, together;
     int64_t piece, pieces; /* being issued; graphs recorded so far */
     bool used[LANES];      /* in the piece that is being recorded */
     struct instance *instance;
@@ -117,12 +117,15 @@ void nccl_close(void);
 bool nccl_wanted(void);    /* more than one rank, or run.nccl = on */
 bool nccl_of_shards(void); /* whether the FSDP group has a communicator */
 /* On a lane's stream. gather: the whole slot from each rank's part, which lies in it. reduce: this
- * rank's shard of the sum. The sums over replicas come on LANE_REPLICAS alone, so its stream is
- * their order. */
+ * rank's shard of the sum. Collectives of the replicas come on LANE_REPLICAS alone, so its stream
+ * is their order; gather: the whole shard from each one's `bytes`, which lie in it; scatter: `to`,
+ * or this one's part in place, is its part of the sum. */
 void nccl_gather(struct device *d, enum lane lane, void *slot, int64_t shard, int64_t bytes);
 void nccl_reduce_scatter(struct device *d, enum lane lane, const void *slot, void *to,
                          int64_t shard);
 void nccl_sum_replicas(struct device *d, void *shard, int64_t count);
+void nccl_gather_replicas(struct device *d, void *shard, int64_t bytes);
+void nccl_scatter_replicas(struct device *d, const void *shard, void *to, int64_t part);
 /* F64: over the shards on LANE_REDUCE; over the replicas on LANE_REPLICAS. */
 void nccl_sum_numbers(struct device *d, enum lane lane, double *value, int64_t count);
 void nccl_look(void); /* for errors of communicators; one ends the run */

@@ -136,6 +136,7 @@ static void plan_values(struct values *v)
     add(v, "model.vocab", (double)p->vocabulary);
     add(v, "mesh.fsdp", (double)p->fsdp);
     add(v, "mesh.dp", (double)p->dp);
+    add(v, "mesh.optimizer", (double)p->parts);
     add(v, "batch.sequence", (double)p->sequence);
     add(v, "batch.local", (double)p->local);
     add(v, "batch.global", (double)p->global);

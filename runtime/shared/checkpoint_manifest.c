@@ -130,7 +130,7 @@ static void write_tensors(struct text *t)
         add(t, "], \"segments\": [");
         bool one = true;
         for (int shard = 0; shard < program.fsdp; shard++) {
-            if (stored_piece(&s, shard).count == 0) continue;
+            if (!program.parts && stored_piece(&s, shard).count == 0) continue;
             for (int replica = 0; replica < program.dp; replica++) {
                 const struct piece p = state_piece(&s, shard, replica);
                 const int part = replica * (int)program.fsdp + shard;

@@ -1,5 +1,5 @@
 /* What one rank writes of a checkpoint: one safetensors file with its share of master weights and
- * moments. Ranks write at once and each byte once: replicas hold the same shard, so each takes a
+ * moments. Ranks write at once and each byte once: where replicas hold the same shard, each takes a
  * stretch of it. The file names tensors as they are stored, in pieces, so that any mesh, and any
  * script, finds every element without knowing how this one was cut.
  *
@@ -45,7 +45,7 @@ int64_t state_elements(void)
     int64_t n = 0;
     for (int i = 0; i < program.units; i++) {
         const struct unit *u = &program.unit[i];
-        const int64_t end = u->state_offset + u->count * u->shard;
+        const int64_t end = u->state_offset + u->count * state_part(u);
         n = end > n ? end : n;
     }
     return n;
@@ -54,13 +54,17 @@ int64_t state_elements(void)
 void state_share(int64_t replica, int64_t *from, int64_t *to)
 {
     const int64_t n = state_elements(), most = (n + program.dp - 1) / program.dp;
+    if (program.parts) {
+        *from = 0, *to = n;
+        return;
+    }
     *from = replica * most < n ? replica * most : n;
     *to = *from + most < n ? *from + most : n;
 }
 
 struct piece state_piece(const struct stored *s, int64_t shard, int64_t replica)
 {
-    struct piece p = stored_piece(s, shard);
+    struct piece p = stored_piece(s, program.parts ? shard * program.parts + replica : shard);
     int64_t from, to;
     state_share(replica, &from, &to);
     const int64_t first = p.at > from ? p.at : from,

@@ -373,7 +373,7 @@ bool manifest_load(const struct manifest *m, const char *folder, struct device *
     char name[NAME_BYTES];
     if (!tensors_fit(m)) return false;
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
-        const struct piece p = stored_piece(&s, world.shard);
+        const struct piece p = stored_piece(&s, world.part);
         if (p.count == 0) continue;
         stored_name(&s, name, sizeof name);
         for (int kind = 0; kind < STATE_KINDS; kind++)

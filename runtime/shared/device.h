@@ -7,11 +7,12 @@
  *     collective only by `await` on its event;
  *   - collectives are issued in one order on all ranks. Those of the FSDP group (gather and reduce
  *     lane) execute one after the other in that order, and so do those of the replicas (replicas
- *     lane), each of which begins when all that was issued on the reduce lane before it is done. So
- *     at most two are under way, of two groups. Ranks may execute the two in another order, or one
- *     may wait for a rank that executes the other: that ends only if both fit on a device at once,
- *     which the device has to guarantee (cuda: by limits of their thread blocks). A device may
- *     execute all of them in the one order of issue instead;
+ *     lane), each of which begins when all that was issued on the reduce lane before it is done;
+ *     what the one group waits for of the other (gather_replicas, reduce_after) was issued before.
+ *     So at most two are under way, of two groups. Ranks may execute the two in another order, or
+ *     one may wait for a rank that executes the other: that ends only if both fit on a device at
+ *     once, which the device has to guarantee (cuda: by limits of their thread blocks). A device
+ *     may execute all of them in the one order of issue instead;
  *   - no function returns device data to the host, allocates, or depends on the step except through
  *     the scalars in device memory, so the micro-batch (first, middle, last) and the update can be
  *     captured once and replayed;
@@ -67,8 +68,12 @@ void run(struct device *d, int step, const struct kernel *k, void *const *addres
 void run_shard(struct device *d, int step, const struct kernel *k, int64_t unit,
                void *const *address);
 
-/* Gather lane: the shards of unit instance `unit`, cast from the FP32 master to the compute type,
- * to `slot` (whole flat unit). `event`: done. */
+/* Replicas lane, in the first micro-batch; nothing in others: the parts of unit instance `unit`,
+ * cast from the FP32 master to the compute type, gathered over the replicas to its resident shard.
+ * The gather lane goes on when that is done. Only schedules with parts call it. */
+void gather_replicas(struct device *d, int step, int64_t unit, int micro);
+/* Gather lane: the shards of unit instance `unit`, cast from the FP32 master to the compute type
+ * (with parts: the resident shards), to `slot` (whole flat unit). `event`: done. */
 void gather(struct device *d, int step, int64_t unit, void *slot, int event);
 /* Reduce lane: `slot` (FP32, whole flat unit) is summed over the FSDP group, each rank its shard,
  * through `stage` (shard-sized FP32), and set (first micro-batch) or added to the resident gradient
@@ -79,6 +84,13 @@ void reduce(struct device *d, int step, int64_t unit, void *slot, void *stage, v
  * the latest reduction has completed, is summed over the replicas. `event`: this and all before it
  * on the lane are done. Only schedules of several replicas call it. */
 void sum_replicas(struct device *d, int step, int64_t unit, void *shard, int micro, int event);
+/* The same where the replicas have parts: each its part of the sum, which goes to `into` (FP32, a
+ * part; it may be the beginning of `shard`). What else was in `shard` is lost. */
+void scatter_replicas(struct device *d, int step, int64_t unit, void *shard, void *into, int micro,
+                      int event);
+/* Reduce lane: what is issued on it from here on begins when the event's latest recording is done;
+ * at once when it was never recorded. */
+void reduce_after(struct device *d, int step, int event);
 /* Reduce lane, and for the group "world" then the replicas lane: `count` F64 at `address` summed
  * over the ranks of `group` ("fsdp", "world"): over the shards of each replica, then over the
  * replicas. */

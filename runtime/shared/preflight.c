@@ -93,11 +93,15 @@ static void issue(struct device *d, const struct work *w, const struct unit *u, 
         case JOB_GATHER: gather(d, 1, n, w->at, -1); break;
         case JOB_REDUCE:
         case JOB_REDUCE_ALL:
-            into = (float *)local(d, program.gradient) + u->state_offset;
+            into = program.parts ? (void *)(w->at + w->slot_bytes + 4 * u->shard)
+                                 : (float *)local(d, program.gradient) + u->state_offset;
             reduce(d, 1, n, w->at, w->at + w->slot_bytes, into,
                    w->job == JOB_REDUCE ? MICRO_FIRST : MICRO_FIRST | MICRO_LAST, -1);
             if (w->job == JOB_REDUCE) break;
-            sum_replicas(d, 1, n, into, MICRO_LAST, -1);
+            if (program.parts)
+                scatter_replicas(d, 1, n, into, into, MICRO_LAST, -1);
+            else
+                sum_replicas(d, 1, n, into, MICRO_LAST, -1);
             break;
         case JOB_SUM: sum_ranks(d, 1, "world", (double *)(void *)w->at, n, -1); break;
         }
@@ -211,7 +215,8 @@ static void measure_transfers(struct device *d)
     int64_t instance = 0;
     for (int i = 0; i < program.units; instance += program.unit[i++].count) {
         const struct unit *u = &program.unit[i];
-        const int64_t slot = 4 * u->elements, need = slot + 4 * u->shard + 512;
+        const int64_t slot = 4 * u->elements,
+                      need = slot + (program.parts ? 8 : 4) * u->shard + 512;
         if (need > have) continue;
         struct work w = {.size = instance,
                          .at = (char *)local(d, 0) + (have - need) / 256 * 256,
@@ -233,7 +238,8 @@ static void measure_transfers(struct device *d)
         if (program.dp > 1) {
             w.job = JOB_REDUCE_ALL;
             const double both = seconds_of(d, &w, u, true);
-            add_transfer("all_reduce", u->name, 4 * u->shard, program.dp, true,
+            add_transfer(program.parts ? "reduce_scatter" : "all_reduce", u->name,
+                         4 * (program.parts ? u->part : u->shard), program.dp, true,
                          both > 2 * scatter ? both - scatter : both / 2);
         }
     }

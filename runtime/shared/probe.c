@@ -65,12 +65,14 @@ static void squares(struct device *d)
     const int64_t most = program.staging_bytes / 4;
     const int64_t n = stored_count();
     for (int64_t t = 0; t < n; t++) {
-        struct piece p = stored_piece(&probe.sorted[t], world.shard);
+        struct piece p = stored_piece(&probe.sorted[t], world.part);
+        const int64_t at = gradient_at(&probe.sorted[t], p.at);
         double sum = 0;
-        /* replicas hold the same gradients */
-        for (int64_t done = 0; done < p.count && world.replica == 0; done += most) {
+        /* replicas hold the same gradients, or each has its part */
+        const bool counts = world.rank == state_owner(world.part);
+        for (int64_t done = 0; done < p.count && counts; done += most) {
             const int64_t count = p.count - done < most ? p.count - done : most;
-            device_read(d, some, (float *)local(d, program.gradient) + p.at + done, 4 * count);
+            device_read(d, some, (float *)local(d, program.gradient) + at + done, 4 * count);
             for (int64_t i = 0; i < count; i++) sum += (double)some[i] * (double)some[i];
         }
         probe.square[t] = sum;

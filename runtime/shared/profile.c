@@ -234,7 +234,8 @@ void profile_close(void)
         program.compute_type == TYPE_BF16 ? "BF16" : "F32");
     char replicas[64] = "";
     if (program.dp > 1)
-        snprintf(replicas, sizeof replicas, ", sums over replicas %.3f ms",
+        snprintf(replicas, sizeof replicas, ", %s over replicas %.3f ms",
+                 program.parts ? "sums and gathers" : "sums",
                  1e3 * profile.transfer_seconds[WATCH_REPLICAS] / steps);
     say("profile: %lld steps, op by op: %.3f ms per step in kernels of %.3f ms per step; gathers "
         "%.3f ms, reductions %.3f ms%s on lanes of their own",

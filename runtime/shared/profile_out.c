@@ -194,9 +194,11 @@ static bool put_collective(const struct seen *s, const char *comma)
     int64_t bytes = 0;
     const struct instance *all_units = segments_instances();
     const char *name = s->unit >= 0 ? all_units[s->unit].unit->name : "";
+    const bool parts = !strcmp(s->what, "gather over replicas"),
+               weights = parts || !strcmp(s->what, "gather");
     if (s->unit >= 0)
-        bytes = all_units[s->unit].unit->shard *
-                (strcmp(s->what, "gather") || program.compute_type != TYPE_BF16 ? 4 : 2);
+        bytes = (parts ? all_units[s->unit].unit->part : all_units[s->unit].unit->shard) *
+                (weights && program.compute_type == TYPE_BF16 ? 2 : 4);
     return put(
         "    %s{\"kind\": \"%s\", \"unit\": \"%s\", \"instance\": %lld, \"micro\": \"%s\", "
         "\"part_bytes\": %lld, \"calls\": %.17g, \"seconds\": %.9g, \"mean_seconds\": %.9g}\n",

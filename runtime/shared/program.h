@@ -61,6 +61,9 @@ struct unit {
     int64_t state_offset;
     const struct tensor *tensor;
     int tensors;
+    /* with program.parts: elements of a part, which is what state_offset and master, moments mean
+     * then; and instance 0's shard in what is resident by shards */
+    int64_t part, shard_offset;
 };
 
 /* By schedule step, [0] unused. forward: the metrics of a micro-batch need it, so a validation has
@@ -113,6 +116,11 @@ struct program {
     int64_t master, gradient, moment1, moment2, scalars; /* local segment */
     /* local segment: for saving, loading, checking */
     int64_t staging, staging_bytes;
+    /* into how many parts, one of each replica, a shard of master weights and moments is cut; 0: it
+     * is not. Then `weights` (local segment) has the shards in the compute type, and gradients are
+     * whole shards, of which the rank's part comes first, or parts. */
+    int64_t parts, weights;
+    bool gradients_whole;
     enum element_type compute_type;
     /* instances are numbered unit by unit in this order */
     const struct unit *unit;

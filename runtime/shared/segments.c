@@ -160,15 +160,33 @@ void stored_name_json(const struct stored *s, char to[TENSOR_JSON_BYTES])
     *at = 0;
 }
 
-struct piece stored_piece(const struct stored *s, int64_t shard)
+int64_t state_parts(void) { return program.fsdp * (program.parts ? program.parts : 1); }
+
+int64_t state_part(const struct unit *u) { return program.parts ? u->part : u->shard; }
+
+int state_owner(int64_t part)
+{
+    const int64_t parts = program.parts ? program.parts : 1;
+    return (int)(part % parts * program.fsdp + part / parts);
+}
+
+struct piece stored_piece(const struct stored *s, int64_t part)
 {
     const struct unit *u = s->unit;
+    const int64_t each = state_part(u);
     int64_t n = stored_elements(s), flat = s->tensor->offset + s->part * step_of(s->tensor);
-    int64_t from = larger(flat, shard * u->shard), to = smaller(flat + n, (shard + 1) * u->shard);
+    int64_t from = larger(flat, part * each), to = smaller(flat + n, (part + 1) * each);
     if (from >= to) return (struct piece){0};
     return (struct piece){.element = from - flat,
-                          .at = u->state_offset + s->instance * u->shard + from - shard * u->shard,
+                          .at = u->state_offset + s->instance * each + from - part * each,
                           .count = to - from};
+}
+
+int64_t gradient_at(const struct stored *s, int64_t at)
+{
+    const struct unit *u = s->unit;
+    if (!program.parts || !program.gradients_whole) return at;
+    return at - u->state_offset - s->instance * u->part + u->shard_offset + s->instance * u->shard;
 }
 
 static bool moves_alike(const struct stretch *s, const struct tensor *w)
@@ -180,11 +198,12 @@ static bool moves_alike(const struct stretch *s, const struct tensor *w)
     return alike;
 }
 
-static int stretch_add(const struct unit *u, int64_t shard, const struct tensor *w, int64_t first,
+static int stretch_add(const struct unit *u, int64_t part, const struct tensor *w, int64_t first,
                        int64_t count, struct stretch *to, int n)
 {
-    int64_t from = larger(first, shard * u->shard) - shard * u->shard;
-    int64_t end = smaller(first + count, (shard + 1) * u->shard) - shard * u->shard;
+    const int64_t each = state_part(u);
+    int64_t from = larger(first, part * each) - part * each;
+    int64_t end = smaller(first + count, (part + 1) * each) - part * each;
     if (from >= end) return n;
     if (n > 0 && to[n - 1].from + to[n - 1].count == from && moves_alike(&to[n - 1], w))
         to[n - 1].count += end - from;
@@ -200,18 +219,18 @@ static int stretch_add(const struct unit *u, int64_t shard, const struct tensor 
 
 /* Tensors lie in the order of their table; of two with a step, the parts of the second lie between
  * those of the first. Neighbours that touch and have the same decay and rate become one stretch. */
-int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to)
+int segments_stretches(const struct unit *u, int64_t part, struct stretch *to)
 {
     int n = 0;
     for (int t = 0; t < u->tensors; t++) {
         const struct tensor *w = &u->tensor[t];
         if (!w->step) {
-            n = stretch_add(u, shard, w, w->offset, w->count, to, n);
+            n = stretch_add(u, part, w, w->offset, w->count, to, n);
             continue;
         }
         for (int64_t e = 0; e < 2 * parts_of(w); e++) {
             const struct tensor *of = &w[e % 2];
-            n = stretch_add(u, shard, of, of->offset + e / 2 * w->step, w->count / parts_of(w), to,
+            n = stretch_add(u, part, of, of->offset + e / 2 * w->step, w->count / parts_of(w), to,
                             n);
         }
         t++;
@@ -236,7 +255,7 @@ struct instance *segments_instances(void)
     for (int u = 0; u < program.units; u++) {
         const struct unit *unit = &program.unit[u];
         struct stretch *s = ROOM(struct stretch, stretches_most(unit));
-        int stretches = segments_stretches(unit, world.shard, s);
+        int stretches = segments_stretches(unit, world.part, s);
         int64_t elements = 0;
         for (int i = 0; i < stretches; i++) elements += s[i].count;
         for (int64_t k = 0; k < unit->count; k++)
@@ -256,7 +275,7 @@ static bool is_second(const struct unit *u, int t)
 bool segments_check(void)
 {
     const struct program *p = &program;
-    int64_t parameters = 0, state = 0;
+    int64_t parameters = 0, state = 0, whole = 0;
     if (p->fsdp < 1 || p->dp < 1 || p->accumulation < 1 || p->local < 1 || p->sequence < 1 ||
         p->tokens != p->local * p->sequence ||
         p->global != p->local * p->accumulation * p->fsdp * p->dp)
@@ -267,6 +286,10 @@ bool segments_check(void)
     for (int i = 0; i < p->units; i++) {
         const struct unit *u = &p->unit[i];
         int64_t end = 0;
+        if (p->parts && (p->parts != p->dp || u->part < 1 || u->part * p->parts != u->shard))
+            return fail_note(
+                "program.c contradicts itself: unit %s has shards of %lld, %lld parts of %lld",
+                u->name, (long long)u->shard, (long long)p->parts, (long long)u->part);
         if (u->shard * p->fsdp < u->elements || u->shard < 1)
             return fail_note(
                 "program.c contradicts itself: unit %s has %lld elements, %lld shards of %lld",
@@ -285,14 +308,20 @@ bool segments_check(void)
             end = last;
             parameters += u->count * w->count;
         }
-        int64_t last = u->state_offset + u->count * u->shard;
+        int64_t last = u->state_offset + u->count * state_part(u);
         if (last > state) state = last;
+        last = u->shard_offset + u->count * u->shard;
+        if (last > whole) whole = last;
     }
     if (parameters != p->parameters)
         return fail_note("program.c contradicts itself: %lld parameters, its tensors have %lld",
                          (long long)p->parameters, (long long)parameters);
     const int64_t arena = p->local_bytes + p->wire_bytes;
-    if (p->master + 4 * state > arena || p->gradient + 4 * state > arena)
+    const int64_t element = p->compute_type == TYPE_BF16 ? 2 : 4;
+    if (!p->parts) whole = state;
+    if (p->master + 4 * state > arena ||
+        p->gradient + 4 * (p->parts && !p->gradients_whole ? state : whole) > arena ||
+        (p->parts && p->weights + element * whole > arena))
         return fail_note(
             "program.c contradicts itself: the state of %lld elements passes the end of the arena",
             (long long)state);

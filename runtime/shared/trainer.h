@@ -264,24 +264,30 @@ void stored_name(const struct stored *s, char *to, size_t bytes);
 /* The same as a JSON string with its quotes; `to` has room for any name. */
 enum { TENSOR_JSON_BYTES = 6 * TENSOR_NAME_BYTES + 3 };
 void stored_name_json(const struct stored *s, char to[TENSOR_JSON_BYTES]);
-/* The overlap of a stored tensor with shard `shard`. count 0: none. element: first, in the stored
- * tensor;
- * at: where it lies in that rank's resident shards (elements from the start of master, gradient
- * …). */
+/* The overlap of a stored tensor with part `part` of the state (state_parts). count 0: none.
+ * element: first, in the stored tensor; at: where it lies in that rank's resident part (elements
+ * from the start of master, moments …). */
 struct piece {
     int64_t element, at, count;
 };
-struct piece stored_piece(const struct stored *s, int64_t shard);
-/* The decay groups of a unit's shard in order; at most unit->tensors. Returns how many. */
-int segments_stretches(const struct unit *u, int64_t shard, struct stretch *to);
-/* An instance of a unit, and the stretches of its shard on this rank: the same for all instances of
+struct piece stored_piece(const struct stored *s, int64_t part);
+/* Into how many parts, fsdp of them or one of each rank, master weights and moments of a unit are
+ * cut; elements of one; the first rank that has it. */
+int64_t state_parts(void);
+int64_t state_part(const struct unit *u);
+int state_owner(int64_t part);
+/* Where the gradient of a piece is, as `at` says where its weights are. */
+int64_t gradient_at(const struct stored *s, int64_t at);
+/* The decay groups of a unit's part in order; at most unit->tensors. Returns how many. */
+int segments_stretches(const struct unit *u, int64_t part, struct stretch *to);
+/* An instance of a unit, and the stretches of its part on this rank: the same for all instances of
  * the unit. */
 struct instance {
     const struct unit *unit;
     int64_t index;
     const struct stretch *stretch;
     int stretches;
-    int64_t elements; /* of all stretches; the rest of the shard is padding */
+    int64_t elements; /* of all stretches; the rest of the part is padding */
 };
 /* All instances, numbered as program.unit says. Valid for the whole run. */
 struct instance *segments_instances(void);

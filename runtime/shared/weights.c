@@ -98,7 +98,7 @@ static void seed(struct device *d)
     struct stored s;
     char name[TENSOR_NAME_BYTES];
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
-        struct piece p = stored_piece(&s, world.shard);
+        struct piece p = stored_piece(&s, world.part);
         stored_name(&s, name, sizeof name);
         for (int64_t done = 0; done < p.count; done += staging_floats()) {
             const int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
@@ -231,15 +231,15 @@ void weights_agree(void)
     if (program.init_from) from.certain = agree_files("init.from", from.file, from.files);
 }
 
-/* The values of a shard, to the device (keep) or only for their hash. */
-static bool read_shard(struct device *d, int64_t shard, bool keep, uint64_t *hash)
+/* The values of a part, to the device (keep) or only for their hash. */
+static bool read_part(struct device *d, int64_t part, bool keep, uint64_t *hash)
 {
     static XXH3_state_t state;
     struct stored s;
     char name[TENSOR_NAME_BYTES];
     XXH3_64bits_reset(&state);
     for (bool more = stored_first(&s); more; more = stored_next(&s)) {
-        struct piece p = stored_piece(&s, shard);
+        struct piece p = stored_piece(&s, part);
         stored_name(&s, name, sizeof name);
         const struct st_tensor *t = p.count ? find(&from.set, name) : NULL;
         for (int64_t done = 0; done < p.count; done += staging_floats()) {
@@ -262,11 +262,13 @@ static bool is_as_others_have_it(struct device *d, uint64_t own)
 {
     enum { HALF_BITS = 32 };
     const int other = (world.rank + agree_shift(0)) % world.size;
+    const int64_t shard = other % program.fsdp, replica = other / program.fsdp,
+                  part = program.parts ? shard * program.parts + replica : shard;
     double mine[2] = {(double)(own >> HALF_BITS), (double)(own & UINT32_MAX)},
            *all = ROOM(double, 2 * (int64_t)world.size);
     uint64_t again;
     world_exchange(mine, 2, all);
-    if (!read_shard(d, other % program.fsdp, false, &again)) return false;
+    if (!read_part(d, part, false, &again)) return false;
     const double *told = all + 2 * other;
     return again == ((uint64_t)told[0] << HALF_BITS) + (uint64_t)told[1] ||
            fail_note(
@@ -278,7 +280,7 @@ static bool is_as_others_have_it(struct device *d, uint64_t own)
 static bool load(struct device *d)
 {
     uint64_t own;
-    read_shard(d, world.shard, true, &own);
+    read_part(d, world.part, true, &own);
     world_agree();
     const bool fine = from.certain || world.size == 1 || is_as_others_have_it(d, own);
     for (int64_t i = 0; i < from.files; i++) close(from.file[i].fd);
@@ -343,10 +345,10 @@ bool weights_final_open(const char *path)
 void weights_final_connect(void)
 {
     double nothing = 0;
-    if (world.replica != 0) return;
+    if (world.rank != state_owner(world.part)) return;
     if (world.rank != 0) world_send(&nothing, sizeof nothing, 0);
-    for (int r = 1; r < program.fsdp && world.rank == 0; r++)
-        world_receive(&nothing, sizeof nothing, r);
+    for (int64_t part = 1; part < state_parts() && world.rank == 0; part++)
+        world_receive(&nothing, sizeof nothing, state_owner(part));
 }
 
 static bool final_begin(void)
@@ -357,7 +359,8 @@ static bool final_begin(void)
            output_put(&final.file, final.header, final.header_bytes);
 }
 
-/* The ranks of the first replica send their pieces in file order; rank 0 writes. All meet every
+/* The ranks of the first replica, or all that have a part of their own, send their pieces in file
+ * order; rank 0 writes. All meet every
  * FINAL_MEET bytes: who waits for as long as run.timeout knows that another stands still, wherever
  * it is. When writing fails it goes on receiving until then. */
 bool weights_final(struct device *d)
@@ -365,8 +368,9 @@ bool weights_final(struct device *d)
     bool writing = world.rank == 0 ? final_begin() : true;
     int64_t apart = 0;
     for (int64_t i = 0; i < stored_count(); i++)
-        for (int owner = 0; owner < program.fsdp; owner++) {
-            struct piece p = stored_piece(&final.sorted[i], owner);
+        for (int64_t part = 0; part < state_parts(); part++) {
+            const int owner = state_owner(part);
+            struct piece p = stored_piece(&final.sorted[i], part);
             for (int64_t done = 0; done < p.count; done += staging_floats()) {
                 int64_t n = p.count - done < staging_floats() ? p.count - done : staging_floats();
                 if (apart >= FINAL_MEET) world_agree(), apart = 0;

@@ -11,6 +11,7 @@
 /* FSDP groups are contiguous ranks: replica = rank / fsdp, shard = rank % fsdp. */
 struct world {
     int rank, size, replica, shard, host_rank, host_size;
+    int part; /* of all parts of master weights and moments: shard, or shard x parts + replica */
     int host_first; /* the lowest rank of this host */
     bool one_host;
 };
@@ -54,6 +55,12 @@ void collective_reduce_scatter(const float *slot, float *stage, float *into, int
                                bool set);
 /* over the replicas, in place */
 void collective_all_reduce(float *shard, int64_t count);
+/* The whole of `shard` (parts of `part` elements of `bytes` each) from each replica's part, which
+ * already lies in it. */
+void collective_gather_replicas(void *shard, int64_t part, int64_t bytes);
+/* into = the sum over the replicas of this one's part of `shard`, which is lost. `into` may lie at
+ * the beginning of `shard`. */
+void collective_scatter_replicas(float *shard, float *into, int64_t part);
 /* rank order, same bits everywhere */
 void collective_sum(double *value, int64_t count, bool whole_world);
 

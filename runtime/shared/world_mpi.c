@@ -229,6 +229,7 @@ void world_split(void)
     }
     world.replica = world.rank / (int)program.fsdp;
     world.shard = world.rank % (int)program.fsdp;
+    world.part = program.parts ? world.shard * (int)program.parts + world.replica : world.shard;
     collectives_open();
 }
 

@@ -130,6 +130,29 @@ void sum_replicas(struct device *d, int step, int64_t unit, void *shard, int mic
     record(d, event, "sum of %s over the replicas", name);
 }
 
+void gather_replicas(struct device *d, int step, int64_t unit, int micro)
+{
+    char name[96];
+    if (micro & MICRO_FIRST)
+        line(d, step, "replicas", "gather the shard of %s over the replicas", instance(unit, name));
+}
+
+void scatter_replicas(struct device *d, int step, int64_t unit, void *shard, void *into, int micro,
+                      int event)
+{
+    char name[96], at[40], to[40];
+    if (!(micro & MICRO_LAST)) return;
+    line(d, step, "replicas", "sum %s at %s over the replicas, a part into %s, event %d",
+         instance(unit, name), place(shard, at), place(into, to), event);
+    record(d, event, "sum of %s over the replicas", name);
+}
+
+void reduce_after(struct device *d, int step, int event)
+{
+    const char *what = event >= 0 && event <= program.events ? d->event[event] : "";
+    line(d, step, "reduce", "begin after event %d (%s)", event, *what ? what : "not recorded yet");
+}
+
 void sum_ranks(struct device *d, int step, const char *group, double *address, int64_t count,
                int event)
 {

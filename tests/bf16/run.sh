@@ -49,7 +49,7 @@ same_bits() {
 }
 narrow odd "" 1.1.1.none.on 1.1.1.full.off 1.1.1.selective.on 2.1.2.none.on 2.1.2.full.on
 narrow wide "hidden=64 heads=4 kv=4 head_dim=16 ffn=160 vocab=130 seq=32 tied=0 factor=1 layers=3" \
-    1.1.1.none.on 1.1.1.full.off 2.2.1.none.on
+    1.1.1.none.on 1.1.1.full.off 2.2.1.none.on ${LONG:+2.2all.1.none.on 1.2all.2.full.on}
 narrow \
     gpt2_odd "family=gpt2 heads=3 ffn=53 vocab=61 context=29 seq=13 layers=3 erf=1 tied=0 seed=11" \
     1.1.1.none.on 1.1.1.full.off

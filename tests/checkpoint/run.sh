@@ -146,6 +146,17 @@ go twelve 2 twelve --checkpoint-dir twelve.saved --fresh --metrics twelve.jsonl 
     fail twelve "$(tail_of twelve.log)"
 base=twelve
 mesh_case three 3 --set batch.global=12 --set mesh.fsdp=3
+# the replicas' parts of the optimizer: into them, from them, and from some into others
+base=two
+mesh_case parts 4 --set mesh.dp=2 --set batch.local=1 --set mesh.optimizer=all
+build cut --set mesh.fsdp=1 --set mesh.dp=2 --set mesh.optimizer=all
+go cut 2 cut --checkpoint-dir cut.saved --fresh --metrics cut.jsonl --final cut.safetensors ||
+    fail cut "$(tail_of cut.log)"
+holds cut.near near two.jsonl cut.jsonl 1e-5
+holds cut.state state cut.saved/step-00000012 cut.safetensors
+base=cut
+mesh_case from_parts 4 --set mesh.fsdp=4
+[ -z "${LONG:-}" ] || mesh_case other_parts 4 --set mesh.dp=2 --set mesh.optimizer=all
 
 # ── what is refused, how a run stops ─────────────────────────────────────────
 build one --set mesh.fsdp=1 --set checkpoint.keep=1

@@ -161,7 +161,8 @@ gemma="layers=3 hidden=24 heads=4 kv=2 head_dim=10 ffn=37 vocab=61 window=5 thet
     query_width=7 steps=4"
 
 single_precision() {
-    narrow odd "layers=3 steps=4" "" 2.1.2.full.on
+    narrow odd "layers=3 steps=4" "" 2.1.2.full.on 2.2all.1.full.on ${LONG:+2.2all.2.none.on \
+        1.2all.1.none.on 1.4all.2.full.on}
     narrow documents "steps=4 end=3 seed=44" \
         "--set data.documents=separate --set data.end_token=3" 2.1.2.full.on
     cd "$scratch/odd" && mapfile -t settings < <(numbers recipe "$PWD/case")
@@ -197,6 +198,10 @@ single_precision() {
     reference llama 2.2.1.selective.on
     reference qwen3moe 1.1.1.none.on
     [ -n "${LONG:-}" ] || return
+    cd "$scratch/odd" && mapfile -t settings < <(numbers recipe "$PWD/case")
+    parts
+    cd "$scratch" || exit 1
+    narrow moe_bias "$moe balance=0.02 seed=37" "--set model.balance_rate=0.02" 2.2all.1.none.on
     narrow gpt_neox_odd "$neox" "" 1.1.1.none.on
     narrow gemma2_odd "family=gemma2 $gemma score_cap=2 logit_cap=3 seed=46" "" 2.1.1.full.on
     narrow gemma3_odd "family=gemma3 $gemma local_theta=20 linear=2 seed=47" "" 1.1.1.none.on

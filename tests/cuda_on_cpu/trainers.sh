@@ -27,7 +27,7 @@ cuda_run() {
         { echo "exit $status: $(grep -m 2 -E '^(trainer|stand-in)' "$out.log" |
         tr '\n' '|') $(tail_of "$out.log")"; return 1; }
 }
-ranks_of() { local fsdp dp; IFS=. read -r fsdp dp _ <<<"$1"; echo $((fsdp * dp)); }
+ranks_of() { local fsdp dp; IFS=. read -r fsdp dp _ <<<"$1"; echo $((fsdp * ${dp%all})); }
 same_run() { # NAME A B: no bit may differ
     local why
     if ! why=$(numbers same "$2.jsonl" "$3.jsonl"); then fail "$1" "$why"
@@ -239,17 +239,35 @@ beside() {
         echo "note $name.bf16.$variant $why" || fail "$name.bf16.$variant" "$why"
 }
 
+# ── parts of the optimizer in the replicas ───────────────────────────────────
+# parts: both ways of summing gradients, in every course, as graphs and call by call; a shard that
+# is written before the replicas have read it shows; validation, saving, BF16
+parts() {
+    local why variant
+    for variant in 2.2all.1.full.on 2.2all.2.none.on; do
+        cuda_build case.plan 8 "$variant" "$variant" "${settings[@]}" --set run.graph=on
+        courses "$variant"
+    done
+    cuda_build case.plan 8 1.4all.1.full.on 1.4all.1.full.on "${settings[@]}" --set run.graph=off \
+        --set mesh.reduce_slots=1
+    courses 1.4all.1.full.on
+    without 1.4all.1.full.on 4 SLOT_LAYERS_BACKWARD_SUMMED reduce_after
+    validated validated.parts 2.2all.1.full.on
+    resumed resumed.parts 2.2all.1.full.on 4
+    beside parts 2.2all.1.full.on
+}
+
 # ── waits taken out of a schedule ────────────────────────────────────────────
 link_trainer() { # DIR: its program from its texts, as they now are
     mpicc -O1 -w -std=c17 -I"$top/runtime/shared" -I"$1" -o "$1/trainer" "$1/schedule.c" \
         "$1/launch.c" "$1/program.c" "$top/$BUILD/lib/libtrainer_cuda.a" -ljansson -lm -ldl -pthread
 }
-# without DIR RANKS EVENT: the schedule of DIR without its waits for EVENT; found when a course
-# gives other bits than `plain`, or an error
+# without DIR RANKS EVENT [VERB]: the schedule of DIR without its waits for EVENT; found when a
+# course gives other bits than `plain`, or an error
 without() {
-    local dir=$1 ranks=$2 event=$3 order
+    local dir=$1 ranks=$2 event=$3 verb=${4:-await} order
     rm -rf planted && cp -r "$dir" planted
-    sed -i "s/\bawait(d, [0-9]*, $event[^;]*;/;/" planted/schedule.c
+    sed -i "s/\b$verb(d, [0-9]*, $event[^;]*;/;/" planted/schedule.c
     cmp -s "$dir/schedule.c" planted/schedule.c &&
         { fail "without.$event" "the schedule has no such wait"; return; }
     link_trainer planted >planted.build 2>&1 ||

@@ -2,15 +2,19 @@
 # Builds go two at a time (one core each), runs one after the other, so that a run has the machine
 # to itself. Sourced after common.sh.
 #
-# A variant is a word of five parts: FSDP.DP.ACCUMULATION.MODE.FUSION, such as 2.1.1.full.off
+# A variant is a word of five parts: FSDP.DP.ACCUMULATION.MODE.FUSION, such as 2.1.1.full.off; "all"
+# behind DP is mesh.optimizer = all: 2.2all.1.none.on
 numbers() { python3 "$top/tests/lib/numbers.py" "$@"; }
 
 # variant_settings GLOBAL VARIANT: sets `settings`, `ranks`, `fusion`.
 variant_settings() {
     local fsdp dp accumulation mode
     IFS=. read -r fsdp dp accumulation mode fusion <<<"$2"
+    local optimizer=shard
+    case $dp in *all) optimizer=all ;; esac
+    dp=${dp%all}
     ranks=$((fsdp * dp))
-    settings=(--set "mesh.fsdp=$fsdp" --set "mesh.dp=$dp" --set \
+    settings=(--set "mesh.fsdp=$fsdp" --set "mesh.dp=$dp" --set "mesh.optimizer=$optimizer" --set \
         "batch.local=$(($1 / ranks / accumulation))"
               --set "activation_checkpoint.mode=$mode" --fusion "$fusion")
 }
@@ -66,5 +70,5 @@ kernels_of() {
 samples_together() {
     local fsdp dp accumulation
     IFS=. read -r fsdp dp accumulation _ <<<"$2"
-    echo $(($1 / fsdp / dp / accumulation))
+    echo $(($1 / fsdp / ${dp%all} / accumulation))
 }

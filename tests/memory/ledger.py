@@ -89,15 +89,16 @@ def add_up(name, *words):
         for h in t["holdings"]:
             assert h["formula"] and h["from"] <= o["instants"][0]["step"] <= h["to"], h
             value, r = product(h["formula"]), by_name[h["name"]]
-            if t["name"] in ("saved", "carried", "working", "tables", "batch", "gathered", "gradient slots", "metrics", "reduce staging"):
+            if t["name"] in ("saved", "carried", "working", "tables", "batch", "gathered", "gradient slots", "gradient shards", "metrics", "reduce staging"):
                 want = r[2] * entries_at(r, o["instants"][0]["step"])
                 assert value == want, f"{h['name']}: {h['formula']} is {value}, not {want}"
                 explained += h["bytes"]
-            if t["name"] in ("master", "gradient", "moment1", "moment2"):
-                m = re.fullmatch(r"fp32 4 B x ([\d,]+) parameters / fsdp (\d+) \+ ([\d,]+) B of padding", h["formula"])
-                parameters, shards, padding = (int(x.replace(",", "")) for x in m.groups())
-                assert -(-4 * parameters // shards) + padding == h["bytes"] and parameters == o["parameters"], h["formula"]
+            if t["name"] in ("master", "gradient", "moment1", "moment2", "weights"):
+                m = re.fullmatch(r"\w+ (\d) B x ([\d,]+) parameters / fsdp (\d+)(?: / dp (\d+))? \+ ([\d,]+) B of padding", h["formula"])
+                size, parameters, shards, parts, padding = (int((x or "1").replace(",", "")) for x in m.groups())
+                assert -(-size * parameters // (shards * parts)) + padding == h["bytes"] and parameters == o["parameters"], h["formula"]
                 assert padding <= h["bytes"] // 1000 + 65536, h["formula"]
+                assert size == 4 or t["name"] == "weights", h["formula"]
     # the first instant above a level, just below and just above every instant's bytes
     outside = o["outside_bytes"]
     for level in {max(live) + outside - 1, sorted(live)[len(live) // 2] + outside, max(live) + outside, 1}:

@@ -37,6 +37,7 @@ if family == "qwen3_moe" and layers > 2:
 fsdp, dp = r.choice([(1, 1), (2, 1), (1, 2), (3, 1), (2, 2), (4, 1)])
 local, accumulation = r.randint(1, 3), r.choice([1, 1, 2, 3])
 chunks = r.choice([c for c in (1, 1, 2, 4, 8) if local * sequence % c == 0])
+optimizer = "all" if dp > 1 and seed % 2 else "shard"
 mode = r.choice(["none", "selective", "full"])
 documents = r.choice(["", "", ";  documents = separate;  end_token = 3"])
 some = f";  every = {r.choice([1, 2])}" if mode != "none" else ""
@@ -47,7 +48,7 @@ use "clusters/cpu.plan"
 plan "drawn from {seed}" {{
     model {family} {{ {";  ".join(words)} }}
     cluster cpu {{ }}
-    mesh {{ fsdp = {fsdp};  dp = {dp};  prefetch = {r.randint(0, 3)};  reduce_slots = {r.randint(1, 3)} }}
+    mesh {{ fsdp = {fsdp};  dp = {dp};  prefetch = {r.randint(0, 3)};  reduce_slots = {r.randint(1, 3)};  optimizer = {optimizer} }}
     precision {{ compute = {r.choice(["fp32", "fp32", "bf16"])} }}
     activation_checkpoint {{ mode = {mode}{some} }}
     batch {{ sequence = {sequence};  local = {local};  global = {local * accumulation * fsdp * dp};  loss_chunks = {chunks} }}

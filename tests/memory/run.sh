@@ -22,6 +22,10 @@ for mode in none full; do for chunks in 1 8; do
 done; done
 ledger add_up some_layers "$top/plans/llama-8b.plan" --set activation_checkpoint.mode=full --set \
     'activation_checkpoint.layers=[0..11]'
+for global in 64 256; do # one micro-batch, and four
+    ledger add_up "all.$global" "$top/plans/llama-8b.plan" --set mesh.fsdp=8 --set \
+        mesh.optimizer=all --set cluster.nodes=4 --set batch.local=2 --set "batch.global=$global"
+done
 ledger slope "$top/plans/qwen3-30b-a3b.plan"
 ledger kept "$scratch"
 ledger repairs mixture "$top/plans/30b-a3b-16.plan" --set activation_checkpoint.mode=none --set \
@@ -40,6 +44,10 @@ grep -q 'changes training: batch.global is 112 sequences per step instead of 56'
     grep -q '"changes_training": true' changes.json && grep -q 'nodes=2' same.log &&
     ! grep -q 'changes training' same.log && ok repairs.changes_training ||
     fail repairs.changes_training "$(tail_of changes.log 3) $(tail_of same.log 3)"
+"$planc" check "$top/plans/30b-a3b-512.plan" --set mesh.fsdp=8 --set batch.local=8 --set \
+    activation_checkpoint.mode=none >all.log 2>&1
+grep -qE '^    fits .* -3.1 % moved  --set mesh.optimizer=all$' all.log && ok repairs.optimizer ||
+    fail repairs.optimizer "$(tail_of all.log 12)"
 # Mode auto is selective where that computes no product again, else none; check says which.
 # auto NAME PLAN WANTED OTHER: it takes what WANTED takes, and OTHER takes something else
 auto() {

@@ -90,6 +90,11 @@ truths_apart() {
 train() {
     local name=$1 keys=$2 extra=$3 variant why truth
     shift 3
+    # parts of the optimizer in the replicas: one micro-batch, several, and with recomputation
+    case ${LONG:-}$extra in
+    1*loss_chunks*) set -- "$@" 2.2all.1.none.on ;; # they divide no single sample
+    1*) set -- "$@" 2.2all.1.none.on 1.4all.2.full.on 2.2all.2.none.on ;;
+    esac
     [ "$BUILD" = build-sanitize ] && set -- "${@:1:2}" # slow there; the numbers are the same
     rm -rf "${scratch:?}/$name"
     mkdir -p "$scratch/$name" && cd "$scratch/$name" || return
@@ -127,6 +132,7 @@ groups=   # what stands in the optimizer's block besides
 attention= logit_cap=0 # more arguments of attention; a cap on logits
 
 train odd "" "" 1.1.1.none.on 1.1.2.full.on 1.1.1.none.off 1.1.1.full.on 2.1.1.none.on \
+    2.2all.1.none.on 1.4all.2.full.on \
     2.1.2.full.on 4.1.1.full.on 2.2.2.none.on 8.1.1.none.on
 equal odd 1.1.1.none.on 1.1.1.none.off
 equal odd 1.1.1.none.on 1.1.1.full.on
@@ -191,7 +197,7 @@ train moe_bias "$moe balance=0.02 sigmoid=1 normalize=1 aux=0 seed=34" "$balance
 equal moe_bias 1.1.1.none.on 1.1.1.none.off
 equal moe_bias 1.1.1.none.on 1.1.1.full.on
 train moe_bias_aux "$moe balance=0.02 layers=4 dense=5 aux=0.05 experts=4 top_k=2 seed=35" \
-    "$balance" 2.1.1.none.on 2.2.1.full.on
+    "$balance" 2.1.1.none.on 2.2.1.full.on 2.2all.1.full.on
 train mixtral_bias "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 balance=0.02 sigmoid=1 aux=0.03
     seed=36 lr=0.003" "$balance" 1.1.1.none.on 2.1.2.none.on
 

@@ -341,7 +341,7 @@ static void given_back(const struct plan *p, const struct graph *g)
     int64_t before = step_picoseconds(program, engine_run(engine_new(program), true, NULL));
     struct durations d = {.between = at.cluster.host.launch, .host = at.cluster.host.step};
     d.kernel = TAKE_MANY(struct duration, program->kernels + 1);
-    d.collective = TAKE_MANY(struct duration, program->units + 4 * program->items + 1);
+    d.collective = TAKE_MANY(struct duration, 2 * program->units + 4 * program->items + 1);
     for (int i = 0; i < program->kernels; i++) {
         double calls = 1; /* a sum of squares is also called to begin */
         for (int k = 0; k < program->work[i].ops; k++)
@@ -357,6 +357,12 @@ static void given_back(const struct plan *p, const struct graph *g)
                               .unit = program->unit_name[i],
                               .calls = 1,
                               .seconds = (double)program->gather[i].total / PICOSECONDS};
+    for (int i = 0; i < program->units && program->cut; i++)
+        d.collective[d.collectives++] =
+            (struct duration){.name = "gather over replicas",
+                              .unit = program->unit_name[i],
+                              .calls = 1,
+                              .seconds = (double)program->together[i].total / PICOSECONDS};
     for (int i = 0, sums = 0; i < program->items; i++) {
         const struct item *it = program->by_number[i];
         for (int micro = 0; it->kind == ITEM_REDUCE && micro < 4; micro++)

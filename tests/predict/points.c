@@ -30,10 +30,11 @@ static int n_known;
 
 static const char *key_of(const struct plan *p)
 {
-    return intern_format("%d %s %s %lld %d %lld %lld %d %d", (int)p->checkpoint_mode,
+    const bool cut = p->optimizer_all && p->dp > 1;
+    return intern_format("%d %s %s %lld %d %lld %lld %d %d %d", (int)p->checkpoint_mode,
                          p->checkpoint_save, p->checkpoint_layers, (long long)p->checkpoint_every,
                          (int)p->reshard, (long long)p->prefetch, (long long)p->reduce_slots,
-                         p->loss_chunks > 1, p->fsdp > 1);
+                         p->loss_chunks > 1, p->fsdp > 1, cut ? 1 + (p->accumulation > 1) : 0);
 }
 
 static struct structure *structure_of(struct points *s, const struct plan *p)

@@ -57,6 +57,14 @@ holds no_graphs "$plans/30b-a3b-16.plan" run.graph=off
 holds odd_nodes "$plans/30b-a3b-16.plan" cluster.nodes=3 cluster.devices_per_node=4 mesh.fsdp=6 \
     batch.global=480
 
+for local in 2 8; do # gradients that accumulate, and one micro-batch
+    holds "parts_$local" "$plans/30b-a3b-512.plan" mesh.optimizer=all mesh.fsdp=8 \
+        batch.local=$local activation_checkpoint.mode=none
+done
+holds parts_slow "$plans/30b-a3b-512.plan" mesh.optimizer=all mesh.fsdp=8 batch.local=8 \
+    activation_checkpoint.mode=none mesh.reduce_slots=1 cluster.link.network.bandwidth=5GB/s
+holds parts_cpu "$plans/demo.plan" mesh.optimizer=all mesh.dp=2 batch.global=32
+
 # ── points of spaces, each against its own compilation ──
 # same NAME PLAN SET…
 same() { local said; said=$(./points "${@:2}" 2>&1) && ok "$1" || fail "$1" "${said:-died}"; }
@@ -69,6 +77,10 @@ same points_dense "$plans/demo.plan" 'mesh.fsdp=1|2|4' 'batch.local=2|8' batch.g
     'activation_checkpoint.mode=none|selective|full'
 same points_reshard "$plans/30b-a3b-512.plan" 'mesh.fsdp=8|16' activation_checkpoint.mode=none \
     'mesh.reshard=forward|backward|step' 'batch.local=1|8' 'batch.loss_chunks=1|8'
+same points_parts "$plans/30b-a3b-512.plan" 'mesh.optimizer=shard|all' 'mesh.fsdp=8|64|512' \
+    activation_checkpoint.mode=none 'batch.local=1|4|8' 'mesh.reshard=forward|step'
+same points_parts_cpu "$plans/moe-small.plan" mesh.optimizer=all 'mesh.fsdp=1|2|3' \
+    'mesh.dp=1|2|3' 'batch.local=2|4' batch.global=72 precision.compute=bf16
 same points_hybrid "$plans/llama-8b.plan" 'mesh.fsdp=8|64|512' 'batch.loss_chunks=1|8'
 
 # ── the command ──

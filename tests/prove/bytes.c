@@ -37,6 +37,7 @@ static bool stays(enum buffer_kind kind)
     case BUFFER_GRADIENT:
     case BUFFER_MOMENT1:
     case BUFFER_MOMENT2:
+    case BUFFER_WEIGHTS:
     case BUFFER_SCALARS:
     case BUFFER_STAGING:
     case BUFFER_REDUCE_STAGING:
@@ -44,6 +45,7 @@ static bool stays(enum buffer_kind kind)
     case BUFFER_WORKSPACE:
     case BUFFER_GATHERED:
     case BUFFER_GRADIENT_SLOTS:
+    case BUFFER_GRADIENT_SHARDS:
     case BUFFER_CARRIED:
     case BUFFER_SAVED:
     case BUFFER_BATCH:

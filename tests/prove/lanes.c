@@ -45,6 +45,32 @@ static bool records(const struct graph *g, int event, enum op op)
     return false;
 }
 
+static void put_together(struct prove *p, const struct node *n, int64_t layer)
+{
+    const char *unit = attr_get_word(n, "unit");
+    if (p->g->facts.parts == 1) return;
+    if (attr_or(n, "parts", 0)) PUSH(&p->together, ((struct gathered){unit, layer, 0}));
+    for (int k = 0; k < p->together.n; k++)
+        if (!strcmp(p->together.item[k].buffer, unit) && p->together.item[k].instance == layer)
+            return;
+    wrong(p, "%s[%lld] is gathered before its shard was put together", unit, (long long)layer);
+}
+
+/* The reduction into an entry of the ring of shards. */
+static void fill_shard(struct prove *p, const struct node *n, int64_t entry)
+{
+    const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "shards"));
+    const int64_t from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
+    int kept = 0;
+    for (int k = 0; k < p->flight.n; k++)
+        if (!p->flight.item[k].shard || p->flight.item[k].from != from)
+            p->flight.item[kept++] = p->flight.item[k];
+    p->flight.n = kept;
+    write_bytes(p, from, from + b->bytes, ++p->fresh, b->name);
+    PUSH(&p->flight, ((struct flight){from, from + b->bytes, (int)(attr_get(n, "summed") + entry),
+                                      true, true}));
+}
+
 void gather(struct prove *p, const struct node *n)
 {
     int64_t at = p->n + attr_get(n, "shift");
@@ -53,6 +79,7 @@ void gather(struct prove *p, const struct node *n)
     if (attr_or(n, "once", 0) && !p->first_micro) return;
     const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "into"));
     int64_t layer = attr_get(n, "down") ? attr_get(n, "count") - 1 - at : at;
+    put_together(p, n, layer);
     int64_t ring = attr_get(n, "ring"), entry = (attr_or(n, "held", 0) ? layer : at) % ring,
             from = address_of(p, b, b->offset + entry * b->stride, b->bytes, b->name);
     const char *owner = b->name;
@@ -64,8 +91,8 @@ void gather(struct prove *p, const struct node *n)
     struct gathered one = {owner, layer, ++p->fresh};
     write_bytes(p, from, from + b->bytes, one.mark, b->name);
     PUSH(&p->gathered, one);
-    take_off(p,
-             (struct flight){from, from + b->bytes, (int)(attr_get(n, "event") + at % ring), true});
+    take_off(p, (struct flight){from, from + b->bytes, (int)(attr_get(n, "event") + at % ring),
+                                true, false});
 }
 
 void reduce(struct prove *p, const struct node *n)
@@ -82,7 +109,8 @@ void reduce(struct prove *p, const struct node *n)
                    y->value->name);
     }
     int event = (int)(attr_get(n, "event") + entry), summed = (int)attr_get(n, "summed");
-    take_off(p, (struct flight){from, from + b->bytes, event, false});
+    take_off(p, (struct flight){from, from + b->bytes, event, false, false});
+    if (attr_find(n, "shards")) fill_shard(p, n, entry), summed += (int)entry;
     if (summed >= attr_get(n, "event") && summed < attr_get(n, "event") + attr_get(n, "ring"))
         wrong(p, "event %d is of a slot and of a sum over replicas", summed);
     for (int k = 0; k < p->body->gradient.n; k++) {
@@ -113,19 +141,22 @@ void wait_for(struct prove *p, const struct node *n)
     if (attr_or(n, "once", 0) && !p->first_micro) return;
     if (p->n < attr_or(n, "from", 0)) return;
     int first = (int)attr_get(n, "event"), ring = (int)attr_get(n, "ring"),
-        one = first + (int)(p->n % ring), kept = 0;
+        one = first + (int)(p->n % ring), kept = 0, summed = (int)attr_or(n, "summed", -1),
+        sums = summed < 0 ? 0 : (int)attr_or(n, "sums", 1);
     bool all = attr_get(n, "all"), found = false;
     for (int k = 0; k < p->flight.n; k++) {
         int e = p->flight.item[k].event;
         found |= e == one;
-        if (all ? e < first || e >= first + ring : e != one)
+        if (p->flight.item[k].shard ? e < summed || e >= summed + sums
+            : all                   ? e < first || e >= first + ring
+                                    : e != one)
             p->flight.item[kept++] = p->flight.item[k];
     }
     p->flight.n = kept;
     for (int k = 0; k < p->sum.n; k++) {
         struct sum *s = &p->sum.item[k];
         if (all ? s->slot >= first && s->slot < first + ring : s->slot == one) s->reduces = false;
-        if (s->summed == attr_or(n, "summed", -1)) s->adds = false;
+        if (s->summed >= summed && s->summed < summed + sums) s->adds = false;
     }
     /* a slot is waited for before its first use too; a gather is always issued when a node
      * waits */

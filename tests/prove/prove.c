@@ -13,7 +13,11 @@
  *
  * Two lanes of collectives: a sum over replicas follows the reduction that completes its shard, in
  * the same step, and touches nothing but resident gradients. Their readers are the update's
- * kernels, which must come after a wait for the reduction and one for the sum.
+ * kernels, which must come after a wait for the reduction and one for the sum. Where only parts of
+ * gradients are kept, the reduction fills an entry of a ring of shards until that sum; the next one
+ * into the entry comes after it on the device (reduce_after). And where the replicas have parts of
+ * the weights, the first gather of a layer in a step comes after the one that puts its shard
+ * together.
  *
  * What stays for the whole run (weights, moments, scalars, staging) is written by nothing that is
  * proved here, so a reader of it is wrong.
@@ -283,7 +287,9 @@ const char *prove(const struct graph *g)
     if (!setjmp(p->out)) {
         keep_all(p);
         for (int round = 0; round < 4; round++) {
-            p->first_micro = round == 1, p->last_micro = round == 2;
+            const bool only = !gradients_whole(&g->facts); /* one micro-batch a step */
+            if (only && round == 2) continue;
+            p->first_micro = round == 1, p->last_micro = round == 2 || (only && round == 1);
             for (int i = 0; i < g->region.n; i++) {
                 static const enum phase phase[] = {PHASE_SETUP, PHASE_MICRO, PHASE_MICRO,
                                                    PHASE_UPDATE};

@@ -65,6 +65,11 @@ point reshard_backward.prefetch0 --set mesh.reshard=backward --set mesh.prefetch
 point reshard_step.prefetch9 --set mesh.reshard=step --set mesh.prefetch=9
 point dp_accumulated --set mesh.dp=2 --set batch.global=16 --set model.tied=on
 point bf16 --set precision.compute=bf16 --set mesh.fsdp=1
+for reshard in forward step; do for fsdp in 1 2; do for global in 4 16; do for slots in 1 2; do
+    point "all_$reshard.fsdp$fsdp.global$global.slots$slots" --set mesh.optimizer=all \
+        --set mesh.dp=2 --set "mesh.fsdp=$fsdp" --set "batch.global=$((global * fsdp))" --set \
+        "mesh.reduce_slots=$slots" --set "mesh.reshard=$reshard" --set model.tied=on
+done; done; done; done
 point every2 --set activation_checkpoint.mode=full --set activation_checkpoint.every=2
 point some_layers --set activation_checkpoint.mode=selective --set \
     'activation_checkpoint.layers=[0, 3..4]' --set mesh.prefetch=2
@@ -126,6 +131,17 @@ sed -E "/^    wait\(\) $slot .*$summed/s/$slot/event=999/" whole.ir >no_reduce_w
 caught a_reduction_nobody_waits_for no_reduce_wait.ir 'gradient of .* is read before event'
 sed -E "/^    reduce\(\) .*$summed/s/$summed/summed=${slot#event=}/" whole.ir >one_event.ir
 caught an_event_of_a_slot_and_a_sum one_event.ir 'of a slot and of a sum'
+# Parts of the replicas, one micro-batch: shards of gradients pass through a ring.
+cp all_forward.fsdp2.global4.slots2.ir whole.ir
+summed=$(grep -E '^    reduce\(\) .*slot.layers.backward.layers' whole.ir |
+    grep -oE 'summed=[0-9]+')
+sed -E "/^    wait\(\) .*$summed/s/ sums=2/ sums=1/" whole.ir >one_sum.ir
+caught a_shard_nobody_waits_for one_sum.ir 'gradient of .* is read before event|never waited'
+sed -E '/^    gather\(\) .*gather.layers.forward/s/ parts=1//' whole.ir >not_together.ir
+caught a_shard_not_put_together not_together.ir 'before its shard was put together'
+sed -E "s/^(buffer shards.layers .*) offset=[0-9]+/\1 $(offset "$(grep -E \
+    '^buffer .* kind="working"' whole.ir | awk '{print $2}' | tail -n 1)")/" whole.ir >shards.ir
+caught a_shard_over_what_is_read shards.ir 'something else was written|under way|written over'
 cp fsdp2.none.ir whole.ir
 
 # A result in the place of an operand that its kernel reads at other elements.

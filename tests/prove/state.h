@@ -13,7 +13,7 @@ struct range {
 struct flight {
     int64_t from, to;
     int event;
-    bool fills;
+    bool fills, shard; /* shard: of a gradient, until the sum over replicas has read it */
 };
 struct kept {
     const char *name;
@@ -44,6 +44,8 @@ struct prove {
     VECTOR(struct flight) flight;
     VECTOR(struct sum) sum;
     VECTOR(struct gathered) gathered;
+    /* shards of weights that are those of the step: by unit or loop, and layer */
+    VECTOR(struct gathered) together;
     int64_t fresh;
     const struct region *region;
     const struct body *body;

@@ -48,6 +48,11 @@ same hsdp dense 2.2.2.full.on --set mesh.prefetch=2
 same bf16 dense 1.1.4.none.on --set precision.compute=bf16
 same chunks dense 2.1.1.selective.off --set batch.loss_chunks=2
 same sparse sparse 4.1.2.none.on --set mesh.prefetch=0
+if [ -n "${LONG:-}" ]; then
+    same parts dense 2.2all.1.none.on
+    same parts_added sparse 2.2all.2.full.on --set mesh.prefetch=2
+    same parts_bf16 sparse 1.2all.1.none.on --set precision.compute=bf16
+fi
 
 # ── gathers of a step, by the trace device: three layers, what is before and what is after them ──
 # count NAME WANTED MODE [--set ...]

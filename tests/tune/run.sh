@@ -38,6 +38,7 @@ same processors "$plans/demo.plan" 'mesh.fsdp=1|2|4' 'mesh.dp=4/mesh.fsdp' batch
     "$modes" 'batch.local=1|2|4|8'
 same small_mixture "$plans/moe-small.plan" 'mesh.fsdp=1|2' 'mesh.dp=2/mesh.fsdp' batch.global=24 \
     "$modes" 'batch.local=2|4|6'
+same optimizer "$plans/30b-a3b-512.plan" 'mesh.optimizer=shard|all' 'mesh.fsdp=8|64|512'
 said=$(awk '{ fit += $3; run += $5 } END { printf "%d %d", fit, run }' factors)
 awk '{ exit !($2 > 0 && $1 > 2 * $2) }' <<<"$said" && ok saves_more_than_half ||
     fail saves_more_than_half "fit and simulated: $said"
