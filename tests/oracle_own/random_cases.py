@@ -48,7 +48,8 @@ for number in range(int(sys.argv[1])):
     if family in ("gpt_neox", "phi3"):  # an even number of columns turns; a little more, for it is rounded down
         k["rotary"] = random.choice([1, *((turned + 0.5) / width for turned in range(2, width, 2))])
     if family in ("mistral", "phi3", "gemma2", "gemma3"):
-        k["window"] = random.randint(1, 12) if family.startswith("gemma") or maybe(0.8) else 0
+        # a window of one key gives queries and keys no gradient but rounding, which Adam magnifies
+        k["window"] = max(2, random.randint(1, 12)) if family.startswith("gemma") or maybe(0.8) else 0
     if family.startswith("gemma"):
         k |= {"query_width": random.randint(4, 20), "every": random.randint(1, 3)}
     if family == "gemma2":
