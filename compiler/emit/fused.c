@@ -5,7 +5,51 @@
  * not from what else the kernel does. */
 #include "emit/fused.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* ── blocks ──────────────────────────────────────────────────────────────────── */
+/* The C compiler chooses vectors by the narrowest type of a loop: where one over OP_LANES columns
+ * reads BF16, half as wide ones as their sums need. So such a block is widened in front of its loop
+ * and rounded behind it, by instructions where the processor has them, and the loop itself only
+ * sees numbers of 32 bits. */
+
+/* The spot of the first column of a block. */
+static struct spot block_begin(struct spot at)
+{
+    return spot_named(
+        at, at.offset ? text_format("j0 %c %ld", at.offset < 0 ? '-' : '+', labs(at.offset)) : "j0",
+        LEVEL_TOGETHER);
+}
+
+static const char *block_load(struct fused *f, const char *pointer, const struct value *v,
+                              struct spot at)
+{
+    if (!f->blocks || v->type != BF16 || at.kind != COLUMN_LOOP) return NULL;
+    const char *name = fused_known(f, v, at);
+    if (name) return name;
+    const char *block = fused_name(f, LEVEL_TOGETHER, v->name, "_block");
+    fused_line(f, LEVEL_TOGETHER, "float %s[OP_LANES];", block);
+    fused_line(f, LEVEL_TOGETHER, "op_load_block(%s, &%s[%s]);", block, pointer,
+               fused_index(f, v, block_begin(at)));
+    name = intern_format("%s[k]", block);
+    fused_know(f, LEVEL_TOGETHER, v, at, name);
+    return name;
+}
+
+/* Stores x, which is rounded already, or what it was rounded from. */
+static void block_store(struct fused *f, const struct end *e, struct spot at, const char *x)
+{
+    const char *block = fused_name(f, LEVEL_TOGETHER, e->node->out[0]->name, "_block"),
+               *store = "op_store_halves";
+    for (int i = 0; i < f->rounded.n; i++)
+        if (f->rounded.item[i].name == x) x = f->rounded.item[i].exact, store = "op_store_block";
+    fused_line(f, LEVEL_TOGETHER, "float %s[OP_LANES];", block);
+    fused_line(f, LEVEL_COLUMN, "%s[k] = %s;", block, x);
+    text_add(&f->block_stores, "%*s%s(&%s[%s], %s);\n", f->block[LEVEL_TOGETHER].indent, "", store,
+             fused_result(f, e),
+             fused_index(f, e->node->out[0], block_begin(fused_stored_at(e, at))), block);
+}
 
 /* ── loops ───────────────────────────────────────────────────────────────────── */
 /* What is done with one element; `lane`: C of its lane. */
@@ -15,6 +59,10 @@ static void end_element(struct fused *f, const struct end *e, struct spot at, in
     const char *x = fused_operand(f, &e->of, e->like, at);
     switch (e->kind) {
     case END_STORE:
+        if (f->blocks && level == LEVEL_COLUMN && e->node->out[0]->type == BF16) {
+            block_store(f, e, at, x);
+            return;
+        }
         x = c_store(e->node->out[0]->type, x);
         if (level == LEVEL_COLUMN)
             fused_store(f, fused_result(f, e),
@@ -55,8 +103,9 @@ static void sweep_body(struct fused *f, const struct sweep *w, const char *row_l
                        const char *total_lane)
 {
     struct block *b = &f->block[LEVEL_COLUMN];
-    b->text.length = f->behind.length = 0;
-    b->known.n = b->name.n = 0;
+    struct block *together = &f->block[LEVEL_TOGETHER];
+    b->text.length = f->behind.length = together->text.length = f->block_stores.length = 0;
+    b->known.n = b->name.n = together->known.n = together->name.n = f->rounded.n = 0;
     for (int i = 0; i < f->kept.n; i++) { /* before anything is stored in its place */
         const struct kept *k = &f->kept.item[i];
         if (k->first >= f->stage || k->last < f->stage) continue;
@@ -84,12 +133,38 @@ static void loop_body(struct fused *f)
     text_add(&fused_block(f, LEVEL_ROW)->text, "%s", f->block[LEVEL_COLUMN].text.bytes);
 }
 
+static void loop_text(struct fused *f, const struct text *t)
+{
+    if (t->length) text_add(&fused_block(f, LEVEL_ROW)->text, "%s", t->bytes);
+}
+
+/* The columns [f->low, whole), a lane each. */
+static void sweep_lanes(struct fused *f, const struct sweep *w, int64_t whole)
+{
+    const int inner = fused_block(f, LEVEL_ROW)->indent + 4;
+    f->block[LEVEL_COLUMN].indent = inner + 4;
+    f->block[LEVEL_TOGETHER].indent = inner;
+    f->blocks = true;
+    sweep_body(f, w, "k", "k");
+    f->blocks = false;
+    loop_line(f, 0,
+              text_format("for (int64_t j0 = %ld; j0 < %ld; j0 += OP_LANES) {", f->low, whole));
+    loop_text(f, &f->block[LEVEL_TOGETHER].text);
+    loop_line(f, -fused_block(f, LEVEL_ROW)->indent, "#pragma omp simd");
+    loop_line(f, 4, "for (int k = 0; k < OP_LANES; k++) {");
+    loop_line(f, 8, "const int64_t j = j0 + k;");
+    loop_body(f);
+    loop_line(f, 4, "}");
+    loop_text(f, &f->block_stores);
+    loop_line(f, 0, "}");
+    f->block[LEVEL_COLUMN].indent = inner;
+}
+
 /* The columns [f->low, f->high), in which no index op breaks. */
 static void sweep_piece(struct fused *f, const void *of)
 {
     const struct sweep *w = of;
-    int inner = fused_block(f, LEVEL_ROW)->indent + 4;
-    f->block[LEVEL_COLUMN].indent = inner;
+    f->block[LEVEL_COLUMN].indent = fused_block(f, LEVEL_ROW)->indent + 4;
     if (emit_walks_shard(f->k)) {
         sweep_body(f, w, "j & 15", "j & 15");
         loop_line(f, 0, "for (int64_t j = s->from; j < s->from + s->count; j++) {");
@@ -99,19 +174,7 @@ static void sweep_piece(struct fused *f, const void *of)
     }
     int64_t whole =
         w->lanes && w->aligned && f->low % 16 == 0 ? f->low + (f->high - f->low) / 16 * 16 : f->low;
-    if (whole > f->low) {
-        f->block[LEVEL_COLUMN].indent = inner + 4;
-        sweep_body(f, w, "k", "k");
-        loop_line(f, 0,
-                  text_format("for (int64_t j0 = %ld; j0 < %ld; j0 += OP_LANES) {", f->low, whole));
-        loop_line(f, -fused_block(f, LEVEL_ROW)->indent, "#pragma omp simd");
-        loop_line(f, 4, "for (int k = 0; k < OP_LANES; k++) {");
-        loop_line(f, 8, "const int64_t j = j0 + k;");
-        loop_body(f);
-        loop_line(f, 4, "}");
-        loop_line(f, 0, "}");
-        f->block[LEVEL_COLUMN].indent = inner;
-    }
+    if (whole > f->low) sweep_lanes(f, w, whole);
     if (whole == f->high) return;
     sweep_body(f, w, "j & 15",
                w->aligned ? "j & 15"
@@ -321,7 +384,7 @@ static void group(struct fused *f, struct end **end, int n)
 void emit_fused_body(struct text *to, const struct emit *e, const struct emit_kernel *k,
                      bool canonical)
 {
-    struct fused f = {.e = e, .k = k, .canonical = canonical};
+    struct fused f = {.e = e, .k = k, .canonical = canonical, .load = block_load};
     struct ends p = {0};
     f.n_argument = emit_arguments(e, k, &f.argument);
     f.block[LEVEL_KERNEL].indent = 4;

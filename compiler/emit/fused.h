@@ -10,8 +10,8 @@
 #include "emit/c_text.h"
 #include "emit/common.h"
 
-/* TOGETHER, on cuda: what is done once for the neighbouring columns of a thread, in front of the
- * loop over them. */
+/* TOGETHER: what is done once for neighbouring columns (on cuda those of a thread, on cpu OP_LANES
+ * of them), in front of the loop over them. */
 enum { LEVEL_KERNEL, LEVEL_ROW, LEVEL_COLUMN, LEVEL_TOGETHER, LEVELS };
 
 /* A column: a constant, the loop's j plus an offset, a variable of some level, or j plus such a
@@ -48,6 +48,10 @@ struct kept {
     int first, last;
 };
 
+struct rounded {
+    const char *name, *exact;
+};
+
 struct fused {
     const struct emit *e;
     const struct emit_kernel *k;
@@ -64,6 +68,11 @@ struct fused {
     struct block block[LEVELS];
     /* stores of a kernel that writes over what it reads: behind all loads of the element */
     struct text behind;
+    /* On cpu, in a loop over OP_LANES columns: BF16 is loaded in front of it and stored behind it;
+     * what a value of BF16 is rounded from has a name. */
+    bool blocks;
+    struct text block_stores;
+    VECTOR(struct rounded) rounded;
     /* Where the device has its own way to read an element: C of it, or NULL for a plain load. */
     const char *(*load)(struct fused *f, const char *pointer, const struct value *v,
                         struct spot at);
@@ -137,6 +146,8 @@ const char *fused_argument(const struct fused *f, enum argument_kind kind, const
 const char *fused_name(struct fused *f, int level, const char *stem, const char *ending);
 struct block *fused_block(struct fused *f, int level);
 void fused_line(struct fused *f, int level, const char *format, ...) PRINTF_LIKE(3, 4);
+/* The variable of `v` at a spot, NULL: none yet. */
+const char *fused_known(const struct fused *f, const struct value *v, struct spot at);
 /* From now on `v`, at its own row, is the variable `name`. */
 void fused_know(struct fused *f, int level, const struct value *v, struct spot at,
                 const char *name);

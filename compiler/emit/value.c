@@ -68,7 +68,7 @@ void fused_know(struct fused *f, int level, const struct value *v, struct spot a
          ((struct written){v, intern(at.row), column_text(at), name}));
 }
 
-static const char *known(struct fused *f, const struct value *v, struct spot at)
+const char *fused_known(const struct fused *f, const struct value *v, struct spot at)
 {
     const char *row = intern(at.row), *column = column_text(at);
     for (int l = 0; l < LEVELS; l++)
@@ -287,6 +287,12 @@ const char *fused_declare(struct fused *f, const struct value *v, struct spot at
 {
     int level = fused_level(at);
     const char *name = fused_name(f, level, v->name, "");
+    if (f->blocks && v->type == BF16 && level == LEVEL_COLUMN) {
+        const char *exact = fused_name(f, level, v->name, "_exact");
+        fused_line(f, level, "const float %s = %s;", exact, expression);
+        PUSH(&f->rounded, ((struct rounded){name, exact}));
+        expression = exact;
+    }
     fused_line(f, level, v->type == BF16 ? "const %s %s = op_round_bf16(%s);" : "const %s %s = %s;",
                c_type(v->type, false), name, expression);
     fused_know(f, level, v, at, name);
@@ -321,7 +327,7 @@ static const char *leaf(struct fused *f, const struct value *v, struct spot at)
                            fused_argument(f, ARGUMENT_METRIC, NULL, attr_get_word(n, "name")));
     /* a variable: it is the old value even after the assignment of a new one */
     case LEAF_OP_state: {
-        const char *name = known(f, v, at);
+        const char *name = fused_known(f, v, at);
         return name ? name
                     : fused_declare(
                           f, v, at,
@@ -472,7 +478,7 @@ const char *fused_value(struct fused *f, const struct value *v, struct spot at)
     if (!fused_inside(f, v)) return load(f, fused_argument(f, ARGUMENT_IN, root, NULL), v, at);
     if (v != root) return fused_value(f, n->in[0].value, reshaped_spot(f, v, n->in[0].value, at));
     at = settled(f, v, at);
-    const char *name = known(f, v, at);
+    const char *name = fused_known(f, v, at);
     if (name) return name;
     switch (op_rows[n->op].class) {
     case CLASS_MAP: return mapped(f, n, at);

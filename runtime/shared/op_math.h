@@ -258,36 +258,65 @@ OP_FUNCTION float op_round_bf16(float x) { return op_from_bits((int32_t)op_bf16_
 OP_FUNCTION bf16 op_half(float rounded) { return (bf16)((uint32_t)op_to_bits(rounded) >> 16); }
 
 #ifndef __cplusplus
+#define OP_LANES 16
 typedef float op_f32x16 __attribute__((vector_size(64)));
+typedef uint32_t op_u32x16 __attribute__((vector_size(64)));
 typedef bf16 op_bf16x16 __attribute__((vector_size(32)));
-/* n numbers rounded to bf16. VCVTNEPS2BF16 rounds as op_to_bf16() does, except that it takes
- * subnormal numbers as zero: sixteen among which there is one are rounded without it. */
+
+/* OP_LANES numbers at a time. Vectors of such a type are the same on every processor; the compiler
+ * cuts them into what it has. */
+OP_FUNCTION void op_load_block(float *restrict to, const bf16 *restrict from)
+{
+    op_bf16x16 x;
+    memcpy(&x, from, sizeof x);
+    op_u32x16 y = __builtin_convertvector(x, op_u32x16) << 16;
+    memcpy(to, &y, sizeof y);
+}
+/* Of numbers that are rounded already. */
+OP_FUNCTION void op_store_halves(bf16 *restrict to, const float *restrict from)
+{
+    op_u32x16 x;
+    memcpy(&x, from, sizeof x);
+    op_bf16x16 y = __builtin_convertvector(x >> 16, op_bf16x16);
+    memcpy(to, &y, sizeof y);
+}
+OP_FUNCTION op_bf16x16 op_round_block(op_f32x16 x)
+{
+    op_u32x16 bits = (op_u32x16)x, even = bits + 0x7fff + (bits >> 16 & 1),
+              number = (op_u32x16)(x == x);
+    return __builtin_convertvector(((even & number) | ((bits | 0x400000) & ~number)) >> 16,
+                                   op_bf16x16);
+}
+/* VCVTNEPS2BF16 rounds as op_to_bf16() does, except that it takes subnormal numbers as zero:
+ * sixteen among which there is one are rounded without it. */
+OP_FUNCTION void op_store_block(bf16 *restrict to, const float *restrict from)
+{
+    op_f32x16 x;
+    op_bf16x16 y;
+    memcpy(&x, from, sizeof x);
+#ifdef __AVX512BF16__
+    _Bool subnormal;
+    __asm__("vfpclassps $0x20, %2, %%k1\n\tkortestw %%k1, %%k1\n\tvcvtneps2bf16 %2, %1"
+            : "=@ccnz"(subnormal), "=v"(y)
+            : "v"(x)
+            : "k1");
+    if (__builtin_expect(subnormal, 0)) y = op_round_block(x);
+#else
+    y = op_round_block(x);
+#endif
+    memcpy(to, &y, sizeof y);
+}
+/* n numbers rounded to bf16. */
 OP_FUNCTION void op_store_bf16(bf16 *restrict to, const float *restrict from, int64_t n)
 {
-    int64_t done = 0;
-#ifdef __AVX512BF16__
-    for (; done + 16 <= n; done += 16) {
-        op_f32x16 x;
-        op_bf16x16 y;
-        memcpy(&x, from + done, sizeof x);
-        _Bool subnormal;
-        __asm__("vfpclassps $0x20, %2, %%k1\n\tkortestw %%k1, %%k1\n\tvcvtneps2bf16 %2, %1"
-                : "=@ccnz"(subnormal), "=v"(y)
-                : "v"(x)
-                : "k1");
-        if (__builtin_expect(subnormal, 0))
-            for (int k = 0; k < 16; k++) to[done + k] = op_to_bf16(from[done + k]);
-        else
-            memcpy(to + done, &y, sizeof y);
-    }
-#endif
-    for (; done < n; done++) to[done] = op_to_bf16(from[done]);
+    const int64_t whole = n / OP_LANES * OP_LANES;
+    for (int64_t i = 0; i < whole; i += OP_LANES) op_store_block(to + i, from + i);
+    for (int64_t i = whole; i < n; i++) to[i] = op_to_bf16(from[i]);
 }
 
 /* The one order in which sixteen partial results become one; on cpu, a row reduction distributes
  * its elements over sixteen lanes by column, so the order of a sum is a function of its length and
  * of nothing else. */
-#define OP_LANES 16
 OP_FUNCTION float op_sum_lanes_f32(const float *lane)
 {
     op_f32x16 all; /* read whole, or the lanes would live in memory while they are filled */

@@ -134,7 +134,8 @@ static void check_short(const char *name, void (*by_short)(float *restrict, cons
     printf(equal ? "ok %s.short\n" : "FAIL %s.short: other bits than by op_exp_f32\n", name);
 }
 
-/* Blocks of floats `step` apart from `from` on, rounded by op_store_bf16() and one by one. */
+/* Blocks of floats `step` apart from `from` on, rounded by op_store_bf16(), without the instruction
+ * for it, and one by one; widened and stored again they are the same. */
 static bool stored_alike(uint64_t from, uint64_t to, uint64_t step)
 {
     static float x[BLOCK];
@@ -146,6 +147,18 @@ static bool stored_alike(uint64_t from, uint64_t to, uint64_t step)
         op_store_bf16(by_row, x, n);
         for (int j = 0; j < n; j++) one[j] = op_to_bf16(x[j]);
         if (memcmp(by_row, one, sizeof *one * (size_t)n) != 0) return false;
+        for (int j = 0; j + OP_LANES <= n; j += OP_LANES) {
+            op_f32x16 block;
+            op_bf16x16 rounded;
+            float wide[OP_LANES];
+            memcpy(&block, x + j, sizeof block);
+            rounded = op_round_block(block);
+            op_load_block(wide, one + j);
+            op_store_halves(by_row + j, wide);
+            if (memcmp(&rounded, one + j, sizeof rounded) != 0 ||
+                memcmp(by_row + j, one + j, sizeof rounded) != 0)
+                return false;
+        }
     }
     return true;
 }
