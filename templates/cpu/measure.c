@@ -23,6 +23,9 @@
 
 enum { ROOM_BYTES = 128 << 20, MOST_RANKS = 256 };
 
+/* of runtime/cpu/neighbours.h, which only the library itself includes */
+void neighbours_map(void *at, int64_t bytes);
+
 /* A trainer's kernels are called with addresses that change; these are of a size that caches hold
  * or do not hold, as a trainer's are. */
 static double each; /* seconds that a figure may take */
@@ -137,11 +140,11 @@ static void grouped(enum element type)
 enum { HEADS = 4 };
 #define ATTENTION_OF(type, width)                                                             \
     attention_of(type, room_a, room_b, room_c, room_d, room_e, sequence, HEADS, HEADS, width, \
-                 sequence, scale)
+                 sequence, scale, (struct attention_rule){0})
 #define GRADIENT_OF(type, width)                                                                \
     attention_grad_of(type, room_a, room_b, room_c, room_d, room_e, room_f, room_g, room_h,     \
                       (char *)room_h + (8 << 20), (void *)bytes, sequence, HEADS, HEADS, width, \
-                      sequence, scale)
+                      sequence, scale, (struct attention_rule){0})
 #define AT_WIDTH(type, width)                                                        \
     do {                                                                             \
         double seconds;                                                              \
@@ -372,6 +375,8 @@ int main(int argc, char **argv)
     room_a = some(ROOM_BYTES / 4), room_d = some(ROOM_BYTES / 4), room_e = some(ROOM_BYTES / 8);
     room_f = some(ROOM_BYTES / 8), room_g = some(ROOM_BYTES / 8), room_h = some(ROOM_BYTES / 8);
     if (!strcmp(argv[1], "collectives")) {
+        /* slots of collectives lie in `bytes`: a trainer's are where its neighbours read them */
+        if (program.fsdp > 1) neighbours_map(bytes, ROOM_BYTES);
         if (pthread_create(&lane.thread, NULL, mover, NULL)) stop("no thread for collectives");
         collectives();
         hand_over(END, 0);

@@ -96,3 +96,20 @@ refused few_steps 4 "short.jsonl.*fewer than four steps" --from short.jsonl -o x
 refused other_device 4 "device.json.*cuda" --from device.json -o x.plan
 refused cuda_is_not_measured 3 "measures cpu only" "$plans/clusters/h200.plan" -o x.plan
 [ ! -e x.plan ] && ok nothing_is_written || fail nothing_is_written "x.plan is there"
+
+# What measures compiles as it is, and its collectives are those of a trainer: ranks of one host
+# read each other's memory.
+cat >mesh.c <<'C'
+#include "program.h"
+const struct program program = {.fsdp = 2, .dp = 1, .timeout_seconds = 60};
+C
+# shellcheck disable=SC2086
+mpicc -std=c17 -O0 -march=native ${SANITIZE_FLAGS:-} -I "$top/runtime" -I "$top/runtime/shared" -I \
+    "$top/templates" -o measure "$top/templates/cpu/measure.c" mesh.c \
+    "$top/$BUILD/lib/libtrainer_cpu.a" -ljansson -ldnnl -lgomp -lm -pthread 2>measure.log &&
+    ok measure_compiles || fail measure_compiles "$(tail_of measure.log)"
+OMP_NUM_THREADS=1 timeout 120 mpirun -n 2 --oversubscribe --bind-to none ./measure collectives \
+    1e-9 >measure.txt 2>measure.err
+[ "$(grep -c '^gather mpi any' measure.txt)" = 8 ] && grep -q '^sum mpi any - any 2 512' \
+    measure.txt && ok collectives_are_measured ||
+    fail collectives_are_measured "$(tail_of measure.err)"
