@@ -1,7 +1,11 @@
-/* Products of BF16 operands by VDPBF16PS of AVX-512: operands are packed into panels of pairs of
- * neighbouring k, and a tile of 12 x 32 sums stays in registers until it is complete. A library
- * writes F32 sums, which a second pass reads and rounds; here the sums of a tile are rounded while
- * they are in registers: 2 to 9 % of a product. For F32 results oneDNN is as fast.
+/* Products of BF16 operands by VDPBF16PS of AVX-512. An element is a pair of neighbouring k, the
+ * lower half is of the even one; a tile of 12 x 32 sums stays in registers until it is complete. A
+ * library writes F32 sums, which a second pass reads and rounds; here the sums of a tile are
+ * rounded while they are in registers. For F32 results oneDNN is as fast.
+ *
+ * B is copied into panels of 32 columns that stay in the second cache, and twelve rows of A into
+ * the first one, for all panels of B; the next twelve are fetched meanwhile, and the place of a
+ * tile shortly before it is complete.
  *
  * An instruction adds two products to a sum and takes subnormal numbers as zero: no sum is one, so
  * VCVTNE2PS2BF16, which flushes them, rounds as the portable form does. The order of a sum is that
@@ -16,124 +20,185 @@
 #define FOR_PAIRS __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define INLINE_FOR_PAIRS FOR_PAIRS __attribute__((always_inline)) static inline
 
-/* A tile has 24 registers of sums; two hold a row of B's panel and one an element of A's. DEEP: the
- * longest k of one pass. A_ELEMENTS stay in the second cache beside a panel of B. */
+/* A tile has 24 registers of sums; two hold a row of B's panel and one an element of A. */
 enum {
     ROWS = 12,
     COLUMNS = 32,
-    DEEP = 4096,
-    AHEAD = 12, /* pairs that are fetched from the second cache before they are wanted */
-    A_ELEMENTS = 192 << 10,
-    B_ELEMENTS = 1 << 20,
-    SLACK = 32 /* a store of sixteen pairs may reach over the last panel */
+    DEEP = 2048,        /* pairs of the one pass at most */
+    AHEAD = 12,         /* steps of B that are fetched from the second cache early */
+    LAST = 96,          /* steps before the end of a tile at which its place is fetched */
+    STRIDE = DEEP + 16, /* between rows of A: they fall on different lines of the first cache */
+    B_PAIRS = 160 << 10,
+    SLACK = 32 /* a store of sixteen pairs may reach over the last row */
 };
-static uint32_t panels_a[A_ELEMENTS / 2 + SLACK] __attribute__((aligned(64)));
-static uint32_t panels_b[B_ELEMENTS / 2 + SLACK] __attribute__((aligned(64)));
+static uint32_t panel_a[ROWS * STRIDE + SLACK] __attribute__((aligned(64)));
+static uint32_t panels_b[B_PAIRS + SLACK] __attribute__((aligned(64)));
 
 bool gemm_pairs_here(void) { return __builtin_cpu_supports("avx512bf16") != 0; }
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
+/* One operand: where it begins, elements between its stored rows, whether such a row goes along k
+ * (A as it is, B transposed). */
+struct side {
+    const uint16_t *at;
+    int64_t ld, k;
+    bool along;
+};
+
+/* Line i (a row of A, a column of B) at pair p. */
+static const uint16_t *side_at(struct side s, int64_t i, int64_t p)
+{
+    return s.at + (s.along ? i * s.ld + 2 * p : 2 * p * s.ld + i);
+}
+
 /* ── panels ──────────────────────────────────────────────────────────────────── */
-/* A panel holds `lines` lines (rows of A, columns of B) as pairs: pair p of line i is at
- * [p * stride + i], the lower half is of the even k. */
 
-/* Lines whose k lie next to each other: a transposition of pairs, four by four. */
-FOR_PAIRS static void pack_along(const uint16_t *from, int64_t ld, int64_t lines, int64_t k,
-                                 uint32_t *to, int64_t stride)
+/* Sixteen pairs of a line that goes along k, from pair p on; zeros behind its end. */
+INLINE_FOR_PAIRS __m512i along(struct side s, int64_t i, int64_t p)
 {
-    const int64_t fours = k / 8 * 4;
-    for (int64_t i = 0; i < lines; i += 4) {
-        const int64_t some = smaller(4, lines - i);
-        const uint16_t *line = from + i * ld;
-        int64_t p = 0;
-        if (some == 4)
-            for (; p < fours; p += 4) {
-                __m128 x[4];
-                for (int l = 0; l < 4; l++)
-                    x[l] = _mm_loadu_ps((const float *)(const void *)(line + l * ld + 2 * p));
-                _MM_TRANSPOSE4_PS(x[0], x[1], x[2], x[3]);
-                for (int l = 0; l < 4; l++)
-                    _mm_storeu_ps((float *)(void *)(to + (p + l) * stride + i), x[l]);
-            }
-        for (; 2 * p < k; p++)
-            for (int64_t l = 0; l < some; l++) {
-                const uint16_t *at = line + l * ld + 2 * p;
-                to[p * stride + i + l] =
-                    at[0] | (2 * p + 1 < k ? (uint32_t)at[1] << 16 : (uint32_t)0);
-            }
+    const int64_t there = smaller(32, s.k - 2 * p);
+    return _mm512_maskz_loadu_epi16((__mmask32)((1ull << there) - 1), side_at(s, i, p));
+}
+
+/* Sixteen lines from line i on, of which `lines` exist, at pair p. */
+INLINE_FOR_PAIRS __m512i across(struct side s, int64_t i, int64_t p, int64_t lines)
+{
+    const __mmask16 there = (__mmask16)((1u << smaller(16, lines)) - 1);
+    const uint16_t *row = side_at(s, i, p);
+    __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row));
+    if (2 * p + 1 >= s.k) return low;
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + s.ld));
+    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+}
+
+/* 16 x 16 pairs, rows to columns: 4 x 4 within quarters, then the quarters. */
+INLINE_FOR_PAIRS void turn(__m512i x[16])
+{
+    __m512i y[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4) {
+        x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
+        x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
+        x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
+        x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        y[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
+        y[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
+        y[i + 8] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
+        y[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) {
+        x[i] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88);
+        x[i + 4] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0x88);
+        x[i + 8] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd);
+        x[i + 12] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0xdd);
     }
 }
 
-/* Lines that lie next to each other, one row a k: two rows are interleaved. At most 16 lines at a
- * time; those that are missing become zero. */
-FOR_PAIRS static void pack_across(const uint16_t *from, int64_t ld, int64_t lines, int64_t k,
-                                  uint32_t *to, int64_t stride)
+/* Sixteen columns of B, of which `lines` exist, from column j on: pair p at to[32 p]. Those that
+ * are missing become zero. */
+FOR_PAIRS static void pack_half(struct side b, int64_t j, int64_t lines, int64_t pairs,
+                                uint32_t *to)
 {
-    const __mmask16 there = (__mmask16)((1u << lines) - 1);
-    for (int64_t p = 0; 2 * p < k; p++) {
-        const uint16_t *row = from + 2 * p * ld;
-        __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row)),
-                high = _mm512_setzero_si512();
-        if (2 * p + 1 < k) high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row + ld));
-        _mm512_storeu_si512(to + p * stride, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
-    }
-}
-
-/* A store of sixteen reaches over the twelve of a pair: the next pair is stored behind it. */
-static void pack_a(bool transposed, const uint16_t *a, int64_t lda, int64_t m, int64_t k)
-{
-    uint32_t *to = panels_a;
-    for (int64_t i = 0; i < m; i += ROWS) {
-        const int64_t lines = smaller(ROWS, m - i);
-        if (transposed)
-            pack_across(a + i, lda, lines, k, to, lines);
-        else
-            pack_along(a + i * lda, lda, lines, k, to, lines);
-        to += lines * ((k + 1) / 2);
-    }
-}
-
-/* Columns that are missing in the last panel become zero. */
-static void pack_b(bool transposed, const uint16_t *b, int64_t ldb, int64_t n, int64_t k)
-{
-    const int64_t pairs = (k + 1) / 2;
-    for (int64_t j = 0; j < n; j += COLUMNS) {
-        uint32_t *to = panels_b + j * pairs;
-        const int64_t lines = smaller(COLUMNS, n - j);
-        if (transposed) {
-            if (lines < COLUMNS) memset(to, 0, (size_t)(pairs * COLUMNS) * sizeof *to);
-            pack_along(b + j * ldb, ldb, lines, k, to, COLUMNS);
-        } else {
-            pack_across(b + j, ldb, smaller(lines, 16), k, to, COLUMNS);
-            if (lines > 16) {
-                pack_across(b + j + 16, ldb, lines - 16, k, to + 16, COLUMNS);
-            } else
-                for (int64_t p = 0; p < pairs; p++) memset(to + p * COLUMNS + 16, 0, 64);
+    if (lines <= 0)
+        for (int64_t p = 0; p < pairs; p++) memset(to + p * COLUMNS, 0, 64);
+    else if (!b.along)
+        for (int64_t p = 0; p < pairs; p++) {
+            _mm_prefetch((const char *)(side_at(b, j, p) + 32 * b.ld), _MM_HINT_T0);
+            _mm512_store_si512(to + p * COLUMNS, across(b, j, p, lines));
         }
+    else
+        for (int64_t p = 0; p < pairs; p += 16) {
+            __m512i x[16];
+#pragma GCC unroll 16
+            for (int64_t i = 0; i < 16; i++)
+                x[i] = i < lines ? along(b, j + i, p) : _mm512_setzero_si512();
+            turn(x);
+#pragma GCC unroll 16
+            for (int64_t i = 0; i < 16; i++)
+                if (p + i < pairs) _mm512_store_si512(to + (p + i) * COLUMNS, x[i]);
+        }
+}
+
+static void pack_b(struct side b, int64_t j0, int64_t columns, int64_t pairs)
+{
+    for (int64_t j = 0; j < columns; j += COLUMNS) {
+        pack_half(b, j0 + j, columns - j, pairs, panels_b + j * pairs);
+        pack_half(b, j0 + j + 16, columns - j - 16, pairs, panels_b + j * pairs + 16);
+    }
+}
+
+/* Twelve rows of A from row i on: along k one after the other, STRIDE apart; otherwise pair p's at
+ * [12 p], where a store of sixteen reaches over the twelve and the next pair is stored behind. */
+FOR_PAIRS static void pack_a(struct side a, int64_t i, int64_t rows, int64_t pairs)
+{
+    if (!a.along) {
+        for (int64_t p = 0; p < pairs; p++)
+            _mm512_storeu_si512(panel_a + p * ROWS, across(a, i, p, rows));
+        return;
+    }
+    const int64_t whole = a.k / 32 * 16;
+    for (int64_t r = 0; r < rows; r++) {
+        const uint16_t *from = side_at(a, i + r, 0);
+        uint32_t *to = panel_a + r * STRIDE;
+        for (int64_t p = 0; p < whole; p += 16)
+            _mm512_storeu_si512(to + p, _mm512_loadu_si512(from + 2 * p));
+        if (whole < pairs) _mm512_storeu_si512(to + whole, along(a, i + r, whole));
+    }
+}
+
+/* Of what pack_a() will read next: pairs `from` to `to`. */
+static void fetch_a(struct side a, int64_t i, int64_t rows, int64_t from, int64_t to)
+{
+    if (a.along) {
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t p = from; p < to; p += 16)
+                _mm_prefetch((const char *)side_at(a, i + r, p), _MM_HINT_T0);
+        return;
+    }
+    for (int64_t p = from; p < to && rows > 0; p++) {
+        _mm_prefetch((const char *)side_at(a, i, p), _MM_HINT_T0);
+        _mm_prefetch((const char *)(side_at(a, i, p) + a.ld), _MM_HINT_T0);
     }
 }
 
 /* ── tiles ───────────────────────────────────────────────────────────────────── */
+
 /* rows x columns sums of `pairs` pairs each. */
-INLINE_FOR_PAIRS void tile(const int rows, int64_t pairs, const uint32_t *restrict a,
+INLINE_FOR_PAIRS void tile(const int rows, const bool a_along, int64_t pairs,
                            const uint32_t *restrict b, uint16_t *c, int64_t ldc, int64_t columns)
 {
     __m512 sum[ROWS][2];
+    const uint32_t *a = panel_a;
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) sum[i][0] = sum[i][1] = _mm512_setzero_ps();
-    for (int64_t p = 0; p < pairs; p++) {
-        _mm_prefetch((const char *)(a + (p + AHEAD) * rows), _MM_HINT_T0);
-        _mm_prefetch((const char *)(b + (p + AHEAD) * COLUMNS), _MM_HINT_T0);
-        _mm_prefetch((const char *)(b + (p + AHEAD) * COLUMNS + 16), _MM_HINT_T0);
-        const __m512bh left = (__m512bh)_mm512_load_si512(b + p * COLUMNS),
-                       right = (__m512bh)_mm512_load_si512(b + p * COLUMNS + 16);
+    int64_t p = 0;
+    for (int64_t until = pairs - LAST;; until = pairs) {
+        for (; p < until; p++) {
+            _mm_prefetch((const char *)(b + (p + AHEAD) * COLUMNS), _MM_HINT_T0);
+            _mm_prefetch((const char *)(b + (p + AHEAD) * COLUMNS + 16), _MM_HINT_T0);
+            const __m512bh left = (__m512bh)_mm512_load_si512(b + p * COLUMNS),
+                           right = (__m512bh)_mm512_load_si512(b + p * COLUMNS + 16);
 #pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            const __m512bh pair = (__m512bh)_mm512_set1_epi32((int32_t)a[p * rows + i]);
-            sum[i][0] = _mm512_dpbf16_ps(sum[i][0], pair, left);
-            sum[i][1] = _mm512_dpbf16_ps(sum[i][1], pair, right);
+            for (int i = 0; i < rows; i++) {
+                const __m512bh pair =
+                    (__m512bh)_mm512_set1_epi32((int32_t)a[a_along ? i * STRIDE : i]);
+                sum[i][0] = _mm512_dpbf16_ps(sum[i][0], pair, left);
+                sum[i][1] = _mm512_dpbf16_ps(sum[i][1], pair, right);
+            }
+            a += a_along ? 1 : ROWS;
         }
+        if (until == pairs) break;
+        for (int i = 0; i < rows; i++) __builtin_prefetch(c + i * ldc, 1);
     }
     const __mmask32 there = columns >= 32 ? 0xffffffffu : (1u << columns) - 1;
 #pragma GCC unroll 12
@@ -142,12 +207,13 @@ INLINE_FOR_PAIRS void tile(const int rows, int64_t pairs, const uint32_t *restri
                                  (__m512i)_mm512_cvtne2ps_pbh(sum[i][1], sum[i][0]));
 }
 
-FOR_PAIRS static void tile_of(int64_t rows, int64_t pairs, const uint32_t *a, const uint32_t *b,
+FOR_PAIRS static void tile_of(int64_t rows, bool a_along, int64_t pairs, const uint32_t *b,
                               uint16_t *c, int64_t ldc, int64_t columns)
 {
-    switch (rows) {
-#define ROWS_ARE(n) \
-    case n: tile(n, pairs, a, b, c, ldc, columns); return;
+    switch (a_along ? rows : ROWS + rows) {
+#define ROWS_ARE(n)                                           \
+    case n: tile(n, true, pairs, b, c, ldc, columns); return; \
+    case ROWS + n: tile(n, false, pairs, b, c, ldc, columns); return;
         ROWS_ARE(1)
         ROWS_ARE(2)
         ROWS_ARE(3)
@@ -159,34 +225,35 @@ FOR_PAIRS static void tile_of(int64_t rows, int64_t pairs, const uint32_t *a, co
         ROWS_ARE(9)
         ROWS_ARE(10)
         ROWS_ARE(11)
-    default: tile(ROWS, pairs, a, b, c, ldc, columns);
+        ROWS_ARE(12)
 #undef ROWS_ARE
     }
-}
-
-/* All panels of B pass by each panel of A while that is in the first cache. */
-static void tiles(int64_t m, int64_t n, int64_t pairs, uint16_t *c, int64_t ldc)
-{
-    for (int64_t j = 0; j < n; j += COLUMNS)
-        for (int64_t i = 0; i < m; i += ROWS)
-            tile_of(smaller(ROWS, m - i), pairs, panels_a + i * pairs, panels_b + j * pairs,
-                    c + i * ldc + j, ldc, smaller(COLUMNS, n - j));
 }
 
 bool gemm_pairs(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
                 const uint16_t *b, int64_t ldb, uint16_t *c, int64_t ldc)
 {
-    if (k > DEEP) return false;
-    const int64_t pairs = (k + 1) / 2, even = 2 * (pairs ? pairs : 1),
-                  wide = B_ELEMENTS / even / COLUMNS * COLUMNS,
-                  high = A_ELEMENTS / even / ROWS * ROWS;
-    for (int64_t j = 0; j < n; j += wide) {
-        const int64_t columns = smaller(wide, n - j);
-        pack_b(tb, tb ? b + j * ldb : b + j, ldb, columns, k);
-        for (int64_t i = 0; i < m; i += high) {
-            const int64_t rows = smaller(high, m - i);
-            pack_a(ta, ta ? a + i : a + i * lda, lda, rows, k);
-            tiles(rows, columns, pairs, c + i * ldc + j, ldc);
+    const int64_t pairs = (k + 1) / 2;
+    if (pairs > DEEP) return false;
+    const struct side left = {a, lda, k, !ta}, right = {b, ldb, k, tb};
+    /* as many columns at a time as fit, in equal parts */
+    const int64_t most = B_PAIRS / (pairs ? pairs : 1) / COLUMNS * COLUMNS,
+                  parts = (n + most - 1) / most,
+                  wide = ((n + parts - 1) / parts + COLUMNS - 1) / COLUMNS * COLUMNS;
+    for (int64_t j0 = 0; j0 < n; j0 += wide) {
+        const int64_t columns = smaller(wide, n - j0), panels = (columns + COLUMNS - 1) / COLUMNS,
+                      share = (pairs / panels + 16) / 16 * 16; /* to fetch in a tile's time */
+        pack_b(right, j0, columns, pairs);
+        for (int64_t i = 0; i < m; i += ROWS) {
+            const int64_t rows = smaller(ROWS, m - i);
+            pack_a(left, i, rows, pairs);
+            for (int64_t j = 0; j < panels; j++) {
+                fetch_a(left, i + rows, smaller(ROWS, m - i - rows), j * share,
+                        smaller((j + 1) * share, pairs));
+                tile_of(rows, left.along, pairs, panels_b + j * COLUMNS * pairs,
+                        c + i * ldc + j0 + j * COLUMNS, ldc,
+                        smaller(COLUMNS, columns - j * COLUMNS));
+            }
         }
     }
     return true;

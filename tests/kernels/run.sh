@@ -15,6 +15,10 @@ if cc $flags -Wall -Wextra -I "$top/runtime" -I "$top/runtime/shared" \
     "$top/tests/kernels/math/math.c" -o math -lm 2>math.err; then
     ./math
 else fail math "$(tail_of math.err)"; fi
+if cc $flags -Wall -Wextra ${SANITIZE_FLAGS:-} -I "$top/runtime" -I "$top/runtime/shared" \
+    "$top/tests/kernels/math/pairs.c" "$top/runtime/cpu/gemm_bf16.c" -o pairs -lm 2>pairs.err; then
+    ./pairs
+else fail bf16.products "$(tail_of pairs.err)"; fi
 
 objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE 'compiler/(commands|analysis|search|report)/')
 if ! cc -std=c17 -g -O1 -Wall -Wextra -rdynamic ${SANITIZE_FLAGS:-} -I "$top/compiler" -I \
