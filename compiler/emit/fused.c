@@ -248,10 +248,22 @@ struct seen {
     VECTOR(const struct node *) node;
 };
 
-/* Notes in which stages the long computations under `v` are wanted, column by column; a row's sum
- * is known and not gone into. */
+/* A value of a row that is worth keeping: one that takes long, or that is rounded, which takes as
+ * long as reading it and a few operations. */
+static bool worth_keeping(struct fused *f, const struct node *n, int64_t columns)
+{
+    int64_t rows, mine;
+    fused_extent(f, n->out[0], &rows, &mine);
+    if (mine != columns || columns <= 1) return false;
+    return n->out[0]->type == F32 ? fused_takes_long(n->op)
+                                  : n->out[0]->type == BF16 && op_rows[n->op].class == CLASS_MAP;
+}
+
+/* Walks through what the elements of `v` are made of, column by column; a row's sum is known and
+ * not gone into. Notes in which stages values that are worth keeping are wanted; or, once that is
+ * known, goes no further than such a value and notes that it was reached. */
 static void wanted_long(struct fused *f, const struct value *v, int stage, int64_t columns,
-                        struct seen *seen)
+                        bool reach, struct seen *seen)
 {
     const struct node *n = emit_root(v)->node;
     if (!n || !fused_inside(f, v) ||
@@ -260,20 +272,20 @@ static void wanted_long(struct fused *f, const struct value *v, int stage, int64
     for (int i = 0; i < seen->node.n; i++)
         if (seen->node.item[i] == n) return;
     PUSH(&seen->node, n);
-    int64_t rows, mine;
-    fused_extent(f, emit_root(v), &rows, &mine);
-    if (fused_takes_long(n->op) && mine == columns && columns > 1 && n->out[0]->type == F32) {
-        for (int i = 0; i < f->kept.n; i++)
-            if (f->kept.item[i].value == n->out[0]) {
-                if (stage < f->kept.item[i].first) f->kept.item[i].first = stage;
-                if (stage > f->kept.item[i].last) f->kept.item[i].last = stage;
-                return;
-            }
-        PUSH(&f->kept, ((struct kept){.value = n->out[0], .first = stage, .last = stage}));
-        return;
+    if (worth_keeping(f, n, columns)) {
+        int i = 0;
+        while (i < f->kept.n && f->kept.item[i].value != n->out[0]) i++;
+        if (reach && i < f->kept.n) {
+            f->kept.item[i].reached = true;
+            return;
+        }
+        if (!reach && i == f->kept.n)
+            PUSH(&f->kept, ((struct kept){.value = n->out[0], .first = stage, .last = stage}));
+        if (!reach && stage < f->kept.item[i].first) f->kept.item[i].first = stage;
+        if (!reach && stage > f->kept.item[i].last) f->kept.item[i].last = stage;
     }
     for (int i = 0; i < n->n_in; i++)
-        if (n->in[i].value) wanted_long(f, n->in[i].value, stage, columns, seen);
+        if (n->in[i].value) wanted_long(f, n->in[i].value, stage, columns, reach, seen);
 }
 
 static bool shifts_columns(const struct emit_kernel *k)
@@ -324,15 +336,22 @@ static void choose_kept(struct fused *f, struct end **end, int n)
     enum { ARRAY_COLUMNS = 4096 };
     f->kept.n = 0;
     if (f->flat || emit_walks_shard(f->k) || shifts_columns(f->k)) return;
-    for (int i = 0; i < n; i++) {
-        struct seen seen = {0};
-        if (end[i]->of.value)
-            wanted_long(f, end[i]->of.value, end[i]->stage, end[i]->columns, &seen);
-    }
     int chosen = 0;
+    for (int reach = 0; reach < 2; reach++) {
+        for (int i = 0; i < n; i++) {
+            struct seen seen = {0};
+            if (end[i]->of.value)
+                wanted_long(f, end[i]->of.value, end[i]->stage, end[i]->columns, reach, &seen);
+        }
+        chosen = 0;
+        for (int i = 0; i < f->kept.n; i++)
+            if (f->kept.item[i].first < f->kept.item[i].last && (!reach || f->kept.item[i].reached))
+                f->kept.item[chosen++] = f->kept.item[i];
+        f->kept.n = chosen;
+    }
+    chosen = 0;
     for (int i = 0; i < f->kept.n; i++) {
         struct kept k = f->kept.item[i];
-        if (k.first == k.last) continue;
         f->kept.item[chosen] = (struct kept){0};
         const struct end *room = room_for(f, end, n, &k);
         int64_t rows, columns;

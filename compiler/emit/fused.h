@@ -38,14 +38,15 @@ struct block {
     VECTOR(const char *) name;
 };
 
-/* A value that takes long to compute and that a later sweep over the row wants again: its row is
- * kept where the kernel will store something else of the same extent (`in` an argument) or in an
- * array. */
+/* A value that takes long to compute, or is rounded, and that a later sweep over the row wants
+ * again: its row is kept where the kernel will store something else of the same extent (`in` an
+ * argument) or in an array. */
 struct kept {
     const struct value *value;
     const char *array;
     bool in_argument;
     int first, last;
+    bool reached; /* not only through another value that is kept */
 };
 
 struct rounded {
