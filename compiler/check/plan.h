@@ -33,8 +33,8 @@ enum data_format {
 };
 enum data_order { ORDER_SEQUENTIAL, ORDER_SHUFFLED };
 enum gemm { GEMM_CUBLASLT, GEMM_PLANC };
-enum attention { ATTENTION_PLANC, ATTENTION_CUDNN };
-enum experts { EXPERTS_PLANC, EXPERTS_CUDNN, EXPERTS_CUBLASLT };
+enum attention { ATTENTION_PLANC, ATTENTION_CUDNN, ATTENTION_AUTO };
+enum experts { EXPERTS_PLANC, EXPERTS_CUDNN, EXPERTS_CUBLASLT, EXPERTS_AUTO };
 enum nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
 /* at: where the plan (or the default) says so */
@@ -325,6 +325,12 @@ void plan_set_device(struct plan *p, enum device_kind device);
 /* The same by its name ("cpu", "cuda"); another name, trace for one, or NULL leaves the plan where
  * its cluster is. */
 void plan_take_device(struct plan *p, const char *name);
+/* Who runs attention and expert products, never `auto`: that is cuDNN, and cuBLASLt, where one of
+ * the plan's architectures has engines of theirs that may be used (sm_90, sm_100, sm_103). A
+ * trainer of an `auto` plan does without a library that its host lacks. */
+enum attention plan_attention(const struct plan *p);
+enum experts plan_experts(const struct plan *p);
+
 /* The architectures of --arch, "sm_90a,sm_100a"; NULL, or why that is no list of them. */
 const char *plan_set_arch(struct plan *p, const char *list);
 

@@ -3,6 +3,7 @@
  * keys are not all decided is a space; then the names of its open keys are returned. */
 #include "check/check.h"
 
+#include <ctype.h>
 #include <string.h>
 
 static double number(struct checker *c, enum key_id key)
@@ -479,6 +480,35 @@ const char *plan_set_arch(struct plan *p, const char *list)
     p->arch = all.item;
     p->n_arch = all.n;
     return NULL;
+}
+
+/* Architectures on which cuDNN has a gradient of attention with ordered sums in little memory, and
+ * cuBLASLt products by experts. */
+static bool has_libraries(const struct plan *p)
+{
+    static const char *const with[] = {"sm_90", "sm_100", "sm_103"};
+    if (p->trainer.name) return false; /* another trainer has engines of its own */
+    for (int i = 0; i < p->n_arch && p->device == DEVICE_CUDA; i++)
+        for (size_t k = 0; k < COUNT_OF(with); k++) {
+            size_t n = strlen(with[k]);
+            if (!strncmp(p->arch[i], with[k], n) && !isdigit((unsigned char)p->arch[i][n]))
+                return true;
+        }
+    return false;
+}
+
+enum attention plan_attention(const struct plan *p)
+{
+    return p->attention != ATTENTION_AUTO ? p->attention
+           : has_libraries(p)             ? ATTENTION_CUDNN
+                                          : ATTENTION_PLANC;
+}
+
+enum experts plan_experts(const struct plan *p)
+{
+    return p->experts != EXPERTS_AUTO ? p->experts
+           : has_libraries(p)         ? EXPERTS_CUBLASLT
+                                      : EXPERTS_PLANC;
 }
 
 const char *const device_names[] = {[DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda"};

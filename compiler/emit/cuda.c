@@ -60,7 +60,7 @@ const char *const *emit_cuda_templates(const struct graph *g) { return templates
 
 struct texts {
     struct text functions, calls;
-    VECTOR(const char *) function;
+    VECTOR(const char *) function, offer;
 };
 
 static bool any_known(const struct texts *t, const struct cuda_kernel *c)
@@ -82,7 +82,8 @@ static struct texts write_all(const struct emit *e)
         const struct emit_kernel *k = &e->kernel.item[i];
         const char *name = k->kernel->name;
         struct cuda_kernel plain = write_kernel(e, k, "", true);
-        const char *body = text_format("%s%s", plain.functions.bytes ? plain.functions.bytes : "",
+        const char *body = text_format("%s%s%s", plain.functions.bytes ? plain.functions.bytes : "",
+                                       plain.offers.bytes ? plain.offers.bytes : "",
                                        plain.call.bytes ? plain.call.bytes : "");
         int at = 0;
         while (at < n && strcmp(done[at].body, body)) at++;
@@ -98,6 +99,8 @@ static struct texts write_all(const struct emit *e)
                 text_add(&t.functions, "%s\n", c.functions.bytes);
             }
             for (int f = 0; f < c.function.n; f++) PUSH(&t.function, c.function.item[f]);
+            for (int o = 0; o < c.offer.n; o++) PUSH(&t.offer, c.offer.item[o]);
+            text_add(&t.calls, "%s", c.offers.bytes ? c.offers.bytes : "");
             text_add(&t.calls,
                      "static void call_%s(void *const *p, const struct stretch *s)\n{\n%s%s}\n",
                      name,
@@ -142,4 +145,7 @@ void emit_launch_c(struct text *to, const struct graph *g)
     for (int i = 0; i < t.function.n; i++) text_add(to, "    \"f_%s\",\n", t.function.item[i]);
     text_add(to, "    0};\nconst int launch_functions = %d;\n\n%s", t.function.n,
              t.calls.length ? t.calls.bytes : "");
+    text_add(to, "const struct offer launch_offer[] = {\n");
+    for (int i = 0; i < t.offer.n; i++) text_add(to, "    {%s},\n", t.offer.item[i]);
+    text_add(to, "    {0, 0}};\nconst int launch_offers = %d;\n", t.offer.n);
 }

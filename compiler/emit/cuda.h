@@ -28,6 +28,8 @@ struct cuda_kernel {
      * the cuda compiler likes */
     int resident;
     VECTOR(const char *) function; /* begun so far */
+    struct text offers;            /* for launch.c, before `call`: what a library is offered */
+    VECTOR(const char *) offer;    /* and their rows of launch_offer */
 };
 
 /* Begins a function in `functions`, up to and with its "{": `KERNEL(threads) f_NAME_ENDING(...)`,

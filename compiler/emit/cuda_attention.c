@@ -100,12 +100,14 @@ static void offer(struct cuda_kernel *c, const struct node *n, struct attention_
                  "    attention_stats<false>((const float *)work, %s, %ld, %ld, %ld);\n", name,
                  a.tokens, a.heads, a.sequence);
     cuda_end(c);
-    const char *call = text_format("        attention(&a, (void *[]){%s});\n", addresses.bytes);
-    text_add(&c->call,
-             "    static const struct attention a = {%ld, %ld, %ld, %ld, %ld, %s, "
-             "%s};\n    if (attention_known(&a)) {\n%s",
+    const char *call =
+        text_format("        attention(&a_%s, (void *[]){%s});\n", c->name, addresses.bytes);
+    text_add(&c->offers,
+             "static const struct attention a_%s = {%ld, %ld, %ld, %ld, %ld, %s, %s};\n", c->name,
              a.tokens / a.sequence, a.sequence, a.heads, a.kv_heads, a.width, real(a.rule.scale),
-             gradient ? "true" : "false", gradient ? "" : call);
+             gradient ? "true" : "false");
+    PUSH(&c->offer, text_format("&a_%s, 0", c->name));
+    text_add(&c->call, "    if (attention_known(&a_%s)) {\n%s", c->name, gradient ? "" : call);
     text_add(&c->call,
              "        launch(&(struct shot){%s, %ld, 1, 1, 256, 0},\n               %s);\n%s      "
              "  return;\n    }\n",

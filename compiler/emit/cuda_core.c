@@ -197,13 +197,14 @@ static void grouped_by_library(struct cuda_kernel *c, const struct node *n,
     const char *p =
         text_format("(void *[]){p[%d], p[%d], p[%d], p[%d]}", argument_of(c, of[0]),
                     argument_of(c, of[1]), argument_of(c, of[2]), argument_of(c, of[3]));
-    text_add(&c->call, "    static const struct grouped_product g = {%s};\n", sizes);
-    text_add(&c->call, "    if (grouped_known(&g, %s)) {\n", p);
+    text_add(&c->offers, "static const struct grouped_product g_%s = {%s};\n", c->name, sizes);
+    PUSH(&c->offer, text_format("0, &g_%s", c->name));
+    text_add(&c->call, "    if (grouped_known(&g_%s, %s)) {\n", c->name, p);
     if (blas)
         step(c,
              (struct shape_of_launch){.ending = "groups", .threads = 256, .x = "1", .works = true},
              groups);
-    text_add(&c->call, "    grouped_product(&g, %s);\n", p);
+    text_add(&c->call, "    grouped_product(&g_%s, %s);\n", c->name, p);
     if (blas && rest)
         step(c,
              (struct shape_of_launch){.ending = "empty",

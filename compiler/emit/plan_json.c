@@ -35,6 +35,8 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
         [DATA_BYTES] = "bytes",       [DATA_UINT16] = "uint16",  [DATA_UINT32] = "uint32",
         [DATA_MEGATRON] = "megatron", [DATA_NUMPY] = "npy",      [DATA_LLMC] = "llmc",
         [DATA_JSON_LINES] = "jsonl",  [DATA_RECOGNISED] = "auto"};
+    static const char *const attention_names[] = {
+        [ATTENTION_PLANC] = "planc", [ATTENTION_CUDNN] = "cudnn", [ATTENTION_AUTO] = "auto"};
     const struct facts *f = &g->facts;
     text_add(to, "{\n  \"title\": ");
     escape_json(to, p->title);
@@ -128,9 +130,8 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              "\"nccl\": %s},\n",
              p->run_steps, text_number(p->timeout_seconds),
              p->nonfinite == NONFINITE_SKIP ? "skip" : "stop", p->graph ? "true" : "false",
-             p->gemm == GEMM_PLANC ? "planc" : "cublaslt",
-             p->attention == ATTENTION_CUDNN ? "cudnn" : "planc", experts_names[p->experts],
-             p->nccl ? "true" : "false");
+             p->gemm == GEMM_PLANC ? "planc" : "cublaslt", attention_names[p->attention],
+             experts_names[p->experts], p->nccl ? "true" : "false");
     text_add(to,
              "  \"device\": \"%s\", \"fusion\": %s, \"kernels\": %d, \"schedule_steps\": %d, "
              "\"local_bytes\": %ld, \"wire_bytes\": %ld,\n",

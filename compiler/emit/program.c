@@ -297,16 +297,18 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
     text_add(to, "    .workspace = %ld, .workspace_bytes = %ld,\n", work ? work->offset : 0,
              work ? work->bytes : 0);
     text_add(to,
-             "    .nccl = %s, .graph = %s, .gemm = %s, .attention = %s, .experts = %s, .peak_flops "
-             "= %s, "
+             "    .nccl = %s, .graph = %s, .gemm = %s, .attention = %s, .experts = %s, "
+             ".attention_auto = %s,\n    .experts_auto = %s, .peak_flops = %s, "
              ".outside_bytes = %ld,\n",
              p->nccl ? "true" : "false", p->graph ? "true" : "false",
              p->gemm == GEMM_CUBLASLT ? "ENGINE_CUBLASLT" : "ENGINE_PLANC",
-             p->attention == ATTENTION_CUDNN ? "ENGINE_CUDNN" : "ENGINE_PLANC",
-             p->experts == EXPERTS_CUDNN      ? "ENGINE_CUDNN"
-             : p->experts == EXPERTS_CUBLASLT ? "ENGINE_CUBLASLT"
-                                              : "ENGINE_PLANC",
-             text_number(peak), p->cluster.outside_bytes);
+             g->facts.attention_library ? "ENGINE_CUDNN" : "ENGINE_PLANC",
+             g->facts.experts == EXPERTS_CUDNN      ? "ENGINE_CUDNN"
+             : g->facts.experts == EXPERTS_CUBLASLT ? "ENGINE_CUBLASLT"
+                                                    : "ENGINE_PLANC",
+             p->attention == ATTENTION_AUTO ? "true" : "false",
+             p->experts == EXPERTS_AUTO ? "true" : "false", text_number(peak),
+             p->cluster.outside_bytes);
 }
 
 /* What a checkpoint keeps of the plan, and what is compared with it. */

@@ -66,7 +66,7 @@ enum workspace {
  * means), and how many numbers the longest of its sums adds. */
 enum bound { BOUND_EXACT, BOUND_ROUNDED, BOUND_SUMMED, BOUND_PRODUCT, BOUND_ATTENTION };
 extern const char *const bound_names[];
-extern const char *const experts_names[3];
+extern const char *const experts_names[4];
 enum terms {
     TERMS_ONE,
     TERMS_COLUMNS,  /* of the first operand */

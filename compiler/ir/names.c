@@ -16,7 +16,7 @@ const char *const cost_class_names[COST_CLASSES] = {
     "none", "gemm",   "grouped_gemm", "attention", "attention_grad", "map",
     "row",  "column", "total",        "move",      "update"};
 
-const char *const experts_names[] = {"planc", "cudnn", "cublaslt"};
+const char *const experts_names[] = {"planc", "cudnn", "cublaslt", "auto"};
 const char *const level_names[] = {"lower",     "join",  "split", "gradient", "chunk", "optimizer",
                                    "recompute", "shard", "fuse",  "schedule", "memory"};
 const char *const element_names[] = {[F32] = "f32", [BF16] = "bf16", [F64] = "f64", [I32] = "i32"};

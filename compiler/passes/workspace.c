@@ -115,8 +115,8 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n)
 
 /* What a library is offered. Experts: a bit for itself; cuBLASLt as much as for dense products,
  * then what the groups are. Attention (attention_cudnn.c lays it out):
- * the log-sum-exp in its own order, for the gradient also the inner products and two F32 rows a
- * query and head, and a bit for itself. */
+ * the log-sum-exp in its own order, for the gradient also the inner products, two F32 rows a query
+ * and head, eight bytes for 64 queries and head, and a bit for itself. */
 int64_t workspace_of_library(const struct facts *f, const struct node *n)
 {
     if (experts_by_library(f, n))
@@ -124,8 +124,11 @@ int64_t workspace_of_library(const struct facts *f, const struct node *n)
     if (!f->attention_library || !attention_offered(n)) return 0;
     const struct shape q = n->in[0].value->shape;
     int64_t numbers = whole_lines(q.dim[0] * q.dim[1] * (int64_t)sizeof(float));
-    return n->op == OP_attention ? numbers + LIBRARY_BYTES
-                                 : 2 * numbers + 2 * numbers * q.dim[2] + LIBRARY_BYTES;
+    int64_t sequence = attr_get(n, "sequence"),
+            turns = 8 * q.dim[1] * (q.dim[0] / sequence) * ((sequence + 63) / 64);
+    return n->op == OP_attention
+               ? numbers + LIBRARY_BYTES
+               : 2 * numbers + 2 * numbers * q.dim[2] + whole_lines(turns) + LIBRARY_BYTES;
 }
 
 const struct kernel *workspace_kernel(const struct graph *g, int64_t *bytes)

@@ -31,9 +31,9 @@ struct machine machine_of(const struct plan *p)
     bool cuda = p->device == DEVICE_CUDA;
     for (int k = 0; k < COST_CLASSES; k++) m.engine[k] = "planc";
     m.engine[COST_GEMM] = !cuda ? "onednn" : p->gemm == GEMM_CUBLASLT ? "cublaslt" : "planc";
-    if (cuda && p->attention == ATTENTION_CUDNN)
+    if (cuda && plan_attention(p) == ATTENTION_CUDNN)
         m.engine[COST_ATTENTION] = m.engine[COST_ATTENTION_GRAD] = "cudnn";
-    if (cuda) m.engine[COST_GROUPED_GEMM] = experts_names[p->experts];
+    if (cuda) m.engine[COST_GROUPED_GEMM] = experts_names[plan_experts(p)];
     m.wgmma = cuda && !p->trainer.name && has_wgmma(p->arch, p->n_arch);
     if (p->trainer.name) m.other = true;
     if (p->trainer.engine) machine_set_engine(&m, p->trainer.engine);

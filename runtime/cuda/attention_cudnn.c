@@ -4,9 +4,12 @@
  * head are repeated extents.
  *
  * Every run gives the same bits: engines without a fixed order of sums are not used. Backward, one
- * of Blackwell's engines adds up dq in a fixed order if it is requested by number and knobs.
- * Hopper's keep all slopes in memory instead, two bytes per query and key, which fits the workspace
- * only for short sequences. The choice depends on version, device, shape and workspace only, so
+ * engine of Blackwell and, from 9.25 on, one of Hopper add up dq in a fixed order if they are
+ * requested by number and knobs; Hopper's wants dq as an F32 tensor that is rounded afterwards.
+ * What the heuristic names for the plain graph on a Hopper keeps all slopes in memory instead, two
+ * bytes per query and key, which fits the workspace only for short sequences. For the graph with
+ * the F32 tensor it names engines that add in any order, and does not mark them: so that graph is
+ * never left to the heuristic. The choice depends on version, device, shape and workspace only, so
  * ranks agree. */
 #include "attention_cudnn.h"
 
@@ -20,6 +23,7 @@ enum { SHAPES = 32, EDGE = 256 };
 struct entry {
     struct attention key;
     int64_t bytes;
+    bool summed;
     void *plan;
     struct dnn_graph graph;
 };
@@ -132,7 +136,7 @@ static void to_keys(struct dnn_graph *g, const struct attention *a, void *x, voi
     dnn_reduce(g, DNN_REDUCE_ADD, all, to);
 }
 
-static void gradient_graph(struct dnn_graph *g, const struct attention *a)
+static void gradient_graph(struct dnn_graph *g, const struct attention *a, bool summed)
 {
     void *q = rows(g, a, ATTENTION_Q, a->heads, false),
          *k = rows(g, a, ATTENTION_K, a->kv_heads, true),
@@ -176,20 +180,28 @@ static void gradient_graph(struct dnn_graph *g, const struct attention *a)
                                 false};
     void *keys = dnn_tensor(g, &turned);
     dnn_reshape(g, k, keys);
-    dnn_matmul(g, scaled, keys, dq);
+    if (!summed) {
+        dnn_matmul(g, scaled, keys, dq);
+        return;
+    }
+    struct dnn_tensor long_dq = {
+        ATTENTION_SUM, DNN_F32, {a->sequences, a->heads, s, w}, {a->heads * s * w, s * w, w, 1},
+        true,          false};
+    void *sum = dnn_tensor(g, &long_dq);
+    dnn_matmul(g, scaled, keys, sum);
+    dnn_pointwise(g, DNN_IDENTITY, sum, NULL, dq);
 }
 
-void cudnn_attention_graph(struct dnn_graph *g, const struct attention *a)
+void cudnn_attention_graph(struct dnn_graph *g, const struct attention *a, bool summed)
 {
     if (a->gradient)
-        gradient_graph(g, a);
+        gradient_graph(g, a, summed);
     else
         forward_graph(g, a);
 }
 
 /* ── the choice ──────────────────────────────────────────────────────────────── */
-const struct dnn_engine *cudnn_attention_engine(const struct attention *a, int capability,
-                                                size_t version)
+struct attention_way cudnn_attention_way(const struct attention *a, int capability, size_t version)
 {
     static const struct dnn_engine ordered = {5, 2, {{DNN_KNOB_KERNEL, 31}, {DNN_KNOB_STAGES, 2}}};
     static const struct dnn_engine ordered_since_9_23 = {5,
@@ -200,17 +212,31 @@ const struct dnn_engine *cudnn_attention_engine(const struct attention *a, int c
                                                           {DNN_KNOB_STREAM_K, 0},
                                                           {DNN_KNOB_CLUSTER_M, 0},
                                                           {DNN_KNOB_STAGES, 2}}};
-    if (!a->gradient || capability < 100 || capability > 103 || version < 91800) return NULL;
-    return version < 92300 ? &ordered : &ordered_since_9_23;
+    static const struct dnn_engine ordered_on_hopper = {6,
+                                                        6,
+                                                        {{DNN_KNOB_TILE_M, 2},
+                                                         {DNN_KNOB_TILE_N, 1},
+                                                         {DNN_KNOB_KERNEL, 2},
+                                                         {DNN_KNOB_STREAM_K, 0},
+                                                         {DNN_KNOB_CLUSTER_M, 0},
+                                                         {DNN_KNOB_STAGES, 4}}};
+    struct attention_way way = {NULL, false};
+    if (a->gradient && capability == 90 && version >= 92500)
+        way = (struct attention_way){&ordered_on_hopper, true};
+    else if (a->gradient && capability >= 100 && capability <= 103 && version >= 91800)
+        way.engine = version < 92300 ? &ordered : &ordered_since_9_23;
+    return way;
 }
 
 static int64_t up(int64_t bytes) { return (bytes + EDGE - 1) / EDGE * EDGE; }
 
-struct attention_room cudnn_attention_room(const struct attention *a)
+struct attention_room cudnn_attention_room(const struct attention *a, bool summed)
 {
-    int64_t numbers = a->sequences * a->heads * a->sequence * (int64_t)sizeof(float);
+    int64_t numbers = a->sequences * a->heads * a->sequence * (int64_t)sizeof(float),
+            behind = up(numbers) + (a->gradient ? up(numbers) : 0);
     return (struct attention_room){.delta = up(numbers),
-                                   .engine = up(numbers) + (a->gradient ? up(numbers) : 0)};
+                                   .sum = behind,
+                                   .engine = behind + (summed ? up(numbers * a->width) : 0)};
 }
 
 static struct entry *find(const struct attention *a, int64_t bytes)
@@ -227,11 +253,13 @@ static struct entry *find(const struct attention *a, int64_t bytes)
                  SHAPES);
     struct entry *e = &known.entry[known.entries++];
     *e = (struct entry){.key = *a};
+    const struct attention_way way =
+        cudnn_attention_way(a, dnn.capability, cudnn.cudnnGetVersion());
     void *device = dnn_device_of(&e->graph, dnn.handle);
-    cudnn_attention_graph(&e->graph, a);
-    e->plan = dnn_plan(&e->graph, device,
-                       cudnn_attention_engine(a, dnn.capability, cudnn.cudnnGetVersion()),
-                       bytes - cudnn_attention_room(a).engine, &e->bytes);
+    cudnn_attention_graph(&e->graph, a, way.summed);
+    e->plan = dnn_plan(&e->graph, device, way.engine,
+                       bytes - cudnn_attention_room(a, way.summed).engine, &e->bytes);
+    e->summed = way.summed;
     return e;
 }
 
@@ -244,26 +272,28 @@ void cudnn_attention(const struct attention *a, void *const *p, void *stream, vo
                      int64_t bytes)
 {
     static float one = 1.0f, never = -INFINITY;
-    struct attention_room room = cudnn_attention_room(a);
+    const struct entry *e = find(a, bytes);
+    struct attention_room room = cudnn_attention_room(a, e->summed);
     float scale = a->scale;
     char *base = work;
-    void *address[ATTENTION_ADDRESSES] = {[ATTENTION_STATS] = base,
-                                          [ATTENTION_DELTA] = base + room.delta,
-                                          [ATTENTION_SCALE] = &scale,
-                                          [ATTENTION_NEVER] = &never,
-                                          [ATTENTION_ONE] = &one};
+    void *address[ATTENTION_ADDRESSES] = {
+        [ATTENTION_STATS] = base,   [ATTENTION_DELTA] = base + room.delta,
+        [ATTENTION_SCALE] = &scale, [ATTENTION_NEVER] = &never,
+        [ATTENTION_ONE] = &one,     [ATTENTION_SUM] = base + room.sum};
     static const int64_t forward[] = {ATTENTION_Q,     ATTENTION_K,     ATTENTION_V,    ATTENTION_O,
                                       ATTENTION_STATS, ATTENTION_SCALE, ATTENTION_NEVER};
     int64_t id[ATTENTION_ADDRESSES];
     void *at[ATTENTION_ADDRESSES];
-    int n = a->gradient ? ATTENTION_ADDRESSES : (int)(sizeof forward / sizeof *forward);
+    int n = !a->gradient ? (int)(sizeof forward / sizeof *forward)
+            : e->summed  ? ATTENTION_ADDRESSES
+                         : ATTENTION_SUM;
     memcpy(address, p, sizeof *p * (a->gradient ? ATTENTION_DV + 1 : ATTENTION_O + 1));
     for (int i = 0; i < n; i++) {
         id[i] = a->gradient ? i : forward[i];
         at[i] = address[id[i]];
     }
     unsigned status = cudnn.cudnnSetStream(dnn.handle, (cuda_stream)stream);
-    if (!status) status = dnn_run(dnn.handle, find(a, bytes)->plan, n, id, at, base + room.engine);
+    if (!status) status = dnn_run(dnn.handle, e->plan, n, id, at, base + room.engine);
     char where[CUDA_WHERE];
     if (status)
         fail_now("%s: %s failed at attention%s of %lld x %lld tokens: %s", cuda_where(where),

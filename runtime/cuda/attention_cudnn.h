@@ -32,16 +32,22 @@ enum {
     ATTENTION_SCALE,
     ATTENTION_NEVER,
     ATTENTION_ONE,
+    ATTENTION_SUM, /* dq in F32, of a gradient that is summed so */
     ATTENTION_ADDRESSES
 };
-void cudnn_attention_graph(struct dnn_graph *g, const struct attention *a);
-/* The engine that is asked for; NULL: what the heuristic says. */
-const struct dnn_engine *cudnn_attention_engine(const struct attention *a, int capability,
-                                                size_t version);
-/* Where the parts of the workspace begin: stats at 0, delta, what the engine wants. */
-struct attention_room {
-    int64_t delta, engine;
+/* How an attention is asked for. `engine` NULL: what the heuristic says. summed: dq is added up in
+ * an F32 tensor of its own and rounded from there. */
+struct attention_way {
+    const struct dnn_engine *engine;
+    bool summed;
 };
-struct attention_room cudnn_attention_room(const struct attention *a);
+struct attention_way cudnn_attention_way(const struct attention *a, int capability, size_t version);
+void cudnn_attention_graph(struct dnn_graph *g, const struct attention *a, bool summed);
+/* Where the parts of the workspace begin: stats at 0, delta, the sum of dq, what the engine wants.
+ */
+struct attention_room {
+    int64_t delta, sum, engine;
+};
+struct attention_room cudnn_attention_room(const struct attention *a, bool summed);
 
 #endif

@@ -14,9 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "experts_cublaslt.h"
 #include "gemm_cublaslt.h"
-#include "start_cudnn.h"
 #include "shared/sample.h"
 #include "shared/watch.h"
 
@@ -454,7 +452,7 @@ bool device_square_product(struct device *d, enum element_type type, int64_t n, 
 {
     const struct product p = {
         .m = n, .n = n, .k = n, .lda = n, .ldb = n, .ldc = n, .a = type, .b = type, .c = type};
-    return program.gemm == ENGINE_CUBLASLT &&
+    return engines.gemm == ENGINE_CUBLASLT &&
            cublaslt_product(&p, a, b, c, d->stream[LANE_COMPUTE], workspace(),
                             program.workspace_bytes);
 }
@@ -486,15 +484,7 @@ struct device *device_open(void)
     cuda_module_open();
     world_agree(); /* nobody waits in NCCL for a rank that has no kernels */
     nccl_open();
-    const bool blas = program.gemm == ENGINE_CUBLASLT || program.experts == ENGINE_CUBLASLT;
-    if (blas && cublaslt_open() && program.experts == ENGINE_CUBLASLT) cublaslt_grouped_open();
-    struct dnn_use dnn_use = {program.attention == ENGINE_CUDNN, program.experts == ENGINE_CUDNN};
-    if (dnn_use.attention || dnn_use.experts) cudnn_open(dnn_use, gpu.major, gpu.minor);
-    world_agree();
-    if (blas) cublaslt_same(gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
-    if (dnn_use.attention || dnn_use.experts)
-        cudnn_same(dnn_use, gpu.major * 1e6 + gpu.minor * 1e4 + gpu.multiprocessors);
-    world_agree();
+    engines_open();
     if (!cuda_take_arena(d)) return NULL;
     open_lanes(d);
     d->instance = segments_instances();
@@ -504,6 +494,7 @@ struct device *device_open(void)
     d->position = cuda_pinned(LANES * (int64_t)sizeof *d->position);
     CUDA(cuMemHostGetDevicePointer, &d->position_address, (void *)(uintptr_t)d->position, 0);
     nccl_register(d);
+    engines_ask();
     /* what no kernel has written yet is 0, as on every device, and not what was there before */
     device_clear(d, local(d, 0), program.local_bytes + program.wire_bytes);
     device_drain(d);

@@ -108,6 +108,16 @@ const char *cuda_where(char text[CUDA_WHERE]);
 /* "rank 2 on node07, GPU 3 (NVIDIA H200)" */
 const char *cuda_who(char text[CUDA_WHO]);
 
+/* ── start_engines.c ─────────────────────────────────────────────────────────── */
+/* Of this run; program has what the plan wishes. */
+extern struct engines {
+    enum engine gemm, attention, experts;
+} engines;
+void engines_open(void);                  /* loads libraries; collective; may end the run */
+void engines_ask(void);                   /* what they take, in the arena's workspace; collective */
+bool engines_take(const struct offer *o); /* one of launch_offer */
+void engines_say(void);                   /* at start */
+
 /* ── collectives_nccl.c ──────────────────────────────────────────────────────── */
 /* NCCL is loaded and its communicators are made only for several ranks.
  * Collective; false: noted. */

@@ -12,6 +12,8 @@
 #include "device.h"
 #include "gemm_cublaslt.h"
 
+#include <stdio.h>
+
 enum { SHAPES = 64, BLAS_ALIGNED = 16 };
 struct entry {
     int64_t experts, rows, in, out;
@@ -25,11 +27,26 @@ static struct {
     int entries;
 } grouped_products;
 
-bool cublaslt_grouped_open(void)
+bool cublaslt_grouped_open(int major, int minor, char *why)
 {
-    char why[LIBRARY_WHY];
-    return cuda_library_open(LIBRARY_CUBLASLT_GROUPED, why) ||
-           fail_note("rank %d: %s; run.experts = planc does without", world.rank, why);
+    /* BF16 in grouped layouts: Blackwell, then Hopper */
+    enum { ON_BLACKWELL = 130200, ON_HOPPER = 130300 };
+    const size_t version = cublaslt.cublasLtGetVersion(),
+                 oldest = major == 9 ? ON_HOPPER : ON_BLACKWELL;
+    if (!cuda_library_open(LIBRARY_CUBLASLT_GROUPED, why)) return false;
+    if (major != 9 && major != 10)
+        return snprintf(why, LIBRARY_WHY,
+                        "cuBLASLt has no products by experts for compute capability %d.%d", major,
+                        minor),
+               false;
+    if (version < oldest)
+        return snprintf(why, LIBRARY_WHY,
+                        "cuBLASLt %zu.%zu.%zu is too old, products by experts need %zu.%zu or "
+                        "later on compute capability %d.%d",
+                        version / 10000, version / 100 % 100, version % 100, oldest / 10000,
+                        oldest / 100 % 100, major, minor),
+               false;
+    return true;
 }
 
 static const uint64_t *addresses(const struct grouped_product *p, const void *work,
@@ -123,11 +140,16 @@ static struct entry *find(const struct grouped_product *p, const void *work)
     return e;
 }
 
-bool cublaslt_grouped_known(const struct grouped_product *p, void *const *address, void *work)
+bool cublaslt_grouped_known(const struct grouped_product *p, const void *work)
+{
+    return find(p, work)->known;
+}
+
+bool cublaslt_grouped_fits(void *const *address)
 {
     for (int i = 0; i < 4; i++)
         if (i != 2 && (uintptr_t)address[i] % BLAS_ALIGNED) return false;
-    return find(p, work)->known;
+    return true;
 }
 
 static void multiply(const struct entry *e, const struct grouped_product *p, void *stream,

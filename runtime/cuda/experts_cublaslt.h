@@ -24,11 +24,12 @@ enum {
 enum group_address { GROUP_A, GROUP_B, GROUP_D, GROUP_ALPHA, GROUP_BETA, GROUP_ADDRESSES };
 enum group_number { GROUP_M, GROUP_N, GROUP_K, GROUP_LDA, GROUP_LDB, GROUP_LDD, GROUP_NUMBERS };
 
-/* Once, after cublaslt_open; false: noted, with what is missing. */
-bool cublaslt_grouped_open(void);
+/* Once, after cublaslt_open; false: `why` (LIBRARY_WHY bytes) says what is missing. */
+bool cublaslt_grouped_open(int major, int minor, char *why);
 /* Whether the library has an algorithm, within what lies before `groups` at `work`; the first use
  * of a shape asks it, so it should not be in a capture. */
-bool cublaslt_grouped_known(const struct grouped_product *p, void *const *address, void *work);
+bool cublaslt_grouped_known(const struct grouped_product *p, const void *work);
+bool cublaslt_grouped_fits(void *const *address); /* whether it takes these */
 /* On `stream`, when the groups have been written there. The first product of a shape is made twice;
  * other bits end the run. An error of the library does too. */
 void cublaslt_grouped_product(const struct grouped_product *p, void *const *address, void *stream,

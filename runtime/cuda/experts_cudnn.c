@@ -68,11 +68,16 @@ static struct entry *find(const struct grouped_product *p, int64_t room)
 
 static const int64_t id[GROUPED_ADDRESSES] = {GROUPED_Z, GROUPED_W, GROUPED_FIRST, GROUPED_Y};
 
-bool cudnn_grouped_known(const struct grouped_product *p, void *const *address, int64_t bytes)
+bool cudnn_grouped_known(const struct grouped_product *p, int64_t bytes)
+{
+    return !p->gradient && find(p, bytes)->plan;
+}
+
+bool cudnn_grouped_fits(void *const *address)
 {
     for (int i = 0; i < GROUPED_ADDRESSES; i++)
         if ((uintptr_t)address[i] % DNN_ALIGNMENT) return false;
-    return !p->gradient && find(p, bytes)->plan;
+    return true;
 }
 
 void cudnn_grouped_product(const struct grouped_product *p, void *const *address, void *stream,

@@ -9,7 +9,8 @@
 /* As in launch.h, on `stream`, within `bytes` of device memory at `work`. The first use of a shape
  * looks for an engine and compiles it, so it should not be in a capture; later ones only launch. An
  * error of the library ends the run. */
-bool cudnn_grouped_known(const struct grouped_product *p, void *const *address, int64_t bytes);
+bool cudnn_grouped_known(const struct grouped_product *p, int64_t bytes);
+bool cudnn_grouped_fits(void *const *address); /* whether it takes these */
 void cudnn_grouped_product(const struct grouped_product *p, void *const *address, void *stream,
                            void *work, int64_t bytes);
 

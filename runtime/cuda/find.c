@@ -5,8 +5,6 @@
 #define _GNU_SOURCE
 #include "device.h"
 
-#include "start_cudnn.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -228,7 +226,7 @@ static void module_version(char to[32])
 
 void device_identify(struct device_identity *is)
 {
-    char module[32], mpi[48], product[32] = "", networks[24] = "";
+    char module[32], mpi[48], product[32] = "", graph[32] = "", networks[24] = "";
     int version = 0;
     snprintf(is->name, sizeof is->name, "%.90s", device_name());
     CUDA(cuDriverGetVersion, &version);
@@ -239,9 +237,11 @@ void device_identify(struct device_identity *is)
     if (nccl_wanted() && nccl.ncclGetVersion(&version) == NCCL_OK)
         snprintf(networks, sizeof networks, ", NCCL %d.%d.%d", version / 10000,
                  version % 10000 / 100, version % 100);
-    if (program.gemm == ENGINE_CUBLASLT || program.experts == ENGINE_CUBLASLT)
+    if (engines.gemm == ENGINE_CUBLASLT || engines.experts == ENGINE_CUBLASLT)
         snprintf(product, sizeof product, ", cuBLASLt %zu", cublaslt.cublasLtGetVersion());
-    snprintf(is->libraries, sizeof is->libraries, "%s%s%s", mpi, networks, product);
+    if (engines.attention == ENGINE_CUDNN || engines.experts == ENGINE_CUDNN)
+        snprintf(graph, sizeof graph, ", cuDNN %zu", cudnn.cudnnGetVersion());
+    snprintf(is->libraries, sizeof is->libraries, "%s%s%s%s", mpi, networks, product, graph);
 }
 
 static int64_t outside_before;
@@ -251,24 +251,6 @@ bool device_outside_bytes(struct device *d, double before_and_now[2])
     before_and_now[0] = (double)outside_before;
     before_and_now[1] = (double)(taken() - d->granted);
     return true;
-}
-
-static const char *engine_name(enum engine e, char text[48])
-{
-    size_t version = e == ENGINE_CUBLASLT ? cublaslt.cublasLtGetVersion() : 0;
-    if (e == ENGINE_CUBLASLT)
-        snprintf(text, 48, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100,
-                 version % 100);
-    else
-        snprintf(text, 48, "%s", e == ENGINE_CUDNN ? dnn.name : "planc");
-    return text;
-}
-
-static void describe_engines(void)
-{
-    char a[48], b[48], c[48];
-    say("engines: dense products %s, attention %s, experts %s", engine_name(program.gemm, a),
-        engine_name(program.attention, b), engine_name(program.experts, c));
 }
 
 void device_describe(struct device *d, double flops)
@@ -292,5 +274,5 @@ void device_describe(struct device *d, double flops)
         say("machine: %s, sm_%d%d, %d multiprocessors, driver of CUDA %d.%d, kernels %s", gpu.name,
             gpu.major, gpu.minor, gpu.multiprocessors, runtime / 1000, runtime % 1000 / 10,
             cuda_module_name());
-    describe_engines();
+    engines_say();
 }

@@ -37,39 +37,18 @@ static struct {
     int64_t entries;
 } lt;
 
-static const char *way_out(void)
-{
-    return program.experts != ENGINE_CUBLASLT ? "run.gemm = planc does without cuBLASLt"
-           : program.gemm != ENGINE_CUBLASLT
-               ? "run.experts = planc does without cuBLASLt"
-               : "run.gemm = planc and run.experts = planc do without cuBLASLt";
-}
-
 void *cublaslt_handle(void) { return lt.handle; }
 
-bool cublaslt_open(void)
+bool cublaslt_open(char *why)
 {
-    char why[LIBRARY_WHY];
-    if (!cuda_library_open(LIBRARY_CUBLASLT, why))
-        return fail_note("rank %d: %s; %s", world.rank, why, way_out());
+    if (lt.handle) return true;
+    if (!cuda_library_open(LIBRARY_CUBLASLT, why)) return false;
     unsigned status = cublaslt.cublasLtCreate(&lt.handle);
     if (status)
-        return fail_note("rank %d: cuBLASLt does not start on this device: %s", world.rank,
-                         cublaslt.cublasLtGetStatusName(status));
+        return snprintf(why, LIBRARY_WHY, "cuBLASLt does not start on this device: %s",
+                        cublaslt.cublasLtGetStatusName(status)),
+               false;
     lt.entry = ROOM(struct entry, ENTRIES);
-    return true;
-}
-
-bool cublaslt_same(double device)
-{
-    const double mine[2] = {(double)cublaslt.cublasLtGetVersion(), device};
-    double *all = ROOM(double, 2 * world.size);
-    world_exchange(mine, 2, all);
-    for (int r = 1; r < world.size; r++)
-        if (all[2 * r] != all[0] || all[2 * r + 1] != all[1])
-            return fail_note("rank %d has another %s than rank 0: matrix products would differ; "
-                             "%s",
-                             r, all[2 * r] != all[0] ? "cuBLASLt" : "kind of device", way_out());
     return true;
 }
 

@@ -48,18 +48,15 @@ struct blas_product {
     struct blas_algorithm algorithm;
 };
 
-/* Once, in a current context, before the first product; false: noted, with what is missing. */
-bool cublaslt_open(void);
+/* In a current context, before the first product, for each use; false: `why` (LIBRARY_WHY bytes)
+ * says what is missing. */
+bool cublaslt_open(char *why);
 /* The library's, from then on. */
 void *cublaslt_handle(void);
 /* p->algorithm: the first of the heuristic that keeps to the wishes, adds split sums in order and
  * needs at most `workspace` bytes; false: there is none. */
 bool cublaslt_choose(struct blas_product *p, const struct blas_wish *wish, int wishes,
                      int64_t workspace);
-/* Every rank calls it, when all have opened: each chooses algorithms by itself, and chooses what
- * the others do when library and device (`device`: any number that tells kinds of devices apart,
- * such as its capability and its processors) are theirs. False: noted. */
-bool cublaslt_same(double device);
 /* As product() of launch.h, on `stream` (a CUstream), in at most `bytes` of device memory at
  * `workspace` (256-byte aligned). False, and nothing is done, where the library has no
  * deterministic algorithm within that. The first use of a product looks for one, so it should not

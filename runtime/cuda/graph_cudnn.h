@@ -22,6 +22,7 @@ enum {
     DNN_SUB = 9,
     DNN_EXP = 13,
     DNN_LOG = 15,
+    DNN_IDENTITY = 21,
     DNN_NOT_LESS = 303,
     DNN_INDEX = 501,
     DNN_SELECT = 601,

@@ -4,10 +4,10 @@
 
 #include <stdbool.h>
 
-/* What it is asked for. A refusal names the keys that do without, and each part has an oldest
- * version. */
+/* What it is asked for; each part has an oldest version. ordered: attention whose gradient has a
+ * known order and fits, on the device at hand. */
 struct dnn_use {
-    bool attention, experts;
+    bool attention, ordered, experts;
 };
 
 /* The library on this device; handle is NULL until it is open. capability: 90, 100. name: "cuDNN
@@ -19,11 +19,8 @@ struct dnn {
 };
 extern struct dnn dnn;
 
-/* Once, in a current context, before the first use; false: noted, with what is missing. */
-bool cudnn_open(struct dnn_use use, int major, int minor);
-/* Every rank calls it, when all have opened: each finds engines by itself, and finds what the
- * others do when library and device (`device`: any number that tells kinds of devices apart) are
- * theirs. False: noted. */
-bool cudnn_same(struct dnn_use use, double device);
+/* In a current context, before the first use; once for each use. False: `why` (LIBRARY_WHY bytes)
+ * says what is missing. */
+bool cudnn_open(struct dnn_use use, int major, int minor, char *why);
 
 #endif

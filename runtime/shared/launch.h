@@ -57,7 +57,7 @@ struct attention {
     float scale;
     bool gradient;
 };
-bool attention_known(const struct attention *a);
+bool attention_known(const struct attention *a); /* one of launch_offer's */
 void attention(const struct attention *a, void *const *p);
 
 /* y[r] = W[e] z[r] for the rows r of expert e, which are first[e] to first[e + 1] - 1, all BF16;
@@ -73,9 +73,18 @@ struct grouped_product {
     bool across, gradient;
     int64_t groups, bytes;
 };
-/* Whether the library has a way for these sizes and places; where it has none, our own kernel is
- * launched instead, and the first time that is said. */
+/* Whether the library has a way for one of launch_offer's at these places; where it has none, our
+ * own kernel is launched instead, and that is said once. */
 bool grouped_known(const struct grouped_product *g, void *const *p);
 void grouped_product(const struct grouped_product *g, void *const *p);
+
+/* All that the kernels offer to a library, one kind each, so that the ranks can agree before the
+ * first step on what it takes. */
+struct offer {
+    const struct attention *attention;
+    const struct grouped_product *grouped;
+};
+extern const struct offer launch_offer[];
+extern const int launch_offers;
 
 #endif

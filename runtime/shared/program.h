@@ -190,6 +190,8 @@ struct program {
     bool nccl; /* one rank uses it too */
     bool graph;
     enum engine gemm, attention, experts;
+    /* where the host lacks the library that the engine is, planc's kernels do it */
+    bool attention_auto, experts_auto;
     /* of one device for the compute type, what MFU is a part of; 0: not known */
     double peak_flops;
     /* assumed beside the arena: context, modules, communicators; 0 on cpu */

@@ -107,7 +107,7 @@ says too_many_experts 1 'on cuda up to 1024 experts can be counted, not 2,000' c
 says keys_of_cuda 0 'run.gemm is of cuda devices alone: without effect on cpu' check \
     "$top/plans/demo.plan" --set run.gemm=planc
 "$planc" dump "$top/plans/demo.plan" --after schedule --device cuda >demo.ir 2>&1 &&
-    grep -q '^facts .* device="cuda" wgmma=1$' demo.ir &&
+    grep -q '^facts .* device="cuda" attention="library" experts="cublaslt" wgmma=1$' demo.ir &&
     "$planc" dump --from demo.ir | cmp -s - demo.ir &&
     "$planc" dump --from demo.ir --pass memory | grep -q '^buffer workspace kind="workspace"' &&
     ok device_in_the_text || fail device_in_the_text "$(head -n 2 demo.ir | tail_of /dev/stdin)"

@@ -17,13 +17,14 @@ static void judge(const struct attention *a, int capability)
            (long long)a->sequences, (long long)a->sequence, (long long)a->heads,
            (long long)a->kv_heads, (long long)a->width);
     void *device = dnn_device_as(&g, described(capability));
-    cudnn_attention_graph(&g, a);
+    const struct attention_way way = cudnn_attention_way(a, capability, cudnn.cudnnGetVersion());
+    cudnn_attention_graph(&g, a, way.summed);
     if (g.status) printf("the graph is refused (%s), ", cudnn.cudnnGetErrorString(g.status));
-    void *plan =
-        dnn_plan(&g, device, cudnn_attention_engine(a, capability, cudnn.cudnnGetVersion()),
-                 INT64_MAX, &bytes);
+    void *plan = dnn_plan(&g, device, way.engine, INT64_MAX, &bytes);
     int64_t rows = a->sequences * a->sequence * a->heads * (int64_t)sizeof(float),
-            room_for = (a->gradient ? 2 * rows * a->width : 0) + (1 << 20);
+            turns = 8 * a->heads * a->sequences * ((a->sequence + 63) / 64),
+            room_for = (a->gradient ? 2 * rows * a->width + turns : 0) + (1 << 20);
+    if (way.summed) room_for -= rows * a->width;
     if (!plan)
         printf("no plan\n");
     else if (bytes <= room_for)
@@ -47,7 +48,8 @@ int main(int n, char **argument)
         return 2;
     }
     static const struct attention shape[] = {{4, 4096, 32, 4, 128, 0.1f, false},
-                                             {2, 100, 12, 12, 48, 0.1f, false}};
+                                             {2, 100, 12, 12, 48, 0.1f, false},
+                                             {1, 8192, 64, 8, 64, 0.1f, false}};
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
         for (int gradient = 0; gradient < 2; gradient++) {
             struct attention a = shape[i];

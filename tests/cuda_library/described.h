@@ -32,7 +32,7 @@ const char *cuda_where(char text[320]) { return strcpy(text, "nowhere"); }
     "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"             \
     "\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,\"maxThreadsPerBlock\":1024,"               \
     "\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1,"      \
-    "\"driverVer\":13000,\"cudaDeviceId\":0,"
+    "\"driverVer\":13000,\"cudaDeviceId\":0,\"memoryBusWidth\":6144,"
 static const char hopper[] =
     "{" SHAPE "\"multiProcessorCount\":132,\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,"
     "\"l2CacheSize\":62914560,\"deviceName\":\"NVIDIA H200\","

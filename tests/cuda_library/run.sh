@@ -116,17 +116,18 @@ elif ! cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o driver/libcuda.so.1 driver/d
     2>driver.log; then
     fail attention_graphs "$(tail_of driver.log)"
 else
-    # judged PROGRAM CAPABILITY WANTED (a pattern): what the library says of every shape, one word a
-    # shape
+    # judged PROGRAM CAPABILITY WANTED (a pattern) [FOLDERS WORD]: what the library (of FOLDERS) says
+    # of every shape, one word a shape
     judged() {
-        LD_LIBRARY_PATH=$PWD/driver:$(dirname "$headers")/lib64:$(dirname \
-            "$headers")/lib:${LD_LIBRARY_PATH:-} timeout 100 ./$1 $2 >$1.$2 2>&1
-        local status=$? said
-        said=$(sed 's/.*: //; s/^[0-9]* bytes do not fit/large/; s/no plan/none/' $1.$2 | \
+        local status said name=$1_graphs_$2${5:-}
+        LD_LIBRARY_PATH=$PWD/driver:${4:-$(dirname "$headers")/lib64:$(dirname \
+            "$headers")/lib}:${LD_LIBRARY_PATH:-} timeout 100 ./$1 $2 >$name 2>&1
+        status=$?
+        said=$(sed 's/.*: //; s/^[0-9]* bytes do not fit/large/; s/no plan/none/' $name | \
             tr '\n' ' ')
-        if [ $status = 2 ]; then skip $1_graphs_$2 "$(tail_of $1.$2)"
-        elif [[ $said =~ ^$3\ $ ]]; then ok $1_graphs_$2
-        else fail $1_graphs_$2 "$(tail_of $1.$2 6)"; fi
+        if [ $status = 2 ]; then skip $name "$(tail_of $name)"
+        elif [[ $said =~ ^$3\ $ ]]; then ok $name
+        else fail $name "$(tail_of $name 6)"; fi
     }
     ln -sf libcuda.so.1 driver/libcuda.so
     for what in attention experts; do
@@ -134,8 +135,18 @@ else
             "$run/start_cudnn.c" "$run/graph_cudnn.c" "$run/library.c" -ldl -o $what 2>$what.log \
             || fail ${what}_graphs "$(tail_of $what.log)"
     done
-    [ -x attention ] && judged attention 90 "fits large fits fits" &&
-        judged attention 100 "fits fits fits fits"
+    [ -x attention ] && judged attention 90 "fits large fits fits fits large" &&
+        judged attention 100 "fits fits fits fits fits fits"
+    # Hopper's engine with ordered sums came later
+    wheels=$(echo "$top/$BUILD"/nvidia/lib/python3*/site-packages/nvidia)
+    for capability in 90 100; do
+        if [ -e "$wheels/cudnn/lib/libcudnn.so.9" ]; then
+            judged attention $capability "fits fits fits fits fits fits" \
+                "$wheels/cudnn/lib:$wheels/cu13/lib" _newer
+        else
+            skip attention_graphs_${capability}_newer "no cuDNN of 9.25 or later: make deps-nvidia"
+        fi
+    done
     # for the gradient's layout 9.19 has no engine
     [ -x experts ] && judged experts 90 "fits fits (none|fits)" &&
         judged experts 100 "fits fits (none|fits)"

@@ -39,7 +39,7 @@ no_nccl|no-libnccl.so.2||no NCCL: libnccl.so.2 cannot be loaded
 no_cublaslt|no-libcublasLt.so.13||no cuBLASLt .* run.gemm = planc does without
 cublaslt_refuses|lib|STANDIN_CUBLASLT_REFUSES=1|cuBLASLt does not start on this device
 no_cudnn|no-libcudnn.so.9||\
-no cuDNN 9: libcudnn.so.9 cannot be loaded.* run.experts = "planc" does without cuDNN
+no cuDNN 9: libcudnn.so.9 cannot be loaded.* run.experts = planc does without
 old_cudnn|lib|STANDIN_CUDNN=91700|cuDNN 9.17.0 is too old, grouped products need 9.18
 CASES
 # Kernels for another device are made when the trainer starts, once, and found the next time.

@@ -306,7 +306,7 @@ plan "wide" {
     batch { sequence = 80;  local = 2 }
     optimizer adamw { lr = 1e-2 }
     data { train = "tokens.bin";  format = bytes }
-    run { steps = 2;  gemm = planc }
+    run { steps = 2;  gemm = planc;  experts = planc }
 }
 PLAN
     python3 -c 'open("tokens.bin", "wb").write(bytes(i * i % 251 for i in range(999)))'
@@ -321,6 +321,64 @@ PLAN
     why=$(STANDIN_COMPUTE=10.0 cuda_run wide 1 without --compare wide/reference.so) &&
         grep -q '^compare: .* kernels, .*, 0 beyond' without.log && ok by_wgmma.without ||
         fail by_wgmma.without "$(grep -m 3 BEYOND without.log | tr '\n' '|') $why"
+}
+# what a plan leaves to the host: libraries where every rank has the same, else planc's kernels,
+# which is said once
+by_auto() {
+    local why name setting words
+    rm -rf "$scratch/by_auto" && mkdir -p "$scratch/by_auto" && cd "$scratch/by_auto" || return
+    sed 's/experts = cublaslt/gemm = planc/; s/devices_per_node = 1/devices_per_node = 2/' \
+        "$scratch/by_cublaslt/few.plan" >few.plan
+    cp "$scratch/by_cublaslt/tokens.bin" .
+    "$planc" build few.plan -o auto --arch sm_90a --set mesh.fsdp=2 >auto.build 2>&1
+    "$planc" build few.plan -o planc --arch sm_90a --set mesh.fsdp=2 --set run.attention=planc \
+        --set run.experts=planc >planc.build 2>&1
+    why=$(cuda_run planc 2 planc) || fail by_auto.planc "$why"
+    why=$(cuda_run auto 2 auto) &&
+        [ "$(grep -c '^attention: rank 0 on .*, GPU 0 (.*): cuDNN 9.19.0 is too old, attention \
+needs 9.25 or later: planc.s kernels do it on all ranks' auto.log)" = 1 ] && grep -q \
+        '^engines: dense products planc, attention planc, experts cuBLASLt 13.3.0$' auto.log &&
+        ! grep -q '^experts:' auto.log && ok by_auto.versions ||
+        fail by_auto.versions "$(grep -E '^(att|exp|eng)' auto.log | tr '\n' '|') $why"
+    # without cuBLASLt, cuDNN, grouped layouts; another GPU: planc's numbers to the last bit
+    while IFS='|' read -r name path setting words; do
+        # shellcheck disable=SC2086
+        env LD_LIBRARY_PATH="$libraries/$path" $setting timeout 100 mpirun -n 2 --oversubscribe \
+            --bind-to none auto/trainer --metrics "$name.jsonl" --final "$name.safetensors" \
+            >"$name.log" 2>&1 </dev/null || why="exit $?"
+        [ "$(grep -c "^\(experts\|attention\): rank 0 on .*: .*$words.*: planc.s kernels do it" \
+            "$name.log")" = 1 ] && grep -q '^engines: .*attention planc, experts planc$' \
+            "$name.log" && same_run "by_auto.$name" planc "$name" ||
+            fail "by_auto.$name" "$(grep -E '^(att|exp|eng|tra)' "$name.log" | tr '\n' '|') $why"
+    done <<'CASES'
+no_cublaslt|no-libcublasLt.so.13|A=|no cuBLASLt of CUDA 13: libcublasLt.so.13 cannot be loaded
+ungrouped|ungrouped|A=|has no cublasLtGroupedMatrixLayoutCreate
+old_cublaslt|lib|STANDIN_CUBLASLT=130200|13.2.0 is too old, products by experts need 13.3 or later
+CASES
+    LD_LIBRARY_PATH=$libraries/no-libcudnn.so.9 timeout 100 mpirun -n 2 --oversubscribe --bind-to \
+        none auto/trainer --steps 1 >none.log 2>&1 </dev/null &&
+        [ "$(grep -c '^attention: .*no cuDNN 9: libcudnn.so.9 cannot be loaded .*planc.s kernels' \
+            none.log)" = 1 ] && ok by_auto.no_cudnn ||
+        fail by_auto.no_cudnn "$(tail_of none.log)"
+    # a library that only one rank has, or in another version, is nobody's
+    mixed() { # NAME "SETTINGS OF RANK 0" "OF RANK 1" WORDS
+        # shellcheck disable=SC2086
+        LD_LIBRARY_PATH=$libraries/lib timeout 100 mpirun --oversubscribe --bind-to none -n 1 env $2 \
+            auto/trainer --metrics "$1.jsonl" --final "$1.safetensors" : -n 1 env $3 auto/trainer \
+            --metrics "$1.jsonl" --final "$1.safetensors" >"$1.log" 2>&1 </dev/null
+        grep -q "^$4: planc.s kernels do it on all ranks" "$1.log" && same_run "by_auto.$1" planc "$1" ||
+            fail "by_auto.$1" "$(grep -E '^(att|exp|eng|tra)' "$1.log" | tr '\n' '|')"
+    }
+    mixed one_is_old "A=" "STANDIN_CUBLASLT=130200" \
+        "experts: rank 1 on .*, GPU 1 (.*): cuBLASLt 13.2.0 is too old.*"
+    mixed one_is_other "STANDIN_CUBLASLT=130400" "STANDIN_CUBLASLT=130300" \
+        "experts: rank 1 has another cuBLASLt than rank 0"
+    # a plan that names the library is strict
+    "$planc" build few.plan -o strict --arch sm_90a --set mesh.fsdp=2 --set run.experts=cublaslt \
+        >strict.build 2>&1
+    STANDIN_CUBLASLT=130200 cuda_run strict 2 strict >why
+    grep -q '^trainer: rank 0 on .*13.2.0 is too old.*; run.experts = planc does without' \
+        strict.log && ok by_auto.strict || fail by_auto.strict "$(tail_of strict.log)"
 }
 half_precision() {
     # shellcheck disable=SC2086
@@ -347,6 +405,7 @@ half_precision() {
     done
     by_cudnn
     by_cublaslt
+    by_auto
     [ -z "${LONG:-}" ] || by_wgmma
     . "$here/refusals.sh"
 }

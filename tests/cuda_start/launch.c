@@ -4,3 +4,5 @@
 
 const char *const launch_function[] = {0};
 const int launch_functions = 0;
+const struct offer launch_offer[] = {{0}};
+const int launch_offers = 0;

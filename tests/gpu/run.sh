@@ -137,8 +137,9 @@ prepare_all() {
             [ $family.$type = warpgroups.fp32 ] && continue
             wanted compare || { [ $type = bf16 ] && [ $family = llama ] && wanted trace; } ||
                 { [ $type = bf16 ] && [ $family = qwen3_moe ] && wanted repeat; } || continue
+            # the libraries' attention and experts: step cudnn
             build "compare.$family.$type" "$here/plans/$family.plan" --set precision.compute=$type \
-                "${reference[@]}"
+                --set run.attention=planc --set run.experts=planc "${reference[@]}"
         done
     done
     if wanted machine || wanted sanitizer; then
@@ -161,7 +162,7 @@ prepare_all() {
         for kind in own sm_90; do
             wanted own && [ "$device" = cuda ] &&
                 build "$name.$kind" "$here/plans/$name.plan" --set run.gemm=planc --set \
-                run.attention=planc
+                run.attention=planc --set run.experts=planc
         done
     done
     rm -rf "$dir/oracle"

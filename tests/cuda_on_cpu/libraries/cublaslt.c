@@ -54,7 +54,10 @@ EXPORTED unsigned cublasLtCreate(void **handle)
     return standin_setting("STANDIN_CUBLASLT_REFUSES", 0) ? ARCH_MISMATCH : SUCCESS;
 }
 EXPORTED unsigned cublasLtDestroy(void *handle) { return free(handle), SUCCESS; }
-EXPORTED size_t cublasLtGetVersion(void) { return 130100; }
+EXPORTED size_t cublasLtGetVersion(void)
+{
+    return (size_t)standin_setting("STANDIN_CUBLASLT", 130300);
+}
 EXPORTED const char *cublasLtGetStatusName(unsigned status)
 {
     switch (status) {
