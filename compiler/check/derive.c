@@ -370,6 +370,28 @@ static void check_gathering(struct checker *c)
                  key_path(of_gathers[i]));
 }
 
+/* Collectives of shards and of replicas run at a time, and neither may wait for the other's
+ * multiprocessors: runtime/cuda/collectives_nccl.c. */
+static void check_blocks(struct checker *c)
+{
+    int64_t blocks, all, fsdp, dp;
+    if (!key_given(c, K_run_nccl_blocks) || !whole_value(c, K_run_nccl_blocks, &blocks, NULL) ||
+        !whole_value(c, K_device_multiprocessors, &all, NULL) ||
+        !whole_value(c, K_mesh_fsdp, &fsdp, NULL) || !whole_value(c, K_mesh_dp, &dp, NULL))
+        return;
+    const int64_t at_a_time = fsdp > 1 && dp > 1 ? 2 : 1;
+    if (blocks <= all / at_a_time) return;
+    struct diagnostic *d =
+        complain(place_of(c, K_run_nccl_blocks),
+                 at_a_time == 2 ? "%lld blocks for the shards and as many for the replicas do not "
+                                  "fit on %lld multiprocessors at a time"
+                                : "a collective of %lld blocks does not fit on %lld "
+                                  "multiprocessors",
+                 (long long)blocks, (long long)all);
+    add_note(d, place_of(c, K_device_multiprocessors), "%lld multiprocessors", (long long)all);
+    add_help(d, "nccl_blocks = %lld", (long long)(all / at_a_time));
+}
+
 static void check_init(struct checker *c)
 {
     struct slot *seed = &c->key[K_init_seed], *from = &c->key[K_init_from];
@@ -467,6 +489,7 @@ void check_together(struct checker *c)
     check_cluster(c);
     check_mesh(c);
     check_gathering(c);
+    check_blocks(c);
     check_checkpoint(c);
     check_batch(c);
     check_training(c);

@@ -263,7 +263,8 @@ struct plan {
     enum gemm gemm;
     enum attention attention;
     enum experts experts;
-    bool nccl; /* one rank uses it too */
+    bool nccl;           /* one rank uses it too */
+    int64_t nccl_blocks; /* of a collective at most; 0: not said */
     /* where the plan says it, for diagnostics and for the ledger's lines */
     struct {
         struct span mesh, batch, precision, checkpoint, save, layers, budget, optimizer, schedule,
@@ -271,7 +272,7 @@ struct plan {
     } at;
     /* none when the plan leaves them to their defaults */
     struct {
-        struct span graph, gemm, attention, experts, nccl, dp, global;
+        struct span graph, gemm, attention, experts, nccl, nccl_blocks, dp, global;
     } given;
 };
 

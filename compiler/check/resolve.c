@@ -272,6 +272,7 @@ static void resolve_training(struct checker *c, struct plan *p)
     p->attention = (enum attention)word(c, K_run_attention);
     p->experts = (enum experts)word(c, K_run_experts);
     p->nccl = key_value(c, K_run_nccl)->truth;
+    p->nccl_blocks = key_given(c, K_run_nccl_blocks) ? count(c, K_run_nccl_blocks) : 0;
 }
 
 static void resolve_checkpoint(struct checker *c, struct plan *p)
@@ -363,6 +364,7 @@ static void resolve(struct checker *c, struct plan *p)
     p->given.attention = given_place(c, K_run_attention);
     p->given.experts = given_place(c, K_run_experts);
     p->given.nccl = given_place(c, K_run_nccl);
+    p->given.nccl_blocks = given_place(c, K_run_nccl_blocks);
     if (key_given(c, K_mesh_dp) && !value_is_auto(&c->key[K_mesh_dp]))
         p->given.dp = key_place(c, K_mesh_dp);
     if (key_given(c, K_batch_global) && !value_is_auto(&c->key[K_batch_global]))

@@ -405,11 +405,9 @@ static void warn_of_cuda_keys(const struct plan *p)
     const struct {
         struct span at;
         const char *key;
-    } row[] = {{p->given.graph, "run.graph"},
-               {p->given.gemm, "run.gemm"},
-               {p->given.attention, "run.attention"},
-               {p->given.experts, "run.experts"},
-               {p->given.nccl, "run.nccl"}};
+    } row[] = {{p->given.graph, "run.graph"},         {p->given.gemm, "run.gemm"},
+               {p->given.attention, "run.attention"}, {p->given.experts, "run.experts"},
+               {p->given.nccl, "run.nccl"},           {p->given.nccl_blocks, "run.nccl_blocks"}};
     for (size_t i = 0; i < COUNT_OF(row) && p->device == DEVICE_CPU; i++)
         if (row[i].at.file)
             warn(row[i].at, "%s is of cuda devices alone: without effect on cpu", row[i].key);

@@ -127,11 +127,12 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     text_add(to,
              "},\n  \"run\": {\"steps\": %ld, \"timeout_seconds\": %s, \"nonfinite\": \"%s\", "
              "\"graph\": %s, \"gemm\": \"%s\", \"attention\": \"%s\", \"experts\": \"%s\", "
-             "\"nccl\": %s},\n",
+             "\"nccl\": %s, \"nccl_blocks\": %s},\n",
              p->run_steps, text_number(p->timeout_seconds),
              p->nonfinite == NONFINITE_SKIP ? "skip" : "stop", p->graph ? "true" : "false",
              p->gemm == GEMM_PLANC ? "planc" : "cublaslt", attention_names[p->attention],
-             experts_names[p->experts], p->nccl ? "true" : "false");
+             experts_names[p->experts], p->nccl ? "true" : "false",
+             p->nccl_blocks ? text_format("%ld", p->nccl_blocks) : "null");
     text_add(to,
              "  \"device\": \"%s\", \"fusion\": %s, \"kernels\": %d, \"schedule_steps\": %d, "
              "\"local_bytes\": %ld, \"wire_bytes\": %ld,\n",

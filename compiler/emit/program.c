@@ -297,10 +297,11 @@ static void cuda_numbers(struct text *to, const struct graph *g, const struct pl
     text_add(to, "    .workspace = %ld, .workspace_bytes = %ld,\n", work ? work->offset : 0,
              work ? work->bytes : 0);
     text_add(to,
-             "    .nccl = %s, .graph = %s, .gemm = %s, .attention = %s, .experts = %s, "
+             "    .nccl = %s, .nccl_blocks = %ld, .graph = %s, .gemm = %s, .attention = %s, "
+             ".experts = %s, "
              ".attention_auto = %s,\n    .experts_auto = %s, .peak_flops = %s, "
              ".outside_bytes = %ld,\n",
-             p->nccl ? "true" : "false", p->graph ? "true" : "false",
+             p->nccl ? "true" : "false", p->nccl_blocks, p->graph ? "true" : "false",
              p->gemm == GEMM_CUBLASLT ? "ENGINE_CUBLASLT" : "ENGINE_PLANC",
              g->facts.attention_library ? "ENGINE_CUDNN" : "ENGINE_PLANC",
              g->facts.experts == EXPERTS_CUDNN      ? "ENGINE_CUDNN"

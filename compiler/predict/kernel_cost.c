@@ -34,7 +34,7 @@ static struct share share_of(const struct machine *m, enum company company)
     double link = company == WITH_NODE      ? c->link_node.bandwidth
                   : company == WITH_NETWORK ? c->link_network.bandwidth
                                             : c->link_node.bandwidth + c->link_network.bandwidth;
-    s.multiprocessors -= (double)c->contention.multiprocessors * (company == WITH_BOTH ? 2 : 1);
+    s.multiprocessors -= (double)m->taken * (company == WITH_BOTH ? 2 : 1);
     s.bandwidth -= c->contention.traffic * link;
     if (s.multiprocessors < 1) s.multiprocessors = 1;
     if (s.bandwidth < 0.1 * c->bandwidth) s.bandwidth = 0.1 * c->bandwidth;

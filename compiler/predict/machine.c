@@ -26,9 +26,11 @@ struct machine machine_of(const struct plan *p)
     struct machine m = {.cluster = c,
                         .device = p->device,
                         .multiprocessors = c->multiprocessors,
+                        .taken = c->contention.multiprocessors,
                         .hosts = c->nodes,
                         .ranks_a_host = c->devices_per_node};
     bool cuda = p->device == DEVICE_CUDA;
+    if (cuda && p->nccl_blocks && p->nccl_blocks < m.taken) m.taken = p->nccl_blocks;
     for (int k = 0; k < COST_CLASSES; k++) m.engine[k] = "planc";
     m.engine[COST_GEMM] = !cuda ? "onednn" : p->gemm == GEMM_CUBLASLT ? "cublaslt" : "planc";
     if (cuda && plan_attention(p) == ATTENTION_CUDNN)

@@ -30,6 +30,8 @@ struct machine {
     bool wgmma; /* planc's products of BF16 are those of warpgroups, where the cluster has a row */
     bool other; /* another trainer's kernels: F32 operands of BF16 products are BF16 there */
     int64_t multiprocessors; /* of cuda */
+    /* of them, by a collective: the cluster's contention, or fewer where the plan says so */
+    int64_t taken;
     int64_t ranks_a_host, hosts;
     struct time_cache *cache; /* kernel_cost.h; NULL: none */
     struct rate *rate;        /* fixed ones, efficiencies, grids */

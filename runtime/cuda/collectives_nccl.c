@@ -5,10 +5,10 @@
  *
  * Two communicators on two streams can deadlock: one rank executes A and waits for a peer that
  * executes B and waits for the first. That needs a device on which one of them does not fit beside
- * the other. So where both groups exist, each communicator is limited to half of the blocks that a
- * device has multiprocessors, at most MOST_BLOCKS: a block needs no more than a multiprocessor, and
- * kernels of compute end by themselves. Nothing else relies on the order in which a device starts
- * the two, so a graph may start them in any order.
+ * the other. So where both groups exist, each communicator is limited to run.nccl_blocks, of which
+ * twice as many are no more than a device has multiprocessors (check, and looked at here again): a
+ * block needs no more than a multiprocessor, and kernels of compute end by themselves. Nothing else
+ * relies on the order in which a device starts the two, so a graph may start them in any order.
  *
  * MPI only distributes NCCL's identities. With one rank NCCL is loaded where run.nccl = on asks for
  * it: then gathers, the reductions of a first micro-batch and the norm go through it, so that one
@@ -28,8 +28,7 @@ struct group {
 static struct group shards = {"the FSDP group", MPI_COMM_NULL, NULL},
                     replicas = {"the replicas", MPI_COMM_NULL, NULL};
 static struct group *const groups[] = {&shards, &replicas};
-enum { GROUPS = sizeof groups / sizeof *groups, MOST_BLOCKS = 32 };
-static void *registered;
+enum { GROUPS = sizeof groups / sizeof *groups, USUAL_BLOCKS = 32 };
 
 void collectives_open(void)
 {
@@ -47,29 +46,34 @@ static int size_of(const struct group *g)
     return n;
 }
 
-/* "unhandled cuda error (…)" */
-static const char *said(unsigned result, nccl_comm comm, char text[400])
-{
-    const char *more = nccl.ncclGetLastError(comm);
-    snprintf(text, 400, "%s%s%.300s%s", nccl.ncclGetErrorString(result), more && *more ? " (" : "",
-             more ? more : "", more && *more ? ")" : "");
-    return text;
-}
-
 /* NCCL waits for a rank that cannot be reached forever, and a large mesh takes a while to come
  * together. */
 enum { MEET_SECONDS = 180 };
 
-/* NCCL's limit of blocks for one of two communicators that run at a time. */
+/* The limit of blocks of a collective; 0: NCCL's own. */
 static int most_blocks(void)
 {
-    return gpu.multiprocessors / 2 < MOST_BLOCKS ? gpu.multiprocessors / 2 : MOST_BLOCKS;
+    const int half = gpu.multiprocessors / 2;
+    if (program.nccl_blocks > 0) return (int)program.nccl_blocks;
+    return program.fsdp == 1 || program.dp == 1 ? 0 : half < USUAL_BLOCKS ? half : USUAL_BLOCKS;
+}
+
+/* The plan's cluster may have other devices than these. */
+static bool both_fit(void)
+{
+    const int at_a_time = program.fsdp > 1 && program.dp > 1 ? 2 : 1;
+    char who[CUDA_WHO];
+    return at_a_time * most_blocks() <= gpu.multiprocessors ||
+           fail_note("%s: %d multiprocessors have no room for %d collectives of %d blocks at a "
+                     "time: run.nccl_blocks = %d",
+                     cuda_who(who), gpu.multiprocessors, at_a_time, most_blocks(),
+                     gpu.multiprocessors / at_a_time);
 }
 
 static bool join(struct group *g)
 {
     struct nccl_config config = NCCL_CONFIG;
-    if (program.fsdp > 1 && program.dp > 1) config.max_ctas = most_blocks();
+    if (most_blocks() > 0) config.max_ctas = most_blocks();
     struct {
         nccl_id id;
         unsigned result;
@@ -88,7 +92,13 @@ static bool join(struct group *g)
         result = nccl.ncclCommInitRankConfig(&g->comm, n, told.id, rank, &config);
     position_wait(false);
     return result == NCCL_OK || fail_note("%s: NCCL does not bring %s together: %s", cuda_who(who),
-                                          g->name, said(result, NULL, text));
+                                          g->name, nccl_said(result, NULL, text));
+}
+
+static void meet(void)
+{
+    if (program.timeout_seconds > 0)
+        world_meet(program.timeout_seconds > MEET_SECONDS ? program.timeout_seconds : MEET_SECONDS);
 }
 
 bool nccl_open(void)
@@ -98,9 +108,10 @@ bool nccl_open(void)
     if (!cuda_library_open(LIBRARY_NCCL, why))
         fail_note(world.size > 1 ? "%s%d ranks, and %s" : "%srun.nccl = on with %d rank, and %s",
                   world_rank_text(who), world.size, why);
+    both_fit();
+    nccl_environment();
     world_agree(); /* all have it, or nobody waits in it for others */
-    if (program.timeout_seconds > 0)
-        world_meet(program.timeout_seconds > MEET_SECONDS ? program.timeout_seconds : MEET_SECONDS);
+    meet();
     /* after each they agree: a rank that went on alone would wait for one that ended */
     for (int i = 0; i < GROUPS; i++) {
         join(groups[i]);
@@ -110,17 +121,18 @@ bool nccl_open(void)
     return true;
 }
 
-/* Optional: what is not registered is moved through NCCL's own buffers. */
-void nccl_register(struct device *d)
+void nccl_know(struct device *d)
 {
-    char text[400];
-    if (!shards.comm || program.wire_bytes == 0) return;
-    unsigned result =
-        nccl.ncclCommRegister(shards.comm, wire(d, 0), (size_t)program.wire_bytes, &registered);
-    if (result != NCCL_OK)
-        say("NCCL did not register the wire segment, transfers go through its own buffers: %s",
-            said(result, shards.comm, text));
+    nccl_comm comm[GROUPS];
+    int n = 0;
+    for (int i = 0; i < GROUPS; i++)
+        if (groups[i]->comm) comm[n++] = groups[i]->comm;
+    meet();
+    nccl_register(d, comm, n);
+    if (program.timeout_seconds > 0) world_met();
 }
+
+void nccl_say(void) { nccl_describe(most_blocks()); }
 
 /* ── on a lane ───────────────────────────────────────────────────────────────── */
 
@@ -128,7 +140,7 @@ static void check(unsigned result, nccl_comm comm, const char *call)
 {
     char where[CUDA_WHERE], text[400];
     if (result != NCCL_OK)
-        fail_now("%s: %s: %s", cuda_where(where), call, said(result, comm, text));
+        fail_now("%s: %s: %s", cuda_where(where), call, nccl_said(result, comm, text));
 }
 
 /* An error that NCCL met while nobody was calling it: a peer that is gone, a cable. */
@@ -141,7 +153,7 @@ void nccl_look(void)
             result == NCCL_OK || result == NCCL_IN_PROGRESS)
             continue;
         fail_now("%s, %s: a collective of %s failed: %s", cuda_who(who), position_text(where),
-                 groups[i]->name, said(result, groups[i]->comm, text));
+                 groups[i]->name, nccl_said(result, groups[i]->comm, text));
     }
 }
 
@@ -203,8 +215,7 @@ void nccl_sum_numbers(struct device *d, enum lane lane, double *value, int64_t c
 /* Graphs that hold collectives must be gone: NCCL waits for them. */
 void nccl_close(void)
 {
-    if (registered)
-        check(nccl.ncclCommDeregister(shards.comm, registered), shards.comm, "ncclCommDeregister");
+    nccl_forget();
     for (int i = 0; i < GROUPS; i++)
         if (groups[i]->comm) check(nccl.ncclCommDestroy(groups[i]->comm), NULL, "ncclCommDestroy");
 }

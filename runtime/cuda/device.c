@@ -493,7 +493,7 @@ struct device *device_open(void)
     d->batch = cuda_pinned(program.accumulation * batch_rows() * (int64_t)sizeof(int32_t));
     d->position = cuda_pinned(LANES * (int64_t)sizeof *d->position);
     CUDA(cuMemHostGetDevicePointer, &d->position_address, (void *)(uintptr_t)d->position, 0);
-    nccl_register(d);
+    nccl_know(d);
     engines_ask();
     /* what no kernel has written yet is 0, as on every device, and not what was there before */
     device_clear(d, local(d, 0), program.local_bytes + program.wire_bytes);

@@ -118,12 +118,21 @@ void engines_ask(void);                   /* what they take, in the arena's work
 bool engines_take(const struct offer *o); /* one of launch_offer */
 void engines_say(void);                   /* at start */
 
+/* ── start_nccl.c ────────────────────────────────────────────────────────────── */
+bool nccl_environment(void); /* before the first call of NCCL; collective; false: noted */
+/* What the communicators touch of the arena; collective. */
+void nccl_register(struct device *d, const nccl_comm *comm, int comms);
+void nccl_forget(void);
+void nccl_describe(int blocks); /* blocks: the limit of a collective; 0: none */
+const char *nccl_said(unsigned result, nccl_comm comm, char text[400]);
+
 /* ── collectives_nccl.c ──────────────────────────────────────────────────────── */
 /* NCCL is loaded and its communicators are made only for several ranks.
  * Collective; false: noted. */
 bool nccl_open(void);
-void nccl_register(struct device *d); /* the wire segment, after cuda_take_arena */
+void nccl_know(struct device *d); /* the arena, after cuda_take_arena; collective */
 void nccl_close(void);
+void nccl_say(void);       /* at start */
 bool nccl_wanted(void);    /* more than one rank, or run.nccl = on */
 bool nccl_of_shards(void); /* whether the FSDP group has a communicator */
 /* On a lane's stream. gather: the whole slot from each rank's part, which lies in it. reduce: this

@@ -275,4 +275,5 @@ void device_describe(struct device *d, double flops)
             gpu.major, gpu.minor, gpu.multiprocessors, runtime / 1000, runtime % 1000 / 10,
             cuda_module_name());
     engines_say();
+    nccl_say();
 }

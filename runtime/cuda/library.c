@@ -18,6 +18,7 @@ enum { OLDEST_DRIVER = 13000, OLDEST_RELEASE = 580 };
 struct cuda_driver driver;
 struct cuda_nvrtc nvrtc;
 struct cuda_nccl nccl;
+struct cuda_windows nccl_windows;
 struct cuda_cublaslt cublaslt;
 struct cuda_grouped grouped;
 struct cuda_cudnn cudnn;
@@ -30,6 +31,7 @@ struct symbol {
 #define DRIVER_ROW(name, symbol, parameters) ROW(driver, name, symbol)
 #define NVRTC_ROW(name, symbol, parameters) ROW(nvrtc, name, symbol)
 #define NCCL_ROW(name, symbol, parameters) ROW(nccl, name, symbol)
+#define WINDOW_ROW(name, symbol, parameters) ROW(nccl_windows, name, symbol)
 #define CUBLASLT_ROW(name, symbol, parameters) ROW(cublaslt, name, symbol)
 #define GROUPED_ROW(name, symbol, parameters) ROW(grouped, name, symbol)
 #define CUDNN_ROW(name, symbol, parameters) ROW(cudnn, name, symbol)
@@ -38,6 +40,7 @@ static const struct symbol nvrtc_symbol[] = {
     CUDA_NVRTC_CALLS(NVRTC_ROW) ROW(nvrtc, nvrtcGetErrorString, nvrtcGetErrorString){0}};
 static const struct symbol nccl_symbol[] = {CUDA_NCCL_CALLS(NCCL_ROW) ROW(
     nccl, ncclGetErrorString, ncclGetErrorString) ROW(nccl, ncclGetLastError, ncclGetLastError){0}};
+static const struct symbol window_symbol[] = {CUDA_WINDOW_CALLS(WINDOW_ROW){0}};
 static const struct symbol cublaslt_symbol[] = {
     CUDA_CUBLASLT_CALLS(CUBLASLT_ROW) ROW(cublaslt, cublasLtGetStatusName, cublasLtGetStatusName)
         ROW(cublaslt, cublasLtGetVersion, cublasLtGetVersion){0}};
@@ -57,6 +60,7 @@ static const struct library {
                           cublaslt_symbol},
     [LIBRARY_CUBLASLT_GROUPED] = {"libcublasLt.so.13", "cuBLASLt", "no cuBLASLt of CUDA 13",
                                   grouped_symbol},
+    [LIBRARY_NCCL_WINDOWS] = {"libnccl.so.2", "NCCL", "no NCCL", window_symbol},
     [LIBRARY_CUDNN] = {"libcudnn.so.9", "cuDNN", "no cuDNN 9", cudnn_symbol},
 };
 

@@ -22,6 +22,7 @@ typedef struct CUevent_st *cuda_event;
 typedef struct CUgraph_st *cuda_graph;
 typedef struct CUgraphExec_st *cuda_graph_exec;
 typedef struct ncclComm *nccl_comm;
+typedef struct ncclWindow_vidmem *nccl_window;
 typedef struct {
     char internal[128];
 } nccl_id;
@@ -56,6 +57,7 @@ enum {
     NCCL_OK = 0,
     NCCL_IN_PROGRESS = 7,
     NCCL_SUM = 0,
+    NCCL_SYMMETRIC = 1,
     NCCL_BYTES = 1 /* ncclUint8 */,
     NCCL_F32 = 7,
     NCCL_F64 = 8,
@@ -181,6 +183,12 @@ struct nccl_config {
          (const void *from, void *to, size_t count, unsigned type, unsigned operation,    \
           nccl_comm comm, cuda_stream stream))
 
+/* Since 2.27; without them memory is registered as buffers. */
+#define CUDA_WINDOW_CALLS(CALL)                                                    \
+    CALL(ncclCommWindowRegister, ncclCommWindowRegister,                           \
+         (nccl_comm comm, void *at, size_t bytes, nccl_window *window, int flags)) \
+    CALL(ncclCommWindowDeregister, ncclCommWindowDeregister, (nccl_comm comm, nccl_window window))
+
 #define CUDA_CUBLASLT_CALLS(CALL)                                                                  \
     CALL(cublasLtCreate, cublasLtCreate, (void **handle))                                          \
     CALL(cublasLtDestroy, cublasLtDestroy, (void *handle))                                         \
@@ -239,6 +247,9 @@ struct cuda_nccl {
     CUDA_NCCL_CALLS(CUDA_DECLARE) const char *(*ncclGetErrorString)(unsigned error);
     const char *(*ncclGetLastError)(nccl_comm comm);
 };
+struct cuda_windows {
+    CUDA_WINDOW_CALLS(CUDA_DECLARE)
+};
 struct cuda_cublaslt {
     CUDA_CUBLASLT_CALLS(CUDA_DECLARE) const char *(*cublasLtGetStatusName)(unsigned status);
     size_t (*cublasLtGetVersion)(void);
@@ -255,6 +266,7 @@ struct cuda_cudnn {
 extern struct cuda_driver driver;
 extern struct cuda_nvrtc nvrtc;
 extern struct cuda_nccl nccl;
+extern struct cuda_windows nccl_windows;
 extern struct cuda_cublaslt cublaslt;
 extern struct cuda_grouped grouped;
 extern struct cuda_cudnn cudnn;
@@ -265,7 +277,8 @@ enum cuda_library {
     LIBRARY_NCCL,
     LIBRARY_CUBLASLT,
     LIBRARY_CUDNN,
-    LIBRARY_CUBLASLT_GROUPED
+    LIBRARY_CUBLASLT_GROUPED,
+    LIBRARY_NCCL_WINDOWS
 };
 
 /* Loads one, once. False: `why` (LIBRARY_WHY bytes) says in a sentence without a full stop what is

@@ -187,7 +187,8 @@ struct program {
     /* cuda; zero on cpu */
     /* local segment: what the kernels of the compute lane share */
     int64_t workspace, workspace_bytes;
-    bool nccl; /* one rank uses it too */
+    bool nccl;           /* one rank uses it too */
+    int64_t nccl_blocks; /* of a collective at most; 0: not said */
     bool graph;
     enum engine gemm, attention, experts;
     /* where the host lacks the library that the engine is, planc's kernels do it */

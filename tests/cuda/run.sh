@@ -106,6 +106,10 @@ says too_many_experts 1 'on cuda up to 1024 experts can be counted, not 2,000' c
     "$top/plans/30b-a3b-16.plan" --set model.experts=2000
 says keys_of_cuda 0 'run.gemm is of cuda devices alone: without effect on cpu' check \
     "$top/plans/demo.plan" --set run.gemm=planc
+says too_many_blocks 1 'nccl_blocks = 74' check "$top/plans/30b-a3b-512-best.plan" --set \
+    run.nccl_blocks=75
+grep -q '75 blocks for the shards and as many for the replicas do not fit on 148' \
+    too_many_blocks.log && ok blocks_of_two || fail blocks_of_two "$(tail_of too_many_blocks.log)"
 "$planc" dump "$top/plans/demo.plan" --after schedule --device cuda >demo.ir 2>&1 &&
     grep -q '^facts .* device="cuda" attention="library" experts="cublaslt" wgmma=1$' demo.ir &&
     "$planc" dump --from demo.ir | cmp -s - demo.ir &&

@@ -335,8 +335,8 @@ by_auto() {
         --set run.experts=planc >planc.build 2>&1
     why=$(cuda_run planc 2 planc) || fail by_auto.planc "$why"
     why=$(cuda_run auto 2 auto) &&
-        [ "$(grep -c '^attention: rank 0 on .*, GPU 0 (.*): cuDNN 9.19.0 is too old, attention \
-needs 9.25 or later: planc.s kernels do it on all ranks' auto.log)" = 1 ] && grep -q \
+        [ "$(grep -cE '^attention: rank 0 on .*, GPU 0 \(.*\): cuDNN 9.19.0 is too old, .* 9.25' \
+            auto.log)" = 1 ] && grep -q \
         '^engines: dense products planc, attention planc, experts cuBLASLt 13.3.0$' auto.log &&
         ! grep -q '^experts:' auto.log && ok by_auto.versions ||
         fail by_auto.versions "$(grep -E '^(att|exp|eng)' auto.log | tr '\n' '|') $why"
@@ -363,16 +363,48 @@ CASES
     # a library that only one rank has, or in another version, is nobody's
     mixed() { # NAME "SETTINGS OF RANK 0" "OF RANK 1" WORDS
         # shellcheck disable=SC2086
-        LD_LIBRARY_PATH=$libraries/lib timeout 100 mpirun --oversubscribe --bind-to none -n 1 env $2 \
-            auto/trainer --metrics "$1.jsonl" --final "$1.safetensors" : -n 1 env $3 auto/trainer \
-            --metrics "$1.jsonl" --final "$1.safetensors" >"$1.log" 2>&1 </dev/null
-        grep -q "^$4: planc.s kernels do it on all ranks" "$1.log" && same_run "by_auto.$1" planc "$1" ||
+        LD_LIBRARY_PATH=$libraries/lib timeout 100 mpirun --oversubscribe --bind-to none -n 1 env \
+            $2 auto/trainer --metrics "$1.jsonl" --final "$1.safetensors" : -n 1 env $3 \
+            auto/trainer --metrics "$1.jsonl" --final "$1.safetensors" >"$1.log" 2>&1 </dev/null
+        grep -q "^$4: planc.s kernels do it on all ranks" "$1.log" &&
+            same_run "by_auto.$1" planc "$1" ||
             fail "by_auto.$1" "$(grep -E '^(att|exp|eng|tra)' "$1.log" | tr '\n' '|')"
     }
     mixed one_is_old "A=" "STANDIN_CUBLASLT=130200" \
         "experts: rank 1 on .*, GPU 1 (.*): cuBLASLt 13.2.0 is too old.*"
     mixed one_is_other "STANDIN_CUBLASLT=130400" "STANDIN_CUBLASLT=130300" \
         "experts: rank 1 has another cuBLASLt than rank 0"
+    # NCCL: what is pinned and registered, what the environment may say
+    told() { # NAME WORDS: in the log
+        grep -qE "$2" "$1.log" && ok "by_nccl.$1" ||
+            fail "by_nccl.$1" "$(grep -E '^(NCCL|coll|tra)' "$1.log" | tr '\n' '|')"
+    }
+    told auto '^NCCL 2.28.9: .*, NCCL_ALGO=Ring,Tree NCCL_PROTO=Simple NCCL_NVLS_ENABLE=0 NCCL_COLL'
+    told auto '^collectives: as many blocks as NCCL likes; .* registered as symmetric windows$'
+    told auto '^stand-in NCCL: window of [0-9]+ bytes at [0-9]+, 2 ranks$'
+    NCCL_PROTO=LL cuda_run auto 2 proto --steps 1 >why || fail by_nccl.proto "$(cat why)"
+    told proto ' NCCL_PROTO=LL .of the environment. '
+    STANDIN_NCCL_NO_WINDOWS=1 cuda_run auto 2 buffers >why &&
+        same_run by_nccl.buffers.bits auto buffers
+    told buffers 'registered as buffers: between these GPUs NCCL has no symmetric windows$'
+    LD_LIBRARY_PATH=$libraries/unwindowed timeout 100 mpirun -n 2 --oversubscribe --bind-to none \
+        auto/trainer --steps 1 >older.log 2>&1 </dev/null || fail by_nccl.older "exit $?"
+    told older 'registered as buffers: NCCL has symmetric windows from 2.27 on$'
+    NCCL_ALGO='Ring;allreduce:NVLS' cuda_run auto 2 switches --steps 1 >why
+    told switches '^trainer: rank 0 on .*: NCCL_ALGO=Ring;allreduce:NVLS of the environment lets'
+    NCCL_NVLS_ENABLE=1 cuda_run auto 2 nvls --steps 1 >why
+    told nvls '^trainer: rank 0 on .*: NCCL_NVLS_ENABLE=1 of the environment lets switches add'
+    NCCL_ALGO='^NVLS,CollnetDirect' cuda_run auto 2 excluded --steps 1 >why ||
+        fail by_nccl.excluded "$(cat why)"
+    told excluded ' NCCL_ALGO=.NVLS,CollnetDirect .of the environment. '
+    LD_LIBRARY_PATH=$libraries/lib timeout 100 mpirun --oversubscribe --bind-to none -n 1 env A= \
+        auto/trainer --steps 1 : -n 1 env NCCL_PROTO=LL auto/trainer --steps 1 >differ.log 2>&1 \
+        </dev/null
+    told differ '^trainer: rank 1 has another NCCL_PROTO in its environment than rank 0: .*-x NCCL_PROTO'
+    "$planc" build few.plan -o blocks --arch sm_90a --set mesh.fsdp=2 --set run.nccl_blocks=8 \
+        >blocks.build 2>&1 && cuda_run blocks 2 blocks --steps 1 >why ||
+        fail by_nccl.blocks "$(cat why)"
+    told blocks '^collectives: at most 8 blocks each; '
     # a plan that names the library is strict
     "$planc" build few.plan -o strict --arch sm_90a --set mesh.fsdp=2 --set run.experts=cublaslt \
         >strict.build 2>&1

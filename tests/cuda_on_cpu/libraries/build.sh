@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # build.sh DIR: the stand-in libraries with the sonames of the real ones, into DIR/lib; and damaged
 # ones for what a trainer says about them, each beside links to the sound ones: DIR/no-NAME (a file
-# that is no library), DIR/old (a driver without cuGraphLaunch), DIR/ungrouped (cuBLASLt 13.0).
+# that is no library), DIR/old (a driver without cuGraphLaunch), DIR/ungrouped (cuBLASLt 13.0), DIR/unwindowed (NCCL 2.26).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1/lib" && cd "$1"
@@ -26,6 +26,12 @@ ${CC:-cc} $flags -DcublasLtGroupedMatrixLayoutCreate=hidden_layout -Wl,-soname,l
     -o ungrouped/libcublasLt.so.13 "$here/cublaslt.c" -Llib -l:libcuda.so.1
 for other in lib/*; do
     [ "$other" = lib/libcublasLt.so.13 ] || ln -s "../$other" ungrouped/
+done
+rm -rf unwindowed && mkdir unwindowed # an NCCL from before it had symmetric windows
+${CC:-cc} $flags -DncclCommWindowRegister=hidden_window -Wl,-soname,libnccl.so.2 -o \
+    unwindowed/libnccl.so.2 "$here/nccl.c" -Llib -l:libcuda.so.1 -lrt
+for other in lib/*; do
+    [ "$other" = lib/libnccl.so.2 ] || ln -s "../$other" unwindowed/
 done
 for name in libcuda.so.1 libcublasLt.so.13 libnccl.so.2 libnvrtc.so.13 libcudnn.so.9; do
     rm -rf "no-$name" && mkdir "no-$name"

@@ -40,6 +40,8 @@ struct shared {
     struct {
         _Alignas(64) atomic_long arrived, departed;
         struct belief belief[2];
+        atomic_long windows; /* registered so far; the latest: */
+        uint64_t window_at, window_bytes;
     } rank[MOST_RANKS];
     _Alignas(4096) unsigned char slot[][2][PIECE];
 };
@@ -184,6 +186,49 @@ EXPORTED unsigned ncclCommRegister(comm_t comm, void *at, size_t bytes, void **h
     (void)comm;
     *handle = standin_memory(at, bytes);
     return *handle ? SUCCESS : INVALID_ARGUMENT;
+}
+/* Collective, and of the same bytes at the same place of each rank's memory. */
+extern unsigned cuMemGetAddressRange_v2(unsigned long long *base, size_t *bytes,
+                                        unsigned long long at);
+EXPORTED unsigned ncclCommWindowRegister(comm_t comm, void *at, size_t bytes, void **window,
+                                         int flags)
+{
+    struct shared *s = comm->shared;
+    unsigned long long base = 0;
+    size_t whole = 0;
+    *window = NULL;
+    if (standin_setting("STANDIN_NCCL_NO_WINDOWS", 0)) return SUCCESS;
+    if (flags != 1 || bytes % (2 << 20) || !standin_memory(at, bytes) ||
+        cuMemGetAddressRange_v2(&base, &whole, (uintptr_t)at) || ((uintptr_t)at - base) % (2 << 20))
+        return INVALID_ARGUMENT;
+    s->rank[comm->rank].window_at = (uintptr_t)at - base;
+    s->rank[comm->rank].window_bytes = bytes;
+    const long n = 1 + atomic_fetch_add(&s->rank[comm->rank].windows, 1);
+    const double from = now();
+    for (int r = 0; r < comm->ranks; r++) {
+        while (atomic_load(&s->rank[r].windows) < n) {
+            if (now() - from > (double)standin_setting("STANDIN_NCCL_SECONDS", 30)) return REMOTE;
+            usleep(200);
+        }
+        if (s->rank[r].window_at != s->rank[comm->rank].window_at ||
+            s->rank[r].window_bytes != bytes) {
+            fprintf(stderr,
+                    "stand-in NCCL: a window of other bytes or at another place on rank %d\n", r);
+            return INVALID_USAGE;
+        }
+    }
+    /* nobody writes the next before all have read this one */
+    atomic_fetch_add(&s->rank[comm->rank].windows, 1);
+    for (int r = 0; r < comm->ranks; r++)
+        while (atomic_load(&s->rank[r].windows) < n + 1) usleep(200);
+    fprintf(stderr, "stand-in NCCL: window of %zu bytes at %llu, %d ranks\n", bytes,
+            (unsigned long long)((uintptr_t)at - base), comm->ranks);
+    return *window = at, SUCCESS;
+}
+EXPORTED unsigned ncclCommWindowDeregister(comm_t comm, void *window)
+{
+    (void)comm;
+    return window ? SUCCESS : INVALID_ARGUMENT;
 }
 EXPORTED unsigned ncclCommDeregister(comm_t comm, void *handle)
 {
