@@ -100,6 +100,9 @@ for plan in demo moe-small gpt2-124m llama-8b qwen3-30b-a3b 30b-a3b-16; do
         python3 "$top/tests/predict/report.py" report.json >report.out 2>&1 && ok "report_$plan" ||
         fail "report_$plan" "$(tail_of report.err) $(tail_of report.out)"
 done
+"$planc" simulate "$plans/llama-8b.plan" --set cluster.nodes=2 --set mesh.fsdp=8 --set mesh.dp=2 \
+    --set batch.global=16 --set batch.local=1 --json >tail.json 2>tail.err
+said=$(python3 "$top/tests/predict/tail.py" tail.json 2>&1) && ok tail || fail tail "$said"
 reference=$plans/30b-a3b-16.plan
 "$planc" simulate "$plans/moe-small.plan" --set batch.global=8 --trace step.json --json >traced.json
 said=$(python3 "$top/tests/predict/trace.py" traced.json step.json 2>&1) && ok trace ||
