@@ -21,13 +21,20 @@ NODES
 }
 
 prepare_many() { # RANKS
-    local n=$1 name mesh words=() sizes=(--set "cluster.devices_per_node=$1" --set "mesh.fsdp=$1")
+    local n=$1 name mesh words=() halves sizes=(--set "cluster.devices_per_node=$1" --set "mesh.fsdp=$1")
     write_as_nodes
     build "tiny.many.$n" "$here/plans/tiny.plan" "${sizes[@]}" --set schedule.steps=1000000
+    # with the shards of half of the ranks, and their sums over two replicas
+    halves=(--set "cluster.devices_per_node=$n" --set "mesh.fsdp=$((n / 2))" --set mesh.dp=2)
     if [ "$device" = cuda ]; then
         build "dense.$n" "$here/plans/dense.plan" "${sizes[@]}"
         "$built/planc" simulate "$here/plans/dense.plan" "${sizes[@]}" --json \
             >"$dir/dense.$n.json" 2>"$dir/dense.$n.simulated"
+        build "dense.halves.$n" "$here/plans/dense.plan" "${halves[@]}"
+        "$built/planc" simulate "$here/plans/dense.plan" "${halves[@]}" --json \
+            >"$dir/dense.halves.$n.json" 2>"$dir/dense.halves.$n.simulated"
+    else
+        build "tiny.halves.$n" "$here/plans/tiny.plan" "${halves[@]}" --set schedule.steps=1000000
     fi
     for name in ${MANY_CASES:-llama qwen3moe}; do
         [ -e "$dir/oracle/$name.plan" ] || continue
@@ -121,6 +128,20 @@ overlap() { # RANKS
     else row "$n GPUs, overlap" FAIL "$said $(why "$log.log")"; fi
 }
 
+# bandwidths RANKS NAME: of every collective of a plan, measured op by op, beside NCCL's model; on
+# cpu, where there is no model, only measured
+bandwidths() {
+    local n=$1 name=$2 log=$out/$2.bandwidth said model=() line
+    [ -s "$dir/$name.json" ] && model=("$dir/$name.json")
+    if together "$(at_most 100)" "$n" "$name" --steps 4 --profile 3 --profile-out "$log.json" \
+        >"$log.log" 2>&1 &&
+        said=$(python3 "$dir/collectives.py" "$log.json" "${model[@]}" 2>&1); then
+        while IFS='|' read -r line said; do
+            row "$n GPUs, $line" ok "$said"
+        done <<<"$said"
+    else row "$n GPUs, bandwidth of $name" FAIL "$said $(why "$log.log")"; fi
+}
+
 step_many() { # RANKS
     local n=$1 name mesh nodes=
     if [ "$(gpus)" -lt "$n" ]; then row "$n GPUs" skipped "this machine has $(gpus)"; return; fi
@@ -145,6 +166,13 @@ step_many() { # RANKS
     ended "$n" KILL
     ended "$n" TERM
     overlap "$n"
+    if [ "$device" = cuda ]; then
+        bandwidths "$n" "dense.$n"
+        bandwidths "$n" "dense.halves.$n"
+    else
+        bandwidths "$n" "tiny.many.$n"
+        bandwidths "$n" "tiny.halves.$n"
+    fi
 }
 step_two() { step_many 2; }
 step_eight() { step_many 8; }

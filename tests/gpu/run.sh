@@ -30,7 +30,8 @@
 #   own         dense and mixture with planc's own kernels only; on an H100 or H200 also with
 #               products of mma.sync (built for sm_90), product by product
 #   sanitizer   compute-sanitizer over the smallest plan
-#   two, eight  several GPUs of this machine (many.sh); skipped where there are fewer. Not among the
+#   two, eight  several GPUs of this machine (many.sh), and the bandwidth of each collective beside
+#               NCCL's model; skipped where there are fewer. Not among the
 #               steps of a run without --only: ask for them, with more --minutes
 # The table is printed and written to FOLDER/table.md (default DIR/out); the logs are beside it.
 # Exit status: 0 when no step failed.
@@ -130,7 +131,7 @@ prepare_all() {
         export CC=$dir/cc
     cc -O2 -o "$dir/tokens" "$here/tokens.c" -static -lm 2>/dev/null ||
         cc -O2 -o "$dir/tokens" "$here/tokens.c" -lm || exit 4
-    cp "$here/run.sh" "$here/many.sh" "$here/overlap.py" "$here/peer.py" "$dir/"
+    cp "$here/run.sh" "$here/many.sh" "$here/overlap.py" "$here/collectives.py" "$here/peer.py" "$dir/"
     [ "$device" = cuda ] && reference=(--reference)
     for family in $families wide warpgroups; do
         for type in bf16 fp32; do

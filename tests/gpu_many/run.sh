@@ -41,11 +41,36 @@ if bash "$gpu/run.sh" --prepare many --only two >many.prepare 2>&1; then
     status=$?
     [ $status -eq 0 ] && grep -q ' in all; 0 failed |$' many.out/table.md &&
         grep -q '^| 8 GPUs | skipped | this machine has 2 |$' many.out/table.md &&
-        [ "$(grep -c '^| 2 GPUs, .*| ok |' many.out/table.md)" = 8 ] && ok many ||
+        [ "$(grep '^| 2 GPUs, .*| ok |' many.out/table.md |
+            grep -vcE ', (gather|reduce|sum)')" = 8 ] && ok many ||
         fail many "exit $status: $(grep '^|' many.log | tail_of /dev/stdin 12)"
 else
     fail many.prepare "$(tail_of many.prepare)"
 fi
+
+# ── bandwidth of collectives ─────────────────────────────────────────────────
+for row in 'gather, layers' 'reduce, layers' 'sum over replicas, layers'; do
+    grep -qE "^\| 2 GPUs, $row \| ok \| [0-9.]+ [kM]?B of 2 ranks in [0-9.]+ ms: [0-9.e+-]+ GB/s \|" \
+        many.out/table.md && ok "bandwidth.${row// /_}" ||
+        fail "bandwidth.${row// /_}" "$(grep '^| 2 GPUs, [grs]' many.out/table.md | head -n 3)"
+done
+# one of 100 MB a rank in 1 ms over 4 ranks moves 300 MB; the model says 0.6 ms
+python3 - <<'PY'
+import json
+one = {"kind": "gather", "unit": "layers", "part_bytes": 100000000, "calls": 1, "seconds": 1e-3}
+twice = {**one, "kind": "sum over replicas", "part_bytes": 40000000, "seconds": 2e-3}
+json.dump({"fsdp": 4, "dp": 2, "collectives": [one, twice]}, open("profile.json", "w"))
+json.dump({"rungs": [{"collectives": [
+    {"name": "gather layers", "count": 2, "seconds": 12e-4},
+    {"name": "sum layers over replicas", "count": 1, "seconds": 1e-3},
+    {"name": "sum over world", "count": 1, "seconds": 1}]}]}, open("model.json", "w"))
+PY
+said=$(python3 "$gpu/collectives.py" profile.json model.json)
+want='gather, layers|300 MB of 4 ranks in 1.000 ms: 300 GB/s; '
+want+="NCCL's model 0.600 ms, 500 GB/s: 60 % of it"
+want+=$'\nsum over replicas, layers|40 MB of 2 ranks in 2.000 ms: 20 GB/s; '
+want+="NCCL's model 1.000 ms, 40 GB/s: 50 % of it"
+[ "$said" = "$want" ] && ok bandwidth_arithmetic || fail bandwidth_arithmetic "$said"
 
 # ── several nodes ────────────────────────────────────────────────────────────
 # Launchers of two nodes: block by block, or (DEAL=round) rank by rank in turn.
