@@ -241,6 +241,7 @@ struct attention_room cudnn_attention_room(const struct attention *a, bool summe
 
 static struct entry *find(const struct attention *a, int64_t bytes)
 {
+    char where[CUDA_WHERE];
     for (int i = 0; i < known.entries; i++) {
         const struct attention *k = &known.entry[i].key;
         if (k->sequences == a->sequences && k->sequence == a->sequence && k->heads == a->heads &&
@@ -248,9 +249,9 @@ static struct entry *find(const struct attention *a, int64_t bytes)
             return &known.entry[i];
     }
     if (known.entries == SHAPES)
-        fail_now("more than %d different shapes of attention; run.attention = \"planc\" does "
+        fail_now("%s: more than %d different shapes of attention; run.attention = planc does "
                  "without cuDNN",
-                 SHAPES);
+                 cuda_where(where), SHAPES);
     struct entry *e = &known.entry[known.entries++];
     *e = (struct entry){.key = *a};
     const struct attention_way way =

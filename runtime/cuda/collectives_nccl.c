@@ -78,7 +78,7 @@ static bool join(struct group *g)
         nccl_id id;
         unsigned result;
     } told = {.result = NCCL_OK};
-    char text[400], who[CUDA_WHO];
+    char text[NCCL_ERROR], who[CUDA_WHO];
     int rank = 0, n = size_of(g);
     MPI_Request request;
     if (n == 1 && (g != &shards || !program.nccl)) return true;
@@ -138,7 +138,7 @@ void nccl_say(void) { nccl_describe(most_blocks()); }
 
 static void check(unsigned result, nccl_comm comm, const char *call)
 {
-    char where[CUDA_WHERE], text[400];
+    char where[CUDA_WHERE], text[NCCL_ERROR];
     if (result != NCCL_OK)
         fail_now("%s: %s: %s", cuda_where(where), call, nccl_said(result, comm, text));
 }
@@ -146,7 +146,7 @@ static void check(unsigned result, nccl_comm comm, const char *call)
 /* An error that NCCL met while nobody was calling it: a peer that is gone, a cable. */
 void nccl_look(void)
 {
-    char where[256], text[400], who[CUDA_WHO];
+    char where[256], text[NCCL_ERROR], who[CUDA_WHO];
     for (int i = 0; i < GROUPS; i++) {
         unsigned result = NCCL_OK;
         if (!groups[i]->comm || nccl.ncclCommGetAsyncError(groups[i]->comm, &result) != NCCL_OK ||

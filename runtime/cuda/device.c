@@ -357,11 +357,11 @@ int64_t device_copy_bytes(int64_t bytes) { return (void)bytes, 0; }
 void *device_host_memory(struct device *d, int64_t bytes)
 {
     const int64_t have = machine_available_bytes() / world.host_size;
-    char need[32], left[32];
+    char need[32], left[32], who[CUDA_WHO];
     if (have > 0 && bytes > have) {
-        fail_note("rank %d: a checkpoint's second copy takes %s bytes of host memory; the %d ranks "
-                  "of this host have %s each: checkpoint { async = off } takes none",
-                  world.rank, count_text(bytes, need), world.host_size, count_text(have, left));
+        fail_note("%s: a checkpoint's second copy takes %s bytes of host memory; the %d ranks of "
+                  "this host have %s each: checkpoint { async = off } takes none",
+                  cuda_who(who), count_text(bytes, need), world.host_size, count_text(have, left));
         return NULL;
     }
     CUDA(cuStreamCreateWithPriority, &d->copy, CUDA_STREAM_NON_BLOCKING, 0);
@@ -382,8 +382,8 @@ void device_copied(struct device *d)
     unsigned result;
     while ((result = driver.cuStreamQuery(d->copy)) == CUDA_NOT_READY) nanosleep(&nap, NULL);
     if (result != CUDA_OK) {
-        char text[160];
-        fail_now("rank %d, copying a checkpoint from the device: %s", world.rank,
+        char text[CUDA_ERROR], who[CUDA_WHO];
+        fail_now("%s, copying a checkpoint from the device: cuStreamQuery: %s", cuda_who(who),
                  cuda_error_text(result, text));
     }
 }

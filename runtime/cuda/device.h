@@ -62,7 +62,7 @@ struct device {
     /* something may be under way that publishes positions */
     _Atomic bool running;
 };
-enum { CUDA_WHO = 256, CUDA_WHERE = 576 };
+enum { CUDA_WHO = 256, CUDA_WHERE = 576, NCCL_ERROR = 480 };
 extern struct device cuda;
 
 /* ── device_cuda.c ───────────────────────────────────────────────────────────── */
@@ -124,7 +124,7 @@ bool nccl_environment(void); /* before the first call of NCCL; collective; false
 void nccl_register(struct device *d, const nccl_comm *comm, int comms);
 void nccl_forget(void);
 void nccl_describe(int blocks); /* blocks: the limit of a collective; 0: none */
-const char *nccl_said(unsigned result, nccl_comm comm, char text[400]);
+const char *nccl_said(unsigned result, nccl_comm comm, char text[NCCL_ERROR]);
 
 /* ── collectives_nccl.c ──────────────────────────────────────────────────────── */
 /* NCCL is loaded and its communicators are made only for several ranks.

@@ -118,6 +118,7 @@ static bool choose(struct entry *e, const struct grouped_product *p)
 
 static struct entry *find(const struct grouped_product *p, const void *work)
 {
+    char where[CUDA_WHERE];
     for (int i = 0; i < grouped_products.entries; i++) {
         struct entry *e = &grouped_products.entry[i];
         if (e->experts == p->experts && e->rows == p->rows && e->in == p->in && e->out == p->out &&
@@ -125,9 +126,9 @@ static struct entry *find(const struct grouped_product *p, const void *work)
             return e;
     }
     if (grouped_products.entries == SHAPES)
-        fail_now("more than %d different shapes of grouped products; run.experts = planc does "
+        fail_now("%s: more than %d different shapes of grouped products; run.experts = planc does "
                  "without cuBLASLt",
-                 SHAPES);
+                 cuda_where(where), SHAPES);
     struct entry *e = &grouped_products.entry[grouped_products.entries++];
     *e = (struct entry){.experts = p->experts,
                         .rows = p->rows,

@@ -47,6 +47,7 @@ void cudnn_grouped_graph(struct dnn_graph *g, const struct grouped_product *p)
 
 static struct entry *find(const struct grouped_product *p, int64_t room)
 {
+    char where[CUDA_WHERE];
     int64_t bytes;
     for (int i = 0; i < known.entries; i++) {
         const struct grouped_product *k = &known.entry[i].key;
@@ -55,9 +56,9 @@ static struct entry *find(const struct grouped_product *p, int64_t room)
             return &known.entry[i];
     }
     if (known.entries == SHAPES)
-        fail_now("more than %d different shapes of grouped products; run.experts = \"planc\" "
+        fail_now("%s: more than %d different shapes of grouped products; run.experts = planc "
                  "does without cuDNN",
-                 SHAPES);
+                 cuda_where(where), SHAPES);
     struct entry *e = &known.entry[known.entries++];
     e->key = *p;
     void *device = dnn_device_of(&e->graph, dnn.handle);

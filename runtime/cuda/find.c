@@ -23,15 +23,15 @@ struct gpu gpu = {.number = -1};
 /* A call whose failure says that the machine is not what this trainer needs. */
 static bool went(unsigned result, const char *call)
 {
-    char text[160];
+    char text[CUDA_ERROR], who[CUDA_WHO];
     if (result == CUDA_OK) return true;
-    return fail_note("rank %d: %s: %s", world.rank, call, cuda_error_text(result, text));
+    return fail_note("%s: %s: %s", cuda_who(who), call, cuda_error_text(result, text));
 }
 #define WENT(call, ...) went(driver.call(__VA_ARGS__), #call)
 
 static bool choose(void)
 {
-    char why[LIBRARY_WHY], text[160], who[128];
+    char why[LIBRARY_WHY], text[CUDA_ERROR], who[128];
     int devices = 0;
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     world_rank_text(who);
@@ -68,17 +68,18 @@ static bool alone_on_it(void)
     world_exchange(mine, WORDS, all);
     for (int r = 0; r < world.size && mine[4] > 0; r++)
         if (r != world.rank && !memcmp(all + WORDS * r, mine, sizeof mine))
-            return fail_note("rank %d and rank %d have the same GPU: one rank per GPU%s",
-                             world.rank < r ? world.rank : r, world.rank < r ? r : world.rank,
-                             getenv("CUDA_VISIBLE_DEVICES")
-                                 ? " (CUDA_VISIBLE_DEVICES shows them one)"
-                                 : "; this host shows one");
+            return fail_note(
+                "rank %d and rank %d, on %s, have the same GPU: one rank per GPU%s",
+                world.rank < r ? world.rank : r, world.rank < r ? r : world.rank, world_host(),
+                getenv("CUDA_VISIBLE_DEVICES") ? " (CUDA_VISIBLE_DEVICES shows them one)"
+                                               : "; this host shows one");
     return true;
 }
 
 static bool take(void)
 {
     struct gpu *g = &gpu;
+    char who[CUDA_WHO];
     size_t available = 0, total = 0;
     int device = 0;
     if (!WENT(cuDeviceGet, &device, g->number) ||
@@ -89,8 +90,8 @@ static bool take(void)
         !WENT(cuDeviceGetAttribute, &g->shared, CUDA_SHARED_OPTIN, device))
         return false;
     if (g->major < OLDEST_COMPUTE_CAPABILITY)
-        return fail_note("rank %d: %s has compute capability %d.%d; the kernels need %d.0 or later",
-                         world.rank, g->name, g->major, g->minor, OLDEST_COMPUTE_CAPABILITY);
+        return fail_note("%s: compute capability %d.%d; the kernels need %d.0 or later",
+                         cuda_who(who), g->major, g->minor, OLDEST_COMPUTE_CAPABILITY);
     if (!WENT(cuDevicePrimaryCtxRetain, &g->context, device) ||
         !WENT(cuCtxSetCurrent, g->context) || !WENT(cuMemGetInfo, &available, &total))
         return false;
@@ -131,21 +132,21 @@ int64_t device_mapped_bytes(struct device *d) { return d->granted; }
 bool cuda_take_arena(struct device *d)
 {
     const int64_t bytes = device_predicted_bytes();
-    char text[160];
+    char text[CUDA_ERROR], said[NCCL_ERROR], who[CUDA_WHO];
     void *at = NULL;
     size_t granted = 0;
     cuda_address base;
     if (nccl_wanted()) {
         unsigned result = nccl.ncclMemAlloc(&at, (size_t)bytes);
         if (result != NCCL_OK)
-            return fail_note("rank %d: no memory for the %lld bytes of the arena: ncclMemAlloc: %s",
-                             world.rank, (long long)bytes, nccl.ncclGetErrorString(result));
+            return fail_note("%s: no memory for the %lld bytes of the arena: ncclMemAlloc: %s",
+                             cuda_who(who), (long long)bytes, nccl_said(result, NULL, said));
         d->arena = (cuda_address)(uintptr_t)at;
     } else {
         unsigned result = driver.cuMemAlloc(&d->arena, (size_t)bytes);
         if (result != CUDA_OK)
-            return fail_note("rank %d: no memory for the %lld bytes of the arena: cuMemAlloc: %s",
-                             world.rank, (long long)bytes, cuda_error_text(result, text));
+            return fail_note("%s: no memory for the %lld bytes of the arena: cuMemAlloc: %s",
+                             cuda_who(who), (long long)bytes, cuda_error_text(result, text));
     }
     if (!WENT(cuMemGetAddressRange, &base, &granted, d->arena)) return false;
     d->granted = (int64_t)granted / MEMORY_GRAIN * MEMORY_GRAIN;

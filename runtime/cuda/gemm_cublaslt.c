@@ -136,14 +136,15 @@ static uint64_t hash(const struct key *k)
 
 static struct entry *find(const struct key *k)
 {
+    char where[CUDA_WHERE];
     for (uint64_t at = hash(k);; at++) {
         struct entry *e = &lt.entry[at % ENTRIES];
         if (e->used && !memcmp(&e->key, k, sizeof *k)) return e;
         if (e->used) continue;
         if (lt.entries == ENTRIES / 2)
-            fail_now(
-                "more than %d different matrix products; run.gemm = planc does without cuBLASLt",
-                ENTRIES / 2);
+            fail_now("%s: more than %d different matrix products; run.gemm = planc does without "
+                     "cuBLASLt",
+                     cuda_where(where), ENTRIES / 2);
         lt.entries++;
         e->key = *k;
         e->used = true;

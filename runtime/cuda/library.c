@@ -114,20 +114,40 @@ bool cuda_library_open(enum cuda_library library, char why[LIBRARY_WHY])
     return there[library] = true;
 }
 
-const char *cuda_error_text(unsigned result, char text[160])
+/* What to do about errors that are seen in practice. */
+static const struct {
+    unsigned result;
+    const char *way_out;
+} remedies[] = {
+    {CUDA_OUT_OF_MEMORY, "nvidia-smi shows which other programs have memory of this GPU"},
+    {214 /* ECC_UNCORRECTABLE */, "the GPU's memory is damaged: take the host out of the run"},
+    {700 /* ILLEGAL_ADDRESS */, "a kernel is wrong: compute-sanitizer, or --compare, finds it"},
+    {702 /* LAUNCH_TIMEOUT */, "the GPU drives a display too: take another one"},
+    {716 /* MISALIGNED_ADDRESS */, "a kernel is wrong: compute-sanitizer, or --compare, finds it"},
+    {719 /* LAUNCH_FAILED */,
+     "a kernel, or the GPU, failed: the kernel log (dmesg, Xid) says which"},
+    {802 /* SYSTEM_NOT_READY */, "NVIDIA's fabric manager does not run on this host"},
+    {803 /* SYSTEM_DRIVER_MISMATCH */,
+     "the driver was updated under the running system: restart the host"},
+};
+
+const char *cuda_error_text(unsigned result, char text[CUDA_ERROR])
 {
-    const char *name = NULL, *words = NULL;
+    const char *name = NULL, *words = NULL, *way_out = NULL;
+    for (size_t i = 0; i < sizeof remedies / sizeof *remedies; i++)
+        if (remedies[i].result == result) way_out = remedies[i].way_out;
     if (!driver.cuGetErrorName || driver.cuGetErrorName(result, &name) != CUDA_OK ||
         driver.cuGetErrorString(result, &words) != CUDA_OK || !name || !words)
-        snprintf(text, 160, "CUDA error %u", result);
+        snprintf(text, CUDA_ERROR, "CUDA error %u", result);
     else
-        snprintf(text, 160, "%s (%s)", name, words);
+        snprintf(text, CUDA_ERROR, "%s (%.120s)%s%s", name, words, way_out ? "; " : "",
+                 way_out ? way_out : "");
     return text;
 }
 
 void cuda_check(unsigned result, const char *call)
 {
-    char text[160], where[CUDA_WHERE];
+    char text[CUDA_ERROR], where[CUDA_WHERE];
     if (result != CUDA_OK)
         fail_now("%s: %s: %s", cuda_where(where), call, cuda_error_text(result, text));
 }

@@ -290,8 +290,9 @@ bool cuda_library_open(enum cuda_library library, char why[LIBRARY_WHY]);
 /* Looks at a result of the driver. Not CUDA_OK: one line with rank, step, call and the error's
  * name, and the run ends. */
 void cuda_check(unsigned result, const char *call);
-/* "CUDA_ERROR_OUT_OF_MEMORY (out of memory)" */
-const char *cuda_error_text(unsigned result, char text[160]);
+/* "CUDA_ERROR_OUT_OF_MEMORY (out of memory); nvidia-smi shows …" */
+enum { CUDA_ERROR = 320 };
+const char *cuda_error_text(unsigned result, char text[CUDA_ERROR]);
 #define CUDA(call, ...) cuda_check(driver.call(__VA_ARGS__), #call)
 
 #endif

@@ -37,11 +37,13 @@ const char *cuda_module_name(void) { return module.name; }
 
 static bool find_dir(void)
 {
+    char who[CUDA_WHO];
     ssize_t n = readlink("/proc/self/exe", module.dir, sizeof module.dir - 1);
     char *slash = n > 0 ? (module.dir[n] = 0, strrchr(module.dir, '/')) : NULL;
     if (!slash)
-        return fail_note("rank %d: /proc/self/exe does not say where this program lies",
-                         world.rank);
+        return fail_note("%s: /proc/self/exe does not say where this program lies: /proc is not "
+                         "mounted",
+                         cuda_who(who));
     *slash = 0;
     return true;
 }
@@ -146,6 +148,7 @@ static const char *log_of(struct _nvrtcProgram *made, char text[512])
 
 static bool compile(const char *arch, const char *text, const char *to)
 {
+    char who[CUDA_WHO];
     struct _nvrtcProgram *made = NULL;
     char log[512], target[64], include[PATH_BYTES + 8], templates[PATH_BYTES + 16];
     size_t bytes = 0;
@@ -163,13 +166,13 @@ static bool compile(const char *arch, const char *text, const char *to)
     char *cubin = result == 0 ? malloc(bytes) : NULL;
     if (cubin) result = nvrtc.nvrtcGetCUBIN(made, cubin);
     if (result != 0)
-        fail_note("%s/kernels.cu is not compiled for %s: %s: %s", module.dir, arch,
-                  nvrtc.nvrtcGetErrorString(result), made ? log_of(made, log) : "");
+        fail_note("%s: %s/kernels.cu is not compiled for %s: %s: %s", cuda_who(who), module.dir,
+                  arch, nvrtc.nvrtcGetErrorString(result), made ? log_of(made, log) : "");
     else if (!cubin)
-        fail_note("rank %d: no memory for the kernels' %zu bytes", world.rank, bytes);
+        fail_note("%s: no host memory for the kernels' %zu bytes", cuda_who(who), bytes);
     else if (!(fine = write_whole(to, cubin, bytes)))
-        fail_note("the kernels made for %s cannot be kept: %s: %s; build with --arch %s", arch, to,
-                  strerror(errno), arch);
+        fail_note("%s: the kernels made for %s cannot be kept: %s: %s; build with --arch %s",
+                  cuda_who(who), arch, to, strerror(errno), arch);
     free(cubin);
     if (made) nvrtc.nvrtcDestroyProgram(&made);
     return fine;
@@ -210,22 +213,23 @@ static bool built(void)
  * is none. */
 static bool made_at_start(void)
 {
-    char arch[16], why[LIBRARY_WHY], name[NAME_BYTES], path[PATH_BYTES];
+    char who[CUDA_WHO], arch[16], why[LIBRARY_WHY], name[NAME_BYTES], path[PATH_BYTES];
     int major = 0, minor = 0;
     size_t bytes;
     own_arch(arch);
     if (!cuda_library_open(LIBRARY_NVRTC, why))
         return fail_note(
-            "%s has no kernels for %s (%s), and to make them there is %s: build with --arch %s",
-            module.dir, gpu.name, arch, why, arch);
-    if (nvrtc.nvrtcVersion(&major, &minor) != 0) return fail_note("NVRTC does not say its version");
+            "%s: %s has no kernels for %s, and to make them there is %s: build with --arch %s",
+            cuda_who(who), module.dir, arch, why, arch);
+    if (nvrtc.nvrtcVersion(&major, &minor) != 0)
+        return fail_note("%s: nvrtcVersion fails: build with --arch %s", cuda_who(who), arch);
     snprintf(name, sizeof name, "kernels.%s.%016llx.cubin", arch,
              (unsigned long long)sources_hash(arch, major, minor));
     if (there(name) || world.host_rank != 0) return true;
     char *text = read_whole(in_dir("kernels.cu", path), &bytes);
     if (!text)
-        return fail_note("%s has no kernels for %s (%s), and %s: %s", module.dir, gpu.name, arch,
-                         path, strerror(errno));
+        return fail_note("%s: %s has no kernels for %s, and %s: %s; build with --arch %s",
+                         cuda_who(who), module.dir, arch, path, strerror(errno), arch);
     const double from = clock_seconds();
     bool fine = compile(arch, text, in_dir(name, path));
     free(text);
@@ -237,16 +241,16 @@ static bool made_at_start(void)
 
 static bool load(void)
 {
-    char path[PATH_BYTES], text[160];
+    char who[CUDA_WHO], path[PATH_BYTES], text[CUDA_ERROR];
     size_t bytes = 0;
     char *image = read_whole(in_dir(module.name, path), &bytes);
-    if (!image) return fail_note("rank %d: %s: %s", world.rank, path, strerror(errno));
+    if (!image) return fail_note("%s: %s: %s", cuda_who(who), path, strerror(errno));
     unsigned result = driver.cuModuleLoadData(&module.loaded, image);
     free(image);
     if (result != CUDA_OK)
-        return fail_note("rank %d: %s does not load on %s: cuModuleLoadData: %s; it is damaged, or "
-                         "made by a newer CUDA than the driver is of",
-                         world.rank, path, gpu.name, cuda_error_text(result, text));
+        return fail_note("%s: %s does not load: cuModuleLoadData: %s; it is damaged, or made by a "
+                         "newer CUDA than the driver is of",
+                         cuda_who(who), path, cuda_error_text(result, text));
     module.function = ROOM(cuda_function, launch_functions + 1);
     module.shared = ROOM(int64_t, launch_functions + 1);
     for (int i = 0; i < launch_functions + RUNTIME_KERNELS; i++) {
@@ -258,7 +262,7 @@ static bool load(void)
         result = driver.cuModuleGetFunction(to, module.loaded, name);
         if (result != CUDA_OK ||
             (result = driver.cuFuncGetAttribute(&fixed, CUDA_FUNCTION_SHARED, *to)) != CUDA_OK)
-            return fail_note("rank %d: %s has no kernel %s, it is of another build: %s", world.rank,
+            return fail_note("%s: %s has no kernel %s, it is of another build: %s", cuda_who(who),
                              path, name, cuda_error_text(result, text));
         if (!own) module.shared[i] = PLAIN_SHARED - fixed;
     }
@@ -276,20 +280,19 @@ bool cuda_module_open(void)
 
 static void check_launch(unsigned result, const char *name)
 {
-    char where[CUDA_WHERE], text[160];
+    char where[CUDA_WHERE], text[CUDA_ERROR];
     if (result != CUDA_OK)
         fail_now("%s: launch of %s: %s", cuda_where(where), name, cuda_error_text(result, text));
 }
 
 static void allow_shared(int function, int64_t bytes)
 {
-    char arch[16];
+    char who[CUDA_WHO], arch[16];
     if (bytes > gpu.shared)
-        fail_now(
-            "rank %d: kernel %s wants %lld bytes of shared memory per block, %s has %d: a build "
-            "with --arch %s cuts products smaller",
-            world.rank, launch_function[function], (long long)bytes, gpu.name, gpu.shared,
-            own_arch(arch));
+        fail_now("%s: kernel %s wants %lld bytes of shared memory per block, there are %d: a build "
+                 "with --arch %s cuts products smaller",
+                 cuda_who(who), launch_function[function], (long long)bytes, gpu.shared,
+                 own_arch(arch));
     check_launch(driver.cuFuncSetAttribute(module.function[function], CUDA_FUNCTION_DYNAMIC_SHARED,
                                            (int)bytes),
                  launch_function[function]);
@@ -298,10 +301,12 @@ static void allow_shared(int function, int64_t bytes)
 
 void launch(const struct shot *s, void **argument)
 {
+    char who[CUDA_WHO];
     if (s->x <= 0 || s->y <= 0 || s->z <= 0) return; /* nothing to do */
     if (s->x > INT_MAX || s->y > UINT16_MAX || s->z > UINT16_MAX)
-        fail_now("rank %d: %s wants a grid of %lld x %lld x %lld blocks, more than a GPU takes",
-                 world.rank, launch_function[s->function], (long long)s->x, (long long)s->y,
+        fail_now("%s: %s wants a grid of %lld x %lld x %lld blocks, more than a GPU takes: a "
+                 "smaller batch.local asks for fewer",
+                 cuda_who(who), launch_function[s->function], (long long)s->x, (long long)s->y,
                  (long long)s->z);
     if (s->shared_bytes > module.shared[s->function]) allow_shared(s->function, s->shared_bytes);
     check_launch(driver.cuLaunchKernel(module.function[s->function], (unsigned)s->x, (unsigned)s->y,

@@ -74,8 +74,10 @@ void device_watch(void)
 
 const char *cuda_who(char text[CUDA_WHO])
 {
-    snprintf(text, CUDA_WHO, "rank %d on %.64s, GPU %d (%.128s)", world.rank, world_host(),
-             gpu.number, gpu.name);
+    int at = snprintf(text, CUDA_WHO, "rank %d on %.64s", world.rank, world_host());
+    if (gpu.number >= 0) /* it has one */
+        snprintf(text + at, CUDA_WHO - (size_t)at, gpu.name[0] ? ", GPU %d (%.128s)" : ", GPU %d",
+                 gpu.number, gpu.name);
     return text;
 }
 
@@ -107,7 +109,7 @@ static bool lane_done(struct device *d, enum lane lane)
     /* of any kernel or copy since the last wait: the device says which one only by where it
      * stood */
     if (result != CUDA_OK) {
-        char where[256], text[160], who[CUDA_WHO];
+        char where[256], text[CUDA_ERROR], who[CUDA_WHO];
         device_watch();
         fail_now("%s, the device stopped %s: %s", cuda_who(who), position_text(where),
                  cuda_error_text(result, text));

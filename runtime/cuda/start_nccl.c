@@ -24,12 +24,13 @@
 
 enum { PAGE = 1 << 21, STRETCHES = 2, COMMUNICATORS = 2 };
 
-/* "unhandled cuda error (…)" */
-const char *nccl_said(unsigned result, nccl_comm comm, char text[400])
+/* "unhandled system error (…); NCCL_DEBUG=WARN says more" */
+const char *nccl_said(unsigned result, nccl_comm comm, char text[NCCL_ERROR])
 {
     const char *more = nccl.ncclGetLastError(comm);
-    snprintf(text, 400, "%s%s%.300s%s", nccl.ncclGetErrorString(result), more && *more ? " (" : "",
-             more ? more : "", more && *more ? ")" : "");
+    snprintf(text, NCCL_ERROR, "%.80s%s%.300s%s%s", nccl.ncclGetErrorString(result),
+             more && *more ? " (" : "", more ? more : "", more && *more ? ")" : "",
+             getenv("NCCL_DEBUG") ? "" : "; NCCL_DEBUG=WARN in the environment says more");
     return text;
 }
 
@@ -162,7 +163,7 @@ static void keep(nccl_comm comm, nccl_window window, void *handle)
  * that ends the run. NULL without an error: these GPUs cannot have windows together. */
 static nccl_window window_of(nccl_comm comm, void *at, int64_t bytes)
 {
-    char text[400], who[CUDA_WHO];
+    char text[NCCL_ERROR], who[CUDA_WHO];
     nccl_window window = NULL;
     const unsigned result =
         nccl_windows.ncclCommWindowRegister(comm, at, (size_t)bytes, &window, NCCL_SYMMETRIC);
@@ -176,7 +177,7 @@ static nccl_window window_of(nccl_comm comm, void *at, int64_t bytes)
 
 static void register_buffer(nccl_comm comm, void *at, int64_t bytes)
 {
-    char text[400], who[CUDA_WHO];
+    char text[NCCL_ERROR], who[CUDA_WHO];
     void *handle = NULL;
     const unsigned result = nccl.ncclCommRegister(comm, at, (size_t)bytes, &handle);
     if (result == NCCL_OK) {
@@ -216,7 +217,7 @@ void nccl_register(struct device *d, const nccl_comm *comm, int comms)
 
 void nccl_forget(void)
 {
-    char text[400], who[CUDA_WHO];
+    char text[NCCL_ERROR], who[CUDA_WHO];
     for (int i = 0; i < knowns; i++) {
         const unsigned result =
             known[i].window ? nccl_windows.ncclCommWindowDeregister(known[i].comm, known[i].window)

@@ -80,24 +80,24 @@ FAKE='FAKE_DEVICES=0 CUDA_VISIBLE_DEVICES=none' went none_visible 2 4 \
 FAKE=FAKE_INIT=3 went driver_fails 2 4 \
     '^trainer: rank 0 on [^ :]+: the NVIDIA driver does not start: cuInit: CUDA_ERROR_OTHER'
 FAKE=FAKE_DEVICES=1 went one_gpu_for_two 2 4 \
-    '^trainer: rank 0 and rank 1 have the same GPU: one rank per GPU; this host shows one$'
+    '^trainer: rank 0 and rank 1, on .+, have the same GPU: one rank per GPU; this host shows one$'
 tiny four -DFSDP=4
 FAKE=FAKE_DEVICES=2 dir=four went two_gpus_for_four 4 4 \
     '^trainer: rank 0 on [^ :]+: 4 ranks on this host and 2 GPUs: one rank per GPU$'
 dir=one
 FAKE='FAKE_MAJOR=7 FAKE_MINOR=5' went old_gpu 1 4 \
-    '^trainer: rank 0: Fake 0 has compute capability 7\.5; the kernels need 8\.0 or later$'
+    '^trainer: rank 0 on .+, GPU 0 \(Fake 0\): compute capability 7\.5; the kernels need 8\.0 or later$'
 FAKE=FAKE_MEMORY=100000 went too_little_memory 1 4 \
     '^trainer: rank 0: needs [0-9,]+ bytes; Fake 0 has 100,000 free of 100,000: planc check says what would make it fit$'
 FAKE=FAKE_NO_ARENA=1 went no_arena 1 4 \
-    '^trainer: rank 0: no memory for the [0-9]+ bytes of the arena: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY'
+    '^trainer: rank 0 on .+, GPU 0 \(Fake 0\): no memory for the [0-9]+ bytes of the arena: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY .*; nvidia-smi shows'
 FAKE=FAKE_GRANTS_MORE=2097152 went not_as_predicted 1 4 \
     '^trainer: rank 0: the ledger has [0-9]+ bytes, the system gave [0-9]+$'
 FAKE=FAKE_NO_KERNEL=runtime_publish went other_build 1 4 \
     'kernels\.sm_90a\.cubin has no kernel runtime_publish, it is of another build'
 echo other >one/kernels.sm_90a.cubin
 FAKE='' went bad_cubin 1 4 \
-    'kernels\.sm_90a\.cubin does not load on Fake 0: cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE \(.+\); it is damaged'
+    'GPU 0 \(Fake 0\): .*kernels\.sm_90a\.cubin does not load: cuModuleLoadData: CUDA_ERROR_INVALID_IMAGE \(.+\); it is damaged'
 echo cubin >one/kernels.sm_90a.cubin
 
 # ── kernels for another GPU ──────────────────────────────────────────────────
