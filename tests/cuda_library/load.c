@@ -12,7 +12,7 @@ void fail_now(const char *format, ...)
     (void)format;
     exit(1);
 }
-const char *cuda_where(char text[320]) { return strcpy(text, "nowhere"); }
+const char *cuda_where(char text[CUDA_WHERE]) { return strcpy(text, "nowhere"); }
 
 int main(int argc, char **argv)
 {

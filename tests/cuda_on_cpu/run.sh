@@ -271,12 +271,36 @@ PLAN
             none.log)" = 6 ] &&
         ok by_cublaslt.without ||
         fail by_cublaslt.without "$(grep '^exp' none.log | head -n 1) $why"
-    # the stand-in cuDNN has no attention: ours does it, and that is said of both passes
-    "$planc" build few.plan -o attends --arch sm_90a --set run.attention=cudnn >attends.build 2>&1
-    why=$(cuda_run attends 1 attends) && same_run attention.ours plain attends &&
+    # where cuDNN has no attention within the workspace ours does it, which is said of both passes
+    "$planc" build few.plan -o attends --arch sm_90a,sm_100a --set run.attention=cudnn --set \
+        run.experts=planc --reference >attends.build 2>&1
+    "$planc" build few.plan -o ours --arch sm_90a --set run.attention=planc --set \
+        run.experts=planc >ours.build 2>&1
+    why=$(cuda_run ours 1 ours) || fail attention.planc "$why"
+    why=$(STANDIN_CUDNN_WORKSPACE=1000000000 cuda_run attends 1 attends) &&
+        same_run attention.ours ours attends &&
         [ "$(grep -cE '^attention: rank 0 on .*, GPU 0 \(.*\): cuDNN has no way for .* 2 x 16 tok' \
             attends.log)" = 2 ] && ok attention.told ||
         fail attention.told "$(grep '^att' attends.log | head -n 3) $why"
+    # cuDNN's attention: its graphs, executed. 9.19 on a Hopper keeps all slopes; later ones have
+    # engines with ordered sums, each of its architecture
+    while read -r version compute; do
+        name=attends.$version.$compute
+        why=$(STANDIN_CUDNN=$version STANDIN_COMPUTE=$compute cuda_run attends 1 "$name" --steps 1 \
+            --compare attends/reference.so) && grep -q '^compare: .*, 0 beyond' "$name.log" &&
+            grep -q '^stand-in cuDNN: attention' "$name.log" &&
+            grep -qE '^engines: .*attention cuDNN 9\.[0-9]+\.[0-9]+, experts' "$name.log" &&
+            ! grep -q '^attention:' "$name.log" && ok "attention.kernels.$version.$compute" ||
+            fail "attention.kernels.$version.$compute" \
+                "$(grep -E -m 3 'BEYOND|^att|^eng' "$name.log" | tr '\n' '|') $why"
+    done <<'CASES'
+91900 9.0
+92500 9.0
+92800 10.0
+CASES
+    why=$(STANDIN_CUDNN=92800 cuda_run attends 1 once) && why=$(STANDIN_ORDER=last STANDIN_LAZY=1 \
+        STANDIN_CUDNN=92800 cuda_run attends 1 again) && same_run attention.graphs once again ||
+        fail attention.graphs "$why"
     "$planc" build few.plan -o alone --arch sm_90a --set run.nccl=on >alone.build 2>&1
     why=$(cuda_run alone 1 alone) && same_run alone.same_bits plain alone &&
         grep -q '^memory per rank: .* (by NCCL)' alone.log && ok alone.by_nccl ||
@@ -400,7 +424,7 @@ CASES
     LD_LIBRARY_PATH=$libraries/lib timeout 100 mpirun --oversubscribe --bind-to none -n 1 env A= \
         auto/trainer --steps 1 : -n 1 env NCCL_PROTO=LL auto/trainer --steps 1 >differ.log 2>&1 \
         </dev/null
-    told differ '^trainer: rank 1 has another NCCL_PROTO in its environment than rank 0: .*-x NCCL_PROTO'
+    told differ '^trainer: rank 1 has another NCCL_PROTO in its environment than rank 0: .*-x NCCL'
     "$planc" build few.plan -o blocks --arch sm_90a --set mesh.fsdp=2 --set run.nccl_blocks=8 \
         >blocks.build 2>&1 && cuda_run blocks 2 blocks --steps 1 >why ||
         fail by_nccl.blocks "$(cat why)"

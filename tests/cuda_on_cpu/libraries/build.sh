@@ -16,7 +16,7 @@ make_driver lib/libcuda.so.1
 ${CC:-cc} $flags -march=native -O3 -Wl,-soname,libcublasLt.so.13 -o lib/libcublasLt.so.13 \
     "$here/cublaslt.c" -Llib -l:libcuda.so.1
 ${CC:-cc} $flags -march=native -O3 -Wl,-soname,libcudnn.so.9 -o lib/libcudnn.so.9 "$here/cudnn.c" \
-    -Llib -l:libcuda.so.1
+    "$here/cudnn_graph.c" -Llib -l:libcuda.so.1 -lm
 ${CC:-cc} $flags -Wl,-soname,libnccl.so.2 -o lib/libnccl.so.2 "$here/nccl.c" -Llib -l:libcuda.so.1 \
     -lrt
 ${CC:-cc} $flags -Wl,-soname,libnvrtc.so.13 -DSTANDIN_MODULE="\"$here/../module.sh\"" -o \

@@ -1,58 +1,24 @@
-/* libcudnn.so.9 as far as grouped products: descriptors that keep what is set, graphs of one
- * grouped product, whose engine is a plain loop by the extents, strides and addresses that were
- * described. Every attribute must have its type, operands must be whole and aligned as they were
- * said to be, and the numbers of first rows are read when the product's turn on its stream comes.
- * STANDIN_CUDNN_WORKSPACE: the bytes that a plan wants; what it is given is filled with NaN. The
- * first product is told on stderr. */
-#include "streams.h"
+/* libcudnn.so.9 as far as it is asked: descriptors that keep what is set; graphs of one grouped
+ * product, whose engine is a plain loop by the extents, strides and addresses that were described;
+ * and graphs of attention (cudnn_graph.c). Every attribute must have its type, operands must be
+ * whole and aligned as they were said to be, and the numbers of first rows are read when the
+ * product's turn on its stream comes. STANDIN_CUDNN_WORKSPACE: the bytes that a plan of a product
+ * wants; what it is given is filled with NaN. The first product is told on stderr. */
+#include "cudnn.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { SUCCESS = 0, BAD_PARAM = 2000, NOT_SUPPORTED = 3000, EXECUTION_FAILED = 5000 };
-enum {
-    CONFIG = 3,
-    PLAN = 5,
-    GRAPH = 15,
-    PACK = 16,
-    TENSOR = 17,
-    GROUPED = 42,
-    F32 = 0,
-    I32 = 4,
-    BF16 = 9
-};
-enum {
-    IS_TYPE = 1,
-    IS_FLAG = 2,
-    IS_INT64 = 3,
-    IS_ADDRESS = 6,
-    IS_DESCRIPTOR = 15,
-    IS_MODE = 30,
-    ATTRIBUTES = 12,
-    MOST = 8
-};
-struct attribute {
-    unsigned name, type;
-    int64_t count;
-    unsigned char value[8 * MOST];
-};
-struct descriptor {
-    unsigned kind;
-    bool final;
-    int n;
-    struct attribute of[ATTRIBUTES];
-};
-struct handle {
-    stream_t stream;
-};
 
 static size_t size_of(unsigned type)
 {
     switch (type) {
     case IS_TYPE:
     case 8:
+    case IS_KNOB:
     case 11:
+    case IS_POINTWISE:
+    case IS_REDUCTION:
     case IS_MODE: return 4;
     case IS_FLAG: return 1;
     case 0:
@@ -62,7 +28,14 @@ static size_t size_of(unsigned type)
     default: return 0;
     }
 }
-static const void *kept(const struct descriptor *d, unsigned name, unsigned type, int64_t count)
+int64_t counted(const struct descriptor *d, unsigned name, unsigned type, const void **values)
+{
+    for (int i = 0; d && d->final && i < d->n; i++)
+        if (d->of[i].name == name && d->of[i].type == type)
+            return *values = d->of[i].value, d->of[i].count;
+    return 0;
+}
+const void *kept(const struct descriptor *d, unsigned name, unsigned type, int64_t count)
 {
     for (int i = 0; d && d->final && i < d->n; i++)
         if (d->of[i].name == name && d->of[i].type == type && d->of[i].count == count)
@@ -71,7 +44,7 @@ static const void *kept(const struct descriptor *d, unsigned name, unsigned type
             (long long)count, name, type);
     return NULL;
 }
-static struct descriptor *part(const struct descriptor *d, unsigned name)
+struct descriptor *part(const struct descriptor *d, unsigned name)
 {
     struct descriptor *p = NULL;
     const void *at = kept(d, name, IS_DESCRIPTOR, 1);
@@ -155,12 +128,32 @@ static bool read_product(const struct descriptor *graph, struct product *p)
     return types && z[0] == 1 && y[0] == 1 && z[1] == y[1] && z[2] == w[1] && y[2] == w[2] &&
            first[0] == w[0] && first[1] == 1 && first[2] == 1 && z[2] % 8 == 0 && y[2] % 8 == 0;
 }
+/* Of a configuration by the heuristic, or of one with an engine. */
+static const struct descriptor *engine_of(const struct descriptor *config)
+{
+    const void *at;
+    return counted(config, 300, IS_DESCRIPTOR, &at) ? part(config, 300) : NULL;
+}
+static const struct descriptor *graph_of(const struct descriptor *config)
+{
+    const struct descriptor *engine = engine_of(config);
+    return engine ? part(engine, 1300) : part(config, 801);
+}
+/* What a plan wants. */
+static int64_t bytes_of(const struct descriptor *plan)
+{
+    const struct descriptor *config = part(plan, 401), *graph = graph_of(config);
+    return attention_is(graph) ? attention_bytes(graph, engine_of(config), config)
+                               : standin_setting("STANDIN_CUDNN_WORKSPACE", 128);
+}
 EXPORTED unsigned cudnnBackendFinalize(struct descriptor *d)
 {
     struct product p;
     if (d->final) return BAD_PARAM;
     d->final = true;
-    return d->kind == GRAPH && !read_product(d, &p) ? NOT_SUPPORTED : SUCCESS;
+    if (d->kind == PLAN && attention_is(graph_of(part(d, 401))) && bytes_of(d) < 0)
+        return NOT_SUPPORTED;
+    return d->kind == GRAPH && !attention_is(d) && !read_product(d, &p) ? NOT_SUPPORTED : SUCCESS;
 }
 
 /* The heuristic names one configuration, which remembers its graph; its engine has no notes; a plan
@@ -177,7 +170,7 @@ EXPORTED unsigned cudnnBackendGetAttribute(struct descriptor *d, unsigned name, 
         return cudnnBackendFinalize(config);
     }
     if (name == 402 && type == IS_INT64) {
-        int64_t bytes = standin_setting("STANDIN_CUDNN_WORKSPACE", 128);
+        const int64_t bytes = bytes_of(d);
         return memcpy(to, &bytes, sizeof bytes), *count = 1, SUCCESS;
     }
     if (name == 300 || name == 1303) {
@@ -189,7 +182,7 @@ EXPORTED unsigned cudnnBackendGetAttribute(struct descriptor *d, unsigned name, 
     return NOT_SUPPORTED;
 }
 
-static float value(const unsigned char *at, int64_t i)
+float bf16_value(const unsigned char *at, int64_t i)
 {
     uint16_t half;
     uint32_t bits;
@@ -198,7 +191,7 @@ static float value(const unsigned char *at, int64_t i)
     bits = (uint32_t)half << 16;
     return memcpy(&x, &bits, 4), x;
 }
-static void put(unsigned char *at, int64_t i, float x)
+void bf16_put(unsigned char *at, int64_t i, float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, 4);
@@ -226,10 +219,10 @@ static enum standin_progress run_product(void *data)
             for (int64_t o = 0; o < out; o++) {
                 float sum = 0;
                 for (int64_t i = 0; i < in; i++)
-                    sum += value(p->z.at, r * p->z.stride[1] + i * p->z.stride[2]) *
-                           value(p->w.at,
-                                 e * p->w.stride[0] + i * p->w.stride[1] + o * p->w.stride[2]);
-                put(p->y.at, r * p->y.stride[1] + o * p->y.stride[2], sum);
+                    sum += bf16_value(p->z.at, r * p->z.stride[1] + i * p->z.stride[2]) *
+                           bf16_value(p->w.at,
+                                      e * p->w.stride[0] + i * p->w.stride[1] + o * p->w.stride[2]);
+                bf16_put(p->y.at, r * p->y.stride[1] + o * p->y.stride[2], sum);
             }
     }
     return STANDIN_DONE;
@@ -263,9 +256,12 @@ EXPORTED unsigned cudnnBackendExecute(struct handle *handle, struct descriptor *
     struct product p = {.workspace_bytes = (size_t)standin_setting("STANDIN_CUDNN_WORKSPACE", 128)};
     const void *workspace = kept(pack, 1003, IS_ADDRESS, 1);
     void *at;
-    if (plan->kind != PLAN || pack->kind != PACK || !workspace ||
-        !read_product(part(part(plan, 401), 801), &p))
-        return BAD_PARAM;
+    if (plan->kind != PLAN || pack->kind != PACK || !workspace) return BAD_PARAM;
+    const struct descriptor *graph = graph_of(part(plan, 401));
+    if (attention_is(graph))
+        return attention_run(handle, graph, pack, bytes_of(plan),
+                             engine_of(part(plan, 401)) != NULL);
+    if (!read_product(graph, &p)) return BAD_PARAM;
     memcpy(&at, workspace, sizeof at);
     if (p.workspace_bytes && !(p.workspace = standin_memory(at, p.workspace_bytes)))
         return BAD_PARAM;
