@@ -235,7 +235,8 @@ static const char *name_of_core(struct words *w, const struct node *n, const str
         break;
     case CORE_OP_attention: of = a; break;
     case CORE_OP_attention_grad:
-        if (out == 3 && axis < 2) return axis == 1 ? "sequence" : NULL;
+        if (out == 3 && attr_or(n, "room", 0) && axis == 1) return NULL;
+        if (out == 3 && !attr_or(n, "room", 0) && axis < 2) return axis == 1 ? "sequence" : NULL;
         of = out < 3 ? n->in[out].value : a;
         break;
     case CORE_OP_rope_cos:

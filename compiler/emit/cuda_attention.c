@@ -1,9 +1,13 @@
-/* Attention on the cuda device: which functions of templates/cuda/attention.cuh (tensor cores) or
- * attention_simt.cuh (everything else) compute it, and their grids. The formulas for threads, grids
+/* Attention on the cuda device: which functions of templates/cuda/attention.cuh and
+ * attention_gradient.cuh (tensor cores) or attention_simt.cuh (everything else) compute it, and
+ * their grids. The formulas for threads, grids
  * and shared memory are in the first comments of those files. */
 #include "emit/cuda.h"
 
 #include "passes/workspace.h"
+
+/* Beside dynamic shared memory: the number of a block of attention_gradient, with its alignment. */
+enum { STATIC_BYTES = 128 };
 
 static int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
 static const char *number(int64_t n) { return text_format("%ld", n); }
@@ -22,8 +26,8 @@ static const char *name_of(const struct cuda_kernel *c, const struct value *v)
 
 /* Sizes of one node, and what the templates make of a width. */
 struct attention_shape {
-    int64_t tokens, heads, kv_heads, width, sequence, row_bytes, forward_bytes, keys_bytes,
-        queries_bytes, lanes;
+    int64_t tokens, heads, kv_heads, width, sequence, row_bytes, forward_bytes, gradient_bytes,
+        lanes;
     bool tensor, half;
     const char *kind, *sizes;
     struct attention_rule rule;
@@ -44,14 +48,14 @@ static struct attention_shape attention_shape(const struct cuda_kernel *c, const
     a.half = q->type == BF16;
     a.row_bytes = 2 * (parts(a.width, 16) * 16 + 8);
     a.forward_bytes = 384 * a.row_bytes;
-    int64_t queries = a.width > 64 && a.width <= 128 ? 64 : 32, keys = a.width <= 64 ? 64 : 32;
-    a.keys_bytes = (256 + 4 * queries) * a.row_bytes + (a.rule.starts ? 24 : 16) * queries;
-    a.queries_bytes = (256 + 4 * keys) * a.row_bytes;
-    int64_t most = n->op == OP_attention            ? a.forward_bytes
-                   : a.keys_bytes > a.queries_bytes ? a.keys_bytes
-                                                    : a.queries_bytes;
+    int64_t queries = a.width > 64 && a.width <= 128 ? 64 : 32;
+    a.gradient_bytes = (256 + 4 * queries) * a.row_bytes + 256 * (queries + 8) +
+                       (a.rule.starts ? 24 : 16) * queries;
+    bool gradient = n->op == OP_attention_grad;
+    int64_t most = gradient ? a.gradient_bytes + STATIC_BYTES : a.forward_bytes;
     /* the other form has what any block may have */
-    a.tensor = a.half && a.width % 8 == 0 && a.width <= 256 && (!shared || most <= shared);
+    a.tensor = a.half && a.width % 8 == 0 && a.width <= 256 && (!shared || most <= shared) &&
+               (!gradient || attr_or(n, "room", 0) > 0);
     for (a.lanes = 1; a.lanes < a.width / 8; a.lanes *= 2) continue;
     a.kind = a.tensor ? text_format("<%ld>", a.width)
                       : text_format("_simt<%s, %ld>", a.half ? "bf16" : "float", a.width);
@@ -134,12 +138,14 @@ static void emit_forward(struct cuda_kernel *c, const struct node *n, struct att
                      a.sizes));
 }
 
-/* q, k, v, o, lse, do -> dq, dk, dv; the fourth result, room for the cpu's sums, is not touched. */
+/* q, k, v, o, lse, do -> dq, dk, dv; the fourth result is room for sums, which only the tensor
+ * cores' form wants. */
 static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct attention_shape a)
 {
     const char *q = name_of(c, n->in[0].value), *k = name_of(c, n->in[1].value),
                *v = name_of(c, n->in[2].value), *d_o = name_of(c, n->in[5].value);
     int64_t sequences = a.tokens / a.sequence, tiles = parts(a.sequence, a.tensor ? 128 : 64);
+    int64_t parts_of_width = a.width <= (a.tensor ? 128 : 256) ? 1 : 2;
     step(c,
          (struct attention_step){.ending = "rows",
                                  .threads = 256,
@@ -147,28 +153,38 @@ static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct at
                                  .y = a.heads,
                                  .z = 1,
                                  .works = true},
-         text_format("attention_rows%s(%s, %s, %s, (float *)work, %ld, %ld)", a.kind,
-                     name_of(c, n->in[3].value), d_o, name_of(c, n->in[4].value), a.tokens,
-                     a.heads));
+         text_format("attention_rows%s(%s, %s, %s, (float *)work, %ld, %ld%s)", a.kind,
+                     name_of(c, n->in[3].value), d_o, name_of(c, n->in[4].value), a.tokens, a.heads,
+                     a.tensor ? text_format(", %ld", attention_turns(n)) : ""));
+    if (a.tensor) {
+        step(c,
+             (struct attention_step){.ending = "tiles",
+                                     .threads = a.width % 16 == 0 && a.width <= 64 ? 128 : 256,
+                                     .x = a.heads * sequences,
+                                     .y = tiles,
+                                     .z = parts_of_width,
+                                     .shared_bytes = a.gradient_bytes,
+                                     .works = true},
+             text_format("attention_gradient%s(%s, %s, %s, %s, (float *)work, %s, %s, %s, %s, %s)",
+                         a.kind, q, k, v, d_o, name_of(c, n->out[3]), name_of(c, n->out[0]),
+                         name_of(c, n->out[1]), name_of(c, n->out[2]), a.sizes));
+        return;
+    }
     step(c,
          (struct attention_step){.ending = "keys",
-                                 .threads =
-                                     a.tensor && a.width % 16 == 0 && a.width <= 64 ? 128 : 256,
+                                 .threads = 256,
                                  .x = a.kv_heads * sequences,
                                  .y = tiles,
-                                 .z = a.width <= (a.tensor ? 128 : 256) ? 1 : 2,
-                                 .shared_bytes = a.tensor ? a.keys_bytes : 0,
+                                 .z = parts_of_width,
                                  .works = true},
          text_format("attention_keys%s(%s, %s, %s, %s, (const float *)work, %s, %s, %s)", a.kind, q,
                      k, v, d_o, name_of(c, n->out[1]), name_of(c, n->out[2]), a.sizes));
     step(c,
          (struct attention_step){.ending = "queries",
-                                 .threads =
-                                     a.tensor && a.width % 16 == 0 && a.width <= 128 ? 128 : 256,
+                                 .threads = 256,
                                  .x = a.heads * sequences,
                                  .y = tiles,
                                  .z = 1,
-                                 .shared_bytes = a.tensor ? a.queries_bytes : 0,
                                  .works = true},
          text_format("attention_queries%s(%s, %s, %s, %s, (const float *)work, %s, %s)", a.kind, q,
                      k, v, d_o, name_of(c, n->out[0]), a.sizes));

@@ -12,6 +12,7 @@
 
 const char *emit_cuda_core_template(enum op op)
 {
+    if (op == OP_attention_grad) return "cuda/attention_gradient.cuh";
     return op < OP_COUNT && op_rows[op].template ? text_format("cuda/%s.cuh", op_rows[op].template)
                                                  : NULL;
 }

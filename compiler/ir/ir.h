@@ -58,7 +58,7 @@ enum workspace {
     WORKSPACE_SORT,           /* counts of a sort into bins */
     WORKSPACE_SORT_KEYS,      /* counts and orders of a sort by keys */
     WORKSPACE_BLOCKS,         /* a sum for each block of a stretch */
-    WORKSPACE_ATTENTION_ROWS, /* two numbers for each query and head */
+    WORKSPACE_ATTENTION_ROWS, /* two numbers for each query and head, and attention_turns() */
     WORKSPACE_COLUMN,         /* a row of sums for each chunk of rows */
     WORKSPACE_TOTAL           /* a sum for each row */
 };
@@ -488,6 +488,12 @@ struct attention_rule {
         *starts; /* [T] I32, NULL: none. Of a row, the number of its document's first row */
 };
 struct attention_rule attention_rule(const struct node *n);
+/* Attributes that attention has at most. Of its gradient on cuda attribute room: heads of F32 sums
+ * for each row of q. Blocks of the tensor cores' form (BF16, rows of whole 16 bytes, up to 256
+ * wide) add dq up there, and dk and dv where heads share keys; 0: other forms need none. At least
+ * 2, as the cpu's kernel wants, against which cuda's is compared. */
+enum { ATTENTION_ATTRIBUTES = 4 };
+int64_t attention_room(const struct facts *f, const struct node *attention);
 /* FLOPs of one node, a multiply-add is two. */
 struct op_flops {
     /* over the whole sequence or window, nothing that its kernel computes a second time */

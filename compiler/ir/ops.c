@@ -345,7 +345,10 @@ static bool infer(enum op op, const struct operand *in, int n_in, const struct a
         if (!infer_rule(attr, n_attr, n_in > 6 ? in[6].value : NULL, s.dim[0], why)) return false;
         for (int i = 0; i < 3; i++) type[i] = in[i].value->type, shape[i] = in[i].value->shape;
         type[3] = F32;
-        shape[3] = shape3(2, whole(attr, n_attr, "sequence", 1), last);
+        NEED(whole(attr, n_attr, "room", 0) >= 0, "room below 0");
+        shape[3] = whole(attr, n_attr, "room", 0) > 0
+                       ? shape3(s.dim[0], whole(attr, n_attr, "room", 0), last)
+                       : shape3(2, whole(attr, n_attr, "sequence", 1), last);
         return true;
     case OP_top_k: {
         int64_t k = whole(attr, n_attr, "k", 0);
@@ -471,6 +474,15 @@ struct attention_rule attention_rule(const struct node *n)
         .scale = scale ? scale->real : 1.0 / sqrt((double)shape_columns(n->in[0].value->shape)),
         .softcap = softcap ? softcap->real : 0,
         .starts = n->n_in > documents ? n->in[documents].value : NULL};
+}
+
+int64_t attention_room(const struct facts *f, const struct node *attention)
+{
+    const struct value *q = attention->in[0].value, *k = attention->in[1].value;
+    int64_t heads = q->shape.dim[1], kv_heads = k->shape.dim[1], width = q->shape.dim[2];
+    if (f->device != DEVICE_CUDA || q->type != BF16 || width % 8 || width > 256) return 0;
+    int64_t room = heads > kv_heads ? heads + 2 * kv_heads : heads;
+    return room < 2 ? 2 : room;
 }
 
 /* Matrix products of each query with the keys of its sequence, or of a window where that is

@@ -221,8 +221,12 @@ void op_gradient(struct build *b, const struct node *n, struct value *const *dou
         const char *why = NULL;
         struct operand all[] = {
             in[0], in[1], in[2], by(n->out[0]), by(n->out[1]), by(d), n->n_in > 3 ? in[3] : num(0)};
-        struct node *g =
-            build_node(b, OP_attention_grad, all, n->n_in + 3, n->attr, n->n_attr, &why);
+        struct attr attr[ATTENTION_ATTRIBUTES + 1];
+        int n_attr = 0;
+        for (; n_attr < n->n_attr; n_attr++) attr[n_attr] = n->attr[n_attr];
+        int64_t room = attention_room(&b->graph->facts, n);
+        if (room) attr[n_attr++] = attr_whole("room", room);
+        struct node *g = build_node(b, OP_attention_grad, all, n->n_in + 3, attr, n_attr, &why);
         if (!g) bug("attention's gradient: %s", why);
         for (int i = 0; i < 3; i++) into[i] = g->out[i];
         return;

@@ -323,7 +323,7 @@ struct value *layer_attention(struct build *b, struct value *q, struct value *k,
                               struct attention_rule rule, const char **why)
 {
     int64_t sequence = b->graph->facts.sequence;
-    struct attr attr[4] = {attr_whole("sequence", sequence)};
+    struct attr attr[ATTENTION_ATTRIBUTES] = {attr_whole("sequence", sequence)};
     int n_attr = 1;
     if (rule.window > 0 && rule.window < sequence)
         attr[n_attr++] = attr_whole("window", rule.window);

@@ -58,6 +58,17 @@ struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key)
     return s;
 }
 
+int64_t attention_turns(const struct node *n)
+{
+    if (!attr_or(n, "room", 0)) return 0;
+    const struct shape q = n->in[0].value->shape;
+    int64_t sequence = attr_get(n, "sequence"), width = q.dim[2],
+            queries = width > 64 && width <= 128 ? 64 : 32, parts = width <= 128 ? 1 : 2;
+    return 1 + q.dim[0] / sequence *
+                   (q.dim[1] * ((sequence + queries - 1) / queries) +
+                    parts * n->in[1].value->shape.dim[1] * ((sequence + 127) / 128));
+}
+
 bool attention_offered(const struct node *n)
 {
     if (n->op != OP_attention && n->op != OP_attention_grad) return false;
@@ -104,7 +115,8 @@ int64_t workspace_of_node(const struct facts *f, const struct node *n)
     case WORKSPACE_SORT_KEYS: return sort_plan(shape_count(s), n->out[0]->shape.dim[0], true).bytes;
     case WORKSPACE_BLOCKS: return SUM_SQUARES_BLOCKS * (int64_t)sizeof(double);
     case WORKSPACE_ATTENTION_ROWS:
-        return whole_lines(2 * shape_count(n->in[4].value->shape) * (int64_t)sizeof(float));
+        return whole_lines(2 * shape_count(n->in[4].value->shape) * (int64_t)sizeof(float) +
+                           attention_turns(n) * (int64_t)sizeof(int32_t));
     case WORKSPACE_COLUMN:
         return whole_lines(row_chunks(f, rows, columns).count * columns * (int64_t)sizeof(float));
     /* and after the sums of rows the sum */

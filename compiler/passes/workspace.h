@@ -31,6 +31,10 @@ struct sort_plan {
 };
 struct sort_plan sort_plan(int64_t items, int64_t keys, bool by_key);
 
+/* Words for the turns of the blocks of attention's gradient on the tensor cores, behind its rows in
+ * the workspace (templates/cuda/attention.cuh); 0 in other forms. */
+int64_t attention_turns(const struct node *n);
+
 /* A norm's stretch is cut into parts of so many elements, at most so many of them. */
 enum { SUM_SQUARES_EACH = 16384, SUM_SQUARES_BLOCKS = 1024 };
 

@@ -89,6 +89,37 @@ DEVICE uint32_t pack_bf16(float low, float high)
     return both;
 }
 
+/* Words by which blocks of a launch take turns. A thread looks at one and, when it says so, reads
+ * after a signal_fence what was written before another thread's signal_fence and signal_give; a
+ * barrier on either side takes in the other threads of a block. */
+DEVICE int signal_look(const int *at)
+{
+    int value;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];"
+                 : "=r"(value)
+                 : "l"(__cvta_generic_to_global(at))
+                 : "memory");
+    return value;
+}
+DEVICE void signal_give(int *at, int value)
+{
+    asm volatile("st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(__cvta_generic_to_global(at)),
+                 "r"(value)
+                 : "memory");
+}
+DEVICE void signal_fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+/* Two neighbours that another block has written in this launch: not from this multiprocessor's own
+ * cache. */
+DEVICE float2 load_latest(const float *from)
+{
+    float2 x;
+    asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];"
+                 : "=f"(x.x), "=f"(x.y)
+                 : "l"(__cvta_generic_to_global(from))
+                 : "memory");
+    return x;
+}
+
 /* Nanoseconds of one clock of the whole device, which moves on in steps of up to a microsecond. */
 DEVICE uint64_t device_nanoseconds()
 {

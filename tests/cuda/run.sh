@@ -71,8 +71,11 @@ cmp -s twice.a/kernels.cu twice.b/kernels.cu && cmp -s twice.a/launch.c twice.b/
 small=("$top/plans/gpt2-124m.plan" --cluster cpu --set model.layers=2 --set mesh.fsdp=2)
 of_plan on_cuda "${small[@]}" &&
     "$planc" build "${small[@]}" -o on_cpu --device trace >on_cpu.build 2>&1
-# offsets differ by the workspace
-moved() { sed -E '/^ \* memory: /d; s/^(static const int64_t [A-Z0-9_]+ +=) [0-9]+;/\1 N;/' "$1"; }
+# offsets differ by the workspace, and the sums of attention's gradient are those of all heads
+moved() {
+    sed -E '/^ \* memory: /d; s/^(static const int64_t [A-Z0-9_]+ +=) [0-9]+;/\1 N;/' "$1" |
+        sed -E 's/^(.* ATTENTION_GRAD_SUMS .*working,) [0-9]+ bytes/\1 N bytes/'
+}
 cmp -s <(moved on_cuda/schedule.c) <(moved on_cpu/schedule.c) && ok schedule_is_the_same ||
     fail schedule_is_the_same "$(diff <(moved on_cuda/schedule.c) <(moved on_cpu/schedule.c) |
     head -n 3 | tr '\n' '|')"

@@ -32,8 +32,14 @@
 extern "C" void fiber_race_access(const void *at, int bytes, bool write, const void *place);
 /* A read by a product that `thread` has issued. */
 extern "C" void fiber_race_async(const void *at, int bytes, int thread, const void *place);
+extern "C" void fiber_race_look(const int *at);
+extern "C" void fiber_race_fence();
+extern "C" void fiber_race_give(const int *at);
 #else
 #define fiber_race_access(at, bytes, write, place) ((void)0)
+#define fiber_race_look(at) ((void)0)
+#define fiber_race_fence() ((void)0)
+#define fiber_race_give(at) ((void)0)
 #endif
 #include "fiber_clock.h"
 

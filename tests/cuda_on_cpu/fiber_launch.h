@@ -1,7 +1,8 @@
-/* A launch under fibers: every block of the grid in turn, shared memory as a GPU would leave it
- * (with what nobody can rely on), arguments unpacked by a function made from the kernel's own type.
- * Two entry points: fiber_launch for programs that hold the kernel's text, and the table that
- * thunks.sh writes after a whole module, for the stand-in driver, which knows kernels by name. */
+/* A launch under fibers: every block of the grid in turn, in an order that is drawn, shared memory
+ * as a GPU would leave it (with what nobody can rely on), arguments unpacked by a function made
+ * from the kernel's own type. Two entry points: fiber_launch for programs that hold the kernel's
+ * text, and the table that thunks.sh writes after a whole module, for the stand-in driver, which
+ * knows kernels by name. */
 #ifndef FIBER_LAUNCH_H
 #define FIBER_LAUNCH_H
 
@@ -143,9 +144,13 @@ FIBER_FUNCTION bool fiber_run(dim3 grid, dim3 block, int64_t shared_bytes,
     if (first)
         fiber_poison(fiber_m.shared_from, fiber_m.shared_to - fiber_m.shared_from),
             known->line[lines] = 1;
-    for (int64_t b = 0, blocks = (int64_t)grid.x * grid.y * grid.z; b < blocks; b++) {
-        blockIdx = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
-                    (unsigned)(b / grid.x / grid.y)};
+    int64_t blocks = (int64_t)grid.x * grid.y * grid.z, step = 1, from = 0;
+    if (blocks > 1 && blocks <= INT32_MAX)
+        step = fiber_coprime((int)blocks), from = fiber_random() % (unsigned)blocks;
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t which = (b * step + from) % blocks;
+        blockIdx = {(unsigned)(which % grid.x), (unsigned)(which / grid.x % grid.y),
+                    (unsigned)(which / grid.x / grid.y)};
         fiber_block_begins(shared_bytes);
         fiber_go_on(&fiber_m.home);
         fiber_wgmma_ends();

@@ -6,11 +6,18 @@
  *   - the two are lanes of a warp that met at a __syncwarp in between (a shuffle orders no memory),
  *     or
  *   - the first thread's arrival at a barrier of arrivals came between, and the second has learned
- * of it by a wait (fiber_clock.h). Blocks of one launch are never ordered. So a race is found
+ *     of it by a wait (fiber_clock.h).
+ * Blocks of one launch are ordered by signals alone: what lies before a barrier, a signal_fence
+ * and a signal_give of one block comes before what another block does after a signal_look that
+ * reads it, a signal_fence and a barrier (the thread itself: after the fence). So a race is found
  * whatever order was drawn, in shared and in global memory, where permuting threads finds it only
  * when the value shows. Integer atomics do not count as accesses. An asynchronous copy stores when
  * it is issued and again when it is waited for. Cells are two bytes. */
 #include <dlfcn.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
 
 #include "fiber_block.h"
 
@@ -54,10 +61,67 @@ bool is_shared(uintptr_t at)
             at < (uintptr_t)fiber_dynamic + sizeof fiber_dynamic) ||
            (at >= (uintptr_t)fiber_m.shared_from && at < (uintptr_t)fiber_m.shared_to);
 }
+/* ── what blocks know of each other ──────────────────────────────────────────── */
+/* Of each block how many of its epochs are over: accesses of earlier ones can be seen. */
+struct clock_of_blocks {
+    std::vector<uint32_t> over;
+    void learn(uint32_t block, uint32_t epochs)
+    {
+        if (over.size() <= block) over.resize(block + 1);
+        over[block] = std::max(over[block], epochs);
+    }
+    void learn(const clock_of_blocks &other)
+    {
+        for (size_t b = 0; b < other.over.size(); b++) learn((uint32_t)b, other.over[b]);
+    }
+    bool knows(const stamp &s) const { return s.block < over.size() && s.epoch < over[s.block]; }
+};
+struct lesson { /* what a thread learned, and in which epoch: the others know it after that */
+    int thread;
+    uint32_t epoch;
+    clock_of_blocks clock;
+};
+struct {
+    uint32_t launch, block;
+    clock_of_blocks known; /* by all threads */
+    std::vector<lesson> lessons;
+    std::map<int, clock_of_blocks> looked, fenced; /* by a thread, since its last fence and at it */
+} here;
+struct signal {
+    uint32_t launch;
+    clock_of_blocks clock;
+};
+std::map<const int *, signal> signals;
+
+uint32_t this_block() { return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z); }
+void follow_block()
+{
+    if (here.launch == fiber_m.launch && here.block == this_block()) return;
+    here.launch = fiber_m.launch, here.block = this_block();
+    here.known.over.clear(), here.lessons.clear(), here.looked.clear(), here.fenced.clear();
+}
+bool known(const stamp &before, const stamp &now)
+{
+    follow_block();
+    bool own = false;
+    for (size_t i = 0; i < here.lessons.size();) {
+        lesson &l = here.lessons[i];
+        if (l.epoch < now.epoch) {
+            here.known.learn(l.clock);
+            std::swap(l, here.lessons.back());
+            here.lessons.pop_back();
+        } else {
+            own = own || (l.thread == now.thread && l.clock.knows(before));
+            i++;
+        }
+    }
+    return own || here.known.knows(before);
+}
+
 bool ordered(const stamp &before, const stamp &now, bool shared)
 {
     if (before.launch != now.launch) return true;
-    if (before.block != now.block) return shared; /* every block has its own */
+    if (before.block != now.block) return shared || known(before, now); /* each has its shared */
     if (before.thread == now.thread || before.epoch != now.epoch) return true;
     if (fiber_c.used && fiber_c.of[now.thread].known[before.thread] > before.clock) return true;
     const fiber_warp *w = &fiber_m.warp[now.thread / 32];
@@ -91,7 +155,7 @@ void check(uintptr_t at, bool write, const stamp &now)
 stamp stamp_of(int thread, const void *place)
 {
     return {fiber_m.launch,
-            blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z),
+            this_block(),
             fiber_m.epoch,
             fiber_m.warp[thread / 32].syncs,
             fiber_c.used ? fiber_c.now[thread] : 0,
@@ -125,6 +189,31 @@ extern "C" void fiber_race_async(const void *address, int bytes, int thread, con
                          "without wgmma_written between",
                          w.thread, (unsigned long)i, w.place, thread);
     }
+}
+
+extern "C" void fiber_race_look(const int *at)
+{
+    follow_block();
+    auto found = signals.find(at);
+    if (found != signals.end() && found->second.launch == fiber_m.launch)
+        here.looked[fiber_m.current].learn(found->second.clock);
+}
+extern "C" void fiber_race_fence()
+{
+    follow_block();
+    int t = fiber_m.current;
+    here.lessons.push_back({t, fiber_m.epoch, here.looked[t]});
+    here.looked.erase(t);
+    clock_of_blocks all = here.known;
+    for (const lesson &l : here.lessons)
+        if (l.thread == t || l.epoch < fiber_m.epoch) all.learn(l.clock);
+    all.learn(here.block, fiber_m.epoch);
+    here.fenced[t] = all;
+}
+extern "C" void fiber_race_give(const int *at)
+{
+    follow_block();
+    signals[at] = {fiber_m.launch, here.fenced[fiber_m.current]};
 }
 
 #define HERE __builtin_return_address(0)

@@ -17,6 +17,35 @@ FIBER_FUNCTION uint64_t device_nanoseconds()
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* Blocks run one after the other: who looks for long waits for a block that has not begun, which a
+ * device need not begin either. */
+FIBER_FUNCTION int signal_look(const int *at, FIBER_HERE)
+{
+    static const int *last;
+    static uint32_t launch;
+    static int looks;
+    looks = last == at && launch == fiber_m.launch ? looks + 1 : 0;
+    last = at, launch = fiber_m.launch;
+    if (looks > 1 << 16) {
+        fiber_report("thread %d waits for a block that has not begun (%s:%d)", fiber_m.current,
+                     file, line);
+        fiber_fail_now();
+    }
+    fiber_race_look(at);
+    return *(const volatile int *)at;
+}
+FIBER_FUNCTION void signal_give(int *at, int value)
+{
+    fiber_race_give(at);
+    *(volatile int *)at = value;
+}
+FIBER_FUNCTION void signal_fence() { fiber_race_fence(); }
+FIBER_FUNCTION float2 load_latest(const float *from)
+{
+    fiber_race_access(from, 8, false, __builtin_return_address(0));
+    return make_float2(from[0], from[1]);
+}
+
 /* In the window of shared memory; no multiple of 1,024 where dynamic shared memory begins. */
 FIBER_FUNCTION uint32_t shared_address(const void *shared)
 {

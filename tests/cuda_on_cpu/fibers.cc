@@ -241,6 +241,36 @@ static void right()
          max(NAN, 2.0f) == 2.0f);
 }
 
+/* ── blocks that take turns ──────────────────────────────────────────────────── */
+/* Each of four blocks reads what another thread of the block before has written. */
+enum { TURN = 200, BEGUN, TURNS = 4 };
+template <bool TICKET, bool BARRIER, bool FENCE, bool FENCE_AFTER> DEVICE void take_turns(int *out)
+{
+    __shared__ int begun;
+    int t = (int)threadIdx.x, last = (int)blockDim.x - 1;
+    if (t == 0) begun = TICKET ? atomicAdd(out + BEGUN, 1) : (int)blockIdx.x;
+    __syncthreads();
+    int mine = begun;
+    if (t == 0) {
+        while (signal_look(out + TURN) != mine) continue;
+        if (FENCE_AFTER) signal_fence();
+    }
+    __syncthreads();
+    int before = mine ? out[last - t] : 0;
+    __syncthreads();
+    out[t] = mine == TURNS - 1 ? last - t + (before - mine) : before + 1;
+    if (BARRIER) __syncthreads();
+    if (t == 0) {
+        if (FENCE) signal_fence();
+        signal_give(out + TURN, mine + 1);
+    }
+}
+KERNEL(128) turns(int *out) { take_turns<true, true, true, true>(out); }
+KERNEL(128) turns_by_index(int *out) { take_turns<false, true, true, true>(out); }
+KERNEL(128) turns_no_barrier(int *out) { take_turns<true, false, true, true>(out); }
+KERNEL(128) turns_no_fence(int *out) { take_turns<true, true, false, true>(out); }
+KERNEL(128) turns_no_fence_after(int *out) { take_turns<true, true, true, false>(out); }
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -251,8 +281,13 @@ int main(int argc, char **argv)
         const char *name;
         void (*one)(int *);
         void (*two)(int *, const int *);
-        int threads, shared;
+        int threads, shared, blocks = 1;
     } planted[] = {
+        {"turns", turns, 0, 128, 0, TURNS},
+        {"turns_by_index", turns_by_index, 0, 128, 0, TURNS},
+        {"turns_no_barrier", turns_no_barrier, 0, 128, 0, TURNS},
+        {"turns_no_fence", turns_no_fence, 0, 128, 0, TURNS},
+        {"turns_no_fence_after", turns_no_fence_after, 0, 128, 0, TURNS},
         {"no_barrier", no_barrier, 0, 128, 0},
         {"no_barrier_before_reuse", no_barrier_before_reuse, 0, 128, 0},
         {"no_syncwarp", no_syncwarp, 0, 32, 0},
@@ -267,11 +302,12 @@ int main(int argc, char **argv)
     for (auto &p : planted) {
         if (strcmp(p.name, argv[1])) continue;
         for (uint64_t seed = 1; seed <= 8; seed++) {
-            alignas(16) int in[256], out[128];
+            alignas(16) int in[256], out[256] = {0};
             for (int i = 0; i < 256; i++) in[i] = i;
             fiber_seed(seed);
             if (p.one)
-                fiber_launch(dim3(1), dim3((unsigned)p.threads), p.shared, p.one, out);
+                fiber_launch(dim3((unsigned)p.blocks), dim3((unsigned)p.threads), p.shared, p.one,
+                             out);
             else
                 fiber_launch(dim3(1), dim3((unsigned)p.threads), p.shared, p.two, out, in);
             for (int i = 0; i < p.threads; i++)

@@ -43,13 +43,23 @@ conditional deadlock: 127 wait at __syncthreads .*; 1 wait at __syncwarp .* thre
 lane_missing deadlock: 31 wait at __shfl_xor_sync .* with mask 0xffffffff
 not_in_mask is not in its own mask 0x0000ffff
 too_far after its 500 bytes
+turns_by_index waits for a block that has not begun
 WORDS
+    ./fibers turns >planted.out 2>&1 && ok fibers.turns ||
+        fail fibers.turns "$(tail_of planted.out)"
     if compile_watched "$here/fibers.cc" watched; then
         ./watched >fibers.out 2>&1 && ok watched || fail watched "$(tail_of fibers.out)"
         for mistake in no_barrier no_barrier_before_reuse no_syncwarp no_copy_wait copy_too_early
         do
             ./watched $mistake >planted.out 2>&1
             grep -q 'race at .* (shared memory): thread' planted.out && ok "watched.$mistake" ||
+                fail "watched.$mistake" "not found: $(tail_of planted.out)"
+        done
+        ./watched turns >planted.out 2>&1 && ok watched.turns ||
+            fail watched.turns "$(tail_of planted.out)"
+        for mistake in turns_no_barrier turns_no_fence turns_no_fence_after; do
+            ./watched $mistake >planted.out 2>&1
+            grep -q 'race at .*: thread .* of block' planted.out && ok "watched.$mistake" ||
                 fail "watched.$mistake" "not found: $(tail_of planted.out)"
         done
     else

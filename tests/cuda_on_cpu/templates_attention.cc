@@ -1,12 +1,13 @@
-/* templates/cuda/attention.cuh and attention_simt.cuh against the definition in double precision:
- * what comes out, the saved log-sum-exp, and the three gradients; sequences shorter than a tile and
- * no multiple of one, several of them after each other, key heads that are shared or not, widths
- * that fill a tile and that do not, both halves of a grid that is divided by result; windows,
- * documents and caps on scores, each against tiles that are left out, cut and whole. */
+/* templates/cuda/attention.cuh, attention_gradient.cuh and attention_simt.cuh against the
+ * definition in double precision: what comes out, the saved log-sum-exp, and the three gradients;
+ * sequences shorter than a tile and no multiple of one, several of them after each other, key heads
+ * that are shared or not, widths that fill a tile and that do not, both halves of a grid that is
+ * divided by result; windows, documents and caps on scores, each against tiles that are left out,
+ * cut and whole. */
 #include <cmath>
 #include <vector>
 
-#include "attention.cuh"
+#include "attention_gradient.cuh"
 #include "attention_simt.cuh"
 
 using std::vector;
@@ -25,36 +26,37 @@ static void forward(const T *q, const T *k, const T *v, T *o, float *lse, int64_
                                     rule);
 }
 template <typename T, int W, bool simt>
-static void rows(const T *o, const T *d_o, const float *lse, float *to, int64_t tokens, int heads)
+static void rows(const T *o, const T *d_o, const float *lse, float *to, int64_t tokens, int heads,
+                 int64_t turns)
 {
     if constexpr (simt)
         attention_rows_simt<T, W>(o, d_o, lse, to, tokens, heads);
     else
-        attention_rows<W>(o, d_o, lse, to, tokens, heads);
+        attention_rows<W>(o, d_o, lse, to, tokens, heads, turns);
 }
-template <typename T, int W, bool simt>
+template <typename T, int W>
 static void keys(const T *q, const T *k, const T *v, const T *d_o, const float *stats, T *dk, T *dv,
                  int64_t tokens, int heads, int kv_heads, int sequence, float scale,
                  attention_rule rule)
 {
-    if constexpr (simt)
-        attention_keys_simt<T, W>(q, k, v, d_o, stats, dk, dv, tokens, heads, kv_heads, sequence,
-                                  scale, rule);
-    else
-        attention_keys<W>(q, k, v, d_o, stats, dk, dv, tokens, heads, kv_heads, sequence, scale,
-                          rule);
+    attention_keys_simt<T, W>(q, k, v, d_o, stats, dk, dv, tokens, heads, kv_heads, sequence, scale,
+                              rule);
 }
-template <typename T, int W, bool simt>
+template <typename T, int W>
 static void queries(const T *q, const T *k, const T *v, const T *d_o, const float *stats, T *dq,
                     int64_t tokens, int heads, int kv_heads, int sequence, float scale,
                     attention_rule rule)
 {
-    if constexpr (simt)
-        attention_queries_simt<T, W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence,
-                                     scale, rule);
-    else
-        attention_queries<W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence, scale,
-                             rule);
+    attention_queries_simt<T, W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence, scale,
+                                 rule);
+}
+template <int W>
+static void gradient(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o, float *stats,
+                     float *sums, bf16 *dq, bf16 *dk, bf16 *dv, int64_t tokens, int heads,
+                     int kv_heads, int sequence, float scale, attention_rule rule)
+{
+    attention_gradient<W>(q, k, v, d_o, stats, sums, dq, dk, dv, tokens, heads, kv_heads, sequence,
+                          scale, rule);
 }
 
 static uint32_t state = 12345;
@@ -180,28 +182,51 @@ static void check(int heads, int kv_heads, int sequence, int sequences, kind of_
                            of_kind.document ? starts.data() : nullptr};
 
     unsigned tile = simt ? 64 : 128, tiles = ((unsigned)sequence + tile - 1) / tile, lanes = 1;
-    int64_t row = 2 * ((W + 15) / 16 * 16 + 8), n_queries = W > 64 && W <= 128 ? 64 : 32,
-            n_keys = W <= 64 ? 64 : 32;
+    int64_t row = 2 * ((W + 15) / 16 * 16 + 8), n_queries = W > 64 && W <= 128 ? 64 : 32;
     while (lanes < W / 8) lanes *= 2;
     unsigned rows_a_block = simt ? 8 : 256 / lanes, parts = W > (simt ? 256 : 128) ? 2 : 1,
-             n = (unsigned)heads, of = (unsigned)sequences, m = (unsigned)kv_heads;
+             n = (unsigned)heads, of = (unsigned)sequences, m = (unsigned)kv_heads,
+             pieces_of_rows = ((unsigned)tokens + rows_a_block - 1) / rows_a_block;
+    int64_t turns = 1 + sequences * (heads * ((sequence + n_queries - 1) / n_queries) +
+                                     (int64_t)parts * kv_heads * tiles),
+            shared = (256 + 4 * n_queries) * row + 256 * (n_queries + 8) +
+                     (of_kind.document ? 24 : 16) * n_queries;
+    stats.resize(2 * many + (size_t)turns, NAN);
+    vector<float> sums = unwritten<float>((many + (heads > kv_heads ? 2 * few : 0)) * W);
     fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128),
                  simt ? 0 : 384 * row, forward<T, W, simt>, (const T *)q.data(),
                  (const T *)k.data(), (const T *)v.data(), o.data(), lse.data(), tokens, heads,
                  kv_heads, sequence, scale, rule);
-    fiber_launch(dim3(((unsigned)tokens + rows_a_block - 1) / rows_a_block, n), dim3(256), 0,
-                 rows<T, W, simt>, (const T *)o.data(), (const T *)d_o.data(),
-                 (const float *)lse.data(), stats.data(), tokens, heads);
-    fiber_launch(dim3(m * of, tiles, parts), dim3(simt || W > 64 || W % 16 ? 256 : 128),
-                 simt ? 0 : (256 + 4 * n_queries) * row + (of_kind.document ? 24 : 16) * n_queries,
-                 keys<T, W, simt>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
-                 (const T *)d_o.data(), (const float *)stats.data(), dk.data(), dv.data(), tokens,
-                 heads, kv_heads, sequence, scale, rule);
-    fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128),
-                 simt ? 0 : (256 + 4 * n_keys) * row, queries<T, W, simt>, (const T *)q.data(),
-                 (const T *)k.data(), (const T *)v.data(), (const T *)d_o.data(),
-                 (const float *)stats.data(), dq.data(), tokens, heads, kv_heads, sequence, scale,
-                 rule);
+    fiber_launch(dim3(pieces_of_rows, n), dim3(256), 0, rows<T, W, simt>, (const T *)o.data(),
+                 (const T *)d_o.data(), (const float *)lse.data(), stats.data(), tokens, heads,
+                 turns);
+    bool same = true;
+    if constexpr (simt) {
+        fiber_launch(dim3(m * of, tiles, parts), dim3(256), 0, keys<T, W>, (const T *)q.data(),
+                     (const T *)k.data(), (const T *)v.data(), (const T *)d_o.data(),
+                     (const float *)stats.data(), dk.data(), dv.data(), tokens, heads, kv_heads,
+                     sequence, scale, rule);
+        fiber_launch(dim3(n * of, tiles), dim3(256), 0, queries<T, W>, (const T *)q.data(),
+                     (const T *)k.data(), (const T *)v.data(), (const T *)d_o.data(),
+                     (const float *)stats.data(), dq.data(), tokens, heads, kv_heads, sequence,
+                     scale, rule);
+    } else {
+        fiber_launch(dim3(n * of, tiles, parts), dim3(W > 64 || W % 16 ? 256 : 128), shared,
+                     gradient<W>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
+                     (const T *)d_o.data(), stats.data(), sums.data(), dq.data(), dk.data(),
+                     dv.data(), tokens, heads, kv_heads, sequence, scale, rule);
+        /* another order of blocks and threads, the same bits */
+        vector<T> again[3] = {dq, dk, dv};
+        fiber_launch(dim3(pieces_of_rows, n), dim3(256), 0, rows<T, W, simt>, (const T *)o.data(),
+                     (const T *)d_o.data(), (const float *)lse.data(), stats.data(), tokens, heads,
+                     turns);
+        fiber_launch(dim3(n * of, tiles, parts), dim3(W > 64 || W % 16 ? 256 : 128), shared,
+                     gradient<W>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
+                     (const T *)d_o.data(), stats.data(), sums.data(), again[0].data(),
+                     again[1].data(), again[2].data(), tokens, heads, kv_heads, sequence, scale,
+                     rule);
+        same = again[0] == dq && again[1] == dk && again[2] == dv;
+    }
 
     vector<float> stats_there = unwritten<float>(many), lse_back = unwritten<float>(many);
     unsigned pieces = (unsigned)((many + 255) / 256);
@@ -227,7 +252,7 @@ static void check(int heads, int kv_heads, int sequence, int sequences, kind of_
             log_sum = std::fabs(lse[i] - want.lse[i]);
     double g = sizeof(T) == 2 ? 1e-2 : 1e-5, eq = norm_error(want.dq, dq),
            ek = norm_error(want.dk, dk), ev = norm_error(want.dv, dv);
-    bool right = there && out <= bound && log_sum <= 2e-5 && eq <= g && ek <= g && ev <= g;
+    bool right = there && same && out <= bound && log_sum <= 2e-5 && eq <= g && ek <= g && ev <= g;
     wrong += !right;
     if (!right || getenv("SHOW"))
         printf("%s%s%s width %d, heads %d/%d, %d sequences of %d, window %d, documents of %d, cap "

@@ -22,6 +22,8 @@ static bool on_fibers(void)
     return getenv("KERNELS_ON") && !strcmp(getenv("KERNELS_ON"), "fibers");
 }
 
+enum device_kind machine_device(void) { return on_fibers() ? DEVICE_CUDA : DEVICE_CPU; }
+
 static bool run_command(const char *name, const char *command)
 {
     if (!system(command)) return true;

@@ -20,6 +20,8 @@ struct place {
     unsigned char *bytes;
 };
 
+/* Which device the kernels are made for. */
+enum device_kind machine_device(void);
 /* Emits and compiles into DIRECTORY; NULL after saying why. */
 struct machine *machine_open(const struct graph *g, const char *directory, const char *name,
                              const char *root);

@@ -85,6 +85,7 @@ int ops_test(const char *directory, const char *root)
 {
     trials.g = TAKE(struct graph);
     trials.g->facts.sequence = 8;
+    trials.g->facts.device = machine_device();
     struct region *r = region_new(trials.g, "trials", PHASE_MICRO, ONCE, 1, "");
     trials.b = (struct build){.graph = trials.g, .region = r, .body = body_new(r, "")};
     for (int op = 0; op < OP_COUNT; op++) {
