@@ -26,7 +26,7 @@ const char *place_constant(struct places *p, const char *key, const char *stem, 
     const char *name = place_upper(stem);
     for (bool fresh = false; !fresh;) {
         fresh = strcmp(name, "EOF") && strcmp(name, "NULL") && strcmp(name, "MICRO_FIRST") &&
-                strcmp(name, "MICRO_LAST");
+                strcmp(name, "MICRO_LAST") && strcmp(name, "MICRO_FORWARD");
         for (int i = 0; i < p->constant.n && fresh; i++) fresh = p->constant.item[i].name != name;
         if (!fresh) name = intern_format("%s_", name);
     }

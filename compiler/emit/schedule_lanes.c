@@ -94,9 +94,12 @@ static const char *gather_instance(struct schedule_text *s, struct here h, const
 }
 
 /* In which iterations it is issued: "if (i < 3) ", "" for all. */
-static const char *gather_condition(struct here h, const struct node *n)
+static const char *gather_condition(const struct graph *g, struct here h, const struct node *n)
 {
-    const char *once = attr_or(n, "once", 0) ? "micro & MICRO_FIRST" : "";
+    /* a forward pass alone leaves other layers in the slots than a backward pass does */
+    const char *once = !attr_or(n, "once", 0)             ? ""
+                       : g->facts.reshard == RESHARD_STEP ? "micro & MICRO_FIRST"
+                                                          : "micro & (MICRO_FIRST | MICRO_FORWARD)";
     if (h.region->direction == ONCE) return once[0] ? text_format("if (%s) ", once) : "";
     int64_t from = attr_get(n, "from"), to = attr_get(n, "to");
     const char *after = from > 0 ? text_format("%s >= %ld", h.running, from) : "",
@@ -119,7 +122,7 @@ void schedule_say_gather(struct schedule_text *s, struct lines *to, struct here 
     const struct unit *u = place_find_unit(g, attr_get_word(n, "unit"));
     const char *target = shifted(h.running, attr_get(n, "shift"));
     const char *instance = gather_instance(s, h, n, u);
-    const char *when = gather_condition(h, n);
+    const char *when = gather_condition(g, h, n);
     const char *into = attr_get_word(n, "into"),
                *entry = attr_or(n, "held", 0) ? gather_layer(s, h, n, u) : target;
     if (attr_or(n, "parts", 0))

@@ -122,6 +122,16 @@ static int filled_from(const struct memory *m, const struct buffer *b, int64_t e
     return b->live_from;
 }
 
+/* Whether a slot is filled in the first micro-batch of a step and kept for the others. */
+static bool keeps_first(const struct graph *g, const char *slot)
+{
+    for (struct node_walk at = {0}; next_node(g, &at);)
+        if (at.node->op == OP_gather && attr_or(at.node, "once", 0) &&
+            !strcmp(attr_get_word(at.node, "into"), slot))
+            return true;
+    return false;
+}
+
 /* Layers that a backward loop finds in its forward loop's slots stay there in between. The slot of
  * the first layer that it gathers itself is idle until then. */
 static void put_held(struct memory *m)
@@ -138,6 +148,9 @@ static void put_held(struct memory *m)
                 int from = m->steps[memory_region(m, graph_region(g, r->mirror))].last + 1,
                     to = m->steps[i].first - 1;
                 own->live_to = m->steps[i].last;
+                /* its last layers are the first ones of the next micro-batch */
+                if (keeps_first(g, own->name))
+                    own->live_from = m->micro_first, own->live_to = m->micro_last;
                 if (held >= own->entries || from > to) continue;
                 own->idle_entry = (r->count - 1 - held) % own->entries;
                 own->idle_from = from, own->idle_to = to;

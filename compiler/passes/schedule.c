@@ -15,7 +15,9 @@
  * layers in the forward loop's slots: as many as run ahead of a loop, whose slots nobody could have
  * used in between anyway, and at least one. These positions have no gather, and their iterations
  * wait for none. Layer i lies in slot i modulo the number of slots in both loops, so nothing is
- * moved.
+ * moved. Such a backward loop ends with the first layers in the slots, where the next micro-batch
+ * finds them: what straight code gathers of the forward loop, it gathers in a step's first
+ * micro-batch alone. (In later ones its event is long over, so waiting for it is nothing.)
  *
  * Collectives are issued in the order of this text, on every rank. Those of the FSDP group run one
  * after the other in that order. Sums over replicas run one after the other on a lane of their own,
@@ -37,7 +39,8 @@ struct use {
     const struct unit *unit;
     int64_t count, start, ring;
     int64_t
-        held; /* so many of its first iterations find their weights where the mirror left them */
+        held, /* so many of its first iterations find their weights where the mirror left them */
+        kept; /* and so many those that the mirror leaves for the next micro-batch */
     int event;
     bool first; /* of the unit in a micro-batch */
     const char *buffer;
@@ -151,6 +154,12 @@ static void collect(struct schedule *s, const struct graph *old)
         s->slot.item[i].summed = s->events;
         s->events += gradients_whole(f) ? 1 : (int)s->slot.item[i].ring;
     }
+    for (int i = 0; i < s->use.n; i++) {
+        const struct use *back = &s->use.item[i];
+        struct use *there =
+            back->held ? find_use(s, graph_region(old, back->region->mirror), back->unit) : NULL;
+        if (there) there->kept = least(f->prefetch, there->ring);
+    }
 }
 
 static void stamp(struct build *b, enum lane lane)
@@ -159,8 +168,9 @@ static void stamp(struct build *b, enum lane lane)
     n->lane = lane, n->step = ++b->graph->steps;
 }
 
+/* once: in the first micro-batch of a step alone */
 static void put_gather(struct build *b, const struct use *target, int64_t shift, int64_t from,
-                       int64_t to)
+                       int64_t to, bool once)
 {
     struct attr attr[12] = {
         attr_word("unit", target->unit->loop[0] ? target->unit->loop : target->unit->name),
@@ -173,7 +183,7 @@ static void put_gather(struct build *b, const struct use *target, int64_t shift,
         attr_whole("count", target->count),
         attr_whole("down", target->region->direction == DOWN),
         attr_whole("once", 1)};
-    int n = b->graph->facts.reshard == RESHARD_STEP ? 10 : 9;
+    int n = once || b->graph->facts.reshard == RESHARD_STEP ? 10 : 9;
     if (target->held) attr[n++] = attr_whole("held", target->held);
     if (target->first && b->graph->facts.parts > 1) attr[n++] = attr_whole("parts", 1);
     build_op(b, OP_gather, NULL, 0, attr, n);
@@ -201,11 +211,12 @@ static void put_wait(struct build *b, int event, int64_t ring, bool all)
 
 static void put_wait_for_gather(struct build *b, const struct use *u)
 {
-    struct attr attr[5] = {attr_whole("event", u->event), attr_whole("ring", u->ring),
+    struct attr attr[6] = {attr_whole("event", u->event), attr_whole("ring", u->ring),
                            attr_whole("all", 0)};
     int n = 3;
     if (b->graph->facts.reshard == RESHARD_STEP) attr[n++] = attr_whole("once", 1);
     if (u->held) attr[n++] = attr_whole("from", u->held);
+    if (u->kept) attr[n++] = attr_whole("kept", u->kept);
     build_op(b, OP_wait, NULL, 0, attr, n);
     stamp(b, LANE_COMPUTE);
 }
@@ -217,7 +228,7 @@ static void issue_until(struct schedule *s, struct build *b, int64_t limit)
         const struct use *t = &s->use.item[i];
         for (int64_t p = most(s->issued, t->start + t->held); p < least(limit, t->start + t->count);
              p++)
-            put_gather(b, t, p - t->start, 0, 1);
+            put_gather(b, t, p - t->start, 0, 1, p - t->start < t->kept);
     }
     s->issued = most(s->issued, least(limit, s->positions));
 }
@@ -230,7 +241,7 @@ static void issue_in_loop(struct schedule *s, struct build *b, const struct use 
         const struct use *t = &s->use.item[i];
         int64_t shift = ahead - t->start, from = most(0, t->held - shift),
                 to = least(here->count, t->count - shift);
-        if (from < to || t == here) put_gather(b, t, shift, from, most(from, to));
+        if (from < to || t == here) put_gather(b, t, shift, from, most(from, to), false);
     }
     s->issued =
         most(s->issued, least(here->start + here->count + s->graph->facts.prefetch, s->positions));

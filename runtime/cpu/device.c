@@ -500,7 +500,7 @@ static void play_forward(struct device *d, int micro)
     const bool watched = watching;
     watching = false;
     d->forward = true;
-    schedule_micro_batch(d, micro & (MICRO_FIRST | MICRO_LAST));
+    schedule_micro_batch(d, micro & (MICRO_FIRST | MICRO_LAST | MICRO_FORWARD));
     device_drain(d);
     d->forward = false;
     watching = watched;

@@ -142,7 +142,7 @@ static void play(struct device *d, enum play what, int micro)
     case PLAY_SETUP: schedule_setup(d); break;
     case PLAY_MICRO_BATCH:
         d->forward = micro & (MICRO_FORWARD | MICRO_LOGITS);
-        schedule_micro_batch(d, micro & (MICRO_FIRST | MICRO_LAST));
+        schedule_micro_batch(d, micro & (MICRO_FIRST | MICRO_LAST | MICRO_FORWARD));
         d->forward = false;
         break;
     case PLAY_UPDATE: schedule_update(d); break;

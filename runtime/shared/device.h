@@ -49,8 +49,8 @@ struct kernel {
 enum element_type { TYPE_F32, TYPE_BF16 };
 
 /* Which micro-batch of the step: a step of one is both. FORWARD: of a validation, for which a
- * device leaves out the steps that program.step does not mark; a schedule never sees it. LOGITS:
- * the same, issued step by step, for --sample, which looks at them. */
+ * device leaves out the steps that program.step does not mark. LOGITS: the same, issued step by
+ * step, for --sample, which looks at them; a schedule never sees it. */
 enum micro { MICRO_FIRST = 1, MICRO_LAST = 2, MICRO_FORWARD = 4, MICRO_LOGITS = 8 };
 
 /* Addresses in the allocation (on trace: the offset itself, tagged by segment, never read). */

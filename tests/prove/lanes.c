@@ -140,6 +140,7 @@ void wait_for(struct prove *p, const struct node *n)
 {
     if (attr_or(n, "once", 0) && !p->first_micro) return;
     if (p->n < attr_or(n, "from", 0)) return;
+    if (p->n < attr_or(n, "kept", 0) && !p->first_micro) return;
     int first = (int)attr_get(n, "event"), ring = (int)attr_get(n, "ring"),
         one = first + (int)(p->n % ring), kept = 0, summed = (int)attr_or(n, "summed", -1),
         sums = summed < 0 ? 0 : (int)attr_or(n, "sums", 1);
