@@ -116,8 +116,8 @@ elif ! cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o driver/libcuda.so.1 driver/d
     2>driver.log; then
     fail attention_graphs "$(tail_of driver.log)"
 else
-    # judged PROGRAM CAPABILITY WANTED (a pattern) [FOLDERS WORD]: what the library (of FOLDERS) says
-    # of every shape, one word a shape
+    # judged PROGRAM CAPABILITY WANTED (a pattern) [FOLDERS WORD]: what the library (of FOLDERS)
+    # says of every shape, one word a shape
     judged() {
         local status said name=$1_graphs_$2${5:-}
         LD_LIBRARY_PATH=$PWD/driver:${4:-$(dirname "$headers")/lib64:$(dirname \

@@ -21,7 +21,8 @@ NODES
 }
 
 prepare_many() { # RANKS
-    local n=$1 name mesh words=() halves sizes=(--set "cluster.devices_per_node=$1" --set "mesh.fsdp=$1")
+    local n=$1 name mesh words=() halves sizes
+    sizes=(--set "cluster.devices_per_node=$n" --set "mesh.fsdp=$n")
     write_as_nodes
     build "tiny.many.$n" "$here/plans/tiny.plan" "${sizes[@]}" --set schedule.steps=1000000
     # with the shards of half of the ranks, and their sums over two replicas

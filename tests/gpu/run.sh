@@ -131,7 +131,7 @@ prepare_all() {
         export CC=$dir/cc
     cc -O2 -o "$dir/tokens" "$here/tokens.c" -static -lm 2>/dev/null ||
         cc -O2 -o "$dir/tokens" "$here/tokens.c" -lm || exit 4
-    cp "$here/run.sh" "$here/many.sh" "$here/overlap.py" "$here/collectives.py" "$here/peer.py" "$dir/"
+    cp "$here"/{run.sh,many.sh,overlap.py,collectives.py,peer.py} "$dir/"
     [ "$device" = cuda ] && reference=(--reference)
     for family in $families wide warpgroups; do
         for type in bf16 fp32; do

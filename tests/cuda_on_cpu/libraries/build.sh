@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # build.sh DIR: the stand-in libraries with the sonames of the real ones, into DIR/lib; and damaged
 # ones for what a trainer says about them, each beside links to the sound ones: DIR/no-NAME (a file
-# that is no library), DIR/old (a driver without cuGraphLaunch), DIR/ungrouped (cuBLASLt 13.0), DIR/unwindowed (NCCL 2.26).
+# that is no library), DIR/old (a driver without cuGraphLaunch), DIR/ungrouped (cuBLASLt 13.0),
+# DIR/unwindowed (NCCL 2.26).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1/lib" && cd "$1"
