@@ -254,16 +254,17 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
         '^trainer: step [0-9]+: (the loss of rank [01] is|loss .* on all ranks:) not finite' - 0
     pair four_ranks --set mesh.dp=2
     FAKE=STANDIN_NCCL_NO_ID=2 ranks=4 signals no_id four_ranks 4 1 \
-    '^trainer: rank 2 .+: NCCL does not bring the FSDP group together: unhandled system error$' - 0
+    '^trainer: rank 2 .+: NCCL does not bring the FSDP group together: unhandled system error; NCCL_DEBUG=WARN in the environment says more$' \
+    - 0
     pair narrow --set precision.compute=bf16 --set run.gemm=planc
     FAKE=STANDIN_SHARED=60000 signals little_shared_memory narrow 4 1 \
-        '^trainer: rank [01]: kernel f_.* wants 65536 bytes of shared memory per block, stand-in device has 60000: a build with --arch sm_90a cuts products smaller$' \
+        '^trainer: rank [01] on .+, GPU [01] \(stand-in device\): kernel f_.* wants 65536 bytes of shared memory per block, there are 60000: a build with --arch sm_90a cuts products smaller$' \
         - 0
     driver=no-libnccl.so.2 signals no_nccl quick 4 1 \
         '^trainer: rank 0 on [^ :]+: 2 ranks, and no NCCL: libnccl\.so\.2 cannot be loaded \(.+\)$' \
         - 0
     driver=no-libcublasLt.so.13 signals no_cublaslt quick 4 1 \
-        '^trainer: rank 0: no cuBLASLt of CUDA 13: libcublasLt\.so\.13 cannot be loaded \(.+\); run\.gemm = planc does without cuBLASLt$' \
+        '^trainer: rank 0 on .+, GPU 0 \(stand-in device\): no cuBLASLt of CUDA 13: libcublasLt\.so\.13 cannot be loaded \(.+\); run\.gemm = planc does without$' \
         - 0
     driver=old signals driver_lacks quick 4 1 \
         '^trainer: rank 0 on [^ :]+: the NVIDIA driver that is installed \(libcuda\.so\.1\) has no cuGraphLaunch: ' \
