@@ -85,7 +85,8 @@ static bool hash_file(int fd, int64_t size, int64_t blocks, int64_t bytes, uint6
 struct value {
     const char *name;
     double value;
-    bool is_hash; /* it says nothing to a reader */
+    bool is_hash;            /* it says nothing to a reader */
+    const char *const *word; /* of a key that is a word: by the value; NULL behind the last */
 };
 
 enum { VALUES = 64 };
@@ -97,7 +98,7 @@ struct values {
 static void add(struct values *v, const char *name, double value)
 {
     if (v->n == VALUES) fail_now("more than %d values of a program are compared", VALUES);
-    v->at[v->n++] = (struct value){name, value, false};
+    v->at[v->n++] = (struct value){name, value, false, NULL};
 }
 
 static void add_hash(struct values *v, const char *name, uint64_t h)
@@ -108,6 +109,12 @@ static void add_hash(struct values *v, const char *name, uint64_t h)
         add(v, name, halves[i]);
         v->at[v->n - 1].is_hash = true;
     }
+}
+
+static void add_word(struct values *v, const char *name, const char *const *word, int which)
+{
+    add(v, name, which);
+    v->at[v->n - 1].word = word;
 }
 
 uint64_t agree_own_program(void)
@@ -131,38 +138,52 @@ static uint64_t hash_of_names(const char *const *name, int n)
 
 static void plan_values(struct values *v)
 {
+    static const char *const owners[] = {"shard", "all", NULL};
+    static const char *const types[] = {[TYPE_F32] = "fp32", [TYPE_BF16] = "bf16", NULL};
+    static const char *const rates[] = {[RATE_CONSTANT] = "constant",
+                                        [RATE_COSINE] = "cosine",
+                                        [RATE_LINEAR] = "linear",
+                                        [RATE_WSD] = "wsd",
+                                        NULL};
+    static const char *const shapes[] = {
+        [SHAPE_LINEAR] = "linear", [SHAPE_SQRT] = "sqrt", [SHAPE_COSINE] = "cosine", NULL};
+    static const char *const orders[] = {
+        [ORDER_SEQUENTIAL] = "sequential", [ORDER_SHUFFLED] = "shuffled", NULL};
+    static const char *const documents[] = {"packed", "separate", NULL};
+    static const char *const actions[] = {
+        [NONFINITE_STOP] = "stop", [NONFINITE_SKIP] = "skip", NULL};
     const struct program *p = &program;
     add(v, "the number of parameters", (double)p->parameters);
     add(v, "model.vocab", (double)p->vocabulary);
     add(v, "mesh.fsdp", (double)p->fsdp);
     add(v, "mesh.dp", (double)p->dp);
-    add(v, "mesh.optimizer", (double)p->parts);
+    add_word(v, "mesh.optimizer", owners, p->parts > 0);
     add(v, "batch.sequence", (double)p->sequence);
     add(v, "batch.local", (double)p->local);
     add(v, "batch.global", (double)p->global);
     add_hash(v, "the device", hash_text(p->device));
-    add(v, "precision.compute", (double)p->compute_type);
+    add_word(v, "precision.compute", types, (int)p->compute_type);
     add(v, "optimizer.lr", p->lr);
     add(v, "optimizer.betas[0]", p->beta1);
     add(v, "optimizer.betas[1]", p->beta2);
-    add(v, "schedule", (double)p->schedule);
+    add_word(v, "schedule", rates, (int)p->schedule);
     add(v, "schedule.warmup", (double)p->warmup);
     add(v, "schedule.warmup_from", p->warmup_from);
     add(v, "schedule.warmup_to", p->warmup_to);
-    add(v, "schedule.decay_shape", (double)p->decay_shape);
+    add_word(v, "schedule.decay_shape", shapes, (int)p->decay_shape);
     add(v, "schedule.steps", (double)p->schedule_steps);
     add(v, "schedule.decay", (double)p->decay);
     add(v, "schedule.floor", p->floor);
     add_hash(v, "data.train", hash_of_names(p->data_train, p->data_trains));
     add(v, "data.format", (double)p->data_format);
-    add(v, "data.order", (double)p->data_order);
+    add_word(v, "data.order", orders, (int)p->data_order);
     add(v, "data.seed", (double)p->data_seed);
     add(v, "data.ignore", p->has_ignore ? (double)p->ignore : -1);
-    add(v, "data.documents", p->separate);
+    add_word(v, "data.documents", documents, p->separate);
     add(v, "data.end_token", p->separate ? (double)p->end_token : -1);
     add_hash(v, "init.from", hash_text(p->init_from));
     add(v, "init.seed", (double)p->init_seed);
-    add(v, "run.nonfinite", (double)p->nonfinite);
+    add_word(v, "run.nonfinite", actions, (int)p->nonfinite);
     add(v, "run.timeout", p->timeout_seconds);
 }
 
@@ -184,6 +205,14 @@ static void option_values(struct values *v, const struct options *o)
     add(v, "--resume", o->resume ? (double)o->resume_step : -2);
 }
 
+/* Another version may have a value for which this one has no word. */
+static const char *word_of(const struct value *x, double value)
+{
+    for (int i = 0; x->word[i]; i++)
+        if (!(value < i) && !(value > i)) return x->word[i];
+    return "another word";
+}
+
 static void compare_values(const struct values *v, const double *first)
 {
     for (int i = 0; i < v->n && !fail_noted(); i++) {
@@ -191,6 +220,9 @@ static void compare_values(const struct values *v, const double *first)
         if (!(x->value < first[i]) && !(x->value > first[i])) continue;
         if (x->is_hash)
             fail_note("does not run what rank 0 runs: %s differs", x->name);
+        else if (x->word)
+            fail_note("does not run what rank 0 runs: %s is %s, rank 0 has %s", x->name,
+                      word_of(x, x->value), word_of(x, first[i]));
         else
             fail_note("does not run what rank 0 runs: %s is %.17g, rank 0 has %.17g", x->name,
                       x->value, first[i]);

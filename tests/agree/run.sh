@@ -43,7 +43,7 @@ other() { # NAME PATTERN SETTINGS
 other batch 'batch.local is 4, rank 0 has 2' --set batch.local=4
 other rate 'optimizer.lr is 0.002.*, rank 0 has 0.001' --set optimizer.lr=2e-3
 other seed 'init.seed is 7, rank 0 has 0' --set init.seed=7
-other nonfinite 'run.nonfinite is 1, rank 0 has 0' --set run.nonfinite=skip
+other nonfinite 'run.nonfinite is skip, rank 0 has stop' --set run.nonfinite=skip
 other width 'the number of parameters is' --set model.hidden=32
 other mesh 'mesh.fsdp is 4, rank 0 has 2' --set mesh.fsdp=4
 other clip 'the trainer \(another build of it\) differs' --set optimizer.clip=0.5
