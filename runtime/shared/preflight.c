@@ -137,11 +137,12 @@ static void measure_device(struct device *d, struct report *mine)
     while (w.size > LEAST_COPY && 2 * w.size > have) w.size /= 2;
     if (2 * w.size <= have) mine->copy_bytes = 2 * (double)w.size / seconds_of(d, &w, NULL, false);
     w.job = JOB_PRODUCT;
-    for (w.size = MOST_SIDE; w.size > 16 && (3 * w.size * w.size * element > have ||
+    const int64_t of_three = 2 * element + 4; /* the third may be F32 */
+    for (w.size = MOST_SIDE; w.size > 16 && (of_three * w.size * w.size > have ||
                                              (w.size > 512 && !strcmp(program.device, "cpu")));)
         w.size /= 2;
     const double n = (double)w.size;
-    device_clear(d, w.at, 3 * w.size * w.size * element);
+    device_clear(d, w.at, of_three * w.size * w.size);
     if (device_square_product(d, program.compute_type, w.size, w.at,
                               w.at + w.size * w.size * element,
                               w.at + 2 * w.size * w.size * element))
