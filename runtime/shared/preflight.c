@@ -57,7 +57,7 @@ bool preflight_open(const char *path)
     pre.path = path;
     pre.all = ROOM(double, 2 * world.size);
     pre.report = ROOM(struct report, world.size);
-    pre.transfer = ROOM(struct transfer, 3 * program.units + 1);
+    pre.transfer = ROOM(struct transfer, 4 * program.units + 1);
     return world.rank != 0 || output_prepare(&pre.file, "--preflight", path);
 }
 
@@ -71,7 +71,15 @@ static double most_of_all(double mine)
     return most;
 }
 
-enum job { JOB_PRODUCT, JOB_COPY, JOB_GATHER, JOB_REDUCE, JOB_REDUCE_ALL, JOB_SUM };
+enum job {
+    JOB_PRODUCT,
+    JOB_COPY,
+    JOB_GATHER,
+    JOB_GATHER_PARTS,
+    JOB_REDUCE,
+    JOB_REDUCE_ALL,
+    JOB_SUM
+};
 /* size: a side, bytes, or a unit's first instance. */
 struct work {
     enum job job;
@@ -91,6 +99,7 @@ static void issue(struct device *d, const struct work *w, const struct unit *u, 
             break;
         case JOB_COPY: device_copy(d, w->at + n, w->at, n); break;
         case JOB_GATHER: gather(d, 1, n, w->at, -1); break;
+        case JOB_GATHER_PARTS: gather_replicas(d, 1, n, MICRO_FIRST); break;
         case JOB_REDUCE:
         case JOB_REDUCE_ALL:
             into = program.parts ? (void *)(w->at + w->slot_bytes + 4 * u->shard)
@@ -208,11 +217,24 @@ static void add_transfer(const char *what, const char *unit, int64_t part_bytes,
             (struct transfer){what, unit, part_bytes, ranks, replicas, seconds};
 }
 
+/* Over the shards, or of the parts of a shard over the replicas. The rank's own part is cast and
+ * stored first; that is no transfer. */
+static void measure_gather(struct device *d, struct work w, const struct unit *u, bool replicas)
+{
+    const int64_t element = program.compute_type == TYPE_BF16 ? 2 : 4,
+                  bytes = (replicas ? u->part : u->shard) * element;
+    const struct work own = {.job = JOB_COPY, .size = bytes, .at = w.at};
+    const double copy = seconds_of(d, &own, NULL, true);
+    w.job = replicas ? JOB_GATHER_PARTS : JOB_GATHER;
+    const double seconds = seconds_of(d, &w, u, true);
+    add_transfer("gather", u->name, bytes, replicas ? program.dp : program.fsdp, replicas,
+                 seconds > 2 * copy ? seconds - copy : seconds / 2);
+}
+
 /* Slots lie at the end of the arena, stages behind them. */
 static void measure_transfers(struct device *d)
 {
-    const int64_t element = program.compute_type == TYPE_BF16 ? 2 : 4,
-                  have = program.local_bytes + program.wire_bytes;
+    const int64_t have = program.local_bytes + program.wire_bytes;
     int64_t instance = 0;
     for (int i = 0; i < program.units; instance += program.unit[i++].count) {
         const struct unit *u = &program.unit[i];
@@ -223,15 +245,8 @@ static void measure_transfers(struct device *d)
                          .at = (char *)local(d, 0) + (have - need) / 256 * 256,
                          .slot_bytes = slot};
         device_clear(d, local(d, 0), have); /* sums of sums would not stay finite */
-        if (program.fsdp > 1) {
-            /* the rank's own part is cast and stored first; that is no transfer */
-            struct work own = {.job = JOB_COPY, .size = u->shard * element, .at = w.at};
-            const double copy = seconds_of(d, &own, NULL, true);
-            w.job = JOB_GATHER;
-            double seconds = seconds_of(d, &w, u, true);
-            add_transfer("gather", u->name, u->shard * element, program.fsdp, false,
-                         seconds > 2 * copy ? seconds - copy : seconds / 2);
-        }
+        if (program.fsdp > 1) measure_gather(d, w, u, false);
+        if (program.parts) measure_gather(d, w, u, true);
         w.job = JOB_REDUCE;
         const double scatter = world.size > 1 ? seconds_of(d, &w, u, true) : 0;
         if (program.fsdp > 1)

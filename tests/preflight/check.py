@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """check.py measured JSON PROGRAM      what was measured, against the tables of the trainer
+   check.py parts JSON                  gathers and sums over replicas, of parts of a shard
    check.py cluster JSON SIMULATED      the cluster file predicts what preflight does
    check.py edit JSON TO [RANK KEY VALUE]   all ranks alike but one"""
 import json
@@ -32,6 +33,17 @@ def measured(path, program):
     assert m["predicted_step_seconds"] > 0 and m["predicted_step_seconds_with_links"] > 0
 
 
+def parts(path):
+    found = {}
+    for t in json.load(open(path, encoding="utf-8"))["transfers"]:
+        if t["unit"]:
+            found.setdefault((t["what"], t["unit"]), []).append(t["part_bytes"])
+    names = {unit for _, unit in found}
+    assert len(names) >= 2 and {what for what, _ in found} == {"gather", "reduce_scatter"}, found
+    for sizes in found.values():  # of a shard over two shards, of half a shard over two replicas
+        assert len(sizes) == 2 and sizes[0] == 2 * sizes[1], found
+
+
 def cluster(path, simulated):
     want = json.load(open(path, encoding="utf-8"))["predicted_step_seconds_with_links"]
     have = json.load(open(simulated, encoding="utf-8"))["rungs"][0]["step_seconds"]
@@ -48,6 +60,6 @@ def edit(path, to, rank="0", key="", value=""):
 
 
 try:
-    {"measured": measured, "cluster": cluster, "edit": edit}[sys.argv[1]](*sys.argv[2:])
+    {"measured": measured, "parts": parts, "cluster": cluster, "edit": edit}[sys.argv[1]](*sys.argv[2:])
 except AssertionError as e:
     sys.exit(str(e))

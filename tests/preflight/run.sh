@@ -43,6 +43,9 @@ timeout 60 mpirun --oversubscribe --bind-to none -n 2 -x PLANC_HOST=east shape/t
     grep -qE '^  gather +layers .* 2 +1 ' hosts.out &&
     grep -qE '^  all_reduce +layers .* 2 +2 ' hosts.out && ok hosts ||
     fail hosts "$(tail_of hosts.out 20)"
+timeout 120 "$planc" preflight small.plan --set mesh.optimizer=all --json >parts.json 2>parts.err \
+    </dev/null || fail parts "exit $?: $(tail_of parts.err)"
+holds parts parts parts.json
 # in BF16: the sums of its products are F32, and must lie within the arena
 timeout 120 "$planc" preflight small.plan --set mesh.fsdp=1 --set mesh.dp=1 \
     --set precision.compute=bf16 >one.out 2>&1 &&
