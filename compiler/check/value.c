@@ -341,6 +341,9 @@ static void work_out(struct checker *c, enum key_id key)
 {
     struct slot *slot = &c->key[key];
     const struct key_row *row = &key_rows[key];
+    /* left to planc, and not one of the key's own words for something that the trainer decides */
+    const bool is_auto = slot->entry && value_is_auto(slot) &&
+                         (key_is_derived(key) || words_index(row->words, "auto") < 0);
     if (slot->entry && row->missing[0]) {
         if (!is_refused_before(c, key)) {
             struct diagnostic *d = complain(slot->at, "'%s' is refused: planc cannot %s yet",
@@ -348,12 +351,12 @@ static void work_out(struct checker *c, enum key_id key)
             if (key_instead(key)) add_help(d, "%s", key_instead(key));
         }
         slot->state = FAILED;
-    } else if (slot->entry && value_is_auto(slot) && !key_is_derived(key)) {
+    } else if (is_auto && !key_is_derived(key)) {
         struct diagnostic *d = complain(
             slot->entry->kid[1]->at, "%s cannot be auto: it follows from nothing", key_path(key));
         if (row->fallback[0]) add_help(d, "its default is %s", row->fallback);
         slot->state = FAILED;
-    } else if (slot->entry && !value_is_auto(slot)) {
+    } else if (slot->entry && !is_auto) {
         value_of_entry(c, slot, row, row->type == KEY_LIST, one_key_value, key_path(key));
     } else if (key_is_derived(key)) {
         slot->state = BUSY;
