@@ -273,8 +273,8 @@ static void introduce(struct device *d, const struct options *o, const struct co
     const struct program *p = &program;
     checkpoint_say_first();
     say("plan: %s (%s), device %s", p->title, p->plan_path, p->device);
-    say("mesh: %d rank%s = fsdp %lld x dp %lld", world.size, world.size == 1 ? "" : "s",
-        (long long)p->fsdp, (long long)p->dp);
+    say("mesh: %d rank%s = fsdp %lld x dp %lld%s", world.size, world.size == 1 ? "" : "s",
+        (long long)p->fsdp, (long long)p->dp, p->parts ? ", optimizer all" : "");
     say("batch: global %lld = %d rank%s x %lld local x %lld accumulation, sequence %lld: %s tokens "
         "a step",
         (long long)p->global, world.size, world.size == 1 ? "" : "s", (long long)p->local,

@@ -55,6 +55,9 @@ plan "dimensions without a name on many paths" {
 }
 PLAN
 (ulimit -t 20 && page chunks 0 chunks.plan) # seconds of CPU; it took hours and all memory
+page replicas 0 "$plans/demo.plan" --set mesh.dp=2 --set mesh.optimizer=all
+grep -q 'fsdp 2 x dp 2, optimizer all, local batch' replicas.html && ok optimizer ||
+    fail optimizer "$(grep -o 'devices: fsdp[^;]*' replicas.html)"
 page exceeds 2 "$plans/llama-8b.plan" --set batch.local=64 --set batch.global=32768
 page space 0 "$plans/30b-a3b-16.plan" --set 'batch.local=1|2|64' \
     --set 'activation_checkpoint.mode=none|full'
