@@ -40,7 +40,8 @@ struct use {
     int64_t count, start, ring;
     int64_t
         held, /* so many of its first iterations find their weights where the mirror left them */
-        kept; /* and so many those that the mirror leaves for the next micro-batch */
+        kept, /* and so many those that the mirror leaves for the next micro-batch */
+        once; /* of these, so many of the first are gathered in a step's first micro-batch alone */
     int event;
     bool first; /* of the unit in a micro-batch */
     const char *buffer;
@@ -216,7 +217,7 @@ static void put_wait_for_gather(struct build *b, const struct use *u)
     int n = 3;
     if (b->graph->facts.reshard == RESHARD_STEP) attr[n++] = attr_whole("once", 1);
     if (u->held) attr[n++] = attr_whole("from", u->held);
-    if (u->kept) attr[n++] = attr_whole("kept", u->kept);
+    if (u->once) attr[n++] = attr_whole("kept", u->once);
     build_op(b, OP_wait, NULL, 0, attr, n);
     stamp(b, LANE_COMPUTE);
 }
@@ -225,10 +226,14 @@ static void put_wait_for_gather(struct build *b, const struct use *u)
 static void issue_until(struct schedule *s, struct build *b, int64_t limit)
 {
     for (int i = 0; i < s->use.n; i++) {
-        const struct use *t = &s->use.item[i];
+        struct use *t = &s->use.item[i];
         for (int64_t p = most(s->issued, t->start + t->held); p < least(limit, t->start + t->count);
-             p++)
-            put_gather(b, t, p - t->start, 0, 1, p - t->start < t->kept);
+             p++) {
+            /* those before it were not gathered in an earlier loop, which does so every time */
+            const bool once = p - t->start < t->kept && p - t->start == t->once;
+            t->once += once;
+            put_gather(b, t, p - t->start, 0, 1, once);
+        }
     }
     s->issued = most(s->issued, least(limit, s->positions));
 }

@@ -85,6 +85,39 @@ for plan in "$top"/plans/*.plan; do
         fail "library.$name" "$(tail_of "$name.err")"
 done
 
+# Two loops: what runs ahead of the second is gathered in the first, in every micro-batch.
+cat >loops.plan <<'P'
+architecture two_loops {
+    hyper { hidden;  vocab;  first = 2;  second = 3 }
+    embed = weight("embed", [vocab, hidden], init = normal(0.02))
+    x = embedding(tokens, embed)
+    repeat first "a.{i}" {
+        w = weight("w", [hidden, hidden], init = normal(0.02))
+        x = x + linear(x, w)
+    }
+    repeat second "b.{i}" {
+        v = weight("v", [hidden, hidden], init = normal(0.02))
+        x = x + linear(x, v)
+    }
+    head = weight("head", [vocab, hidden], init = normal(0.02))
+    ce = cross_entropy(linear(x, head), targets)
+    loss = ce
+    metrics { ce }
+}
+use "clusters/cpu.plan"
+plan "two loops" {
+    model two_loops { hidden = 16;  vocab = 32 }
+    cluster cpu { }
+    mesh { fsdp = 2 }
+    batch { sequence = 8;  local = 2;  global = 8 }
+}
+P
+for prefetch in 0 1 2 3 9; do for mode in none full; do
+    "$planc" dump loops.plan --after memory --set "mesh.prefetch=$prefetch" --set \
+        "activation_checkpoint.mode=$mode" >loops.ir 2>loops.err &&
+        proved "loops.prefetch$prefetch.$mode" loops.ir || fail loops "$(tail_of loops.err)"
+done; done
+
 # ── broken by hand ──
 cp fsdp2.none.ir whole.ir
 offset() { grep -E "^buffer $1 " whole.ir | grep -oE 'offset=[0-9]+'; }
