@@ -92,7 +92,7 @@ void collective_gather(void *slot, int64_t shard, int64_t bytes)
 {
     const int n = (int)program.fsdp, me = world.shard;
     char *at = slot;
-    if (neighbours_read(fsdp_comm, slot, n * shard * bytes)) {
+    if (n > 1 && neighbours_read(fsdp_comm, slot, n * shard * bytes)) {
         neighbours_begin();
         for (int round = 1; round < n; round++) {
             char *part = at + (me + n - round) % n * shard * bytes;

@@ -99,17 +99,21 @@ refused cuda_is_not_measured 3 "measures cpu only" "$plans/clusters/h200.plan" -
 
 # What measures compiles as it is, and its collectives are those of a trainer: ranks of one host
 # read each other's memory.
-cat >mesh.c <<'C'
-#include "program.h"
-const struct program program = {.fsdp = 2, .dp = 1, .timeout_seconds = 60};
-C
-# shellcheck disable=SC2086
-mpicc -std=c17 -O0 -march=native ${SANITIZE_FLAGS:-} -I "$top/runtime" -I "$top/runtime/shared" -I \
-    "$top/templates" -o measure "$top/templates/cpu/measure.c" mesh.c \
-    "$top/$BUILD/lib/libtrainer_cpu.a" -ljansson -ldnnl -lgomp -lm -pthread 2>measure.log &&
-    ok measure_compiles || fail measure_compiles "$(tail_of measure.log)"
-OMP_NUM_THREADS=1 timeout 120 mpirun -n 2 --oversubscribe --bind-to none ./measure collectives \
-    1e-9 >measure.txt 2>measure.err
-[ "$(grep -c '^gather mpi any' measure.txt)" = 8 ] && grep -q '^sum mpi any - any 2 512' \
-    measure.txt && ok collectives_are_measured ||
-    fail collectives_are_measured "$(tail_of measure.err)"
+measure() { # NAME FSDP DP: NAME.txt are its collectives on such a mesh
+    printf '#include "program.h"\nconst struct program program = {%s, .timeout_seconds = 60};\n' \
+        ".fsdp = $2, .dp = $3" >mesh.c
+    # shellcheck disable=SC2086
+    mpicc -std=c17 -O0 -march=native ${SANITIZE_FLAGS:-} -I "$top/runtime" -I \
+        "$top/runtime/shared" -I "$top/templates" -o measure "$top/templates/cpu/measure.c" \
+        mesh.c "$top/$BUILD/lib/libtrainer_cpu.a" -ljansson -ldnnl -lgomp -lm -pthread \
+        2>measure.log || { fail "measure_compiles.$1" "$(tail_of measure.log)"; return 1; }
+    OMP_NUM_THREADS=1 timeout 120 mpirun -n $(($2 * $3)) --oversubscribe --bind-to none \
+        ./measure collectives 1e-9 >"$1.txt" 2>"$1.err"
+}
+measure shards 2 1 && [ "$(grep -c '^gather mpi any' shards.txt)" = 8 ] &&
+    grep -q '^sum mpi any - any 2 512' shards.txt && ok collectives.shards ||
+    fail collectives.shards "$(tail_of shards.err)"
+measure replicas 1 2 && [ "$(grep -c '^all_reduce mpi any' replicas.txt)" = 8 ] &&
+    ok collectives.replicas || fail collectives.replicas "$(tail_of replicas.err)"
+measure alone 1 1 && grep -q '^gather mpi any' alone.txt && grep -q '^host issue' alone.txt &&
+    ok collectives.alone || fail collectives.alone "$(tail_of alone.err)"
