@@ -16,7 +16,8 @@ print(f"steps       {len(rows)} in {seconds:.0f} s, {seen / seconds:,.0f} tokens
 took = sorted(r["step_seconds"] for r in rows)[len(rows) // 2]
 predicted = next((r["predicted_step_seconds"] for r in rows if "predicted_step_seconds" in r), 0)
 print(f"a step      {1e3 * took:.1f} ms measured (median), {1e3 * predicted:.1f} ms predicted by the "
-      "rates of clusters/cpu.plan")
+      "assumed rates of clusters/cpu.plan")
+print("            planc calibrate -o here.plan measures this machine; build with --cluster here.plan")
 print(f"text        {seen:,} of {text_bytes:,} bytes read" + ("" if seen < text_bytes else ", some twice"))
 print(f"result      {last:.3f} bits per byte over the last 20 steps, {first:.3f} over the first 20")
 if seen >= text_bytes or not last < LIMIT or len(rows) < 40:
