@@ -57,4 +57,61 @@ static bool close(double got, double wanted, double size, bool half)
     return fabs(got - wanted) <= 2e-6 * size + (half ? fabs(wanted) / 256 : 0) + 1e-30;
 }
 
+/* Rows that are sorted by experts, the weights [experts, out, in] of each ([experts, in, out] where
+ * they are read across), and room for the product y = z w and the weights' gradient dw of dy. */
+template <class T> struct expert_operands {
+    int64_t experts, total = 0, in, out;
+    buffer<int32_t> first;
+    buffer<T> z, w, y, dy;
+    buffer<float> dw;
+    static int64_t sum(const std::vector<int> &rows)
+    {
+        int64_t n = 0;
+        for (int each : rows) n += each;
+        return n;
+    }
+    expert_operands(const std::vector<int> &rows, int64_t in, int64_t out)
+        : experts((int64_t)rows.size()), in(in), out(out), first(experts + 1), z(sum(rows) * in),
+          w(experts * in * out), y(sum(rows) * out), dy(sum(rows) * out), dw(experts * in * out)
+    {
+        for (int64_t e = 0; e <= experts; e++)
+            first[e] = (int32_t)total, total += e < experts ? rows[(size_t)e] : 0;
+        z.fill(), w.fill(), dy.fill();
+    }
+    /* y and dw are what plain loops give, and nothing is written beside them. */
+    void agree(const char *what, bool across)
+    {
+        for (int64_t e = 0; e < experts; e++) {
+            for (int64_t r = first[e]; r < first[e + 1]; r++)
+                for (int64_t o = 0; o < out; o++) product_agrees(what, across, e, r, o);
+            for (int64_t o = 0; o < out; o++)
+                for (int64_t i = 0; i < in; i++) gradient_agrees(e, o, i);
+        }
+        y.unharmed(what), dw.unharmed(what);
+    }
+
+  private:
+    void product_agrees(const char *what, bool across, int64_t e, int64_t r, int64_t o)
+    {
+        double sum = 0, size = 0;
+        for (int64_t i = 0; i < in; i++) {
+            double x = (double)get(z[r * in + i]) *
+                       (double)get(w[e * in * out + (across ? i * out + o : o * in + i)]);
+            sum += x, size += fabs(x);
+        }
+        want(close(get(y[r * out + o]), sum, size, sizeof(T) == 2), what, r * out + o,
+             get(y[r * out + o]), sum);
+    }
+    void gradient_agrees(int64_t e, int64_t o, int64_t i)
+    {
+        double sum = 0, size = 0;
+        for (int64_t r = first[e]; r < first[e + 1]; r++) {
+            double x = (double)get(dy[r * out + o]) * (double)get(z[r * in + i]);
+            sum += x, size += fabs(x);
+        }
+        want(close(dw[(e * out + o) * in + i], sum, size, false), "expert gradient",
+             (e * out + o) * in + i, dw[(e * out + o) * in + i], sum);
+    }
+};
+
 #endif

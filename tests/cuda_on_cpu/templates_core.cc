@@ -208,43 +208,14 @@ template <class T, class F, class G>
 static void expert_case(const char *what, F forward, G grad, struct tile_of tile, bool across,
                         std::vector<int> rows, int64_t in, int64_t out)
 {
-    int64_t experts = (int64_t)rows.size(), total = 0;
-    buffer<int32_t> first(experts + 1);
-    for (int64_t e = 0; e <= experts; e++)
-        first[e] = (int32_t)total, total += e < experts ? rows[(size_t)e] : 0;
-    buffer<T> z(total * in), w(experts * in * out), y(total * out), dy(total * out);
-    buffer<float> dw(experts * in * out);
-    z.fill(), w.fill(), dy.fill();
-    fiber_launch(dim3((unsigned)((total / tile.m + experts) * up(out, tile.n))),
-                 dim3((unsigned)tile.threads), tile.shared, forward, z.at, w.at, first.at, y.at,
-                 (int)experts, (int)in, (int)out);
-    fiber_launch(dim3((unsigned)(experts * up(out, tile.m) * up(in, tile.n))),
-                 dim3((unsigned)tile.threads), tile.shared, grad, dy.at, z.at, first.at, dw.at,
-                 (int)in, (int)out);
-    for (int64_t e = 0; e < experts; e++) {
-        for (int64_t r = first[e]; r < first[e + 1]; r++)
-            for (int64_t o = 0; o < out; o++) {
-                double sum = 0, size = 0;
-                for (int64_t i = 0; i < in; i++) {
-                    double x = (double)get(z[r * in + i]) *
-                               (double)get(w[e * in * out + (across ? i * out + o : o * in + i)]);
-                    sum += x, size += fabs(x);
-                }
-                want(close(get(y[r * out + o]), sum, size, sizeof(T) == 2), what, r * out + o,
-                     get(y[r * out + o]), sum);
-            }
-        for (int64_t o = 0; o < out; o++)
-            for (int64_t i = 0; i < in; i++) {
-                double sum = 0, size = 0;
-                for (int64_t r = first[e]; r < first[e + 1]; r++) {
-                    double x = (double)get(dy[r * out + o]) * (double)get(z[r * in + i]);
-                    sum += x, size += fabs(x);
-                }
-                want(close(dw[(e * out + o) * in + i], sum, size, false), "expert gradient",
-                     (e * out + o) * in + i, dw[(e * out + o) * in + i], sum);
-            }
-    }
-    y.unharmed(what), dw.unharmed(what);
+    expert_operands<T> e(rows, in, out);
+    fiber_launch(dim3((unsigned)((e.total / tile.m + e.experts) * up(out, tile.n))),
+                 dim3((unsigned)tile.threads), tile.shared, forward, e.z.at, e.w.at, e.first.at,
+                 e.y.at, (int)e.experts, (int)in, (int)out);
+    fiber_launch(dim3((unsigned)(e.experts * up(out, tile.m) * up(in, tile.n))),
+                 dim3((unsigned)tile.threads), tile.shared, grad, e.dy.at, e.z.at, e.first.at,
+                 e.dw.at, (int)in, (int)out);
+    e.agree(what, across);
 }
 template <class TILE> static void expert_cases(std::vector<int> rows, int64_t in, int64_t out)
 {

@@ -203,42 +203,13 @@ static void expert_grad_kernel(const bf16 *dy, const bf16 *z, const int32_t *fir
 template <bool ACROSS>
 static void expert_case(int blocks, std::vector<int> rows, int64_t in, int64_t out)
 {
-    int experts = (int)rows.size(), total = 0;
-    buffer<int32_t> first(experts + 1);
-    first[0] = 0;
-    for (int e = 0; e < experts; e++) first[e + 1] = total += rows[(size_t)e];
-    buffer<bf16> z(total * in), w(experts * in * out), y(total * out), dy(total * out);
-    buffer<float> dw(experts * in * out);
-    z.fill(), w.fill(), dy.fill();
+    expert_operands<bf16> e(rows, in, out);
     fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED,
-                 expert_kernel<ACROSS, bf16>, z.at, w.at, first.at, y.at, experts, (int)in,
-                 (int)out);
+                 expert_kernel<ACROSS, bf16>, e.z.at, e.w.at, e.first.at, e.y.at, (int)e.experts,
+                 (int)in, (int)out);
     fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED, expert_grad_kernel,
-                 dy.at, z.at, first.at, dw.at, experts, (int)in, (int)out);
-    for (int64_t e = 0; e < experts; e++) {
-        for (int64_t r = first[e]; r < first[e + 1]; r++)
-            for (int64_t o = 0; o < out; o++) {
-                double sum = 0, size = 0;
-                for (int64_t i = 0; i < in; i++) {
-                    double x = (double)get(z[r * in + i]) *
-                               (double)get(w[e * in * out + (ACROSS ? i * out + o : o * in + i)]);
-                    sum += x, size += fabs(x);
-                }
-                want(close(get(y[r * out + o]), sum, size, true), "expert", r * out + o,
-                     get(y[r * out + o]), sum);
-            }
-        for (int64_t o = 0; o < out; o++)
-            for (int64_t i = 0; i < in; i++) {
-                double sum = 0, size = 0;
-                for (int64_t r = first[e]; r < first[e + 1]; r++) {
-                    double x = (double)get(dy[r * out + o]) * (double)get(z[r * in + i]);
-                    sum += x, size += fabs(x);
-                }
-                want(close(dw[(e * out + o) * in + i], sum, size, false), "expert gradient",
-                     (e * out + o) * in + i, dw[(e * out + o) * in + i], sum);
-            }
-    }
-    y.unharmed("expert"), dw.unharmed("expert gradient");
+                 e.dy.at, e.z.at, e.first.at, e.dw.at, (int)e.experts, (int)in, (int)out);
+    e.agree("expert", ACROSS);
 }
 
 int main(int argc, char **argv)
