@@ -92,7 +92,7 @@ const char *candidate_shared_key(const struct space *s, const int *choice)
 
 const char *candidate_structure_text(const struct plan *p)
 {
-    const bool cut = p->optimizer_all && p->dp > 1;
+    const bool cut = plan_parts_optimizer(p);
     return text_format("%d %d %d %d %s %s %s ", p->loss_chunks > 1, p->fsdp > 1, cut,
                        cut && p->accumulation > 1, p->checkpoint_layers, p->checkpoint_save,
                        p->checkpoint_rest_save);

@@ -276,6 +276,12 @@ struct plan {
     } given;
 };
 
+/* Each replica has a part of its shard's optimizer: there are replicas, and the plan says so. */
+static inline bool plan_parts_optimizer(const struct plan *p)
+{
+    return p->optimizer_all && p->dp > 1;
+}
+
 /* plan_keys.c: every key with its value, the model's first: what a checkpoint says of the plan that
  * it was made by, and what another plan is compared with. */
 resolved_keys plan_keys(const struct plan *p);

@@ -155,7 +155,7 @@ static void resolve_trainer(struct checker *c, struct plan *p)
     p->reshard = t->reshard == TRAINER_RESHARD_NEVER ? RESHARD_BACKWARD : RESHARD_FORWARD;
     p->cluster.host.launch += number(c, K_trainer_launch);
     p->cluster.host.step += number(c, K_trainer_step);
-    if (p->optimizer_all && p->dp > 1)
+    if (plan_parts_optimizer(p))
         add_help(complain(t->at,
                           "mesh.optimizer = all is planc's own trainer; %s shards its state "
                           "with the weights",

@@ -130,7 +130,7 @@ static void print_step(const struct plan *p)
     if (!p->cluster.elastic)
         printf(", %lld node%s of %lld", (long long)p->cluster.nodes,
                p->cluster.nodes == 1 ? "" : "s", (long long)p->cluster.devices_per_node);
-    if (p->optimizer_all && p->dp > 1) printf("; the optimizer over all");
+    if (plan_parts_optimizer(p)) printf("; the optimizer over all");
     printf("\n  step        %s tokens: %lld sequences of %lld, local %lld x %lld device%s x "
            "accumulation %lld\n",
            text_count(p->global * p->sequence), (long long)p->global, (long long)p->sequence,
@@ -156,7 +156,7 @@ static void print_step(const struct plan *p)
 static const char *state_text(const struct plan *p)
 {
     const char *shards = text_format("%lld shard%s", (long long)p->fsdp, p->fsdp == 1 ? "" : "s");
-    if (!p->optimizer_all || p->dp == 1)
+    if (!plan_parts_optimizer(p))
         return text_format("%d B per parameter / %s", STATE_BYTES, shards);
     const bool whole = p->accumulation > 1; /* gradients of several micro-batches are added up */
     return text_format("%d B per parameter / %lld devices; %s%s weights / %s",

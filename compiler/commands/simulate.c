@@ -73,9 +73,8 @@ static void print_rung(const char *path, const struct rung *r)
            text_count((int64_t)(r->tokens_per_second + 0.5)),
            text_count((int64_t)(r->per_device + 0.5)));
     printf("  mesh             fsdp %lld x dp %lld%s, local %lld, accumulation %lld\n",
-           (long long)p->fsdp, (long long)p->dp,
-           p->optimizer_all && p->dp > 1 ? ", optimizer all" : "", (long long)p->local,
-           (long long)p->accumulation);
+           (long long)p->fsdp, (long long)p->dp, plan_parts_optimizer(p) ? ", optimizer all" : "",
+           (long long)p->local, (long long)p->accumulation);
     if (r->mfu[0] > 0)
         printf("  MFU              %.1f %% (full), %.1f %% (causal), %.1f %% (hardware)\n",
                100 * r->mfu[0], 100 * r->mfu[1], 100 * r->mfu[2]);

@@ -45,8 +45,7 @@ void section_answer(struct text *t, const struct rung *r)
              "<p class=\"soft\">%s, %s devices: fsdp %s x dp %s%s, local batch %s, accumulation "
              "%s; %s tokens per step.",
              html_text(ledger_device(r->plan)), text_count(l->devices), text_count(r->plan->fsdp),
-             text_count(r->plan->dp),
-             r->plan->optimizer_all && r->plan->dp > 1 ? ", optimizer all" : "",
+             text_count(r->plan->dp), plan_parts_optimizer(r->plan) ? ", optimizer all" : "",
              text_count(r->plan->local), text_count(r->plan->accumulation),
              text_count(r->plan->global * r->plan->sequence));
     if (r->mfu[0] > 0) text_add(t, " MFU %.1f %% (full).", 100 * r->mfu[0]);
