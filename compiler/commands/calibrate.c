@@ -26,11 +26,6 @@ static const struct cluster *base_cluster(const struct arguments *a, const char 
     const char *const *open_keys;
     int n_open;
     struct plan *p = NULL;
-    size_t n;
-    if (base && !text_read(base, &n)) {
-        command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", base, text_read_why(errno));
-        return NULL;
-    }
     struct diagnostics_mark mark = diagnostics_mark();
     if (base) p = plan_load(base, a->set.item, a->set.n, &open_keys, &n_open);
     if (p || !base) {
@@ -52,9 +47,14 @@ int command_calibrate(const struct arguments *a)
                             "calibrate takes one BASE.plan, not %d; --from goes before "
                             "each file of a run",
                             a->word.n);
+    if (!can_write(a->output))
+        return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));
     json_in_arena();
-    const char *plans = library_plans();
-    const struct cluster *base = base_cluster(a, plans, a->word.n ? a->word.item[0] : NULL);
+    const char *plans = library_plans(), *from = a->word.n ? a->word.item[0] : NULL;
+    size_t n;
+    if (from && !text_read(from, &n))
+        return command_fail(EXIT_ENVIRONMENT, "cannot read '%s': %s", from, text_read_why(errno));
+    const struct cluster *base = base_cluster(a, plans, from);
     if (!base) return EXIT_PLAN;
     struct cluster c = *base, before = *base;
     struct rates r = rates_of(&c);

@@ -76,6 +76,9 @@ bool make_private_folders(const char *path); /* those that it makes are only its
 bool have_standard_files(void);
 /* Two names of one plain file; NULL is the name of none. */
 bool is_same_file(const char *a, const char *b);
+/* Whether file_write() will find a folder that takes this file; asked before what takes minutes.
+ * False with errno. */
+bool can_write(const char *path);
 /* Starts a program (found along PATH); both its streams go to the file `log` when that is not NULL.
  * False with errno. */
 bool start_program(char *const *argv, const char *log, int *process);

@@ -394,6 +394,9 @@ int command_preflight(const struct arguments *a)
     struct rates rates = {0};
     if (a->word.n != 1)
         return command_fail(EXIT_USAGE, "preflight takes one plan, not %d", a->word.n);
+    if (a->output && !can_write(a->output))
+        return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", printable_text(a->output),
+                            strerror(errno));
     json_in_arena();
     int status = trainer_plan(a, &t);
     if (status != EXIT_FINE) return status;

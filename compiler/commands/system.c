@@ -97,3 +97,15 @@ bool is_same_file(const char *a, const char *b)
     return a && b && !stat(a, &x) && !stat(b, &y) && S_ISREG(x.st_mode) && x.st_dev == y.st_dev &&
            x.st_ino == y.st_ino;
 }
+
+bool can_write(const char *path)
+{
+    struct stat there;
+    const char *slash = strrchr(path, '/');
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode)) {
+        if (!S_ISDIR(there.st_mode)) return access(path, W_OK) == 0;
+        errno = EISDIR;
+        return false;
+    }
+    return access(!slash ? "." : intern_bytes(path, (size_t)(slash - path) + 1), W_OK) == 0;
+}

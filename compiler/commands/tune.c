@@ -210,27 +210,26 @@ bool tune_search(struct tune *t, struct tune_rung *r)
     return true;
 }
 
-/* "16,64,512", rising; false after one line. */
-static bool read_rungs(const char *option, const char *text, struct tune *t)
+/* At most `most` numbers of devices, rising: "16,64,512"; false after one line. */
+static bool read_rungs(const char *option, const char *text, int most, struct tune *t)
 {
-    for (const char *s = text; *s;) {
+    for (const char *s = text; *s || !t->n_rungs;) {
         char *end;
         errno = 0;
         long long n = strtoll(s, &end, 10),
                   before = t->n_rungs ? t->rung[t->n_rungs - 1].devices : 0;
         if (end == s || errno || n < 1 || n > 1 << 20 || (*end && *end != ',') ||
-            (*end == ',' && !end[1]) || n <= before || t->n_rungs == TUNE_RUNGS) {
+            (*end == ',' && !end[1]) || n <= before || t->n_rungs == most) {
             command_fail(EXIT_USAGE, "%s takes %s, not '%s'", option,
-                         !strcmp(option, "--devices")
-                             ? "one number of devices"
-                             : "at most 8 rising numbers of devices, 16,64,512",
+                         most == 1 ? "one number of devices"
+                                   : "at most 8 rising numbers of devices, 16,64,512",
                          text);
             return false;
         }
         t->rung[t->n_rungs++] = (struct tune_rung){.devices = n};
         s = *end ? end + 1 : end;
     }
-    return t->n_rungs > 0;
+    return true;
 }
 
 static bool read_top(const char *text, struct tune *t)
@@ -247,12 +246,13 @@ static bool read_top(const char *text, struct tune *t)
 static int begin(struct tune *t)
 {
     const struct arguments *given = &t->arguments;
+    if (given->output && !can_write(given->output))
+        return command_fail(EXIT_ENVIRONMENT, "-o %s: %s", given->output, strerror(errno));
     if (given->ladder && given->devices)
         return command_fail(EXIT_USAGE, "--ladder has its numbers of devices: no --devices");
     if (!read_top(given->top, t)) return EXIT_USAGE;
-    if (given->ladder && !read_rungs("--ladder", given->ladder, t)) return EXIT_USAGE;
-    if (given->devices && (!read_rungs("--devices", given->devices, t) || t->n_rungs != 1))
-        return EXIT_USAGE;
+    if (given->ladder && !read_rungs("--ladder", given->ladder, TUNE_RUNGS, t)) return EXIT_USAGE;
+    if (given->devices && !read_rungs("--devices", given->devices, 1, t)) return EXIT_USAGE;
     int status;
     struct space *space;
     t->base = command_plan_or_space(given, t->path, &space, &status);

@@ -90,6 +90,8 @@ echo 'no json' >words.json
 sed 's/"cpu"/"cuda"/' run.json >device.json
 refused no_output 3 "-o FILE" --from run.json
 refused absent 4 "absent.json" --from absent.json -o x.plan
+refused no_base 4 "absent.plan" absent.plan -o x.plan
+refused output_nowhere 4 "nowhere/x.plan" -o nowhere/x.plan
 refused not_json 4 "words.json.*line 1" --from words.json -o x.plan
 refused other_version 4 "other.json.*planc_profile" --from other.json -o x.plan
 refused few_steps 4 "short.jsonl.*fewer than four steps" --from short.jsonl -o x.plan

@@ -160,6 +160,7 @@ refused space_to_tune 1 'planc tune .*30b-a3b-512.plan` compares them' "$plans/3
 refused devices_zero 3 'numbers of devices' "$reference" --devices 0
 refused devices_comma 3 'numbers of devices' "$reference" --devices 16,
 refused devices_word 3 'numbers of devices' "$reference" --devices many
+refused devices_empty 3 'numbers of devices' "$reference" --devices ''
 refused scaling_word 3 'strong or weak' "$reference" --devices 16 --scaling sideways
 refused none_possible 2 'impossible' "$reference" --devices 24
 refused trace_nowhere 4 'No such file' "$plans/demo.plan" --trace /nowhere/x.json

@@ -77,6 +77,7 @@ refused() { # NAME STATUS PATTERN ARGUMENT…
         fail "$1" "$(tail_of "$1.err")"
 }
 refused absent 4 "cannot read 'absent.json'" small.plan --from absent.json
+refused output_nowhere 4 "cannot write 'nowhere/x.plan'" small.plan -o nowhere/x.plan
 refused no_file_of_it 4 'is no file of a trainer.s --preflight: line 1' small.plan --from small.plan
 refused other_json 4 'no "planc_preflight": 1' small.plan --from simulated.json
 refused other_mesh 4 'was measured with fsdp 2 x dp 2, the plan.s mesh is fsdp 4 x dp 1' \

@@ -216,6 +216,8 @@ refused devices_differ 1 '--devices .* compares' "$plans/demo.plan" --set 'mesh.
 refused nothing_fits 2 'nothing fits' "$reference" --set cluster.device.memory=2GiB
 refused top_zero 3 'from 1 to 64' "$reference" --top 0
 refused ladder_falls 3 'rising' "$reference" --ladder 64,16
+refused ladder_empty 3 'rising' "$reference" --ladder ''
+refused devices_many 3 'one number of devices' "$reference" --devices 8,16
 refused no_whole_nodes 1 'no whole nodes' "$reference" --devices 20
 refused output_nowhere 4 'nowhere' "$reference" -o /nowhere/best.plan
 refused too_many 1 "close .*: --set 'batch.loss_chunks=1' leaves 432 points" "$reference" \
