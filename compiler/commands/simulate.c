@@ -94,12 +94,18 @@ static void print_rung(const char *path, const struct rung *r)
     print_part(r, "host", t->host, "");
     print_part(r, "jitter", t->jitter, "");
     if (t->collectives) printf("collectives\n");
+    int name = 28, region = 18; /* columns, as wide as their texts */
+    for (int i = 0; i < t->collectives; i++) {
+        const int n = (int)strlen(t->collective[i].name), m = (int)strlen(t->collective[i].region);
+        name = n > name ? n : name;
+        region = m > region ? m : region;
+    }
     for (int i = 0; i < t->collectives; i++) {
         const struct collective_cost *c = &t->collective[i];
         int64_t exposed = 0;
         for (int k = 0; k < REASONS; k++) exposed += c->exposed[k];
-        printf("  %-28s %-18s %6lld x  %12s%s%s%s\n", c->name, c->region, (long long)c->count,
-               time_text(seconds(c->picoseconds)),
+        printf("  %-*s %-*s %6lld x  %12s%s%s%s\n", name, c->name, region, c->region,
+               (long long)c->count, time_text(seconds(c->picoseconds)),
                exposed ? text_format(", exposed %s: ", time_text(seconds(exposed))) : ", hidden",
                exposed ? reasons_text(c->exposed) : "", text_format("; bound by %s", c->limit));
     }

@@ -104,6 +104,11 @@ done
 "$planc" simulate "$plans/llama-8b.plan" --set cluster.nodes=2 --set mesh.fsdp=8 --set mesh.dp=2 \
     --set batch.global=16 --set batch.local=1 --json >tail.json 2>tail.err
 said=$(python3 "$top/tests/predict/tail.py" tail.json 2>&1) && ok tail || fail tail "$said"
+# the longest names and regions leave the columns where they are
+"$planc" simulate "$plans/30b-a3b-16-best.plan" --set mesh.fsdp=8 --set mesh.optimizer=all >wide.txt
+said=$(awk '/^collectives/ { on = 1; next } /^what/ { on = 0 }
+    on { at[index($0, " x  ")]++ } END { for (k in at) n++; print n + 0, at[0] + 0 }' wide.txt)
+[ "$said" = "1 0" ] && ok columns || fail columns "$said: $(grep -m2 'over replicas' wide.txt)"
 reference=$plans/30b-a3b-16.plan
 "$planc" simulate "$plans/moe-small.plan" --set batch.global=8 --trace step.json --json >traced.json
 said=$(python3 "$top/tests/predict/trace.py" traced.json step.json 2>&1) && ok trace ||
