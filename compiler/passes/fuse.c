@@ -23,11 +23,13 @@ struct walk {
 struct group {
     VECTOR(struct node *) node;
     struct walk walk;
-    bool open; /* can be joined */
+    bool open;   /* can be joined */
+    bool weight; /* begins with a walk over a weight */
 };
 
 struct fuse {
     struct graph *graph;
+    const struct graph *old;
     const struct body *body;
     const struct region *region;
     VECTOR(struct group *) group;
@@ -167,6 +169,29 @@ static bool waits_for_none(const struct group *g)
     return (g->walk.rows == 1 && g->walk.columns == 1) || g->node.item[0]->op == OP_tap;
 }
 
+/* Whether `v` is a weight's gradient, or the start of a carry that ends as one. */
+static bool ends_as_gradient(const struct graph *g, const struct value *v)
+{
+    for (int i = 0; i < g->region.n; i++) {
+        const struct region *r = g->region.item[i];
+        for (int k = 0; k < r->body.n; k++)
+            for (int n = 0; n < r->body.item[k]->gradient.n; n++)
+                if (r->body.item[k]->gradient.item[n].value == v) return true;
+        for (int k = 0; k < r->carry.n; k++)
+            if (r->carry.item[k].first == v && ends_as_gradient(g, r->carry.item[k].last))
+                return true;
+    }
+    return false;
+}
+
+/* As many rows as a weight has may be those of a micro-batch, by chance. */
+static bool walks_weight(const struct fuse *f, const struct node *n)
+{
+    enum op_class class = op_rows[n->op].class;
+    return f->region->phase == PHASE_MICRO && (class == CLASS_MAP || class == CLASS_INDEX) &&
+           ends_as_gradient(f->old, n->out[0]);
+}
+
 static struct group *group_for(struct fuse *f, struct node *n)
 {
     int first = 0, maker = -1;
@@ -185,18 +210,20 @@ static struct group *group_for(struct fuse *f, struct node *n)
     }
     /* without a maker: the newest kernel if it has the same walk (in the update any), or one that
      * reads the same; a second computation stays as late as it was put, or what it makes would have
-     * to be kept */
+     * to be kept. What fills a weight's gradient is not put to activations: that they have the same
+     * walk would be chance, and kernels would be others at other batches. */
+    const bool weight = walks_weight(f, n);
     bool newest = true;
     for (int k = f->group.n - 1; walks && k >= first; k--) {
         struct group *g = f->group.item[k];
-        bool near = newest || f->region->phase == PHASE_UPDATE;
+        bool near = (newest && g->weight == weight) || f->region->phase == PHASE_UPDATE;
         if (g->open && (near || (!n->again && reads_same(g, n))) && index_allowed(n, g) &&
             fits(&g->walk, s, near))
             return n->mark = k, g;
         newest &= waits_for_none(g);
     }
     struct group *g = TAKE(struct group);
-    g->walk = s, g->open = walks;
+    g->walk = s, g->open = walks, g->weight = weight;
     n->mark = f->group.n;
     PUSH(&f->group, g);
     return g;
@@ -349,10 +376,11 @@ static void wanted(struct fuse *f, struct node *n)
     place(f, n);
 }
 
-static void fuse_body(struct graph *g, struct region *r, const struct body *old, struct body *now)
+static void fuse_body(struct graph *g, const struct graph *from, struct region *r,
+                      const struct body *old, struct body *now)
 {
     struct fuse *f = TAKE(struct fuse); /* its address marks this body's nodes */
-    *f = (struct fuse){.graph = g, .body = old, .region = r};
+    *f = (struct fuse){.graph = g, .old = from, .body = old, .region = r};
     struct build b = {.graph = g, .region = r, .body = now};
     for (int i = 0; i < old->node.n; i++) old->node.item[i]->note = (void *)(uintptr_t)old;
     for (int i = 0; i < old->node.n; i++) {
@@ -397,7 +425,7 @@ struct graph *pass_fuse(const struct graph *old)
     for (int i = 0; i < old->region.n; i++) {
         struct region *r = region_begin(g, old->region.item[i]);
         for (int k = 0; k < old->region.item[i]->body.n; k++)
-            fuse_body(g, r, old->region.item[i]->body.item[k],
+            fuse_body(g, old, r, old->region.item[i]->body.item[k],
                       body_begin(r, old->region.item[i]->body.item[k]));
         region_end(g, r, old->region.item[i]);
     }

@@ -81,6 +81,10 @@ same points_parts "$plans/30b-a3b-512.plan" 'mesh.optimizer=shard|all' 'mesh.fsd
     activation_checkpoint.mode=none 'batch.local=1|4|8' 'mesh.reshard=forward|step'
 same points_parts_cpu "$plans/moe-small.plan" mesh.optimizer=all 'mesh.fsdp=1|2|3' \
     'mesh.dp=1|2|3' 'batch.local=2|4' batch.global=72 precision.compute=bf16
+# one sequence has as many tokens as the model has positions, or as the vocabulary has entries
+same points_positions "$plans/gpt2-124m.plan" 'batch.local=1|2|4' batch.global=auto
+same points_vocabulary "$plans/demo.plan" 'batch.local=1|2|4' 'batch.loss_chunks=1|2' \
+    batch.global=32
 same points_hybrid "$plans/llama-8b.plan" 'mesh.fsdp=8|64|512' 'batch.loss_chunks=1|8'
 
 # ── the command ──
