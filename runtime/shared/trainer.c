@@ -359,6 +359,9 @@ static struct device *come_up(struct options *o, struct counters *run, double be
     if (o->steps < 0)
         fail_note("the plan does not say how many steps: schedule.steps or run.steps would, "
                   "--steps N does");
+    else if (o->steps == 0 && (o->probe || o->compare))
+        fail_note("%s looks at step 0, and this run has no steps: --steps 1",
+                  o->probe ? "--probe" : "--compare");
     else if (device_find())
         segments_check();
     world_agree();

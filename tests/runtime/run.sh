@@ -288,6 +288,8 @@ dir=mesh_f2d2a2 went ranks_1 1 4 'built for 4 ranks \(fsdp 2 x dp 2\), started w
 dir=mesh_f2d2a2 went ranks_3 3 4 'started with 3'
 dir=mesh_f2d2a2 went ranks_8 8 4 'started with 8'
 dir=mesh_f2 went unknown_option 2 3 "unknown option '--stepz'" --stepz 3
+dir=mesh_f2 went probe_of_none 2 4 'probe looks at step 0' --probe none.json --steps 0
+dir=mesh_f2 went compare_of_none 2 4 'compare looks at step 0' --compare none.so --steps 0
 dir=mesh_f2 went explain 2 0 'step 20: update, adamw' --explain --steps 0
 foreign() { # NAME VARIABLES...: outside mpirun
     "${@:2}" "$scratch/mesh_1/trainer" --steps 1 >"$1.log" 2>&1 </dev/null
