@@ -337,6 +337,9 @@ void plan_take_device(struct plan *p, const char *name);
  * trainer of an `auto` plan does without a library that its host lacks. */
 enum attention plan_attention(const struct plan *p);
 enum experts plan_experts(const struct plan *p);
+/* Warns of keys about cuda's engines and NCCL that do nothing on the plan's device, for its
+ * trainer, its model or its mesh. */
+void plan_warn_of_engines(const struct plan *p);
 
 /* The architectures of --arch, "sm_90a,sm_100a"; NULL, or why that is no list of them. */
 const char *plan_set_arch(struct plan *p, const char *list);

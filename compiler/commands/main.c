@@ -399,29 +399,6 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
     return true;
 }
 
-/* No option is accepted and ignored: what has no effect on a cpu or on a run of another trainer */
-static void warn_of_cuda_keys(const struct plan *p)
-{
-    const struct {
-        struct span at;
-        const char *key;
-        bool any_trainer; /* predictions of another trainer read it too */
-    } row[] = {{p->given.graph, "run.graph", false},
-               {p->given.gemm, "run.gemm", false},
-               {p->given.attention, "run.attention", false},
-               {p->given.experts, "run.experts", false},
-               {p->given.nccl, "run.nccl", false},
-               {p->given.nccl_blocks, "run.nccl_blocks", true}};
-    for (size_t i = 0; i < COUNT_OF(row); i++) {
-        if (!row[i].at.file) continue;
-        if (p->device == DEVICE_CPU)
-            warn(row[i].at, "%s is of cuda devices alone: without effect on cpu", row[i].key);
-        else if (p->trainer.name && !row[i].any_trainer)
-            warn(row[i].at, "%s is of planc's own trainer: without effect on %s", row[i].key,
-                 p->trainer.name);
-    }
-}
-
 /* `demo` and `7b.pln` where demo.plan and 7b.plan lie; NULL when there is nothing of the kind. */
 static const char *whole_name(const char *path)
 {
@@ -458,7 +435,7 @@ static struct plan *decided(const struct arguments *a, struct plan *plan, int *s
 {
     if (plan) {
         plan_take_device(plan, a->device);
-        warn_of_cuda_keys(plan);
+        plan_warn_of_engines(plan);
         if (!tokenizer_fits(plan)) return NULL;
     }
     if (!plan || budget_decide(plan)) return plan;

@@ -109,6 +109,20 @@ says too_many_experts 1 'on cuda up to 1024 experts can be counted, not 2,000' c
     "$top/plans/30b-a3b-16.plan" --set model.experts=2000
 says keys_of_cuda 0 'run.gemm is of cuda devices alone: without effect on cpu' check \
     "$top/plans/demo.plan" --set run.gemm=planc
+says experts_of_none 0 'run.experts has no effect: gpt2 has no experts' check \
+    "$top/plans/gpt2-124m.plan" --set run.experts=planc
+says nccl_of_many 0 'run.nccl has no effect: 8 ranks always use NCCL' check \
+    "$top/plans/gpt2-124m.plan" --set run.nccl=on
+one_gpu="--set cluster.nodes=1 --set cluster.devices_per_node=1 --set batch.global=auto"
+says blocks_of_one 0 'run.nccl_blocks has no effect: one rank has no NCCL' check \
+    "$top/plans/gpt2-124m.plan" $one_gpu --set run.nccl_blocks=8
+says nccl_of_one 0 'gpt2-124m.plan: fits' check "$top/plans/gpt2-124m.plan" $one_gpu \
+    --set run.nccl=on --set run.nccl_blocks=8
+says engines_of_a_mixture 0 'plan: [a-z]' check "$top/plans/30b-a3b-512-best.plan" \
+    --set run.experts=planc --set run.attention=planc
+cat nccl_of_one.log engines_of_a_mixture.log | grep -q 'no effect' &&
+    fail engines_in_effect "$(cat nccl_of_one.log engines_of_a_mixture.log | grep 'no effect')" ||
+    ok engines_in_effect
 says too_many_blocks 1 'nccl_blocks = 74' check "$top/plans/30b-a3b-512-best.plan" --set \
     run.nccl_blocks=75
 grep -q '75 blocks for the shards and as many for the replicas do not fit on 148' \
