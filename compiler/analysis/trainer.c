@@ -1,5 +1,6 @@
 /* What another trainer keeps and reserves; see trainer.h. Sizes are read off the lowered graph, so
  * they hold for every family; only habits come from the plan. */
+#include "base/escape.h"
 #include "analysis/trainer.h"
 #include "passes/pipeline.h"
 
@@ -283,8 +284,8 @@ json_t *trainer_json(const char *path, const struct plan *p, const struct traine
                      int64_t limit)
 {
     return json_pack("{s:s, s:s, s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "plan",
-                     path, "trainer", p->trainer.name, "compile", p->trainer.compile, "verdict",
-                     verdict_names[ledger_verdict(m->reserved, limit)], "reserved_bytes",
+                     utf8_text(path), "trainer", p->trainer.name, "compile", p->trainer.compile,
+                     "verdict", verdict_names[ledger_verdict(m->reserved, limit)], "reserved_bytes",
                      (json_int_t)m->reserved, "allocated_bytes", (json_int_t)m->allocated,
                      "limit_bytes", (json_int_t)limit, "state_bytes", (json_int_t)m->state,
                      "activation_bytes", (json_int_t)m->activations, "unit_bytes",

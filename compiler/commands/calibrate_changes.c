@@ -1,5 +1,6 @@
 /* What a calibration changed, row by row: of a grid the ratio of the new values to what the old
  * rows answered at the same points. */
+#include "base/escape.h"
 #include "commands/calibrate.h"
 
 #include <jansson.h>
@@ -148,11 +149,12 @@ void calibrate_say(const char *path, bool json, const struct cluster *before,
         else
             print_change(&all.item[i]);
     if (json)
-        printf("%s\n", json_dumps(json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:o}", "file", path,
-                                            "cluster", after->name ? after->name : "measured",
-                                            "source", now.source, "date", now.date, "rows", rows,
-                                            "rows_measured", measured, "changes", list),
-                                  JSON_INDENT(2)));
+        printf("%s\n",
+               json_dumps(json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:o}", "file", utf8_text(path),
+                                    "cluster", after->name ? after->name : "measured", "source",
+                                    now.source, "date", now.date, "rows", rows, "rows_measured",
+                                    measured, "changes", list),
+                          JSON_INDENT(2)));
     else
         printf("%s: %d of %d rows of rates measured, %s, %s; --cluster %s takes them\n", path,
                measured, rows, now.source, now.date, path);

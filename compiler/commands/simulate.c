@@ -1,5 +1,6 @@
 /* `planc simulate`: how fast will it be? The generated schedule is run against a model of the
  * cluster (compiler/predict), for the plan's own devices and for every rung of --devices. */
+#include "base/escape.h"
 #include "commands/command.h"
 #include "analysis/rungs.h"
 #include "commands/simulate_durations.h"
@@ -141,8 +142,8 @@ static json_t *run_json(const struct rung *r, const struct measured_run *m)
         json_object_set_new(classes, cost_class_names[k],
                             json_pack("{s:f, s:f}", "measured", seconds(r->prediction->kernel[k]),
                                       "by_rates", m->model[k]));
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:o}", "file", m->path, "step_seconds",
-                     m->step_seconds, "simulated_step_seconds", r->step_seconds,
+    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:o}", "file", utf8_text(m->path),
+                     "step_seconds", m->step_seconds, "simulated_step_seconds", r->step_seconds,
                      "step_seconds_by_rates", m->model_step, "contention_by_rates",
                      m->model_contention, "exposed_by_rates", m->model_exposed, "classes", classes);
 }
@@ -216,8 +217,10 @@ static json_t *rates_json(const struct rung *r)
         json_t *o = json_pack("{s:s, s:f, s:s, s:f}", "name", rate->name, "seconds",
                               seconds(r->prediction->rate[i]), "basis", basis[rate->from.basis],
                               "spread", rate->from.spread);
-        if (rate->from.source) json_object_set_new(o, "source", json_string(rate->from.source));
-        if (rate->from.date) json_object_set_new(o, "date", json_string(rate->from.date));
+        if (rate->from.source)
+            json_object_set_new(o, "source", json_string(utf8_text(rate->from.source)));
+        if (rate->from.date)
+            json_object_set_new(o, "date", json_string(utf8_text(rate->from.date)));
         json_array_append_new(list, o);
     }
     return list;
@@ -227,7 +230,7 @@ static json_t *rung_json(const struct rung *r)
 {
     if (r->why)
         return json_pack("{s:I, s:s, s:s}", "devices", (json_int_t)r->devices, "verdict",
-                         "impossible", "reason", r->why);
+                         "impossible", "reason", utf8_text(r->why));
     const struct prediction *t = r->prediction;
     const struct plan *p = r->plan;
     json_t *parts = json_object();
@@ -308,8 +311,9 @@ static int simulate(const struct arguments *a, const struct plan *base, const ch
     if (a->json) {
         json_t *rungs = json_array();
         for (int i = 0; i < all.n; i++) json_array_append_new(rungs, rung_json(&all.item[i]));
-        json_t *o = json_pack("{s:s, s:s, s:s, s:o}", "plan", path, "cluster", base->cluster.name,
-                              "scaling", weak ? "weak" : "strong", "rungs", rungs);
+        json_t *o =
+            json_pack("{s:s, s:s, s:s, s:o}", "plan", utf8_text(path), "cluster",
+                      base->cluster.name, "scaling", weak ? "weak" : "strong", "rungs", rungs);
         if (saving.interval > 0 && possible)
             json_object_set_new(
                 o, "checkpoints",

@@ -51,6 +51,16 @@ for name in $(python3 "$here/text.py" make text); do
         { fail "text_${name}_dump" "$(tail_of "$dir/err")"; continue; }
     ok "text_${name}_dump"
 done
+# the name of a file need not be UTF-8; JSON is
+small_plan named "layers = 1; hidden = 16; heads = 2; ffn = 16; vocab = 64" \
+    "sequence = 8; local = 1; global = 2"
+named=$(printf 'named\xff.plan')
+mv named.plan "$named"
+for command in check memory simulate tune report "diff $named"; do
+    MPICC=$scratch/no_compiler "$planc" $command "$named" --json >named.json 2>named.err &&
+        python3 "$here/text.py" json named.json >>named.err 2>&1 && ok "name_${command%% *}" ||
+        fail "name_${command%% *}" "$(tail_of named.err)"
+done
 # no byte of a title reaches a terminal as a command
 LC_ALL=C grep -q $'[\x01-\x08\x0b-\x1f\x7f]' text/title_control/log text/title_control/run.log &&
     fail title_on_a_terminal "control bytes in what is printed" || ok title_on_a_terminal
