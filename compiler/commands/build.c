@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -410,16 +411,37 @@ static const char *device_text(const struct trainer *t)
     return t->device == EMIT_CUDA ? text_format("%s)", all.bytes) : all.bytes;
 }
 
+static void print_json(const struct arguments *a, const struct trainer *t)
+{
+    json_t *arch = json_array();
+    for (int i = 0; i < t->plan->n_arch && t->device == EMIT_CUDA; i++)
+        json_array_append_new(arch, json_string(t->plan->arch[i]));
+    const int64_t ranks = t->plan->fsdp * t->plan->dp,
+                  arena = t->graph->local_bytes + t->graph->wire_bytes;
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:s, s:o, s:I, s:i, s:I}", "plan", utf8_text(a->word.item[0]),
+                  "trainer", utf8_text(text_format("%s/trainer", a->output)), "title",
+                  utf8_text(t->plan->title ? t->plan->title : ""), "device",
+                  device_rows[t->device].name, "arch", arch, "ranks", (json_int_t)ranks, "kernels",
+                  t->graph->kernel.n, "arena_bytes", (json_int_t)arena);
+    printf("%s\n", json_dumps(o, JSON_INDENT(2)));
+}
+
 int command_build(const struct arguments *a)
 {
     struct trainer t;
     if (!a->output) return command_fail(EXIT_USAGE, "build wants -o DIR");
+    json_in_arena();
     int status = trainer_plan(a, &t);
     if (status != EXIT_FINE) return status;
     if (!trainer_folder(a->output)) return EXIT_ENVIRONMENT;
     status = trainer_build(&t, a->output);
     if (status != EXIT_FINE) return status;
     int64_t ranks = t.plan->fsdp * t.plan->dp;
+    if (a->json) {
+        print_json(a, &t);
+        return EXIT_FINE;
+    }
     printf("%s/trainer: %s for %lld rank%s on %s, %d kernels, %s per rank\n", a->output,
            printable_text(t.plan->title ? t.plan->title : a->word.item[0]), (long long)ranks,
            ranks == 1 ? "" : "s", device_text(&t), t.graph->kernel.n,

@@ -3,6 +3,7 @@
  * the model must come out the same, and the tensors must be its weights, every one and none else.
  * The folder appears under its name when all of it is on the disk. */
 #define _GNU_SOURCE
+#include "base/escape.h"
 #include "commands/build_sweep.h"
 #include "commands/command.h"
 #include "commands/export.h"
@@ -284,6 +285,18 @@ static const char *source_text(const struct export *e)
                              : e->from;
 }
 
+static void print_json(const struct export *e)
+{
+    json_t *o =
+        json_pack("{s:s, s:s, s:I, s:s, s:i, s:i}", "folder", utf8_text(e->to), "source",
+                  utf8_text(e->saved.manifest ? e->saved.path : e->from), "parameters",
+                  (json_int_t)e->source.elements, "dtype", e->dtype == BF16 ? "bf16" : "fp32",
+                  "files", e->files, "tokenizer_files", e->copied);
+    if (e->saved.manifest) json_object_set_new(o, "step", json_integer(e->saved.step));
+    if (export_note(e->keys)) json_object_set_new(o, "note", json_string(export_note(e->keys)));
+    printf("%s\n", json_dumps(o, JSON_INDENT(2)));
+}
+
 int command_export(const struct arguments *a)
 {
     struct export e = {0};
@@ -307,6 +320,10 @@ int command_export(const struct arguments *a)
     take_signals(SIG_DFL);
     if (status != EXIT_FINE && export_stopped) raise(export_stopped);
     if (status != EXIT_FINE) return status;
+    if (a->json) {
+        print_json(&e);
+        return EXIT_FINE;
+    }
     printf("%s: %s, %s parameters as %s in %d file%s\n", e.to, source_text(&e),
            text_count(e.source.elements), e.dtype == BF16 ? "BF16" : "F32", e.files,
            e.files == 1 ? "" : "s");

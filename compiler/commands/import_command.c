@@ -3,6 +3,7 @@
  * are weights beside the configuration, their names and shapes are compared with the lowered
  * architecture, in both directions, before the plan is written. */
 #define _GNU_SOURCE
+#include "base/escape.h"
 #include "commands/command.h"
 #include "commands/import_config.h"
 #include "commands/import_weights.h"
@@ -72,7 +73,7 @@ static struct plan *prove(const struct import *im, const char *path,
 
 /* transformers adds the balance loss only where the router's logits are asked for, and that is for
  * fine-tuning; pre-training needs it. */
-static void say_balance(const struct import *im)
+static const char *balance_note(const struct import *im)
 {
     const json_t *coefficient = json_object_get(im->root, "router_aux_loss_coef");
     bool mixture = false;
@@ -80,11 +81,22 @@ static void say_balance(const struct import *im)
         mixture |= !strcmp(im->family->key[i].config, "router_aux_loss_coef");
     if (!mixture || json_is_true(json_object_get(im->root, "output_router_logits")) ||
         (import_is_there(coefficient) && !(json_number_value(coefficient) > 0)))
-        return;
-    printf(
-        "  with the balance loss, router_aux_loss_coef = %s: transformers would train without it, "
-        "since output_router_logits is not true; --set model.aux_weight=0 does as it does\n",
+        return NULL;
+    return text_format(
+        "with the balance loss, router_aux_loss_coef = %s: transformers would train without it, "
+        "since output_router_logits is not true; --set model.aux_weight=0 does as it does",
         import_is_there(coefficient) ? import_value_text(coefficient) : "0.001");
+}
+
+static void print_json(const struct import *im, const char *path, int64_t tensors)
+{
+    json_t *o = json_pack("{s:s, s:s, s:s, s:I}", "plan", utf8_text(path), "family",
+                          im->family->architecture, "folder", utf8_text(im->folder), "tensors",
+                          (json_int_t)tensors);
+    if (im->absent.length)
+        json_object_set_new(o, "as_transformers_has_it", json_string(im->absent.bytes));
+    if (balance_note(im)) json_object_set_new(o, "note", json_string(balance_note(im)));
+    printf("%s\n", json_dumps(o, JSON_INDENT(2)));
 }
 
 struct plan *import_folder(const char *folder, const struct weight_files *weights, int *status)
@@ -148,6 +160,10 @@ int command_import(const struct arguments *a)
             command_fail(EXIT_ENVIRONMENT, "cannot remove '%s': %s", part, strerror(errno));
         return status;
     }
+    if (a->json) {
+        print_json(&im, a->output, weights.set->tensors);
+        return EXIT_FINE;
+    }
     if (weights.set->tensors)
         printf("%s: a %s; the tensors of %s are its weights, every one\n", a->output,
                im.family->architecture, im.folder);
@@ -155,7 +171,7 @@ int command_import(const struct arguments *a)
         printf(
             "%s: a %s; no safetensors beside the configuration, so its weights start from a seed\n",
             a->output, im.family->architecture);
-    say_balance(&im);
+    if (balance_note(&im)) printf("  %s\n", balance_note(&im));
     if (im.absent.length)
         printf("  not in the configuration, so as transformers has it: %s\n", im.absent.bytes);
     return EXIT_FINE;

@@ -142,7 +142,8 @@ const struct option_row option_rows[] = {
     {"--trace", TRACE, SIMULATE | REPORT, "a file",
      "simulate: the simulated step as a trainer's --trace writes a run, for Perfetto; report: what "
      "a trainer's --trace wrote, drawn beside the prediction"},
-    {"--json", JSON, ANY, NULL, "the result as JSON, errors too"},
+    {"--json", JSON, ANY & ~(RUN | DUMP | FORMAT), NULL, "the result as JSON, errors too"},
+    {"--json", JSON, RUN | DUMP | FORMAT, NULL, "errors as JSON"},
     {"--color", COLOR, ANY, "auto, always or never", "colour in messages; auto: on a terminal"},
     {"--metrics", METRICS, REPORT, "a file",
      "what a trainer's --metrics wrote: its curves, measured beside predicted"},
@@ -221,12 +222,15 @@ static int unknown_command(const char *word)
     return command_fail(EXIT_USAGE, "there is no command '%s'; `planc help` lists them", word);
 }
 
-static const struct option_row *find_option(const char *word, size_t n)
+/* That of this command, else of another. */
+static const struct option_row *find_option(const char *word, size_t n, int bit)
 {
+    const struct option_row *found = NULL;
     for (size_t i = 0; i < COUNT_OF(option_rows); i++)
-        if (strlen(option_rows[i].name) == n && !strncmp(option_rows[i].name, word, n))
-            return &option_rows[i];
-    return NULL;
+        if (strlen(option_rows[i].name) == n && !strncmp(option_rows[i].name, word, n) &&
+            (!found || option_rows[i].commands & bit))
+            found = &option_rows[i];
+    return found;
 }
 
 static const char *nearest_option(const char *word, int bit)
@@ -349,7 +353,8 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
         }
         /* --name=value; -o and -n take the next word */
         const char *equals = w[1] == '-' ? strchr(w, '=') : NULL;
-        const struct option_row *row = find_option(w, equals ? (size_t)(equals - w) : strlen(w));
+        const struct option_row *row =
+            find_option(w, equals ? (size_t)(equals - w) : strlen(w), bit);
         if (!row || !(row->commands & bit)) {
             const char *near = nearest_option(w, bit);
             if (bit == KEYS && !row && !near) { /* `planc keys --lr`: an option of another tool */

@@ -56,7 +56,7 @@ small_plan named "layers = 1; hidden = 16; heads = 2; ffn = 16; vocab = 64" \
     "sequence = 8; local = 1; global = 2"
 named=$(printf 'named\xff.plan')
 mv named.plan "$named"
-for command in check memory simulate tune report "diff $named"; do
+for command in check memory simulate tune report "diff $named" "build -o named"; do
     MPICC=$scratch/no_compiler "$planc" $command "$named" --json >named.json 2>named.err &&
         python3 "$here/text.py" json named.json >>named.err 2>&1 && ok "name_${command%% *}" ||
         fail "name_${command%% *}" "$(tail_of named.err)"
