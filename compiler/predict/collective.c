@@ -69,12 +69,6 @@ struct rings rings_of(const struct machine *m, int64_t fsdp, int64_t dp)
     return all;
 }
 
-static int64_t picoseconds(double seconds)
-{
-    double ps = seconds * PICOSECONDS;
-    return ps < 9e18 ? (int64_t)(ps + 0.5) : INT64_MAX;
-}
-
 static const char *const grid_class[] = {[GATHER_SHARDS] = "gather",
                                          [REDUCE_SCATTER] = "reduce_scatter",
                                          [ALL_REDUCE] = "all_reduce",
@@ -111,16 +105,17 @@ static struct transfer cpu_transfer(const struct machine *m, const struct ring *
         return t;
     }
     if (least > all) least = all;
-    t.latency = picoseconds(least * 1e-6);
-    t.bytes = picoseconds((all - least) * 1e-6);
+    t.latency = whole_picoseconds(least * 1e-6);
+    t.bytes = whole_picoseconds((all - least) * 1e-6);
     /* when compute has another core for itself a transfer is not disturbed */
     double busy = cpu_microseconds(m, grid_class[what], "mpi_busy", r->ranks, bytes, &floor, &row);
     if (busy > 0 && all > 0)
         t.disturbed = idle_part(m) + (1 - idle_part(m)) * (busy > all ? busy / all : 1);
     if (r->nodes > 1) {
         t.rate = RATE_LINK_NETWORK;
-        t.bytes += picoseconds(bytes * (double)(r->ranks - 1) / m->cluster->link_network.bandwidth);
-        t.latency += picoseconds(r->latency + r->base);
+        t.bytes +=
+            whole_picoseconds(bytes * (double)(r->ranks - 1) / m->cluster->link_network.bandwidth);
+        t.latency += whole_picoseconds(r->latency + r->base);
     }
     return t;
 }
@@ -131,7 +126,7 @@ static struct transfer handed_over(const struct machine *m, enum collective what
     struct transfer t = {.company = WITH_NODE, .disturbed = 1};
     double least = 0, all = cpu_microseconds(m, what == SUM_RANKS ? "sum" : "gather", "mpi", 1, 1,
                                              &least, &t.rate);
-    if (all > 0) t.latency = picoseconds(all * 1e-6);
+    if (all > 0) t.latency = whole_picoseconds(all * 1e-6);
     return t;
 }
 
@@ -155,16 +150,16 @@ struct transfer transfer_time(const struct machine *m, const struct rings *rings
     switch (what) {
     case GATHER_SHARDS:
     case REDUCE_SCATTER:
-        t.latency = picoseconds(r->base + r->latency);
-        t.bytes = picoseconds(bytes * steps / r->bandwidth);
+        t.latency = whole_picoseconds(r->base + r->latency);
+        t.bytes = whole_picoseconds(bytes * steps / r->bandwidth);
         break;
     case ALL_REDUCE:
     case SUM_RANKS: {
         double ring = 2 * r->latency, moved = 2 * bytes * steps / n / r->bandwidth,
                tree = r->tree_latency, by_tree = 2 * bytes / r->bandwidth;
         bool uses_tree = tree + by_tree < ring + moved;
-        t.latency = picoseconds(r->base + (uses_tree ? tree : ring));
-        t.bytes = picoseconds(uses_tree ? by_tree : moved);
+        t.latency = whole_picoseconds(r->base + (uses_tree ? tree : ring));
+        t.bytes = whole_picoseconds(uses_tree ? by_tree : moved);
         break;
     }
     }
@@ -181,8 +176,8 @@ struct transfer lane_time(const struct machine *m, double bytes)
         if (!g)
             t.missing = "cluster.grid copy planc";
         else
-            t.bytes =
-                picoseconds(bytes / (1e9 * grid_value(g, (double[GRID_AXES]){bytes}, &outside)));
+            t.bytes = whole_picoseconds(
+                bytes / (1e9 * grid_value(g, (double[GRID_AXES]){bytes}, &outside)));
         t.company = WITH_NODE; /* the same core */
         t.disturbed = 1 / (1 - 0.5 * (1 - idle_part(m)));
         return t;
@@ -194,6 +189,6 @@ struct transfer lane_time(const struct machine *m, double bytes)
         return t;
     }
     t.latency = launch_picoseconds(m);
-    t.bytes = picoseconds(bytes / (m->cluster->bandwidth * e->value));
+    t.bytes = whole_picoseconds(bytes / (m->cluster->bandwidth * e->value));
     return t;
 }

@@ -9,13 +9,16 @@
 
 const char *const limit_names[3] = {"compute", "memory", "launch"};
 
-static int64_t picoseconds(double seconds)
+int64_t whole_picoseconds(double seconds)
 {
     double ps = seconds * PICOSECONDS;
-    return ps < 9e18 ? (int64_t)(ps + 0.5) : INT64_MAX;
+    return ps < LONGEST_PICOSECONDS ? (int64_t)(ps + 0.5) : (int64_t)LONGEST_PICOSECONDS;
 }
 
-int64_t launch_picoseconds(const struct machine *m) { return picoseconds(m->cluster->host.launch); }
+int64_t launch_picoseconds(const struct machine *m)
+{
+    return whole_picoseconds(m->cluster->host.launch);
+}
 
 static const char *type_word(enum element type) { return type == BF16 ? "bf16" : "fp32"; }
 
@@ -139,7 +142,7 @@ static struct kernel_time cuda_time(const struct machine *m, const struct work *
                            ? product_seconds(m, e, w, s, peak)
                            : attention_seconds(m, e, w, s, peak);
         if (k == ALONE) t.limit = flops >= memory ? LIMIT_FLOPS : LIMIT_BANDWIDTH;
-        t.picoseconds[k] = picoseconds(flops > memory ? flops : memory);
+        t.picoseconds[k] = whole_picoseconds(flops > memory ? flops : memory);
     }
     if (t.limit == LIMIT_BANDWIDTH && t.picoseconds[ALONE] < launch_picoseconds(m))
         t.limit = LIMIT_LAUNCH;
@@ -254,9 +257,9 @@ static struct kernel_time cpu_time(const struct machine *m, const struct work *w
     /* a collective takes time from the core that it shares with compute */
     double taken = m->cluster->contention.core * (1 - idle_part(m));
     if (taken > 0.95) taken = 0.95;
-    t.picoseconds[ALONE] = picoseconds(seconds);
+    t.picoseconds[ALONE] = whole_picoseconds(seconds);
     for (int c = WITH_NODE; c < COMPANIES; c++)
-        t.picoseconds[c] = picoseconds(seconds / (1 - taken));
+        t.picoseconds[c] = whole_picoseconds(seconds / (1 - taken));
     return t;
 }
 

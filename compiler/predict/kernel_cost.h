@@ -16,6 +16,12 @@ enum company { ALONE, WITH_NODE, WITH_NETWORK, WITH_BOTH };
 #define COMPANIES (WITH_BOTH + 1)
 
 #define PICOSECONDS 1e12
+/* A kernel or a transfer is no longer than this, 17 minutes, and a step than 11 days; what is
+ * longer is not simulated, so that sums of times fit in 64 bits. */
+#define LONGEST_PICOSECONDS 1e15
+#define MOST_PICOSECONDS 1e18
+/* At most LONGEST_PICOSECONDS. */
+int64_t whole_picoseconds(double seconds);
 
 struct kernel_time {
     /* of the kernel itself, by what else runs meanwhile; without what lies between two kernels */

@@ -251,7 +251,10 @@ static void set_time(struct structure *s, struct point at)
     p->tokens = at.local * s->shared->plan.sequence;
     had.accumulation = at.accumulation;
     s->timed = at;
-    if (!memcmp(&had, &at, sizeof at)) return; /* nothing that a time depends on */
+    if (!memcmp(&had, &at, sizeof at)) { /* nothing that a time depends on, but its sum */
+        program_limit(p);
+        return;
+    }
     p->machine.hosts = at.hosts;
     p->machine.ranks_a_host = at.ranks_a_host;
     for (int i = 0; i < p->units; i++) {

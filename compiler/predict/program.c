@@ -418,16 +418,60 @@ static void time_kernels(struct program *p)
     }
 }
 
+/* Of times of devices and steps; a cluster of more is not simulated. */
+#define MOST_SPREAD 1e3
+
+/* At most, of one time that it runs: picoseconds, in any company. */
+static double longest_of(const struct program *p, const struct item *it)
+{
+    double most = 0;
+    switch (it->kind) {
+    case ITEM_RUN:
+        for (int c = 0; c < COMPANIES; c++) most = fmax(most, (double)it->clock[c][it->kernels]);
+        return most;
+    case ITEM_PARTS:
+    case ITEM_GATHER:
+        for (int u = 0; u < p->units; u++)
+            most = fmax(most, fmax((double)p->gather[u].total, (double)p->together[u].total));
+        return most;
+    case ITEM_REDUCE:
+    case ITEM_REPLICAS:
+    case ITEM_SUM:
+        for (int micro = 0; micro < 4; micro++) most = fmax(most, (double)it->reduce[micro].total);
+        return most;
+    case ITEM_WAIT: break;
+    }
+    return (double)(p->issue + p->wake);
+}
+
+void program_limit(struct program *p)
+{
+    double all = p->slowest < MOST_SPREAD && p->late < MOST_SPREAD ? (double)p->host : INFINITY;
+    if (fmax((double)p->host, (double)p->issue) >= LONGEST_PICOSECONDS) all = INFINITY;
+    for (int i = 0; i < p->kernels; i++)
+        for (int c = 0; c < COMPANIES; c++)
+            if (p->slowest * (double)p->kernel[i].time.picoseconds[c] >= LONGEST_PICOSECONDS)
+                all = INFINITY;
+    for (int i = 0; i < p->items; i++) {
+        const struct part_region *r = &p->region[p->region_of[i]];
+        const double longest = longest_of(p, p->by_number[i]);
+        all += longest * (double)r->count * (r->update ? 1 : (double)p->accumulation);
+        if (p->by_number[i]->kind != ITEM_RUN && longest >= LONGEST_PICOSECONDS) all = INFINITY;
+    }
+    if (!(all * fmax(1, p->disturbed) * p->late < MOST_PICOSECONDS))
+        missing_add(p, "figures with which a step takes less than 11 days");
+}
+
 void program_time(struct program *p, int64_t fsdp, int64_t dp)
 {
     const struct machine *m = &p->machine;
     p->devices = fsdp * dp;
     p->rings = rings_of(m, fsdp, dp);
-    p->slowest = 1 + m->cluster->device_spread * largest_of(p->devices);
-    p->late = 1 + m->cluster->jitter * largest_of(p->devices);
+    p->slowest = fmin(1 + m->cluster->device_spread * largest_of(p->devices), MOST_SPREAD);
+    p->late = fmin(1 + m->cluster->jitter * largest_of(p->devices), MOST_SPREAD);
     p->disturbed = disturbed_by_compute(m);
-    p->host = llround(m->cluster->host.step * PICOSECONDS);
-    p->issue = llround(m->cluster->host.issue * PICOSECONDS);
+    p->host = whole_picoseconds(m->cluster->host.step);
+    p->issue = whole_picoseconds(m->cluster->host.issue);
     missing_open(p);
     machine_missing(m, p->devices > 1, p->rings.of[GROUP_WORLD].nodes > 1, &p->missing);
     time_kernels(p);
@@ -443,6 +487,7 @@ void program_time(struct program *p, int64_t fsdp, int64_t dp)
     }
     program_set_clocks(p);
     find_alike(p);
+    program_limit(p);
 }
 
 const struct work *program_work(const struct graph *g, int *n)

@@ -141,6 +141,9 @@ const struct work *program_work(const struct graph *g, int *n);
 /* Works out all times anew, from the program's work, shards, machine and accumulation, for a mesh
  * of these numbers. */
 void program_time(struct program *p, int64_t fsdp, int64_t dp);
+/* Adds to what is missing when a step would take longer than is simulated, by these times and the
+ * program's accumulation. */
+void program_limit(struct program *p);
 /* From the times of kernels: where each begins in its run, and which iterations are equal. */
 void program_set_clocks(struct program *p);
 /* Another number of pieces of the loss, which one structure leaves free when it is not 1. */

@@ -162,6 +162,14 @@ cat >two.plan <<'P'
 cluster one { device "x" { kind = cuda;  memory = 80GiB } }
 cluster two { device "y" { kind = cuda;  memory = 80GiB } }
 P
+# sums of picoseconds would leave 64 bits
+for slow in link.network.bandwidth=1B/s device.bandwidth=1B/s efficiency.gemm=1e-9 jitter=1e6 \
+    host.step=100000h; do
+    refused "slow_${slow%%=*}" 1 'a step takes less than 11 days' "$plans/30b-a3b-16-best.plan" \
+        --set cluster.$slow
+done
+refused slow_batch 1 'a step takes less than 11 days' "$plans/30b-a3b-16-best.plan" --set \
+    batch.global=409600000
 refused two_clusters 1 'a file of one cluster' "$reference" --cluster two.plan
 refused cluster_not_there 4 'cannot read' "$reference" --cluster nowhere.plan
 refused space 1 'leaves mesh.fsdp, .* open' "$plans/30b-a3b-512.plan"

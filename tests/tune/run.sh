@@ -215,6 +215,7 @@ refused devices_differ 1 '--devices .* compares' "$plans/demo.plan" --set 'mesh.
     --set batch.global=32
 refused nothing_fits 2 'nothing fits' "$reference" --set cluster.device.memory=2GiB
 refused top_zero 3 'from 1 to 64' "$reference" --top 0
+refused slow 1 'a step takes less than 11 days' "$reference" --set cluster.efficiency.gemm=1e-9
 refused ladder_falls 3 'rising' "$reference" --ladder 64,16
 refused ladder_empty 3 'rising' "$reference" --ladder ''
 refused devices_many 3 'one number of devices' "$reference" --devices 8,16
