@@ -255,8 +255,6 @@ static const char *name_of_core(struct words *w, const struct node *n, const str
         if (axis) of = a;
         break;
     case CORE_OP_positions:
-    case CORE_OP_top_k:
-    case CORE_OP_load:
     case CORE_OP_from_rows:
     case CORE_OP_sum_middle:
     case CORE_OP_sum_squares: return inherited(w, n, v, axis, depth);

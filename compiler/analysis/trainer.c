@@ -105,7 +105,8 @@ static bool reads_operands(const struct node *n)
 {
     enum op_class class = op_rows[n->op].class;
     if (class != CLASS_MAP && class != CLASS_ROW) return false;
-    if (n->op == OP_cast || n->op == OP_add || n->op == OP_sub || n->op == OP_sum_last)
+    if (n->op == OP_cast || n->op == OP_add || n->op == OP_sub || n->op == OP_sum_last ||
+        n->op == OP_top_k)
         return false;
     for (int k = 0; k < n->n_in && n->n_in > 1; k++)
         if (!n->in[k].value || n->in[k].value->mark == 0) return false;
@@ -116,7 +117,7 @@ static bool reads_operands(const struct node *n)
 static bool comes_of_kept(const struct value *v)
 {
     if (!v->node || v->weight || v->mark & KEPT_VALUE || !(v->mark & IN_BODY)) return true;
-    if (op_rows[v->node->op].class == CLASS_CORE) return false;
+    if (op_rows[v->node->op].class == CLASS_CORE || v->node->op == OP_top_k) return false;
     for (int k = 0; k < v->node->n_in; k++)
         if (v->node->in[k].value && !comes_of_kept(v->node->in[k].value)) return false;
     return true;

@@ -136,11 +136,9 @@ void emit_core_body(struct text *to, const struct emit *e, const struct emit_ker
     case CORE_OP_sum_squares:
         text_add(to, "sum_squares(%s, s, %s);\n", state_argument(&c), name_of(&c, y));
         return;
-    case CORE_OP_top_k:
-        call_sizes(&c, n, SIZES(rows_of(a), columns_of(a), attr_get(n, "k")));
-        return;
     case CORE_OP_route_plan:
-    case CORE_OP_load: call_sizes(&c, n, SIZES(shape_count(s), attr_get(n, "experts"))); return;
+        call_sizes(&c, n, SIZES(shape_count(s), attr_get(n, "experts")));
+        return;
     case CORE_OP_dispatch:
         call_sizes(&c, n, SIZES(rows_of(a), rows_of(y) / rows_of(a), columns_of(a)));
         return;

@@ -310,22 +310,6 @@ static void cuda_route_plan(struct cuda_kernel *c, const struct node *n)
                      counts_at(s), place, s.items, s.chunk, s.chunks));
 }
 
-static void cuda_load(struct cuda_kernel *c, const struct node *n)
-{
-    struct sort_plan s =
-        sort_plan(shape_count(n->in[0].value->shape), attr_get(n, "experts"), false);
-    step(c,
-         (struct shape_of_launch){
-             .ending = "count", .threads = 256, .x = number(s.chunks), .works = true},
-         text_format("sort_count<%d>(%s, nullptr, %s, %ld, %ld, %ld, -1)", s.bins,
-                     name_of(c, n->in[0].value), counts_at(s), s.items, s.chunk, s.chunks));
-    step(c,
-         (struct shape_of_launch){
-             .ending = "", .threads = 256, .x = number(parts(s.bins, 8)), .works = true},
-         text_format("load_of(%s, %s, %d, %ld)", counts_at(s), name_of(c, n->out[0]), s.bins,
-                     s.chunks));
-}
-
 static void cuda_embedding_grad(struct cuda_kernel *c, const struct node *n)
 {
     const struct value *dy = n->in[1].value, *dw = n->out[0];
@@ -484,7 +468,6 @@ void emit_cuda_core(struct cuda_kernel *c)
     case CORE_OP_from_rows: cuda_choices(c, n); return;
     case CORE_OP_embedding_grad: cuda_embedding_grad(c, n); return;
     case CORE_OP_route_plan: cuda_route_plan(c, n); return;
-    case CORE_OP_load: cuda_load(c, n); return;
     case CORE_OP_attention:
     case CORE_OP_attention_grad: emit_cuda_attention(c, n); return;
     case CORE_OP_rope_cos:
@@ -506,13 +489,6 @@ void emit_cuda_core(struct cuda_kernel *c)
         over(c, s.dim[0] * s.dim[2],
              text_format("sum_middle(%s, %s, %ld, %ld, %ld)", name_of(c, n->in[0].value),
                          name_of(c, y), s.dim[0], s.dim[1], s.dim[2]));
-        return;
-    }
-    case CORE_OP_top_k: {
-        const struct value *p = n->in[0].value;
-        over(c, rows_of(p) * 32,
-             text_format("top_k(%s, %s, %ld, %ld, %ld)", name_of(c, p), name_of(c, y), rows_of(p),
-                         columns_of(p), attr_get(n, "k")));
         return;
     }
     }

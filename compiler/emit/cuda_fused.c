@@ -32,7 +32,7 @@ static void start_over(struct fused *f)
         b->text.length = 0, b->known.n = b->name.n = 0;
         if (b->text.bytes) b->text.bytes[0] = 0;
     }
-    f->cuda->sums = f->cuda->wide_sums = 0;
+    f->cuda->sums = f->cuda->wide_sums = f->chosen.n = 0;
 }
 
 /* The second launch of a sum over rows or of a total. */
@@ -105,6 +105,12 @@ static bool has(struct end **end, int n, enum end_kind kind)
     for (int i = 0; i < n; i++)
         if (end[i]->kind == kind) return true;
     return false;
+}
+
+/* Whether the threads of a row tell each other something. */
+static bool sums_rows(struct end **end, int n)
+{
+    return has(end, n, END_ROW) || has(end, n, END_TOP) || has(end, n, END_TOTAL);
 }
 
 static const char *whole_type(int64_t most) { return most > INT32_MAX / 2 ? "int64_t" : "int"; }
@@ -226,9 +232,7 @@ static void launch_of(struct fused *f, struct end **end, int n)
     int stages = 0;
     start_over(f);
     f->one_row = rows == 1;
-    c->form = column                                                           ? FORM_CHUNKS
-              : f->one_row && !has(end, n, END_ROW) && !has(end, n, END_TOTAL) ? FORM_GRID
-                                                                               : FORM_ROWS;
+    c->form = column ? FORM_CHUNKS : f->one_row && !sums_rows(end, n) ? FORM_GRID : FORM_ROWS;
     c->group = row_threads(columns);
     c->threads = c->group > 32 || f->one_row ? c->group : BLOCK;
     c->width = c->form == FORM_GRID && moves_floats(f, columns) ? 4 : 8;
@@ -260,7 +264,7 @@ static void launch_of(struct fused *f, struct end **end, int n)
     if (c->sums) text_add(to, "    __shared__ float shared[%d][16];\n", c->sums);
     if (c->wide_sums) text_add(to, "    __shared__ double wide_shared[%d][16];\n", c->wide_sums);
     text_add(to, "%s", cuda_text(&f->block[LEVEL_KERNEL].text));
-    put_rows(f, to, rows, &chunks, has(end, n, END_ROW) || has(end, n, END_TOTAL));
+    put_rows(f, to, rows, &chunks, sums_rows(end, n));
     for (int i = 0; i < n; i++)
         if (end[i]->kind == END_COLUMN) column_close(f, end[i], to);
     cuda_end(k);
@@ -284,7 +288,7 @@ static void group(struct fused *f, struct end **end, int n)
         if (end[i]->kind != END_COLUMN || row_threads(end[i]->columns) == widest) continue;
         VECTOR(struct end *) own = {0};
         for (int k = 0; k < n; k++)
-            if (end[k]->kind == END_ROW && end[k]->stage < end[i]->stage) PUSH(&own, end[k]);
+            if (end_of_row(end[k]) && end[k]->stage < end[i]->stage) PUSH(&own, end[k]);
         PUSH(&own, end[i]);
         launch_of(f, own.item, own.n);
     }

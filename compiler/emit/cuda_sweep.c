@@ -82,6 +82,10 @@ static void element(struct fused *f, const struct end *e)
         else
             fused_line(f, LEVEL_COLUMN, "%s += %s;", e->lane, x);
         return;
+    case END_TOP:
+        fused_line(f, LEVEL_COLUMN, "%s[%s][k] = %s;", e->lane,
+                   e->columns > 8 * f->cuda->group ? "i" : "0", x);
+        return;
     case END_COLUMN:
         if (cuda_kept_in_memory(e))
             fused_line(f, LEVEL_COLUMN, "%s[j] += %s;", e->lane, x);
@@ -120,6 +124,7 @@ static void single(struct fused *f, const struct end *e)
         fused_line(f, LEVEL_ROW, "%s%s = %s;", first, fused_target(f, e, at), c_scalar(&e->of, x));
         return;
     case END_COLUMN:
+    case END_TOP:
     case END_ROW: bug("%s is no single number", e->node->out[0]->name);
     }
 }
@@ -242,6 +247,11 @@ static bool is_wide(const struct end *e) { return e->kind == END_TOTAL || e->lik
 static void sum_open(struct fused *f, struct end *e)
 {
     e->lane = fused_name(f, LEVEL_ROW, e->node->out[0]->name, "_own");
+    if (e->kind == END_TOP) {
+        fused_line(f, LEVEL_ROW, "float %s[%ld][8] = {};", e->lane,
+                   (e->columns + 8 * f->cuda->group - 1) / (8 * f->cuda->group));
+        return;
+    }
     fused_line(f, LEVEL_ROW, "%s %s = %s;", is_wide(e) ? "double" : "float", e->lane,
                e->node->op == OP_max_last ? "-INFINITY" : "0");
 }
@@ -252,6 +262,13 @@ static void sum_close(struct fused *f, const struct end *e)
     const struct value *y = e->node->out[0];
     int group = f->cuda->group, used = row_threads(e->columns);
     const char *room = "";
+    if (e->kind == END_TOP) {
+        const char *to = fused_choices(f, e);
+        fused_line(f, LEVEL_ROW, "row_top<%d, %d, %ld, %ld, %s>(%s, %s);", group,
+                   used < group ? used : group, e->columns, attr_get(e->node, "k"),
+                   emit_stored(f->e, y) ? "false" : "true", to, e->lane);
+        return;
+    }
     if (group > 32)
         room = is_wide(e) ? text_format(", wide_shared[%d]", f->cuda->wide_sums++)
                           : text_format(", shared[%d]", f->cuda->sums++);
@@ -275,7 +292,7 @@ void cuda_stage(struct fused *f, struct end **end, int n, int number)
 {
     VECTOR(struct end *) now = {0};
     for (int i = 0; i < n; i++) {
-        bool swept = end[i]->columns > 1 || end[i]->kind == END_ROW || end[i]->kind == END_COLUMN;
+        bool swept = end[i]->columns > 1 || end_of_row(end[i]) || end[i]->kind == END_COLUMN;
         if (end[i]->stage != number) continue;
         if (swept)
             PUSH(&now, end[i]);
@@ -288,13 +305,13 @@ void cuda_stage(struct fused *f, struct end **end, int n, int number)
         for (int k = i; k < now.n; k++) {
             struct end *e = now.item[k];
             if (!e || e->columns != w.columns) continue;
-            if (e->kind == END_ROW || e->kind == END_TOTAL) sum_open(f, e);
-            w.sums |= e->kind == END_COLUMN && !cuda_kept_in_memory(e);
+            if (end_of_row(e) || e->kind == END_TOTAL) sum_open(f, e);
+            w.sums |= e->kind == END_TOP || (e->kind == END_COLUMN && !cuda_kept_in_memory(e));
             w.end[w.n++] = e;
             now.item[k] = NULL;
         }
         fused_pieces(f, w.columns, piece, &w);
         for (int k = 0; k < w.n; k++)
-            if (w.end[k]->kind == END_ROW || w.end[k]->kind == END_TOTAL) sum_close(f, w.end[k]);
+            if (end_of_row(w.end[k]) || w.end[k]->kind == END_TOTAL) sum_close(f, w.end[k]);
     }
 }

@@ -71,9 +71,13 @@ static void plan_node(struct fused *f, struct ends *p, struct node *n)
     switch (class) {
     case CLASS_ROW:
         if (n->op == OP_pick) break;
-        e.kind = END_ROW;
+        e.kind = n->op == OP_top_k ? END_TOP : END_ROW;
         end_add(f, p, e, t);
         t.stage++;
+        if (n->op == OP_top_k) {
+            PUSH(&p->timing, ((struct timing){y, t.phase, t.stage}));
+            return;
+        }
         break;
     case CLASS_COLUMN:
     case CLASS_TOTAL:
@@ -200,6 +204,18 @@ const char *fused_result(const struct fused *f, const struct end *e)
     return fused_argument(f, ARGUMENT_OUT, e->node->out[0], NULL);
 }
 
+const char *fused_choices(struct fused *f, const struct end *e)
+{
+    const struct value *ids = e->node->out[0];
+    if (emit_stored(f->e, ids))
+        return text_format("&%s[%s * %ld]", fused_result(f, e), f->one_row ? "0" : "r",
+                           shape_columns(ids->shape));
+    const char *array = fused_name(f, LEVEL_ROW, ids->name, "");
+    fused_line(f, LEVEL_ROW, "int32_t %s[%ld];", array, shape_columns(ids->shape));
+    PUSH(&f->chosen, ((struct chosen){ids, array}));
+    return array;
+}
+
 struct spot fused_stored_at(const struct end *e, struct spot at)
 {
     at.offset += e->column;
@@ -230,6 +246,7 @@ const char *fused_target(const struct fused *f, const struct end *e, struct spot
         text_add(&t, "]");
         return t.bytes;
     case END_ROW:
+    case END_TOP:
     case END_COLUMN:
     case END_TOTAL: break;
     }

@@ -5,6 +5,7 @@
  * not from what else the kernel does. */
 #include "emit/fused.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,6 +77,7 @@ static void end_element(struct fused *f, const struct end *e, struct spot at, in
         else
             fused_line(f, level, "%s[%s] += %s;", e->lane, lane, x);
         return;
+    case END_TOP: fused_line(f, level, "%s[j] = %s;", e->lane, x); return;
     case END_TOTAL: fused_line(f, level, "%s[%s] += %s;", e->lane, lane, x); return;
     case END_COLUMN: {
         struct spot column = at;
@@ -108,7 +110,9 @@ static void sweep_body(struct fused *f, const struct sweep *w, const char *row_l
     b->known.n = b->name.n = together->known.n = together->name.n = f->rounded.n = 0;
     for (int i = 0; i < f->kept.n; i++) { /* before anything is stored in its place */
         const struct kept *k = &f->kept.item[i];
-        if (k->first >= f->stage || k->last < f->stage) continue;
+        int64_t rows, columns;
+        fused_extent(f, k->value, &rows, &columns);
+        if (k->first >= f->stage || k->last < f->stage || columns != w->columns) continue;
         struct spot at = spot_start(f, true);
         const char *name = fused_name(f, LEVEL_COLUMN, k->value->name, "");
         fused_line(f, LEVEL_COLUMN, "const float %s = %s[%s];", name, k->array,
@@ -196,6 +200,19 @@ static void lanes_open(struct fused *f, struct end *e, int level)
     }
 }
 
+static void top_open(struct fused *f, struct end *e)
+{
+    e->lane = fused_name(f, LEVEL_KERNEL, e->node->out[0]->name, "_row");
+    fused_line(f, LEVEL_KERNEL, "float %s[%ld];", e->lane, e->columns);
+}
+
+static void top_close(struct fused *f, const struct end *e)
+{
+    const char *to = fused_choices(f, e);
+    fused_line(f, LEVEL_ROW, "op_top_k(%s, %ld, %s, %ld);", e->lane, e->columns, to,
+               attr_get(e->node, "k"));
+}
+
 static void lanes_close(struct fused *f, const struct end *e, int level)
 {
     const struct value *y = e->node->out[0];
@@ -220,26 +237,29 @@ static void stage(struct fused *f, struct end **end, int n, int number)
     for (int i = 0; i < n; i++)
         if (end[i]->stage == number) PUSH(&now, end[i]);
     for (int i = 0; i < now.n; i++)
-        if (now.item[i]->columns == 1 && now.item[i]->kind != END_ROW)
+        if (now.item[i]->columns == 1 && !end_of_row(now.item[i]))
             end_element(f, now.item[i], spot_start(f, false), LEVEL_ROW,
                         f->one_row ? "0" : "r & 15");
     for (int i = 0; i < now.n; i++) {
         struct end *first = now.item[i];
-        if (!first || (first->columns == 1 && first->kind != END_ROW)) continue;
+        if (!first || (first->columns == 1 && !end_of_row(first))) continue;
         struct sweep w = {
             .end = TAKE_MANY(struct end *, now.n), .columns = first->columns, .aligned = true};
         for (int k = i; k < now.n; k++) {
             struct end *e = now.item[k];
-            if (!e || e->columns != w.columns || (e->columns == 1 && e->kind != END_ROW)) continue;
+            if (!e || e->columns != w.columns || (e->columns == 1 && !end_of_row(e))) continue;
             w.lanes |= e->kind == END_ROW || e->kind == END_TOTAL;
             w.aligned &= e->kind != END_TOTAL || f->one_row || w.columns % 16 == 0;
             if (e->kind == END_ROW) lanes_open(f, e, LEVEL_ROW);
+            if (e->kind == END_TOP) top_open(f, e);
             w.end[w.n++] = e;
             now.item[k] = NULL;
         }
         fused_pieces(f, w.columns, sweep_piece, &w);
-        for (int k = 0; k < w.n; k++)
+        for (int k = 0; k < w.n; k++) {
             if (w.end[k]->kind == END_ROW) lanes_close(f, w.end[k], LEVEL_ROW);
+            if (w.end[k]->kind == END_TOP) top_close(f, w.end[k]);
+        }
     }
 }
 
@@ -263,7 +283,7 @@ static bool worth_keeping(struct fused *f, const struct node *n, int64_t columns
  * not gone into. Notes in which stages values that are worth keeping are wanted; or, once that is
  * known, goes no further than such a value and notes that it was reached. */
 static void wanted_long(struct fused *f, const struct value *v, int stage, int64_t columns,
-                        bool reach, struct seen *seen)
+                        bool reach, bool taken, struct seen *seen)
 {
     const struct node *n = emit_root(v)->node;
     if (!n || !fused_inside(f, v) ||
@@ -280,19 +300,26 @@ static void wanted_long(struct fused *f, const struct value *v, int stage, int64
             return;
         }
         if (!reach && i == f->kept.n)
-            PUSH(&f->kept, ((struct kept){.value = n->out[0], .first = stage, .last = stage}));
-        if (!reach && stage < f->kept.item[i].first) f->kept.item[i].first = stage;
+            PUSH(&f->kept, ((struct kept){.value = n->out[0], .first = INT_MAX, .last = stage}));
+        if (!reach && !taken && stage < f->kept.item[i].first) f->kept.item[i].first = stage;
         if (!reach && stage > f->kept.item[i].last) f->kept.item[i].last = stage;
+        if (!reach) f->kept.item[i].taken |= taken;
     }
-    for (int i = 0; i < n->n_in; i++)
-        if (n->in[i].value) wanted_long(f, n->in[i].value, stage, columns, reach, seen);
+    for (int i = 0; i < n->n_in; i++) {
+        int64_t rows, whole = columns;
+        /* what is taken from a row is taken from what is kept of it */
+        bool take = n->op == OP_take && i == 0;
+        if (take) fused_extent(f, n->in[0].value, &rows, &whole);
+        if (n->in[i].value)
+            wanted_long(f, n->in[i].value, stage, whole, reach, taken || take, seen);
+    }
 }
 
 static bool shifts_columns(const struct emit_kernel *k)
 {
     for (int i = 0; i < k->node.n; i++) {
         enum op op = k->node.item[i]->op;
-        if (op == OP_rotate || op == OP_slice || op == OP_pad || op == OP_take) return true;
+        if (op == OP_rotate || op == OP_slice || op == OP_pad) return true;
     }
     return false;
 }
@@ -341,7 +368,8 @@ static void choose_kept(struct fused *f, struct end **end, int n)
         for (int i = 0; i < n; i++) {
             struct seen seen = {0};
             if (end[i]->of.value)
-                wanted_long(f, end[i]->of.value, end[i]->stage, end[i]->columns, reach, &seen);
+                wanted_long(f, end[i]->of.value, end[i]->stage, end[i]->columns, reach, false,
+                            &seen);
         }
         chosen = 0;
         for (int i = 0; i < f->kept.n; i++)
@@ -353,7 +381,7 @@ static void choose_kept(struct fused *f, struct end **end, int n)
     for (int i = 0; i < f->kept.n; i++) {
         struct kept k = f->kept.item[i];
         f->kept.item[chosen] = (struct kept){0};
-        const struct end *room = room_for(f, end, n, &k);
+        const struct end *room = k.taken ? NULL : room_for(f, end, n, &k);
         int64_t rows, columns;
         fused_extent(f, k.value, &rows, &columns);
         if (room)
@@ -391,7 +419,7 @@ static void group(struct fused *f, struct end **end, int n)
     choose_kept(f, end, n);
     fused_picks(f, end[0]);
     for (int s = 0; s < stages; s++) stage(f, end, n, s);
-    f->kept.n = 0;
+    f->kept.n = f->chosen.n = 0;
     if (!f->one_row && row->text.length)
         text_add(&kernel->text, "    for (int64_t r = 0; r < %ld; r++) {\n%s    }\n", end[0]->rows,
                  row->text.bytes);

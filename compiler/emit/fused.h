@@ -45,12 +45,19 @@ struct kept {
     const struct value *value;
     const char *array;
     bool in_argument;
-    int first, last;
-    bool reached; /* not only through another value that is kept */
+    int first, last; /* stages: of the sweep that stores it, of the last that wants it */
+    bool reached;    /* not only through another value that is kept */
+    bool taken;      /* single elements of it are wanted too */
 };
 
 struct rounded {
     const char *name, *exact;
+};
+
+/* The choices of a row that no other kernel reads. */
+struct chosen {
+    const struct value *value;
+    const char *array;
 };
 
 struct fused {
@@ -66,6 +73,7 @@ struct fused {
     int counter;
     int stage; /* of the sweep being written */
     VECTOR(struct kept) kept;
+    VECTOR(struct chosen) chosen;
     struct block block[LEVELS];
     /* stores of a kernel that writes over what it reads: behind all loads of the element */
     struct text behind;
@@ -88,7 +96,16 @@ struct fused {
 };
 
 /* ── ends ────────────────────────────────────────────────────────────────────── */
-enum end_kind { END_STORE, END_ROW, END_COLUMN, END_TOTAL, END_METRIC, END_SCALAR, END_ASSIGN };
+enum end_kind {
+    END_STORE,
+    END_ROW,
+    END_TOP, /* a row's choices, which the loop that knows them stores */
+    END_COLUMN,
+    END_TOTAL,
+    END_METRIC,
+    END_SCALAR,
+    END_ASSIGN
+};
 struct end {
     enum end_kind kind;
     struct node *node;
@@ -98,9 +115,13 @@ struct end {
     int64_t rows, columns;
     int64_t column; /* of the result, where the first of `columns` is stored */
     int phase, stage;
-    /* reductions: the variable that holds a thread's, or the lanes', part */
+    /* reductions: the variable that holds a thread's, or the lanes', part; TOP: the row */
     const char *lane;
 };
+static inline bool end_of_row(const struct end *e)
+{
+    return e->kind == END_ROW || e->kind == END_TOP;
+}
 /* When a value of the kernel is known: after which phase and stage. */
 struct timing {
     const struct value *value;
@@ -121,6 +142,9 @@ void fused_groups(struct fused *f, struct ends *p, int phase,
  * reductions. */
 const char *fused_target(const struct fused *f, const struct end *e, struct spot at);
 const char *fused_result(const struct fused *f, const struct end *e);
+/* Where the choices of the row at hand go: C of a pointer. Only those that another kernel reads are
+ * in an argument. */
+const char *fused_choices(struct fused *f, const struct end *e);
 /* Where in its result an end stores what it made at `at`. */
 struct spot fused_stored_at(const struct end *e, struct spot at);
 /* Calls `piece` for stretches [f->low, f->high) of the columns in which no index op breaks: a trial

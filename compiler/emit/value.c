@@ -364,8 +364,8 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
     if (at.kind == COLUMN_NAMED && (n->op == OP_rotate || n->op == OP_pad || n->op == OP_beside))
         bug("%s at a column that is not known", op_rows[n->op].name);
     /* taken back, and once more without turning */
-    if (at.kind == COLUMN_TURNED &&
-        (n->op == OP_rotate || n->op == OP_pad || n->op == OP_slice || n->op == OP_beside)) {
+    if (at.kind == COLUMN_TURNED && (n->op == OP_rotate || n->op == OP_pad || n->op == OP_slice ||
+                                     n->op == OP_beside || n->op == OP_load)) {
         f->straight = true, f->split = f->high;
         return c_number(0, y->type);
     }
@@ -423,6 +423,10 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
         }
         return fused_declare(f, y, at, t.bytes);
     }
+    case INDEX_OP_load:
+        return fused_declare(f, y, at,
+                             text_format("(float)(%s - %s)", fused_value(f, a, shifted(at, 1)),
+                                         fused_value(f, a, at)));
     case INDEX_OP_take: {
         const char *id = fused_value(f, n->in[1].value, at);
         return fused_declare(f, y, at, fused_value(f, a, spot_named(at, id, fused_level(at))));
@@ -480,6 +484,12 @@ const char *fused_value(struct fused *f, const struct value *v, struct spot at)
     at = settled(f, v, at);
     const char *name = fused_known(f, v, at);
     if (name) return name;
+    for (int i = 0; i < f->kept.n && at.kind == COLUMN_NAMED; i++) { /* taken from a row */
+        const struct kept *k = &f->kept.item[i];
+        if (k->value == v && k->first < f->stage && k->last >= f->stage)
+            return text_format("%s[%s]", k->array,
+                               k->in_argument ? fused_index(f, v, at) : column_text(at));
+    }
     switch (op_rows[n->op].class) {
     case CLASS_MAP: return mapped(f, n, at);
     case CLASS_INDEX: return indexed(f, n, at);
@@ -494,6 +504,9 @@ const char *fused_value(struct fused *f, const struct value *v, struct spot at)
     case CLASS_EFFECT:
     case CLASS_LANE: bug("%s inside kernel %s", v->name, f->k->kernel->name);
     }
+    for (int i = 0; i < f->chosen.n; i++)
+        if (f->chosen.item[i].value == v)
+            return text_format("%s[%s]", f->chosen.item[i].array, column_text(at));
     /* a reduction that an earlier loop of this kernel has finished */
     if (!emit_stored(f->e, v) && f->finished)
         return fused_declare(f, v, (struct spot){.row = "0"}, f->finished(f, v));

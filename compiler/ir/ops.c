@@ -364,8 +364,10 @@ static bool infer(enum op op, const struct operand *in, int n_in, const struct a
         shape[1] = shape1(whole(attr, n_attr, "experts", 0) + 1);
         return true;
     case OP_load:
+        NEED(s.rank == 1 && last > 1 && a->type == I32, "%s is not where experts begin",
+             shape_text(s));
         type[0] = F32;
-        shape[0] = shape1(whole(attr, n_attr, "experts", 0));
+        shape[0] = shape1(last - 1);
         return true;
     case OP_dispatch:
         NEED(s.rank == 2 && shape_count(b->shape) % s.dim[0] == 0, "dispatch of %s over %s",

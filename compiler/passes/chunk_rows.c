@@ -46,8 +46,7 @@ bool rows_kept(const struct node *n, int64_t rows)
         return has_rows(n->in[0].value->shape, rows, 2) && operands_have_rows(n, rows, 1);
     if (n->op == OP_matmul) return !attr_get(n, "ta") && has_rows(n->in[0].value->shape, rows, 2);
     if (n->op == OP_embedding) return has_rows(n->in[0].value->shape, rows, 1);
-    if (n->op == OP_reshape || n->op == OP_sum_middle || n->op == OP_top_k)
-        return operands_have_rows(n, rows, 1);
+    if (n->op == OP_reshape || n->op == OP_sum_middle) return operands_have_rows(n, rows, 1);
     return n->op == OP_zeros;
 }
 

@@ -8,16 +8,18 @@
  * Greedy: a node joins the latest kernel that makes or reads one of its operands, if possible. The
  * result of a reduction over rows (a column, a total) is complete only when its kernel has ended,
  * so a reader of it comes later; so does a reader of a view. A node that costs nothing where it is
- * read (a cast from BF16, the constant seed of a gradient) waits for its first reader, so that it
- * separates nothing. Joining never changes a bit: every value is rounded to its type wherever it is
- * made, and the order of a reduction depends only on its length. With --fusion off every node is a
- * kernel. */
+ * read (a cast from BF16, the constant seed of a gradient, one row for all rows) waits for its
+ * first reader, so that it separates nothing. A kernel that chooses k of the columns of a row,
+ * takes k of them or puts k back also walks the k choices of each row, so that a router is one
+ * kernel. Joining never changes a bit: every value is rounded to its type wherever it is made, and
+ * the order of a reduction depends only on its length. With --fusion off every node is a kernel. */
 #include "passes/kernel_name.h"
 #include "passes/pipeline.h"
 #include "passes/value_name.h"
 
+/* choices: of each row, walked beside the columns; 0: none. */
 struct walk {
-    int64_t rows, columns;
+    int64_t rows, columns, choices;
 };
 
 struct group {
@@ -37,7 +39,7 @@ struct fuse {
 
 static struct walk walk_of_shape(struct shape s)
 {
-    return (struct walk){shape_rows(s), shape_columns(s)};
+    return (struct walk){.rows = shape_rows(s), .columns = shape_columns(s)};
 }
 
 /* The rows and columns of a node: those of its result, or of what it reduces. */
@@ -52,13 +54,14 @@ static struct walk walk_of(const struct node *n)
     case CLASS_COLUMN:
     case CLASS_TOTAL: return walk_of_shape(n->in[0].value->shape);
     case CLASS_EFFECT:
-        return n->in[0].value ? walk_of_shape(n->in[0].value->shape) : (struct walk){1, 1};
+        return n->in[0].value ? walk_of_shape(n->in[0].value->shape)
+                              : (struct walk){.rows = 1, .columns = 1};
     case CLASS_VIEW:
     case CLASS_LEAF:
     case CLASS_CORE:
     case CLASS_LANE: break;
     }
-    return (struct walk){0, 0};
+    return (struct walk){0};
 }
 
 static bool floating(const struct node *n)
@@ -84,6 +87,13 @@ static bool joins(const struct node *n)
     return false;
 }
 
+/* One row, expanded to many. */
+static bool one_row(const struct node *n)
+{
+    return n->op == OP_expand && shape_rows(n->in[0].value->shape) == 1 &&
+           shape_rows(n->out[0]->shape) > 1 && shape_columns(n->out[0]->shape) > 1;
+}
+
 /* Only numbers and scalars, broadcast: the seed of a gradient. */
 static bool constant(const struct node *n)
 {
@@ -104,7 +114,7 @@ static bool rides(const struct fuse *f, const struct node *n)
 {
     return f->graph->facts.fuse &&
            ((n->op == OP_cast && n->in[0].value->type == BF16 && n->out[0]->type == F32) ||
-            constant(n));
+            constant(n) || one_row(n));
 }
 
 /* Earliest group (by number) in which `v` can be read; *in: the group that makes it while it runs,
@@ -137,6 +147,43 @@ static bool fits(struct walk *g, struct walk n, bool take)
     if (g->columns == n.columns || n.columns == 1) return true;
     if (g->columns != 1 || n.rows == 1) return false;
     if (take) g->columns = n.columns;
+    return true;
+}
+
+/* What may walk the choices of a kernel that walks more columns. */
+static bool of_choices(const struct node *n, int64_t choices)
+{
+    enum op_class class = op_rows[n->op].class;
+    return shape_columns((class == CLASS_ROW ? n->in[0].value : n->out[0])->shape) == choices &&
+           (class == CLASS_MAP || n->op == OP_take || n->op == OP_sum_last || n->op == OP_max_last);
+}
+
+/* Columns that a node leads to choices from, or from choices to; 0: none. *choices: how many. */
+static int64_t columns_of_choices(const struct node *n, int64_t *choices)
+{
+    *choices = 0;
+    if (n->op != OP_top_k && n->op != OP_take && n->op != OP_put) return 0;
+    struct shape whole = (n->op == OP_put ? n->out[0] : n->in[0].value)->shape,
+                 part = (n->op == OP_put ? n->in[0].value : n->out[0])->shape;
+    *choices = shape_columns(part);
+    return *choices > 1 && shape_columns(whole) > *choices ? shape_columns(whole) : 0;
+}
+
+/* Whether a node walks the choices of a group, or makes it walk them. */
+static bool fits_choices(struct group *g, const struct node *n, struct walk s)
+{
+    if (g->walk.rows != s.rows) return false;
+    int64_t choices, columns = columns_of_choices(n, &choices);
+    if (!columns) return g->walk.choices && of_choices(n, g->walk.choices);
+    if (g->walk.columns == columns && (!g->walk.choices || g->walk.choices == choices)) {
+        g->walk.choices = choices;
+        return true;
+    }
+    if (n->op != OP_put || g->walk.choices || g->walk.columns != choices) return false;
+    for (int i = 0; i < g->node.n; i++)
+        if (walk_of(g->node.item[i]).columns > 1 && !of_choices(g->node.item[i], choices))
+            return false;
+    g->walk.columns = columns, g->walk.choices = choices;
     return true;
 }
 
@@ -206,7 +253,8 @@ static struct group *group_for(struct fuse *f, struct node *n)
     bool late = n->again && f->region->direction == ONCE && maker < f->group.n - 1;
     if (walks && maker >= first && maker >= 0 && !late) {
         struct group *g = f->group.item[maker];
-        if (g->open && index_allowed(n, g) && fits(&g->walk, s, true)) return n->mark = maker, g;
+        if (g->open && index_allowed(n, g) && (fits_choices(g, n, s) || fits(&g->walk, s, true)))
+            return n->mark = maker, g;
     }
     /* without a maker: the newest kernel if it has the same walk (in the update any), or one that
      * reads the same; a second computation stays as late as it was put, or what it makes would have

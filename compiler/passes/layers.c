@@ -491,8 +491,7 @@ struct value *layer_combine(struct build *b, struct value *z, const struct routi
 
 struct value *layer_load(struct build *b, const struct routing *r)
 {
-    return once(b, OP_load, (struct operand[]){by(r->ids)}, 1,
-                (struct attr[]){attr_whole("experts", r->experts)}, 1);
+    return once1(b, OP_load, r->first);
 }
 
 void layer_metric(struct build *b, const char *name, struct value *v)

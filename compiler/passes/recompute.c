@@ -217,7 +217,9 @@ static struct value *get(struct again *a, bool early, const struct value *old)
     if (!once && ((home->direction != ONCE && !mirrored) || decide(a, old, home) == KEPT))
         return copied(old);
     struct node *n = old->node;
-    if ((op_rows[n->op].class == CLASS_CORE && !moves_rows(n->op)) || (old->mark && is_norm(old)))
+    /* the weights of experts: wanted before their products, and their gradient behind these */
+    if ((op_rows[n->op].class == CLASS_CORE && (!moves_rows(n->op) || n->op == OP_to_rows)) ||
+        (old->mark && is_norm(old)))
         early = true;
     struct value *known = early || has_bytes(old) ? found(&a->early, old, -1) : NULL;
     if (!known && !early) known = found(&a->late, old, once ? a->products : -1);

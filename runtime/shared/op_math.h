@@ -342,6 +342,26 @@ OP_FUNCTION float op_max_lanes_f32(const float *lane)
     for (int k = 0; k < 4; k++) b[k] = op_max_f32(a[k], a[k + 4]);
     return op_max_f32(op_max_f32(b[0], b[2]), op_max_f32(b[1], b[3]));
 }
+/* Which k of n numbers are the largest, largest first, ties to the lowest; a NaN ranks with
+ * -infinity, behind all other numbers. 1 <= k <= n. */
+OP_FUNCTION void op_top_k(const float *restrict x, int64_t n, int32_t *restrict ids, int64_t k)
+{
+    int64_t have = 0;
+    float least = 0; /* of k that are there */
+    for (int64_t i = 0; i < n; i++) {
+        const float rank = x[i] == x[i] ? x[i] : -INFINITY;
+        if (have == k && !(rank > least)) continue;
+        int64_t at = have < k ? have++ : k - 1;
+        for (; at > 0; at--) {
+            const float before = x[ids[at - 1]] == x[ids[at - 1]] ? x[ids[at - 1]] : -INFINITY;
+            if (!(rank > before)) break;
+            ids[at] = ids[at - 1];
+        }
+        ids[at] = (int32_t)i;
+        const float last = x[ids[have - 1]];
+        least = last == last ? last : -INFINITY;
+    }
+}
 #endif
 
 #endif

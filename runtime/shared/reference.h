@@ -14,8 +14,8 @@ enum stored_type { STORED_F32, STORED_BF16, STORED_F64, STORED_I32 };
 
 /* How far two right results may be apart: EXACT, moved or chosen; ROUNDED, the same expression
  * element by element; SUMMED, sums in another order somewhere in it; PRODUCT, sums of products of
- * two operands; ATTENTION, weights may be rounded before they multiply. Integers are exact in all
- * of them. */
+ * two operands; ATTENTION, weights may be rounded before they multiply. Integers are exact, but for
+ * choices among sums (SUMMED), of which one in a thousand may be another. */
 enum bound { BOUND_EXACT, BOUND_ROUNDED, BOUND_SUMMED, BOUND_PRODUCT, BOUND_ATTENTION };
 
 /* In the order of the kernel's arguments. count: elements; 0: a unit's shard, of which a call has a

@@ -1,5 +1,5 @@
-/* A mixture of experts without dropped tokens: choices, the order of rows that brings each expert's
- * rows together, moving rows there and back, and one matrix product per expert. Row counts differ
+/* A mixture of experts without dropped tokens: the order of rows that brings each expert's rows
+ * together, moving rows there and back, and one matrix product per expert. Row counts differ
  * from step to step but their sum is tokens x k, so nothing here needs more room than its results,
  * and every sum has one order: that of the choices, then of the tokens. What moves or is multiplied
  * is F32 or BF16; sums are F32. */
@@ -7,28 +7,6 @@
 #define TEMPLATE_EXPERTS_H
 
 #include "product.h"
-
-/* The k largest of each row, largest first, ties to the lowest id. A NaN ranks below everything. */
-static inline void top_k(const float *restrict p, int32_t *restrict ids, int64_t tokens,
-                         int64_t experts, int64_t k)
-{
-    for (int64_t t = 0; t < tokens; t++) {
-        float last = INFINITY;
-        int64_t last_id = -1;
-        for (int64_t j = 0; j < k; j++) {
-            float best = 0.0f;
-            int64_t id = -1;
-            for (int64_t e = 0; e < experts; e++) {
-                float x = p[t * experts + e], rank = x == x ? x : -INFINITY;
-                if (rank < last || (rank == last && e > last_id))
-                    if (id < 0 || rank > best) best = rank, id = e;
-            }
-            ids[t * k + j] = (int32_t)id;
-            last = best;
-            last_id = id;
-        }
-    }
-}
 
 /* place: the row of each choice, experts in order, within an expert in token order; first: where
  * each expert's rows start. */
@@ -41,13 +19,6 @@ static inline void route_plan(const int32_t *restrict ids, int32_t *restrict pla
     for (int64_t c = 0; c < choices; c++) place[c] = first[ids[c]]++;
     for (int64_t e = experts; e > 0; e--) first[e] = first[e - 1];
     first[0] = 0;
-}
-
-static inline void load(const int32_t *restrict ids, float *restrict out, int64_t choices,
-                        int64_t experts)
-{
-    for (int64_t e = 0; e < experts; e++) out[e] = 0.0f;
-    for (int64_t c = 0; c < choices; c++) out[ids[c]] += 1.0f;
 }
 
 static inline void dispatch_of(enum element type, const void *restrict x,

@@ -1,5 +1,5 @@
-/* A mixture of experts without dropped tokens: choices, the order of rows that brings each expert's
- * rows together, moving rows there and back, and one matrix product per expert. How many rows an
+/* A mixture of experts without dropped tokens: the order of rows that brings each expert's rows
+ * together, moving rows there and back, and one matrix product per expert. How many rows an
  * expert has is known on the device only, so launches are for the worst case and a block finds its
  * expert from `first`; those without work leave. Every sum has one order: that of the choices, then
  * of the tokens. What moves or is multiplied is F32 or BF16; sums are F32. */
@@ -9,49 +9,6 @@
 #include "piece.cuh"
 #include "product.cuh"
 #include "sort.cuh"
-
-/* ── choices ─────────────────────────────────────────────────────────────────── */
-/* The k largest of each row, largest first, ties to the lowest id. A NaN ranks below everything.
- * One warp per token, 8 per block of 256. */
-DEVICE void top_k(const float *p, int32_t *ids, int64_t tokens, int experts, int k)
-{
-    int lane = (int)threadIdx.x & 31;
-    int64_t t = (int64_t)blockIdx.x * 8 + (int)threadIdx.x / 32;
-    if (t >= tokens) return;
-    float last = op_from_bits(0x7f800000);
-    int last_id = -1;
-    for (int j = 0; j < k; j++) {
-        float best = 0.0f;
-        int id = -1;
-        for (int e = lane; e < experts; e += 32) {
-            float x = p[t * experts + e], rank = x == x ? x : -op_from_bits(0x7f800000);
-            if ((rank < last || (rank == last && e > last_id)) && (id < 0 || rank > best))
-                best = rank, id = e;
-        }
-#pragma unroll
-        for (int d = 16; d; d /= 2) {
-            float other = __shfl_xor_sync(0xffffffffu, best, d);
-            int other_id = __shfl_xor_sync(0xffffffffu, id, d);
-            if (other_id >= 0 && (id < 0 || other > best || (other == best && other_id < id)))
-                best = other, id = other_id;
-        }
-        if (lane == 0) ids[t * k + j] = id;
-        last = best;
-        last_id = id;
-    }
-}
-
-/* How often each expert was chosen, out of the counts of chunks (sort_count). One warp per expert,
- * 8 per block of 256. */
-DEVICE void load_of(const int32_t *counts, float *out, int experts, int chunks)
-{
-    int lane = (int)threadIdx.x & 31, e = (int)blockIdx.x * 8 + (int)threadIdx.x / 32, sum = 0;
-    if (e >= experts) return;
-    for (int c = lane; c < chunks; c += 32) sum += counts[(int64_t)e * chunks + c];
-#pragma unroll
-    for (int d = 16; d; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-    if (lane == 0) out[e] = (float)sum;
-}
 
 /* ── rows there and back ─────────────────────────────────────────────────────── */
 /* z[place[t * k + j]] = x[t]; rows of `width` pieces of type T. One thread per piece, 256 per

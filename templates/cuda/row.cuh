@@ -124,6 +124,61 @@ template <int G, int USED, class T> DEVICE T row_max(T x, T *shared = 0)
     return row_combined<row_most, G, USED>(x, shared);
 }
 
+/* ── the largest of a row ────────────────────────────────────────────────────── */
+/* Which K of the C numbers of a row are the largest, largest first, ties to the lowest; a NaN ranks
+ * with -infinity. The first USED threads of the group have them: own[i][k] is column 8 (t + i G) +
+ * k. `to`: K numbers, written by one thread and seen by all of the group; with EACH every thread
+ * has its own. */
+template <int G, int USED, int C, int K, bool EACH, int ROUNDS>
+DEVICE void row_top(int32_t *to, const float (&own)[ROUNDS][8])
+{
+    const uint32_t mask =
+        G >= 32 ? 0xffffffffu : ((1u << (G & 31)) - 1) << (threadIdx.x % 32 / G * G);
+    const int t = (int)threadIdx.x % G, warps = USED > 32 ? USED / 32 : 1;
+    float last = INFINITY;
+    int last_id = -1;
+    for (int n = 0; n < K; n++) {
+        float best = 0.0f;
+        int id = -1;
+#pragma unroll
+        for (int i = 0; i < ROUNDS; i++)
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                const int j = 8 * (t + i * G) + k;
+                const float rank = own[i][k] == own[i][k] ? own[i][k] : -INFINITY;
+                if (j < C && (rank < last || (rank == last && j > last_id)) &&
+                    (id < 0 || rank > best))
+                    best = rank, id = j;
+            }
+        for (int far = (USED < 32 ? USED : 32) / 2; far > 0; far /= 2) {
+            const float other = __shfl_xor_sync(mask, best, far);
+            const int other_id = __shfl_xor_sync(mask, id, far);
+            if (other_id >= 0 && (id < 0 || other > best || (other == best && other_id < id)))
+                best = other, id = other_id;
+        }
+        if (G > 32) {
+            __shared__ float best_of[16];
+            __shared__ int id_of[16];
+            if (threadIdx.x % 32 == 0 && (int)threadIdx.x / 32 < warps)
+                best_of[threadIdx.x / 32] = best, id_of[threadIdx.x / 32] = id;
+            __syncthreads();
+            best = best_of[0], id = id_of[0];
+            for (int w = 1; w < warps; w++)
+                if (id_of[w] >= 0 &&
+                    (id < 0 || best_of[w] > best || (best_of[w] == best && id_of[w] < id)))
+                    best = best_of[w], id = id_of[w];
+            __syncthreads();
+        } else if (USED < G)
+            best = __shfl_sync(mask, best, 0, G), id = __shfl_sync(mask, id, 0, G);
+        if (EACH || t == 0) to[n] = id;
+        last = best, last_id = id;
+    }
+    if (G > 32)
+        __syncthreads();
+    else
+        __syncwarp(mask);
+}
+
 /* ── sums over rows ──────────────────────────────────────────────────────────── */
 /* What a block has added up of its rows: sum[i][k] of column 8 (t + i G) + k, by each of the SLOTS
  * groups that lie side by side, added in their order. `to`: C numbers, the block's own. All threads

@@ -11,6 +11,7 @@
 #include "experts.cuh"
 #include "positions.cuh"
 #include "product.cuh"
+#include "row.cuh"
 #include "runtime.cuh"
 #include "sum_squares.cuh"
 
@@ -235,39 +236,56 @@ template <int EACH> static void expert_plain_cases(std::vector<int> rows, int64_
 }
 
 /* ── choices, orders, rows ───────────────────────────────────────────────────── */
-static void top_k_kernel(const float *p, int32_t *ids, int64_t tokens, int experts, int k)
+template <int G, int C, int K, bool EACH>
+static void top_kernel(const float *p, int32_t *ids, int64_t rows)
 {
-    top_k(p, ids, tokens, experts, k);
+    constexpr int ROUNDS = (C + 8 * G - 1) / (8 * G);
+    int t = (int)threadIdx.x % G;
+    int64_t r = (int64_t)blockIdx.x * (blockDim.x / G) + (int)threadIdx.x / G;
+    if (r >= rows) return;
+    float own[ROUNDS][8] = {};
+    for (int i = 0; i < ROUNDS; i++)
+        for (int k = 0; k < 8; k++)
+            if (int j = 8 * (t + i * G) + k; j < C) own[i][k] = p[r * C + j];
+    int32_t mine[K];
+    row_top<G, G, C, K, EACH>(EACH ? mine : ids + r * K, own);
+    if (EACH && t == G - 1)
+        for (int k = 0; k < K; k++) ids[r * K + k] = mine[k];
 }
-static void top_k_case(int64_t tokens, int experts, int k)
+/* G threads a row of C columns, of which K are chosen. */
+template <int G, int C, int K, bool EACH> static void top_case(int64_t rows)
 {
-    buffer<float> p(tokens * experts);
-    buffer<int32_t> ids(tokens * k);
-    for (int64_t i = 0; i < tokens * experts; i++) {
+    buffer<float> p(rows * C);
+    buffer<int32_t> ids(rows * K);
+    for (int64_t i = 0; i < rows * C; i++) {
         uint32_t kind = random_bits() % 16;
         p[i] = kind == 0   ? NAN
                : kind == 1 ? -INFINITY
                : kind == 2 ? INFINITY
                            : (float)(random_bits() % 5);
     }
-    fiber_launch(dim3((unsigned)up(tokens, 8)), dim3(256), 0, top_k_kernel, p.at, ids.at, tokens,
-                 experts, k);
-    for (int64_t t = 0; t < tokens; t++) {
-        std::vector<bool> taken((size_t)experts);
-        for (int j = 0; j < k; j++) {
+    int threads = G > 32 ? G : 256;
+    fiber_launch(dim3((unsigned)up(rows, threads / G)), dim3((unsigned)threads), 0,
+                 top_kernel<G, C, K, EACH>, p.at, ids.at, rows);
+    for (int64_t t = 0; t < rows; t++) {
+        std::vector<bool> taken((size_t)C);
+        int32_t host[K];
+        op_top_k(p.at + t * C, C, host, K);
+        for (int j = 0; j < K; j++) {
             int best = -1;
-            for (int e = 0; e < experts; e++) {
+            for (int e = 0; e < C; e++) {
                 auto rank = [&](int at) {
-                    float x = p[t * experts + at];
+                    float x = p[t * C + at];
                     return x == x ? x : -INFINITY;
                 };
                 if (!taken[(size_t)e] && (best < 0 || rank(e) > rank(best))) best = e;
             }
             taken[(size_t)best] = true;
-            want(ids[t * k + j] == best, "top_k", t * k + j, ids[t * k + j], best);
+            want(ids[t * K + j] == best, "row_top", t * K + j, ids[t * K + j], best);
+            want(host[j] == best, "op_top_k", t * K + j, host[j], best);
         }
     }
-    ids.unharmed("top_k");
+    ids.unharmed("row_top");
 }
 
 template <int BINS>
@@ -300,10 +318,6 @@ static void sort_pass(const int32_t *ids, const int32_t *order, int32_t *first, 
     counts.unharmed("counts");
 }
 
-static void load_kernel(const int32_t *counts, float *out, int experts, int chunks)
-{
-    load_of(counts, out, experts, chunks);
-}
 template <class T>
 static void dispatch_kernel(const T *x, const int32_t *place, T *z, int64_t tokens, int k,
                             int width)
@@ -341,15 +355,6 @@ template <int EXPERTS> static void route_case(int64_t tokens, int k, int chunk, 
     }
     for (int e = 0; e <= EXPERTS; e++)
         want(first[e] == begin[(size_t)e], "first", e, first[e], begin[(size_t)e]);
-    int chunks = (int)up(n, chunk);
-    buffer<int32_t> counts(EXPERTS * chunks);
-    buffer<float> load(EXPERTS);
-    fiber_launch(dim3((unsigned)chunks), dim3(256), 0, count_kernel<EXPERTS>, ids.at, nullptr,
-                 counts.at, n, chunk, chunks, -1);
-    fiber_launch(dim3((unsigned)up(EXPERTS, 8)), dim3(256), 0, load_kernel, counts.at, load.at,
-                 EXPERTS, chunks);
-    for (int e = 0; e < EXPERTS; e++)
-        want(load[e] == (float)count[(size_t)e], "load", e, load[e], count[(size_t)e]);
 
     buffer<bf16> x(tokens * width), z(n * width), y(tokens * width), y1(tokens * width);
     x.fill();
@@ -544,7 +549,9 @@ int main()
     std::vector<int> many(70);
     for (size_t e = 0; e < many.size(); e++) many[e] = (int)(e * 7 % 5);
     expert_cases<product_small>(many, 8, 8);
-    top_k_case(50, 5, 2), top_k_case(50, 37, 8), top_k_case(20, 128, 8), top_k_case(9, 1, 1);
+    top_case<1, 5, 2, false>(300), top_case<1, 1, 1, true>(9), top_case<8, 37, 8, true>(50);
+    top_case<16, 128, 8, false>(20), top_case<16, 128, 20, true>(20);
+    top_case<64, 300, 8, false>(9), top_case<128, 1000, 3, true>(5);
     route_case<5>(300, 2, 256, 30), route_case<37>(700, 4, 512, 64), route_case<128>(40, 8, 256, 8);
     embedding_case<5, 1, 32, bf16>(700, 257, 37);
     embedding_case<5, 8, 32, bf16>(300, 1000, 264);

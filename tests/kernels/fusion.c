@@ -127,6 +127,37 @@ static struct value *sliced(struct layer_test *l)
     return build2(&l->b, OP_mul, by(a), by(layer_silu(&l->b, b)));
 }
 
+static void tap(struct layer_test *l, struct value *v);
+/* The weights of the chosen columns. `seen`: the choices too. */
+static struct value *choice(struct layer_test *l, struct value *p, struct value *by_what, int64_t k,
+                            bool seen)
+{
+    struct value *ids = build_op(&l->b, OP_top_k, (struct operand[]){by(by_what)}, 1,
+                                 (struct attr[]){attr_whole("k", k)}, 1),
+                 *w = build2(&l->b, OP_take, by(p), by(ids));
+    if (seen) tap(l, ids);
+    return build2(&l->b, OP_div, by(w), by(build1(&l->b, OP_sum_last, by(w))));
+}
+static struct value *router(struct layer_test *l)
+{
+    struct value *p = layer_softmax(&l->b, given(l, F32, 2, l->T, l->C, 0));
+    return choice(l, p, p, 9, false);
+}
+static struct value *router_biased(struct layer_test *l)
+{
+    struct value *p = build1(&l->b, OP_sigmoid, by(given(l, F32, 2, l->T, l->C, 0))),
+                 *bias = given(l, F32, 1, l->C, 0, 0);
+    bias->mark = -1;
+    return choice(l, p, build2(&l->b, OP_add, by(p), by(bias)), 4, true);
+}
+/* Both statistics of a balance loss beside the choice, and a choice of one. */
+static struct value *router_summed(struct layer_test *l)
+{
+    struct value *p = layer_softmax(&l->b, given(l, F32, 2, l->T, l->C, 0));
+    struct value *mass = build1(&l->b, OP_sum_rows, by(p)), *w = choice(l, p, p, 1, true);
+    return build2(&l->b, OP_mul, by(build2(&l->b, OP_mul, by(p), by(mass))), by(w));
+}
+
 static void tap(struct layer_test *l, struct value *v)
 {
     build_op(&l->b, OP_tap, (struct operand[]){by(v)}, 1,
@@ -209,12 +240,20 @@ int fusion_test(const char *directory, const char *root)
     static const struct {
         const char *name;
         struct value *(*build)(struct layer_test *);
-    } row[] = {{"rms_norm", rms},        {"layer_norm", layer},
-               {"swiglu", swiglu},       {"gelu", gelu},
-               {"gelu_tanh", gelu_tanh}, {"softmax", softmax},
-               {"rope", rope},           {"cross_entropy", entropy},
-               {"slice", sliced},        {"rms_norm_offset", rms_offset},
-               {"rope_part", rope_part}};
+    } row[] = {{"rms_norm", rms},
+               {"layer_norm", layer},
+               {"swiglu", swiglu},
+               {"gelu", gelu},
+               {"gelu_tanh", gelu_tanh},
+               {"softmax", softmax},
+               {"rope", rope},
+               {"cross_entropy", entropy},
+               {"slice", sliced},
+               {"rms_norm_offset", rms_offset},
+               {"rope_part", rope_part},
+               {"router", router},
+               {"router_biased", router_biased},
+               {"router_summed", router_summed}};
     static const struct {
         enum element type;
         int64_t T, C;

@@ -214,6 +214,12 @@ static void index_trials(enum op op)
               node(op, (struct operand[]){f32(40, 33, 0), given(I32, shape(40, 0, 0), -5, 40)}, 2,
                    NULL, 0));
         return;
+    case OP_load: {
+        struct operand starts = given(I32, shape(6, 0, 0), 0, 1);
+        for (int i = 0, at = 0; i < 6; at += i++ % 3) numbers_of(starts.value)->x[i] = at;
+        trial("", node(op, (struct operand[]){starts}, 1, NULL, 0));
+        return;
+    }
     case OP_take:
         trial("", node(op,
                        (struct operand[]){f32(9, 12, 0),
@@ -231,6 +237,22 @@ static void reduction_trials(enum op op)
     for (size_t i = 0; i < COUNT_OF(form); i++)
         trial(text_format("%zu", i),
               node(op, (struct operand[]){f32(form[i][0], form[i][1], form[i][2])}, 1, NULL, 0));
+}
+
+/* Rows of a few threads up to those of several warps; one choice, some, all; ties. */
+static void top_trials(void)
+{
+    static const int64_t form[][3] = {{7, 5, 2},   {9, 1, 1},    {6, 16, 16},
+                                      {5, 128, 8}, {3, 300, 11}, {2, 1000, 3}};
+    for (size_t i = 0; i < COUNT_OF(form); i++)
+        for (int ties = 0; ties < 2; ties++) {
+            struct operand p = f32(form[i][0], form[i][1], 0);
+            for (int64_t x = 0; x < form[i][0] * form[i][1] && ties; x++)
+                numbers_of(p.value)->x[x] = (double)(x % 3);
+            trial(text_format("%zu%s", i, ties ? " ties" : ""),
+                  node(OP_top_k, (struct operand[]){p}, 1,
+                       (struct attr[]){attr_whole("k", form[i][2])}, 1));
+        }
 }
 
 static void matmul_trials(void)
@@ -313,18 +335,6 @@ static void expert_trials(enum op op)
     /* nobody chooses expert 3 */
     for (int i = 0; i < T; i++) numbers_of(p.value)->x[i * E + 3] = -9;
     struct node *chosen = node(OP_top_k, (struct operand[]){p}, 1, k, 1);
-    if (op == OP_top_k) {
-        trial("", chosen);
-        struct operand ties = f32(4, 6, 0);
-        for (int i = 0; i < 24; i++) numbers_of(ties.value)->x[i] = i % 3;
-        trial("ties",
-              node(OP_top_k, (struct operand[]){ties}, 1, (struct attr[]){attr_whole("k", 4)}, 1));
-        return;
-    }
-    if (op == OP_load) {
-        trial("", node(op, (struct operand[]){first(chosen)}, 1, experts, 1));
-        return;
-    }
     struct node *plan = node(OP_route_plan, (struct operand[]){first(chosen)}, 1, experts, 1);
     struct operand place = by(plan->out[0]), starts = by(plan->out[1]);
     switch ((int)op) {
@@ -413,7 +423,9 @@ void trials_of(enum op op)
     case OP_onehot:
     case OP_put:
     case OP_pick:
+    case OP_load:
     case OP_take: index_trials(op); return;
+    case OP_top_k: top_trials(); return;
     case OP_sum_last:
     case OP_max_last:
     case OP_sum_rows:
