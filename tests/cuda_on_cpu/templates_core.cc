@@ -269,8 +269,6 @@ template <int G, int C, int K, bool EACH> static void top_case(int64_t rows)
                  top_kernel<G, C, K, EACH>, p.at, ids.at, rows);
     for (int64_t t = 0; t < rows; t++) {
         std::vector<bool> taken((size_t)C);
-        int32_t host[K];
-        op_top_k(p.at + t * C, C, host, K);
         for (int j = 0; j < K; j++) {
             int best = -1;
             for (int e = 0; e < C; e++) {
@@ -282,7 +280,6 @@ template <int G, int C, int K, bool EACH> static void top_case(int64_t rows)
             }
             taken[(size_t)best] = true;
             want(ids[t * K + j] == best, "row_top", t * K + j, ids[t * K + j], best);
-            want(host[j] == best, "op_top_k", t * K + j, host[j], best);
         }
     }
     ids.unharmed("row_top");

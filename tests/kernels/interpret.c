@@ -203,7 +203,9 @@ static void top_k(const struct node *n, const double *p, double *ids)
             for (int64_t e = 0; e < E; e++) {
                 bool used = false;
                 for (int64_t i = 0; i < j; i++) used |= ids[t * k + i] == (double)e;
-                if (!used && (best < 0 || p[t * E + e] > p[t * E + best])) best = e;
+                double rank = isnan(p[t * E + e]) ? -INFINITY : p[t * E + e],
+                       most = best < 0 || isnan(p[t * E + best]) ? -INFINITY : p[t * E + best];
+                if (!used && (best < 0 || rank > most)) best = e;
             }
             ids[t * k + j] = (double)best;
         }

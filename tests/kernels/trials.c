@@ -239,7 +239,7 @@ static void reduction_trials(enum op op)
               node(op, (struct operand[]){f32(form[i][0], form[i][1], form[i][2])}, 1, NULL, 0));
 }
 
-/* Rows of a few threads up to those of several warps; one choice, some, all; ties. */
+/* Rows of a few threads up to those of several warps; one choice, some, all; ties, NaN. */
 static void top_trials(void)
 {
     static const int64_t form[][3] = {{7, 5, 2},   {9, 1, 1},    {6, 16, 16},
@@ -248,7 +248,9 @@ static void top_trials(void)
         for (int ties = 0; ties < 2; ties++) {
             struct operand p = f32(form[i][0], form[i][1], 0);
             for (int64_t x = 0; x < form[i][0] * form[i][1] && ties; x++)
-                numbers_of(p.value)->x[x] = (double)(x % 3);
+                numbers_of(p.value)->x[x] = x % 7 == 3    ? NAN
+                                            : x % 11 == 5 ? -INFINITY
+                                                          : (double)(x % 3);
             trial(text_format("%zu%s", i, ties ? " ties" : ""),
                   node(OP_top_k, (struct operand[]){p}, 1,
                        (struct attr[]){attr_whole("k", form[i][2])}, 1));
