@@ -8,6 +8,15 @@
 
 #include "emit/common.h"
 
+/* A parameter that is a tensor map, and what its launch says of it (struct tensor_operand of
+ * runtime/shared/launch.h). */
+#define CUDA_TENSOR_MAP "const __grid_constant__ tensor_map"
+struct cuda_tensor {
+    int argument;
+    int64_t planes, lines, elements;
+    int box;
+};
+
 /* One IR kernel being written. */
 struct cuda_kernel {
     struct text functions; /* for kernels.cu */
@@ -27,6 +36,9 @@ struct cuda_kernel {
     /* of the function begun next: blocks a multiprocessor to save registers for; 0: as
      * the cuda compiler likes */
     int resident;
+    /* of the function begun next and of the launch that follows: arguments that are tensor maps;
+     * box 0: none */
+    struct cuda_tensor tensor[2];
     VECTOR(const char *) function; /* begun so far */
     struct text offers;            /* for launch.c, before `call`: what a library is offered */
     VECTOR(const char *) offer;    /* and their rows of launch_offer */
@@ -44,6 +56,8 @@ void cuda_end(struct cuda_kernel *c);
  * addresses and `s` the stretch. */
 void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y,
                  const char *z, int threads, int64_t shared_bytes, bool works);
+/* What struct shot says of tensor maps: `, {{…}, {…}}`, or "". */
+const char *cuda_tensors(const struct cuda_tensor tensor[2]);
 /* The arguments of such a launch by themselves: `(void *[]){(void *)&p[0], ...}`. */
 const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works);
 

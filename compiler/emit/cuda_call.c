@@ -4,6 +4,13 @@
 
 #include <string.h>
 
+static bool is_tensor(const struct cuda_kernel *c, int argument)
+{
+    for (size_t i = 0; i < COUNT_OF(c->tensor); i++)
+        if (c->tensor[i].box && c->tensor[i].argument == argument) return true;
+    return false;
+}
+
 const char *cuda_begin(struct cuda_kernel *c, const char *ending, int threads, bool works)
 {
     const char *name = text_format("%s%s%s", c->name, *ending ? "_" : "", ending);
@@ -16,10 +23,13 @@ const char *cuda_begin(struct cuda_kernel *c, const char *ending, int threads, b
                     : text_format("KERNEL(%d) f_%s(", threads, name);
     c->resident = 0;
     struct emit_list parameters = {0};
-    for (int i = 0; i < c->n_argument; i++)
+    for (int i = 0; i < c->n_argument; i++) {
+        const char *called = emit_argument_name(&c->argument[i], i, c->canonical);
         PUSH(&parameters.item,
-             text_format("%s *__restrict__ %s", emit_argument_type(&c->argument[i]),
-                         emit_argument_name(&c->argument[i], i, c->canonical)));
+             is_tensor(c, i)
+                 ? text_format(CUDA_TENSOR_MAP " %s", called)
+                 : text_format("%s *__restrict__ %s", emit_argument_type(&c->argument[i]), called));
+    }
     static const char *const range[] = {"int64_t from", "int64_t count", "float decay"};
     for (size_t i = 0; i < COUNT_OF(range) && c->walks; i++) PUSH(&parameters.item, range[i]);
     if (c->scales) PUSH(&parameters.item, "float lr_scale");
@@ -46,9 +56,22 @@ const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works)
     return t.bytes;
 }
 
+const char *cuda_tensors(const struct cuda_tensor tensor[2])
+{
+    struct text t = {0};
+    if (!tensor[0].box) return "";
+    for (int i = 0; i < 2 && tensor[i].box; i++)
+        text_add(&t, "%s{%d, %ld, %ld, %ld, %d}", i ? ", " : ", {", tensor[i].argument,
+                 tensor[i].planes, tensor[i].lines, tensor[i].elements, tensor[i].box);
+    text_add(&t, "}");
+    return t.bytes;
+}
+
 void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y,
                  const char *z, int threads, int64_t shared_bytes, bool works)
 {
-    text_add(&c->call, "    launch(&(struct shot){%s, %s, %s, %s, %d, %ld},\n           %s);\n",
-             function, x, y, z, threads, shared_bytes, cuda_launch_arguments(c, works));
+    text_add(&c->call, "    launch(&(struct shot){%s, %s, %s, %s, %d, %ld%s},\n           %s);\n",
+             function, x, y, z, threads, shared_bytes, cuda_tensors(c->tensor),
+             cuda_launch_arguments(c, works));
+    memset(c->tensor, 0, sizeof c->tensor);
 }

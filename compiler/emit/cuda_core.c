@@ -66,12 +66,21 @@ static void step(struct cuda_kernel *c, struct shape_of_launch s, const char *st
     cuda_end(c);
     cuda_launch(c, function, s.x, s.y ? s.y : "1", "1", s.threads, s.shared_bytes, s.works);
 }
+/* An operand of a product of warpgroups, `planes` matrices as they lie; a tile has `along` rows of
+ * a, or columns of b, and their lines are along k when `deep`. */
+static struct cuda_tensor tensor_of(int argument, const struct value *v, int64_t planes, bool deep,
+                                    int along)
+{
+    return (struct cuda_tensor){argument, planes, rows_of(v) / planes, columns_of(v),
+                                deep ? along : 64};
+}
 /* The same result by products of warpgroups, where the device has them; then the rest of the call
  * is left out. The text of a function is for those devices alone, and that of the other, which
  * `step` writes next as its twin, for all others. */
 static void step_wgmma(struct cuda_kernel *c, const struct tile *t, int64_t tiles,
-                       const char *statement)
+                       struct cuda_tensor a, struct cuda_tensor b, const char *statement)
 {
+    c->tensor[0] = a, c->tensor[1] = b;
     const char *function = cuda_begin(c, "wgmma", t->threads, false);
     text_add(&c->functions, "#ifdef HAS_WGMMA\n    %s;\n#endif\n", statement);
     cuda_end(c);
@@ -146,7 +155,7 @@ static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
     const struct facts *f = &c->emit->graph->facts;
     bool tensor = a->type == BF16 && b->type == BF16, wide = s.lda % 8 == 0 && s.ldb % 8 == 0;
     const struct tile *tile = tile_choose(f, tensor, wide, 1, s.m, s.n),
-                      *wgmma = tile_wgmma(f, tile, tensor && wide, 1, s.m, s.n);
+                      *wgmma = tile_wgmma(f, tile, a, b, 1, s.m, s.n);
     const char *sizes = text_format("(a, b, c, %ld, %ld, %ld, %ld, %ld, %ld)", s.m, s.n, s.k, s.lda,
                                     s.ldb, s.n),
                *ways = text_format("%s, %s, %s", truth(s.ta), truth(s.tb), truth(s.add)),
@@ -157,14 +166,18 @@ static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
                                    tile->shared_bytes);
     if (wgmma) {
         int64_t tiles = parts(s.m, wgmma->m) * parts(s.n, wgmma->n);
+        const struct cuda_tensor tensors[] = {tensor_of(0, a, 1, !s.ta, wgmma->m),
+                                              tensor_of(1, b, 1, s.tb, wgmma->n)};
         text_add(&c->functions,
-                 "KERNEL(%d) f_%s_wgmma%s#ifdef HAS_WGMMA\n    product_wgmma<%s>%s;\n#endif\n}\n",
-                 wgmma->threads, c->name, parameters, ways, sizes);
+                 "KERNEL(%d) f_%s_wgmma(" CUDA_TENSOR_MAP " a, " CUDA_TENSOR_MAP " b, %s *c)\n{\n"
+                 "#ifdef HAS_WGMMA\n    product_wgmma<%s>(&a, &b, c, %ld, %ld, %ld, %ld);\n"
+                 "#endif\n}\n",
+                 wgmma->threads, c->name, c_type_of(y), ways, s.m, s.n, s.k, s.n);
         PUSH(&c->function, text_format("%s_wgmma", c->name));
-        shot =
-            text_format("launch_wgmma() ? (struct shot){FUNCTION_%s_wgmma, %ld, 1, 1, %d, %ld}\n"
-                        "                                             : (struct shot)%s",
-                        c->name, wgmma_blocks(f, tiles), wgmma->threads, wgmma->shared_bytes, shot);
+        shot = text_format("launch_wgmma() ? (struct shot){FUNCTION_%s_wgmma, %ld, 1, 1, %d, %ld%s}"
+                           "\n                                             : (struct shot)%s",
+                           c->name, wgmma_blocks(f, tiles), wgmma->threads, wgmma->shared_bytes,
+                           cuda_tensors(tensors), shot);
     }
     text_add(&c->functions, "KERNEL(%d) f_%s%s%s    product_%s<%s, %s>%s;\n%s}\n", tile->threads,
              c->name, parameters, wgmma ? WITHOUT_WGMMA : "", tensor ? "tensor" : "plain",
@@ -224,8 +237,7 @@ static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
     const struct facts *f = &c->emit->graph->facts;
     bool wide = in % 8 == 0 && out % 8 == 0;
     const struct tile *tile = tile_choose(f, tensor, wide, experts, parts(rows, experts), out),
-                      *wgmma =
-                          tile_wgmma(f, tile, tensor && wide, experts, parts(rows, experts), out);
+                      *wgmma = tile_wgmma(f, tile, z, w, experts, parts(rows, experts), out);
     grouped_by_library(c, n, (const struct value *[]){z, w, first, y},
                        text_format("%ld, %ld, %ld, %ld, %s, false, %ld, %s", experts, rows, in, out,
                                    truth(across), groups_offset(), bytes_of(y)),
@@ -236,7 +248,9 @@ static void cuda_expert_matmul(struct cuda_kernel *c, const struct node *n)
                        NULL);
     if (wgmma)
         step_wgmma(c, wgmma, (rows / wgmma->m + experts) * parts(out, wgmma->n),
-                   text_format("expert_product_wgmma<%s>(%s, %s, %s, %s, %ld, %ld, %ld)",
+                   tensor_of(argument_of(c, z), z, 1, true, wgmma->m),
+                   tensor_of(argument_of(c, w), w, experts, !across, wgmma->n),
+                   text_format("expert_product_wgmma<%s>(&%s, &%s, %s, %s, %ld, %ld, %ld)",
                                truth(across), name_of(c, z), name_of(c, w), name_of(c, first),
                                name_of(c, y), experts, in, out));
     step(c,
@@ -259,7 +273,7 @@ static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
     const struct facts *f = &c->emit->graph->facts;
     bool wide = in % 8 == 0 && out % 8 == 0;
     const struct tile *tile = tile_choose(f, tensor, wide, experts, out, in),
-                      *wgmma = tile_wgmma(f, tile, tensor && wide, experts, out, in);
+                      *wgmma = tile_wgmma(f, tile, dy, z, experts, out, in);
     grouped_by_library(
         c, n, (const struct value *[]){dy, z, first, dw},
         text_format("%ld, %ld, %ld, %ld, false, true, %ld, %s", experts, rows_of(z), in, out,
@@ -270,7 +284,9 @@ static void cuda_expert_matmul_grad(struct cuda_kernel *c, const struct node *n)
         text_format("expert_empty(%s, %s, %ld)", name_of(c, first), name_of(c, dw), in * out));
     if (wgmma)
         step_wgmma(c, wgmma, experts * parts(out, wgmma->m) * parts(in, wgmma->n),
-                   text_format("expert_product_grad_wgmma(%s, %s, %s, %s, %ld, %ld, %ld)",
+                   tensor_of(argument_of(c, dy), dy, 1, false, wgmma->m),
+                   tensor_of(argument_of(c, z), z, 1, false, wgmma->n),
+                   text_format("expert_product_grad_wgmma(&%s, &%s, %s, %s, %ld, %ld, %ld)",
                                name_of(c, dy), name_of(c, z), name_of(c, first), name_of(c, dw),
                                experts, in, out));
     step(c,

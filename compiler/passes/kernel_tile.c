@@ -19,7 +19,7 @@ static const struct tile tensor_tile[] = {{"product_large", 128, 256, 256, 1, 19
                                           {"product_middle", 128, 128, 128, 2, 98304, 0.85},
                                           {"product_small", 64, 64, 128, 3, 65536, 0.5}};
 /* Its speed against mma.sync is a guess: no GPU has run it. */
-static const struct tile wgmma_tile = {"wgmma_tile", 128, 256, 384, 1, 197696, 1.4};
+static const struct tile wgmma_tile = {"wgmma_tile", 128, 256, 384, 1, 197728, 1.4};
 static const struct tile plain_tile[] = {{"8", 128, 128, 256, 2, 0, 1.0},
                                          {"4", 64, 64, 256, 4, 0, 0.6}};
 
@@ -82,11 +82,21 @@ const struct tile *tile_choose(const struct facts *f, bool tensor, bool wide, in
     return best;
 }
 
-const struct tile *tile_wgmma(const struct facts *f, const struct tile *other, bool wide,
-                              int64_t count, int64_t m, int64_t n)
+/* What the driver asks of a tensor: lines of whole 16 bytes (addresses of buffers are multiples of
+ * 256), fewer than 2^40 bytes from plane to plane, coordinates of 32 bits. */
+static bool copies_tensor(const struct value *v)
+{
+    int64_t elements = shape_columns(v->shape), lines = shape_rows(v->shape);
+    return v->type == BF16 && elements % 8 == 0 && elements < INT32_MAX && lines < INT32_MAX &&
+           elements * 2 < ((int64_t)1 << 40) / lines;
+}
+
+const struct tile *tile_wgmma(const struct facts *f, const struct tile *other,
+                              const struct value *a, const struct value *b, int64_t count,
+                              int64_t m, int64_t n)
 {
     const struct tile *t = &wgmma_tile;
-    if (!f->wgmma || !wide) return NULL;
+    if (!f->wgmma || !copies_tensor(a) || !copies_tensor(b)) return NULL;
     double time = time_of(f, t, count * rounded_up(m, t->m) * rounded_up(n, t->n)),
            before = time_of(f, other, count * rounded_up(m, other->m) * rounded_up(n, other->n));
     return time < before ? t : NULL;

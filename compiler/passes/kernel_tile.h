@@ -32,11 +32,13 @@ struct tile {
 const struct tile *tile_choose(const struct facts *f, bool tensor, bool wide, int64_t count,
                                int64_t m, int64_t n);
 
-/* The tile of templates/cuda/product_wgmma.cuh for the same products, where facts.wgmma says that
- * there may be one, `wide`, and its time is less than that of `other`, the best without; otherwise
- * NULL. Its blocks take several tiles each: wgmma_blocks of them for `tiles` tiles. */
-const struct tile *tile_wgmma(const struct facts *f, const struct tile *other, bool wide,
-                              int64_t count, int64_t m, int64_t n);
+/* The tile of templates/cuda/product_wgmma.cuh for the same products of `a` and `b`, where
+ * facts.wgmma says that there may be one, tensor copies can read both operands, and its time is
+ * less than that of `other`, the best without; otherwise NULL. Its blocks take several tiles each:
+ * wgmma_blocks of them for `tiles` tiles. */
+const struct tile *tile_wgmma(const struct facts *f, const struct tile *other,
+                              const struct value *a, const struct value *b, int64_t count,
+                              int64_t m, int64_t n);
 int64_t wgmma_blocks(const struct facts *f, int64_t tiles);
 
 /* Sizes of a matmul or matmul_add: y[m,n], a[m,k], b[k,n] as stored, elements between stored

@@ -16,6 +16,7 @@
 enum { OLDEST_DRIVER = 13000, OLDEST_RELEASE = 580 };
 
 struct cuda_driver driver;
+struct cuda_tensors tensors;
 struct cuda_nvrtc nvrtc;
 struct cuda_nccl nccl;
 struct cuda_windows nccl_windows;
@@ -29,6 +30,7 @@ struct symbol {
 };
 #define ROW(table, name, symbol) {#symbol, &table.name},
 #define DRIVER_ROW(name, symbol, parameters) ROW(driver, name, symbol)
+#define TENSOR_ROW(name, symbol, parameters) ROW(tensors, name, symbol)
 #define NVRTC_ROW(name, symbol, parameters) ROW(nvrtc, name, symbol)
 #define NCCL_ROW(name, symbol, parameters) ROW(nccl, name, symbol)
 #define WINDOW_ROW(name, symbol, parameters) ROW(nccl_windows, name, symbol)
@@ -36,6 +38,7 @@ struct symbol {
 #define GROUPED_ROW(name, symbol, parameters) ROW(grouped, name, symbol)
 #define CUDNN_ROW(name, symbol, parameters) ROW(cudnn, name, symbol)
 static const struct symbol driver_symbol[] = {CUDA_DRIVER_CALLS(DRIVER_ROW){0}};
+static const struct symbol tensor_symbol[] = {CUDA_TENSOR_CALLS(TENSOR_ROW){0}};
 static const struct symbol nvrtc_symbol[] = {
     CUDA_NVRTC_CALLS(NVRTC_ROW) ROW(nvrtc, nvrtcGetErrorString, nvrtcGetErrorString){0}};
 static const struct symbol nccl_symbol[] = {CUDA_NCCL_CALLS(NCCL_ROW) ROW(
@@ -54,6 +57,7 @@ static const struct library {
     const struct symbol *symbol;
 } libraries[] = {
     [LIBRARY_DRIVER] = {"libcuda.so.1", "NVIDIA driver", "no NVIDIA driver", driver_symbol},
+    [LIBRARY_TENSORS] = {"libcuda.so.1", "NVIDIA driver", "no NVIDIA driver", tensor_symbol},
     [LIBRARY_NVRTC] = {"libnvrtc.so.13", "NVRTC", "no NVRTC of CUDA 13", nvrtc_symbol},
     [LIBRARY_NCCL] = {"libnccl.so.2", "NCCL", "no NCCL", nccl_symbol},
     [LIBRARY_CUBLASLT] = {"libcublasLt.so.13", "cuBLASLt", "no cuBLASLt of CUDA 13",

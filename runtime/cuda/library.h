@@ -54,6 +54,12 @@ enum {
     CUDA_HOST_MAPPED = 2,
     CUDA_CAPTURE_RELAXED = 2,
     CUDA_GRAPH_NODE_PRIORITY = 8,
+    /* of a tensor map */
+    CUDA_TENSOR_BF16 = 9,
+    CUDA_TENSOR_PLAIN = 0, /* not interleaved */
+    CUDA_TENSOR_SWIZZLE_128 = 3,
+    CUDA_TENSOR_FETCH_256 = 3, /* bytes of L2 at a time */
+    CUDA_TENSOR_ZEROS = 0,     /* beyond its ends */
     NCCL_OK = 0,
     NCCL_IN_PROGRESS = 7,
     NCCL_SUM = 0,
@@ -144,6 +150,13 @@ struct nccl_config {
     CALL(cuGraphLaunch, cuGraphLaunch, (cuda_graph_exec exec, cuda_stream stream))                 \
     CALL(cuGraphExecDestroy, cuGraphExecDestroy, (cuda_graph_exec exec))                           \
     CALL(cuGraphDestroy, cuGraphDestroy, (cuda_graph graph))
+
+/* Asked for only where a kernel reads by tensor copies. */
+#define CUDA_TENSOR_CALLS(CALL)                                                                    \
+    CALL(cuTensorMapEncodeTiled, cuTensorMapEncodeTiled,                                           \
+         (struct CUtensorMap_st * map, unsigned type, uint32_t rank, void *at,                     \
+          const uint64_t *size, const uint64_t *stride, const uint32_t *box, const uint32_t *step, \
+          unsigned interleave, unsigned swizzle, unsigned fetch, unsigned fill))
 
 #define CUDA_NVRTC_CALLS(CALL)                                                                   \
     CALL(nvrtcVersion, nvrtcVersion, (int *major, int *minor))                                   \
@@ -237,8 +250,12 @@ struct nccl_config {
 
 #define CUDA_DECLARE(name, symbol, parameters) unsigned(*name) parameters;
 struct CUuuid_st;
+struct CUtensorMap_st;
 struct cuda_driver {
     CUDA_DRIVER_CALLS(CUDA_DECLARE)
+};
+struct cuda_tensors {
+    CUDA_TENSOR_CALLS(CUDA_DECLARE)
 };
 struct cuda_nvrtc {
     CUDA_NVRTC_CALLS(CUDA_DECLARE) const char *(*nvrtcGetErrorString)(unsigned error);
@@ -264,6 +281,7 @@ struct cuda_cudnn {
 
 /* Filled by cuda_library_open; all NULL before. */
 extern struct cuda_driver driver;
+extern struct cuda_tensors tensors;
 extern struct cuda_nvrtc nvrtc;
 extern struct cuda_nccl nccl;
 extern struct cuda_windows nccl_windows;
@@ -278,7 +296,8 @@ enum cuda_library {
     LIBRARY_CUBLASLT,
     LIBRARY_CUDNN,
     LIBRARY_CUBLASLT_GROUPED,
-    LIBRARY_NCCL_WINDOWS
+    LIBRARY_NCCL_WINDOWS,
+    LIBRARY_TENSORS
 };
 
 /* Loads one, once. False: `why` (LIBRARY_WHY bytes) says in a sentence without a full stop what is

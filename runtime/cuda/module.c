@@ -299,9 +299,37 @@ static void allow_shared(int function, int64_t bytes)
     module.shared[function] = bytes;
 }
 
+struct CUtensorMap_st {
+    _Alignas(128) uint64_t opaque[16];
+};
+
+/* Made when a launch is issued, of which a graph keeps a copy: no table of them has to agree with
+ * the schedule. */
+static void encode(struct CUtensorMap_st *map, const struct tensor_operand *t, void *at,
+                   const char *name)
+{
+    char who[CUDA_WHO], text[CUDA_ERROR], why[LIBRARY_WHY];
+    const uint64_t size[] = {(uint64_t)t->elements, (uint64_t)t->lines, (uint64_t)t->planes},
+                   line = 2 * size[0], stride[] = {line, line * size[1]};
+    const uint32_t box[] = {64, (uint32_t)t->box, 1}, step[] = {1, 1, 1};
+    if (!cuda_library_open(LIBRARY_TENSORS, why))
+        fail_now("%s: kernel %s reads by tensor copies, and %s; a build with --arch sm_90 does "
+                 "without",
+                 cuda_who(who), name, why);
+    unsigned result = tensors.cuTensorMapEncodeTiled(
+        map, CUDA_TENSOR_BF16, 3, at, size, stride, box, step, CUDA_TENSOR_PLAIN,
+        CUDA_TENSOR_SWIZZLE_128, CUDA_TENSOR_FETCH_256, CUDA_TENSOR_ZEROS);
+    if (result != CUDA_OK)
+        fail_now("%s: kernel %s: no tensor copies of %lld x %lld x %lld elements at %p: "
+                 "cuTensorMapEncodeTiled: %s; a build with --arch sm_90 does without",
+                 cuda_who(who), name, (long long)t->planes, (long long)t->lines,
+                 (long long)t->elements, at, cuda_error_text(result, text));
+}
+
 void launch(const struct shot *s, void **argument)
 {
     char who[CUDA_WHO];
+    struct CUtensorMap_st map[SHOT_TENSORS];
     if (s->x <= 0 || s->y <= 0 || s->z <= 0) return; /* nothing to do */
     if (s->x > INT_MAX || s->y > UINT16_MAX || s->z > UINT16_MAX)
         fail_now("%s: %s wants a grid of %lld x %lld x %lld blocks, more than a GPU takes: a "
@@ -309,6 +337,11 @@ void launch(const struct shot *s, void **argument)
                  cuda_who(who), launch_function[s->function], (long long)s->x, (long long)s->y,
                  (long long)s->z);
     if (s->shared_bytes > module.shared[s->function]) allow_shared(s->function, s->shared_bytes);
+    for (int i = 0; i < SHOT_TENSORS && s->tensor[i].box; i++) {
+        void **at = &argument[s->tensor[i].argument];
+        encode(&map[i], &s->tensor[i], *(void **)*at, launch_function[s->function]);
+        *at = &map[i];
+    }
     check_launch(driver.cuLaunchKernel(module.function[s->function], (unsigned)s->x, (unsigned)s->y,
                                        (unsigned)s->z, (unsigned)s->threads, 1, 1,
                                        (unsigned)s->shared_bytes, cuda.stream[LANE_COMPUTE],

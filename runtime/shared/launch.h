@@ -15,17 +15,28 @@
 extern const char *const launch_function[];
 extern const int launch_functions;
 
+/* An operand that a kernel reads by tensor copies: argument `argument` is the address of BF16
+ * [planes, lines, elements], and the kernel gets in its place what the driver makes of that
+ * (tensor_map of templates/cuda/wgmma.cuh), for copies of `box` lines of 64 elements. */
+struct tensor_operand {
+    int argument;
+    int64_t planes, lines, elements;
+    int box;
+};
+
 /* One launch: function, blocks in three directions, threads per block (one direction), dynamic
- * shared memory. */
+ * shared memory, operands for tensor copies (box 0: none). */
+enum { SHOT_TENSORS = 2 };
 struct shot {
     int function;
     int64_t x, y, z;
     int threads;
     int64_t shared_bytes;
+    struct tensor_operand tensor[SHOT_TENSORS];
 };
 
 /* On the compute lane. argument[i] points at the i-th argument (a device address, int64_t, float or
- * double), as the driver wants it. */
+ * double), as the driver wants it; those of tensors point elsewhere afterwards. */
 void launch(const struct shot *s, void **argument);
 
 /* Whether the device has products of warpgroups (compute capability 9.0): of two functions that

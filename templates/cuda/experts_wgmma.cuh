@@ -7,16 +7,17 @@
 
 #ifdef HAS_WGMMA
 
-/* y[r] = W[expert of r] z[r], as expert_product; tiles of one expert's row of tiles are neighbours.
- * `in` and `out` are multiples of 8. Any number of blocks. */
+/* y[r] = W[expert of r] z[r], as expert_product, of tensors z[1, rows, in] and w[experts, out, in]
+ * (ACROSS: [experts, in, out]); tiles of one expert's row of tiles are neighbours. Any number of
+ * blocks. */
 template <bool ACROSS, class Y>
-DEVICE void expert_product_wgmma(const bf16 *z, const bf16 *w, const int32_t *first, Y *y,
-                                 int experts, int in, int out)
+DEVICE void expert_product_wgmma(const tensor_map *z, const tensor_map *w, const int32_t *first,
+                                 Y *y, int experts, int in, int out)
 {
     int tiles = (out + wgmma_tile::n - 1) / wgmma_tile::n, expert = 0, before = 0, from = first[0],
         end = first[1];
-    wgmma_tiles<false, !ACROSS, false, Y>(
-        in, ACROSS ? out : in, out, [=](int i, struct wgmma_work<Y> *to) mutable {
+    wgmma_tiles<false, !ACROSS, false, false, Y>(
+        z, w, out, [=](int i, struct wgmma_work<Y> *to) mutable {
             int tile = (int)blockIdx.x + i * (int)gridDim.x, row = tile / tiles,
                 column = tile % tiles * wgmma_tile::n;
             for (;;) { /* `before` rows of tiles belong to earlier experts */
@@ -27,10 +28,12 @@ DEVICE void expert_product_wgmma(const bf16 *z, const bf16 *w, const int32_t *fi
                 from = end;
                 end = first[expert + 1];
             }
-            int64_t top = from + (int64_t)(row - before) * wgmma_tile::m;
-            *to = {z + top * in,
-                   w + (int64_t)expert * in * out + (ACROSS ? column : (int64_t)column * in),
-                   y + top * out + column,
+            int top = from + (row - before) * wgmma_tile::m;
+            *to = {top,
+                   column,
+                   0,
+                   expert,
+                   y + (int64_t)top * out + column,
                    product_smaller(end - top, wgmma_tile::m),
                    product_smaller(out - column, wgmma_tile::n),
                    in};
@@ -38,25 +41,29 @@ DEVICE void expert_product_wgmma(const bf16 *z, const bf16 *w, const int32_t *fi
         });
 }
 
-/* dW[e] = dy' z over the expert's rows, as expert_product_grad. Any number of blocks. */
-DEVICE void expert_product_grad_wgmma(const bf16 *dy, const bf16 *z, const int32_t *first,
-                                      float *dw, int experts, int in, int out)
+/* dW[e] = dy' z over the expert's rows, as expert_product_grad, of tensors dy[1, rows, out] and
+ * z[1, rows, in]. Any number of blocks. */
+DEVICE void expert_product_grad_wgmma(const tensor_map *dy, const tensor_map *z,
+                                      const int32_t *first, float *dw, int experts, int in, int out)
 {
     int across = (in + wgmma_tile::n - 1) / wgmma_tile::n,
         tiles = (out + wgmma_tile::m - 1) / wgmma_tile::m * across;
-    wgmma_tiles<true, false, false, float>(out, in, in, [=](int i, struct wgmma_work<float> *to) {
-        int tile = (int)blockIdx.x + i * (int)gridDim.x, e = tile / tiles;
-        if (e >= experts) return false;
-        int row = tile % tiles / across * wgmma_tile::m, column = tile % across * wgmma_tile::n;
-        int64_t from = first[e];
-        *to = {dy + from * out + row,
-               z + from * in + column,
-               dw + ((int64_t)e * out + row) * in + column,
-               product_smaller(out - row, wgmma_tile::m),
-               product_smaller(in - column, wgmma_tile::n),
-               first[e + 1] - (int)from};
-        return true;
-    });
+    wgmma_tiles<true, false, false, true, float>(
+        dy, z, in, [=](int i, struct wgmma_work<float> *to) {
+            int tile = (int)blockIdx.x + i * (int)gridDim.x, e = tile / tiles;
+            if (e >= experts) return false;
+            int row = tile % tiles / across * wgmma_tile::m, column = tile % across * wgmma_tile::n,
+                from = first[e];
+            *to = {row,
+                   column,
+                   from,
+                   0,
+                   dw + ((int64_t)e * out + row) * in + column,
+                   product_smaller(out - row, wgmma_tile::m),
+                   product_smaller(in - column, wgmma_tile::n),
+                   first[e + 1] - from};
+            return true;
+        });
 }
 
 #endif

@@ -1,12 +1,13 @@
 /* Matrix products of BF16 operands for warpgroups (wgmma.cuh). A block stays on its multiprocessor
- * and takes one tile of 128 x 256 after the other. Two warpgroups multiply, 64 rows each; the third
- * brings operands into a ring of stages and runs ahead, also into the next tile while the sums of
- * this one are stored.
+ * and takes one tile of 128 x 256 after the other. Two warpgroups multiply, 64 rows each. One
+ * thread of the third has tensor copies bring operands into a ring of stages and runs ahead, also
+ * into the next tile while the sums of this one are stored.
  *
- * Operands come by 16-byte asynchronous copies of 128 threads, not by tensor copies: rows of an
- * expert end anywhere, and a copy can leave out what does not exist and leave zeros, where a box of
- * a tensor copy would bring rows of the next expert, to be cleared again. And a launch needs no
- * descriptors of the driver. The price is one warpgroup that issues 24 copies a thread and stage.
+ * A box that reaches beyond its tensor is filled with zeros, which add nothing. One that reaches
+ * beyond an operand within its tensor, into the rows of another expert, brings those: along rows
+ * and columns they make results that are not stored. Along k (CUT) they would enter sums, and no
+ * factor clears a NaN, so a second warp makes them zero in both operands before the stage is
+ * handed on.
  *
  * Sums are F32, in the order of k, and are rounded once, when they are stored. */
 #ifndef CUDA_PRODUCT_WGMMA_CUH
@@ -18,22 +19,24 @@
 /* As product_store wants it: the eight warps that multiply have 16 rows each. */
 typedef product_tile<128, 256, 16, 256, 4> wgmma_tile;
 #define WGMMA_THREADS 384 /* those who multiply come first */
-/* The ring, room to begin it at a multiple of 1,024 bytes, and two barriers a stage. */
-#define WGMMA_SHARED (4 * 49152 + 1024 + 2 * 4 * 8)
+/* The ring, room to begin it at a multiple of 1,024 bytes, and three barriers a stage. */
+#define WGMMA_SHARED (4 * 49152 + 1024 + 3 * 4 * 8)
 
-/* A tile: its first row of a and first column of b, how much exists, and where its result begins.
- */
+/* A tile: its first row of a and column of b, where its k begins in both, the plane of b; where its
+ * result begins, and how much exists. */
 template <class C> struct wgmma_work {
-    const bf16 *a, *b;
+    int row, column, from, plane;
     C *c;
     int rows, columns, k;
 };
 
 #ifdef HAS_WGMMA
 
+/* Stages in turn. full: operands are there; empty: they have been multiplied; landed: what a box
+ * has brought is there, and the rest of it has to be cleared. */
 struct wgmma_ring {
     unsigned char *stage;
-    uint64_t *full, *empty;
+    uint64_t *full, *empty, *landed;
     int slot, parity;
 };
 DEVICE struct wgmma_ring wgmma_ring_at(unsigned char *shared)
@@ -42,6 +45,7 @@ DEVICE struct wgmma_ring wgmma_ring_at(unsigned char *shared)
     r.stage = shared + (-shared_address(shared) & 1023);
     r.full = (uint64_t *)(r.stage + wgmma_tile::stages * wgmma_tile::stage_bytes);
     r.empty = r.full + wgmma_tile::stages;
+    r.landed = r.empty + wgmma_tile::stages;
     r.slot = r.parity = 0;
     return r;
 }
@@ -51,53 +55,51 @@ DEVICE void wgmma_ring_next(struct wgmma_ring &r)
     if (r.slot == wgmma_tile::stages) r.slot = 0, r.parity ^= 1;
 }
 
-/* 64 of k of one operand. `from`: the thread's first chunk of them, which lies in line `line` of 16
- * and belongs at `to`. `rows` rows exist from the tile's first on, and `deep` of k from here on. */
-template <int ROWS, bool DEEP>
-DEVICE void wgmma_fetch(unsigned char *to, const bf16 *from, int64_t stride, int rows, int deep,
-                        int line, int chunk)
+/* The thread that brings operands. find(i, &work): what tile number i of this block is; false
+ * beyond the last. */
+template <bool TA, bool TB, bool CUT, class C, class FIND>
+DEVICE void wgmma_bring_all(struct wgmma_ring r, const tensor_map *a, const tensor_map *b,
+                            FIND find)
 {
-    constexpr int PANELS = DEEP ? 1 : ROWS / 64, LINES = DEEP ? ROWS : PRODUCT_K;
-#pragma unroll
-    for (int p = 0; p < PANELS; p++) {
-        const bf16 *at = from + p * 64;
-        unsigned char *here = to + p * WGMMA_PANEL(PRODUCT_K);
-        int left = p * 64 + chunk * 8 < (DEEP ? deep : rows) ? (DEEP ? rows : deep) - line : 0;
-#pragma unroll 4
-        for (int i = 0; i < LINES; i += 16) {
-            copy_async_16(here, at, left > 0);
-            left -= 16;
-            at += 16 * stride;
-            here += 16 * WGMMA_LINE;
+    struct wgmma_work<C> w;
+    for (int i = 0; find(i, &w); i++)
+#pragma unroll 1
+        for (int k = 0; k < w.k; k += PRODUCT_K) {
+            unsigned char *to = r.stage + r.slot * wgmma_tile::stage_bytes;
+            uint64_t *at = (CUT && w.k - k < PRODUCT_K ? r.landed : r.full) + r.slot;
+            mbarrier_wait(r.empty + r.slot, r.parity ^ 1);
+            mbarrier_expect(at, wgmma_tile::stage_bytes);
+            wgmma_bring<wgmma_tile::m, !TA>(to, a, w.row, w.from + k, 0, at);
+            wgmma_bring<wgmma_tile::n, TB>(to + wgmma_tile::a_bytes, b, w.column, w.from + k,
+                                           w.plane, at);
+            wgmma_ring_next(r);
         }
-    }
 }
 
-/* The warpgroup that brings operands. find(i, &work): what tile number i of this block is; false
- * beyond the last. */
-template <bool TA, bool TB, class C, class FIND>
-DEVICE void wgmma_bring(struct wgmma_ring r, int64_t lda, int64_t ldb, FIND find)
+/* The warp that clears: of the last stage of a tile whose k ends within it all lines beyond the
+ * end. Both operands lie across. */
+template <class C, class FIND> DEVICE void wgmma_clear(struct wgmma_ring r, FIND find)
 {
-    int thread = (int)threadIdx.x - wgmma_tile::threads, line = thread / 8, chunk = thread % 8;
-    unsigned char *place = r.stage + line * WGMMA_LINE + ((chunk ^ (line & 7)) << 4);
+    constexpr int CHUNKS = WGMMA_PANEL(PRODUCT_K) / 16;
+    int lane = (int)threadIdx.x & 31, turns = 0; /* bit s: the parity of r.landed[s] */
     struct wgmma_work<C> w;
     for (int i = 0; find(i, &w); i++) {
-        const bf16 *a = w.a + line * lda + chunk * 8, *b = w.b + line * ldb + chunk * 8;
+        int deep = w.k % PRODUCT_K;
+        r.slot = (r.slot + w.k / PRODUCT_K) % wgmma_tile::stages;
+        if (deep == 0) continue;
+        uint4 *chunk = (uint4 *)(r.stage + r.slot * wgmma_tile::stage_bytes);
+        mbarrier_wait(r.landed + r.slot, turns >> r.slot & 1);
+        turns ^= 1 << r.slot;
+#pragma unroll
+        for (int p = 0; p < wgmma_tile::stage_bytes / 16; p += CHUNKS)
 #pragma unroll 1
-        for (int deep = w.k; deep > 0; deep -= PRODUCT_K) {
-            unsigned char *to = place + r.slot * wgmma_tile::stage_bytes;
-            mbarrier_wait(r.empty + r.slot, r.parity ^ 1);
-            wgmma_fetch<wgmma_tile::m, !TA>(to, a, lda, w.rows, deep, line, chunk);
-            wgmma_fetch<wgmma_tile::n, TB>(to + wgmma_tile::a_bytes, b, ldb, w.columns, deep, line,
-                                           chunk);
-            mbarrier_arrive_copied(r.full + r.slot);
-            wgmma_ring_next(r);
-            a += TA ? PRODUCT_K * lda : PRODUCT_K;
-            b += TB ? PRODUCT_K : PRODUCT_K * ldb;
-        }
+            for (int c = deep * (WGMMA_LINE / 16) + lane; c < CHUNKS; c += 32)
+                chunk[p + c] = make_uint4(0, 0, 0, 0);
+        wgmma_written();
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(r.full + r.slot);
+        r.slot = (r.slot + 1) % wgmma_tile::stages;
     }
-    copy_async_commit();
-    copy_async_wait<0>();
 }
 
 /* The sums of one tile, by the two other warpgroups. */
@@ -112,7 +114,6 @@ DEVICE void wgmma_multiply(product_sums<wgmma_tile> &sums, struct wgmma_ring &r,
         uint64_t a = wgmma_descriptor<!TA, PANEL>(at + group * PANEL),
                  b = wgmma_descriptor<TB, PANEL>(at + wgmma_tile::a_bytes);
         mbarrier_wait(r.full + r.slot, r.parity);
-        wgmma_written();
         wgmma_begin();
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
@@ -132,26 +133,33 @@ DEVICE void wgmma_multiply(product_sums<wgmma_tile> &sums, struct wgmma_ring &r,
             sums.at[0][j][0] = sums.at[0][j][1] = sums.at[0][j][2] = sums.at[0][j][3] = 0.0f;
 }
 
-/* All tiles of a block. TA, TB, lda, ldb: as product_multiply; both multiples of 8. WGMMA_THREADS
- * threads, WGMMA_SHARED bytes; what find is given stays with the thread, so it may keep what it has
+/* All tiles of a block. TA, TB: as product_multiply; the boxes of a and b are those of wgmma_bring
+ * for 128 and 256. CUT: k may end within a tensor; then TA and not TB. WGMMA_THREADS threads,
+ * WGMMA_SHARED bytes; what find is given stays with the thread, so it may keep what it has
  * found. */
-template <bool TA, bool TB, bool ADD, class C, class FIND>
-DEVICE void wgmma_tiles(int64_t lda, int64_t ldb, int64_t ldc, FIND find)
+template <bool TA, bool TB, bool ADD, bool CUT, class C, class FIND>
+DEVICE void wgmma_tiles(const tensor_map *a, const tensor_map *b, int64_t ldc, FIND find)
 {
+    static_assert(!CUT || (TA && !TB), "operands that are cut lie across");
     DYNAMIC_SHARED(shared);
     struct wgmma_ring r = wgmma_ring_at(shared);
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         for (int s = 0; s < wgmma_tile::stages; s++) {
-            mbarrier_begin(r.full + s, WGMMA_THREADS - wgmma_tile::threads);
+            mbarrier_begin(r.full + s, 1);
             mbarrier_begin(r.empty + s, wgmma_tile::threads / 32);
+            mbarrier_begin(r.landed + s, 1);
         }
+        wgmma_written();
+    }
     __syncthreads();
     if (threadIdx.x >= wgmma_tile::threads) {
-        registers_give<72>();
-        wgmma_bring<TA, TB, C>(r, lda, ldb, find);
+        int thread = (int)threadIdx.x - wgmma_tile::threads;
+        registers_give<40>();
+        if (thread == 0) wgmma_bring_all<TA, TB, CUT, C>(r, a, b, find);
+        if (CUT && thread / 32 == 1) wgmma_clear<C>(r, find);
         return;
     }
-    registers_take<216>();
+    registers_take<232>();
     struct wgmma_work<C> w;
     for (int i = 0; find(i, &w); i++) {
         product_sums<wgmma_tile> sums;
@@ -164,20 +172,23 @@ DEVICE void wgmma_tiles(int64_t lda, int64_t ldb, int64_t ldc, FIND find)
 }
 
 /* ── a product ───────────────────────────────────────────────────────────────── */
-/* As product_tensor; any number of blocks. */
+/* As product_tensor, of tensors [1, m, k] or [1, k, m] and [1, n, k] or [1, k, n]; any number of
+ * blocks. */
 template <bool TA, bool TB, bool ADD, class C>
-DEVICE void product_wgmma(const bf16 *a, const bf16 *b, C *c, int64_t m, int64_t n, int k,
-                          int64_t lda, int64_t ldb, int64_t ldc)
+DEVICE void product_wgmma(const tensor_map *a, const tensor_map *b, C *c, int64_t m, int64_t n,
+                          int k, int64_t ldc)
 {
     int tiles_m = (int)((m + wgmma_tile::m - 1) / wgmma_tile::m),
         tiles_n = (int)((n + wgmma_tile::n - 1) / wgmma_tile::n);
-    wgmma_tiles<TA, TB, ADD, C>(lda, ldb, ldc, [=](int i, struct wgmma_work<C> *w) {
+    wgmma_tiles<TA, TB, ADD, false, C>(a, b, ldc, [=](int i, struct wgmma_work<C> *w) {
         int tile = (int)blockIdx.x + i * (int)gridDim.x, tile_m, tile_n;
         if (tile >= tiles_m * tiles_n) return false;
         product_place(tile, tiles_m, tiles_n, &tile_m, &tile_n);
-        int64_t row = (int64_t)tile_m * wgmma_tile::m, column = (int64_t)tile_n * wgmma_tile::n;
-        *w = {a + (TA ? row : row * lda),
-              b + (TB ? column * ldb : column),
+        int row = tile_m * wgmma_tile::m, column = tile_n * wgmma_tile::n;
+        *w = {row,
+              column,
+              0,
+              0,
               c + row * ldc + column,
               product_smaller(m - row, wgmma_tile::m),
               product_smaller(n - column, wgmma_tile::n),

@@ -1,10 +1,11 @@
 /* Products of warpgroups, which only compute capability 9.0 has (sm_90a): four warps multiply
- * operands that lie in shared memory, asynchronously, while others bring the next ones. As in
- * machine.cuh each instruction is behind a named function, and on a CPU the bodies are others
+ * operands that lie in shared memory, asynchronously, while tensor copies bring the next ones. As
+ * in machine.cuh each instruction is behind a named function, and on a CPU the bodies are others
  * (PLANC_MACHINE). HAS_WGMMA is defined where these functions are; kernels of other architectures
  * take mma_16816_bf16.
  *
- * Source: PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Instructions" and "mbarrier". */
+ * Source: PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Instructions", "mbarrier",
+ * "cp.async.bulk.tensor" and "Proxies"; CUDA driver API, cuTensorMapEncodeTiled. */
 #ifndef CUDA_WGMMA_CUH
 #define CUDA_WGMMA_CUH
 
@@ -33,6 +34,14 @@ template <bool DEEP, int PANEL> DEVICE uint64_t wgmma_descriptor(uint32_t addres
     return FIXED | (address & 0x3ffff) >> 4;
 }
 
+/* ── tensors in global memory ────────────────────────────────────────────────── */
+/* BF16 [planes, lines, elements], as the driver describes it to tensor copies (tensor_operand of
+ * runtime/shared/launch.h), with the lines that one copy brings. A kernel takes it as `const
+ * __grid_constant__ tensor_map`; nobody looks into it. */
+struct __align__(128) tensor_map { uint64_t opaque[16]; };
+/* Lines of a copy that wgmma_bring makes of ROWS rows of a, or columns of b. */
+#define WGMMA_BOX(rows, deep) ((deep) ? (rows) : 64)
+
 #if defined(PLANC_MACHINE)
 #define HAS_WGMMA
 #elif defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -58,6 +67,13 @@ DEVICE void mbarrier_arrive_copied(uint64_t *at)
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(at))
                  : "memory");
 }
+/* Arrives, and the phase does not end before tensor copies have brought `bytes` for it. */
+DEVICE void mbarrier_expect(uint64_t *at, int bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_address(at)),
+                 "r"(bytes)
+                 : "memory");
+}
 /* Until the phase of this parity is over; one that has not begun counts as the one before it. */
 DEVICE void mbarrier_wait(uint64_t *at, int parity)
 {
@@ -71,8 +87,24 @@ DEVICE void mbarrier_wait(uint64_t *at, int parity)
                  : "memory");
 }
 
-/* Orders what this thread knows to be written in shared memory before what wgmma reads after. */
+/* Orders what this thread knows to be written in shared memory, a barrier's beginning included,
+ * before what products read there and tensor copies write there after. What tensor copies write
+ * needs no such fence on its way to a product. */
 DEVICE void wgmma_written() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+/* ── tensor copies ───────────────────────────────────────────────────────────── */
+/* One box of a tensor to shared memory, by one thread: 64 elements of each of the map's lines, the
+ * first at these coordinates. Coordinates may lie anywhere; what is outside the tensor arrives as
+ * zeros. Each line lies in 128 bytes, in the swizzle above; `to` is a multiple of 1,024. `at`
+ * learns of all bytes of the box, and who has waited for that phase sees them. */
+DEVICE void tensor_copy(void *to, const tensor_map *map, int element, int line, int plane,
+                        uint64_t *at)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
+                 "l"(map), "r"(element), "r"(line), "r"(plane), "r"(shared_address(at))
+                 : "memory");
+}
 
 /* ── registers ───────────────────────────────────────────────────────────────── */
 /* A warpgroup gives registers back, or waits for more: `count` a thread, a multiple of 8. */
@@ -140,5 +172,22 @@ DEVICE void wgmma_64x256x16(float (&d)[32][4], uint64_t a, uint64_t b, bool more
 #undef WGMMA_16
 #undef WGMMA_4
 
+#endif
+
+#ifdef HAS_WGMMA
+/* 64 of k of ROWS rows of a, or columns of b, to where products find them: from row `row` and from
+ * k on, in plane `plane` of a tensor [planes, rows, k] when deep, else [planes, k, rows]. ROWS x
+ * 128 bytes arrive at `at`. One thread. */
+template <int ROWS, bool DEEP>
+DEVICE void wgmma_bring(unsigned char *to, const tensor_map *map, int row, int k, int plane,
+                        uint64_t *at)
+{
+    if (DEEP)
+        tensor_copy(to, map, k, row, plane, at);
+    else
+#pragma unroll
+        for (int i = 0; i < ROWS; i += 64)
+            tensor_copy(to + i / 64 * WGMMA_PANEL(64), map, row + i, k, plane, at);
+}
 #endif
 #endif

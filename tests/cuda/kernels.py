@@ -30,7 +30,7 @@ def gather(out, folders):
         shared = {}
         for name, shot in SHOT.findall(open(f"{folder}/launch.c").read()):
             words = [w.strip() for w in re.split(r",(?![^()]*\))", shot)]
-            shared[name] = max(shared.get(name, 0), int(words[-1]))
+            shared[name] = max(shared.get(name, 0), int(words[4]))
         helpers = FUNCTION.sub("", text)
         left = [line for line in helpers.split("\n") if line and not line.startswith(("#include", "/*", " *", "//"))]
         if left:

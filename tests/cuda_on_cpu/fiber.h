@@ -35,6 +35,8 @@
 #define __grid_constant__
 constexpr int warpSize = 32;
 
+/* Inlined, or the race detector would not see where the result is stored. */
+#define FIBER_MAKE static inline __attribute__((unused, always_inline))
 #define FIBER_VECTOR(type, name)                                                           \
     struct name##1 { type x; };                                                            \
     struct __attribute__((aligned(2 * sizeof(type)))) name##2 { type x, y; };              \
@@ -43,9 +45,9 @@ constexpr int warpSize = 32;
     {                                                                                      \
         type x, y, z, w;                                                                   \
     };                                                                                     \
-    FIBER_FUNCTION name##2 make_##name##2(type x, type y) { return {x, y}; }               \
-    FIBER_FUNCTION name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }    \
-    FIBER_FUNCTION name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
+    FIBER_MAKE name##2 make_##name##2(type x, type y) { return {x, y}; }                   \
+    FIBER_MAKE name##3 make_##name##3(type x, type y, type z) { return {x, y, z}; }        \
+    FIBER_MAKE name##4 make_##name##4(type x, type y, type z, type w) { return {x, y, z, w}; }
 FIBER_VECTOR(signed char, char)
 FIBER_VECTOR(unsigned char, uchar)
 FIBER_VECTOR(short, short)
@@ -352,5 +354,7 @@ constexpr C max(A a, B b)
 #include "fiber_wrappers.h"
 
 #include "fiber_wgmma.h"
+
+#include "fiber_bulk.h"
 
 #endif

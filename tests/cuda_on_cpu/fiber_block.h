@@ -32,16 +32,21 @@
 extern "C" void fiber_race_access(const void *at, int bytes, bool write, const void *place);
 /* A read by a product that `thread` has issued. */
 extern "C" void fiber_race_async(const void *at, int bytes, int thread, const void *place);
+/* An access by a tensor copy, which is `agent` (fiber_clock.h). */
+extern "C" void fiber_race_bulk(const void *at, int bytes, bool write, int agent,
+                                const void *place);
 extern "C" void fiber_race_look(const int *at);
 extern "C" void fiber_race_fence();
 extern "C" void fiber_race_give(const int *at);
 #else
 #define fiber_race_access(at, bytes, write, place) ((void)0)
+#define fiber_race_bulk(at, bytes, write, agent, place) ((void)0)
 #define fiber_race_look(at) ((void)0)
 #define fiber_race_fence() ((void)0)
 #define fiber_race_give(at) ((void)0)
 #endif
 #include "fiber_clock.h"
+#include "fiber_tensor.h"
 
 enum {
     FIBER_THREADS = 1024,
@@ -52,6 +57,7 @@ enum {
     FIBER_MEETINGS = 64,
     FIBER_MBARRIERS = 32,
     FIBER_ARRIVALS = 32,
+    FIBER_BULKS = 64,
     FIBER_WINDOW = 384 /* where dynamic shared memory begins, to descriptors */
 };
 
@@ -125,7 +131,8 @@ struct fiber_copy {
     bool valid;
 };
 /* A barrier of arrivals (fiber_wgmma.h): how many still have to come, phases that are over, who
- * began it when; what those know who have arrived in this phase, and in those before. */
+ * began it when; what those know who have arrived in this phase, and in those before; bytes that
+ * tensor copies still have to bring. */
 struct fiber_mbarrier {
     uint64_t *at;
     int count, pending;
@@ -133,6 +140,16 @@ struct fiber_mbarrier {
     int starter;
     uint32_t begun;
     fiber_clock *gathered;
+    int64_t bytes;
+};
+/* A tensor copy under way (fiber_bulk.h): its map, the place as a shared address, coordinates. */
+struct fiber_bulk {
+    fiber_tensor map;
+    uint32_t to;
+    int from[3];
+    fiber_mbarrier *barrier;
+    int agent;
+    const void *place;
 };
 /* One that comes when so many of the thread's copies have landed. */
 struct fiber_arrival {
@@ -206,6 +223,8 @@ struct fiber_machine {
     int64_t dynamic_bytes;
     int mbarriers, registers[FIBER_THREADS / 128]; /* registers: a thread, by warpgroup */
     fiber_mbarrier mbarrier[FIBER_MBARRIERS];
+    int bulks;
+    fiber_bulk bulk[FIBER_BULKS];
     char error[1024];
 };
 FIBER_SHARED_STATE fiber_machine fiber_m;
@@ -320,7 +339,13 @@ FIBER_FUNCTION void fiber_report_deadlock()
                     snprintf(text + n, sizeof text - (size_t)n, ", the first of them thread %d", t);
         }
     }
-    fiber_report("deadlock: %s; %d have ended", text, ended);
+    long long bytes = 0;
+    for (int i = 0; i < fiber_m.mbarriers && !bytes; i++) bytes = fiber_m.mbarrier[i].bytes;
+    if (bytes)
+        fiber_report("deadlock: %s; %d have ended; a barrier expects %lld bytes", text, ended,
+                     bytes);
+    else
+        fiber_report("deadlock: %s; %d have ended", text, ended);
 }
 
 FIBER_FUNCTION void fiber_thread_main();

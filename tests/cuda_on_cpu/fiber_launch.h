@@ -86,6 +86,7 @@ FIBER_FUNCTION void fiber_poison_touched(const fiber_touched *k)
 }
 
 FIBER_FUNCTION void fiber_wgmma_ends();
+FIBER_FUNCTION void fiber_bulk_ends();
 FIBER_FUNCTION void fiber_seed(uint64_t seed)
 {
     fiber_m.random = seed * 0x9e3779b97f4a7c15u + 1, fiber_m.seeded = true;
@@ -106,7 +107,8 @@ FIBER_FUNCTION void fiber_block_begins(int64_t shared_bytes)
     fiber_m.lane_from = (int)(fiber_random() & 31);
     for (int t = 0; t < fiber_m.threads; t++)
         fiber_m.thread[t].state = FIBER_NEW, fiber_m.thread[t].arrivals = 0;
-    fiber_m.mbarriers = 0, fiber_m.dynamic_bytes = shared_bytes, fiber_c.used = false;
+    fiber_m.mbarriers = fiber_m.bulks = 0, fiber_m.dynamic_bytes = shared_bytes,
+    fiber_c.used = false;
     for (int w = 0; w < warps; w++) {
         int left = fiber_m.threads - w * 32;
         fiber_m.warp[w].alive = left >= 32 ? 0xffffffffu : (1u << left) - 1;
@@ -153,6 +155,7 @@ FIBER_FUNCTION bool fiber_run(dim3 grid, dim3 block, int64_t shared_bytes,
                     (unsigned)(which / grid.x / grid.y)};
         fiber_block_begins(shared_bytes);
         fiber_go_on(&fiber_m.home);
+        fiber_bulk_ends();
         fiber_wgmma_ends();
         for (int i = 0; i < FIBER_CANARY && !fiber_m.failed; i++)
             if (fiber_dynamic[shared_bytes + i] != 0xa5)

@@ -6,7 +6,8 @@
  *   - the two are lanes of a warp that met at a __syncwarp in between (a shuffle orders no memory),
  *     or
  *   - the first thread's arrival at a barrier of arrivals came between, and the second has learned
- *     of it by a wait (fiber_clock.h).
+ *     of it by a wait (fiber_clock.h). Of a tensor copy, which is like a thread of its own, nobody
+ *     learns in another way.
  * Blocks of one launch are ordered by signals alone: what lies before a barrier, a signal_fence
  * and a signal_give of one block comes before what another block does after a signal_look that
  * reads it, a signal_fence and a barrier (the thread itself: after the fence). So a race is found
@@ -118,23 +119,37 @@ bool known(const stamp &before, const stamp &now)
     return own || here.known.knows(before);
 }
 
+bool is_agent(int thread) { return fiber_c.used && thread >= fiber_c.threads; }
 bool ordered(const stamp &before, const stamp &now, bool shared)
 {
     if (before.launch != now.launch) return true;
     if (before.block != now.block) return shared || known(before, now); /* each has its shared */
+    if (is_agent(before.thread) || is_agent(now.thread))
+        return (before.thread == now.thread && before.clock == now.clock) ||
+               fiber_c.of[now.thread].known[before.thread] > before.clock;
     if (before.thread == now.thread || before.epoch != now.epoch) return true;
     if (fiber_c.used && fiber_c.of[now.thread].known[before.thread] > before.clock) return true;
     const fiber_warp *w = &fiber_m.warp[now.thread / 32];
     return before.thread / 32 == now.thread / 32 &&
            w->synced[before.thread % 32][now.thread % 32] > before.syncs;
 }
+struct name {
+    char text[32];
+    explicit name(const stamp &s)
+    {
+        if (s.launch == fiber_m.launch && s.block == this_block() && is_agent(s.thread))
+            strcpy(text, "a tensor copy");
+        else
+            snprintf(text, sizeof text, "thread %d", s.thread);
+    }
+};
 void race(const char *before_word, const stamp &before, const char *now_word, const stamp &now,
           uintptr_t at)
 {
-    fiber_report("race at %#lx%s: thread %d of block %u %s it at +%#x, and thread %d of block %u "
-                 "%s it at +%#x with nothing between (addr2line -e the module)",
-                 (unsigned long)at, is_shared(at) ? " (shared memory)" : "", before.thread,
-                 before.block, before_word, before.place, now.thread, now.block, now_word,
+    fiber_report("race at %#lx%s: %s of block %u %s it at +%#x, and %s of block %u %s it at +%#x "
+                 "with nothing between (addr2line -e the module)",
+                 (unsigned long)at, is_shared(at) ? " (shared memory)" : "", name(before).text,
+                 before.block, before_word, before.place, name(now).text, now.block, now_word,
                  now.place);
 }
 void check(uintptr_t at, bool write, const stamp &now)
@@ -152,12 +167,18 @@ void check(uintptr_t at, bool write, const stamp &now)
     if (!ordered(c->other, now, shared)) race("reads", c->other, "writes", now, at);
     c->write = now;
 }
+/* Written by a thread, and `now` has not learned of it over a fence. */
+bool unfenced(const stamp &w, const stamp &now)
+{
+    return w.launch == now.launch && w.block == now.block && !is_agent(w.thread) &&
+           fiber_c.of[now.thread].fenced[w.thread] <= w.clock;
+}
 stamp stamp_of(int thread, const void *place)
 {
     return {fiber_m.launch,
             this_block(),
             fiber_m.epoch,
-            fiber_m.warp[thread / 32].syncs,
+            is_agent(thread) ? 0 : fiber_m.warp[thread / 32].syncs,
             fiber_c.used ? fiber_c.now[thread] : 0,
             (uint32_t)((uintptr_t)place - base()),
             (uint16_t)thread};
@@ -183,11 +204,26 @@ extern "C" void fiber_race_async(const void *address, int bytes, int thread, con
     for (uintptr_t i = at; i < at + (uintptr_t)bytes; i += 2) {
         check(i, false, now);
         const stamp &w = cell_of(i)->write;
-        if (w.launch == now.launch && w.block == now.block &&
-            fiber_c.of[thread].fenced[w.thread] <= w.clock)
+        if (unfenced(w, now))
             fiber_report("thread %d writes %#lx at +%#x, and a product of thread %d reads it "
                          "without wgmma_written between",
                          w.thread, (unsigned long)i, w.place, thread);
+    }
+}
+
+extern "C" void fiber_race_bulk(const void *address, int bytes, bool write, int agent,
+                                const void *place)
+{
+    uintptr_t at = (uintptr_t)address;
+    if (fiber_m.failed) return;
+    stamp now = stamp_of(agent, place);
+    for (uintptr_t i = at; i < at + (uintptr_t)bytes; i += 2) {
+        const stamp w = cell_of(i)->write;
+        check(i, write, now);
+        if (write && unfenced(w, now))
+            fiber_report("thread %d writes %#lx at +%#x, and a tensor copy overwrites it without "
+                         "wgmma_written between",
+                         w.thread, (unsigned long)i, w.place);
     }
 }
 

@@ -64,7 +64,8 @@ FIBER_FUNCTION void mbarrier_begin(uint64_t *at, int count, FIBER_HERE)
           fiber_m.epoch,
           fiber_m.current,
           fiber_c.now[fiber_m.current] + 1,
-          b->gathered};
+          b->gathered,
+          0};
     *at = FIBER_MBARRIER_WORD;
 }
 FIBER_FUNCTION void mbarrier_arrive(uint64_t *at, FIBER_HERE)

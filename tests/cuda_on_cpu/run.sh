@@ -12,7 +12,7 @@ compile() { # compile SOURCE PROGRAM [g++ options]
     local source=$1 program=$2
     shift 2
     g++ -std=c++17 -O2 -march=native -ffp-contract=off -fno-strict-aliasing -fno-gnu-unique -Wall \
-        -Wextra -Wno-unknown-pragmas -Wno-unused-function \
+        -Wextra -Wno-unknown-pragmas -Wno-unused-function -Wno-psabi \
         -I"$top/templates/cuda" -I"$top" -I"$top/runtime" -I"$top/runtime/shared" \
         -DPLANC_MACHINE="\"$here/fiber.h\"" "$@" -o "$program" "$source" >"$program.log" 2>&1
 }
@@ -21,7 +21,7 @@ g++ -std=c++17 -O2 -DFIBER_RACES -c -o race.o "$here/fiber_race.cc" >race.log 2>
     fail race.compile "$(tail_of race.log)"
 compile_watched() {
     compile "$1" "$2" -DFIBER_RACES -g -fsanitize=thread --param tsan-instrument-func-entry-exit=0 \
-        -c && mv "$2" "$2.o" && g++ -o "$2" "$2.o" race.o
+        "${@:3}" -c && mv "$2" "$2.o" && g++ -o "$2" "$2.o" race.o
 }
 
 # ── the fibers themselves ────────────────────────────────────────────────────
@@ -148,7 +148,58 @@ wrong_parity race at .* (shared memory)
 one_warp_less lanes or warps of the warpgroup issue different products
 barrier_unordered nothing lies between\|no barrier was begun here
 barrier_overwritten the barrier has been overwritten
+other_box deadlock: .* wait at mbarrier_wait .* a barrier expects 16384 bytes
+uncut wrong with seed
+one_plane wrong with seed
 WORDS
+[ ! -x templates_tensor ] || while read -r mistake words; do
+    timeout 60 ./templates_tensor "$mistake" >planted.out 2>&1
+    [ $? = 1 ] && grep -q "$words" planted.out && ok "tensor.$mistake" ||
+        fail "tensor.$mistake" "not found: $(tail_of planted.out)"
+done <<'WORDS'
+no_expect race at .* (shared memory): a tensor copy
+expects_more deadlock: .* wait at mbarrier_wait .* a barrier expects 128 bytes
+expects_less race at .* (shared memory): a tensor copy\|deadlock: .* a barrier expects -
+no_wait race at .* (shared memory): a tensor copy\|deadlock
+overwritten race at .* (shared memory): a tensor copy\|deadlock
+no_written a tensor copy overwrites it without wgmma_written between
+barrier_unfenced nothing tells tensor copies of the barrier's beginning
+misplaced the place is no multiple of 1,024 bytes
+outside a box that leaves the block's dynamic shared memory
+other_coordinate wrong with seed
+other_box deadlock: .* wait at mbarrier_wait .* a barrier expects 2048 bytes
+no_map this is no tensor map
+nobody_waits ends with .* tensor copies that nobody waited for\|race at .*: a tensor copy
+WORDS
+# LONG: the products' own text with a line less or another
+changed() { # NAME WORDS SED
+    mkdir -p "changed.$1" && sed "$3" "$top/templates/cuda/product_wgmma.cuh" \
+        >"changed.$1/product_wgmma.cuh"
+    cp "$top/templates/cuda/experts_wgmma.cuh" "changed.$1/"
+    cmp -s "changed.$1/product_wgmma.cuh" "$top/templates/cuda/product_wgmma.cuh" &&
+        { fail "changed.$1" "the text is as it was"; return; }
+    compile_watched "$here/templates_wgmma.cc" "changed.$1/all" -iquote "changed.$1" ||
+        { fail "changed.$1" "$(tail_of "changed.$1/all.log")"; return; }
+    timeout 100 "changed.$1/all" >"changed.$1/out" 2>&1 && fail "changed.$1" "not found" ||
+        { grep -q "$2" "changed.$1/out" && ok "changed.$1" ||
+            fail "changed.$1" "$(tail_of "changed.$1/out")"; }
+}
+[ -z "${LONG:-}" ] || while IFS=% read -r mistake words change; do
+    changed "$mistake" "$words" "$change"
+done <<'CHANGES'
+bytes_more%deadlock: .* a barrier expects%s/expect(at, wgmma_tile::stage_bytes/& + 16/
+bytes_less%race at\|deadlock%s/expect(at, wgmma_tile::stage_bytes/expect(at, wgmma_tile::a_bytes/
+no_expect%race at\|deadlock%s/mbarrier_expect(at, wgmma_tile::stage_bytes)/mbarrier_arrive(at)/
+overwrites%race at\|had all arrivals%/mbarrier_wait(r.empty/d
+reads_early%race at\|deadlock%/mbarrier_wait(r.full/d
+clears_early%race at\|deadlock%/mbarrier_wait(r.landed/d
+clears_unfenced%without wgmma_written%/ chunk.p + c/,/__syncwarp/{/wgmma_written();/d}
+clears_unmet%race at\|without wgmma_written%/__syncwarp();/d
+clears_less%others are not left out%/int p = 0/s/stage_bytes/a_bytes/
+clears_late%others are not left out%s/int c = deep/int c = (deep + 1)/
+from_elsewhere%element .* is%s/w.column, w.from + k,/w.column, k,/
+unfenced%nothing tells tensor copies%/mbarrier_begin(r.landed/,/__syncthreads/{/wgmma_written();/d}
+CHANGES
 
 # ── whole trainers, two at a time ────────────────────────────────────────────
 [ -e "$libraries/old/libcuda.so.1" ] || exit 0 # told above
@@ -324,34 +375,53 @@ CASES
         old.log &&
         ok by_cublaslt.old || fail by_cublaslt.old "$(tail_of old.log)"
 }
-# products of warpgroups, on a device of two multiprocessors, so that small ones take them; the
-# same build on a device without
+# products of warpgroups, cut for a device of one multiprocessor, so that small ones take them; the
+# maps of their tensors refused. LONG: larger ones under the race detector, and the same build on a
+# device without
 by_wgmma() {
-    local why
+    local why kind
     rm -rf "$scratch/by_wgmma" && mkdir -p "$scratch/by_wgmma" && cd "$scratch/by_wgmma" || return
-    cat >wide.plan <<'PLAN'
+    cat >small.plan <<'PLAN'
 use "models/qwen3_moe.plan"
 use "clusters/h200.plan"
-plan "wide" {
-    model qwen3_moe { layers = 1;  hidden = 264;  heads = 4;  kv_heads = 2;  head_dim = 64
-                      vocab = 256;  experts = 3;  top_k = 2;  expert_width = 136 }
-    cluster h200 { devices_per_node = 1;  device { multiprocessors = 2 } }
+plan "small" {
+    model qwen3_moe { layers = 1;  hidden = 136;  heads = 2;  kv_heads = 1;  head_dim = 64
+                      vocab = 256;  experts = 3;  top_k = 2;  expert_width = 72 }
+    cluster h200 { devices_per_node = 1;  device { multiprocessors = 1 } }
     precision { compute = bf16 }
-    batch { sequence = 80;  local = 2 }
+    batch { sequence = 48;  local = 2 }
     optimizer adamw { lr = 1e-2 }
     data { train = "tokens.bin";  format = bytes }
     run { steps = 2;  gemm = planc;  experts = planc }
 }
 PLAN
     python3 -c 'open("tokens.bin", "wb").write(bytes(i * i % 251 for i in range(999)))'
+    "$planc" build small.plan -o small --arch sm_90a --reference >small.build 2>&1
+    for kind in product_wgmma expert_product_wgmma expert_product_grad_wgmma; do
+        grep -q "$kind" small/kernels.cu || fail by_wgmma.chosen "no $kind"
+    done
+    why=$(cuda_run small 1 compared --compare small/reference.so) &&
+        grep -q '^compare: .* kernels, .*, 0 beyond' compared.log && ok by_wgmma.kernels ||
+        fail by_wgmma.kernels "$(grep -m 3 BEYOND compared.log | tr '\n' '|') $why"
+    why=$(cuda_run small 1 graphs) && same_run by_wgmma.graphs compared graphs ||
+        fail by_wgmma.graphs "$why"
+    STANDIN_NO_TENSORS=1 cuda_run small 1 refused >why && fail by_wgmma.refused "trains"
+    grep '^trainer: rank 0 on .*, GPU 0 (.*): kernel f_.*_wgmma: no tensor copies of ' refused.log |
+        grep -q 'INVALID_VALUE .*; a build with --arch sm_90 does without$' &&
+        ok by_wgmma.refused || fail by_wgmma.refused "$(tail_of refused.log)"
+    LD_LIBRARY_PATH=$libraries/untensored timeout 60 mpirun -n 1 small/trainer >older.log 2>&1 \
+        </dev/null
+    grep '^trainer: rank 0 on .*: kernel f_.*_wgmma reads by tensor copies, and the ' older.log |
+        grep -q 'has no cuTensorMapEncodeTiled: .*; a build with --arch sm_90 does without$' &&
+        ok by_wgmma.older || fail by_wgmma.older "$(tail_of older.log)"
+    [ -n "${LONG:-}" ] || return
+    sed 's/hidden = 136/hidden = 264/; s/heads = 2/heads = 4/; s/width = 72/width = 136/
+        s/= 48/= 80/; s/processors = 1/processors = 2/' small.plan >wide.plan
     FIBER_RACES=1 XDG_CACHE_HOME=$scratch/watched.kept "$planc" build wide.plan -o wide --arch \
         sm_90a,sm_100a --reference >wide.build 2>&1
-    for kind in product_wgmma expert_product_wgmma expert_product_grad_wgmma; do
-        grep -q "$kind" wide/kernels.cu || fail by_wgmma.chosen "no $kind"
-    done
     why=$(cuda_run wide 1 with --compare wide/reference.so) &&
-        grep -q '^compare: .* kernels, .*, 0 beyond' with.log && ok by_wgmma.kernels ||
-        fail by_wgmma.kernels "$(grep -m 3 BEYOND with.log | tr '\n' '|') $why"
+        grep -q '^compare: .* kernels, .*, 0 beyond' with.log && ok by_wgmma.wide ||
+        fail by_wgmma.wide "$(grep -m 3 BEYOND with.log | tr '\n' '|') $why"
     why=$(STANDIN_COMPUTE=10.0 cuda_run wide 1 without --compare wide/reference.so) &&
         grep -q '^compare: .* kernels, .*, 0 beyond' without.log && ok by_wgmma.without ||
         fail by_wgmma.without "$(grep -m 3 BEYOND without.log | tr '\n' '|') $why"
@@ -472,7 +542,7 @@ half_precision() {
     by_cudnn
     by_cublaslt
     by_auto
-    [ -z "${LONG:-}" ] || by_wgmma
+    by_wgmma
     . "$here/refusals.sh"
 }
 (single_precision) >single.out 2>&1 &

@@ -78,13 +78,13 @@ template <class T> struct expert_operands {
             first[e] = (int32_t)total, total += e < experts ? rows[(size_t)e] : 0;
         z.fill(), w.fill(), dy.fill();
     }
-    /* y and dw are what plain loops give, and nothing is written beside them. */
-    void agree(const char *what, bool across)
+    /* y and, with `gradient`, dw are what plain loops give, and nothing is written beside them. */
+    void agree(const char *what, bool across, bool gradient = true)
     {
         for (int64_t e = 0; e < experts; e++) {
             for (int64_t r = first[e]; r < first[e + 1]; r++)
                 for (int64_t o = 0; o < out; o++) product_agrees(what, across, e, r, o);
-            for (int64_t o = 0; o < out; o++)
+            for (int64_t o = 0; o < out && gradient; o++)
                 for (int64_t i = 0; i < in; i++) gradient_agrees(e, o, i);
         }
         y.unharmed(what), dw.unharmed(what);

@@ -1,8 +1,8 @@
 /* Warpgroup products under fibers. First the wrappers alone: operands that the host lays out by the
  * manual's canonical layouts, as CuTe writes them, in all four ways to lie. Then the products of
  * product_wgmma.cuh and experts_wgmma.cuh against plain loops, with more and fewer blocks than
- * tiles, rows that fill no tile and experts without rows. `templates_wgmma NAME` runs a planted
- * mistake: it must not come out right. */
+ * tiles, rows that fill no tile, experts without rows and experts beside others that hold NaN.
+ * `templates_wgmma NAME` runs a planted mistake: it must not come out right. */
 #include "fiber.h"
 
 #include "experts_wgmma.cuh"
@@ -128,6 +128,132 @@ template <bool DEEP_A, bool DEEP_B, mistake M> static bool image_case()
     }
     return right;
 }
+/* ── products ────────────────────────────────────────────────────────────────── */
+static tensor_map map_of(const bf16 *at, int64_t planes, int64_t lines, int64_t elements, int rows,
+                         bool deep)
+{
+    tensor_map map;
+    const char *why = fiber_tensor_of(&map, at, planes, lines, elements, WGMMA_BOX(rows, deep));
+    if (why) printf("no map: %s\n", why), exit(1);
+    return map;
+}
+template <bool TA, bool TB, bool ADD, class C>
+static void product_kernel(const tensor_map a, const tensor_map b, C *c, int64_t m, int64_t n,
+                           int k)
+{
+    product_wgmma<TA, TB, ADD>(&a, &b, c, m, n, k, n);
+}
+/* rows_b: of b a tile, as the map says. */
+template <bool TA, bool TB, bool ADD, class C>
+static void product_case(int blocks, int64_t m, int64_t n, int64_t k, int rows_b = wgmma_tile::n)
+{
+    buffer<bf16> a(m * k), b(k * n);
+    buffer<C> c(m * n);
+    a.fill(), b.fill(), c.fill();
+    std::vector<C> before(c.at, c.at + m * n);
+    if (!ADD) c.blank();
+    fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED,
+                 product_kernel<TA, TB, ADD, C>,
+                 map_of(a.at, 1, TA ? k : m, TA ? m : k, wgmma_tile::m, !TA),
+                 map_of(b.at, 1, TB ? n : k, TB ? k : n, rows_b, TB), c.at, m, n, (int)k);
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double sum = ADD ? get(before[(size_t)(i * n + j)]) : 0.0, size = fabs(sum);
+            for (int64_t s = 0; s < k; s++) {
+                double x = (double)get(a[TA ? s * m + i : i * k + s]) *
+                           (double)get(b[TB ? j * k + s : s * n + j]);
+                sum += x, size += fabs(x);
+            }
+            want(close(get(c[i * n + j]), sum, size, sizeof(C) == 2), "product", i * n + j,
+                 get(c[i * n + j]), sum);
+        }
+    c.unharmed("product");
+}
+
+/* ── experts ─────────────────────────────────────────────────────────────────── */
+template <bool ACROSS, class Y>
+static void expert_kernel(const tensor_map z, const tensor_map w, const int32_t *first, Y *y,
+                          int experts, int in, int out)
+{
+    expert_product_wgmma<ACROSS>(&z, &w, first, y, experts, in, out);
+}
+static void expert_grad_kernel(const tensor_map dy, const tensor_map z, const int32_t *first,
+                               float *dw, int experts, int in, int out)
+{
+    expert_product_grad_wgmma(&dy, &z, first, dw, experts, in, out);
+}
+/* As if no expert ended within a stage: one tile an expert. */
+static void expert_uncut_kernel(const tensor_map dy, const tensor_map z, const int32_t *first,
+                                float *dw, int experts, int in, int out)
+{
+    wgmma_tiles<true, false, false, false, float>(
+        &dy, &z, in, [=](int i, struct wgmma_work<float> *to) {
+            if (i >= experts) return false;
+            *to = {0, 0, first[i], 0, dw + (int64_t)i * out * in, out, in, first[i + 1] - first[i]};
+            return true;
+        });
+}
+template <bool ACROSS>
+static void expert_forward(int blocks, expert_operands<bf16> &e, int64_t planes)
+{
+    int64_t lines = ACROSS ? e.in : e.out;
+    fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED,
+                 expert_kernel<ACROSS, bf16>, map_of(e.z.at, 1, e.total, e.in, wgmma_tile::m, true),
+                 map_of(e.w.at, planes, e.experts / planes * lines, ACROSS ? e.out : e.in,
+                        wgmma_tile::n, !ACROSS),
+                 e.first.at, e.y.at, (int)e.experts, (int)e.in, (int)e.out);
+}
+template <class K> static void expert_grad(int blocks, expert_operands<bf16> &e, K kernel)
+{
+    fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED, kernel,
+                 map_of(e.dy.at, 1, e.total, e.out, wgmma_tile::m, false),
+                 map_of(e.z.at, 1, e.total, e.in, wgmma_tile::n, false), e.first.at, e.dw.at,
+                 (int)e.experts, (int)e.in, (int)e.out);
+}
+template <bool ACROSS>
+static void expert_case(int blocks, std::vector<int> rows, int64_t in, int64_t out)
+{
+    expert_operands<bf16> e(rows, in, out);
+    expert_forward<ACROSS>(blocks, e, e.experts);
+    if (out % 8 == 0) expert_grad(blocks, e, expert_grad_kernel);
+    e.agree("expert", ACROSS, out % 8 == 0);
+}
+/* No expert learns of what others hold: one after the other, all others hold NaN or infinity, and
+ * the results are those of before, to the bit. */
+template <bool ACROSS>
+static bool alone_case(std::vector<int> rows, int64_t in, int64_t out, bool planes, bool cut)
+{
+    expert_operands<bf16> e(rows, in, out), wild(rows, in, out);
+    bool right = true;
+    auto both = [&](expert_operands<bf16> &of) {
+        expert_forward<ACROSS>(3, of, planes ? of.experts : 1);
+        if (cut)
+            expert_grad(3, of, expert_grad_kernel);
+        else
+            expert_grad(1, of, expert_uncut_kernel);
+    };
+    expert_forward<ACROSS>(3, e, e.experts), expert_grad(3, e, expert_grad_kernel);
+    for (int64_t x = 0; x < e.experts; x++) {
+        memset((void *)wild.z.at, 0xff, (size_t)wild.z.n * 2);
+        memset((void *)wild.w.at, 0xff, (size_t)wild.w.n * 2);
+        for (int64_t i = 0; i < wild.dy.n; i++) wild.dy[i] = 0x7f80;
+        int64_t from = e.first[x], n = e.first[x + 1] - from;
+        memcpy(wild.z.at + from * in, e.z.at + from * in, (size_t)(n * in) * 2);
+        memcpy(wild.dy.at + from * out, e.dy.at + from * out, (size_t)(n * out) * 2);
+        memcpy(wild.w.at + x * in * out, e.w.at + x * in * out, (size_t)(in * out) * 2);
+        both(wild);
+        right = right &&
+                !memcmp(wild.y.at + from * out, e.y.at + from * out, (size_t)(n * out) * 2) &&
+                !memcmp(wild.dw.at + x * in * out, e.dw.at + x * in * out, (size_t)(in * out) * 4);
+    }
+    return right;
+}
+static bool alone(bool planes, bool cut)
+{
+    return alone_case<false>({70, 0, 9, 64}, 72, 40, planes, cut) &&
+           alone_case<true>({1, 100, 30}, 88, 24, planes, cut);
+}
+
 static int planted(const char *name)
 {
     const struct {
@@ -148,7 +274,11 @@ static int planted(const char *name)
                {"wrong_parity", image_case<true, true, WRONG_PARITY>},
                {"one_warp_less", image_case<true, true, ONE_WARP_LESS>},
                {"barrier_unordered", image_case<true, true, BARRIER_UNORDERED>},
-               {"barrier_overwritten", image_case<true, true, BARRIER_OVERWRITTEN>}};
+               {"barrier_overwritten", image_case<true, true, BARRIER_OVERWRITTEN>},
+               {"uncut", [] { return alone(true, false); }},
+               {"one_plane", [] { return alone(false, true); }}};
+    if (!strcmp(name, "other_box"))
+        return product_case<false, true, false, float>(1, 64, 64, 64, 128), 0;
     for (auto &p : all) {
         if (strcmp(p.name, name)) continue;
         for (uint64_t seed = 1; seed <= 8; seed++)
@@ -156,60 +286,6 @@ static int planted(const char *name)
         return 0;
     }
     return 2;
-}
-
-/* ── products ────────────────────────────────────────────────────────────────── */
-template <bool TA, bool TB, bool ADD, class C>
-static void product_kernel(const bf16 *a, const bf16 *b, C *c, int64_t m, int64_t n, int k)
-{
-    product_wgmma<TA, TB, ADD>(a, b, c, m, n, k, TA ? m : k, TB ? k : n, n);
-}
-template <bool TA, bool TB, bool ADD, class C>
-static void product_case(int blocks, int64_t m, int64_t n, int64_t k)
-{
-    buffer<bf16> a(m * k), b(k * n);
-    buffer<C> c(m * n);
-    a.fill(), b.fill(), c.fill();
-    std::vector<C> before(c.at, c.at + m * n);
-    if (!ADD) c.blank();
-    fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED,
-                 product_kernel<TA, TB, ADD, C>, a.at, b.at, c.at, m, n, (int)k);
-    for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) {
-            double sum = ADD ? get(before[(size_t)(i * n + j)]) : 0.0, size = fabs(sum);
-            for (int64_t s = 0; s < k; s++) {
-                double x = (double)get(a[TA ? s * m + i : i * k + s]) *
-                           (double)get(b[TB ? j * k + s : s * n + j]);
-                sum += x, size += fabs(x);
-            }
-            want(close(get(c[i * n + j]), sum, size, sizeof(C) == 2), "product", i * n + j,
-                 get(c[i * n + j]), sum);
-        }
-    c.unharmed("product");
-}
-
-/* ── experts ─────────────────────────────────────────────────────────────────── */
-template <bool ACROSS, class Y>
-static void expert_kernel(const bf16 *z, const bf16 *w, const int32_t *first, Y *y, int experts,
-                          int in, int out)
-{
-    expert_product_wgmma<ACROSS>(z, w, first, y, experts, in, out);
-}
-static void expert_grad_kernel(const bf16 *dy, const bf16 *z, const int32_t *first, float *dw,
-                               int experts, int in, int out)
-{
-    expert_product_grad_wgmma(dy, z, first, dw, experts, in, out);
-}
-template <bool ACROSS>
-static void expert_case(int blocks, std::vector<int> rows, int64_t in, int64_t out)
-{
-    expert_operands<bf16> e(rows, in, out);
-    fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED,
-                 expert_kernel<ACROSS, bf16>, e.z.at, e.w.at, e.first.at, e.y.at, (int)e.experts,
-                 (int)in, (int)out);
-    fiber_launch(dim3((unsigned)blocks), dim3(WGMMA_THREADS), WGMMA_SHARED, expert_grad_kernel,
-                 e.dy.at, e.z.at, e.first.at, e.dw.at, (int)e.experts, (int)in, (int)out);
-    e.agree("expert", ACROSS);
 }
 
 int main(int argc, char **argv)
@@ -224,8 +300,12 @@ int main(int argc, char **argv)
     product_case<false, true, false, bf16>(3, 264, 72, 200);
     product_case<true, false, true, float>(9, 136, 280, 77);
     product_case<true, true, false, float>(2, 128, 512, 64);
+    product_case<false, true, false, bf16>(2, 130, 77, 64);
+    product_case<true, true, true, float>(1, 72, 77, 40);
+    expert_case<false>(1, {3, 130}, 72, 37);
     expert_case<false>(2, {0, 3, 130, 0, 64, 1, 0}, 72, 264);
     expert_case<true>(5, {300, 0, 5}, 136, 40);
     expert_case<true>(40, {0, 0, 1}, 8, 8);
+    if (!alone(true, true) && ++failures) printf("experts: others are not left out\n");
     return failures != 0;
 }

@@ -5,6 +5,7 @@
 #include "fibers.h"
 
 #include "../cuda_on_cpu/fiber_kernel.h"
+#include "../cuda_on_cpu/fiber_tensor.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -61,6 +62,17 @@ void launch(const struct shot *s, void **argument)
         wrong(name, "a grid that no device takes");
     const unsigned grid[3] = {(unsigned)s->x, (unsigned)s->y, (unsigned)s->z},
                    block[3] = {(unsigned)s->threads, 1, 1};
+    struct {
+        _Alignas(128) struct fiber_tensor of;
+    } map[SHOT_TENSORS];
+    for (int i = 0; i < SHOT_TENSORS && s->tensor[i].box; i++) {
+        const struct tensor_operand *t = &s->tensor[i];
+        void **at = &argument[t->argument];
+        const char *why =
+            fiber_tensor_of(&map[i], *(void **)*at, t->planes, t->lines, t->elements, t->box);
+        if (why) wrong(name, why);
+        *at = &map[i];
+    }
     const char *why = fibers.run(k, grid, block, s->shared_bytes, argument);
     if (why) wrong(name, why);
 }

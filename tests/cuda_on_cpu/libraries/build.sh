@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # build.sh DIR: the stand-in libraries with the sonames of the real ones, into DIR/lib; and damaged
 # ones for what a trainer says about them, each beside links to the sound ones: DIR/no-NAME (a file
-# that is no library), DIR/old (a driver without cuGraphLaunch), DIR/ungrouped (cuBLASLt 13.0),
-# DIR/unwindowed (NCCL 2.26).
+# that is no library), DIR/old (a driver without cuGraphLaunch), DIR/untensored (one without tensor
+# maps), DIR/ungrouped (cuBLASLt 13.0), DIR/unwindowed (NCCL 2.26).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1/lib" && cd "$1"
@@ -42,3 +42,6 @@ done
 rm -rf old && mkdir old
 ln -s ../lib/libcublasLt.so.13 ../lib/libnccl.so.2 ../lib/libnvrtc.so.13 old/
 make_driver old/libcuda.so.1 -DcuGraphLaunch=hidden_graph_launch
+rm -rf untensored && mkdir untensored
+for other in lib/*; do [ "$other" = lib/libcuda.so.1 ] || ln -s "../$other" untensored/; done
+make_driver untensored/libcuda.so.1 -DcuTensorMapEncodeTiled=hidden_encode

@@ -4,6 +4,7 @@
  * environment:
  *   STANDIN_DEVICES (8)   STANDIN_COMPUTE ("9.0")   STANDIN_NAME   STANDIN_MEMORY (bytes, 4 GiB)
  *   STANDIN_DRIVER (13000) STANDIN_SHARED (bytes that a block may have, 227 KiB)
+ *   STANDIN_NO_TENSORS (1: refuses every tensor map)
  * What a real driver would only sometimes punish is always punished: shared memory beyond what was
  * asked for, a block larger than the kernel was compiled for, an argument that is an address of the
  * host, memory that nobody wrote (it holds NaN). */

@@ -6,6 +6,7 @@
 #include "streams.h"
 
 #include "../fiber_kernel.h"
+#include "../fiber_tensor.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -91,13 +92,29 @@ EXPORTED unsigned cuFuncSetAttribute(struct CUfunc_st *f, unsigned attribute, in
     return attribute == 8 || attribute == 9 ? standin_error_code() : INVALID_VALUE;
 }
 
+/* ── tensor maps ─────────────────────────────────────────────────────────────── */
+EXPORTED unsigned cuTensorMapEncodeTiled(void *map, unsigned type, uint32_t rank, void *at,
+                                         const uint64_t *size, const uint64_t *stride,
+                                         const uint32_t *box, const uint32_t *step,
+                                         unsigned interleave, unsigned swizzle, unsigned promotion,
+                                         unsigned fill)
+{
+    const char *why = standin_setting("STANDIN_NO_TENSORS", 0)
+                          ? "STANDIN_NO_TENSORS"
+                          : fiber_tensor_encode(map, type, rank, at, size, stride, box, step,
+                                                interleave, swizzle, promotion, fill);
+    if (why) fprintf(stderr, "stand-in driver: cuTensorMapEncodeTiled: %s\n", why);
+    return why ? INVALID_VALUE : standin_error_code();
+}
+
 /* ── launches ────────────────────────────────────────────────────────────────── */
-enum { MOST_ARGUMENTS = 60, MOST_BYTES = 16 };
+enum { MOST_ARGUMENTS = 60, MOST_BYTES = 16, MOST_MAPS = 4, MAP_BYTES = 128 };
 struct shot {
     struct CUfunc_st *f;
     unsigned grid[3], block[3];
     int64_t shared_bytes;
     unsigned char argument[MOST_ARGUMENTS][MOST_BYTES];
+    struct fiber_tensor map[MOST_MAPS]; /* the arguments of MAP_BYTES, in their order */
 };
 static const char *volatile now_running;
 
@@ -123,12 +140,33 @@ static void watch_memory(void)
         abort();
 }
 
+/* A map as the kernel takes it, of memory that the tensor lies in. */
+static const char *map_for_kernel(const struct fiber_tensor *from, void *to)
+{
+    struct fiber_tensor t = *from;
+    if (t.mark != FIBER_TENSOR_MARK) return "no tensor map";
+    t.at = (uintptr_t)standin_memory((void *)(uintptr_t)t.at, fiber_tensor_bytes(&t));
+    memcpy(to, &t, sizeof t);
+    return t.at ? NULL : "the map of a tensor that is not in one allocation of the device";
+}
+
 static enum standin_progress run_shot(void *data)
 {
     struct shot *s = data;
     void *argument[MOST_ARGUMENTS + 1] = {NULL};
+    _Alignas(MAP_BYTES) unsigned char map[MOST_MAPS][MAP_BYTES];
+    int maps = 0;
     watch_memory();
     for (int i = 0; s->f->kernel->sizes[i]; i++) {
+        if (s->f->kernel->sizes[i] == MAP_BYTES) {
+            argument[i] = map[maps];
+            const char *wrong = map_for_kernel(&s->map[maps], map[maps]);
+            maps++;
+            if (!wrong) continue;
+            standin_error(ILLEGAL_ADDRESS, "kernel %s: argument %d is %s", s->f->kernel->name, i,
+                          wrong);
+            return STANDIN_FAILED;
+        }
         argument[i] = s->argument[i];
         if (!(s->f->kernel->pointers >> i & 1)) continue;
         void *at;
@@ -175,9 +213,14 @@ EXPORTED unsigned cuLaunchKernel(struct CUfunc_st *f, unsigned x, unsigned y, un
                      .grid = {x, y, z},
                      .block = {threads_x, threads_y, threads_z},
                      .shared_bytes = shared_bytes};
-    for (int i = 0; f->kernel->sizes[i]; i++) {
-        if (i == MOST_ARGUMENTS || f->kernel->sizes[i] > MOST_BYTES) return INVALID_VALUE;
-        memcpy(s.argument[i], argument[i], (size_t)f->kernel->sizes[i]);
+    for (int i = 0, maps = 0; f->kernel->sizes[i]; i++) {
+        const bool map = f->kernel->sizes[i] == MAP_BYTES;
+        if (i == MOST_ARGUMENTS || (map ? maps == MOST_MAPS : f->kernel->sizes[i] > MOST_BYTES))
+            return INVALID_VALUE;
+        if (map)
+            memcpy(&s.map[maps++], argument[i], MAP_BYTES);
+        else
+            memcpy(s.argument[i], argument[i], (size_t)f->kernel->sizes[i]);
     }
     return standin_enqueue(stream, f->kernel->name, run_shot, &s, sizeof s);
 }
