@@ -63,25 +63,49 @@ bool is_shared(uintptr_t at)
            (at >= (uintptr_t)fiber_m.shared_from && at < (uintptr_t)fiber_m.shared_to);
 }
 /* ── what blocks know of each other ──────────────────────────────────────────── */
-/* Of each block how many of its epochs are over: accesses of earlier ones can be seen. */
+/* Of each block how many of its epochs are over, and of each of its threads how many releases:
+ * accesses before them can be seen. */
+struct clock_of_block {
+    uint32_t over = 0;
+    std::vector<uint32_t> releases;
+};
 struct clock_of_blocks {
-    std::vector<uint32_t> over;
-    void learn(uint32_t block, uint32_t epochs)
+    std::vector<clock_of_block> of;
+    clock_of_block &block(uint32_t number)
     {
-        if (over.size() <= block) over.resize(block + 1);
-        over[block] = std::max(over[block], epochs);
+        if (of.size() <= number) of.resize(number + 1);
+        return of[number];
+    }
+    void learn(uint32_t number, const clock_of_block &other)
+    {
+        clock_of_block &b = block(number);
+        b.over = std::max(b.over, other.over);
+        if (b.releases.size() < other.releases.size()) b.releases.resize(other.releases.size());
+        for (size_t t = 0; t < other.releases.size(); t++)
+            b.releases[t] = std::max(b.releases[t], other.releases[t]);
     }
     void learn(const clock_of_blocks &other)
     {
-        for (size_t b = 0; b < other.over.size(); b++) learn((uint32_t)b, other.over[b]);
+        for (size_t b = 0; b < other.of.size(); b++) learn((uint32_t)b, other.of[b]);
     }
-    bool knows(const stamp &s) const { return s.block < over.size() && s.epoch < over[s.block]; }
+    bool knows(const stamp &s) const
+    {
+        if (s.block >= of.size()) return false;
+        const clock_of_block &b = of[s.block];
+        return s.epoch < b.over || (s.thread < b.releases.size() && s.clock < b.releases[s.thread]);
+    }
 };
-struct lesson { /* what a thread learned, and in which epoch: the others know it after that */
+/* What a thread learned, in which epoch and after how many of its releases: others know it in the
+ * next epoch, or when they have learned of a later release. */
+struct lesson {
     int thread;
-    uint32_t epoch;
+    uint32_t epoch, release;
     clock_of_blocks clock;
 };
+bool taught(const lesson &l, int thread)
+{
+    return l.thread == thread || (fiber_c.used && fiber_c.of[thread].known[l.thread] > l.release);
+}
 struct {
     uint32_t launch, block;
     clock_of_blocks known; /* by all threads */
@@ -99,7 +123,7 @@ void follow_block()
 {
     if (here.launch == fiber_m.launch && here.block == this_block()) return;
     here.launch = fiber_m.launch, here.block = this_block();
-    here.known.over.clear(), here.lessons.clear(), here.looked.clear(), here.fenced.clear();
+    here.known.of.clear(), here.lessons.clear(), here.looked.clear(), here.fenced.clear();
 }
 bool known(const stamp &before, const stamp &now)
 {
@@ -112,7 +136,7 @@ bool known(const stamp &before, const stamp &now)
             std::swap(l, here.lessons.back());
             here.lessons.pop_back();
         } else {
-            own = own || (l.thread == now.thread && l.clock.knows(before));
+            own = own || (taught(l, now.thread) && l.clock.knows(before));
             i++;
         }
     }
@@ -238,12 +262,20 @@ extern "C" void fiber_race_fence()
 {
     follow_block();
     int t = fiber_m.current;
-    here.lessons.push_back({t, fiber_m.epoch, here.looked[t]});
+    clock_of_block own;
+    own.over = fiber_m.epoch;
+    if (fiber_c.used) {
+        own.releases.assign(fiber_c.of[t].known, fiber_c.of[t].known + fiber_c.threads);
+        own.releases[(size_t)t] = ++fiber_c.now[t];
+    }
+    if (here.looked.count(t))
+        here.lessons.push_back(
+            {t, fiber_m.epoch, fiber_c.used ? fiber_c.now[t] : 0, here.looked[t]});
     here.looked.erase(t);
     clock_of_blocks all = here.known;
     for (const lesson &l : here.lessons)
-        if (l.thread == t || l.epoch < fiber_m.epoch) all.learn(l.clock);
-    all.learn(here.block, fiber_m.epoch);
+        if (taught(l, t) || l.epoch < fiber_m.epoch) all.learn(l.clock);
+    all.learn(here.block, own);
     here.fenced[t] = all;
 }
 extern "C" void fiber_race_give(const int *at)
