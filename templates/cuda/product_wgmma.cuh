@@ -117,8 +117,8 @@ DEVICE void wgmma_multiply(product_sums<wgmma_tile> &sums, struct wgmma_ring &r,
         wgmma_begin();
 #pragma unroll
         for (int s = 0; s < STEPS; s++)
-            wgmma_64x256x16<!TA, TB>(sums.at[0], a + s * (WGMMA_STEP(!TA) / 16),
-                                     b + s * (WGMMA_STEP(TB) / 16), k0 > 0 || s > 0);
+            wgmma_64xNx16<!TA, TB>(sums.at[0], a + s * (WGMMA_STEP(!TA) / 16),
+                                   b + s * (WGMMA_STEP(TB) / 16), k0 > 0 || s > 0);
         wgmma_commit();
         wgmma_wait<1>(); /* the stage before this one has been read */
         if (before >= 0 && lane == 0) mbarrier_arrive(r.empty + before);

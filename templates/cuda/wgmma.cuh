@@ -128,47 +128,94 @@ template <int behind> DEVICE void wgmma_wait()
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(behind) : "memory");
 }
 
+/* Sums, or an operand in registers, that may be touched after a wait: the compiler must not move
+ * what touches them before it. */
+template <int N> DEVICE void wgmma_settle(float (&d)[N][4])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * N; i++) asm volatile("" : "+f"(d[i / 4][i % 4])::"memory");
+}
+template <int N> DEVICE void wgmma_settle(uint32_t (&a)[N][4])
+{
+#pragma unroll
+    for (int i = 0; i < 4 * N; i++) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
+}
+/* Until at most `behind` of the groups committed last are under way; then what the others sum in or
+ * take from registers may be touched. */
+template <int behind, class... T> DEVICE void wgmma_wait_for(T &...of)
+{
+    wgmma_wait<behind>();
+    (wgmma_settle(of), ...);
+}
+
 #define WGMMA_4(f, i) f(i, 0), f(i, 1), f(i, 2), f(i, 3)
 #define WGMMA_16(f, i) WGMMA_4(f, i), WGMMA_4(f, i + 1), WGMMA_4(f, i + 2), WGMMA_4(f, i + 3)
-#define WGMMA_128(f)                                                                  \
-    WGMMA_16(f, 0), WGMMA_16(f, 4), WGMMA_16(f, 8), WGMMA_16(f, 12), WGMMA_16(f, 16), \
-        WGMMA_16(f, 20), WGMMA_16(f, 24), WGMMA_16(f, 28)
+#define WGMMA_32(f, i) WGMMA_16(f, i), WGMMA_16(f, i + 4)
+#define WGMMA_64(f, i) WGMMA_32(f, i), WGMMA_32(f, i + 8)
+#define WGMMA_128(f, i) WGMMA_64(f, i), WGMMA_64(f, i + 16)
 #define WGMMA_SUM(i, e) "+f"(d[i][e])
+#define WGMMA_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define WGMMA_NAMES_32 \
+    WGMMA_NAMES_16     \
+    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define WGMMA_NAMES_64                                                                 \
+    WGMMA_NAMES_32                                                                     \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define WGMMA_NAMES_128                                                                    \
+    WGMMA_NAMES_64                                                                         \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"     \
+    ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"     \
+    ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109"     \
+    ", %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123" \
+    ", %124, %125, %126, %127"
 
 /* Until all groups are complete; then the sums may be touched. */
 DEVICE void wgmma_wait_all(float (&d)[32][4])
 {
-    asm volatile("wgmma.wait_group.sync.aligned 0;" : WGMMA_128(WGMMA_SUM)::"memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" : WGMMA_128(WGMMA_SUM, 0)::"memory");
 }
 
-/* d[64, 256] = a[64, 16] b[16, 256], or d += with `more`; the 128 threads of a warpgroup. With w =
- * warp % 4, g = lane / 4, t = lane % 4: d[j][0..1] is row 16 w + g, columns 8 j + 2 t and the next,
- * d[j][2..3] the same eight rows below. */
-template <bool DEEP_A, bool DEEP_B>
-DEVICE void wgmma_64x256x16(float (&d)[32][4], uint64_t a, uint64_t b, bool more)
-{
-    asm volatile(
-        "{\n"
-        ".reg .pred more;\n"
-        "setp.ne.b32 more, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "
-        "%110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, "
-        "%124, %125, %126, %127}, %128, %129, more, 1, 1, %131, %132;\n"
-        "}"
-        : WGMMA_128(WGMMA_SUM)
-        : "l"(a), "l"(b), "r"((int)more), "n"(DEEP_A ? 0 : 1), "n"(DEEP_B ? 0 : 1)
-        : "memory");
-}
+/* d[64, N] = a[64, 16] b[16, N], or d += with `more`; the 128 threads of a warpgroup. With w = warp
+ * % 4, g = lane / 4, t = lane % 4: d[j][0..1] is row 16 w + g, columns 8 j + 2 t and the next,
+ * d[j][2..3] the same eight rows below. Then d += with a in registers: as mma_16816_bf16 has the 16
+ * rows of a warp. N2 = N / 2, the others the numbers after it. */
+#define WGMMA_PRODUCTS(N, N2, N3, N4, N5, N6, N7)                                               \
+    template <bool DEEP_A, bool DEEP_B>                                                         \
+    DEVICE void wgmma_64xNx16(float(&d)[N / 8][4], uint64_t a, uint64_t b, bool more)           \
+    {                                                                                           \
+        asm volatile("{\n.reg .pred more;\nsetp.ne.b32 more, %" #N4 ", 0;\n"                    \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 "                \
+                     "{" WGMMA_NAMES_##N2 "}, %" #N2 ", %" #N3 ", more, 1, 1, %" #N5 ", %" #N6  \
+                                          ";\n}"                                                \
+                     : WGMMA_##N2(WGMMA_SUM, 0)                                                 \
+                     : "l"(a), "l"(b), "r"((int)more), "n"(DEEP_A ? 0 : 1), "n"(DEEP_B ? 0 : 1) \
+                     : "memory");                                                               \
+    }                                                                                           \
+    template <bool DEEP_B>                                                                      \
+    DEVICE void wgmma_64xNx16(float(&d)[N / 8][4], const uint32_t(&a)[4], uint64_t b)           \
+    {                                                                                           \
+        asm volatile("{\n.reg .pred more;\nsetp.eq.b32 more, 0, 0;\n"                           \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 "                \
+                     "{" WGMMA_NAMES_##N2 "}, {%" #N2 ", %" #N3 ", %" #N4 ", %" #N5 "}, %" #N6  \
+                                          ", more, 1, 1, %" #N7 ";\n}"                          \
+                     : WGMMA_##N2(WGMMA_SUM, 0)                                                 \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(DEEP_B ? 0 : 1)  \
+                     : "memory");                                                               \
+    }
+WGMMA_PRODUCTS(64, 32, 33, 34, 35, 36, 37)
+WGMMA_PRODUCTS(128, 64, 65, 66, 67, 68, 69)
+WGMMA_PRODUCTS(256, 128, 129, 130, 131, 132, 133)
 
+#undef WGMMA_PRODUCTS
+#undef WGMMA_NAMES_128
+#undef WGMMA_NAMES_64
+#undef WGMMA_NAMES_32
+#undef WGMMA_NAMES_16
 #undef WGMMA_SUM
 #undef WGMMA_128
+#undef WGMMA_64
+#undef WGMMA_32
 #undef WGMMA_16
 #undef WGMMA_4
 

@@ -5,8 +5,9 @@
  *     the warp's first lane, so that a stage which is overwritten before the wait is a race.
  *   - What other threads, or copies, have written must have passed wgmma_written() on the way from
  *     the writer to the reader.
- *   - Sums are NaN from the first product to the wait, and nobody may touch them; after the wait
- *     wgmma_begin() must come before the next product.
+ *   - Sums are NaN from the first product to the wait for the last, and nobody may touch them; nor
+ *     an operand in registers. Several sums may be under way. After a wait wgmma_begin() must come
+ *     before the first product of sums, and before one with an operand in registers.
  *   - All four warps of a warpgroup issue the same products in the same order.
  *   - An arrival for copies comes when they land: at once, or when nobody else can go on.
  * Operands are found by the bits of their descriptors alone. */
@@ -149,18 +150,33 @@ FIBER_FUNCTION float fiber_operand(uint64_t descriptor, bool deep, int along, in
     return fiber_low(element);
 }
 
+enum { FIBER_ISSUES = 32, FIBER_LOGGED = 128, FIBER_SUMS = 6 };
 struct fiber_issue { /* of one lane */
     uint64_t a, b;
-    float (*d)[4];
-    int kind; /* bits: a deep, b deep, more */
+    float *d;
+    const uint32_t *in; /* a in registers, and what was in them; or NULL */
+    uint32_t was[4];
+    int n, kind; /* columns; bits: a deep, b deep, more, a in registers */
 };
-enum { FIBER_ISSUES = 32, FIBER_LOGGED = 64 };
+static_assert(sizeof(fiber_issue) <= 64, "fits in a slot");
+FIBER_FUNCTION bool fiber_same_product(const fiber_issue *x, const fiber_issue *y)
+{
+    return x->a == y->a && x->b == y->b && x->n == y->n && x->kind == y->kind;
+}
+struct fiber_sums { /* of one warp, while products of them are under way */
+    int pending, n;
+    float *of[32], now[32][128];
+};
+struct fiber_queued {
+    fiber_issue lane[32];
+    fiber_sums *sums;
+};
 struct fiber_issued { /* of one warp */
-    fiber_issue queue[FIBER_ISSUES];
+    fiber_queued queue[FIBER_ISSUES];
     int queued, groups, group[FIBER_ISSUES]; /* group[i]: how many of the queue */
     uint32_t total;
-    bool begun, under_way;
-    float (*d[32])[4], sum[32][32][4];
+    bool begun;
+    fiber_sums sums[FIBER_SUMS];
 };
 struct fiber_warpgroup {
     fiber_issue log[FIBER_LOGGED];
@@ -182,36 +198,70 @@ FIBER_FUNCTION void fiber_product_reads(const fiber_issue *p, int warp)
         fiber_race_async(fiber_chunk(of, deep, line, chunk), 16, warp * 32,
                          __builtin_return_address(0));
     };
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < 16 && !p->in; i++)
         for (int c = 0; c < 2; c++)
             look(p->a, deep_a, deep_a ? warp % 4 * 16 + i : i, deep_a ? c : warp % 4 * 2 + c);
-    for (int line = 0; line < (deep_b ? 256 : 16); line++)
-        for (int c = 0; c < (deep_b ? 2 : 32); c++) look(p->b, deep_b, line, c);
+    for (int line = 0; line < (deep_b ? p->n : 16); line++)
+        for (int c = 0; c < (deep_b ? 2 : p->n / 8); c++) look(p->b, deep_b, line, c);
 #else
     (void)p, (void)warp;
 #endif
 }
 /* The warp's 16 rows; sums in the order of k, as fiber_mma. */
-FIBER_FUNCTION void fiber_product_now(const fiber_issue *p, fiber_issued *w, int warp)
+FIBER_FUNCTION void fiber_product_now(const fiber_queued *q, int warp)
 {
-    static float d[16][256], b[16][256];
+    static float d[16][256], a[16][16], b[16][256];
+    const fiber_issue *p = q->lane;
     bool deep_a = p->kind & 1, deep_b = p->kind & 2, more = p->kind & 4;
+    int n = p->n;
+    auto sum = [&](int lane, int i)
+        -> float & { /* row g, columns 8 j + 2 t …; eight rows below */
+                     return d[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2];
+    };
     for (int lane = 0; lane < 32; lane++)
-        for (int j = 0; j < 32; j++)
-            for (int i = 0; i < 4; i++)
-                d[lane / 4 + i / 2 * 8][8 * j + lane % 4 * 2 + i % 2] =
-                    more ? w->sum[lane][j][i] : 0.0f;
+        for (int i = 0; i < n / 2; i++) sum(lane, i) = more ? q->sums->now[lane][i] : 0.0f;
     for (int k = 0; k < 16; k++)
-        for (int n = 0; n < 256; n++) b[k][n] = fiber_operand(p->b, deep_b, n, k);
-    for (int m = 0; m < 16; m++)
-        for (int k = 0; k < 16; k++) {
-            float a = fiber_operand(p->a, deep_a, warp % 4 * 16 + m, k);
-            for (int n = 0; n < 256; n++) d[m][n] += a * b[k][n];
+        for (int j = 0; j < n; j++) b[k][j] = fiber_operand(p->b, deep_b, j, k);
+    for (int m = 0; m < 16 && !p->in; m++)
+        for (int k = 0; k < 16; k++) a[m][k] = fiber_operand(p->a, deep_a, warp % 4 * 16 + m, k);
+    for (int lane = 0; lane < 32 && p->in; lane++)
+        for (int i = 0; i < 4; i++) {
+            float *at = &a[lane / 4 + i % 2 * 8][lane % 4 * 2 + i / 2 * 8];
+            at[0] = fiber_low(q->lane[lane].in[i]), at[1] = fiber_high(q->lane[lane].in[i]);
         }
+    for (int m = 0; m < 16; m++)
+        for (int k = 0; k < 16; k++)
+            for (int j = 0; j < n; j++) d[m][j] += a[m][k] * b[k][j];
     for (int lane = 0; lane < 32; lane++)
-        for (int j = 0; j < 32; j++)
-            for (int i = 0; i < 4; i++)
-                w->sum[lane][j][i] = d[lane / 4 + i / 2 * 8][8 * j + lane % 4 * 2 + i % 2];
+        for (int i = 0; i < n / 2; i++) q->sums->now[lane][i] = sum(lane, i);
+}
+/* Those that lane 0 sums in at d, of those under way or begun now; NULL: too many. */
+FIBER_FUNCTION fiber_sums *fiber_sums_of(fiber_issued *w, unsigned char (*all)[64])
+{
+    const fiber_issue *p = (const fiber_issue *)all[0];
+    for (fiber_sums &s : w->sums)
+        if (s.pending && s.of[0] == p->d) return &s;
+    for (fiber_sums &s : w->sums) {
+        if (s.pending) continue;
+        s.n = p->n;
+        for (int lane = 0; lane < 32; lane++) {
+            s.of[lane] = ((const fiber_issue *)all[lane])->d;
+            memcpy(s.now[lane], s.of[lane], (size_t)p->n * 2);
+            fiber_poison(s.of[lane], p->n * 2);
+        }
+        return &s;
+    }
+    return 0;
+}
+/* Nobody has touched them since. */
+FIBER_FUNCTION bool fiber_sums_poisoned(const fiber_sums *s)
+{
+    static const uint32_t poison = 0xffffffffu;
+    for (int lane = 0; lane < 32; lane++)
+        if (memcmp(s->of[lane], &poison, 4) ||
+            memcmp((char *)s->of[lane] + 4, s->of[lane], (size_t)s->n * 2 - 4))
+            return false;
+    return true;
 }
 FIBER_FUNCTION void fiber_product_issue(unsigned char (*all)[64], int warp,
                                         const fiber_place &place)
@@ -219,58 +269,61 @@ FIBER_FUNCTION void fiber_product_issue(unsigned char (*all)[64], int warp,
     fiber_issued *w = fiber_issued_of(warp);
     const fiber_issue *p = (const fiber_issue *)all[0];
     fiber_issue *logged = &fiber_group[warp / 4]->log[w->total % FIBER_LOGGED];
-    bool first = true, same = true, untouched = true;
+    bool first = true, same = true, full = w->queued == FIBER_ISSUES;
     for (int i = 0; i < 4; i++)
         first = first && fiber_issued_of(warp / 4 * 4 + i)->total <= w->total;
     if (first) *logged = *p;
-    for (int lane = 0; lane < 32; lane++) {
-        const fiber_issue *o = (const fiber_issue *)all[lane];
-        same = same && o->a == logged->a && o->b == logged->b && o->kind == logged->kind;
-    }
-    for (int lane = 0; lane < 32; lane++) {
-        float(*d)[4] = ((const fiber_issue *)all[lane])->d;
-        if (!w->under_way) {
-            memcpy(w->sum[lane], d, sizeof w->sum[lane]);
-            fiber_poison(d, sizeof w->sum[lane]);
-            w->d[lane] = d;
-        }
-        static const uint32_t poison = 0xffffffffu;
-        untouched = untouched && w->d[lane] == d && !memcmp(d, &poison, 4) &&
-                    !memcmp((char *)d + 4, d, sizeof w->sum[lane] - 4);
-    }
-    if (!fiber_c.used || !w->begun || !same || !untouched || w->queued == FIBER_ISSUES) {
+    for (int lane = 0; lane < 32; lane++)
+        same = same && fiber_same_product((const fiber_issue *)all[lane], logged);
+    fiber_sums *s = fiber_sums_of(w, all);
+    bool begun = s && ((s->pending && !p->in) || w->begun), untouched = s && s->n == p->n;
+    for (int lane = 0; lane < 32 && s; lane++)
+        untouched = untouched && s->of[lane] == ((const fiber_issue *)all[lane])->d;
+    if (!fiber_c.used || !begun || !same || !untouched || !fiber_sums_poisoned(s) || full) {
         fiber_report("warp %d at %s (%s:%d): %s", warp, place.what, place.file, place.line,
                      !fiber_c.used ? "a block without barriers of arrivals is not modelled"
-                     : !w->begun   ? "no wgmma_begin since the sums were free"
+                     : full || !s  ? "too many products under way"
+                     : !begun      ? "no wgmma_begin since the sums were free"
                      : !same       ? "lanes or warps of the warpgroup issue different products"
-                     : !untouched  ? "the sums of products under way were touched"
-                                   : "too many products under way");
+                                   : "the sums of products under way were touched");
         return;
     }
-    w->under_way = true, w->total++;
-    w->queue[w->queued++] = *p;
+    w->total++, s->pending++;
+    fiber_queued *q = &w->queue[w->queued++];
+    for (int lane = 0; lane < 32; lane++) q->lane[lane] = *(const fiber_issue *)all[lane];
+    q->sums = s;
     fiber_product_reads(p, warp);
-    if (fiber_m.copy_early) fiber_product_now(p, w, warp);
+    if (fiber_m.copy_early) fiber_product_now(q, warp);
+}
+/* One product is over: its operand in registers is still what it was, and its sums are there after
+ * the last. */
+FIBER_FUNCTION void fiber_product_over(fiber_queued *q, int warp)
+{
+    fiber_product_reads(q->lane, warp);
+    for (int lane = 0; lane < 32 && q->lane[0].in; lane++)
+        if (memcmp(q->lane[lane].in, q->lane[lane].was, sizeof q->lane[lane].was))
+            fiber_report("warp %d: the operand in registers of a product under way was touched",
+                         warp);
+    if (!fiber_m.copy_early) fiber_product_now(q, warp);
+    if (--q->sums->pending) return;
+    if (!fiber_sums_poisoned(q->sums))
+        fiber_report("warp %d: the sums of products under way were touched", warp);
+    for (int lane = 0; lane < 32; lane++)
+        memcpy(q->sums->of[lane], q->sums->now[lane], (size_t)q->sums->n * 2);
 }
 FIBER_FUNCTION void fiber_products_end(fiber_issued *w, int warp, int behind)
 {
     int count = 0, taken = w->groups > behind ? w->groups - behind : 0;
     for (int g = 0; g < taken; g++) count += w->group[g];
-    for (int i = 0; i < count; i++) {
-        fiber_product_reads(&w->queue[i], warp);
-        if (!fiber_m.copy_early) fiber_product_now(&w->queue[i], w, warp);
-    }
+    for (int i = 0; i < count; i++) fiber_product_over(&w->queue[i], warp);
     memmove(w->queue, w->queue + count, sizeof w->queue[0] * (size_t)(w->queued - count));
     memmove(w->group, w->group + taken, sizeof w->group[0] * (size_t)(w->groups - taken));
     w->queued -= count, w->groups -= taken;
-    if (count) { /* the other lanes know that the products are over */
-        fiber_clock over = {};
-        fiber_clock_release(&over, warp * 32);
-        for (int lane = 1; lane < 32; lane++) fiber_clock_acquire(warp * 32 + lane, &over);
-    }
-    if (w->queued || !w->under_way) return;
-    for (int lane = 0; lane < 32; lane++) memcpy(w->d[lane], w->sum[lane], sizeof w->sum[lane]);
-    w->under_way = w->begun = false;
+    if (!count) return;
+    w->begun = false;
+    fiber_clock over = {}; /* the other lanes know that the products are over */
+    fiber_clock_release(&over, warp * 32);
+    for (int lane = 1; lane < 32; lane++) fiber_clock_acquire(warp * 32 + lane, &over);
 }
 
 FIBER_FUNCTION void fiber_products_begin(fiber_issued *w, int) { w->begun = true; }
@@ -305,22 +358,32 @@ template <int behind> FIBER_FUNCTION void wgmma_wait(FIBER_HERE)
     fiber_warp_does({"wgmma_wait", file, line},
                     [](fiber_issued *w, int warp) { fiber_products_end(w, warp, behind); });
 }
-FIBER_FUNCTION void wgmma_wait_all(float (&d)[32][4], FIBER_HERE)
+/* What it names is for compilers of GPUs; what is touched too early is found either way. */
+template <int behind, class... T> FIBER_FUNCTION void wgmma_wait_for(T &...)
 {
-    (void)d;
-    fiber_warp_does({"wgmma_wait_all", file, line},
-                    [](fiber_issued *w, int warp) { fiber_products_end(w, warp, 0); });
+    wgmma_wait<behind>("wgmma_wait_for", behind);
 }
-template <bool DEEP_A, bool DEEP_B>
-FIBER_FUNCTION void wgmma_64x256x16(float (&d)[32][4], uint64_t a, uint64_t b, bool more,
-                                    FIBER_HERE)
+FIBER_FUNCTION void wgmma_wait_all(float (&)[32][4], FIBER_HERE) { wgmma_wait<0>(file, line); }
+FIBER_FUNCTION void fiber_product(const fiber_issue &mine, const fiber_place &place)
 {
     int warp = fiber_m.current / 32;
-    fiber_place place = {"wgmma_64x256x16", file, line};
-    fiber_issue mine = {a, b, d, (DEEP_A ? 1 : 0) | (DEEP_B ? 2 : 0) | (more ? 4 : 0)};
     fiber_meet(0xffffffffu, place, &mine, sizeof mine, 0,
                [=](unsigned char(*all)[64], uint32_t) { fiber_product_issue(all, warp, place); });
     if (fiber_m.failed) fiber_fail_now();
+}
+template <bool DEEP_A, bool DEEP_B, int N>
+FIBER_FUNCTION void wgmma_64xNx16(float (&d)[N][4], uint64_t a, uint64_t b, bool more, FIBER_HERE)
+{
+    static_assert(N <= 32, "at most 256 columns");
+    fiber_product({a, b, d[0], 0, {}, 8 * N, (DEEP_A ? 1 : 0) | (DEEP_B ? 2 : 0) | (more ? 4 : 0)},
+                  {"wgmma_64xNx16", file, line});
+}
+template <bool DEEP_B, int N>
+FIBER_FUNCTION void wgmma_64xNx16(float (&d)[N][4], const uint32_t (&a)[4], uint64_t b, FIBER_HERE)
+{
+    static_assert(N <= 32, "at most 256 columns");
+    fiber_product({0, b, d[0], a, {a[0], a[1], a[2], a[3]}, 8 * N, (DEEP_B ? 2 : 0) | 4},
+                  {"wgmma_64xNx16", file, line});
 }
 
 /* When a block has ended: what is still under way, and registers that there are not. */

@@ -1,5 +1,6 @@
 /* Warpgroup products under fibers. First the wrappers alone: operands that the host lays out by the
- * manual's canonical layouts, as CuTe writes them, in all four ways to lie. Then the products of
+ * manual's canonical layouts, as CuTe writes them, in all four ways to lie, and one in registers.
+ * Then the products of
  * product_wgmma.cuh and experts_wgmma.cuh against plain loops, with more and fewer blocks than
  * tiles, rows that fill no tile, experts without rows and experts beside others that hold NaN.
  * `templates_wgmma NAME` runs a planted mistake: it must not come out right. */
@@ -29,7 +30,9 @@ enum mistake {
     WRONG_PARITY,
     ONE_WARP_LESS,
     BARRIER_UNORDERED,
-    BARRIER_OVERWRITTEN
+    BARRIER_OVERWRITTEN,
+    REGISTERS_TOUCHED,
+    READ_TOO_EARLY
 };
 enum { K = 64, A_BYTES = 64 * K * 2, B_BYTES = 256 * K * 2, IMAGE = A_BYTES + B_BYTES };
 
@@ -70,8 +73,8 @@ static void image_kernel(const unsigned char *image, float *out)
         for (int s = 0; s < K / 16; s++) {
             if (M == SUMS_TOUCHED && s == 2) d[3][1] = 1.0f;
             if (M == ONE_WARP_LESS && s == 3 && warp == 1) continue;
-            wgmma_64x256x16<MAJOR_A, DEEP_B>(d, a + s * (WGMMA_STEP(DEEP_A) / 16),
-                                             b + s * (WGMMA_STEP(DEEP_B) / 16), s > 0);
+            wgmma_64xNx16<MAJOR_A, DEEP_B>(d, a + s * (WGMMA_STEP(DEEP_A) / 16),
+                                           b + s * (WGMMA_STEP(DEEP_B) / 16), s > 0);
         }
         wgmma_commit();
         if (M == RELEASED_TOO_EARLY && lane == 0) mbarrier_arrive(empty);
@@ -124,6 +127,76 @@ template <bool DEEP_A, bool DEEP_B, mistake M> static bool image_case()
         for (int k = 0; k < K; k++)
             sum += a[i / 256 * K + k] * b[(i / (64 * 256) * K + k) * 256 + i % 256];
         if (M == RIGHT) want(out[i] == sum, "image", i, out[i], sum);
+        right = right && out[i] == sum;
+    }
+    return right;
+}
+/* A product with its left operand in registers, and one of the same with it in shared memory: two
+ * sums under way. out: both, [64, N]. */
+template <int N, bool DEEP_B, mistake M>
+static void pair_kernel(const unsigned char *image, const uint32_t *fragment, float *out)
+{
+    DYNAMIC_SHARED(shared);
+    unsigned char *stage = shared + (-shared_address(shared) & 1023);
+    if (threadIdx.x == 0) mbarrier_begin((uint64_t *)(stage + IMAGE), 1); /* orders are watched */
+    __syncthreads();
+    for (int i = (int)threadIdx.x * 4; i < IMAGE; i += 512)
+        *(uint32_t *)(stage + i) = *(const uint32_t *)(image + i);
+    wgmma_written();
+    __syncthreads();
+    uint64_t left = wgmma_descriptor<true, 0>(shared_address(stage)),
+             b = wgmma_descriptor<DEEP_B, WGMMA_PANEL(K)>(shared_address(stage + A_BYTES));
+    float d[2][N / 8][4];
+    uint32_t a[K / 16][4];
+    for (int i = 0; i < K / 4; i++) a[i / 4][i % 4] = fragment[(int)threadIdx.x * K / 4 + i];
+    for (int i = 0; i < N / 2; i++) d[0][i / 4][i % 4] = 0.0f;
+    wgmma_begin();
+    for (int s = 0; s < K / 16; s++)
+        wgmma_64xNx16<DEEP_B>(d[0], a[s], b + s * (WGMMA_STEP(DEEP_B) / 16));
+    wgmma_commit();
+    for (int s = 0; s < K / 16; s++)
+        wgmma_64xNx16<true, DEEP_B>(d[1], left + s * (WGMMA_STEP(true) / 16),
+                                    b + s * (WGMMA_STEP(DEEP_B) / 16), s > 0);
+    wgmma_commit();
+    if (M == REGISTERS_TOUCHED) a[2][1] ^= 1;
+    wgmma_wait_for<1>(d[0], a);
+    if (M != READ_TOO_EARLY) wgmma_wait_for<0>(d[1]);
+    int row = (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4, t = (int)threadIdx.x % 4;
+    for (int i = 0; i < N; i++)
+        out[i / (N / 2) * 64 * N + (row + i / 2 % 2 * 8) * N + i % (N / 2) / 4 * 8 + t * 2 +
+            i % 2] = d[i / (N / 2)][i % (N / 2) / 4][i % 4];
+    if (M == READ_TOO_EARLY) wgmma_wait_for<0>(d[1]);
+}
+template <int N, bool DEEP_B, mistake M> static bool pair_case()
+{
+    buffer<float> a(64 * K), b(K * N), out(2 * 64 * N);
+    buffer<unsigned char> image(IMAGE);
+    buffer<uint32_t> fragment(128 * K / 4);
+    bool right = true;
+    memset(image.at, 0, IMAGE), memset(fragment.at, 0, 128 * K);
+    auto put_at = [&](unsigned char *at, float x) {
+        bf16 h = op_to_bf16(x);
+        memcpy(at, &h, 2);
+    };
+    for (int k = 0; k < K; k++) {
+        for (int m = 0; m < 64; m++) {
+            /* row g or g + 8 of the warp, k 2 t or 2 t + 8 of 16, and the one after */
+            int thread = m / 16 * 32 + m % 8 * 4 + k % 8 / 2,
+                word = k / 16 * 4 + m / 8 % 2 + k / 8 % 2 * 2;
+            float x = a[m * K + k] = (float)(int)(random_bits() % 9) - 4;
+            put_at(image.at + canonical(true, m, k, true), x);
+            put_at((unsigned char *)(fragment.at + thread * K / 4 + word) + k % 2 * 2, x);
+        }
+        for (int n = 0; n < N; n++)
+            put_at(image.at + A_BYTES + canonical(DEEP_B, n, k, true),
+                   b[k * N + n] = (float)(int)(random_bits() % 9) - 4);
+    }
+    fiber_launch(dim3(1), dim3(128), IMAGE + 1024 + 16, pair_kernel<N, DEEP_B, M>,
+                 (const unsigned char *)image.at, (const uint32_t *)fragment.at, out.at);
+    for (int i = 0; i < 2 * 64 * N; i++) {
+        float sum = 0;
+        for (int k = 0; k < K; k++) sum += a[i / N % 64 * K + k] * b[k * N + i % N];
+        if (M == RIGHT) want(out[i] == sum, "pair", i, out[i], sum);
         right = right && out[i] == sum;
     }
     return right;
@@ -275,6 +348,8 @@ static int planted(const char *name)
                {"one_warp_less", image_case<true, true, ONE_WARP_LESS>},
                {"barrier_unordered", image_case<true, true, BARRIER_UNORDERED>},
                {"barrier_overwritten", image_case<true, true, BARRIER_OVERWRITTEN>},
+               {"registers_touched", pair_case<64, false, REGISTERS_TOUCHED>},
+               {"read_too_early", pair_case<128, true, READ_TOO_EARLY>},
                {"uncut", [] { return alone(true, false); }},
                {"one_plane", [] { return alone(false, true); }}};
     if (!strcmp(name, "other_box"))
@@ -295,6 +370,8 @@ int main(int argc, char **argv)
         fiber_seed(seed);
         image_case<true, true, RIGHT>(), image_case<true, false, RIGHT>(),
             image_case<false, true, RIGHT>(), image_case<false, false, RIGHT>();
+        pair_case<64, true, RIGHT>(), pair_case<64, false, RIGHT>(), pair_case<128, true, RIGHT>(),
+            pair_case<128, false, RIGHT>(), pair_case<256, false, RIGHT>();
     }
     product_case<false, false, false, bf16>(1, 136, 264, 328);
     product_case<false, true, false, bf16>(3, 264, 72, 200);
