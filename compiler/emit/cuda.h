@@ -61,6 +61,14 @@ const char *cuda_tensors(const struct cuda_tensor tensor[2]);
 /* The arguments of such a launch by themselves: `(void *[]){(void *)&p[0], ...}`. */
 const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works);
 
+/* The last function of a kernel, f_NAME_wgmma with this one statement, for devices that have
+ * products of warpgroups, and its launch, after which the rest of the call is left out there. What
+ * the caller writes next does the same on all other devices: its text goes between
+ * CUDA_WITHOUT_WGMMA and #endif. */
+#define CUDA_WITHOUT_WGMMA "#ifndef __CUDA_ARCH_FEAT_SM90_ALL\n"
+void cuda_wgmma(struct cuda_kernel *c, const char *statement, const char *x, const char *y,
+                int threads, int64_t shared_bytes, bool works);
+
 /* All of a kernel: functions and call. */
 void emit_cuda_fused(struct cuda_kernel *c);
 void emit_cuda_core(struct cuda_kernel *c);

@@ -1,13 +1,14 @@
 /* Attention on the cuda device: which functions of templates/cuda/attention.cuh and
- * attention_gradient.cuh (tensor cores) or attention_simt.cuh (everything else) compute it, and
- * their grids. The formulas for threads, grids
+ * attention_gradient.cuh (tensor cores), of attention_wgmma.cuh beside them (warpgroups) or of
+ * attention_simt.cuh (everything else) compute it, and their grids. The formulas for threads, grids
  * and shared memory are in the first comments of those files. */
 #include "emit/cuda.h"
 
+#include "passes/kernel_tile.h"
 #include "passes/workspace.h"
 
 /* Beside dynamic shared memory: the number of a block of attention_gradient, with its alignment. */
-enum { STATIC_BYTES = 128 };
+enum { STATIC_BYTES = 128, WGMMA_THREADS = 384 };
 
 static int64_t parts(int64_t n, int64_t of) { return (n + of - 1) / of; }
 static const char *number(int64_t n) { return text_format("%ld", n); }
@@ -28,7 +29,7 @@ static const char *name_of(const struct cuda_kernel *c, const struct value *v)
 struct attention_shape {
     int64_t tokens, heads, kv_heads, width, sequence, row_bytes, forward_bytes, gradient_bytes,
         lanes;
-    bool tensor, half;
+    bool tensor, half, wgmma; /* wgmma: beside `tensor` */
     const char *kind, *sizes;
     struct attention_rule rule;
 };
@@ -56,6 +57,7 @@ static struct attention_shape attention_shape(const struct cuda_kernel *c, const
     /* the other form has what any block may have */
     a.tensor = a.half && a.width % 8 == 0 && a.width <= 256 && (!shared || most <= shared) &&
                (!gradient || attr_or(n, "room", 0) > 0);
+    a.wgmma = a.tensor && c->emit->graph->facts.wgmma && wgmma_attention(n);
     for (a.lanes = 1; a.lanes < a.width / 8; a.lanes *= 2) continue;
     a.kind = a.tensor ? text_format("<%ld>", a.width)
                       : text_format("_simt<%s, %ld>", a.half ? "bf16" : "float", a.width);
@@ -66,17 +68,30 @@ static struct attention_shape attention_shape(const struct cuda_kernel *c, const
     return a;
 }
 
+/* attention_wgmma<W>::shared: queries, five tiles, 14 barriers; attention_gradient_room<W>::shared:
+ * tiles of keys and slopes, two places of queries and their numbers, 7 barriers. */
+static int64_t wgmma_forward_bytes(int64_t width)
+{
+    return 1024 + 2 * 128 * (width + 8) + 5 * 128 * 2 * width + 8 * 14;
+}
+static int64_t wgmma_gradient_bytes(int64_t width)
+{
+    int64_t queries = width == 64 ? 128 : 64;
+    return 1024 + 2 * (128 * 2 * width + 128 * 2 * queries) +
+           2 * (2 * 2 * queries * width + 3 * 4 * queries) + 8 * 7;
+}
+
 /* One function with one call, and its launch. */
 struct attention_step {
     const char *ending;
     int threads;
     int64_t x, y, z, shared_bytes;
-    bool works;
+    bool works, twin; /* twin: of a function by cuda_wgmma */
 };
 static void step(struct cuda_kernel *c, struct attention_step s, const char *call)
 {
     const char *function = cuda_begin(c, s.ending, s.threads, s.works);
-    text_add(&c->functions, "    %s;\n", call);
+    text_add(&c->functions, s.twin ? CUDA_WITHOUT_WGMMA "    %s;\n#endif\n" : "    %s;\n", call);
     cuda_end(c);
     cuda_launch(c, function, number(s.x), number(s.y), number(s.z), s.threads, s.shared_bytes,
                 s.works);
@@ -126,16 +141,19 @@ static void emit_forward(struct cuda_kernel *c, const struct node *n, struct att
                                .threads = threads,
                                .x = a.heads * (a.tokens / a.sequence),
                                .y = parts(a.sequence, a.tensor ? 128 : 64),
-                               .z = 1};
+                               .z = 1,
+                               .twin = a.wgmma};
     s.shared_bytes = a.tensor ? a.forward_bytes : 0;
     bool ruled = a.rule.window || a.rule.softcap > 0 || a.rule.starts;
     const char *kind =
         a.tensor ? text_format("<%ld, %s>", a.width, ruled ? "true" : "false") : a.kind;
-    step(c, s,
-         text_format("attention_forward%s(%s, %s, %s, %s, %s, %s)", kind,
-                     name_of(c, n->in[0].value), name_of(c, n->in[1].value),
-                     name_of(c, n->in[2].value), name_of(c, n->out[0]), name_of(c, n->out[1]),
-                     a.sizes));
+    const char *of = text_format("%s, %s, %s, %s, %s, %s", name_of(c, n->in[0].value),
+                                 name_of(c, n->in[1].value), name_of(c, n->in[2].value),
+                                 name_of(c, n->out[0]), name_of(c, n->out[1]), a.sizes);
+    if (a.wgmma)
+        cuda_wgmma(c, text_format("attention_forward_wgmma%s(%s)", a.kind, of), number(s.x),
+                   number(s.y), WGMMA_THREADS, wgmma_forward_bytes(a.width), false);
+    step(c, s, text_format("attention_forward%s(%s)", kind, of));
 }
 
 /* q, k, v, o, lse, do -> dq, dk, dv; the fourth result is room for sums, which only the tensor
@@ -157,6 +175,14 @@ static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct at
                      name_of(c, n->in[3].value), d_o, name_of(c, n->in[4].value), a.tokens, a.heads,
                      a.tensor ? text_format(", %ld", attention_turns(n)) : ""));
     if (a.tensor) {
+        const char *of =
+            text_format("%s(%s, %s, %s, %s, (float *)work, %s, %s, %s, %s, %s)", a.kind, q, k, v,
+                        d_o, name_of(c, n->out[3]), name_of(c, n->out[0]), name_of(c, n->out[1]),
+                        name_of(c, n->out[2]), a.sizes);
+        if (a.wgmma)
+            cuda_wgmma(c, text_format("attention_gradient_wgmma%s", of),
+                       number(a.heads * sequences), number(tiles), WGMMA_THREADS,
+                       wgmma_gradient_bytes(a.width), true);
         step(c,
              (struct attention_step){.ending = "tiles",
                                      .threads = a.width % 16 == 0 && a.width <= 64 ? 128 : 256,
@@ -164,10 +190,9 @@ static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct at
                                      .y = tiles,
                                      .z = parts_of_width,
                                      .shared_bytes = a.gradient_bytes,
-                                     .works = true},
-             text_format("attention_gradient%s(%s, %s, %s, %s, (float *)work, %s, %s, %s, %s, %s)",
-                         a.kind, q, k, v, d_o, name_of(c, n->out[3]), name_of(c, n->out[0]),
-                         name_of(c, n->out[1]), name_of(c, n->out[2]), a.sizes));
+                                     .works = true,
+                                     .twin = a.wgmma},
+             text_format("attention_gradient%s", of));
         return;
     }
     step(c,

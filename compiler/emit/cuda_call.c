@@ -67,6 +67,17 @@ const char *cuda_tensors(const struct cuda_tensor tensor[2])
     return t.bytes;
 }
 
+void cuda_wgmma(struct cuda_kernel *c, const char *statement, const char *x, const char *y,
+                int threads, int64_t shared_bytes, bool works)
+{
+    const char *function = cuda_begin(c, "wgmma", threads, works);
+    text_add(&c->functions, "#ifdef HAS_WGMMA\n    %s;\n#endif\n", statement);
+    cuda_end(c);
+    text_add(&c->call, "    if (launch_wgmma()) {\n    ");
+    cuda_launch(c, function, x, y, "1", threads, shared_bytes, works);
+    text_add(&c->call, "        return;\n    }\n");
+}
+
 void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y,
                  const char *z, int threads, int64_t shared_bytes, bool works)
 {

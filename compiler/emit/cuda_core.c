@@ -20,7 +20,7 @@ const char *emit_cuda_core_template(enum op op)
 bool cuda_has_wgmma_form(enum op op)
 {
     return op == OP_matmul || op == OP_matmul_add || op == OP_expert_matmul ||
-           op == OP_expert_matmul_grad;
+           op == OP_expert_matmul_grad || op == OP_attention || op == OP_attention_grad;
 }
 
 static int64_t columns_of(const struct value *v) { return shape_columns(v->shape); }
@@ -48,8 +48,6 @@ static int state_of(const struct cuda_kernel *c)
     bug("kernel %s reads no state", c->kernel->kernel->name);
 }
 
-#define WITHOUT_WGMMA "#ifndef __CUDA_ARCH_FEAT_SM90_ALL\n"
-
 /* One function with one statement, and its launch over `blocks` in one direction. */
 struct shape_of_launch {
     const char *ending;
@@ -57,12 +55,13 @@ struct shape_of_launch {
     const char *x, *y;
     int64_t shared_bytes;
     bool works;
-    bool twin; /* of a function by step_wgmma: not for architectures that have that */
+    bool twin; /* of a function by cuda_wgmma: not for architectures that have that */
 };
 static void step(struct cuda_kernel *c, struct shape_of_launch s, const char *statement)
 {
     const char *function = cuda_begin(c, s.ending, s.threads, s.works);
-    text_add(&c->functions, s.twin ? WITHOUT_WGMMA "    %s;\n#endif\n" : "    %s;\n", statement);
+    text_add(&c->functions, s.twin ? CUDA_WITHOUT_WGMMA "    %s;\n#endif\n" : "    %s;\n",
+             statement);
     cuda_end(c);
     cuda_launch(c, function, s.x, s.y ? s.y : "1", "1", s.threads, s.shared_bytes, s.works);
 }
@@ -74,20 +73,13 @@ static struct cuda_tensor tensor_of(int argument, const struct value *v, int64_t
     return (struct cuda_tensor){argument, planes, rows_of(v) / planes, columns_of(v),
                                 deep ? along : 64};
 }
-/* The same result by products of warpgroups, where the device has them; then the rest of the call
- * is left out. The text of a function is for those devices alone, and that of the other, which
- * `step` writes next as its twin, for all others. */
+/* The same result by products of warpgroups; `step` writes its twin next. */
 static void step_wgmma(struct cuda_kernel *c, const struct tile *t, int64_t tiles,
                        struct cuda_tensor a, struct cuda_tensor b, const char *statement)
 {
     c->tensor[0] = a, c->tensor[1] = b;
-    const char *function = cuda_begin(c, "wgmma", t->threads, false);
-    text_add(&c->functions, "#ifdef HAS_WGMMA\n    %s;\n#endif\n", statement);
-    cuda_end(c);
-    text_add(&c->call, "    if (launch_wgmma()) {\n    ");
-    cuda_launch(c, function, number(wgmma_blocks(&c->emit->graph->facts, tiles)), "1", "1",
-                t->threads, t->shared_bytes, false);
-    text_add(&c->call, "        return;\n    }\n");
+    cuda_wgmma(c, statement, number(wgmma_blocks(&c->emit->graph->facts, tiles)), "1", t->threads,
+               t->shared_bytes, false);
 }
 static void over(struct cuda_kernel *c, int64_t threads, const char *statement)
 {
@@ -180,7 +172,7 @@ static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
                            cuda_tensors(tensors), shot);
     }
     text_add(&c->functions, "KERNEL(%d) f_%s%s%s    product_%s<%s, %s>%s;\n%s}\n", tile->threads,
-             c->name, parameters, wgmma ? WITHOUT_WGMMA : "", tensor ? "tensor" : "plain",
+             c->name, parameters, wgmma ? CUDA_WITHOUT_WGMMA : "", tensor ? "tensor" : "plain",
              tile->name, ways, sizes, wgmma ? "#endif\n" : "");
     PUSH(&c->function, c->name);
     text_add(&c->call,

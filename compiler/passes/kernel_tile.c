@@ -107,6 +107,15 @@ int64_t wgmma_blocks(const struct facts *f, int64_t tiles)
     return tiles < multiprocessors_of(f) ? tiles : multiprocessors_of(f);
 }
 
+bool wgmma_attention(const struct node *n)
+{
+    if (n->op != OP_attention && n->op != OP_attention_grad) return false;
+    const struct value *q = n->in[0].value;
+    int64_t width = q->shape.dim[2];
+    return q->type == BF16 && (width == 64 || width == 128) &&
+           (n->op == OP_attention || attention_rule(n).softcap == 0);
+}
+
 struct product_shape product_shape(const struct node *n)
 {
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];

@@ -41,6 +41,10 @@ const struct tile *tile_wgmma(const struct facts *f, const struct tile *other,
                               int64_t m, int64_t n);
 int64_t wgmma_blocks(const struct facts *f, int64_t tiles);
 
+/* Whether a node is attention, or its gradient, of a kind that has a form for warpgroups: BF16,
+ * heads of 64 or 128 columns; the gradient without a cap on scores. */
+bool wgmma_attention(const struct node *n);
+
 /* Sizes of a matmul or matmul_add: y[m,n], a[m,k], b[k,n] as stored, elements between stored
  * lines. */
 struct product_shape {

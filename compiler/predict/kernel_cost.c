@@ -119,7 +119,7 @@ static struct kernel_time cuda_time(const struct machine *m, const struct work *
     const char *engine = engine_of(m, w);
     bool multiply = multiplies(w->class);
     const struct efficiency *e = NULL;
-    if (!strcmp(engine, "planc") && m->wgmma && w->type == BF16 && !w->mixed)
+    if (!strcmp(engine, "planc") && m->wgmma && w->wgmma)
         e = machine_efficiency(m, w->class, "wgmma", BF16, w->order, (int64_t)w->width, &t.rate);
     if (!e)
         e = machine_efficiency(m, w->class, engine, w->type, w->order, (int64_t)w->width, &t.rate);
@@ -309,7 +309,7 @@ static void key_of(const struct machine *m, const struct work *w, double key[KEY
                                      w->type,
                                      w->order,
                                      w->mixed,
-                                     w->library + 2 * w->forward,
+                                     w->library + 2 * w->forward + 4 * w->wgmma,
                                      w->m,
                                      w->n,
                                      w->k,

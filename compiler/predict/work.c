@@ -1,6 +1,7 @@
 /* Kernels as numbers; see work.h. */
 #include "predict/work.h"
 
+#include "passes/kernel_tile.h"
 #include "passes/workspace.h"
 
 #include <string.h>
@@ -37,6 +38,7 @@ static void read_product(struct work *w, const struct node *n)
     w->n = (double)y->shape.dim[1];
     w->k = (double)a->shape.dim[ta ? 0 : 1];
     w->library = !w->mixed;
+    w->wgmma = w->type == BF16 && !w->mixed;
 }
 
 static void read_experts(struct work *w, const struct node *n)
@@ -44,6 +46,7 @@ static void read_experts(struct work *w, const struct node *n)
     const struct value *a = n->in[0].value, *b = n->in[1].value, *y = n->out[0];
     read_types(w, a, b);
     w->library = experts_offered(n);
+    w->wgmma = w->type == BF16 && !w->mixed;
     w->forward = n->op == OP_expert_matmul && !flag(n, "ta");
     if (n->op == OP_expert_matmul_grad) { /* dy[R,b], z[R,a] -> dW[E,b,a] */
         w->weight_gradient = true;
@@ -72,6 +75,7 @@ static void read_attention(struct work *w, const struct node *n)
     double window = (double)attention_rule(n).window;
     if (window > 0 && window < w->sequence) w->sequence = window;
     w->library = attention_offered(n);
+    w->wgmma = wgmma_attention(n);
 }
 
 static void read_op(struct work *w, const struct node *n)

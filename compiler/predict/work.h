@@ -19,6 +19,7 @@ struct work {
     bool mixed;        /* a product of F32 and BF16 */
     bool again;        /* computed a second time */
     bool library;      /* a library takes it, where the plan asks for one */
+    bool wgmma;        /* planc has a form of it for warpgroups */
     bool forward;      /* of expert products: the only one that cuDNN takes */
     /* m, n, k of a product. Grouped: `rows` over all experts; forward and input gradient have n
      * and k of an expert's weight, the weight gradient its m and n, and k is the rows */

@@ -188,13 +188,13 @@ DEVICE float attention_none(attention_rule rule)
     return rule.softcap > 0 ? -1.0e18f : ATTENTION_NONE;
 }
 
-/* One tile of scores becomes weights; top, sum and the results so far follow. factor = unit / ln 2.
- * `gaps`: a query may have seen no key yet. */
-template <int M, int N, int C>
-DEVICE void attention_softmax(float (&s)[M][N][4], float (&top)[M][2], float (&sum)[M][2],
-                              float (&out)[M][C][4], float factor, bool gaps)
+/* One tile of scores becomes weights; top and sum follow. What the results so far are times then is
+ * in `shrink`; true where it is not 1 for some row of the warp. factor = unit / ln 2. `gaps`: a
+ * query may have seen no key yet. */
+template <int M, int N>
+DEVICE bool attention_softmax(float (&s)[M][N][4], float (&top)[M][2], float (&sum)[M][2],
+                              float (&shrink)[M][2], float factor, bool gaps)
 {
-    float shrink[M][2];
     bool change = false;
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -218,14 +218,56 @@ DEVICE void attention_softmax(float (&s)[M][N][4], float (&top)[M][2], float (&s
             sum[m][half] = fmaf(sum[m][half], shrink[m][half], total);
             top[m][half] = now;
         }
-    if (__ballot_sync(0xffffffffu, change)) {
+    return __ballot_sync(0xffffffffu, change) != 0;
+}
+template <int M, int C>
+DEVICE void attention_shrink(float (&out)[M][C][4], const float (&shrink)[M][2])
+{
 #pragma unroll
-        for (int m = 0; m < M; m++)
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int c = 0; c < C; c++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) out[m][c][e] *= shrink[m][e / 2];
+}
+/* After the last tile: results by the sum of their weights, and lse, of this head and of the
+ * sample's first row, `heads` apart. */
+template <int M, int C>
+DEVICE void attention_finish(float (&out)[M][C][4], const float (&top)[M][2],
+                             const float (&sum)[M][2], float unit, float *lse, int heads, int mine,
+                             int sequence)
+{
+    int lane = (int)threadIdx.x % 32;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float total = sum[m][half];
+            total += __shfl_xor_sync(0xffffffffu, total, 1);
+            total += __shfl_xor_sync(0xffffffffu, total, 2);
+            float inverse = 1.0f / total;
 #pragma unroll
             for (int c = 0; c < C; c++)
+                out[m][c][2 * half] *= inverse, out[m][c][2 * half + 1] *= inverse;
+            int query = mine + m * 16 + half * 8 + lane / 4;
+            if (lane % 4 == 0 && query < sequence)
+                lse[(int64_t)query * heads] = fmaf(top[m][half], unit, op_log_f32(total));
+        }
+}
+
+/* Scores of keys from `key` on that come after the query; `mine` is the warp's first. */
+template <int M, int N> DEVICE void attention_causal(float (&s)[M][N][4], int mine, int key)
+{
+    if (key + 8 * N <= mine) return;
+    int lane = (int)threadIdx.x % 32,
+        behind = mine + lane / 4 - key - lane % 4 * 2; /* query - key of s[0][0][0] */
 #pragma unroll
-                for (int e = 0; e < 4; e++) out[m][c][e] *= shrink[m][e / 2];
-    }
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (behind + m * 16 + e / 2 * 8 < n * 8 + e % 2) s[m][n][e] = ATTENTION_NONE;
 }
 
 /* No row of a warp, from `mine` on, sees a key before `end`. */
@@ -283,7 +325,7 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
     attention_load<WIDTH, keys, threads>(v_tile, v_head + begin * kv_row, kv_row, sequence - begin);
     copy_async_commit();
 
-    float out[M][cut::pieces][4], top[M][2], sum[M][2],
+    float out[M][cut::pieces][4], top[M][2], sum[M][2], shrink[M][2],
         factor = attention_unit(scale, rule) * ATTENTION_LOG2E;
     attention_clear(out);
 #pragma unroll
@@ -309,39 +351,16 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
             s, q_tile + warp * 16 * M * cut::stride + attention_left<cut::stride>(lane),
             k_tile + side * keys * cut::stride + attention_right<cut::stride>(lane));
         attention_cap(s, scale, rule);
-        if (key + keys > mine) {
-            int behind = mine + lane / 4 - key - lane % 4 * 2; /* query - key of s[0][0][0] */
-#pragma unroll
-            for (int m = 0; m < M; m++)
-#pragma unroll
-                for (int n = 0; n < N; n++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        if (behind + m * 16 + e / 2 * 8 < n * 8 + e % 2)
-                            s[m][n][e] = ATTENTION_NONE;
-        }
+        attention_causal(s, mine, key);
         attention_hide(s, rule, start, sequence, mine, key, ATTENTION_NONE);
-        attention_softmax(s, top, sum, out, factor, attention_cuts(rule));
+        if (attention_softmax(s, top, sum, shrink, factor, attention_cuts(rule)))
+            attention_shrink(out, shrink);
         attention_add<WIDTH>(
             out, s, v_tile + side * keys * cut::stride + attention_left<cut::stride>(lane));
     }
 
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float total = sum[m][half];
-            total += __shfl_xor_sync(0xffffffffu, total, 1);
-            total += __shfl_xor_sync(0xffffffffu, total, 2);
-            float inverse = 1.0f / total;
-#pragma unroll
-            for (int c = 0; c < cut::pieces; c++)
-                out[m][c][2 * half] *= inverse, out[m][c][2 * half + 1] *= inverse;
-            int query = mine + m * 16 + half * 8 + lane / 4;
-            if (lane % 4 == 0 && query < sequence)
-                lse[(start + query) * heads + head] =
-                    fmaf(top[m][half], attention_unit(scale, rule), op_log_f32(total));
-        }
+    attention_finish(out, top, sum, attention_unit(scale, rule), lse + start * heads + head, heads,
+                     mine, sequence);
     attention_store<WIDTH>(o + (start + mine) * row + head * WIDTH, row, sequence - mine,
                            q_tile + warp * 16 * M * cut::stride, out, 1.0f);
 }

@@ -133,15 +133,19 @@ DEVICE void attention_join(float (&sum)[M][attention_cut<WIDTH>::pieces][4], flo
     for (int i = 0; i < 2 * M; i++) {
         int row = i * 8 + lane / 4;
         float *at = part + row * row_elements + lane % 4 * 2;
+        if (row >= valid) continue;
 #pragma unroll
-        for (int n = 0; n < attention_cut<WIDTH>::pieces; n++) {
-            if (row >= valid || n * 8 >= WIDTH) continue;
-            float *x = sum[i / 2][n] + i % 2 * 2;
-            if (!first) {
-                float2 before = load_latest(at + n * 8);
-                x[0] += before.x, x[1] += before.y;
+        for (int from = 0; from < WIDTH / 8; from += 8) {
+            float2 before[8]; /* all on their way before the first is waited for */
+#pragma unroll
+            for (int n = from; n < from + 8 && n < WIDTH / 8; n++)
+                before[n - from] = first ? make_float2(0.0f, 0.0f) : load_latest(at + n * 8);
+#pragma unroll
+            for (int n = from; n < from + 8 && n < WIDTH / 8; n++) {
+                float *x = sum[i / 2][n] + i % 2 * 2;
+                x[0] += before[n - from].x, x[1] += before[n - from].y;
+                if (!last) *(float2 *)(at + n * 8) = make_float2(x[0], x[1]);
             }
-            if (!last) *(float2 *)(at + n * 8) = make_float2(x[0], x[1]);
         }
     }
 }

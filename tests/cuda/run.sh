@@ -133,14 +133,14 @@ grep -q '75 blocks for the shards and as many for the replicas do not fit on 148
     "$planc" dump --from demo.ir --pass memory | grep -q '^buffer workspace kind="workspace"' &&
     ok device_in_the_text || fail device_in_the_text "$(head -n 2 demo.ir | tail_of /dev/stdin)"
 
-# ── products of warpgroups: written where one architecture has them, and told in the text ──
+# ── kernels of warpgroups: written where one architecture has them, and told in the text ──
 for one in sm_90a:yes sm_90:no sm_100a:no; do
     arch=${one%:*} folder=warpgroups.${one%:*}
     of_plan $folder "$top/plans/qwen3-30b-a3b.plan" --set model.layers=1 \
         --set cluster.device.arch=$arch || fail $folder "$(tail_of $folder.build)"
     "$planc" dump "$top/plans/qwen3-30b-a3b.plan" --after schedule --set model.layers=1 \
         --set cluster.device.arch=$arch >$folder.ir 2>&1
-    forms=$(grep -cE ' (product|expert_product|expert_product_grad)_wgmma[<(]' $folder/kernels.cu)
+    forms=$(grep -cE '^    [a-z_]+_wgmma[<(]' $folder/kernels.cu)
     told=$(grep -c '^facts .* wgmma=1' $folder.ir)
     if [ $arch = sm_90a ]; then
         [ "$forms" -gt 9 ] && [ "$told" = 1 ] &&
@@ -234,7 +234,8 @@ if [ -e failed ]; then
 else
     ok cubins
 fi
-grep -hE 'warning' all.*.log >warnings
+# also where products of warpgroups wait for each other: the compiler calls it a loss, no warning
+grep -haE 'warning|\(C75[0-9]+\)' all.*.log >warnings
 [ -s warnings ] && fail no_warnings "$(tail_of warnings)" || ok no_warnings
 python3 "$here/kernels.py" table all "$doc" $archs >table.txt 2>table.err && ok spills ||
     fail spills "$(grep ^BAD table.txt | head -n 5 | tr '\n' '|')$(tail_of table.err)"

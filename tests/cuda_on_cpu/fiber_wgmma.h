@@ -358,6 +358,7 @@ template <int behind> FIBER_FUNCTION void wgmma_wait(FIBER_HERE)
     fiber_warp_does({"wgmma_wait", file, line},
                     [](fiber_issued *w, int warp) { fiber_products_end(w, warp, behind); });
 }
+template <class T> FIBER_FUNCTION void wgmma_settle(T &) {}
 /* What it names is for compilers of GPUs; what is touched too early is found either way. */
 template <int behind, class... T> FIBER_FUNCTION void wgmma_wait_for(T &...)
 {

@@ -148,6 +148,8 @@ wrong_parity race at .* (shared memory)
 one_warp_less lanes or warps of the warpgroup issue different products
 barrier_unordered nothing lies between\|no barrier was begun here
 barrier_overwritten the barrier has been overwritten
+registers_touched the operand in registers of a product under way was touched
+read_too_early wrong with seed
 other_box deadlock: .* wait at mbarrier_wait .* a barrier expects 16384 bytes
 uncut wrong with seed
 one_plane wrong with seed
@@ -200,6 +202,16 @@ clears_late%others are not left out%s/int c = deep/int c = (deep + 1)/
 from_elsewhere%element .* is%s/w.column, w.from + k,/w.column, k,/
 unfenced%nothing tells tensor copies%/mbarrier_begin(r.landed/,/__syncthreads/{/wgmma_written();/d}
 CHANGES
+# Attention for warpgroups with one line changed: NAME|FILE|HOW, for sed|WORDS of what is found.
+[ -z "${LONG:-}" ] || while IFS='|' read -r mistake file change words; do
+    rm -rf changed && cp -r "$top/templates/cuda" changed && sed -i "$change" "changed/$file"
+    cmp -s "changed/$file" "$top/templates/cuda/$file" && fail "attention.$mistake" "no change"
+    compile_watched "$here/templates_attention.cc" changed_attention -DONLY_WGMMA -iquote changed ||
+        { fail "attention.$mistake" "$(tail_of changed_attention.log)"; continue; }
+    timeout 300 ./changed_attention >planted.out 2>&1
+    [ $? = 1 ] && grep -q "$words" planted.out && ok "attention.$mistake" ||
+        fail "attention.$mistake" "not found: $(tail_of planted.out)"
+done <"$here/attention.changes"
 
 # ── whole trainers, two at a time ────────────────────────────────────────────
 [ -e "$libraries/old/libcuda.so.1" ] || exit 0 # told above
@@ -392,12 +404,13 @@ plan "small" {
     batch { sequence = 48;  local = 2 }
     optimizer adamw { lr = 1e-2 }
     data { train = "tokens.bin";  format = bytes }
-    run { steps = 2;  gemm = planc;  experts = planc }
+    run { steps = 2;  gemm = planc;  attention = planc;  experts = planc }
 }
 PLAN
     python3 -c 'open("tokens.bin", "wb").write(bytes(i * i % 251 for i in range(999)))'
     "$planc" build small.plan -o small --arch sm_90a --reference >small.build 2>&1
-    for kind in product_wgmma expert_product_wgmma expert_product_grad_wgmma; do
+    for kind in product_wgmma expert_product_wgmma expert_product_grad_wgmma \
+        attention_forward_wgmma attention_gradient_wgmma; do
         grep -q "$kind" small/kernels.cu || fail by_wgmma.chosen "no $kind"
     done
     why=$(cuda_run small 1 compared --compare small/reference.so) &&

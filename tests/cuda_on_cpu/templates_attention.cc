@@ -1,35 +1,41 @@
-/* templates/cuda/attention.cuh, attention_gradient.cuh and attention_simt.cuh against the
- * definition in double precision: what comes out, the saved log-sum-exp, and the three gradients;
- * sequences shorter than a tile and no multiple of one, several of them after each other, key heads
- * that are shared or not, widths that fill a tile and that do not, both halves of a grid that is
- * divided by result; windows, documents and caps on scores, each against tiles that are left out,
- * cut and whole. */
+/* templates/cuda/attention.cuh, attention_gradient.cuh, their forms for warpgroups and
+ * attention_simt.cuh against the definition in double precision: what comes out, the saved
+ * log-sum-exp, and the three gradients; sequences shorter than a tile and no multiple of one,
+ * several of them after each other, key heads that are shared or not, widths that fill a tile and
+ * that do not, both halves of a grid that is divided by result; windows, documents and caps on
+ * scores, each against tiles that are left out, cut and whole. */
 #include <cmath>
 #include <vector>
 
 #include "attention_gradient.cuh"
+#include "attention_gradient_wgmma.cuh"
 #include "attention_simt.cuh"
+#include "attention_wgmma.cuh"
 
 using std::vector;
 
-template <typename T, int W, bool simt>
+enum form { TENSOR, SIMT, WGMMA };
+
+template <typename T, int W, form FORM>
 static void forward(const T *q, const T *k, const T *v, T *o, float *lse, int64_t tokens, int heads,
                     int kv_heads, int sequence, float scale, attention_rule rule)
 {
-    if constexpr (simt)
+    if constexpr (FORM == SIMT)
         attention_forward_simt<T, W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale,
                                      rule);
+    else if constexpr (FORM == WGMMA)
+        attention_forward_wgmma<W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale, rule);
     else if (rule.window || rule.starts || rule.softcap > 0)
         attention_forward<W, true>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale, rule);
     else
         attention_forward<W, false>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale,
                                     rule);
 }
-template <typename T, int W, bool simt>
+template <typename T, int W, form FORM>
 static void rows(const T *o, const T *d_o, const float *lse, float *to, int64_t tokens, int heads,
                  int64_t turns)
 {
-    if constexpr (simt)
+    if constexpr (FORM == SIMT)
         attention_rows_simt<T, W>(o, d_o, lse, to, tokens, heads);
     else
         attention_rows<W>(o, d_o, lse, to, tokens, heads, turns);
@@ -50,11 +56,15 @@ static void queries(const T *q, const T *k, const T *v, const T *d_o, const floa
     attention_queries_simt<T, W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence, scale,
                                  rule);
 }
-template <int W>
+template <int W, form FORM>
 static void gradient(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o, float *stats,
                      float *sums, bf16 *dq, bf16 *dk, bf16 *dv, int64_t tokens, int heads,
                      int kv_heads, int sequence, float scale, attention_rule rule)
 {
+    if constexpr (FORM == WGMMA)
+        if (rule.softcap == 0)
+            return attention_gradient_wgmma<W>(q, k, v, d_o, stats, sums, dq, dk, dv, tokens, heads,
+                                               kv_heads, sequence, scale, rule);
     attention_gradient<W>(q, k, v, d_o, stats, sums, dq, dk, dv, tokens, heads, kv_heads, sequence,
                           scale, rule);
 }
@@ -157,7 +167,7 @@ template <typename T> static double norm_error(const vector<double> &want, const
 }
 
 static int wrong;
-template <typename T, int W, bool simt>
+template <typename T, int W, form FORM>
 static void check(int heads, int kv_heads, int sequence, int sequences, kind of_kind = {0, 0, 0.0})
 {
     struct shape s = {W, heads, kv_heads, sequence, sequences};
@@ -181,6 +191,7 @@ static void check(int heads, int kv_heads, int sequence, int sequences, kind of_
     attention_rule rule = {of_kind.window, (float)of_kind.softcap,
                            of_kind.document ? starts.data() : nullptr};
 
+    constexpr bool simt = FORM == SIMT;
     unsigned tile = simt ? 64 : 128, tiles = ((unsigned)sequence + tile - 1) / tile, lanes = 1;
     int64_t row = 2 * ((W + 15) / 16 * 16 + 8), n_queries = W > 64 && W <= 128 ? 64 : 32;
     while (lanes < W / 8) lanes *= 2;
@@ -193,11 +204,18 @@ static void check(int heads, int kv_heads, int sequence, int sequences, kind of_
                      (of_kind.document ? 24 : 16) * n_queries;
     stats.resize(2 * many + (size_t)turns, NAN);
     vector<float> sums = unwritten<float>((many + (heads > kv_heads ? 2 * few : 0)) * W);
-    fiber_launch(dim3(n * of, tiles), dim3(simt || W > 128 || W % 16 ? 256 : 128),
-                 simt ? 0 : 384 * row, forward<T, W, simt>, (const T *)q.data(),
-                 (const T *)k.data(), (const T *)v.data(), o.data(), lse.data(), tokens, heads,
-                 kv_heads, sequence, scale, rule);
-    fiber_launch(dim3(pieces_of_rows, n), dim3(256), 0, rows<T, W, simt>, (const T *)o.data(),
+    int forward_threads = simt || W > 128 || W % 16 ? 256 : 128,
+        gradient_threads = W > 64 || W % 16 ? 256 : 128;
+    int64_t forward_shared = simt ? 0 : 384 * row;
+    if constexpr (FORM == WGMMA) {
+        forward_threads = ATTENTION_WGMMA_THREADS, forward_shared = attention_wgmma<W>::shared;
+        if (rule.softcap == 0) /* no other has a gradient of that form */
+            gradient_threads = ATTENTION_WGMMA_THREADS, shared = attention_gradient_room<W>::shared;
+    }
+    fiber_launch(dim3(n * of, tiles), dim3(forward_threads), forward_shared, forward<T, W, FORM>,
+                 (const T *)q.data(), (const T *)k.data(), (const T *)v.data(), o.data(),
+                 lse.data(), tokens, heads, kv_heads, sequence, scale, rule);
+    fiber_launch(dim3(pieces_of_rows, n), dim3(256), 0, rows<T, W, FORM>, (const T *)o.data(),
                  (const T *)d_o.data(), (const float *)lse.data(), stats.data(), tokens, heads,
                  turns);
     bool same = true;
@@ -211,17 +229,17 @@ static void check(int heads, int kv_heads, int sequence, int sequences, kind of_
                      (const float *)stats.data(), dq.data(), tokens, heads, kv_heads, sequence,
                      scale, rule);
     } else {
-        fiber_launch(dim3(n * of, tiles, parts), dim3(W > 64 || W % 16 ? 256 : 128), shared,
-                     gradient<W>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
+        fiber_launch(dim3(n * of, tiles, parts), dim3(gradient_threads), shared, gradient<W, FORM>,
+                     (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
                      (const T *)d_o.data(), stats.data(), sums.data(), dq.data(), dk.data(),
                      dv.data(), tokens, heads, kv_heads, sequence, scale, rule);
         /* another order of blocks and threads, the same bits */
         vector<T> again[3] = {dq, dk, dv};
-        fiber_launch(dim3(pieces_of_rows, n), dim3(256), 0, rows<T, W, simt>, (const T *)o.data(),
+        fiber_launch(dim3(pieces_of_rows, n), dim3(256), 0, rows<T, W, FORM>, (const T *)o.data(),
                      (const T *)d_o.data(), (const float *)lse.data(), stats.data(), tokens, heads,
                      turns);
-        fiber_launch(dim3(n * of, tiles, parts), dim3(W > 64 || W % 16 ? 256 : 128), shared,
-                     gradient<W>, (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
+        fiber_launch(dim3(n * of, tiles, parts), dim3(gradient_threads), shared, gradient<W, FORM>,
+                     (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
                      (const T *)d_o.data(), stats.data(), sums.data(), again[0].data(),
                      again[1].data(), again[2].data(), tokens, heads, kv_heads, sequence, scale,
                      rule);
@@ -257,41 +275,54 @@ static void check(int heads, int kv_heads, int sequence, int sequences, kind of_
     if (!right || getenv("SHOW"))
         printf("%s%s%s width %d, heads %d/%d, %d sequences of %d, window %d, documents of %d, cap "
                "%g: o %.2g, lse %.2g, dq %.2g, dk %.2g, dv %.2g\n",
-               right ? "" : "wrong: ", sizeof(T) == 2 ? "bf16" : "f32", simt ? " simt" : "", W,
-               heads, kv_heads, sequences, sequence, of_kind.window, of_kind.document,
+               right ? "" : "wrong: ", sizeof(T) == 2 ? "bf16" : "f32",
+               FORM == SIMT    ? " simt"
+               : FORM == WGMMA ? " wgmma"
+                               : "",
+               W, heads, kv_heads, sequences, sequence, of_kind.window, of_kind.document,
                of_kind.softcap, out, log_sum, eq, ek, ev);
 }
 
 int main(void)
 {
-    check<bf16, 64, false>(4, 2, 1, 3);
-    check<bf16, 64, false>(4, 2, 65, 2);
-    check<bf16, 8, false>(8, 1, 100, 2);
-    check<bf16, 16, false>(2, 2, 129, 2);
-    check<bf16, 24, false>(3, 3, 100, 1);
-    check<bf16, 48, false>(2, 1, 256, 1);
-    check<bf16, 64, false>(4, 2, 300, 1);
-    check<bf16, 96, false>(8, 1, 65, 1);
-    check<bf16, 128, false>(3, 3, 100, 2);
-    check<bf16, 128, false>(2, 1, 256, 1);
-    check<bf16, 136, false>(2, 1, 65, 1);
-    check<bf16, 256, false>(2, 1, 140, 1);
-    check<bf16, 20, true>(2, 1, 100, 2);
-    check<float, 8, true>(3, 3, 65, 2);
-    check<float, 33, true>(2, 1, 1, 3);
-    check<float, 48, true>(8, 1, 100, 1);
-    check<float, 128, true>(4, 2, 130, 1);
-    check<float, 320, true>(2, 1, 65, 1);
-    check<bf16, 64, false>(2, 1, 300, 1, {1, 0, 0});
-    check<bf16, 64, false>(4, 2, 400, 1, {100, 0, 0});
-    check<bf16, 128, false>(2, 1, 330, 1, {37, 0, 3});
-    check<bf16, 64, false>(2, 1, 260, 2, {0, 20, 0});
-    check<bf16, 128, false>(2, 2, 300, 1, {0, 250, 5});
-    check<bf16, 24, false>(2, 1, 300, 1, {60, 200, 2});
-    check<bf16, 256, false>(2, 1, 150, 1, {50, 70, 3});
-    check<bf16, 20, true>(2, 1, 200, 1, {30, 60, 2});
-    check<float, 16, true>(2, 1, 300, 1, {70, 0, 2});
-    check<float, 320, true>(2, 1, 140, 1, {0, 30, 0});
+#ifndef ONLY_WGMMA
+    check<bf16, 64, TENSOR>(4, 2, 1, 3);
+    check<bf16, 64, TENSOR>(4, 2, 65, 2);
+    check<bf16, 8, TENSOR>(8, 1, 100, 2);
+    check<bf16, 16, TENSOR>(2, 2, 129, 2);
+    check<bf16, 24, TENSOR>(3, 3, 100, 1);
+    check<bf16, 48, TENSOR>(2, 1, 256, 1);
+    check<bf16, 64, TENSOR>(4, 2, 300, 1);
+    check<bf16, 96, TENSOR>(8, 1, 65, 1);
+    check<bf16, 128, TENSOR>(3, 3, 100, 2);
+    check<bf16, 128, TENSOR>(2, 1, 256, 1);
+    check<bf16, 136, TENSOR>(2, 1, 65, 1);
+    check<bf16, 256, TENSOR>(2, 1, 140, 1);
+    check<bf16, 20, SIMT>(2, 1, 100, 2);
+    check<float, 8, SIMT>(3, 3, 65, 2);
+    check<float, 33, SIMT>(2, 1, 1, 3);
+    check<float, 48, SIMT>(8, 1, 100, 1);
+    check<float, 128, SIMT>(4, 2, 130, 1);
+    check<float, 320, SIMT>(2, 1, 65, 1);
+    check<bf16, 64, TENSOR>(2, 1, 300, 1, {1, 0, 0});
+    check<bf16, 64, TENSOR>(4, 2, 400, 1, {100, 0, 0});
+    check<bf16, 128, TENSOR>(2, 1, 330, 1, {37, 0, 3});
+    check<bf16, 64, TENSOR>(2, 1, 260, 2, {0, 20, 0});
+    check<bf16, 128, TENSOR>(2, 2, 300, 1, {0, 250, 5});
+    check<bf16, 24, TENSOR>(2, 1, 300, 1, {60, 200, 2});
+    check<bf16, 256, TENSOR>(2, 1, 150, 1, {50, 70, 3});
+    check<bf16, 20, SIMT>(2, 1, 200, 1, {30, 60, 2});
+    check<float, 16, SIMT>(2, 1, 300, 1, {70, 0, 2});
+    check<float, 320, SIMT>(2, 1, 140, 1, {0, 30, 0});
+#endif
+    check<bf16, 64, WGMMA>(4, 2, 1, 3);
+    check<bf16, 64, WGMMA>(2, 1, 300, 1);
+    check<bf16, 128, WGMMA>(3, 3, 100, 2);
+    check<bf16, 128, WGMMA>(2, 1, 512, 1);
+    check<bf16, 64, WGMMA>(4, 2, 400, 1, {100, 0, 0});
+    check<bf16, 64, WGMMA>(2, 1, 260, 2, {0, 20, 0});
+    check<bf16, 128, WGMMA>(2, 1, 330, 1, {37, 0, 3});
+    check<bf16, 128, WGMMA>(2, 2, 300, 1, {0, 250, 0});
     if (wrong) printf("%d shapes wrong\n", wrong);
     return wrong != 0;
 }

@@ -28,7 +28,7 @@
 #   peer        PyTorch on the dense model
 #   trace       a trace of two steps
 #   own         dense and mixture with planc's own kernels only; on an H100 or H200 also with
-#               products of mma.sync (built for sm_90), product by product
+#               mma.sync (built for sm_90): each product, and attention, side by side
 #   sanitizer   compute-sanitizer over the smallest plan
 #   two, eight  several GPUs of this machine (many.sh), and the bandwidth of each collective beside
 #               NCCL's model; skipped where there are fewer. Not among the
@@ -375,7 +375,7 @@ step_own() {
         beside $name.own $name.sm_90
     done
 }
-# Products of two profiles, one by one: with warpgroups and without.
+# Products and attention of two profiles, one by one: with warpgroups and without.
 beside() {
     local kernel first second
     [ -s "$out/$1.profile" ] && [ -s "$out/$2.profile" ] || return
@@ -383,7 +383,7 @@ beside() {
         note "${1%.*}, $kernel" "$first TFLOP/s by wgmma, $second by mma.sync"
     done < <(awk '$2 != "kernel" { next }
         NR == FNR { rate[$3] = $8; next }
-        $3 in rate && $3 ~ /proj|experts|lm_head/ { print $3, rate[$3], $8 }' \
+        $3 in rate && $3 ~ /proj|experts|lm_head|attention/ { print $3, rate[$3], $8 }' \
         "$out/$1.profile" "$out/$2.profile")
 }
 
