@@ -79,15 +79,22 @@ OP_FUNCTION double op_rsqrt_f64(double a) { return 1.0 / sqrt(a); }
 
 /* exp: x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) = 1 + r + r^2 P(r), error 3.3e-9; this is the
  * second factor. */
+#define OP_LN_2_HIGH 0.693145752f
+#define OP_LN_2_LOW 1.42860677e-6f
+#define OP_EXP_6 0.001381314232f /* the coefficient of r^6 */
+#define OP_EXP_5 0.008369418795f
+#define OP_EXP_4 0.04166845682f
+#define OP_EXP_3 0.1666651479f
+#define OP_EXP_2 0.4999999305f
 OP_FUNCTION float op_exp_rest_f32(float x, float n)
 {
-    float r = fmaf(n, -0.693145752f, x);
-    r = fmaf(n, -1.42860677e-6f, r);
-    float p = 0.001381314232f;
-    p = fmaf(p, r, 0.008369418795f);
-    p = fmaf(p, r, 0.04166845682f);
-    p = fmaf(p, r, 0.1666651479f);
-    p = fmaf(p, r, 0.4999999305f);
+    float r = fmaf(n, -OP_LN_2_HIGH, x);
+    r = fmaf(n, -OP_LN_2_LOW, r);
+    float p = OP_EXP_6;
+    p = fmaf(p, r, OP_EXP_5);
+    p = fmaf(p, r, OP_EXP_4);
+    p = fmaf(p, r, OP_EXP_3);
+    p = fmaf(p, r, OP_EXP_2);
     return fmaf(r * r, p, r) + 1.0f;
 }
 /* 2^n goes in as two factors, so that results down to the smallest subnormal are rounded once. */
@@ -262,6 +269,36 @@ OP_FUNCTION bf16 op_half(float rounded) { return (bf16)((uint32_t)op_to_bits(rou
 typedef float op_f32x16 __attribute__((vector_size(64)));
 typedef uint32_t op_u32x16 __attribute__((vector_size(64)));
 typedef bf16 op_bf16x16 __attribute__((vector_size(32)));
+
+/* op_exp_low_f32() of four vectors, step by step for all of them, so that the processor has others
+ * to work on while one waits for its last step. */
+#define OP_MANY (4 * OP_LANES)
+__attribute__((always_inline)) OP_FUNCTION void op_exp_low_many_f32(float *restrict x)
+{
+    float y[OP_MANY], shifted[OP_MANY], whole[OP_MANY], r[OP_MANY], p[OP_MANY];
+#define OP_STEP(step)                                          \
+    _Pragma("GCC unroll 4") for (int u = 0; u < 4; u++)        \
+    {                                                          \
+        _Pragma("omp simd") for (int l = 0; l < OP_LANES; l++) \
+        {                                                      \
+            const int k = u * OP_LANES + l;                    \
+            step;                                              \
+        }                                                      \
+    }
+    OP_STEP(y[k] = op_max_f32(x[k], -104.0f))
+    OP_STEP(shifted[k] = fmaf(y[k], 1.44269504f, 12583102.0f))
+    OP_STEP(whole[k] = shifted[k] - 12583102.0f)
+    OP_STEP(r[k] = fmaf(whole[k], -OP_LN_2_HIGH, y[k]))
+    OP_STEP(r[k] = fmaf(whole[k], -OP_LN_2_LOW, r[k]))
+    OP_STEP(p[k] = fmaf(OP_EXP_6, r[k], OP_EXP_5))
+    OP_STEP(p[k] = fmaf(p[k], r[k], OP_EXP_4))
+    OP_STEP(p[k] = fmaf(p[k], r[k], OP_EXP_3))
+    OP_STEP(p[k] = fmaf(p[k], r[k], OP_EXP_2))
+    OP_STEP(p[k] = fmaf(r[k] * r[k], p[k], r[k]) + 1.0f)
+    OP_STEP(p[k] *= op_from_bits((int32_t)((uint32_t)op_to_bits(shifted[k]) << 23)))
+    OP_STEP(x[k] = p[k] * OP_2_TO_MINUS_63)
+#undef OP_STEP
+}
 
 /* OP_LANES numbers at a time. Vectors of such a type are the same on every processor; the compiler
  * cuts them into what it has. */

@@ -48,41 +48,107 @@ static inline void attention_cap(float *restrict score, int64_t n, float scale, 
     for (int64_t j = 0; j < n; j++) score[j] = cap * op_tanh_f32(score[j] * part);
 }
 
-/* Scores of one query, in place: scaled, of which those from `hidden` to `visible` count; the
- * others of `room` (a multiple of 16) become 0. top and sum are those of the tiles before (-inf and
- * 0 at first); returns what earlier results are to be multiplied by. */
-static inline float attention_softmax(float *restrict score, int64_t hidden, int64_t visible,
-                                      int64_t room, float scale, float *top, float *sum)
+/* Neighbouring queries whose scores are worked on at once: a step of the exponential waits for the
+ * one before it, and another query's does not. */
+enum { ATTENTION_TOGETHER = OP_MANY / OP_LANES };
+
+/* Keys of a tile that query i of the sample from row `start` on sees: [from, to). */
+struct attention_range {
+    int64_t from, to;
+};
+SPECIALISED struct attention_range attention_range(struct attention_rule rule, int64_t start,
+                                                   int64_t i, int64_t key, int64_t keys)
 {
-    if (hidden >= visible) {
-        for (int64_t j = 0; j < room; j++) score[j] = 0.0f;
-        return 1.0f;
+    const int64_t first = attention_larger(attention_first(rule, start, i) - key, 0);
+    return (struct attention_range){attention_smaller(first, keys),
+                                    attention_smaller(keys, i + 1 - key)};
+}
+
+/* How many of the queries from i on can be worked on at once: all of them see keys of the tile. */
+SPECIALISED int attention_together(struct attention_rule rule, int64_t start, int64_t i,
+                                   int64_t queries, int64_t key, int64_t keys)
+{
+    if (queries < ATTENTION_TOGETHER) return 1;
+    for (int u = 0; u < ATTENTION_TOGETHER; u++) {
+        struct attention_range r = attention_range(rule, start, i + u, key, keys);
+        if (r.from >= r.to) return 1;
     }
-    float largest[OP_LANES], total[OP_LANES];
-    for (int k = 0; k < OP_LANES; k++) largest[k] = -INFINITY, total[k] = 0.0f;
-    int64_t rounded = (visible + OP_LANES - 1) / OP_LANES * OP_LANES;
-    for (int64_t j = 0; j < rounded; j += OP_LANES) {
+    return ATTENTION_TOGETHER;
+}
+
+/* Of OP_LANES numbers, none a NaN: in any order. */
+static inline float attention_largest(const float *lane)
+{
+    float eight[8], four[4];
+    for (int k = 0; k < 8; k++) eight[k] = lane[k] > lane[k + 8] ? lane[k] : lane[k + 8];
+    for (int k = 0; k < 4; k++) four[k] = eight[k] > eight[k + 4] ? eight[k] : eight[k + 4];
+    const float a = four[0] > four[2] ? four[0] : four[2],
+                b = four[1] > four[3] ? four[1] : four[3];
+    return a > b ? a : b;
+}
+
+/* Scores of neighbouring queries, in place: scaled, of which those of `seen` count; the others of
+ * `room` (a multiple of 16) become 0. top and sum are those of the tiles before, -inf and 0 in the
+ * first; shrink: what earlier results are to be multiplied by. `rounded`: where the weights go in
+ * BF16, or NULL. */
+SPECIALISED void attention_softmax(const int queries, bool first, float *restrict score,
+                                   const struct attention_range *seen, int64_t room, float scale,
+                                   float *restrict top, float *restrict sum, float *restrict shrink,
+                                   bf16 *restrict rounded)
+{
+    float largest[OP_MANY], total[OP_MANY], now[ATTENTION_TOGETHER];
+    int64_t end = 0;
+    for (int u = 0; u < queries; u++)
+        end = attention_larger(end, seen[u].from < seen[u].to ? seen[u].to : 0);
+    end = (end + OP_LANES - 1) / OP_LANES * OP_LANES;
+    for (int k = 0; k < queries * OP_LANES; k++) largest[k] = -INFINITY, total[k] = 0.0f;
+    for (int64_t j = 0; j < end; j += OP_LANES)
+#pragma GCC unroll 4
+        for (int u = 0; u < queries; u++) {
+            float *row = score + u * ATTENTION_KEYS + j, *most = largest + u * OP_LANES;
+            const int from = (int)(seen[u].from - j), to = (int)(seen[u].to - j);
 #pragma omp simd
-        for (int k = 0; k < OP_LANES; k++) {
-            float s = j + k >= hidden && j + k < visible ? score[j + k] * scale : -INFINITY;
-            score[j + k] = s;
-            largest[k] = op_max_f32(largest[k], s);
+            for (int k = 0; k < OP_LANES; k++) {
+                float s = k >= from && k < to ? row[k] * scale : -INFINITY;
+                row[k] = s;
+                most[k] = s > most[k] ? s : most[k]; /* a NaN shows in the sum */
+            }
         }
+    for (int u = 0; u < queries; u++) {
+        const float most = attention_largest(largest + u * OP_LANES);
+        now[u] = top[u] > most ? top[u] : most;
+        shrink[u] = first ? 0.0f : end ? op_exp_f32(top[u] - now[u]) : 1.0f;
     }
-    float before = *top, now = op_max_f32(before, op_max_lanes_f32(largest)),
-          shrink = op_exp_f32(before - now);
-    for (int64_t j = 0; j < rounded; j += OP_LANES) {
+    for (int64_t j = 0; j < end; j += OP_LANES) {
+        float e[OP_MANY] = {0};
+#pragma GCC unroll 4
+        for (int u = 0; u < queries; u++) {
 #pragma omp simd
-        for (int k = 0; k < OP_LANES; k++) {
-            float e = op_exp_low_f32(score[j + k] - now);
-            score[j + k] = e;
-            total[k] += e;
+            for (int k = 0; k < OP_LANES; k++)
+                e[u * OP_LANES + k] = score[u * ATTENTION_KEYS + j + k] - now[u];
         }
+        op_exp_low_many_f32(e);
+#pragma GCC unroll 4
+        for (int u = 0; u < queries; u++) {
+#pragma omp simd
+            for (int k = 0; k < OP_LANES; k++) total[u * OP_LANES + k] += e[u * OP_LANES + k];
+        }
+#pragma GCC unroll 4
+        for (int u = 0; u < queries; u++)
+            if (rounded)
+                op_store_block(rounded + u * ATTENTION_KEYS + j, e + u * OP_LANES);
+            else
+                memcpy(score + u * ATTENTION_KEYS + j, e + u * OP_LANES, sizeof(float) * OP_LANES);
     }
-    for (int64_t j = rounded; j < room; j++) score[j] = 0.0f;
-    *sum = *sum * shrink + op_sum_lanes_f32(total);
-    *top = now;
-    return shrink;
+    for (int u = 0; u < queries; u++) {
+        const int64_t at = u * ATTENTION_KEYS + end;
+        if (rounded)
+            memset(rounded + at, 0, sizeof *rounded * (size_t)(room - end));
+        else
+            memset(score + at, 0, sizeof *score * (size_t)(room - end));
+        sum[u] = sum[u] * shrink[u] + op_sum_lanes_f32(total + u * OP_LANES);
+        top[u] = now[u];
+    }
 }
 
 SPECIALISED void attention_of(enum element type, const void *restrict q, const void *restrict k,
@@ -114,19 +180,29 @@ SPECIALISED void attention_of(enum element type, const void *restrict q, const v
                     struct operand key_tile = {type, true, element_at(type, k, at), kv_row},
                                    value_tile = {type, false, element_at(type, v, at), kv_row};
                     product_f32(queries, keys, width, query, key_tile, false, tile, ATTENTION_KEYS);
-                    for (int64_t i = 0; i < queries; i++) {
-                        int64_t visible = attention_smaller(keys, from + i + 1 - key),
-                                hidden = attention_larger(
-                                    attention_first(rule, start, from + i) - key, 0);
-                        float *score = tile + i * ATTENTION_KEYS;
-                        if (rule.softcap > 0) attention_cap(score, keys, scale, rule.softcap);
-                        float shrink =
-                            attention_softmax(score, hidden, visible, room,
-                                              rule.softcap > 0 ? 1.0f : scale, &top[i], &sum[i]);
-                        if (type != ELEMENT_F32)
-                            element_store(type, rounded + i * ATTENTION_KEYS, score, room);
-                        if (key > begin)
-                            for (int64_t c = 0; c < width; c++) out[i * out_row + c] *= shrink;
+                    for (int64_t i = 0; i < queries;) {
+                        const int together =
+                            attention_together(rule, start, from + i, queries - i, key, keys);
+                        struct attention_range seen[ATTENTION_TOGETHER];
+                        float *score = tile + i * ATTENTION_KEYS, shrink[ATTENTION_TOGETHER],
+                              part = rule.softcap > 0 ? 1.0f : scale;
+                        bf16 *half = type == ELEMENT_F32 ? NULL : rounded + i * ATTENTION_KEYS;
+                        for (int u = 0; u < together; u++) {
+                            seen[u] = attention_range(rule, start, from + i + u, key, keys);
+                            if (rule.softcap > 0)
+                                attention_cap(score + u * ATTENTION_KEYS, keys, scale,
+                                              rule.softcap);
+                        }
+                        if (together == ATTENTION_TOGETHER)
+                            attention_softmax(ATTENTION_TOGETHER, key == begin, score, seen, room,
+                                              part, top + i, sum + i, shrink, half);
+                        else
+                            attention_softmax(1, key == begin, score, seen, room, part, top + i,
+                                              sum + i, shrink, half);
+                        for (int u = 0; u < together && key > begin; u++)
+                            for (int64_t c = 0; c < width; c++)
+                                out[(i + u) * out_row + c] *= shrink[u];
+                        i += together;
                     }
                     product_f32(queries, width, keys, weight, value_tile, key > begin, out,
                                 out_row);
@@ -157,23 +233,47 @@ SPECIALISED float attention_inner(enum element type, const void *a, const void *
 }
 
 /* Scores of one query and what comes back to its weights, in place: weights, and slopes of the
- * inner products of query and key. */
-SPECIALISED void attention_slopes(float *restrict p, float *restrict d, int64_t from, int64_t to,
-                                  float scale, float cap, float log_sum, float mean)
+ * inner products of query and key, under a cap. */
+static inline void attention_slopes_capped(float *restrict p, float *restrict d,
+                                           struct attention_range seen, int64_t keys, float scale,
+                                           float cap, float log_sum, float mean)
 {
-    if (cap > 0) {
-        float part = scale / cap;
-        for (int64_t j = from; j < to; j++) {
-            float bent = op_tanh_f32(p[j] * part), share = op_exp_f32(cap * bent - log_sum);
-            p[j] = share;
-            d[j] = share * (d[j] - mean) * scale * (1.0f - bent * bent);
-        }
-        return;
-    }
-    for (int64_t j = from; j < to; j++) {
-        float share = op_exp_low_f32(p[j] * scale - log_sum);
+    const float part = scale / cap;
+    for (int64_t j = 0; j < seen.from; j++) p[j] = d[j] = 0.0f;
+    for (int64_t j = seen.from; j < seen.to; j++) {
+        float bent = op_tanh_f32(p[j] * part), share = op_exp_f32(cap * bent - log_sum);
         p[j] = share;
-        d[j] = share * (d[j] - mean) * scale;
+        d[j] = share * (d[j] - mean) * scale * (1.0f - bent * bent);
+    }
+    for (int64_t j = attention_larger(seen.from, seen.to); j < keys; j++) p[j] = d[j] = 0.0f;
+}
+
+/* The same of neighbouring queries without a cap; whole vectors of `keys` of them. */
+SPECIALISED void attention_slopes(const int queries, float *restrict weight, float *restrict slope,
+                                  const struct attention_range *seen, int64_t keys, float scale,
+                                  const float *log_sum, int64_t stride, const float *mean)
+{
+    for (int64_t j = 0; j < keys; j += OP_LANES) {
+        float e[OP_MANY] = {0};
+#pragma GCC unroll 4
+        for (int u = 0; u < queries; u++) {
+            const float *row = weight + u * ATTENTION_KEYS + j;
+#pragma omp simd
+            for (int k = 0; k < OP_LANES; k++)
+                e[u * OP_LANES + k] = row[k] * scale - log_sum[u * stride];
+        }
+        op_exp_low_many_f32(e);
+#pragma GCC unroll 4
+        for (int u = 0; u < queries; u++) {
+            float *p = weight + u * ATTENTION_KEYS + j, *d = slope + u * ATTENTION_KEYS + j;
+            const int from = (int)(seen[u].from - j), to = (int)(seen[u].to - j);
+#pragma omp simd
+            for (int k = 0; k < OP_LANES; k++) {
+                float share = e[u * OP_LANES + k], back = share * (d[k] - mean[u]) * scale;
+                p[k] = k >= from && k < to ? share : 0.0f;
+                d[k] = k >= from && k < to ? back : 0.0f;
+            }
+        }
     }
 }
 
@@ -225,19 +325,30 @@ SPECIALISED void attention_grad_of(enum element type, const void *restrict q,
                                 ATTENTION_KEYS);
                     product_f32(queries, keys, width, d_out, value_across, false, slope,
                                 ATTENTION_KEYS);
-                    for (int64_t i = 0; i < queries; i++) {
-                        int64_t seen = attention_first(rule, start, from + i) - key,
-                                hidden = attention_smaller(attention_larger(seen, 0), keys),
-                                visible = attention_smaller(keys, from + i + 1 - key);
+                    for (int64_t i = 0; i < queries;) {
+                        const int together =
+                            rule.softcap > 0
+                                ? 1
+                                : attention_together(rule, start, from + i, queries - i, key, keys);
+                        struct attention_range seen[ATTENTION_TOGETHER];
                         float *p = weight + i * ATTENTION_KEYS, *d = slope + i * ATTENTION_KEYS;
-                        attention_slopes(p, d, hidden, visible, scale, rule.softcap,
-                                         lse[(start + from + i) * heads + h], delta[i]);
-                        for (int64_t j = 0; j < hidden; j++) p[j] = d[j] = 0.0f;
-                        for (int64_t j = attention_larger(visible, hidden); j < keys; j++)
-                            p[j] = d[j] = 0.0f;
-                        if (type == ELEMENT_F32) continue;
-                        element_store(type, weight_rounded + i * ATTENTION_KEYS, p, keys);
-                        element_store(type, slope_rounded + i * ATTENTION_KEYS, d, keys);
+                        const float *log_sum = lse + (start + from + i) * heads + h;
+                        for (int u = 0; u < together; u++)
+                            seen[u] = attention_range(rule, start, from + i + u, key, keys);
+                        if (rule.softcap > 0)
+                            attention_slopes_capped(p, d, seen[0], keys, scale, rule.softcap,
+                                                    *log_sum, delta[i]);
+                        else if (together == ATTENTION_TOGETHER)
+                            attention_slopes(ATTENTION_TOGETHER, p, d, seen, keys, scale, log_sum,
+                                             heads, delta + i);
+                        else
+                            attention_slopes(1, p, d, seen, keys, scale, log_sum, heads, delta + i);
+                        for (int u = 0; u < together && type != ELEMENT_F32; u++) {
+                            const int64_t at = (i + u) * ATTENTION_KEYS;
+                            element_store(type, weight_rounded + at, weight + at, keys);
+                            element_store(type, slope_rounded + at, slope + at, keys);
+                        }
+                        i += together;
                     }
                     product_f32(keys, width, queries, w_across, d_out, true,
                                 value_sum + key * width, width);

@@ -116,6 +116,13 @@ static void exp_low(float *restrict y, const float *restrict x)
     for (int j = 0; j < BLOCK; j++) y[j] = op_exp_low_f32(x[j]);
 }
 
+static void exp_low_many(float *restrict y, const float *restrict x)
+{
+    _Static_assert(BLOCK % OP_MANY == 0, "whole groups");
+    memcpy(y, x, sizeof *y * BLOCK);
+    for (int j = 0; j < BLOCK; j += OP_MANY) op_exp_low_many_f32(y + j);
+}
+
 static void check_short(const char *name, void (*by_short)(float *restrict, const float *restrict),
                         float (*plain)(float), float most)
 {
@@ -201,6 +208,7 @@ int main(void)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) check(&rows[i]);
     check_short("exp", exp_low, exp_plain, 43.0f);
+    check_short("exp_many", exp_low_many, exp_plain, 43.0f);
     check_short("tanh", wide_tanh, tanh_plain, INFINITY);
     check_short("sigmoid", wide_sigmoid, sigmoid_plain, INFINITY);
     check_bf16();
