@@ -13,7 +13,9 @@
 /* The C compiler chooses vectors by the narrowest type of a loop: where one over OP_LANES columns
  * reads BF16, half as wide ones as their sums need. So such a block is widened in front of its loop
  * and rounded behind it, by instructions where the processor has them, and the loop itself only
- * sees numbers of 32 bits. */
+ * sees numbers of 32 bits. Where something takes long, such as an exponential, OP_MANY columns are
+ * worked on: their values are arrays, and it is done for all of them, step by step, between two
+ * loops; in one loop the processor would wait for one vector after the other. */
 
 /* The spot of the first column of a block. */
 static struct spot block_begin(struct spot at)
@@ -30,9 +32,9 @@ static const char *block_load(struct fused *f, const char *pointer, const struct
     const char *name = fused_known(f, v, at);
     if (name) return name;
     const char *block = fused_name(f, LEVEL_TOGETHER, v->name, "_block");
-    fused_line(f, LEVEL_TOGETHER, "float %s[OP_LANES];", block);
-    fused_line(f, LEVEL_TOGETHER, "op_load_block(%s, &%s[%s]);", block, pointer,
-               fused_index(f, v, block_begin(at)));
+    fused_line(f, LEVEL_TOGETHER, "float %s[%s];", block, f->many ? "OP_MANY" : "OP_LANES");
+    fused_line(f, LEVEL_TOGETHER, "%s(%s, &%s[%s]);", f->many ? "op_load_many" : "op_load_block",
+               block, pointer, fused_index(f, v, block_begin(at)));
     name = intern_format("%s[k]", block);
     fused_know(f, LEVEL_TOGETHER, v, at, name);
     return name;
@@ -44,9 +46,15 @@ static void block_store(struct fused *f, const struct end *e, struct spot at, co
     const char *block = fused_name(f, LEVEL_TOGETHER, e->node->out[0]->name, "_block"),
                *store = "op_store_halves";
     for (int i = 0; i < f->rounded.n; i++)
-        if (f->rounded.item[i].name == x) x = f->rounded.item[i].exact, store = "op_store_block";
-    fused_line(f, LEVEL_TOGETHER, "float %s[OP_LANES];", block);
-    fused_line(f, LEVEL_COLUMN, "%s[k] = %s;", block, x);
+        if (f->rounded.item[i].name == x)
+            x = f->rounded.item[i].exact, store = f->many ? "op_store_many" : "op_store_block";
+    if (f->many && !strcmp(store, "op_store_many")) {
+        block = x;
+    } else {
+        fused_line(f, LEVEL_TOGETHER, "float %s[%s];", block, f->many ? "OP_MANY" : "OP_LANES");
+        fused_line(f, LEVEL_COLUMN, "%s[k] = %s;", block, x);
+        if (f->many) store = "op_store_halves_many";
+    }
     text_add(&f->block_stores, "%*s%s(&%s[%s], %s);\n", f->block[LEVEL_TOGETHER].indent, "", store,
              fused_result(f, e),
              fused_index(f, e->node->out[0], block_begin(fused_stored_at(e, at))), block);
@@ -93,6 +101,8 @@ static void end_element(struct fused *f, const struct end *e, struct spot at, in
         return;
     }
 }
+
+enum { MANY = 128 }; /* OP_MANY of op_math.h */
 
 struct sweep {
     struct end **end;
@@ -164,6 +174,45 @@ static void sweep_lanes(struct fused *f, const struct sweep *w, int64_t whole)
     f->block[LEVEL_COLUMN].indent = inner;
 }
 
+/* Whether a sweep without sums over rows is done in loops over OP_MANY columns: something in it
+ * takes long, and every value is a float of its own column. */
+static bool many_at_once(const struct fused *f, const struct sweep *w)
+{
+    bool takes_long = false;
+    if (w->lanes || f->kept.n || f->high - f->low < MANY) return false;
+    for (int i = 0; i < f->k->node.n; i++) {
+        const struct node *n = f->k->node.item[i];
+        const enum op_class class = op_rows[n->op].class;
+        const bool plain = class == CLASS_MAP || class == CLASS_COLUMN || class == CLASS_VIEW ||
+                           n->op == OP_slice || n->op == OP_pad || n->op == OP_beside ||
+                           n->op == OP_rotate;
+        if (!plain || n->n_out != 1) return false;
+        if (n->out[0]->type != F32 && n->out[0]->type != BF16) return false;
+        takes_long |= fused_takes_long(n->op);
+    }
+    return takes_long;
+}
+
+/* The columns [f->low, whole), OP_MANY at a time. */
+static void sweep_many(struct fused *f, const struct sweep *w, int64_t whole)
+{
+    const int inner = fused_block(f, LEVEL_ROW)->indent + 4;
+    f->block[LEVEL_COLUMN].indent = inner + 4;
+    f->block[LEVEL_TOGETHER].indent = inner;
+    f->blocks = f->many = true;
+    sweep_body(f, w, "k", "k");
+    f->blocks = f->many = false;
+    loop_line(f, 0,
+              text_format("for (int64_t j0 = %ld; j0 < %ld; j0 += OP_MANY) {", f->low, whole));
+    loop_text(f, &f->block[LEVEL_TOGETHER].text);
+    text_add(&fused_block(f, LEVEL_ROW)->text, "%s", fused_many_opening(f));
+    loop_body(f);
+    loop_line(f, 4, "}");
+    loop_text(f, &f->block_stores);
+    loop_line(f, 0, "}");
+    f->block[LEVEL_COLUMN].indent = inner;
+}
+
 /* The columns [f->low, f->high), in which no index op breaks. */
 static void sweep_piece(struct fused *f, const void *of)
 {
@@ -179,6 +228,10 @@ static void sweep_piece(struct fused *f, const void *of)
     int64_t whole =
         w->lanes && w->aligned && f->low % 16 == 0 ? f->low + (f->high - f->low) / 16 * 16 : f->low;
     if (whole > f->low) sweep_lanes(f, w, whole);
+    if (many_at_once(f, w)) {
+        whole = f->low + (f->high - f->low) / MANY * MANY;
+        sweep_many(f, w, whole);
+    }
     if (whole == f->high) return;
     sweep_body(f, w, "j & 15",
                w->aligned ? "j & 15"

@@ -80,6 +80,9 @@ struct fused {
     /* On cpu, in a loop over OP_LANES columns: BF16 is loaded in front of it and stored behind it;
      * what a value of BF16 is rounded from has a name. */
     bool blocks;
+    /* Such loops over OP_MANY columns: a value is an array, and what takes long is done for all
+     * columns between two loops. */
+    bool many;
     struct text block_stores;
     VECTOR(struct rounded) rounded;
     /* Where the device has its own way to read an element: C of it, or NULL for a plain load. */
@@ -179,6 +182,8 @@ void fused_know(struct fused *f, int level, const struct value *v, struct spot a
 /* Declares the variable of `v` at a spot, rounded to its type, and knows it. */
 const char *fused_declare(struct fused *f, const struct value *v, struct spot at,
                           const char *expression);
+/* The line that begins a loop over OP_MANY columns. */
+const char *fused_many_opening(const struct fused *f);
 /* In the loop over columns: `array[index] = x;`, at once or behind the element's loads. */
 void fused_store(struct fused *f, const char *array, const char *index, const char *x,
                  const char *comment);

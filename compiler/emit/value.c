@@ -282,10 +282,52 @@ int fused_level(struct spot at)
     return at.row_level > column_level(at) ? at.row_level : column_level(at);
 }
 
+const char *fused_many_opening(const struct fused *f)
+{
+    const int indent = f->block[LEVEL_COLUMN].indent;
+    return text_format("%*sOP_EACH(k) {\n%*sconst int64_t j = j0 + k;\n", indent - 4, "", indent,
+                       "");
+}
+
+/* Ends the loop over OP_MANY columns, does something with all of them, begins the next. */
+static void between_loops(struct fused *f, const char *line)
+{
+    struct text *t = &f->block[LEVEL_COLUMN].text;
+    const char *opening = fused_many_opening(f);
+    const size_t n = strlen(opening);
+    const int indent = f->block[LEVEL_COLUMN].indent - 4;
+    if (t->length >= n && !memcmp(t->bytes + t->length - n, opening, n))
+        t->length -= n; /* nothing in it yet */
+    else
+        text_add(t, "%*s}\n", indent, "");
+    text_add(t, "%*s%s\n%s", indent, "", line, opening);
+}
+
+/* In a loop over OP_MANY columns; `many`: the function that makes the value of its operand. */
+static const char *declare_many(struct fused *f, const struct value *v, struct spot at,
+                                const char *expression, const char *many)
+{
+    const char *array = fused_name(f, LEVEL_TOGETHER, v->name, ""), *exact = NULL;
+    fused_line(f, LEVEL_TOGETHER, "float %s[OP_MANY];", array);
+    if (v->type == BF16) {
+        exact = fused_name(f, LEVEL_TOGETHER, v->name, "_exact");
+        fused_line(f, LEVEL_TOGETHER, "float %s[OP_MANY];", exact);
+        expression = text_format("%s[k] = %s", exact, expression);
+    }
+    fused_line(f, LEVEL_COLUMN, "%s[k] = %s;", array, expression);
+    if (many) between_loops(f, text_format("%s(%s);", many, array));
+    if (exact) between_loops(f, text_format("op_round_many(%s);", array));
+    const char *name = intern_format("%s[k]", array);
+    if (exact) PUSH(&f->rounded, ((struct rounded){name, exact}));
+    fused_know(f, LEVEL_COLUMN, v, at, name);
+    return name;
+}
+
 const char *fused_declare(struct fused *f, const struct value *v, struct spot at,
                           const char *expression)
 {
     int level = fused_level(at);
+    if (f->many && level == LEVEL_COLUMN) return declare_many(f, v, at, expression, NULL);
     const char *name = fused_name(f, level, v->name, "");
     if (f->blocks && v->type == BF16 && level == LEVEL_COLUMN) {
         const char *exact = fused_name(f, level, v->name, "_exact");
@@ -461,6 +503,9 @@ static const char *mapped(struct fused *f, const struct node *n, struct spot at)
         fused_know(f, fused_level(at), y, at, operand[0]);
         return operand[0];
     }
+    if (f->many && fused_level(at) == LEVEL_COLUMN && fused_takes_long(n->op) && widest == F32)
+        return declare_many(f, y, at, operand[0],
+                            text_format("op_%s_many_f32", op_rows[n->op].name));
     const char *x = filled_in(n, operand);
     const char *name = fused_declare(
         f, y, at, widest != y->type || n->op == OP_valid ? c_cast(c_type(y->type, false), x) : x);

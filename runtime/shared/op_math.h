@@ -154,17 +154,23 @@ OP_FUNCTION float op_log_f32(float x)
 OP_FUNCTION double op_log_f64(double x) { return log(x); }
 
 /* tanh: x + x^3 P(x^2) below 0.65 (error 6.8e-9), 1 - 2 / (exp(2|x|) + 1) above. */
+#define OP_TANH_11 -0.00551516263f /* the coefficient of x^11 */
+#define OP_TANH_9 0.0204694185f
+#define OP_TANH_7 -0.05368802256f
+#define OP_TANH_5 0.1333083034f
+#define OP_TANH_3 -0.3333325985f
+#define OP_TANH_SMALL 0.65f
 OP_FUNCTION float op_tanh_f32(float x)
 {
-    float z = x * x, p = -0.00551516263f;
-    p = fmaf(p, z, 0.0204694185f);
-    p = fmaf(p, z, -0.05368802256f);
-    p = fmaf(p, z, 0.1333083034f);
-    p = fmaf(p, z, -0.3333325985f);
+    float z = x * x, p = OP_TANH_11;
+    p = fmaf(p, z, OP_TANH_9);
+    p = fmaf(p, z, OP_TANH_7);
+    p = fmaf(p, z, OP_TANH_5);
+    p = fmaf(p, z, OP_TANH_3);
     float small = fmaf(p * z, x, x), size = fabsf(x);
     float above = fmaf(op_exp_63_f32(op_min_f32(2.0f * size, 43.0f)), OP_2_TO_MINUS_63, 1.0f),
           large = copysignf(1.0f - 2.0f / above, x);
-    return size < 0.65f ? small : large;
+    return size < OP_TANH_SMALL ? small : large;
 }
 OP_FUNCTION double op_tanh_f64(double x) { return tanh(x); }
 
@@ -270,35 +276,62 @@ typedef float op_f32x16 __attribute__((vector_size(64)));
 typedef uint32_t op_u32x16 __attribute__((vector_size(64)));
 typedef bf16 op_bf16x16 __attribute__((vector_size(32)));
 
-/* op_exp_low_f32() of four vectors, step by step for all of them, so that the processor has others
- * to work on while one waits for its last step. */
-#define OP_MANY (4 * OP_LANES)
-__attribute__((always_inline)) OP_FUNCTION void op_exp_low_many_f32(float *restrict x)
+/* Eight vectors of numbers, worked on step by step together: the processor has others to work on
+ * while one waits for its last step, and the compiler, given one loop, does not interleave them. A
+ * function of x[OP_MANY] does in its place what the function of one number does, by the same
+ * operations. */
+#define OP_MANY (8 * OP_LANES)
+#define OP_EACH(k)                                                                        \
+    _Pragma("GCC unroll 8") for (int vector_ = 0; vector_ < OP_MANY; vector_ += OP_LANES) \
+        _Pragma("omp simd") for (int k = vector_; k < vector_ + OP_LANES; k++)
+#define OP_MANY_FUNCTION __attribute__((always_inline)) OP_FUNCTION
+
+OP_MANY_FUNCTION void op_exp_63_many_f32(float *restrict x)
 {
-    float y[OP_MANY], shifted[OP_MANY], whole[OP_MANY], r[OP_MANY], p[OP_MANY];
-#define OP_STEP(step)                                          \
-    _Pragma("GCC unroll 4") for (int u = 0; u < 4; u++)        \
-    {                                                          \
-        _Pragma("omp simd") for (int l = 0; l < OP_LANES; l++) \
-        {                                                      \
-            const int k = u * OP_LANES + l;                    \
-            step;                                              \
-        }                                                      \
-    }
-    OP_STEP(y[k] = op_max_f32(x[k], -104.0f))
-    OP_STEP(shifted[k] = fmaf(y[k], 1.44269504f, 12583102.0f))
-    OP_STEP(whole[k] = shifted[k] - 12583102.0f)
-    OP_STEP(r[k] = fmaf(whole[k], -OP_LN_2_HIGH, y[k]))
-    OP_STEP(r[k] = fmaf(whole[k], -OP_LN_2_LOW, r[k]))
-    OP_STEP(p[k] = fmaf(OP_EXP_6, r[k], OP_EXP_5))
-    OP_STEP(p[k] = fmaf(p[k], r[k], OP_EXP_4))
-    OP_STEP(p[k] = fmaf(p[k], r[k], OP_EXP_3))
-    OP_STEP(p[k] = fmaf(p[k], r[k], OP_EXP_2))
-    OP_STEP(p[k] = fmaf(r[k] * r[k], p[k], r[k]) + 1.0f)
-    OP_STEP(p[k] *= op_from_bits((int32_t)((uint32_t)op_to_bits(shifted[k]) << 23)))
-    OP_STEP(x[k] = p[k] * OP_2_TO_MINUS_63)
-#undef OP_STEP
+    float shifted[OP_MANY], whole[OP_MANY], r[OP_MANY], p[OP_MANY];
+    OP_EACH(k) shifted[k] = fmaf(x[k], 1.44269504f, 12583102.0f);
+    OP_EACH(k) whole[k] = shifted[k] - 12583102.0f;
+    OP_EACH(k) r[k] = fmaf(whole[k], -OP_LN_2_HIGH, x[k]);
+    OP_EACH(k) r[k] = fmaf(whole[k], -OP_LN_2_LOW, r[k]);
+    OP_EACH(k) p[k] = fmaf(OP_EXP_6, r[k], OP_EXP_5);
+    OP_EACH(k) p[k] = fmaf(p[k], r[k], OP_EXP_4);
+    OP_EACH(k) p[k] = fmaf(p[k], r[k], OP_EXP_3);
+    OP_EACH(k) p[k] = fmaf(p[k], r[k], OP_EXP_2);
+    OP_EACH(k) p[k] = fmaf(r[k] * r[k], p[k], r[k]) + 1.0f;
+    OP_EACH(k) x[k] = p[k] * op_from_bits((int32_t)((uint32_t)op_to_bits(shifted[k]) << 23));
 }
+OP_MANY_FUNCTION void op_exp_low_many_f32(float *restrict x)
+{
+    OP_EACH(k) x[k] = op_max_f32(x[k], -104.0f);
+    op_exp_63_many_f32(x);
+    OP_EACH(k) x[k] *= OP_2_TO_MINUS_63;
+}
+
+OP_MANY_FUNCTION void op_sigmoid_many_f32(float *restrict x)
+{
+    float e[OP_MANY];
+    OP_EACH(k) e[k] = -fabsf(x[k]);
+    op_exp_low_many_f32(e);
+    OP_EACH(k) x[k] = (x[k] < 0.0f ? e[k] : 1.0f) / (1.0f + e[k]);
+}
+OP_MANY_FUNCTION void op_tanh_many_f32(float *restrict x)
+{
+    float above[OP_MANY], z[OP_MANY], p[OP_MANY];
+    OP_EACH(k) above[k] = op_min_f32(2.0f * fabsf(x[k]), 43.0f);
+    op_exp_63_many_f32(above);
+    OP_EACH(k) above[k] = fmaf(above[k], OP_2_TO_MINUS_63, 1.0f);
+    OP_EACH(k) above[k] = copysignf(1.0f - 2.0f / above[k], x[k]);
+    OP_EACH(k) z[k] = x[k] * x[k];
+    OP_EACH(k) p[k] = fmaf(OP_TANH_11, z[k], OP_TANH_9);
+    OP_EACH(k) p[k] = fmaf(p[k], z[k], OP_TANH_7);
+    OP_EACH(k) p[k] = fmaf(p[k], z[k], OP_TANH_5);
+    OP_EACH(k) p[k] = fmaf(p[k], z[k], OP_TANH_3);
+    OP_EACH(k) p[k] = fmaf(p[k] * z[k], x[k], x[k]);
+    OP_EACH(k) x[k] = fabsf(x[k]) < OP_TANH_SMALL ? p[k] : above[k];
+}
+OP_MANY_FUNCTION void op_exp_many_f32(float *restrict x) { OP_EACH(k) x[k] = op_exp_f32(x[k]); }
+OP_MANY_FUNCTION void op_log_many_f32(float *restrict x) { OP_EACH(k) x[k] = op_log_f32(x[k]); }
+OP_MANY_FUNCTION void op_erf_many_f32(float *restrict x) { OP_EACH(k) x[k] = op_erf_f32(x[k]); }
 
 /* OP_LANES numbers at a time. Vectors of such a type are the same on every processor; the compiler
  * cuts them into what it has. */
@@ -342,6 +375,56 @@ OP_FUNCTION void op_store_block(bf16 *restrict to, const float *restrict from)
     y = op_round_block(x);
 #endif
     memcpy(to, &y, sizeof y);
+}
+/* The same of OP_MANY numbers: rounded and stored; rounded in their place. */
+#ifdef __AVX512BF16__
+OP_MANY_FUNCTION _Bool op_halves_many(op_bf16x16 *restrict to, const float *restrict from)
+{
+    uint16_t subnormal = 0;
+#pragma GCC unroll 8
+    for (int i = 0; i < OP_MANY / OP_LANES; i++) {
+        op_f32x16 x;
+        uint16_t mine;
+        memcpy(&x, from + i * OP_LANES, sizeof x);
+        __asm__("vfpclassps $0x20, %1, %0" : "=k"(mine) : "v"(x));
+        __asm__("vcvtneps2bf16 %1, %0" : "=v"(to[i]) : "v"(x));
+        subnormal |= mine;
+    }
+    return !subnormal;
+}
+#else
+OP_MANY_FUNCTION _Bool op_halves_many(op_bf16x16 *restrict to, const float *restrict from)
+{
+    (void)to, (void)from;
+    return 0;
+}
+#endif
+OP_MANY_FUNCTION void op_store_many(bf16 *restrict to, const float *restrict from)
+{
+    op_bf16x16 y[OP_MANY / OP_LANES];
+    if (__builtin_expect(op_halves_many(y, from), 1)) {
+        memcpy(to, y, sizeof y);
+        return;
+    }
+    for (int i = 0; i < OP_MANY; i += OP_LANES) op_store_block(to + i, from + i);
+}
+OP_MANY_FUNCTION void op_load_many(float *restrict to, const bf16 *restrict from)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < OP_MANY; i += OP_LANES) op_load_block(to + i, from + i);
+}
+OP_MANY_FUNCTION void op_store_halves_many(bf16 *restrict to, const float *restrict from)
+{
+#pragma GCC unroll 8
+    for (int i = 0; i < OP_MANY; i += OP_LANES) op_store_halves(to + i, from + i);
+}
+OP_MANY_FUNCTION void op_round_many(float *restrict x)
+{
+    op_bf16x16 y[OP_MANY / OP_LANES];
+    if (__builtin_expect(op_halves_many(y, x), 1))
+        op_load_many(x, (const bf16 *)y);
+    else
+        OP_EACH(k) x[k] = op_round_bf16(x[k]);
 }
 /* n numbers rounded to bf16. */
 OP_FUNCTION void op_store_bf16(bf16 *restrict to, const float *restrict from, int64_t n)

@@ -76,6 +76,16 @@ SPECIALISED int attention_together(struct attention_rule rule, int64_t start, in
     return ATTENTION_TOGETHER;
 }
 
+SPECIALISED void attention_exp(const int queries, float *restrict x)
+{
+    if (queries == ATTENTION_TOGETHER) {
+        op_exp_low_many_f32(x);
+        return;
+    }
+#pragma omp simd
+    for (int k = 0; k < queries * OP_LANES; k++) x[k] = op_exp_low_f32(x[k]);
+}
+
 /* Of OP_LANES numbers, none a NaN: in any order. */
 static inline float attention_largest(const float *lane)
 {
@@ -103,7 +113,7 @@ SPECIALISED void attention_softmax(const int queries, bool first, float *restric
     end = (end + OP_LANES - 1) / OP_LANES * OP_LANES;
     for (int k = 0; k < queries * OP_LANES; k++) largest[k] = -INFINITY, total[k] = 0.0f;
     for (int64_t j = 0; j < end; j += OP_LANES)
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int u = 0; u < queries; u++) {
             float *row = score + u * ATTENTION_KEYS + j, *most = largest + u * OP_LANES;
             const int from = (int)(seen[u].from - j), to = (int)(seen[u].to - j);
@@ -120,20 +130,20 @@ SPECIALISED void attention_softmax(const int queries, bool first, float *restric
         shrink[u] = first ? 0.0f : end ? op_exp_f32(top[u] - now[u]) : 1.0f;
     }
     for (int64_t j = 0; j < end; j += OP_LANES) {
-        float e[OP_MANY] = {0};
-#pragma GCC unroll 4
+        float e[OP_MANY];
+#pragma GCC unroll 8
         for (int u = 0; u < queries; u++) {
 #pragma omp simd
             for (int k = 0; k < OP_LANES; k++)
                 e[u * OP_LANES + k] = score[u * ATTENTION_KEYS + j + k] - now[u];
         }
-        op_exp_low_many_f32(e);
-#pragma GCC unroll 4
+        attention_exp(queries, e);
+#pragma GCC unroll 8
         for (int u = 0; u < queries; u++) {
 #pragma omp simd
             for (int k = 0; k < OP_LANES; k++) total[u * OP_LANES + k] += e[u * OP_LANES + k];
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int u = 0; u < queries; u++)
             if (rounded)
                 op_store_block(rounded + u * ATTENTION_KEYS + j, e + u * OP_LANES);
@@ -253,17 +263,22 @@ SPECIALISED void attention_slopes(const int queries, float *restrict weight, flo
                                   const struct attention_range *seen, int64_t keys, float scale,
                                   const float *log_sum, int64_t stride, const float *mean)
 {
+    if (queries == 1 && seen->from >= seen->to) {
+        memset(weight, 0, sizeof *weight * (size_t)keys);
+        memset(slope, 0, sizeof *slope * (size_t)keys);
+        return;
+    }
     for (int64_t j = 0; j < keys; j += OP_LANES) {
-        float e[OP_MANY] = {0};
-#pragma GCC unroll 4
+        float e[OP_MANY];
+#pragma GCC unroll 8
         for (int u = 0; u < queries; u++) {
             const float *row = weight + u * ATTENTION_KEYS + j;
 #pragma omp simd
             for (int k = 0; k < OP_LANES; k++)
                 e[u * OP_LANES + k] = row[k] * scale - log_sum[u * stride];
         }
-        op_exp_low_many_f32(e);
-#pragma GCC unroll 4
+        attention_exp(queries, e);
+#pragma GCC unroll 8
         for (int u = 0; u < queries; u++) {
             float *p = weight + u * ATTENTION_KEYS + j, *d = slope + u * ATTENTION_KEYS + j;
             const int from = (int)(seen[u].from - j), to = (int)(seen[u].to - j);

@@ -81,6 +81,16 @@ static struct value *gelu(struct layer_test *l)
 {
     return layer_gelu(&l->b, given(l, l->type, 2, l->T, l->C, 0), false);
 }
+static struct value *gelu_bias(struct layer_test *l)
+{
+    struct value *x = given(l, l->type, 2, l->T, l->C, 0), *bias = given(l, F32, 1, l->C, 0, 0);
+    const struct attr to_f32 = attr_word("to", element_names[F32]),
+                      back = attr_word("to", element_names[l->type]);
+    if (l->type != F32) x = build_op(&l->b, OP_cast, (struct operand[]){by(x)}, 1, &to_f32, 1);
+    struct value *sum = build2(&l->b, OP_add, by(x), by(bias));
+    if (l->type != F32) sum = build_op(&l->b, OP_cast, (struct operand[]){by(sum)}, 1, &back, 1);
+    return layer_gelu(&l->b, sum, true);
+}
 static struct value *gelu_tanh(struct layer_test *l)
 {
     return layer_gelu(&l->b, given(l, l->type, 2, l->T, l->C, 0), true);
@@ -251,13 +261,14 @@ int fusion_test(const char *directory, const char *root)
                {"slice", sliced},
                {"rms_norm_offset", rms_offset},
                {"rope_part", rope_part},
+               {"gelu_bias", gelu_bias},
                {"router", router},
                {"router_biased", router_biased},
                {"router_summed", router_summed}};
     static const struct {
         enum element type;
         int64_t T, C;
-    } form[] = {{F32, 8, 64}, {F32, 6, 101}, {BF16, 6, 70}};
+    } form[] = {{F32, 8, 144}, {F32, 6, 101}, {BF16, 6, 150}};
     for (size_t f = 0; f < COUNT_OF(form); f++) {
         struct layer_test l = {
             .type = form[f].type, .T = form[f].T, .C = form[f].C, .g = TAKE(struct graph)};
