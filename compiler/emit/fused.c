@@ -102,7 +102,7 @@ static void end_element(struct fused *f, const struct end *e, struct spot at, in
     }
 }
 
-enum { MANY = 128 }; /* OP_MANY of op_math.h */
+enum { OP_LANES = 16, MANY = 128 }; /* of op_math.h; MANY: OP_MANY */
 
 struct sweep {
     struct end **end;
@@ -124,8 +124,13 @@ static void sweep_body(struct fused *f, const struct sweep *w, const char *row_l
         fused_extent(f, k->value, &rows, &columns);
         if (k->first >= f->stage || k->last < f->stage || columns != w->columns) continue;
         struct spot at = spot_start(f, true);
-        const char *name = fused_name(f, LEVEL_COLUMN, k->value->name, "");
-        fused_line(f, LEVEL_COLUMN, "const float %s = %s[%s];", name, k->array,
+        const char *name =
+            fused_name(f, f->many ? LEVEL_TOGETHER : LEVEL_COLUMN, k->value->name, "");
+        if (f->many) {
+            fused_line(f, LEVEL_TOGETHER, "float %s[OP_MANY];", name);
+            name = intern_format("%s[k]", name);
+        }
+        fused_line(f, LEVEL_COLUMN, "%s%s = %s[%s];", f->many ? "" : "const float ", name, k->array,
                    k->in_argument ? fused_index(f, k->value, at) : "j");
         fused_know(f, LEVEL_COLUMN, k->value, at, name);
     }
@@ -152,8 +157,8 @@ static void loop_text(struct fused *f, const struct text *t)
     if (t->length) text_add(&fused_block(f, LEVEL_ROW)->text, "%s", t->bytes);
 }
 
-/* The columns [f->low, whole), a lane each. */
-static void sweep_lanes(struct fused *f, const struct sweep *w, int64_t whole)
+/* The columns [from, whole), a lane each. */
+static void sweep_lanes(struct fused *f, const struct sweep *w, int64_t from, int64_t whole)
 {
     const int inner = fused_block(f, LEVEL_ROW)->indent + 4;
     f->block[LEVEL_COLUMN].indent = inner + 4;
@@ -161,8 +166,7 @@ static void sweep_lanes(struct fused *f, const struct sweep *w, int64_t whole)
     f->blocks = true;
     sweep_body(f, w, "k", "k");
     f->blocks = false;
-    loop_line(f, 0,
-              text_format("for (int64_t j0 = %ld; j0 < %ld; j0 += OP_LANES) {", f->low, whole));
+    loop_line(f, 0, text_format("for (int64_t j0 = %ld; j0 < %ld; j0 += OP_LANES) {", from, whole));
     loop_text(f, &f->block[LEVEL_TOGETHER].text);
     loop_line(f, -fused_block(f, LEVEL_ROW)->indent, "#pragma omp simd");
     loop_line(f, 4, "for (int k = 0; k < OP_LANES; k++) {");
@@ -174,18 +178,20 @@ static void sweep_lanes(struct fused *f, const struct sweep *w, int64_t whole)
     f->block[LEVEL_COLUMN].indent = inner;
 }
 
-/* Whether a sweep without sums over rows is done in loops over OP_MANY columns: something in it
- * takes long, and every value is a float of its own column. */
+/* Whether a sweep is done in loops over OP_MANY columns: something in the kernel takes long, and
+ * every value is a float of its own column or of a row. */
 static bool many_at_once(const struct fused *f, const struct sweep *w)
 {
     bool takes_long = false;
-    if (w->lanes || f->kept.n || f->high - f->low < MANY) return false;
+    if (f->high - f->low < MANY || (w->lanes && (!w->aligned || f->low % OP_LANES))) return false;
+    for (int i = 0; i < w->n; i++)
+        if (w->end[i]->kind == END_TOTAL || w->end[i]->like == F64) return false;
     for (int i = 0; i < f->k->node.n; i++) {
         const struct node *n = f->k->node.item[i];
         const enum op_class class = op_rows[n->op].class;
         const bool plain = class == CLASS_MAP || class == CLASS_COLUMN || class == CLASS_VIEW ||
-                           n->op == OP_slice || n->op == OP_pad || n->op == OP_beside ||
-                           n->op == OP_rotate;
+                           n->op == OP_sum_last || n->op == OP_max_last || n->op == OP_slice ||
+                           n->op == OP_pad || n->op == OP_beside || n->op == OP_rotate;
         if (!plain || n->n_out != 1) return false;
         if (n->out[0]->type != F32 && n->out[0]->type != BF16) return false;
         takes_long |= fused_takes_long(n->op);
@@ -193,17 +199,16 @@ static bool many_at_once(const struct fused *f, const struct sweep *w)
     return takes_long;
 }
 
-/* The columns [f->low, whole), OP_MANY at a time. */
-static void sweep_many(struct fused *f, const struct sweep *w, int64_t whole)
+/* The columns [from, whole), OP_MANY at a time. */
+static void sweep_many(struct fused *f, const struct sweep *w, int64_t from, int64_t whole)
 {
     const int inner = fused_block(f, LEVEL_ROW)->indent + 4;
     f->block[LEVEL_COLUMN].indent = inner + 4;
     f->block[LEVEL_TOGETHER].indent = inner;
     f->blocks = f->many = true;
-    sweep_body(f, w, "k", "k");
+    sweep_body(f, w, "k - vector_", "");
     f->blocks = f->many = false;
-    loop_line(f, 0,
-              text_format("for (int64_t j0 = %ld; j0 < %ld; j0 += OP_MANY) {", f->low, whole));
+    loop_line(f, 0, text_format("for (int64_t j0 = %ld; j0 < %ld; j0 += OP_MANY) {", from, whole));
     loop_text(f, &f->block[LEVEL_TOGETHER].text);
     text_add(&fused_block(f, LEVEL_ROW)->text, "%s", fused_many_opening(f));
     loop_body(f);
@@ -225,12 +230,16 @@ static void sweep_piece(struct fused *f, const void *of)
         loop_line(f, 0, "}");
         return;
     }
-    int64_t whole =
-        w->lanes && w->aligned && f->low % 16 == 0 ? f->low + (f->high - f->low) / 16 * 16 : f->low;
-    if (whole > f->low) sweep_lanes(f, w, whole);
+    int64_t whole = f->low, next;
     if (many_at_once(f, w)) {
-        whole = f->low + (f->high - f->low) / MANY * MANY;
-        sweep_many(f, w, whole);
+        next = whole + (f->high - whole) / MANY * MANY;
+        sweep_many(f, w, whole, next);
+        whole = next;
+    }
+    next = whole + (f->high - whole) / OP_LANES * OP_LANES;
+    if (w->lanes && w->aligned && whole % OP_LANES == 0 && next > whole) {
+        sweep_lanes(f, w, whole, next);
+        whole = next;
     }
     if (whole == f->high) return;
     sweep_body(f, w, "j & 15",

@@ -503,12 +503,13 @@ static const char *mapped(struct fused *f, const struct node *n, struct spot at)
         fused_know(f, fused_level(at), y, at, operand[0]);
         return operand[0];
     }
-    if (f->many && fused_level(at) == LEVEL_COLUMN && fused_takes_long(n->op) && widest == F32)
-        return declare_many(f, y, at, operand[0],
-                            text_format("op_%s_many_f32", op_rows[n->op].name));
-    const char *x = filled_in(n, operand);
-    const char *name = fused_declare(
-        f, y, at, widest != y->type || n->op == OP_valid ? c_cast(c_type(y->type, false), x) : x);
+    const bool together = f->many && fused_level(at) == LEVEL_COLUMN && widest == F32 &&
+                          fused_takes_long(n->op),
+               cast = widest != y->type || n->op == OP_valid;
+    const char *x = together ? operand[0] : filled_in(n, operand);
+    const char *name =
+        together ? declare_many(f, y, at, x, text_format("op_%s_many_f32", op_rows[n->op].name))
+                 : fused_declare(f, y, at, cast ? c_cast(c_type(y->type, false), x) : x);
     for (int i = 0; i < f->kept.n; i++) {
         const struct kept *k = &f->kept.item[i];
         if (k->value == y && k->first == f->stage && at.kind == COLUMN_LOOP && !at.offset)
