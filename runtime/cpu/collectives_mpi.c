@@ -9,16 +9,18 @@
  * not know, and show no progress to wait by; without process_vm_readv, which containers forbid,
  * they were ten times slower. The order of additions depends only on the mesh. */
 #include "cpu/neighbours.h"
+#include "cpu/wider.h"
 #include "shared/world_mpi.h"
 
 #include <string.h>
 
-enum { SUM_BLOCK = 256, PIECE_BYTES = 1 << 19, FLIGHT = 4 };
+enum { SUM_BLOCK = 256, ADD_BLOCK = 2048, PIECE_BYTES = 1 << 19, FLIGHT = 4 };
 
 static MPI_Comm fsdp_comm = MPI_COMM_NULL, dp_comm = MPI_COMM_NULL, sum_fsdp_comm = MPI_COMM_NULL,
                 sum_dp_comm = MPI_COMM_NULL;
 static double *sum_all;
-static char *landing; /* of pieces that are added to a shard and forgotten */
+static const float **other; /* what each rank of the group has for this one's part */
+static char *landing;       /* of pieces that are added to a shard and forgotten */
 
 void collectives_open(void)
 {
@@ -26,11 +28,12 @@ void collectives_open(void)
     mpi_split(world.shard, world.rank, "the replicas", &dp_comm);
     mpi_split(world.replica, world.rank, "the FSDP group", &sum_fsdp_comm);
     mpi_split(world.shard, world.rank, "the replicas", &sum_dp_comm);
+    other = ROOM(const float *, program.fsdp);
     landing = room(FLIGHT * PIECE_BYTES);
     sum_all = ROOM(double, (int64_t)world.size *SUM_BLOCK);
 }
 
-static void add(float *restrict to, const float *restrict from, int64_t n)
+FOR_WIDER static void add(float *restrict to, const float *restrict from, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) to[i] += from[i];
 }
@@ -95,8 +98,9 @@ void collective_gather(void *slot, int64_t shard, int64_t bytes)
     if (n > 1 && neighbours_read(fsdp_comm, slot, n * shard * bytes)) {
         neighbours_begin();
         for (int round = 1; round < n; round++) {
-            char *part = at + (me + n - round) % n * shard * bytes;
-            neighbours_copy((me + n - round) % n, part, part, shard * bytes);
+            const int from = (me + n - round) % n;
+            char *part = at + from * shard * bytes;
+            memcpy(part, neighbours_at(from, part, shard * bytes), (size_t)(shard * bytes));
         }
         neighbours_end();
         return;
@@ -121,26 +125,44 @@ void collective_scatter_replicas(float *shard, float *into, int64_t part)
     if (into != mine) memcpy(into, mine, (size_t)part * sizeof *into);
 }
 
+/* to = a + b, or to + a + b, in this order. */
+FOR_WIDER static void add_two(float *restrict to, const float *restrict a, const float *restrict b,
+                              int64_t n, bool set)
+{
+    if (set)
+        for (int64_t i = 0; i < n; i++) to[i] = a[i] + b[i];
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = to[i] + a[i] + b[i];
+}
+
+/* Block by block, so that sums stay in the first cache until all ranks have been added. */
+static void reduce_neighbours(const float *mine, float *into, int64_t shard, bool set)
+{
+    const int n = (int)program.fsdp, me = world.shard;
+    neighbours_begin();
+    for (int round = 1; round < n; round++)
+        other[round] = neighbours_at((me + n - round) % n, mine, 4 * shard);
+    for (int64_t done = 0; done < shard; done += ADD_BLOCK) {
+        const int64_t some = shard - done < ADD_BLOCK ? shard - done : ADD_BLOCK;
+        add_two(into + done, mine + done, other[1] + done, some, set);
+        for (int round = 2; round < n; round++) add(into + done, other[round] + done, some);
+    }
+    neighbours_end();
+}
+
 void collective_reduce_scatter(const float *slot, float *stage, float *into, int64_t shard,
                                bool set)
 {
     const int n = (int)program.fsdp, me = world.shard;
     const float *mine = slot + me * shard;
+    if (n > 1 && neighbours_read(fsdp_comm, slot, 4 * n * shard)) {
+        reduce_neighbours(mine, into, shard, set);
+        return;
+    }
     if (set)
         memcpy(into, mine, (size_t)shard * sizeof *into);
     else
         add(into, mine, shard);
-    if (n > 1 && neighbours_read(fsdp_comm, slot, 4 * n * shard)) {
-        neighbours_begin();
-        for (int round = 1; round < n; round++)
-            for (int64_t done = 0; done < shard; done += PIECE_BYTES / 4) {
-                const int64_t some = piece_of(4 * shard, 4 * done);
-                neighbours_copy((me + n - round) % n, mine + done, landing, some);
-                add(into + done, (const float *)(const void *)landing, some / 4);
-            }
-        neighbours_end();
-        return;
-    }
     for (int round = 1; round < n; round++) {
         int to = (me + round) % n, from = (me + n - round) % n;
         pass(fsdp_comm, (struct part){(const char *)(slot + to * shard), 4 * shard}, to,

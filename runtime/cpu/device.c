@@ -9,6 +9,7 @@
  * bytes. It is populated at once, so too little memory is known before the first step. */
 #define _GNU_SOURCE
 #include "cpu/neighbours.h"
+#include "cpu/wider.h"
 #include "shared/gemm.h"
 #include "shared/sample.h"
 #include "shared/watch.h"
@@ -100,14 +101,6 @@ int64_t device_mapped_bytes(struct device *d)
 int64_t device_predicted_bytes(void) { return whole_pages(arena_bytes()); }
 
 /* ── the worker ──────────────────────────────────────────────────────────────── */
-
-/* The runtime is compiled for any processor of its kind; this loop, which every weight goes through
- * in every gather, also for the wider ones. */
-#if defined __x86_64__ && !defined __clang__
-#define FOR_WIDER __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define FOR_WIDER
-#endif
 
 /* To nearest, ties to even; a NaN stays one. */
 FOR_WIDER static void to_bf16(const float *restrict from, uint16_t *restrict to, int64_t n)
@@ -414,7 +407,7 @@ bool device_is(const char *name, const char *arch) { return (void)name, (void)ar
 int64_t device_peak_bytes(struct device *d)
 {
     (void)d;
-    return machine_peak_bytes();
+    return machine_peak_bytes() - neighbours_seen_bytes(); /* those are their owners' */
 }
 
 void device_describe(struct device *d, double flops)

@@ -18,10 +18,13 @@ void neighbours_map(void *at, int64_t bytes);
 bool neighbours_read(MPI_Comm group, const void *slot, int64_t bytes);
 /* From here on the others may read what lies in this rank's slot. */
 void neighbours_begin(void);
-/* `bytes` at `theirs`, an address of this rank, from rank `from` of the group, once it has begun
- * the same collective. */
-void neighbours_copy(int from, const void *theirs, void *to, int64_t bytes);
+/* Where rank `from` of the group has the `bytes` at `theirs`, an address of this rank: for reading,
+ * until neighbours_end(). Returns once that rank has begun the same collective. */
+const void *neighbours_at(int from, const void *theirs, int64_t bytes);
 /* Returns when all have read what they wanted. */
 void neighbours_end(void);
+/* Of other ranks' memory, how much this process has read so far, in whole blocks: its resident size
+ * counts them, and those of their owners do. From any thread. */
+int64_t neighbours_seen_bytes(void);
 
 #endif

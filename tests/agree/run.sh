@@ -59,6 +59,14 @@ two of_two_hosts 0 'step +2 of 3' 'env PLANC_HOST=one a/trainer --final far.safe
     'env PLANC_HOST=two a/trainer --final far.safetensors'
 cmp near.safetensors far.safetensors >/dev/null 2>&1 && ok near_and_far_same_bits ||
     fail near_and_far_same_bits "other weights"
+# Four ranks and two micro-batches: sums of several neighbours, added to what is there.
+built four --set mesh.fsdp=4 --set batch.global=16
+launch 4 four --final near.safetensors >near.log 2>&1 || fail near_four "$(tail_of near.log)"
+timeout -k 5 60 mpirun --oversubscribe --bind-to none -n 2 -x PLANC_HOST=one four/trainer --final \
+    far.safetensors : -n 2 -x PLANC_HOST=two four/trainer --final far.safetensors >far.log 2>&1 ||
+    fail far_four "$(tail_of far.log)"
+cmp near.safetensors far.safetensors >/dev/null 2>&1 && ok near_and_far_of_four ||
+    fail near_and_far_of_four "other weights"
 
 # ── files ────────────────────────────────────────────────────────────────────
 mkdir -p here there

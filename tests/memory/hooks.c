@@ -9,6 +9,7 @@
  * dead.h holds, by schedule step, the ranges of the arena where nobody is; ledger.py writes it from
  * the dump. */
 #define _GNU_SOURCE
+#include "cpu/neighbours.h"
 #include "device.h"
 #include "shared/trainer.h"
 
@@ -155,6 +156,22 @@ static void copy_lines(FILE *to, const char *path, const char *const *word, int 
     if (f) fclose(f);
 }
 
+/* Pages of other ranks that this one has read: they are counted in its resident size, too. */
+static void report_neighbours(FILE *to)
+{
+    char line[512], mode[8];
+    bool theirs = false;
+    long sum = 0, kib;
+    FILE *f = fopen("/proc/self/smaps", "r");
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%*x-%*x %7s", mode) == 1)
+            theirs = !strcmp(mode, "r--s") && strstr(line, "/memfd:planc");
+        if (theirs && sscanf(line, "Rss: %ld", &kib) == 1) sum += kib;
+    }
+    if (f) fclose(f);
+    fprintf(to, "neighbours %ld\nseen %lld\n", sum, (long long)neighbours_seen_bytes() / 1024);
+}
+
 static void report(void)
 {
     static const char *const status[] = {
@@ -164,12 +181,14 @@ static void report(void)
     snprintf(path, sizeof path, "%s.%d", getenv("MEMORY_REPORT"), world.rank);
     FILE *to = fopen(path, "w");
     if (!to) return;
-    fprintf(to, "arena %lld\n", (long long)(program.local_bytes + program.wire_bytes));
+    fprintf(to, "arena %lld\nfsdp %lld\n", (long long)(program.local_bytes + program.wire_bytes),
+            (long long)program.fsdp);
     for (int64_t i = 0; i <= training_step && i < STEPS; i++)
         fprintf(to, "step %lld ours %lld library %lld held %lld\n", (long long)i,
                 (long long)per_step[i].ours, (long long)per_step[i].library,
                 (long long)per_step[i].held);
     copy_lines(to, "/proc/self/status", status, 6);
+    report_neighbours(to);
     report_pages(to);
     fclose(to);
 }

@@ -291,7 +291,7 @@ def reports(path, ranks):
                 if word[0] == "step":
                     steps.append({k: int(v) for k, v in zip(word[2::2], word[3::2])})
                 else:
-                    facts[word[0].rstrip(":")] = word[1] if word[0] == "pages" else int(word[1]) * (1 if word[0] == "arena" else 1024)
+                    facts[word[0].rstrip(":")] = word[1] if word[0] == "pages" else int(word[1]) * (1 if word[0] in ("arena", "fsdp") else 1024)
         yield rank, facts, steps
 
 
@@ -323,9 +323,13 @@ def resident(name, path, ranks, *words):
     for rank, facts, _ in reports(path, ranks):
         assert facts["arena"] == o["arena_bytes"]
         allowed = 1.01 * o["peak_bytes"] + (16 << 20)
-        assert facts["VmHWM"] <= allowed, f"rank {rank}: {facts['VmHWM']} bytes resident, {o['peak_bytes']} predicted"
-        assert facts["VmHWM"] >= o["arena_bytes"], "less than the arena was resident"
-        most = max(most, facts["VmHWM"] - o["arena_bytes"])
+        theirs = facts["neighbours"]            # pages of other ranks, which they have
+        own = facts["VmHWM"] - theirs
+        assert own <= allowed, f"rank {rank}: {own} bytes resident, {o['peak_bytes']} predicted"
+        assert own >= o["arena_bytes"], "less than the arena was resident"
+        assert (theirs > 0) == (facts["fsdp"] > 1), f"rank {rank}: {theirs} bytes of the others were read by fsdp {facts['fsdp']}"
+        assert abs(facts["seen"] - theirs) <= theirs / 20 + (1 << 20), f"rank {rank}: {theirs} bytes of others are resident, not {facts['seen']}"
+        most = max(most, own - o["arena_bytes"])
     print(f"ok resident.{name}")
     print(f"note resident.{name}: arena {o['arena_bytes'] / 2**20:.1f} MiB, beside it at most {most / 2**20:.1f} of {o['outside_bytes'] / 2**20:.0f} MiB")
 
