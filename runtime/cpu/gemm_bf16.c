@@ -15,7 +15,6 @@
 
 #if defined __x86_64__
 #include <immintrin.h>
-#include <string.h>
 
 #define FOR_PAIRS __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define INLINE_FOR_PAIRS FOR_PAIRS __attribute__((always_inline)) static inline
@@ -104,33 +103,51 @@ INLINE_FOR_PAIRS void turn(__m512i x[16])
     }
 }
 
-/* Sixteen columns of B, of which `lines` exist, from column j on: pair p at to[32 p]. Those that
- * are missing become zero. */
+/* Sixteen columns of a B that goes along k, of which `lines` exist, from column j on: pair p at
+ * to[32 p]. Those that are missing become zero. */
 FOR_PAIRS static void pack_half(struct side b, int64_t j, int64_t lines, int64_t pairs,
                                 uint32_t *to)
 {
-    if (lines <= 0)
-        for (int64_t p = 0; p < pairs; p++) memset(to + p * COLUMNS, 0, 64);
-    else if (!b.along)
-        for (int64_t p = 0; p < pairs; p++) {
-            _mm_prefetch((const char *)(side_at(b, j, p) + 32 * b.ld), _MM_HINT_T0);
-            _mm512_store_si512(to + p * COLUMNS, across(b, j, p, lines));
-        }
-    else
-        for (int64_t p = 0; p < pairs; p += 16) {
-            __m512i x[16];
+    b.along = true; /* as the compiler does not know: it would choose an address for every load */
+    for (int64_t p = 0; p < pairs; p += 16) {
+        __m512i x[16];
 #pragma GCC unroll 16
-            for (int64_t i = 0; i < 16; i++)
-                x[i] = i < lines ? along(b, j + i, p) : _mm512_setzero_si512();
-            turn(x);
+        for (int64_t i = 0; i < 16; i++)
+            x[i] = i < lines ? along(b, j + i, p) : _mm512_setzero_si512();
+        turn(x);
 #pragma GCC unroll 16
-            for (int64_t i = 0; i < 16; i++)
-                if (p + i < pairs) _mm512_store_si512(to + (p + i) * COLUMNS, x[i]);
+        for (int64_t i = 0; i < 16; i++)
+            if (p + i < pairs) _mm512_store_si512(to + (p + i) * COLUMNS, x[i]);
+    }
+}
+
+/* Another B row by row, as it lies in memory: the elements of two rows in turn. */
+FOR_PAIRS static void pack_rows(struct side b, int64_t j0, int64_t columns, int64_t pairs)
+{
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
+                                         8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0),
+                  high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    b.along = false;
+    for (int64_t p = 0; p < pairs; p++)
+        for (int64_t j = 0; j < columns; j += COLUMNS) {
+            const __mmask32 there = (__mmask32)((1ull << smaller(COLUMNS, columns - j)) - 1);
+            const uint16_t *row = side_at(b, j0 + j, p);
+            uint32_t *to = panels_b + j * pairs + p * COLUMNS;
+            _mm_prefetch((const char *)(row + 16 * b.ld), _MM_HINT_T0);
+            _mm_prefetch((const char *)(row + 17 * b.ld), _MM_HINT_T0);
+            const __m512i even = _mm512_maskz_loadu_epi16(there, row),
+                          odd = _mm512_maskz_loadu_epi16(2 * p + 1 < b.k ? there : 0, row + b.ld);
+            _mm512_store_si512(to, _mm512_permutex2var_epi16(even, low, odd));
+            _mm512_store_si512(to + 16, _mm512_permutex2var_epi16(even, high, odd));
         }
 }
 
 static void pack_b(struct side b, int64_t j0, int64_t columns, int64_t pairs)
 {
+    if (!b.along) {
+        pack_rows(b, j0, columns, pairs);
+        return;
+    }
     for (int64_t j = 0; j < columns; j += COLUMNS) {
         pack_half(b, j0 + j, columns - j, pairs, panels_b + j * pairs);
         pack_half(b, j0 + j + 16, columns - j - 16, pairs, panels_b + j * pairs + 16);
