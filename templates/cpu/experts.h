@@ -21,33 +21,64 @@ static inline void route_plan(const int32_t *restrict ids, int32_t *restrict pla
     first[0] = 0;
 }
 
-static inline void dispatch_of(enum element type, const void *restrict x,
-                               const int32_t *restrict place, void *restrict z, int64_t tokens,
-                               int64_t k, int64_t width)
+/* The rows of the experts are in no cache when they are written or read, and they are taken in the
+ * order of tokens: a line of a row is asked for so many tokens before its turn. */
+enum { ROWS_AHEAD = 4, ROW_LINE = 64 };
+SPECIALISED void row_ahead(const void *at, int64_t bytes, bool to_write)
 {
-    int64_t bytes = width * (type == ELEMENT_BF16 ? 2 : 4);
-    for (int64_t t = 0; t < tokens; t++)
-        for (int64_t j = 0; j < k; j++)
-            memcpy((char *)z + place[t * k + j] * bytes, (const char *)x + t * bytes,
-                   (size_t)bytes);
+    for (int64_t b = 0; b < bytes; b += ROW_LINE)
+        if (to_write)
+            __builtin_prefetch((const char *)at + b, 1);
+        else
+            __builtin_prefetch((const char *)at + b, 0);
 }
 
-enum { COLLECT_COLUMNS = 256 };
+SPECIALISED void dispatch_of(enum element type, const void *restrict x,
+                             const int32_t *restrict place, void *restrict z, int64_t tokens,
+                             int64_t k, int64_t width)
+{
+    const int64_t bytes = width * (type == ELEMENT_BF16 ? 2 : 4),
+                  lines = bytes / ROW_LINE * ROW_LINE;
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t j = 0; j < k; j++) {
+            const char *from = (const char *)x + t * bytes;
+            char *to = (char *)z + place[t * k + j] * bytes;
+            if (t + ROWS_AHEAD < tokens)
+                row_ahead((char *)z + place[(t + ROWS_AHEAD) * k + j] * bytes, bytes, true);
+            for (int64_t b = 0; b < lines; b += ROW_LINE) memcpy(to + b, from + b, ROW_LINE);
+            memcpy(to + lines, from + lines, (size_t)(bytes - lines));
+        }
+}
+
+/* Sums of OP_LANES columns stay in registers while the rows of a token are added. */
 SPECIALISED void collect_of(enum element type, const void *restrict z,
                             const int32_t *restrict place, void *restrict y, int64_t tokens,
                             int64_t k, int64_t width)
 {
-    float sum[COLLECT_COLUMNS];
-    for (int64_t t = 0; t < tokens; t++)
-        for (int64_t from = 0; from < width; from += COLLECT_COLUMNS) {
-            int64_t columns = product_smaller(COLLECT_COLUMNS, width - from);
+    const int64_t whole = width / OP_LANES * OP_LANES;
+    for (int64_t t = 0; t < tokens; t++) {
+        const int32_t *row = place + t * k;
+        for (int64_t j = 0; j < k && t + ROWS_AHEAD < tokens; j++)
+            row_ahead(element_at(type, z, row[ROWS_AHEAD * k + j] * width),
+                      width * (type == ELEMENT_BF16 ? 2 : 4), false);
+        for (int64_t c = 0; c < whole; c += OP_LANES) {
+            float sum[OP_LANES], x[OP_LANES];
             for (int64_t j = 0; j < k; j++) {
-                const void *restrict row = element_at(type, z, place[t * k + j] * width + from);
-                for (int64_t c = 0; c < columns; c++)
-                    sum[c] = j ? sum[c] + element_load(type, row, c) : element_load(type, row, c);
+                const void *from = element_at(type, z, row[j] * width + c);
+                if (type == ELEMENT_BF16)
+                    op_load_block(x, from);
+                else
+                    memcpy(x, from, sizeof x);
+                for (int i = 0; i < OP_LANES; i++) sum[i] = j ? sum[i] + x[i] : x[i];
             }
-            element_store(type, element_at(type, y, t * width + from), sum, columns);
+            element_store(type, element_at(type, y, t * width + c), sum, OP_LANES);
         }
+        for (int64_t c = whole; c < width; c++) {
+            float sum = element_load(type, z, row[0] * width + c);
+            for (int64_t j = 1; j < k; j++) sum += element_load(type, z, row[j] * width + c);
+            element_store(type, element_at(type, y, t * width + c), &sum, 1);
+        }
+    }
 }
 
 static inline void to_rows(const float *restrict w, const int32_t *restrict place,

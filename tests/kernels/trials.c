@@ -331,7 +331,7 @@ static void attention_trials(void)
 
 static void expert_trials(enum op op)
 {
-    enum { T = 11, E = 5, K = 2, A = 8, B = 12 };
+    enum { T = 11, E = 5, K = 2, A = 8, B = 12, WIDE = 83 };
     struct attr k[] = {attr_whole("k", K)}, experts[] = {attr_whole("experts", E)};
     struct operand p = f32(T, E, 0);
     /* nobody chooses expert 3 */
@@ -343,9 +343,11 @@ static void expert_trials(enum op op)
     case OP_route_plan: trial("", plan); return;
     case OP_dispatch:
         trial("", node(op, (struct operand[]){floats(T, A, 0), place}, 2, k, 1));
+        trial("wide", node(op, (struct operand[]){floats(T, WIDE, 0), place}, 2, k, 1));
         return;
     case OP_collect:
         trial("", node(op, (struct operand[]){floats(T * K, A, 0), place}, 2, k, 1));
+        trial("wide", node(op, (struct operand[]){floats(T * K, WIDE, 0), place}, 2, k, 1));
         return;
     case OP_to_rows:
         trial("", node(op, (struct operand[]){f32(T, K, 0), place}, 2, NULL, 0));
