@@ -94,7 +94,7 @@ const char *candidate_structure_text(const struct plan *p)
 {
     const bool cut = plan_parts_optimizer(p);
     return text_format("%d %d %d %d %s %s %s ", p->loss_chunks > 1, p->fsdp > 1, cut,
-                       cut && p->accumulation > 1, p->checkpoint_layers, p->checkpoint_save,
+                       p->accumulation > 1, p->checkpoint_layers, p->checkpoint_save,
                        p->checkpoint_rest_save);
 }
 

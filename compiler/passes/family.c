@@ -51,10 +51,7 @@ static void *keep(size_t bytes)
     return p;
 }
 
-int64_t family_accumulation(const struct plan *p)
-{
-    return p->optimizer_all && p->accumulation > 1 ? 2 : 1;
-}
+int64_t family_accumulation(const struct plan *p) { return p->accumulation > 1 ? 2 : 1; }
 
 static struct graph *compile(const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks)
 {

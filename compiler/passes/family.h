@@ -6,8 +6,8 @@
 
 /* Plans that differ only in local batch, in loss_chunks (all one, or all more), in fsdp (all one,
  * or all more) and in dp have the same graph except for numbers: the same buffers, live between the
- * same steps. A family holds them as functions of these numbers. Where the replicas have parts of a
- * shard, all have more than one replica, and all accumulate gradients or none does. */
+ * same steps. A family holds them as functions of these numbers. All have several micro-batches a
+ * step or none has; where the replicas have parts of a shard, all have more than one replica. */
 struct family;
 /* Of the family that `p` is of. NULL after diagnostics of pass_lower. Takes memory from the heap:
  * it outlives the arena's marks. */

@@ -17,7 +17,8 @@
  * wait for none. Layer i lies in slot i modulo the number of slots in both loops, so nothing is
  * moved. Such a backward loop ends with the first layers in the slots, where the next micro-batch
  * finds them: what straight code gathers of the forward loop, it gathers in a step's first
- * micro-batch alone. (In later ones its event is long over, so waiting for it is nothing.)
+ * micro-batch alone. (In later ones its event is long over, so waiting for it is nothing.) With one
+ * micro-batch a step nothing is left for another.
  *
  * Collectives are issued in the order of this text, on every rank. Those of the FSDP group run one
  * after the other in that order. Sums over replicas run one after the other on a lane of their own,
@@ -159,7 +160,7 @@ static void collect(struct schedule *s, const struct graph *old)
         const struct use *back = &s->use.item[i];
         struct use *there =
             back->held ? find_use(s, graph_region(old, back->region->mirror), back->unit) : NULL;
-        if (there) there->kept = least(f->prefetch, there->ring);
+        if (there && f->accumulation > 1) there->kept = least(f->prefetch, there->ring);
     }
 }
 

@@ -50,6 +50,15 @@ for prefetch in 0 1 2 3 9; do for slots in 1 2 3; do
     point "prefetch$prefetch.slots$slots" --set "mesh.prefetch=$prefetch" --set \
         "mesh.reduce_slots=$slots"
 done; done
+# What one micro-batch leaves in slots for the next.
+for prefetch in 0 1 2 3 4 9; do for vocab in 96 960; do
+    point "micro.prefetch$prefetch.vocab$vocab" --set "mesh.prefetch=$prefetch" --set \
+        batch.global=16 --set "model.vocab=$vocab"
+done; done
+for tied in on off; do for mode in selective full; do
+    point "micro.tied_$tied.$mode" --set batch.global=16 --set "model.tied=$tied" --set \
+        "activation_checkpoint.mode=$mode" --set batch.loss_chunks=2 --set mesh.prefetch=2
+done; done
 for layers in 1 2 3; do
     point "layers$layers.prefetch2" --set "model.layers=$layers" --set mesh.prefetch=2
 done
