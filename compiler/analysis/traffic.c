@@ -49,6 +49,7 @@ struct traffic traffic_of(const struct graph *g)
                                   (double)times_of(r, r->body.item[k], n);
                 double gathered = elements * (double)element_bytes(g->facts.compute);
                 if (attr_or(n, "parts", 0)) t.put_together += gathered;
+                if (attr_or(n, "next", 0)) t.gathered_once -= gathered; /* not in the last */
                 if (n->op == OP_reduce)
                     t.reduced += 4.0 * elements;
                 else if (attr_or(n, "once", 0))

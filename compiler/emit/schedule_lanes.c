@@ -97,7 +97,8 @@ static const char *gather_instance(struct schedule_text *s, struct here h, const
 static const char *gather_condition(const struct graph *g, struct here h, const struct node *n)
 {
     /* a forward pass alone leaves other layers in the slots than a backward pass does */
-    const char *once = !attr_or(n, "once", 0)             ? ""
+    const char *once = attr_or(n, "next", 0)              ? "!(micro & MICRO_LAST)"
+                       : !attr_or(n, "once", 0)           ? ""
                        : g->facts.reshard == RESHARD_STEP ? "micro & MICRO_FIRST"
                                                           : "micro & (MICRO_FIRST | MICRO_FORWARD)";
     if (h.region->direction == ONCE) return once[0] ? text_format("if (%s) ", once) : "";
@@ -107,7 +108,7 @@ static const char *gather_condition(const struct graph *g, struct here h, const 
     struct text all = {0};
     const char *const condition[] = {once, after, before};
     for (size_t i = 0; i < COUNT_OF(condition); i++) {
-        bool first = !all.length, sum = i == 0 && (after[0] || before[0]);
+        bool first = !all.length, sum = i == 0 && once[0] != '!' && (after[0] || before[0]);
         if (condition[i][0])
             text_add(&all, "%s%s%s%s", first ? "if (" : " && ", sum ? "(" : "", condition[i],
                      sum ? ")" : "");

@@ -329,7 +329,7 @@ struct buffer *slot_read(const struct graph *g, const struct region *r, const st
     if (!b || b->kind != BUFFER_ALIAS) return b;
     if (kept) return kept;
     const char *other = r->within ? r->within : r->mirror;
-    return other ? graph_buffer(g, slot_name(SLOT_GATHER, other, u)) : NULL;
+    return other ? graph_buffer(g, slot_name(SLOT_GATHER, other, u)) : b;
 }
 
 struct buffer *graph_buffer_must(const struct graph *g, const char *name)

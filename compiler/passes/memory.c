@@ -18,6 +18,8 @@
  *
  * Records of kind ALIAS name bytes that another record owns. memory_slots.c records the slots that
  * collectives read and write. */
+#include <string.h>
+
 #include "passes/layout.h"
 #include "passes/memory_slots.h"
 #include "passes/pipeline.h"
@@ -378,6 +380,16 @@ static void settle_body(struct memory *m, const struct region *r, const struct b
     }
 }
 
+/* The gather that fills a slot which lies in the last entry of another; NULL: of no such slot. */
+static const struct node *gathered_early(const struct graph *g, const struct buffer *slot)
+{
+    for (struct node_walk at = {0}; next_node(g, &at);)
+        if (at.node->op == OP_gather && attr_find(at.node, "place") &&
+            !strcmp(attr_get_word(at.node, "into"), slot->name))
+            return at.node;
+    return NULL;
+}
+
 static void settle_aliases(struct memory *m)
 {
     struct graph *g = m->graph;
@@ -396,8 +408,11 @@ static void settle_aliases(struct memory *m)
             struct buffer *alias =
                 graph_buffer(g, slot_name(SLOT_GATHER, r->name, g->unit.item[k]));
             if (!alias || alias->kind != BUFFER_ALIAS) continue;
-            const struct buffer *own = slot_read(g, r, g->unit.item[k]);
-            alias->offset = own->offset, alias->stride = own->stride;
+            const struct node *early = gathered_early(g, alias);
+            const struct buffer *own = early ? graph_buffer(g, attr_get_word(early, "place"))
+                                             : slot_read(g, r, g->unit.item[k]);
+            alias->offset = own->offset + (early ? own->stride * (own->entries - 1) : 0);
+            if (!early) alias->stride = own->stride;
         }
     }
 }

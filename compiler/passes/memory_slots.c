@@ -60,6 +60,11 @@ static void put_slots(struct memory *m)
                 if (b) continue; /* the first issue in text order is the earliest */
                 int64_t bytes = slot_elements(g, attr_get_word(node, "unit")) *
                                 (gather ? element_bytes(g->facts.compute) : 4);
+                if (gather && attr_find(node, "place")) { /* its region's last step: below */
+                    memory_put(m, name, BUFFER_ALIAS, SEGMENT_WIRE, bytes, 1, INDEX_ONLY,
+                               node->step, m->end);
+                    continue;
+                }
                 if (gather && attr_or(node, "held", 0)) {
                     memory_put(m, name, BUFFER_ALIAS, SEGMENT_WIRE, bytes, attr_get(node, "ring"),
                                INDEX_LAYER, m->steps[i].first, m->steps[i].last);

@@ -17,8 +17,12 @@
  * wait for none. Layer i lies in slot i modulo the number of slots in both loops, so nothing is
  * moved. Such a backward loop ends with the first layers in the slots, where the next micro-batch
  * finds them: what straight code gathers of the forward loop, it gathers in a step's first
- * micro-batch alone. (In later ones its event is long over, so waiting for it is nothing.) With one
- * micro-batch a step nothing is left for another.
+ * micro-batch alone. (In later ones its event is long over, so waiting for it is nothing.)
+ *
+ * What straight code before the forward loop reads, the embedding, comes next after the last layer
+ * of the backward loop: that loop issues its gather too, for the next micro-batch, into the slot
+ * that the layer after the first ones has just left. In a step's first micro-batch, whose weights
+ * are new, straight code gathers it. With one micro-batch a step nothing is left for another.
  *
  * Collectives are issued in the order of this text, on every rank. Those of the FSDP group run one
  * after the other in that order. Sums over replicas run one after the other on a lane of their own,
@@ -44,7 +48,9 @@ struct use {
         kept, /* and so many those that the mirror leaves for the next micro-batch */
         once; /* of these, so many of the first are gathered in a step's first micro-batch alone */
     int event;
-    bool first; /* of the unit in a micro-batch */
+    bool first;        /* of the unit in a micro-batch */
+    bool early;        /* gathered in the micro-batch before, */
+    const char *place; /* into the first entry of this loop's slots that `kept` leaves free */
     const char *buffer;
 };
 struct gradient_slot {
@@ -119,6 +125,42 @@ static int64_t held_of(const struct schedule *s, const struct use *u)
     return mirror ? least(most(s->graph->facts.prefetch, 1), u->ring) : 0;
 }
 
+/* Of the units that share a slot the largest, and in *length how long its weights are: unlike the
+ * elements, which are padded, that is the same for every number of shards. */
+static int64_t slot_elements(const struct graph *g, const struct unit *u, int64_t *length)
+{
+    int64_t n = 0;
+    *length = 0;
+    for (int i = 0; i < g->unit.n; i++)
+        if (shared_unit(g, g->unit.item[i]) == u && g->unit.item[i]->elements > n)
+            n = g->unit.item[i]->elements;
+    for (int i = 0; i < g->weight.n; i++) {
+        const struct weight *w = g->weight.item[i];
+        int64_t end = w->offset + shape_count(w->value->shape);
+        if (shared_unit(g, graph_unit(g, w->unit)) == u && end > *length) *length = end;
+    }
+    return n;
+}
+
+/* Whether straight code reads a unit, then a loop runs up whose first layers are kept and that has
+ * a slot beside theirs which is large enough, and the micro-batch's last gathers are for the way
+ * down. */
+static void find_early(struct schedule *s)
+{
+    if (s->use.n < 3) return;
+    struct use *one = &s->use.item[0];
+    const struct use *up = &s->use.item[1], *down = &s->use.item[s->use.n - 1];
+    const int64_t prefetch = s->graph->facts.prefetch;
+    int64_t needs, has;
+    if (one->region->direction != ONCE || one->unit->loop[0] || up->region->direction != UP ||
+        prefetch < 1 || !down->held || down->unit != up->unit || up->kept != prefetch ||
+        up->ring != prefetch + 1 ||
+        slot_elements(s->graph, one->unit, &needs) > slot_elements(s->graph, up->unit, &has) ||
+        needs > has)
+        return;
+    one->early = true, one->place = up->buffer;
+}
+
 static void collect(struct schedule *s, const struct graph *old)
 {
     const struct facts *f = &old->facts;
@@ -162,6 +204,7 @@ static void collect(struct schedule *s, const struct graph *old)
             back->held ? find_use(s, graph_region(old, back->region->mirror), back->unit) : NULL;
         if (there && f->accumulation > 1) there->kept = least(f->prefetch, there->ring);
     }
+    find_early(s);
 }
 
 static void stamp(struct build *b, enum lane lane)
@@ -170,11 +213,12 @@ static void stamp(struct build *b, enum lane lane)
     n->lane = lane, n->step = ++b->graph->steps;
 }
 
-/* once: in the first micro-batch of a step alone */
+/* once: in the first micro-batch of a step alone; next: in all but the last, for the one after */
+enum gather_when { GATHER_ALWAYS, GATHER_ONCE, GATHER_NEXT };
 static void put_gather(struct build *b, const struct use *target, int64_t shift, int64_t from,
-                       int64_t to, bool once)
+                       int64_t to, enum gather_when when)
 {
-    struct attr attr[12] = {
+    struct attr attr[14] = {
         attr_word("unit", target->unit->loop[0] ? target->unit->loop : target->unit->name),
         attr_word("into", target->buffer),
         attr_whole("shift", shift),
@@ -183,11 +227,15 @@ static void put_gather(struct build *b, const struct use *target, int64_t shift,
         attr_whole("ring", target->ring),
         attr_whole("event", target->event),
         attr_whole("count", target->count),
-        attr_whole("down", target->region->direction == DOWN),
-        attr_whole("once", 1)};
-    int n = once || b->graph->facts.reshard == RESHARD_STEP ? 10 : 9;
+        attr_whole("down", target->region->direction == DOWN)};
+    int n = 9;
+    if (when == GATHER_ONCE || b->graph->facts.reshard == RESHARD_STEP)
+        attr[n++] = attr_whole("once", 1);
+    if (when == GATHER_NEXT) attr[n++] = attr_whole("next", 1);
     if (target->held) attr[n++] = attr_whole("held", target->held);
-    if (target->first && b->graph->facts.parts > 1) attr[n++] = attr_whole("parts", 1);
+    if (target->early) attr[n++] = attr_word("place", target->place);
+    if (target->first && b->graph->facts.parts > 1 && when != GATHER_NEXT)
+        attr[n++] = attr_whole("parts", 1);
     build_op(b, OP_gather, NULL, 0, attr, n);
     stamp(b, LANE_GATHER);
 }
@@ -233,7 +281,7 @@ static void issue_until(struct schedule *s, struct build *b, int64_t limit)
             /* those before it were not gathered in an earlier loop, which does so every time */
             const bool once = p - t->start < t->kept && p - t->start == t->once;
             t->once += once;
-            put_gather(b, t, p - t->start, 0, 1, once);
+            put_gather(b, t, p - t->start, 0, 1, once || t->early ? GATHER_ONCE : GATHER_ALWAYS);
         }
     }
     s->issued = most(s->issued, least(limit, s->positions));
@@ -247,8 +295,12 @@ static void issue_in_loop(struct schedule *s, struct build *b, const struct use 
         const struct use *t = &s->use.item[i];
         int64_t shift = ahead - t->start, from = most(0, t->held - shift),
                 to = least(here->count, t->count - shift);
-        if (from < to || t == here) put_gather(b, t, shift, from, most(from, to), false);
+        if (from < to || t == here) put_gather(b, t, shift, from, most(from, to), GATHER_ALWAYS);
     }
+    const struct use *one = &s->use.item[0];
+    if (one->early && here->start + here->count == s->positions)
+        put_gather(b, one, ahead - s->positions, s->positions - ahead, s->positions - ahead + 1,
+                   GATHER_NEXT);
     s->issued =
         most(s->issued, least(here->start + here->count + s->graph->facts.prefetch, s->positions));
 }

@@ -65,7 +65,7 @@ static void settle(struct walk *w)
 static void walk_item(struct walk *w, const struct item *it, int64_t n)
 {
     int64_t place = it->loop && it->kind != ITEM_RUN ? modulo(n, it->ring) : 0, last = 0;
-    if (it->once && !(w->micro & PART_FIRST)) return;
+    if ((it->once && !(w->micro & PART_FIRST)) || (it->next && w->micro & PART_LAST)) return;
     switch (it->kind) {
     case ITEM_RUN:
         settle(w);

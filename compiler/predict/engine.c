@@ -273,7 +273,7 @@ static void record(struct engine *e, const struct item *it, int64_t place)
 static void do_item(struct engine *e, const struct item *it, int64_t n)
 {
     int64_t at;
-    if (it->once && !(e->micro & PART_FIRST)) return;
+    if ((it->once && !(e->micro & PART_FIRST)) || (it->next && e->micro & PART_LAST)) return;
     switch (it->kind) {
     case ITEM_RUN: compute(e, it); break;
     case ITEM_PARTS:

@@ -187,6 +187,7 @@ static void add_gather(struct build_program *b, struct stage *s, const struct no
     it->count = attr_get(n, "count");
     it->down = attr_get(n, "down") != 0;
     it->once = parts || is_once(n);
+    it->next = attr_or(n, "next", 0);
     it->loop = is_of_loop(b->graph, unit);
     if (parts) it->series = replicas_series(b->to), it->event = -1;
     it->gather = HOLD(b->to, const struct parts *, it->count + 1);

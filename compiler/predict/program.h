@@ -60,6 +60,7 @@ struct item {
     bool first, last;            /* of a gradient that comes in parts */
     bool all;                    /* ITEM_WAIT: the whole ring */
     bool once;        /* ITEM_PARTS, ITEM_GATHER, ITEM_WAIT: of the first micro-batch of a step */
+    bool next;        /* ITEM_GATHER: of all but the last */
     bool slot;        /* ITEM_WAIT: for a slot to be written again */
     bool after_parts; /* ITEM_GATHER: in the first micro-batch after its ITEM_PARTS */
     /* ITEM_REDUCE: 1 + the first event of the ring of sums over the replicas that have to have read

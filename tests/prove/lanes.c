@@ -77,6 +77,7 @@ void gather(struct prove *p, const struct node *n)
     if (p->region->direction != ONCE && (p->n < attr_get(n, "from") || p->n >= attr_get(n, "to")))
         return;
     if (attr_or(n, "once", 0) && !p->first_micro) return;
+    if (attr_or(n, "next", 0) && p->last_micro) return;
     const struct buffer *b = graph_buffer(p->g, attr_get_word(n, "into"));
     int64_t layer = attr_get(n, "down") ? attr_get(n, "count") - 1 - at : at;
     put_together(p, n, layer);

@@ -173,6 +173,17 @@ sed -E "/^    wait\(\) $slot .*$summed/s/$slot/event=999/" whole.ir >no_reduce_w
 caught a_reduction_nobody_waits_for no_reduce_wait.ir 'gradient of .* is read before event'
 sed -E "/^    reduce\(\) .*$summed/s/$summed/summed=${slot#event=}/" whole.ir >one_event.ir
 caught an_event_of_a_slot_and_a_sum one_event.ir 'of a slot and of a sum'
+# The embedding of the next micro-batch.
+cp micro.prefetch1.vocab96.ir whole.ir
+sed -E '/^    gather\(\) .* next=1/d' whole.ir >no_next.ir
+caught no_gather_for_the_next no_next.ir 'nobody has recorded|something else was written'
+sed -E '/^    gather\(\) .*gather.prologue/s/ once=1//' whole.ir >always.ir
+caught a_gather_for_the_next_and_one_more always.ir 'recorded again|under way'
+sed -E 's/ next=1//' whole.ir >too_late.ir
+caught a_gather_for_a_step_that_has_other_weights too_late.ir 'never waited'
+first=$(grep -E '^buffer gather.layers.forward.layers ' whole.ir | grep -oE ' offset=[0-9]+')
+sed -E "s/^(buffer gather.prologue.forward.prologue .*) offset=[0-9]+/\1$first/" whole.ir >kept.ir
+caught a_gather_over_what_is_kept kept.ir 'something else was written|under way'
 # Parts of the replicas, one micro-batch: shards of gradients pass through a ring.
 cp all_forward.fsdp2.global4.slots2.ir whole.ir
 summed=$(grep -E '^    reduce\(\) .*slot.layers.backward.layers' whole.ir |
