@@ -259,8 +259,8 @@ static void check(int heads, int kv_heads, int sequence, int sequences, kind of_
                     stats_there[(size_t)((t / sequence * heads + h) * sequence + t % sequence)] ==
                         lse[(size_t)(t * heads + h)];
 
-    /* BF16: weights and result are each rounded once, 2^-9 of either */
-    double out = 0, log_sum = 0, bound = sizeof(T) == 2 ? 1.5 / 256 : 1e-5;
+    /* BF16: weights and result are each rounded once, up to 2^-8 of either */
+    double out = 0, log_sum = 0, bound = sizeof(T) == 2 ? 2.0 / 256 : 1e-5;
     for (size_t i = 0; i < o.size(); i++) {
         double error = std::fabs(value(o[i]) - want.o[i]) / want.size[i];
         if (!(error <= out)) out = error;
