@@ -230,12 +230,12 @@ DEVICE void attention_shrink(float (&out)[M][C][4], const float (&shrink)[M][2])
 #pragma unroll
             for (int e = 0; e < 4; e++) out[m][c][e] *= shrink[m][e / 2];
 }
-/* After the last tile: results by the sum of their weights, and lse, of this head and of the
- * sample's first row, `heads` apart. */
+/* After the last tile: results by the sum of their weights, and lse, of the sample from row `start`
+ * on. */
 template <int M, int C>
 DEVICE void attention_finish(float (&out)[M][C][4], const float (&top)[M][2],
-                             const float (&sum)[M][2], float unit, float *lse, int heads, int mine,
-                             int sequence)
+                             const float (&sum)[M][2], float unit, float *lse, int64_t start,
+                             int heads, int head, int mine, int sequence)
 {
     int lane = (int)threadIdx.x % 32;
 #pragma unroll
@@ -251,7 +251,7 @@ DEVICE void attention_finish(float (&out)[M][C][4], const float (&top)[M][2],
                 out[m][c][2 * half] *= inverse, out[m][c][2 * half + 1] *= inverse;
             int query = mine + m * 16 + half * 8 + lane / 4;
             if (lane % 4 == 0 && query < sequence)
-                lse[(int64_t)query * heads] = fmaf(top[m][half], unit, op_log_f32(total));
+                lse[(start + query) * heads + head] = fmaf(top[m][half], unit, op_log_f32(total));
         }
 }
 
@@ -359,8 +359,8 @@ DEVICE void attention_forward(const bf16 *q, const bf16 *k, const bf16 *v, bf16 
             out, s, v_tile + side * keys * cut::stride + attention_left<cut::stride>(lane));
     }
 
-    attention_finish(out, top, sum, attention_unit(scale, rule), lse + start * heads + head, heads,
-                     mine, sequence);
+    attention_finish(out, top, sum, attention_unit(scale, rule), lse, start, heads, head, mine,
+                     sequence);
     attention_store<WIDTH>(o + (start + mine) * row + head * WIDTH, row, sequence - mine,
                            q_tile + warp * 16 * M * cut::stride, out, 1.0f);
 }

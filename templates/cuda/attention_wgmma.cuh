@@ -233,7 +233,7 @@ DEVICE void attention_forward_wgmma(const bf16 *q, const bf16 *k, const bf16 *v,
     add();
     wgmma_wait_for<0>(out[0], weight);
 
-    attention_finish(out, top, sum, unit, lse + start * heads + head, heads, mine, sequence);
+    attention_finish(out, top, sum, unit, lse, start, heads, head, mine, sequence);
     mbarrier_arrive(q_over + group); /* nobody of the warpgroup reads its queries any more */
     mbarrier_wait(q_over + group, 0);
     attention_store<WIDTH>(o + (start + mine) * row + head * WIDTH, row, sequence - mine,
