@@ -110,8 +110,10 @@ static const char *check_body(const struct graph *g, int region_at, int body_at)
             PUSH(&closed, kernel);
         }
     }
+    int reduced = 0; /* gradients lie in the slot when it is reduced */
+    while (reduced < b->node.n && b->node.item[reduced]->op != OP_reduce) reduced++;
     for (int i = 0; i < b->gradient.n; i++)
-        if ((why = unseen(g, b->gradient.item[i].value, region_at, body_at, b->node.n))) return why;
+        if ((why = unseen(g, b->gradient.item[i].value, region_at, body_at, reduced))) return why;
     if (b->next.n != r->carry.n)
         return text_format("%s has %d carries and %d next values", r->name, r->carry.n, b->next.n);
     for (int i = 0; i < b->next.n; i++) {

@@ -424,6 +424,14 @@ static void wanted(struct fuse *f, struct node *n)
     place(f, n);
 }
 
+/* All that still wait: no reader of this body takes them, so they are gradients or go on to others.
+ */
+static void place_all(struct fuse *f)
+{
+    for (int i = 0; i < f->body->node.n; i++)
+        if (waits(f, f->body->node.item[i])) place(f, f->body->node.item[i]);
+}
+
 static void fuse_body(struct graph *g, const struct graph *from, struct region *r,
                       const struct body *old, struct body *now)
 {
@@ -438,9 +446,11 @@ static void fuse_body(struct graph *g, const struct graph *from, struct region *
         if (n->op == OP_reduce) break;
         if (class == CLASS_CORE || class == CLASS_EFFECT || class == CLASS_LANE) wanted(f, n);
     }
-    for (int i = 0; i < old->node.n; i++) wanted(f, old->node.item[i]);
-    for (int i = 0; i < old->node.n; i++)
-        if (waits(f, old->node.item[i])) place(f, old->node.item[i]);
+    for (int i = 0; i < old->node.n; i++) {
+        if (old->node.item[i]->op == OP_reduce) place_all(f);
+        wanted(f, old->node.item[i]);
+    }
+    place_all(f);
     for (int k = 0; k < f->group.n; k++) {
         struct group *group = f->group.item[k];
         struct node *first = group->node.item[0];

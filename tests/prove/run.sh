@@ -93,6 +93,10 @@ for plan in "$top"/plans/*.plan; do
         2>"$name.err" && proved "library.$name" "$name.ir" ||
         fail "library.$name" "$(tail_of "$name.err")"
 done
+# The bias of a router learns from counts, one row for all tokens: a gradient that nothing reads.
+"$planc" dump "$top/plans/30b-a3b-16.plan" --after memory --set model.layers=3 --set \
+    model.balance_bias=on --set model.balance_rate=0.01 >balanced.ir 2>balanced.err &&
+    proved balanced balanced.ir || fail balanced "$(tail_of balanced.err)"
 
 # Two loops: what runs ahead of the second is gathered in the first, in every micro-batch.
 cat >loops.plan <<'P'
