@@ -16,6 +16,7 @@ struct cuda_tensor {
     int64_t planes, lines, elements;
     int box;
 };
+enum { CUDA_TENSORS = 4 }; /* of a launch, as SHOT_TENSORS there */
 
 /* One IR kernel being written. */
 struct cuda_kernel {
@@ -38,7 +39,7 @@ struct cuda_kernel {
     int resident;
     /* of the function begun next and of the launch that follows: arguments that are tensor maps;
      * box 0: none */
-    struct cuda_tensor tensor[2];
+    struct cuda_tensor tensor[CUDA_TENSORS];
     VECTOR(const char *) function; /* begun so far */
     struct text offers;            /* for launch.c, before `call`: what a library is offered */
     VECTOR(const char *) offer;    /* and their rows of launch_offer */
@@ -57,7 +58,7 @@ void cuda_end(struct cuda_kernel *c);
 void cuda_launch(struct cuda_kernel *c, const char *function, const char *x, const char *y,
                  const char *z, int threads, int64_t shared_bytes, bool works);
 /* What struct shot says of tensor maps: `, {{…}, {…}}`, or "". */
-const char *cuda_tensors(const struct cuda_tensor tensor[2]);
+const char *cuda_tensors(const struct cuda_tensor tensor[CUDA_TENSORS]);
 /* The arguments of such a launch by themselves: `(void *[]){(void *)&p[0], ...}`. */
 const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works);
 

@@ -7,6 +7,8 @@
 #include "passes/kernel_tile.h"
 #include "passes/workspace.h"
 
+#include <string.h>
+
 /* Beside dynamic shared memory: the number of a block of attention_gradient, with its alignment. */
 enum { STATIC_BYTES = 128, WGMMA_THREADS = 384 };
 
@@ -74,11 +76,20 @@ static int64_t wgmma_forward_bytes(int64_t width)
 {
     return 1024 + 2 * 128 * (width + 8) + 5 * 128 * 2 * width + 8 * 14;
 }
+static int64_t wgmma_queries(int64_t width) { return width == 64 ? 128 : 64; }
 static int64_t wgmma_gradient_bytes(int64_t width)
 {
-    int64_t queries = width == 64 ? 128 : 64;
+    int64_t queries = wgmma_queries(width);
     return 1024 + 2 * (128 * 2 * width + 128 * 2 * queries) +
            2 * (2 * 2 * queries * width + 3 * 4 * queries) + 8 * 7;
+}
+
+/* [sequences, sequence, elements of all heads], `rows` of one sequence a copy. */
+static struct cuda_tensor tensor_of(const struct cuda_kernel *c, struct attention_shape a,
+                                    const struct value *v, int rows)
+{
+    return (struct cuda_tensor){argument_of(c, v), a.tokens / a.sequence, a.sequence,
+                                v->shape.dim[1] * a.width, rows};
 }
 
 /* One function with one call, and its launch. */
@@ -147,13 +158,17 @@ static void emit_forward(struct cuda_kernel *c, const struct node *n, struct att
     bool ruled = a.rule.window || a.rule.softcap > 0 || a.rule.starts;
     const char *kind =
         a.tensor ? text_format("<%ld, %s>", a.width, ruled ? "true" : "false") : a.kind;
-    const char *of = text_format("%s, %s, %s, %s, %s, %s", name_of(c, n->in[0].value),
-                                 name_of(c, n->in[1].value), name_of(c, n->in[2].value),
-                                 name_of(c, n->out[0]), name_of(c, n->out[1]), a.sizes);
-    if (a.wgmma)
-        cuda_wgmma(c, text_format("attention_forward_wgmma%s(%s)", a.kind, of), number(s.x),
-                   number(s.y), WGMMA_THREADS, wgmma_forward_bytes(a.width), false);
-    step(c, s, text_format("attention_forward%s(%s)", kind, of));
+    const struct value *const in[] = {n->in[0].value, n->in[1].value, n->in[2].value};
+    const char *q = name_of(c, in[0]), *k = name_of(c, in[1]), *v = name_of(c, in[2]),
+               *to =
+                   text_format("%s, %s, %s", name_of(c, n->out[0]), name_of(c, n->out[1]), a.sizes);
+    if (a.wgmma) {
+        for (int i = 0; i < 3; i++) c->tensor[i] = tensor_of(c, a, in[i], i == 0 ? 64 : 128);
+        cuda_wgmma(c,
+                   text_format("attention_forward_wgmma%s(&%s, &%s, &%s, %s)", a.kind, q, k, v, to),
+                   number(s.x), number(s.y), WGMMA_THREADS, wgmma_forward_bytes(a.width), false);
+    }
+    step(c, s, text_format("attention_forward%s(%s, %s, %s, %s)", kind, q, k, v, to));
 }
 
 /* q, k, v, o, lse, do -> dq, dk, dv; the fourth result is room for sums, which only the tensor
@@ -175,14 +190,21 @@ static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct at
                      name_of(c, n->in[3].value), d_o, name_of(c, n->in[4].value), a.tokens, a.heads,
                      a.tensor ? text_format(", %ld", attention_turns(n)) : ""));
     if (a.tensor) {
-        const char *of =
-            text_format("%s(%s, %s, %s, %s, (float *)work, %s, %s, %s, %s, %s)", a.kind, q, k, v,
-                        d_o, name_of(c, n->out[3]), name_of(c, n->out[0]), name_of(c, n->out[1]),
-                        name_of(c, n->out[2]), a.sizes);
-        if (a.wgmma)
-            cuda_wgmma(c, text_format("attention_gradient_wgmma%s", of),
+        const char *to = text_format("(float *)work, %s, %s, %s, %s, %s", name_of(c, n->out[3]),
+                                     name_of(c, n->out[0]), name_of(c, n->out[1]),
+                                     name_of(c, n->out[2]), a.sizes);
+        if (a.wgmma) {
+            int queries = (int)wgmma_queries(a.width);
+            const struct cuda_tensor tensors[] = {
+                tensor_of(c, a, n->in[0].value, queries), tensor_of(c, a, n->in[1].value, 128),
+                tensor_of(c, a, n->in[2].value, 128), tensor_of(c, a, n->in[5].value, queries)};
+            memcpy(c->tensor, tensors, sizeof tensors);
+            cuda_wgmma(c,
+                       text_format("attention_gradient_wgmma%s(&%s, &%s, &%s, &%s, %s)", a.kind, q,
+                                   k, v, d_o, to),
                        number(a.heads * sequences), number(tiles), WGMMA_THREADS,
                        wgmma_gradient_bytes(a.width), true);
+        }
         step(c,
              (struct attention_step){.ending = "tiles",
                                      .threads = a.width % 16 == 0 && a.width <= 64 ? 128 : 256,
@@ -192,7 +214,7 @@ static void emit_gradient(struct cuda_kernel *c, const struct node *n, struct at
                                      .shared_bytes = a.gradient_bytes,
                                      .works = true,
                                      .twin = a.wgmma},
-             text_format("attention_gradient%s", of));
+             text_format("attention_gradient%s(%s, %s, %s, %s, %s)", a.kind, q, k, v, d_o, to));
         return;
     }
     step(c,

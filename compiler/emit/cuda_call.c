@@ -56,11 +56,11 @@ const char *cuda_launch_arguments(const struct cuda_kernel *c, bool works)
     return t.bytes;
 }
 
-const char *cuda_tensors(const struct cuda_tensor tensor[2])
+const char *cuda_tensors(const struct cuda_tensor tensor[CUDA_TENSORS])
 {
     struct text t = {0};
     if (!tensor[0].box) return "";
-    for (int i = 0; i < 2 && tensor[i].box; i++)
+    for (int i = 0; i < CUDA_TENSORS && tensor[i].box; i++)
         text_add(&t, "%s{%d, %ld, %ld, %ld, %d}", i ? ", " : ", {", tensor[i].argument,
                  tensor[i].planes, tensor[i].lines, tensor[i].elements, tensor[i].box);
     text_add(&t, "}");

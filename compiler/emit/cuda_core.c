@@ -158,8 +158,8 @@ static void cuda_matmul(struct cuda_kernel *c, const struct node *n)
                                    tile->shared_bytes);
     if (wgmma) {
         int64_t tiles = parts(s.m, wgmma->m) * parts(s.n, wgmma->n);
-        const struct cuda_tensor tensors[] = {tensor_of(0, a, 1, !s.ta, wgmma->m),
-                                              tensor_of(1, b, 1, s.tb, wgmma->n)};
+        const struct cuda_tensor tensors[CUDA_TENSORS] = {tensor_of(0, a, 1, !s.ta, wgmma->m),
+                                                          tensor_of(1, b, 1, s.tb, wgmma->n)};
         text_add(&c->functions,
                  "KERNEL(%d) f_%s_wgmma(" CUDA_TENSOR_MAP " a, " CUDA_TENSOR_MAP " b, %s *c)\n{\n"
                  "#ifdef HAS_WGMMA\n    product_wgmma<%s>(&a, &b, c, %ld, %ld, %ld, %ld);\n"

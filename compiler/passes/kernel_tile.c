@@ -83,12 +83,16 @@ const struct tile *tile_choose(const struct facts *f, bool tensor, bool wide, in
 }
 
 /* What the driver asks of a tensor: lines of whole 16 bytes (addresses of buffers are multiples of
- * 256), fewer than 2^40 bytes from plane to plane, coordinates of 32 bits. */
-static bool copies_tensor(const struct value *v)
+ * 256, and parts of a buffer have whole lines), fewer than 2^40 bytes from plane to plane,
+ * coordinates of 32 bits. */
+static bool copies_lines(const struct value *v, int64_t lines, int64_t elements)
 {
-    int64_t elements = shape_columns(v->shape), lines = shape_rows(v->shape);
     return v->type == BF16 && elements % 8 == 0 && elements < INT32_MAX && lines < INT32_MAX &&
            elements * 2 < ((int64_t)1 << 40) / lines;
+}
+static bool copies_tensor(const struct value *v)
+{
+    return copies_lines(v, shape_rows(v->shape), shape_columns(v->shape));
 }
 
 const struct tile *tile_wgmma(const struct facts *f, const struct tile *other,
@@ -107,13 +111,31 @@ int64_t wgmma_blocks(const struct facts *f, int64_t tiles)
     return tiles < multiprocessors_of(f) ? tiles : multiprocessors_of(f);
 }
 
+/* What `v` is the bytes of, behind views. */
+static const struct value *bytes_of(const struct value *v)
+{
+    while (v->node && op_rows[v->node->op].class == CLASS_VIEW && v->node->op != OP_part)
+        v = v->node->in[0].value;
+    return v;
+}
+
 bool wgmma_attention(const struct node *n)
 {
     if (n->op != OP_attention && n->op != OP_attention_grad) return false;
-    const struct value *q = n->in[0].value;
-    int64_t width = q->shape.dim[2];
-    return q->type == BF16 && (width == 64 || width == 128) &&
-           (n->op == OP_attention || attention_rule(n).softcap == 0);
+    bool gradient = n->op == OP_attention_grad;
+    int64_t width = n->in[0].value->shape.dim[2], sequence = attr_get(n, "sequence");
+    if ((width != 64 && width != 128) || (gradient && attention_rule(n).softcap > 0)) return false;
+    const struct value *copied[] = {n->in[0].value, n->in[1].value, n->in[2].value,
+                                    gradient ? n->in[5].value : NULL};
+    for (size_t i = 0; i < COUNT_OF(copied) && copied[i]; i++) {
+        const struct value *v = copied[i];
+        if (!copies_lines(v, sequence, v->shape.dim[1] * width) ||
+            v->shape.dim[0] / sequence >= INT32_MAX)
+            return false;
+        for (size_t k = 0; k < i; k++) /* one argument of a kernel is one map */
+            if (bytes_of(copied[k]) == bytes_of(v)) return false;
+    }
+    return true;
 }
 
 struct product_shape product_shape(const struct node *n)

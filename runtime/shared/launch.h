@@ -26,7 +26,7 @@ struct tensor_operand {
 
 /* One launch: function, blocks in three directions, threads per block (one direction), dynamic
  * shared memory, operands for tensor copies (box 0: none). */
-enum { SHOT_TENSORS = 2 };
+enum { SHOT_TENSORS = 4 };
 struct shot {
     int function;
     int64_t x, y, z;

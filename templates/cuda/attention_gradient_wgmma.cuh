@@ -1,7 +1,9 @@
 /* The gradient of attention in BF16 for warpgroups, for heads of 64 or 128 columns: the five
  * products of attention_gradient.cuh, whose names, layouts, workspace and turns these are; its
  * attention_rows comes before. A block has a tile of 128 keys, 64 for each of two warpgroups, and
- * goes over the queries of one head; the third warpgroup brings tiles of queries into two places.
+ * goes over the queries of one head; the third warpgroup brings tiles of queries into two places:
+ * one thread by tensor copies, all of them the numbers of the queries. q, k, v and d_o are tensors
+ * as in attention_wgmma.cuh; a box has as many rows as a tile.
  *
  *   function                  threads  grid x             y            shared bytes
  *   attention_gradient_wgmma  384      heads * sequences  ceil(S/128)  attention_gradient_room
@@ -31,7 +33,7 @@ template <int WIDTH> struct attention_gradient_room {
 
 /* A block's part: queries from `top` down to `first`, a tile at a time, of those below `end`. */
 struct attention_part {
-    int of, head, kv_head, tile, first, end, top;
+    int of, head, kv_head, tile, first, end, top, sequence;
     int64_t start;
 };
 template <int WIDTH>
@@ -44,7 +46,7 @@ DEVICE attention_part attention_part_of(int begun, int64_t tokens, int heads, in
     attention_part p;
     p.of = begun % side_by_side, p.tile = begun / side_by_side;
     p.head = p.of % heads, p.kv_head = p.head / (heads / kv_heads), p.first = p.tile * rows;
-    p.start = (int64_t)(p.of / heads) * sequence;
+    p.sequence = p.of / heads, p.start = (int64_t)p.sequence * sequence;
     p.end = attention_end(rule, p.start, sequence, p.first + rows);
     p.top = p.first + (p.end - 1 - p.first) / queries * queries;
     return p;
@@ -74,28 +76,32 @@ template <int WIDTH> DEVICE attention_gradient_place<WIDTH> attention_gradient_a
     return p;
 }
 
-/* The warpgroup that brings. A place is full after 128 arrivals for each of both tiles and for the
- * numbers. */
+/* The warpgroup that brings. A place is full after an arrival for both tiles, with their bytes, and
+ * 128 for the numbers. */
 template <int WIDTH>
 DEVICE void attention_gradient_bring(attention_gradient_place<WIDTH> at, attention_part p,
-                                     const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o,
-                                     const float *rows, int64_t tokens, int heads, int kv_heads,
-                                     int sequence, attention_rule rule)
+                                     const tensor_map *q, const tensor_map *k, const tensor_map *v,
+                                     const tensor_map *d_o, const float *rows, int64_t tokens,
+                                     int heads, int sequence, attention_rule rule)
 {
     using room = attention_gradient_room<WIDTH>;
-    int64_t row = (int64_t)heads * WIDTH, kv_row = (int64_t)kv_heads * WIDTH,
-            here = (p.start + p.first) * kv_row + p.kv_head * WIDTH;
-    attention_bring<WIDTH, room::rows>(at.k, k + here, kv_row, sequence - p.first, at.keys_full);
-    attention_bring<WIDTH, room::rows>(at.v, v + here, kv_row, sequence - p.first, at.keys_full);
+    bool brings = threadIdx.x == ATTENTION_WGMMA_BRING;
+    if (brings) {
+        mbarrier_expect(at.keys_full, 2 * room::keys_bytes);
+        attention_bring<WIDTH, room::rows>(at.k, k, p.kv_head, p.first, p.sequence, at.keys_full);
+        attention_bring<WIDTH, room::rows>(at.v, v, p.kv_head, p.first, p.sequence, at.keys_full);
+    }
 #pragma unroll 1
     for (int now = p.top; now >= p.first; now -= room::queries) {
-        int64_t from = (p.start + now) * row + p.head * WIDTH;
-        int place = at.ring.place;
+        int place = at.ring.place, bytes = place * room::queries_bytes;
+        uint64_t *full = at.ring.full + place;
         attention_await_empty(at.ring);
-        attention_bring<WIDTH, room::queries>(at.q + place * room::queries_bytes, q + from, row,
-                                              sequence - now, at.ring.full + place);
-        attention_bring<WIDTH, room::queries>(at.d_o + place * room::queries_bytes, d_o + from, row,
-                                              sequence - now, at.ring.full + place);
+        if (brings) {
+            mbarrier_expect(full, 2 * room::queries_bytes);
+            attention_bring<WIDTH, room::queries>(at.q + bytes, q, p.head, now, p.sequence, full);
+            attention_bring<WIDTH, room::queries>(at.d_o + bytes, d_o, p.head, now, p.sequence,
+                                                  full);
+        }
         float *to = at.numbers + place * room::kinds * room::queries;
         for (int i = (int)threadIdx.x % 128; i < room::queries; i += 128) {
             bool there = now + i < sequence;
@@ -106,10 +112,9 @@ DEVICE void attention_gradient_bring(attention_gradient_place<WIDTH> at, attenti
                 to[2 * room::queries + i] = __int_as_float(
                     there ? (int)(rule.starts[p.start + now + i] - p.start) : sequence);
         }
-        mbarrier_arrive(at.ring.full + place);
+        mbarrier_arrive(full);
         attention_next(at.ring);
     }
-    attention_brought();
 }
 
 /* A warp's arrival at a barrier of the eight that multiply. */
@@ -150,10 +155,10 @@ DEVICE void attention_gradient_hide(float (&p)[1][QUERIES / 8][4], attention_rul
 }
 
 template <int WIDTH>
-DEVICE void attention_gradient_wgmma(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o,
-                                     float *rows, float *sums, bf16 *dq, bf16 *dk, bf16 *dv,
-                                     int64_t tokens, int heads, int kv_heads, int sequence,
-                                     float scale, attention_rule rule)
+DEVICE void attention_gradient_wgmma(const tensor_map *q, const tensor_map *k, const tensor_map *v,
+                                     const tensor_map *d_o, float *rows, float *sums, bf16 *dq,
+                                     bf16 *dk, bf16 *dv, int64_t tokens, int heads, int kv_heads,
+                                     int sequence, float scale, attention_rule rule)
 {
     using room = attention_gradient_room<WIDTH>;
     constexpr int queries = room::queries, N = queries / 8;
@@ -162,17 +167,18 @@ DEVICE void attention_gradient_wgmma(const bf16 *q, const bf16 *k, const bf16 *v
     attention_gradient_place<WIDTH> at = attention_gradient_at<WIDTH>(memory);
     if (threadIdx.x == 0) {
         begun = atomicAdd(attention_turn<WIDTH>(rows, tokens, heads, sequence, 0, 0) - 1, 1);
-        attention_ring_begin(at.ring, 3 * 128);
-        mbarrier_begin(at.keys_full, 2 * 128);
+        attention_ring_begin(at.ring, 1 + 128);
+        mbarrier_begin(at.keys_full, 1);
         mbarrier_begin(at.met, ATTENTION_WGMMA_BRING / 32);
         mbarrier_begin(at.stored, ATTENTION_WGMMA_BRING / 32);
+        wgmma_written();
     }
     __syncthreads();
     attention_part part = attention_part_of<WIDTH>(begun, tokens, heads, kv_heads, sequence, rule);
     if (threadIdx.x >= ATTENTION_WGMMA_BRING) {
         registers_give<40>();
-        attention_gradient_bring<WIDTH>(at, part, q, k, v, d_o, rows, tokens, heads, kv_heads,
-                                        sequence, rule);
+        attention_gradient_bring<WIDTH>(at, part, q, k, v, d_o, rows, tokens, heads, sequence,
+                                        rule);
         return;
     }
 

@@ -1,13 +1,17 @@
 /* Causal attention in BF16 for warpgroups (wgmma.cuh), for heads of 64 or 128 columns; and what its
  * gradient (attention_gradient_wgmma.cuh) shares. Names, layouts and meaning are those of
- * attention.cuh. A block has 128 queries of one head: two warpgroups have 64 each, the third brings
- * tiles of 128 keys and of 128 rows of V into a ring of places and runs ahead. While a tile's
+ * attention.cuh. A block has 128 queries of one head: two warpgroups have 64 each. One thread of
+ * the third has tensor copies bring tiles of 128 keys and of 128 rows of V into a ring of places
+ * and runs ahead. While a tile's
  * scores become weights, the weights of the tile before multiply its V (FlashAttention-3, Shah et
  * al. 2024, algorithm 2): scores of the next tile and that product are issued together, weights are
  * the left operand in registers.
  *
  *   function                 threads  grid x             y            z  shared bytes
  *   attention_forward_wgmma  384      heads * sequences  ceil(S/128)  1  attention_wgmma<W>::shared
+ *
+ * q, k and v are tensors [sequences, sequence, elements of all heads]; a box has as many rows as a
+ * tile, of q those of one warpgroup (64). Rows beyond a sequence arrive as zeros.
  *
  * A block has a multiprocessor to itself. Sums are those of attention.cuh but for its tiles of 64
  * keys: keys in their order, whatever the number of blocks. */
@@ -32,31 +36,17 @@ template <int WIDTH> struct attention_wgmma {
 #ifdef HAS_WGMMA
 
 /* ── tiles on their way ──────────────────────────────────────────────────────── */
-/* ROWS rows of WIDTH columns from global memory into shared memory as wgmma reads them, deep or
- * across: panels of 64 columns after each other, zeros beyond `valid` rows. Then an arrival of each
- * of the 128 threads at `full`. All that this file and the gradient's know of copies. */
+/* ROWS rows, the lines of a box, of one head's WIDTH columns from row `row` of a sequence on, into
+ * shared memory as wgmma reads them, deep or across: panels of 64 columns after each other. ROWS x
+ * 2 WIDTH bytes arrive at `full`. One thread. */
 template <int WIDTH, int ROWS>
-DEVICE void attention_bring(unsigned char *to, const bf16 *from, int64_t row_elements, int valid,
-                            uint64_t *full)
+DEVICE void attention_bring(unsigned char *to, const tensor_map *map, int head, int row,
+                            int sequence, uint64_t *full)
 {
-    int line = (int)threadIdx.x % 128 / 8, chunk = (int)threadIdx.x % 8;
-    from += line * row_elements + chunk * 8;
-    to += line * WGMMA_LINE + ((chunk ^ (line & 7)) << 4);
-    valid -= line;
-#pragma unroll 2
-    for (int i = 0; i < ROWS; i += 16) {
 #pragma unroll
-        for (int panel = 0; panel < WIDTH / 64; panel++)
-            copy_async_16(to + panel * WGMMA_PANEL(ROWS), from + panel * 64, valid > 0);
-        from += 16 * row_elements, to += 16 * WGMMA_LINE, valid -= 16;
-    }
-    mbarrier_arrive_copied(full);
-}
-/* Before the warpgroup that brings ends. */
-DEVICE void attention_brought()
-{
-    copy_async_commit();
-    copy_async_wait<0>();
+    for (int panel = 0; panel < WIDTH / 64; panel++)
+        tensor_copy(to + panel * WGMMA_PANEL(ROWS), map, head * WIDTH + panel * 64, row, sequence,
+                    full);
 }
 
 /* Places that are filled and emptied in turn, each with a barrier for either. */
@@ -84,7 +74,6 @@ template <int PLACES> DEVICE void attention_await_empty(attention_ring<PLACES> r
 template <int PLACES> DEVICE void attention_await_full(attention_ring<PLACES> r)
 {
     mbarrier_wait(r.full + r.place, r.parity);
-    wgmma_written();
 }
 /* The warp has read the place. */
 template <int PLACES> DEVICE void attention_leave(attention_ring<PLACES> r, int place)
@@ -123,9 +112,9 @@ template <int K> DEVICE void attention_round(uint32_t (&to)[K][4], const float (
 
 /* ── forward ─────────────────────────────────────────────────────────────────── */
 template <int WIDTH>
-DEVICE void attention_forward_wgmma(const bf16 *q, const bf16 *k, const bf16 *v, bf16 *o,
-                                    float *lse, int64_t, int heads, int kv_heads, int sequence,
-                                    float scale, attention_rule rule)
+DEVICE void attention_forward_wgmma(const tensor_map *q, const tensor_map *k, const tensor_map *v,
+                                    bf16 *o, float *lse, int64_t, int heads, int kv_heads,
+                                    int sequence, float scale, attention_rule rule)
 {
     using cut = attention_wgmma<WIDTH>;
     constexpr int rows = cut::rows;
@@ -135,37 +124,39 @@ DEVICE void attention_forward_wgmma(const bf16 *q, const bf16 *k, const bf16 *v,
     uint64_t *barrier = (uint64_t *)(tile + cut::places * cut::tile_bytes),
              *q_full = barrier + 2 * cut::places, *q_over = q_full + 2; /* of a warpgroup each */
     attention_ring<cut::places> ring = {barrier, barrier + cut::places, 0, 0};
-    int head = (int)(blockIdx.x % (unsigned)heads),
+    int head = (int)(blockIdx.x % (unsigned)heads), of = (int)(blockIdx.x / (unsigned)heads),
         first = (int)(gridDim.y - 1 - blockIdx.y) * rows;
-    int64_t start = (int64_t)(blockIdx.x / (unsigned)heads) * sequence,
-            row = (int64_t)heads * WIDTH, kv_row = (int64_t)kv_heads * WIDTH;
+    int64_t start = (int64_t)of * sequence, row = (int64_t)heads * WIDTH;
     int end = first + rows < sequence ? first + rows : sequence,
         begin = attention_first(rule, start, sequence, first) / rows * rows;
     if (threadIdx.x == 0) {
-        attention_ring_begin(ring, 128);
-        for (int i = 0; i < 4; i++) mbarrier_begin(q_full + i, 128);
+        attention_ring_begin(ring, 1);
+        for (int g = 0; g < 2; g++) mbarrier_begin(q_full + g, 1), mbarrier_begin(q_over + g, 128);
+        wgmma_written();
     }
     __syncthreads();
 
     if (threadIdx.x >= ATTENTION_WGMMA_BRING) {
         registers_give<40>();
-        for (int g = 0; g < 2; g++)
-            attention_bring<WIDTH, 64>(q_tile + g * cut::group_bytes,
-                                       q + (start + first + g * 64) * row + head * WIDTH, row,
-                                       sequence - first - g * 64, q_full + g);
-        int64_t kv = start * kv_row + head / (heads / kv_heads) * WIDTH;
-        auto bring = [&](const bf16 *from, int key) {
+        if (threadIdx.x > ATTENTION_WGMMA_BRING) return;
+        for (int g = 0; g < 2; g++) {
+            mbarrier_expect(q_full + g, 64 * WIDTH * 2);
+            attention_bring<WIDTH, 64>(q_tile + g * cut::group_bytes, q, head, first + g * 64, of,
+                                       q_full + g);
+        }
+        int kv_head = head / (heads / kv_heads);
+        auto bring = [&](const tensor_map *from, int key) {
+            uint64_t *full = ring.full + ring.place;
             attention_await_empty(ring);
-            attention_bring<WIDTH, rows>(tile + ring.place * cut::tile_bytes,
-                                         from + kv + key * kv_row, kv_row, sequence - key,
-                                         ring.full + ring.place);
+            mbarrier_expect(full, cut::tile_bytes);
+            attention_bring<WIDTH, rows>(tile + ring.place * cut::tile_bytes, from, kv_head, key,
+                                         of, full);
             attention_next(ring);
         };
         bring(k, begin);
 #pragma unroll 1
         for (int key = begin + rows; key < end; key += rows) bring(k, key), bring(v, key - rows);
         bring(v, (end - 1) / rows * rows);
-        attention_brought();
         return;
     }
 

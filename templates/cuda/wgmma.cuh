@@ -60,13 +60,6 @@ DEVICE void mbarrier_arrive(uint64_t *at)
 {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_address(at)) : "memory");
 }
-/* An arrival as soon as all copies (copy_async_16) that this thread has issued are complete; the
- * thread goes on at once. */
-DEVICE void mbarrier_arrive_copied(uint64_t *at)
-{
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(at))
-                 : "memory");
-}
 /* Arrives, and the phase does not end before tensor copies have brought `bytes` for it. */
 DEVICE void mbarrier_expect(uint64_t *at, int bytes)
 {

@@ -56,7 +56,6 @@ enum {
     FIBER_CANARY = 256,
     FIBER_MEETINGS = 64,
     FIBER_MBARRIERS = 32,
-    FIBER_ARRIVALS = 32,
     FIBER_BULKS = 64,
     FIBER_WINDOW = 384 /* where dynamic shared memory begins, to descriptors */
 };
@@ -151,11 +150,6 @@ struct fiber_bulk {
     int agent;
     const void *place;
 };
-/* One that comes when so many of the thread's copies have landed. */
-struct fiber_arrival {
-    int copies;
-    fiber_mbarrier *at;
-};
 enum fiber_state {
     FIBER_NEW,
     FIBER_READY,
@@ -175,8 +169,6 @@ struct fiber_thread {
     fiber_copy *copy;
     int copies, copies_kept, groups, group[64];
     fiber_mbarrier *at; /* that it waits for */
-    int arrivals;
-    fiber_arrival arrival[FIBER_ARRIVALS];
 };
 struct fiber_stack {
     void *sp;
@@ -279,13 +271,13 @@ FIBER_FUNCTION int fiber_take_new()
     }
     return -1;
 }
-FIBER_FUNCTION bool fiber_arrivals_land();
+FIBER_FUNCTION bool fiber_bulks_land();
 FIBER_FUNCTION int fiber_next()
 {
     for (;;) {
         int t = fiber_m.eager ? fiber_take_ready() : fiber_take_new();
         if (t < 0) t = fiber_m.eager ? fiber_take_new() : fiber_take_ready();
-        if (t >= 0 || !fiber_arrivals_land()) return t;
+        if (t >= 0 || !fiber_bulks_land()) return t;
     }
 }
 

@@ -1,6 +1,5 @@
-/* Asynchronous copies of a thread and the arrivals that wait for them, and tensor copies: when they
- * land, and who is told. Part of fiber_block.h, whose scheduler lets them land when nobody else can
- * go on. */
+/* Asynchronous copies of a thread, and tensor copies: when they land, and who is told. Part of
+ * fiber_block.h, whose scheduler lets tensor copies land when nobody else can go on. */
 #ifndef FIBER_COPY_H
 #define FIBER_COPY_H
 
@@ -90,54 +89,29 @@ FIBER_FUNCTION void fiber_bulk_lands(int which)
 }
 
 /* ── copies of threads ───────────────────────────────────────────────────────── */
-/* The oldest `count` copies of a thread, and arrivals that come then. */
-FIBER_FUNCTION void fiber_copies_land_first(fiber_thread *t, int count)
+/* The oldest so many groups; one more than there are: what is not committed too. */
+FIBER_FUNCTION void fiber_copies_land(fiber_thread *t, int groups)
 {
-    int current = fiber_m.current, left = count, came = 0;
+    int current = fiber_m.current, count = 0, taken = groups < t->groups ? groups : t->groups;
+    for (int i = 0; i < taken; i++) count += t->group[i];
+    if (groups > t->groups) count = t->copies;
     fiber_m.current = (int)(t - fiber_m.thread);
     for (int i = 0; i < count; i++) {
         fiber_race_access(t->copy[i].to, 16, true, __builtin_return_address(0));
         fiber_copy_now(&t->copy[i]);
     }
+    fiber_m.current = current;
     memmove(t->copy, t->copy + count, sizeof *t->copy * (size_t)(t->copies - count));
     t->copies -= count;
-    for (int g = 0; g < t->groups && left; g++) {
-        int of = t->group[g] < left ? t->group[g] : left;
-        t->group[g] -= of, left -= of;
-    }
-    for (int i = 0; i < t->arrivals; i++) t->arrival[i].copies -= count;
-    while (came < t->arrivals && t->arrival[came].copies <= 0)
-        fiber_mbarrier_arrives(t->arrival[came++].at, fiber_m.current);
-    memmove(t->arrival, t->arrival + came, sizeof t->arrival[0] * (size_t)(t->arrivals - came));
-    t->arrivals -= came;
-    fiber_m.current = current;
-}
-/* the oldest so many; one more than there are: what is not committed too */
-FIBER_FUNCTION void fiber_copies_land(fiber_thread *t, int groups)
-{
-    int count = 0, taken = groups < t->groups ? groups : t->groups;
-    for (int i = 0; i < taken; i++) count += t->group[i];
-    if (groups > t->groups) count = t->copies;
-    fiber_copies_land_first(t, count);
     memmove(t->group, t->group + taken, sizeof *t->group * (size_t)(t->groups - taken));
     t->groups -= taken;
 }
-/* Nobody can go on: some tensor copy lands, or the oldest arrivals of some thread come. */
-FIBER_FUNCTION bool fiber_arrivals_land()
+/* Nobody can go on: some tensor copy lands. */
+FIBER_FUNCTION bool fiber_bulks_land()
 {
-    if (!fiber_c.used) return false;
-    if (fiber_m.bulks) {
-        fiber_bulk_lands((int)(fiber_random() % (unsigned)fiber_m.bulks));
-        return true;
-    }
-    int from = (int)(fiber_random() % (unsigned)fiber_m.threads);
-    for (int i = 0; i < fiber_m.threads; i++) {
-        fiber_thread *t = &fiber_m.thread[(from + i) % fiber_m.threads];
-        if (!t->arrivals) continue;
-        fiber_copies_land_first(t, t->arrival[0].copies);
-        return true;
-    }
-    return false;
+    if (!fiber_m.bulks) return false;
+    fiber_bulk_lands((int)(fiber_random() % (unsigned)fiber_m.bulks));
+    return true;
 }
 
 #endif

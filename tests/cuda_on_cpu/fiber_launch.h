@@ -105,8 +105,7 @@ FIBER_FUNCTION void fiber_block_begins(int64_t shared_bytes)
     fiber_m.warp_from = (int)(fiber_random() % (unsigned)warps);
     fiber_m.lane_step = (int)(fiber_random() & 31) | 1,
     fiber_m.lane_from = (int)(fiber_random() & 31);
-    for (int t = 0; t < fiber_m.threads; t++)
-        fiber_m.thread[t].state = FIBER_NEW, fiber_m.thread[t].arrivals = 0;
+    for (int t = 0; t < fiber_m.threads; t++) fiber_m.thread[t].state = FIBER_NEW;
     fiber_m.mbarriers = fiber_m.bulks = 0, fiber_m.dynamic_bytes = shared_bytes,
     fiber_c.used = false;
     for (int w = 0; w < warps; w++) {

@@ -3,13 +3,12 @@
  *   - A product reads shared memory when it is issued and again when it is waited for; it is
  *     computed at one of the two, as the block has drawn. To the race detector both are reads by
  *     the warp's first lane, so that a stage which is overwritten before the wait is a race.
- *   - What other threads, or copies, have written must have passed wgmma_written() on the way from
- *     the writer to the reader.
+ *   - What other threads have written must have passed wgmma_written() on the way from the writer
+ * to the reader; what tensor copies have brought need not.
  *   - Sums are NaN from the first product to the wait for the last, and nobody may touch them; nor
  *     an operand in registers. Several sums may be under way. After a wait wgmma_begin() must come
  *     before the first product of sums, and before one with an operand in registers.
  *   - All four warps of a warpgroup issue the same products in the same order.
- *   - An arrival for copies comes when they land: at once, or when nobody else can go on.
  * Operands are found by the bits of their descriptors alone. */
 #ifndef FIBER_WGMMA_H
 #define FIBER_WGMMA_H
@@ -72,18 +71,6 @@ FIBER_FUNCTION void mbarrier_begin(uint64_t *at, int count, FIBER_HERE)
 FIBER_FUNCTION void mbarrier_arrive(uint64_t *at, FIBER_HERE)
 {
     fiber_mbarrier_arrives(fiber_mbarrier_at(at, {"mbarrier_arrive", file, line}), fiber_m.current);
-}
-FIBER_FUNCTION void mbarrier_arrive_copied(uint64_t *at, FIBER_HERE)
-{
-    fiber_thread *t = &fiber_m.thread[fiber_m.current];
-    fiber_mbarrier *b = fiber_mbarrier_at(at, {"mbarrier_arrive_copied", file, line});
-    if (t->arrivals == FIBER_ARRIVALS) {
-        fiber_report("thread %d has %d arrivals under way (%s:%d)", fiber_m.current, t->arrivals,
-                     file, line);
-        fiber_fail_now();
-    }
-    t->arrival[t->arrivals++] = {t->copies, b};
-    if (fiber_m.copy_early) fiber_copies_land_first(t, t->copies);
 }
 FIBER_FUNCTION void mbarrier_wait(uint64_t *at, int parity, FIBER_HERE)
 {

@@ -16,6 +16,15 @@ using std::vector;
 
 enum form { TENSOR, SIMT, WGMMA };
 
+/* [sequences, sequence, elements of all heads], `box` rows a copy. */
+static tensor_map map_of(const bf16 *at, int64_t tokens, int sequence, int elements, int box)
+{
+    tensor_map map;
+    const char *why = fiber_tensor_of(&map, at, tokens / sequence, sequence, elements, box);
+    if (why) printf("no map: %s\n", why), exit(1);
+    return map;
+}
+
 template <typename T, int W, form FORM>
 static void forward(const T *q, const T *k, const T *v, T *o, float *lse, int64_t tokens, int heads,
                     int kv_heads, int sequence, float scale, attention_rule rule)
@@ -23,13 +32,18 @@ static void forward(const T *q, const T *k, const T *v, T *o, float *lse, int64_
     if constexpr (FORM == SIMT)
         attention_forward_simt<T, W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale,
                                      rule);
-    else if constexpr (FORM == WGMMA)
-        attention_forward_wgmma<W>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale, rule);
     else if (rule.window || rule.starts || rule.softcap > 0)
         attention_forward<W, true>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale, rule);
     else
         attention_forward<W, false>(q, k, v, o, lse, tokens, heads, kv_heads, sequence, scale,
                                     rule);
+}
+template <int W>
+static void forward_wgmma(const tensor_map q, const tensor_map k, const tensor_map v, bf16 *o,
+                          float *lse, int64_t tokens, int heads, int kv_heads, int sequence,
+                          float scale, attention_rule rule)
+{
+    attention_forward_wgmma<W>(&q, &k, &v, o, lse, tokens, heads, kv_heads, sequence, scale, rule);
 }
 template <typename T, int W, form FORM>
 static void rows(const T *o, const T *d_o, const float *lse, float *to, int64_t tokens, int heads,
@@ -56,17 +70,22 @@ static void queries(const T *q, const T *k, const T *v, const T *d_o, const floa
     attention_queries_simt<T, W>(q, k, v, d_o, stats, dq, tokens, heads, kv_heads, sequence, scale,
                                  rule);
 }
-template <int W, form FORM>
+template <int W>
 static void gradient(const bf16 *q, const bf16 *k, const bf16 *v, const bf16 *d_o, float *stats,
                      float *sums, bf16 *dq, bf16 *dk, bf16 *dv, int64_t tokens, int heads,
                      int kv_heads, int sequence, float scale, attention_rule rule)
 {
-    if constexpr (FORM == WGMMA)
-        if (rule.softcap == 0)
-            return attention_gradient_wgmma<W>(q, k, v, d_o, stats, sums, dq, dk, dv, tokens, heads,
-                                               kv_heads, sequence, scale, rule);
     attention_gradient<W>(q, k, v, d_o, stats, sums, dq, dk, dv, tokens, heads, kv_heads, sequence,
                           scale, rule);
+}
+template <int W>
+static void gradient_wgmma(const tensor_map q, const tensor_map k, const tensor_map v,
+                           const tensor_map d_o, float *stats, float *sums, bf16 *dq, bf16 *dk,
+                           bf16 *dv, int64_t tokens, int heads, int kv_heads, int sequence,
+                           float scale, attention_rule rule)
+{
+    attention_gradient_wgmma<W>(&q, &k, &v, &d_o, stats, sums, dq, dk, dv, tokens, heads, kv_heads,
+                                sequence, scale, rule);
 }
 
 static uint32_t state = 12345;
@@ -207,14 +226,38 @@ static void check(int heads, int kv_heads, int sequence, int sequences, kind of_
     int forward_threads = simt || W > 128 || W % 16 ? 256 : 128,
         gradient_threads = W > 64 || W % 16 ? 256 : 128;
     int64_t forward_shared = simt ? 0 : 384 * row;
-    if constexpr (FORM == WGMMA) {
-        forward_threads = ATTENTION_WGMMA_THREADS, forward_shared = attention_wgmma<W>::shared;
-        if (rule.softcap == 0) /* no other has a gradient of that form */
-            gradient_threads = ATTENTION_WGMMA_THREADS, shared = attention_gradient_room<W>::shared;
-    }
-    fiber_launch(dim3(n * of, tiles), dim3(forward_threads), forward_shared, forward<T, W, FORM>,
-                 (const T *)q.data(), (const T *)k.data(), (const T *)v.data(), o.data(),
-                 lse.data(), tokens, heads, kv_heads, sequence, scale, rule);
+    auto map = [&](const T *at, int of_heads, int box) {
+        return map_of((const bf16 *)at, tokens, sequence, of_heads * W, box);
+    };
+    auto launch_gradient = [&](bf16 *to_q, bf16 *to_k, bf16 *to_v) {
+        /* with a cap on scores there is no gradient of that form */
+        if constexpr (FORM == WGMMA)
+            if (rule.softcap == 0) {
+                using room = attention_gradient_room<W>;
+                fiber_launch(dim3(n * of, tiles), dim3(ATTENTION_WGMMA_THREADS), room::shared,
+                             gradient_wgmma<W>, map(q.data(), heads, room::queries),
+                             map(k.data(), kv_heads, room::rows),
+                             map(v.data(), kv_heads, room::rows),
+                             map(d_o.data(), heads, room::queries), stats.data(), sums.data(), to_q,
+                             to_k, to_v, tokens, heads, kv_heads, sequence, scale, rule);
+                return;
+            }
+        if constexpr (!simt)
+            fiber_launch(dim3(n * of, tiles, parts), dim3(gradient_threads), shared, gradient<W>,
+                         (const bf16 *)q.data(), (const bf16 *)k.data(), (const bf16 *)v.data(),
+                         (const bf16 *)d_o.data(), stats.data(), sums.data(), to_q, to_k, to_v,
+                         tokens, heads, kv_heads, sequence, scale, rule);
+    };
+    if constexpr (FORM == WGMMA)
+        fiber_launch(dim3(n * of, tiles), dim3(ATTENTION_WGMMA_THREADS), attention_wgmma<W>::shared,
+                     forward_wgmma<W>, map(q.data(), heads, 64), map(k.data(), kv_heads, 128),
+                     map(v.data(), kv_heads, 128), o.data(), lse.data(), tokens, heads, kv_heads,
+                     sequence, scale, rule);
+    else
+        fiber_launch(dim3(n * of, tiles), dim3(forward_threads), forward_shared,
+                     forward<T, W, FORM>, (const T *)q.data(), (const T *)k.data(),
+                     (const T *)v.data(), o.data(), lse.data(), tokens, heads, kv_heads, sequence,
+                     scale, rule);
     fiber_launch(dim3(pieces_of_rows, n), dim3(256), 0, rows<T, W, FORM>, (const T *)o.data(),
                  (const T *)d_o.data(), (const float *)lse.data(), stats.data(), tokens, heads,
                  turns);
@@ -229,20 +272,13 @@ static void check(int heads, int kv_heads, int sequence, int sequences, kind of_
                      (const float *)stats.data(), dq.data(), tokens, heads, kv_heads, sequence,
                      scale, rule);
     } else {
-        fiber_launch(dim3(n * of, tiles, parts), dim3(gradient_threads), shared, gradient<W, FORM>,
-                     (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
-                     (const T *)d_o.data(), stats.data(), sums.data(), dq.data(), dk.data(),
-                     dv.data(), tokens, heads, kv_heads, sequence, scale, rule);
+        launch_gradient(dq.data(), dk.data(), dv.data());
         /* another order of blocks and threads, the same bits */
         vector<T> again[3] = {dq, dk, dv};
         fiber_launch(dim3(pieces_of_rows, n), dim3(256), 0, rows<T, W, FORM>, (const T *)o.data(),
                      (const T *)d_o.data(), (const float *)lse.data(), stats.data(), tokens, heads,
                      turns);
-        fiber_launch(dim3(n * of, tiles, parts), dim3(gradient_threads), shared, gradient<W, FORM>,
-                     (const T *)q.data(), (const T *)k.data(), (const T *)v.data(),
-                     (const T *)d_o.data(), stats.data(), sums.data(), again[0].data(),
-                     again[1].data(), again[2].data(), tokens, heads, kv_heads, sequence, scale,
-                     rule);
+        launch_gradient(again[0].data(), again[1].data(), again[2].data());
         same = again[0] == dq && again[1] == dk && again[2] == dv;
     }
 

@@ -50,14 +50,12 @@ static void image_kernel(const unsigned char *image, float *out)
     if (warp == 4) {
         for (int round = 0; round < 2; round++) {
             if (M != OVERWRITTEN || round == 0) mbarrier_wait(empty, round ^ 1);
-            for (int i = lane * 16; i < IMAGE; i += 512)
-                copy_async_16(stage + i, image + round * IMAGE + i, true);
             if (M == WRITTEN_TOO_EARLY) wgmma_written();
-            mbarrier_arrive_copied(full);
+            for (int i = lane * 16; i < IMAGE; i += 512)
+                *(uint4 *)(stage + i) = *(const uint4 *)(image + round * IMAGE + i);
+            mbarrier_arrive(full);
         }
         if (M == BARRIER_OVERWRITTEN && lane == 0) full[0] = 0;
-        copy_async_commit();
-        copy_async_wait<0>();
         return;
     }
     constexpr bool MAJOR_A = M == WRONG_MAJOR ? !DEEP_A : DEEP_A;
