@@ -2,10 +2,9 @@
  * gradient (attention_gradient_wgmma.cuh) shares. Names, layouts and meaning are those of
  * attention.cuh. A block has 128 queries of one head: two warpgroups have 64 each. One thread of
  * the third has tensor copies bring tiles of 128 keys and of 128 rows of V into a ring of places
- * and runs ahead. While a tile's
- * scores become weights, the weights of the tile before multiply its V (FlashAttention-3, Shah et
- * al. 2024, algorithm 2): scores of the next tile and that product are issued together, weights are
- * the left operand in registers.
+ * and runs ahead. While a tile's scores become weights, the weights of the tile before multiply its
+ * V (FlashAttention-3, Shah et al. 2024, algorithm 2): scores of the next tile and that product are
+ * issued together, weights are the left operand in registers.
  *
  *   function                 threads  grid x             y            z  shared bytes
  *   attention_forward_wgmma  384      heads * sequences  ceil(S/128)  1  attention_wgmma<W>::shared

@@ -1,9 +1,8 @@
 /* Warpgroup products under fibers. First the wrappers alone: operands that the host lays out by the
  * manual's canonical layouts, as CuTe writes them, in all four ways to lie, and one in registers.
- * Then the products of
- * product_wgmma.cuh and experts_wgmma.cuh against plain loops, with more and fewer blocks than
- * tiles, rows that fill no tile, experts without rows and experts beside others that hold NaN.
- * `templates_wgmma NAME` runs a planted mistake: it must not come out right. */
+ * Then the products of product_wgmma.cuh and experts_wgmma.cuh against plain loops, with more and
+ * fewer blocks than tiles, rows that fill no tile, experts without rows and experts beside others
+ * that hold NaN. `templates_wgmma NAME` runs a planted mistake: it must not come out right. */
 #include "fiber.h"
 
 #include "experts_wgmma.cuh"
