@@ -161,7 +161,7 @@ refused absent 4 'No such file' nowhere
 # ── what a killed or stopped export leaves ──────────────────────────────────
 # A folder that nobody fills any more goes; one that somebody fills, and what is none of ours, stay.
 rm -rf left.hf* && mkdir left.hf.11.part left.hf.12.part left.hf.x.part && touch left.hf.11.part/a
-flock -n left.hf.12.part sleep 60 &
+flock left.hf.12.part sleep 60 & # waits, should the look below have it just then
 holder=$!
 for _ in $(seq 300); do flock -n left.hf.12.part true || break
 sleep 0.1; done
