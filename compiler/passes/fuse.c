@@ -158,7 +158,9 @@ static bool of_choices(const struct node *n, int64_t choices)
            (class == CLASS_MAP || n->op == OP_take || n->op == OP_sum_last || n->op == OP_max_last);
 }
 
-/* Columns that a node leads to choices from, or from choices to; 0: none. *choices: how many. */
+/* Columns that a node leads to choices from, or from choices to; 0: none. *choices: how many. A
+ * thread of a GPU holds what a kernel knows of its choices: of more than 32 they would spill. */
+enum { MOST_CHOICES = 32 };
 static int64_t columns_of_choices(const struct node *n, int64_t *choices)
 {
     *choices = 0;
@@ -166,7 +168,9 @@ static int64_t columns_of_choices(const struct node *n, int64_t *choices)
     struct shape whole = (n->op == OP_put ? n->out[0] : n->in[0].value)->shape,
                  part = (n->op == OP_put ? n->in[0].value : n->out[0])->shape;
     *choices = shape_columns(part);
-    return *choices > 1 && shape_columns(whole) > *choices ? shape_columns(whole) : 0;
+    return *choices > 1 && *choices <= MOST_CHOICES && shape_columns(whole) > *choices
+               ? shape_columns(whole)
+               : 0;
 }
 
 /* Whether a node walks the choices of a group, or makes it walk them. */
