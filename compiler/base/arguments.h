@@ -33,7 +33,9 @@ struct arguments {
     const char *end_token, *model;         /* of data */
 };
 
-/* One line "planc: ..." on stderr; returns `status`. */
+/* One line "planc: ..." on stderr; returns `status`. After command_errors_as_json the line is an
+ * error of diagnostics_print_json too. */
+void command_errors_as_json(void);
 int command_fail(int status, const char *format, ...) PRINTF_LIKE(2, 3);
 
 #endif

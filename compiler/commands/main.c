@@ -520,6 +520,25 @@ static bool spares_inputs(const struct arguments *a)
     return true;
 }
 
+/* `n` words after the command; returns its status. */
+static int run_command(const struct command_row *command, struct arguments *a, char **word, int n)
+{
+    const char *colour = "auto";
+    if (!sort_words(a, command->bit, word, n, &colour)) return EXIT_USAGE;
+    a->colour = !strcmp(colour, "always") ||
+                (!strcmp(colour, "auto") && isatty(STDERR_FILENO) && !getenv("NO_COLOR"));
+    if (!spares_inputs(a)) return EXIT_USAGE;
+    if (a->cluster) {
+        size_t size;
+        const char *file = plan_cluster_file(a->cluster);
+        if (!text_read(file ? file : a->cluster, &size))
+            return command_fail(EXIT_ENVIRONMENT, "--cluster: cannot read '%s': %s", a->cluster,
+                                text_read_why(errno));
+        plan_replace_cluster(a->cluster = file);
+    }
+    return command->run(a);
+}
+
 int main(int argc, char **argv)
 {
     if (!have_standard_files()) return EXIT_ENVIRONMENT;
@@ -554,23 +573,12 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
             return help_print(word) ? EXIT_FINE : EXIT_USAGE;
 
+    bool json = false;
+    for (int i = 2; i < argc && strcmp(argv[i], "--"); i++) json |= !strcmp(argv[i], "--json");
+    if (json) command_errors_as_json();
     struct arguments a = {.command = word, .traces = command->bit & (BUILD | RUN), .fusion = true};
-    const char *colour = "auto";
-    if (!sort_words(&a, command->bit, argv + 2, argc - 2, &colour)) return EXIT_USAGE;
-    a.colour = !strcmp(colour, "always") ||
-               (!strcmp(colour, "auto") && isatty(STDERR_FILENO) && !getenv("NO_COLOR"));
-
-    if (!spares_inputs(&a)) return EXIT_USAGE;
-    if (a.cluster) {
-        size_t n;
-        const char *file = plan_cluster_file(a.cluster);
-        if (!text_read(file ? file : a.cluster, &n))
-            return command_fail(EXIT_ENVIRONMENT, "--cluster: cannot read '%s': %s", a.cluster,
-                                text_read_why(errno));
-        plan_replace_cluster(a.cluster = file);
-    }
-    int status = command->run(&a);
-    if (a.json && error_count())
+    int status = run_command(command, &a, argv + 2, argc - 2);
+    if (json && error_count())
         diagnostics_print_json(stdout);
     else
         diagnostics_print(stderr, a.colour);

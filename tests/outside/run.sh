@@ -51,6 +51,24 @@ for name in $(python3 "$here/text.py" make text); do
         { fail "text_${name}_dump" "$(tail_of "$dir/err")"; continue; }
     ok "text_${name}_dump"
 done
+# errors of the command line and of the environment are JSON too, and stay a line on stderr
+while read -r name words; do
+    "$planc" $words --json >error.json 2>error.err
+    status=$?
+    [ $status -ge 3 ] && [ "$(grep -c '^planc: ' error.err)" = 1 ] &&
+        python3 -c 'import json; assert len(json.load(open("error.json"))["errors"]) == 1' \
+            2>>error.err && ok "json_error_$name" ||
+        fail "json_error_$name" "status $status: $(tail_of error.err)"
+done <<WORDS
+no_folder build $top/plans/demo.plan
+no_plan check
+no_option simulate $top/plans/demo.plan --wat
+no_run export nowhere -o out
+no_config import nowhere -o out.plan
+no_place build $top/plans/demo.plan -o /proc/x
+no_cluster check $top/plans/demo.plan --cluster nowhere.plan
+twice memory $top/plans/demo.plan --device cpu --device cpu
+WORDS
 # the name of a file need not be UTF-8; JSON is
 small_plan named "layers = 1; hidden = 16; heads = 2; ffn = 16; vocab = 64" \
     "sequence = 8; local = 1; global = 2"
