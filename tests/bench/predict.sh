@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Predictions against runs of this machine: calibrate, build every configuration, run each twice,
 # and print tables of errors. Results are kept in build/predict; a second call runs only what is
-# missing. All of it takes half an hour; in pieces, so that a machine need not be quiet for so long:
+# missing. All of it takes eight minutes to half an hour; in pieces, so that a machine need not be
+# quiet for so long:
 #   predict.sh PART [SECONDS]     PART: calibrate, build, run (at most so long), report
 # CALIBRATED names a file of `planc calibrate` to use instead. Folder: PREDICT, or build/predict.
 set -e
