@@ -1,7 +1,8 @@
 /* What another trainer keeps and reserves; see trainer.h. Sizes are read off the lowered graph, so
  * they hold for every family; only habits come from the plan. */
-#include "base/escape.h"
 #include "analysis/trainer.h"
+
+#include "base/escape.h"
 #include "passes/pipeline.h"
 
 #include <string.h>

@@ -279,15 +279,28 @@ struct unit *graph_unit(const struct graph *g, const char *name)
     return NULL;
 }
 
+const char *unit_shared_name(const struct unit *u) { return u->loop[0] ? u->loop : u->name; }
+
+int64_t slot_elements(const struct graph *g, const char *unit)
+{
+    int64_t n = 0;
+    for (int i = 0; i < g->unit.n; i++) {
+        const struct unit *u = g->unit.item[i];
+        if ((!strcmp(u->name, unit) || (u->loop[0] && !strcmp(u->loop, unit))) && u->elements > n)
+            n = u->elements;
+    }
+    return n;
+}
+
 const char *slot_name(enum slot slot, const char *region, const struct unit *u)
 {
     return intern_format("%s.%s.%s", slot == SLOT_GATHER ? "gather" : "slot", region,
-                         u->loop[0] ? u->loop : u->name);
+                         unit_shared_name(u));
 }
 
 const char *shards_name(const struct unit *u)
 {
-    return intern_format("shards.%s", u->loop[0] ? u->loop : u->name);
+    return intern_format("shards.%s", unit_shared_name(u));
 }
 
 const struct unit *slot_unit(const struct graph *g, const struct buffer *b)

@@ -524,13 +524,17 @@ bool next_node_of_region(const struct region *r, struct node_walk *at);
 struct region *graph_region(const struct graph *g, const char *name); /* NULL: none */
 struct value *graph_starts(const struct graph *g);                    /* the input; NULL: none */
 struct unit *graph_unit(const struct graph *g, const char *name);
+/* The name that the units of one slot have together: the loop's, or the unit's own. */
+const char *unit_shared_name(const struct unit *u);
+/* The largest number of elements of the units with that name. */
+int64_t slot_elements(const struct graph *g, const char *unit);
 /* The buffer that a region gathers a unit into, or leaves its gradients in: the units of a loop
  * share one. */
 enum slot { SLOT_GATHER, SLOT_GRADIENT };
+const char *slot_name(enum slot slot, const char *region, const struct unit *u);
 /* The buffer in which the shards of a unit's gradient wait for the sum over the replicas when only
  * parts are kept: one for a unit, or for the units of a loop. */
 const char *shards_name(const struct unit *u);
-const char *slot_name(enum slot slot, const char *region, const struct unit *u);
 /* The unit whose slot a buffer of kind GATHERED or GRADIENT_SLOTS is; of a loop's units the one
  * with most elements. */
 const struct unit *slot_unit(const struct graph *g, const struct buffer *b);

@@ -18,13 +18,13 @@
  *
  * Records of kind ALIAS name bytes that another record owns. memory_slots.c records the slots that
  * collectives read and write. */
-#include <string.h>
-
 #include "passes/layout.h"
 #include "passes/memory_slots.h"
 #include "passes/pipeline.h"
 #include "passes/share.h"
 #include "passes/workspace.h"
+
+#include <string.h>
 
 static int64_t bytes_of(const struct value *v)
 {

@@ -12,18 +12,6 @@
 
 #include <string.h>
 
-/* Largest flat length among the variants that share a loop's slots. */
-static int64_t slot_elements(const struct graph *g, const char *unit)
-{
-    int64_t n = 0;
-    for (int i = 0; i < g->unit.n; i++) {
-        const struct unit *u = g->unit.item[i];
-        if ((!strcmp(u->name, unit) || (u->loop[0] && !strcmp(u->loop, unit))) && u->elements > n)
-            n = u->elements;
-    }
-    return n;
-}
-
 static const struct unit *loop_unit(const struct graph *g, const char *loop)
 {
     for (int i = 0; i < g->unit.n; i++)

@@ -125,21 +125,17 @@ static int64_t held_of(const struct schedule *s, const struct use *u)
     return mirror ? least(most(s->graph->facts.prefetch, 1), u->ring) : 0;
 }
 
-/* Of the units that share a slot the largest, and in *length how long its weights are: unlike the
- * elements, which are padded, that is the same for every number of shards. */
-static int64_t slot_elements(const struct graph *g, const struct unit *u, int64_t *length)
+/* How long the weights of the units that share a slot are at most: unlike the slot, which is
+ * padded, that is the same for every number of shards. */
+static int64_t slot_length(const struct graph *g, const struct unit *u)
 {
-    int64_t n = 0;
-    *length = 0;
-    for (int i = 0; i < g->unit.n; i++)
-        if (shared_unit(g, g->unit.item[i]) == u && g->unit.item[i]->elements > n)
-            n = g->unit.item[i]->elements;
+    int64_t length = 0;
     for (int i = 0; i < g->weight.n; i++) {
         const struct weight *w = g->weight.item[i];
-        int64_t end = w->offset + shape_count(w->value->shape);
-        if (shared_unit(g, graph_unit(g, w->unit)) == u && end > *length) *length = end;
+        if (shared_unit(g, graph_unit(g, w->unit)) == u)
+            length = most(length, w->offset + shape_count(w->value->shape));
     }
-    return n;
+    return length;
 }
 
 /* Whether straight code reads a unit, then a loop runs up whose first layers are kept and that has
@@ -151,12 +147,12 @@ static void find_early(struct schedule *s)
     struct use *one = &s->use.item[0];
     const struct use *up = &s->use.item[1], *down = &s->use.item[s->use.n - 1];
     const int64_t prefetch = s->graph->facts.prefetch;
-    int64_t needs, has;
     if (one->region->direction != ONCE || one->unit->loop[0] || up->region->direction != UP ||
         prefetch < 1 || !down->held || down->unit != up->unit || up->kept != prefetch ||
         up->ring != prefetch + 1 ||
-        slot_elements(s->graph, one->unit, &needs) > slot_elements(s->graph, up->unit, &has) ||
-        needs > has)
+        slot_elements(s->graph, unit_shared_name(one->unit)) >
+            slot_elements(s->graph, unit_shared_name(up->unit)) ||
+        slot_length(s->graph, one->unit) > slot_length(s->graph, up->unit))
         return;
     one->early = true, one->place = up->buffer;
 }
@@ -218,16 +214,15 @@ enum gather_when { GATHER_ALWAYS, GATHER_ONCE, GATHER_NEXT };
 static void put_gather(struct build *b, const struct use *target, int64_t shift, int64_t from,
                        int64_t to, enum gather_when when)
 {
-    struct attr attr[14] = {
-        attr_word("unit", target->unit->loop[0] ? target->unit->loop : target->unit->name),
-        attr_word("into", target->buffer),
-        attr_whole("shift", shift),
-        attr_whole("from", from),
-        attr_whole("to", to),
-        attr_whole("ring", target->ring),
-        attr_whole("event", target->event),
-        attr_whole("count", target->count),
-        attr_whole("down", target->region->direction == DOWN)};
+    struct attr attr[14] = {attr_word("unit", unit_shared_name(target->unit)),
+                            attr_word("into", target->buffer),
+                            attr_whole("shift", shift),
+                            attr_whole("from", from),
+                            attr_whole("to", to),
+                            attr_whole("ring", target->ring),
+                            attr_whole("event", target->event),
+                            attr_whole("count", target->count),
+                            attr_whole("down", target->region->direction == DOWN)};
     int n = 9;
     if (when == GATHER_ONCE || b->graph->facts.reshard == RESHARD_STEP)
         attr[n++] = attr_whole("once", 1);
@@ -378,16 +373,15 @@ static void schedule_body(struct schedule *s, struct build *b, const struct regi
         if (n->op == OP_reduce) {
             const struct gradient_slot *t =
                 find_slot(s, old, graph_unit(s->graph, attr_get_word(n, "unit")));
-            struct attr attr[] = {
-                attr_word("unit", t->unit->loop[0] ? t->unit->loop : t->unit->name),
-                attr_whole("first", attr_get(n, "first")),
-                attr_whole("last", attr_get(n, "last")),
-                attr_whole("replicas", attr_get(n, "replicas")),
-                attr_word("from", t->buffer),
-                attr_whole("ring", t->ring),
-                attr_whole("event", t->event),
-                attr_whole("summed", t->summed),
-                attr_word("shards", shards_name(t->unit))};
+            struct attr attr[] = {attr_word("unit", unit_shared_name(t->unit)),
+                                  attr_whole("first", attr_get(n, "first")),
+                                  attr_whole("last", attr_get(n, "last")),
+                                  attr_whole("replicas", attr_get(n, "replicas")),
+                                  attr_word("from", t->buffer),
+                                  attr_whole("ring", t->ring),
+                                  attr_whole("event", t->event),
+                                  attr_whole("summed", t->summed),
+                                  attr_word("shards", shards_name(t->unit))};
             build_op(b, OP_reduce, NULL, 0, attr, gradients_whole(&b->graph->facts) ? 8 : 9);
             stamp(b, LANE_REDUCE);
             continue;
