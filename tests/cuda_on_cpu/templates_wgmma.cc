@@ -326,38 +326,30 @@ static bool alone(bool planes, bool cut)
 
 static int planted(const char *name)
 {
-    const struct {
-        const char *name;
-        bool (*of)();
-    } all[] = {{"no_written", image_case<true, true, NO_WRITTEN>},
-               {"written_too_early", image_case<true, false, WRITTEN_TOO_EARLY>},
-               {"no_begin", image_case<true, true, NO_BEGIN>},
-               {"wrong_stride", image_case<true, true, WRONG_STRIDE>},
-               {"wrong_leading", image_case<true, false, WRONG_LEADING>},
-               {"wrong_major", image_case<false, true, WRONG_MAJOR>},
-               {"no_swizzle", image_case<true, true, NO_SWIZZLE>},
-               {"sums_touched", image_case<true, true, SUMS_TOUCHED>},
-               {"no_wait", image_case<true, true, NO_WAIT>},
-               {"overwritten", image_case<true, true, OVERWRITTEN>},
-               {"released_too_early", image_case<false, true, RELEASED_TOO_EARLY>},
-               {"no_arrival_awaited", image_case<true, true, NO_ARRIVAL_AWAITED>},
-               {"wrong_parity", image_case<true, true, WRONG_PARITY>},
-               {"one_warp_less", image_case<true, true, ONE_WARP_LESS>},
-               {"barrier_unordered", image_case<true, true, BARRIER_UNORDERED>},
-               {"barrier_overwritten", image_case<true, true, BARRIER_OVERWRITTEN>},
-               {"registers_touched", pair_case<64, false, REGISTERS_TOUCHED>},
-               {"read_too_early", pair_case<128, true, READ_TOO_EARLY>},
-               {"uncut", [] { return alone(true, false); }},
-               {"one_plane", [] { return alone(false, true); }}};
+    static const planted_mistake all[] = {
+        {"no_written", image_case<true, true, NO_WRITTEN>},
+        {"written_too_early", image_case<true, false, WRITTEN_TOO_EARLY>},
+        {"no_begin", image_case<true, true, NO_BEGIN>},
+        {"wrong_stride", image_case<true, true, WRONG_STRIDE>},
+        {"wrong_leading", image_case<true, false, WRONG_LEADING>},
+        {"wrong_major", image_case<false, true, WRONG_MAJOR>},
+        {"no_swizzle", image_case<true, true, NO_SWIZZLE>},
+        {"sums_touched", image_case<true, true, SUMS_TOUCHED>},
+        {"no_wait", image_case<true, true, NO_WAIT>},
+        {"overwritten", image_case<true, true, OVERWRITTEN>},
+        {"released_too_early", image_case<false, true, RELEASED_TOO_EARLY>},
+        {"no_arrival_awaited", image_case<true, true, NO_ARRIVAL_AWAITED>},
+        {"wrong_parity", image_case<true, true, WRONG_PARITY>},
+        {"one_warp_less", image_case<true, true, ONE_WARP_LESS>},
+        {"barrier_unordered", image_case<true, true, BARRIER_UNORDERED>},
+        {"barrier_overwritten", image_case<true, true, BARRIER_OVERWRITTEN>},
+        {"registers_touched", pair_case<64, false, REGISTERS_TOUCHED>},
+        {"read_too_early", pair_case<128, true, READ_TOO_EARLY>},
+        {"uncut", [] { return alone(true, false); }},
+        {"one_plane", [] { return alone(false, true); }}};
     if (!strcmp(name, "other_box"))
         return product_case<false, true, false, float>(1, 64, 64, 64, 128), 0;
-    for (auto &p : all) {
-        if (strcmp(p.name, name)) continue;
-        for (uint64_t seed = 1; seed <= 8; seed++)
-            if (fiber_seed(seed), !p.of()) return printf("wrong with seed %d\n", (int)seed), 1;
-        return 0;
-    }
-    return 2;
+    return run_planted(all, name);
 }
 
 int main(int argc, char **argv)
