@@ -117,7 +117,8 @@ enum option {
     MEASURE,
     METRICS,
     DURATIONS,
-    KEY
+    KEY,
+    OPTIONS
 };
 const struct option_row option_rows[] = {
     {"--set", SET,
@@ -310,13 +311,15 @@ static bool take_option(struct arguments *a, const struct option_row *row, const
     case METRICS: once = &a->metrics; break;
     case DURATIONS: once = &a->durations; break;
     case KEY: once = &a->key; break;
-    }
-    if (*once) {
-        command_fail(EXIT_USAGE, "%s is given twice", row->name);
-        return false;
+    case OPTIONS: bug("no option");
     }
     *once = value;
     return true;
+}
+
+static bool may_repeat(const struct arguments *a, enum option option)
+{
+    return option == SET || (option == FROM && !strcmp(a->command, "calibrate"));
 }
 
 /* `mesh.fsdp=16`, and no file of that name. */
@@ -329,6 +332,7 @@ static bool is_entry(const char *word)
 /* Sorts the words after the command. False after one line that says what is wrong. */
 static bool sort_words(struct arguments *a, int bit, char **word, int n, const char **colour)
 {
+    bool given[OPTIONS] = {false};
     for (int i = 0; i < n; i++) {
         const char *w = word[i];
         if (!strcmp(w, "--") && bit == KEYS) {
@@ -399,6 +403,12 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
             command_fail(EXIT_USAGE, "--set takes one word: --set %s=%s", value, rest);
             return false;
         }
+        /* of two values one would be ignored */
+        if (given[row->option] && !may_repeat(a, (enum option)row->option)) {
+            command_fail(EXIT_USAGE, "%s is given twice", row->name);
+            return false;
+        }
+        given[row->option] = true;
         if (!take_option(a, row, value, colour)) return false;
     }
     return true;

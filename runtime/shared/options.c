@@ -63,73 +63,134 @@ static bool temperature(const char *text, double *to)
     return true;
 }
 
+/* What may follow the name of an option. */
+enum { NOTHING, VALUE, PERHAPS }; /* PERHAPS: only after '='; the name alone is an option too */
+enum option {
+    STEPS,
+    LOG_EVERY,
+    METRICS,
+    FINAL,
+    PROBE,
+    COMPARE,
+    PROFILE,
+    PROFILE_OUT,
+    TRACE,
+    CHECKPOINT_DIR,
+    ALLOW,
+    TENSORBOARD,
+    SAMPLE,
+    PROMPT,
+    TEMPERATURE,
+    SEED,
+    PREFLIGHT,
+    RESUME,
+    FRESH,
+    EXPLAIN,
+    OPTIONS
+};
+static const struct {
+    const char *name;
+    int takes;
+} option_rows[OPTIONS] = {
+    [STEPS] = {"--steps", VALUE},
+    [LOG_EVERY] = {"--log-every", VALUE},
+    [METRICS] = {"--metrics", VALUE},
+    [FINAL] = {"--final", VALUE},
+    [PROBE] = {"--probe", VALUE},
+    [COMPARE] = {"--compare", VALUE},
+    [PROFILE] = {"--profile", VALUE},
+    [PROFILE_OUT] = {"--profile-out", VALUE},
+    [TRACE] = {"--trace", VALUE},
+    [CHECKPOINT_DIR] = {"--checkpoint-dir", VALUE},
+    [ALLOW] = {"--allow", VALUE},
+    [TENSORBOARD] = {"--tensorboard", VALUE},
+    [SAMPLE] = {"--sample", VALUE},
+    [PROMPT] = {"--prompt", VALUE},
+    [TEMPERATURE] = {"--temperature", VALUE},
+    [SEED] = {"--seed", VALUE},
+    [PREFLIGHT] = {"--preflight", VALUE},
+    [RESUME] = {"--resume", PERHAPS},
+    [FRESH] = {"--fresh", NOTHING},
+    [EXPLAIN] = {"--explain", NOTHING},
+};
+
+/* The option that an argument names, OPTIONS for none. A switch with a value is none. */
+static enum option named(const char *argument)
+{
+    int which = 0;
+    while (which < OPTIONS && (!names(argument, option_rows[which].name) ||
+                               (option_rows[which].takes == NOTHING && strchr(argument, '='))))
+        which++;
+    return (enum option)which;
+}
+
+static bool unknown(const char *argument)
+{
+    return fail_note("unknown option '%s' (there are --steps N, --metrics FILE, --tensorboard DIR, "
+                     "--final FILE, --probe "
+                     "FILE, --log-every N, --compare FILE, --profile N, --profile-out FILE, "
+                     "--trace FILE, --explain, --sample N, --prompt TEXT, --temperature X, "
+                     "--seed N, --preflight FILE, "
+                     "--checkpoint-dir DIR, --resume, --resume=STEP, --fresh, --allow KEY, --help)",
+                     argument);
+}
+
+/* One option; `value` is NULL for a switch. */
+static bool take(struct options *o, enum option which, const char *value)
+{
+    switch (which) {
+    case STEPS: return whole("--steps", value, 0, &o->steps);
+    case LOG_EVERY: return whole("--log-every", value, 1, &o->log_every);
+    case METRICS: o->metrics = value; return true;
+    case FINAL: o->final = value; return true;
+    case PROBE: o->probe = value; return true;
+    case COMPARE: o->compare = value; return true;
+    case PROFILE: return whole("--profile", value, 1, &o->profile);
+    case PROFILE_OUT: o->profile_out = value; return true;
+    case TRACE: o->trace = value; return true;
+    case CHECKPOINT_DIR: o->checkpoint_dir = value; return true;
+    case ALLOW:
+        if (o->allows == OPTION_ALLOWS)
+            return fail_note("more than %d times --allow; it takes keys with commas between",
+                             OPTION_ALLOWS);
+        o->allow[o->allows++] = value;
+        return true;
+    case TENSORBOARD: o->tensorboard = value; return true;
+    case SAMPLE: return whole("--sample", value, 1, &o->sample);
+    case PROMPT: o->prompt = value; return true;
+    case TEMPERATURE: return temperature(value, &o->temperature);
+    case SEED: return whole("--seed", value, 0, &o->seed);
+    case PREFLIGHT: o->preflight = value; return true;
+    case RESUME: o->resume = true; return !value || whole("--resume", value, 0, &o->resume_step);
+    case FRESH: o->fresh = true; return true;
+    case EXPLAIN: o->explain = true; return true;
+    case OPTIONS: break;
+    }
+    return false;
+}
+
 bool options_read(struct options *o, int argc, char **argv)
 {
     *o = (struct options){.steps = -1, .log_every = 0, .resume_step = -1};
+    bool given[OPTIONS] = {false};
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
         if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
             o->help = true;
             return true;
         }
-        if (strcmp(a, "--explain") == 0) {
-            o->explain = true;
-            continue;
+        enum option which = named(a);
+        if (which == OPTIONS) return unknown(a);
+        const char *value = strchr(a, '=') ? strchr(a, '=') + 1 : NULL;
+        if (option_rows[which].takes == VALUE) {
+            if (!value && i + 1 < argc) value = argv[++i];
+            if (!value || !*value) return fail_note("%s wants a value", option_rows[which].name);
         }
-        if (strcmp(a, "--fresh") == 0) {
-            o->fresh = true;
-            continue;
-        }
-        if (names(a, "--resume")) { /* its value only after '=': --resume alone is one too */
-            o->resume = true;
-            if (a[8] == '=' && !whole("--resume", a + 9, 0, &o->resume_step)) return false;
-            continue;
-        }
-        static const char *const valued[] = {
-            "--steps",       "--log-every",   "--metrics", "--final",          "--probe",
-            "--compare",     "--profile",     "--trace",   "--checkpoint-dir", "--allow",
-            "--profile-out", "--tensorboard", "--sample",  "--prompt",         "--temperature",
-            "--seed",        "--preflight"};
-        int which = -1;
-        for (int k = 0; k < (int)(sizeof valued / sizeof *valued); k++)
-            if (names(a, valued[k])) which = k;
-        if (which < 0)
-            return fail_note(
-                "unknown option '%s' (there are --steps N, --metrics FILE, --tensorboard DIR, "
-                "--final FILE, --probe "
-                "FILE, --log-every N, --compare FILE, --profile N, --profile-out FILE, --trace "
-                "FILE, --explain, --sample N, --prompt TEXT, --temperature X, --seed N, "
-                "--preflight FILE, "
-                "--checkpoint-dir DIR, --resume, --resume=STEP, --fresh, --allow KEY, --help)",
-                a);
-        const char *value = strchr(a, '=') ? strchr(a, '=') + 1 : i + 1 < argc ? argv[++i] : NULL;
-        if (!value || !*value) return fail_note("%s wants a value", valued[which]);
-        bool fine = true;
-        switch (which) {
-        case 0: fine = whole("--steps", value, 0, &o->steps); break;
-        case 1: fine = whole("--log-every", value, 1, &o->log_every); break;
-        case 2: o->metrics = value; break;
-        case 3: o->final = value; break;
-        case 4: o->probe = value; break;
-        case 5: o->compare = value; break;
-        case 6: fine = whole("--profile", value, 1, &o->profile); break;
-        case 7: o->trace = value; break;
-        case 8: o->checkpoint_dir = value; break;
-        case 9:
-            if (o->allows == OPTION_ALLOWS)
-                return fail_note("more than %d times --allow; it takes keys with commas between",
-                                 OPTION_ALLOWS);
-            o->allow[o->allows++] = value;
-            break;
-        case 10: o->profile_out = value; break;
-        case 11: o->tensorboard = value; break;
-        case 12: fine = whole("--sample", value, 1, &o->sample); break;
-        case 13: o->prompt = value; break;
-        case 14: fine = temperature(value, &o->temperature); break;
-        case 15: fine = whole("--seed", value, 0, &o->seed); break;
-        case 16: o->preflight = value; break;
-        }
-        if (!fine) return false;
+        /* as with planc: of two values one would be ignored */
+        if (given[which] && which != ALLOW)
+            return fail_note("%s is given twice", option_rows[which].name);
+        given[which] = true;
+        if (!take(o, which, value)) return false;
     }
     if (o->profile_out && !o->profile)
         return fail_note("--profile-out writes what --profile N measured: it wants --profile too");

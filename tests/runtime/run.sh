@@ -291,6 +291,18 @@ dir=mesh_f2 went unknown_option 2 3 "unknown option '--stepz'" --stepz 3
 dir=mesh_f2 went probe_of_none 2 4 'probe looks at step 0' --probe none.json --steps 0
 dir=mesh_f2 went compare_of_none 2 4 'compare looks at step 0' --compare none.so --steps 0
 dir=mesh_f2 went explain 2 0 'step 20: update, adamw' --explain --steps 0
+# An option is given once, as with planc; only --allow gathers (suite checkpoint has it).
+wrong=
+while read -r option value; do
+    words=("$option")
+    [ -n "$value" ] && words+=(1)
+    mesh_1/trainer "${words[@]}" "${words[@]}" >twice.log 2>&1 </dev/null
+    [ $? = 3 ] && [ "$(cat twice.log)" = "trainer: $option is given twice" ] ||
+        wrong+=" $option: $(tail_of twice.log)"
+done < <(mesh_1/trainer --help | grep -v -- --allow | sed -nE 's/^  (--[-a-z]+)( [A-Z]+)?.*/\1\2/p')
+mesh_1/trainer --resume --resume=5 >twice.log 2>&1 </dev/null
+grep -qx 'trainer: --resume is given twice' twice.log || wrong+=" --resume=5: $(tail_of twice.log)"
+[ -z "$wrong" ] && ok option_twice || fail option_twice "$wrong"
 foreign() { # NAME VARIABLES...: outside mpirun
     "${@:2}" "$scratch/mesh_1/trainer" --steps 1 >"$1.log" 2>&1 </dev/null
     local status=$?

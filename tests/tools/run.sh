@@ -165,6 +165,23 @@ for command in $("$planc" help | sed -nE 's/^  ([a-z]+) .*/\1/p' | sort -u); do
         ok "help.$command" ||
         fail "help.$command" "$(tail_of help.log)"
 done
+# An option is given once: of two values one would be ignored. --set and calibrate's --from gather.
+value_of() { case $1 in --device) echo cpu ;; --fusion) echo on ;; *) echo auto ;; esac; }
+for command in $("$planc" help | sed -nE 's/^  ([a-z]+) .*/\1/p' | sort -u); do
+    wrong=
+    while read -r option value; do
+        words=("$option")
+        [ -n "$value" ] && words+=("$(value_of "$option")")
+        [ "$option" = --set ] && words=(--set no.key=1)
+        "$planc" "$command" "${words[@]}" "${words[@]}" >twice.log 2>twice.err
+        status=$?
+        case $command$option in
+        *--set | calibrate--from) ! grep -q 'given twice' twice.err ;;
+        *) [ $status = 3 ] && [ "$(cat twice.err)" = "planc: $option is given twice" ] ;;
+        esac || wrong+=" $option: exit $status, $(tail_of twice.err)"
+    done < <("$planc" help "$command" | sed -nE 's/^  (-[-a-z]+( [^ ]+)?).*/\1/p')
+    [ -z "$wrong" ] && ok "twice.$command" || fail "twice.$command" "$wrong"
+done
 
 # ── editors ───────────────────────────────────────────────────────────────────
 python3 - "$top/docs/editor/plan.tmLanguage.json" "$top/plans/clusters/b200.plan" <<'PY' \
