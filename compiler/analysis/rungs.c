@@ -9,24 +9,21 @@
 
 static double seconds(int64_t picoseconds) { return (double)picoseconds * 1e-12; }
 
-bool rungs_read(const char *text, rung_list *all)
+bool rungs_read(const char *option, const char *text, int most, rung_list *all)
 {
     for (const char *s = text; *s || !all->n;) {
         char *end;
         errno = 0;
-        long long n = strtoll(s, &end, 10);
-        if (end == s || errno || n < 1 || n > 1 << 20 || (*end && *end != ',') ||
-            (*end == ',' && !end[1])) {
-            command_fail(EXIT_USAGE,
-                         "--devices takes numbers of devices, 16,64,512, up to 1,048,576; not '%s'",
-                         text);
+        long long n = strtoll(s, &end, 10), before = all->n ? all->item[all->n - 1].devices : 0;
+        if (end == s || errno || n <= before || n > 1 << 20 || (*end && *end != ',') ||
+            (*end == ',' && !end[1]) || all->n == most) {
+            command_fail(
+                EXIT_USAGE, "%s takes %s, up to 1,048,576; not '%s'", option,
+                most == 1 ? "one number of devices"
+                          : text_format("rising numbers of devices, 16,64,512, at most %d", most),
+                text);
             return false;
         }
-        for (int i = 0; i < all->n; i++)
-            if (all->item[i].devices == n) {
-                command_fail(EXIT_USAGE, "--devices names %lld twice", n);
-                return false;
-            }
         PUSH(all, ((struct rung){.devices = n}));
         s = *end ? end + 1 : end;
     }

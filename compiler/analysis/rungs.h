@@ -24,8 +24,11 @@ struct rung {
 };
 typedef VECTOR(struct rung) rung_list;
 
-/* "16,64,512": false after one line. */
-bool rungs_read(const char *text, rung_list *all);
+enum { RUNGS_MOST = 32 }; /* in one list */
+
+/* The rising numbers of devices of an option, "16,64,512", at most `most` of them. False after one
+ * line that says what the option takes. */
+bool rungs_read(const char *option, const char *text, int most, rung_list *all);
 /* The plan on `devices` devices: its mesh as it is, dp following when the plan leaves it to. NULL
  * with *why. */
 struct plan *rung_plan(const struct arguments *given, const char *path, const struct plan *base,

@@ -63,7 +63,7 @@ static int add_scaling(struct text *t, const struct arguments *a, const char *pa
 {
     rung_list all = {0};
     bool weak = a->scaling && !strcmp(a->scaling, "weak");
-    if (!rungs_read(a->devices, &all)) return EXIT_USAGE;
+    if (!rungs_read("--devices", a->devices, RUNGS_MOST, &all)) return EXIT_USAGE;
     for (int i = 0; i < all.n; i++) {
         struct rung *r = &all.item[i];
         r->plan = rung_plan(a, path, base, r->devices, weak, &r->why);

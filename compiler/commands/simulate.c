@@ -287,7 +287,7 @@ static int simulate(const struct arguments *a, const struct plan *base, const ch
     if (!saving_read(a, &saving)) return EXIT_USAGE;
     if (a->devices && a->failures)
         return command_fail(EXIT_USAGE, "--failures is of one number of devices, not of --devices");
-    if (a->devices && !rungs_read(a->devices, &all)) return EXIT_USAGE;
+    if (a->devices && !rungs_read("--devices", a->devices, RUNGS_MOST, &all)) return EXIT_USAGE;
     if (a->devices && a->durations)
         return command_fail(EXIT_USAGE, "--durations is of one run, not of --devices");
     if (a->devices && a->trace && all.n > 1)

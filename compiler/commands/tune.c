@@ -2,6 +2,7 @@
  * exact branch and bound (compiler/search); a plan without open keys gets the natural ones. Points
  * are compared at one global batch and on one number of devices, so they train the same. */
 #define _POSIX_C_SOURCE 200809L
+#include "analysis/rungs.h"
 #include "commands/calibrate.h"
 #include "commands/command.h"
 #include "commands/tune.h"
@@ -210,25 +211,14 @@ bool tune_search(struct tune *t, struct tune_rung *r)
     return true;
 }
 
-/* At most `most` numbers of devices, rising: "16,64,512"; false after one line. */
-static bool read_rungs(const char *option, const char *text, int most, struct tune *t)
+/* False after one line. */
+static bool read_rungs(const struct arguments *given, struct tune *t)
 {
-    for (const char *s = text; *s || !t->n_rungs;) {
-        char *end;
-        errno = 0;
-        long long n = strtoll(s, &end, 10),
-                  before = t->n_rungs ? t->rung[t->n_rungs - 1].devices : 0;
-        if (end == s || errno || n < 1 || n > 1 << 20 || (*end && *end != ',') ||
-            (*end == ',' && !end[1]) || n <= before || t->n_rungs == most) {
-            command_fail(EXIT_USAGE, "%s takes %s, not '%s'", option,
-                         most == 1 ? "one number of devices"
-                                   : "at most 8 rising numbers of devices, 16,64,512",
-                         text);
-            return false;
-        }
-        t->rung[t->n_rungs++] = (struct tune_rung){.devices = n};
-        s = *end ? end + 1 : end;
-    }
+    rung_list all = {0};
+    if (given->ladder && !rungs_read("--ladder", given->ladder, RUNGS_MOST, &all)) return false;
+    if (given->devices && !rungs_read("--devices", given->devices, 1, &all)) return false;
+    for (; t->n_rungs < all.n; t->n_rungs++)
+        t->rung[t->n_rungs].devices = all.item[t->n_rungs].devices;
     return true;
 }
 
@@ -251,8 +241,7 @@ static int begin(struct tune *t)
     if (given->ladder && given->devices)
         return command_fail(EXIT_USAGE, "--ladder has its numbers of devices: no --devices");
     if (!read_top(given->top, t)) return EXIT_USAGE;
-    if (given->ladder && !read_rungs("--ladder", given->ladder, TUNE_RUNGS, t)) return EXIT_USAGE;
-    if (given->devices && !read_rungs("--devices", given->devices, 1, t)) return EXIT_USAGE;
+    if (!read_rungs(given, t)) return EXIT_USAGE;
     int status;
     struct space *space;
     t->base = command_plan_or_space(given, t->path, &space, &status);

@@ -2,10 +2,9 @@
 #ifndef PLANC_TUNE_H
 #define PLANC_TUNE_H
 
+#include "analysis/rungs.h"
 #include "commands/command.h"
 #include "search/search.h"
-
-enum { TUNE_RUNGS = 8 };
 
 /* One of the best, with what a search does not keep. */
 struct tune_best {
@@ -46,7 +45,7 @@ struct tune {
     bool natural;               /* the plan leaves nothing open */
     struct plan *base;          /* the plan, or a point of its space */
     int top;
-    struct tune_rung rung[TUNE_RUNGS];
+    struct tune_rung rung[RUNGS_MOST];
     int n_rungs;
     struct candidates *candidates;
     VECTOR(struct tune_run) run; /* in the order of the runs */

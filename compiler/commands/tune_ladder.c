@@ -11,8 +11,8 @@ enum { ROWS_OF_A_RUNG = 3 };
  * on the rung before; NULL: it is not. */
 struct ladder_row {
     int64_t number;
-    int rank[TUNE_RUNGS]; /* among the simulated; 0: it was not */
-    const char *why[TUNE_RUNGS];
+    int rank[RUNGS_MOST]; /* among the simulated; 0: it was not */
+    const char *why[RUNGS_MOST];
 };
 typedef VECTOR(struct ladder_row) row_list;
 
@@ -144,7 +144,7 @@ static int64_t step_of(const struct tune *t, const struct tune_rung *r, int64_t 
 
 /* Device-seconds a sequence, against the first rung that is possible: perfect scaling leaves them
  * as they are. */
-static void scale(const struct tune *t, bool weak, struct scaling to[TUNE_RUNGS])
+static void scale(const struct tune *t, bool weak, struct scaling to[RUNGS_MOST])
 {
     const struct tune_rung *top = &t->rung[t->n_rungs - 1];
     const int64_t number = top->best[0].candidate->number,
@@ -172,7 +172,7 @@ static void scale(const struct tune *t, bool weak, struct scaling to[TUNE_RUNGS]
 
 static void print_scaling(const struct tune *t, bool weak)
 {
-    struct scaling all[TUNE_RUNGS];
+    struct scaling all[RUNGS_MOST];
     scale(t, weak, all);
     printf("the best of %lld devices, %s\n", (long long)t->rung[t->n_rungs - 1].devices,
            weak ? "weak scaling: the batch of a device stays"
@@ -208,7 +208,7 @@ void tune_print_ladder(const struct tune *t)
 
 static json_t *scaling_json(const struct tune *t, bool weak)
 {
-    struct scaling all[TUNE_RUNGS];
+    struct scaling all[RUNGS_MOST];
     json_t *list = json_array();
     scale(t, weak, all);
     for (int i = 0; i < t->n_rungs; i++) {

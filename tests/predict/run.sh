@@ -117,16 +117,17 @@ reference=$plans/30b-a3b-16.plan
 "$planc" simulate "$plans/moe-small.plan" --set batch.global=8 --trace step.json --json >traced.json
 said=$(python3 "$top/tests/predict/trace.py" traced.json step.json 2>&1) && ok trace ||
     fail trace "$said"
-"$planc" simulate "$reference" --devices 16,64,512,8,20 --json >curve.json
+"$planc" simulate "$reference" --devices 8,16,20,64,512 --json >curve.json
 said=$(python3 - curve.json <<'P' 2>&1
 import json, sys
 o = json.load(open(sys.argv[1]))
 r = o["rungs"]
 assert o["scaling"] == "strong"
-assert [x["devices"] for x in r] == [16, 64, 512, 8, 20]
-assert [x["verdict"] for x in r[3:]] == ["impossible"] * 2 and all(x["reason"] for x in r[3:])
-assert [x["mesh"]["dp"] for x in r[:3]] == [1, 4, 32] and {x["mesh"]["fsdp"] for x in r[:3]} == {16}
-assert {x["global"] for x in r[:3]} == {4096} and r[0]["scaling_efficiency"] == 1
+assert [x["devices"] for x in r] == [8, 16, 20, 64, 512]
+none = [r.pop(2), r.pop(0)]
+assert [x["verdict"] for x in none] == ["impossible"] * 2 and all(x["reason"] for x in none)
+assert [x["mesh"]["dp"] for x in r] == [1, 4, 32] and {x["mesh"]["fsdp"] for x in r} == {16}
+assert {x["global"] for x in r} == {4096} and r[0]["scaling_efficiency"] == 1
 assert 1 > r[1]["scaling_efficiency"] > r[2]["scaling_efficiency"] > 0.5
 P
 ) && ok curve || fail curve "$said"
@@ -174,10 +175,21 @@ refused two_clusters 1 'a file of one cluster' "$reference" --cluster two.plan
 refused cluster_not_there 4 'cannot read' "$reference" --cluster nowhere.plan
 refused space 1 'leaves mesh.fsdp, .* open' "$plans/30b-a3b-512.plan"
 refused space_to_tune 1 'planc tune .*30b-a3b-512.plan` compares them' "$plans/30b-a3b-512.plan"
-refused devices_zero 3 'numbers of devices' "$reference" --devices 0
-refused devices_comma 3 'numbers of devices' "$reference" --devices 16,
-refused devices_word 3 'numbers of devices' "$reference" --devices many
-refused devices_empty 3 'numbers of devices' "$reference" --devices ''
+# one reader of such lists, whatever the command and the option
+lists=
+refuses_lists() { # COMMAND OPTION ARGUMENT…
+    local list said status
+    for list in 0 -1 16, ,16 many '' 16,16 64,16 1048577 "$(seq -s, 33)"; do
+        said=$("$planc" "$1" "$reference" "${@:3}" "$2" "$list" 2>&1)
+        status=$?
+        [ $status = 3 ] && [ "$said" = "planc: $2 takes rising numbers of devices, 16,64,512, \
+at most 32, up to 1,048,576; not '$list'" ] || lists="$1 $2 '$list': status $status, $said"
+    done
+}
+refuses_lists simulate --devices
+refuses_lists report --devices -o refused.html
+refuses_lists tune --ladder
+[ -z "$lists" ] && ok lists_of_devices || fail lists_of_devices "$lists"
 refused scaling_word 3 'strong or weak' "$reference" --devices 16 --scaling sideways
 refused none_possible 2 'impossible' "$reference" --devices 24
 refused trace_nowhere 4 'No such file' "$plans/demo.plan" --trace /nowhere/x.json
