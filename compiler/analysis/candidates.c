@@ -244,6 +244,11 @@ struct place candidate_place(struct candidates *c, const struct space *s, const 
     return to;
 }
 
+bool candidate_repeats(const struct place *place)
+{
+    return place->why && !strcmp(place->why, space_repeats);
+}
+
 struct graph *candidate_compiled(const struct plan *p, const char **why)
 {
     struct diagnostics_mark mark = diagnostics_mark();

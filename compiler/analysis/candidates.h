@@ -25,6 +25,8 @@ struct place {
     int64_t limit_bytes, outside_bytes, global;
     const char *why;
 };
+/* It is another point's plan: it is no point of its own, and is not told of. */
+bool candidate_repeats(const struct place *place);
 struct place candidate_place(struct candidates *c, const struct space *s, const int *choice);
 /* Its peak, laid out; -1: impossible, and place->why says why. */
 int64_t candidate_peak(struct candidates *c, const struct space *s, const int *choice,

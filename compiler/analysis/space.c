@@ -302,7 +302,7 @@ static void print_space(const struct space *s, const char *path, judged_list *al
                         const int64_t *count)
 {
     printf("%s: a space of %s plans: %s fit, %s tight, %s exceed, %s impossible\n", path,
-           text_count(s->points), text_count(count[FITS]), text_count(count[TIGHT]),
+           text_count(all->n), text_count(count[FITS]), text_count(count[TIGHT]),
            text_count(count[EXCEEDS]), text_count(count[IMPOSSIBLE]));
     for (int k = 0; k < s->n_axes; k++) {
         printf("  %s =", s->axis[k].key);
@@ -356,9 +356,10 @@ int check_space(const struct arguments *a, const struct space *s, const char *pa
     for (int64_t n = 0; more; n++) {
         struct judged j = judge(&judging, choice);
         j.number = n;
+        more = candidate_next(s, choice);
+        if (j.why && !strcmp(j.why, space_repeats)) continue;
         count[j.verdict]++;
         PUSH(&list, j);
-        more = candidate_next(s, choice);
     }
     for (size_t i = 0; i < room; i++) structure_free(judging.table[i].structure);
     free(judging.table);

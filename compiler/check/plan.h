@@ -364,7 +364,9 @@ struct space {
 struct plan *plan_or_space_load(const char *path, const char *const *set, int n_set,
                                 struct space **space);
 /* The plan of one point: choice[k] of axis k. NULL when its keys do not go together, *why then
- * saying it. Says nothing. */
+ * saying it, and for a point that is another one's plan, *why then being space_repeats. Says
+ * nothing. */
+extern const char space_repeats[];
 struct plan *space_plan(const struct space *s, const int *choice, const char **why);
 
 #endif

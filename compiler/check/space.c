@@ -185,6 +185,20 @@ struct plan *plan_or_space_load(const char *path, const char *const *set, int n_
     return p;
 }
 
+const char space_repeats[] = "the plan with mesh.optimizer = shard: with dp = 1 the shards are all "
+                             "devices";
+
+/* Without replicas the optimizer over all devices is the one over the shards: one of the two
+ * points is enough. */
+static bool repeats(const struct space *s, const struct plan *p)
+{
+    if (!p->optimizer_all || p->dp > 1) return false;
+    for (int k = 0; k < s->n_axes; k++)
+        for (int i = 0; i < s->axis[k].n && !strcmp(s->axis[k].key, "mesh.optimizer"); i++)
+            if (!strcmp(s->axis[k].choice[i], "shard")) return true;
+    return false;
+}
+
 struct plan *space_plan(const struct space *s, const int *choice, const char **why)
 {
     struct diagnostics_mark mark = diagnostics_mark();
@@ -203,5 +217,6 @@ struct plan *space_plan(const struct space *s, const int *choice, const char **w
     *why = p ? NULL : diagnostics_since(mark);
     if (!p && !*why) *why = "a key is left open";
     diagnostics_drop(mark);
+    if (p && repeats(s, p)) *why = space_repeats, p = NULL;
     return p;
 }

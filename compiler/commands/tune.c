@@ -69,6 +69,7 @@ static void open_natural(struct arguments *a, const struct plan *p, int64_t devi
 {
     int64_t each = p->global / devices, local = each < 1 ? 1 : each > 16 ? 16 : each;
     set(a, "mesh.fsdp", divisors(devices));
+    set(a, "mesh.optimizer", "shard | all");
     set(a, "activation_checkpoint.mode", "none | selective | full");
     set(a, "batch.local", powers(local, p->local, 2));
     set(a, "batch.loss_chunks", powers(8, p->loss_chunks, 8));

@@ -282,7 +282,7 @@ static void print_others(const struct tune *t, const struct tune_rung *r)
     int64_t left = 0;
     for (int64_t i = 0; i < s->candidates; i++) {
         const struct candidate *x = &s->candidate[i];
-        bool known = is_shown(r, x);
+        bool known = is_shown(r, x) || candidate_repeats(&x->place);
         for (int k = 0; k < said.n && !known && x->place.why; k++)
             known = said.item[k] == x->place.why;
         if (known) continue;
@@ -306,8 +306,9 @@ static void print_rung(const struct tune *t, const struct tune_rung *r)
                (long long)r->plan->sequence);
     printf("\n");
     if (r == t->rung) print_axes(t, s->space);
-    printf("  %s points: %s possible, %s laid out, %s simulated%s\n", text_count(s->candidates),
-           text_count(s->possible), text_count(s->layouts), text_count(s->simulations),
+    printf("  %s points: %s possible, %s laid out, %s simulated%s\n",
+           text_count(s->candidates - s->repeats), text_count(s->possible), text_count(s->layouts),
+           text_count(s->simulations),
            s->simulations ? text_format(", %.1f times fewer than all",
                                         (double)s->possible / (double)s->simulations)
                           : "");
@@ -417,8 +418,9 @@ void tune_print_json(const struct tune *t)
     for (int k = 0; k < t->n_rungs; k++) {
         const struct tune_rung *r = &t->rung[k];
         for (int64_t i = 0; i < r->search->candidates; i++)
-            json_array_append_new(candidates, candidate_json(t, r, &r->search->candidate[i],
-                                                             t->arguments.ladder != NULL));
+            if (!candidate_repeats(&r->search->candidate[i].place))
+                json_array_append_new(candidates, candidate_json(t, r, &r->search->candidate[i],
+                                                                 t->arguments.ladder != NULL));
         json_array_append_new(rungs, rung_json(t, r));
         simulations += r->search->simulations, layouts += r->search->layouts;
     }

@@ -37,6 +37,18 @@ void choice_of(const struct space *s, int64_t number, int *choice)
         choice[k] = (int)(number % s->axis[k].n), number /= s->axis[k].n;
 }
 
+int64_t search_original(const struct search *s, int64_t number)
+{
+    if (!candidate_repeats(&s->candidate[number].place)) return number;
+    int64_t below = 1; /* points of the axes after it */
+    for (int k = s->space->n_axes - 1; k >= 0; below *= s->space->axis[k--].n) {
+        const struct axis *a = &s->space->axis[k];
+        for (int64_t i = 0; i < a->n && !strcmp(a->key, "mesh.optimizer"); i++)
+            if (!strcmp(a->choice[i], "shard")) return number + (i - number / below % a->n) * below;
+    }
+    bug("a point repeats none");
+}
+
 /* ── order ───────────────────────────────────────────────────────────────────── */
 
 static const struct search *sorted; /* what the comparisons below are about */
@@ -75,6 +87,7 @@ static int begin(struct candidates *c, struct search *s, bool bounded, int *open
         if (watcher) watcher->told(watcher, false, i, s->candidates);
         choice_of(s->space, i, choice);
         *x = (struct candidate){.number = i, .place = candidate_place(c, s->space, choice)};
+        s->repeats += candidate_repeats(&x->place);
         if (x->place.why) continue;
         s->possible++;
         x->least_bytes = bounded ? candidate_least_peak(&x->place) : 0;

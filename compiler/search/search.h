@@ -42,6 +42,7 @@ struct search {
     int *ranked; /* numbers of the simulated ones, best first: by time, memory, text */
     int n_ranked;
     int64_t layouts, simulations, possible;
+    int64_t repeats;     /* candidates that are another one's plan */
     const char *missing; /* a figure of the cluster without which nothing is predicted; or NULL */
 };
 
@@ -62,6 +63,8 @@ struct search *search_run(struct candidates *c, const struct space *s, int top, 
  * ones are ranked again. */
 void search_measured(struct search *s, int64_t number, int64_t picoseconds);
 void choice_of(const struct space *s, int64_t number, int *choice);
+/* The point whose plan a candidate repeats; for one that repeats none, itself. */
+int64_t search_original(const struct search *s, int64_t number);
 
 /* reason.c: why a candidate is not the best, with the step of the schedule that exceeds or the part
  * of the time that is longer. In the arena. */

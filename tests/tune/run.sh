@@ -71,8 +71,27 @@ grep -q 'exceeds by .* at .*, step [0-9]* of [0-9]*' text.1 &&
     grep -q 'bound above the best' text.1 &&
     grep -q 'slower by .*more' text.1 && ok reasons || fail reasons "$(tail_of text.1)"
 "$planc" tune "$plans/demo.plan" --set batch.global=32 -o demo.plan >demo.txt 2>demo.err &&
-    grep -q 'leaves nothing open' demo.txt && "$planc" check demo.plan >demo.check 2>&1 &&
+    grep -q 'leaves nothing open' demo.txt && grep -q 'mesh.optimizer = shard | all' demo.txt &&
+    "$planc" check demo.plan >demo.check 2>&1 &&
     ok natural_choices || fail natural_choices "$(tail_of demo.err) $(tail_of demo.check)"
+# Without replicas the optimizer over all devices is the one over the shards: one point of the two.
+two=(--set 'mesh.optimizer=all | shard' --set 'mesh.fsdp=16|64|512')
+"$planc" tune "$reference" "${two[@]}" --json >once.json 2>once.err
+"$planc" check "$reference" "${two[@]}" --json >once.check.json 2>>once.err
+said=$(ask once.json '
+check = json.load(open("once.check.json"))["points"]
+for points in o["candidates"], check:
+    sets = [" ".join(p["set"]) for p in points]
+    assert len(set(sets)) == 60 == len(sets), len(sets)
+    assert sum("fsdp=512" in s for s in sets) == 12
+    assert not any("fsdp=512" in s and "optimizer=all" in s for s in sets)
+    assert not any(p["verdict"] == "impossible" for p in points)
+') && "$planc" check "$reference" "${two[@]}" 2>&1 | grep -q 'a space of 60 plans' &&
+    ok equal_once || fail equal_once "$said $(tail_of once.err)"
+"$planc" tune "$reference" "${two[@]}" --ladder 16,64 >once.txt 2>&1 &&
+    grep -q '^ *[0-9.]* s ([0-9]*) .* mesh.fsdp=16 .*mesh.optimizer=all' once.txt &&
+    [ "$(grep -c '^ *16 *[0-9.]* s per step' once.txt)" = 2 ] && ok equal_on_a_ladder ||
+    fail equal_on_a_ladder "$(grep -A99 'who is best' once.txt | head -n 20)"
 "$planc" tune "$plans/llama-8b.plan" --devices 64 --json >devices.json 2>devices.err
 said=$(ask devices.json 'assert o["best"]["devices"] == 64
 assert all(c["devices"] == 64 for c in o["candidates"])') && ok devices ||
