@@ -37,14 +37,15 @@ template <int EACH> DEVICE void piece_store(float *to, const float from[EACH])
 
 template <int EACH> DEVICE void piece_store(bf16 *to, const float from[EACH])
 {
-    if (EACH == 1) {
+    if (EACH == 1)
         *to = op_to_bf16(from[0]);
-        return;
-    }
-    uint32_t word[4];
+    else {
+        uint32_t word[4];
 #pragma unroll
-    for (int w = 0; w < 4; w++) word[w] = pack_bf16(from[2 * w % EACH], from[(2 * w + 1) % EACH]);
-    *(uint4 *)to = make_uint4(word[0], word[1], word[2], word[3]);
+        for (int w = 0; w < 4; w++)
+            word[w] = pack_bf16(from[2 * w % EACH], from[(2 * w + 1) % EACH]);
+        *(uint4 *)to = make_uint4(word[0], word[1], word[2], word[3]);
+    }
 }
 
 #endif

@@ -18,7 +18,11 @@ mixtral model mixtral { layers = 2;  hidden = 1024;  heads = 16;  kv_heads = 4; 
 experts = 8;  top_k = 2;  ffn = 1792 }
 qwen3 model qwen3 { layers = 2;  hidden = 1024;  heads = 16;  kv_heads = 8;  head_dim = 128;  \
 ffn = 3072;  vocab = 151936 }
-awkward model qwen3_moe { layers = 2;  hidden = 24;  heads = 6;  kv_heads = 3;  head_dim = 10;  \
+olmoe model olmoe { layers = 2;  hidden = 2048;  heads = 16;  vocab = 50304;  experts = 64;  \
+top_k = 8;  expert_width = 1024 }
+odd model mixtral { layers = 2;  hidden = 130;  heads = 13;  kv_heads = 13;  vocab = 320;  \
+experts = 3;  top_k = 2;  ffn = 176 }
+awkward model qwen3_moe { layers = 2;  hidden = 26;  heads = 6;  kv_heads = 3;  head_dim = 10;  \
 vocab = 97;  experts = 5;  top_k = 2;  expert_width = 13;  dense_layers = [1];  ffn = 29 }
 PLANS
 }
@@ -45,7 +49,9 @@ while read name also plan settings; do # without -r: \ joins lines
         fi
     done
 done <<PLANS
-30b-a3b-16 - $top/plans/30b-a3b-16.plan model.layers=2
+${LONG:+olmoe - olmoe.plan
+odd - odd.plan
+}30b-a3b-16 - $top/plans/30b-a3b-16.plan model.layers=2
 30b-a3b-dense none.fp32 $top/plans/30b-a3b-16.plan model.layers=2 \
 model.dense_layers=[0] model.ffn=6144
 qwen3-30b-a3b - $top/plans/qwen3-30b-a3b.plan model.layers=2 run.experts=cublaslt
