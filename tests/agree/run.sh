@@ -58,7 +58,7 @@ launch 2 a --final near.safetensors >near.log 2>&1 || fail near "$(tail_of near.
 two of_two_hosts 0 'step +2 of 3' 'env PLANC_HOST=one a/trainer --final far.safetensors' \
     'env PLANC_HOST=two a/trainer --final far.safetensors'
 cmp near.safetensors far.safetensors >/dev/null 2>&1 && ok near_and_far_same_bits ||
-    fail near_and_far_same_bits "other weights"
+    fail near_and_far_same_bits "$(cmp near.safetensors far.safetensors 2>&1)"
 # Four ranks and two micro-batches: sums of several neighbours, added to what is there.
 built four --set mesh.fsdp=4 --set batch.global=16
 launch 4 four --final near.safetensors >near.log 2>&1 || fail near_four "$(tail_of near.log)"
@@ -66,7 +66,7 @@ timeout -k 5 60 mpirun --oversubscribe --bind-to none -n 2 -x PLANC_HOST=one fou
     far.safetensors : -n 2 -x PLANC_HOST=two four/trainer --final far.safetensors >far.log 2>&1 ||
     fail far_four "$(tail_of far.log)"
 cmp near.safetensors far.safetensors >/dev/null 2>&1 && ok near_and_far_of_four ||
-    fail near_and_far_of_four "other weights"
+    fail near_and_far_of_four "$(cmp near.safetensors far.safetensors 2>&1)"
 
 # ── files ────────────────────────────────────────────────────────────────────
 mkdir -p here there

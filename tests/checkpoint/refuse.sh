@@ -139,7 +139,7 @@ fi
 says offered 0 '^resumed: step 8 of hurt/step-00000008' 2 two --checkpoint-dir hurt \
     --resume=8 --final offered.safetensors
 cmp -s whole.safetensors offered.safetensors && ok offered.weights ||
-    fail offered.weights "they differ"
+    fail offered.weights "$(cmp whole.safetensors offered.safetensors 2>&1)"
 says offered.newest 0 '^resumed: step 12 of hurt/step-00000012-run2' 2 two --checkpoint-dir hurt
 [ "$(ls hurt | tr '\n' ' ')" = "lock step-00000008 step-00000012 step-00000012-run2 " ] &&
     ok offered.keeps || fail offered.keeps "$(ls hurt | tr '\n' ' ')"
@@ -191,7 +191,8 @@ says fresh 0 'this is run 2 of the folder' 2 two --checkpoint-dir anew --fresh -
     ok fresh.deletes_nothing || fail fresh.deletes_nothing "$(ls anew | tr '\n' ' ')"
 says fresh.resumed 0 '^resumed: step 5 of anew/step-00000005-run2' 2 two --checkpoint-dir anew \
     --final anew.safetensors
-cmp -s whole.safetensors anew.safetensors && ok fresh.weights || fail fresh.weights "they differ"
+cmp -s whole.safetensors anew.safetensors && ok fresh.weights ||
+    fail fresh.weights "$(cmp whole.safetensors anew.safetensors 2>&1)"
 rm -rf nothing
 says resume.none 4 'no complete checkpoint in nothing' 2 two --checkpoint-dir nothing --resume
 says resume.no_such_step 4 'no complete checkpoint of that step in saved' 2 two \
@@ -205,7 +206,8 @@ says resume.no_folder 4 'no folder of them: checkpoint.directory' 2 bare --resum
 rm -rf bare.saved
 says bare 0 'written while the run waits' 2 bare --checkpoint-dir bare.saved \
     --final bare.safetensors
-cmp -s whole.safetensors bare.safetensors && ok bare.weights || fail bare.weights "they differ"
+cmp -s whole.safetensors bare.safetensors && ok bare.weights ||
+    fail bare.weights "$(cmp whole.safetensors bare.safetensors 2>&1)"
 grep -v 'directory' run.plan | sed 's/plan "to be resumed" {/&\n    checkpoint { every = 4 }/' \
     >homeless.plan && rm -rf homeless && "$planc" build homeless.plan -o homeless >homeless.build \
     2>&1

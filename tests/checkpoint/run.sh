@@ -35,7 +35,9 @@ says() {
     then fail "$name" "not one line: $(tail_of "$name.log")"
     elif ! grep -qE -- "$pattern" "$name.log"; then
         fail "$name" "does not say /$pattern/: $(grep '^trainer:' "$name.log" | cut -c1-300)"
-    elif ! none_left "$scratch/$2"; then fail "$name" "processes left"; sweep "$scratch/$2"
+    elif ! none_left "$scratch/$2"; then
+        fail "$name" "processes left: $(survivors "$scratch/$2")"
+        sweep "$scratch/$2"
     else ok "$name"; fi
 }
 
@@ -84,7 +86,7 @@ for k in $(seq 1 12); do
 done
 holds cut.same same whole.jsonl cut.jsonl
 cmp -s whole.safetensors cut.safetensors && ok cut.weights ||
-    fail cut.weights "final weights differ"
+    fail cut.weights "$(cmp whole.safetensors cut.safetensors 2>&1)"
 holds cut.equal equal saved/step-00000012 cut/step-00000012
 for part in 0 1; do
     cmp -s saved/step-00000012/part-0000$part.safetensors \

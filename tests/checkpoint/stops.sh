@@ -65,7 +65,7 @@ elif [ "$(grep -c '^checkpoint: step-' stop_USR2.log)" -lt 2 ]; then
 else ok stop.USR2; fi
 holds stop.same same long_whole.jsonl stops.jsonl
 cmp -s long_whole.safetensors stops.safetensors && ok stop.weights ||
-    fail stop.weights "they differ"
+    fail stop.weights "$(cmp long_whole.safetensors stops.safetensors 2>&1)"
 
 # ── a limit of time, an interval of time ─────────────────────────────────────
 sed 's/steps = 600/steps = 100000000/
@@ -117,7 +117,7 @@ says nonfinite.weights 4 "^trainer: .*($ruined).*last checkpoint is ruined_1.sav
 says nonfinite.goes_on 0 '^resumed: step 5 ' 2 two --checkpoint-dir ruined_1.saved \
     --final unruined.safetensors
 cmp -s whole.safetensors unruined.safetensors && ok nonfinite.goes_on_well ||
-    fail nonfinite.goes_on_well "other weights"
+    fail nonfinite.goes_on_well "$(cmp whole.safetensors unruined.safetensors 2>&1)"
 
 # ── batches that are left out ────────────────────────────────────────────────
 build left_out --set 'run.skip_batches=[2, 5..7]'

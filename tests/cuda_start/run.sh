@@ -41,11 +41,14 @@ went() {
         "$@" >"$name.log" 2>&1 </dev/null
     status=$?
     lines=$(grep -c '^trainer:' "$name.log")
-    if ! none_left "$scratch/$dir"; then fail "$name" "processes left"; sweep "$scratch/$dir"
+    if ! none_left "$scratch/$dir"; then
+        fail "$name" "processes left: $(survivors "$scratch/$dir")"
+        sweep "$scratch/$dir"
     elif [ $status -ne "$want" ]; then
         fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
     elif [ "$lines" -ne "$([ "$want" -eq 0 ] && echo 0 || echo 1)" ]; then
-        fail "$name" "$lines lines begin 'trainer:'"
+        fail "$name" "$lines lines begin 'trainer:': $(grep '^trainer:' "$name.log" |
+            tr '\n' '|') $(tail_of "$name.log")"
     elif ! grep -qE "$pattern" "$name.log"; then
         fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
     else ok "$name"; fi
@@ -157,9 +160,10 @@ FAKE='' dir=cpu went cpu 1 0 'step 11 of 12' --metrics cpu.jsonl --final cpu.saf
     cpu.probe
 FAKE='' dir=cpu_bf16 went cpu_bf16 1 0 'step 11 of 12' --final cpu_bf16.safetensors
 cmp -s cuda.safetensors cpu.safetensors && cmp -s cuda.probe cpu.probe && ok same_bits_as_cpu ||
-    fail same_bits_as_cpu "weights or probe differ"
+    fail same_bits_as_cpu "$(cmp cuda.safetensors cpu.safetensors 2>&1
+        cmp cuda.probe cpu.probe 2>&1)"
 cmp -s bf16.safetensors cpu_bf16.safetensors && ok same_bits_as_cpu_bf16 ||
-    fail same_bits_as_cpu_bf16 "weights differ"
+    fail same_bits_as_cpu_bf16 "$(cmp bf16.safetensors cpu_bf16.safetensors 2>&1)"
 if grep -q '"exposed_comm_seconds":[0-9.e-]*,"memory_peak_bytes":[0-9]*' cuda.jsonl &&
     ! grep -q mfu cuda.jsonl; then
     ok metrics
@@ -216,10 +220,14 @@ signals() {
     wait $run
     status=$?
     lines=$(grep -c '^trainer:' "$name.log")
-    if ! none_left "$scratch/$dir"; then fail "$name" "processes left"; sweep "$scratch/$dir"
+    if ! none_left "$scratch/$dir"; then
+        fail "$name" "processes left: $(survivors "$scratch/$dir")"
+        sweep "$scratch/$dir"
     elif [[ ! $status =~ ^($want)$ ]]; then
         fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
-    elif [[ ! $lines =~ ^[$most]$ ]]; then fail "$name" "$lines lines begin 'trainer:'"
+    elif [[ ! $lines =~ ^[$most]$ ]]; then
+        fail "$name" "$lines lines begin 'trainer:': $(grep '^trainer:' "$name.log" |
+            tr '\n' '|') $(tail_of "$name.log")"
     elif ! grep -qE "$pattern" "$name.log"; then
         fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
     else ok "$name"; fi

@@ -127,11 +127,14 @@ went() {
         "$scratch/$dir/trainer" "$@" >"$name.log" 2>&1 </dev/null
     status=$?
     lines=$(grep -c '^trainer:' "$name.log")
-    if ! none_left "$scratch/$dir"; then fail "$name" "processes left"; sweep "$scratch/$dir"
+    if ! none_left "$scratch/$dir"; then
+        fail "$name" "processes left: $(survivors "$scratch/$dir")"
+        sweep "$scratch/$dir"
     elif [ $status -ne "$want" ]; then
         fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
     elif [ "$lines" -ne "$([ "$want" -eq 0 ] || [ "$want" -eq 75 ] && echo 0 || echo 1)" ]; then
-        fail "$name" "$lines lines begin 'trainer:'"
+        fail "$name" "$lines lines begin 'trainer:': $(grep '^trainer:' "$name.log" |
+            tr '\n' '|') $(tail_of "$name.log")"
     elif ! grep -qE "$pattern" "$name.log"; then
         fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
     else ok "$name"; fi
@@ -171,11 +174,11 @@ for one in mesh_1:1 mesh_f2:2 mesh_f4:4 mesh_d2a2:2 mesh_f2d2a2:4; do
     same "final_$name" st "$name.safetensors"
     dir=$name went "zero_steps_$name" "${one#*:}" 0 'saved to' --steps 0 --final "$name.initial"
     cmp -s mesh_1.initial "$name.initial" && ok "seeded_alike_$name" ||
-        fail "seeded_alike_$name" "first weights differ from those of one rank"
+        fail "seeded_alike_$name" "$(cmp mesh_1.initial "$name.initial" 2>&1)"
 done
 dir=mesh_f2 went twice 2 0 'saved to' --metrics twice.jsonl --final twice.safetensors
 cmp -s twice.safetensors mesh_f2.safetensors && ok same_bits_twice ||
-    fail same_bits_twice "two runs of one trainer differ"
+    fail same_bits_twice "$(cmp twice.safetensors mesh_f2.safetensors 2>&1)"
 dir=mesh_f2 went shorter 2 0 'step 4 of 5' --steps 5 --metrics shorter.jsonl --log-every 2
 head -n 5 mesh_f2.jsonl >five.jsonl
 same rate_of_a_shorter_run near five.jsonl shorter.jsonl 0
@@ -339,7 +342,9 @@ during() {
     kill -KILL $launcher 2>/dev/null
     wait $launcher
     status=$?
-    if ! none_left "$scratch/mesh_f2"; then fail "$name" "processes left"; sweep "$scratch/mesh_f2"
+    if ! none_left "$scratch/mesh_f2"; then
+        fail "$name" "processes left: $(survivors "$scratch/mesh_f2")"
+        sweep "$scratch/mesh_f2"
     elif [ $status -ne "$want" ]; then
         fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
     elif ! grep -qE "$pattern" "$name.log"; then
@@ -377,7 +382,7 @@ tiny poisoned_skip -DFSDP=2 '-DINIT="poisoned"' -DNONFINITE=1
 went poisoned_skip 2 4 'none of the 1 steps was finite' --steps 1 --metrics poisoned_skip.jsonl \
     --final poisoned_skip.safetensors
 cmp -s poisoned_skip.safetensors poisoned && ok skipped_step_changes_nothing ||
-    fail skipped_step_changes_nothing "weights differ"
+    fail skipped_step_changes_nothing "$(cmp poisoned_skip.safetensors poisoned 2>&1)"
 if \
     python3 \
     -c \

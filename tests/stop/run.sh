@@ -34,7 +34,7 @@ ended() {
         kill -0 "$launcher" 2>/dev/null || { wait "$launcher"; status=$?; return 0; }
         sleep 0.1
     done
-    fail "$1" "still running after a minute"
+    fail "$1" "still running after a minute: $(tail_of "$1.log")"
     kill -KILL "$launcher"
     sweep "$scratch/two"
     return 1
@@ -63,7 +63,9 @@ stop() {
     [ "$whom" = mpirun ] && whom=$launcher
     kill "-$3" "$whom"
     ended "$name" || return
-    if ! none_left "$scratch/two"; then fail "$name" "processes left"; sweep "$scratch/two"
+    if ! none_left "$scratch/two"; then
+        fail "$name" "processes left: $(survivors "$scratch/two")"
+        sweep "$scratch/two"
     elif [ ! -s "$name.st" ]; then
         fail "$name" "status $status and no weights: $(tail_of "$name.log" 6)"
     elif ! why=$(whole "$name.st" 2>&1); then fail "$name" "the weights: $why"
