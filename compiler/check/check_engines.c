@@ -27,6 +27,12 @@ static void warn_of_idle(const struct plan *p)
     if (p->given.nccl_blocks.file && ranks == 1 && !p->nccl)
         add_help(warn(p->given.nccl_blocks, "run.nccl_blocks has no effect: one rank has no NCCL"),
                  "run { nccl = on } tries it with one");
+    if (p->given.nccl_blocks.file && ranks > 1 && !(p->cluster.contention.block > 0))
+        add_help(warn(p->given.nccl_blocks,
+                      "what run.nccl_blocks takes from the bandwidth of collectives is not "
+                      "predicted: cluster %s does not say what a block moves",
+                      p->cluster.name),
+                 "cluster.contention.block = 36.7GB/s, or what it is");
 }
 
 void plan_warn_of_engines(const struct plan *p)

@@ -117,6 +117,7 @@ struct cluster {
     } host;
     struct {
         int64_t multiprocessors;
+        double block; /* bytes/s of a link that a thread block fills; 0: not known */
         double traffic, core, link;
         struct provenance from;
     } contention;

@@ -120,6 +120,7 @@ static void resolve_cluster(struct checker *c, struct plan *p)
     m->host.issue = number(c, K_host_issue);
     m->host.from = provenance_of(c, S_host);
     m->contention.multiprocessors = count(c, K_contention_multiprocessors);
+    m->contention.block = number(c, K_contention_block);
     m->contention.traffic = number(c, K_contention_traffic);
     m->contention.core = number(c, K_contention_core);
     m->contention.link = number(c, K_contention_link);

@@ -138,8 +138,11 @@ bool cluster_write(const char *path, const struct cluster *c, const struct rates
     add_from(&t, "\n        ", &c->host.from);
     text_add(&t, "\n    }\n    contention {\n        ");
     if (c->kind == DEVICE_CUDA)
-        text_add(&t, "multiprocessors = %ld;  traffic = %s", c->contention.multiprocessors,
-                 text_number(c->contention.traffic));
+        text_add(&t, "multiprocessors = %ld;  traffic = %s%s", c->contention.multiprocessors,
+                 text_number(c->contention.traffic),
+                 c->contention.block > 0
+                     ? text_format(";  block = %s", rate_text(c->contention.block, "GB/s"))
+                     : "");
     else
         text_add(&t, "core = %s", text_number(c->contention.core));
     text_add(&t, ";  link = %s", text_number(c->contention.link));

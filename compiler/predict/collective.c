@@ -1,6 +1,7 @@
 /* NCCL's model of a ring (nccl/src/graph/tuning.cc): time = base + steps x hop latency + bytes /
  * bandwidth of the ring, where a step between nodes has the network's latency and a ring that
- * crosses nodes is as fast as the cards of its members on a node together. */
+ * crosses nodes is as fast as the cards of its members on a node together. Where a plan limits the
+ * blocks of a collective, a ring is no faster than they are. */
 #include "predict/collective.h"
 
 #include <math.h>
@@ -34,6 +35,8 @@ static struct ring ring_over(const struct machine *m, int64_t n, int64_t nodes, 
         double cards = c->link_network.bandwidth * (double)fewest;
         if (fewest <= 1 || cards < r.bandwidth || !(r.bandwidth > 0)) r.bandwidth = cards;
     }
+    r.limited = machine_link(m, r.bandwidth) < r.bandwidth;
+    r.bandwidth = machine_link(m, r.bandwidth);
     r.latency =
         (double)(n - nodes) * c->link_node.latency + (double)(nodes - 1) * c->link_network.latency;
     double side = ceil((double)n / (double)nodes);
@@ -137,7 +140,9 @@ struct transfer transfer_time(const struct machine *m, const struct rings *rings
 {
     const struct ring *r = &rings->of[group];
     struct transfer t = {.company = r->company,
-                         .rate = r->nodes > 1 ? RATE_LINK_NETWORK : RATE_LINK_NODE};
+                         .rate = r->limited     ? RATE_CONTENTION
+                                 : r->nodes > 1 ? RATE_LINK_NETWORK
+                                                : RATE_LINK_NODE};
     if (r->ranks <= 1 && m->device == DEVICE_CPU && group != GROUP_REPLICAS)
         return handed_over(m, what);
     if (r->ranks <= 1) return (struct transfer){.company = ALONE, .rate = t.rate};

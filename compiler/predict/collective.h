@@ -16,6 +16,7 @@ struct ring {
     double latency;       /* seconds of n - 1 steps, without the start */
     double tree_latency;  /* seconds of an all-reduce by a tree, without the start */
     double base;
+    bool limited;         /* by the blocks of a collective, not by the link */
     enum company company; /* what it is to compute that runs meanwhile */
 };
 struct rings {

@@ -34,9 +34,11 @@ static struct share share_of(const struct machine *m, enum company company)
     const struct cluster *c = m->cluster;
     struct share s = {(double)m->multiprocessors, c->bandwidth};
     if (company == ALONE) return s;
-    double link = company == WITH_NODE      ? c->link_node.bandwidth
-                  : company == WITH_NETWORK ? c->link_network.bandwidth
-                                            : c->link_node.bandwidth + c->link_network.bandwidth;
+    double node = machine_link(m, c->link_node.bandwidth),
+           network = machine_link(m, c->link_network.bandwidth),
+           link = company == WITH_NODE      ? node
+                  : company == WITH_NETWORK ? network
+                                            : node + network;
     s.multiprocessors -= (double)m->taken * (company == WITH_BOTH ? 2 : 1);
     s.bandwidth -= c->contention.traffic * link;
     if (s.multiprocessors < 1) s.multiprocessors = 1;

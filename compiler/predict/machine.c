@@ -31,6 +31,7 @@ struct machine machine_of(const struct plan *p)
                         .ranks_a_host = c->devices_per_node};
     bool cuda = p->device == DEVICE_CUDA;
     if (cuda && p->nccl_blocks && p->nccl_blocks < m.taken) m.taken = p->nccl_blocks;
+    if (cuda) m.filled = (double)p->nccl_blocks * c->contention.block;
     for (int k = 0; k < COST_CLASSES; k++) m.engine[k] = "planc";
     m.engine[COST_GEMM] = !cuda ? "onednn" : p->gemm == GEMM_CUBLASLT ? "cublaslt" : "planc";
     if (cuda && plan_attention(p) == ATTENTION_CUDNN)
@@ -58,6 +59,11 @@ struct machine machine_of(const struct plan *p)
             (struct rate){row_name(g->class, g->engine, g->type, g->op, g->order), g->from};
     }
     return m;
+}
+
+double machine_link(const struct machine *m, double bandwidth)
+{
+    return m->filled > 0 && m->filled < bandwidth ? m->filled : bandwidth;
 }
 
 void machine_set_engine(struct machine *m, const char *engine)

@@ -32,12 +32,17 @@ struct machine {
     int64_t multiprocessors; /* of cuda */
     /* of them, by a collective: the cluster's contention, or fewer where the plan says so */
     int64_t taken;
+    /* bytes/s of a link that the thread blocks of a collective fill at most, where the plan limits
+     * them; 0: as much as the link has */
+    double filled;
     int64_t ranks_a_host, hosts;
     struct time_cache *cache; /* kernel_cost.h; NULL: none */
     struct rate *rate;        /* fixed ones, efficiencies, grids */
     int rates;
 };
 
+/* What a collective gets of a link of so many bytes/s. */
+double machine_link(const struct machine *m, double bandwidth);
 /* `plan`: engines by its keys run.gemm, run.attention, run.experts; oneDNN multiplies on cpu. The
  * machine reads the plan's cluster as long as it is used. */
 struct machine machine_of(const struct plan *plan);

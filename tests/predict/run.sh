@@ -150,6 +150,31 @@ fast=$(step_of <a.json)
 awk -v a="$slow" -v b="$fast" 'BEGIN { exit !(a > b * 1.05) }' && ok set_efficiency ||
     fail set_efficiency "$slow against $fast"
 
+# Fewer blocks of NCCL leave more to compute and fill less of a link: of a gather, latency and what
+# the narrower of the link and the blocks lets through.
+for blocks in '' 32 8 4 2 1; do
+    "$planc" simulate "$plans/llama-8b.plan" ${blocks:+--set run.nccl_blocks=$blocks} \
+        --json >blocks.${blocks:-none}.json 2>>blocks.err
+done
+said=$(python3 - <<'P' 2>&1
+import json
+of = {b: json.load(open(f"blocks.{b}.json"))["rungs"][0] for b in ("none", 32, 8, 4, 2, 1)}
+gather = {b: r["collectives"][0]["seconds"] for b, r in of.items()}
+assert gather["none"] == gather[32] < gather[8] < gather[4] < gather[2] < gather[1], gather
+ratio = (gather[1] - gather[2]) / (gather[2] - gather[4])
+assert abs(ratio - 2) < 1e-6, ratio
+assert of[8]["step_seconds"] < of["none"]["step_seconds"] < of[1]["step_seconds"]
+rests = {b: {x["name"]: x["seconds"] for x in r["rates"]} for b, r in of.items()}
+assert rests[1]["contention"] > 10 * rests[1].get("link network", 0), rests[1]
+P
+) && ok blocks || fail blocks "$said $(tail_of blocks.err)"
+sed 's/;  block = [0-9.]*GB.s//' "$plans/clusters/h100.plan" |
+    sed "s#\.\./rates#$plans/rates#" >unsaid.plan
+said=$("$planc" check "$plans/llama-8b.plan" --cluster unsaid.plan --set run.nccl_blocks=8 2>&1)
+grep -q 'run.nccl_blocks takes from the bandwidth of collectives is not predicted' <<<"$said" &&
+    ! "$planc" check "$plans/llama-8b.plan" --set run.nccl_blocks=8 2>&1 |
+    grep -q 'not predicted' && ok blocks_unsaid || fail blocks_unsaid "$said"
+
 # ── what is not there, and bad input ──
 cat >bare.plan <<'P'
 cluster bare {
