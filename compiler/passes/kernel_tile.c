@@ -124,7 +124,8 @@ bool wgmma_attention(const struct node *n)
     if (n->op != OP_attention && n->op != OP_attention_grad) return false;
     bool gradient = n->op == OP_attention_grad;
     int64_t width = n->in[0].value->shape.dim[2], sequence = attr_get(n, "sequence");
-    if ((width != 64 && width != 128) || (gradient && attention_rule(n).softcap > 0)) return false;
+    bool capped = gradient && attention_rule(n).softcap > 0; /* of 64 columns: it would spill */
+    if (width != 128 && (width != 64 || capped)) return false;
     const struct value *copied[] = {n->in[0].value, n->in[1].value, n->in[2].value,
                                     gradient ? n->in[5].value : NULL};
     for (size_t i = 0; i < COUNT_OF(copied) && copied[i]; i++) {

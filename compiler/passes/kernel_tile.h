@@ -42,9 +42,9 @@ const struct tile *tile_wgmma(const struct facts *f, const struct tile *other,
 int64_t wgmma_blocks(const struct facts *f, int64_t tiles);
 
 /* Whether a node is attention, or its gradient, of a kind that has a form for warpgroups: BF16,
- * heads of 64 or 128 columns; the gradient without a cap on scores; and tensor copies can read what
- * it reads: q, k, v, and in the gradient dy, [sequences, sequence, elements of all heads] each, and
- * none the bytes of another. */
+ * heads of 64 or 128 columns, the gradient under a cap on scores of 128; and tensor copies can read
+ * what it reads: q, k, v, and in the gradient dy, [sequences, sequence, elements of all heads]
+ * each, and none the bytes of another. */
 bool wgmma_attention(const struct node *n);
 
 /* Sizes of a matmul or matmul_add: y[m,n], a[m,k], b[k,n] as stored, elements between stored

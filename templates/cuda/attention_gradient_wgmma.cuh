@@ -9,8 +9,9 @@
  *   attention_gradient_wgmma  384      heads * sequences  ceil(S/128)  attention_gradient_room
  *
  * Weights and slopes of the own 64 keys are the left operands, in registers, of dv and dk. Slopes
- * of all 128 keys meet in shared memory for dq, of which each warpgroup makes one half. There is no
- * cap on scores: slopes would need them beside the weights, and registers are short. */
+ * of all 128 keys meet in shared memory for dq, of which each warpgroup makes one half. Under a cap
+ * on scores weights and slopes are made together, out of the scores, in their place; with heads of
+ * 64 columns, whose tiles have 128 queries, registers do not suffice for that. */
 #ifndef CUDA_ATTENTION_GRADIENT_WGMMA_CUH
 #define CUDA_ATTENTION_GRADIENT_WGMMA_CUH
 
@@ -130,6 +131,7 @@ template <int QUERIES>
 DEVICE void attention_gradient_hide(float (&p)[1][QUERIES / 8][4], attention_rule rule, int mine,
                                     int now, const float *numbers)
 {
+    const float none = attention_none(rule);
     int lane = (int)threadIdx.x % 32, key = mine + lane / 4, query = now + lane % 4 * 2;
     auto sees = [&](int column) { /* the first key */
                                   int from = rule.window > 0 ? now + column - rule.window + 1 : 0;
@@ -140,8 +142,7 @@ DEVICE void attention_gradient_hide(float (&p)[1][QUERIES / 8][4], attention_rul
     if (now < mine + 15) {
 #pragma unroll
         for (int i = 0; i < QUERIES / 2; i++)
-            if (query + i / 4 * 8 + i % 2 < key + i / 2 % 2 * 8)
-                p[0][i / 4][i % 4] = ATTENTION_NONE;
+            if (query + i / 4 * 8 + i % 2 < key + i / 2 % 2 * 8) p[0][i / 4][i % 4] = none;
     }
     if (attention_cuts(rule) && sees(QUERIES - 1) > mine) {
 #pragma unroll
@@ -149,7 +150,7 @@ DEVICE void attention_gradient_hide(float (&p)[1][QUERIES / 8][4], attention_rul
             int from = sees(lane % 4 * 2 + i / 2 * 8 + i % 2);
 #pragma unroll
             for (int half = 0; half < 2; half++)
-                if (key + half * 8 < from) p[0][i / 2][half * 2 + i % 2] = ATTENTION_NONE;
+                if (key + half * 8 < from) p[0][i / 2][half * 2 + i % 2] = none;
         }
     }
 }
@@ -200,7 +201,8 @@ DEVICE void attention_gradient_wgmma(const tensor_map *q, const tensor_map *k, c
              slopes_half =
                  shared_address(at.slopes) + (WIDTH == 64 ? group * WGMMA_PANEL(room::rows) : 0);
     unsigned char *slopes_mine = at.slopes + (warp * 16 + lane / 4) * WGMMA_LINE + lane % 4 * 4;
-    float factor = scale * ATTENTION_LOG2E;
+    float factor = attention_unit(scale, rule) * ATTENTION_LOG2E;
+    const bool capped = rule.softcap > 0;
     float k_sum[1][WIDTH / 8][4], v_sum[1][WIDTH / 8][4];
     attention_clear(k_sum);
     attention_clear(v_sum);
@@ -226,21 +228,33 @@ DEVICE void attention_gradient_wgmma(const tensor_map *q, const tensor_map *k, c
         if (threadIdx.x == 0 && !begins) seen = signal_look(turn_of(now));
 
         wgmma_wait_for<1>(p[0]);
+        attention_cap(p, scale, rule);
         attention_gradient_hide<queries>(p, rule, mine, now, numbers);
+        /* under a cap the slopes are made with the weights, which need the scores */
+        if (capped) wgmma_wait_for<0>(slope[0]);
 #pragma unroll
         for (int n = 0; n < N; n++) {
             float2 less = *(const float2 *)(numbers_mine + n * 8);
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                p[0][n][e] = exp2_fast(fmaf(p[0][n][e], factor, e % 2 ? -less.y : -less.x));
+            for (int e = 0; e < 4; e++) {
+                float bent = p[0][n][e];
+                p[0][n][e] = exp2_fast(fmaf(bent, factor, e % 2 ? -less.y : -less.x));
+                if (capped) {
+                    float2 mean = *(const float2 *)(numbers_mine + queries + n * 8);
+                    slope[0][n][e] = p[0][n][e] * fmaf(-bent, bent, 1.0f) *
+                                     (slope[0][n][e] - (e % 2 ? mean.y : mean.x));
+                }
+            }
         }
-        wgmma_wait_for<0>(slope[0]);
+        if (!capped) {
+            wgmma_wait_for<0>(slope[0]);
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            float2 mean = *(const float2 *)(numbers_mine + queries + n * 8);
+            for (int n = 0; n < N; n++) {
+                float2 mean = *(const float2 *)(numbers_mine + queries + n * 8);
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                slope[0][n][e] = p[0][n][e] * (slope[0][n][e] - (e % 2 ? mean.y : mean.x));
+                for (int e = 0; e < 4; e++)
+                    slope[0][n][e] = p[0][n][e] * (slope[0][n][e] - (e % 2 ? mean.y : mean.x));
+            }
         }
         attention_round(weight, p[0]);
         attention_round(steep, slope[0]);

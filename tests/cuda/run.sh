@@ -20,6 +20,8 @@ qwen3 model qwen3 { layers = 2;  hidden = 1024;  heads = 16;  kv_heads = 8;  hea
 ffn = 3072;  vocab = 151936 }
 olmoe model olmoe { layers = 2;  hidden = 2048;  heads = 16;  vocab = 50304;  experts = 64;  \
 top_k = 8;  expert_width = 1024 }
+gemma2 model gemma2 { layers = 2;  hidden = 4608;  heads = 32;  kv_heads = 16;  head_dim = 128;  \
+ffn = 9216;  vocab = 32000;  window = 1024 }
 odd model mixtral { layers = 2;  hidden = 130;  heads = 13;  kv_heads = 13;  vocab = 320;  \
 experts = 3;  top_k = 2;  ffn = 176 }
 awkward model qwen3_moe { layers = 2;  hidden = 26;  heads = 6;  kv_heads = 3;  head_dim = 10;  \
@@ -50,6 +52,7 @@ while read name also plan settings; do # without -r: \ joins lines
     done
 done <<PLANS
 ${LONG:+olmoe - olmoe.plan
+gemma2 - gemma2.plan
 odd - odd.plan
 }30b-a3b-16 - $top/plans/30b-a3b-16.plan model.layers=2
 30b-a3b-dense none.fp32 $top/plans/30b-a3b-16.plan model.layers=2 \
