@@ -212,13 +212,17 @@ static void put_rows(struct fused *f, struct text *to, int64_t rows,
     text_add(to, "%s%s", lines, c->form == FORM_CHUNKS ? "    }\n" : "");
 }
 
-/* 64 to 96 registers, with several sums of columns 128: left to itself the compiler saves some for
- * more blocks, and spills. Two sums in 256 threads, 80 registers: it spills 120 bytes. */
-static int resident(int threads, struct end **end, int n)
+/* 64 to 96 registers: left to itself the compiler saves some for more blocks, and spills. 128 where
+ * a thread has several sums of columns: more than two, or in large blocks, which have 64 or 80
+ * registers otherwise, more than the eight of one piece. */
+static int resident(int threads, int width, struct end **end, int n)
 {
     int sums = 0;
-    for (int i = 0; i < n; i++) sums += end[i]->kind == END_COLUMN;
-    if (sums > 2 || (sums == 2 && threads == 256)) return 512 / threads;
+    int64_t pieces = 0;
+    for (int i = 0; i < n; i++)
+        if (end[i]->kind == END_COLUMN)
+            sums++, pieces += (end[i]->columns + threads * width - 1) / (threads * width);
+    if (sums > 2 || (pieces > 1 && threads >= 256)) return 512 / threads;
     return threads == 512 ? 2 : threads == 256 ? 3 : threads == 128 ? 5 : 11;
 }
 
@@ -257,7 +261,8 @@ static void launch_of(struct fused *f, struct end **end, int n)
         fused_line(f, LEVEL_ROW, "row_meet<%d>();", c->group);
     for (int s = 0; s < stages; s++) cuda_stage(f, end, n, s);
 
-    if (c->form != FORM_GRID && c->threads >= 64) k->resident = resident(c->threads, end, n);
+    if (c->form != FORM_GRID && c->threads >= 64)
+        k->resident = resident(c->threads, c->width, end, n);
     const char *function = next_function(f, c->threads);
     struct text *to = &k->functions;
     const char *blocks = stand(f, to, rows, columns, &chunks);
