@@ -2,12 +2,15 @@
  * which schedule.c issued them. They have communicators of their own, separate from the main
  * thread's.
  *
- * Ranks of an FSDP group that are on one host read each other's slots (neighbours.h). Elsewhere
- * the large ones are implemented here: in round k each rank sends data to the rank k places ahead
- * and receives as much from the rank k places back, in pieces, a few in flight. MPI's nonblocking
+ * Ranks of a group that are on one host read each other's memory (neighbours.h). Elsewhere the
+ * large ones are implemented here: in round k each rank sends data to the rank k places ahead and
+ * receives as much from the rank k places back, in pieces, a few in flight. MPI's nonblocking
  * collectives move more bytes (a reduction goes through a tree), take memory that the ledger does
  * not know, and show no progress to wait by; without process_vm_readv, which containers forbid,
- * they were ten times slower. The order of additions depends only on the mesh. */
+ * they were ten times slower.
+ *
+ * Both ways add in one order, which depends only on the mesh: a part of a sum over ranks is that of
+ * rank r, then those of the ranks r - 1, r - 2 … around the group, added by r and given to all. */
 #include "cpu/neighbours.h"
 #include "cpu/wider.h"
 #include "shared/world_mpi.h"
@@ -16,8 +19,7 @@
 
 enum { SUM_BLOCK = 256, ADD_BLOCK = 2048, PIECE_BYTES = 1 << 19, FLIGHT = 4 };
 
-static MPI_Comm fsdp_comm = MPI_COMM_NULL, dp_comm = MPI_COMM_NULL, sum_fsdp_comm = MPI_COMM_NULL,
-                sum_dp_comm = MPI_COMM_NULL;
+static MPI_Comm fsdp_comm = MPI_COMM_NULL, dp_comm = MPI_COMM_NULL;
 static double *sum_all;
 static const float **other; /* what each rank of the group has for this one's part */
 static char *landing;       /* of pieces that are added to a shard and forgotten */
@@ -26,9 +28,7 @@ void collectives_open(void)
 {
     mpi_split(world.replica, world.rank, "the FSDP group", &fsdp_comm);
     mpi_split(world.shard, world.rank, "the replicas", &dp_comm);
-    mpi_split(world.replica, world.rank, "the FSDP group", &sum_fsdp_comm);
-    mpi_split(world.shard, world.rank, "the replicas", &sum_dp_comm);
-    other = ROOM(const float *, program.fsdp);
+    other = ROOM(const float *, program.fsdp > program.dp ? program.fsdp : program.dp);
     landing = room(FLIGHT * PIECE_BYTES);
     sum_all = ROOM(double, (int64_t)world.size *SUM_BLOCK);
 }
@@ -108,23 +108,6 @@ void collective_gather(void *slot, int64_t shard, int64_t bytes)
     gather_over(fsdp_comm, n, me, at, shard * bytes);
 }
 
-void collective_gather_replicas(void *shard, int64_t part, int64_t bytes)
-{
-    gather_over(dp_comm, (int)program.dp, world.replica, shard, part * bytes);
-}
-
-void collective_scatter_replicas(float *shard, float *into, int64_t part)
-{
-    const int n = (int)program.dp, me = world.replica;
-    float *mine = shard + me * part;
-    for (int round = 1; round < n; round++) {
-        int to = (me + round) % n, from = (me + n - round) % n;
-        pass(dp_comm, (struct part){(const char *)(shard + to * part), 4 * part}, to, landing,
-             4 * part, from, mine, "reduce over replicas");
-    }
-    if (into != mine) memcpy(into, mine, (size_t)part * sizeof *into);
-}
-
 /* to = a + b, or to + a + b, in this order. */
 FOR_WIDER static void add_two(float *restrict to, const float *restrict a, const float *restrict b,
                               int64_t n, bool set)
@@ -170,46 +153,171 @@ void collective_reduce_scatter(const float *slot, float *stage, float *into, int
     }
 }
 
-/* Part r of the shard, when the replicas share it out among themselves: 16 floats are a cache
- * line. */
-static struct part share(const float *shard, int64_t count, int64_t r)
+/* ── over the replicas ───────────────────────────────────────────────────────── */
+
+/* A shard in parts of `each` floats, one of each replica; the last ones may have fewer, or none. */
+struct parts {
+    float *shard;
+    int64_t each, count;
+};
+
+static struct part part_of(struct parts p, int64_t r)
 {
-    int64_t each = ((count + program.dp - 1) / program.dp + 15) / 16 * 16,
-            from = each * r < count ? each * r : count;
-    return (struct part){(const char *)(shard + from),
-                         4 * (count - from < each ? count - from : each)};
+    int64_t from = p.each * r < p.count ? p.each * r : p.count;
+    return (struct part){(const char *)(p.shard + from),
+                         4 * (p.count - from < p.each ? p.count - from : p.each)};
 }
 
-/* Each replica adds up its own part, then all parts go round: every one ends with the same bits. */
+/* Of a part what the piece of `most` bytes from `done` on has. */
+static struct part piece_in(struct part p, int64_t done, int64_t most)
+{
+    int64_t from = done < p.bytes ? done : p.bytes;
+    return (struct part){p.at + from, p.bytes - from < most ? p.bytes - from : most};
+}
+
+static float *floats_at(const char *at) { return (float *)(uintptr_t)at; }
+
+/* Shows the others their parts of a piece, and adds what they show to this one's. `again`: that is
+ * what this one shows next. */
+static void reduce_shown(struct parts p, int64_t done, int64_t most, bool again)
+{
+    const int n = (int)program.dp, me = world.replica;
+    char *window = neighbours_window(NEIGHBOURS_REPLICAS);
+    for (int r = 0; r < n; r++) {
+        struct part theirs = piece_in(part_of(p, r), done, most);
+        if (r != me) memcpy(window + (r - (r > me)) * most, theirs.at, (size_t)theirs.bytes);
+    }
+    neighbours_show(NEIGHBOURS_REPLICAS);
+    const struct part mine = piece_in(part_of(p, me), done, most);
+    for (int round = 1; round < n; round++) {
+        const int from = (me + n - round) % n;
+        other[round] =
+            neighbours_shown(NEIGHBOURS_REPLICAS, from, (me - (me > from)) * most, mine.bytes);
+    }
+    char *next = neighbours_window(NEIGHBOURS_REPLICAS);
+    for (int64_t at = 0; at < mine.bytes / 4; at += ADD_BLOCK) {
+        const int64_t some = mine.bytes / 4 - at < ADD_BLOCK ? mine.bytes / 4 - at : ADD_BLOCK;
+        float *sum = floats_at(mine.at) + at;
+        for (int round = 1; round < n; round++) add(sum, other[round] + at, some);
+        if (again) memcpy(next + 4 * at, sum, (size_t)(4 * some));
+    }
+    if (again) neighbours_show(NEIGHBOURS_REPLICAS);
+}
+
+/* Bytes that a window has for each of the others, in whole cache lines. */
+static int64_t shown_at_once(void) { return NEIGHBOURS_HALF / (program.dp - 1) / 64 * 64; }
+
+static bool replicas_together(void)
+{
+    return program.dp > 1 && shown_at_once() > 0 &&
+           neighbours_together(NEIGHBOURS_REPLICAS, dp_comm);
+}
+
+/* What every other replica shows of its part of a piece, to its place. */
+static void copy_shown(char *at, int64_t part, int64_t total, int64_t done, int64_t most)
+{
+    const int n = (int)program.dp, me = world.replica;
+    for (int round = 1; round < n; round++) {
+        const int from = (me + n - round) % n;
+        const int64_t begin = from * part < total ? from * part : total,
+                      bytes = total - begin < part ? total - begin : part;
+        const struct part theirs = piece_in((struct part){at + begin, bytes}, done, most);
+        const void *shown = neighbours_shown(NEIGHBOURS_REPLICAS, from, 0, theirs.bytes);
+        memcpy((char *)(uintptr_t)theirs.at, shown, (size_t)theirs.bytes);
+    }
+}
+
+void collective_gather_replicas(void *shard, int64_t part, int64_t bytes)
+{
+    const int n = (int)program.dp, me = world.replica;
+    char *at = shard;
+    if (!replicas_together()) {
+        gather_over(dp_comm, n, me, at, part * bytes);
+        return;
+    }
+    for (int64_t done = 0; done < part * bytes; done += NEIGHBOURS_HALF) {
+        const struct part mine =
+            piece_in((struct part){at + me * part * bytes, part * bytes}, done, NEIGHBOURS_HALF);
+        memcpy(neighbours_window(NEIGHBOURS_REPLICAS), mine.at, (size_t)mine.bytes);
+        neighbours_show(NEIGHBOURS_REPLICAS);
+        copy_shown(at, part * bytes, n * part * bytes, done, NEIGHBOURS_HALF);
+    }
+}
+
+/* Each replica adds up its own part, through MPI. */
+static void reduce_passed(struct parts p, const char *what)
+{
+    const int n = (int)program.dp, me = world.replica;
+    const struct part mine = part_of(p, me);
+    for (int round = 1; round < n; round++) {
+        int to = (me + round) % n, from = (me + n - round) % n;
+        pass(dp_comm, part_of(p, to), to, landing, mine.bytes, from, floats_at(mine.at), what);
+    }
+}
+
+void collective_scatter_replicas(float *shard, float *into, int64_t part)
+{
+    const struct parts p = {shard, part, program.dp * part};
+    const float *mine = shard + world.replica * part;
+    if (replicas_together())
+        for (int64_t done = 0, most = shown_at_once(); done < 4 * part; done += most)
+            reduce_shown(p, done, most, false);
+    else
+        reduce_passed(p, "reduce over replicas");
+    if (into != mine) memcpy(into, mine, (size_t)part * sizeof *into);
+}
+
+/* Each replica adds up its own part, then all parts go round: every one ends with the same bits.
+ * 16 floats are a cache line. */
 void collective_all_reduce(float *shard, int64_t count)
 {
     const int n = (int)program.dp, me = world.replica;
-    float *mine = shard + (share(shard, count, me).at - (const char *)shard) / 4;
+    const struct parts p = {shard, ((count + n - 1) / n + 15) / 16 * 16, count};
+    if (replicas_together()) {
+        for (int64_t done = 0, most = shown_at_once(); done < 4 * p.each; done += most) {
+            reduce_shown(p, done, most, true);
+            copy_shown((char *)shard, 4 * p.each, 4 * count, done, most);
+        }
+        return;
+    }
+    reduce_passed(p, "all-reduce");
     for (int round = 1; round < n; round++) {
         int to = (me + round) % n, from = (me + n - round) % n;
-        pass(dp_comm, share(shard, count, to), to, landing, share(shard, count, me).bytes, from,
-             mine, "all-reduce");
+        struct part theirs = part_of(p, from);
+        pass(dp_comm, part_of(p, me), to, (char *)shard + (theirs.at - (const char *)shard),
+             theirs.bytes, from, NULL, "all-reduce");
     }
-    for (int round = 1; round < n; round++) {
-        int to = (me + round) % n, from = (me + n - round) % n;
-        struct part theirs = share(shard, count, from);
-        pass(dp_comm, share(shard, count, me), to,
-             (char *)shard + (theirs.at - (const char *)shard), theirs.bytes, from, NULL,
-             "all-reduce");
+}
+
+/* ── small sums ──────────────────────────────────────────────────────────────── */
+
+/* Of all ranks of a group, in their order, into sum_all. */
+static void gather_numbers(enum neighbours of, MPI_Comm comm, int64_t ranks, int me,
+                           const double *value, int some)
+{
+    MPI_Request request;
+    if (neighbours_together(of, comm)) {
+        memcpy(neighbours_window(of), value, (size_t)some * sizeof *value);
+        neighbours_show(of);
+        for (int r = 0; r < ranks; r++)
+            memcpy(sum_all + (int64_t)r * some,
+                   r == me ? value : neighbours_shown(of, r, 0, some * (int64_t)sizeof *value),
+                   (size_t)some * sizeof *value);
+        return;
     }
+    mpi_check(MPI_Iallgather(value, some, MPI_DOUBLE, sum_all, some, MPI_DOUBLE, comm, &request),
+              "sum");
+    mpi_finish(&request, 1, "sum");
 }
 
 /* Gathered and added one after the other, so that all ranks have the same bits whatever MPI would
  * have chosen. */
-static void sum_over(MPI_Comm group, int64_t ranks, double *value, int64_t count)
+static void sum_over(enum neighbours of, MPI_Comm comm, int64_t ranks, int me, double *value,
+                     int64_t count)
 {
-    MPI_Request request;
-    for (int64_t done = 0; done < count; done += SUM_BLOCK) {
+    for (int64_t done = 0; done < count && ranks > 1; done += SUM_BLOCK) {
         int some = count - done < SUM_BLOCK ? (int)(count - done) : SUM_BLOCK;
-        mpi_check(MPI_Iallgather(value + done, some, MPI_DOUBLE, sum_all, some, MPI_DOUBLE, group,
-                                 &request),
-                  "sum");
-        mpi_finish(&request, 1, "sum");
+        gather_numbers(of, comm, ranks, me, value + done, some);
         for (int k = 0; k < some; k++) {
             double sum = 0;
             for (int64_t r = 0; r < ranks; r++) sum += sum_all[r * some + k];
@@ -221,6 +329,7 @@ static void sum_over(MPI_Comm group, int64_t ranks, double *value, int64_t count
 /* Over the shards first: replicas then add the same numbers in the same order on every rank. */
 void collective_sum(double *value, int64_t count, bool whole_world)
 {
-    sum_over(sum_fsdp_comm, program.fsdp, value, count);
-    if (whole_world && program.dp > 1) sum_over(sum_dp_comm, program.dp, value, count);
+    sum_over(NEIGHBOURS_SHARDS, fsdp_comm, program.fsdp, world.shard, value, count);
+    if (whole_world)
+        sum_over(NEIGHBOURS_REPLICAS, dp_comm, program.dp, world.replica, value, count);
 }

@@ -61,7 +61,8 @@ static int64_t whole_pages(int64_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-/* What begins at `shared` and later may be read by the neighbours. */
+/* What begins at `shared` and later may be read by the neighbours: nothing, if that is the end. */
+enum { OF_NOBODY_ELSE = -1 };
 static void *map(int64_t bytes, int64_t shared, const char *what)
 {
     int64_t page = sysconf(_SC_PAGESIZE), inside = whole_pages(bytes ? bytes : 1);
@@ -73,8 +74,8 @@ static void *map(int64_t bytes, int64_t shared, const char *what)
         return NULL;
     }
     base += page;
-    shared = shared / page * page;
-    if (shared < inside) neighbours_map(base + shared, inside - shared);
+    if (shared != OF_NOBODY_ELSE)
+        neighbours_map(base + shared / page * page, inside - shared / page * page);
     madvise(base, (size_t)inside, MADV_HUGEPAGE); /* optional: fewer page table walks */
 #ifdef MADV_POPULATE_WRITE
     if (madvise(base, (size_t)inside, MADV_POPULATE_WRITE) == 0) return base;
@@ -473,7 +474,7 @@ int64_t device_copy_bytes(int64_t bytes)
 void *device_host_memory(struct device *d, int64_t bytes)
 {
     (void)d;
-    return map(bytes, INT64_MAX, "a checkpoint's second copy");
+    return map(bytes, OF_NOBODY_ELSE, "a checkpoint's second copy");
 }
 
 void device_copy_out(struct device *d, void *to, const void *from, int64_t bytes)
@@ -570,7 +571,11 @@ struct device *device_open(void)
 {
     static struct device device;
     struct device *d = &device;
-    d->local = map(arena_bytes(), program.fsdp > 1 ? program.local_bytes : INT64_MAX, "the arena");
+    d->local = map(arena_bytes(),
+                   program.fsdp > 1 ? program.local_bytes
+                   : program.dp > 1 ? device_predicted_bytes()
+                                    : OF_NOBODY_ELSE,
+                   "the arena");
     if (!d->local) return NULL;
     d->wire = d->local + program.local_bytes;
     d->instance = segments_instances();

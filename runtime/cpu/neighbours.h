@@ -1,6 +1,11 @@
-/* What ranks of one host read from each other without MPI: the part of the arena that collectives
- * touch lies in a file in memory, which the others of an FSDP group open and read. MPI without
- * process_vm_readv, which containers forbid, copies every byte twice through small buffers. */
+/* What ranks of one host read from each other without MPI, asleep while they wait. MPI without
+ * process_vm_readv, which containers forbid, copies every byte twice through small buffers, and its
+ * waiting is polling, which takes turns with the kernels of the ranks that compute. There are two
+ * ways, and both lie in a file in memory that the others of a group open and map:
+ *   - slots: the part of the arena that collectives of an FSDP group touch. Gathers copy and
+ *     reductions add from there.
+ *   - windows: what else a group exchanges is shown there a piece at a time. Sums over replicas
+ *     have operands and results all over the arena, which would lose its large pages in a file. */
 #ifndef PLANC_NEIGHBOURS_H
 #define PLANC_NEIGHBOURS_H
 
@@ -8,14 +13,24 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Replaces the pages [at, at + bytes) of a mapping by such a file; both are whole pages. Where the
- * system has none, nothing changes and groups use MPI. Once a process, before the first step. */
+/* The groups that this rank is of. */
+enum neighbours { NEIGHBOURS_SHARDS, NEIGHBOURS_REPLICAS, NEIGHBOURS };
+/* Bytes that can be shown at a time: of a group of shards, whose window only has small sums, and of
+ * replicas. */
+enum { NEIGHBOURS_SMALL = 4096, NEIGHBOURS_HALF = 1 << 20 };
+
+/* Makes this rank's file: the pages [at, at + bytes) of a mapping, which it replaces by its own,
+ * and windows. Both are whole pages; without slots, bytes is 0. Where the system has no such file,
+ * nothing changes and groups use MPI. Once a process, before the first step. */
 void neighbours_map(void *at, int64_t bytes);
 
-/* Whether all of `group` can read `bytes` at `slot` of each other: then each has called
- * neighbours_map() for the same place and found the files of the others. The first call of a
- * process exchanges them, so every rank of the group makes it; waits as mpi_finish() does. */
-bool neighbours_read(MPI_Comm group, const void *slot, int64_t bytes);
+/* Whether all of a group can read each other: then each has called neighbours_map() for the same
+ * place and found the files of the others. The first call of a process exchanges them over `comm`,
+ * so every rank of the group makes it; waits as mpi_finish() does. */
+bool neighbours_together(enum neighbours of, MPI_Comm comm);
+
+/* The same of the FSDP group, and `bytes` at `slot` lie in its slots. */
+bool neighbours_read(MPI_Comm comm, const void *slot, int64_t bytes);
 /* From here on the others may read what lies in this rank's slot. */
 void neighbours_begin(void);
 /* Where rank `from` of the group has the `bytes` at `theirs`, an address of this rank: for reading,
@@ -23,6 +38,16 @@ void neighbours_begin(void);
 const void *neighbours_at(int from, const void *theirs, int64_t bytes);
 /* Returns when all have read what they wanted. */
 void neighbours_end(void);
+
+/* Where this rank writes what it shows next: NEIGHBOURS_SMALL or NEIGHBOURS_HALF bytes. Only after
+ * neighbours_shown() has returned for every other rank since the last neighbours_show(). */
+void *neighbours_window(enum neighbours of);
+/* From here on the others may read it. */
+void neighbours_show(enum neighbours of);
+/* Where the `bytes` from byte `at` on lie that rank `from` of the group shows: for reading, until
+ * this rank shows again. Returns once they are there. */
+const void *neighbours_shown(enum neighbours of, int from, int64_t at, int64_t bytes);
+
 /* Of other ranks' memory, how much this process has read so far, in whole blocks: its resident size
  * counts them, and those of their owners do. From any thread. */
 int64_t neighbours_seen_bytes(void);

@@ -376,7 +376,7 @@ int main(int argc, char **argv)
     room_f = some(ROOM_BYTES / 8), room_g = some(ROOM_BYTES / 8), room_h = some(ROOM_BYTES / 8);
     if (!strcmp(argv[1], "collectives")) {
         /* slots of collectives lie in `bytes`: a trainer's are where its neighbours read them */
-        if (program.fsdp > 1) neighbours_map(bytes, ROOM_BYTES);
+        if (world.size > 1) neighbours_map(bytes, program.fsdp > 1 ? ROOM_BYTES : 0);
         if (pthread_create(&lane.thread, NULL, mover, NULL)) stop("no thread for collectives");
         collectives();
         hand_over(END, 0);

@@ -53,20 +53,61 @@ two other_final 4 '^trainer: rank 1 on [^ ]*: .*: --final differs' 'a/trainer --
 two wrong_option_of_one_rank 3 "^trainer: rank 1 on [^ ]*: unknown option" a/trainer \
     'a/trainer --stepz 5'
 
-# Ranks of one host read each other's memory, ranks of two hosts use MPI: the same bits.
-launch 2 a --final near.safetensors >near.log 2>&1 || fail near "$(tail_of near.log)"
-two of_two_hosts 0 'step +2 of 3' 'env PLANC_HOST=one a/trainer --final far.safetensors' \
-    'env PLANC_HOST=two a/trainer --final far.safetensors'
-cmp near.safetensors far.safetensors >/dev/null 2>&1 && ok near_and_far_same_bits ||
-    fail near_and_far_same_bits "$(cmp near.safetensors far.safetensors 2>&1)"
-# Four ranks and two micro-batches: sums of several neighbours, added to what is there.
-built four --set mesh.fsdp=4 --set batch.global=16
-launch 4 four --final near.safetensors >near.log 2>&1 || fail near_four "$(tail_of near.log)"
-timeout -k 5 60 mpirun --oversubscribe --bind-to none -n 2 -x PLANC_HOST=one four/trainer --final \
-    far.safetensors : -n 2 -x PLANC_HOST=two four/trainer --final far.safetensors >far.log 2>&1 ||
-    fail far_four "$(tail_of far.log)"
-cmp near.safetensors far.safetensors >/dev/null 2>&1 && ok near_and_far_of_four ||
-    fail near_and_far_of_four "$(cmp near.safetensors far.safetensors 2>&1)"
+# Ranks of one host read each other's memory, ranks of two hosts use MPI: the same bits. Parts of
+# several pieces, of unequal lengths; sums of several neighbours, added to what is there.
+# placed NAME TRAINER HOST...: one rank per word; the weights are NAME.st
+placed() {
+    local name=$1 dir=$2 words=() host
+    shift 2
+    for host; do
+        words+=(${words:+:} -n 1 -x "PLANC_HOST=$host" "$dir/trainer" --final "$name.st")
+    done
+    timeout -k 5 60 mpirun --oversubscribe --bind-to none "${words[@]}" >"$name.log" 2>&1 \
+        </dev/null || fail "$name" "$(tail_of "$name.log")"
+}
+same_bits() { # NAME A B
+    cmp "$2.st" "$3.st" >/dev/null 2>&1 && ok "$1" || fail "$1" "$(cmp "$2.st" "$3.st" 2>&1)"
+}
+# near_and_far NAME [settings] -- HOST...
+near_and_far() {
+    local name=$1 settings=() ranks
+    shift
+    while [ "$1" != -- ]; do settings+=("$1"); shift; done
+    shift
+    ranks=("$@")
+    built "$name" "${settings[@]}"
+    placed "near_$name" "$name" "${ranks[@]/*/one}"
+    placed "far_$name" "$name" "$@"
+    same_bits "near_and_far_$name" "near_$name" "far_$name"
+}
+tall=(--set model.vocab=40001 --set mesh.fsdp=1 --set mesh.dp=3 --set batch.global=6)
+placed near_shards a one one
+placed far_shards a one two
+same_bits near_and_far_shards near_shards far_shards
+near_and_far four --set mesh.fsdp=4 --set batch.global=16 -- one one two two
+near_and_far replicas "${tall[@]}" -- one two three
+near_and_far parts "${tall[@]}" --set mesh.optimizer=all -- one two three
+near_and_far parts_of_two --set mesh.fsdp=1 --set mesh.dp=2 --set mesh.optimizer=all \
+    --set batch.global=8 --set precision.compute=bf16 -- one two
+near_and_far groups --set mesh.fsdp=2 --set mesh.dp=2 -- one two three four
+placed replicas_near groups one two one two
+placed shards_near groups one one two two
+same_bits replicas_near near_groups replicas_near
+same_bits shards_near near_groups shards_near
+# A system that has no such files, of one rank or of all.
+if [ "$BUILD" = build ]; then
+    echo 'int memfd_create(const char *n, unsigned flags) { return (void)n, (void)flags, -1; }' |
+        cc -shared -fPIC -x c - -o no_files.so || fail no_files "the library does not compile"
+    for who in 0 0,1,2; do
+        LIST=$who NO_FILES=$scratch/no_files.so timeout -k 5 60 mpirun -n 3 --oversubscribe \
+            --bind-to none sh -c 'case ,$LIST, in *,$OMPI_COMM_WORLD_RANK,*) export \
+            LD_PRELOAD=$NO_FILES ;; esac; exec replicas/trainer --final no_files.st' \
+            >no_files.log 2>&1 </dev/null || fail "no_files.$who" "$(tail_of no_files.log)"
+        same_bits "no_files.$who" near_replicas no_files
+    done
+else
+    skip no_files "the sanitizer's library would have to come first"
+fi
 
 # ── files ────────────────────────────────────────────────────────────────────
 mkdir -p here there
@@ -140,7 +181,6 @@ large large_weights_differ 4 \
 rm -rf here there
 
 # ── where ranks lie ──────────────────────────────────────────────────────────
-built groups --set mesh.fsdp=2 --set mesh.dp=2
 built wide --set mesh.fsdp=4
 # hosts NAME WARNINGS TRAINER HOST...: one rank per word
 hosts() {

@@ -81,7 +81,7 @@ refused ranks_8_of_4 four 8 '4.*8|8.*4' 4
 accepted ranks_4_of_4 four 4
 
 # ── ranks that stop ──────────────────────────────────────────────────────────
-make_trainer long --set mesh.fsdp=4 --set schedule.steps=100000000
+make_trainer long --set mesh.fsdp=2 --set mesh.dp=2 --set schedule.steps=100000000
 # start_long NAME: launches in the background and waits for the first steps; sets `launcher`
 start_long() {
     rm -f "$1.jsonl"

@@ -181,8 +181,8 @@ static void report(void)
     snprintf(path, sizeof path, "%s.%d", getenv("MEMORY_REPORT"), world.rank);
     FILE *to = fopen(path, "w");
     if (!to) return;
-    fprintf(to, "arena %lld\nfsdp %lld\n", (long long)(program.local_bytes + program.wire_bytes),
-            (long long)program.fsdp);
+    fprintf(to, "arena %lld\nranks %lld\n", (long long)(program.local_bytes + program.wire_bytes),
+            (long long)(program.fsdp * program.dp));
     for (int64_t i = 0; i <= training_step && i < STEPS; i++)
         fprintf(to, "step %lld ours %lld library %lld held %lld\n", (long long)i,
                 (long long)per_step[i].ours, (long long)per_step[i].library,
