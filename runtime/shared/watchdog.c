@@ -52,10 +52,11 @@ static double start_timeout(void)
     return longer > START_SECONDS ? longer : START_SECONDS;
 }
 
-static void look(double period)
+/* `now` is of before the page is read: time that this rank is itself stopped for in between is no
+ * silence of the others. */
+static void look(double period, int64_t now)
 {
     const struct position *mine = position_mine();
-    const int64_t now = position_now();
     const double timeout = program.timeout_seconds,
                  stopped_after = timeout / 2 > 4 * period ? timeout / 2 : 4 * period;
     const double limit = POSITION_GET(mine, phase) == PHASE_START ? start_timeout() : timeout;
@@ -101,12 +102,13 @@ static void *watch(void *unused)
         pthread_cond_timedwait(&end_now, &lock, &t);
         position_alive();
         if (ending) break;
-        if (age(before, position_now()) > period + program.timeout_seconds / 4)
+        const int64_t now = position_now();
+        if (age(before, now) > period + program.timeout_seconds / 4)
             /* this process was itself stopped and is going on: it accuses nobody of that time */
             position_moved();
         else {
             device_watch();
-            look(period);
+            look(period, now);
         }
     }
     pthread_mutex_unlock(&lock);
