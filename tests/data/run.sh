@@ -320,7 +320,7 @@ cp files/raw4.bin shrinks.bin
 timeout -k 5 60 mpirun -n 2 --oversubscribe --bind-to none shrinks/trainer --metrics shrinks.jsonl \
     >shrinks.log 2>&1 </dev/null &
 launcher=$!
-for _ in $(seq 200); do [ -s shrinks.jsonl ] && break; sleep 0.1; done
+within 40 test -s shrinks.jsonl
 truncate -s 4000 shrinks.bin
 wait $launcher
 status=$?
@@ -394,11 +394,11 @@ cp files/raw2.bin linked.to && ln -sf linked.to linked.bin
     fail nothing_partial_left "$(ls -- *.partial)"
 # What a process leaves that is killed goes when the next one starts; what another one still writes
 # and what has such a name by chance stays.
-truncate -s 100M zeros.bin
+truncate -s 2G zeros.bin # not on the disk; enough to be still packed when the kill comes
 for as in raw megatron; do
     "$planc" data pack zeros.bin --format uint16 -o left.bin --as $as >left.log 2>&1 &
     writer=$!
-    while [ ! -e left.bin.$writer.partial ] && kill -0 $writer 2>/dev/null; do :; done
+    within 60 test -e left.bin.$writer.partial
     kill -KILL $writer
     wait $writer 2>>left.log
     killed=$? before=$(ls left.bin.*.partial | wc -l)

@@ -161,16 +161,13 @@ refused absent 4 'No such file' nowhere
 # ── what a killed or stopped export leaves ──────────────────────────────────
 # A folder that nobody fills any more goes; one that somebody fills, and what is none of ours, stay.
 rm -rf left.hf* && mkdir left.hf.11.part left.hf.12.part left.hf.x.part && touch left.hf.11.part/a
-flock left.hf.12.part sleep 60 & # waits, should the look below have it just then
-holder=$!
-for _ in $(seq 300); do flock -n left.hf.12.part true || break
-sleep 0.1; done
+locked left.hf.12.part
 "$planc" export llama.saved -o left.hf >left.log 2>&1 || fail left "$(tail_of left.log)"
 kill $holder && wait $holder 2>/dev/null
 [ "$(echo left.hf*)" = "left.hf left.hf.12.part left.hf.x.part" ] && ok left ||
     fail left "$(echo left.hf*)"
-# A large file of zeros, so that there is time to stop its export.
-sed 's/vocab = 257/vocab = 2000000/' llama.plan >wide.plan
+# A file of 4 GB that are not on the disk, so that there is time to stop its export.
+sed 's/vocab = 257/vocab = 20000000/' llama.plan >wide.plan
 python3 - <<'P'
 import json, struct
 raw = open("llama.safetensors", "rb").read()
@@ -178,7 +175,7 @@ n = struct.unpack("<Q", raw[:8])[0]
 header, at = json.loads(raw[8:8 + n]), 0
 header.pop("__metadata__", None)
 for t in header.values():
-    t["shape"] = [2000000 if d == 257 else d for d in t["shape"]]
+    t["shape"] = [20000000 if d == 257 else d for d in t["shape"]]
     size = 4
     for d in t["shape"]:
         size *= d
@@ -192,8 +189,8 @@ P
 rm -rf stopped.hf*
 "$planc" export wide.safetensors wide.plan -o stopped.hf >stopped.log 2>&1 &
 exporter=$!
-for _ in $(seq 3000); do compgen -G 'stopped.hf.*.part/model*' >/dev/null && break
-sleep 0.01; done
+is_exporting() { compgen -G 'stopped.hf.*.part/model*' >/dev/null; }
+within 60 is_exporting
 kill -TERM $exporter
 wait $exporter
 status=$?

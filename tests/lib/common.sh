@@ -69,13 +69,36 @@ launch() {
 at_once() {
     if [ -n "${LONG:-}" ]; then "$@"; else OMPI_MCA_odls_base_sigkill_timeout=0 "$@"; fi
 }
+# within SECONDS COMMAND…: repeats it until it succeeds; 1 if it does not within that time. Cases
+# wait for what must happen, as long as a busy machine may take, and never for a time.
+within() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.05
+    done
+}
+has_lines() { [ -s "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; }
+# more_lines FILE N: it gets N more lines
+more_lines() { within 60 has_lines "$1" $(($(wc -l <"$1") + $2)); }
+# locked FILE: `holder` is a process that holds its lock. It waits, should a look have the lock just
+# then.
+cannot_lock() { ! flock -n "$1" true; }
+locked() {
+    flock --no-fork "$1" sleep 600 &
+    holder=$!
+    within 60 cannot_lock "$1"
+}
 # Trainers of this folder that are still alive; a killed rank needs a moment to leave /proc.
 survivors() { pgrep -f "^$1/trainer" | tr '\n' ' '; }
-none_left() {
-    local i
-    for i in $(seq 50); do
-        [ -z "$(survivors "$1")" ] && return 0
-        sleep 0.1
+is_empty() { [ -z "$(survivors "$1")" ]; }
+none_left() { within 30 is_empty "$1"; }
+# rank_of DIR RANK: the process of that rank
+rank_of() {
+    local p
+    for p in $(survivors "$1"); do
+        grep -qzx "OMPI_COMM_WORLD_RANK=$2" "/proc/$p/environ" 2>/dev/null && { echo "$p"; return; }
     done
     return 1
 }
