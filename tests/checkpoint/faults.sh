@@ -121,44 +121,43 @@ else fail refused.rank_1 "exit $status: $(tail_of hit.log)"; fi
 # ── a rank that hangs or dies in a save ──────────────────────────────────────
 for kind in STOP kill; do
     rm -rf hit && cp -r start.2 hit
-    began=$(date +%s.%N)
     faulty 2 FAULT_KIND=$kind FAULT_AT=4 FAULT_RANK=1 --
-    status=$? took=$(seconds_since "$began")
+    status=$?
     if ! none_left "$scratch/pair"; then
         fail "rank.$kind" "left: $(survivors "$scratch/pair")"; sweep "$scratch/pair"
-    elif [ $status -eq 0 ] || ! awk -v s="$took" 'BEGIN { exit !(s < 25) }'; then
-        fail "rank.$kind" "exit $status after $took s: $(tail_of hit.log)"
+    elif [ $status -eq 0 ] || [ $status -eq 124 ]; then # 124: timeout had to end it
+        fail "rank.$kind" "exit $status: $(tail_of hit.log)"
     elif goes_on "rank.$kind" 2; then ok "rank.$kind"; fi
 done
 
 # The same where each rank is alone on its host, and nobody there sees that it stands still: in a
 # save that the run waits for, and while rank 0 writes the last weights.
 # alone NAME FOLDER RANK CALL SECONDS [options]: RANK is stopped in its CALL-th call that changes
-# FOLDER, and the run ends within SECONDS
+# FOLDER, and the run ends by itself within SECONDS
 alone() {
-    local name=$1 folder=$2 rank=$3 call=$4 within=$5 began status took
+    local name=$1 folder=$2 rank=$3 call=$4 limit=$5 status
     shift 5
     local each=(-x LD_PRELOAD="$scratch/faults.so" -x FAULT_DIR="$folder" -x FAULT_KIND=STOP
                 -x FAULT_AT="$call" -x FAULT_RANK="$rank")
-    rm -rf hit ends && mkdir ends && began=$(date +%s.%N)
-    timeout -k 5 $((within + 10)) mpirun --oversubscribe --bind-to none \
+    rm -rf hit ends && mkdir ends
+    timeout -k 5 "$limit" mpirun --oversubscribe --bind-to none \
         -n 1 "${each[@]}" -x PLANC_HOST=a "$scratch/apart/trainer" --checkpoint-dir hit "$@" : \
         -n 1 "${each[@]}" -x PLANC_HOST=b "$scratch/apart/trainer" --checkpoint-dir hit "$@" \
         >hit.log 2>&1 </dev/null
-    status=$? took=$(seconds_since "$began")
+    status=$?
     if ! none_left "$scratch/apart"; then
         fail "$name" "left: $(survivors "$scratch/apart")"; sweep "$scratch/apart"
-    elif [ $status -eq 0 ] || ! awk -v s="$took" -v w="$within" 'BEGIN { exit !(s < w) }'; then
-        fail "$name" "exit $status after $took s: $(tail_of hit.log)"
+    elif [ $status -eq 0 ] || [ $status -eq 124 ]; then
+        fail "$name" "exit $status: $(tail_of hit.log)"
     elif ! grep -qE '^trainer: rank [01] has waited .* one of another host' hit.log; then
         fail "$name" "$(tail_of hit.log)"
     else ok "$name"; fi
 }
 build apart --set checkpoint.async=off --set run.timeout=5s
-alone rank.alone_in_a_save hit 1 2 50
+alone rank.alone_in_a_save hit 1 2 100
 # Two calls before the first step find out whether the file can be written.
-[ -n "$LONG" ] && alone rank.alone_in_the_start ends 0 2 120 --steps 2 --final ends/weights
-alone rank.alone_in_the_end ends 0 4 50 --steps 2 --final ends/weights
+[ -n "$LONG" ] && alone rank.alone_in_the_start ends 0 2 200 --steps 2 --final ends/weights
+alone rank.alone_in_the_end ends 0 4 100 --steps 2 --final ends/weights
 
 # ── power ────────────────────────────────────────────────────────────────────
 rm -rf hit record && cp -r start.1 hit && mkdir record
