@@ -4,7 +4,7 @@ rm -rf "${scratch:?}/refusals" && mkdir -p "$scratch/refusals/case" && cd "$scra
     return
 "$scratch/truth" case steps=4 >truth.log 2>&1 && "$planc" import case -o case.plan >import.log 2>&1
 mapfile -t settings < <(numbers recipe "$PWD/case")
-cuda_build case.plan 8 2.1.1.none.on pair "${settings[@]}" --set run.timeout=4s --set \
+cuda_build case.plan 8 2.1.1.none.on pair "${settings[@]}" --set run.timeout=100s --set \
     run.experts=cudnn
 [ -x pair/trainer ] || fail refusals.build "$(tail_of pair.build)"
 

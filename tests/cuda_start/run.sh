@@ -189,9 +189,9 @@ plan "pair" {
     cluster cpu { }
     mesh { fsdp = 2 }
     batch { sequence = 16;  local = 1;  global = 24 }
-    schedule constant { steps = 400 }
+    schedule constant { steps = 100000 }
     data { train = "tokens.two";  format = uint16 }
-    run { timeout = 4s }
+    run { timeout = 100s }
 }
 PLAN
 pair() { # NAME SETTINGS...
@@ -203,19 +203,17 @@ pair() { # NAME SETTINGS...
 # signals NAME DIR STATUS LINES PATTERN SIGNAL RANK [options]: the signal when step 1 is done; -:
 # none. LINES: 1, or 01: one at most
 signals() {
-    local name=$1 dir=$2 want=$3 most=$4 pattern=$5 signal=$6 rank=$7 status lines pid i
+    local name=$1 dir=$2 want=$3 most=$4 pattern=$5 signal=$6 rank=$7 status lines
     shift 7
-    env $FAKE STANDIN_DEVICES=4 LD_LIBRARY_PATH="$libraries/${driver:-lib}" timeout -k 5 90 mpirun \
+    : >"$name.log" # the steps of an earlier run are not waited for
+    env $FAKE STANDIN_DEVICES=4 LD_LIBRARY_PATH="$libraries/${driver:-lib}" timeout -k 5 95 mpirun \
         -n "${ranks:-2}" --oversubscribe --bind-to none "$scratch/$dir/trainer" \
         --log-every 1 "$@" >"$name.log" 2>&1 </dev/null &
     local run=$!
     if [ "$signal" != - ]; then
-        for i in $(seq 400); do grep -qE '^step +1 ' "$name.log" && break; sleep 0.1; done
+        within 60 grep -qE '^step +1 ' "$name.log"
         sleep 0.4   # the line is written between two steps
-        for pid in $(survivors "$scratch/$dir"); do
-            grep -qz "^OMPI_COMM_WORLD_RANK=$rank$" "/proc/$pid/environ" 2>/dev/null &&
-                kill -"$signal" "$pid"
-        done
+        kill -"$signal" "$(rank_of "$scratch/$dir" "$rank")"
     fi
     wait $run
     status=$?
@@ -233,21 +231,21 @@ signals() {
     else ok "$name"; fi
 }
 if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; then
-    pair quick
-    pair patient --set run.timeout=60s
-    pair eager --set run.graph=off
+    pair quick --set run.timeout=6s
+    pair eager --set run.timeout=6s --set run.graph=off
+    pair patient
     FAKE=''
     signals stopped quick 4 1 \
         '^trainer: rank 1 has not moved for [0-9.]+ s \(its process is stopped\); it is (at step [0-9]+ of the schedule \(.+\) of|before the schedule of) training step [0-9]+$' \
         STOP 1
     signals stopped_eager eager 4 1 \
         '^trainer: rank 0 has not moved for [0-9.]+ s \(its process is stopped\); it is ' STOP 0
-    signals killed quick '[1-9][0-9]*' 01 '^step +1 ' KILL 1
-    signals asked_to_stop quick 75 0 '^stopped by SIGTERM after step [0-9]+, as asked$' TERM 1
-    FAKE=STANDIN_NCCL_SECONDS=2 signals collective_fails patient 4 1 \
+    signals killed patient '[1-9][0-9]*' 01 '^step +1 ' KILL 1
+    signals asked_to_stop patient 75 0 '^stopped by SIGTERM after step [0-9]+, as asked$' TERM 1
+    FAKE=STANDIN_NCCL_SECONDS=5 signals collective_fails patient 4 1 \
         '^trainer: rank 0 on .+, at step [0-9]+ of the schedule \(.+\) of training step [0-9]+: a collective of the FSDP group failed: ' \
         STOP 1
-    signals ends quick 0 0 '^loss: mean' - 0 --steps 2
+    signals ends patient 0 0 '^loss: mean' - 0 --steps 2
     grep \
         -qE \
         '^memory per rank: outside the arena at most [0-9,]+ bytes after the last step, [0-9,]+ before the first; [0-9,]+ assumed$' \
@@ -255,7 +253,7 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
     FAKE=STANDIN_NCCL_NO_END=1 signals does_not_end quick 4 1 \
         '^trainer: rank 1 has not moved for [0-9.]+ s; it is after the last step$' - 0 \
         --steps 2
-    signals first_weights quick 0 0 '^weights: saved to' - 0 --steps 0 --final first.safetensors
+    signals first_weights patient 0 0 '^weights: saved to' - 0 --steps 0 --final first.safetensors
     python3 "$here/../faults/make.py" tensors first.safetensors wild.safetensors nan
     pair wild --set "init.from=$scratch/wild.safetensors"
     signals not_finite wild 4 1 \
@@ -268,16 +266,16 @@ if "$here/../cuda_on_cpu/libraries/build.sh" "$libraries" >libraries.log 2>&1; t
     FAKE=STANDIN_SHARED=60000 signals little_shared_memory narrow 4 1 \
         '^trainer: rank [01] on .+, GPU [01] \(stand-in device\): kernel f_.* wants 65536 bytes of shared memory per block, there are 60000: a build with --arch sm_90a cuts products smaller$' \
         - 0
-    driver=no-libnccl.so.2 signals no_nccl quick 4 1 \
+    driver=no-libnccl.so.2 signals no_nccl patient 4 1 \
         '^trainer: rank 0 on [^ :]+: 2 ranks, and no NCCL: libnccl\.so\.2 cannot be loaded \(.+\)$' \
         - 0
-    driver=no-libcublasLt.so.13 signals no_cublaslt quick 4 1 \
+    driver=no-libcublasLt.so.13 signals no_cublaslt patient 4 1 \
         '^trainer: rank 0 on .+, GPU 0 \(stand-in device\): no cuBLASLt of CUDA 13: libcublasLt\.so\.13 cannot be loaded \(.+\); run\.gemm = planc does without$' \
         - 0
-    driver=old signals driver_lacks quick 4 1 \
+    driver=old signals driver_lacks patient 4 1 \
         '^trainer: rank 0 on [^ :]+: the NVIDIA driver that is installed \(libcuda\.so\.1\) has no cuGraphLaunch: ' \
         - 0
-    FAKE=STANDIN_MEMORY=30000000 signals memory_of_two quick 4 1 \
+    FAKE=STANDIN_MEMORY=30000000 signals memory_of_two patient 4 1 \
         '^trainer: rank 0: needs [0-9,]+ bytes; .* free of 30,000,000: planc check' - 0
 else
     fail stand_ins "$(tail_of libraries.log)"

@@ -8,15 +8,16 @@ small_plan small "layers = 2;  hidden = 16;  heads = 2;  kv_heads = 1;  ffn = 24
     "sequence = 16;  local = 2" \
     'schedule constant { steps = 3 }' \
     'data { train = "tokens.bin";  format = uint16 }' \
-    'run { timeout = 4s }'
+    'run { timeout = 100s }'
 python3 "$here/../faults/make.py" tokens tokens.bin 20001 64
 "$planc" build small.plan -o two --device cpu >two.build 2>&1 || fail build "$(tail_of two.build)"
 "$planc" build small.plan -o one --device cpu --set mesh.fsdp=1 >one.build 2>&1 ||
     fail build "$(tail_of one.build)"
 
-# went NAME RANKS STATUS PATTERN [options]: the one line matches PATTERN
+# went NAME RANKS STATUS PATTERN [options]: the one line matches PATTERN; the trainer is `dir`, or
+# that of so many ranks
 went() {
-    local name=$1 ranks=$2 want=$3 pattern=$4 dir=two status
+    local name=$1 ranks=$2 want=$3 pattern=$4 dir=${dir:-two} status
     [ "$ranks" -eq 1 ] && dir=one
     shift 4
     at_once timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none \
@@ -138,7 +139,10 @@ left=$(ls -d kept.st.* 2>/dev/null)
 
 # ── pipes ────────────────────────────────────────────────────────────────────
 mkfifo pipe
-went pipe_without_reader 2 4 '--metrics pipe: a pipe, and nobody has opened it' --metrics pipe
+"$planc" build small.plan -o short --device cpu --set run.timeout=3s >short.build 2>&1 ||
+    fail build "$(tail_of short.build)"
+dir=short went pipe_without_reader 2 4 '--metrics pipe: a pipe, and nobody has opened it' \
+    --metrics pipe
 (sleep 1 && cat pipe >read) &
 went pipe_with_reader 2 0 'step +2 of 3' --metrics pipe
 wait
@@ -148,7 +152,7 @@ wait
 mkfifo stuck
 sleep 100 <stuck & reader=$!
 "$planc" build small.plan -o chatty --device cpu --set mesh.fsdp=1 --set schedule.steps=400 \
-    >chatty.build 2>&1 || fail build "$(tail_of chatty.build)"
+    --set run.timeout=8s >chatty.build 2>&1 || fail build "$(tail_of chatty.build)"
 timeout 60 chatty/trainer --metrics stuck --final stuck.st >stuck.log 2>&1 </dev/null
 status=$?
 [ $status -eq 4 ] && [ -s stuck.st ] &&

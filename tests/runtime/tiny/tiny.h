@@ -27,7 +27,7 @@
 #define FORMAT 1
 #endif
 #ifndef TIMEOUT
-#define TIMEOUT 3
+#define TIMEOUT 100
 #endif
 #ifndef COMPUTE
 #define COMPUTE TYPE_F32
