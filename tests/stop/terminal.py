@@ -49,14 +49,17 @@ began = time.time()
 while lines() < 3 and time.time() < began + 120 and drain(0.1):
     pass
 drain(random.random())
-ranks = subprocess.run(["pgrep", "-f", "trainer --metrics %s.jsonl" % name], capture_output=True, text=True).stdout.split()
-mpirun = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+def children(parent):
+    found = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True)
+    return found.stdout.split()
+
+
+mpirun = children(pid)
 if how == "ctrl_c":
     os.write(terminal, b"\x03")
 elif how == "twice_ctrl_c_ends":
-    for rank in ranks:          # none of them comes to the end of a step
-        if int(rank) not in (pid, int(mpirun[0])):
-            os.kill(int(rank), signal.SIGSTOP)
+    for rank in children(mpirun[0]):    # none of them comes to the end of a step
+        os.kill(int(rank), signal.SIGSTOP)
     os.write(terminal, b"\x03")
     drain(1)
     os.write(terminal, b"\x03")

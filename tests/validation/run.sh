@@ -117,13 +117,16 @@ grep -qE '^goodput: [0-9.]+ % of [0-9.]+ s were steps; ' bytes.log && ok goodput
     fail goodput "$(tail_of bytes.log)"
 
 # ── a stop ends it ───────────────────────────────────────────────────────────
-# A validation of a million tokens is stopped after step 1. The run that goes on makes one first, of
-# fewer tokens, and is otherwise as if there had been no stop.
-python3 "$here/../faults/make.py" tokens large.bin 1000001 257
+# A validation of eight million tokens, which takes far longer than a signal or run.time_limit, is
+# stopped after step 1. The run that goes on makes one first, of fewer tokens, and is otherwise as
+# if there had been no stop.
+python3 "$here/../faults/make.py" tokens million.bin 1000001 257
+{ for _ in 1 2 3 4 5 6 7 8; do head -c 2000000 million.bin; done; head -c 2 million.bin
+} >large.bin
 long=(--set data.validation=large.bin --set run.validate_every=2)
 stopped() { # NAME STATUS: NAME.log and NAME.jsonl are those of a run that ended in it
     if [ "$2" -ne 75 ]; then fail "$1" "status $2: $(tail_of "$1.log")"
-    elif ! grep -qE '^validation after step 1: no loss, the stop ended it after [0-9]+ of 7812 ' \
+    elif ! grep -qE '^validation after step 1: no loss, the stop ended it after [0-9]+ of 62500 ' \
         "$1.log"; then fail "$1" "$(tail_of "$1.log" 6)"
     elif grep -q validation_loss "$1.jsonl"; then fail "$1" "it has a loss"
     else ok "$1"; fi
@@ -134,9 +137,14 @@ rm -rf cut cut.saved cut.jsonl
 timeout -k 5 200 mpirun -n 2 --oversubscribe --bind-to none "$scratch/cut/trainer" --metrics \
     cut.jsonl --checkpoint-dir cut.saved >cut.log 2>&1 </dev/null &
 launcher=$!
-for _ in $(seq 600); do [ -s cut.jsonl ] && break; sleep 0.05; done
-sleep 0.2
-kill -TERM "$(survivors "$scratch/cut" | cut -d' ' -f2)"
+within 60 test -s cut.jsonl
+# step 1 takes milliseconds: when a rank has computed for 0.3 s, it validates
+pid=$(rank_of "$scratch/cut" 1)
+ticks() { awk '{ print $14 }' "/proc/$pid/stat"; }
+has_computed() { [ "$(ticks)" -ge $((from + 30)) ]; }
+from=$(ticks)
+within 60 has_computed
+kill -TERM "$pid"
 wait $launcher
 stopped cut $?
 "$planc" build llama.plan -o goes_on --device cpu "${others[@]}" >goes_on.build 2>&1 ||
