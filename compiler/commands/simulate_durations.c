@@ -83,6 +83,50 @@ static struct duration *list_of(json_t *list, bool kernel, int *n)
     return all;
 }
 
+static double *numbers_of(json_t *list, int *n)
+{
+    *n = (int)json_array_size(list);
+    double *all = TAKE_MANY(double, *n + 1);
+    for (int i = 0; i < *n; i++) all[i] = json_number_value(json_array_get(list, (size_t)i));
+    return all;
+}
+
+/* Steps one by one, and the order of their calls. */
+static void read_steps(json_t *file, struct durations *d)
+{
+    json_t *replay = json_object_get(file, "replay"), *order = json_object_get(file, "order");
+    d->steps = (int)json_array_size(replay);
+    d->orders = (int)json_array_size(order);
+    d->step = TAKE_MANY(struct measured_step, d->steps + 1);
+    d->order = TAKE_MANY(int, d->orders + 1);
+    for (int i = 0; i < d->orders; i++) {
+        const double at = json_number_value(json_array_get(order, (size_t)i));
+        if (at < 0 || at >= d->kernels) d->steps = 0;
+        d->order[i] = (int)at;
+    }
+    for (int i = 0; i < d->steps; i++) {
+        json_t *o = json_array_get(replay, (size_t)i);
+        struct measured_step *s = &d->step[i];
+        s->kernel = numbers_of(json_object_get(o, "kernels"), &s->kernels);
+        s->issue = numbers_of(json_object_get(o, "issues"), &s->issues);
+        s->wake = numbers_of(json_object_get(o, "wakes"), &s->wakes);
+        s->collective = numbers_of(json_object_get(o, "collectives"), &s->collectives);
+        s->between = number_of(o, "between_seconds");
+        s->host = number_of(o, "step_seconds") - number_of(o, "schedule_seconds");
+    }
+}
+
+/* What was between kernels is what neither they nor waits took: of steps one by one that is not the
+ * same everywhere. */
+static struct prediction *prediction_of_steps(const struct program *p, const struct outcome *o)
+{
+    struct prediction *t = prediction_of(p, o);
+    int64_t rest = o->picoseconds - t->slowest - t->contention - t->exposed_all;
+    for (int k = 0; k < COST_CLASSES; k++) rest -= t->kernel[k];
+    t->launch = rest;
+    return t;
+}
+
 bool durations_apply(const char *path, struct rung *r, struct measured_run *m, int *status)
 {
     json_t *file = read_file(path, status);
@@ -108,6 +152,7 @@ bool durations_apply(const char *path, struct rung *r, struct measured_run *m, i
     d.sequence = TAKE_MANY(double, d.sequences + 1);
     for (int i = 0; i < d.sequences; i++)
         d.sequence[i] = json_number_value(json_array_get(sequence, (size_t)i));
+    read_steps(file, &d);
 
     const struct prediction *model = r->prediction;
     *m = (struct measured_run){.path = path, .step_seconds = step, .model_step = r->step_seconds};
@@ -132,7 +177,8 @@ bool durations_apply(const char *path, struct rung *r, struct measured_run *m, i
     for (int i = 0; i < machine->rates; i++)
         machine->rate[i].from = (struct provenance){.basis = BASIS_MEASURED, .source = path};
     const double before = r->step_seconds;
-    r->prediction = prediction_of(r->program, o);
+    const struct outcome *steps = measured_steps(r->program, &d);
+    r->prediction = steps ? prediction_of_steps(r->program, steps) : prediction_of(r->program, o);
     r->step_seconds = (double)r->prediction->step / PICOSECONDS;
     const double faster = before / r->step_seconds;
     r->tokens_per_second *= faster, r->per_device *= faster;

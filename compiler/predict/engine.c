@@ -58,6 +58,9 @@ struct engine {
     int micro;
     struct item issuing, waking; /* runs of one kernel that is none */
     int64_t issuing_clock[2], waking_clock[2];
+    int64_t replayed, issues; /* of the program's replay: kernels, issues so far */
+    struct item replaying;
+    int64_t *replaying_clock;
 };
 
 /* ── the lanes of collectives ────────────────────────────────────────────────── */
@@ -255,12 +258,47 @@ static void compute(struct engine *e, const struct item *run)
 
 static int64_t modulo(int64_t n, int64_t ring) { return ((n % ring) + ring) % ring; }
 
-/* Compute issues a collective, and that takes its time. */
+/* The same run, by what its kernels took this time. */
+static const struct item *this_time(struct engine *e, const struct item *run)
+{
+    const struct replay *r = e->p->replay;
+    if (!r) return run;
+    e->replaying = *run;
+    int64_t *clock = e->replaying_clock;
+    for (int k = 0; k < run->kernels; k++)
+        clock[k + 1] = clock[k] + r->between + r->kernel[e->replayed++ % r->kernels];
+    for (int c = 0; c < COMPANIES; c++) e->replaying.clock[c] = clock;
+    return &e->replaying;
+}
+
+/* The waits of an item one after the other, each until its collective is over and compute goes on.
+ */
+static void wait_this_time(struct engine *e, const struct item *it, int64_t n)
+{
+    const struct queue *q = &e->queue[it->series];
+    const bool ring = it->all && it->loop;
+    for (int64_t k = 0; k < (ring ? it->ring : 1); k++) {
+        const int64_t slot = ring       ? k
+                             : it->loop ? modulo(n + it->shift, it->ring)
+                                        : 0,
+                      number = e->event[it->event + slot];
+        if (number <= q->completed) continue;
+        wait_until(e, it->series, number, number, it->slot);
+        e->waking_clock[1] = e->p->replay->wake[(number - 1) % e->p->replay->issues];
+        compute(e, &e->waking);
+    }
+}
+
+/* Compute issues a collective, and that takes its time. On a processor a collective is timed from
+ * the begin of its issue. */
 static void issue(struct engine *e, const struct item *it, const struct parts *parts, int64_t layer,
                   int64_t after)
 {
+    const struct replay *r = e->p->replay;
+    if (r) e->issuing_clock[1] = r->issue[e->issues++ % r->issues];
+    if (e->p->one_order) enqueue(e, it, parts, layer, after);
     if (e->p->issue) compute(e, &e->issuing);
-    enqueue(e, it, parts, layer, after);
+    if (!e->p->one_order) enqueue(e, it, parts, layer, after);
 }
 
 /* The collective that was issued last in a series, under the number of an event. */
@@ -275,7 +313,7 @@ static void do_item(struct engine *e, const struct item *it, int64_t n)
     int64_t at;
     if ((it->once && !(e->micro & PART_FIRST)) || (it->next && e->micro & PART_LAST)) return;
     switch (it->kind) {
-    case ITEM_RUN: compute(e, it); break;
+    case ITEM_RUN: compute(e, this_time(e, it)); break;
     case ITEM_PARTS:
     case ITEM_GATHER:
         if (n < it->from || n >= it->to) return; /* with one layer a loop has none to run ahead */
@@ -305,6 +343,10 @@ static void do_item(struct engine *e, const struct item *it, int64_t n)
         record(e, it, 0);
         break;
     case ITEM_WAIT: {
+        if (e->p->replay) {
+            wait_this_time(e, it, n);
+            break;
+        }
         const struct queue *q = &e->queue[it->series];
         const int64_t done = q->completed, slot = it->loop ? modulo(n + it->shift, it->ring) : 0;
         int64_t last = 0, first = INT64_MAX;
@@ -471,7 +513,7 @@ const struct outcome *engine_run(struct engine *e, bool unrolled, struct watcher
     memset(e->event, 0, sizeof *e->event * (size_t)(e->p->events + 1));
     memset(e->out.tally, 0, sizeof *e->out.tally * (size_t)TALLIES(e->p));
     memset(e->out.part, 0, sizeof e->out.part);
-    e->out.iterations = 0;
+    e->out.iterations = e->replayed = e->issues = 0;
     e->layer = -1;
     for (int64_t j = 0; j < all; j++) {
         e->micro = (j == 0 ? PART_FIRST : 0) | (j + 1 == all ? PART_LAST : 0);
@@ -524,6 +566,10 @@ struct engine *engine_new(struct program *p)
     e->out.tally = HOLD(p, struct tally, TALLIES(p));
     e->rotating = HOLD(p, struct rotating *, p->regions);
     for (int i = 0; i < p->regions; i++) e->rotating[i] = rotating_of(p, &p->region[i]);
+    int most = 0;
+    for (int i = 0; i < p->items; i++)
+        if (p->by_number[i]->kernels > most) most = p->by_number[i]->kernels;
+    e->replaying_clock = HOLD(p, int64_t, most + 1);
     e->issuing_clock[1] = p->issue;
     e->waking_clock[1] = p->wake;
     e->issuing = (struct item){.kind = ITEM_WAIT, .number = ISSUES(p), .kernels = 1};

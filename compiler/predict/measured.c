@@ -127,6 +127,102 @@ const char *program_measured(struct program *p, const struct durations *d)
     return NULL;
 }
 
+/* ── step by step ────────────────────────────────────────────────────────────── */
+
+/* The kernels of a step in the order in which the program runs them. */
+struct kernel_order {
+    int *kernel, n, room;
+};
+
+static void note_kernel(struct watcher *w, const struct item *item, int kernel, int64_t layer,
+                        int64_t from, int64_t to)
+{
+    struct kernel_order *o = w->context;
+    (void)layer, (void)from, (void)to;
+    if (item->kind != ITEM_RUN || kernel < 0) return;
+    if (o->n < o->room) o->kernel[o->n] = kernel;
+    o->n++;
+}
+
+/* What each of these took in a step; false: the run called others. */
+static bool set_replay(struct replay *r, const struct program *p, const struct durations *d,
+                       const struct measured_step *s, const struct kernel_order *o)
+{
+    int call = 0;
+    for (int i = 0; i < o->n; i++) {
+        double seconds = 0;
+        for (int k = 0; k < (int)calls_of(&p->work[o->kernel[i]]); k++, call++) {
+            if (call >= s->kernels || call >= d->orders ||
+                strcmp(d->kernel[d->order[call]].name, p->kernel[o->kernel[i]].name))
+                return false;
+            seconds += s->kernel[call];
+        }
+        r->kernel[i] = picoseconds(seconds);
+    }
+    for (int i = 0; i < s->issues; i++) r->issue[i] = picoseconds(s->issue[i]);
+    for (int i = 0; i < s->wakes; i++) r->wake[i] = picoseconds(s->wake[i]);
+    for (int i = 0; i < s->collectives; i++) p->sequence[i] = parts_of(s->collective[i]);
+    r->kernels = o->n, r->issues = s->issues;
+    r->between = picoseconds(s->between);
+    return call == s->kernels;
+}
+
+static void add_outcome(struct outcome *to, const struct program *p, const struct outcome *o)
+{
+    for (int i = 0; i < TALLIES(p); i++) {
+        to->tally[i].count += o->tally[i].count;
+        to->tally[i].busy += o->tally[i].busy;
+        to->tally[i].extra += o->tally[i].extra;
+        for (int k = 0; k < REASONS; k++) to->tally[i].exposed[k] += o->tally[i].exposed[k];
+    }
+    for (int i = 0; i < STEP_PARTS; i++) to->part[i] += o->part[i];
+    to->picoseconds += o->picoseconds;
+}
+
+static void divide_outcome(struct outcome *o, const struct program *p, int64_t n)
+{
+    for (int i = 0; i < TALLIES(p); i++) {
+        o->tally[i].count /= n, o->tally[i].busy /= n, o->tally[i].extra /= n;
+        for (int k = 0; k < REASONS; k++) o->tally[i].exposed[k] /= n;
+    }
+    for (int i = 0; i < STEP_PARTS; i++) o->part[i] /= n;
+    o->picoseconds /= n;
+}
+
+const struct outcome *measured_steps(struct program *p, const struct durations *d)
+{
+    struct kernel_order order = {.kernel = TAKE_MANY(int, d->orders + 1), .room = d->orders};
+    struct watcher watcher = {note_kernel, &order};
+    struct engine *e = engine_new(p);
+    struct outcome *mean = TAKE(struct outcome);
+    const struct outcome *o = engine_run(e, true, &watcher);
+    const int64_t issues = o->tally[ISSUES(p)].count;
+    int64_t host = 0;
+    mean->tally = TAKE_MANY(struct tally, TALLIES(p));
+    if (!d->steps || !d->sequences || order.n > order.room || !p->issue || !p->wake) return NULL;
+    struct replay r = {.kernel = TAKE_MANY(int64_t, order.n + 1),
+                       .issue = TAKE_MANY(int64_t, issues + 1),
+                       .wake = TAKE_MANY(int64_t, issues + 1)};
+    bool alike = true;
+    p->replay = &r;
+    for (int i = 0; i < d->steps && alike; i++) {
+        const struct measured_step *s = &d->step[i];
+        alike = issues > 0 && s->issues == issues && s->wakes == issues &&
+                s->collectives == issues && issues == d->sequences &&
+                set_replay(&r, p, d, s, &order);
+        if (!alike) break;
+        add_outcome(mean, p, engine_run(e, true, NULL));
+        host += picoseconds(s->host);
+    }
+    p->replay = NULL;
+    if (!alike) return NULL;
+    divide_outcome(mean, p, d->steps);
+    p->host = host / d->steps;
+    return mean;
+}
+
+/* ── is it of this plan? ─────────────────────────────────────────────────────── */
+
 int64_t measured_collectives(const struct program *p, const struct tally *counts)
 {
     int64_t n = 0;

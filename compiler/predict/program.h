@@ -90,6 +90,14 @@ struct part_region {
     int16_t *stage_of; /* by running iteration */
 };
 
+/* Of one step that was measured on a device of one order, picoseconds in the order in which a run
+ * of it asks for them: of kernels; of issuing collectives; by collective, of waking up when it
+ * ends. `between`: from one kernel to the next. */
+struct replay {
+    int64_t *kernel, *issue, *wake;
+    int64_t kernels, issues, between;
+};
+
 struct program {
     struct part_region *region;
     int regions;
@@ -111,6 +119,7 @@ struct program {
     /* measured ones of a step in the order of their issue; 0: none, items have their own */
     struct parts *sequence;
     int64_t sequences;
+    const struct replay *replay; /* the rest of such a step, one by one; NULL: items have theirs */
     /* of a collective while compute runs: its time times this (1: undisturbed) */
     double disturbed;
     bool outside; /* some shape lies outside the measured grids */

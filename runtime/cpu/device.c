@@ -248,7 +248,7 @@ static void wait_for(struct device *d, int64_t wanted)
 static void issue(struct device *d, int step, int event, struct command c)
 {
     position_set(step);
-    const int64_t mark = watching ? watch_begin(d, WATCH_COMPUTE, WATCH_ISSUE, -1) : -1;
+    const int64_t mark = watching ? watch_begin(d, WATCH_COMPUTE, WATCH_ISSUE, d->issued + 1) : -1;
     wait_for(d, d->issued - QUEUE + 1); /* issued is this thread's own */
     pthread_mutex_lock(&d->lock);
     d->queue[d->issued % QUEUE] = c;
@@ -354,7 +354,7 @@ void await(struct device *d, int step, int event)
 {
     if (left_out(d, step)) return;
     position_set(step);
-    const int64_t mark = watching ? watch_begin(d, WATCH_COMPUTE, WATCH_WAIT, -1) : -1;
+    const int64_t mark = watching ? watch_begin(d, WATCH_COMPUTE, WATCH_WAIT, d->event[event]) : -1;
     wait_for(d, d->event[event]);
     if (watching) watch_end(d, WATCH_COMPUTE, mark);
 }

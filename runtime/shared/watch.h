@@ -17,7 +17,8 @@ enum watch_lane { WATCH_COMPUTE, WATCH_GATHER, WATCH_REDUCE, WATCH_REPLICAS, WAT
 void watch_kernel(struct device *d, const struct kernel *k, void *const *address,
                   const struct stretch *s, double part);
 /* What the compute lane does beside kernels, where the host is the device: it issues transfers and
- * waits for them. Only --profile-out reads these marks. */
+ * waits for them. Only --profile-out reads these marks. In the place of a unit they have the number
+ * of the transfer, by issue. */
 #define WATCH_ISSUE "issue"
 #define WATCH_WAIT "wait"
 /* Around what is put on a lane of transfers, by whichever thread stamps that lane: "gather", unit
