@@ -171,6 +171,15 @@ struct transfer transfer_time(const struct machine *m, const struct rings *rings
     return t;
 }
 
+/* What a thread that copies has of the core that compute is on: what collectives take, and no less
+ * than its turn. */
+static double core_part(const struct machine *m)
+{
+    double idle = idle_part(m), part = m->cluster->contention.core;
+    if (part < 0.5) part = 0.5;
+    return part + (1 - part) * idle;
+}
+
 struct transfer lane_time(const struct machine *m, double bytes)
 {
     struct transfer t = {.company = ALONE};
@@ -183,8 +192,8 @@ struct transfer lane_time(const struct machine *m, double bytes)
         else
             t.bytes = whole_picoseconds(
                 bytes / (1e9 * grid_value(g, (double[GRID_AXES]){bytes}, &outside)));
-        t.company = WITH_NODE; /* the same core */
-        t.disturbed = 1 / (1 - 0.5 * (1 - idle_part(m)));
+        t.company = WITH_NODE;
+        t.disturbed = 1 / core_part(m);
         return t;
     }
     const struct efficiency *e =

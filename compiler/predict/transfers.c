@@ -84,7 +84,10 @@ struct parts transfers_sum(struct program *p, const struct item *it)
 {
     struct parts to = {0};
     const double bytes = 8.0 * (double)it->numbers;
-    add_part(p, &to, transfer_time(&p->machine, &p->rings, SUM_RANKS, GROUP_SHARDS, bytes));
+    const bool several = it->world && p->rings.of[GROUP_REPLICAS].ranks > 1;
+    /* where one call does both, nothing is handed over for a group of one */
+    if (!several || !transfers_whole(&p->machine) || p->rings.of[GROUP_SHARDS].ranks > 1)
+        add_part(p, &to, transfer_time(&p->machine, &p->rings, SUM_RANKS, GROUP_SHARDS, bytes));
     if (it->world)
         add_part(p, &to, transfer_time(&p->machine, &p->rings, SUM_RANKS, GROUP_REPLICAS, bytes));
     return to;

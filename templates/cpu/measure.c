@@ -268,30 +268,38 @@ static int rising(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double product_seconds, computed,
-    lost; /* of one; while collectives ran: of all, less that */
+static double product_seconds; /* of one */
+static double taken[64];       /* by collectives and sizes: what they take of the core */
+static int takens;
 static struct operand one, other;
 static void compute(void) { product_of(128, 64, 128, one, other, false, ELEMENT_F32, room_g, 64); }
 
-/* While its rank and the others compute: from its issue to its end, and what compute loses. The
- * median of a few; between two of them compute has the machine to itself. */
+static double middle(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, rising);
+    return x[n / 2];
+}
+
+/* While its rank and the others compute: from its issue to its end, and what compute loses
+ * meanwhile as a part of that. Medians, since now and then a rank waits for a whole turn of the
+ * scheduler; before each one compute has the machine to itself. */
 static double while_computing(enum moved what, int64_t count)
 {
-    enum { TIMES = 11 };
-    double took[TIMES];
+    enum { TIMES = 21 };
+    double took[TIMES], lost[TIMES], all_took[TIMES];
     for (int i = 0; i < TIMES; i++) {
         int64_t calls = 0;
         world_host_barrier();
         for (double begin = now(); now() - begin < 5e-4;) compute();
         const double begin = now();
         for (hand_over(what, count); !is_over(); calls++) compute();
-        const double all = now() - begin;
-        took[i] = largest(lane.ended - begin);
-        computed += all;
-        lost += all - (double)calls * product_seconds;
+        lost[i] = now() - begin - (double)calls * product_seconds;
+        took[i] = lane.ended - begin;
+        all_took[i] = largest(took[i]);
     }
-    qsort(took, TIMES, sizeof *took, rising);
-    return took[TIMES / 2];
+    const double part = middle(lost, TIMES) / middle(took, TIMES);
+    taken[takens++] = part < 0 ? 0 : part > 1 ? 1 : part;
+    return middle(all_took, TIMES);
 }
 
 /* `mpi`: compute waits; `mpi_busy`: it computes. */
@@ -344,8 +352,8 @@ static void collectives(void)
     }
     for (int64_t count = 1; count <= 64 && program.fsdp > 1; count *= 8)
         collective("sum", SUM, count, 8 * count);
-    if (program.fsdp > 1 && computed > 0)
-        print("contention", "core", "-", "-", "-", 0, 0, 0, largest(lost / computed));
+    if (program.fsdp > 1)
+        print("contention", "core", "-", "-", "-", 0, 0, 0, largest(middle(taken, takens)));
 }
 
 /* ── the program ─────────────────────────────────────────────────────────────── */
