@@ -6,7 +6,7 @@
  * declaring it, so it is declared here, weakly: in a build of the library without it, or on a
  * processor without a kernel for it, BF16 operands are widened. */
 #include "cpu/gemm_bf16.h"
-#include "shared/gemm.h"
+#include "cpu/gemm_tiles.h"
 
 #include <dnnl.h>
 #include <stdio.h>
@@ -67,16 +67,21 @@ bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t
 }
 
 /* oneDNN says which instructions it may use, and DNNL_MAX_CPU_ISA limits them: a processor without
- * BF16 instructions can be imitated. A product of few rows does not repay packing the other
- * operand. */
+ * some of them can be imitated. */
+static bool may_use(unsigned isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
+
+/* A product of few rows does not repay packing the other operand. */
 bool gemm_bf16_rounded(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t *a,
                        int64_t lda, const uint16_t *b, int64_t ldb, uint16_t *c, int64_t ldc)
 {
     enum { FEW_ROWS = 48 };
     static int able = -1;
-    if (able < 0)
-        able = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
-                   dnnl_cpu_isa_avx512_core_bf16 &&
-               gemm_pairs_here();
+    if (able < 0) able = may_use(dnnl_cpu_isa_avx512_core_bf16) && gemm_pairs_here();
     return able && m >= FEW_ROWS && gemm_pairs(ta, tb, m, n, k, a, lda, b, ldb, c, ldc);
+}
+
+const struct gemm_tiles *gemm_tiles(bool bf16)
+{
+    if (!may_use(bf16 ? dnnl_cpu_isa_avx512_core_bf16 : dnnl_cpu_isa_avx512_core)) return NULL;
+    return bf16 ? gemm_tiles_bf16() : gemm_tiles_f32();
 }

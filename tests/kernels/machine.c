@@ -51,9 +51,9 @@ static void *open_cpu(const struct graph *g, const char *folder, const char *nam
                      text_format("cc %s %s -D_DEFAULT_SOURCE -shared -fPIC -I %s -I "
                                  "%s/runtime/shared -I %s/runtime -I %s/templates %s/kernels.c "
                                  "%s/runtime/cpu/gemm_dnnl.c %s/runtime/cpu/gemm_bf16.c "
-                                 "-o %s/kernels.so -ldnnl -lgomp -lm",
+                                 "%s/runtime/cpu/gemm_tiles.c -o %s/kernels.so -ldnnl -lgomp -lm",
                                  EMIT_KERNEL_FLAGS, sanitize, folder, root, root, root, folder,
-                                 root, root, folder)))
+                                 root, root, root, folder)))
         return NULL;
     return loaded(name, text_format("%s/kernels.so", folder));
 }

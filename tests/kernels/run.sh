@@ -19,6 +19,10 @@ if cc $flags -Wall -Wextra ${SANITIZE_FLAGS:-} -I "$top/runtime" -I "$top/runtim
     "$top/tests/kernels/math/pairs.c" "$top/runtime/cpu/gemm_bf16.c" -o pairs -lm 2>pairs.err; then
     ./pairs
 else fail bf16.products "$(tail_of pairs.err)"; fi
+if cc $flags -Wall -Wextra ${SANITIZE_FLAGS:-} -I "$top/runtime" -I "$top/runtime/shared" \
+    "$top/tests/kernels/math/tiles.c" "$top/runtime/cpu/gemm_tiles.c" -o tiles -lm 2>tiles.err; then
+    ./tiles
+else fail tiles "$(tail_of tiles.err)"; fi
 
 objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE 'compiler/(commands|analysis|search|report)/')
 if ! cc -std=c17 -g -O1 -Wall -Wextra -rdynamic ${SANITIZE_FLAGS:-} -I "$top/compiler" -I \
@@ -32,9 +36,10 @@ for which in broadcast ops fusion update; do
     ./kernels $which "$scratch" "$top" 2>$which.err ||
         fail $which "status $?: $(tail_of $which.err)"
 done
-# A processor without BF16 products, as the library sees it: operands are widened instead.
+# A processor without BF16 products and tiles of attention, as the library sees it: operands are
+# widened, and attention's products are the library's.
 DNNL_MAX_CPU_ISA=AVX2 KEEP_KERNELS=1 ./kernels ops "$scratch" "$top" 2>widened.err |
-    sed -n 's/^\([a-zA-Z]*\) \(.*bf16\)/\1 widened.\2/p'
+    sed -n 's/^\([a-zA-Z]*\) \(.*bf16\|attention.*\)/\1 widened.\2/p'
 [ "${PIPESTATUS[0]}" -eq 0 ] || fail widened "$(tail_of widened.err)"
 # The same as cuda kernels, thread by thread on this processor. (Fibers and sanitizers do not know
 # each other's stacks.)
