@@ -2,7 +2,7 @@
 # `make bench` works: with few steps it says a figure for every one of its cases.
 . "$(dirname "$0")/../lib/common.sh"
 (cd "$top" && BENCH_STEPS=3 BENCH_ROUNDS=1 BENCH_PEERS="mixture bf16" PLANC_PEERS=/nowhere \
-    timeout 400 bash tests/bench.sh) >bench.log 2>&1
+    timeout 1200 bash tests/bench.sh) >bench.log 2>&1
 status=$?
 for line in '^rms_norm forward ' '^rms_norm backward ' '^1 rank\(s\), fp32: ' \
     '^1 rank\(s\), bf16: ' \

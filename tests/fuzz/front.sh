@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# front.sh SECONDS FOLDER: runs the coverage-guided fuzzer from every plan there is, in FOLDER. What
-# breaks the front end is kept there as crash-*, timeout-* or oom-*; what reached new code is kept
-# in FOLDER/found and starts the next run.
+# front.sh SECONDS FOLDER [option of libFuzzer…]: runs the coverage-guided fuzzer from every plan
+# there is, in FOLDER. What breaks the front end is kept there as crash-*, timeout-* or oom-*; what
+# reached new code is kept in FOLDER/found and starts the next run.
 seconds=$1 folder=$2
 top=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$folder/seeds" "$folder/found" && cd "$folder" || exit 4
@@ -16,4 +16,4 @@ printf '%s\n' '" | "' '".."' '"{ "' '" }"' '"4GiB"' '"= "' '"(("' '"[["' '"92233
     '"1e308"' '"--set "' >>words
 export ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 exec "$top/build/planc-fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=3000 \
-    -max_len=6000 -dict=words -print_final_stats=1 -verbosity=1 found seeds
+    -max_len=6000 -dict=words -print_final_stats=1 -verbosity=1 "${@:3}" found seeds

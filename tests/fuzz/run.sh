@@ -37,15 +37,20 @@ if [ -z "$guided" ]; then
 elif ! make -s -C "$top" -j2 build/planc-fuzz >guided.log 2>&1; then
     fail guided "does not build: $(tail_of guided.log)"
 else
-    seconds=$([ -n "${LONG:-}" ] && echo 900 || echo 40)
-    if bash "$here/front.sh" $seconds "$scratch/guided" >guided.log 2>&1; then
+    # so many texts from the plans that there are, the same ones every time; new ones with LONG=1
+    rm -rf "$scratch/guided"
+    seconds=900 options=(-seed=1 -runs=6000 -timeout=100)
+    [ -z "${LONG:-}" ] || options=()
+    if bash "$here/front.sh" $seconds "$scratch/guided" "${options[@]}" >guided.log 2>&1; then
         echo "note guided: $(sed -nE 's/^stat::number_of_executed_units: *//p' \
-            guided.log) texts in $seconds s, $(sed -nE 's/.* cov: ([0-9]+) .*/\1/p' guided.log |
+            guided.log) texts, $(sed -nE 's/.* cov: ([0-9]+) .*/\1/p' guided.log |
             tail -1) edges"
         ok guided
     else
-        fail guided "$(ls "$scratch"/guided/*-[0-9a-f]* 2>/dev/null |
-            head -1): $(grep -aE 'internal failure|runtime error|SUMMARY' guided.log | head -2 |
-            tr '\n' '|')"
+        found=$(ls "$scratch"/guided/*-[0-9a-f]* 2>/dev/null | head -1)
+        fail guided "$found: $(grep -aE 'internal failure|runtime error|SUMMARY' guided.log |
+            head -2 | tr '\n' '|')"
+        # where the folder is not kept, this is
+        [ -z "$found" ] || head -c 1500 "$found" | base64 -w 400
     fi
 fi
