@@ -22,7 +22,7 @@ failures() {
     tr -d '\0' <"$logs/$1.log" | LC_ALL=C awk -v suite="$1" '
         /^FAIL / { print "  " suite ": " substr($0, 1, 800); more = 3; next }
         /^(ok|skip|note) / { more = 0 }
-        more > 0 { print "      " substr($0, 1, 400); more-- }'
+        more > 0 { print "      " substr($0, 1, 800); more-- }'
 }
 # run_suite NAME: its verdicts into NAME.log, its sums into NAME.sums, what failed into NAME.failed,
 # what a person wants to know to stdout in one piece

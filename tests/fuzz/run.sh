@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Damaged texts: the compiler answers every one of them, and never by falling over. A few hundred in
-# `make test`, as many thousands with LONG=1. Seeds are fixed, so a failure is there again the next
-# time.
+# `make test`, as many thousands with LONG=1. Their seeds are fixed, so a failure is there again the
+# next time. libFuzzer takes another way in every run: the text that it breaks the front end with is
+# shown.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../lib/common.sh"
 count=$([ -n "${LONG:-}" ] && echo 30000 || echo 1500)
@@ -37,7 +38,7 @@ if [ -z "$guided" ]; then
 elif ! make -s -C "$top" -j2 build/planc-fuzz >guided.log 2>&1; then
     fail guided "does not build: $(tail_of guided.log)"
 else
-    # so many texts from the plans that there are, the same ones every time; new ones with LONG=1
+    # so many texts, however fast the machine is; LONG=1: for so long
     rm -rf "$scratch/guided"
     seconds=900 options=(-seed=1 -runs=6000 -timeout=100)
     [ -z "${LONG:-}" ] || options=()
@@ -50,7 +51,7 @@ else
         found=$(ls "$scratch"/guided/*-[0-9a-f]* 2>/dev/null | head -1)
         fail guided "$found: $(grep -aE 'internal failure|runtime error|SUMMARY' guided.log |
             head -2 | tr '\n' '|')"
-        # where the folder is not kept, this is
-        [ -z "$found" ] || head -c 1500 "$found" | base64 -w 400
+        # for base64 -d | gunzip, where the folder is not kept
+        [ -z "$found" ] || gzip -9c "$found" | base64 -w 800
     fi
 fi

@@ -20,6 +20,8 @@ choose() {
             4.1.2.selective.on 2.2.2.full.on)
         off+=(2.1.2.full.off) ;;
     esac
+    # sums of more than two replicas, added to what is there
+    [ "$1" != llama ] || variants+=(1.4.2.none.on)
     # slow there
     if [ "$BUILD" = build-sanitize ]; then
         variants=(1.1.1.none.on 1.1.1.full.on 2.1.2.selective.on) off=(1.1.1.none.off)
@@ -27,9 +29,9 @@ choose() {
     [ -n "${LONG:-}" ] || return
     variants=()
     off=(1.1.1.none.off 1.1.1.full.off 1.1.1.selective.off 2.1.1.none.off 2.1.2.full.off)
-    for mesh in 1.1 2.1 1.2 4.1 2.2; do
+    for mesh in 1.1 2.1 1.2 4.1 2.2 1.4 2.4 1.2all 2.2all 1.4all 2.4all; do
         for accumulation in 1 2 4; do
-            case $mesh.$accumulation in 4.1.4 | 2.2.4) continue ;; esac
+            case $mesh.$accumulation in 4.1.4 | 2.2*.4 | 1.4*.4 | 2.4*.[24]) continue ;; esac
             for mode in none full selective; do variants+=("$mesh.$accumulation.$mode.on"); done
         done
     done
