@@ -53,10 +53,27 @@ void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int
     if (status != dnnl_success) refused("F32", m, n, k, status);
 }
 
+/* oneDNN says which instructions it may use, and DNNL_MAX_CPU_ISA limits them: a processor without
+ * some of them can be imitated. */
+static bool may_use(unsigned isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
+
+/* A product of few rows does not repay copying the other operand. */
+static bool by_pairs(int64_t m)
+{
+    enum { FEW_ROWS = 48 };
+    static int able = -1;
+    if (able < 0) able = may_use(dnnl_cpu_isa_avx512_core_bf16) && gemm_pairs_here();
+    return able && m >= FEW_ROWS;
+}
+
 bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t *a, int64_t lda,
                const uint16_t *b, int64_t ldb, bool add, float *c, int64_t ldc)
 {
+    enum { FEW_TERMS = 160 }; /* oneDNN is faster; one column it adds up in another order */
     if (!dnnl_gemm_bf16bf16f32) return false;
+    if (by_pairs(m) && k >= FEW_TERMS && n > 1 &&
+        gemm_pairs(ta, tb, m, n, k, a, lda, b, ldb, add ? PAIRS_ADDED : PAIRS_SET, c, ldc))
+        return true;
     alone();
     if (m == 0 || n == 0) return true;
     dnnl_status_t status = dnnl_gemm_bf16bf16f32(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a,
@@ -66,18 +83,10 @@ bool gemm_bf16(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t
     return true;
 }
 
-/* oneDNN says which instructions it may use, and DNNL_MAX_CPU_ISA limits them: a processor without
- * some of them can be imitated. */
-static bool may_use(unsigned isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
-
-/* A product of few rows does not repay packing the other operand. */
 bool gemm_bf16_rounded(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const uint16_t *a,
                        int64_t lda, const uint16_t *b, int64_t ldb, uint16_t *c, int64_t ldc)
 {
-    enum { FEW_ROWS = 48 };
-    static int able = -1;
-    if (able < 0) able = may_use(dnnl_cpu_isa_avx512_core_bf16) && gemm_pairs_here();
-    return able && m >= FEW_ROWS && gemm_pairs(ta, tb, m, n, k, a, lda, b, ldb, c, ldc);
+    return by_pairs(m) && gemm_pairs(ta, tb, m, n, k, a, lda, b, ldb, PAIRS_ROUNDED, c, ldc);
 }
 
 const struct gemm_tiles *gemm_tiles(bool bf16)
