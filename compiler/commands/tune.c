@@ -64,15 +64,38 @@ static const char *powers(int64_t most, int64_t own, int64_t step)
     return t.bytes;
 }
 
-/* Opens what a plan without open keys may leave to a search. `devices`: of the largest rung. */
-static void open_natural(struct arguments *a, const struct plan *p, int64_t devices)
+/* Whether the command line gives the key a value. */
+static bool is_held(const struct arguments *given, const char *key)
+{
+    const size_t length = strlen(key);
+    for (int i = 0; i < given->set.n; i++) {
+        const char *word = given->set.item[i] + strspn(given->set.item[i], " ");
+        if (strncmp(word, key, length)) continue;
+        if (word[length + strspn(word + length, " ")] == '=') return true;
+    }
+    return false;
+}
+
+static void open_key(struct arguments *a, const struct arguments *given, const char *key,
+                     const char *choices)
+{
+    if (!is_held(given, key)) set(a, key, choices);
+}
+
+/* Opens what a plan without open keys may leave to a search, but for what the command line gives.
+ * `devices`: of the largest rung. */
+static void open_natural(struct arguments *a, const struct arguments *given, const struct plan *p,
+                         int64_t devices)
 {
     int64_t each = p->global / devices, local = each < 1 ? 1 : each > 16 ? 16 : each;
-    set(a, "mesh.fsdp", divisors(devices));
-    set(a, "mesh.optimizer", "shard | all");
-    set(a, "activation_checkpoint.mode", "none | selective | full");
-    set(a, "batch.local", powers(local, p->local, 2));
-    set(a, "batch.loss_chunks", powers(8, p->loss_chunks, 8));
+    if (!is_held(given, "mesh.dp")) {
+        open_key(a, given, "mesh.fsdp", divisors(devices));
+        if (!p->cluster.elastic) set(a, "mesh.dp", "auto");
+    }
+    open_key(a, given, "mesh.optimizer", "shard | all");
+    open_key(a, given, "activation_checkpoint.mode", "none | selective | full");
+    open_key(a, given, "batch.local", powers(local, p->local, 2));
+    open_key(a, given, "batch.loss_chunks", powers(8, p->loss_chunks, 8));
 }
 
 /* The words that put a plan on so many devices. False with a diagnostic. */
@@ -97,13 +120,12 @@ static bool set_devices(struct arguments *a, const struct plan *p, int64_t devic
     return true;
 }
 
-/* Some plan of a space, for what all of them share; NULL: none is possible. */
-static struct plan *some_plan(const struct arguments *a, const struct space *s)
+/* Some plan of a space, for what all of them share. NULL: none is possible; `why`: of the last. */
+static struct plan *some_plan(const struct arguments *a, const struct space *s, const char **why)
 {
     int *choice = TAKE_MANY(int, s->n_axes + 1);
-    const char *why;
     for (bool more = true; more; more = candidate_next(s, choice)) {
-        struct plan *p = space_plan(s, choice, &why);
+        struct plan *p = space_plan(s, choice, why);
         if (p) {
             plan_take_device(p, a->device);
             return p;
@@ -184,10 +206,15 @@ bool tune_search(struct tune *t, struct tune_rung *r)
     bool moved = t->natural || t->arguments.devices || t->arguments.ladder;
     if (moved && !set_devices(&a, base, r->devices)) return false;
     r->set = a.set.item, r->n_set = a.set.n;
-    struct plan *one = plan_or_space_load(t->path, a.set.item, a.set.n, &r->space);
-    if (one) bug("the space of %s has no open key", t->path);
+    const char *why;
+    if (plan_or_space_load(t->path, a.set.item, a.set.n, &r->space)) {
+        add_help(complain((struct span){0, 0, 0},
+                          "nothing is left open: --set gives each key that tune opens a value"),
+                 "planc simulate predicts one plan");
+        return false;
+    }
     if (!r->space) return false;
-    r->plan = some_plan(&a, r->space);
+    r->plan = some_plan(&a, r->space, &why);
     if (r->plan && !comparable(r->space, r->plan)) return false;
     struct progress progress = {
         .watcher = {show_progress}, .rung = r, .began = now(), .terminal = isatty(STDERR_FILENO)};
@@ -236,7 +263,8 @@ static bool read_top(const char *text, struct tune *t)
 /* Fills what the command line and the plan say. */
 static int begin(struct tune *t)
 {
-    const struct arguments *given = &t->arguments;
+    const struct arguments *given = &t->arguments, held = with_own_settings(given);
+    const char *why = NULL;
     if (given->output && !can_write(given->output))
         return command_fail(EXIT_ENVIRONMENT, "-o %s: %s", given->output, strerror(errno));
     if (given->ladder && given->devices)
@@ -248,19 +276,17 @@ static int begin(struct tune *t)
     t->base = command_plan_or_space(given, t->path, &space, &status);
     if (!t->base && !space) return status;
     t->natural = !space;
-    if (space) t->base = some_plan(given, space);
+    if (space) t->base = some_plan(given, space, &why);
     if (!t->base) {
-        complain((struct span){0, 0, 0}, "no point of %s is a valid plan: planc check says why",
-                 t->path);
+        add_help(complain((struct span){0, 0, 0},
+                          "no point of %s is a valid plan; the last one: %s", t->path, why),
+                 "planc check says it of each");
         return EXIT_PLAN;
     }
     if (!global_given(t->base, t->path)) return EXIT_PLAN;
     if (!t->n_rungs)
         t->rung[t->n_rungs++] = (struct tune_rung){.devices = t->base->fsdp * t->base->dp};
-    if (t->natural) {
-        open_natural(&t->arguments, t->base, t->rung[t->n_rungs - 1].devices);
-        if (!t->base->cluster.elastic) set(&t->arguments, "mesh.dp", "auto");
-    }
+    if (t->natural) open_natural(&t->arguments, &held, t->base, t->rung[t->n_rungs - 1].devices);
     return EXIT_FINE;
 }
 

@@ -74,6 +74,15 @@ grep -q 'exceeds by .* at .*, step [0-9]* of [0-9]*' text.1 &&
     grep -q 'leaves nothing open' demo.txt && grep -q 'mesh.optimizer = shard | all' demo.txt &&
     "$planc" check demo.plan >demo.check 2>&1 &&
     ok natural_choices || fail natural_choices "$(tail_of demo.err) $(tail_of demo.check)"
+# What the command line gives is not opened.
+"$planc" tune "$plans/qwen3-30b-a3b.plan" --set batch.local=4 --set ' mesh.optimizer = all' \
+    -o held.plan --json >held.json 2>held.err
+said=$(ask held.json '
+keys = {s.split("=")[0] for c in o["candidates"] for s in c["set"]}
+assert keys == {"mesh.fsdp", "activation_checkpoint.mode", "batch.loss_chunks"}, keys
+') && "$planc" simulate held.plan --json 2>>held.err | tee held.simulated |
+    grep -q '"optimizer": *"all"' && grep -q 'local = 4' held.plan && ok held ||
+    fail held "$said $(tail_of held.err) $(head -c 300 held.simulated)"
 # Without replicas the optimizer over all devices is the one over the shards: one point of the two.
 two=(--set 'mesh.optimizer=all | shard' --set 'mesh.fsdp=16|64|512')
 "$planc" tune "$reference" "${two[@]}" --json >once.json 2>once.err
@@ -233,6 +242,11 @@ refused cluster_open 1 'cluster.nodes is open' "$reference" --set 'cluster.nodes
 refused devices_differ 1 '--devices .* compares' "$plans/demo.plan" --set 'mesh.fsdp=1|2' \
     --set batch.global=32
 refused nothing_fits 2 'nothing fits' "$reference" --set cluster.device.memory=2GiB
+refused nothing_open 1 'nothing is left open' "$plans/demo.plan" --set batch.global=32 \
+    --set mesh.dp=1 --set mesh.optimizer=shard --set activation_checkpoint.mode=none \
+    --set batch.local=2 --set batch.loss_chunks=1
+refused no_point 1 'the last one: the mesh covers 128 devices' "$plans/llama-8b.plan" \
+    --set 'mesh.dp=1|2'
 refused top_zero 3 'from 1 to 64' "$reference" --top 0
 refused slow 1 'a step takes less than 11 days' "$reference" --set cluster.efficiency.gemm=1e-9
 refused ladder_falls 3 'rising' "$reference" --ladder 64,16
