@@ -17,10 +17,7 @@
 #include "cpu/gemm_bf16.h"
 
 #if defined __x86_64__
-#include <immintrin.h>
-
-#define FOR_PAIRS __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
-#define INLINE_FOR_PAIRS FOR_PAIRS __attribute__((always_inline)) static inline
+#include "cpu/avx512.h"
 
 /* A tile has 24 registers of sums; two hold a row of B's panel and one a word of A. */
 enum {
@@ -77,7 +74,7 @@ static __mmask16 lanes(int64_t there)
 
 /* Of sixteen lines, of which `there` exist, one word; at the end of an odd k only the first half of
  * it is there. */
-INLINE_FOR_PAIRS __m512i across(const uint16_t *row, int64_t ld, bool half, __mmask16 there)
+INLINE_FOR_AVX512 __m512i across(const uint16_t *row, int64_t ld, bool half, __mmask16 there)
 {
     const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row)),
                   high = _mm512_cvtepu16_epi32(
@@ -87,41 +84,9 @@ INLINE_FOR_PAIRS __m512i across(const uint16_t *row, int64_t ld, bool half, __mm
 
 /* ── columns of B ────────────────────────────────────────────────────────────── */
 
-/* 16 x 16 words, rows to columns: 4 x 4 within quarters, then the quarters. */
-INLINE_FOR_PAIRS void turn(__m512i x[LANES])
-{
-    __m512i y[LANES];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-        x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-        x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-        x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-        x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        y[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
-        y[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
-        y[i + 8] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
-        y[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        x[i] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88);
-        x[i + 4] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0x88);
-        x[i + 8] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd);
-        x[i + 12] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0xdd);
-    }
-}
-
 /* Sixteen columns of a B that goes along k, of which `lines` exist, from column j on: word p at
  * to[32 p]. Those that are missing become zero. */
-FOR_PAIRS static void turn_half(struct side b, int64_t j, int64_t lines, word *to)
+FOR_AVX512 static void turn_half(struct side b, int64_t j, int64_t lines, word *to)
 {
     const int64_t words = words_of(b);
     b.along = true; /* as the compiler does not know: it would choose an address for every load */
@@ -177,7 +142,7 @@ static struct columns columns_of(struct side b, int64_t j0, int64_t columns, wor
         .odd = b.k % 2 != 0};
 }
 
-INLINE_FOR_PAIRS void columns_copy(struct columns *c)
+INLINE_FOR_AVX512 void columns_copy(struct columns *c)
 {
     const bool end = c->vector == c->vectors - 1;
     const __mmask16 there = end ? c->last[1] : c->vector == c->vectors - 2 ? c->last[0] : 0xffff;
@@ -191,7 +156,7 @@ INLINE_FOR_PAIRS void columns_copy(struct columns *c)
     c->left--;
 }
 
-FOR_PAIRS static void columns_rest(struct columns *c)
+FOR_AVX512 static void columns_rest(struct columns *c)
 {
     while (c->left > 0) columns_copy(c);
 }
@@ -237,7 +202,7 @@ static struct rows rows_of(struct side a, int64_t i, int64_t rows, word *to)
     return r;
 }
 
-INLINE_FOR_PAIRS void rows_copy(struct rows *r, const bool along)
+INLINE_FOR_AVX512 void rows_copy(struct rows *r, const bool along)
 {
     static const int32_t beyond[3][LANES] = {{12, 13, 14, 15},
                                              {8, 9, 10, 11, 12, 13, 14, 15},
@@ -262,7 +227,7 @@ INLINE_FOR_PAIRS void rows_copy(struct rows *r, const bool along)
     r->left--;
 }
 
-FOR_PAIRS static void rows_rest(struct rows *r, bool along)
+FOR_AVX512 static void rows_rest(struct rows *r, bool along)
 {
     while (r->left > 0)
         if (along)
@@ -281,8 +246,8 @@ struct tile {
     int64_t ldc; /* bytes */
 };
 
-INLINE_FOR_PAIRS void multiply(const int rows, const bool along, const word *a, const word *b,
-                               __m512 sum[ROWS][2])
+INLINE_FOR_AVX512 void multiply(const int rows, const bool along, const word *a, const word *b,
+                                __m512 sum[ROWS][2])
 {
     const __m512bh left = (__m512bh)_mm512_load_si512(b),
                    right = (__m512bh)_mm512_load_si512(b + LANES);
@@ -295,8 +260,8 @@ INLINE_FOR_PAIRS void multiply(const int rows, const bool along, const word *a, 
 }
 
 /* `rows` is as many as the tile has, or a few more, whose sums are of anything and dropped. */
-INLINE_FOR_PAIRS void tile(const int rows, const bool along, const enum pairs_result result,
-                           const struct tile *t, struct rows *next_a, struct columns *next_b)
+INLINE_FOR_AVX512 void tile(const int rows, const bool along, const enum pairs_result result,
+                            const struct tile *t, struct rows *next_a, struct columns *next_b)
 {
     __m512 sum[ROWS][2];
 #pragma GCC unroll 12
@@ -346,15 +311,15 @@ INLINE_FOR_PAIRS void tile(const int rows, const bool along, const enum pairs_re
 }
 
 typedef void tile_function(const struct tile *t, struct rows *a, struct columns *b);
-#define TILE(name, along, result)                                                       \
-    FOR_PAIRS static void name(const struct tile *t, struct rows *a, struct columns *b) \
-    {                                                                                   \
-        if (t->rows > 8)                                                                \
-            tile(12, along, result, t, a, b);                                           \
-        else if (t->rows > 4)                                                           \
-            tile(8, along, result, t, a, b);                                            \
-        else                                                                            \
-            tile(4, along, result, t, a, b);                                            \
+#define TILE(name, along, result)                                                        \
+    FOR_AVX512 static void name(const struct tile *t, struct rows *a, struct columns *b) \
+    {                                                                                    \
+        if (t->rows > 8)                                                                 \
+            tile(12, along, result, t, a, b);                                            \
+        else if (t->rows > 4)                                                            \
+            tile(8, along, result, t, a, b);                                             \
+        else                                                                             \
+            tile(4, along, result, t, a, b);                                             \
     }
 TILE(rounded, true, PAIRS_ROUNDED)
 TILE(rounded_across, false, PAIRS_ROUNDED)

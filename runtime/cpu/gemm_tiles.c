@@ -10,17 +10,14 @@
 #include <string.h>
 
 #if defined __x86_64__
-#include <immintrin.h>
-
-#define FOR_TILES __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
-#define INLINE_FOR_TILES FOR_TILES __attribute__((always_inline)) static inline
+#include "cpu/avx512.h"
 
 typedef uint32_t __attribute__((may_alias)) word;
 enum type { F32, BF16 };
 enum { ROWS = GEMM_TILE_ROWS };
 
 /* ── products ────────────────────────────────────────────────────────────────── */
-INLINE_FOR_TILES __m512 step(const enum type type, __m512 sum, word a, __m512i b)
+INLINE_FOR_AVX512 __m512 step(const enum type type, __m512 sum, word a, __m512i b)
 {
     const __m512i all = _mm512_set1_epi32((int32_t)a);
     if (type == BF16) return _mm512_dpbf16_ps(sum, (__m512bh)all, (__m512bh)b);
@@ -28,9 +25,9 @@ INLINE_FOR_TILES __m512 step(const enum type type, __m512 sum, word a, __m512i b
 }
 
 /* ROWS x (16 vectors) sums over k words. */
-INLINE_FOR_TILES void tile(const enum type type, const int vectors, const bool along, int64_t k,
-                           const word *a, int64_t lda, const word *b, int64_t ldb, bool add,
-                           float *c, int64_t ldc)
+INLINE_FOR_AVX512 void tile(const enum type type, const int vectors, const bool along, int64_t k,
+                            const word *a, int64_t lda, const word *b, int64_t ldb, bool add,
+                            float *c, int64_t ldc)
 {
     __m512 sum[ROWS][2];
 #pragma GCC unroll 8
@@ -56,9 +53,9 @@ INLINE_FOR_TILES void tile(const enum type type, const int vectors, const bool a
         }
 }
 
-INLINE_FOR_TILES void tiles(const enum type type, bool along, int64_t n, int64_t k, const word *a,
-                            int64_t lda, const word *b, int64_t ldb, bool add, float *c,
-                            int64_t ldc)
+INLINE_FOR_AVX512 void tiles(const enum type type, bool along, int64_t n, int64_t k, const word *a,
+                             int64_t lda, const word *b, int64_t ldb, bool add, float *c,
+                             int64_t ldc)
 {
     int64_t j = 0;
     for (; j + 32 <= n; j += 32)
@@ -73,54 +70,22 @@ INLINE_FOR_TILES void tiles(const enum type type, bool along, int64_t n, int64_t
         tile(type, 1, false, k, a, lda, b + j, ldb, add, c + j, ldc);
 }
 
-FOR_TILES static void sums_f32(bool along, int64_t n, int64_t k, const void *a, int64_t lda,
-                               const void *b, int64_t ldb, bool add, float *c, int64_t ldc)
+FOR_AVX512 static void sums_f32(bool along, int64_t n, int64_t k, const void *a, int64_t lda,
+                                const void *b, int64_t ldb, bool add, float *c, int64_t ldc)
 {
     tiles(F32, along, n, k, a, lda, b, ldb, add, c, ldc);
 }
 
-FOR_TILES static void sums_bf16(bool along, int64_t n, int64_t k, const void *a, int64_t lda,
-                                const void *b, int64_t ldb, bool add, float *c, int64_t ldc)
+FOR_AVX512 static void sums_bf16(bool along, int64_t n, int64_t k, const void *a, int64_t lda,
+                                 const void *b, int64_t ldb, bool add, float *c, int64_t ldc)
 {
     tiles(BF16, along, n, k, a, lda, b, ldb, add, c, ldc);
 }
 
 /* ── operands ────────────────────────────────────────────────────────────────── */
 
-/* 16 x 16 words, rows to columns: 4 x 4 within quarters, then the quarters. */
-INLINE_FOR_TILES void turn(__m512i x[16])
-{
-    __m512i y[16];
-#pragma GCC unroll 8
-    for (int i = 0; i < 16; i += 2) {
-        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 16; i += 4) {
-        x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-        x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-        x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-        x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        y[i] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
-        y[i + 4] = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xdd);
-        y[i + 8] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
-        y[i + 12] = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xdd);
-    }
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) {
-        x[i] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0x88);
-        x[i + 4] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0x88);
-        x[i + 8] = _mm512_shuffle_i32x4(y[i], y[i + 8], 0xdd);
-        x[i + 12] = _mm512_shuffle_i32x4(y[i + 4], y[i + 12], 0xdd);
-    }
-}
-
-FOR_TILES static void across(int64_t rows, int64_t words, const void *from, int64_t stride,
-                             void *to, int64_t ld)
+FOR_AVX512 static void across(int64_t rows, int64_t words, const void *from, int64_t stride,
+                              void *to, int64_t ld)
 {
     for (int64_t j = 0; j < rows; j += 16)
         for (int64_t p = 0; p < words; p += 16) {
@@ -145,8 +110,8 @@ static void along_f32(int64_t rows, int64_t n, const void *from, int64_t stride,
         memcpy((float *)to + r * n, (const float *)from + r * stride, sizeof(float) * (size_t)n);
 }
 
-FOR_TILES static void along_bf16(int64_t rows, int64_t n, const void *from, int64_t stride,
-                                 void *to)
+FOR_AVX512 static void along_bf16(int64_t rows, int64_t n, const void *from, int64_t stride,
+                                  void *to)
 {
     for (int64_t r = 0; r < rows; r += 2) {
         const uint16_t *even = (const uint16_t *)from + 2 * r * stride, *odd = even + 2 * stride;
@@ -162,8 +127,8 @@ FOR_TILES static void along_bf16(int64_t rows, int64_t n, const void *from, int6
     }
 }
 
-FOR_TILES static void halves(int64_t n, const float *from, int64_t stride, uint16_t *rows,
-                             void *pairs)
+FOR_AVX512 static void halves(int64_t n, const float *from, int64_t stride, uint16_t *rows,
+                              void *pairs)
 {
     const __m512i in_turn =
         _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
