@@ -88,6 +88,12 @@ static inline struct attention_range attention_vectors(struct attention_range r)
 {
     return (struct attention_range){attention_down(r.from), attention_up(r.to)};
 }
+/* The columns that a group's scores have: by tiles those of keys that it sees, else of all. */
+static inline struct attention_range attention_columns(const struct gemm_tiles *tiles,
+                                                       struct attention_range seen, int64_t keys)
+{
+    return tiles ? attention_vectors(seen) : (struct attention_range){0, attention_up(keys)};
+}
 
 /* In the vectors of `keys` that not all of a group see: numbers of keys that their query does not
  * see become `hidden`. */
@@ -125,6 +131,19 @@ static inline float attention_largest(const float *lane)
     return a > b ? a : b;
 }
 
+/* exp(score scale - less) of a group, of OP_LANES keys each. */
+static inline void attention_exp(const float *restrict score, float scale,
+                                 const float *restrict less, float e[OP_MANY])
+{
+#pragma GCC unroll 8
+    for (int u = 0; u < ATTENTION_TOGETHER; u++) {
+        const float *row = score + u * ATTENTION_STRIDE;
+#pragma omp simd
+        for (int k = 0; k < OP_LANES; k++) e[u * OP_LANES + k] = row[k] * scale - less[u];
+    }
+    op_exp_low_many_f32(e);
+}
+
 /* Scores of a group, in place: of the keys of `keys`, whole vectors, those that a query sees become
  * weights, the others 0. top and sum are those of the tiles before, -inf and 0 in the first;
  * shrink: what earlier results are to be multiplied by. scale > 0. */
@@ -154,13 +173,7 @@ static inline void attention_softmax(const struct attention_group *g, bool first
     }
     for (int64_t j = keys.from; j < keys.to; j += OP_LANES) {
         float e[OP_MANY];
-#pragma GCC unroll 8
-        for (int u = 0; u < ATTENTION_TOGETHER; u++) {
-            const float *row = score + u * ATTENTION_STRIDE + j;
-#pragma omp simd
-            for (int k = 0; k < OP_LANES; k++) e[u * OP_LANES + k] = row[k] * scale - now[u];
-        }
-        op_exp_low_many_f32(e);
+        attention_exp(score + j, scale, now, e);
 #pragma GCC unroll 8
         for (int u = 0; u < ATTENTION_TOGETHER; u++) {
 #pragma omp simd
@@ -312,8 +325,7 @@ SPECIALISED void attention_of(enum element type, const void *restrict q, const v
                         const struct attention_group g =
                             attention_group(rule, start, from + i, queries - i, key, keys);
                         const struct attention_range wide =
-                            packs.tiles ? attention_vectors(g.any)
-                                        : (struct attention_range){0, attention_up(keys)};
+                            attention_columns(packs.tiles, g.any, keys);
                         const float part = rule.softcap > 0 ? 1.0f : scale;
                         float *score = tile + i * ATTENTION_STRIDE, shrink[ATTENTION_TOGETHER];
                         if (packs.tiles)

@@ -45,13 +45,7 @@ static inline void attention_slopes(const struct attention_group *g, float *rest
     attention_hide(g, keys, 0.0f, slope);
     for (int64_t j = keys.from; j < keys.to; j += OP_LANES) {
         float e[OP_MANY];
-#pragma GCC unroll 8
-        for (int u = 0; u < ATTENTION_TOGETHER; u++) {
-            const float *row = weight + u * ATTENTION_STRIDE + j;
-#pragma omp simd
-            for (int k = 0; k < OP_LANES; k++) e[u * OP_LANES + k] = row[k] * scale - log_sum[u];
-        }
-        op_exp_low_many_f32(e);
+        attention_exp(weight + j, scale, log_sum, e);
 #pragma GCC unroll 8
         for (int u = 0; u < ATTENTION_TOGETHER; u++) {
             float *p = weight + u * ATTENTION_STRIDE + j, *d = slope + u * ATTENTION_STRIDE + j;
@@ -176,8 +170,7 @@ SPECIALISED void attention_grad_of(enum element type, const void *restrict q,
                         const struct attention_group g =
                             attention_group(rule, start, from + i, queries - i, key, keys);
                         const struct attention_range wide =
-                            packs.tiles ? attention_vectors(g.any)
-                                        : (struct attention_range){0, attention_up(keys)};
+                            attention_columns(packs.tiles, g.any, keys);
                         const int64_t tile = i * ATTENTION_STRIDE, packed = key - packs.from;
                         float *p = weight + tile, *d = slope + tile;
                         if (packs.tiles) {

@@ -327,8 +327,7 @@ static void alone(void)
         issue[i] = now() - begin;
         wait_for_it();
     }
-    qsort(issue, TIMES, sizeof *issue, rising);
-    print("host", "issue", "-", "-", "-", 0, 0, 0, issue[TIMES / 2]);
+    print("host", "issue", "-", "-", "-", 0, 0, 0, middle(issue, TIMES));
 }
 
 static void collectives(void)
