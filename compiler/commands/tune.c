@@ -209,7 +209,7 @@ bool tune_search(struct tune *t, struct tune_rung *r)
     const char *why;
     if (plan_or_space_load(t->path, a.set.item, a.set.n, &r->space)) {
         add_help(complain((struct span){0, 0, 0},
-                          "nothing is left open: --set gives each key that tune opens a value"),
+                          "nothing is left open: every key that tune may choose has a value"),
                  "planc simulate predicts one plan");
         return false;
     }
@@ -280,7 +280,7 @@ static int begin(struct tune *t)
     if (!t->base) {
         add_help(complain((struct span){0, 0, 0},
                           "no point of %s is a valid plan; the last one: %s", t->path, why),
-                 "planc check says it of each");
+                 "planc check gives the reason of each point");
         return EXIT_PLAN;
     }
     if (!global_given(t->base, t->path)) return EXIT_PLAN;
