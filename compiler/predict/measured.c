@@ -191,6 +191,7 @@ static void divide_outcome(struct outcome *o, const struct program *p, int64_t n
 
 const struct outcome *measured_steps(struct program *p, const struct durations *d)
 {
+    if (!d->steps || !d->sequences || !p->issue || !p->wake) return NULL;
     struct kernel_order order = {.kernel = TAKE_MANY(int, d->orders + 1), .room = d->orders};
     struct watcher watcher = {note_kernel, &order};
     struct engine *e = engine_new(p);
@@ -199,7 +200,7 @@ const struct outcome *measured_steps(struct program *p, const struct durations *
     const int64_t issues = o->tally[ISSUES(p)].count;
     int64_t host = 0;
     mean->tally = TAKE_MANY(struct tally, TALLIES(p));
-    if (!d->steps || !d->sequences || order.n > order.room || !p->issue || !p->wake) return NULL;
+    if (order.n > order.room) return NULL;
     struct replay r = {.kernel = TAKE_MANY(int64_t, order.n + 1),
                        .issue = TAKE_MANY(int64_t, issues + 1),
                        .wake = TAKE_MANY(int64_t, issues + 1)};
