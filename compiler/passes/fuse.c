@@ -9,12 +9,15 @@
  * result of a reduction over rows (a column, a total) is complete only when its kernel has ended,
  * so a reader of it comes later; so does a reader of a view. A node that costs nothing where it is
  * read (a cast from BF16, the constant seed of a gradient, one row for all rows) waits for its
- * first reader, so that it separates nothing. A kernel that chooses k of the columns of a row,
- * takes k of them or puts k back also walks the k choices of each row, so that a router is one
- * kernel. Joining never changes a bit: every value is rounded to its type wherever it is made, and
- * the order of a reduction depends only on its length. With --fusion off every node is a kernel. */
+ * first reader, so that it separates nothing. So does what only slices read, a product's result
+ * with a bias: their kernel makes each slice of it, and it is not stored. A kernel that chooses k
+ * of the columns of a row, takes k of them or puts k back also walks the k choices of each row, so
+ * that a router is one kernel. Joining never changes a bit: every value is rounded to its type
+ * wherever it is made, and the order of a reduction depends only on its length. With --fusion off
+ * every node is a kernel. */
 #include "passes/kernel_name.h"
 #include "passes/pipeline.h"
+#include "passes/sliced.h"
 #include "passes/value_name.h"
 
 /* choices: of each row, walked beside the columns; 0: none. */
@@ -35,6 +38,7 @@ struct fuse {
     const struct body *body;
     const struct region *region;
     VECTOR(struct group *) group;
+    struct sliced sliced; /* of this body */
 };
 
 static struct walk walk_of_shape(struct shape s)
@@ -114,7 +118,7 @@ static bool rides(const struct fuse *f, const struct node *n)
 {
     return f->graph->facts.fuse &&
            ((n->op == OP_cast && n->in[0].value->type == BF16 && n->out[0]->type == F32) ||
-            constant(n) || one_row(n));
+            constant(n) || one_row(n) || is_sliced(&f->sliced, n));
 }
 
 /* Earliest group (by number) in which `v` can be read; *in: the group that makes it while it runs,
@@ -129,7 +133,15 @@ static int ready(const struct fuse *f, const struct value *v, int *in)
         int inside, at = ready(f, n->in[0].value, &inside);
         return inside >= 0 ? inside + 1 : at;
     }
-    if (n->mark == -1 && rides(f, n)) return ready(f, n->in[0].value, in);
+    if (n->mark == -1 && rides(f, n)) {
+        int first = 0;
+        for (int i = 0; i < n->n_in; i++) {
+            int inside, then = ready(f, n->in[i].value, &inside);
+            if (then > first) first = then;
+            if (inside > *in) *in = inside;
+        }
+        return first;
+    }
     int at = (int)n->mark;
     enum op_class class = op_rows[n->op].class;
     bool whole =
@@ -188,6 +200,16 @@ static bool fits_choices(struct group *g, const struct node *n, struct walk s)
         if (walk_of(g->node.item[i]).columns > 1 && !of_choices(g->node.item[i], choices))
             return false;
     g->walk.columns = columns, g->walk.choices = choices;
+    return true;
+}
+
+/* Slices of a map that only they read share its kernel, whatever their widths are. */
+static bool cuts(const struct fuse *f, struct group *g, const struct node *n)
+{
+    const struct node *from = n->op == OP_slice ? n->in[0].value->node : NULL;
+    if (!from || !is_sliced(&f->sliced, from)) return false;
+    const int64_t columns = shape_columns(n->out[0]->shape);
+    if (g->walk.columns < columns) g->walk.columns = columns;
     return true;
 }
 
@@ -257,7 +279,8 @@ static struct group *group_for(struct fuse *f, struct node *n)
     bool late = n->again && f->region->direction == ONCE && maker < f->group.n - 1;
     if (walks && maker >= first && maker >= 0 && !late) {
         struct group *g = f->group.item[maker];
-        if (g->open && index_allowed(n, g) && (fits_choices(g, n, s) || fits(&g->walk, s, true)))
+        if (g->open && index_allowed(n, g) &&
+            (cuts(f, g, n) || fits_choices(g, n, s) || fits(&g->walk, s, true)))
             return n->mark = maker, g;
     }
     /* without a maker: the newest kernel if it has the same walk (in the update any), or one that
@@ -391,13 +414,13 @@ static void place(struct fuse *f, struct node *n)
     put(f, group, n->mark, n);
 }
 
-/* A reader takes its operands into its kernel if they walk as it does, or are one number per
- * row. */
-static bool takes_along(const struct node *reader, const struct node *n)
+/* A reader takes its operands into its kernel if they walk as it does, are one number per row, or
+ * it is a slice of them. */
+static bool takes_along(const struct fuse *f, const struct node *reader, const struct node *n)
 {
     struct walk x = walk_of(reader), y = walk_of(n);
     return joins(reader) && x.rows == y.rows &&
-           (x.columns == y.columns || (y.columns == 1 && constant(n)));
+           (x.columns == y.columns || (y.columns == 1 && constant(n)) || is_sliced(&f->sliced, n));
 }
 
 /* Those that a reader cannot take along (another walk, a kernel of its own, after a view) get their
@@ -423,7 +446,8 @@ static void wanted(struct fuse *f, struct node *n)
     if (floating(n) || rides(f, n)) return;
     for (int i = 0; i < n->n_in; i++) {
         struct node *from = n->in[i].value ? n->in[i].value->node : NULL;
-        if (!from || !waits(f, from) || !takes_along(n, from)) place_behind_view(f, n->in[i].value);
+        if (!from || !waits(f, from) || !takes_along(f, n, from))
+            place_behind_view(f, n->in[i].value);
     }
     place(f, n);
 }
@@ -443,6 +467,7 @@ static void fuse_body(struct graph *g, const struct graph *from, struct region *
     *f = (struct fuse){.graph = g, .old = from, .body = old, .region = r};
     struct build b = {.graph = g, .region = r, .body = now};
     for (int i = 0; i < old->node.n; i++) old->node.item[i]->note = (void *)(uintptr_t)old;
+    f->sliced = find_sliced(old);
     for (int i = 0; i < old->node.n; i++) {
         struct node *n = old->node.item[i];
         enum op_class class = op_rows[n->op].class;

@@ -328,6 +328,45 @@ rm -rf all && "$planc" dump tiny.plan --all all >all.log 2>&1 &&
     [ "$(ls all | tr '\n' ' ')" = \
     "00-lower.ir 01-join.ir 02-split.ir 03-gradient.ir 04-chunk.ir 05-optimizer.ir 06-recompute.ir 07-shard.ir 08-fuse.ir 09-schedule.ir 10-memory.ir " \
     ] && ok dump_all || fail dump_all "$(ls all 2>&1 | tr '\n' ' ')"
+
+# ── what no kernel stores ─────────────────────────────────────────────────────
+# small NAME FAMILY HYPER [settings]: NAME.ir, laid out
+small() {
+    cat >"$1.plan" <<PLAN
+use "models/$2.plan"
+use "clusters/cpu.plan"
+plan "$1" {
+    model $2 { layers = 3;  hidden = 12;  heads = 2;  vocab = 11;  $3 }
+    cluster cpu { }
+    mesh { fsdp = 2 }
+    batch { sequence = 5;  local = 2 }
+}
+PLAN
+    dump "$1" "$1.plan" memory "${@:4}"
+}
+# without NAME FILE PATTERN...
+without() {
+    local name=$1 file=$2 pattern
+    shift 2
+    [ -s "$file" ] || { fail "$name" "$file is empty"; return; }
+    for pattern in "$@"; do
+        ! grep -qE -- "$pattern" "$file" ||
+            { fail "$name" "/$pattern/: $(grep -m 1 -E -- "$pattern" "$file")"; return; }
+    done
+    ok "$name"
+}
+for type in fp32 bf16; do
+    full=(--set activation_checkpoint.mode=full --set precision.compute=$type)
+    # attention reads columns of a product with a bias
+    small columns_full gpt2 'context = 8' "${full[@]}"
+    has columns_again.$type columns_full.ir '^kernel .*name="qkv_bias_again"'
+    without columns_together.$type columns_full.ir '^kernel .*name="[^"]*slice'
+done
+# what others read too is stored, and cut by another kernel
+dump whole "$top/tests/architectures/columns.plan" memory
+has read_whole whole.ir '^buffer both_q ' '^buffer n_h kind="working"'
+without read_in_parts whole.ir '^buffer both(\.[0-9]+)? '
+
 # ── two products of one input are one, on cuda alone ─────────────────────────
 # joint NAME PLAN EXPECTED [settings]: weights that hold two, results beside each other, products
 joint() {

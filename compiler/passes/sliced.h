@@ -1,0 +1,17 @@
+/* Maps that only slices read, and so are never stored. */
+#ifndef PLANC_SLICED_H
+#define PLANC_SLICED_H
+
+#include "ir/ir.h"
+
+struct sliced {
+    VECTOR(const struct node *) node;
+};
+/* Those of a body: maps that nothing but slices of this body read, no column twice, and the maps
+ * that only these read. What they read in the end is stored in any case: results of core ops,
+ * weights, what comes from other bodies. value->mark: how many readers the graph has; node->note
+ * of this body's nodes: the body. */
+struct sliced find_sliced(const struct body *b);
+bool is_sliced(const struct sliced *s, const struct node *n);
+
+#endif
