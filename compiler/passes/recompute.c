@@ -12,10 +12,15 @@
  * nothing else: tokens x hidden elements per layer. Recomputation is the same op on the same
  * operands, hence the same bits.
  *
+ * A product's result that the mirror only needs for values that the forward pass stores as well (a
+ * sum with a bias and its columns, which attention reads; a sum with the residual) is not kept, but
+ * these values are, if they have no more bytes: then nothing is computed twice.
+ *
  * Straight code (the head and its gradient) computes its elementwise values again too, where a
  * product lies between a value and its reader: a norm's F32 copy of its BF16 input is then not kept
  * over the logits. */
 #include "ir/ir.h"
+#include "passes/name.h"
 #include "passes/pipeline.h"
 
 #include <string.h>
@@ -52,18 +57,24 @@ static bool in_list(const char *list, const char *word, size_t n)
     return false;
 }
 
-/* Kinds: "routing" is the plan of which token goes to which expert; else the op's name; else the
- * name that the architecture gave the value (a name that is given again has a number after it
- * here). */
-static bool listed(const char *save, const struct region *home, const struct value *v)
+/* "#7": node 7 of its body, a choice of mode budget. */
+static bool listed_by_number(const char *save, const struct region *home, const struct value *v)
 {
-    const char *op = op_rows[v->node->op].name;
     for (int k = 0; strchr(save, '#') && k < home->body.n; k++)
         for (int n = 0; n < home->body.item[k]->node.n; n++) {
             if (home->body.item[k]->node.item[n] != v->node) continue;
             const char *word = text_format("#%d", n);
             if (in_list(save, word, strlen(word))) return true;
         }
+    return false;
+}
+
+/* Kinds: "routing" is the plan of which token goes to which expert; else the op's name; else the
+ * name that the architecture gave the value (a name that is given again has a number after it
+ * here). */
+static bool listed(const char *save, const struct value *v)
+{
+    const char *op = op_rows[v->node->op].name;
     if (v->node->op == OP_route_plan && in_list(save, "routing", strlen("routing"))) return true;
     return in_list(save, op, strlen(op)) || save_lists_value(save, v);
 }
@@ -88,7 +99,10 @@ static bool moves_rows(enum op op)
     return op == OP_dispatch || op == OP_collect || op == OP_to_rows || op == OP_from_rows;
 }
 
-/* value->mark of the old graph: 1 when a product reads it, through views too. */
+/* Bits of value->mark of the old graph. READ: a product or attention reads it, through views too.
+ * INSTEAD: kept in the place of a product's result. Others: for the functions that set them. */
+enum { READ = 1, INSTEAD = 2, FROM = 4, SAME = 8, MADE = 16, BEHIND = 32 };
+
 static void mark_core_inputs(const struct graph *g)
 {
     for (int i = 0; i < g->region.n; i++)
@@ -101,7 +115,7 @@ static void mark_core_inputs(const struct graph *g)
                 bool core = keeps_operands(node->op);
                 bool view = op_rows[node->op].class == CLASS_VIEW && node->out[0]->mark;
                 for (int o = 0; o < node->n_in; o++)
-                    if (node->in[o].value && (core || view)) node->in[o].value->mark = 1;
+                    if (node->in[o].value && (core || view)) node->in[o].value->mark = READ;
             }
         }
 }
@@ -138,15 +152,133 @@ static enum kept decide(const struct again *a, const struct value *v, const stru
     if (home->direction == ONCE) {
         return class == CLASS_VIEW || class == CLASS_LEAF ? AGAIN : KEPT;
     }
-    if (n->op == OP_top_k) return KEPT;
+    if (n->op == OP_top_k || v->mark & INSTEAD) return KEPT;
     if (moves_rows(n->op)) return AGAIN;
     /* names choose among what mode none would keep: not every step of an expression is a value that
      * anybody reads back */
-    bool worth = class == CLASS_CORE || v->mark;
-    if (a->policy->listed && worth && listed(a->save, home, v)) return KEPT;
+    bool worth = class == CLASS_CORE || v->mark & READ;
+    if (a->policy->listed && worth && listed(a->save, v)) return KEPT;
+    if (a->policy->listed && listed_by_number(a->save, home, v)) return KEPT;
     if (class == CLASS_CORE) return a->policy->core_output;
     if (class == CLASS_VIEW || class == CLASS_LEAF) return AGAIN;
-    return v->mark ? a->policy->core_input : AGAIN;
+    return v->mark & READ ? a->policy->core_input : AGAIN;
+}
+
+/* ── in the place of a product's result ──────────────────────────────────────── */
+/* What a mirror body needs of its forward region: kept, or computed again. */
+struct need {
+    const struct again *again;
+    const struct region *home;
+    VECTOR(const struct value *) value;
+};
+
+static bool needs(const struct need *need, const struct value *v)
+{
+    for (int i = 0; i < need->value.n; i++)
+        if (need->value.item[i] == v) return true;
+    return false;
+}
+
+static void add_need(struct need *need, const struct value *v)
+{
+    const struct node *n = v ? v->node : NULL;
+    if (!n || n->note != need->home || needs(need, v)) return;
+    PUSH(&need->value, v);
+    if (decide(need->again, v, need->home) == KEPT) return;
+    for (int i = 0; i < n->n_in; i++) add_need(need, n->in[i].value);
+}
+
+static struct need needs_of(const struct again *a, const struct region *home,
+                            const struct body *mirror)
+{
+    struct need need = {.again = a, .home = home};
+    for (int i = 0; i < mirror->node.n; i++)
+        for (int o = 0; o < mirror->node.item[i]->n_in; o++)
+            add_need(&need, mirror->node.item[i]->in[o].value);
+    return need;
+}
+
+/* Whether the forward pass stores `v` whatever is kept: a product reads it, or a node that comes
+ * after a product made of it. Reading BF16 as F32 is no value of its own. */
+static bool is_stored(const struct body *b, struct value *v)
+{
+    bool stored = v->mark & READ;
+    v->mark |= SAME;
+    for (int i = 0; i < b->node.n; i++) {
+        const struct node *n = b->node.item[i];
+        int64_t marks = 0;
+        for (int o = 0; o < n->n_in; o++)
+            if (n->in[o].value) marks |= n->in[o].value->mark & (SAME | MADE | BEHIND);
+        if (!marks) continue;
+        stored |= marks & SAME && marks & BEHIND;
+        const enum op_class class = op_rows[n->op].class;
+        const bool same = class == CLASS_VIEW || (n->op == OP_cast && n->out[0]->type == F32);
+        if (!same || marks != SAME) marks = MADE | (marks & BEHIND);
+        if (class == CLASS_CORE) marks |= BEHIND;
+        for (int o = 0; o < n->n_out; o++) n->out[o]->mark |= marks;
+    }
+    for (int i = 0; i < b->node.n; i++)
+        for (int o = 0; o < b->node.item[i]->n_out; o++)
+            b->node.item[i]->out[o]->mark &= ~(int64_t)(SAME | MADE | BEHIND);
+    return stored;
+}
+
+static int64_t bytes_of(const struct value *v)
+{
+    return shape_count(v->shape) * element_bytes(v->type);
+}
+
+/* Marks what is kept in the place of `product`, if that is possible. */
+static void keep_instead(const struct again *a, const struct region *home, const struct body *body,
+                         const struct body *mirror, struct value *product)
+{
+    const struct need before = needs_of(a, home, mirror);
+    VECTOR(struct value *) instead = {0};
+    if (product->mark & READ || !needs(&before, product) || decide(a, product, home) == AGAIN)
+        return;
+    product->mark |= FROM;
+    for (int i = 0; i < body->node.n; i++) {
+        const struct node *n = body->node.item[i];
+        const enum op_class class = op_rows[n->op].class;
+        bool from = false;
+        for (int o = 0; o < n->n_in; o++) from |= n->in[o].value && n->in[o].value->mark & FROM;
+        if (!from || (class != CLASS_MAP && class != CLASS_INDEX && class != CLASS_VIEW)) continue;
+        if (class != CLASS_VIEW && is_stored(body, n->out[0]))
+            PUSH(&instead, n->out[0]);
+        else
+            n->out[0]->mark |= FROM;
+    }
+    for (int i = 0; i < body->node.n; i++)
+        for (int o = 0; o < body->node.item[i]->n_out; o++)
+            body->node.item[i]->out[o]->mark &= ~(int64_t)FROM;
+    int64_t bytes = 0;
+    for (int i = 0; i < instead.n; i++) {
+        if (!needs(&before, instead.item[i]) || decide(a, instead.item[i], home) == KEPT) continue;
+        bytes += bytes_of(instead.item[i]);
+        instead.item[i]->mark |= INSTEAD | FROM;
+    }
+    const struct need behind = needs_of(a, home, mirror);
+    const bool better = !needs(&behind, product) && bytes <= bytes_of(product);
+    for (int i = 0; i < instead.n; i++) {
+        if (instead.item[i]->mark & FROM && !better) instead.item[i]->mark &= ~(int64_t)INSTEAD;
+        instead.item[i]->mark &= ~(int64_t)FROM;
+    }
+}
+
+/* For the products of the forward body of `mirror`. */
+static void keep_others(const struct graph *g, const struct again *a, const struct body *mirror)
+{
+    for (int i = 0; i < g->region.n && a->region->mirror; i++) {
+        const struct region *home = g->region.item[i];
+        if (strcmp(home->name, a->region->mirror)) continue;
+        for (int k = 0; k < home->body.n; k++) {
+            const struct body *body = home->body.item[k];
+            if (strcmp(body->name, mirror->name)) continue;
+            for (int n = 0; n < body->node.n; n++)
+                if (op_is_product(body->node.item[n]->op))
+                    keep_instead(a, home, body, mirror, body->node.item[n]->out[0]);
+        }
+    }
 }
 
 /* `products`: made behind so many of them; -1: anywhere. */
@@ -162,7 +294,7 @@ static struct value *found(const struct made_list *list, const struct value *old
 /* What a product wrote or reads has bytes of its own as soon as it is made. */
 static bool has_bytes(const struct value *old)
 {
-    return op_rows[old->node->op].class == CLASS_CORE || old->mark;
+    return op_rows[old->node->op].class == CLASS_CORE || old->mark & READ;
 }
 
 /* Made of sums over its rows, whose gradient waits for all products that read it. */
@@ -219,7 +351,7 @@ static struct value *get(struct again *a, bool early, const struct value *old)
     struct node *n = old->node;
     /* the weights of experts: wanted before their products, and their gradient behind these */
     if ((op_rows[n->op].class == CLASS_CORE && (!moves_rows(n->op) || n->op == OP_to_rows)) ||
-        (old->mark && is_norm(old)))
+        (old->mark & READ && is_norm(old)))
         early = true;
     struct value *known = early || has_bytes(old) ? found(&a->early, old, -1) : NULL;
     if (!known && !early) known = found(&a->late, old, once ? a->products : -1);
@@ -271,6 +403,7 @@ struct graph *pass_recompute(const struct graph *old)
                               .save = from->body.item[k]->save,
                               .region = from,
                               .build = &b};
+            keep_others(old, &a, from->body.item[k]);
             for (int n = 0; n < from->body.item[k]->node.n; n++) {
                 const struct node *node = from->body.item[k]->node.item[n];
                 struct operand in[8];

@@ -329,7 +329,7 @@ rm -rf all && "$planc" dump tiny.plan --all all >all.log 2>&1 &&
     "00-lower.ir 01-join.ir 02-split.ir 03-gradient.ir 04-chunk.ir 05-optimizer.ir 06-recompute.ir 07-shard.ir 08-fuse.ir 09-schedule.ir 10-memory.ir " \
     ] && ok dump_all || fail dump_all "$(ls all 2>&1 | tr '\n' ' ')"
 
-# ── what no kernel stores ─────────────────────────────────────────────────────
+# ── what is kept in the place of a product's result, and what no kernel stores ─
 # small NAME FAMILY HYPER [settings]: NAME.ir, laid out
 small() {
     cat >"$1.plan" <<PLAN
@@ -356,15 +356,30 @@ without() {
     ok "$name"
 }
 for type in fp32 bf16; do
+    selective=(--set activation_checkpoint.mode=selective --set precision.compute=$type)
     full=(--set activation_checkpoint.mode=full --set precision.compute=$type)
     # attention reads columns of a product with a bias
+    small columns gpt2 'context = 8' "${selective[@]}"
+    has columns_kept.$type columns.ir '^buffer qkv_bias_[qkv] kind="saved"' \
+        '^buffer qkv_proj_out kind="working"' '^buffer o_residual kind="saved"' \
+        '^buffer o_proj_out kind="working"' '^buffer fc_proj_out kind="saved"'
+    without columns_once.$type columns.ir '(slice\(.*|b_qkv\)|b_o\)) again' \
+        '^kernel .*name="[^"]*(slice|_bias_again|residual_again)'
     small columns_full gpt2 'context = 8' "${full[@]}"
     has columns_again.$type columns_full.ir '^kernel .*name="qkv_bias_again"'
     without columns_together.$type columns_full.ir '^kernel .*name="[^"]*slice'
+    # a rotation is kept; the norm of a query needs what it is made of
+    small turned llama 'ffn = 20' "${selective[@]}"
+    has turned_kept.$type turned.ir '^buffer [qk]_rope kind="saved"' \
+        '^buffer q_proj_out kind="working"'
+    without turned_once.$type turned.ir 'rotate\(.* again'
+    small normed qwen3 'ffn = 20;  head_dim = 6' "${selective[@]}"
+    has normed_kept.$type normed.ir '^buffer q_proj_out kind="saved"' \
+        '^buffer v_proj_out kind="saved"' '^buffer o_residual kind="saved"'
 done
 # what others read too is stored, and cut by another kernel
 dump whole "$top/tests/architectures/columns.plan" memory
-has read_whole whole.ir '^buffer both_q ' '^buffer n_h kind="working"'
+has read_whole whole.ir '^buffer both_q kind="saved"' '^buffer n_h kind="working"'
 without read_in_parts whole.ir '^buffer both(\.[0-9]+)? '
 
 # ── two products of one input are one, on cuda alone ─────────────────────────
