@@ -13,9 +13,10 @@
 /* The C compiler chooses vectors by the narrowest type of a loop: where one over OP_LANES columns
  * reads BF16, half as wide ones as their sums need. So such a block is widened in front of its loop
  * and rounded behind it, by instructions where the processor has them, and the loop itself only
- * sees numbers of 32 bits. Where something takes long, such as an exponential, OP_MANY columns are
- * worked on: their values are arrays, and it is done for all of them, step by step, between two
- * loops; in one loop the processor would wait for one vector after the other. */
+ * sees numbers of 32 bits. Where something takes long, such as an exponential, or is rounded to
+ * BF16, OP_MANY columns are worked on: their values are arrays, and it is done for all of them,
+ * step by step, between two loops; in one loop the processor would wait for one vector after the
+ * other, and would round in many instructions. */
 
 /* The spot of the first column of a block. */
 static struct spot block_begin(struct spot at)
@@ -43,21 +44,25 @@ static const char *block_load(struct fused *f, const char *pointer, const struct
 /* Stores x, which is rounded already, or what it was rounded from. */
 static void block_store(struct fused *f, const struct end *e, struct spot at, const char *x)
 {
-    const char *block = fused_name(f, LEVEL_TOGETHER, e->node->out[0]->name, "_block"),
-               *store = "op_store_halves";
+    const char *to = text_format(
+                   "&%s[%s]", fused_result(f, e),
+                   fused_index(f, e->node->out[0], block_begin(fused_stored_at(e, at)))),
+               *from = NULL;
     for (int i = 0; i < f->rounded.n; i++)
-        if (f->rounded.item[i].name == x)
-            x = f->rounded.item[i].exact, store = f->many ? "op_store_many" : "op_store_block";
-    if (f->many && !strcmp(store, "op_store_many")) {
-        block = x;
-    } else {
-        fused_line(f, LEVEL_TOGETHER, "float %s[%s];", block, f->many ? "OP_MANY" : "OP_LANES");
-        fused_line(f, LEVEL_COLUMN, "%s[k] = %s;", block, x);
-        if (f->many) store = "op_store_halves_many";
+        if (f->rounded.item[i].name == x) from = f->rounded.item[i].from;
+    if (f->many && from) {
+        text_add(&f->block_stores, "%*smemcpy(%s, %s, sizeof %s);\n",
+                 f->block[LEVEL_TOGETHER].indent, "", to, from, from);
+        return;
     }
-    text_add(&f->block_stores, "%*s%s(&%s[%s], %s);\n", f->block[LEVEL_TOGETHER].indent, "", store,
-             fused_result(f, e),
-             fused_index(f, e->node->out[0], block_begin(fused_stored_at(e, at))), block);
+    const char *block = fused_name(f, LEVEL_TOGETHER, e->node->out[0]->name, "_block");
+    fused_line(f, LEVEL_TOGETHER, "float %s[%s];", block, f->many ? "OP_MANY" : "OP_LANES");
+    fused_line(f, LEVEL_COLUMN, "%s[k] = %s;", block, from ? from : x);
+    text_add(&f->block_stores, "%*s%s(%s, %s);\n", f->block[LEVEL_TOGETHER].indent, "",
+             f->many ? "op_store_halves_many"
+             : from  ? "op_store_block"
+                     : "op_store_halves",
+             to, block);
 }
 
 /* ── loops ───────────────────────────────────────────────────────────────────── */
@@ -178,11 +183,11 @@ static void sweep_lanes(struct fused *f, const struct sweep *w, int64_t from, in
     f->block[LEVEL_COLUMN].indent = inner;
 }
 
-/* Whether a sweep is done in loops over OP_MANY columns: something in the kernel takes long, and
- * every value is a float of its own column or of a row. */
+/* Whether a sweep is done in loops over OP_MANY columns: something in the kernel takes long or is
+ * rounded to BF16, and every value is a float of its own column or of a row. */
 static bool many_at_once(const struct fused *f, const struct sweep *w)
 {
-    bool takes_long = false;
+    bool worth_it = false;
     if (f->high - f->low < MANY || (w->lanes && (!w->aligned || f->low % OP_LANES))) return false;
     for (int i = 0; i < w->n; i++)
         if (w->end[i]->kind == END_TOTAL || w->end[i]->like == F64) return false;
@@ -194,9 +199,9 @@ static bool many_at_once(const struct fused *f, const struct sweep *w)
                            n->op == OP_pad || n->op == OP_beside || n->op == OP_rotate;
         if (!plain || n->n_out != 1) return false;
         if (n->out[0]->type != F32 && n->out[0]->type != BF16) return false;
-        takes_long |= fused_takes_long(n->op);
+        worth_it |= fused_takes_long(n->op) || (n->out[0]->type == BF16 && class == CLASS_MAP);
     }
-    return takes_long;
+    return worth_it;
 }
 
 /* The columns [from, whole), OP_MANY at a time. */
@@ -218,6 +223,13 @@ static void sweep_many(struct fused *f, const struct sweep *w, int64_t from, int
     f->block[LEVEL_COLUMN].indent = inner;
 }
 
+static bool handles_bf16(const struct fused *f)
+{
+    for (int i = 0; i < f->n_argument; i++)
+        if (f->argument[i].value && f->argument[i].value->type == BF16) return true;
+    return false;
+}
+
 /* The columns [f->low, f->high), in which no index op breaks. */
 static void sweep_piece(struct fused *f, const void *of)
 {
@@ -237,7 +249,7 @@ static void sweep_piece(struct fused *f, const void *of)
         whole = next;
     }
     next = whole + (f->high - whole) / OP_LANES * OP_LANES;
-    if (w->lanes && w->aligned && whole % OP_LANES == 0 && next > whole) {
+    if ((w->lanes ? w->aligned && whole % OP_LANES == 0 : handles_bf16(f)) && next > whole) {
         sweep_lanes(f, w, whole, next);
         whole = next;
     }

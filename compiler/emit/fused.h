@@ -50,8 +50,10 @@ struct kept {
     bool taken;      /* single elements of it are wanted too */
 };
 
+/* A value of BF16, and in loops over OP_MANY columns the halves to store of it, in others what it
+ * was rounded from. */
 struct rounded {
-    const char *name, *exact;
+    const char *name, *from;
 };
 
 /* The choices of a row that no other kernel reads. */
@@ -80,8 +82,8 @@ struct fused {
     /* On cpu, in a loop over OP_LANES columns: BF16 is loaded in front of it and stored behind it;
      * what a value of BF16 is rounded from has a name. */
     bool blocks;
-    /* Such loops over OP_MANY columns: a value is an array, and what takes long is done for all
-     * columns between two loops. */
+    /* Such loops over OP_MANY columns: a value is an array, and what takes long, or rounds, is done
+     * for all columns between two loops. */
     bool many;
     struct text block_stores;
     VECTOR(struct rounded) rounded;

@@ -307,18 +307,17 @@ static void between_loops(struct fused *f, const char *line)
 static const char *declare_many(struct fused *f, const struct value *v, struct spot at,
                                 const char *expression, const char *many)
 {
-    const char *array = fused_name(f, LEVEL_TOGETHER, v->name, ""), *exact = NULL;
+    const char *array = fused_name(f, LEVEL_TOGETHER, v->name, "");
     fused_line(f, LEVEL_TOGETHER, "float %s[OP_MANY];", array);
-    if (v->type == BF16) {
-        exact = fused_name(f, LEVEL_TOGETHER, v->name, "_exact");
-        fused_line(f, LEVEL_TOGETHER, "float %s[OP_MANY];", exact);
-        expression = text_format("%s[k] = %s", exact, expression);
-    }
     fused_line(f, LEVEL_COLUMN, "%s[k] = %s;", array, expression);
     if (many) between_loops(f, text_format("%s(%s);", many, array));
-    if (exact) between_loops(f, text_format("op_round_many(%s);", array));
     const char *name = intern_format("%s[k]", array);
-    if (exact) PUSH(&f->rounded, ((struct rounded){name, exact}));
+    if (v->type == BF16) {
+        const char *half = fused_name(f, LEVEL_TOGETHER, v->name, "_half");
+        fused_line(f, LEVEL_TOGETHER, "bf16 %s[OP_MANY];", half);
+        between_loops(f, text_format("op_round_many(%s, %s);", array, half));
+        PUSH(&f->rounded, ((struct rounded){name, half}));
+    }
     fused_know(f, LEVEL_COLUMN, v, at, name);
     return name;
 }

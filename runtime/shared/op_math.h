@@ -338,8 +338,14 @@ OP_MANY_FUNCTION void op_erf_many_f32(float *restrict x) { OP_EACH(k) x[k] = op_
 OP_FUNCTION void op_load_block(float *restrict to, const bf16 *restrict from)
 {
     op_bf16x16 x;
+    op_u32x16 y;
     memcpy(&x, from, sizeof x);
-    op_u32x16 y = __builtin_convertvector(x, op_u32x16) << 16;
+#ifdef __AVX512F__ /* GCC would widen it in two halves */
+    __asm__("vpmovzxwd %1, %0" : "=v"(y) : "vm"(x));
+    y <<= 16;
+#else
+    y = __builtin_convertvector(x, op_u32x16) << 16;
+#endif
     memcpy(to, &y, sizeof y);
 }
 /* Of numbers that are rounded already. */
@@ -376,55 +382,40 @@ OP_FUNCTION void op_store_block(bf16 *restrict to, const float *restrict from)
 #endif
     memcpy(to, &y, sizeof y);
 }
-/* The same of OP_MANY numbers: rounded and stored; rounded in their place. */
-#ifdef __AVX512BF16__
-OP_MANY_FUNCTION _Bool op_halves_many(op_bf16x16 *restrict to, const float *restrict from)
-{
-    uint16_t subnormal = 0;
-#pragma GCC unroll 8
-    for (int i = 0; i < OP_MANY / OP_LANES; i++) {
-        op_f32x16 x;
-        uint16_t mine;
-        memcpy(&x, from + i * OP_LANES, sizeof x);
-        __asm__("vfpclassps $0x20, %1, %0" : "=k"(mine) : "v"(x));
-        __asm__("vcvtneps2bf16 %1, %0" : "=v"(to[i]) : "v"(x));
-        subnormal |= mine;
-    }
-    return !subnormal;
-}
-#else
-OP_MANY_FUNCTION _Bool op_halves_many(op_bf16x16 *restrict to, const float *restrict from)
-{
-    (void)to, (void)from;
-    return 0;
-}
-#endif
-OP_MANY_FUNCTION void op_store_many(bf16 *restrict to, const float *restrict from)
-{
-    op_bf16x16 y[OP_MANY / OP_LANES];
-    if (__builtin_expect(op_halves_many(y, from), 1)) {
-        memcpy(to, y, sizeof y);
-        return;
-    }
-    for (int i = 0; i < OP_MANY; i += OP_LANES) op_store_block(to + i, from + i);
-}
+/* OP_MANY numbers: as floats; rounded in their place, and as the halves to store. */
 OP_MANY_FUNCTION void op_load_many(float *restrict to, const bf16 *restrict from)
 {
 #pragma GCC unroll 8
     for (int i = 0; i < OP_MANY; i += OP_LANES) op_load_block(to + i, from + i);
 }
+OP_MANY_FUNCTION void op_round_many(float *restrict x, bf16 *restrict halves)
+{
+    op_bf16x16 y[OP_MANY / OP_LANES];
+#ifdef __AVX512BF16__
+    uint16_t subnormal = 0;
+#pragma GCC unroll 8
+    for (int i = 0; i < OP_MANY / OP_LANES; i++) {
+        op_f32x16 block;
+        uint16_t mine;
+        memcpy(&block, x + i * OP_LANES, sizeof block);
+        __asm__("vfpclassps $0x20, %1, %0" : "=k"(mine) : "v"(block));
+        __asm__("vcvtneps2bf16 %1, %0" : "=v"(y[i]) : "v"(block));
+        subnormal |= mine;
+    }
+    if (__builtin_expect(subnormal, 0))
+        for (int i = 0; i < OP_MANY / OP_LANES; i++)
+            op_store_block((bf16 *)&y[i], x + i * OP_LANES);
+#else
+    for (int i = 0; i < OP_MANY / OP_LANES; i++) op_store_block((bf16 *)&y[i], x + i * OP_LANES);
+#endif
+    op_load_many(x, (const bf16 *)y);
+    memcpy(halves, y, sizeof y);
+}
+/* Of numbers that are rounded already. */
 OP_MANY_FUNCTION void op_store_halves_many(bf16 *restrict to, const float *restrict from)
 {
 #pragma GCC unroll 8
     for (int i = 0; i < OP_MANY; i += OP_LANES) op_store_halves(to + i, from + i);
-}
-OP_MANY_FUNCTION void op_round_many(float *restrict x)
-{
-    op_bf16x16 y[OP_MANY / OP_LANES];
-    if (__builtin_expect(op_halves_many(y, x), 1))
-        op_load_many(x, (const bf16 *)y);
-    else
-        OP_EACH(k) x[k] = op_round_bf16(x[k]);
 }
 /* n numbers rounded to bf16. */
 OP_FUNCTION void op_store_bf16(bf16 *restrict to, const float *restrict from, int64_t n)

@@ -181,9 +181,8 @@ static bool stored_alike(uint64_t from, uint64_t to, uint64_t step)
             float rounded[OP_MANY];
             bf16 halves[OP_MANY];
             memcpy(rounded, x + j, sizeof rounded);
-            op_round_many(rounded);
+            op_round_many(rounded, by_row + j);
             op_store_halves_many(halves, rounded);
-            op_store_many(by_row + j, x + j);
             op_load_many(x + j, one + j);
             if (memcmp(halves, one + j, sizeof halves) != 0 ||
                 memcmp(by_row + j, one + j, sizeof halves) != 0 ||
