@@ -5,7 +5,8 @@
 out=$top/$BUILD/bench
 mkdir -p "$out" || exit 4
 objects=$(ls "$top/$BUILD"/compiler/*/*.o | grep -vE 'compiler/(commands|analysis|search|report)/')
-cc -std=c17 -O2 -I "$top/compiler" -I "$top/tests/kernels" "$top/tests/bench/kernels.c" \
-    "$top/tests/kernels/machine.c" "$top/tests/kernels/interpret.c" \
-    $objects "$top/$BUILD"/gen/*.o -o "$out/kernels" -ljansson -lm -ldl || exit 4
+cc -std=c17 -O2 -rdynamic -I "$top/compiler" -I "$top/tests/kernels" -I "$top/runtime/shared" \
+    "$top/tests/bench/kernels.c" "$top/tests/kernels/machine.c" "$top/tests/kernels/fibers.c" \
+    "$top/tests/kernels/interpret.c" $objects "$top/$BUILD"/gen/*.o -o "$out/kernels" -ljansson \
+    -lm -ldl || exit 4
 exec "$out/kernels" "$out" "$top"
