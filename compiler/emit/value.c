@@ -99,6 +99,9 @@ void fused_stored(struct fused *f)
 static const char *filled_in(const struct node *n, const char *const *operand)
 {
     struct text t = {0};
+    if (attr_find(n, "accuracy"))
+        return text_format("op_%s_%s(%s)", op_rows[n->op].name, attr_get_word(n, "accuracy"),
+                           operand[0]);
     for (const char *c = op_rows[n->op].expression; *c;) {
         size_t length = 0;
         while (isalnum((unsigned char)c[length]) || c[length] == '_') length++;
@@ -506,9 +509,11 @@ static const char *mapped(struct fused *f, const struct node *n, struct spot at)
                           fused_takes_long(n->op),
                cast = widest != y->type || n->op == OP_valid;
     const char *x = together ? operand[0] : filled_in(n, operand);
+    const char *accuracy = attr_find(n, "accuracy") ? attr_get_word(n, "accuracy") : "f32";
     const char *name =
-        together ? declare_many(f, y, at, x, text_format("op_%s_many_f32", op_rows[n->op].name))
-                 : fused_declare(f, y, at, cast ? c_cast(c_type(y->type, false), x) : x);
+        together
+            ? declare_many(f, y, at, x, text_format("op_%s_many_%s", op_rows[n->op].name, accuracy))
+            : fused_declare(f, y, at, cast ? c_cast(c_type(y->type, false), x) : x);
     for (int i = 0; i < f->kept.n; i++) {
         const struct kept *k = &f->kept.item[i];
         if (k->value == y && k->first == f->stage && at.kind == COLUMN_LOOP && !at.offset)

@@ -128,6 +128,10 @@ static bool infer_map(enum op op, const struct operand *in, int n_in, const stru
         all = shape2(shape_count(all), 1);
     }
     NEED(op != OP_expand || shape_attr(attr, n_attr, &all), "no shape to expand to (d0, d1 …)");
+    const struct attr *accuracy = find(attr, n_attr, "accuracy");
+    NEED(!accuracy || (op == OP_sigmoid && *type == F32 && accuracy->kind == ATTR_WORD &&
+                       !strcmp(accuracy->word, element_names[BF16])),
+         "only a sigmoid of f32 has an accuracy, which is bf16");
     *shape = all;
     return true;
 }

@@ -5,6 +5,7 @@
  * for a second computation. In a body that is a variant the body's name comes first. Two kernels
  * that do the same in one body (two attentions) are numbered in program order. */
 #include "passes/kernel_name.h"
+#include "passes/layers.h"
 
 #include "passes/name.h"
 
@@ -189,13 +190,15 @@ static bool adds_residual(const struct group *k)
 /* The activation that the kernel computes, or whose gradient; NULL: none. */
 static const char *activation(const struct group *k)
 {
-    bool cubes = false, halves = false;
+    bool cubes = false, halves = false, steep = false;
     for (int i = 0; i < k->node.n; i++)
         for (int x = 0; x < k->node.item[i]->n_in; x++)
             if (!k->node.item[i]->in[x].value) {
                 cubes |= k->node.item[i]->in[x].number == 0.044715;
                 halves |= k->node.item[i]->in[x].number == 0.5;
+                steep |= k->node.item[i]->in[x].number == GELU_STEEPNESS;
             }
+    if (has(k, OP_sigmoid) && steep) return "gelu";
     if (has(k, OP_sigmoid)) {
         for (int i = 0; i < k->node.n; i++)
             for (int x = 0; x < k->node.item[i]->n_in && k->node.item[i]->op == OP_mul; x++) {

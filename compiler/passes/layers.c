@@ -96,11 +96,27 @@ struct value *layer_arith(struct build *b, enum op op, struct operand x, struct 
     return n ? to_type(b, n->out[0], type) : NULL;
 }
 
+/* Of an F32 value; `type`: of what it is computed for, and as exact as that has to be. */
+static struct node *function_for(struct build *b, enum op op, struct value *f, enum element type,
+                                 const char **why)
+{
+    const struct attr accuracy = attr_word("accuracy", element_names[BF16]);
+    return build_node(b, op, (struct operand[]){by(f)}, 1, &accuracy,
+                      op == OP_sigmoid && type == BF16, why);
+}
+
+static struct value *sigmoid_for(struct build *b, struct value *f, enum element type)
+{
+    const char *why = "";
+    struct node *n = function_for(b, OP_sigmoid, f, type, &why);
+    if (!n) bug("%s: %s", f->name, why);
+    return n->out[0];
+}
+
 struct value *layer_call1(struct build *b, enum op op, struct value *x, const char **why)
 {
-    enum element type = x->type;
-    struct node *n = build_node(b, op, (struct operand[]){by(to_f32(b, x))}, 1, NULL, 0, why);
-    return n ? to_type(b, n->out[0], type) : NULL;
+    struct node *n = function_for(b, op, to_f32(b, x), x->type, why);
+    return n ? to_type(b, n->out[0], x->type) : NULL;
 }
 
 struct value *layer_linear(struct build *b, struct value *x, struct value *w, bool stored_out_in,
@@ -162,12 +178,20 @@ struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g
 struct value *layer_silu(struct build *b, struct value *x)
 {
     struct value *f = to_f32(b, x);
-    return to_type(b, build2(b, OP_mul, by(f), by(build1(b, OP_sigmoid, by(f)))), x->type);
+    return to_type(b, build2(b, OP_mul, by(f), by(sigmoid_for(b, f, x->type))), x->type);
 }
 
 struct value *layer_gelu(struct build *b, struct value *x, bool tanh_form)
 {
     struct value *f = to_f32(b, x), *inner;
+    if (tanh_form && x->type == BF16) { /* the same as a sigmoid, in fewer operations */
+        struct value *slope = build2(b, OP_add,
+                                     by(build2(b, OP_mul, by(build2(b, OP_mul, by(f), by(f))),
+                                               num(GELU_STEEPNESS * 0.044715))),
+                                     num(GELU_STEEPNESS));
+        inner = sigmoid_for(b, build2(b, OP_mul, by(slope), by(f)), BF16);
+        return to_type(b, build2(b, OP_mul, by(f), by(inner)), BF16);
+    }
     if (tanh_form) { /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
         struct value *cube = build2(b, OP_mul, by(build2(b, OP_mul, by(f), by(f))), by(f));
         struct value *sum =

@@ -17,6 +17,8 @@ struct value *layer_rms_norm(struct build *b, struct value *x, struct value *g, 
                              double offset, const char **why);
 struct value *layer_layer_norm(struct build *b, struct value *x, struct value *g,
                                struct value *bias, double eps, const char **why);
+/* 2 sqrt(2 / pi): gelu(x) is about x sigmoid(GELU_STEEPNESS (x + 0.044715 x^3)). */
+#define GELU_STEEPNESS 1.5957691216057308
 struct value *layer_silu(struct build *b, struct value *x);
 struct value *layer_gelu(struct build *b, struct value *x, bool tanh_form);
 /* cap tanh(x / cap); cap 0: x */

@@ -118,6 +118,9 @@ static void map_trials(enum op op)
               node(op, (struct operand[]){num(1.3), given(F32, shape(9, 17, 0), low, high)}, 2,
                    NULL, 0));
     }
+    if (op == OP_sigmoid)
+        trial("for_bf16", node(op, (struct operand[]){given(F32, shape(7, 150, 0), -9, 9)}, 1,
+                               (struct attr[]){attr_word("accuracy", "bf16")}, 1));
     for (int k = 0; k < 2 && op != OP_select; k++) {
         enum element type = k ? F64 : BF16;
         struct operand in[2] = {given(type, shape(6, 35, 0), low, high),

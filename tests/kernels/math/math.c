@@ -1,7 +1,8 @@
 /* The functions of runtime/shared/op_math.h against the C library in double: the worst error in
  * units in the last place over every 61st float there is, all of the special ones, and the same
  * bits whether a loop over them was vectorised or not. Functions that take a shorter way to exp
- * give the bits of the long one. Rounding to BF16 by the processor's instruction gives the bits of
+ * give the bits of the long one. The sigmoid that is computed for BF16 has a bound of its own.
+ * Rounding to BF16 by the processor's instruction gives the bits of
  * the portable form, for every subnormal number, NaN and tie and a sample of the others; with
  * LONG=1 for all floats. */
 #include "op_math.h"
@@ -152,6 +153,47 @@ static void check_short(const char *name, void (*by_short)(float *restrict, cons
     printf(equal ? "ok %s.short\n" : "FAIL %s.short: other bits than by op_exp_f32\n", name);
 }
 
+static void wide_sigmoid_bf16(float *restrict y, const float *restrict x)
+{
+    for (int j = 0; j < BLOCK; j++) y[j] = op_sigmoid_bf16(x[j]);
+}
+__attribute__((noinline, optimize("no-tree-vectorize"))) static void narrow_sigmoid_bf16(
+    float *restrict y, const float *restrict x)
+{
+    for (int j = 0; j < BLOCK; j++) {
+        y[j] = op_sigmoid_bf16(x[j]);
+        __asm__ volatile("" ::: "memory");
+    }
+}
+
+/* 2^-17 of the result, and 2^-125; every 61st float, with LONG=1 all. */
+static void check_sigmoid_bf16(void)
+{
+    static float x[BLOCK], y[BLOCK], z[BLOCK];
+    const uint64_t step = getenv("LONG") ? 1 : 61;
+    bool equal = true, within = true;
+    double worst = 0;
+    for (uint64_t bits = 0; bits <= UINT32_MAX;) {
+        for (int j = 0; j < BLOCK; j++, bits += step) x[j] = op_from_bits((int32_t)(uint32_t)bits);
+        wide_sigmoid_bf16(y, x);
+        narrow_sigmoid_bf16(z, x);
+        equal &= same(y, z);
+        memcpy(y, x, sizeof y);
+        for (int j = 0; j < BLOCK; j += OP_MANY) op_sigmoid_many_bf16(y + j);
+        equal &= same(y, z);
+        for (int j = 0; j < BLOCK; j++) {
+            const double want = sigmoid64((double)x[j]), off = fabs((double)y[j] - want);
+            within &= isnan(want) ? isnan(y[j]) : off <= ldexp(want, -17) + ldexp(1, -125);
+            if (want > ldexp(1, -100) && off / want > worst) worst = off / want;
+        }
+    }
+    printf(within ? "ok sigmoid_bf16.error\nnote sigmoid_bf16: worst error 2^%.2f of the result\n"
+                  : "FAIL sigmoid_bf16.error: worst error 2^%.2f of the result\n",
+           log2(worst));
+    printf(equal ? "ok sigmoid_bf16.bits\n"
+                 : "FAIL sigmoid_bf16.bits: vectors, or many of them, give other bits\n");
+}
+
 /* Blocks of floats `step` apart from `from` on, rounded by op_store_bf16(), without the instruction
  * for it, and one by one; widened and stored again they are the same. */
 static bool stored_alike(uint64_t from, uint64_t to, uint64_t step)
@@ -234,6 +276,7 @@ int main(void)
     check_short("exp_many", exp_low_many, exp_plain, 43.0f);
     check_short("tanh", wide_tanh, tanh_plain, INFINITY);
     check_short("sigmoid", wide_sigmoid, sigmoid_plain, INFINITY);
+    check_sigmoid_bf16();
     check_bf16();
     check_stores();
     bool keeps = isnan(op_min_f32(NAN, 1)) && isnan(op_min_f32(1, NAN)) &&
