@@ -195,7 +195,8 @@ static bool many_at_once(const struct fused *f, const struct sweep *w)
         const struct node *n = f->k->node.item[i];
         const enum op_class class = op_rows[n->op].class;
         const bool plain = class == CLASS_MAP || class == CLASS_COLUMN || class == CLASS_VIEW ||
-                           n->op == OP_sum_last || n->op == OP_max_last || n->op == OP_slice ||
+                           class == CLASS_TOTAL || n->op == OP_sum_last || n->op == OP_max_last ||
+                           n->op == OP_pick || n->op == OP_onehot || n->op == OP_slice ||
                            n->op == OP_pad || n->op == OP_beside || n->op == OP_rotate;
         if (!plain || n->n_out != 1) return false;
         if (n->out[0]->type != F32 && n->out[0]->type != BF16) return false;

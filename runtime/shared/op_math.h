@@ -390,7 +390,26 @@ OP_MANY_FUNCTION void op_tanh_many_f32(float *restrict x)
     OP_EACH(k) p[k] = fmaf(p[k] * z[k], x[k], x[k]);
     OP_EACH(k) x[k] = fabsf(x[k]) < OP_TANH_SMALL ? p[k] : above[k];
 }
-OP_MANY_FUNCTION void op_exp_many_f32(float *restrict x) { OP_EACH(k) x[k] = op_exp_f32(x[k]); }
+OP_MANY_FUNCTION void op_exp_many_f32(float *restrict x)
+{
+    float shifted[OP_MANY], whole[OP_MANY], r[OP_MANY], p[OP_MANY];
+    OP_EACH(k) x[k] = op_min_f32(op_max_f32(x[k], -104.0f), 89.0f);
+    OP_EACH(k) shifted[k] = fmaf(x[k], 1.44269504f, 12582912.0f);
+    OP_EACH(k) whole[k] = shifted[k] - 12582912.0f;
+    OP_EACH(k) r[k] = fmaf(whole[k], -OP_LN_2_HIGH, x[k]);
+    OP_EACH(k) r[k] = fmaf(whole[k], -OP_LN_2_LOW, r[k]);
+    OP_EACH(k) p[k] = fmaf(OP_EXP_6, r[k], OP_EXP_5);
+    OP_EACH(k) p[k] = fmaf(p[k], r[k], OP_EXP_4);
+    OP_EACH(k) p[k] = fmaf(p[k], r[k], OP_EXP_3);
+    OP_EACH(k) p[k] = fmaf(p[k], r[k], OP_EXP_2);
+    OP_EACH(k) p[k] = fmaf(r[k] * r[k], p[k], r[k]) + 1.0f;
+    OP_EACH(k)
+    {
+        int32_t n = (int32_t)((uint32_t)op_to_bits(shifted[k]) - 0x4b400000u), half = n >> 1;
+        x[k] = p[k] * op_from_bits((int32_t)((uint32_t)(half + 127) << 23)) *
+               op_from_bits((int32_t)((uint32_t)(n - half + 127) << 23));
+    }
+}
 OP_MANY_FUNCTION void op_log_many_f32(float *restrict x) { OP_EACH(k) x[k] = op_log_f32(x[k]); }
 OP_MANY_FUNCTION void op_erf_many_f32(float *restrict x) { OP_EACH(k) x[k] = op_erf_f32(x[k]); }
 
