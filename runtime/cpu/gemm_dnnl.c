@@ -6,6 +6,7 @@
  * declaring it, so it is declared here, weakly: in a build of the library without it, or on a
  * processor without a kernel for it, BF16 operands are widened. */
 #include "cpu/gemm_bf16.h"
+#include "cpu/gemm_f32.h"
 #include "cpu/gemm_tiles.h"
 
 #include <dnnl.h>
@@ -43,19 +44,23 @@ static void refused(const char *type, int64_t m, int64_t n, int64_t k, dnnl_stat
     exit(4);
 }
 
+/* oneDNN says which instructions it may use, and DNNL_MAX_CPU_ISA limits them: a processor without
+ * some of them can be imitated. */
+static bool may_use(unsigned isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
+
 void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
           const float *b, int64_t ldb, bool add, float *c, int64_t ldc)
 {
+    if (gemm_f32_takes(ta, tb, m, n, k) && may_use(dnnl_cpu_isa_avx512_core)) {
+        gemm_f32(ta, tb, m, n, k, a, lda, b, ldb, add, c, ldc);
+        return;
+    }
     alone();
     if (m == 0 || n == 0) return;
     dnnl_status_t status = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, 1.0f, a, lda, b, ldb,
                                       add ? 1.0f : 0.0f, c, ldc);
     if (status != dnnl_success) refused("F32", m, n, k, status);
 }
-
-/* oneDNN says which instructions it may use, and DNNL_MAX_CPU_ISA limits them: a processor without
- * some of them can be imitated. */
-static bool may_use(unsigned isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
 
 /* A product of few rows does not repay copying the other operand. */
 static bool by_pairs(int64_t m)

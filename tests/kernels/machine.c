@@ -47,13 +47,15 @@ static void *open_cpu(const struct graph *g, const char *folder, const char *nam
     bool made = getenv("KEEP_KERNELS"); /* by the run before, from the same text */
     const char *sanitize = getenv("SANITIZE_FLAGS") ? getenv("SANITIZE_FLAGS") : "";
     if (!made &&
-        !run_command(name,
-                     text_format("cc %s %s -D_DEFAULT_SOURCE -shared -fPIC -I %s -I "
-                                 "%s/runtime/shared -I %s/runtime -I %s/templates %s/kernels.c "
-                                 "%s/runtime/cpu/gemm_dnnl.c %s/runtime/cpu/gemm_bf16.c "
-                                 "%s/runtime/cpu/gemm_tiles.c -o %s/kernels.so -ldnnl -lgomp -lm",
-                                 EMIT_KERNEL_FLAGS, sanitize, folder, root, root, root, folder,
-                                 root, root, root, folder)))
+        !run_command(
+            name,
+            text_format("cc %s %s -D_DEFAULT_SOURCE -shared -fPIC -I %s -I "
+                        "%s/runtime/shared -I %s/runtime -I %s/templates %s/kernels.c "
+                        "%s/runtime/cpu/gemm_dnnl.c %s/runtime/cpu/gemm_bf16.c "
+                        "%s/runtime/cpu/gemm_f32.c %s/runtime/cpu/gemm_tiles.c -o %s/kernels.so "
+                        "-ldnnl -lgomp -lm",
+                        EMIT_KERNEL_FLAGS, sanitize, folder, root, root, root, folder, root, root,
+                        root, root, folder)))
         return NULL;
     return loaded(name, text_format("%s/kernels.so", folder));
 }

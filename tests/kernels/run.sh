@@ -20,6 +20,11 @@ if cc $flags -Wall -Wextra ${SANITIZE_FLAGS:-} -I "$top/runtime" -I "$top/runtim
     ./pairs
 else fail bf16.products "$(tail_of pairs.err)"; fi
 if cc $flags -Wall -Wextra ${SANITIZE_FLAGS:-} -I "$top/runtime" -I "$top/runtime/shared" \
+    "$top/tests/kernels/math/floats.c" "$top"/runtime/cpu/gemm_*.c -o floats -ldnnl -lgomp -lm \
+    2>floats.err; then
+    ./floats
+else fail f32.products "$(tail_of floats.err)"; fi
+if cc $flags -Wall -Wextra ${SANITIZE_FLAGS:-} -I "$top/runtime" -I "$top/runtime/shared" \
     "$top/tests/kernels/math/tiles.c" "$top/runtime/cpu/gemm_tiles.c" -o tiles -lm 2>tiles.err; then
     ./tiles
 else fail tiles "$(tail_of tiles.err)"; fi

@@ -1,0 +1,22 @@
+/* Products of two F32 operands by AVX-512, for the shapes where they are faster than oneDNN's: what
+ * gemm_dnnl.c asks first. Arguments are those of shared/gemm.h. */
+#ifndef GEMM_F32_H
+#define GEMM_F32_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Whether gemm_f32() makes a product of these operands: B is stored transposed, as weights are in
+ * the forward pass; 48 rows, since fewer do not repay copying B; 17 columns, since oneDNN adds up
+ * fewer in other orders; and a k below 768 or a multiple of 384, over which both of oneDNN's
+ * algorithms take the same passes. These products have oneDNN 2.6's bits. */
+static inline bool gemm_f32_takes(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
+{
+    return !ta && tb && m >= 48 && n > 16 && (k < 768 || k % 384 == 0);
+}
+
+/* c = a b, or c + a b, on a processor with AVX-512 and for operands that it takes. */
+void gemm_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+              const float *b, int64_t ldb, bool add, float *c, int64_t ldc);
+
+#endif
