@@ -61,24 +61,28 @@ static int64_t whole_pages(int64_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-/* What begins at `shared` and later may be read by the neighbours: nothing, if that is the end. */
+/* What begins at `shared` and later may be read by the neighbours: nothing, if that is the end. Its
+ * page lies where a large one can begin. */
 enum { OF_NOBODY_ELSE = -1 };
 static void *map(int64_t bytes, int64_t shared, const char *what)
 {
     int64_t page = sysconf(_SC_PAGESIZE), inside = whole_pages(bytes ? bytes : 1);
-    char *base = mmap(NULL, (size_t)(inside + 2 * page), PROT_NONE,
+    const int64_t own = shared == OF_NOBODY_ELSE ? 0 : shared / page * page;
+    char *base = mmap(NULL, (size_t)(inside + 2 * page + NEIGHBOURS_BLOCK), PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED || mprotect(base + page, (size_t)inside, PROT_READ | PROT_WRITE) != 0) {
+    if (base != MAP_FAILED) base += page + neighbours_align(base + page + own);
+    if (base == MAP_FAILED || mprotect(base, (size_t)inside, PROT_READ | PROT_WRITE) != 0) {
         fail_note("rank %d: cannot map the %lld bytes of %s: %s", world.rank, (long long)bytes,
                   what, strerror(errno));
         return NULL;
     }
-    base += page;
-    if (shared != OF_NOBODY_ELSE)
-        neighbours_map(base + shared / page * page, inside - shared / page * page);
+    if (shared != OF_NOBODY_ELSE) neighbours_map(base + own, inside - own);
     madvise(base, (size_t)inside, MADV_HUGEPAGE); /* optional: fewer page table walks */
 #ifdef MADV_POPULATE_WRITE
-    if (madvise(base, (size_t)inside, MADV_POPULATE_WRITE) == 0) return base;
+    if (madvise(base, (size_t)inside, MADV_POPULATE_WRITE) == 0) {
+        if (shared != OF_NOBODY_ELSE) neighbours_populated();
+        return base;
+    }
     if (errno != EINVAL) {
         fail_note("rank %d: no memory for the %lld bytes of %s: %s", world.rank, (long long)bytes,
                   what, strerror(errno));

@@ -30,6 +30,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1; in newer headers than many systems have */
+#endif
+
 struct page {
     _Atomic int64_t key;
     struct board {
@@ -37,9 +41,6 @@ struct page {
         _Atomic uint32_t changes; /* of `ready` and `done`; what the others sleep on */
     } board[NEIGHBOURS];
 };
-/* A page that is not there yet brings those around it that are in the file: by default as many, the
- * ones of the same block of addresses. */
-enum { SEEN_BLOCK = 1 << 16 };
 /* what ranks tell each other at first; key 0: this rank has no file */
 struct address {
     int64_t pid, file, key, bytes;
@@ -57,7 +58,7 @@ static struct group {
     /* after the first call */
     enum { UNKNOWN, ALONE, TOGETHER } state;
     int ranks, me;
-    const char **peer;    /* their files as they lie here; this rank's own is NULL */
+    char **peer;          /* their files as they lie here; this rank's own is NULL */
     uint64_t **seen;      /* of each, a bit for every block that has been read */
     struct address *told; /* of each rank */
     int64_t number, shown;
@@ -81,6 +82,14 @@ static bool populated(void *at, int64_t bytes)
     return true;
 }
 
+int64_t neighbours_align(const void *at) { return (int64_t)(-(uintptr_t)at % NEIGHBOURS_BLOCK); }
+
+void neighbours_populated(void)
+{
+    for (int64_t at = 0; here.page && at + NEIGHBOURS_BLOCK <= here.bytes; at += NEIGHBOURS_BLOCK)
+        if (madvise(here.at + at, NEIGHBOURS_BLOCK, MADV_COLLAPSE) != 0) return;
+}
+
 void neighbours_map(void *at, int64_t bytes)
 {
     const int64_t page = sysconf(_SC_PAGESIZE);
@@ -90,11 +99,11 @@ void neighbours_map(void *at, int64_t bytes)
         here.window_at[g] = here.whole, here.whole += 2 * half_of(g);
     for (enum neighbours g = 0; g < NEIGHBOURS; g++) {
         const int64_t ranks = g == NEIGHBOURS_SHARDS ? program.fsdp : program.dp;
-        groups[g].peer = ROOM(const char *, ranks);
+        groups[g].peer = ROOM(char *, ranks);
         groups[g].seen = ROOM(uint64_t *, ranks);
         groups[g].told = ROOM(struct address, ranks);
         for (int64_t r = 0; r < ranks; r++)
-            groups[g].seen[r] = ROOM(uint64_t, here.whole / SEEN_BLOCK / 64 + 2);
+            groups[g].seen[r] = ROOM(uint64_t, here.whole / NEIGHBOURS_BLOCK / 64 + 1);
     }
     int file = memfd_create("planc", MFD_CLOEXEC);
     if (file < 0) return;
@@ -111,21 +120,42 @@ void neighbours_map(void *at, int64_t bytes)
     here.at = at, here.bytes = bytes, here.file = file, here.page = mine;
 }
 
+/* The file, where its pages can be as large as its owner has them; MAP_FAILED: it cannot. */
+static char *map_theirs(int file)
+{
+    char *room = mmap(NULL, (size_t)(here.whole + NEIGHBOURS_BLOCK), PROT_NONE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) return room;
+    return mmap(room + neighbours_align(room), (size_t)here.whole, PROT_READ,
+                MAP_SHARED | MAP_FIXED, file, 0);
+}
+
 static const struct page *page_of(const struct group *g, int r)
 {
     return (const struct page *)(const void *)(g->peer[r] + here.bytes);
 }
 
-/* [at, at + bytes) of a file is read, or written by its owner. */
+/* Makes what another rank has there resident in this process, too. */
+static void resident(char *at, int64_t bytes)
+{
+#ifdef MADV_POPULATE_READ
+    if (madvise(at, (size_t)bytes, MADV_POPULATE_READ) == 0) return;
+#endif
+    for (int64_t i = 0; i < bytes; i += sysconf(_SC_PAGESIZE)) (void)*(volatile char *)(at + i);
+}
+
+/* [at, at + bytes) of a file is about to be read. The first time, the whole block becomes resident
+ * at once, so it counts in full, whatever pages it has. */
 static void see(struct group *g, int r, int64_t at, int64_t bytes)
 {
-    const int64_t begin = (int64_t)(uintptr_t)g->peer[r], end = begin + here.whole;
-    for (int64_t b = (begin + at) / SEEN_BLOCK;
-         bytes > 0 && b <= (begin + at + bytes - 1) / SEEN_BLOCK; b++) {
-        const int64_t bit = b - begin / SEEN_BLOCK, from = b * SEEN_BLOCK, to = from + SEEN_BLOCK;
-        if (g->seen[r][bit / 64] >> bit % 64 & 1) continue;
-        g->seen[r][bit / 64] |= 1ull << bit % 64;
-        here.seen_bytes += (to < end ? to : end) - (from > begin ? from : begin);
+    for (int64_t b = at / NEIGHBOURS_BLOCK; bytes > 0 && b <= (at + bytes - 1) / NEIGHBOURS_BLOCK;
+         b++) {
+        if (g->seen[r][b / 64] >> b % 64 & 1) continue;
+        g->seen[r][b / 64] |= 1ull << b % 64;
+        const int64_t from = b * NEIGHBOURS_BLOCK, left = here.whole - from,
+                      some = left < NEIGHBOURS_BLOCK ? left : NEIGHBOURS_BLOCK;
+        resident(g->peer[r] + from, some);
+        here.seen_bytes += some;
     }
 }
 
@@ -140,8 +170,7 @@ static bool meet(struct group *g, int r, const struct address *a)
     const int file = open(name, O_RDONLY | O_CLOEXEC);
     if (file < 0) return false;
     const bool whole = lseek(file, 0, SEEK_END) == a->bytes;
-    void *theirs =
-        whole ? mmap(NULL, (size_t)a->bytes, PROT_READ, MAP_SHARED, file, 0) : MAP_FAILED;
+    char *theirs = whole ? map_theirs(file) : MAP_FAILED;
     close(file);
     if (theirs == MAP_FAILED) return false;
     g->peer[r] = theirs;

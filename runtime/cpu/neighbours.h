@@ -19,10 +19,20 @@ enum neighbours { NEIGHBOURS_SHARDS, NEIGHBOURS_REPLICAS, NEIGHBOURS };
  * replicas. */
 enum { NEIGHBOURS_SMALL = 4096, NEIGHBOURS_HALF = 1 << 20 };
 
+/* Of a file, what becomes resident at once in a process that reads some of it: a large page, if the
+ * system gives those. */
+enum { NEIGHBOURS_BLOCK = 1 << 21 };
+/* Bytes from an address to the next one that a large page can begin at. */
+int64_t neighbours_align(const void *at);
+
 /* Makes this rank's file: the pages [at, at + bytes) of a mapping, which it replaces by its own,
  * and windows. Both are whole pages; without slots, bytes is 0. Where the system has no such file,
  * nothing changes and groups use MPI. Once a process, before the first step. */
 void neighbours_map(void *at, int64_t bytes);
+
+/* Its slots are there now, in pages of the ordinary size: makes large ones of them where the system
+ * can. Products read weights there and write gradients. */
+void neighbours_populated(void);
 
 /* Whether all of a group can read each other: then each has called neighbours_map() for the same
  * place and found the files of the others. The first call of a process exchanges them over `comm`,
