@@ -2,7 +2,7 @@
  * which schedule.c issued them. They have communicators of their own, separate from the main
  * thread's.
  *
- * Ranks of a group that are on one host read each other's memory (neighbours.h). Elsewhere the
+ * Ranks of a group that are on one host use each other's memory (neighbours.h). Elsewhere the
  * large ones are implemented here: in round k each rank sends data to the rank k places ahead and
  * receives as much from the rank k places back, in pieces, a few in flight. MPI's nonblocking
  * collectives move more bytes (a reduction goes through a tree), take memory that the ledger does
@@ -16,12 +16,18 @@
 #include "shared/world_mpi.h"
 
 #include <string.h>
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
 
 enum { SUM_BLOCK = 256, ADD_BLOCK = 2048, PIECE_BYTES = 1 << 19, FLIGHT = 4 };
+/* a line of the caches, and how far ahead of what is used lies what is fetched: bytes */
+enum { LINE = 64, FETCH_BYTES = 2048 };
 
 static MPI_Comm fsdp_comm = MPI_COMM_NULL, dp_comm = MPI_COMM_NULL;
 static double *sum_all;
 static const float **other; /* what each rank of the group has for this one's part */
+static char **place;        /* where each rank of the group has this one's part */
 static char *landing;       /* of pieces that are added to a shard and forgotten */
 
 void collectives_open(void)
@@ -29,6 +35,7 @@ void collectives_open(void)
     mpi_split(world.replica, world.rank, "the FSDP group", &fsdp_comm);
     mpi_split(world.shard, world.rank, "the replicas", &dp_comm);
     other = ROOM(const float *, program.fsdp > program.dp ? program.fsdp : program.dp);
+    place = ROOM(char *, program.fsdp);
     landing = room(FLIGHT * PIECE_BYTES);
     sum_all = ROOM(double, (int64_t)world.size *SUM_BLOCK);
 }
@@ -91,21 +98,81 @@ static void gather_over(MPI_Comm group, int n, int me, char *at, int64_t bytes)
     }
 }
 
-void collective_gather(void *slot, int64_t shard, int64_t bytes)
+/* ── past the caches ─────────────────────────────────────────────────────────── */
+
+/* What is written here is not read before much else has gone through the caches, and a line that is
+ * written whole need not be read first. written_past() comes before anyone is told. */
+
+/* From one place to `at` of several. */
+static void copy_past(char *const *to, int ranks, int64_t at, const char *from, int64_t bytes)
+{
+    int64_t done = 0;
+#ifdef __SSE2__
+    const bool lines = (uintptr_t)(to[0] + at) % LINE == 0;
+    for (; lines && done + LINE <= bytes; done += LINE) {
+        __builtin_prefetch(from + done + FETCH_BYTES);
+        const float *line = (const float *)(const void *)(from + done);
+        __m128 x[4];
+        for (int k = 0; k < 4; k++) x[k] = _mm_loadu_ps(line + 4 * k);
+        for (int r = 0; r < ranks; r++)
+            for (int k = 0; k < 4; k++)
+                _mm_stream_ps((float *)(void *)(to[r] + at + done) + 4 * k, x[k]);
+    }
+#endif
+    for (int r = 0; r < ranks; r++) memcpy(to[r] + at + done, from + done, (size_t)(bytes - done));
+}
+
+/* to = a + b, of whole lines: returns how many numbers they have. */
+static int64_t add_past(float *to, const float *a, const float *b, int64_t n)
+{
+    int64_t done = 0;
+#ifdef __SSE2__
+    const bool lines = (uintptr_t)to % LINE == 0;
+    for (; lines && done + LINE / 4 <= n; done += LINE / 4) {
+        __builtin_prefetch((const char *)(a + done) + FETCH_BYTES);
+        __builtin_prefetch((const char *)(b + done) + FETCH_BYTES);
+        for (int64_t i = done; i < done + LINE / 4; i += 4)
+            _mm_stream_ps(to + i, _mm_add_ps(_mm_loadu_ps(a + i), _mm_loadu_ps(b + i)));
+    }
+#endif
+    return done;
+}
+
+static void written_past(void)
+{
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
+}
+
+/* ── over the shards ─────────────────────────────────────────────────────────── */
+
+/* Between neighbours each rank reads its part once and writes it into the slots of all. */
+void collective_gather(void *slot, int64_t shard, int64_t bytes, own_part *part, const void *of)
 {
     const int n = (int)program.fsdp, me = world.shard;
-    char *at = slot;
-    if (n > 1 && neighbours_read(fsdp_comm, slot, n * shard * bytes)) {
+    const bool together = n > 1 && neighbours_read(fsdp_comm, slot, n * shard * bytes);
+    char *mine = place[0] = (char *)slot + me * shard * bytes;
+    if (together) {
         neighbours_begin();
-        for (int round = 1; round < n; round++) {
-            const int from = (me + n - round) % n;
-            char *part = at + from * shard * bytes;
-            memcpy(part, neighbours_at(from, part, shard * bytes), (size_t)(shard * bytes));
-        }
-        neighbours_end();
-        return;
+        for (int round = 1; round < n; round++)
+            place[round] = neighbours_at((me + n - round) % n, mine, shard * bytes);
     }
-    gather_over(fsdp_comm, n, me, at, shard * bytes);
+    for (int64_t done = 0; done < shard; done += ADD_BLOCK) {
+        _Alignas(LINE) char block[4 * ADD_BLOCK];
+        const int64_t some = shard - done < ADD_BLOCK ? shard - done : ADD_BLOCK;
+        char *to = together ? block : mine + done * bytes;
+        const char *from = part(of, done, some, to);
+        if (together)
+            copy_past(place, n, done * bytes, from, some * bytes);
+        else if (from != to)
+            memcpy(to, from, (size_t)(some * bytes));
+    }
+    if (together) {
+        written_past();
+        neighbours_end();
+    } else if (n > 1)
+        gather_over(fsdp_comm, n, me, slot, shard * bytes);
 }
 
 /* to = a + b, or to + a + b, in this order. */
@@ -127,9 +194,12 @@ static void reduce_neighbours(const float *mine, float *into, int64_t shard, boo
         other[round] = neighbours_at((me + n - round) % n, mine, 4 * shard);
     for (int64_t done = 0; done < shard; done += ADD_BLOCK) {
         const int64_t some = shard - done < ADD_BLOCK ? shard - done : ADD_BLOCK;
-        add_two(into + done, mine + done, other[1] + done, some, set);
+        const int64_t past =
+            set && n == 2 ? add_past(into + done, mine + done, other[1] + done, some) : 0;
+        add_two(into + done + past, mine + done + past, other[1] + done + past, some - past, set);
         for (int round = 2; round < n; round++) add(into + done, other[round] + done, some);
     }
+    written_past();
     neighbours_end();
 }
 

@@ -8,8 +8,8 @@
  * so an overrun stops there instead of in other memory, and /proc/self/maps shows exactly our
  * bytes. It is populated at once, so too little memory is known before the first step. */
 #define _GNU_SOURCE
+#include "cpu/cast.h"
 #include "cpu/neighbours.h"
-#include "cpu/wider.h"
 #include "shared/gemm.h"
 #include "shared/sample.h"
 #include "shared/watch.h"
@@ -61,7 +61,7 @@ static int64_t whole_pages(int64_t bytes)
     return (bytes + page - 1) / page * page;
 }
 
-/* What begins at `shared` and later may be read by the neighbours: nothing, if that is the end. Its
+/* What begins at `shared` and later may be used by the neighbours: nothing, if that is the end. Its
  * page lies where a large one can begin. */
 enum { OF_NOBODY_ELSE = -1 };
 static void *map(int64_t bytes, int64_t shared, const char *what)
@@ -107,49 +107,7 @@ int64_t device_predicted_bytes(void) { return whole_pages(arena_bytes()); }
 
 /* ── the worker ──────────────────────────────────────────────────────────────── */
 
-/* To nearest, ties to even; a NaN stays one. */
-FOR_WIDER static void to_bf16(const float *restrict from, uint16_t *restrict to, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t x;
-        memcpy(&x, from + i, 4);
-        uint32_t rounded =
-            (int32_t)(x & 0x7fffffff) > 0x7f800000 ? x | 0x400000 : x + 0x7fffu + (x >> 16 & 1);
-        to[i] = (uint16_t)(rounded >> 16);
-    }
-}
-
-/* What rounding to BF16 leaves of the biases of routers, as two more numbers an element after the
- * first: the three add up to the F32 one. They all lie in the first part. */
-static void split_biases(const struct unit *u, const float *master, uint16_t *to)
-{
-    for (int t = 0; t < u->tensors && world.part == 0; t++) {
-        const struct tensor *w = &u->tensor[t];
-        if (!(w->balance_mean > 0)) continue;
-        for (int64_t i = w->offset; i < w->offset + w->count; i++) {
-            float left = master[i], rounded;
-            for (int part = 0; part < 3; part++, left -= rounded) {
-                to_bf16(&left, &to[i + part * w->count], 1);
-                uint32_t bits = (uint32_t)to[i + part * w->count] << 16;
-                memcpy(&rounded, &bits, 4);
-            }
-        }
-    }
-}
-
 static int64_t weight_bytes(void) { return program.compute_type == TYPE_BF16 ? 2 : 4; }
-
-/* This rank's master weights of an instance in the compute type. */
-static void cast_weights(struct device *d, const struct instance *n, char *to)
-{
-    const int64_t part = state_part(n->unit);
-    const float *master = local(d, program.master + 4 * (n->unit->state_offset + n->index * part));
-    if (program.compute_type == TYPE_BF16) {
-        to_bf16(master, (uint16_t *)(void *)to, part);
-        split_biases(n->unit, master, (uint16_t *)(void *)to);
-    } else
-        memcpy(to, master, (size_t)(4 * part));
-}
 
 /* Of an instance, where the replicas have parts. */
 static char *resident_shard(struct device *d, const struct instance *n)
@@ -158,24 +116,44 @@ static char *resident_shard(struct device *d, const struct instance *n)
     return local(d, program.weights + weight_bytes() * (u->shard_offset + n->index * u->shard));
 }
 
+struct own {
+    struct device *d;
+    const struct instance *instance;
+};
+
+/* Of this rank's master weights of an instance, in the compute type: see own_part. */
+static const void *cast_weights(const void *of, int64_t at, int64_t n, void *to)
+{
+    const struct own *own = of;
+    const struct unit *u = own->instance->unit;
+    const float *master = local(
+        own->d, program.master + 4 * (u->state_offset + own->instance->index * state_part(u)));
+    if (program.compute_type != TYPE_BF16) return master + at;
+    cast_bf16(u, master, at, n, to);
+    return to;
+}
+
+static const void *resident_weights(const void *of, int64_t at, int64_t n, void *to)
+{
+    const struct own *own = of;
+    return (void)n, (void)to, resident_shard(own->d, own->instance) + at * weight_bytes();
+}
+
 static void do_gather(struct device *d, const struct command *c)
 {
-    const struct instance *n = &d->instance[c->unit];
-    const int64_t shard = n->unit->shard, bytes = weight_bytes();
-    char *mine = (char *)c->slot + world.shard * shard * bytes;
-    if (program.parts)
-        memcpy(mine, resident_shard(d, n), (size_t)(shard * bytes));
-    else
-        cast_weights(d, n, mine);
-    if (program.fsdp > 1) collective_gather(c->slot, shard, bytes);
+    const struct own own = {d, &d->instance[c->unit]};
+    collective_gather(c->slot, own.instance->unit->shard, weight_bytes(),
+                      program.parts ? resident_weights : cast_weights, &own);
 }
 
 static void do_gather_replicas(struct device *d, const struct command *c)
 {
-    const struct instance *n = &d->instance[c->unit];
-    char *shard = resident_shard(d, n);
-    cast_weights(d, n, shard + world.replica * n->unit->part * weight_bytes());
-    collective_gather_replicas(shard, n->unit->part, weight_bytes());
+    const struct own own = {d, &d->instance[c->unit]};
+    const int64_t part = own.instance->unit->part, bytes = weight_bytes();
+    char *shard = resident_shard(d, own.instance), *mine = shard + world.replica * part * bytes;
+    const void *lies = cast_weights(&own, 0, part, mine);
+    if (lies != mine) memcpy(mine, lies, (size_t)(part * bytes));
+    collective_gather_replicas(shard, part, bytes);
 }
 
 static void do_reduce(struct device *d, const struct command *c)

@@ -1,13 +1,12 @@
 /* See neighbours.h. A collective has a number, the same on all ranks of its group, because all have
  * one order. Each rank has a page with the number of the collective that its memory is ready for
- * and of the last one in which it has read everything. The others wait for these numbers, asleep
- * until one changes: to look again and again would take time from the core that another rank
- * computes on.
+ * and of the last one in which it has read and written everything. The others wait for these
+ * numbers, asleep until one changes: to look again and again would take time from the core that
+ * another rank computes on.
  *
- * The files of the others are mapped, for reading alone: a copy by pread() takes two to three times
- * as long, because the kernel looks up every page, and a sum needs no copy at all. A page that is
- * read counts in the resident memory of its reader too, though it is there once, so what has been
- * read is known.
+ * The files of the others are mapped: a copy by pread() takes two to three times as long, because
+ * the kernel looks up every page, and a sum needs no copy at all. A page that is used counts in the
+ * resident memory of its user too, though it is there once, so what has been used is known.
  *
  * A file is the slots, if there are any, then the page, then the windows. A window is two halves
  * that are filled in turn. A rank fills one after it has read what all the others showed last, so
@@ -59,7 +58,7 @@ static struct group {
     enum { UNKNOWN, ALONE, TOGETHER } state;
     int ranks, me;
     char **peer;          /* their files as they lie here; this rank's own is NULL */
-    uint64_t **seen;      /* of each, a bit for every block that has been read */
+    uint64_t **seen;      /* of each, a bit for every block that has been used */
     struct address *told; /* of each rank */
     int64_t number, shown;
 } groups[NEIGHBOURS];
@@ -126,7 +125,7 @@ static char *map_theirs(int file)
     char *room = mmap(NULL, (size_t)(here.whole + NEIGHBOURS_BLOCK), PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED) return room;
-    return mmap(room + neighbours_align(room), (size_t)here.whole, PROT_READ,
+    return mmap(room + neighbours_align(room), (size_t)here.whole, PROT_READ | PROT_WRITE,
                 MAP_SHARED | MAP_FIXED, file, 0);
 }
 
@@ -144,7 +143,7 @@ static void resident(char *at, int64_t bytes)
     for (int64_t i = 0; i < bytes; i += sysconf(_SC_PAGESIZE)) (void)*(volatile char *)(at + i);
 }
 
-/* [at, at + bytes) of a file is about to be read. The first time, the whole block becomes resident
+/* [at, at + bytes) of a file is about to be used. The first time, the whole block becomes resident
  * at once, so it counts in full, whatever pages it has. */
 static void see(struct group *g, int r, int64_t at, int64_t bytes)
 {
@@ -167,7 +166,7 @@ static bool meet(struct group *g, int r, const struct address *a)
     if (!a->key || a->bytes != here.whole ||
         strncmp(a->host, world_host(), sizeof a->host - 1) != 0)
         return false;
-    const int file = open(name, O_RDONLY | O_CLOEXEC);
+    const int file = open(name, O_RDWR | O_CLOEXEC);
     if (file < 0) return false;
     const bool whole = lseek(file, 0, SEEK_END) == a->bytes;
     char *theirs = whole ? map_theirs(file) : MAP_FAILED;
@@ -233,7 +232,7 @@ static void begin(enum neighbours of)
 
 /* Until a number of that board has arrived. One that changes before this thread sleeps is noticed
  * by `changes`. It looks again ten times a second all the same, and more often where the system
- * lets no one sleep on a mapping for reading alone. */
+ * lets no one sleep. */
 static void until(const struct board *board, const _Atomic int64_t *number, int64_t wanted)
 {
     const double from = clock_seconds();
@@ -248,7 +247,7 @@ static void until(const struct board *board, const _Atomic int64_t *number, int6
 }
 
 /* Where a rank has what lies `at` in its file, once it has begun the same collective. */
-static const void *from_file(enum neighbours of, int r, int64_t at, int64_t bytes)
+static void *in_file(enum neighbours of, int r, int64_t at, int64_t bytes)
 {
     struct group *g = &groups[of];
     const struct board *theirs = &page_of(g, r)->board[of];
@@ -261,9 +260,9 @@ static const void *from_file(enum neighbours of, int r, int64_t at, int64_t byte
 
 void neighbours_begin(void) { begin(NEIGHBOURS_SHARDS); }
 
-const void *neighbours_at(int from, const void *theirs, int64_t bytes)
+void *neighbours_at(int of, const void *mine, int64_t bytes)
 {
-    return from_file(NEIGHBOURS_SHARDS, from, (const char *)theirs - here.at, bytes);
+    return in_file(NEIGHBOURS_SHARDS, of, (const char *)mine - here.at, bytes);
 }
 
 void neighbours_end(void)
@@ -298,7 +297,7 @@ void neighbours_show(enum neighbours of)
 
 const void *neighbours_shown(enum neighbours of, int from, int64_t at, int64_t bytes)
 {
-    return from_file(of, from, half_at(of, groups[of].shown) + at, bytes);
+    return in_file(of, from, half_at(of, groups[of].shown) + at, bytes);
 }
 
 int64_t neighbours_seen_bytes(void) { return here.seen_bytes; }

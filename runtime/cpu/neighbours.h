@@ -1,9 +1,9 @@
-/* What ranks of one host read from each other without MPI, asleep while they wait. MPI without
+/* What ranks of one host give each other without MPI, asleep while they wait. MPI without
  * process_vm_readv, which containers forbid, copies every byte twice through small buffers, and its
  * waiting is polling, which takes turns with the kernels of the ranks that compute. There are two
  * ways, and both lie in a file in memory that the others of a group open and map:
- *   - slots: the part of the arena that collectives of an FSDP group touch. Gathers copy and
- *     reductions add from there.
+ *   - slots: the part of the arena that collectives of an FSDP group touch. Each rank writes its
+ *     part of a gather into the slots of all, and a reduction adds what lies in theirs.
  *   - windows: what else a group exchanges is shown there a piece at a time. Sums over replicas
  *     have operands and results all over the arena, which would lose its large pages in a file. */
 #ifndef PLANC_NEIGHBOURS_H
@@ -19,7 +19,7 @@ enum neighbours { NEIGHBOURS_SHARDS, NEIGHBOURS_REPLICAS, NEIGHBOURS };
  * replicas. */
 enum { NEIGHBOURS_SMALL = 4096, NEIGHBOURS_HALF = 1 << 20 };
 
-/* Of a file, what becomes resident at once in a process that reads some of it: a large page, if the
+/* Of a file, what becomes resident at once in a process that uses some of it: a large page, if the
  * system gives those. */
 enum { NEIGHBOURS_BLOCK = 1 << 21 };
 /* Bytes from an address to the next one that a large page can begin at. */
@@ -41,12 +41,12 @@ bool neighbours_together(enum neighbours of, MPI_Comm comm);
 
 /* The same of the FSDP group, and `bytes` at `slot` lie in its slots. */
 bool neighbours_read(MPI_Comm comm, const void *slot, int64_t bytes);
-/* From here on the others may read what lies in this rank's slot. */
+/* From here on the others may read this rank's slot, or write their parts of it. */
 void neighbours_begin(void);
-/* Where rank `from` of the group has the `bytes` at `theirs`, an address of this rank: for reading,
- * until neighbours_end(). Returns once that rank has begun the same collective. */
-const void *neighbours_at(int from, const void *theirs, int64_t bytes);
-/* Returns when all have read what they wanted. */
+/* Where rank `of` of the group has the `bytes` at `mine`, an address of this rank, until
+ * neighbours_end(). Returns once that rank has begun the same collective. */
+void *neighbours_at(int of, const void *mine, int64_t bytes);
+/* Returns when all have read and written what they wanted. */
 void neighbours_end(void);
 
 /* Where this rank writes what it shows next: NEIGHBOURS_SMALL or NEIGHBOURS_HALF bytes. Only after
@@ -58,7 +58,7 @@ void neighbours_show(enum neighbours of);
  * this rank shows again. Returns once they are there. */
 const void *neighbours_shown(enum neighbours of, int from, int64_t at, int64_t bytes);
 
-/* Of other ranks' memory, how much this process has read so far, in whole blocks: its resident size
+/* Of other ranks' memory, how much this process has used so far, in whole blocks: its resident size
  * counts them, and those of their owners do. From any thread. */
 int64_t neighbours_seen_bytes(void);
 

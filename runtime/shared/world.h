@@ -46,9 +46,11 @@ void *world_host_page(int64_t bytes);
 
 /* ── collectives_mpi.c: what the worker thread executes ──────────────────────── */
 void collectives_open(void);
-/* The whole of `slot` (fsdp x shard elements of `bytes` each) from each rank's part, which already
- * lies in it. */
-void collective_gather(void *slot, int64_t shard, int64_t bytes);
+/* Elements [at, at + n) of what a rank gives to a gather. Returns where they lie: at `to`, which
+ * has room for them, if they were not there before. */
+typedef const void *own_part(const void *of, int64_t at, int64_t n, void *to);
+/* The whole of `slot` (fsdp x shard elements of `bytes` each) from each rank's part. */
+void collective_gather(void *slot, int64_t shard, int64_t bytes, own_part *part, const void *of);
 /* into = (set) or += (not) the sum over the FSDP group of this rank's part of the slots. `stage`:
  * shard floats. */
 void collective_reduce_scatter(const float *slot, float *stage, float *into, int64_t shard,

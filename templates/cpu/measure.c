@@ -25,6 +25,9 @@ enum { ROOM_BYTES = 128 << 20, MOST_RANKS = 256 };
 
 /* of runtime/cpu/neighbours.h, which only the library itself includes */
 void neighbours_map(void *at, int64_t bytes);
+void neighbours_populated(void);
+int64_t neighbours_align(const void *at);
+enum { LARGE_PAGE = 2 << 20 };
 
 /* A trainer's kernels are called with addresses that change; these are of a size that caches hold
  * or do not hold, as a trainer's are. */
@@ -203,14 +206,16 @@ static struct {
           .work = PTHREAD_COND_INITIALIZER,
           .done = PTHREAD_COND_INITIALIZER};
 
-/* What a trainer's thread does: a gather begins with the copy of the own part. */
+static const void *in_room_b(const void *of, int64_t at, int64_t n, void *to)
+{
+    return (void)of, (void)n, (void)to, (const char *)room_b + 4 * at;
+}
+
+/* What a trainer's thread does. */
 static void move(enum moved what, int64_t count)
 {
     switch (what) {
-    case GATHER:
-        memcpy(bytes + world.shard * count * 4, room_b, (size_t)(4 * count));
-        collective_gather(bytes, count, 4);
-        break;
+    case GATHER: collective_gather(bytes, count, 4, in_room_b, NULL); break;
     case REDUCE_SCATTER:
         collective_reduce_scatter((float *)bytes, room_b, room_c, count, true);
         break;
@@ -377,13 +382,16 @@ int main(int argc, char **argv)
     each = atof(argv[2]);
     world_split();
     world_met();
-    bytes = some(ROOM_BYTES);
+    bytes = some(ROOM_BYTES + LARGE_PAGE);
+    bytes += neighbours_align(bytes);
     room_b = some(ROOM_BYTES / 2), room_c = some(ROOM_BYTES / 2);
     room_a = some(ROOM_BYTES / 4), room_d = some(ROOM_BYTES / 4), room_e = some(ROOM_BYTES / 8);
     room_f = some(ROOM_BYTES / 8), room_g = some(ROOM_BYTES / 8), room_h = some(ROOM_BYTES / 8);
     if (!strcmp(argv[1], "collectives")) {
-        /* slots of collectives lie in `bytes`: a trainer's are where its neighbours read them */
+        /* slots of collectives lie in `bytes`: a trainer's are where its neighbours use them */
         if (world.size > 1) neighbours_map(bytes, program.fsdp > 1 ? ROOM_BYTES : 0);
+        memset(bytes, 0, ROOM_BYTES);
+        neighbours_populated();
         if (pthread_create(&lane.thread, NULL, mover, NULL)) stop("no thread for collectives");
         collectives();
         hand_over(END, 0);

@@ -53,7 +53,7 @@ two other_final 4 '^trainer: rank 1 on [^ ]*: .*: --final differs' 'a/trainer --
 two wrong_option_of_one_rank 3 "^trainer: rank 1 on [^ ]*: unknown option" a/trainer \
     'a/trainer --stepz 5'
 
-# Ranks of one host read each other's memory, ranks of two hosts use MPI: the same bits. Parts of
+# Ranks of one host use each other's memory, ranks of two hosts use MPI: the same bits. Parts of
 # several pieces, of unequal lengths; sums of several neighbours, added to what is there.
 # placed NAME TRAINER HOST...: one rank per word; the weights are NAME.st
 placed() {

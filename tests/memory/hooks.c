@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct range {
@@ -156,16 +157,32 @@ static void copy_lines(FILE *to, const char *path, const char *const *word, int 
     if (f) fclose(f);
 }
 
-/* Pages of other ranks that this one has read: they are counted in its resident size, too. */
+/* Of the memory files of ranks, this one's own is the one that it has open: its number; 0: none. */
+static unsigned long own_file(void)
+{
+    char link[64];
+    struct stat is;
+    for (int file = 0; file < 1024; file++) {
+        char path[64];
+        snprintf(path, sizeof path, "/proc/self/fd/%d", file);
+        const ssize_t n = readlink(path, link, sizeof link - 1);
+        link[n > 0 ? n : 0] = 0;
+        if (strstr(link, "/memfd:planc") && fstat(file, &is) == 0) return (unsigned long)is.st_ino;
+    }
+    return 0;
+}
+
+/* Pages of other ranks that this one has used: they are counted in its resident size, too. */
 static void report_neighbours(FILE *to)
 {
-    char line[512], mode[8];
+    char line[512];
     bool theirs = false;
+    unsigned long number;
     long sum = 0, kib;
     FILE *f = fopen("/proc/self/smaps", "r");
     while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "%*x-%*x %7s", mode) == 1)
-            theirs = !strcmp(mode, "r--s") && strstr(line, "/memfd:planc");
+        if (sscanf(line, "%*x-%*x %*s %*x %*x:%*x %lu", &number) == 1)
+            theirs = strstr(line, "/memfd:planc") && number != own_file();
         if (theirs && sscanf(line, "Rss: %ld", &kib) == 1) sum += kib;
     }
     if (f) fclose(f);

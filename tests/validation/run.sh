@@ -68,11 +68,13 @@ cat >gathers.c <<'C'
 #include <stdint.h>
 #include <stdio.h>
 static int gathers;
-void __real_collective_gather(void *slot, int64_t shard, int64_t bytes);
-void __wrap_collective_gather(void *slot, int64_t shard, int64_t bytes)
+typedef const void *own_part(const void *of, int64_t at, int64_t n, void *to);
+void __real_collective_gather(void *, int64_t, int64_t, own_part *, const void *);
+void __wrap_collective_gather(void *slot, int64_t shard, int64_t bytes, own_part *part,
+                              const void *of)
 {
     gathers++;
-    __real_collective_gather(slot, shard, bytes);
+    __real_collective_gather(slot, shard, bytes, part, of);
 }
 static void __attribute__((destructor)) tell(void) { fprintf(stderr, "gathers: %d\n", gathers); }
 C
