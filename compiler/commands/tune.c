@@ -76,6 +76,12 @@ static bool is_held(const struct arguments *given, const char *key)
     return false;
 }
 
+/* Whether the command line gives a number of replicas; `auto` is none. */
+static bool replicas_held(const struct arguments *given, const struct plan *p)
+{
+    return is_held(given, "mesh.dp") && p->given.dp.file;
+}
+
 static void open_key(struct arguments *a, const struct arguments *given, const char *key,
                      const char *choices)
 {
@@ -88,7 +94,7 @@ static void open_natural(struct arguments *a, const struct arguments *given, con
                          int64_t devices)
 {
     int64_t each = p->global / devices, local = each < 1 ? 1 : each > 16 ? 16 : each;
-    if (!is_held(given, "mesh.dp")) {
+    if (!replicas_held(given, p)) {
         open_key(a, given, "mesh.fsdp", divisors(devices));
         if (!p->cluster.elastic) set(a, "mesh.dp", "auto");
     }
@@ -98,14 +104,32 @@ static void open_natural(struct arguments *a, const struct arguments *given, con
     open_key(a, given, "batch.loss_chunks", powers(8, p->loss_chunks, 8));
 }
 
-/* The words that put a plan on so many devices. False with a diagnostic. */
-static bool set_devices(struct arguments *a, const struct plan *p, int64_t devices)
+/* Puts the mesh on so many devices: what is given stays, the other factor follows. False with a
+ * diagnostic. */
+static bool set_mesh(struct arguments *a, const struct tune *t, int64_t devices)
 {
-    int64_t each = p->cluster.devices_per_node;
-    if (p->cluster.elastic) {
+    const struct plan *p = t->base;
+    if (t->natural && replicas_held(t->given, p)) {
+        if (is_held(t->given, "mesh.fsdp")) return true;
+        if (devices % p->dp) {
+            add_help(complain(p->given.dp, "%lld devices are no whole number of %lld replicas",
+                              (long long)devices, (long long)p->dp),
+                     "without it, tune tries every number of replicas");
+            return false;
+        }
+        set(a, "mesh.fsdp", text_format("%lld", (long long)(devices / p->dp)));
+    } else if (p->cluster.elastic && (t->natural || !p->given.dp.file))
         set(a, "mesh.dp", text_format("%lld / mesh.fsdp", (long long)devices));
-        return true;
-    }
+    return true;
+}
+
+/* The words that put a plan on so many devices. False with a diagnostic. */
+static bool set_devices(struct arguments *a, const struct tune *t, int64_t devices)
+{
+    const struct plan *p = t->base;
+    int64_t each = p->cluster.devices_per_node;
+    if (!set_mesh(a, t, devices)) return false;
+    if (p->cluster.elastic) return true;
     if (devices < each) {
         set(a, "cluster.nodes", "1");
         set(a, "cluster.devices_per_node", text_format("%lld", (long long)devices));
@@ -118,6 +142,31 @@ static bool set_devices(struct arguments *a, const struct plan *p, int64_t devic
     }
     set(a, "cluster.nodes", text_format("%lld", (long long)(devices / each)));
     return true;
+}
+
+/* Points on different numbers of devices train the same, but say nothing about one machine. False
+ * after a diagnostic. */
+static bool on_these_devices(const struct tune *t, const struct tune_rung *r)
+{
+    int64_t other = r->devices;
+    for (int64_t i = 0; i < r->search->candidates && other == r->devices; i++) {
+        const struct place *x = &r->search->candidate[i].place;
+        if (!x->why) other = x->at.fsdp * x->at.dp;
+    }
+    if (other == r->devices) return true;
+    const bool ladder = t->arguments.ladder;
+    if (ladder || t->arguments.devices)
+        add_help(complain(t->base->given.dp,
+                          "a mesh that is given is on %lld devices, --%s asks for %lld",
+                          (long long)other, ladder ? "ladder" : "devices", (long long)r->devices),
+                 ladder ? "--set mesh.dp=auto follows the number of devices"
+                        : "--set 'mesh.dp=%lld / mesh.fsdp'",
+                 (long long)r->devices);
+    else
+        add_help(complain((struct span){0, 0, 0}, "points of %s are on %lld and on %lld devices",
+                          t->path, (long long)r->devices, (long long)other),
+                 "--devices %lld compares them on as many", (long long)r->devices);
+    return false;
 }
 
 /* Some plan of a space, for what all of them share. NULL: none is possible; `why`: of the last. */
@@ -204,7 +253,7 @@ bool tune_search(struct tune *t, struct tune_rung *r)
     const struct plan *base = t->base;
     struct arguments a = with_own_settings(&t->arguments);
     bool moved = t->natural || t->arguments.devices || t->arguments.ladder;
-    if (moved && !set_devices(&a, base, r->devices)) return false;
+    if (moved && !set_devices(&a, t, r->devices)) return false;
     r->set = a.set.item, r->n_set = a.set.n;
     const char *why;
     if (plan_or_space_load(t->path, a.set.item, a.set.n, &r->space)) {
@@ -222,14 +271,7 @@ bool tune_search(struct tune *t, struct tune_rung *r)
                            t->arguments.ladder ? SEARCH_FRONTIER : SEARCH_BEST,
                            t->arguments.json ? NULL : &progress.watcher);
     end_progress(&progress);
-    for (int64_t i = 0; i < r->search->candidates; i++) {
-        const struct place *x = &r->search->candidate[i].place;
-        if (x->why || x->at.fsdp * x->at.dp == r->devices) continue;
-        add_help(complain((struct span){0, 0, 0}, "points of %s are on %lld and on %lld devices",
-                          t->path, (long long)r->devices, (long long)(x->at.fsdp * x->at.dp)),
-                 "--devices %lld compares them on as many", (long long)r->devices);
-        return false;
-    }
+    if (!on_these_devices(t, r)) return false;
     if (r->search->missing) {
         add_help(complain(base->cluster.at, "cluster %s does not say how fast it is: %s",
                           base->cluster.name, r->search->missing),
@@ -263,7 +305,7 @@ static bool read_top(const char *text, struct tune *t)
 /* Fills what the command line and the plan say. */
 static int begin(struct tune *t)
 {
-    const struct arguments *given = &t->arguments, held = with_own_settings(given);
+    const struct arguments *given = t->given;
     const char *why = NULL;
     if (given->output && !can_write(given->output))
         return command_fail(EXIT_ENVIRONMENT, "-o %s: %s", given->output, strerror(errno));
@@ -286,7 +328,7 @@ static int begin(struct tune *t)
     if (!global_given(t->base, t->path)) return EXIT_PLAN;
     if (!t->n_rungs)
         t->rung[t->n_rungs++] = (struct tune_rung){.devices = t->base->fsdp * t->base->dp};
-    if (t->natural) open_natural(&t->arguments, &held, t->base, t->rung[t->n_rungs - 1].devices);
+    if (t->natural) open_natural(&t->arguments, given, t->base, t->rung[t->n_rungs - 1].devices);
     return EXIT_FINE;
 }
 
@@ -310,7 +352,8 @@ int command_tune(const struct arguments *a)
 {
     if (a->word.n != 1) return command_fail(EXIT_USAGE, "tune takes one plan, not %d", a->word.n);
     json_in_arena();
-    struct tune t = {.path = a->word.item[0], .arguments = with_own_settings(a), .began = now()};
+    struct tune t = {
+        .path = a->word.item[0], .given = a, .arguments = with_own_settings(a), .began = now()};
     int status = begin(&t);
     if (status != EXIT_FINE) return status;
     t.candidates = candidates_open(&t.arguments);

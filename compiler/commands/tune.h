@@ -41,9 +41,10 @@ struct tune_run {
 
 struct tune {
     const char *path;
-    struct arguments arguments; /* with the choices that were opened */
-    bool natural;               /* the plan leaves nothing open */
-    struct plan *base;          /* the plan, or a point of its space */
+    const struct arguments *given; /* the command line */
+    struct arguments arguments;    /* with the choices that were opened */
+    bool natural;                  /* the plan leaves nothing open */
+    struct plan *base;             /* the plan, or a point of its space */
     int top;
     struct tune_rung rung[RUNGS_MOST];
     int n_rungs;

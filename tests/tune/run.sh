@@ -83,6 +83,16 @@ assert keys == {"mesh.fsdp", "activation_checkpoint.mode", "batch.loss_chunks"},
 ') && "$planc" simulate held.plan --json 2>>held.err | tee held.simulated |
     grep -q '"optimizer": *"all"' && grep -q 'local = 4' held.plan && ok held ||
     fail held "$said $(tail_of held.err) $(head -c 300 held.simulated)"
+# Replicas that are given stay, and the shards follow --devices and --ladder.
+given=(--set batch.global=32 --set mesh.dp=2)
+for how in '--devices 4' '--ladder 2,8' \
+    '--devices 4 --set mesh.fsdp=1|2 --set mesh.dp=4/mesh.fsdp'; do
+    "$planc" tune "$plans/demo.plan" "${given[@]}" $how --json >replicas.json 2>replicas.err
+    ask replicas.json 'print([(r["best"]["mesh"]["fsdp"], r["best"]["mesh"]["dp"])
+for r in o["rungs"]])'
+done >replicas.txt
+printf '[(%s)]\n' '2, 2' '1, 2), (4, 2' '2, 2' | diff - replicas.txt >replicas.diff &&
+    ok replicas_stay || fail replicas_stay "$(tail_of replicas.diff) $(tail_of replicas.err)"
 # Without replicas the optimizer over all devices is the one over the shards: one point of the two.
 two=(--set 'mesh.optimizer=all | shard' --set 'mesh.fsdp=16|64|512')
 "$planc" tune "$reference" "${two[@]}" --json >once.json 2>once.err
@@ -241,6 +251,14 @@ refused mathematics_open 1 'optimizer.lr is open' "$reference" --set 'optimizer.
 refused cluster_open 1 'cluster.nodes is open' "$reference" --set 'cluster.nodes=32|64'
 refused devices_differ 1 '--devices .* compares' "$plans/demo.plan" --set 'mesh.fsdp=1|2' \
     --set batch.global=32
+contradiction='a mesh that is given is on 4 devices, --devices asks for 8'
+refused mesh_given 1 "$contradiction" "$plans/demo.plan" "${given[@]}" --set mesh.fsdp=2 --devices 8
+sed "s/fsdp = 2 }/fsdp = 2 | 4;  dp = 2 }/; s+\"clusters+\"$plans/clusters+
+s+\"models+\"$plans/models+" "$plans/demo.plan" >two.plan
+refused mesh_of_the_plan 1 "$contradiction" two.plan --set batch.global=32 --devices 8
+refused mesh_of_a_ladder 1 'mesh.dp=auto follows' two.plan --set batch.global=32 --ladder 4,8
+refused replicas_left 1 '5 devices are no whole number of 2 replicas' "$plans/demo.plan" \
+    "${given[@]}" --devices 5
 refused nothing_fits 2 'nothing fits' "$reference" --set cluster.device.memory=2GiB
 refused nothing_open 1 'nothing is left open' "$plans/demo.plan" --set batch.global=32 \
     --set mesh.dp=1 --set mesh.optimizer=shard --set activation_checkpoint.mode=none \
