@@ -4,7 +4,8 @@
  * (its ranks do not inherit that). A signal to either of the two becomes one SIGUSR1.
  *
  * A signal that comes while mpirun starts would end it, or meet no ranks and be lost. It waits
- * until the ranks take signals.
+ * until the ranks take signals, however long they start: all are seen to, or one rank of this host
+ * has met all others.
  *
  * Open MPI can be told to wait longer (odls_base_sigkill_timeout), but then it waits that long,
  * twice, whenever a rank ends with a status that is not 0. */
@@ -26,8 +27,11 @@
 
 /* How often a signal that was sent to mpirun itself is looked for. */
 enum { LOOK_MILLISECONDS = 200 };
-/* Ranks that are not seen may run on other hosts: after so many seconds nothing waits for them. */
-enum { START_SECONDS = 5 };
+/* Where no rank is seen (all run on other hosts), nothing tells when they take signals. */
+enum { UNSEEN_SECONDS = 5 };
+/* runtime/shared/signals.c: the name of its thread once all ranks, also of other hosts, take them
+ */
+static const char ALL_TAKE[] = "signals of all\n";
 
 static const char *name_of(int number)
 {
@@ -73,22 +77,48 @@ static int blocked_signal(pid_t process)
     return has(waiting, SIGINT) ? SIGINT : has(waiting, SIGTERM) ? SIGTERM : 0;
 }
 
-static bool is_trainer(pid_t process)
+/* Whether the name of a process or thread, "/proc/PID" or "/proc/PID/task/TID", is this line. */
+static bool is_named(const char *of, const char *line)
 {
-    char path[64], name[32] = "";
-    snprintf(path, sizeof path, "/proc/%d/comm", (int)process);
+    char path[600], name[32] = "";
+    snprintf(path, sizeof path, "%s/comm", of);
     FILE *f = fopen(path, "re");
-    const bool is = f && fgets(name, sizeof name, f) && !strcmp(name, "trainer\n");
+    const bool is = f && fgets(name, sizeof name, f) && !strcmp(name, line);
     if (f) fclose(f);
     return is;
 }
 
-/* Trainers among the children of a process that take signals: blocked, for the thread that waits.
- */
-static int ranks_ready(pid_t launcher)
+/* They are blocked, for the thread that waits. */
+static bool takes_signals(pid_t rank)
+{
+    const unsigned long long blocked = signal_set(rank, "SigBlk:");
+    return has(blocked, SIGUSR1) && has(blocked, SIGUSR2);
+}
+
+static bool has_met_all(pid_t rank)
 {
     char path[300];
-    int ready = 0;
+    bool met = false;
+    snprintf(path, sizeof path, "/proc/%d/task", (int)rank);
+    DIR *threads = opendir(path);
+    for (struct dirent *t; threads && !met && (t = readdir(threads));) {
+        snprintf(path, sizeof path, "/proc/%d/task/%s", (int)rank, t->d_name);
+        met = is_named(path, ALL_TAKE);
+    }
+    if (threads) closedir(threads);
+    return met;
+}
+
+/* The children of a process. */
+struct ranks_seen {
+    long long children, ranks, ready; /* ready: ranks that take signals */
+    bool met;                         /* one of them knows that all do, on every host */
+};
+
+static struct ranks_seen ranks_of(pid_t launcher)
+{
+    char path[300];
+    struct ranks_seen seen = {0};
     snprintf(path, sizeof path, "/proc/%d/task", (int)launcher);
     DIR *threads = opendir(path); /* each thread has its own children */
     for (struct dirent *t; threads && (t = readdir(threads));) {
@@ -96,33 +126,44 @@ static int ranks_ready(pid_t launcher)
         snprintf(path, sizeof path, "/proc/%d/task/%s/children", (int)launcher, t->d_name);
         FILE *f = t->d_name[0] == '.' ? NULL : fopen(path, "re");
         while (f && fscanf(f, "%d", &child) == 1) {
-            const unsigned long long blocked = signal_set(child, "SigBlk:");
-            ready += is_trainer(child) && has(blocked, SIGUSR1) && has(blocked, SIGUSR2);
+            snprintf(path, sizeof path, "/proc/%d", child);
+            seen.children++;
+            if (!is_named(path, "trainer\n")) continue;
+            seen.ranks++;
+            seen.ready += takes_signals(child);
+            seen.met = seen.met || has_met_all(child);
         }
         if (f) fclose(f);
     }
     if (threads) closedir(threads);
-    return ready;
+    return seen;
 }
 
 /* mpirun, and what is asked of it. */
 struct launched {
     pid_t launcher;
     long long ranks;
-    struct timespec began;
+    time_t unseen;         /* since when it has children, none of which is a rank; 0: it has none */
     bool started;          /* its ranks take signals */
     int asked;             /* how often to stop */
     bool stopping, saving; /* SIGUSR1 and SIGUSR2 that wait for the ranks */
 };
 
+static bool ranks_take_signals(struct launched *l)
+{
+    const struct ranks_seen seen = ranks_of(l->launcher);
+    struct timespec now;
+    if (seen.met || seen.ready >= l->ranks) return true;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const bool elsewhere =
+        seen.children && !seen.ranks && has(signal_set(l->launcher, "SigCgt:"), SIGUSR1);
+    if (!elsewhere || !l->unseen) l->unseen = elsewhere ? now.tv_sec : 0;
+    return elsewhere && now.tv_sec - l->unseen > UNSEEN_SECONDS;
+}
+
 static void forward(struct launched *l)
 {
-    struct timespec now;
-    if (!l->started && (l->stopping || l->saving)) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        l->started =
-            ranks_ready(l->launcher) >= l->ranks || now.tv_sec - l->began.tv_sec > START_SECONDS;
-    }
+    if (!l->started && (l->stopping || l->saving)) l->started = ranks_take_signals(l);
     if (!l->started) return;
     if (l->saving) kill(l->launcher, SIGUSR2);
     if (l->stopping) kill(l->launcher, SIGUSR1);
@@ -194,7 +235,6 @@ int launch(char *const *argv, long long ranks)
     bool started = read(tell[0], &why, sizeof why) != sizeof why;
     close(tell[0]);
     struct launched l = {.launcher = launcher, .ranks = ranks};
-    clock_gettime(CLOCK_MONOTONIC, &l.began);
     int status = supervise(&l, &ours);
     sigprocmask(SIG_SETMASK, &before, NULL);
     if (started) return status;

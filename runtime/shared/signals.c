@@ -21,6 +21,7 @@ static struct {
     pthread_mutex_t lock; /* held while a signal is acted upon */
     bool closed;
     sigset_t set;
+    pthread_t thread;
     _Atomic int stop; /* struct request's */
     _Atomic int64_t saves;
     void (*alarm)(void);
@@ -67,7 +68,6 @@ static bool is_ignored(int number)
 
 void signals_open(void (*on_alarm)(void))
 {
-    pthread_t thread;
     pthread_attr_t attributes;
     signals.alarm = on_alarm;
     sigemptyset(&signals.set);
@@ -79,12 +79,14 @@ void signals_open(void (*on_alarm)(void))
     if (pthread_sigmask(SIG_BLOCK, &signals.set, NULL) || pthread_attr_init(&attributes) ||
         pthread_attr_setstacksize(&attributes, STACK_BYTES) ||
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED) ||
-        pthread_create(&thread, &attributes, wait_for_signals, NULL)) {
+        pthread_create(&signals.thread, &attributes, wait_for_signals, NULL)) {
         fail_print("no thread to wait for signals");
         _exit(STATUS_ENVIRONMENT);
     }
     pthread_attr_destroy(&attributes);
 }
+
+void signals_of_all(void) { (void)pthread_setname_np(signals.thread, "signals of all"); }
 
 void signals_close(void)
 {

@@ -80,6 +80,9 @@ const char *count_text(int64_t n, char text[32]); /* "8,030,261,248" */
  * threads, which inherit that these are blocked. on_alarm: called by the thread that waits, on
  * SIGALRM. Leaves when there is no such thread. */
 void signals_open(void (*on_alarm)(void));
+/* Every rank of the run has opened them: says so to `planc run`, by the name of the thread that
+ * waits (compiler/commands/launch.c). */
+void signals_of_all(void);
 /* what comes later is taken and means nothing, except SIGALRM */
 void signals_close(void);
 /* The first request to stop that this rank got: the signal's number, plus SIGNAL_OF_LAUNCHER when

@@ -207,6 +207,7 @@ void world_open(int *argc, char ***argv)
     }
     refuse_foreign_launcher();
     mpi_duplicate(&main_comm);
+    signals_of_all(); /* the duplicate needed every rank */
     open_host();
     world.one_host = world.host_size == world.size;
 }

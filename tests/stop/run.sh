@@ -139,6 +139,32 @@ for at in 60 120; do
         fail early_save_$at "status $status: $(tail_of early.log)"
 done
 
+# A rank that is not seen is not waited for once one that is seen has met it. A wait of seconds
+# would be a thousand steps.
+mkdir -p unseen slow
+real=$(command -v mpirun)
+cat >unseen/mpirun <<END
+#!/bin/sh
+# the second rank is a child of a shell, as if another host's daemon had started it
+shift 2
+exec "$real" -n 1 "\$@" : -n 1 sh -c 'trap "" USR1 USR2; "\$0" "\$@"; exit \$?' "\$@"
+END
+printf '#!/bin/sh\nsleep 7\nexec "%s" "$@"\n' "$real" >slow/mpirun
+chmod +x unseen/mpirun slow/mpirun
+soon() { # NAME: stopped before its first step or soon after
+    ended "$1" && [ $status -eq 75 ] && whole early.st &&
+        [ "$(wc -l <early.jsonl)" -lt 300 ] && ok "$1" ||
+        fail "$1" "status $status, $(wc -l <early.jsonl) steps: $(tail_of early.log)"
+}
+rm -f early.jsonl early.st
+PATH=$scratch/unseen:$PATH early TERM 120
+soon early_unseen
+if [ -n "$LONG" ]; then # ranks that start slowly are waited for
+    rm -f early.jsonl early.st
+    PATH=$scratch/slow:$PATH early TERM 120
+    soon early_slow
+fi
+
 # ── a request to save ────────────────────────────────────────────────────────
 rm -f saved.{jsonl,st,log}
 mpirun -n 2 --oversubscribe --bind-to none "$scratch/two/trainer" --metrics saved.jsonl --final \
