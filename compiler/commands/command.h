@@ -6,6 +6,7 @@
 
 #include "base/arguments.h"
 #include "check/plan.h"
+#include "text/constant.h"
 
 #define PLANC_VERSION "0.1"
 
@@ -63,6 +64,15 @@ struct plan *command_plan(const struct arguments *a, const char *path, int *stat
  * and no plan. */
 struct plan *command_plan_or_space(const struct arguments *a, const char *path,
                                    struct space **space, int *status);
+/* option_value.c: the number that an option's value says in a plan's units, "120GiB", "30min": of
+ * range.unit and at least range.least, below 9e18. False after one line, "--at takes WHAT". */
+struct option_range {
+    enum unit_kind unit;
+    double least;
+    const char *what;
+};
+bool option_quantity(const char *option, const char *text, struct option_range range,
+                     double *number);
 /* The running compiler's folder ("/usr/lib/planc/build"), for what lies beside it; NULL when it
  * cannot be found. */
 const char *command_home(void);

@@ -337,7 +337,7 @@ int data_pack(const struct arguments *a, const struct tokens_wish *wish, int64_t
                *whole = text_format("%s.%ld.partial", path, (long)getpid()),
                *index_whole = text_format("%s.%ld.partial", index, (long)getpid());
     if (!is_replaceable(path) || (megatron && !is_replaceable(index)))
-        return command_fail(EXIT_USAGE, "-o wants a file to write, and '%s' is not one",
+        return command_fail(EXIT_ENVIRONMENT, "-o wants a file to write, and '%s' is not one",
                             is_replaceable(path) ? index : path);
     if (is_input(a, path))
         return command_fail(EXIT_USAGE, "-o %s is one of the files that are read", path);

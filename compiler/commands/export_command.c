@@ -240,21 +240,6 @@ static void take_signals(void (*handler)(int))
 
 /* ── the command line ────────────────────────────────────────────────────────── */
 
-static bool read_bytes(const char *text, int64_t *bytes)
-{
-    struct ast number = {.kind = AST_NUMBER,
-                         .at = {source_add("--shard", text, strlen(text)), 0, (int)strlen(text)},
-                         .text = text};
-    struct constant c;
-    if (*text && strspn(text, "0123456789.") && constant_from_number(&number, &c) &&
-        c.unit == UNIT_BYTES && c.number >= 1 && c.number < 9e18) {
-        *bytes = (int64_t)c.number;
-        return true;
-    }
-    if (!error_count()) complain(number.at, "--shard takes a number of bytes, such as 5GB");
-    return false;
-}
-
 static int read_options(struct export *e, const struct arguments *a)
 {
     struct stat st;
@@ -268,14 +253,16 @@ static int read_options(struct export *e, const struct arguments *a)
         e->dtype = F32;
     else if (a->dtype && strcmp(a->dtype, "bf16"))
         return command_fail(EXIT_USAGE, "--dtype is bf16 or fp32, not '%s'", a->dtype);
-    e->shard_bytes = 5000000000;
-    if (a->shard && !read_bytes(a->shard, &e->shard_bytes)) return EXIT_USAGE;
+    static const struct option_range bytes = {UNIT_BYTES, 1, "a number of bytes, such as 5GB"};
+    double shard_bytes = 5e9;
+    if (a->shard && !option_quantity("--shard", a->shard, bytes, &shard_bytes)) return EXIT_USAGE;
+    e->shard_bytes = (int64_t)shard_bytes;
     size_t n = strlen(a->output);
     while (n > 1 && a->output[n - 1] == '/') n--;
     e->from = a->word.item[0];
     e->to = intern_bytes(a->output, n);
     if (!lstat(e->to, &st))
-        return command_fail(EXIT_USAGE, "-o: '%s' exists; export makes a new folder", e->to);
+        return command_fail(EXIT_ENVIRONMENT, "-o: '%s' exists; export makes a new folder", e->to);
     return EXIT_FINE;
 }
 

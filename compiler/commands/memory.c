@@ -154,25 +154,6 @@ static void print_instants(const struct ledger *l, const struct graph *g)
         printf("    %*s  and %d lower ones\n", WIDTH, "", all.step.n - INSTANTS);
 }
 
-/* The bytes that --at says, -1 after a diagnostic. Units are the plan's: GiB is 2^30 bytes, GB is
- * 10^9. */
-static int64_t level_of(const char *text)
-{
-    struct ast number = {.kind = AST_NUMBER,
-                         .at = {source_add("--at", text, strlen(text)), 0, (int)strlen(text)},
-                         .text = text};
-    struct constant c;
-    if (!*text || !strspn(text, "0123456789.")) {
-        complain(number.at, "--at takes a number of bytes, such as 120GiB");
-        return -1;
-    }
-    if (!constant_from_number(&number, &c)) return -1;
-    if (c.unit == UNIT_BYTES && c.number >= 0 && c.number < 9e18) return (int64_t)c.number;
-    add_help(complain(number.at, "--at takes a number of bytes"),
-             "GiB is 2^30 bytes, GB is 10^9: 120GiB");
-    return -1;
-}
-
 static void print_level(const struct ledger *l, const struct plan *p, const struct graph *g,
                         int64_t level)
 {
@@ -259,8 +240,11 @@ int command_memory(const struct arguments *a)
     int status;
     if (a->word.n != 1) return command_fail(EXIT_USAGE, "memory takes one plan, not %d", a->word.n);
     json_in_arena();
-    int64_t level = a->at ? level_of(a->at) : -1;
-    if (a->at && level < 0) return EXIT_USAGE;
+    static const struct option_range bytes = {
+        UNIT_BYTES, 0, "a number of bytes, such as 120GiB (2^30 bytes) or 120GB (10^9)"};
+    double level_bytes = -1;
+    if (a->at && !option_quantity("--at", a->at, bytes, &level_bytes)) return EXIT_USAGE;
+    const int64_t level = (int64_t)level_bytes;
     const struct plan *p = command_plan(a, a->word.item[0], &status);
     struct graph *g = p ? pass_lower(p) : NULL;
     if (!g) return p ? EXIT_PLAN : status;

@@ -4,25 +4,8 @@
  * than the time between failures. */
 #include "commands/simulate_saving.h"
 
-#include "text/constant.h"
-
 #include <math.h>
 #include <string.h>
-
-static bool read_time(const char *option, const char *text, double *time)
-{
-    struct ast number = {.kind = AST_NUMBER,
-                         .at = {source_add(option, text, strlen(text)), 0, (int)strlen(text)},
-                         .text = text};
-    struct constant c;
-    if (*text && strspn(text, "0123456789.") && constant_from_number(&number, &c) &&
-        c.unit == UNIT_SECONDS && c.number > 0) {
-        *time = c.number;
-        return true;
-    }
-    if (!error_count()) complain(number.at, "%s takes a time, such as 20s, 30min or 3.1h", option);
-    return false;
-}
 
 bool saving_read(const struct arguments *a, struct saving_times *t)
 {
@@ -34,8 +17,10 @@ bool saving_read(const struct arguments *a, struct saving_times *t)
                      "of the run, and how long a save holds it up");
         return false;
     }
-    if (!read_time("--failures", a->failures, &t->failures) ||
-        !read_time("--stall", a->stall, &t->stall))
+    static const struct option_range time = {UNIT_SECONDS, 1e-12,
+                                             "a time, such as 20s, 30min or 3.1h"};
+    if (!option_quantity("--failures", a->failures, time, &t->failures) ||
+        !option_quantity("--stall", a->stall, time, &t->stall))
         return false;
     t->interval = sqrt(2 * t->stall * t->failures);
     t->lost = t->stall / t->interval + t->interval / (2 * t->failures);

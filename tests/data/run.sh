@@ -161,7 +161,7 @@ mkfifo own.pipe 2>>own.log
 ln -sf /dev/null own.null && ln -sf own.pipe own.link
 for to in own.pipe own.link own.null .; do
     "$planc" data pack files/raw2.bin -o $to >own.log 2>&1
-    [ $? -eq 3 ] && grep -q "^planc: -o wants a file to write, and '$to' is not one" own.log &&
+    [ $? -eq 4 ] && grep -q "^planc: -o wants a file to write, and '$to' is not one" own.log &&
         ok "pack_over_$to" || fail "pack_over_$to" "$(tail_of own.log)"
 done
 [ -p own.pipe ] && [ -c own.null ] && ok pack_replaces_nothing || fail pack_replaces_nothing "gone"

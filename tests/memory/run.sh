@@ -82,7 +82,9 @@ done | sort -n | head -n 1)
 echo "note reference_point: $best us"
 for wrong in 120 120GB/s GiB ''; do
     "$planc" memory "$top/plans/gpt2-124m.plan" --at "$wrong" >at.log 2>&1
-    [ $? -eq 3 ] && grep -q -- '--at' at.log && ok "at_is_bytes.${wrong:-empty}" ||
+    [ $? -eq 3 ] && [ "$(wc -l <at.log)" = 1 ] &&
+        grep -q "^planc: --at takes a number of bytes.*, not '$wrong'$" at.log &&
+        ok "at_is_bytes.${wrong:-empty}" ||
         fail "at_is_bytes.${wrong:-empty}" "$(tail_of at.log)"
 done
 

@@ -288,3 +288,6 @@ assert abs(c["lost_fraction"] - 4 / want) < 1e-6 and c["bytes"] == 12 * 80302612
 "$planc" simulate "$top/plans/llama-8b.plan" --failures 3.1h >saving.log 2>&1
 [ $? -eq 3 ] && grep -q 'go together' saving.log && ok saving_half ||
     fail saving_half "$(tail_of saving.log)"
+"$planc" simulate "$top/plans/llama-8b.plan" --failures 3 --stall 2s >saving.log 2>&1
+[ $? -eq 3 ] && grep -q "^planc: --failures takes a time, .*, not '3'$" saving.log &&
+    ok saving_time || fail saving_time "$(tail_of saving.log)"
