@@ -3,6 +3,7 @@
  * that change no byte (replicas, global batch, rates, seeds) do not start a new structure. The
  * arena is reset between points, so a large space costs time and not memory. */
 #include "analysis/candidates.h"
+#include "analysis/traffic.h"
 #include "passes/pipeline.h"
 
 #include "ir/cost.h"
@@ -16,6 +17,9 @@
 struct known {
     const char *key;
     struct structure *structure;
+    bool worked; /* these are known */
+    double flops;
+    struct traffic traffic;
 };
 /* The steps of a structure's schedule in words; found when the first is asked for. */
 struct step_names {
@@ -38,7 +42,9 @@ struct candidates {
     int n_names;
 };
 
-bool candidate_key_is_number(const char *key)
+/* The key changes neither a structure nor the machine that its times are of (engines, rates), but
+ * only numbers that a structure is asked with, or none. */
+static bool is_number(const char *key)
 {
     static const char *const number[] = {"mesh.dp",
                                          "mesh.fsdp",
@@ -62,11 +68,13 @@ bool candidate_key_is_number(const char *key)
  * structure's numbers. */
 static bool changes_structure(const char *key)
 {
-    return !candidate_key_is_number(key) && strncmp(key, "run.", 4) &&
-           strncmp(key, "cluster.link", 12) && strncmp(key, "cluster.device.", 15);
+    return !is_number(key) && strncmp(key, "run.", 4) && strncmp(key, "cluster.link", 12) &&
+           strncmp(key, "cluster.device.", 15);
 }
 
-const char *candidate_shared_key(const struct space *s, const int *choice)
+/* The choices in which structures of one lowered model and one machine do not differ, as one
+ * interned word. */
+static const char *shared_key(const struct space *s, const int *choice)
 {
     static const char *const own[] = {"mesh.",
                                       "activation_checkpoint.",
@@ -90,7 +98,10 @@ const char *candidate_shared_key(const struct space *s, const int *choice)
     return intern(t.bytes);
 }
 
-const char *candidate_structure_text(const struct plan *p)
+/* What of a plan's numbers decides between structures, as text: whether the loss is in pieces,
+ * weights are gathered, the replicas have parts of the optimizer, and gradients are then added up
+ * over micro-batches; what is kept. */
+static const char *structure_text(const struct plan *p)
 {
     const bool cut = plan_parts_optimizer(p);
     return text_format("%d %d %d %d %s %s %s ", p->loss_chunks > 1, p->fsdp > 1, cut,
@@ -102,7 +113,7 @@ const char *candidate_structure_text(const struct plan *p)
 static const char *structure_key(const struct space *s, const int *choice, const struct plan *p)
 {
     struct text t = {0};
-    text_add(&t, "%s|%s", candidate_shared_key(s, choice), candidate_structure_text(p));
+    text_add(&t, "%s|%s", shared_key(s, choice), structure_text(p));
     for (int k = 0; k < s->n_axes; k++)
         if (changes_structure(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
     return intern(t.bytes);
@@ -124,6 +135,12 @@ bool candidate_next(const struct space *s, int *choice)
         choice[k] = 0;
     }
     return false;
+}
+
+void choice_of(const struct space *s, int64_t number, int *choice)
+{
+    for (int k = s->n_axes - 1; k >= 0; k--)
+        choice[k] = (int)(number % s->axis[k].n), number /= s->axis[k].n;
 }
 
 /* ── tables ──────────────────────────────────────────────────────────────────── */
@@ -185,7 +202,7 @@ struct plan *candidate_plan(const struct arguments *a, const struct space *s, co
 /* What the structures of this point's model share; made once, and never let go of. */
 static struct points *points_of(struct candidates *c, const struct space *s, const int *choice)
 {
-    const char *key = candidate_shared_key(s, choice), *why;
+    const char *key = shared_key(s, choice), *why;
     for (int i = 0; i < c->n_shared; i++)
         if (c->shared[i].key == key) return c->shared[i].points;
     if (c->n_shared == c->room_shared) {
@@ -211,6 +228,7 @@ struct place candidate_place(struct candidates *c, const struct space *s, const 
     struct plan *p = candidate_plan(c->arguments, s, choice, &why);
     if (!p) {
         to.why = intern(why);
+        for (int k = 0; k < s->n_axes; k++) to.point = to.point * s->axis[k].n + choice[k];
         arena_reset(mark);
         return to;
     }
@@ -226,10 +244,12 @@ struct place candidate_place(struct candidates *c, const struct space *s, const 
         diagnostics_drop(said);
         grow(c);
         k = find(c->table, c->room, key);
-        *k = (struct known){key, made};
+        *k = (struct known){.key = key, .structure = made};
         c->used++;
     }
-    to = (struct place){.structure = k->structure,
+    to = (struct place){.point = p->point,
+                        .structure = k->structure,
+                        .key = key,
                         .at = {.fsdp = p->fsdp,
                                .dp = p->dp,
                                .local = p->local,
@@ -244,9 +264,25 @@ struct place candidate_place(struct candidates *c, const struct space *s, const 
     return to;
 }
 
-bool candidate_repeats(const struct place *place)
+struct walk *walk_begin(const struct space *s)
 {
-    return place->why && !strcmp(place->why, space_repeats);
+    struct walk *w = TAKE(struct walk);
+    *w = (struct walk){.space = s,
+                       .choice = TAKE_MANY(int, s->n_axes + 1),
+                       .number = -1,
+                       .point_of = TAKE_MANY(int64_t, s->points)};
+    return w;
+}
+
+bool walk_next(struct walk *w, struct candidates *c)
+{
+    while (++w->number < w->space->points) {
+        choice_of(w->space, w->number, w->choice);
+        w->place = candidate_place(c, w->space, w->choice);
+        w->point_of[w->number] = w->place.point;
+        if (w->place.point == w->number) return true;
+    }
+    return false;
 }
 
 struct graph *candidate_compiled(const struct plan *p, const char **why)
@@ -363,4 +399,41 @@ int64_t candidate_least_step(const struct place *place)
     if (!place->structure || !structure_evaluate(place->structure, place->at, ASK_LEAST_TIME, &e))
         return 0;
     return e.least_picoseconds;
+}
+
+/* Compiles a structure once for what its points are asked. */
+static void work_out(struct candidates *c, const struct space *s, const int *choice,
+                     struct known *known)
+{
+    const char *why;
+    struct arena_mark mark = arena_mark();
+    struct diagnostics_mark said = diagnostics_mark();
+    const struct plan *p = candidate_plan(c->arguments, s, choice, &why);
+    struct graph *g = p ? pass_lower(p) : NULL;
+    if (g) g = pipeline_run(g, LEVEL_SCHEDULE);
+    if (g) known->flops = cost_flops_per_token(g).hardware, known->traffic = traffic_of(g);
+    known->worked = true;
+    diagnostics_drop(said);
+    arena_reset(mark);
+}
+
+struct candidate_work candidate_work(struct candidates *c, const struct space *s, const int *choice,
+                                     const struct place *place)
+{
+    if (place->why) return (struct candidate_work){0};
+    struct known *k = find(c->table, c->room, place->key);
+    if (!k->worked) work_out(c, s, choice, k);
+    return (struct candidate_work){
+        k->flops, traffic_bytes(k->traffic, place->at.fsdp, place->at.dp, place->at.accumulation)};
+}
+
+double candidate_cost(struct candidates *c, const struct space *s, const int *choice,
+                      struct candidate_work work)
+{
+    const char *why;
+    struct arena_mark mark = arena_mark();
+    const struct plan *p = candidate_plan(c->arguments, s, choice, &why);
+    const double cost = p ? step_cost(p, work.flops, work.moved) : 0;
+    arena_reset(mark);
+    return cost;
 }

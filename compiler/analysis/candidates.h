@@ -9,10 +9,6 @@
 #include "base/arguments.h"
 #include "predict/points.h"
 
-/* The key changes neither a structure nor the machine that its times are of (engines, rates), but
- * only numbers that a structure is asked with, or none. */
-bool candidate_key_is_number(const char *key);
-
 /* Spaces that are given to one of these have the same keys with the same choices. */
 struct candidates *candidates_open(const struct arguments *a);
 void candidates_close(struct candidates *c);
@@ -20,13 +16,13 @@ void candidates_close(struct candidates *c);
 /* What a point is, without its plan. structure NULL: it follows no rule and is compiled by itself.
  * why: it is impossible; interned. */
 struct place {
+    int64_t point; /* the number of the point of this plan: its own, unless keys have no effect */
     struct structure *structure;
+    const char *key; /* of its structure; interned */
     struct point at;
     int64_t limit_bytes, outside_bytes, global;
     const char *why;
 };
-/* It is another point's plan: it is no point of its own, and is not told of. */
-bool candidate_repeats(const struct place *place);
 struct place candidate_place(struct candidates *c, const struct space *s, const int *choice);
 /* Its peak, laid out; -1: impossible, and place->why says why. */
 int64_t candidate_peak(struct candidates *c, const struct space *s, const int *choice,
@@ -46,17 +42,36 @@ int64_t candidate_least_step(const struct place *place);
 /* Its plan, as a command would compile it; NULL and *why. In the arena. */
 struct plan *candidate_plan(const struct arguments *a, const struct space *s, const int *choice,
                             const char **why);
-/* The choices in which structures of one lowered model and one machine do not differ, as one
- * interned word. */
-const char *candidate_shared_key(const struct space *s, const int *choice);
-/* What of a plan's numbers decides between structures, as text: whether the loss is in pieces,
- * weights are gathered, the replicas have parts of the optimizer, and gradients are then added up
- * over micro-batches; what is kept. */
-const char *candidate_structure_text(const struct plan *p);
 /* "mesh.fsdp=16 batch.local=4". */
 const char *candidate_text(const struct space *s, const int *choice);
 /* The next point in the order of the text; false after the last one. */
 bool candidate_next(const struct space *s, int *choice);
+/* The choices of a point, by its number. */
+void choice_of(const struct space *s, int64_t number, int *choice);
+
+/* A walk through the points of a space, each plan once: a point that is another one's plan is
+ * passed over. Whoever looks at a whole space walks, so that all count the same points. */
+struct walk {
+    const struct space *space;
+    int *choice; /* of the point */
+    int64_t number;
+    struct place place;
+    int64_t *point_of; /* by number, of all points so far: the one whose plan it is */
+};
+struct walk *walk_begin(const struct space *s);
+bool walk_next(struct walk *w, struct candidates *c); /* false after the last one */
+
+/* FLOPs of a token, recomputation included, and bytes that the collectives of a step move; 0 for a
+ * point that cannot be compiled. */
+struct candidate_work {
+    double flops, moved;
+};
+struct candidate_work candidate_work(struct candidates *c, const struct space *s, const int *choice,
+                                     const struct place *place);
+/* A step in seconds, or in some unit that ranks it, where the cluster does not say how fast it is.
+ */
+double candidate_cost(struct candidates *c, const struct space *s, const int *choice,
+                      struct candidate_work work);
 /* A structure whose sizes follow no simple rule: compiled point by point. NULL: the architecture,
  * or a pass, refuses the point, and *why says why. */
 struct graph *candidate_compiled(const struct plan *p, const char **why);

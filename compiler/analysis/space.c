@@ -1,16 +1,8 @@
-/* Judges every point of a space (every combination of alternatives). The memory of a point comes
- * from its own layout, as for a single plan. Points of one structure (family.c) are compiled once
- * and then only laid out, each at its own sizes. Keys that change neither a byte nor the time of a
- * kernel (replicas, global batch, seeds) do not start a new family. The arena is reset between
- * points, so a large space costs time and not memory. */
+/* Judges every point of a space (every combination of alternatives), each plan once: fits or not,
+ * how long its step takes, and which points are worth a look. */
 #include "base/escape.h"
-#include "passes/pipeline.h"
 #include "analysis/space.h"
 #include "analysis/candidates.h"
-#include "analysis/ledger.h"
-#include "predict/points.h"
-#include "analysis/traffic.h"
-#include "ir/cost.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,104 +16,23 @@ struct judged {
     bool frontier; /* it fits, and nothing that fits is as fast with as little memory */
     const char *why;
 };
-/* structure: NULL when the architecture cannot be compiled at the sizes that one is read off. */
-struct known {
-    const char *key;
-    struct structure *structure;
-    double flops;           /* a token's */
-    struct traffic traffic; /* the same for all points of a structure */
-};
-/* What structures of one model on one kind of machine share. */
-struct shared {
-    const char *key;
-    struct points *points;
-};
-struct judging {
-    const struct arguments *arguments;
-    const struct space *space;
-    struct known *table;
-    size_t room;
-    VECTOR(struct shared) shared;
-};
 
-static const char *family_key(const struct space *s, const int *choice, const struct plan *p)
+/* The memory of a point comes from its own layout; its time, where the cluster says how fast it is,
+ * from its own run. */
+static struct judged judge(struct candidates *c, struct walk *w)
 {
-    struct text t = {0};
-    text_add(&t, "%s", candidate_structure_text(p));
-    for (int k = 0; k < s->n_axes; k++)
-        if (!candidate_key_is_number(s->axis[k].key)) text_add(&t, "%d ", choice[k]);
-    return intern(t.bytes);
-}
-
-static struct known *find(struct known *table, size_t room, const char *key)
-{
-    size_t at = ((size_t)(uintptr_t)key >> 4) * 0x9E3779B97F4A7C15u;
-    for (at &= room - 1; table[at].key && table[at].key != key; at = (at + 1) & (room - 1)) {}
-    return &table[at];
-}
-
-/* -1: the architecture, or a pass, refuses the point, and *why says why. */
-static int64_t compiled_bytes(const struct plan *p, const char **why)
-{
-    const struct graph *g = candidate_compiled(p, why);
-    return g ? g->local_bytes + g->wire_bytes : -1;
-}
-
-/* What the structures of this point's model share; made once, and never let go of. */
-static struct points *points_of(struct judging *all, const int *choice)
-{
-    const char *key = candidate_shared_key(all->space, choice), *why;
-    for (int i = 0; i < all->shared.n; i++)
-        if (all->shared.item[i].key == key) return all->shared.item[i].points;
-    struct diagnostics_mark mark = diagnostics_mark();
-    struct plan *p = candidate_plan(all->arguments, all->space, choice, &why);
-    struct points *points = p ? points_open(p, true) : NULL;
-    diagnostics_drop(mark);
-    PUSH(&all->shared, ((struct shared){key, points}));
-    return points;
-}
-
-static struct judged judge(struct judging *all, const int *choice)
-{
-    struct judged j = {.verdict = IMPOSSIBLE};
+    struct judged j = {.number = w->number, .verdict = IMPOSSIBLE};
     struct arena_mark mark = arena_mark();
-    const char *why = NULL;
-    struct plan *p = candidate_plan(all->arguments, all->space, choice, &why);
-    struct known *k = p ? find(all->table, all->room, family_key(all->space, choice, p)) : NULL;
-    int64_t limit = 0;
-    struct estimate e = {.arena_bytes = -1};
-    if (k && !k->key) {
-        k->key = family_key(all->space, choice, p);
-        arena_reset(mark); /* what is shared outlives the point */
-        struct points *points = points_of(all, choice);
-        mark = arena_mark();
-        p = candidate_plan(all->arguments, all->space, choice, &why);
-        struct diagnostics_mark said = diagnostics_mark();
-        k->structure = points ? structure_new(points, p) : NULL;
-        struct graph *g = p ? pass_lower(p) : NULL;
-        if (g) g = pipeline_run(g, LEVEL_SCHEDULE);
-        if (g) k->flops = cost_flops_per_token(g).hardware, k->traffic = traffic_of(g);
-        diagnostics_drop(said);
-    }
-    if (k && k->structure) {
-        structure_evaluate(k->structure, point_of(p), ASK_BYTES, &e);
-        j.peak_bytes = e.peak_bytes;
-    }
-    if (k && e.arena_bytes < 0) {
-        e.arena_bytes = compiled_bytes(p, &why);
-        j.peak_bytes = e.arena_bytes + p->cluster.outside_bytes;
-    } else if (k && structure_evaluate(k->structure, point_of(p), ASK_TIME, &e))
-        j.step_picoseconds = e.step_picoseconds;
-    if (!p || (j.peak_bytes <= 0 && why))
-        j.why = intern(why);
-    else if (!ledger_limit(p, &limit))
-        j.why = "this machine's memory cannot be read";
-    else {
-        j.verdict = ledger_verdict(j.peak_bytes, limit);
-        j.limit_bytes = limit, j.flops = k->flops;
-        j.moved = traffic_bytes(k->traffic, p->fsdp, p->dp, p->accumulation);
+    const int64_t peak = candidate_peak(c, w->space, w->choice, &w->place);
+    j.why = w->place.why;
+    if (!j.why) {
+        const struct candidate_work work = candidate_work(c, w->space, w->choice, &w->place);
+        j.flops = work.flops, j.moved = work.moved;
+        j.peak_bytes = peak, j.limit_bytes = w->place.limit_bytes;
+        j.verdict = ledger_verdict(peak, j.limit_bytes);
+        j.step_picoseconds = candidate_step(c, w->space, w->choice, &w->place, NULL, NULL, NULL);
         j.cost = j.step_picoseconds ? (double)j.step_picoseconds * 1e-12
-                                    : step_cost(p, j.flops, j.moved);
+                                    : candidate_cost(c, w->space, w->choice, work);
     }
     arena_reset(mark);
     return j;
@@ -153,12 +64,6 @@ static const char *step_text(const struct judged *j)
 
 /* ── as text ─────────────────────────────────────────────────────────────────── */
 typedef VECTOR(struct judged) judged_list;
-
-static void choice_of(const struct space *s, int64_t number, int *choice)
-{
-    for (int k = s->n_axes - 1; k >= 0; k--)
-        choice[k] = (int)(number % s->axis[k].n), number /= s->axis[k].n;
-}
 
 /* By verdict, then as repairs are: the shortest step, then the smallest peak. */
 static int better_first(const void *a, const void *b)
@@ -344,26 +249,15 @@ static void print_or_add(const struct space *s, const char *path, judged_list *l
 
 int check_space(const struct arguments *a, const struct space *s, const char *path, json_t *all)
 {
-    size_t room = 64;
-    while ((int64_t)room < s->points * 2 && room < ((size_t)1 << 22)) room *= 2;
-    struct judging judging = {
-        .arguments = a, .space = s, .table = calloc(room, sizeof *judging.table), .room = room};
-    int *choice = TAKE_MANY(int, s->n_axes);
-    if (!judging.table) return command_fail(EXIT_ENVIRONMENT, "out of memory");
     int64_t count[VERDICTS] = {0};
     judged_list list = {0};
-    bool more = true;
-    for (int64_t n = 0; more; n++) {
-        struct judged j = judge(&judging, choice);
-        j.number = n;
-        more = candidate_next(s, choice);
-        if (j.why && !strcmp(j.why, space_repeats)) continue;
+    struct candidates *c = candidates_open(a);
+    for (struct walk *w = walk_begin(s); walk_next(w, c);) {
+        const struct judged j = judge(c, w);
         count[j.verdict]++;
         PUSH(&list, j);
     }
-    for (size_t i = 0; i < room; i++) structure_free(judging.table[i].structure);
-    free(judging.table);
-    for (int i = 0; i < judging.shared.n; i++) points_close(judging.shared.item[i].points);
+    candidates_close(c);
     mark_frontier(&list);
     print_or_add(s, path, &list, count, all);
     return count[FITS] + count[TIGHT] ? EXIT_FINE : EXIT_NO_FIT;

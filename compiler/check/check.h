@@ -31,6 +31,7 @@ struct slot {
     enum state state;
     struct constant value; /* KNOWN; OPEN: the first of the alternatives */
     struct span at;        /* the entry, or the default */
+    bool idle;             /* it is given and has no effect in this plan */
 };
 
 /* A hyper-parameter as the architecture declares it. */
@@ -233,6 +234,9 @@ void check_training(struct checker *c);
 bool whole_value(struct checker *c, enum key_id key, int64_t *out, enum state *state);
 /* Where the plan gives a key; else where it speaks of its section; else the plan's head. */
 struct span place_of(const struct checker *c, enum key_id key);
+/* Where a key is given that has no effect in this plan, for the warning that says so. Points of a
+ * space that differ only in such keys are one plan. */
+struct span idle_place(struct slot *slot);
 
 /* derive.c: the keys that follow from others; KNOWN, OPEN or FAILED. */
 void derive_key(struct checker *c, enum key_id key, struct slot *slot);

@@ -45,8 +45,8 @@ static void check_decay(struct checker *c, int64_t warmup, int64_t steps)
     const enum key_id of_decay[] = {K_schedule_floor, K_schedule_decay_shape};
     for (size_t i = 0; decay == 0 && i < COUNT_OF(of_decay); i++)
         if (key_given(c, of_decay[i]) && !key_given(c, K_run_steps))
-            add_note(warn(place_of(c, of_decay[i]), "%s has no effect: the rate does not decay",
-                          key_path(of_decay[i])),
+            add_note(warn(idle_place(&c->key[of_decay[i]]),
+                          "%s has no effect: the rate does not decay", key_path(of_decay[i])),
                      place_of(c, K_schedule_decay), "a decay of no steps");
     if (steps == 0 || warmup > steps || decay <= steps - warmup) return;
     struct diagnostic *d = complain(
@@ -95,7 +95,7 @@ static void check_schedule(struct checker *c)
                  "floor = %s falls to %s", text_format("%.3g", floor->number / lr->number),
                  constant_text(floor));
     if (constant && key_given(c, K_schedule_floor))
-        add_help(warn(place_of(c, K_schedule_floor),
+        add_help(warn(idle_place(&c->key[K_schedule_floor]),
                       "schedule.floor has no effect: a constant rate does not fall"),
                  "schedule cosine { … } falls to it, and so do linear and wsd");
     int64_t run = 0;
@@ -110,10 +110,10 @@ static void check_schedule(struct checker *c)
     for (size_t i = 0; i < COUNT_OF(of_warmup); i++)
         if (key_given(c, of_warmup[i]) && whole_value(c, K_schedule_warmup, &warmup, NULL) &&
             warmup == 0)
-            warn(place_of(c, of_warmup[i]), "%s has no effect: the warm-up has no steps",
+            warn(idle_place(&c->key[of_warmup[i]]), "%s has no effect: the warm-up has no steps",
                  key_path(of_warmup[i]));
     if (key_given(c, K_schedule_decay_shape) && (!name || strcmp(name, "wsd")))
-        warn(place_of(c, K_schedule_decay_shape),
+        warn(idle_place(&c->key[K_schedule_decay_shape]),
              "schedule.decay_shape has no effect: only wsd has a decay of its own shape");
     if (key_given(c, K_run_steps) && whole_value(c, K_run_steps, &run, NULL) && run < warmup)
         add_note(
@@ -124,7 +124,7 @@ static void check_schedule(struct checker *c)
     if (name && !strcmp(name, "wsd"))
         check_decay(c, warmup, steps);
     else if (key_given(c, K_schedule_decay))
-        warn(place_of(c, K_schedule_decay),
+        warn(idle_place(&c->key[K_schedule_decay]),
              "schedule.decay has no effect: only wsd has a decay of its own length");
 }
 
@@ -253,13 +253,13 @@ static void check_data(struct checker *c)
                           *format = key_given(c, K_data_train) ? key_value(c, K_data_format) : NULL;
     if (key_given(c, K_data_field) && format && strcmp(format->text, "jsonl") &&
         strcmp(format->text, "auto"))
-        add_help(warn(place_of(c, K_data_field),
+        add_help(warn(idle_place(&c->key[K_data_field]),
                       "data.field has no effect: format = %s has no "
                       "fields",
                       format->text),
                  "format = jsonl reads JSON lines");
     if (key_given(c, K_data_seed) && order && !strcmp(order->text, "sequential"))
-        add_help(warn(place_of(c, K_data_seed),
+        add_help(warn(idle_place(&c->key[K_data_seed]),
                       "data.seed has no effect: samples are taken in the order of the files"),
                  "order = shuffled draws an order from it");
     const struct constant *size = vocab ? hyper_value(c, vocab) : NULL;
@@ -348,7 +348,7 @@ static void check_rope(struct checker *c)
                  "nothing");
     for (size_t i = 0; i < COUNT_OF(others) && factor->number >= 1 && factor->number <= 1; i++)
         if (hyper_given(c, others[i]))
-            add_help(warn(hyper_find(c, others[i])->slot.at,
+            add_help(warn(idle_place(&hyper_find(c, others[i])->slot),
                           "model.%s has no effect: rope_factor is 1, which scales nothing",
                           others[i]),
                      "rope_factor = 8 is Llama 3.1's");
@@ -372,7 +372,8 @@ static void check_dense(struct checker *c)
                           constant_text(list)),
                  "ffn = 4 * hidden, or what the model was trained with");
     else if (!list->n && hyper_given(c, "ffn") && ffn->number > 0)
-        add_help(warn(at, "model.ffn has no effect: no layer is dense"),
+        add_help(warn(idle_place(&hyper_find(c, "ffn")->slot),
+                      "model.ffn has no effect: no layer is dense"),
                  "dense_layers = [0] makes the first one dense; expert_width is that of experts");
 }
 
@@ -382,7 +383,7 @@ static void check_balance(struct checker *c)
     struct declared *on = hyper_find(c, "balance_bias");
     const struct constant *is = on ? hyper_value(c, on) : NULL;
     if (is && is->kind == CONST_TRUTH && !is->truth && hyper_given(c, "balance_rate"))
-        add_help(warn(hyper_find(c, "balance_rate")->slot.at,
+        add_help(warn(idle_place(&hyper_find(c, "balance_rate")->slot),
                       "model.balance_rate has no effect: balance_bias is off"),
                  "balance_bias = on");
 }
@@ -434,7 +435,7 @@ static void check_saving(struct checker *c)
                       "told where by --checkpoint-dir"),
                  "directory = \"checkpoints\"");
     if (keep && keep->kind == CONST_WORD && key_given(c, K_checkpoint_keep_every))
-        add_help(warn(place_of(c, K_checkpoint_keep_every),
+        add_help(warn(idle_place(&c->key[K_checkpoint_keep_every]),
                       "checkpoint.keep_every has no effect: keep = all keeps every checkpoint"),
                  "keep = 3 keeps the newest three, and those at multiples of keep_every");
 }

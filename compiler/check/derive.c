@@ -24,6 +24,12 @@ static bool is_elastic(struct checker *c)
 }
 
 /* Where the plan gives a key; else where it speaks of its section; else the plan's head. */
+struct span idle_place(struct slot *slot)
+{
+    slot->idle = true;
+    return slot->entry->at;
+}
+
 struct span place_of(const struct checker *c, enum key_id key)
 {
     if (c->key[key].at.file) return c->key[key].at;
@@ -340,7 +346,7 @@ static void check_checkpoint(struct checker *c)
                          ? !strcmp(mode->text, "selective")
                          : strcmp(mode->text, "none") && !budget && !automatic;
         if (key_given(c, with_mode[i]) && !works)
-            add_help(warn(place_of(c, with_mode[i]),
+            add_help(warn(idle_place(&c->key[with_mode[i]]),
                           "%s has no effect: activation_checkpoint.mode is %s",
                           key_path(with_mode[i]), mode->text),
                      with_mode[i] == K_activation_checkpoint_budget ? "mode = budget"
@@ -358,14 +364,14 @@ static void check_gathering(struct checker *c)
     int64_t fsdp, dp;
     if (all && whole_value(c, K_mesh_dp, &dp, NULL) && dp > 1) return;
     if (all && whole_value(c, K_mesh_dp, &dp, NULL) && key_given(c, K_mesh_optimizer))
-        warn(place_of(c, K_mesh_optimizer),
+        warn(idle_place(&c->key[K_mesh_optimizer]),
              "mesh.optimizer = all has no effect: with dp = 1 the shards are all devices");
     if (!whole_value(c, K_mesh_fsdp, &fsdp, NULL) || fsdp != 1 || !compute ||
         compute->kind != CONST_WORD || strcmp(compute->text, "fp32"))
         return;
     for (size_t i = 0; i < COUNT_OF(of_gathers); i++)
         if (key_given(c, of_gathers[i]))
-            warn(place_of(c, of_gathers[i]),
+            warn(idle_place(&c->key[of_gathers[i]]),
                  "%s has no effect: nothing is gathered with fsdp = 1 in fp32",
                  key_path(of_gathers[i]));
 }

@@ -275,6 +275,9 @@ struct plan {
     struct {
         struct span graph, gemm, attention, experts, nccl, nccl_blocks, dp, global;
     } given;
+    /* of a space: the number of the point of this plan. Where keys of axes have no effect, many
+     * points are one plan: the one in which these keys have their standard choice */
+    int64_t point;
 };
 
 /* Each replica has a part of its shard's optimizer: there are replicas, and the plan says so. */
@@ -346,11 +349,12 @@ void plan_warn_of_engines(const struct plan *p);
 const char *plan_set_arch(struct plan *p, const char *list);
 
 /* A plan with open alternatives, as a space: one axis an open key, its choices in the order of the
- * text, ranges written out. */
+ * text, ranges written out. Points are numbered in the order of the axes, the last one fastest. */
 struct axis {
     const char *key;
     const char *const *choice;
     int n;
+    int standard; /* of the choices, the key's default; 0 where it is none of them */
 };
 struct space {
     struct axis *axis;
@@ -365,9 +369,7 @@ struct space {
 struct plan *plan_or_space_load(const char *path, const char *const *set, int n_set,
                                 struct space **space);
 /* The plan of one point: choice[k] of axis k. NULL when its keys do not go together, *why then
- * saying it, and for a point that is another one's plan, *why then being space_repeats. Says
- * nothing. */
-extern const char space_repeats[];
+ * saying it. Says nothing. */
 struct plan *space_plan(const struct space *s, const int *choice, const char **why);
 
 #endif

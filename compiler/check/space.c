@@ -79,6 +79,13 @@ static bool add_range(struct checker *c, enum section_id section, const struct a
     return true;
 }
 
+static int standard_of(enum key_id key, const struct choices *all)
+{
+    for (int i = 0; key != KEY_COUNT && i < all->text.n; i++)
+        if (!strcmp(all->text.item[i], key_rows[key].fallback)) return i;
+    return 0;
+}
+
 static bool add_axis(struct space *s, struct checker *c, const char *path)
 {
     const struct slot *slot = slot_of(c, path);
@@ -94,7 +101,8 @@ static bool add_axis(struct space *s, struct checker *c, const char *path)
             add_choice(&all, written(e), e);
         }
     }
-    s->axis[s->n_axes] = (struct axis){.key = path, .choice = all.text.item, .n = all.text.n};
+    s->axis[s->n_axes] = (struct axis){
+        .key = path, .choice = all.text.item, .n = all.text.n, .standard = standard_of(key, &all)};
     s->tree[s->n_axes++] = all.ast.item;
     if (__builtin_mul_overflow(s->points, all.text.n, &s->points)) s->points = INT64_MAX;
     return true;
@@ -185,20 +193,6 @@ struct plan *plan_or_space_load(const char *path, const char *const *set, int n_
     return p;
 }
 
-const char space_repeats[] = "the plan with mesh.optimizer = shard: with dp = 1 the shards are all "
-                             "devices";
-
-/* Without replicas the optimizer over all devices is the one over the shards: one of the two
- * points is enough. */
-static bool repeats(const struct space *s, const struct plan *p)
-{
-    if (!p->optimizer_all || p->dp > 1) return false;
-    for (int k = 0; k < s->n_axes; k++)
-        for (int i = 0; i < s->axis[k].n && !strcmp(s->axis[k].key, "mesh.optimizer"); i++)
-            if (!strcmp(s->axis[k].choice[i], "shard")) return true;
-    return false;
-}
-
 struct plan *space_plan(const struct space *s, const int *choice, const char **why)
 {
     struct diagnostics_mark mark = diagnostics_mark();
@@ -217,6 +211,8 @@ struct plan *space_plan(const struct space *s, const int *choice, const char **w
     *why = p ? NULL : diagnostics_since(mark);
     if (!p && !*why) *why = "a key is left open";
     diagnostics_drop(mark);
-    if (p && repeats(s, p)) *why = space_repeats, p = NULL;
+    for (int k = 0; p && k < s->n_axes; k++)
+        p->point = p->point * s->axis[k].n +
+                   (slot_of(c, s->axis[k].key)->idle ? s->axis[k].standard : choice[k]);
     return p;
 }

@@ -111,11 +111,9 @@ static void add_reasons(const struct arguments *a, const struct space *space, js
     struct candidates *c = candidates_open(a);
     const struct search *s = search_run(
         c, space, 1, space->points <= ALL_SIMULATED ? SEARCH_ALL : SEARCH_FRONTIER, NULL);
-    size_t at = 0;
     for (int64_t i = 0; i < s->candidates && !s->missing; i++)
-        if (!candidate_repeats(&s->candidate[i].place))
-            json_object_set_new(json_array_get(json_object_get(json, "points"), at++), "reason",
-                                json_string(utf8_text(search_reason(c, s, &s->candidate[i]))));
+        json_object_set_new(json_array_get(json_object_get(json, "points"), (size_t)i), "reason",
+                            json_string(utf8_text(search_reason(c, s, &s->candidate[i]))));
     candidates_close(c);
 }
 

@@ -25,9 +25,8 @@ struct scaling {
 
 static int rank_of(const struct search *s, int64_t number)
 {
-    number = search_original(s, number);
     for (int i = 0; i < s->n_ranked; i++)
-        if (s->ranked[i] == number) return i + 1;
+        if (s->ranked[i] == s->place_of[number]) return i + 1;
     return 0;
 }
 
@@ -45,8 +44,8 @@ static double gap_of(const struct tune_rung *r, const struct candidate *x, int p
 static const char *why_moved(const struct tune *t, int to, int64_t number, int was, int is)
 {
     const struct tune_rung *a = &t->rung[to - 1], *b = &t->rung[to];
-    const struct candidate *x = &a->search->candidate[search_original(a->search, number)],
-                           *y = &b->search->candidate[search_original(b->search, number)];
+    const struct candidate *x = search_candidate(a->search, number),
+                           *y = search_candidate(b->search, number);
     if (!is)
         return text_format("on %lld: %s", (long long)b->devices,
                            search_reason(t->candidates, b->search, y));
@@ -87,7 +86,7 @@ static row_list rows_of(const struct tune *t)
 
 static const char *cell(const struct tune_rung *r, const struct ladder_row *row, int rung)
 {
-    const struct candidate *x = &r->search->candidate[search_original(r->search, row->number)];
+    const struct candidate *x = search_candidate(r->search, row->number);
     switch (x->ruling) {
     case RULED_IMPOSSIBLE: return "impossible";
     case RULED_EXCEEDS_BOUND:
@@ -135,7 +134,7 @@ static int64_t step_of(const struct tune *t, const struct tune_rung *r, int64_t 
     diagnostics_drop(mark);
     if (!space || space->points != r->space->points) return 0;
     int *choice = TAKE_MANY(int, space->n_axes + 1);
-    choice_of(space, search_original(r->search, number), choice);
+    choice_of(space, search_candidate(r->search, number)->number, choice);
     const struct place place = candidate_place(t->candidates, space, choice);
     struct prediction *p;
     const struct program *program;

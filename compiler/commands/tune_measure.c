@@ -239,7 +239,7 @@ int tune_measure(struct tune *t)
         predict_again(t);
         struct search *s = first->search;
         if (!s->n_ranked || round == ROUNDS) break;
-        if (round && was_run(t, s->ranked[0])) break;
+        if (round && was_run(t, s->candidate[s->ranked[0]].number)) break;
         int status = run_best(t, round ? 1 : t->arguments.top ? t->top : FEW, round > 0, data);
         if (status != EXIT_FINE) return status;
         const char *rates = text_format("%s/rates.%d.plan", t->scratch, round);

@@ -282,14 +282,14 @@ static void print_others(const struct tune *t, const struct tune_rung *r)
     int64_t left = 0;
     for (int64_t i = 0; i < s->candidates; i++) {
         const struct candidate *x = &s->candidate[i];
-        bool known = is_shown(r, x) || candidate_repeats(&x->place);
+        bool known = is_shown(r, x);
         for (int k = 0; k < said.n && !known && x->place.why; k++)
             known = said.item[k] == x->place.why;
         if (known) continue;
         if (x->place.why) PUSH(&said, x->place.why);
         if (!shown && !left) printf("  the others\n");
         if (shown++ < SHOWN)
-            printf("    %s: %s\n", tune_set_text(s->space, i),
+            printf("    %s: %s\n", tune_set_text(s->space, x->number),
                    search_reason(t->candidates, r->search, x));
         else
             left++;
@@ -306,9 +306,8 @@ static void print_rung(const struct tune *t, const struct tune_rung *r)
                (long long)r->plan->sequence);
     printf("\n");
     if (r == t->rung) print_axes(t, s->space);
-    printf("  %s points: %s possible, %s laid out, %s simulated%s\n",
-           text_count(s->candidates - s->repeats), text_count(s->possible), text_count(s->layouts),
-           text_count(s->simulations),
+    printf("  %s points: %s possible, %s laid out, %s simulated%s\n", text_count(s->candidates),
+           text_count(s->possible), text_count(s->layouts), text_count(s->simulations),
            s->simulations ? text_format(", %.1f times fewer than all",
                                         (double)s->possible / (double)s->simulations)
                           : "");
@@ -405,7 +404,8 @@ static json_t *rung_json(const struct tune *t, const struct tune_rung *r)
            *survivors = json_array();
     for (int i = 0; i < s->n_ranked && t->arguments.ladder; i++)
         if (s->candidate[s->ranked[i]].frontier)
-            json_array_append_new(survivors, tune_set_json(s->space, s->ranked[i]));
+            json_array_append_new(survivors,
+                                  tune_set_json(s->space, s->candidate[s->ranked[i]].number));
     if (t->arguments.ladder) json_object_set_new(o, "survivors", survivors);
     return o;
 }
@@ -418,9 +418,8 @@ void tune_print_json(const struct tune *t)
     for (int k = 0; k < t->n_rungs; k++) {
         const struct tune_rung *r = &t->rung[k];
         for (int64_t i = 0; i < r->search->candidates; i++)
-            if (!candidate_repeats(&r->search->candidate[i].place))
-                json_array_append_new(candidates, candidate_json(t, r, &r->search->candidate[i],
-                                                                 t->arguments.ladder != NULL));
+            json_array_append_new(candidates, candidate_json(t, r, &r->search->candidate[i],
+                                                             t->arguments.ladder != NULL));
         json_array_append_new(rungs, rung_json(t, r));
         simulations += r->search->simulations, layouts += r->search->layouts;
     }

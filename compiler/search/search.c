@@ -31,22 +31,9 @@ struct time_parts time_parts_of(const struct prediction *t)
     return to;
 }
 
-void choice_of(const struct space *s, int64_t number, int *choice)
+struct candidate *search_candidate(const struct search *s, int64_t number)
 {
-    for (int k = s->n_axes - 1; k >= 0; k--)
-        choice[k] = (int)(number % s->axis[k].n), number /= s->axis[k].n;
-}
-
-int64_t search_original(const struct search *s, int64_t number)
-{
-    if (!candidate_repeats(&s->candidate[number].place)) return number;
-    int64_t below = 1; /* points of the axes after it */
-    for (int k = s->space->n_axes - 1; k >= 0; below *= s->space->axis[k--].n) {
-        const struct axis *a = &s->space->axis[k];
-        for (int64_t i = 0; i < a->n && !strcmp(a->key, "mesh.optimizer"); i++)
-            if (!strcmp(a->choice[i], "shard")) return number + (i - number / below % a->n) * below;
-    }
-    bug("a point repeats none");
+    return &s->candidate[s->place_of[number]];
 }
 
 /* ── order ───────────────────────────────────────────────────────────────────── */
@@ -81,13 +68,13 @@ static bool exceeds(int64_t bytes, int64_t limit)
 static int begin(struct candidates *c, struct search *s, bool bounded, int *open,
                  struct search_watcher *watcher)
 {
-    int *choice = TAKE_MANY(int, s->space->n_axes + 1), n = 0;
-    for (int64_t i = 0; i < s->candidates; i++) {
-        struct candidate *x = &s->candidate[i];
-        if (watcher) watcher->told(watcher, false, i, s->candidates);
-        choice_of(s->space, i, choice);
-        *x = (struct candidate){.number = i, .place = candidate_place(c, s->space, choice)};
-        s->repeats += candidate_repeats(&x->place);
+    int n = 0;
+    struct walk *w = walk_begin(s->space);
+    while (walk_next(w, c)) {
+        struct candidate *x = &s->candidate[s->candidates];
+        if (watcher) watcher->told(watcher, false, w->number, s->space->points);
+        *x = (struct candidate){.number = w->number, .place = w->place};
+        s->place_of[w->number] = (int)s->candidates++;
         if (x->place.why) continue;
         s->possible++;
         x->least_bytes = bounded ? candidate_least_peak(&x->place) : 0;
@@ -95,8 +82,9 @@ static int begin(struct candidates *c, struct search *s, bool bounded, int *open
         if (exceeds(x->least_bytes, x->place.limit_bytes)) continue;
         x->ruling = RULED_BOUND;
         x->least_step = bounded ? candidate_least_step(&x->place) : 0;
-        open[n++] = (int)i;
+        open[n++] = (int)(x - s->candidate);
     }
+    for (int64_t i = 0; i < s->space->points; i++) s->place_of[i] = s->place_of[w->point_of[i]];
     return n;
 }
 
@@ -170,7 +158,7 @@ static void rank(struct search *s)
 
 void search_measured(struct search *s, int64_t number, int64_t picoseconds)
 {
-    struct candidate *x = &s->candidate[number];
+    struct candidate *x = search_candidate(s, number);
     if (!x->step) return;
     for (int i = 0; i < TIME_PARTS; i++)
         x->parts.part[i] =
@@ -185,8 +173,8 @@ struct search *search_run(struct candidates *c, const struct space *space, int t
 {
     struct search *s = TAKE(struct search);
     *s = (struct search){.space = space,
-                         .candidates = space->points,
                          .candidate = TAKE_MANY(struct candidate, space->points),
+                         .place_of = TAKE_MANY(int, space->points),
                          .ranked = TAKE_MANY(int, space->points)};
     int *open = TAKE_MANY(int, space->points), *choice = TAKE_MANY(int, space->n_axes + 1);
     int n = begin(c, s, how != SEARCH_ALL, open, watcher);

@@ -37,12 +37,12 @@ struct candidate {
 };
 struct search {
     const struct space *space;
-    struct candidate *candidate; /* by number */
+    struct candidate *candidate; /* by number; those that are another one's plan are left out */
     int64_t candidates;
-    int *ranked; /* numbers of the simulated ones, best first: by time, memory, text */
+    int *place_of; /* by number: where the candidate is that this point is */
+    int *ranked;   /* where the simulated ones are, best first: by time, memory, text */
     int n_ranked;
     int64_t layouts, simulations, possible;
-    int64_t repeats;     /* candidates that are another one's plan */
     const char *missing; /* a figure of the cluster without which nothing is predicted; or NULL */
 };
 
@@ -62,9 +62,8 @@ struct search *search_run(struct candidates *c, const struct space *s, int top, 
 /* A simulated point was run: its step is that of the run, its parts grow alike, and all simulated
  * ones are ranked again. */
 void search_measured(struct search *s, int64_t number, int64_t picoseconds);
-void choice_of(const struct space *s, int64_t number, int *choice);
-/* The point whose plan a candidate repeats; for one that repeats none, itself. */
-int64_t search_original(const struct search *s, int64_t number);
+/* The candidate that a point is. */
+struct candidate *search_candidate(const struct search *s, int64_t number);
 
 /* reason.c: why a candidate is not the best, with the step of the schedule that exceeds or the part
  * of the time that is longer. In the arena. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# planc tune: the search against trying every point of ten spaces, its plan, its reasons, its JSON,
+# planc tune: the search against trying every point of its spaces, its plan, its reasons, its JSON,
 # runs on a modelled machine (LONG=1: on this one), and bad input.
 . "$(cd "$(dirname "$0")" && pwd)/../lib/common.sh"
 [ "$BUILD" = build-sanitize ] &&
@@ -39,6 +39,12 @@ same processors "$plans/demo.plan" 'mesh.fsdp=1|2|4' 'mesh.dp=4/mesh.fsdp' batch
 same small_mixture "$plans/moe-small.plan" 'mesh.fsdp=1|2' 'mesh.dp=2/mesh.fsdp' batch.global=24 \
     "$modes" 'batch.local=2|4|6'
 same optimizer "$plans/30b-a3b-512.plan" 'mesh.optimizer=shard|all' 'mesh.fsdp=8|64|512'
+# Keys without effect: one shard gathers nothing, mode = none has no layers to count, and without
+# replicas there is one optimizer. Of 48 points 3 with one shard and 9 with two are plans.
+same idle "$plans/demo.plan" 'mesh.fsdp=1|2' 'mesh.prefetch=0|1|2' 'mesh.optimizer=all|shard' \
+    'activation_checkpoint.mode=none|full' 'activation_checkpoint.every=1|2' mesh.dp=1
+tail -n 1 factors | grep -q '36 passed over' && ok idle_points ||
+    fail idle_points "$(tail -n 1 factors)"
 said=$(awk '{ fit += $3; run += $5 } END { printf "%d %d", fit, run }' factors)
 awk '{ exit !($2 > 0 && $1 > 2 * $2) }' <<<"$said" && ok saves_more_than_half ||
     fail saves_more_than_half "fit and simulated: $said"
@@ -107,6 +113,10 @@ for points in o["candidates"], check:
     assert not any(p["verdict"] == "impossible" for p in points)
 ') && "$planc" check "$reference" "${two[@]}" 2>&1 | grep -q 'a space of 60 plans' &&
     ok equal_once || fail equal_once "$said $(tail_of once.err)"
+idle=(--set 'mesh.fsdp=1|2' --set 'mesh.prefetch=0|2|1')
+"$planc" check "$plans/demo.plan" "${idle[@]}" >idle.txt 2>&1 &&
+    grep -q 'a space of 4 plans' idle.txt && grep -q 'fsdp=1 mesh.prefetch=1$' idle.txt &&
+    ok idle_once || fail idle_once "$(tail_of idle.txt)"
 "$planc" tune "$reference" "${two[@]}" --ladder 16,64 >once.txt 2>&1 &&
     grep -q '^ *[0-9.]* s ([0-9]*) .* mesh.fsdp=16 .*mesh.optimizer=all' once.txt &&
     [ "$(grep -c '^ *16 *[0-9.]* s per step' once.txt)" = 2 ] && ok equal_on_a_ladder ||

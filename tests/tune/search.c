@@ -1,11 +1,36 @@
 /* The search of `planc tune` against trying every point: the same best points in the same order,
- * the same frontier, and bounds that no simulated point undercuts.
- *     search PLAN [SET…]     prints how many were possible and how many the search simulated */
+ * the same frontier, and bounds that no simulated point undercuts. A point that is passed over has
+ * the memory and the time of the one that it is taken for.
+ *     search PLAN [SET…]     prints how many were possible, how many the search simulated, and how
+ *                            many were passed over */
 #include "base/diagnostics.h"
 #include "search/search.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* Points that are no candidates; -1: one is not the point that it is taken for. */
+static long passed_over(struct candidates *c, const struct search *all)
+{
+    long n = 0;
+    for (int64_t i = 0; i < all->space->points; i++) {
+        int choice[32];
+        const struct candidate *x = search_candidate(all, i);
+        if (x->number == i) continue;
+        n++;
+        choice_of(all->space, i, choice);
+        struct place place = candidate_place(c, all->space, choice);
+        const int64_t peak = candidate_peak(c, all->space, choice, &place),
+                      step = candidate_step(c, all->space, choice, &place, NULL, NULL, NULL);
+        if (place.point != x->number || (x->peak_bytes > 0 && peak != x->peak_bytes) ||
+            (x->step > 0 && step != x->step))
+            return printf("point %ld is not point %ld: %ld bytes, %ld ps, not %ld, %ld\n", (long)i,
+                          (long)x->number, (long)peak, (long)step, (long)x->peak_bytes,
+                          (long)x->step),
+                   -1;
+    }
+    return n;
+}
 
 int main(int argc, char **argv)
 {
@@ -48,9 +73,11 @@ int main(int argc, char **argv)
                            i < best->n_ranked ? best->ranked[i] : -1);
     if (simulated != all->n_ranked || best->simulations > all->simulations)
         wrong = printf("%d simulated, %d ranked\n", simulated, all->n_ranked);
+    const long passed = passed_over(c, all);
+    wrong |= passed < 0;
     if (!wrong)
-        printf("%ld possible, %ld fit, %ld simulated\n", (long)all->possible,
-               (long)all->simulations, (long)best->simulations);
+        printf("%ld possible, %ld fit, %ld simulated, %ld passed over\n", (long)all->possible,
+               (long)all->simulations, (long)best->simulations, passed);
     candidates_close(c);
     return wrong != 0;
 }
