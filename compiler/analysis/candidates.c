@@ -14,9 +14,16 @@
 #include <string.h>
 
 /* structure: NULL when the architecture cannot be compiled at the sizes that one is read off. */
+enum { TRIED = 32 };
 struct known {
     const char *key;
     struct structure *structure;
+    /* whether points of so many sequences and pieces have its kernels */
+    struct {
+        int64_t local, chunks;
+        bool holds;
+    } tried[TRIED];
+    int n_tried;
     bool worked; /* these are known */
     double flops;
     struct traffic traffic;
@@ -31,6 +38,12 @@ struct step_names {
 struct shared {
     const char *key;
     struct points *points;
+    /* whether the architecture takes so many sequences */
+    struct {
+        int64_t local;
+        bool lowers;
+    } tried[TRIED];
+    int n_tried;
 };
 struct candidates {
     const struct arguments *arguments;
@@ -200,11 +213,11 @@ struct plan *candidate_plan(const struct arguments *a, const struct space *s, co
 }
 
 /* What the structures of this point's model share; made once, and never let go of. */
-static struct points *points_of(struct candidates *c, const struct space *s, const int *choice)
+static struct shared *shared_of(struct candidates *c, const struct space *s, const int *choice)
 {
     const char *key = shared_key(s, choice), *why;
     for (int i = 0; i < c->n_shared; i++)
-        if (c->shared[i].key == key) return c->shared[i].points;
+        if (c->shared[i].key == key) return &c->shared[i];
     if (c->n_shared == c->room_shared) {
         c->room_shared = c->room_shared ? 2 * c->room_shared : 4;
         c->shared = realloc(c->shared, sizeof *c->shared * (size_t)c->room_shared);
@@ -214,11 +227,42 @@ static struct points *points_of(struct candidates *c, const struct space *s, con
     struct plan *p = candidate_plan(c->arguments, s, choice, &why);
     struct points *points = p ? points_open(p, true) : NULL;
     diagnostics_drop(mark);
-    c->shared[c->n_shared++] = (struct shared){key, points};
-    return points;
+    c->shared[c->n_shared] = (struct shared){.key = key, .points = points};
+    return &c->shared[c->n_shared++];
 }
 
 /* ── a point ─────────────────────────────────────────────────────────────────── */
+
+/* An architecture may refuse sizes: rows of a weight that do not go with so many tokens. */
+static bool lowers(struct shared *of, const struct plan *p)
+{
+    for (int i = 0; i < of->n_tried; i++)
+        if (of->tried[i].local == p->local) return of->tried[i].lowers;
+    struct arena_mark mark = arena_mark();
+    struct diagnostics_mark said = diagnostics_mark();
+    const bool does = pass_lower(p) != NULL;
+    diagnostics_drop(said);
+    arena_reset(mark);
+    if (of->n_tried < TRIED) {
+        of->tried[of->n_tried].local = p->local;
+        of->tried[of->n_tried++].lowers = does;
+    }
+    return does;
+}
+
+static bool holds(struct shared *of, struct known *k, const struct plan *p)
+{
+    if (!lowers(of, p)) return false;
+    for (int i = 0; i < k->n_tried; i++)
+        if (k->tried[i].local == p->local && k->tried[i].chunks == p->loss_chunks)
+            return k->tried[i].holds;
+    const bool does = structure_holds(k->structure, p);
+    if (k->n_tried < TRIED) {
+        k->tried[k->n_tried].local = p->local, k->tried[k->n_tried].chunks = p->loss_chunks;
+        k->tried[k->n_tried++].holds = does;
+    }
+    return does;
+}
 
 struct place candidate_place(struct candidates *c, const struct space *s, const int *choice)
 {
@@ -236,7 +280,7 @@ struct place candidate_place(struct candidates *c, const struct space *s, const 
     struct known *k = find(c->table, c->room, key);
     if (!k->key) {
         arena_reset(mark); /* what is shared outlives the point */
-        struct points *points = points_of(c, s, choice);
+        struct points *points = shared_of(c, s, choice)->points;
         mark = arena_mark();
         p = candidate_plan(c->arguments, s, choice, &why);
         struct diagnostics_mark said = diagnostics_mark();
@@ -247,8 +291,9 @@ struct place candidate_place(struct candidates *c, const struct space *s, const 
         *k = (struct known){.key = key, .structure = made};
         c->used++;
     }
+    const bool held = k->structure && holds(shared_of(c, s, choice), k, p);
     to = (struct place){.point = p->point,
-                        .structure = k->structure,
+                        .structure = held ? k->structure : NULL,
                         .key = key,
                         .at = {.fsdp = p->fsdp,
                                .dp = p->dp,

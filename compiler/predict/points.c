@@ -8,6 +8,8 @@
 #include "passes/layout.h"
 #include "passes/workspace_form.h"
 #include "predict/bound.h"
+#include "predict/extents.h"
+#include "predict/form.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -24,10 +26,6 @@ struct points {
 };
 
 enum { NUMBERS = 8 };
-/* value = base + row x tokens + piece x tokens / chunks */
-struct real_form {
-    double base, row, piece;
-};
 struct work_form {
     struct real_form number[NUMBERS], *op;
 };
@@ -43,6 +41,8 @@ struct structure {
     struct point timed;     /* the program's times are of this point */
     const struct outcome *outcome;
     bool ruled; /* false: its kernels are others at other sizes, so a point has to be compiled */
+    struct extents *extents; /* NULL unless ruled */
+    uint64_t kernels;        /* kernels_hash() */
 };
 
 struct point point_of(const struct plan *p)
@@ -115,21 +115,6 @@ static void set_numbers(struct work *w, const double from[NUMBERS])
     w->tokens = from[4], w->flops = from[5], w->bytes = from[6], w->columns = from[7];
 }
 
-static struct real_form form_of(const struct graph *g, int64_t many, double a, double b, double c)
-{
-    double tokens = (double)g->facts.tokens, few = (double)g->facts.loss_chunks;
-    struct real_form f = {0};
-    if (many != g->facts.loss_chunks) f.piece = (a - c) / (tokens / few - tokens / (double)many);
-    f.row = (b - a - f.piece * (tokens / few)) / tokens;
-    f.base = a - f.row * tokens - f.piece * (tokens / few);
-    return f;
-}
-
-static double value_of(const struct real_form *f, double tokens, double chunks)
-{
-    return round(f->base + f->row * tokens + f->piece * (tokens / chunks));
-}
-
 static void read_forms(struct structure *s, const struct graph *g, const struct work *more,
                        const struct work *finer, int64_t many)
 {
@@ -187,8 +172,10 @@ static struct structure *structure_of(struct points *shared, const struct plan *
     int kernels[2];
     const struct work *second = program_work(more, &kernels[0]),
                       *third = finer == g ? s->program->work : program_work(finer, &kernels[1]);
-    s->ruled =
-        kernels[0] == s->program->kernels && (finer == g || kernels[1] == s->program->kernels);
+    s->kernels = kernels_hash(fused_at[0]);
+    s->extents = extents_of(fused_at[0], fused_at[1], fused_at[2]);
+    s->ruled = s->extents && kernels[0] == s->program->kernels &&
+               (finer == g || kernels[1] == s->program->kernels);
     if (s->ruled) read_forms(s, g, second, third, finer->facts.loss_chunks);
     s->cut = g->facts.parts > 1;
     s->part = program_take(s->program, sizeof *s->part * (size_t)(s->program->units + 1));
@@ -235,11 +222,28 @@ void structure_free(struct structure *s)
 {
     if (!s) return;
     family_free(s->family);
+    extents_free(s->extents);
     program_free(s->program);
     free(s);
 }
 
 const missing_list *structure_missing(const struct structure *s) { return &s->program->missing; }
+
+bool structure_holds(const struct structure *s, const struct plan *p)
+{
+    if (!s->extents || !extents_coincide(s->extents, p->local * p->sequence, p->loss_chunks))
+        return true;
+    struct arena_mark mark = arena_mark();
+    struct diagnostics_mark said = diagnostics_mark();
+    struct plan at = *p;
+    at.accumulation = family_accumulation(p);
+    struct graph *g = pass_lower(&at);
+    if (g) g = pipeline_run(g, LEVEL_FUSE);
+    const bool same = g && kernels_hash(g) == s->kernels;
+    diagnostics_drop(said);
+    arena_reset(mark);
+    return same;
+}
 
 /* ── a point ─────────────────────────────────────────────────────────────────── */
 

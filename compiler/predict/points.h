@@ -48,6 +48,11 @@ struct estimate {
  * structure_missing has them. -1 bytes: the structure follows no rule, and has to be compiled. */
 enum { ASK_BYTES = 1, ASK_TIME = 2, ASK_LEAST_BYTES = 4, ASK_LEAST_TIME = 8 };
 bool structure_evaluate(struct structure *s, struct point at, int asked, struct estimate *e);
+/* Whether a plan of the structure has its kernels. At sizes that are equal only there (as many
+ * tokens as a weight has rows), or 1, fusion may join what it does not elsewhere, and a broadcast
+ * may be none; the plan is compiled up to kernels where that can be. What does not hold is compiled
+ * by itself. */
+bool structure_holds(const struct structure *s, const struct plan *p);
 const missing_list *structure_missing(const struct structure *s);
 /* The last point whose time was asked for, in parts. In the arena. */
 struct prediction *structure_explain(struct structure *s, const struct program **program);

@@ -86,6 +86,33 @@ same points_positions "$plans/gpt2-124m.plan" 'batch.local=1|2|4' batch.global=a
 same points_vocabulary "$plans/demo.plan" 'batch.local=1|2|4' 'batch.loss_chunks=1|2' \
     batch.global=32
 same points_hybrid "$plans/llama-8b.plan" 'mesh.fsdp=8|64|512' 'batch.loss_chunks=1|8'
+# Where sizes coincide a point has other kernels, and is what simulate says of it all the same; and
+# what the architecture refuses is no point.
+coincide() { # KEY=VALUE…: every possible point of five local batches
+    local set=("$top/tests/predict/coincide.plan" --json) w
+    for w in "$@"; do set+=(--set "$w"); done
+    "$planc" check "${set[@]}" --set 'batch.local=1|2|3|4|8' >coincide.json 2>coincide.err || return
+    for w in 1 2 3 4 8; do
+        "$planc" simulate "${set[@]}" --set batch.local=$w >coincide.$w.json 2>coincide.err
+    done
+    python3 - <<'PY'
+import json
+possible = []
+for p in json.load(open("coincide.json"))["points"]:
+    local = p["set"][0].split("=")[1]
+    one = json.load(open(f"coincide.{local}.json"))
+    assert ("rungs" in one) == ("step_seconds" in p), (p, one)
+    if "rungs" not in one:
+        continue
+    r = one["rungs"][0]
+    assert (p["step_seconds"], p["peak_bytes"]) == (r["step_seconds"], r["peak_bytes"]), (p, r)
+    possible.append(local)
+assert possible == ["2", "4", "8"], possible
+PY
+}
+said=$(coincide batch.loss_chunks=1 2>&1 && coincide batch.loss_chunks=8 2>&1) &&
+    ok points_that_coincide ||
+    fail points_that_coincide "$(tail -n 3 <<<"$said" | head -c 500) $(tail_of coincide.err)"
 
 # ── the command ──
 # gathers NAME: of layers, in a step of eight micro-batches
