@@ -122,6 +122,28 @@ static void write_period(struct text *to, const struct import_period *p, const j
     line(to, "layer_types", text_format("[%s]", kinds.bytes));
 }
 
+/* Of all layers but the first ones; false: none has a window. */
+static bool has_window(const json_t *keys)
+{
+    return number_of(keys, "window") > 0 &&
+           number_of(keys, "full_layers") < number_of(keys, "layers");
+}
+
+static void write_window(struct text *to, const json_t *keys)
+{
+    const int64_t layers = (int64_t)number_of(keys, "layers"),
+                  first = (int64_t)number_of(keys, "full_layers");
+    struct text kinds = {0};
+    line(to, "use_sliding_window", has_window(keys) ? "true" : "false");
+    if (!has_window(keys)) return;
+    line(to, "sliding_window", text_format("%ld", (long)number_of(keys, "window")));
+    line(to, "max_window_layers", text_format("%ld", (long)first));
+    for (int64_t i = 0; i < layers; i++)
+        text_add(&kinds, "%s\"%s\"", i ? ", " : "",
+                 i < first ? "full_attention" : "sliding_attention");
+    line(to, "layer_types", text_format("[%s]", kinds.bytes));
+}
+
 /* What no plan says: from the configuration that the run began with, else from the run. */
 static void write_beside(struct text *to, const struct import_family *f, const json_t *keys,
                          const json_t *beside)
@@ -167,6 +189,7 @@ const char *export_config(const json_t *keys, const json_t *beside, enum element
     }
     if (f->dense.step) write_dense(to, &f->dense, keys);
     if (f->period.hyper) write_period(to, &f->period, keys);
+    if (f->window_after) write_window(to, keys);
     if (f->theta) write_rope(to, f, keys);
     write_beside(to, f, keys, beside);
     text_add(to, ",\n  %s", f->exported);
@@ -224,6 +247,9 @@ static bool is_without_effect(const json_t *keys, const json_t *imported, const 
     for (size_t i = 0; i < COUNT_OF(training); i++)
         if (!strcmp(path, training[i])) return true;
     if (!strcmp(path, "model.ffn") && mine) return !some;
+    if (!strcmp(path, "model.full_layers")) return !has_window(keys) && !has_window(imported);
+    if (!strcmp(path, "model.window") && model_key(keys, "full_layers"))
+        return !has_window(keys) && !has_window(imported);
     static const char *const scaling[] = {"model.rope_low", "model.rope_high",
                                           "model.rope_original"};
     for (size_t i = 0; i < COUNT_OF(scaling); i++)

@@ -75,6 +75,9 @@ struct import_family {
     /* What an exported configuration says beside the keys: the limits that transformers reads. */
     const char *exported;
     struct import_period period; /* NULLs: the layers are alike, or attention has no window */
+    /* use_sliding_window gives all layers but the first ones a window: the hyper-parameters window
+     * and full_layers */
+    bool window_after;
     struct import_rope rope;
 };
 extern const struct import_family import_families[];

@@ -182,8 +182,8 @@ static void read_key(struct import *im, const struct import_key *row)
 }
 
 /* ── layers without experts ──────────────────────────────────────────────────── */
-static bool whole_at(struct import *im, const char *key, json_int_t least, json_int_t otherwise,
-                     json_int_t *whole)
+bool import_whole(struct import *im, const char *key, json_int_t least, json_int_t otherwise,
+                  json_int_t *whole)
 {
     const json_t *v = json_object_get(im->root, key);
     *whole = import_is_there(v) ? json_integer_value(v) : otherwise;
@@ -206,7 +206,7 @@ static void read_dense(struct import *im)
     if (!fine)
         complain(import_key_at(im, d->layers), "%s = %s is not a list of layers", d->layers,
                  import_value_text(list));
-    if (!whole_at(im, d->step, 1, 1, &step) || !fine || layers < 1) return;
+    if (!import_whole(im, d->step, 1, 1, &step) || !fine || layers < 1) return;
     if (layers > LAYERS_LIMIT) {
         complain(import_key_at(im, "num_hidden_layers"),
                  "%lld layers are more than planc can count (%d)", (long long)layers, LAYERS_LIMIT);
@@ -235,40 +235,8 @@ static void read_dense(struct import *im)
     if (!import_is_there(json_object_get(im->root, d->width)))
         complain((struct span){im->source, 0, 1},
                  "the configuration lacks %s, the width of its dense layers", d->width);
-    else if (whole_at(im, d->width, 1, 0, &width))
+    else if (import_whole(im, d->width, 1, 0, &width))
         import_entry(im, "ffn", text_format("%lld", (long long)width));
-}
-
-/* ── layers that see the whole sequence ──────────────────────────────────────── */
-
-/* Every n-th layer, from a list of the kinds of all layers; 0 after a message. A list without such
- * a layer is one with the first of them after the last layer. */
-static json_int_t period_of(struct import *im, const json_t *kinds)
-{
-    static const char full[] = "full_attention", window[] = "sliding_attention";
-    const size_t n = json_array_size(kinds);
-    size_t period = 0;
-    bool fine = json_integer_value(json_object_get(im->root, "num_hidden_layers")) == (json_int_t)n;
-    while (period < n && json_equal(json_array_get(kinds, period), json_string(window))) period++;
-    period++;
-    for (size_t i = 0; i < n && fine; i++)
-        fine = json_equal(json_array_get(kinds, i), json_string((i + 1) % period ? window : full));
-    if (fine) return (json_int_t)period;
-    complain(import_key_at(im, "layer_types"),
-             "layer_types cannot be imported: a layer that sees the whole sequence follows after "
-             "the same number of layers with a window, for every layer of num_hidden_layers");
-    return 0;
-}
-
-static void read_period(struct import *im, const struct import_period *row)
-{
-    const json_t *kinds = json_object_get(im->root, "layer_types");
-    json_int_t period = row->otherwise;
-    if (import_is_there(kinds))
-        period = period_of(im, kinds);
-    else if (row->config && !whole_at(im, row->config, 1, period, &period))
-        return;
-    import_entry(im, row->hyper, text_format("%lld", (long long)period));
 }
 
 /* ── the whole configuration ─────────────────────────────────────────────────── */
@@ -307,10 +275,7 @@ static bool is_own(const struct import *im, const char *key)
             if (!strcmp(name, key)) return true;
     for (int i = 0; i < f->limits; i++)
         if (!strcmp(f->limit[i].config, key)) return true;
-    if (f->period.hyper &&
-        (!strcmp(key, "layer_types") || (f->period.config && !strcmp(key, f->period.config))))
-        return true;
-    return import_rope_reads(f, key);
+    return import_window_reads(f, key) || import_rope_reads(f, key);
 }
 
 static bool is_read(const struct import *im, const char *key)
@@ -349,7 +314,7 @@ bool import_read(struct import *im)
     if (!choose_family(im)) return false;
     for (int i = 0; i < im->family->keys; i++) read_key(im, &im->family->key[i]);
     if (im->family->dense.step) read_dense(im);
-    if (im->family->period.hyper) read_period(im, &im->family->period);
+    import_window(im);
     if (im->family->theta) import_rope(im);
     check_limits(im, import_limits, import_limit_count);
     read_dropout(im);

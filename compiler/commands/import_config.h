@@ -28,6 +28,13 @@ void import_entry(struct import *im, const char *hyper, const char *value);
 void import_absent(struct import *im, const char *config, const char *value);
 /* Where a key stands: its first quoted appearance. */
 struct span import_key_at(const struct import *im, const char *key);
+/* A whole number from `least` on, or what its absence means. False after a message. */
+bool import_whole(struct import *im, const char *key, json_int_t least, json_int_t otherwise,
+                  json_int_t *whole);
+/* import_window.c: which layers have a window, of a family in which they may differ; whether a key
+ * of the configuration is about that. */
+void import_window(struct import *im);
+bool import_window_reads(const struct import_family *f, const char *key);
 /* Rotary positions, of a family that has them; whether a key of the configuration is theirs. */
 void import_rope(struct import *im);
 bool import_rope_reads(const struct import_family *f, const char *key);

@@ -46,8 +46,7 @@
     {                                                                      \
         "qk_layernorm", {"false"}, "queries and keys are not normalised"   \
     }
-/* The window of a Qwen is switched off by use_sliding_window = false, which every family must have.
- */
+/* The window of a Qwen's mixture is switched off by use_sliding_window = false. */
 #define WINDOW_ASIDE \
     {"sliding_window", {"*"}, ""}, { "max_window_layers", {"*"}, "" }
 #define QK_NORM                                                    \
@@ -101,7 +100,6 @@ static const struct import_key qwen2_keys[] = {
 };
 static const struct import_limit qwen2_limits[] = {
     SWIGLU,
-    WINDOW_ASIDE,
     NO_QK_NORM,
     {"attention_bias", {"*"}, ""}, /* read by nothing: the biases are always there */
     {"qkv_bias", {"true"}, "queries, keys and values have biases"},
@@ -116,7 +114,7 @@ static const struct import_key qwen3_keys[] = {
     {"intermediate_size", "ffn", IMPORT_WHOLE, NULL, NULL},
     NORM_AND_REST("1e-6"),
 };
-static const struct import_limit qwen3_limits[] = {LLAMA_LIMITS, WINDOW_ASIDE, QK_NORM};
+static const struct import_limit qwen3_limits[] = {LLAMA_LIMITS, QK_NORM};
 
 static const struct import_key qwen3_moe_keys[] = {
     SIZES(NULL, ""),
@@ -326,13 +324,15 @@ const struct import_family import_families[] = {
      ROWS(qwen2),
      LONGEST,
      .theta = "10000",
-     .exported = SWIGLU_EXPORTED ",\n  \"use_sliding_window\": false"},
+     .window_after = true,
+     .exported = SWIGLU_EXPORTED},
     {.model_type = "qwen3",
      .class = "Qwen3ForCausalLM",
      ROWS(qwen3),
      LONGEST,
      .theta = "10000",
-     .exported = LLAMA_EXPORTED ",\n  \"use_sliding_window\": false"},
+     .window_after = true,
+     .exported = LLAMA_EXPORTED},
     {.model_type = "qwen3_moe",
      .class = "Qwen3MoeForCausalLM",
      ROWS(qwen3_moe),

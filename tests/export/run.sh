@@ -19,8 +19,9 @@ go() { # LOG RANKS DIR [options]: one run, its output in LOG.log
     timeout -k 5 120 mpirun -n "$ranks" --oversubscribe --bind-to none "$scratch/$dir/trainer" \
         "$@" >"$log.log" 2>&1 </dev/null
 }
-plan() { # FAMILY "model keys"
-    cat >"$1.plan" <<PLAN
+plan() { # FAMILY "model keys" [NAME]
+    local name=${3:-$1}
+    cat >"$name.plan" <<PLAN
 use "models/$1.plan"
 use "clusters/cpu.plan"
 
@@ -32,7 +33,7 @@ plan "$1 to be exported" {
     optimizer adamw { lr = 1e-2 }
     schedule constant { steps = 4 }
     data { train = "tokens.bin";  format = uint16 }
-    checkpoint { every = 2;  directory = "$1.saved" }
+    checkpoint { every = 2;  directory = "$name.saved" }
 }
 PLAN
 }
@@ -41,9 +42,9 @@ model_of() { grep -m 1 '"model":' "$1/plan.json"; }
 
 # family FAMILY "model keys" [NAME]: trained, exported, imported, trained on
 family() {
-    local name=$1 worst
+    local name=${3:-$1} worst
     rm -rf "$name" "$name".{saved,hf,bf16,again,imported.plan}
-    plan "$1" "$2"
+    plan "$1" "$2" "$name"
     "$planc" build "$name.plan" -o "$name" --device cpu >"$name.build" 2>&1 &&
         go "$name" 2 "$name" --final "$name.safetensors" ||
         { fail "$name" "$(tail_of "$name.build") $(tail_of "$name.log")"; return; }
@@ -79,6 +80,9 @@ family qwen3 "$small;  kv_heads = 2;  head_dim = 10;  ffn = 37;  tied = on"
 family qwen3_moe "layers = 4;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads = 2;  experts = 5
     top_k = 2;  expert_width = 12;  dense_layers = [0..1, 3];  ffn = 20"
 family qwen2 "$small;  kv_heads = 2;  ffn = 37;  tied = on"
+family qwen2 "layers = 3;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads = 2;  ffn = 37
+    window = 5;  full_layers = 1" qwen2_window
+family qwen3 "$small;  kv_heads = 2;  head_dim = 10;  ffn = 37;  window = 6" qwen3_window
 family gpt_neox "$small;  ffn = 37;  rotary = 0.4"
 family mistral "$small;  kv_heads = 2;  ffn = 37;  window = 5"
 family phi3 "$small;  kv_heads = 2;  ffn = 37;  window = 6;  rotary = 0.7"

@@ -285,7 +285,25 @@ refused gemma3_yarn 'sliding_attention of type "yarn"|planc knows default only' 
     'rope_parameters={"sliding_attention":{"rope_type":"yarn","factor":8.0}}'
 refused gemma3_capped 'attn_logit_softcapping = 50' 1 gemma3 none attn_logit_softcapping=50
 refused olmoe_clip 'clip_qkv = 8' 1 olmoe none clip_qkv=8
-refused qwen2_window 'use_sliding_window = true' 1 qwen2 none use_sliding_window=true
+# Of a Qwen2 or a Qwen3 all layers but the first ones may have a window.
+for family in qwen2 qwen3; do
+    taken ${family}_window $family none use_sliding_window=true sliding_window=7 max_window_layers=1
+    says ${family}_window 'window = 7;  full_layers = 1'
+    taken ${family}_window_of_list $family none use_sliding_window=true sliding_window=7 \
+        'layer_types=["sliding_attention","sliding_attention"]'
+    says ${family}_window_of_list 'window = 7;  full_layers = 0'
+    taken ${family}_few_layers $family none use_sliding_window=true sliding_window=7
+    ! grep -q 'window' ${family}_few_layers.plan && ok ${family}_few_layers.none ||
+        fail ${family}_few_layers.none "$(grep window ${family}_few_layers.plan)"
+    refused ${family}_window_first 'layer_types = ' 1 $family none use_sliding_window=true \
+        'layer_types=["sliding_attention","full_attention"]'
+    refused ${family}_window_off 'use_sliding_window says that there is none' 1 $family none \
+        'layer_types=["full_attention","sliding_attention"]'
+    refused ${family}_window_zero 'sliding_window = 0' 1 $family none use_sliding_window=true \
+        sliding_window=0
+    refused ${family}_window_word 'use_sliding_window = "yes"' 1 $family none \
+        'use_sliding_window="yes"'
+done
 refused qwen2_mrope 'use_mrope = true' 1 qwen2 none use_mrope=true
 refused qwen2_missing 'is missing' 4 qwen2 missing
 for words in 'decoder_sparse_step=2' 'mlp_only_layers=[0,3]' 'num_experts=4'; do
@@ -310,10 +328,6 @@ for family in qwen3 qwen3_moe mixtral; do
     refused ${family}_extra '.9.' 4 $family extra
     refused ${family}_misshaped '[25]|[24]' 4 $family misshaped
 done
-refused qwen3_window 'use_sliding_window = true' 1 qwen3 none use_sliding_window=true \
-    sliding_window=4096
-refused qwen3_layer_window 'layer_types' 1 qwen3 none \
-    'layer_types=["full_attention","sliding_attention"]'
 # A list is no number, whatever is in it.
 refused qwen3_part_list 'partial_rotary_factor = [1]' 1 qwen3 none 'partial_rotary_factor=[1]'
 refused qwen3_bias_list 'attention_bias = [false]' 1 qwen3 none 'attention_bias=[false]'
