@@ -213,14 +213,31 @@ static bool cuts(const struct fuse *f, struct group *g, const struct node *n)
     return true;
 }
 
-static bool reads_same(const struct group *g, const struct node *n)
+/* One row of as many numbers as are walked, for all rows: a gain or a bias. */
+static bool for_all_rows(const struct value *v, struct walk w)
 {
-    for (int i = 0; i < g->node.n; i++)
-        for (int a = 0; a < g->node.item[i]->n_in; a++)
-            for (int b = 0; b < n->n_in; b++)
-                if (n->in[b].value && n->in[b].value == g->node.item[i]->in[a].value &&
-                    shape_count(n->in[b].value->shape) > 1)
-                    return true;
+    return v->type != I32 && w.rows > 1 && shape_rows(v->shape) == 1 &&
+           shape_columns(v->shape) == w.columns;
+}
+
+/* What is read where `v`, BF16 as F32, has not been placed yet. */
+static const struct value *behind_cast(const struct fuse *f, const struct value *v)
+{
+    const struct node *n = v ? v->node : NULL;
+    const bool waits = n && n->note == f && n->mark == -1 && n->op == OP_cast && rides(f, n);
+    return waits ? n->in[0].value : v;
+}
+
+/* Whether both read the same. That a gain is read twice is no reason to share a kernel. */
+static bool reads_same(const struct fuse *f, const struct group *g, const struct node *n)
+{
+    for (int b = 0; b < n->n_in; b++) {
+        const struct value *v = behind_cast(f, n->in[b].value);
+        if (!v || shape_count(v->shape) <= 1 || for_all_rows(v, g->walk)) continue;
+        for (int i = 0; i < g->node.n; i++)
+            for (int a = 0; a < g->node.item[i]->n_in; a++)
+                if (g->node.item[i]->in[a].value == v) return true;
+    }
     return false;
 }
 
@@ -292,7 +309,7 @@ static struct group *group_for(struct fuse *f, struct node *n)
     for (int k = f->group.n - 1; walks && k >= first; k--) {
         struct group *g = f->group.item[k];
         bool near = (newest && g->weight == weight) || f->region->phase == PHASE_UPDATE;
-        if (g->open && (near || (!n->again && reads_same(g, n))) && index_allowed(n, g) &&
+        if (g->open && (near || (!n->again && reads_same(f, g, n))) && index_allowed(n, g) &&
             fits(&g->walk, s, near))
             return n->mark = k, g;
         newest &= waits_for_none(g);

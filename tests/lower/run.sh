@@ -365,6 +365,12 @@ for type in fp32 bf16; do
         '^buffer o_proj_out kind="working"' '^buffer fc_proj_out kind="saved"'
     without columns_once.$type columns.ir '(slice\(.*|b_qkv\)|b_o\)) again' \
         '^kernel .*name="[^"]*(slice|_bias_again|residual_again)'
+    # what the gradient of a norm has of its gain is made where it is read, and sums over the same
+    # rows are made together
+    without gain_apart.$type columns.ir '^buffer ln_2_grad_input'
+    sums=$(sed -nE 's/^ *grad\.(b_proj|ln_2|ln_2_bias|b_o):.*( kernel [0-9]+) .*/\2/p' columns.ir)
+    [ "$(wc -l <<<"$sums") $(sort -u <<<"$sums" | wc -l)" = "4 1" ] && ok sums_together.$type ||
+        fail sums_together.$type "$(tr '\n' ' ' <<<"$sums")"
     small columns_full gpt2 'context = 8' "${full[@]}"
     has columns_again.$type columns_full.ir '^kernel .*name="qkv_bias_again"'
     without columns_together.$type columns_full.ir '^kernel .*name="[^"]*slice'
