@@ -282,6 +282,31 @@ static bool walks_weight(const struct fuse *f, const struct node *n)
            ends_as_gradient(f->old, n->out[0]);
 }
 
+/* The kernel that all readers of `n` will join, because it makes their other operands; -1: none. */
+static int joined_by_readers(const struct fuse *f, const struct node *n)
+{
+    const struct value *y = n->out[0];
+    int64_t readers = 0;
+    int kernel = -1;
+    for (int i = 0; i < f->body->node.n; i++) {
+        const struct node *r = f->body->node.item[i];
+        int maker = -1, first = 0, reads = 0;
+        for (int a = 0; a < r->n_in; a++) reads += r->in[a].value == y;
+        if (!reads) continue;
+        for (int a = 0; a < r->n_in; a++) {
+            const struct value *v = r->in[a].value;
+            if (!v || v == y) continue;
+            if (v->node && v->node->note == f->body) return -1; /* it is not known yet */
+            int in, at = ready(f, v, &in);
+            if (at > first) first = at;
+            if (in > maker) maker = in;
+        }
+        if (!joins(r) || maker < first || (kernel >= 0 && maker != kernel)) return -1;
+        readers += reads, kernel = maker;
+    }
+    return readers == y->mark ? kernel : -1;
+}
+
 static struct group *group_for(struct fuse *f, struct node *n)
 {
     int first = 0, maker = -1;
@@ -304,6 +329,10 @@ static struct group *group_for(struct fuse *f, struct node *n)
      * reads the same; a second computation stays as late as it was put, or what it makes would have
      * to be kept. What fills a weight's gradient is not put to activations: that they have the same
      * walk would be chance, and kernels would be others at other batches. */
+    const int with = walks && maker < 0 && n->n_out == 1 ? joined_by_readers(f, n) : -1;
+    if (with >= first && f->group.item[with]->open && index_allowed(n, f->group.item[with]) &&
+        fits(&f->group.item[with]->walk, s, false))
+        return n->mark = with, f->group.item[with];
     const bool weight = walks_weight(f, n);
     bool newest = true;
     for (int k = f->group.n - 1; walks && k >= first; k--) {
@@ -492,6 +521,9 @@ static void fuse_body(struct graph *g, const struct graph *from, struct region *
         if (n->op == OP_reduce) break;
         if (class == CLASS_CORE || class == CLASS_EFFECT || class == CLASS_LANE) wanted(f, n);
     }
+    /* sums over rows go where what they read is read anyway */
+    for (int i = 0; i < old->node.n && old->node.item[i]->op != OP_reduce; i++)
+        if (op_rows[old->node.item[i]->op].class != CLASS_COLUMN) wanted(f, old->node.item[i]);
     for (int i = 0; i < old->node.n; i++) {
         if (old->node.item[i]->op == OP_reduce) place_all(f);
         wanted(f, old->node.item[i]);

@@ -130,10 +130,11 @@ struct made_list {
     VECTOR(struct made) item;
 };
 
-/* A map or row value may be made twice: early, for a norm that a product reads or a product that is
+/* A map or row value may be made twice: early, for a norm that products read or a product that is
  * computed again, and late, for the gradient. Both read the same operands; one value for both would
  * have to be kept between them, in F32 where a norm computes in F32. What products read and is no
- * norm (SwiGLU) has its gradient in the same kernel. */
+ * norm (SwiGLU) has its gradient in the same kernel; so has the norm of a kept value that one
+ * product reads: its gradient is known before that of the product's weight. */
 struct again {
     struct made_list early, late;
     const struct policy *policy;
@@ -310,6 +311,34 @@ static bool is_norm(const struct value *v)
     return false;
 }
 
+/* Whether one product reads `v` and nothing else does, through views too. */
+static bool one_product_reads(const struct region *home, const struct value *v)
+{
+    int products = 0;
+    for (struct node_walk at = {0}; next_node_of_region(home, &at);)
+        for (int i = 0; i < at.node->n_in; i++) {
+            if (at.node->in[i].value != v) continue;
+            if (op_rows[at.node->op].class == CLASS_VIEW)
+                products += one_product_reads(home, at.node->out[0]) ? 1 : 2;
+            else
+                products += at.node->op == OP_matmul ? 1 : 2;
+        }
+    return products == 1;
+}
+
+/* Kept values of as many elements that `v` is made of; a number a row is none. */
+static int kept_sources(const struct again *a, const struct region *home, const struct value *v,
+                        int64_t count)
+{
+    const struct node *n = v->node;
+    if (shape_count(v->shape) != count) return 0;
+    if (!n || n->note != home || decide(a, v, home) == KEPT) return 1;
+    int all = 0;
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i].value) all += kept_sources(a, home, n->in[i].value, count);
+    return all;
+}
+
 /* Values of as many elements that the elementwise value `v` is made of in the end, and in *bytes
  * the size of an element of the last of them; more than 1 as soon as it is not known to be one. */
 static int sources(const struct value *v, int64_t count, int64_t *bytes)
@@ -351,7 +380,9 @@ static struct value *get(struct again *a, bool early, const struct value *old)
     struct node *n = old->node;
     /* the weights of experts: wanted before their products, and their gradient behind these */
     if ((op_rows[n->op].class == CLASS_CORE && (!moves_rows(n->op) || n->op == OP_to_rows)) ||
-        (old->mark & READ && is_norm(old)))
+        (old->mark & READ && is_norm(old) &&
+         !(one_product_reads(home, old) &&
+           kept_sources(a, home, old, shape_count(old->shape)) == 1)))
         early = true;
     struct value *known = early || has_bytes(old) ? found(&a->early, old, -1) : NULL;
     if (!known && !early) known = found(&a->late, old, once ? a->products : -1);
