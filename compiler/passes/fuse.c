@@ -15,6 +15,7 @@
  * that a router is one kernel. Joining never changes a bit: every value is rounded to its type
  * wherever it is made, and the order of a reduction depends only on its length. With --fusion off
  * every node is a kernel. */
+#include "passes/kernel_kind.h"
 #include "passes/kernel_name.h"
 #include "passes/pipeline.h"
 #include "passes/sliced.h"
@@ -360,83 +361,6 @@ static void emit_floating(struct build *b, const struct fuse *f, const struct va
     node_copy(b, n);
 }
 
-static void kernel_class(const struct group *g, struct kernel *k)
-{
-    bool row = false, column = false;
-    for (int i = 0; i < g->node.n; i++) {
-        enum op_class class = op_rows[g->node.item[i]->op].class;
-        if (class == CLASS_CORE) {
-            k->class = KERNEL_CORE, k->core = g->node.item[i]->op;
-            return;
-        }
-        if (class == CLASS_ROW) row = true;
-        if (class == CLASS_COLUMN || class == CLASS_TOTAL) column = true;
-    }
-    k->class = row && column ? KERNEL_ROW_COLUMN
-               : row         ? KERNEL_ROW
-               : column      ? KERNEL_COLUMN
-                             : KERNEL_MAP;
-}
-
-static bool made_in_group(const struct group *g, const struct value *v)
-{
-    for (int i = 0; i < g->node.n; i++)
-        for (int o = 0; o < g->node.item[i]->n_out; o++)
-            if (g->node.item[i]->out[o] == v) return true;
-    return false;
-}
-
-/* value->mark of the old graph: reads by nodes of other kernels, other bodies, next and gradient
- * lines. */
-static void kernel_cost(const struct group *g, struct kernel *k)
-{
-    VECTOR(const struct value *) seen = {0};
-    for (int i = 0; i < g->node.n; i++) {
-        const struct node *n = g->node.item[i];
-        double flops, bytes;
-        op_cost(n, &flops, &bytes);
-        k->flops += flops;
-        if (g->node.n == 1) k->bytes = bytes;
-        for (int a = 0; a < n->n_in && g->node.n > 1; a++) {
-            const struct value *v = n->in[a].value;
-            bool known = !v || made_in_group(g, v);
-            for (int s = 0; s < seen.n && !known; s++) known = seen.item[s] == v;
-            if (known) continue;
-            PUSH(&seen, v);
-            k->bytes += (double)(shape_count(v->shape) * element_bytes(v->type));
-        }
-        for (int o = 0; o < n->n_out && g->node.n > 1; o++) {
-            int64_t inside = 0;
-            for (int j = 0; j < g->node.n; j++)
-                for (int a = 0; a < g->node.item[j]->n_in; a++)
-                    inside += g->node.item[j]->in[a].value == n->out[o];
-            if (n->out[o]->mark > inside)
-                k->bytes +=
-                    (double)(shape_count(n->out[o]->shape) * element_bytes(n->out[o]->type));
-        }
-    }
-}
-
-static void count_reads(const struct graph *g)
-{
-    for (int pass = 0; pass < 2; pass++)
-        for (int i = 0; i < g->region.n; i++) {
-            const struct region *r = g->region.item[i];
-            for (int k = 0; k < r->body.n; k++) {
-                const struct body *b = r->body.item[k];
-                for (int n = 0; n < b->node.n; n++) {
-                    for (int o = 0; o < b->node.item[n]->n_out && !pass; o++)
-                        b->node.item[n]->out[o]->mark = 0;
-                    for (int o = 0; o < b->node.item[n]->n_in && pass; o++)
-                        if (b->node.item[n]->in[o].value) b->node.item[n]->in[o].value->mark++;
-                }
-                for (int n = 0; n < b->next.n && pass; n++) b->next.item[n]->mark++;
-                for (int n = 0; n < b->gradient.n && pass; n++) b->gradient.item[n].value->mark++;
-            }
-            for (int c = 0; c < r->carry.n && pass; c++) r->carry.item[c].first->mark++;
-        }
-}
-
 /* Whether it still waits for its first reader. */
 static bool waits(const struct fuse *f, const struct node *n)
 {
@@ -541,8 +465,7 @@ static void fuse_body(struct graph *g, const struct graph *from, struct region *
                                      .name = "",
                                      .rows = group->walk.rows,
                                      .columns = group->walk.columns};
-            kernel_class(group, &kernel);
-            kernel_cost(group, &kernel);
+            kernel_describe(&kernel, group->node.item, group->node.n);
             PUSH(&g->kernel, kernel);
         }
         for (int i = 0; i < group->node.n; i++)
@@ -557,7 +480,7 @@ static void fuse_body(struct graph *g, const struct graph *from, struct region *
 struct graph *pass_fuse(const struct graph *old)
 {
     struct graph *g = graph_begin(old, LEVEL_FUSE);
-    count_reads(old);
+    count_readers(old);
     for (int i = 0; i < old->region.n; i++) {
         struct region *r = region_begin(g, old->region.item[i]);
         for (int k = 0; k < old->region.item[i]->body.n; k++)
