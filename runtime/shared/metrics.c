@@ -19,6 +19,10 @@
 #include <unistd.h>
 
 enum { WINDOW = 20, SMOOTHED = 10 };
+/* A prediction that misses by this factor over more than so many steps rests on rates of another
+ * machine. */
+enum { FEW_STEPS = 5 };
+#define FAR_OFF 1.5
 
 static struct {
     int fd;
@@ -419,10 +423,14 @@ void metrics_summary(void)
     if (&predicted && predicted.step_seconds > 0 && predicted_step() == 0)
         say("speed: the rates of cluster %s are of %s, which this device is not: no prediction",
             predicted.cluster, predicted.device);
-    if (predicted_step() > 0)
+    if (predicted_step() > 0) {
+        const double off = predicted_step() * steps / seconds;
         say("speed: a step took %.3f ms, predicted %.3f ms (%+.1f %%) by the rates of cluster %s",
-            1e3 * seconds / steps, 1e3 * predicted_step(),
-            100 * (predicted_step() * steps / seconds - 1), predicted.cluster);
+            1e3 * seconds / steps, 1e3 * predicted_step(), 100 * (off - 1), predicted.cluster);
+        if (out.steps > FEW_STEPS && (off > FAR_OFF || off < 1 / FAR_OFF))
+            say("speed: rates that are so far off are of another machine; planc calibrate writes "
+                "those of this one to a file for --cluster");
+    }
     if (out.machine_flops > 0 && program.flops_per_token > 0)
         say("speed: %.1f %% of the %s of %.1f GFLOP/s (%.4g MFLOP per token)",
             100 * mfu(flops, seconds), device_peak_name(), 1e-9 * out.machine_flops,

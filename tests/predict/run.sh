@@ -263,7 +263,7 @@ use "$plans/clusters/cpu.plan"
 
 plan "durations" {
     model llama { layers = 2;  hidden = 32;  heads = 2;  ffn = 64;  vocab = 256 }
-    cluster cpu { }
+    cluster cpu { host { step = 10s } }
     mesh { fsdp = 2 }
     batch { sequence = 32;  local = 2;  global = 8 }
     optimizer adamw { lr = 1e-3 }
@@ -274,6 +274,12 @@ P
 "$planc" build durations.plan -o durations >durations.build 2>&1
 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun -n 2 --oversubscribe \
     --bind-to none durations/trainer --profile 4 --profile-out run.json >durations.log 2>&1
+# no machine takes 10 s between such steps, and one step says little
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 mpirun -n 2 --oversubscribe \
+    --bind-to none durations/trainer --steps 2 >short.log 2>&1
+grep -q 'so far off .* planc calibrate' durations.log && grep -q 'predicted 10[0-9]*\.' short.log &&
+    ! grep -q 'planc calibrate' short.log && ok far_off ||
+    fail far_off "$(grep speed durations.log short.log)"
 "$planc" simulate durations.plan --durations run.json --json >durations.json 2>durations.err
 said=$(python3 - durations.json run.json <<'P' 2>&1
 import json, sys
