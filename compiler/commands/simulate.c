@@ -111,6 +111,11 @@ static void print_rung(const char *path, const struct rung *r)
                exposed ? reasons_text(c->exposed) : "", text_format("; bound by %s", c->limit));
     }
     if (t->outside) printf("extrapolated: some shapes lie outside the measured grids\n");
+    const struct machine *m = &r->program->machine;
+    if (ranks_a_core(m) > 1)
+        printf("too fast: %lld ranks of a host take turns on %lld cores (cluster.cores) and take "
+               "the caches from each other, which is not in these times\n",
+               (long long)m->ranks_a_host, (long long)m->cluster->cores);
     printf("what it rests on\n");
     print_rates(r);
 }
@@ -260,6 +265,8 @@ static json_t *rung_json(const struct rung *r)
         json_object_set_new(o, "allocated_bytes", json_integer((json_int_t)r->trainer.allocated));
     }
     json_object_set_new(o, "extrapolated", json_boolean(t->outside));
+    if (ranks_a_core(&r->program->machine) > 1)
+        json_object_set_new(o, "ranks_a_core", json_real(ranks_a_core(&r->program->machine)));
     json_object_set_new(o, "parts", parts);
     json_object_set_new(o, "classes", classes_json(t));
     json_object_set_new(o, "other",

@@ -226,6 +226,12 @@ double idle_part(const struct machine *m)
     return idle < 0 ? 0 : idle > 1 ? 1 : idle;
 }
 
+double ranks_a_core(const struct machine *m)
+{
+    const double ranks = (double)m->ranks_a_host, cores = (double)m->cluster->cores;
+    return m->device == DEVICE_CPU && cores > 0 && ranks > cores ? ranks / cores : 1;
+}
+
 static struct kernel_time cpu_time(const struct machine *m, const struct work *w)
 {
     struct kernel_time t = {0};
@@ -253,9 +259,7 @@ static struct kernel_time cpu_time(const struct machine *m, const struct work *w
         t.limit = LIMIT_BANDWIDTH;
         seconds = walk_seconds(m, w, &t);
     }
-    /* ranks that outnumber the cores take turns */
-    if (m->cluster->cores > 0 && m->ranks_a_host > m->cluster->cores)
-        seconds *= (double)m->ranks_a_host / (double)m->cluster->cores;
+    seconds *= ranks_a_core(m);
     /* a collective takes time from the core that it shares with compute */
     double taken = m->cluster->contention.core * (1 - idle_part(m));
     if (taken > 0.95) taken = 0.95;

@@ -44,6 +44,8 @@ void kernel_grid_axes(const struct work *w, double at[GRID_AXES]);
 /* What the value of a grid of moves, updates or sums of squares is multiplied by: elements that
  * move; else bytes as a copy of F32 has them, 8 an element. */
 double kernel_grid_elements(const struct work *w);
+/* Ranks of a processor that take turns on a core; 1 where each has its own. */
+double ranks_a_core(const struct machine *m);
 /* Of cpu: the part of a second core that each rank has for its transfers, 0 to 1. */
 double idle_part(const struct machine *m);
 /* From the end of one kernel to the begin of the next. */

@@ -140,6 +140,15 @@ said=$(python3 "$top/tests/predict/tail.py" tail.json 2>&1) && ok tail || fail t
 said=$(awk '/^collectives/ { on = 1; next } /^what/ { on = 0 }
     on { at[index($0, " x  ")]++ } END { for (k in at) n++; print n + 0, at[0] + 0 }' wide.txt)
 [ "$said" = "1 0" ] && ok columns || fail columns "$said: $(grep -m2 'over replicas' wide.txt)"
+# four ranks on two cores are said to be predicted too fast, two are not
+for ranks in 2 4; do
+    cores=(--set mesh.fsdp=$ranks --set batch.global=$((4 * ranks)) --set cluster.cores=2)
+    "$planc" simulate "$plans/demo.plan" "${cores[@]}" >cores.$ranks.txt 2>cores.err
+    "$planc" simulate "$plans/demo.plan" "${cores[@]}" --json >cores.$ranks.json 2>>cores.err
+done
+grep -q '^too fast: 4 ranks of a host take turns on 2 cores' cores.4.txt &&
+    ! grep -q '^too fast' cores.2.txt && grep -q '"ranks_a_core": 2.0' cores.4.json &&
+    ! grep -q ranks_a_core cores.2.json && ok cores || fail cores "$(tail_of cores.err)"
 reference=$plans/30b-a3b-16.plan
 "$planc" simulate "$plans/moe-small.plan" --set batch.global=8 --trace step.json --json >traced.json
 said=$(python3 "$top/tests/predict/trace.py" traced.json step.json 2>&1) && ok trace ||
