@@ -61,7 +61,7 @@ int command_calibrate(const struct arguments *a)
     struct provenance now = {
         .spread = 0.1, .basis = BASIS_MEASURED, .source = host_processor(), .date = date_today()};
     figure_list all = {0};
-    observation_list seen = {0};
+    struct run_times seen = {0};
     for (int i = 0; i < a->profiles.n; i++)
         if (!calibrate_read(a->profiles.item[i], &seen, &c)) return EXIT_ENVIRONMENT;
     if (a->profiles.n)
@@ -84,7 +84,7 @@ int command_calibrate(const struct arguments *a)
         rates_add(&r, &all, now);
         if (!calibrate_runs(plans, c.cores, &seen, &c)) return EXIT_ENVIRONMENT;
     }
-    if (calibrate_host_step() > 0) c.host.step = calibrate_host_step(), c.host.from = now;
+    if (seen.host.n) c.host.step = calibrate_host_step(&seen), c.host.from = now;
     calibrate_fit(&c, &r, &seen, now, !a->profiles.n);
     if (!cluster_write(a->output, &c, &r))
         return command_fail(EXIT_ENVIRONMENT, "cannot write '%s': %s", a->output, strerror(errno));

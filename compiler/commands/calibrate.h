@@ -45,20 +45,41 @@ struct observation {
     double seconds;
 };
 typedef VECTOR(struct observation) observation_list;
+/* Of a run with one rank, where a collective copies its own part and waits for nobody: bytes read
+ * and written, as predict/transfers.c counts them. */
+struct copied {
+    double bytes, seconds;
+};
+/* What runs measured. */
+struct run_times {
+    observation_list kernel;
+    VECTOR(struct copied) copy;
+    VECTOR(double) host; /* seconds of a step outside of its schedule, one of each run */
+};
 /* Reads a file of --profile-out, or of --metrics, which says how far steps lie apart. False after a
  * message that names the file. */
-bool calibrate_read(const char *path, observation_list *all, struct cluster *c);
+bool calibrate_read(const char *path, struct run_times *all, struct cluster *c);
 /* The device that the files read so far name; NULL: none does. */
 const char *calibrate_device(void);
-/* Seconds of a step outside of its schedule, over the files that were read; 0: none says. */
-double calibrate_host_step(void);
+/* Seconds of a step outside of its schedule, the median of the runs; 0: none says. */
+double calibrate_host_step(const struct run_times *all);
 /* measured: the products' grids were measured just now; runs then only scale them. */
-void calibrate_fit(const struct cluster *c, struct rates *r, const observation_list *all,
+void calibrate_fit(const struct cluster *c, struct rates *r, const struct run_times *all,
                    struct provenance from, bool measured);
+/* A machine of so many ranks with these rates; `room` is its cluster. */
+struct machine calibrate_machine(const struct cluster *c, const struct rates *r,
+                                 struct cluster *room, int64_t ranks);
+
+/* calibrate_bytes.c: kernels that are measured as they are, by their bytes: moves, updates, sums of
+ * squares. */
+bool calibrate_by_bytes(const struct work *w);
+/* Grids of them, and of the copies of one rank. */
+void calibrate_fit_bytes(const struct cluster *c, struct rates *r, const struct run_times *all,
+                         struct provenance from);
 
 /* calibrate_runs.c: trains small models of the library with every kind of kernel, and reads what
  * their kernels took. False after a message. */
-bool calibrate_runs(const char *plans, int64_t ranks, observation_list *all, struct cluster *c);
+bool calibrate_runs(const char *plans, int64_t ranks, struct run_times *all, struct cluster *c);
 /* A folder for what is built, and its end. NULL after a message. */
 const char *scratch_folder(void);
 void remove_folder(const char *directory);

@@ -1,7 +1,7 @@
 /* Rates from what trainers measured (--profile-out). A kernel that is a product or attention
  * corrects the points of its grid around it, or its row of efficiencies; generated loops
- * give what each op takes an element (least squares without negative times); moves give a grid of
- * each op. Rows that no kernel determines stay. */
+ * give what each op takes an element (least squares without negative times). Rows that no kernel
+ * determines stay. */
 #include "commands/calibrate.h"
 
 #include <errno.h>
@@ -93,15 +93,45 @@ static bool read_metrics(const char *path, const char *text, struct cluster *c)
     return true;
 }
 
-static const char *device;
-static double host_seconds;
-static int host_files;
+static int rising(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
 
-double calibrate_host_step(void) { return host_files ? host_seconds / host_files : 0; }
+typedef VECTOR(double) number_list;
+
+static double median(number_list *x)
+{
+    qsort(x->item, (size_t)x->n, sizeof(double), rising);
+    return x->item[x->n / 2];
+}
+
+static const char *device;
 
 const char *calibrate_device(void) { return device; }
 
-bool calibrate_read(const char *path, observation_list *all, struct cluster *c)
+double calibrate_host_step(const struct run_times *all)
+{
+    number_list x = {0};
+    for (int i = 0; i < all->host.n; i++) PUSH(&x, all->host.item[i]);
+    return x.n ? median(&x) : 0;
+}
+
+/* A row of `collectives` of a run with one rank. */
+static void read_copy(json_t *c, bool bf16, struct run_times *all)
+{
+    const char *kind = word_of(c, "kind"), *micro = word_of(c, "micro");
+    const bool set = !strcmp(micro, "first") || !strcmp(micro, "only");
+    const double part = number_of(c, "part_bytes"), seconds = number_of(c, "seconds"),
+                 times = !strcmp(kind, "gather")  ? bf16 ? 3 : 2
+                         : strcmp(kind, "reduce") ? 0
+                         : set                    ? 2
+                                                  : 3;
+    if (times * part > 0 && seconds > 0) PUSH(&all->copy, ((struct copied){times * part, seconds}));
+}
+
+bool calibrate_read(const char *path, struct run_times *all, struct cluster *c)
 {
     size_t n;
     char *text = text_read(path, &n);
@@ -125,9 +155,14 @@ bool calibrate_read(const char *path, observation_list *all, struct cluster *c)
     if (*word_of(file, "device_name")) device = intern(word_of(file, "device_name"));
     int64_t ranks = (int64_t)number_of(file, "ranks_a_host");
     double host = number_of(file, "mean_step_seconds") - number_of(file, "schedule_seconds");
-    if (number_of(file, "schedule_seconds") > 0 && host > 0) host_seconds += host, host_files++;
+    if (number_of(file, "schedule_seconds") > 0 && host > 0) PUSH(&all->host, host);
+    json_t *collectives = json_object_get(file, "collectives");
+    const bool alone = number_of(file, "fsdp") == 1 && number_of(file, "dp") == 1,
+               bf16 = !strcmp(word_of(file, "compute"), "bf16");
+    for (size_t i = 0; alone && i < json_array_size(collectives); i++)
+        read_copy(json_array_get(collectives, i), bf16, all);
     for (size_t i = 0; i < json_array_size(kernels); i++)
-        if (!read_kernel(path, json_array_get(kernels, i), ranks > 0 ? ranks : 1, all))
+        if (!read_kernel(path, json_array_get(kernels, i), ranks > 0 ? ranks : 1, &all->kernel))
             return false;
     return true;
 }
@@ -139,8 +174,8 @@ static bool multiplies(enum cost_class class)
            class == COST_ATTENTION_GRAD;
 }
 
-static struct machine machine_for(const struct cluster *c, const struct rates *r,
-                                  struct cluster *room, int64_t ranks)
+struct machine calibrate_machine(const struct cluster *c, const struct rates *r,
+                                 struct cluster *room, int64_t ranks)
 {
     *room = *c;
     room->grid = r->grid.item, room->grids = r->grid.n;
@@ -157,7 +192,7 @@ static struct kernel_time product_time(const struct cluster *c, const struct rat
                                        const struct observation *o)
 {
     struct cluster room;
-    struct machine m = machine_for(c, r, &room, o->ranks);
+    struct machine m = calibrate_machine(c, r, &room, o->ranks);
     m.engine[o->work.class] = o->engine;
     return kernel_time(&m, &o->work);
 }
@@ -212,20 +247,17 @@ struct unknown {
     double more; /* ns an element beyond a copy */
 };
 
-/* Measured as they are, by their bytes. */
-static bool is_whole(const struct work *w)
+static bool is_walk(const struct work *w)
 {
-    return w->class == COST_MOVE || w->class == COST_UPDATE ||
-           (w->ops == 1 && w->op[0].op == OP_sum_squares);
+    return !multiplies(w->class) && !calibrate_by_bytes(w);
 }
-static bool is_walk(const struct work *w) { return !multiplies(w->class) && !is_whole(w); }
 
 static const struct grid *copy_of(const struct cluster *c, const struct rates *r,
                                   const struct observation *o)
 {
     struct cluster room;
     int rate;
-    struct machine m = machine_for(c, r, &room, o->ranks);
+    struct machine m = calibrate_machine(c, r, &room, o->ranks);
     return machine_grid(&m, "map", "planc", (int)o->work.type, "copy", ORDER_ANY, o->ranks, &rate);
 }
 
@@ -324,60 +356,14 @@ static void fit_walks(const struct cluster *c, struct rates *r, const observatio
     rates_add(r, &figures, from);
 }
 
-/* ── moves, updates, sums of squares ─────────────────────────────────────────── */
-typedef VECTOR(int) count_list;
-/* The geometric mean of points that were seen more than once. */
-static void add_point(figure_list *all, struct figure f, count_list *seen)
-{
-    for (int i = 0; i < all->n; i++) {
-        struct figure *g = &all->item[i];
-        if (g->class != f.class || g->op != f.op || g->type != f.type || g->ranks != f.ranks ||
-            g->at[0] != f.at[0])
-            continue;
-        double n = ++seen->item[i];
-        g->value = exp(log(g->value) * (n - 1) / n + log(f.value) / n);
-        return;
-    }
-    PUSH(all, f);
-    PUSH(seen, 1);
-}
+/* ── the spread of products ──────────────────────────────────────────────────── */
 
-static void fit_whole(struct rates *r, const observation_list *all, struct provenance from)
-{
-    figure_list figures = {0};
-    count_list seen = {0};
-    for (int i = 0; i < all->n; i++) {
-        const struct observation *o = &all->item[i];
-        double elements = kernel_grid_elements(&o->work);
-        if (!is_whole(&o->work) || !(elements > 0)) continue;
-        bool update = o->work.class == COST_UPDATE;
-        add_point(&figures,
-                  (struct figure){.class = intern(cost_class_names[o->work.class]),
-                                  .engine = intern("planc"),
-                                  .op = update ? NULL : intern(op_rows[o->work.op[0].op].name),
-                                  .type = (int)o->work.type,
-                                  .ranks = o->ranks,
-                                  .at = {o->work.bytes},
-                                  .value = 1e9 * o->seconds / elements},
-                  &seen);
-    }
-    rates_add(r, &figures, from);
-}
-
-static int rising(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-typedef VECTOR(double) error_list;
 /* The standard deviation that the median distance from the middle stands for. */
 #define NORMAL_DISTANCE 1.4826
-static double spread_of(error_list *error, double middle)
+static double spread_of(number_list *error, double middle)
 {
     for (int i = 0; i < error->n; i++) error->item[i] = fabs(error->item[i] - middle);
-    qsort(error->item, (size_t)error->n, sizeof(double), rising);
-    double spread = NORMAL_DISTANCE * error->item[error->n / 2];
+    double spread = NORMAL_DISTANCE * median(error);
     return spread < LEAST_SPREAD ? LEAST_SPREAD : spread;
 }
 
@@ -385,7 +371,7 @@ static double spread_of(error_list *error, double middle)
  * takes the median error of the kernels that it answers for. */
 static void scale_products(const struct cluster *c, struct rates *r, const observation_list *all)
 {
-    error_list *error = TAKE_MANY(error_list, r->grid.n + 1);
+    number_list *error = TAKE_MANY(number_list, r->grid.n + 1);
     for (int i = 0; i < all->n; i++) {
         const struct observation *o = &all->item[i];
         if (!multiplies(o->work.class)) continue;
@@ -397,22 +383,21 @@ static void scale_products(const struct cluster *c, struct rates *r, const obser
     for (int i = 0; i < r->grid.n; i++) {
         if (error[i].n < 2) continue;
         int count = 1;
-        qsort(error[i].item, (size_t)error[i].n, sizeof(double), rising);
         for (int a = 0; a < r->grid.item[i].axes; a++) count *= r->grid.item[i].n[a];
-        const double middle = error[i].item[error[i].n / 2];
+        const double middle = median(&error[i]);
         for (int k = 0; k < count; k++) r->grid.item[i].value[k] *= exp(middle);
         r->grid.item[i].from.spread = spread_of(&error[i], middle);
     }
 }
 
-void calibrate_fit(const struct cluster *c, struct rates *r, const observation_list *all,
+void calibrate_fit(const struct cluster *c, struct rates *r, const struct run_times *all,
                    struct provenance from, bool measured)
 {
     if (measured)
-        scale_products(c, r, all);
+        scale_products(c, r, &all->kernel);
     else
-        for (int i = 0; i < SWEEPS && correct_products(c, r, all, from) > 1e-9; i++) {}
+        for (int i = 0; i < SWEEPS && correct_products(c, r, &all->kernel, from) > 1e-9; i++) {}
     if (c->kind == DEVICE_CUDA) return;
-    fit_walks(c, r, all, from);
-    fit_whole(r, all, from);
+    fit_walks(c, r, &all->kernel, from);
+    calibrate_fit_bytes(c, r, all, from);
 }

@@ -160,7 +160,7 @@ static bool refit(const struct tune *t, const char *path)
 {
     struct cluster c = t->base->cluster;
     struct rates r = rates_of(&c);
-    observation_list seen = {0};
+    struct run_times seen = {0};
     const struct provenance now = {
         .spread = 0.1, .basis = BASIS_MEASURED, .source = host_processor(), .date = date_today()};
     for (int i = 0; i < t->run.n; i++)

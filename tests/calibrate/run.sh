@@ -77,6 +77,54 @@ grep -qE 'jitter = 0\.(2;|1999)' jitter.plan && ok jitter_is_written || fail jit
     "$(grep jitter jitter.plan)"
 head -2 run.jsonl >short.jsonl
 
+# Three runs, one of which was disturbed: updates by their bytes; copies of one rank, 20 us of which
+# are no copy (half of handing over and being told); what a step takes outside of its schedule. With
+# replicas a gather waits for others.
+cat >bytes.py <<'PY'
+import json, sys
+host, disturbed = float(sys.argv[1]), float(sys.argv[2])
+kernels = [{"name": f"u{n}", "calls": 1, "class": "update", "engine": "planc", "type": "fp32",
+            "seconds": n * 0.15e-9 / 8 * (disturbed if n == 5 << 20 else 1), "bytes": n, "ops": []}
+           for n in (m << 20 for m in (1, 2, 3, 5, 8, 13, 21))]
+copies = [{"kind": "reduce", "micro": micro, "part_bytes": m << 20, "calls": 1,
+           "seconds": 20e-6 + times * (m << 20) / 40e9}
+          for m in (1, 2, 4, 8) for micro, times in (("only", 2), ("last", 3))]
+copies += [{"kind": "gather", "micro": "any", "part_bytes": m << 20, "calls": 1,
+            "seconds": 20e-6 + 3 * (m << 20) / 40e9} for m in (1, 2, 4)]
+copies += [{"kind": "sum over ranks", "micro": "any", "part_bytes": 0, "calls": 1, "seconds": 1}]
+print(json.dumps({"planc_profile": 1, "device": "cpu", "ranks_a_host": 1, "fsdp": 1,
+                  "dp": int(sys.argv[3]), "compute": "bf16", "kernels": kernels,
+                  "mean_step_seconds": 1 + host, "schedule_seconds": 1, "collectives": copies}))
+PY
+python3 bytes.py 50e-6 3 1 >one.json
+python3 bytes.py 60e-6 1 1 >two.json
+python3 bytes.py 900e-6 1 1 >three.json
+python3 bytes.py 50e-6 1 2 >replicas.json
+told='grid gather mpi { bytes = [1024];  microseconds = [40] }'
+sed -e 's/some_core/told_core/' -e "s/grid gather mpi { ranks = 2;/$told\n    &/" \
+    "$plans/rates/cpu.plan" >told.rates.plan
+sed -e 's/some_core/told_core/' -e 's#"../rates/cpu.plan"#"told.rates.plan"#' \
+    "$plans/clusters/cpu.plan" >told.plan
+"$planc" calibrate told.plan --from one.json --from two.json --from three.json -o bytes.plan \
+    >bytes.log 2>&1
+"$planc" calibrate told.plan --from replicas.json -o replicas.plan >replicas.log 2>&1
+cat >by_bytes.py <<'PY'
+import re
+def row(file, name):
+    text = re.search(r"grid %s \{(.*?)\}" % name, open(file).read(), re.S).group(1)
+    return [[float(x) for x in re.search(key + r" = \[(.*?)\]", text, re.S).group(1).split(",")]
+            for key in ("bytes", "nanoseconds|gigabytes".split("|")[name.startswith("copy")])]
+size, update = row("bytes.plan", "update planc fp32")
+assert len(size) == 7 and all(abs(x / 0.15 - 1) < 1e-6 for x in update), update
+size, copy = row("bytes.plan", "copy planc")
+assert all(abs(x / 40 - 1) < 1e-6 for x in copy) and size[0] == 2 << 20, (size, copy)
+assert row("replicas.plan", "copy planc") == [[16384, 524288, 67108864], [60, 30, 10]]
+step = float(re.search(r"step = ([0-9.]+)us", open("bytes.plan").read()).group(1))
+assert abs(step - 60) < 0.01, step
+PY
+python3 by_bytes.py >by_bytes.log 2>&1 && ok by_bytes || fail by_bytes \
+    "$(tail_of by_bytes.log) $(tail_of bytes.log) $(tail_of replicas.log)"
+
 # refused NAME STATUS PATTERN ARGUMENT…
 refused() {
     local said status
