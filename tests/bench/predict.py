@@ -6,12 +6,15 @@ goes on where the last call stopped.
     predict.py report PLANC FOLDER CLUSTER   tables: engine, classes, every configuration, order
 Configurations were not used by planc calibrate. A run is 5 steps of warm-up and the median of 20.
 Everything is run once before anything is run a second time; rows whose two fastest runs differ by
-more than 5 % are run again, at most ROUNDS times. Each configuration is also run once with
+more than 5 %, or which other programs of the host disturbed, are run again, at most ROUNDS times.
+Such programs take memory and the last cache, so a copy of 64 MiB before and after a run says
+whether one was there. Each configuration is also run once with
 --profile-out, for the tables of the engine and of the classes."""
 import json, math, os, pathlib, statistics, subprocess, sys, time
 
 ROUNDS = 5
 NOISE = 0.05  # pairs that are closer than this, or than their own runs, have no order
+SLOW = 1.3    # a copy that takes so many times the shortest one shares memory with another program
 PLANS = pathlib.Path(__file__).resolve().parents[2] / "plans"
 MODELS = {
     "llama": "layers = {L};  hidden = {H};  heads = {heads};  ffn = {F};  vocab = 256;  tied = on",
@@ -107,20 +110,45 @@ def launch(folder, c, words):
     return done.returncode == 0
 
 
+COPY = bytearray(1 << 26), memoryview(bytearray(1 << 26))
+
+
+def copy_seconds():
+    """Of 64 MiB, the shortest of three."""
+    took = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        COPY[1][:] = COPY[0]
+        took.append(time.perf_counter() - begin)
+    return min(took)
+
+
 def median_step(folder, c):
+    """Seconds of a step, and of a copy beside it."""
     metrics = folder / "metrics.jsonl"
+    copy = copy_seconds()
     if not launch(folder, c, ["--steps", "25", "--metrics", metrics]):
         return None
     steps = [json.loads(line)["step_seconds"] for line in metrics.read_text().splitlines()]
-    return statistics.median(steps[5:25])
+    return statistics.median(steps[5:25]), max(copy, copy_seconds())
 
 
-def wants_run(c, have, wanted):
-    return c not in ENGINE and len(have) < wanted and (wanted <= 2 or apart(have) > 0.05)
+def disturbed(have, shortest):
+    """Whether of two runs or more fewer than two had the memory to themselves."""
+    return len(have) > 1 and sum(copy <= SLOW * shortest for _, copy in have) < 2
+
+
+def shortest_copy(measured):
+    return min((copy for have in measured.values() for _, copy in have), default=1)
+
+
+def wants_run(c, have, wanted, shortest):
+    return c not in ENGINE and len(have) < wanted and (
+        wanted <= 2 or apart(have) > 0.05 or disturbed(have, shortest))
 
 
 def run(folder, seconds):
-    out = folder / "measured.json"
+    out = folder / "runs.json"
     measured = json.loads(out.read_text()) if out.exists() else {}
     end = time.time() + seconds
     missing = 0
@@ -133,7 +161,7 @@ def run(folder, seconds):
             if wanted == 1 and c in TOTAL + ENGINE and not profile.exists():
                 missing += time.time() > end or not launch(
                     folder, c, ["--steps", "27", "--profile", "25", "--profile-out", profile])
-            if not wants_run(c, have, wanted):
+            if not wants_run(c, have, wanted, shortest_copy(measured)):
                 continue
             step = None if time.time() > end else median_step(folder, c)
             if step:
@@ -150,7 +178,7 @@ def apart(have):
     known."""
     if len(have) < 2:
         return 1.0
-    a, b = sorted(have)[:2]
+    (a, _), (b, _) = sorted(have)[:2]
     return b / a - 1
 
 
@@ -199,7 +227,7 @@ def differ(r):
     return f"{100 * r:.1f} %" if r < 1 else "one run"
 
 
-def report_total(rows):
+def report_total(rows, slow):
     print("| configuration | measured, ms | predicted, ms | error | runs differ |\n| --- | --- | --- | --- | --- |")
     all_of = [c for c in TOTAL if c in rows]
     for c in all_of:
@@ -217,6 +245,8 @@ def report_total(rows):
         noise = sorted(rows[c][2] for c in all_of)
         print(f"repeatability: runs differ by {100 * statistics.median(noise):.1f} % in the median; "
               f"{sum(r > 0.05 for r in noise)} of {len(noise)} by more than 5 % after up to {ROUNDS} runs")
+        print(f"disturbed: a copy of 64 MiB took more than {SLOW} times the shortest one, in all runs but one: " +
+              (", ".join(name(c) for c in all_of if c in slow) or "none"))
         print("beyond 20 %: " + (", ".join(name(c) for c in all_of if error[c] > 0.2) or "none"))
     print()
 
@@ -246,15 +276,15 @@ def report_order(rows):
 
 
 def report(planc, folder, cluster):
-    measured = json.loads((folder / "measured.json").read_text())
+    measured = json.loads((folder / "runs.json").read_text())
     report_engine(planc, folder, cluster)
-    rows = {}
+    rows, shortest = {}, shortest_copy(measured)
     for c in TOTAL + ORDER:
         have = measured.get(name(c), [])
         if have:
             rung = simulate(planc, folder, cluster, c, [])["rungs"][0]
-            rows[c] = (statistics.mean(sorted(have)[:2]), rung["step_seconds"], apart(have))
-    report_total(rows)
+            rows[c] = (statistics.mean(step for step, _ in sorted(have)[:2]), rung["step_seconds"], apart(have))
+    report_total(rows, {c for c in rows if disturbed(measured[name(c)], shortest)})
     report_order(rows)
 
 
