@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { OP_LANES = 16, MANY = 128 }; /* of op_math.h; MANY: OP_MANY */
+enum { ARRAY_COLUMNS = 4096 };      /* at most, of a row in a local array */
+
 /* ── blocks ──────────────────────────────────────────────────────────────────── */
 /* The C compiler chooses vectors by the narrowest type of a loop: where one over OP_LANES columns
  * reads BF16, half as wide ones as their sums need. So such a block is widened in front of its loop
@@ -26,9 +29,35 @@ static struct spot block_begin(struct spot at)
         LEVEL_TOGETHER);
 }
 
+/* One row of BF16 that every row of the kernel reads, such as a bias, is widened once. */
+static const char *widened(struct fused *f, const char *pointer, const struct value *v,
+                           struct spot at)
+{
+    int64_t rows, columns;
+    fused_extent(f, v, &rows, &columns);
+    bool read_only = !fused_inside(f, v);
+    for (int i = 0; i < f->k->replaced.n; i++)
+        read_only &= f->k->replaced.item[i].over != emit_root(v);
+    if (v->type != BF16 || at.kind != COLUMN_LOOP || rows != 1 || f->one_row ||
+        columns > ARRAY_COLUMNS || !read_only)
+        return NULL;
+    const struct spot row = {
+        .row = "0", .kind = COLUMN_NAMED, .column = "all", .column_level = LEVEL_KERNEL};
+    const char *array = fused_known(f, v, row);
+    if (!array) {
+        array = fused_name(f, LEVEL_KERNEL, v->name, "_wide");
+        fused_line(f, LEVEL_KERNEL, "float %s[%ld];", array, columns);
+        fused_line(f, LEVEL_KERNEL, "op_load_bf16(%s, %s, %ld);", array, pointer, columns);
+        fused_know(f, LEVEL_KERNEL, v, row, array);
+    }
+    return text_format("%s[%s]", array, fused_index(f, v, at));
+}
+
 static const char *block_load(struct fused *f, const char *pointer, const struct value *v,
                               struct spot at)
 {
+    const char *wide = widened(f, pointer, v, at);
+    if (wide) return wide;
     if (!f->blocks || v->type != BF16 || at.kind != COLUMN_LOOP) return NULL;
     const char *name = fused_known(f, v, at);
     if (name) return name;
@@ -106,8 +135,6 @@ static void end_element(struct fused *f, const struct end *e, struct spot at, in
         return;
     }
 }
-
-enum { OP_LANES = 16, MANY = 128 }; /* of op_math.h; MANY: OP_MANY */
 
 struct sweep {
     struct end **end;
@@ -435,7 +462,6 @@ static const struct end *room_for(const struct fused *f, struct end **end, int n
 
 static void choose_kept(struct fused *f, struct end **end, int n)
 {
-    enum { ARRAY_COLUMNS = 4096 };
     f->kept.n = 0;
     if (f->flat || emit_walks_shard(f->k) || shifts_columns(f->k)) return;
     int chosen = 0;

@@ -501,6 +501,13 @@ OP_MANY_FUNCTION void op_store_halves_many(bf16 *restrict to, const float *restr
 #pragma GCC unroll 8
     for (int i = 0; i < OP_MANY; i += OP_LANES) op_store_halves(to + i, from + i);
 }
+/* n numbers as floats. */
+OP_FUNCTION void op_load_bf16(float *restrict to, const bf16 *restrict from, int64_t n)
+{
+    const int64_t whole = n / OP_LANES * OP_LANES;
+    for (int64_t i = 0; i < whole; i += OP_LANES) op_load_block(to + i, from + i);
+    for (int64_t i = whole; i < n; i++) to[i] = op_from_bf16(from[i]);
+}
 /* n numbers rounded to bf16. */
 OP_FUNCTION void op_store_bf16(bf16 *restrict to, const float *restrict from, int64_t n)
 {
