@@ -198,6 +198,8 @@ static void sweep_lanes(struct fused *f, const struct sweep *w, int64_t from, in
     f->blocks = true;
     sweep_body(f, w, "k", "k");
     f->blocks = false;
+    if (whole - from >= MANY) /* a vector is loaded while another is added */
+        loop_line(f, -fused_block(f, LEVEL_ROW)->indent, "#pragma GCC unroll 2");
     loop_line(f, 0, text_format("for (int64_t j0 = %ld; j0 < %ld; j0 += OP_LANES) {", from, whole));
     loop_text(f, &f->block[LEVEL_TOGETHER].text);
     loop_line(f, -fused_block(f, LEVEL_ROW)->indent, "#pragma omp simd");
