@@ -18,10 +18,13 @@ enum { DEEP = 2048, PASS = 384 };
  * it is there. */
 INLINE_FOR_AVX512 __m512i across(const uint16_t *row, int64_t ld, bool half, __mmask16 there)
 {
-    const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(there, row)),
-                  high = _mm512_cvtepu16_epi32(
+    static const uint16_t pairs[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,
+                                       37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
+                                       11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    const __m512i low = _mm512_castsi256_si512(_mm256_maskz_loadu_epi16(there, row)),
+                  high = _mm512_castsi256_si512(
                       _mm256_maskz_loadu_epi16(half ? 0 : there, row + (half ? 0 : ld)));
-    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+    return _mm512_permutex2var_epi16(low, _mm512_loadu_si512(pairs), high);
 }
 
 INLINE_FOR_AVX512 __m512 add_product(__m512 sum, __m512i a, __m512i b)

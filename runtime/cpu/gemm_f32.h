@@ -6,13 +6,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Whether gemm_f32() makes a product of these operands: B is stored transposed, as weights are in
- * the forward pass; 48 rows, since fewer do not repay copying B; 17 columns, since oneDNN adds up
- * fewer in other orders; and a k below 768 or a multiple of 384, over which both of oneDNN's
- * algorithms take the same passes. These products have oneDNN 2.6's bits. */
+/* Whether gemm_f32() makes a product of these operands. A is not stored transposed: it is in
+ * gradients of weights, which oneDNN makes as fast. Fewer than 48 rows do not repay transposing B;
+ * fewer than 512 do not repay copying it where it is not transposed. Fewer than 17 columns oneDNN
+ * adds up in other orders. Over a k below 768 or a multiple of 384 both of its algorithms take the
+ * same passes; these products have the bits of oneDNN 2.6. */
 static inline bool gemm_f32_takes(bool ta, bool tb, int64_t m, int64_t n, int64_t k)
 {
-    return !ta && tb && m >= 48 && n > 16 && (k < 768 || k % 384 == 0);
+    return !ta && m >= (tb ? 48 : 512) && n > 16 && (k < 768 || k % 384 == 0);
 }
 
 /* c = a b, or c + a b, on a processor with AVX-512 and for operands that it takes. */

@@ -37,14 +37,15 @@ enum {
     GROUP = 4 * ROWS, /* rows that are copied together where A is transposed: whole lines */
     STEPS = 8,        /* of a tile, between copies */
     AHEAD = 24,       /* steps of B that are fetched from the second cache early */
-    NEAR_A = 16,      /* words of k that a transposed A is fetched early */
+    NEAR_A = 6,       /* words of k that a transposed A is fetched early */
     NEAR_B = 4,       /* the same of a B that is not */
     PAD = LANES,      /* a store of a vector may reach over the end */
     STRIDE = DEEP + 5 * LANES, /* between rows of A: they fall on different lines of the cache */
     A_ALONG = ROWS * STRIDE,
     A_ACROSS = 4 * (ROWS * PASS + PAD),
     A_WORDS = A_ALONG > A_ACROSS ? A_ALONG : A_ACROSS,
-    B_WORDS = 2048 * COLUMNS
+    B_WORDS = 2304 * COLUMNS, /* 192 columns of PASS words, while the next ones are copied */
+    B_ALONE = 4096 * COLUMNS  /* where none are copied meanwhile; less than two B_WORDS */
 };
 typedef uint32_t word;
 static word panel_a[2][A_WORDS + PAD] __attribute__((aligned(64)));
@@ -438,9 +439,8 @@ static bool product(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const ele
     struct part p = part_of(left, right, 0, n, 0, result);
     if (ta ? 4 * block_words(p.words) > A_WORDS : p.words > DEEP) return false;
     if (m == 0 || n == 0) return true;
-    /* as many columns at a time as fit, in equal parts; twice as many where no others are copied
-     * meanwhile */
-    const int64_t fit = (tb ? 2 : 1) * B_WORDS / (p.words ? p.words : 1) / COLUMNS * COLUMNS,
+    /* as many columns at a time as fit, in equal parts */
+    const int64_t fit = (tb ? B_ALONE : B_WORDS) / (p.words ? p.words : 1) / COLUMNS * COLUMNS,
                   wide = parts(parts(n, parts(n, fit)), COLUMNS) * COLUMNS;
     struct work w = {m, ldc * size, size, c, .side_a = 0};
     p.columns = smaller(wide, n);

@@ -78,13 +78,13 @@ static struct shape shape_of(bool ta, bool tb, bool add, int64_t m, int64_t n, i
     return (struct shape){ta, tb, add, m, n, k, ta ? m : k, tb ? k : n, n};
 }
 
-/* What a product of the forward pass may look like, and now and then something else. */
+/* What a product may look like; seldom with a transposed A. */
 static struct shape any_shape(void)
 {
     static const int64_t deep[] = {384, 768, 1152, 1536, 256, 512, 64};
-    const bool other = drawn(5) == 0;
-    struct shape s = shape_of(other && drawn(2), !other || drawn(2), drawn(3) == 0,
-                              drawn(4) ? 40 + drawn(200) : 16 * (1 + drawn(40)),
+    const bool tb = drawn(2);
+    struct shape s = shape_of(drawn(5) == 0, tb, drawn(3) == 0,
+                              drawn(4) ? (tb ? 40 : 500) + drawn(200) : 16 * (1 + drawn(60)),
                               drawn(4) ? 1 + drawn(drawn(2) ? 40 : 300) : 64 * (1 + drawn(16)),
                               drawn(3) ? deep[drawn(7)] : 1 + drawn(1200));
     s.lda += drawn(3) ? 0 : drawn(100);
@@ -127,14 +127,16 @@ int main(void)
         return 0;
     }
     static const int64_t layers[][3] = {{2048, 1536, 384}, {2048, 384, 1536}, {2048, 1152, 384},
-                                        {2048, 384, 384},  {195, 512, 256},   {195, 256, 512},
-                                        {64, 512, 256},    {64, 256, 512},    {2048, 128, 256}};
+                                        {2048, 384, 384},  {2048, 384, 1152}, {2048, 128, 256},
+                                        {2048, 256, 128},  {512, 256, 512},   {195, 512, 256},
+                                        {195, 256, 512},   {64, 512, 256},    {64, 256, 512}};
+    enum { LAYERS = sizeof layers / sizeof *layers };
     int taken = 0;
     fine = true;
-    for (int i = 0; i < 9 + 400 && fine; i++) {
+    for (int i = 0; i < 2 * LAYERS + 400 && fine; i++) {
+        const int64_t *of = layers[i / 2 % LAYERS];
         const struct shape s =
-            i < 9 ? shape_of(false, true, false, layers[i][0], layers[i][1], layers[i][2])
-                  : any_shape();
+            i < 2 * LAYERS ? shape_of(false, i & 1, false, of[0], of[1], of[2]) : any_shape();
         taken += gemm_f32_takes(s.ta, s.tb, s.m, s.n, s.k);
         if (!(fine = has_the_librarys_bits(s)))
             printf("FAIL f32.bits: not the library's (%s)\n", text_of(s));
