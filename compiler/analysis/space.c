@@ -206,9 +206,9 @@ static void print_largest_local(const struct space *s, const judged_list *all)
 static void print_space(const struct space *s, const char *path, judged_list *all,
                         const int64_t *count)
 {
-    printf("%s: a space of %s plans: %s fit, %s tight, %s exceed, %s impossible\n", path,
-           text_count(all->n), text_count(count[FITS]), text_count(count[TIGHT]),
-           text_count(count[EXCEEDS]), text_count(count[IMPOSSIBLE]));
+    printf("%s: a space of %s plan%s: %s fit, %s tight, %s exceed, %s impossible\n", path,
+           text_count(all->n), all->n == 1 ? "" : "s", text_count(count[FITS]),
+           text_count(count[TIGHT]), text_count(count[EXCEEDS]), text_count(count[IMPOSSIBLE]));
     for (int k = 0; k < s->n_axes; k++) {
         printf("  %s =", s->axis[k].key);
         for (int i = 0; i < s->axis[k].n; i++) printf("%s %s", i ? " |" : "", s->axis[k].choice[i]);
