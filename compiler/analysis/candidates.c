@@ -13,18 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Which sizes were tried, and whether they are fine; from the heap. */
+struct tried {
+    struct {
+        int64_t local, chunks;
+        bool fine;
+    } * item;
+    int n, room;
+};
 /* structure: NULL when the architecture cannot be compiled at the sizes that one is read off. */
-enum { TRIED = 32 };
 struct known {
     const char *key;
     struct structure *structure;
-    /* whether points of so many sequences and pieces have its kernels */
-    struct {
-        int64_t local, chunks;
-        bool holds;
-    } tried[TRIED];
-    int n_tried;
-    bool worked; /* these are known */
+    struct tried holds; /* points of such sizes have its kernels */
+    bool worked;        /* these are known */
     double flops;
     struct traffic traffic;
 };
@@ -38,12 +40,7 @@ struct step_names {
 struct shared {
     const char *key;
     struct points *points;
-    /* whether the architecture takes so many sequences */
-    struct {
-        int64_t local;
-        bool lowers;
-    } tried[TRIED];
-    int n_tried;
+    struct tried lowers; /* the architecture takes so many sequences */
 };
 struct candidates {
     const struct arguments *arguments;
@@ -170,8 +167,14 @@ struct candidates *candidates_open(const struct arguments *a)
 
 void candidates_close(struct candidates *c)
 {
-    for (size_t i = 0; i < c->room; i++) structure_free(c->table[i].structure);
-    for (int i = 0; i < c->n_shared; i++) points_close(c->shared[i].points);
+    for (size_t i = 0; i < c->room; i++) {
+        structure_free(c->table[i].structure);
+        free(c->table[i].holds.item);
+    }
+    for (int i = 0; i < c->n_shared; i++) {
+        points_close(c->shared[i].points);
+        free(c->shared[i].lowers.item);
+    }
     for (int i = 0; i < c->n_names; i++) free(c->names[i].name);
     free(c->names);
     free(c->shared);
@@ -233,35 +236,45 @@ static struct shared *shared_of(struct candidates *c, const struct space *s, con
 
 /* ── a point ─────────────────────────────────────────────────────────────────── */
 
+/* NULL: they were not tried. */
+static const bool *find_tried(const struct tried *t, int64_t local, int64_t chunks)
+{
+    for (int i = t->n - 1; i >= 0; i--)
+        if (t->item[i].local == local && t->item[i].chunks == chunks) return &t->item[i].fine;
+    return NULL;
+}
+
+static bool keep_tried(struct tried *t, int64_t local, int64_t chunks, bool fine)
+{
+    if (t->n == t->room) {
+        t->room = t->room ? 2 * t->room : 16;
+        t->item = realloc(t->item, sizeof *t->item * (size_t)t->room);
+        if (!t->item) bug("out of memory for candidates");
+    }
+    t->item[t->n].local = local, t->item[t->n].chunks = chunks;
+    return t->item[t->n++].fine = fine;
+}
+
 /* An architecture may refuse sizes: rows of a weight that do not go with so many tokens. */
 static bool lowers(struct shared *of, const struct plan *p)
 {
-    for (int i = 0; i < of->n_tried; i++)
-        if (of->tried[i].local == p->local) return of->tried[i].lowers;
+    const bool *known = find_tried(&of->lowers, p->local, 0);
+    if (known) return *known;
     struct arena_mark mark = arena_mark();
     struct diagnostics_mark said = diagnostics_mark();
     const bool does = pass_lower(p) != NULL;
     diagnostics_drop(said);
     arena_reset(mark);
-    if (of->n_tried < TRIED) {
-        of->tried[of->n_tried].local = p->local;
-        of->tried[of->n_tried++].lowers = does;
-    }
-    return does;
+    return keep_tried(&of->lowers, p->local, 0, does);
 }
 
 static bool holds(struct shared *of, struct known *k, const struct plan *p)
 {
     if (!lowers(of, p)) return false;
-    for (int i = 0; i < k->n_tried; i++)
-        if (k->tried[i].local == p->local && k->tried[i].chunks == p->loss_chunks)
-            return k->tried[i].holds;
-    const bool does = structure_holds(k->structure, p);
-    if (k->n_tried < TRIED) {
-        k->tried[k->n_tried].local = p->local, k->tried[k->n_tried].chunks = p->loss_chunks;
-        k->tried[k->n_tried++].holds = does;
-    }
-    return does;
+    const bool *known = find_tried(&k->holds, p->local, p->loss_chunks);
+    return known
+               ? *known
+               : keep_tried(&k->holds, p->local, p->loss_chunks, structure_holds(k->structure, p));
 }
 
 struct place candidate_place(struct candidates *c, const struct space *s, const int *choice)
