@@ -327,9 +327,21 @@ struct walk *walk_begin(const struct space *s)
     struct walk *w = TAKE(struct walk);
     *w = (struct walk){.space = s,
                        .choice = TAKE_MANY(int, s->n_axes + 1),
+                       .other = TAKE_MANY(int, s->n_axes + 1),
                        .number = -1,
-                       .point_of = TAKE_MANY(int64_t, s->points)};
+                       .point_of = TAKE_MANY(int64_t, s->points),
+                       .refused = TAKE_MANY(bool, s->points)};
     return w;
+}
+
+/* Whether a point is there for others. It is refused where a key has a value that goes with nothing
+ * else, though it has no effect. */
+static bool stands(struct walk *w, struct candidates *c, int64_t point)
+{
+    if (point < w->number) return w->point_of[point] == point && !w->refused[point];
+    choice_of(w->space, point, w->other);
+    const struct place place = candidate_place(c, w->space, w->other);
+    return place.point == point && !place.why;
 }
 
 bool walk_next(struct walk *w, struct candidates *c)
@@ -337,7 +349,10 @@ bool walk_next(struct walk *w, struct candidates *c)
     while (++w->number < w->space->points) {
         choice_of(w->space, w->number, w->choice);
         w->place = candidate_place(c, w->space, w->choice);
+        if (w->place.point != w->number && !stands(w, c, w->place.point))
+            w->place.point = w->number;
         w->point_of[w->number] = w->place.point;
+        w->refused[w->number] = w->place.why;
         if (w->place.point == w->number) return true;
     }
     return false;

@@ -57,6 +57,8 @@ struct walk {
     int64_t number;
     struct place place;
     int64_t *point_of; /* by number, of all points so far: the one whose plan it is */
+    bool *refused;     /* by number: impossible */
+    int *other;        /* scratch */
 };
 struct walk *walk_begin(const struct space *s);
 bool walk_next(struct walk *w, struct candidates *c); /* false after the last one */
