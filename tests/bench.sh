@@ -14,18 +14,25 @@ die() { echo "bench: $1" >&2; exit 1; }
 mkdir -p "$out" || die "cannot make $out"
 
 "$planc" build tests/bench/norm.plan -o "$out/norm" >/dev/null || die "the norm did not build"
-# The two kernels that read `gain`, and their arguments by what the schedule calls them.
+# The kernels that read `gain`, and their arguments by what the schedule calls them. The first is
+# the forward pass. What the others take from further kernels is the gradient of the result; what
+# only they have is scratch.
 kernels=$(python3 - "$out/norm/schedule.c" <<'PY'
 import re, sys
-call = r"run\(d, \d+, &(k_\w+), \(void \*\[\]\)\{([^}]*\bgain\b[^}]*), 0\}\)"
-calls = re.findall(call, open(sys.argv[1]).read())
-for which, (name, arguments) in zip(("FORWARD", "BACKWARD"), calls):
-    names = arguments.split(", ")
-    result = "y[1]" if which == "FORWARD" else "dx[1]"
-    known = {"gain": "g", "grad_gain": "dg[1]", names[-1]: result}
-    print(f"-D{which}={name}")
-    arguments = (known.get(n, "dy" if n.startswith("d_") else "x") for n in names)
-    print(f"-D{which}_ARGUMENTS=" + ",".join(arguments))
+call = r"run\(d, \d+, &(k_\w+), \(void \*\[\]\)\{([^}]*), 0\}\)"
+calls = [(name, rest.split(", ")) for name, rest in re.findall(call, open(sys.argv[1]).read())]
+norm = [c for c in calls if "gain" in c[1]]
+outside = {n for c in calls if c not in norm and "gradient" not in c[0] for n in c[1]}
+known = {"gain": "g", "grad_gain": "dg[1]", "layers_in": "x", norm[0][1][-1]: "y[1]",
+         norm[-1][1][-1]: "dx[1]"}
+inside = {n for _, names in norm[1:] for n in names} - set(known)
+scratch = [n for n in sorted(inside) if n not in outside or n.startswith("gain_")]
+known |= {n: f"scratch[{i}]" for i, n in enumerate(scratch)}
+for which, kernels in ("FORWARD", norm[:1]), ("BACKWARD", norm[1:]):
+    arguments = ((k, ",".join(known.get(n, "dy") for n in names)) for k, names in kernels)
+    print(f"-D{which}=" + ",".join(k for k, _ in kernels))
+    print(f"-D{which}_CALLS=" + "".join(f"CALL({k},{given})" for k, given in arguments))
+print(f"-DSCRATCH={len(scratch) + 1}")
 PY
 )
 mapfile -t defines <<<"$kernels"
