@@ -255,17 +255,19 @@ static bool keep_tried(struct tried *t, int64_t local, int64_t chunks, bool fine
     return t->item[t->n++].fine = fine;
 }
 
-/* An architecture may refuse sizes: rows of a weight that do not go with so many tokens. */
+/* An architecture may refuse sizes (rows of a weight that do not go with so many tokens), and a
+ * loss in pieces (it has no cross_entropy). */
 static bool lowers(struct shared *of, const struct plan *p)
 {
-    const bool *known = find_tried(&of->lowers, p->local, 0);
+    const bool pieces = p->loss_chunks > 1;
+    const bool *known = find_tried(&of->lowers, p->local, pieces);
     if (known) return *known;
     struct arena_mark mark = arena_mark();
     struct diagnostics_mark said = diagnostics_mark();
     const bool does = pass_lower(p) != NULL;
     diagnostics_drop(said);
     arena_reset(mark);
-    return keep_tried(&of->lowers, p->local, 0, does);
+    return keep_tried(&of->lowers, p->local, pieces, does);
 }
 
 static bool holds(struct shared *of, struct known *k, const struct plan *p)

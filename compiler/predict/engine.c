@@ -211,7 +211,7 @@ static struct rotating *rotating_of(struct program *p, const struct part_region 
     for (int k = 0; k < r->stages && r->count > 1; k++)
         for (int i = 0; i < r->stage[k].n; i++) {
             const struct item *it = &r->stage[k].item[i];
-            bool known = it->kind == ITEM_RUN || !it->loop || it->ring < 2 ||
+            bool known = it->kind == ITEM_RUN || !it->loop || it->ring < 2 || it->event < 0 ||
                          (it->kind == ITEM_WAIT && it->all);
             for (int j = 0; j < all.n && !known; j++) known = all.item[j].event == it->event;
             if (!known) PUSH(&all, ((struct rotating){it->event, it->ring}));

@@ -49,6 +49,7 @@ for fsdp in 8 64 512; do
         activation_checkpoint.mode=selective batch.loss_chunks=4
 done
 holds reference_no_prefetch "$plans/30b-a3b-16.plan" mesh.prefetch=0 mesh.reduce_slots=1
+holds parts_ahead "$plans/gpt2-124m.plan" mesh.optimizer=all mesh.prefetch=2
 holds reference_far_ahead "$plans/30b-a3b-16.plan" mesh.prefetch=3 mesh.reduce_slots=3
 holds every_second_layer "$plans/30b-a3b-16.plan" activation_checkpoint.every=2
 holds gathered_once "$plans/30b-a3b-16.plan" mesh.reshard=step batch.local=2

@@ -48,6 +48,27 @@ grep -E '^  (fits|tight|exceeds) ' open.txt | awk '{print $1}' | uniq >verdicts.
     [ "$(grep -c '^  impossible ' open.txt)" -lt 17 ] &&
     grep -qE '^  impossible  [0-9]+ points, the first of them' open.txt && ok reasons_once ||
     fail reasons_once "$(grep -c '^  impossible ' open.txt) lines"
+# What the architecture refuses in pieces, it takes whole, whichever stands first.
+cat >no_pieces.plan <<'P'
+architecture no_pieces {
+    hyper { layers; hidden; vocab }
+    x = embedding(tokens, weight("embed", [vocab, hidden]))
+    repeat layers "layers.{i}" { x = x + linear(silu(x), weight("w", [hidden, hidden])) }
+    loss = sum(x * x)
+}
+cluster here { elastic = on;  device "processor" { kind = cpu;  outside = 1MiB } }
+plan "no_pieces" {
+    model no_pieces { layers = 2;  hidden = 16;  vocab = 64 }
+    cluster here { }
+    batch { sequence = 32;  local = 4 }
+}
+P
+for open in '1 | 4' '4 | 1'; do
+    name=whole_only_${open%% *}_first
+    "$planc" check no_pieces.plan --set "batch.loss_chunks=$open" >no_pieces.txt 2>&1
+    grep -q 'a space of 2 plans: 1 fits\?, .* 1 impossible' no_pieces.txt && ok "$name" ||
+        fail "$name" "$(tail_of no_pieces.txt)"
+done
 # A setting after a plan of diff is for that plan, one before both for both.
 "$planc" diff --set mesh.fsdp=8 "$top/plans/llama-8b.plan" "$top/plans/llama-8b.plan" --set \
     batch.local=2 >sides.txt 2>&1
