@@ -361,20 +361,24 @@ static void check_rope(struct checker *c)
 /* Dense layers among sparse ones have a width of their own. */
 static void check_dense(struct checker *c)
 {
-    struct declared *dense = hyper_find(c, "dense_layers");
+    struct declared *dense = hyper_find(c, "dense_layers"), *first = hyper_find(c, "first_dense");
     struct span at = {0};
-    const struct constant *list = dense ? hyper_value(c, dense) : NULL,
+    if (!dense) dense = first;
+    const struct constant *which = dense ? hyper_value(c, dense) : NULL,
                           *ffn = hyper_number(c, "ffn", &at);
-    if (!list || list->kind != CONST_LIST || !ffn) return;
-    if (list->n && ffn->number <= 0)
+    if (!which || !ffn) return;
+    if (which->kind != (dense == first ? CONST_NUMBER : CONST_LIST)) return;
+    const bool any = dense == first ? which->number > 0 : which->n > 0;
+    if (any && ffn->number <= 0)
         add_help(complain(hyper_given(c, "ffn") ? at : dense->slot.at,
-                          "dense_layers = %s, and ffn, the width of these layers, is not given",
-                          constant_text(list)),
+                          "%s = %s, and ffn, the width of these layers, is not given", dense->name,
+                          constant_text(which)),
                  "ffn = 4 * hidden, or what the model was trained with");
-    else if (!list->n && hyper_given(c, "ffn") && ffn->number > 0)
+    else if (!any && hyper_given(c, "ffn") && ffn->number > 0)
         add_help(warn(idle_place(&hyper_find(c, "ffn")->slot),
                       "model.ffn has no effect: no layer is dense"),
-                 "dense_layers = [0] makes the first one dense; expert_width is that of experts");
+                 "%s makes the first one dense; expert_width is that of experts",
+                 dense == first ? "first_dense = 1" : "dense_layers = [0]");
 }
 
 /* The bias of routers has a rate only where there is one. */

@@ -53,6 +53,7 @@ static const char *key_text(const struct import_key *k, const json_t *v)
                    ? real_text(json_number_value(v))
                    : text_format("%lld", (long long)json_integer_value(v));
     case IMPORT_WHOLE:
+    case IMPORT_COUNT:
         return json_is_integer(v) ? text_format("%lld", (long long)json_integer_value(v)) : NULL;
     case IMPORT_REAL:
     case IMPORT_FRACTION: return json_is_number(v) ? real_text(json_number_value(v)) : NULL;

@@ -8,7 +8,8 @@
 #include "commands/import_weights.h"
 
 enum import_kind {
-    IMPORT_WHOLE,
+    IMPORT_WHOLE, /* from 1 */
+    IMPORT_COUNT, /* from 0 */
     IMPORT_REAL,
     IMPORT_FRACTION,
     IMPORT_TRUTH,
@@ -29,7 +30,8 @@ struct import_key {
 };
 
 /* A key that must be absent, null or one of the JSON values in `allowed` ("false", "0", "\"silu\"";
- * "*": anything, it is never used; "[1]": a list of 1s), because of `why`. */
+ * "*": anything, it is never used; "[1]": a list of 1s), because of `why`. "*" with a `why` warns
+ * of what is neither absent nor 0 nor false. */
 struct import_limit {
     const char *config, *allowed[4], *why;
 };

@@ -65,6 +65,17 @@ static bool allows(const struct import_limit *limit, const json_t *v)
     return false;
 }
 
+/* A value that is allowed because planc leaves out what it asks for. */
+static bool leaves_out(const struct import_limit *limit, const json_t *v)
+{
+    static const char *const nothing[] = {"0", "false"};
+    bool asks =
+        import_is_there(v) && limit->allowed[0] && !strcmp(limit->allowed[0], "*") && limit->why[0];
+    for (size_t k = 0; k < COUNT_OF(nothing) && asks; k++)
+        asks = !equal(v, json_loads(nothing[k], JSON_DECODE_ANY, NULL));
+    return asks;
+}
+
 static bool is_own(const struct import *im, const char *key);
 
 static void check_limits(struct import *im, const struct import_limit *limit, int n)
@@ -76,6 +87,9 @@ static void check_limits(struct import *im, const struct import_limit *limit, in
         if (!allows(&limit[i], v))
             complain(import_key_at(im, limit[i].config), "%s = %s cannot be imported: %s",
                      limit[i].config, import_value_text(v), limit[i].why);
+        else if (leaves_out(&limit[i], v))
+            warn(import_key_at(im, limit[i].config), "%s = %s: %s", limit[i].config,
+                 import_value_text(v), limit[i].why);
     }
 }
 
@@ -152,6 +166,13 @@ static void read_key(struct import *im, const struct import_key *row)
             import_entry(im, k->hyper, text_format("%lld", (long long)json_integer_value(v)));
         else
             complain(import_key_at(im, k->config), "%s = %s is not a positive whole number",
+                     k->config, import_value_text(v));
+        return;
+    case IMPORT_COUNT:
+        if (json_is_integer(v) && json_integer_value(v) >= 0)
+            import_entry(im, k->hyper, text_format("%lld", (long long)json_integer_value(v)));
+        else
+            complain(import_key_at(im, k->config), "%s = %s is not a whole number from 0 on",
                      k->config, import_value_text(v));
         return;
     case IMPORT_REAL:

@@ -55,28 +55,31 @@
         "use_qk_norm", {"true"}, "queries and keys are normalised" \
     }
 /* router_aux_loss_coef is obeyed whether or not the router's logits are returned as well. */
-#define MIXTURE_LIMITS                                                                           \
-    {"output_router_logits", {"*"}, ""},                                                         \
-        {"router_jitter_noise", {"0"}, "nothing is added to what the router sees"},              \
-        {"input_jitter_noise", {"0"}, "nothing is added to what the router sees"},               \
-        {"router_z_loss_coef", {"0"}, "transformers does not compute it for this family"},       \
-        {"z_loss_coef", {"0"}, "transformers does not compute it for this family"},              \
-        {"n_group", {"1"}, "the most probable experts are chosen, whatever their group"},        \
-        {"topk_group", {"1"}, "the most probable experts are chosen, whatever their group"},     \
-        {"routed_scaling_factor", {"1"}, "what the experts give is not scaled"},                 \
+#define MIXTURE_LIMITS                                                                       \
+    {"output_router_logits", {"*"}, ""},                                                     \
+        {"router_jitter_noise", {"0"}, "nothing is added to what the router sees"},          \
+        {"input_jitter_noise", {"0"}, "nothing is added to what the router sees"},           \
+        {"router_z_loss_coef", {"0"}, "transformers does not compute it for this family"},   \
+        {"z_loss_coef", {"0"}, "transformers does not compute it for this family"},          \
+        {"n_group", {"1"}, "the most probable experts are chosen, whatever their group"},    \
+        {"topk_group", {"1"}, "the most probable experts are chosen, whatever their group"}, \
+        {"expert_capacity", {NULL}, "no token is dropped"},                                  \
+        {"capacity_factor", {NULL}, "no token is dropped"},                                  \
+    {                                                                                        \
+        "moe_capacity_factor", {NULL}, "no token is dropped"                                 \
+    }
+
+#define PLAIN_MIXTURE_LIMITS                                                                     \
+    {"routed_scaling_factor", {"1"}, "what the experts give is not scaled"},                     \
         {"n_shared_experts", {"0"}, "there are no experts that every token has"},                \
         {"num_shared_experts", {"0"}, "there are no experts that every token has"},              \
         {"shared_expert_intermediate_size", {"0"}, "there are no experts that every token has"}, \
         {"first_k_dense_replace",                                                                \
          {"0"},                                                                                  \
          "dense layers are said by mlp_only_layers and decoder_sparse_step"},                    \
-        {"moe_layer_freq",                                                                       \
-         {"1"},                                                                                  \
-         "dense layers are said by mlp_only_layers and decoder_sparse_step"},                    \
-        {"expert_capacity", {NULL}, "no token is dropped"},                                      \
-        {"capacity_factor", {NULL}, "no token is dropped"},                                      \
     {                                                                                            \
-        "moe_capacity_factor", {NULL}, "no token is dropped"                                     \
+        "moe_layer_freq", {"1"},                                                                 \
+            "dense layers are said by mlp_only_layers and decoder_sparse_step"                   \
     }
 
 /* As DeepSeek-V3 calls them; transformers' classes of these families read neither. */
@@ -127,7 +130,34 @@ static const struct import_key qwen3_moe_keys[] = {
     NORM_AND_REST("1e-6"),
 };
 static const struct import_limit qwen3_moe_limits[] = {LLAMA_LIMITS, WINDOW_ASIDE, QK_NORM,
-                                                       MIXTURE_LIMITS};
+                                                       MIXTURE_LIMITS, PLAIN_MIXTURE_LIMITS};
+
+static const struct import_key glm4_moe_keys[] = {
+    SIZES(NULL, ""),
+    {"n_routed_experts|num_local_experts", "experts", IMPORT_WHOLE, NULL, NULL},
+    {"num_experts_per_tok", "top_k", IMPORT_WHOLE, NULL, NULL},
+    {"moe_intermediate_size", "expert_width", IMPORT_WHOLE, NULL, NULL},
+    {"first_k_dense_replace", "first_dense", IMPORT_COUNT, "1", NULL},
+    {"intermediate_size", "ffn", IMPORT_COUNT, NULL, NULL},
+    {"n_shared_experts", "shared_experts", IMPORT_COUNT, "1", NULL},
+    {"norm_topk_prob", "normalize", IMPORT_TRUTH, "on", NULL},
+    {"routed_scaling_factor", "routed_scale", IMPORT_REAL, "1", NULL},
+    {"attention_bias", "attention_bias", IMPORT_TRUTH, "off", NULL},
+    {"use_qk_norm", "qk_norm", IMPORT_TRUTH, "off", NULL},
+    NORM_AND_REST("1e-5"),
+};
+static const struct import_limit glm4_moe_limits[] = {
+    SWIGLU,
+    NO_WINDOW,
+    MIXTURE_LIMITS,
+    {"attention_out_bias", {"false"}, "what attention gives is projected without a bias"},
+    {"mlp_bias", {"false"}, "the architecture's feed-forward layers have no biases"},
+    {"scoring_func", {"\"sigmoid\""}, "experts are chosen by sigmoids"},
+    {"topk_method", {"\"noaux_tc\""}, "a bias balances the experts"},
+    {"moe_layer_freq", {"1"}, "all layers after the first ones have experts"},
+    {"num_nextn_predict_layers", {"*"}, "the layers that predict further tokens are left out"},
+    {"num_mtp_layers", {"*"}, "the layers that predict further tokens are left out"},
+};
 
 static const struct import_key mixtral_keys[] = {
     SIZES(NULL, ""),
@@ -143,6 +173,7 @@ static const struct import_limit mixtral_limits[] = {
     NO_WINDOW,
     NO_QK_NORM,
     MIXTURE_LIMITS,
+    PLAIN_MIXTURE_LIMITS,
     {"norm_topk_prob", {"true"}, "the weights of the chosen experts always sum to 1"},
 };
 
@@ -245,7 +276,8 @@ static const struct import_key olmoe_keys[] = {
     ROUTER_WORDS,
     NORM_AND_REST("1e-5"),
 };
-static const struct import_limit olmoe_limits[] = {LLAMA_LIMITS, NO_WINDOW, MIXTURE_LIMITS};
+static const struct import_limit olmoe_limits[] = {LLAMA_LIMITS, NO_WINDOW, MIXTURE_LIMITS,
+                                                   PLAIN_MIXTURE_LIMITS};
 
 static const struct import_key gpt2_keys[] = {
     {"n_layer", "layers", IMPORT_WHOLE, NULL, NULL},
@@ -341,6 +373,15 @@ const struct import_family import_families[] = {
      .dense = {"mlp_only_layers", "decoder_sparse_step", "intermediate_size"},
      .fused = "*.mlp.experts.gate_up_proj",
      .exported = LLAMA_EXPORTED ",\n  \"use_sliding_window\": false"},
+    {.model_type = "glm4_moe",
+     .class = "Glm4MoeForCausalLM",
+     ROWS(glm4_moe),
+     LONGEST,
+     .theta = "10000",
+     .fused = "*.mlp.experts.gate_up_proj",
+     .exported = SWIGLU_EXPORTED ",\n  \"n_group\": 1,\n  \"topk_group\": 1,\n"
+                                 "  \"num_nextn_predict_layers\": 0",
+     .rope = {SCALING_NONE, NULL, NULL, "0.5", NULL}},
     {.model_type = "mixtral",
      .class = "MixtralForCausalLM",
      ROWS(mixtral),

@@ -204,12 +204,13 @@ static bool declares(const struct family *f, const char *name)
 /* A hyper-parameter, by its name here or elsewhere: the families that have it. */
 static bool print_hyper(const char *wanted)
 {
-    static const char *const ours[] = {"layers",        "hidden",       "heads",        "kv_heads",
-                                       "ffn",           "vocab",        "tied",         "norm_eps",
-                                       "rope_theta",    "init_std",     "experts",      "top_k",
-                                       "expert_width",  "aux_weight",   "normalize",    "context",
-                                       "head_dim",      "rope_factor",  "dense_layers", "z_loss",
-                                       "router_z_loss", "balance_bias", "balance_rate", "sigmoid"};
+    static const char *const ours[] = {
+        "layers",         "hidden",       "heads",        "kv_heads",     "ffn",
+        "vocab",          "tied",         "norm_eps",     "rope_theta",   "init_std",
+        "experts",        "top_k",        "expert_width", "aux_weight",   "normalize",
+        "context",        "head_dim",     "rope_factor",  "dense_layers", "z_loss",
+        "router_z_loss",  "balance_bias", "balance_rate", "sigmoid",      "first_dense",
+        "shared_experts", "routed_scale", "rotary",       "qk_norm",      "attention_bias"};
     const char *meant = foreign_hyper(wanted, ours, (int)COUNT_OF(ours));
     families all = names_of(S_model);
     struct text t = {0};

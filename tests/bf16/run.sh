@@ -58,6 +58,9 @@ narrow gpt_neox_odd "family=gpt_neox heads=3 hidden=30 ffn=53 vocab=61 seq=13 ti
 narrow gemma3_odd "family=gemma3 layers=3 hidden=24 heads=4 kv=2 head_dim=10 ffn=37 vocab=61
     window=5 theta=50 local_theta=20 linear=2 query_width=7 lr=0.003 seed=47" 1.1.1.none.on
 losses=(--set model.balance_rate=0.02)
+narrow glm4_moe_odd "family=glm4_moe kv=2 head_dim=8 heads=4 factor=1 theta=50 lr=0.003 aux=0
+    balance=0.02 layers=3 dense=1 rotary=0.5 normalize=1 routed_scale=1.8 shared=2 seed=37" \
+    1.1.1.none.on 1.1.1.full.off
 narrow moe_mixed "family=qwen3_moe kv=2 factor=1 lr=0.003 layers=5 dense=9 normalize=1 seed=22
     balance=0.02" 1.1.1.none.on 1.1.1.full.off 1.1.1.selective.on
 losses=(--set model.z_loss=0.02 --set model.router_z_loss=0.05)

@@ -225,6 +225,8 @@ small() { # NAME CASE's keys: how a case is made for `beside`
 }
 moe="family=qwen3_moe kv=2 factor=1 lr=0.003 layers=5 dense=9 normalize=1 seed=22 steps=4"
 gpt2="family=gpt2 heads=3 ffn=53 vocab=61 context=29 seq=13 layers=3 erf=1 tied=0 seed=11 steps=4"
+glm="family=glm4_moe kv=2 head_dim=8 heads=4 factor=1 theta=50 lr=0.003 aux=0 balance=0.02
+    layers=3 dense=1 rotary=0.5 normalize=1 routed_scale=1.8 shared=2 seed=37 steps=4"
 losses="--set model.z_loss=0.02 --set model.router_z_loss=0.05"
 mixtral="family=mixtral head_dim=6 kv=2 experts=7 top_k=2 seed=26 bare=1 lr=0.003 steps=4"
 neox="family=gpt_neox heads=3 hidden=30 ffn=53 vocab=61 seq=13 tied=0 rotary=0.4 theta=50 lr=0.003
@@ -263,6 +265,7 @@ single_precision() {
     without both 4 SLOT_PROLOGUE_BACKWARD_SUMMED
     narrow moe_mixed "$moe z_loss=0.02 router_z=0.05" "$losses" 2.1.1.none.on
     narrow moe_bias "$moe balance=0.02 seed=37" "--set model.balance_rate=0.02" 2.1.2.none.on
+    narrow glm4_moe_odd "$glm" "--set model.balance_rate=0.02" 2.1.2.full.on
     cd "$scratch/moe_mixed" && mapfile -t settings < <(numbers recipe "$PWD/case")
     joined 2.1.1.full.on 2
     cd "$scratch" || exit 1

@@ -56,7 +56,9 @@ narrow() {
             continue
         fi
         truth=case m=$(samples_together 8 "$variant")
-        case " $keys " in *" family=qwen3_moe "* | *" family=mixtral "*) truth=case.$m ;; esac
+        case " $keys " in
+        *" family=qwen3_moe "* | *" family=mixtral "* | *" family=glm4_moe "*) truth=case.$m ;;
+        esac
         # shellcheck disable=SC2086
         [ $truth = case ] || [ -e $truth ] ||
             { mkdir $truth && "$scratch/truth" $truth $keys together=$m; }

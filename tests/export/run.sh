@@ -79,6 +79,11 @@ family gpt2 "$small;  context = 16;  erf_gelu = on"
 family qwen3 "$small;  kv_heads = 2;  head_dim = 10;  ffn = 37;  tied = on"
 family qwen3_moe "layers = 4;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads = 2;  experts = 5
     top_k = 2;  expert_width = 12;  dense_layers = [0..1, 3];  ffn = 20"
+family glm4_moe "layers = 4;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads = 2;  head_dim = 12
+    experts = 5;  top_k = 2;  expert_width = 12;  first_dense = 2;  ffn = 20;  shared_experts = 2
+    routed_scale = 2.5;  attention_bias = on;  qk_norm = on;  rotary = 0.7"
+family glm4_moe "layers = 2;  hidden = 32;  heads = 4;  vocab = 257;  experts = 5;  top_k = 3
+    expert_width = 12;  first_dense = 0;  normalize = off" glm4_moe_plain
 family qwen2 "$small;  kv_heads = 2;  ffn = 37;  tied = on"
 family qwen2 "layers = 3;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads = 2;  ffn = 37
     window = 5;  full_layers = 1" qwen2_window

@@ -77,7 +77,7 @@ def llama(c):
         p = f"model.layers.{i}."
         out |= {p + "input_layernorm.weight": [h], p + "post_attention_layernorm.weight": [h], p + "self_attn.q_proj.weight": [heads * d, h],
                 p + "self_attn.k_proj.weight": [kv * d, h], p + "self_attn.v_proj.weight": [kv * d, h], p + "self_attn.o_proj.weight": [h, heads * d]}
-        if c["model_type"] == "qwen2":
+        if c["model_type"] == "qwen2" or (c["model_type"] == "glm4_moe" and c.get("attention_bias")):
             out |= {p + "self_attn.q_proj.bias": [heads * d], p + "self_attn.k_proj.bias": [kv * d], p + "self_attn.v_proj.bias": [kv * d]}
         if c["model_type"] == "phi3":
             for name in "qkv":
@@ -91,13 +91,20 @@ def llama(c):
             out |= {p + "self_attn.q_norm.weight": [heads * d], p + "self_attn.k_norm.weight": [kv * d]}
         if c["model_type"] == "olmo2":
             out[p + "post_feedforward_layernorm.weight"] = out.pop(p + "input_layernorm.weight")
-        if c["model_type"].startswith(("qwen3", "gemma3")):
+        if c["model_type"].startswith(("qwen3", "gemma3")) or c.get("use_qk_norm"):
             out |= {p + "self_attn.q_norm.weight": [d], p + "self_attn.k_norm.weight": [d]}
         sparse = i not in (c.get("mlp_only_layers") or []) and (i + 1) % (c.get("decoder_sparse_step") or 1) == 0
         if c["model_type"] == "mixtral":
             out |= experts(c, p, c["num_local_experts"], c["intermediate_size"], h, ("w1", "w3", "w2"), "block_sparse_moe.")
         elif c["model_type"] == "olmoe":
             out |= experts(c, p, c["num_experts"], c["intermediate_size"], h, ("gate_proj", "up_proj", "down_proj"), "mlp.")
+        elif c["model_type"] == "glm4_moe" and i >= c["first_k_dense_replace"]:
+            f, shared = c["moe_intermediate_size"], c["n_shared_experts"] * c["moe_intermediate_size"]
+            out |= experts(c, p, c["n_routed_experts"], f, h, ("gate_proj", "up_proj", "down_proj"), "mlp.")
+            out[p + "mlp.gate.e_score_correction_bias"] = [c["n_routed_experts"]]
+            if shared:
+                out |= {p + "mlp.shared_experts.gate_proj.weight": [shared, h], p + "mlp.shared_experts.up_proj.weight": [shared, h],
+                        p + "mlp.shared_experts.down_proj.weight": [h, shared]}
         elif c["model_type"] == "qwen3_moe" and sparse:
             out |= experts(c, p, c["num_experts"], c["moe_intermediate_size"], h, ("gate_proj", "up_proj", "down_proj"), "mlp.")
         else:

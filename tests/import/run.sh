@@ -25,6 +25,7 @@ published llama-3.1-8b 8030261248
 published qwen3-0.6b 596049920
 published qwen3-30b-a3b 30532122624 3353032704
 published mixtral-8x7b 46702792704 12879925248
+published glm-4.5-air 106852251264 13424129664
 published qwen2.5-0.5b 494032768
 published pythia-160m 162322944
 published mistral-7b-v0.1 7241732096
@@ -84,6 +85,9 @@ tiny() { # FAMILY: the words that make its published configuration small
     mixtral) echo mixtral-8x7b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
         num_key_value_heads=2 intermediate_size=37 num_local_experts=5 \
         num_experts_per_tok=2 vocab_size=97 ;;
+    glm4_moe) echo glm-4.5-air.json num_hidden_layers=4 hidden_size=24 num_attention_heads=4 \
+        num_key_value_heads=2 head_dim=12 intermediate_size=41 first_k_dense_replace=2 \
+        moe_intermediate_size=37 n_routed_experts=5 num_experts_per_tok=3 vocab_size=97 ;;
     qwen2) echo qwen2.5-0.5b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
         num_key_value_heads=2 intermediate_size=37 vocab_size=97 ;;
     olmo2) echo olmo-2-1124-7b.json num_hidden_layers=2 hidden_size=24 num_attention_heads=4 \
@@ -121,8 +125,8 @@ says() {
     grep -qE -- "$2" "$1.plan" && ok "$1.plan" ||
         fail "$1.plan" "no /$2/ in $(grep -A 6 'model ' "$1.plan" | tr '\n' '|')"
 }
-for family in gpt2 qwen3 qwen3_moe mixtral qwen2 gpt_neox mistral phi3 gemma2 gemma3 olmo2 olmoe
-do
+for family in gpt2 qwen3 qwen3_moe mixtral glm4_moe qwen2 gpt_neox mistral phi3 gemma2 gemma3 \
+    olmo2 olmoe; do
     taken "$family" $family
     taken "${family}_shards" $family shards
     taken "${family}_bare" $family bare
@@ -142,6 +146,17 @@ taken qwen3_new_spelling qwen3 -rope_theta -rope_scaling \
 says qwen3_new_spelling 'rope_theta = 1000000'
 taken moe_fused qwen3_moe fused; says moe_fused 'fused_experts = on'
 taken mixtral_fused mixtral fused; says mixtral_fused 'fused_experts = on'
+taken glm_fused glm4_moe fused; says glm_fused 'fused_experts = on'
+taken glm_norms glm4_moe use_qk_norm=true attention_bias=false n_shared_experts=2 \
+    routed_scaling_factor=2.5 norm_topk_prob=false
+says glm_norms 'shared_experts = 2;  normalize = off'
+says glm_norms 'routed_scale = 2.5;  attention_bias = off;  qk_norm = on'
+taken glm_no_shared glm4_moe n_shared_experts=0 first_k_dense_replace=0 intermediate_size=0
+says glm_no_shared 'first_dense = 0;  ffn = 0;  shared_experts = 0'
+taken glm_absent glm4_moe none -first_k_dense_replace -n_shared_experts -use_qk_norm \
+    -partial_rotary_factor -routed_scaling_factor -norm_topk_prob -attention_bias
+says glm_absent 'first_dense = 1;.* shared_experts = 1;  normalize = on'
+says glm_absent 'rotary = 0.5'
 taken moe_dense_list qwen3_moe 'mlp_only_layers=[0,3]'
 says moe_dense_list 'dense_layers = \[0, 3\];  ffn = 41'
 taken moe_dense_step qwen3_moe decoder_sparse_step=2; says moe_dense_step 'dense_layers = \[0, 2\]'
@@ -159,6 +174,8 @@ warned() {
 }
 taken moe_local_experts qwen3_moe none -num_experts num_local_experts=5
 says moe_local_experts 'experts = 5'
+warned glm_next_tokens 'num_nextn_predict_layers = 1: the layers that predict further' glm4_moe \
+    num_nextn_predict_layers=1
 warned moe_balance 'would train without it.*--set model.aux_weight=0' qwen3_moe \
     output_router_logits=false
 take moe_balanced qwen3_moe none output_router_logits=true &&
@@ -336,6 +353,11 @@ refused qwen3_types_word 'layer_types = "full_attention"' 1 qwen3 none \
     'layer_types="full_attention"'
 refused qwen3_class 'Qwen3ForSequenceClassification' 1 qwen3 none \
     'architectures=["Qwen3ForSequenceClassification"]'
+refused glm_groups 'n_group = 8' 1 glm4_moe none n_group=8
+refused glm_softmax 'scoring_func = "softmax"' 1 glm4_moe none 'scoring_func="softmax"'
+refused glm_no_sparse 'without a layer that has experts' 1 glm4_moe none first_k_dense_replace=4
+refused glm_part_of_a_layer 'first_k_dense_replace = 1.5' 1 glm4_moe none first_k_dense_replace=1.5
+refused glm_rope 'of type "yarn"' 1 glm4_moe none 'rope_scaling={"type":"yarn","factor":4.0}'
 refused moe_window 'use_sliding_window = true' 1 qwen3_moe none use_sliding_window=true
 refused moe_shared 'shared_expert_intermediate_size = 64' 1 qwen3_moe none \
     shared_expert_intermediate_size=64

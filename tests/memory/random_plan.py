@@ -6,9 +6,9 @@ import sys
 
 seed, path, tokens = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 r = random.Random(seed)
-MIXTURES = ("qwen3_moe", "mixtral", "olmoe")
+MIXTURES = ("qwen3_moe", "mixtral", "olmoe", "glm4_moe")
 families = ["llama", "gpt2", "qwen3", "qwen3_moe", "qwen3_moe", "mixtral", "mixtral", "olmoe"]
-families += ["gemma2", "gemma3", "gpt_neox", "olmo2", "phi3", "mistral", "qwen2"]
+families += ["gemma2", "gemma3", "gpt_neox", "olmo2", "phi3", "mistral", "qwen2", "glm4_moe"]
 family = r.choice(families)
 layers, vocab = r.randint(1, 5), r.choice([97, 256, 1000, 3001])
 kv = r.choice([1, 2, 4])
@@ -28,12 +28,17 @@ if family in ("gemma2", "gemma3"):
 if family in ("gemma2", "gemma3", "mistral", "phi3"):
     words += [f"window = {r.choice([5, 16, 64])}"]
 if family in MIXTURES:
-    words += [f"experts = {r.choice([3, 4, 8])}", "top_k = 2", f"balance_bias = {r.choice(['on', 'off', 'off'])}"]
+    words += [f"experts = {r.choice([3, 4, 8])}", "top_k = 2"]
+    words += [f"balance_bias = {r.choice(['on', 'off', 'off'])}"] if family != "glm4_moe" else []
     words += ["router_z_loss = 0.001"] if r.random() < 0.3 else []
 words += ["z_loss = 0.001"] if r.random() < 0.3 else []
-words += [f"expert_width = {width}"] if family in ("qwen3_moe", "olmoe") else [f"ffn = {width}"]
+words += [f"expert_width = {width}"] if family in ("qwen3_moe", "olmoe", "glm4_moe") else [f"ffn = {width}"]
 if family == "qwen3_moe" and layers > 2:
     words += ["dense_layers = [0]", f"ffn = {2 * width}"]
+if family == "glm4_moe":
+    dense = min(r.randint(0, 2), layers - 1)
+    words += [f"first_dense = {dense}", f"shared_experts = {r.randint(0, 2)}", f"qk_norm = {r.choice(['on', 'off'])}"]
+    words += [f"ffn = {2 * width}"] if dense else []
 fsdp, dp = r.choice([(1, 1), (2, 1), (1, 2), (3, 1), (2, 2), (4, 1)])
 local, accumulation = r.randint(1, 3), r.choice([1, 1, 2, 3])
 chunks = r.choice([c for c in (1, 1, 2, 4, 8) if local * sequence % c == 0])

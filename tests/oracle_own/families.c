@@ -16,14 +16,17 @@ const char *family_prefix(void)
 {
     return family == GPT2 ? "transformer." : family == GPT_NEOX ? "gpt_neox." : "model.";
 }
-static int rotated(int d) { return (int)(knob[ROTARY].value * d); }
+int family_turned(int d) { return (int)(knob[ROTARY].value * d); }
 bool family_key_places(const struct tensor *t, int place[3])
 {
-    const int third = t->count / 3, d = whole(HIDDEN) / whole(HEADS);
+    const int third = t->count / 3, d = whole(HIDDEN) / whole(HEADS), wide = whole(HEAD_DIM);
     if (strstr(t->name, "attn.c_attn.bias"))
         memcpy(place, (int[3]){third, third, t->count}, sizeof(int[3]));
     else if (strstr(t->name, "query_key_value.bias"))
-        memcpy(place, (int[3]){d + rotated(d), d - rotated(d), 3 * d}, sizeof(int[3]));
+        memcpy(place, (int[3]){d + family_turned(d), d - family_turned(d), 3 * d}, sizeof(int[3]));
+    else if (family == GLM4_MOE && !whole(QK_NORM) && strstr(t->name, "k_proj.bias"))
+        memcpy(place, (int[3]){family_turned(wide), wide - family_turned(wide), wide},
+               sizeof(int[3]));
     else
         return false;
     return true;
@@ -99,13 +102,6 @@ void family_declare(int l)
 }
 
 /* ── a layer ─────────────────────────────────────────────────────────────────── */
-static int with_bias(int x, int n, int width, int bias)
-{
-    if (bias < 0) return x;
-    int y = reserve(n * width);
-    for (int i = 0; i < n * width; i++) plus(y + i, x + i, bias + i % width);
-    return y;
-}
 /* Without a norm the rows themselves, one after the other. */
 static int normed(const int *at, int n, int width, int g)
 {
@@ -120,7 +116,7 @@ static int normed(const int *at, int n, int width, int g)
 static void neox_layer(const struct part *w, int *at, int n)
 {
     int h = whole(HIDDEN), f = whole(FFN), heads = whole(HEADS), d = h / heads, before[MOST];
-    struct turning how = {rotated(d), knob[THETA].value, 1};
+    struct turning how = {family_turned(d), knob[THETA].value, 1};
     if (n > MOST) fatal("too many", "tokens");
     memcpy(before, at, (size_t)n * sizeof *at);
     int qkv = with_bias(linear(norm(at, n, h, w->norm1, w->norm1_bias), n, h, w->qkv, 3 * h), n,
@@ -145,7 +141,7 @@ void family_layer(int l, int *at, int n)
         return;
     }
     bool all = is_gemma() && (l + 1) % whole(EVERY) == 0;
-    struct turning how = {rotated(d), knob[THETA].value, 1};
+    struct turning how = {family_turned(d), knob[THETA].value, 1};
     if (family == GEMMA3) {
         how.theta = knob[all ? THETA : LOCAL_THETA].value;
         if (all) how.linear = knob[LINEAR].value;

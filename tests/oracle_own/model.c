@@ -68,11 +68,11 @@ int tensor_add(int layer, const char *name, int stack, int rows, int columns)
 
 enum { MOST_LAYERS = 64, MOST_EXPERTS = 64, MOST_ROWS = 1 << 16 };
 static struct layer {
-    int norm1, norm1_bias, q, k, v, o, q_norm, k_norm, qkv, qkv_bias, o_bias, norm2, norm2_bias,
-        gate, up, down, up_bias, down_bias, router, router_bias;
-    struct {
+    int norm1, norm1_bias, q, k, v, q_bias, k_bias, v_bias, o, q_norm, k_norm, qkv, qkv_bias,
+        o_bias, norm2, norm2_bias, gate, up, down, up_bias, down_bias, router, router_bias;
+    struct expert {
         int gate, up, down;
-    } expert[MOST_EXPERTS];
+    } expert[MOST_EXPERTS], shared;
 } layers[MOST_LAYERS];
 static int embed, places, final_norm, final_bias, head;
 
@@ -101,13 +101,19 @@ static void experts_of(int l)
     w->router =
         tensor_add(l, mixtral ? "block_sparse_moe.gate.weight" : "mlp.gate.weight", 0, n, h);
     w->router_bias = -1;
-    if (knob[BALANCE].value > 0) {
+    if (knob[BALANCE].value > 0 || family == GLM4_MOE) {
         w->router_bias = tensor_add(l,
                                     mixtral ? "block_sparse_moe.gate.e_score_correction_bias"
                                             : "mlp.gate.e_score_correction_bias",
                                     0, n, 0);
         tensor[tensors - 1].balances = true;
         for (int e = 0; e < n; e++) value[w->router_bias + e] -= 1; /* near 0 */
+    }
+    if (family == GLM4_MOE && whole(SHARED)) {
+        int wide = whole(SHARED) * f;
+        w->shared.gate = tensor_add(l, "mlp.shared_experts.gate_proj.weight", 0, wide, h),
+        w->shared.up = tensor_add(l, "mlp.shared_experts.up_proj.weight", 0, wide, h),
+        w->shared.down = tensor_add(l, "mlp.shared_experts.down_proj.weight", 0, h, wide);
     }
     if (whole(FUSED)) {
         int both = tensor_add(l, "mlp.experts.gate_up_proj", n, 2 * f, h),
@@ -139,8 +145,12 @@ static void llama_layer(int l)
     w->k = tensor_add(l, "self_attn.k_proj.weight", 0, kv * d, h);
     w->v = tensor_add(l, "self_attn.v_proj.weight", 0, kv * d, h),
     w->o = tensor_add(l, "self_attn.o_proj.weight", 0, h, heads * d);
-    w->q_norm = w->k_norm = -1;
-    if (family == QWEN3 || family == QWEN3_MOE)
+    w->q_norm = w->k_norm = w->q_bias = w->k_bias = w->v_bias = -1;
+    if (family == GLM4_MOE && whole(ATTENTION_BIAS))
+        w->q_bias = tensor_add(l, "self_attn.q_proj.bias", 0, heads * d, 0),
+        w->k_bias = tensor_add(l, "self_attn.k_proj.bias", 0, kv * d, 0),
+        w->v_bias = tensor_add(l, "self_attn.v_proj.bias", 0, kv * d, 0);
+    if (family == QWEN3 || family == QWEN3_MOE || (family == GLM4_MOE && whole(QK_NORM)))
         w->q_norm = tensor_add(l, "self_attn.q_norm.weight", 0, d, 0),
         w->k_norm = tensor_add(l, "self_attn.k_norm.weight", 0, d, 0);
     if (family == OLMOE) /* over all heads together */
@@ -203,13 +213,28 @@ static int squared_log_sum_exp(int x, int n, int ones)
 /* Of one row of router logits: their softmax, or the sigmoid of each. */
 static int scores(int x, int n, int ones)
 {
-    if (!whole(SIGMOID)) return softmax(x, n, 1, ones);
+    if (!by_sigmoid()) return softmax(x, n, 1, ones);
     int y = reserve(n);
     for (int i = 0; i < n; i++) {
         double p = 1 / (1 + exp(-value[x + i]));
         unary(y + i, x + i, p, p * (1 - p));
     }
     return y;
+}
+
+/* What the experts of a GLM give a token, scaled, and beside it what the shared ones do. */
+static int with_shared(const struct layer *w, int x, int y, int n)
+{
+    int h = whole(HIDDEN), f = whole(SHARED) * whole(WIDTH), z = reserve(n * h);
+    double scale = knob[ROUTED_SCALE].value;
+    for (int i = 0; i < n * h; i++) unary(z + i, y + i, scale * value[y + i], scale);
+    if (!f) return z;
+    int s = linear(
+            swish(linear(x, n, h, w->shared.gate, f), linear(x, n, h, w->shared.up, f), n * f), n,
+            f, w->shared.down, h),
+        sum = reserve(n * h);
+    for (int i = 0; i < n * h; i++) plus(sum + i, z + i, s + i);
+    return sum;
 }
 
 static int mixture(const struct layer *w, int x, int n)
@@ -254,7 +279,7 @@ static int mixture(const struct layer *w, int x, int n)
             for (int c = 0; c < h; c++) unary(part + j * h + c, out + c, value[out + c], 1);
         }
         for (int c = 0; c < h; c++) inner(y + t * h + c, k, weight, 1, part + c, h);
-        if (whole(SIGMOID)) {
+        if (by_sigmoid()) {
             int all = reserve(1);
             share = reserve(experts);
             inner(all, experts, p, 1, ones, 1);
@@ -268,7 +293,7 @@ static int mixture(const struct layer *w, int x, int n)
         if (balance.rows == MOST_ROWS) fatal("too many", "rows");
         balance.square[balance.rows++] = squared_log_sum_exp(logits + t * experts, experts, ones);
     }
-    return y;
+    return family == GLM4_MOE ? with_shared(w, x, y, n) : y;
 }
 /* E x sum over experts of (share of the rows that chose it) x (its mean probability). */
 static double balance_loss(double seed)
@@ -335,18 +360,18 @@ static void llama_body(int *at, int n)
 {
     int h = whole(HIDDEN), heads = whole(HEADS), kv = whole(KV), d = whole(HEAD_DIM),
         ffn = whole(FFN);
-    struct turning how = {d, knob[THETA].value, 1};
+    struct turning how = {family == GLM4_MOE ? family_turned(d) : d, knob[THETA].value, 1};
     for (int l = 0; l < whole(LAYERS); l++) {
         const struct layer *w = &layers[l];
         int x = norm(at, n, h, w->norm1, -1);
-        int q = linear(x, n, h, w->q, heads * d), k = linear(x, n, h, w->k, kv * d);
+        int q = with_bias(linear(x, n, h, w->q, heads * d), n, heads * d, w->q_bias),
+            k = with_bias(linear(x, n, h, w->k, kv * d), n, kv * d, w->k_bias),
+            v = with_bias(linear(x, n, h, w->v, kv * d), n, kv * d, w->v_bias);
         bool together = family == OLMOE; /* all heads of a token are one row */
         q = norm_heads(q, together ? n : n * heads, together ? heads * d : d, w->q_norm);
         k = norm_heads(k, together ? n : n * kv, together ? kv * d : d, w->k_norm);
         q = turn(q, n, heads, d, how), k = turn(k, n, kv, d, how);
-        residual(at,
-                 linear(attend(q, k, linear(x, n, h, w->v, kv * d), n, heads, kv, d, rule_of(l, d)),
-                        n, heads * d, w->o, h),
+        residual(at, linear(attend(q, k, v, n, heads, kv, d, rule_of(l, d)), n, heads * d, w->o, h),
                  n, h);
         x = norm(at, n, h, w->norm2, -1);
         if (is_sparse(l))

@@ -189,3 +189,10 @@ void residual(int *at, int y, int n, int width)
         at[p] = z + p * width;
     }
 }
+int with_bias(int x, int n, int width, int bias)
+{
+    if (bias < 0) return x;
+    int y = reserve(n * width);
+    for (int i = 0; i < n * width; i++) plus(y + i, x + i, bias + i % width);
+    return y;
+}

@@ -6,7 +6,7 @@ checkpointing, fusion, prefetch, chunks of the loss."""
 import random
 import sys
 
-MIXTURES = ("qwen3_moe", "mixtral", "olmoe")
+MIXTURES = ("qwen3_moe", "mixtral", "olmoe", "glm4_moe")
 EARLIER = ("llama", "gpt2", "qwen3", *MIXTURES)
 FAMILIES = (*EARLIER, "qwen3_moe", "qwen2", "gpt_neox", "phi3", "mistral", "gemma2", "gemma3", "olmo2")
 random.seed(int(sys.argv[2]) if len(sys.argv) > 2 else 1)
@@ -37,6 +37,12 @@ for number in range(int(sys.argv[1])):
         if maybe(0.3):
             k["balance"] = 0.02
             settings.append("model.balance_rate=0.02")
+        if family == "glm4_moe":
+            k |= {"factor": 1, "dense": 2 ** random.randrange(layers) - 1, "shared": random.randint(0, 2), "attention_bias": random.randint(0, 1),
+                  "qk_norm": random.randint(0, 1), "routed_scale": random.choice([1, 2.5]), "balance": k.get("balance", 0), "head_dim": random.choice([8, 12]),
+                  "rotary": random.choice([0.5, 1])}
+            settings += [] if k["balance"] else ["model.balance_rate=0"]
+            settings.append(f"model.aux_weight={k['aux']}")
     if family == "qwen3_moe" and maybe(0.4):
         k["dense"] = random.randrange(2 ** layers - 1)
     if family == "gpt2":

@@ -51,7 +51,7 @@ between_experts() {
     return 1
 }
 is_mixture() { case " $1 " in *" family=qwen3_moe "* | *" family=olmoe "* | \
-    *" family=mixtral "*) ;; *) return 1 ;; esac; }
+    *" family=mixtral "* | *" family=glm4_moe "*) ;; *) return 1 ;; esac; }
 # truths "KEYS" VARIANT...: ./case, and for a mixture ./case.M for every number M of samples that a
 # variant balances together.
 truths() {
@@ -200,6 +200,20 @@ train moe_bias_aux "$moe balance=0.02 layers=4 dense=5 aux=0.05 experts=4 top_k=
     "$balance" 2.1.1.none.on 2.2.1.full.on 2.2all.1.full.on
 train mixtral_bias "family=mixtral head_dim=6 kv=2 experts=7 top_k=2 balance=0.02 sigmoid=1 aux=0.03
     seed=36 lr=0.003" "$balance" 1.1.1.none.on 2.1.2.none.on
+
+# GLM-4.5: a bias that balances, experts that every token takes, the result of the others scaled;
+# dense layers first; half of each head turned, with biases or norms of queries and keys.
+glm="family=glm4_moe kv=2 head_dim=8 heads=4 factor=1 theta=50 lr=0.003 aux=0 balance=0.02"
+train glm4_moe_odd "$glm layers=3 dense=1 rotary=0.5 normalize=1 routed_scale=1.8 shared=2
+    seed=37" "$balance" 1.1.1.none.on 1.1.1.full.on 1.1.1.none.off 2.1.2.full.on 4.1.1.none.on \
+    2.2.1.none.on
+equal glm4_moe_odd 1.1.1.none.on 1.1.1.none.off
+equal glm4_moe_odd 1.1.1.none.on 1.1.1.full.on
+train glm4_moe_norms "$glm rotary=0.8 attention_bias=0 qk_norm=1 shared=0 fused=1 tied=0 seed=38" \
+    "$balance" 1.1.1.none.on 2.1.2.full.on
+train glm4_moe_aux "$glm rotary=1 qk_norm=1 aux=0.05 dense=1 router_z=0.05 seed=39" \
+    "$balance --set model.aux_weight=0.05 --set model.router_z_loss=0.05" 2.1.1.full.on \
+    2.2.2.none.on
 
 # Squared log-sum-exps of the logits and of the routers' logits beside the loss, weighed so that
 # they move every gradient; some targets masked, the loss in chunks.

@@ -22,9 +22,9 @@ void fatal(const char *what, const char *which)
 }
 
 enum family family;
-const char *const family_names[FAMILIES] = {"llama",  "gpt2",   "qwen3",    "qwen3_moe", "mixtral",
-                                            "olmoe",  "qwen2",  "gpt_neox", "phi3",      "mistral",
-                                            "gemma2", "gemma3", "olmo2"};
+const char *const family_names[FAMILIES] = {"llama",   "gpt2",     "qwen3",  "qwen3_moe", "mixtral",
+                                            "olmoe",   "glm4_moe", "qwen2",  "gpt_neox",  "phi3",
+                                            "mistral", "gemma2",   "gemma3", "olmo2"};
 struct knob knob[KNOBS] = {
     {"layers", 2},
     {"hidden", 36},
@@ -83,7 +83,10 @@ struct knob knob[KNOBS] = {
     {"query_width", 16},
     {"local_theta", 100},
     {"linear", 1},
-    {"scale", 0}, /* of scores; 0: 1 / sqrt(head_dim) */
+    {"scale", 0},  /* of scores; 0: 1 / sqrt(head_dim) */
+    {"shared", 1}, /* experts that every token takes, as one that is so much wider */
+    {"routed_scale", 1},
+    {"qk_norm", 0},
     /* id that ends a document, and documents are separate; -1: they are packed */
     {"end", -1},
 };
@@ -163,11 +166,27 @@ static void write_gpt2_config(FILE *f)
             whole(LAYERS), whole(CONTEXT), whole(CONTEXT), whole(VOCAB), knob[EPS].value,
             whole(TIED) ? "true" : "false");
 }
+static void write_glm_keys(FILE *f)
+{
+    int first = 0;
+    while (first < whole(LAYERS) && !is_sparse(first)) first++;
+    fprintf(
+        f,
+        " \"n_routed_experts\": %d, \"num_experts_per_tok\": %d, \"moe_intermediate_size\": %d, "
+        "\"first_k_dense_replace\": %d,\n"
+        " \"n_shared_experts\": %d, \"norm_topk_prob\": %s, \"routed_scaling_factor\": %g, "
+        "\"use_qk_norm\": %s, \"partial_rotary_factor\": %g,\n"
+        " \"n_group\": 1, \"topk_group\": 1, \"num_nextn_predict_layers\": 0,\n",
+        whole(EXPERTS), whole(TOP_K), whole(WIDTH), first, whole(SHARED),
+        whole(NORMALIZE) ? "true" : "false", knob[ROUTED_SCALE].value,
+        whole(QK_NORM) ? "true" : "false", knob[ROTARY].value);
+}
 static void write_config(const char *folder)
 {
     static const char *const class[] = {"LlamaForCausalLM",   "",
                                         "Qwen3ForCausalLM",   "Qwen3MoeForCausalLM",
-                                        "MixtralForCausalLM", "OlmoeForCausalLM"};
+                                        "MixtralForCausalLM", "OlmoeForCausalLM",
+                                        "Glm4MoeForCausalLM"};
     FILE *f = create(folder, "config.json");
     if (family == GPT2) {
         write_gpt2_config(f);
@@ -213,6 +232,7 @@ static void write_config(const char *folder)
                 " \"num_experts\": %d, \"num_experts_per_tok\": %d, \"norm_topk_prob\": %s, "
                 "\"router_aux_loss_coef\": %g, \"clip_qkv\": null,\n",
                 whole(EXPERTS), whole(TOP_K), whole(NORMALIZE) ? "true" : "false", knob[AUX].value);
+    if (family == GLM4_MOE) write_glm_keys(f);
     if (is_mixture() && whole(SIGMOID)) fprintf(f, " \"scoring_func\": \"sigmoid\",\n");
     if (is_mixture() && knob[BALANCE].value > 0) fprintf(f, " \"topk_method\": \"noaux_tc\",\n");
     if (knob[FACTOR].value == 1)
@@ -224,8 +244,9 @@ static void write_config(const char *folder)
             "%.1f, \"high_freq_factor\": %.1f, \"original_max_position_embeddings\": %d},\n",
             knob[FACTOR].value, knob[LOW].value, knob[HIGH].value, whole(ORIGINAL));
     fprintf(f,
-            " \"attention_bias\": false, \"mlp_bias\": false, \"tie_word_embeddings\": %s, "
+            " \"attention_bias\": %s, \"mlp_bias\": false, \"tie_word_embeddings\": %s, "
             "\"torch_dtype\": \"float32\"}\n",
+            family == GLM4_MOE && whole(ATTENTION_BIAS) ? "true" : "false",
             whole(TIED) ? "true" : "false");
     finish(f);
 }

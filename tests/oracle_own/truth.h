@@ -17,6 +17,7 @@ enum family {
     QWEN3_MOE,
     MIXTRAL,
     OLMOE,
+    GLM4_MOE,
     QWEN2,
     GPT_NEOX,
     PHI3,
@@ -86,6 +87,9 @@ enum {
     LOCAL_THETA,
     LINEAR,
     SCALE,
+    SHARED,
+    ROUTED_SCALE,
+    QK_NORM,
     END,
     KNOBS
 };
@@ -96,8 +100,10 @@ extern struct knob {
 static inline int whole(int k) { return (int)knob[k].value; }
 static inline bool is_mixture(void)
 {
-    return family == QWEN3_MOE || family == MIXTRAL || family == OLMOE;
+    return family == QWEN3_MOE || family == MIXTRAL || family == OLMOE || family == GLM4_MOE;
 }
+/* The router's scores are sigmoids of its logits, not their softmax. */
+static inline bool by_sigmoid(void) { return whole(SIGMOID) || family == GLM4_MOE; }
 static inline bool is_gemma(void) { return family == GEMMA2 || family == GEMMA3; }
 static inline bool is_sparse(int layer) { return is_mixture() && !(whole(DENSE) >> layer & 1); }
 
@@ -156,6 +162,7 @@ struct rule {
 int norm(const int *at, int n, int width, int g, int bias); /* bias -1: RMSNorm, else LayerNorm */
 int norm_heads(int x, int n, int d, int g);                 /* g -1: as it is */
 int linear(int x, int n, int in, int w, int out);
+int with_bias(int x, int n, int width, int bias); /* bias -1: as it is */
 int columns(int x, int n, int row, int from, int width);
 int turn(int x, int n, int heads, int d, struct turning how);
 int attend(int q, int k, int v, int n, int heads, int kv, int d, struct rule how);
@@ -177,6 +184,7 @@ const char *family_prefix(void);
 void family_declare(int layer);
 void family_layer(int layer, int *at, int n);
 void family_config(FILE *f);
+int family_turned(int d); /* how many of a head's d columns are turned */
 /* For the bias of fused queries, keys and values: which of its elements change no score, as from,
  * count, period; false: it is another tensor. */
 bool family_key_places(const struct tensor *t, int place[3]);
