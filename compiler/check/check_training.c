@@ -332,11 +332,42 @@ static bool hyper_given(struct checker *c, const char *name)
     return d && d->slot.entry;
 }
 
-/* llama3 scaling of rotary positions: between two wavelengths, and only when factor is above 1. */
+/* Scaling of rotary positions: what belongs to a way that is not taken has no effect. */
+static void check_idle_rope(struct checker *c, const char *const *others, size_t n,
+                            const char *switch_)
+{
+    for (size_t i = 0; i < n; i++)
+        if (hyper_given(c, others[i]))
+            add_help(warn(idle_place(&hyper_find(c, others[i])->slot),
+                          "model.%s has no effect: %s is 1, which scales nothing", others[i],
+                          switch_),
+                     "%s",
+                     !strcmp(switch_, "rope_yarn") ? "rope_yarn = 4 is Qwen3's"
+                                                   : "rope_factor = 8 is Llama 3.1's");
+}
+
+/* llama3 scaling is between two wavelengths, and only when factor is above 1; YaRN when yarn is. */
 static void check_rope(struct checker *c)
 {
-    static const char *const others[] = {"rope_low", "rope_high", "rope_original"};
-    struct span factor_at = {0}, low_at = {0}, high_at = {0};
+    static const char *const of_llama3[] = {"rope_low", "rope_high", "rope_original"},
+                             *const of_yarn[] = {"rope_fast", "rope_slow", "rope_magnitude",
+                                                 "rope_original"};
+    struct span factor_at = {0}, low_at = {0}, high_at = {0}, yarn_at = {0}, magnitude_at = {0};
+    const struct constant *yarn = hyper_number(c, "rope_yarn", &yarn_at),
+                          *magnitude = hyper_number(c, "rope_magnitude", &magnitude_at);
+    const bool by_yarn = yarn && yarn->number > 1;
+    if (yarn && yarn->number < 1)
+        add_help(complain(yarn_at, "model.rope_yarn must be at least 1, this is %s",
+                          constant_text(yarn)),
+                 "it divides frequencies, so that longer sequences can be told apart; 1 scales "
+                 "nothing");
+    if (magnitude && magnitude->number < 0)
+        complain(magnitude_at, "model.rope_magnitude must be at least 0, this is %s",
+                 constant_text(magnitude));
+    /* rope_original belongs to both ways, and is idle with neither */
+    if (yarn && !by_yarn)
+        check_idle_rope(c, of_yarn, COUNT_OF(of_yarn) - (hyper_find(c, "rope_factor") != NULL),
+                        "rope_yarn");
     const struct constant *factor = hyper_number(c, "rope_factor", &factor_at),
                           *low = hyper_number(c, "rope_low", &low_at),
                           *high = hyper_number(c, "rope_high", &high_at);
@@ -346,12 +377,14 @@ static void check_rope(struct checker *c)
                           constant_text(factor)),
                  "it divides frequencies, so that longer sequences can be told apart; 1 scales "
                  "nothing");
-    for (size_t i = 0; i < COUNT_OF(others) && factor->number >= 1 && factor->number <= 1; i++)
-        if (hyper_given(c, others[i]))
-            add_help(warn(idle_place(&hyper_find(c, others[i])->slot),
-                          "model.%s has no effect: rope_factor is 1, which scales nothing",
-                          others[i]),
-                     "rope_factor = 8 is Llama 3.1's");
+    if (factor->number >= 1 && factor->number <= 1)
+        check_idle_rope(c, of_llama3, COUNT_OF(of_llama3) - by_yarn, "rope_factor");
+    if (factor->number > 1 && by_yarn)
+        add_note(complain(yarn_at,
+                          "model.rope_yarn = %s and rope_factor = %s: rotary positions "
+                          "are scaled in one way",
+                          constant_text(yarn), constant_text(factor)),
+                 factor_at, "rope_factor");
     if (factor->number > 1 && low->number >= high->number)
         add_note(complain(low_at, "model.rope_low = %s is not below rope_high = %s",
                           constant_text(low), constant_text(high)),

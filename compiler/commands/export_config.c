@@ -103,7 +103,21 @@ static void write_rope(struct text *to, const struct import_family *f, const jso
         text_add(
             to, ",\n  \"rope_scaling\": {\n    \"rope_type\": \"linear\",\n    \"factor\": %s\n  }",
             real_text(number_of(keys, "rope_linear")));
-    if (r->scaling != SCALING_LLAMA3 || !(number_of(keys, "rope_factor") > 1)) return;
+    const bool yarn = r->scaling == SCALING_LLAMA3_YARN || r->scaling == SCALING_YARN;
+    if (yarn && number_of(keys, "rope_yarn") > 1) {
+        const double magnitude = number_of(keys, "rope_magnitude");
+        text_add(to,
+                 ",\n  \"rope_scaling\": {\n    \"rope_type\": \"yarn\",\n    \"factor\": %s,\n"
+                 "    \"beta_fast\": %s,\n    \"beta_slow\": %s,\n%s"
+                 "    \"original_max_position_embeddings\": %ld\n  }",
+                 real_text(number_of(keys, "rope_yarn")), real_text(number_of(keys, "rope_fast")),
+                 real_text(number_of(keys, "rope_slow")),
+                 magnitude > 0
+                     ? text_format("    \"attention_factor\": %s,\n", real_text(magnitude))
+                     : "",
+                 (long)number_of(keys, "rope_original"));
+    }
+    if (r->scaling != SCALING_LLAMA3_YARN || !(number_of(keys, "rope_factor") > 1)) return;
     text_add(to,
              ",\n  \"rope_scaling\": {\n    \"rope_type\": \"llama3\",\n    \"factor\": %s,\n"
              "    \"low_freq_factor\": %s,\n    \"high_freq_factor\": %s,\n"

@@ -49,11 +49,11 @@ struct import_period {
     int otherwise;
 };
 
-/* How rotary positions differ from those of a llama, which has llama3 scaling and nothing of what
- * follows. */
+/* How rotary positions differ from those of a llama, which has llama3 or yarn scaling and nothing
+ * of what follows. */
 struct import_rope {
     /* the scaling that there is instead */
-    enum { SCALING_LLAMA3, SCALING_NONE, SCALING_LINEAR } scaling;
+    enum { SCALING_LLAMA3_YARN, SCALING_NONE, SCALING_LINEAR, SCALING_YARN } scaling;
     /* names of rope_theta and partial_rotary_factor at the top level, NULL: these; the part of a
      * head that is turned when it is absent, the hyper-parameter `rotary`, NULL: there is none */
     const char *base, *part, *part_otherwise;

@@ -381,7 +381,7 @@ const struct import_family import_families[] = {
      .fused = "*.mlp.experts.gate_up_proj",
      .exported = SWIGLU_EXPORTED ",\n  \"n_group\": 1,\n  \"topk_group\": 1,\n"
                                  "  \"num_nextn_predict_layers\": 0",
-     .rope = {SCALING_NONE, NULL, NULL, "0.5", NULL}},
+     .rope = {SCALING_YARN, NULL, NULL, "0.5", NULL}},
     {.model_type = "mixtral",
      .class = "MixtralForCausalLM",
      ROWS(mixtral),

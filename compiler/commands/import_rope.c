@@ -2,6 +2,7 @@
  * them, as one object rope_parameters, or as one such object for each kind of layer. */
 #include "commands/import_config.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *base_name(const struct import_family *f)
@@ -79,13 +80,12 @@ static const char *type_of(struct import *im, const char *name, const json_t *ro
 /* Keys of the object that nothing here reads. */
 static void check_keys(struct import *im, const char *name, json_t *rope)
 {
-    static const char *const known[] = {"rope_type",
-                                        "type",
-                                        "rope_theta",
-                                        "factor",
-                                        "low_freq_factor",
-                                        "high_freq_factor",
-                                        "original_max_position_embeddings"};
+    static const char *const known[] = {"rope_type",        "type",
+                                        "rope_theta",       "factor",
+                                        "low_freq_factor",  "high_freq_factor",
+                                        "beta_fast",        "beta_slow",
+                                        "attention_factor", "mscale",
+                                        "mscale_all_dim",   "original_max_position_embeddings"};
     const char *key;
     json_t *v;
     json_object_foreach(rope, key, v)
@@ -93,13 +93,49 @@ static void check_keys(struct import *im, const char *name, json_t *rope)
         const bool part = !strcmp(key, "partial_rotary_factor"),
                    whole = json_is_number(v) && !(json_number_value(v) < 1) &&
                            !(json_number_value(v) > 1);
-        bool fine = !import_is_there(v) || (part && (whole || im->family->rope.part_otherwise));
+        const bool cut = !strcmp(key, "truncate") && json_is_true(v);
+        bool fine =
+            cut || !import_is_there(v) || (part && (whole || im->family->rope.part_otherwise));
         for (size_t i = 0; i < COUNT_OF(known); i++) fine |= !strcmp(known[i], key);
         if (!fine)
             complain(import_key_at(im, key),
                      "%s.%s = %s cannot be imported: planc does not know what it changes", name,
                      key, import_value_text(v));
     }
+}
+
+/* A positive number of the object, 0 if it has none. */
+static double number_in(struct import *im, json_t *rope, const char *key)
+{
+    const json_t *v = json_object_get(rope, key);
+    if (!import_is_there(v)) return 0;
+    if (json_is_number(v) && json_number_value(v) > 0) return json_number_value(v);
+    complain(import_key_at(im, key), "%s = %s is not a positive number", key, import_value_text(v));
+    return 0;
+}
+
+/* As transformers reads yarn: 32 and 1 turns, the longest sequence if no original one is said, and
+ * the magnitude by attention_factor or, if both are there, by mscale and mscale_all_dim. */
+static void read_yarn(struct import *im, const char *name, json_t *rope)
+{
+    static const struct scale factor[] = {{"factor", "rope_yarn"}};
+    const double fast = number_in(im, rope, "beta_fast"), slow = number_in(im, rope, "beta_slow"),
+                 said = number_in(im, rope, "original_max_position_embeddings"),
+                 stretch = number_in(im, rope, "factor"), above = number_in(im, rope, "mscale"),
+                 below = number_in(im, rope, "mscale_all_dim");
+    double magnitude = number_in(im, rope, "attention_factor");
+    read_scaling(im, name, rope, "yarn", factor, 1);
+    if (fast > 0) import_entry(im, "rope_fast", text_number(fast));
+    if (slow > 0) import_entry(im, "rope_slow", text_number(slow));
+    const double original = said > 0 ? said : number_in(im, im->root, im->family->longest);
+    if (original > 0)
+        import_entry(im, "rope_original", text_number(original));
+    else
+        complain(import_key_at(im, name), "%s of type yarn lacks original_max_position_embeddings",
+                 name);
+    if (!(magnitude > 0) && above > 0 && below > 0 && stretch > 1)
+        magnitude = (0.1 * above * log(stretch) + 1) / (0.1 * below * log(stretch) + 1);
+    if (magnitude > 0) import_entry(im, "rope_magnitude", text_number(magnitude));
 }
 
 /* The scaling that an object of rotary positions says; `whole`: the layers see the whole
@@ -115,16 +151,19 @@ static void read_object(struct import *im, const char *name, json_t *rope, bool 
     static const struct scale linear[] = {{"factor", "rope_linear"}};
     const char *kind = type_of(im, name, rope), *other = NULL;
     if (!kind) return;
+    bool yarn = false;
     switch (im->family->rope.scaling) {
-    case SCALING_LLAMA3: other = "llama3"; break;
+    case SCALING_LLAMA3_YARN: other = "llama3", yarn = true; break;
+    case SCALING_YARN: yarn = true; break;
     case SCALING_LINEAR: other = whole ? "linear" : NULL; break;
     case SCALING_NONE: break;
     }
-    const bool scaled = other && !strcmp(kind, other);
-    if (!scaled && strcmp(kind, "default")) {
+    const bool scaled = other && !strcmp(kind, other), by_yarn = yarn && !strcmp(kind, "yarn");
+    if (!scaled && !by_yarn && strcmp(kind, "default")) {
         complain(import_key_at(im, name),
-                 "%s of type \"%s\" cannot be imported: planc knows default%s%s", name, kind,
-                 other ? " and " : " only", other ? other : "");
+                 "%s of type \"%s\" cannot be imported: planc knows %s%s%s%s", name, kind,
+                 other || yarn ? "default" : "default only", other ? ", " : "", other ? other : "",
+                 yarn ? ", yarn" : "");
         return;
     }
     check_keys(im, name, rope);
@@ -132,6 +171,8 @@ static void read_object(struct import *im, const char *name, json_t *rope, bool 
         read_scaling(im, name, rope, kind, linear, COUNT_OF(linear));
     else if (scaled)
         read_scaling(im, name, rope, kind, llama3, COUNT_OF(llama3));
+    else if (by_yarn)
+        read_yarn(im, name, rope);
 }
 
 /* One object for the layers that see the whole sequence, one for those with a window. */

@@ -351,15 +351,20 @@ void emit_kernel_comment(struct text *to, const struct emit_kernel *k)
     text_add(to, "/* %s */\n", escape_comment(t.bytes));
 }
 
-const char *emit_rope(const struct node *n)
+const char *emit_rope(const struct node *n, const char *out)
 {
-    static const char *const key[] = {"theta", "linear", "factor", "low", "high", "original"};
+    static const char *const keys[] = {"theta", "linear", "factor", "low", "high", "original"},
+                             *const yarn[] = {"theta", "yarn", "from", "to", "magnitude"};
+    const bool by_yarn = attr_find(n, "yarn");
+    const char *const *key = by_yarn ? yarn : keys;
     struct text t = {0};
     int64_t d = attr_get(n, "d");
-    text_add(&t, "%ld, %ld, %ld", attr_get(n, "sequence"), d, attr_or(n, "width", d));
-    for (size_t i = 0; i < COUNT_OF(key); i++) {
+    text_add(&t, "%s%s(%s, %ld, %ld, %ld", op_rows[n->op].name, by_yarn ? "_yarn" : "", out,
+             attr_get(n, "sequence"), d, attr_or(n, "width", d));
+    for (size_t i = 0; i < (by_yarn ? COUNT_OF(yarn) : COUNT_OF(keys)); i++) {
         bool plain = !strcmp(key[i], "linear") && !attr_find(n, key[i]);
         text_add(&t, ", %s", plain ? "1" : text_number(attr_get_real(n, key[i])));
     }
+    text_add(&t, ")");
     return t.bytes;
 }

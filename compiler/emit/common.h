@@ -73,7 +73,7 @@ const char *emit_core_template(enum op op);
 const char *emit_argument_type(const struct argument *a);
 /* The arguments of a table of rotary positions, after its place: sequence, columns of a head, how
  * many of them are turned, theta, linear, factor, low, high, original. */
-const char *emit_rope(const struct node *n);
+const char *emit_rope(const struct node *n, const char *out);
 /* The kernel's core op; OP_COUNT: it is a fused one. */
 enum op emit_core_op(const struct emit_kernel *k);
 /* A line that says where a kernel comes from. */

@@ -74,7 +74,7 @@ static void call_attention(struct call *c, const struct node *n)
 
 static void call_rope(struct call *c, const struct node *n)
 {
-    text_add(c->to, "%s(%s, %s);\n", op_rows[n->op].name, name_of(c, n->out[0]), emit_rope(n));
+    text_add(c->to, "%s;\n", emit_rope(n, name_of(c, n->out[0])));
 }
 
 /* `op(operands, results, sizes);` */

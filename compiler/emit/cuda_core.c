@@ -415,8 +415,7 @@ static void cuda_choices(struct cuda_kernel *c, const struct node *n)
 /* ── tables, norms ───────────────────────────────────────────────────────────── */
 static void cuda_rope(struct cuda_kernel *c, const struct node *n)
 {
-    over(c, attr_get(n, "sequence") * attr_get(n, "d"),
-         text_format("%s(%s, %s)", op_rows[n->op].name, name_of(c, n->out[0]), emit_rope(n)));
+    over(c, attr_get(n, "sequence") * attr_get(n, "d"), emit_rope(n, name_of(c, n->out[0])));
 }
 
 /* Without a stretch the sum begins. Otherwise two launches, whose grid follows from the stretch's

@@ -277,6 +277,25 @@ static struct value *of_rows(struct build *b, struct value *table)
                        table->name);
 }
 
+/* Between which pairs of columns YaRN goes over from wave lengths as they are to wave lengths
+ * stretched: those that turn `fast` and `slow` times within `original` positions (Peng et al.,
+ * 2023, section 3.2, as transformers rounds it). */
+static int yarn_attributes(struct attr *attr, const struct rotary *r, int64_t width)
+{
+    const double turns[] = {r->fast, r->slow};
+    double pair[2];
+    for (int i = 0; i < 2; i++)
+        pair[i] =
+            (double)width * log(r->original / (turns[i] * 6.283185307179586)) / (2 * log(r->theta));
+    const double from = fmax(floor(pair[0]), 0), to = fmin(ceil(pair[1]), (double)width - 1);
+    const bool equal = !(from < to) && !(from > to);
+    attr[0] = attr_real("yarn", r->yarn);
+    attr[1] = attr_real("from", from);
+    attr[2] = attr_real("to", equal ? to + 0.001 : to);
+    attr[3] = attr_real("magnitude", r->magnitude > 0 ? r->magnitude : 0.1 * log(r->yarn) + 1);
+    return 4;
+}
+
 struct value *layer_rope(struct build *b, struct value *x, const struct rotary *r, const char **why)
 {
     int64_t d = last_axis(x), width = r->width ? r->width : d;
@@ -291,16 +310,27 @@ struct value *layer_rope(struct build *b, struct value *x, const struct rotary *
                            (long long)width, (long long)d);
         return NULL;
     }
-    struct attr attr[9] = {attr_whole("sequence", b->graph->facts.sequence),
-                           attr_whole("d", d),
-                           attr_real("theta", r->theta),
-                           attr_real("factor", r->factor),
-                           attr_real("low", r->low),
-                           attr_real("high", r->high),
-                           attr_real("original", r->original)};
+    if (r->yarn > 1 && (r->factor > 1 || r->linear < 1 || r->linear > 1)) {
+        *why = "rotary positions are scaled in one way: factor, linear or yarn";
+        return NULL;
+    }
+    if (r->yarn > 1 && (!(r->theta > 1) || r->fast <= r->slow)) {
+        *why = r->theta > 1 ? text_format("fast = %s is not above slow = %s", text_number(r->fast),
+                                          text_number(r->slow))
+                            : "yarn needs a theta above 1";
+        return NULL;
+    }
+    struct attr attr[13] = {attr_whole("sequence", b->graph->facts.sequence),
+                            attr_whole("d", d),
+                            attr_real("theta", r->theta),
+                            attr_real("factor", r->factor),
+                            attr_real("low", r->low),
+                            attr_real("high", r->high),
+                            attr_real("original", r->original)};
     int n = 7, part = 0;
     if (width < d) attr[n++] = attr_whole("width", width), part = 1;
     if (r->linear < 1 || r->linear > 1) attr[n++] = attr_real("linear", r->linear);
+    if (r->yarn > 1) n += yarn_attributes(&attr[n], r, width);
     struct value *c = of_rows(b, setup_value(b, OP_rope_cos, attr, n, "rope_cos")),
                  *s = of_rows(b, setup_value(b, OP_rope_sin, attr, n, "rope_sin"));
     struct value *f = to_f32(b, x);

@@ -26,10 +26,12 @@ struct value *layer_softcap(struct build *b, struct value *x, double cap);
 /* last axis; F32 */
 struct value *layer_softmax(struct build *b, struct value *x);
 /* Angles of rotary positions: the first `width` columns of a head are turned (0: all of them), by
- * frequencies divided by `linear`, and where factor > 1 scaled as Llama 3 does. */
+ * frequencies divided by `linear`, and where factor > 1 scaled as Llama 3 does, where yarn > 1 as
+ * YaRN does. */
 struct rotary {
     int64_t width;
     double theta, linear, factor, low, high, original;
+    double yarn, fast, slow, magnitude; /* magnitude 0: 0.1 ln yarn + 1 */
 };
 /* x[T,n,d]; setup tables are made once per distinct r and d. */
 struct value *layer_rope(struct build *b, struct value *x, const struct rotary *r,

@@ -76,7 +76,11 @@ BUILD(rope)
                              .high = a[4].number,
                              .original = a[5].number,
                              .width = a[6].whole,
-                             .linear = a[7].number};
+                             .linear = a[7].number,
+                             .yarn = a[8].number,
+                             .fast = a[9].number,
+                             .slow = a[10].number,
+                             .magnitude = a[11].number};
     return lower_value(layer_rope(&l->b, a[0].value, &r, why));
 }
 BUILD(silu)
@@ -308,7 +312,11 @@ const struct function lower_functions[] = {
       {"high", ABOVE, "4"},
       {"original", ABOVE, "8192"},
       {"width", SIZE, ""},
-      {"linear", ABOVE, "1"}},
+      {"linear", ABOVE, "1"},
+      {"yarn", ABOVE, "1"},
+      {"fast", ABOVE, "32"},
+      {"slow", ABOVE, "1"},
+      {"magnitude", NUMBER, "0"}},
      build_rope},
     {"attention",
      {{"q", VALUE, NULL},

@@ -6,7 +6,7 @@
 #include "passes/lower.h"
 
 enum kind { VALUE, EITHER, IDS, ROUTING, NUMBER, ABOVE, SIZE, OFFSET, TRUTH, AXIS, SHAPE };
-#define PARAMETERS 8
+#define PARAMETERS 12
 /* otherwise NULL: must be given */
 struct parameter {
     const char *name;

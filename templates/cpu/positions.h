@@ -35,6 +35,39 @@ static inline double rope_angle(int64_t s, int64_t j, int64_t turned, double the
     return (double)s * ((1.0 - share) * frequency / factor + share * frequency);
 }
 
+/* YaRN: pairs up to `from` turn as they are, from `to` on 1 / factor as fast, between them a
+ * straight line in the number of the pair; cosines and sines are multiplied by `magnitude`. */
+static inline double yarn_angle(int64_t s, int64_t j, int64_t turned, double theta, double factor,
+                                double from, double to)
+{
+    double pair = (double)(j % (turned / 2)), share = (pair - from) / (to - from);
+    double frequency = pow(theta, -2.0 * pair / (double)turned);
+    share = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
+    return (double)s * (share * frequency / factor + (1.0 - share) * frequency);
+}
+
+static inline void rope_cos_yarn(float *restrict out, int64_t sequence, int64_t width,
+                                 int64_t turned, double theta, double factor, double from,
+                                 double to, double magnitude)
+{
+    for (int64_t s = 0; s < sequence; s++)
+        for (int64_t j = 0; j < width; j++) {
+            double angle = yarn_angle(s, j, turned, theta, factor, from, to);
+            out[s * width + j] = j < turned ? (float)(magnitude * cos(angle)) : 1.0f;
+        }
+}
+
+static inline void rope_sin_yarn(float *restrict out, int64_t sequence, int64_t width,
+                                 int64_t turned, double theta, double factor, double from,
+                                 double to, double magnitude)
+{
+    for (int64_t s = 0; s < sequence; s++)
+        for (int64_t j = 0; j < width; j++) {
+            double sine = magnitude * sin(yarn_angle(s, j, turned, theta, factor, from, to));
+            out[s * width + j] = j >= turned ? 0.0f : (float)(j < turned / 2 ? -sine : sine);
+        }
+}
+
 static inline void rope_cos(float *restrict out, int64_t sequence, int64_t width, int64_t turned,
                             double theta, double linear, double factor, double low, double high,
                             double original)

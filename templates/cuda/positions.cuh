@@ -31,6 +31,33 @@ DEVICE double rope_angle(int64_t s, int64_t j, int64_t turned, double theta, dou
     return (double)s * ((1.0 - share) * frequency / factor + share * frequency);
 }
 
+DEVICE double yarn_angle(int64_t s, int64_t j, int64_t turned, double theta, double factor,
+                         double from, double to)
+{
+    double pair = (double)(j % (turned / 2)), share = (pair - from) / (to - from);
+    double frequency = pow(theta, -2.0 * pair / (double)turned);
+    share = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
+    return (double)s * (share * frequency / factor + (1.0 - share) * frequency);
+}
+
+DEVICE void rope_cos_yarn(float *out, int64_t sequence, int64_t width, int64_t turned, double theta,
+                          double factor, double from, double to, double magnitude)
+{
+    int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, s = i / width, j = i % width;
+    if (s >= sequence) return;
+    double angle = yarn_angle(s, j, turned, theta, factor, from, to);
+    out[i] = j < turned ? (float)(magnitude * cos(angle)) : 1.0f;
+}
+
+DEVICE void rope_sin_yarn(float *out, int64_t sequence, int64_t width, int64_t turned, double theta,
+                          double factor, double from, double to, double magnitude)
+{
+    int64_t i = (int64_t)blockIdx.x * 256 + (int)threadIdx.x, s = i / width, j = i % width;
+    if (s >= sequence) return;
+    double sine = magnitude * sin(yarn_angle(s, j, turned, theta, factor, from, to));
+    out[i] = j >= turned ? 0.0f : (float)(j < turned / 2 ? -sine : sine);
+}
+
 DEVICE void rope_cos(float *out, int64_t sequence, int64_t width, int64_t turned, double theta,
                      double linear, double factor, double low, double high, double original)
 {

@@ -75,6 +75,8 @@ family() {
 python3 "$here/../faults/make.py" tokens tokens.bin 801 257
 small="layers = 2;  hidden = 24;  heads = 4;  vocab = 257"
 family llama "$small;  kv_heads = 2;  ffn = 40;  rope_factor = 8;  rope_original = 8"
+family llama "$small;  kv_heads = 2;  head_dim = 12;  ffn = 40;  rope_yarn = 4;  rope_fast = 3
+    rope_original = 8;  rope_theta = 100" llama_yarn
 family gpt2 "$small;  context = 16;  erf_gelu = on"
 family qwen3 "$small;  kv_heads = 2;  head_dim = 10;  ffn = 37;  tied = on"
 family qwen3_moe "layers = 4;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads = 2;  experts = 5
@@ -83,7 +85,8 @@ family glm4_moe "layers = 4;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads =
     experts = 5;  top_k = 2;  expert_width = 12;  first_dense = 2;  ffn = 20;  shared_experts = 2
     routed_scale = 2.5;  attention_bias = on;  qk_norm = on;  rotary = 0.7"
 family glm4_moe "layers = 2;  hidden = 32;  heads = 4;  vocab = 257;  experts = 5;  top_k = 3
-    expert_width = 12;  first_dense = 0;  normalize = off" glm4_moe_plain
+    expert_width = 12;  first_dense = 0;  normalize = off;  rope_yarn = 2;  rope_original = 12
+    rope_theta = 50;  rope_fast = 2;  rope_magnitude = 1.5;  head_dim = 16" glm4_moe_plain
 family qwen2 "$small;  kv_heads = 2;  ffn = 37;  tied = on"
 family qwen2 "layers = 3;  hidden = 24;  heads = 4;  vocab = 257;  kv_heads = 2;  ffn = 37
     window = 5;  full_layers = 1" qwen2_window

@@ -139,6 +139,13 @@ taken gpt2_inner gpt2 n_inner=null
 says gpt2_inner 'layers = 2;  hidden = 24;  heads = 3;  vocab = 61'
 taken qwen3_head_twice qwen3 head
 taken qwen3_untied qwen3 tie_word_embeddings=false
+taken qwen3_yarn qwen3 'rope_scaling={"rope_type":"yarn","factor":4.0,
+    "original_max_position_embeddings":32768,"truncate":true}'
+says qwen3_yarn 'rope_yarn = 4'; says qwen3_yarn 'rope_original = 32768'
+taken moe_yarn qwen3_moe 'rope_scaling={"type":"yarn","factor":4.0,"beta_fast":16,"mscale":1.0,
+    "mscale_all_dim":0.5}'
+says moe_yarn 'rope_fast = 16;  rope_original = 40960'
+says moe_yarn 'rope_magnitude = 1.064821'
 taken qwen3_window_aside qwen3 sliding_window=4096 use_sliding_window=false
 taken qwen3_layer_types qwen3 'layer_types=["full_attention","full_attention"]'
 taken qwen3_new_spelling qwen3 -rope_theta -rope_scaling \
@@ -335,8 +342,8 @@ done
 for family in qwen3 qwen3_moe mixtral; do
     refused ${family}_attention_bias 'attention_bias = true' 1 $family none attention_bias=true
     refused ${family}_activation 'hidden_act = "gelu"' 1 $family none 'hidden_act="gelu"'
-    refused ${family}_yarn 'rope_scaling of type "yarn"' 1 $family none \
-        'rope_scaling={"rope_type":"yarn","factor":4.0}'
+    refused ${family}_longrope 'rope_scaling of type "longrope"' 1 $family none \
+        'rope_scaling={"rope_type":"longrope","factor":4.0}'
     refused ${family}_linear 'rope_scaling of type "linear"' 1 $family none \
         'rope_scaling={"type":"linear","factor":4.0}'
     warned ${family}_dropout 'trains without dropout.*attention_dropout = 0.1' $family \
@@ -357,7 +364,14 @@ refused glm_groups 'n_group = 8' 1 glm4_moe none n_group=8
 refused glm_softmax 'scoring_func = "softmax"' 1 glm4_moe none 'scoring_func="softmax"'
 refused glm_no_sparse 'without a layer that has experts' 1 glm4_moe none first_k_dense_replace=4
 refused glm_part_of_a_layer 'first_k_dense_replace = 1.5' 1 glm4_moe none first_k_dense_replace=1.5
-refused glm_rope 'of type "yarn"' 1 glm4_moe none 'rope_scaling={"type":"yarn","factor":4.0}'
+refused glm_rope 'of type "llama3"' 1 glm4_moe none 'rope_scaling={"type":"llama3","factor":4.0}'
+refused yarn_cut 'truncate = false' 1 qwen3 none \
+    'rope_scaling={"rope_type":"yarn","factor":4.0,"truncate":false}'
+refused yarn_word 'beta_fast = "32"' 1 qwen3 none \
+    'rope_scaling={"rope_type":"yarn","factor":4.0,"beta_fast":"32"}'
+refused yarn_no_factor 'of type yarn lacks factor' 1 qwen3 none 'rope_scaling={"rope_type":"yarn"}'
+refused yarn_below_1 'rope_yarn must be at least 1' 1 qwen3 none \
+    'rope_scaling={"rope_type":"yarn","factor":0.5}'
 refused moe_window 'use_sliding_window = true' 1 qwen3_moe none use_sliding_window=true
 refused moe_shared 'shared_expert_intermediate_size = 64' 1 qwen3_moe none \
     shared_expert_intermediate_size=64

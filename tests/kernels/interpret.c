@@ -242,6 +242,27 @@ static void experts(const struct node *n, double *const *in, double *y)
                 }
 }
 
+/* YaRN, written from its paper: a pair's share of the stretch goes from 0 to 1 between two pairs.
+ */
+static void yarn(const struct node *n, double *y)
+{
+    int64_t S = whole(n, "sequence"), d = whole(n, "d"), w = attr_or(n, "width", d);
+    double from = attr_get_real(n, "from"), to = attr_get_real(n, "to"),
+           size = attr_get_real(n, "magnitude");
+    for (int64_t s = 0; s < S; s++)
+        for (int64_t j = 0; j < d; j++) {
+            int64_t pair = j % (w / 2);
+            double as_is = 1 / pow(attr_get_real(n, "theta"), 2.0 * (double)pair / (double)w),
+                   stretched = as_is / attr_get_real(n, "yarn"),
+                   ramp = fmin(1, fmax(0, ((double)pair - from) / (to - from))),
+                   angle = (double)s * (stretched * ramp + as_is * (1 - ramp));
+            y[s * d + j] = n->op == OP_rope_cos ? (j < w ? size * cos(angle) : 1)
+                           : j >= w             ? 0
+                           : j < w / 2          ? -size * sin(angle)
+                                                : size * sin(angle);
+        }
+}
+
 static void rope(const struct node *n, double *y)
 {
     int64_t S = whole(n, "sequence"), d = whole(n, "d"), w = attr_or(n, "width", d);
@@ -382,7 +403,7 @@ void interpret(const struct node *n, bool rounded)
             y[i] = n->n_in ? (double)i - in[0][i] : (double)(i % whole(n, "sequence"));
         break;
     case OP_rope_cos:
-    case OP_rope_sin: rope(n, y); break;
+    case OP_rope_sin: attr_find(n, "yarn") ? yarn(n, y) : rope(n, y); break;
     case OP_matmul: product(n, in[0], in[1], y); break;
     case OP_matmul_add:
         product(n, in[0], in[1], y);

@@ -385,6 +385,12 @@ static void rope_trials(enum op op)
         attr[7] = i == 2 ? attr_whole("width", 6) : attr_real("linear", 8);
         trial(name[i], node(op, NULL, 0, attr, i < 2 ? 7 : 8));
     }
+    struct attr yarn[] = {attr_whole("sequence", 50),  attr_whole("d", 16),
+                          attr_real("theta", 10000),   attr_real("yarn", 4),
+                          attr_real("from", 1),        attr_real("to", 3),
+                          attr_real("magnitude", 1.2), attr_whole("width", 12)};
+    trial("yarn", node(op, NULL, 0, yarn, 7));
+    trial("yarn_part", node(op, NULL, 0, yarn, 8));
 }
 
 bool elsewhere(enum op op)

@@ -71,8 +71,23 @@ int columns(int x, int n, int row, int from, int width)
             unary(y + p * width + j, x + p * row + from + j, value[x + p * row + from + j], 1);
     return y;
 }
+/* YaRN: the number of the pair that turns so many times within the original length. */
+static double pair_of(double turns, const struct turning *how)
+{
+    return how->width * log(knob[ORIGINAL].value / (turns * 2 * M_PI)) / (2 * log(how->theta));
+}
+static double yarn_frequency(int j, const struct turning *how)
+{
+    double low = fmax(floor(pair_of(knob[FAST].value, how)), 0),
+           high = fmin(ceil(pair_of(knob[SLOW].value, how)), how->width - 1),
+           f = pow(how->theta, -2.0 * j / how->width);
+    if (low == high) high += 0.001;
+    double kept = 1 - fmin(1, fmax(0, (j - low) / (high - low)));
+    return kept * f + (1 - kept) * f / knob[YARN].value;
+}
 static double frequency(int j, const struct turning *how)
 {
+    if (knob[YARN].value > 1) return yarn_frequency(j, how);
     double f = pow(how->theta, -2.0 * j / how->width) / how->linear, w = 6.283185307179586 / f;
     double factor = knob[FACTOR].value, low = knob[LOW].value, high = knob[HIGH].value,
            c = knob[ORIGINAL].value;
@@ -91,11 +106,15 @@ void find_documents(const uint16_t *ids, int n)
 int turn(int x, int n, int heads, int d, struct turning how)
 {
     int y = reserve(n * heads * d), half = how.width / 2;
+    double size = knob[YARN].value <= 1       ? 1
+                  : knob[MAGNITUDE].value > 0 ? knob[MAGNITUDE].value
+                                              : 0.1 * log(knob[YARN].value) + 1;
     for (int p = 0; p < n; p++)
         for (int h = 0; h < heads; h++) {
             for (int j = 0; j < half; j++) {
                 int a = (p * heads + h) * d + j, b = a + half;
-                double angle = (p - starts[p]) * frequency(j, &how), c = cos(angle), s = sin(angle);
+                double angle = (p - starts[p]) * frequency(j, &how), c = size * cos(angle),
+                       s = size * sin(angle);
                 binary(y + a, x + a, x + b, value[x + a] * c - value[x + b] * s, c, -s);
                 binary(y + b, x + b, x + a, value[x + b] * c + value[x + a] * s, c, s);
             }

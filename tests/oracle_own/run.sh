@@ -259,6 +259,13 @@ then
 else
     ok epsilon_counts
 fi
+# YaRN: some pairs as they are, some stretched, some between; the whole of a head or a part of it.
+train yarn "yarn=4 factor=1 original=16 fast=4 slow=1 theta=100 seq=40 layers=2 steps=4 warmup=1
+    seed=51" "" 1.1.1.none.on 1.1.1.full.off 2.1.2.full.on
+train yarn_glm "$glm yarn=8 magnitude=1.3 original=32 rotary=0.75 head_dim=16 seq=33 dense=1
+    seed=52" "$balance" 2.1.1.full.on
+train yarn_documents "$moe yarn=2 original=16 fast=3 theta=50 end=3 seed=53" \
+    "--set data.documents=separate --set data.end_token=3" 1.1.1.none.on
 # Groups with a decay of their own, on tensors of every rank, in one piece and stacked; the last
 # that matches decides.
 groups='weights "*norm*" { weight_decay = 0.5 }; weights "model.*" { weight_decay = 0.05 }; weights "*norm*" { weight_decay = 0.3 }; weights "model.layers.{i}.*proj*" { weight_decay = 0.1 }'

@@ -87,6 +87,10 @@ struct knob knob[KNOBS] = {
     {"shared", 1}, /* experts that every token takes, as one that is so much wider */
     {"routed_scale", 1},
     {"qk_norm", 0},
+    {"yarn", 1},
+    {"fast", 32},
+    {"slow", 1},
+    {"magnitude", 0}, /* 0: 0.1 ln yarn + 1 */
     /* id that ends a document, and documents are separate; -1: they are packed */
     {"end", -1},
 };
@@ -235,7 +239,15 @@ static void write_config(const char *folder)
     if (family == GLM4_MOE) write_glm_keys(f);
     if (is_mixture() && whole(SIGMOID)) fprintf(f, " \"scoring_func\": \"sigmoid\",\n");
     if (is_mixture() && knob[BALANCE].value > 0) fprintf(f, " \"topk_method\": \"noaux_tc\",\n");
-    if (knob[FACTOR].value == 1)
+    if (knob[YARN].value > 1) {
+        fprintf(f,
+                " \"rope_scaling\": {\"type\": \"yarn\", \"factor\": %.1f, "
+                "\"original_max_position_embeddings\": %d, \"beta_fast\": %g, \"beta_slow\": %g",
+                knob[YARN].value, whole(ORIGINAL), knob[FAST].value, knob[SLOW].value);
+        if (knob[MAGNITUDE].value > 0)
+            fprintf(f, ", \"attention_factor\": %g", knob[MAGNITUDE].value);
+        fprintf(f, "},\n");
+    } else if (knob[FACTOR].value == 1)
         fprintf(f, " \"rope_scaling\": null,\n");
     else
         fprintf(

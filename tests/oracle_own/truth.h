@@ -90,6 +90,10 @@ enum {
     SHARED,
     ROUTED_SCALE,
     QK_NORM,
+    YARN,
+    FAST,
+    SLOW,
+    MAGNITUDE,
     END,
     KNOBS
 };
