@@ -360,7 +360,9 @@ bool walk_next(struct walk *w, struct candidates *c)
     return false;
 }
 
-struct graph *candidate_compiled(const struct plan *p, const char **why)
+/* A structure whose sizes follow no simple rule is compiled point by point. NULL: the architecture,
+ * or a pass, refuses the point, and *why says why. */
+static struct graph *compiled_alone(const struct plan *p, const char **why)
 {
     struct diagnostics_mark mark = diagnostics_mark();
     struct graph *g = pass_lower(p);
@@ -384,7 +386,7 @@ int64_t candidate_peak(struct candidates *c, const struct space *s, const int *c
     struct arena_mark mark = arena_mark();
     const char *why;
     const struct plan *p = candidate_plan(c->arguments, s, choice, &why);
-    const struct graph *g = p ? candidate_compiled(p, &why) : NULL;
+    const struct graph *g = p ? compiled_alone(p, &why) : NULL;
     int64_t peak = g ? g->local_bytes + g->wire_bytes + cost_outside_bytes(g, p) : -1;
     if (!g) place->why = intern(why);
     arena_reset(mark);
@@ -401,7 +403,7 @@ static const struct step_names *names_of(struct candidates *c, const struct spac
     struct step_names to = {.structure = structure};
     struct arena_mark mark = arena_mark();
     const struct plan *p = candidate_plan(c->arguments, s, choice, &why);
-    const struct graph *g = p ? candidate_compiled(p, &why) : NULL;
+    const struct graph *g = p ? compiled_alone(p, &why) : NULL;
     to.steps = g ? g->steps + 1 : 0;
     to.name = calloc((size_t)to.steps + 1, sizeof *to.name);
     c->names = realloc(c->names, sizeof *c->names * (size_t)(c->n_names + 1));
@@ -425,7 +427,7 @@ const char *candidate_fullest(struct candidates *c, const struct space *s, const
     const char *why, *name = "";
     int step;
     const struct plan *p = candidate_plan(c->arguments, s, choice, &why);
-    const struct graph *g = p ? candidate_compiled(p, &why) : NULL;
+    const struct graph *g = p ? compiled_alone(p, &why) : NULL;
     if (g) layout_bound(g, &step), name = intern(ledger_place(g, step));
     arena_reset(mark);
     return name;
@@ -451,7 +453,7 @@ int64_t candidate_step(struct candidates *c, const struct space *s, const int *c
     }
     const char *why;
     const struct plan *p = candidate_plan(c->arguments, s, choice, &why);
-    const struct graph *g = p ? candidate_compiled(p, &why) : NULL;
+    const struct graph *g = p ? compiled_alone(p, &why) : NULL;
     if (!g) return 0;
     struct program *made;
     struct prediction *t = predict(p, g, &made);

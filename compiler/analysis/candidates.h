@@ -74,8 +74,5 @@ struct candidate_work candidate_work(struct candidates *c, const struct space *s
  */
 double candidate_cost(struct candidates *c, const struct space *s, const int *choice,
                       struct candidate_work work);
-/* A structure whose sizes follow no simple rule: compiled point by point. NULL: the architecture,
- * or a pass, refuses the point, and *why says why. */
-struct graph *candidate_compiled(const struct plan *p, const char **why);
 
 #endif

@@ -132,7 +132,6 @@ void load_all(struct checker *c, const char *path, const char *const *set, int n
 const char *library_file(
     const char *folder,
     const char *name); /* "clusters/h100.plan" when the library has it or the like, else NULL */
-const char *path_folder(const char *path); /* "" for a bare file name */
 /* against the plan's folder, or the current one for --set */
 const char *path_resolve(const struct checker *c, const char *text, struct span at);
 

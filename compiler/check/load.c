@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-const char *path_folder(const char *path)
+/* "" for a bare file name. */
+static const char *path_folder(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? intern_bytes(path, slash == path ? 1 : (size_t)(slash - path)) : "";

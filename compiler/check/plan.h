@@ -329,12 +329,10 @@ double plan_lr_scale(const struct plan *p, const char *stored);
 bool plan_scales_rates(const struct plan *p);
 
 extern const char *const device_names[]; /* by enum device_kind: "cpu", "cuda" */
-/* Takes the plan to another kind of device than its cluster has (--device), before a budget is
+/* Takes the plan to the kind of device of that name ("cpu", "cuda"; --device), before a budget is
  * decided: what a processor offers is then read from the machine, and what libraries take beside
- * the plan is what they take on that kind. */
-void plan_set_device(struct plan *p, enum device_kind device);
-/* The same by its name ("cpu", "cuda"); another name, trace for one, or NULL leaves the plan where
- * its cluster is. */
+ * the plan is what they take on that kind. Another name, trace for one, or NULL leaves the plan
+ * where its cluster is. */
 void plan_take_device(struct plan *p, const char *name);
 /* Who runs attention and expert products, never `auto`: that is cuDNN, and cuBLASLt, where one of
  * the plan's architectures has engines of theirs that may be used (sm_90, sm_100, sm_103). A

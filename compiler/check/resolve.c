@@ -89,6 +89,21 @@ static struct link link_of(struct checker *c, enum section_id s)
                          .from = provenance_of(c, s)};
 }
 
+static void set_device(struct plan *p, enum device_kind device)
+{
+    /* as in plans/clusters */
+    static const int64_t outside_bytes[] = {[DEVICE_CPU] = 256LL << 20, [DEVICE_CUDA] = 3LL << 30};
+    static const char *const usual[] = {"sm_90a", "sm_100a"};
+    p->device = device;
+    p->arch = device == DEVICE_CPU ? NULL : p->cluster.arch ? &p->cluster.arch : usual;
+    p->n_arch = device == DEVICE_CPU ? 0 : p->cluster.arch ? 1 : (int)COUNT_OF(usual);
+    if (device == p->cluster.kind) return;
+    if (!p->checkpoint_budget) /* what is kept stays the same on both */
+        p->checkpoint_budget = p->cluster.memory_bytes / 100 * 92;
+    if (device == DEVICE_CPU) p->cluster.memory_bytes = 0;
+    p->cluster.outside_bytes = outside_bytes[device];
+}
+
 static void resolve_cluster(struct checker *c, struct plan *p)
 {
     struct cluster *m = &p->cluster;
@@ -131,7 +146,7 @@ static void resolve_cluster(struct checker *c, struct plan *p)
                           m->arch),
                  "arch = \"sm_90a\"");
     rates_resolve(c, p);
-    plan_set_device(p, m->kind);
+    set_device(p, m->kind);
     m->memory_at = c->key[K_device_memory].at.file ? c->key[K_device_memory].at : m->at;
 }
 
@@ -452,21 +467,6 @@ struct plan *plan_load(const char *path, const char *const *set, int n_set,
 
 /* ── Taking a plan to another device ─────────────────────────────────────────── */
 
-void plan_set_device(struct plan *p, enum device_kind device)
-{
-    /* as in plans/clusters */
-    static const int64_t outside_bytes[] = {[DEVICE_CPU] = 256LL << 20, [DEVICE_CUDA] = 3LL << 30};
-    static const char *const usual[] = {"sm_90a", "sm_100a"};
-    p->device = device;
-    p->arch = device == DEVICE_CPU ? NULL : p->cluster.arch ? &p->cluster.arch : usual;
-    p->n_arch = device == DEVICE_CPU ? 0 : p->cluster.arch ? 1 : (int)COUNT_OF(usual);
-    if (device == p->cluster.kind) return;
-    if (!p->checkpoint_budget) /* what is kept stays the same on both */
-        p->checkpoint_budget = p->cluster.memory_bytes / 100 * 92;
-    if (device == DEVICE_CPU) p->cluster.memory_bytes = 0;
-    p->cluster.outside_bytes = outside_bytes[device];
-}
-
 const char *plan_set_arch(struct plan *p, const char *list)
 {
     VECTOR(const char *) all = {0};
@@ -519,5 +519,5 @@ const char *const device_names[] = {[DEVICE_CPU] = "cpu", [DEVICE_CUDA] = "cuda"
 void plan_take_device(struct plan *p, const char *name)
 {
     for (int k = DEVICE_CPU; k <= DEVICE_CUDA; k++)
-        if (name && !strcmp(name, device_names[k])) plan_set_device(p, (enum device_kind)k);
+        if (name && !strcmp(name, device_names[k])) set_device(p, (enum device_kind)k);
 }

@@ -61,8 +61,6 @@ bool tune_search(struct tune *t, struct tune_rung *r);
  * rates, and searches again by these, until the best was run. From then on all plans have the
  * refitted cluster. An exit status, after a message. */
 int tune_measure(struct tune *t);
-/* The run that was fastest; NULL: nothing was run. */
-const struct tune_run *tune_fastest_run(const struct tune *t);
 
 /* The best of each rung in detail, and the plan of -o. The exit status. */
 int tune_finish(struct tune *t);

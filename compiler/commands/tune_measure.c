@@ -255,7 +255,8 @@ int tune_measure(struct tune *t)
     return refit(t, t->rates) ? EXIT_FINE : EXIT_ENVIRONMENT;
 }
 
-const struct tune_run *tune_fastest_run(const struct tune *t)
+/* NULL: nothing was run. */
+static const struct tune_run *fastest_run(const struct tune *t)
 {
     const struct tune_run *best = NULL;
     for (int i = 0; i < t->run.n; i++)
@@ -313,7 +314,7 @@ static const char *error_text(double predicted, double measured)
 
 void tune_print_runs(const struct tune *t)
 {
-    const struct tune_run *best = tune_fastest_run(t);
+    const struct tune_run *best = fastest_run(t);
     if (!best) return;
     struct error_row row[COST_CLASSES + 1];
     printf("measured on %lld device%s here, with random tokens: the median of %d steps\n",
@@ -341,7 +342,7 @@ void tune_print_runs(const struct tune *t)
 
 json_t *tune_runs_json(const struct tune *t)
 {
-    const struct tune_run *best = tune_fastest_run(t);
+    const struct tune_run *best = fastest_run(t);
     json_t *runs = json_array(), *kernels = json_array();
     struct error_row row[COST_CLASSES + 1];
     errors_of(t, row);

@@ -506,8 +506,6 @@ struct op_flops op_flops(const struct node *n);
 void op_cost(const struct node *n, double *flops, double *bytes);
 /* How many numbers the longest sum of a node adds. */
 int64_t op_terms(const struct node *n);
-/* Of a matrix product: the length of the rows that it multiplies. */
-int64_t op_inner(const struct node *n);
 
 /* Visits every node of a graph in the order of its text. Starts as {0}; false after the last node:
  *   for (struct node_walk at = {0}; next_node(g, &at);) … at.node … */

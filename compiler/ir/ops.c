@@ -446,7 +446,8 @@ static double bytes_of(const struct value *v)
     return (double)(shape_count(v->shape) * element_bytes(v->type));
 }
 
-int64_t op_inner(const struct node *n)
+/* Of a matrix product: the length of the rows that it multiplies. */
+static int64_t inner_length(const struct node *n)
 {
     struct shape a = n->in[0].value->shape;
     bool grad = n->op == OP_expert_matmul_grad,
@@ -461,7 +462,7 @@ int64_t op_terms(const struct node *n)
     case TERMS_ONE: return 1;
     case TERMS_COLUMNS: return shape_columns(a->shape);
     case TERMS_ITEMS: return shape_count(a->shape);
-    case TERMS_INNER: return op_inner(n);
+    case TERMS_INNER: return inner_length(n);
     case TERMS_MIDDLE: return a->shape.dim[1];
     case TERMS_SEQUENCE: return attr_get(n, "sequence");
     case TERMS_BLOCK: return 1 << 20;
@@ -512,13 +513,14 @@ struct op_flops op_flops(const struct node *n)
     const struct value *a = n->n_in ? n->in[0].value : NULL, *y = n->n_out ? n->out[0] : NULL;
     bool elements = row->class == CLASS_MAP || row->class == CLASS_INDEX;
     switch (row->cost) {
-    case COST_GEMM: return same_flops(2.0 * (double)shape_count(y->shape) * (double)op_inner(n));
+    case COST_GEMM:
+        return same_flops(2.0 * (double)shape_count(y->shape) * (double)inner_length(n));
     /* each row has one expert */
     case COST_GROUPED_GEMM:
         return same_flops(n->op == OP_expert_matmul_grad
                               ? 2.0 * (double)shape_count(a->shape) *
                                     (double)shape_columns(n->in[1].value->shape)
-                              : 2.0 * (double)shape_count(y->shape) * (double)op_inner(n));
+                              : 2.0 * (double)shape_count(y->shape) * (double)inner_length(n));
     /* the scores and the weighted sum; backward both operands of both, and the scores again */
     case COST_ATTENTION: return attention_flops(n, 2, 0);
     case COST_ATTENTION_GRAD: return attention_flops(n, 4, 1);

@@ -181,7 +181,10 @@ static double flops_of(const struct plan *p, enum checkpoint_mode mode)
     return g ? cost_flops_per_token(g).hardware : 0;
 }
 
-bool selective_is_free(const struct plan *p)
+/* Mode auto: whether selective, with the list that it has by default, computes no product again in
+ * this plan. Then it takes no time worth speaking of, and memory of everything else that products
+ * read is saved. It depends on the model alone. False also when the architecture is refused. */
+static bool selective_is_free(const struct plan *p)
 {
     struct arena_mark mark = arena_mark();
     struct diagnostics_mark said = diagnostics_mark();
@@ -193,13 +196,17 @@ bool selective_is_free(const struct plan *p)
     return none > 0 && selective <= none * 1.0005;
 }
 
-void plan_take_auto(struct plan *p, bool selective_is_free)
+/* A plan of mode auto becomes one of mode selective or none. */
+static void decide_auto(struct plan *p)
 {
-    p->checkpoint_mode = selective_is_free ? CHECKPOINT_SELECTIVE : CHECKPOINT_NONE;
-    p->checkpoint_save = selective_is_free ? default_save : "";
+    bool selective = !p->trainer.name && selective_is_free(p);
+    p->checkpoint_mode = selective ? CHECKPOINT_SELECTIVE : CHECKPOINT_NONE;
+    p->checkpoint_save = selective ? default_save : "";
 }
 
-int64_t next_loss_chunks(const struct plan *p, int64_t chunks)
+/* The next power of two above `chunks` that divides the tokens of a micro-batch: pieces of the loss
+ * where a plan does not say how many. 0: none up to 128. */
+static int64_t next_loss_chunks(const struct plan *p, int64_t chunks)
 {
     enum { MOST_CHUNKS = 128 };
     int64_t tokens = p->local * p->sequence;
@@ -208,7 +215,9 @@ int64_t next_loss_chunks(const struct plan *p, int64_t chunks)
     return 0;
 }
 
-bool exceeds_device(const struct plan *p, int64_t bytes)
+/* Whether bytes that are alive at once, with those outside the arena, are more than what the plan's
+ * cluster says that a device offers. False when it does not say. */
+static bool exceeds_device(const struct plan *p, int64_t bytes)
 {
     return p->cluster.memory_bytes && (double)bytes > 0.97 * (double)p->cluster.memory_bytes;
 }
@@ -326,8 +335,7 @@ bool budget_decide(struct plan *p)
 {
     if (p->checkpoint_mode == CHECKPOINT_BUDGET) return decide_budget(p);
     /* what another trainer keeps is not decided here */
-    if (p->checkpoint_mode == CHECKPOINT_AUTO)
-        plan_take_auto(p, !p->trainer.name && selective_is_free(p));
+    if (p->checkpoint_mode == CHECKPOINT_AUTO) decide_auto(p);
     if (!p->loss_chunks) decide_chunks(p);
     return true;
 }

@@ -5,7 +5,6 @@
  * chosen sizes, the coefficients are read off, and every other size needs only a layout. The layout
  * code is that of trainers: the answer is the allocation, not an estimate. */
 #include "passes/family.h"
-#include "passes/pipeline.h"
 #include "passes/layout.h"
 #include "passes/workspace_form.h"
 
@@ -52,17 +51,6 @@ static void *keep(size_t bytes)
 }
 
 int64_t family_accumulation(const struct plan *p) { return p->accumulation > 1 ? 2 : 1; }
-
-static struct graph *compile(const struct plan *p, int64_t fsdp, int64_t local, int64_t chunks)
-{
-    struct plan at = *p;
-    at.fsdp = fsdp;
-    at.local = local;
-    at.loss_chunks = chunks;
-    at.accumulation = family_accumulation(p);
-    struct graph *g = pass_lower(&at);
-    return g ? pipeline_run(g, LEVEL_MEMORY) : NULL;
-}
 
 static bool owns(const struct buffer *b) { return b->kind != BUFFER_ALIAS; }
 
@@ -261,19 +249,6 @@ struct family *family_of(const struct graph *g, const struct graph *more, const 
     return f;
 }
 
-/* Sizes at which the rule is read off, and one at which it is tried; divisible by the pieces
- * whatever the sequence is. */
-struct family *family_make(const struct plan *p)
-{
-    bool pieces = p->loss_chunks > 1;
-    int64_t few = pieces ? 2 : 1, many = pieces ? 4 : 1;
-    int64_t s = p->fsdp, other = s > 1 ? s + 1 : 1; /* a number of shards that divides little */
-    struct graph *g = compile(p, s, 4, few), *more = g ? compile(p, s, 8, few) : NULL,
-                 *finer = more && pieces ? compile(p, s, 4, many) : g;
-    struct graph *tried = more && finer ? compile(p, other, 12, many) : NULL;
-    return tried ? family_of(g, more, finer, tried) : NULL;
-}
-
 void family_free(struct family *f)
 {
     if (!f) return;
@@ -339,9 +314,4 @@ int64_t family_bound(const struct family *f, int64_t tokens, int64_t chunks, int
     int64_t bytes = layout_bound(&g, step);
     arena_reset(mark);
     return bytes;
-}
-
-int64_t family_arena_bytes(struct family *f, const struct plan *p)
-{
-    return family_bytes(f, p->local * p->sequence, p->loss_chunks, p->fsdp, p->dp);
 }

@@ -9,22 +9,18 @@
  * same steps. A family holds them as functions of these numbers. All have several micro-batches a
  * step or none has; where the replicas have parts of a shard, all have more than one replica. */
 struct family;
-/* Of the family that `p` is of. NULL after diagnostics of pass_lower. Takes memory from the heap:
- * it outlives the arena's marks. */
-struct family *family_make(const struct plan *p);
-/* The same of graphs that were compiled: `more` at twice the local batch, `finer` (or g itself) in
- * twice the pieces; `tried` (or NULL) at a size of its own. */
+/* The family of graphs that were compiled: `more` at twice the local batch of g, `finer` (or g
+ * itself) in twice the pieces; `tried` (or NULL), at a size of its own, tries the rule. Takes
+ * memory from the heap: it outlives the arena's marks. */
 struct family *family_of(const struct graph *g, const struct graph *more, const struct graph *finer,
                          const struct graph *tried);
 /* The accumulation with which graphs of a plan's family are compiled. */
 int64_t family_accumulation(const struct plan *p);
-/* By its numbers: tokens of a micro-batch, pieces of the loss, shards, replicas. Sizes that were
+/* The arena's bytes by the numbers of a plan of the family, as pass_memory would give them: tokens
+ * of a micro-batch, pieces of the loss, shards, replicas. -1 when the family does not follow its
+ * rule, which is found by trying it on graphs that were not used to find the rule. Sizes that were
  * asked before are not laid out again. */
 int64_t family_bytes(struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp, int64_t dp);
-/* The arena's bytes of a plan of the family, as pass_memory would give them; -1 when it does not
- * follow the family's rule, which is found by trying it on a plan that was not used to find the
- * rule. */
-int64_t family_arena_bytes(struct family *f, const struct plan *p);
 /* What no layout of it can go below: the most that is alive, at *step. -1 as above. */
 int64_t family_bound(const struct family *f, int64_t tokens, int64_t chunks, int64_t fsdp,
                      int64_t dp, int *step);

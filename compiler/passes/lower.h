@@ -93,8 +93,6 @@ static inline struct span lower_name_at(const struct ast *x)
 }
 bool lower_mentions(const struct ast *x, const char *name);
 const struct hyper *lower_hyper(const struct lower *l, const char *name);
-/* its declaration with a default, or NULL */
-const struct ast *lower_hyper_entry(const struct lower *l, const char *name);
 struct meaning lower_nothing(void);
 struct meaning lower_value(struct value *v);
 struct meaning lower_constant(struct constant c);

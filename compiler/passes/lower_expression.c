@@ -78,7 +78,8 @@ const struct hyper *lower_hyper(const struct lower *l, const char *name)
     return NULL;
 }
 
-const struct ast *lower_hyper_entry(const struct lower *l, const char *name)
+/* Its declaration with a default, or NULL. */
+static const struct ast *hyper_entry(const struct lower *l, const char *name)
 {
     const struct ast *body = l->plan->architecture_body;
     for (int i = 0; i < body->n; i++) {
@@ -217,7 +218,7 @@ static void trace(struct lower *l, struct diagnostic *d, const struct ast *x, in
     if (x->kind == AST_NAME) {
         const struct hyper *h = lower_hyper(l, x->text);
         if (!h) return;
-        const struct ast *entry = lower_hyper_entry(l, x->text);
+        const struct ast *entry = hyper_entry(l, x->text);
         add_note(d, h->at, "%s is %s", h->name, constant_text(&h->value));
         bool defaulted = entry && h->at.file == entry->at.file && h->at.from >= entry->at.from &&
                          h->at.to <= entry->at.to;

@@ -36,7 +36,7 @@ struct size_form size_form_of(int64_t tokens, int64_t few, int64_t many, int64_t
     return f;
 }
 
-int64_t size_at(const struct size_form *f, int64_t tokens, int64_t chunks)
+static int64_t size_at(const struct size_form *f, int64_t tokens, int64_t chunks)
 {
     return f->base + f->row * tokens + f->piece * (tokens / chunks);
 }

@@ -13,7 +13,6 @@ struct size_form {
  * when few is not many, `c` at `tokens` rows in `many` pieces. */
 struct size_form size_form_of(int64_t tokens, int64_t few, int64_t many, int64_t a, int64_t b,
                               int64_t c);
-int64_t size_at(const struct size_form *f, int64_t tokens, int64_t chunks);
 
 /* The nodes that leave something in the workspace, their shapes as forms. From the heap. */
 struct workspace_form;

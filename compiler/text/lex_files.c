@@ -27,7 +27,8 @@ int lex_line_end(const struct lex *lx, int at)
     return at;
 }
 
-int lex_line_indent(const struct lex *lx, int at)
+/* How far the line is indented. */
+static int line_indent(const struct lex *lx, int at)
 {
     int start = at;
     while (start > 0 && lx->bytes[start - 1] != '\n') start--;
@@ -87,7 +88,7 @@ static const char *block_example(const struct lex *lx, const char *name)
 bool lex_is_yaml(struct lex *lx, struct token *t)
 {
     int end = lex_line_end(lx, t->at.to), next = lex_behind_blanks(lx, t->at.to),
-        indent = lex_line_indent(lx, t->at.from);
+        indent = line_indent(lx, t->at.from);
     if (lx->bytes[next] && lx->bytes[next] != '\n' && lx->bytes[next] != '#') return false;
     struct span head = {lx->file, lx->first.at.from, t->at.to};
     const char *name = lex_text_of(lx, (struct span){lx->file, head.from, lx->last.at.to});

@@ -7,11 +7,10 @@
 bool lex_is_letter(char c);
 bool lex_is_digit(char c);
 const char *lex_text_of(const struct lex *lx, struct span at);
-/* Places in the text: the first byte after blanks of this line; the end of the line; how far it is
- * indented; the first byte after a name. */
+/* Places in the text: the first byte after blanks of this line; the end of the line; the first byte
+ * after a name. */
 int lex_behind_blanks(const struct lex *lx, int at);
 int lex_line_end(const struct lex *lx, int at);
-int lex_line_indent(const struct lex *lx, int at);
 int lex_behind_name(const struct lex *lx, int at);
 /* What stands from here to the end of the entry, for an example. */
 const char *lex_rest_text(const struct lex *lx, int from);

@@ -230,7 +230,13 @@ struct attention_way cudnn_attention_way(const struct attention *a, int capabili
 
 static int64_t up(int64_t bytes) { return (bytes + EDGE - 1) / EDGE * EDGE; }
 
-struct attention_room cudnn_attention_room(const struct attention *a, bool summed)
+/* Where the parts of the workspace begin: stats at 0, delta, the sum of dq, what the engine wants.
+ */
+struct attention_room {
+    int64_t delta, sum, engine;
+};
+
+static struct attention_room attention_room(const struct attention *a, bool summed)
 {
     int64_t numbers = a->sequences * a->heads * a->sequence * (int64_t)sizeof(float),
             behind = up(numbers) + (a->gradient ? up(numbers) : 0);
@@ -258,8 +264,8 @@ static struct entry *find(const struct attention *a, int64_t bytes)
         cudnn_attention_way(a, dnn.capability, cudnn.cudnnGetVersion());
     void *device = dnn_device_of(&e->graph, dnn.handle);
     cudnn_attention_graph(&e->graph, a, way.summed);
-    e->plan = dnn_plan(&e->graph, device, way.engine,
-                       bytes - cudnn_attention_room(a, way.summed).engine, &e->bytes);
+    e->plan = dnn_plan(&e->graph, device, way.engine, bytes - attention_room(a, way.summed).engine,
+                       &e->bytes);
     e->summed = way.summed;
     return e;
 }
@@ -274,7 +280,7 @@ void cudnn_attention(const struct attention *a, void *const *p, void *stream, vo
 {
     static float one = 1.0f, never = -INFINITY;
     const struct entry *e = find(a, bytes);
-    struct attention_room room = cudnn_attention_room(a, e->summed);
+    struct attention_room room = attention_room(a, e->summed);
     float scale = a->scale;
     char *base = work;
     void *address[ATTENTION_ADDRESSES] = {

@@ -43,11 +43,5 @@ struct attention_way {
 };
 struct attention_way cudnn_attention_way(const struct attention *a, int capability, size_t version);
 void cudnn_attention_graph(struct dnn_graph *g, const struct attention *a, bool summed);
-/* Where the parts of the workspace begin: stats at 0, delta, the sum of dq, what the engine wants.
- */
-struct attention_room {
-    int64_t delta, sum, engine;
-};
-struct attention_room cudnn_attention_room(const struct attention *a, bool summed);
 
 #endif

@@ -98,8 +98,6 @@ bool folder_remove(const char *path, const char *name, char why[WHY_BYTES]);
 /* Tensors of a part: master weights, then first, then second moments; each the pieces of the stored
  * tensors that lie in this rank's share of its shard, in their order. */
 enum state_kind { STATE_MASTER, STATE_MOMENT1, STATE_MOMENT2, STATE_KINDS };
-extern const char *const state_names[STATE_KINDS];
-int64_t state_elements(void); /* of a shard, gaps included */
 /* Elements [from, to) of a shard's state are a replica's share of it. */
 void state_share(int64_t replica, int64_t *from, int64_t *to);
 /* The part of a stored tensor that rank (replica, shard) writes; count 0: none. */

@@ -21,7 +21,7 @@
 enum { NAME_BYTES = 512, BUFFER_BYTES = 1 << 20, HEADER_ALIGN = 64, STEP_DIGITS = 20 };
 enum { WAITING_BYTES = 256 << 20 }; /* that may wait for the disk before it is told to hurry */
 
-const char *const state_names[STATE_KINDS] = {"master", "moment1", "moment2"};
+static const char *const state_names[STATE_KINDS] = {"master", "moment1", "moment2"};
 
 static struct {
     const float *copy; /* the share's elements, kind by kind; NULL: read from the device */
@@ -40,7 +40,8 @@ static struct {
 
 /* ── shares ──────────────────────────────────────────────────────────────────── */
 
-int64_t state_elements(void)
+/* Of a shard, gaps included. */
+static int64_t state_elements(void)
 {
     int64_t n = 0;
     for (int i = 0; i < program.units; i++) {

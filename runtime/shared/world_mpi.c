@@ -60,7 +60,8 @@ void mpi_split(int color, int key, const char *what, MPI_Comm *to)
     mpi_check(MPI_Comm_set_errhandler(*to, MPI_ERRORS_RETURN), what);
 }
 
-void mpi_duplicate(MPI_Comm *to)
+/* Of the world. */
+static void mpi_duplicate(MPI_Comm *to)
 {
     mpi_check(MPI_Comm_dup(MPI_COMM_WORLD, to), "duplicate the world");
     mpi_check(MPI_Comm_set_errhandler(*to, MPI_ERRORS_RETURN), "duplicate the world");

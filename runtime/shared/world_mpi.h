@@ -13,6 +13,5 @@ void mpi_check(int rc, const char *what); /* ends the run with MPI's words */
 void mpi_nap(double from);
 void mpi_finish(MPI_Request *request, int n, const char *what);
 void mpi_split(int color, int key, const char *what, MPI_Comm *to);
-void mpi_duplicate(MPI_Comm *to); /* of the world */
 
 #endif
