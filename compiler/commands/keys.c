@@ -259,7 +259,11 @@ static bool print_meant(const char *wanted)
             print_section((enum section_id)s);
             return true;
         }
-    if (print_hyper(wanted) || print_value(wanted)) return true;
+    if (print_hyper(wanted)) { /* of some families; the advice is for the others */
+        if (foreign_advice(wanted)) printf("%s\n", foreign_advice(wanted));
+        return true;
+    }
+    if (print_value(wanted)) return true;
     const char *guess = key_guess("", wanted), *section = foreign_section(wanted);
     enum key_id key = guess ? key_find_path(guess) : KEY_COUNT;
     if (foreign_advice(wanted))

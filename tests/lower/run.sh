@@ -271,8 +271,8 @@ config_refused() { # NAME "WORD|WORD" KEY=VALUE...
 config_refused biased 'attention_bias = true' attention_bias=true
 config_refused biased_mlp 'mlp_bias = true' mlp_bias=true
 config_refused activated 'hidden_act = "gelu"' 'hidden_act="gelu"'
-config_refused scaled 'type "yarn"|default and llama3' \
-    'rope_scaling={"rope_type":"yarn","factor":4.0}'
+config_refused scaled 'type "longrope"|default, llama3, yarn' \
+    'rope_scaling={"rope_type":"longrope","factor":4.0}'
 config_refused scaled_partly 'lacks high_freq_factor' \
     'rope_scaling={"rope_type":"llama3","factor":8.0,"low_freq_factor":1,"original_max_position_embeddings":64}'
 config_refused windowed 'sliding_window = 4096' sliding_window=4096
