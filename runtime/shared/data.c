@@ -1,18 +1,13 @@
-/* Which samples a step has. Sample n of the run is the same on every mesh: place n % epoch of epoch
- * n / epoch of the stream, in its order or shuffled by seed and epoch (shuffle.c). In a mixture it
- * is that of one of several streams, and n counts the samples of that one (mixture.c). A rank reads
- * only its own samples, a whole step of them at once: the number of valid targets of a step must be
- * known before its first backward pass.
+/* The samples of a step (sources.c says where they lie). A rank reads only its own, a whole step of
+ * them at once: the number of valid targets of a step must be known before its first backward pass.
  *
  * A thread reads the samples of the next step, checks and hashes them, while this step computes.
  * What it finds wrong is said when that step begins: a run ends with the step that it would have
  * ended with. */
 #define _GNU_SOURCE
-#include "mixture.h"
-#include "stream.h"
+#include "sources.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -34,10 +29,7 @@ struct step_samples {
     bool fine;                /* false: what is wrong is in the `why` of the reader */
 };
 
-/* What is read: the files to train on, one stream or the sources of a mixture, and during a
- * validation the others. */
-static struct stream *source, validation;
-static int sources;
+static struct stream validation;
 static struct reader here = {.is_main = true};
 static struct step_samples steps[2], *now = &steps[0];
 static double waited;   /* seconds, of the last step */
@@ -53,31 +45,6 @@ static struct {
 } ahead = {.lock = PTHREAD_MUTEX_INITIALIZER, .next = &steps[1]};
 
 /* ── the samples of a step ───────────────────────────────────────────────────── */
-
-/* Sources are shuffled each in its own way: the first one as if it were alone. */
-static int64_t seed_of(int number)
-{
-    return number == 0 ? program.data_seed
-                       : (int64_t)(shuffle_mix((uint64_t)program.data_seed) ^ (uint64_t)number);
-}
-
-/* Which stream sample n of the run is of, and which of its samples. */
-static const struct stream *sample_at(int64_t n, int64_t *sample)
-{
-    const int number = program.sources ? mixture_source(n, &n) : 0;
-    const struct stream *s = &source[number];
-    const int64_t epoch = n / s->samples, place = n % s->samples;
-    *sample = program.data_order == ORDER_SEQUENTIAL
-                  ? place
-                  : shuffle_place(seed_of(number), epoch, s->samples, place);
-    return s;
-}
-
-/* Samples of a source among the first n of the run. */
-static int64_t taken(int number, int64_t n)
-{
-    return program.sources ? mixture_count(number, n) : n;
-}
 
 static uint64_t hash_on(uint64_t h, const int32_t *x, int64_t n)
 {
@@ -139,7 +106,7 @@ static bool hash_samples(struct step_samples *s, int rank, struct reader *r, uin
     for (int64_t j = 0; j < program.accumulation; j++)
         for (int64_t i = 0; i < program.local; i++) {
             int64_t sample;
-            const struct stream *from = sample_at(s->begin + place_of(rank, j, i), &sample);
+            const struct stream *from = sources_sample(s->begin + place_of(rank, j, i), &sample);
             if (!read_sample(from, sample, r, s->row, s->row_first)) return false;
             const uint64_t h = sample_hash(s->row, s->row_first, row, place_of(rank, j, i));
             if (hash) hash[j * program.local + i] = h;
@@ -163,7 +130,7 @@ static void read_step(struct step_samples *s, struct reader *r)
             int32_t *to = tokens_of(s, j * program.local + i),
                     *first = first_of(s, j * program.local + i);
             int64_t sample;
-            const struct stream *from = sample_at(s->begin + place, &sample);
+            const struct stream *from = sources_sample(s->begin + place, &sample);
             s->fine = read_sample(from, sample, r, to, first);
             if (!s->fine) return;
             s->valid += valid_targets(to, first);
@@ -230,18 +197,6 @@ static void want_samples(int64_t begin)
     pthread_mutex_unlock(&ahead.lock);
 }
 
-static void say_epoch(int number, int64_t step, int64_t sample)
-{
-    const int64_t first = taken(number, sample), behind = taken(number, sample + program.global),
-                  samples = source[number].samples;
-    const int64_t before = first > 0 ? (first - 1) / samples : 0,
-                  epoch = behind > 0 ? (behind - 1) / samples : 0;
-    if (epoch > before)
-        say("data: epoch %lld%s%s begins in step %lld", (long long)epoch,
-            program.sources ? " of " : "", program.sources ? program.source[number].name : "",
-            (long long)step);
-}
-
 int64_t data_step(int64_t step, int64_t sample)
 {
     const double begun = clock_seconds();
@@ -259,7 +214,7 @@ int64_t data_step(int64_t step, int64_t sample)
     waited = clock_seconds() - begun;
     if (!now->fine) fail_now("rank %d, step %lld: %s", world.rank, (long long)step, by->why);
     want_samples(data_next(sample + program.global));
-    for (int i = 0; i < sources; i++) say_epoch(i, step, sample);
+    sources_say_epochs(step, sample);
     return now->valid;
 }
 
@@ -294,8 +249,8 @@ void data_find_difference(void)
         const double *told = all + 2 * (n * other + k);
         if (hash[k] == ((uint64_t)told[0] << 32) + (uint64_t)told[1]) continue;
         int64_t sample, token;
-        const struct stream *s =
-            sample_at(now->begin + place_of(other, k / program.local, k % program.local), &sample);
+        const struct stream *s = sources_sample(
+            now->begin + place_of(other, k / program.local, k % program.local), &sample);
         const char *path = stream_place(s, sample * program.sequence, &token);
         fail_note("data.train: ranks %d and %d have not the same %lld tokens from token %lld of "
                   "%s: their copies of this file differ",
@@ -356,19 +311,6 @@ int64_t data_next(int64_t sample)
 
 /* ── coming up ───────────────────────────────────────────────────────────────── */
 
-static bool open_source(int i)
-{
-    struct stream *s = &source[i];
-    const char *const *name = program.sources ? program.source[i].files : program.data_train;
-    const int n = program.sources ? program.source[i].n_files : program.data_trains;
-    if (!stream_open(s, "data.train", name, n, &here)) return false;
-    if (s->samples < 1)
-        return fail_note("%s: %lld tokens, one sample of sequence %lld needs %lld", name[0],
-                         (long long)s->tokens, (long long)program.sequence,
-                         (long long)program.sequence + 1);
-    return stream_scan(s, &here);
-}
-
 static void take_batch(struct step_samples *s)
 {
     const int64_t n = program.accumulation * program.local * (program.sequence + 1);
@@ -401,12 +343,7 @@ bool data_open(void)
         steps[i].row = ROOM(int32_t, program.sequence + 1);
         if (program.separate) steps[i].row_first = ROOM(int32_t, program.sequence + 1);
     }
-    sources = program.sources ? program.sources : 1;
-    source = ROOM(struct stream, sources);
-    if (program.sources) mixture_open();
-    for (int i = 0; i < sources; i++)
-        if (!open_source(i)) return false;
-    return start_reading_ahead();
+    return sources_open(&here) && start_reading_ahead();
 }
 
 void data_fill(const int32_t *row)
@@ -420,87 +357,9 @@ void data_fill(const int32_t *row)
     }
 }
 
-int64_t data_tokens(void)
-{
-    int64_t tokens = 0;
-    for (int i = 0; i < sources; i++) tokens += source[i].tokens;
-    return tokens;
-}
+void data_agree(void) { may_differ = !sources_agree() && world.size > 1; }
 
-bool data_is_text(void)
-{
-    for (int i = 0; i < sources; i++)
-        if (!source[i].is_text) return false;
-    return sources > 0;
-}
-
-uint64_t data_fingerprint(void)
-{
-    static bool known;
-    static uint64_t fingerprint;
-    if (known || !sources) return fingerprint;
-    known = true;
-    return fingerprint = stream_fingerprint(source, sources, &here);
-}
-
-void data_agree(void)
-{
-    for (int i = 0; i < sources; i++)
-        if (!stream_agree(&source[i], program.sources ? program.source[i].name : "data.train"))
-            may_differ = world.size > 1;
-}
-
-int data_sources(void) { return program.sources; }
-int64_t data_taken(int number, int64_t sample) { return taken(number, sample); }
-double data_epochs(int number, int64_t sample)
-{
-    return (double)taken(number, sample) / (double)source[number].samples;
-}
-
-static void describe_source(int i, int64_t first, int64_t last)
-{
-    char tokens[32], samples[32], more[48] = "", order[64] = "", text[64], mixed[TOKENS_WHY] = "";
-    const bool shuffled = program.data_order == ORDER_SHUFFLED, alone = !program.sources;
-    const struct stream *s = &source[i];
-    const char *const *name = alone ? program.data_train : program.source[i].files;
-    const int names = alone ? program.data_trains : program.source[i].n_files;
-    if (names > 1) snprintf(more, sizeof more, " and %d more", names - 1);
-    if (shuffled)
-        snprintf(order, sizeof order, ", shuffled with seed %lld", (long long)program.data_seed);
-    if (!alone)
-        snprintf(mixed, sizeof mixed, "%s: %.4g %% of the samples, ", program.source[i].name,
-                 100.0 * (double)program.source[i].share[0] / (double)mixture_period(0));
-    say("data: %s%s%s, %s, %s tokens in %lld file%s, %s samples an epoch%s", mixed, name[0], more,
-        stream_format(s, text), count_text(s->tokens, tokens), (long long)s->files,
-        s->files == 1 ? "" : "s", count_text(s->samples, samples), order);
-    if (!alone && last > first)
-        say("data: %s: %.3g epochs by the end of the run, %.3g so far", program.source[i].name,
-            data_epochs(i, last), data_epochs(i, first));
-    else if (alone && last > s->samples)
-        say("data: shorter than the run: after sample %s the stream begins again%s", samples,
-            shuffled ? ", in another order" : " from its first token");
-}
-
-void data_describe(int64_t first, int64_t count)
-{
-    for (int i = 0; i < sources; i++) describe_source(i, first, first + count * program.global);
-    if (program.separate && program.end_token >= 0)
-        say("data: documents are separate; token %lld ends one, and so do marks of the files",
-            (long long)program.end_token);
-    else if (program.separate)
-        say("data: documents are separate, by the marks of the files");
-    for (int k = 1; k < program.stages; k++) {
-        char text[512];
-        int used = 0;
-        int64_t period = 0;
-        for (int i = 0; i < sources; i++) period += program.source[i].share[k];
-        for (int i = 0; i < sources && used < (int)sizeof text; i++)
-            used += snprintf(text + used, sizeof text - (size_t)used, "%s%s %.4g %%", i ? ", " : "",
-                             program.source[i].name,
-                             100.0 * (double)program.source[i].share[k] / (double)period);
-        say("data: from step %lld on %s", (long long)program.stage_step[k], text);
-    }
-}
+uint64_t data_fingerprint(void) { return sources_fingerprint(&here); }
 
 /* ── validation ──────────────────────────────────────────────────────────────── */
 

@@ -308,8 +308,6 @@ bool weights_final(struct device *d); /* every rank calls it; false: noted on ra
 /* ── data.c ──────────────────────────────────────────────────────────────────── */
 bool data_open(void);  /* false: noted */
 void data_agree(void); /* all ranks have the same files: agree_files */
-int64_t data_tokens(void);
-bool data_is_text(void); /* tokens are the bytes of text */
 /* data.validation, after data_open; nothing where the plan has none. False: noted. */
 bool data_validation_open(void);
 void data_validation_agree(void);
@@ -318,13 +316,6 @@ int64_t data_validation_batches(void); /* global batches of a validation */
 int64_t data_validation_step(int64_t step, int64_t batch);
 /* Of sizes and contents (stream.h), read once. */
 uint64_t data_fingerprint(void);
-/* steps that begin at sample `first` of the run's order */
-void data_describe(int64_t first, int64_t steps);
-/* Of a mixture: its sources (0: there is none), the samples of one of them among the first `sample`
- * of the run, and how often these are an epoch of it. */
-int data_sources(void);
-int64_t data_taken(int source, int64_t sample);
-double data_epochs(int source, int64_t sample);
 /* Where a step begins whose predecessor ended at `sample`: behind batches that the plan skips. */
 int64_t data_next(int64_t sample);
 /* This rank's samples of a step that begins at `sample`, read ahead while the step before it ran;
@@ -348,6 +339,17 @@ void data_batch(int64_t micro_batch, int32_t *tokens, int32_t *targets, int32_t 
 /* FLOPs of this rank's part of the step, forward and backward, full convention: of the pairs of
  * tokens that one document holds, where documents are separate. */
 double data_flops(void);
+
+/* ── sources.c: after data_open ──────────────────────────────────────────────── */
+int64_t data_tokens(void);
+bool data_is_text(void); /* tokens are the bytes of text */
+/* steps that begin at sample `first` of the run's order */
+void data_describe(int64_t first, int64_t steps);
+/* Of a mixture: its sources (0: there is none), the samples of one of them among the first `sample`
+ * of the run, and how often these are an epoch of it. */
+int data_sources(void);
+int64_t data_taken(int source, int64_t sample);
+double data_epochs(int source, int64_t sample);
 
 /* ── probe.c ─────────────────────────────────────────────────────────────────── */
 bool probe_open(const char *path);
