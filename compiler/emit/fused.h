@@ -1,9 +1,9 @@
 /* What the files that write fused kernels share. ends.c says what a kernel must do and when;
- * fused.c (cpu) and cuda_fused.c decide which loops there are; value.c writes the expression of a
- * value at a place in them. A value is written when it is first needed, at the outermost level
- * where it is known (kernel, row, column), once per place. So a chain of nodes becomes a chain of
- * local variables, a value needed in two walks over a row is computed in both, and index ops only
- * change the column. */
+ * fused.c (cpu) and cuda_fused.c decide which loops there are, kept.c what one loop keeps for the
+ * next; value.c writes the expression of a value at a place in them (spot.c). A value is written
+ * when it is first needed, at the outermost level where it is known (kernel, row, column), once per
+ * place. So a chain of nodes becomes a chain of local variables, a value needed in two walks over a
+ * row is computed in both, and index ops only change the column. */
 #ifndef PLANC_EMIT_FUSED_H
 #define PLANC_EMIT_FUSED_H
 
@@ -157,19 +157,35 @@ struct spot fused_stored_at(const struct end *e, struct spot at);
 void fused_pieces(struct fused *f, int64_t columns, void (*piece)(struct fused *f, const void *of),
                   const void *of);
 
-/* ── values ──────────────────────────────────────────────────────────────────── */
-
-void fused_extent(const struct fused *f, const struct value *v, int64_t *rows, int64_t *columns);
+/* ── spots ───────────────────────────────────────────────────────────────────── */
+/* The first column of the row at hand, or the one that the loop over columns is at. */
 struct spot spot_start(const struct fused *f, bool loop);
-/* C of one element: a variable, a literal or a load. */
-const char *fused_value(struct fused *f, const struct value *v, struct spot at);
-const char *fused_operand(struct fused *f, const struct operand *o, enum element like,
-                          struct spot at);
-int fused_level(struct spot at);
-/* The same spot with a column that is a variable of a level. */
+struct spot spot_at_column(struct spot at, int64_t column);
+/* With a column that is a variable of a level. */
 struct spot spot_named(struct spot at, const char *name, int level);
+struct spot spot_shifted(struct spot at, int64_t by_columns);
+/* A value of one row or one column is the same everywhere along it: where it is known first. */
+struct spot spot_settled(const struct fused *f, const struct value *v, struct spot at);
+/* The element of an operand that is broadcast to the one of `out` at a spot. */
+struct spot spot_of_operand(const struct fused *f, const struct value *out, const struct value *in,
+                            struct spot at);
+/* The same element under another shape. */
+struct spot spot_reshaped(const struct fused *f, const struct value *from, const struct value *to,
+                          struct spot at);
+int spot_level(struct spot at); /* at which a spot is known: the inner of its row's and column's */
+const char *spot_column_text(struct spot at);
+/* Whether the kernel makes a value. */
+bool fused_inside(const struct fused *f, const struct value *v);
+/* The rows and columns of a value as the kernel walks it. */
+void fused_extent(const struct fused *f, const struct value *v, int64_t *rows, int64_t *columns);
 /* Index of an element of `v` in its bytes. */
 const char *fused_index(const struct fused *f, const struct value *v, struct spot at);
+
+/* ── values ──────────────────────────────────────────────────────────────────── */
+
+/* C of one element: a variable, a literal or a load; a number as one of type `like`. */
+const char *fused_operand(struct fused *f, const struct operand *o, enum element like,
+                          struct spot at);
 const char *fused_argument(const struct fused *f, enum argument_kind kind, const struct value *v,
                            const char *name);
 /* A fresh name in the scope of a level, from an IR name and an ending. */
@@ -194,11 +210,13 @@ void fused_stored(struct fused *f);
 /* Whether an element of `v` is made of elements that the kernel writes over; not through `but`, or
  * sums. */
 bool fused_reads_replaced(const struct fused *f, const struct value *v, const struct value *but);
+/* On cpu, before the first sweep over the rows of `n` ends: fills f->kept. */
+enum { ARRAY_COLUMNS = 4096 }; /* at most, of a row in a local array */
+void fused_keep(struct fused *f, struct end **end, int n);
 /* Before the first sweep over a row of `first`'s group: what is picked from a row that is written
  * over. Whether there was such. */
 bool fused_picks(struct fused *f, const struct end *first);
 /* Whether one element of it costs as much as reading a few. */
 bool fused_takes_long(enum op op);
-bool fused_inside(const struct fused *f, const struct value *v);
 
 #endif

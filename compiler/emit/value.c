@@ -1,8 +1,8 @@
 /* One element of one value as C: a variable if the kernel computes it, a load if it comes from
- * outside, a literal if it is a number. Broadcasting, views and index ops become places (row,
- * column), so the remaining text is plain arithmetic on arrays, which the C compiler vectorises.
- * Every variable is rounded to the type of its IR value, stored or not; so fused and unfused
- * kernels agree to the last bit. */
+ * outside, a literal if it is a number. Broadcasting, views and index ops become places (spot.c),
+ * so the remaining text is plain arithmetic on arrays, which the C compiler vectorises. Every
+ * variable is rounded to the type of its IR value, stored or not; so fused and unfused kernels
+ * agree to the last bit. */
 #include "emit/fused.h"
 
 #include <ctype.h>
@@ -42,35 +42,15 @@ const char *fused_name(struct fused *f, int level, const char *stem, const char 
     return name;
 }
 
-static const char *column_text(struct spot at)
-{
-    switch (at.kind) {
-    case COLUMN_FIXED: return intern_format("%ld", at.offset);
-    case COLUMN_LOOP:
-        return at.offset ? intern_format("j %c %ld", at.offset > 0 ? '+' : '-', labs(at.offset))
-                         : intern("j");
-    case COLUMN_NAMED: return intern(at.column);
-    case COLUMN_TURNED: return intern_format("j + %s", at.column);
-    }
-    bug("column kind %d", (int)at.kind);
-}
-
-static int column_level(struct spot at)
-{
-    return at.kind == COLUMN_LOOP || at.kind == COLUMN_TURNED ? LEVEL_COLUMN
-           : at.kind == COLUMN_NAMED                          ? at.column_level
-                                                              : LEVEL_KERNEL;
-}
-
 void fused_know(struct fused *f, int level, const struct value *v, struct spot at, const char *name)
 {
     PUSH(&fused_block(f, level)->known,
-         ((struct written){v, intern(at.row), column_text(at), name}));
+         ((struct written){v, intern(at.row), spot_column_text(at), name}));
 }
 
 const char *fused_known(const struct fused *f, const struct value *v, struct spot at)
 {
-    const char *row = intern(at.row), *column = column_text(at);
+    const char *row = intern(at.row), *column = spot_column_text(at);
     for (int l = 0; l < LEVELS; l++)
         for (int i = 0; i < f->block[l].known.n; i++) {
             const struct written *w = &f->block[l].known.item[i];
@@ -116,146 +96,6 @@ static const char *filled_in(const struct node *n, const char *const *operand)
     return t.bytes;
 }
 
-/* ── places ──────────────────────────────────────────────────────────────────── */
-bool fused_inside(const struct fused *f, const struct value *v)
-{
-    const struct value *root = emit_root(v);
-    return root->node && root->node->kernel == f->k->kernel->number;
-}
-
-void fused_extent(const struct fused *f, const struct value *v, int64_t *rows, int64_t *columns)
-{
-    int64_t n = shape_count(v->shape);
-    *columns = f->flat ? n : shape_columns(v->shape);
-    *rows = *columns ? n / *columns : 0;
-}
-
-struct spot spot_start(const struct fused *f, bool loop)
-{
-    return (struct spot){.row = f->one_row ? "0" : "r",
-                         .row_level = f->one_row ? LEVEL_KERNEL : LEVEL_ROW,
-                         .kind = loop ? COLUMN_LOOP : COLUMN_FIXED};
-}
-
-static struct spot at_column(struct spot at, int64_t column)
-{
-    at.kind = COLUMN_FIXED;
-    at.offset = column;
-    return at;
-}
-
-struct spot spot_named(struct spot at, const char *name, int level)
-{
-    at.kind = COLUMN_NAMED;
-    at.column = name;
-    at.column_level = level;
-    return at;
-}
-
-static struct spot shifted(struct spot at, int64_t by_columns)
-{
-    at.offset += by_columns;
-    if (at.kind == COLUMN_NAMED) {
-        at.column =
-            intern_format("(%s %c %ld)", at.column, by_columns < 0 ? '-' : '+', labs(by_columns));
-        at.offset = 0;
-    }
-    return at;
-}
-
-/* A value of one row or one column is the same everywhere along it. */
-static struct spot settled(const struct fused *f, const struct value *v, struct spot at)
-{
-    int64_t rows, columns;
-    fused_extent(f, v, &rows, &columns);
-    if (rows == 1) at.row = "0", at.row_level = LEVEL_KERNEL;
-    if (columns == 1) at = at_column(at, 0);
-    return at;
-}
-
-/* The row of an operand that is broadcast to `out` at row `at.row`: axes matched from the last; 1
- * spreads, the first repeats. */
-static const char *broadcast_row(const struct value *out, const struct value *in, const char *row)
-{
-    struct text t = {0};
-    int leading = out->shape.rank - 1, skip = out->shape.rank - in->shape.rank;
-    bool same = true;
-    int64_t stride_out = 1, stride_in = 1;
-    for (int k = leading - 1; k >= 0; k--) {
-        int64_t all = out->shape.dim[k], mine = k >= skip ? in->shape.dim[k - skip] : 1;
-        same &= all == mine;
-        if (mine > 1) {
-            struct text term = {0};
-            text_add(&term, "%s", row);
-            if (stride_out > 1) text_add(&term, " / %ld", stride_out);
-            if (mine < all)
-                text_add(&term, " %% %ld", mine);
-            else if (k > 0)
-                text_add(&term, " %% %ld", all);
-            if (stride_in > 1) text_add(&term, " * %ld", stride_in);
-            text_add(&t, "%s%s", t.length ? " + " : "", term.bytes);
-        }
-        stride_out *= all;
-        stride_in *= mine;
-    }
-    return same || !strcmp(row, "0") ? row : t.length ? intern_format("(%s)", t.bytes) : "0";
-}
-
-static struct spot operand_spot(const struct fused *f, const struct value *out,
-                                const struct value *in, struct spot at)
-{
-    int64_t rows, columns, in_rows, in_columns;
-    fused_extent(f, out, &rows, &columns);
-    fused_extent(f, in, &in_rows, &in_columns);
-    if (!f->flat && in_rows > 1) at.row = broadcast_row(out, in, at.row);
-    return settled(f, in, at);
-}
-
-/* On cuda rows and columns are 32-bit numbers where they can be; a factor of 64 bits where an index
- * cannot. */
-static const char *wide(const struct fused *f, const struct value *v)
-{
-    return f->cuda && shape_count(v->shape) > INT32_MAX ? "LL" : "";
-}
-
-/* The same element under another shape. */
-static struct spot reshaped_spot(const struct fused *f, const struct value *from,
-                                 const struct value *to, struct spot at)
-{
-    int64_t rows, columns, to_rows, to_columns;
-    fused_extent(f, from, &rows, &columns);
-    fused_extent(f, to, &to_rows, &to_columns);
-    at = settled(f, from, at);
-    if (columns == to_columns) return settled(f, to, at);
-    int level = at.row_level > column_level(at) ? at.row_level : column_level(at);
-    const char *flat = columns == 1 ? at.row
-                       : rows == 1  ? column_text(at)
-                                    : intern_format("(%s * %ld%s + %s)", at.row, columns,
-                                                    wide(f, from), column_text(at));
-    struct spot s = at;
-    if (to_columns == 1) {
-        s.row =
-            rows == 1 && at.kind == COLUMN_LOOP && at.offset ? intern_format("(%s)", flat) : flat;
-        s.row_level = level;
-        return settled(f, to, s);
-    }
-    s.row = to_rows == 1 ? "0" : intern_format("(%s / %ld)", flat, to_columns);
-    s.row_level = to_rows == 1 ? LEVEL_KERNEL : level;
-    return settled(
-        f, to,
-        spot_named(s, to_rows == 1 ? flat : intern_format("%s %% %ld", flat, to_columns), level));
-}
-
-const char *fused_index(const struct fused *f, const struct value *v, struct spot at)
-{
-    int64_t rows, columns;
-    fused_extent(f, v, &rows, &columns);
-    at = settled(f, v, at);
-    if (columns == 1) return at.row;
-    if (!strcmp(at.row, "0")) return column_text(at);
-    return text_format("%s * %ld%s + %s", at.row, columns, wide(f, v), column_text(at));
-}
-
 /* ── values ──────────────────────────────────────────────────────────────────── */
 const char *fused_argument(const struct fused *f, enum argument_kind kind, const struct value *v,
                            const char *name)
@@ -278,11 +118,6 @@ static const char *load(struct fused *f, const char *pointer, const struct value
     if (special) return special;
     const char *place = text_format("%s[%s]", pointer, fused_index(f, v, at));
     return v->type == BF16 ? text_format("op_from_bf16(%s)", place) : place;
-}
-
-int fused_level(struct spot at)
-{
-    return at.row_level > column_level(at) ? at.row_level : column_level(at);
 }
 
 const char *fused_many_opening(const struct fused *f)
@@ -328,7 +163,7 @@ static const char *declare_many(struct fused *f, const struct value *v, struct s
 const char *fused_declare(struct fused *f, const struct value *v, struct spot at,
                           const char *expression)
 {
-    int level = fused_level(at);
+    int level = spot_level(at);
     if (f->many && level == LEVEL_COLUMN) return declare_many(f, v, at, expression, NULL);
     const char *name = fused_name(f, level, v->name, "");
     if (f->blocks && v->type == BF16 && level == LEVEL_COLUMN) {
@@ -343,10 +178,13 @@ const char *fused_declare(struct fused *f, const struct value *v, struct spot at
     return name;
 }
 
+/* C of one element: a variable, a literal or a load. */
+static const char *element(struct fused *f, const struct value *v, struct spot at);
+
 const char *fused_operand(struct fused *f, const struct operand *o, enum element like,
                           struct spot at)
 {
-    return o->value ? fused_value(f, o->value, at) : c_number(o->number, like);
+    return o->value ? element(f, o->value, at) : c_number(o->number, like);
 }
 
 static const char *leaf(struct fused *f, const struct value *v, struct spot at)
@@ -388,13 +226,13 @@ static const char *picked(struct fused *f, const struct node *n, struct spot at)
     const struct value *a = n->in[0].value, *ids = n->in[1].value, *y = n->out[0];
     int64_t rows, columns;
     fused_extent(f, a, &rows, &columns);
-    struct spot row = at_column(at, 0);
-    const char *id = fused_value(f, ids, reshaped_spot(f, y, ids, row));
+    struct spot row = spot_at_column(at, 0);
+    const char *id = element(f, ids, spot_reshaped(f, y, ids, row));
     int level = row.row_level;
     const char *where = fused_name(f, level, y->name, "_at");
     fused_line(f, level, "const int64_t %s = %s >= 0 && %s < %ld ? %s : 0;", where, id, id, columns,
                id);
-    const char *x = fused_value(f, a, settled(f, a, spot_named(row, where, level)));
+    const char *x = element(f, a, spot_settled(f, a, spot_named(row, where, level)));
     return fused_declare(f, y, row,
                          text_format("%s == %s ? %s : %s", id, where, x, c_number(0, y->type)));
 }
@@ -418,62 +256,63 @@ static const char *indexed(struct fused *f, const struct node *n, struct spot at
             high = at.kind == COLUMN_FIXED ? low + 1 : f->high + at.offset;
 #define BREAK(c) ((c) > low && (c) < high ? (void)(f->split = (c)-at.offset) : (void)0)
     switch ((enum index_op)n->op) {
-    case INDEX_OP_slice: return fused_value(f, a, shifted(at, attr_get(n, "from")));
+    case INDEX_OP_slice: return element(f, a, spot_shifted(at, attr_get(n, "from")));
     case INDEX_OP_rotate: {
         const int64_t turned = attr_or(n, "width", width);
         if (f->turn && !f->straight && at.kind == COLUMN_LOOP && !at.offset && !f->low &&
             f->high == width && turned == width) {
             const char *turn = f->turn(f, width / 2);
             if (turn)
-                return fused_value(f, a,
-                                   (struct spot){.row = at.row,
-                                                 .row_level = at.row_level,
-                                                 .kind = COLUMN_TURNED,
-                                                 .column = turn});
+                return element(f, a,
+                               (struct spot){.row = at.row,
+                                             .row_level = at.row_level,
+                                             .kind = COLUMN_TURNED,
+                                             .column = turn});
         }
         BREAK(turned);
         BREAK(turned / 2);
-        return fused_value(f, a,
-                           shifted(at, low >= turned      ? 0
-                                       : low < turned / 2 ? turned / 2
-                                                          : -(turned / 2)));
+        return element(f, a,
+                       spot_shifted(at, low >= turned      ? 0
+                                        : low < turned / 2 ? turned / 2
+                                                           : -(turned / 2)));
     }
     case INDEX_OP_pad: {
         int64_t from = attr_get(n, "from");
         BREAK(from);
         BREAK(from + width);
-        return low >= from && low < from + width ? fused_value(f, a, shifted(at, -from))
+        return low >= from && low < from + width ? element(f, a, spot_shifted(at, -from))
                                                  : c_number(0, y->type);
     }
     case INDEX_OP_beside:
         BREAK(width);
-        return low < width ? fused_value(f, a, at)
-                           : fused_value(f, n->in[1].value, shifted(at, -width));
+        return low < width ? element(f, a, at)
+                           : element(f, n->in[1].value, spot_shifted(at, -width));
     case INDEX_OP_onehot: {
         const struct value *g = n->in[1].value;
-        const char *id = fused_value(f, a, reshaped_spot(f, g, a, settled(f, g, at))),
-                   *x = fused_value(f, g, settled(f, g, at));
+        const char *id = element(f, a, spot_reshaped(f, g, a, spot_settled(f, g, at))),
+                   *x = element(f, g, spot_settled(f, g, at));
         return fused_declare(f, y, at,
-                             text_format("%s == %s ? %s : %s", c_cast("int32_t", column_text(at)),
-                                         id, x, c_number(0, y->type)));
+                             text_format("%s == %s ? %s : %s",
+                                         c_cast("int32_t", spot_column_text(at)), id, x,
+                                         c_number(0, y->type)));
     }
     case INDEX_OP_put: {
         struct text t = {0};
         for (int64_t c = 0; c < width; c++) {
-            const char *id = fused_value(f, a, at_column(at, c)),
-                       *x = fused_value(f, n->in[1].value, at_column(at, c));
+            const char *id = element(f, a, spot_at_column(at, c)),
+                       *x = element(f, n->in[1].value, spot_at_column(at, c));
             text_add(&t, "%s(%s == %s ? %s : %s)", c ? " + " : "",
-                     c_cast("int32_t", column_text(at)), id, x, c_number(0, y->type));
+                     c_cast("int32_t", spot_column_text(at)), id, x, c_number(0, y->type));
         }
         return fused_declare(f, y, at, t.bytes);
     }
     case INDEX_OP_load:
-        return fused_declare(f, y, at,
-                             text_format("(float)(%s - %s)", fused_value(f, a, shifted(at, 1)),
-                                         fused_value(f, a, at)));
+        return fused_declare(
+            f, y, at,
+            text_format("(float)(%s - %s)", element(f, a, spot_shifted(at, 1)), element(f, a, at)));
     case INDEX_OP_take: {
-        const char *id = fused_value(f, n->in[1].value, at);
-        return fused_declare(f, y, at, fused_value(f, a, spot_named(at, id, fused_level(at))));
+        const char *id = element(f, n->in[1].value, at);
+        return fused_declare(f, y, at, element(f, a, spot_named(at, id, spot_level(at))));
     }
     }
     bug("index op %s", op_rows[n->op].name);
@@ -497,15 +336,15 @@ static const char *mapped(struct fused *f, const struct node *n, struct spot at)
     for (int i = 0; i < n->n_in; i++) {
         const struct value *v = n->in[i].value;
         struct spot s = at;
-        if (v) s = n->op == OP_valid ? reshaped_spot(f, y, v, at) : operand_spot(f, y, v, at);
+        if (v) s = n->op == OP_valid ? spot_reshaped(f, y, v, at) : spot_of_operand(f, y, v, at);
         operand[i] = fused_operand(f, &n->in[i], y->type, s);
         if (v && v->type == F64) widest = F64;
     }
     if (is_same_number(n, operand[0])) {
-        fused_know(f, fused_level(at), y, at, operand[0]);
+        fused_know(f, spot_level(at), y, at, operand[0]);
         return operand[0];
     }
-    const bool together = f->many && fused_level(at) == LEVEL_COLUMN && widest == F32 &&
+    const bool together = f->many && spot_level(at) == LEVEL_COLUMN && widest == F32 &&
                           fused_takes_long(n->op),
                cast = widest != y->type || n->op == OP_valid;
     const char *x = together ? operand[0] : filled_in(n, operand);
@@ -523,22 +362,22 @@ static const char *mapped(struct fused *f, const struct node *n, struct spot at)
     return name;
 }
 
-const char *fused_value(struct fused *f, const struct value *v, struct spot at)
+static const char *element(struct fused *f, const struct value *v, struct spot at)
 {
     const struct node *n = v->node;
     const struct value *root = emit_root(v);
     if (root->node && op_rows[root->node->op].class == CLASS_LEAF)
-        return leaf(f, root, settled(f, root, v == root ? at : reshaped_spot(f, v, root, at)));
+        return leaf(f, root, spot_settled(f, root, v == root ? at : spot_reshaped(f, v, root, at)));
     if (!fused_inside(f, v)) return load(f, fused_argument(f, ARGUMENT_IN, root, NULL), v, at);
-    if (v != root) return fused_value(f, n->in[0].value, reshaped_spot(f, v, n->in[0].value, at));
-    at = settled(f, v, at);
+    if (v != root) return element(f, n->in[0].value, spot_reshaped(f, v, n->in[0].value, at));
+    at = spot_settled(f, v, at);
     const char *name = fused_known(f, v, at);
     if (name) return name;
     for (int i = 0; i < f->kept.n && at.kind == COLUMN_NAMED; i++) { /* taken from a row */
         const struct kept *k = &f->kept.item[i];
         if (k->value == v && k->first < f->stage && k->last >= f->stage)
             return text_format("%s[%s]", k->array,
-                               k->in_argument ? fused_index(f, v, at) : column_text(at));
+                               k->in_argument ? fused_index(f, v, at) : spot_column_text(at));
     }
     switch (op_rows[n->op].class) {
     case CLASS_MAP: return mapped(f, n, at);
@@ -556,7 +395,7 @@ const char *fused_value(struct fused *f, const struct value *v, struct spot at)
     }
     for (int i = 0; i < f->chosen.n; i++)
         if (f->chosen.item[i].value == v)
-            return text_format("%s[%s]", f->chosen.item[i].array, column_text(at));
+            return text_format("%s[%s]", f->chosen.item[i].array, spot_column_text(at));
     /* a reduction that an earlier loop of this kernel has finished */
     if (!emit_stored(f->e, v) && f->finished)
         return fused_declare(f, v, (struct spot){.row = "0"}, f->finished(f, v));
@@ -585,7 +424,7 @@ bool fused_picks(struct fused *f, const struct end *first)
         if (n->op != OP_pick || !fused_reads_replaced(f, n->in[0].value, NULL)) continue;
         fused_extent(f, n->out[0], &rows, &columns);
         if (rows != first->rows) continue;
-        fused_value(f, n->out[0], spot_start(f, false));
+        element(f, n->out[0], spot_start(f, false));
         any = true;
     }
     return any;
