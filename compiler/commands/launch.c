@@ -115,7 +115,8 @@ struct ranks_seen {
     bool met;                         /* one of them knows that all do, on every host */
 };
 
-static struct ranks_seen ranks_of(pid_t launcher)
+/* Each rank gets the signal `number`; 0: none does. */
+static struct ranks_seen ranks_of(pid_t launcher, int number)
 {
     char path[300];
     struct ranks_seen seen = {0};
@@ -130,6 +131,7 @@ static struct ranks_seen ranks_of(pid_t launcher)
             seen.children++;
             if (!is_named(path, "trainer\n")) continue;
             seen.ranks++;
+            if (number) kill(child, number);
             seen.ready += takes_signals(child);
             seen.met = seen.met || has_met_all(child);
         }
@@ -151,7 +153,7 @@ struct launched {
 
 static bool ranks_take_signals(struct launched *l)
 {
-    const struct ranks_seen seen = ranks_of(l->launcher);
+    const struct ranks_seen seen = ranks_of(l->launcher, 0);
     struct timespec now;
     if (seen.met || seen.ready >= l->ranks) return true;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -170,6 +172,19 @@ static void forward(struct launched *l)
     l->saving = l->stopping = false;
 }
 
+/* At once. A signal that mpirun gets while its job ends, as it does soon after the first one, makes
+ * it crash in PMIx_Finalize, with status 139. So the ranks of this host are killed: mpirun ends
+ * those of other hosts, tidies up and ends with 137. If no rank is left, it ends anyway. */
+static void end(struct launched *l)
+{
+    const struct ranks_seen seen = ranks_of(l->launcher, SIGKILL);
+    if (seen.ranks) return;
+    if (l->asked > 2)
+        kill(l->launcher, SIGKILL);
+    else if (seen.children || !l->started)
+        kill(l->launcher, SIGHUP); /* it ends its ranks as it would on SIGTERM */
+}
+
 static void stop(struct launched *l, int number)
 {
     if (l->asked++ == 0) {
@@ -179,7 +194,7 @@ static void stop(struct launched *l, int number)
                 name_of(number));
         l->stopping = true;
     } else
-        kill(l->launcher, SIGHUP); /* mpirun ends its ranks as it would on SIGTERM */
+        end(l);
 }
 
 static int supervise(struct launched *l, const sigset_t *ours)

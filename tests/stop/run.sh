@@ -104,6 +104,12 @@ rm -f twice.{jsonl,st,log} # or the steps of an earlier run would be waited for
 why=$(python3 "$here/terminal.py" twice_ctrl_c_ends "$planc" twice 2>&1)
 [ -z "$why" ] && ok run_ends_on_second_ctrl_c ||
     fail run_ends_on_second_ctrl_c "$why: $(tail_of twice.log)"
+# A second one that comes soon meets ranks that save, or an mpirun that ends, which must not crash.
+for gap in 0.05 0.2 0.5 0.8; do
+    rm -f soon.{jsonl,st,log}
+    why=$(GAP=$gap python3 "$here/terminal.py" twice_soon "$planc" soon 2>&1)
+    [ -z "$why" ] && ok "two_ctrl_c_$gap" || fail "two_ctrl_c_$gap" "$why: $(tail_of soon.log)"
+done
 
 # ── while the ranks start ────────────────────────────────────────────────────
 # A signal is no less one for coming early: mpirun has no ranks yet, or none that take it. Before

@@ -63,6 +63,10 @@ elif how == "twice_ctrl_c_ends":
     os.write(terminal, b"\x03")
     drain(1)
     os.write(terminal, b"\x03")
+elif how == "twice_soon":               # while mpirun passes the first one on, or ends
+    os.write(terminal, b"\x03")
+    drain(float(os.environ["GAP"]))
+    os.write(terminal, b"\x03")
 elif how == "term":
     os.kill(pid, signal.SIGTERM)
 elif how == "hangup":
@@ -81,7 +85,10 @@ while True:
 status = os.waitstatus_to_exitcode(status)
 text = open(name + ".log", "rb").read().decode(errors="replace")
 said = {"ctrl_c": "SIGINT", "term": "SIGTERM", "hangup": "SIGHUP", "int_to_mpirun": "SIGINT", "term_to_mpirun": "SIGTERM"}.get(how)
-if how.endswith("ends"):
+if how == "twice_soon":
+    if status not in (75, 137) or "fault" in text:
+        print("status", status)
+elif how.endswith("ends"):
     if status in (0, 75):
         print("status", status)
 elif status != 75:
