@@ -195,6 +195,31 @@ static void word_help(struct checker *c, struct diagnostic *d, const struct key_
         add_help(d, "a constant is an entry outside the plan: %s = …", e->text);
 }
 
+/* What is no word where one of the key's is wanted. */
+static void refuse_word(const struct key_row *row, const struct ast *e)
+{
+    const enum key_id key = (enum key_id)(row - key_rows);
+    const bool string = e->kind == AST_STRING;
+    const char *words = words_text(row->words, true), *list[16];
+    bool works;
+    struct diagnostic *d = complain(
+        e->at, strchr(words, ',') ? "%s is one of %s%s" : "%s is %s today%s", key_path(key), words,
+        string                  ? ", not a string"
+        : e->kind == AST_NUMBER ? ", not a number"
+                                : "");
+    const char *ours = string ? foreign_value(key, e->text) : NULL;
+    if (string && !ours)
+        ours = nearest_name(e->text, list, words_list(row->words, true, list, (int)COUNT_OF(list)));
+    if (string && foreign_word(key, e->text))
+        add_help(d, "%s", foreign_word(key, e->text));
+    else if (string && words_find(row->words, e->text, &works))
+        add_help(d, "without quotes: %s", e->text);
+    else if (ours)
+        add_help(d, "%s = %s", row->name, ours);
+    else
+        value_words_help(d, row);
+}
+
 static bool one_key_value(struct checker *c, const void *which, const struct ast *e,
                           struct constant *out, bool *open)
 {
@@ -203,26 +228,7 @@ static bool one_key_value(struct checker *c, const void *which, const struct ast
     bool works;
     if (row->type == KEY_WORD) {
         if (e->kind == AST_NAME) return word_value(key, e, out);
-        struct diagnostic *d = complain(
-            e->at,
-            strchr(words_text(row->words, true), ',') ? "%s is one of %s%s" : "%s is %s today%s",
-            key_path(key), words_text(row->words, true),
-            e->kind == AST_STRING   ? ", not a string"
-            : e->kind == AST_NUMBER ? ", not a number"
-                                    : "");
-        const char *list[16], *ours = e->kind == AST_STRING ? foreign_value(key, e->text) : NULL;
-        ours = ours || e->kind != AST_STRING
-                   ? ours
-                   : nearest_name(e->text, list,
-                                  words_list(row->words, true, list, (int)COUNT_OF(list)));
-        if (e->kind == AST_STRING && foreign_word(key, e->text))
-            add_help(d, "%s", foreign_word(key, e->text));
-        else if (e->kind == AST_STRING && words_find(row->words, e->text, &works))
-            add_help(d, "without quotes: %s", e->text);
-        else if (ours)
-            add_help(d, "%s = %s", row->name, ours);
-        else
-            value_words_help(d, row);
+        refuse_word(row, e);
         return false;
     }
     if (e->kind == AST_NAME && words_find(row->words, e->text, &works))

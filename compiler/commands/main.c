@@ -328,6 +328,29 @@ static bool is_entry(const char *word)
     return word[n] == '=' && access(word, F_OK) != 0;
 }
 
+/* An option that the command does not have. `row`: another command has it; `near`: one that it has
+ * and that is spelt alike; `next`: the word behind. Each may be NULL. */
+static void refuse_option(const struct arguments *a, const char *w, const struct option_row *row,
+                          const char *near, const char *next)
+{
+    const char *equals = w[1] == '-' ? strchr(w, '=') : NULL, *dot = strchr(w, '.');
+    if (row)
+        command_fail(EXIT_USAGE,
+                     "%s has no option '%s', which others have; `planc help %s` lists its own",
+                     a->command, row->name, a->command);
+    else if (equals && dot && dot < equals)
+        command_fail(EXIT_USAGE, "%s has no option '%s'; a key of the plan is given by --set %s",
+                     a->command, w, w + 2);
+    else if (!equals && dot && next)
+        command_fail(EXIT_USAGE, "%s has no option '%s'; a key of the plan is given by --set %s=%s",
+                     a->command, w, w + strspn(w, "-"), next);
+    else if (near)
+        command_fail(EXIT_USAGE, "%s has no option '%s'; did you mean '%s'?", a->command, w, near);
+    else
+        command_fail(EXIT_USAGE, "%s has no option '%s'; `planc help %s` lists those", a->command,
+                     w, a->command);
+}
+
 /* Sorts the words after the command. False after one line that says what is wrong. */
 static bool sort_words(struct arguments *a, int bit, char **word, int n, const char **colour)
 {
@@ -364,25 +387,7 @@ static bool sort_words(struct arguments *a, int bit, char **word, int n, const c
                 PUSH(&a->word, w);
                 continue;
             }
-            if (row)
-                command_fail(
-                    EXIT_USAGE,
-                    "%s has no option '%s', which others have; `planc help %s` lists its own",
-                    a->command, row->name, a->command);
-            else if (equals && strchr(w, '.') && strchr(w, '.') < equals)
-                command_fail(EXIT_USAGE,
-                             "%s has no option '%s'; a key of the plan is given by --set %s",
-                             a->command, w, w + 2);
-            else if (!equals && strchr(w, '.') && i + 1 < n)
-                command_fail(EXIT_USAGE,
-                             "%s has no option '%s'; a key of the plan is given by --set %s=%s",
-                             a->command, w, w + strspn(w, "-"), word[i + 1]);
-            else if (near)
-                command_fail(EXIT_USAGE, "%s has no option '%s'; did you mean '%s'?", a->command, w,
-                             near);
-            else
-                command_fail(EXIT_USAGE, "%s has no option '%s'; `planc help %s` lists those",
-                             a->command, w, a->command);
+            refuse_option(a, w, row, near, i + 1 < n ? word[i + 1] : NULL);
             return false;
         }
         const char *value = equals ? equals + 1 : NULL;

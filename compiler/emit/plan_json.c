@@ -23,21 +23,8 @@ static void key(struct text *to, const char *name)
     text_add(to, ": ");
 }
 
-void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p)
+static void model_and_cluster(struct text *to, const struct plan *p)
 {
-    static const char *const schedule[] = {[SCHEDULE_CONSTANT] = "constant",
-                                           [SCHEDULE_COSINE] = "cosine",
-                                           [SCHEDULE_LINEAR] = "linear",
-                                           [SCHEDULE_WSD] = "wsd"};
-    static const char *const shape[] = {
-        [DECAY_LINEAR] = "linear", [DECAY_SQRT] = "sqrt", [DECAY_COSINE] = "cosine"};
-    static const char *const format[] = {
-        [DATA_BYTES] = "bytes",       [DATA_UINT16] = "uint16",  [DATA_UINT32] = "uint32",
-        [DATA_MEGATRON] = "megatron", [DATA_NUMPY] = "npy",      [DATA_LLMC] = "llmc",
-        [DATA_JSON_LINES] = "jsonl",  [DATA_RECOGNISED] = "auto"};
-    static const char *const attention_names[] = {
-        [ATTENTION_PLANC] = "planc", [ATTENTION_CUDNN] = "cudnn", [ATTENTION_AUTO] = "auto"};
-    const struct facts *f = &g->facts;
     text_add(to, "{\n  \"title\": ");
     escape_json(to, p->title);
     text_add(to, ",\n  \"plan\": ");
@@ -53,6 +40,11 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
     escape_json(to, p->cluster.name);
     text_add(to, ", \"nodes\": %ld, \"devices_per_node\": %ld, \"memory_bytes\": %ld},\n",
              p->cluster.nodes, p->cluster.devices_per_node, p->cluster.memory_bytes);
+}
+
+/* Mesh, precision, checkpointing, batch. */
+static void how(struct text *to, const struct plan *p)
+{
     text_add(to,
              "  \"mesh\": {\"fsdp\": %ld, \"dp\": %ld, \"prefetch\": %ld, \"reduce_slots\": "
              "%ld, \"reshard\": \"%s\", \"optimizer\": \"%s\"},\n",
@@ -68,6 +60,17 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              "  \"batch\": {\"sequence\": %ld, \"local\": %ld, \"global\": %ld, "
              "\"accumulation\": %ld, \"loss_chunks\": %ld},\n",
              p->sequence, p->local, p->global, p->accumulation, p->loss_chunks);
+}
+
+/* Optimizer and schedule. */
+static void recipe(struct text *to, const struct plan *p)
+{
+    static const char *const schedule[] = {[SCHEDULE_CONSTANT] = "constant",
+                                           [SCHEDULE_COSINE] = "cosine",
+                                           [SCHEDULE_LINEAR] = "linear",
+                                           [SCHEDULE_WSD] = "wsd"};
+    static const char *const shape[] = {
+        [DECAY_LINEAR] = "linear", [DECAY_SQRT] = "sqrt", [DECAY_COSINE] = "cosine"};
     text_add(to,
              "  \"optimizer\": {\"name\": \"adamw\", \"lr\": %s, \"beta1\": %s, \"beta2\": %s, "
              "\"eps\": %s, \"weight_decay\": %s, \"clip\": %s, \"groups\": [",
@@ -89,6 +92,14 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              "\"%s\"},\n",
              schedule[p->schedule], p->warmup, p->schedule_steps, p->decay, text_number(p->floor),
              text_number(p->warmup_from), text_number(p->warmup_to), shape[p->decay_shape]);
+}
+
+static void data(struct text *to, const struct plan *p)
+{
+    static const char *const format[] = {
+        [DATA_BYTES] = "bytes",       [DATA_UINT16] = "uint16",  [DATA_UINT32] = "uint32",
+        [DATA_MEGATRON] = "megatron", [DATA_NUMPY] = "npy",      [DATA_LLMC] = "llmc",
+        [DATA_JSON_LINES] = "jsonl",  [DATA_RECOGNISED] = "auto"};
     text_add(to, "  \"data\": {\"train\": ");
     strings(to, p->data_train, p->n_data_train);
     if (p->n_sources) {
@@ -122,6 +133,13 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
         text_add(to, ", \"documents\": \"separate\", \"end_token\": %s",
                  p->end_token >= 0 ? text_format("%ld", p->end_token) : "null");
     text_add(to, "},\n");
+}
+
+/* The initial weights and the run. */
+static void run(struct text *to, const struct plan *p)
+{
+    static const char *const attention_names[] = {
+        [ATTENTION_PLANC] = "planc", [ATTENTION_CUDNN] = "cudnn", [ATTENTION_AUTO] = "auto"};
     text_add(to, "  \"init\": {\"seed\": %ld, \"from\": ", p->init_seed);
     escape_json(to, p->init_from);
     text_add(to,
@@ -133,6 +151,12 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
              p->gemm == GEMM_PLANC ? "planc" : "cublaslt", attention_names[p->attention],
              experts_names[p->experts], p->nccl ? "true" : "false",
              p->nccl_blocks ? text_format("%ld", p->nccl_blocks) : "null");
+}
+
+/* What the compiler has made of it. */
+static void made(struct text *to, const struct graph *g)
+{
+    const struct facts *f = &g->facts;
     text_add(to,
              "  \"device\": \"%s\", \"fusion\": %s, \"kernels\": %d, \"schedule_steps\": %d, "
              "\"local_bytes\": %ld, \"wire_bytes\": %ld,\n",
@@ -147,4 +171,14 @@ void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p
                  g->unit.item[i]->shard_elements);
     }
     text_add(to, "\n  ]\n}\n");
+}
+
+void emit_plan_json(struct text *to, const struct graph *g, const struct plan *p)
+{
+    model_and_cluster(to, p);
+    how(to, p);
+    recipe(to, p);
+    data(to, p);
+    run(to, p);
+    made(to, g);
 }

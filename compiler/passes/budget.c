@@ -80,6 +80,32 @@ static int dearer_first(const void *a, const void *b)
     return left > right ? -1 : left < right ? 1 : x->order - y->order;
 }
 
+/* Of one body: which of its values the backward pass reads, marked, then what each of them costs.
+ */
+static void body_candidates(const struct graph *behind, const struct region *r,
+                            const struct body *b, struct choice *c)
+{
+    for (int n = 0; n < b->node.n; n++)
+        for (int o = 0; o < b->node.item[n]->n_out; o++) {
+            struct value *v = b->node.item[n]->out[o];
+            v->mark = read_back(behind, r, v->name);
+        }
+    for (int n = 0; n < b->node.n; n++) {
+        const struct node *node = b->node.item[n];
+        struct candidate one = {.order = c->kept.n,
+                                .word = intern_format("%s/%s#%d", r->loop, b->name, n)};
+        bool kept = false;
+        for (int o = 0; o < node->n_out; o++) {
+            const struct value *v = node->out[o];
+            kept |= v->mark != 0;
+            if (v->mark) one.bytes += shape_count(v->shape) * element_bytes(v->type);
+        }
+        if (!kept || node->op == OP_top_k) continue; /* choices are always kept */
+        one.flops = cost_again(b, node->out[0], true);
+        PUSH(&c->kept, one);
+    }
+}
+
 /* Nodes are numbered in the text before recompute; what mode none keeps is what the mirror reads in
  * the text after it. */
 static bool find_candidates(const struct plan *p, struct choice *c)
@@ -93,28 +119,7 @@ static bool find_candidates(const struct plan *p, struct choice *c)
         const struct region *r = before->region.item[i];
         if (r->direction == ONCE || !mirrored(before, r)) continue;
         if (r->count > c->layers) c->layers = r->count;
-        for (int k = 0; k < r->body.n; k++) {
-            const struct body *b = r->body.item[k];
-            /* first what is kept, then what each of it costs */
-            for (int pass = 0; pass < 2; pass++)
-                for (int n = 0; n < b->node.n; n++) {
-                    const struct node *node = b->node.item[n];
-                    struct candidate one = {.order = c->kept.n,
-                                            .word = intern_format("%s/%s#%d", r->loop, b->name, n)};
-                    bool kept = false;
-                    for (int o = 0; o < node->n_out; o++) {
-                        bool here = read_back(behind, r, node->out[o]->name);
-                        if (!pass) node->out[o]->mark = here;
-                        if (!here || !pass) continue;
-                        kept = true;
-                        one.bytes +=
-                            shape_count(node->out[o]->shape) * element_bytes(node->out[o]->type);
-                    }
-                    if (!kept || node->op == OP_top_k) continue; /* choices are always kept */
-                    one.flops = cost_again(b, node->out[0], true);
-                    PUSH(&c->kept, one);
-                }
-        }
+        for (int k = 0; k < r->body.n; k++) body_candidates(behind, r, r->body.item[k], c);
     }
     qsort(c->kept.item, (size_t)c->kept.n, sizeof *c->kept.item, dearer_first);
     return true;

@@ -34,64 +34,63 @@ static void put_shards(struct memory *m, const char *name, const struct buffer *
     if (slot->live_to > b->live_to) b->live_to = slot->live_to;
 }
 
+/* The slot of the first gather or reduction into it, in the order of the text, is the earliest.
+ * Until when it holds something is said later. */
+static void put_slot(struct memory *m, const struct node *node, int region)
+{
+    const struct graph *g = m->graph;
+    const bool gather = node->op == OP_gather;
+    const char *name = attr_get_word(node, gather ? "into" : "from");
+    if (graph_buffer(g, name)) return;
+    const int64_t bytes = slot_elements(g, attr_get_word(node, "unit")) *
+                          (gather ? element_bytes(g->facts.compute) : 4);
+    if (gather && attr_find(node, "place")) { /* its region's last step: below */
+        memory_put(m, name, BUFFER_ALIAS, SEGMENT_WIRE, bytes, 1, INDEX_ONLY, node->step, m->end);
+        return;
+    }
+    if (gather && attr_or(node, "held", 0)) {
+        memory_put(m, name, BUFFER_ALIAS, SEGMENT_WIRE, bytes, attr_get(node, "ring"), INDEX_LAYER,
+                   m->steps[region].first, m->steps[region].last);
+        return;
+    }
+    struct buffer *b =
+        memory_put(m, name, gather ? BUFFER_GATHERED : BUFFER_GRADIENT_SLOTS, SEGMENT_WIRE, bytes,
+                   attr_get(node, "ring"), INDEX_RING, node->step, m->end);
+    /* straight code waits for a gradient slot (below) before it first writes it; an iteration may
+     * wait for its entry while another's is in use */
+    if (!gather && g->region.item[region]->direction != ONCE) b->live_from = m->steps[region].first;
+}
+
+/* A gradient slot is in use until the update's wait, and from the first wait that frees it. */
+static void live_until_waits(struct memory *m, const struct node *reduce)
+{
+    struct buffer *b = graph_buffer(m->graph, attr_get_word(reduce, "from"));
+    int last = m->micro_last, first = b->live_from;
+    for (struct node_walk at = {0}; next_node(m->graph, &at);) {
+        if (at.node->op != OP_wait || attr_get(at.node, "event") != attr_get(reduce, "event"))
+            continue;
+        if (at.node->step > last) last = at.node->step;
+        if (!attr_get(at.node, "all") && at.node->step < first) first = at.node->step;
+    }
+    b->live_to = last, b->live_from = first;
+    if (!gradients_whole(&m->graph->facts)) put_shards(m, attr_get_word(reduce, "unit"), b);
+}
+
 static void put_slots(struct memory *m)
 {
     struct graph *g = m->graph;
-    for (int i = 0; i < g->region.n; i++)
-        for (int k = 0; k < g->region.item[i]->body.n; k++)
-            for (int n = 0; n < g->region.item[i]->body.item[k]->node.n; n++) {
-                const struct node *node = g->region.item[i]->body.item[k]->node.item[n];
-                bool gather = node->op == OP_gather;
-                if (!gather && node->op != OP_reduce) continue;
-                const char *name = attr_get_word(node, gather ? "into" : "from");
-                struct buffer *b = graph_buffer(g, name);
-                if (b) continue; /* the first issue in text order is the earliest */
-                int64_t bytes = slot_elements(g, attr_get_word(node, "unit")) *
-                                (gather ? element_bytes(g->facts.compute) : 4);
-                if (gather && attr_find(node, "place")) { /* its region's last step: below */
-                    memory_put(m, name, BUFFER_ALIAS, SEGMENT_WIRE, bytes, 1, INDEX_ONLY,
-                               node->step, m->end);
-                    continue;
-                }
-                if (gather && attr_or(node, "held", 0)) {
-                    memory_put(m, name, BUFFER_ALIAS, SEGMENT_WIRE, bytes, attr_get(node, "ring"),
-                               INDEX_LAYER, m->steps[i].first, m->steps[i].last);
-                    continue;
-                }
-                b = memory_put(m, name, gather ? BUFFER_GATHERED : BUFFER_GRADIENT_SLOTS,
-                               SEGMENT_WIRE, bytes, attr_get(node, "ring"), INDEX_RING, node->step,
-                               m->end);
-                /* straight code waits for a gradient slot (below) before it first writes it; an
-                 * iteration may wait for its entry while another's is in use */
-                if (!gather && g->region.item[i]->direction != ONCE)
-                    b->live_from = m->steps[i].first;
-            }
-    /* a gather slot's last reader is its region; a gradient slot's the update's wait */
+    for (struct node_walk at = {0}; next_node(g, &at);)
+        if (at.node->op == OP_gather || at.node->op == OP_reduce)
+            put_slot(m, at.node, at.region_index);
     for (int i = 0; i < g->region.n; i++) {
         const struct region *r = g->region.item[i];
+        /* a gather slot's last reader is its region */
         for (int k = 0; k < g->unit.n; k++) {
             struct buffer *b = graph_buffer(g, slot_name(SLOT_GATHER, r->name, g->unit.item[k]));
             if (b) b->live_to = m->steps[i].last;
         }
-        for (int k = 0; k < r->body.n; k++)
-            for (int n = 0; n < r->body.item[k]->node.n; n++) {
-                const struct node *node = r->body.item[k]->node.item[n];
-                if (node->op != OP_reduce) continue;
-                struct buffer *b = graph_buffer(g, attr_get_word(node, "from"));
-                int last = m->micro_last, first = b->live_from;
-                for (int j = 0; j < g->region.n; j++)
-                    for (int q = 0; q < g->region.item[j]->body.n; q++)
-                        for (int w = 0; w < g->region.item[j]->body.item[q]->node.n; w++) {
-                            const struct node *wait = g->region.item[j]->body.item[q]->node.item[w];
-                            if (wait->op != OP_wait ||
-                                attr_get(wait, "event") != attr_get(node, "event"))
-                                continue;
-                            if (wait->step > last) last = wait->step;
-                            if (!attr_get(wait, "all") && wait->step < first) first = wait->step;
-                        }
-                b->live_to = last, b->live_from = first;
-                if (!gradients_whole(&g->facts)) put_shards(m, attr_get_word(node, "unit"), b);
-            }
+        for (struct node_walk at = {0}; next_node_of_region(r, &at);)
+            if (at.node->op == OP_reduce) live_until_waits(m, at.node);
     }
 }
 

@@ -95,23 +95,31 @@ const struct weight *value_layer(const struct value *v)
                : NULL;
 }
 
+/* The weight whose gradient a value is by a line of one of the regions from `first` on. */
+static const struct weight *yielded_behind(const struct graph *g, int first, const struct value *v)
+{
+    for (int r = first; r < g->region.n; r++)
+        for (int k = 0; k < g->region.item[r]->body.n; k++) {
+            const struct body *b = g->region.item[r]->body.item[k];
+            for (int i = 0; i < b->gradient.n; i++)
+                if (b->gradient.item[i].value == v) return b->gradient.item[i].weight->weight;
+        }
+    return NULL;
+}
+
 const struct weight *gradient_weight(const struct graph *g, const struct body *b,
                                      const struct value *v)
 {
     for (int i = 0; i < b->gradient.n; i++)
         if (b->gradient.item[i].value == v) return b->gradient.item[i].weight->weight;
-    for (int i = 0; i < g->region.n; i++)
-        for (int c = 0; c < g->region.item[i]->carry.n; c++)
-            for (int k = 0; k < g->region.item[i]->body.n; k++) {
-                if (g->region.item[i]->body.item[k] != b || b->next.item[c] != v) continue;
-                const struct value *last = g->region.item[i]->carry.item[c].last;
-                for (int r = i + 1; r < g->region.n; r++)
-                    for (int m = 0; m < g->region.item[r]->body.n; m++)
-                        for (int y = 0; y < g->region.item[r]->body.item[m]->gradient.n; y++) {
-                            const struct yield_gradient *line =
-                                &g->region.item[r]->body.item[m]->gradient.item[y];
-                            if (line->value == last) return line->weight->weight;
-                        }
+    for (int i = 0; i < g->region.n; i++) {
+        const struct region *r = g->region.item[i];
+        for (int k = 0; k < r->body.n; k++)
+            for (int c = 0; c < r->carry.n && r->body.item[k] == b; c++) {
+                if (b->next.item[c] != v) continue;
+                const struct weight *w = yielded_behind(g, i + 1, r->carry.item[c].last);
+                if (w) return w;
             }
+    }
     return NULL;
 }
