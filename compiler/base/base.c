@@ -235,6 +235,12 @@ void text_add(struct text *t, const char *format, ...)
     va_end(args);
 }
 
+bool text_ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && !strcmp(text + n - m, end);
+}
+
 const char *text_bytes(int64_t bytes)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

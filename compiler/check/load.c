@@ -93,9 +93,14 @@ static const char *nearest_file(const char *path)
     return nearest_name(base ? base + 1 : path, names.item, names.n);
 }
 
+static bool is_plan_name(const char *path)
+{
+    return text_ends_with(path, ".plan") && strlen(path) > strlen(".plan");
+}
+
 const char *library_file(const char *folder, const char *name)
 {
-    const char *end = strlen(name) > 5 && !strcmp(name + strlen(name) - 5, ".plan") ? "" : ".plan";
+    const char *end = is_plan_name(name) ? "" : ".plan";
     const char *shelf = plan_library(), *file = text_format("%s/%s%s", folder, name, end);
     if (!shelf) return NULL;
     if (access(joined(shelf, file), R_OK) == 0) return file;
@@ -121,12 +126,6 @@ static bool load_file(struct checker *c, const char *path, const char *shown)
     sort_items(c, index);
     c->file.item[index].loading = false;
     return true;
-}
-
-static bool is_plan_name(const char *path)
-{
-    size_t n = strlen(path);
-    return n > 5 && !strcmp(path + n - 5, ".plan");
 }
 
 /* True when the file is there (and is read, or was). */

@@ -125,7 +125,7 @@ struct cluster {
     struct efficiency *efficiency;
     struct grid *grid;
     int efficiencies, grids;
-    struct span at, memory_at;
+    struct span at;
 };
 
 /* An optimizer group, for weights whose stored name the pattern stands for; of each of its numbers
@@ -268,8 +268,7 @@ struct plan {
     int64_t nccl_blocks; /* of a collective at most; 0: not said */
     /* where the plan says it, for diagnostics and for the ledger's lines */
     struct {
-        struct span mesh, batch, precision, checkpoint, save, layers, budget, optimizer, schedule,
-            data, init, run, saving;
+        struct span mesh, batch, checkpoint, save, layers, budget, data, saving;
     } at;
     /* none when the plan leaves them to their defaults */
     struct {

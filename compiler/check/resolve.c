@@ -147,7 +147,6 @@ static void resolve_cluster(struct checker *c, struct plan *p)
                  "arch = \"sm_90a\"");
     rates_resolve(c, p);
     set_device(p, m->kind);
-    m->memory_at = c->key[K_device_memory].at.file ? c->key[K_device_memory].at : m->at;
 }
 
 /* Its habits; those that are settings of a plan take the place of the plan's. */
@@ -365,16 +364,11 @@ static void resolve(struct checker *c, struct plan *p)
     p->at.saving = section_place(c, S_checkpoint);
     p->at.mesh = section_place(c, S_mesh);
     p->at.batch = section_place(c, S_batch);
-    p->at.precision = section_place(c, S_precision);
     p->at.checkpoint = section_place(c, S_activation_checkpoint);
     p->at.save = key_place(c, K_activation_checkpoint_save);
     p->at.layers = key_place(c, K_activation_checkpoint_layers);
     p->at.budget = key_place(c, K_activation_checkpoint_budget);
-    p->at.optimizer = section_place(c, S_optimizer);
-    p->at.schedule = section_place(c, S_schedule);
     p->at.data = section_place(c, S_data);
-    p->at.init = section_place(c, S_init);
-    p->at.run = section_place(c, S_run);
     p->given.graph = given_place(c, K_run_graph);
     p->given.gemm = given_place(c, K_run_gemm);
     p->given.attention = given_place(c, K_run_attention);

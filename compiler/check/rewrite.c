@@ -133,12 +133,6 @@ static const char *cluster_block(const char *name, const char *const *set, int n
     return t.bytes;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && !strcmp(text + n - m, end);
-}
-
 /* The words in quotes behind the `use` that brought a file; NULL: none did. */
 static const struct ast *use_of(const struct checker *c, const struct file *f)
 {
@@ -147,7 +141,7 @@ static const struct ast *use_of(const struct checker *c, const struct file *f)
         const struct ast *say = items->kid[i];
         if (say->kind == AST_SAY && say->kid[0]->n == 2 &&
             !strcmp(say->kid[0]->kid[0]->text, "use") &&
-            ends_with(f->path, say->kid[0]->kid[1]->text))
+            text_ends_with(f->path, say->kid[0]->kid[1]->text))
             return say->kid[0]->kid[1];
     }
     return NULL;

@@ -17,12 +17,6 @@
 
 enum { HOUR = 3600 };
 
-static bool ends_with(const char *name, const char *end)
-{
-    size_t n = strlen(name), k = strlen(end);
-    return n >= k && strcmp(name + n - k, end) == 0;
-}
-
 /* The number of a process at `text`, and what follows it; NULL: there is none. */
 static const char *behind_number(const char *text)
 {
@@ -33,7 +27,7 @@ static const char *behind_number(const char *text)
 /* "schedule.c.4711.part" */
 static bool is_part(const char *name)
 {
-    if (!ends_with(name, ".part")) return false;
+    if (!text_ends_with(name, ".part")) return false;
     const char *dot = name + strlen(name) - strlen(".part");
     while (dot > name && dot[-1] >= '0' && dot[-1] <= '9') dot--;
     return dot > name && dot[-1] == '.' && *dot != '.';

@@ -11,14 +11,6 @@
 
 #include <jansson.h>
 #include <string.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* As the plan writes element types. */
 static const char *type_word(enum element type) { return type == BF16 ? "bf16" : "fp32"; }
@@ -259,7 +251,7 @@ static int check_trainer(const char *path, const struct plan *p, struct graph *l
 /* One plan; its JSON goes into `all` when that is wanted. */
 static int check_one(const struct arguments *a, const char *path, json_t *all)
 {
-    double start = now();
+    double start = command_clock();
     int status;
     struct space *space;
     struct plan *plan = command_plan_or_space(a, path, &space, &status);
@@ -281,7 +273,7 @@ static int check_one(const struct arguments *a, const char *path, json_t *all)
     const bool host = exceeds && only_host_exceeds(l);
     if (exceeds && !host) repairs = repairs_find(a, path, plan, g, l);
     const repair_list advice = exceeds ? (repair_list){0} : advice_find(a, path, plan, g, l);
-    double seconds = now() - start;
+    double seconds = command_clock() - start;
     if (all) {
         json_t *o = as_json(path, plan, l);
         json_object_set_new(o, "repairs", repairs_json(&repairs));

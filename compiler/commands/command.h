@@ -84,6 +84,7 @@ bool make_folders(const char *path);
 bool make_private_folders(const char *path); /* those that it makes are only its user's */
 /* Opens /dev/null as stdin, stdout and stderr where they are closed. False: it cannot. */
 bool have_standard_files(void);
+double command_clock(void); /* seconds since some moment, which setting the time does not move */
 /* Two names of one plain file; NULL is the name of none. */
 bool is_same_file(const char *a, const char *b);
 /* Whether file_write() will find a folder that takes this file; asked before what takes minutes.

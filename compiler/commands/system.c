@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -108,4 +109,11 @@ bool can_write(const char *path)
         return false;
     }
     return access(!slash ? "." : intern_bytes(path, (size_t)(slash - path) + 1), W_OK) == 0;
+}
+
+double command_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }

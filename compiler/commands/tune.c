@@ -11,15 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ── what is open ────────────────────────────────────────────────────────────── */
 
@@ -230,7 +222,7 @@ static const double SILENT_SECONDS = 1, REWRITE_SECONDS = 0.2, LINE_SECONDS = 5;
 static void show_progress(struct search_watcher *w, bool decided, int64_t done, int64_t all)
 {
     struct progress *p = (struct progress *)w;
-    double at = now(), wait = p->terminal ? REWRITE_SECONDS : LINE_SECONDS;
+    double at = command_clock(), wait = p->terminal ? REWRITE_SECONDS : LINE_SECONDS;
     if (at - p->began < SILENT_SECONDS || (p->said > 0 && at - p->said < wait)) return;
     p->said = at;
     struct arena_mark mark = arena_mark();
@@ -265,8 +257,10 @@ bool tune_search(struct tune *t, struct tune_rung *r)
     if (!r->space) return false;
     r->plan = some_plan(&a, r->space, &why);
     if (r->plan && !comparable(r->space, r->plan)) return false;
-    struct progress progress = {
-        .watcher = {show_progress}, .rung = r, .began = now(), .terminal = isatty(STDERR_FILENO)};
+    struct progress progress = {.watcher = {show_progress},
+                                .rung = r,
+                                .began = command_clock(),
+                                .terminal = isatty(STDERR_FILENO)};
     r->search = search_run(t->candidates, r->space, t->top,
                            t->arguments.ladder ? SEARCH_FRONTIER : SEARCH_BEST,
                            t->arguments.json ? NULL : &progress.watcher);
@@ -339,7 +333,7 @@ static int search_and_say(struct tune *t)
     for (int i = t->arguments.measure; i < t->n_rungs; i++)
         if (!tune_search(t, &t->rung[i])) return EXIT_PLAN;
     status = tune_finish(t);
-    t->seconds = now() - t->began;
+    t->seconds = command_clock() - t->began;
     if (status != EXIT_FINE && status != EXIT_NO_FIT) return status;
     if (t->arguments.json)
         tune_print_json(t);
@@ -352,8 +346,10 @@ int command_tune(const struct arguments *a)
 {
     if (a->word.n != 1) return command_fail(EXIT_USAGE, "tune takes one plan, not %d", a->word.n);
     json_in_arena();
-    struct tune t = {
-        .path = a->word.item[0], .given = a, .arguments = with_own_settings(a), .began = now()};
+    struct tune t = {.path = a->word.item[0],
+                     .given = a,
+                     .arguments = with_own_settings(a),
+                     .began = command_clock()};
     int status = begin(&t);
     if (status != EXIT_FINE) return status;
     t.candidates = candidates_open(&t.arguments);

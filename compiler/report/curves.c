@@ -88,7 +88,8 @@ void section_scaling(struct text *t, const rung_list *rungs, bool weak)
 
 struct place {
     int number; /* in the space */
-    const char *set, *verdict, *reason;
+    const char *set, *reason;
+    enum verdict verdict;
     double bytes, seconds, rate; /* rate: tokens/s */
     bool frontier;               /* fits, and nothing that needs less is as fast */
 };
@@ -99,6 +100,13 @@ static int by_bytes(const void *a, const void *b)
     const struct place *x = a, *y = b;
     if (x->bytes != y->bytes) return x->bytes < y->bytes ? -1 : 1;
     return x->rate != y->rate ? (x->rate > y->rate ? -1 : 1) : x->number - y->number;
+}
+
+static enum verdict verdict_of(const char *name)
+{
+    int k = FITS;
+    while (k < IMPOSSIBLE && strcmp(verdict_names[k], name)) k++;
+    return (enum verdict)k;
 }
 
 static place_list places_of(const json_t *space, double tokens)
@@ -114,7 +122,8 @@ static place_list places_of(const json_t *space, double tokens)
         const char *reason = json_string_value(json_object_get(point, "reason"));
         struct place p = {.number = (int)i,
                           .set = set.bytes ? set.bytes : "",
-                          .verdict = json_string_value(json_object_get(point, "verdict")),
+                          .verdict =
+                              verdict_of(json_string_value(json_object_get(point, "verdict"))),
                           .reason = reason ? reason : "",
                           .bytes = json_number_value(json_object_get(point, "peak_bytes")),
                           .seconds = json_number_value(json_object_get(point, "step_seconds"))};
@@ -125,7 +134,7 @@ static place_list places_of(const json_t *space, double tokens)
     double best = 0;
     for (int n = 0; n < all.n; n++) {
         struct place *p = &all.item[n];
-        bool fits = !strcmp(p->verdict, "fits") || !strcmp(p->verdict, "tight");
+        bool fits = p->verdict == FITS || p->verdict == TIGHT;
         p->frontier = fits && p->rate > best;
         if (p->frontier) best = p->rate;
     }
@@ -137,14 +146,14 @@ static const char *reason_of(const struct place *p, const struct place *best, do
 {
     if (p->reason[0] && p != best)
         return p->frontier ? text_format("%s; on the frontier", p->reason) : p->reason;
-    if (!strcmp(p->verdict, "exceeds"))
+    if (p->verdict == EXCEEDS)
         return text_format("needs %s, %.0f %% of the limit", text_bytes((int64_t)p->bytes),
                            100 * p->bytes / limit);
     if (p == best) return "the fastest that fits";
     if (p->frontier) return "on the frontier: nothing that needs less memory is as fast";
     return best ? text_format("%.1f %% slower than the fastest that fits",
                               100 * (p->seconds / best->seconds - 1))
-                : p->verdict;
+                : verdict_names[p->verdict];
 }
 
 static void space_chart(struct text *t, const place_list *all, const struct place *best,
@@ -177,9 +186,9 @@ static void space_chart(struct text *t, const place_list *all, const struct plac
         if (p->rate > 0)
             chart_point(
                 t,
-                !strcmp(p->verdict, "exceeds") ? "wait"
-                : p->frontier                  ? "k2"
-                                               : "k7",
+                p->verdict == EXCEEDS ? "wait"
+                : p->frontier         ? "k2"
+                                      : "k7",
                 axis_place(&x, p->bytes), 1000 - axis_place(&y, p->rate),
                 text_format("%s\n%s, %s tokens/s\n%s", p->set, text_bytes((int64_t)p->bytes),
                             text_count((int64_t)(p->rate + 0.5)), reason_of(p, best, limit)));

@@ -175,7 +175,7 @@ bool options_read(struct options *o, int argc, char **argv)
     bool given[OPTIONS] = {false};
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
-        if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
+        if (!strcmp(a, "--help") || !strcmp(a, "-h")) {
             o->help = true;
             return true;
         }

@@ -76,8 +76,8 @@ static bool use_file(const char *what, const char *path, bool input)
         return true;
     for (const struct used *o = all_used; o && !input; o = o->before) {
         const bool same = (u->there && o->there && is_same(&u->file, &o->file)) ||
-                          (is_same(&u->folder, &o->folder) && strcmp(u->name, o->name) == 0);
-        if (!same || strcmp(o->what, what) == 0) continue;
+                          (is_same(&u->folder, &o->folder) && !strcmp(u->name, o->name));
+        if (!same || !strcmp(o->what, what)) continue;
         if (o->input)
             return fail_note("%s %s: this is a file of %s; the run would destroy it", what, path,
                              o->what);
