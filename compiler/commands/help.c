@@ -27,7 +27,7 @@ static bool command_help(const char *name)
     }
     for (int o = 0; bit && o < option_count; o++)
         if (option_rows[o].commands & bit)
-            printf("  %-32s %s\n", option_text(&option_rows[o]), option_rows[o].help);
+            printf("  %-31s  %s\n", option_text(&option_rows[o]), option_rows[o].help);
     return bit != 0;
 }
 
