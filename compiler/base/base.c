@@ -270,6 +270,13 @@ const char *text_count(int64_t count)
     return text_format("%s%s", count < 0 ? "-" : "", digits + at);
 }
 
+const char *text_seconds(double seconds)
+{
+    return seconds >= 1      ? text_format("%.3f s", seconds)
+           : seconds >= 1e-3 ? text_format("%.3f ms", seconds * 1e3)
+                             : text_format("%.1f us", seconds * 1e6);
+}
+
 const char *text_number(double x)
 {
     if (x == floor(x) && fabs(x) < 1e15 && !(x == 0 && signbit(x))) return text_format("%.0f", x);

@@ -63,10 +63,12 @@ void text_add_bytes(struct text *t, const char *bytes, size_t n);
      (v)->item[(v)->n++] = (x))
 void *vector_grow(void *item, int *room, size_t item_bytes);
 
-/* Bytes and counts as people read them: "1.500 GiB", "8,030,261,248". In the arena. */
 bool text_ends_with(const char *text, const char *end);
+/* Bytes, counts and times as people read them: "1.500 GiB", "8,030,261,248", "1.083 s", "17.888
+ * ms", "5.0 us". In the arena. */
 const char *text_bytes(int64_t bytes);
 const char *text_count(int64_t count);
+const char *text_seconds(double seconds);
 /* The shortest decimal that reads back as exactly this double: "0.1", "1e-05", "4096". */
 const char *text_number(double x);
 

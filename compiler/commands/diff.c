@@ -173,10 +173,11 @@ static double tokens_per_second(const struct side *s)
     return (double)(s->plan->global * s->plan->sequence) / step_seconds(s);
 }
 
-static void print_speed_row(const char *name, const char *unit, double a, double b)
+static const char *rounded_count(double x) { return text_count((int64_t)(x + 0.5)); }
+
+static void print_speed_row(const char *name, const char *(*text)(double x), double a, double b)
 {
-    printf("  %-14s %14s %14s  %s\n", name, text_format("%.4g %s", a, unit),
-           text_format("%.4g %s", b, unit),
+    printf("  %-14s %14s %14s  %s\n", name, text(a), text(b),
            a > 0 ? text_format("%+.1f %%", 100 * (b / a - 1)) : "");
 }
 
@@ -188,9 +189,9 @@ static void print_speed(const struct side *s)
                    s[i].plan->cluster.name, s[i].path);
             return;
         }
-    print_speed_row("step", "s", step_seconds(&s[0]), step_seconds(&s[1]));
-    print_speed_row("tokens/s", "", tokens_per_second(&s[0]), tokens_per_second(&s[1]));
-    print_speed_row("exposed", "s", (double)s[0].prediction->exposed_all * 1e-12,
+    print_speed_row("step", text_seconds, step_seconds(&s[0]), step_seconds(&s[1]));
+    print_speed_row("tokens/s", rounded_count, tokens_per_second(&s[0]), tokens_per_second(&s[1]));
+    print_speed_row("exposed", text_seconds, (double)s[0].prediction->exposed_all * 1e-12,
                     (double)s[1].prediction->exposed_all * 1e-12);
 }
 

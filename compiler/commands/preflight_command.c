@@ -269,13 +269,6 @@ static const char *per_second(double x, const char *unit)
     return x > 0 ? text_format("%.3g %s%s/s", x, large[i], unit) : "-";
 }
 
-static const char *time_text(double s)
-{
-    return s >= 1      ? text_format("%.3f s", s)
-           : s >= 1e-3 ? text_format("%.3f ms", 1e3 * s)
-                       : text_format("%.1f us", 1e6 * s);
-}
-
 static int hosts_of(const struct measured *m)
 {
     int n = 0;
@@ -323,7 +316,7 @@ static void print_text(const char *path, const struct measured *m, int marked, d
     for (int i = 0; i < m->transfer.n; i++) {
         const struct transfer_row *t = &m->transfer.item[i];
         printf("  %-14s %-16s %14s %6.0f %6.0f %12s %12s\n", t->what, t->unit,
-               text_bytes((int64_t)t->part_bytes), t->ranks, t->hosts, time_text(t->seconds),
+               text_bytes((int64_t)t->part_bytes), t->ranks, t->hosts, text_seconds(t->seconds),
                per_second(t->part_bytes * (t->ranks - 1) / t->seconds, "B"));
     }
     if (!(before > 0))
@@ -333,10 +326,11 @@ static void print_text(const char *path, const struct measured *m, int marked, d
     else if (m->transfer.n)
         printf("  a step: %s predicted by the rates of cluster %s, %s with these links (%+.1f "
                "%%)\n",
-               time_text(before), p->cluster.name, time_text(after), 100 * (after / before - 1));
+               text_seconds(before), p->cluster.name, text_seconds(after),
+               100 * (after / before - 1));
     else
         printf("  a step: %s predicted by the rates of cluster %s; one rank has no links\n",
-               time_text(before), p->cluster.name);
+               text_seconds(before), p->cluster.name);
 }
 
 static void print_json(const struct measured *m, double before, double after)

@@ -16,17 +16,10 @@ static double seconds(int64_t picoseconds) { return (double)picoseconds * 1e-12;
 
 /* ── text ────────────────────────────────────────────────────────────────────── */
 
-static const char *time_text(double s)
-{
-    return s >= 1      ? text_format("%.3f s", s)
-           : s >= 1e-3 ? text_format("%.3f ms", s * 1e3)
-                       : text_format("%.1f us", s * 1e6);
-}
-
 static void print_part(const struct rung *r, const char *name, int64_t time, const char *what)
 {
     if (time)
-        printf("  %-16s %12s  %5.1f %%%s%s\n", name, time_text(seconds(time)),
+        printf("  %-16s %12s  %5.1f %%%s%s\n", name, text_seconds(seconds(time)),
                100 * (double)time / (double)r->prediction->step, what[0] ? "  " : "", what);
 }
 
@@ -45,7 +38,7 @@ static const char *reasons_text(const int64_t exposed[REASONS])
     for (int i = 0; i < REASONS; i++)
         if (exposed[i])
             text_add(&t, "%s%s %s", t.length ? ", " : "", reason_names[i],
-                     time_text(seconds(exposed[i])));
+                     text_seconds(seconds(exposed[i])));
     return t.length ? t.bytes : "";
 }
 
@@ -70,8 +63,8 @@ static void print_rung(const char *path, const struct rung *r)
     const struct prediction *t = r->prediction;
     const struct plan *p = r->plan;
     printf("%s: %s per step, %s to %s; %s tokens/s, %s per device\n", path,
-           time_text(r->step_seconds), time_text(seconds(t->low)), time_text(seconds(t->high)),
-           text_count((int64_t)(r->tokens_per_second + 0.5)),
+           text_seconds(r->step_seconds), text_seconds(seconds(t->low)),
+           text_seconds(seconds(t->high)), text_count((int64_t)(r->tokens_per_second + 0.5)),
            text_count((int64_t)(r->per_device + 0.5)));
     printf("  mesh             fsdp %lld x dp %lld%s, local %lld, accumulation %lld\n",
            (long long)p->fsdp, (long long)p->dp, plan_parts_optimizer(p) ? ", optimizer all" : "",
@@ -106,8 +99,8 @@ static void print_rung(const char *path, const struct rung *r)
         int64_t exposed = 0;
         for (int k = 0; k < REASONS; k++) exposed += c->exposed[k];
         printf("  %-*s %-*s %6lld x  %12s%s%s%s\n", name, c->name, region, c->region,
-               (long long)c->count, time_text(seconds(c->picoseconds)),
-               exposed ? text_format(", exposed %s: ", time_text(seconds(exposed))) : ", hidden",
+               (long long)c->count, text_seconds(seconds(c->picoseconds)),
+               exposed ? text_format(", exposed %s: ", text_seconds(seconds(exposed))) : ", hidden",
                exposed ? reasons_text(c->exposed) : "", text_format("; bound by %s", c->limit));
     }
     if (t->outside) printf("extrapolated: some shapes lie outside the measured grids\n");
@@ -126,18 +119,18 @@ static void print_run(const struct rung *r, const struct measured_run *m)
     const struct prediction *t = r->prediction;
     printf("durations of %s: its step took %s, simulated %s (%+.1f %%); by the rates of cluster %s "
            "%s (%+.1f %%)\n",
-           m->path, time_text(m->step_seconds), time_text(r->step_seconds),
+           m->path, text_seconds(m->step_seconds), text_seconds(r->step_seconds),
            100 * (r->step_seconds / m->step_seconds - 1), r->plan->cluster.name,
-           time_text(m->model_step), 100 * (m->model_step / m->step_seconds - 1));
+           text_seconds(m->model_step), 100 * (m->model_step / m->step_seconds - 1));
     printf("  %-16s %12s %12s\n", "class", "measured", "by rates");
     for (int k = 1; k < COST_CLASSES; k++)
         if (t->kernel[k] || m->model[k] > 0)
             printf("  %-16s %12s %12s  %+.1f %%\n", cost_class_names[k],
-                   time_text(seconds(t->kernel[k])), time_text(m->model[k]),
+                   text_seconds(seconds(t->kernel[k])), text_seconds(m->model[k]),
                    100 * (m->model[k] / seconds(t->kernel[k]) - 1));
-    printf("  %-16s %12s %12s\n", "contention", "in them", time_text(m->model_contention));
-    printf("  %-16s %12s %12s\n", "exposed", time_text(seconds(t->exposed_all)),
-           time_text(m->model_exposed));
+    printf("  %-16s %12s %12s\n", "contention", "in them", text_seconds(m->model_contention));
+    printf("  %-16s %12s %12s\n", "exposed", text_seconds(seconds(t->exposed_all)),
+           text_seconds(m->model_exposed));
 }
 
 static json_t *run_json(const struct rung *r, const struct measured_run *m)
@@ -168,8 +161,8 @@ static void print_curve(const rung_list *all, bool weak)
         const char *mfu = r->mfu[0] > 0 ? text_format("%.1f%%", 100 * r->mfu[0]) : "";
         printf("  %8lld %14s %12s %14s %8s %10s %12s %9.1f%%\n", (long long)r->devices,
                text_format("%lld x %lld", (long long)r->plan->fsdp, (long long)r->plan->dp),
-               time_text(r->step_seconds), text_count((int64_t)(r->per_device + 0.5)), mfu,
-               time_text(seconds(r->prediction->exposed_all)), text_bytes(r->peak_bytes),
+               text_seconds(r->step_seconds), text_count((int64_t)(r->per_device + 0.5)), mfu,
+               text_seconds(seconds(r->prediction->exposed_all)), text_bytes(r->peak_bytes),
                100 * r->efficiency);
     }
 }

@@ -302,11 +302,6 @@ static int wronger_first(const void *a, const void *b)
     return dx > dy ? -1 : dx < dy;
 }
 
-static const char *time_text(double seconds)
-{
-    return search_time_text((int64_t)(seconds * PICOSECONDS));
-}
-
 static const char *error_text(double predicted, double measured)
 {
     return text_format("%+.1f %%", 100 * (predicted / measured - 1));
@@ -322,17 +317,17 @@ void tune_print_runs(const struct tune *t)
     printf("  %12s %12s %9s %12s %9s\n", "measured", "predicted", "error", "refitted", "error");
     for (int i = 0; i < t->run.n; i++) {
         const struct tune_run *r = &t->run.item[i];
-        printf("  %12s %12s %9s %12s %9s  %s\n", time_text(r->measured), time_text(r->predicted),
-               error_text(r->predicted, r->measured), time_text(r->refitted),
-               error_text(r->refitted, r->measured), r->text);
+        printf("  %12s %12s %9s %12s %9s  %s\n", text_seconds(r->measured),
+               text_seconds(r->predicted), error_text(r->predicted, r->measured),
+               text_seconds(r->refitted), error_text(r->refitted, r->measured), r->text);
     }
     printf("  where the prediction was wrong, in a step, mean of the runs:\n");
     errors_of(t, row);
     qsort(row, COUNT_OF(row), sizeof *row, wronger_first);
     for (size_t k = 0; k < COUNT_OF(row) && k < 5; k++)
         if (row[k].measured > 0 || row[k].predicted > 0)
-            printf("    %-16s %s measured, %s predicted\n", row[k].name, time_text(row[k].measured),
-                   time_text(row[k].predicted));
+            printf("    %-16s %s measured, %s predicted\n", row[k].name,
+                   text_seconds(row[k].measured), text_seconds(row[k].predicted));
     printf("  the fastest run: %s", best->text);
     printf(best->place ? "; by prediction it was number %d\n"
                        : "; the refitted rates put it first\n",

@@ -5,10 +5,7 @@
 
 const char *search_time_text(int64_t picoseconds)
 {
-    double s = (double)picoseconds * 1e-12;
-    return s >= 1      ? text_format("%.3f s", s)
-           : s >= 1e-3 ? text_format("%.3f ms", s * 1e3)
-                       : text_format("%.1f us", s * 1e6);
+    return text_seconds((double)picoseconds * 1e-12);
 }
 
 static int64_t most_bytes(const struct candidate *x)
