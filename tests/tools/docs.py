@@ -55,9 +55,20 @@ def missing_files():
 def missing_words():
     families = [path.stem for path in (top / "plans/models").glob("*.plan")]
     suites = [path.parent.name for path in (top / "tests").glob("*/run.sh")]
-    for page, words in (("README.md", families), ("docs/language.md", families), ("docs/testing.md", suites)):
+    named = {"README.md": families, "docs/language.md": families, "docs/testing.md": suites}
+    for page, words in named.items():
         there = set(re.findall(r"\w+", (top / page).read_text()))
         yield from (f"{page} lacks {word}" for word in sorted(words) if word not in there)
+
+
+def unknown_names():
+    """Names of other trainers that a page translates, and `planc keys NAME` does not."""
+    page = top / "docs/coming-from.md"
+    tables = text[page][text[page].index("## torchtitan") :]
+    for cell in re.findall(r"^\| (.*?) \|", tables, re.M):
+        for word in re.findall(r"`-{0,2}(\w[\w.-]{2,})", cell):
+            if not said("keys", word):
+                yield word
 
 
 # ── options ──────────────────────────────────────────────────────────────────
@@ -88,17 +99,19 @@ def unknown_options(known, trainer):
             if command and command[1] not in known:
                 yield f"{name(page)}: planc {command[1]}"
             elif command:
-                taken = re.findall(OPTION, re.sub(r'"[^"]*"', "", call))
-                yield from (f"{name(page)}: planc {command[1]} {o}" for o in taken if o not in known[command[1]])
-                yield from (f"{name(page)}: trainer {o}" for o in re.findall(OPTION, behind) if o not in trainer)
+                taken = set(re.findall(OPTION, re.sub(r'"[^"]*"', "", call))) - known[command[1]]
+                yield from (f"{name(page)}: planc {command[1]} {option}" for option in taken)
+                taken = set(re.findall(OPTION, behind)) - trainer
+                yield from (f"{name(page)}: trainer {option}" for option in taken)
             elif re.search(r"\btrainer\b", line):
-                taken = re.findall(OPTION, line[line.index("trainer") :])
-                yield from (f"{name(page)}: trainer {o}" for o in taken if o not in trainer)
+                taken = set(re.findall(OPTION, line[line.index("trainer") :])) - trainer
+                yield from (f"{name(page)}: trainer {option}" for option in taken)
 
 
 def untold_options(known, trainer):
     told = set(re.findall(OPTION, "\n".join(text[page] for page in docs)))
-    yield from (f"no document has {o}" for o in sorted(trainer.union(*known.values()) - told - {"--help"}))
+    untold = trainer.union(*known.values()) - told - {"--help"}
+    yield from (f"no document has {option}" for option in sorted(untold))
 
 
 # ── outputs that are shown: under `$ planc …`, with `…` for what is left out ──
@@ -112,7 +125,8 @@ def shown_plans(page):
 
 
 def same(line, got):
-    return re.fullmatch("".join(".*" if part == "…" else re.escape(part) for part in re.split("(…)", line)), got)
+    parts = re.split("(…)", line)
+    return re.fullmatch("".join(".*" if part == "…" else re.escape(part) for part in parts), got)
 
 
 def found(shown, printed):
@@ -140,7 +154,8 @@ def nearest(line, printed):
 def shown_outputs():
     for page in docs:
         shown_plans(page)
-        for block in re.findall(r"^    \$ planc ([^\n]*)\n((?:    [^$\n][^\n]*\n)+)", text[page], re.M):
+        blocks = re.findall(r"^    \$ planc ([^\n]*)\n((?:    [^$\n][^\n]*\n)+)", text[page], re.M)
+        for block in blocks:
             arguments = block[0].split("#")[0].split()
             if not any(pathlib.Path(a).exists() for a in arguments):
                 continue  # of a file that a reader has
@@ -158,6 +173,7 @@ def shown_outputs():
 verdict("links", list(broken_links()))
 verdict("files", list(missing_files()))
 verdict("words", list(missing_words()))
+verdict("names", list(unknown_names()))
 known, trainer = options()
 verdict("options", sorted(set(unknown_options(known, trainer))))
 verdict("untold", list(untold_options(known, trainer)))
