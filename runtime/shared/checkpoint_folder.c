@@ -101,8 +101,9 @@ static bool make_folders(const char *path)
         memcpy(part, path, i);
         part[i] = 0;
         if (mkdir(part, 0777) != 0) {
-            if (errno == EEXIST || (errno == EROFS && access(part, F_OK) == 0)) continue;
-            return fail_note("checkpoint folder %s: make %s: %s", path, part, strerror(errno));
+            const int error = errno;
+            if (error == EEXIST || (error == EROFS && access(part, F_OK) == 0)) continue;
+            return fail_note("checkpoint folder %s: make %s: %s", path, part, strerror(error));
         }
         char why[WHY_BYTES];
         const char *slash = strrchr(part, '/');

@@ -299,8 +299,9 @@ static bool make_folders(const char *path)
         if (path[i] != '/' && path[i] != 0) continue;
         memcpy(part, path, i);
         part[i] = 0;
-        if (mkdir(part, 0777) != 0 && errno != EEXIST && access(part, F_OK) != 0)
-            return fail_note(OPTION " %s: make %s: %s", path, part, strerror(errno));
+        const int error = mkdir(part, 0777) == 0 ? 0 : errno;
+        if (error && error != EEXIST && access(part, F_OK) != 0)
+            return fail_note(OPTION " %s: make %s: %s", path, part, strerror(error));
     }
     return true;
 }

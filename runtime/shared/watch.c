@@ -37,9 +37,9 @@ bool watch_open(struct device *d, const struct options *o, int64_t first)
     look.trace = o->trace != NULL;
     if (last_timed() > 0 && steps <= last_timed())
         return fail_note("%s looks at step%s 1%s of a run, and this one has %lld: --steps %lld",
-                         look.profile ? "--profile" : "--trace", last_timed() == 1 ? "" : "s",
-                         last_timed() == 1 ? "" : " and more", (long long)(steps < 0 ? 0 : steps),
-                         (long long)(first + last_timed() + 1));
+                         look.profiled == last_timed() ? "--profile" : "--trace",
+                         last_timed() == 1 ? "" : "s", last_timed() == 1 ? "" : " and more",
+                         (long long)(steps < 0 ? 0 : steps), (long long)(first + last_timed() + 1));
     if (look.compare && !compare_open(o->compare)) return false;
     if (look.trace && !trace_open(o->trace)) return false;
     if (o->profile_out && !profile_out_open(o->profile_out, o->profile)) return false;

@@ -177,6 +177,18 @@ limit=8 went limit_of_weights 1 4 'refused.st: write .*: File too large: files o
 [ -z "$(ls refused.st* 2>/dev/null)" ] && ok limit_leaves_nothing ||
     fail limit_leaves_nothing "$(ls refused.st*)"
 
+# ── a file system that is read-only ──────────────────────────────────────────
+mkdir -p sealed
+sealed='mount -t tmpfs -o ro none sealed && exec "$@"'
+for option in checkpoint-dir tensorboard metrics final; do
+    name=sealed_$option
+    unshare -rm sh -c "$sealed" sh true 2>/dev/null || { skip "$name" "no mount here"; continue; }
+    at_once unshare -rm sh -c "$sealed" sh mpirun -n 2 --oversubscribe --bind-to none two/trainer \
+        "--$option" sealed/name >"$name.log" 2>&1 </dev/null
+    [ $? -eq 4 ] && grep -q '^trainer: .*sealed.*: Read-only file system$' "$name.log" &&
+        ok "$name" || fail "$name" "$(grep '^trainer:' "$name.log")"
+done
+
 # ── the order of tensors ─────────────────────────────────────────────────────
 cat >order.plan <<'PLAN'
 use "models/llama.plan"

@@ -36,6 +36,9 @@ if "$planc" build small.plan -o cpu --device cpu --set mesh.fsdp=2 >cpu.build 2>
     [ $? -eq 4 ] && grep -q \
         '^trainer: --profile looks at steps 1 and more of a run, and this one has 2: --steps 4' \
         few.log && ok too_few_steps || fail too_few_steps "$(tail_of few.log)"
+    launch 2 cpu --steps 2 --profile 1 --trace few.json >few.log 2>&1
+    [ $? -eq 4 ] && grep -q '^trainer: --trace looks at steps 1 and more .* 2: --steps 3' few.log &&
+        ok too_few_steps_to_trace || fail too_few_steps_to_trace "$(tail_of few.log)"
     launch 2 cpu --steps 3 --trace nowhere/trace.json >nowhere.log 2>&1
     [ $? -eq 4 ] && grep -q \
         '^trainer: rank 0 on [^ ]*: --trace nowhere/trace.json: No such file' nowhere.log &&
