@@ -265,10 +265,17 @@ static bool is_without_effect(const json_t *keys, const json_t *imported, const 
     if (!strcmp(path, "model.full_layers")) return !has_window(keys) && !has_window(imported);
     if (!strcmp(path, "model.window") && model_key(keys, "full_layers"))
         return !has_window(keys) && !has_window(imported);
-    static const char *const scaling[] = {"model.rope_low", "model.rope_high",
-                                          "model.rope_original"};
-    for (size_t i = 0; i < COUNT_OF(scaling); i++)
-        if (!strcmp(path, scaling[i])) return !(number_of(keys, "rope_factor") > 1);
+    /* a period that ends after the last layer */
+    if (!strcmp(path, "model.full_every"))
+        return number_of(keys, "full_every") > (double)layers &&
+               number_of(imported, "full_every") > (double)layers;
+    const bool llama3 = number_of(keys, "rope_factor") > 1, yarn = number_of(keys, "rope_yarn") > 1;
+    if (!strcmp(path, "model.rope_original")) return !llama3 && !yarn;
+    if (!strcmp(path, "model.rope_low") || !strcmp(path, "model.rope_high")) return !llama3;
+    static const char *const of_yarn[] = {"model.rope_fast", "model.rope_slow",
+                                          "model.rope_magnitude"};
+    for (size_t i = 0; i < COUNT_OF(of_yarn); i++)
+        if (!strcmp(path, of_yarn[i])) return !yarn;
     return false;
 }
 

@@ -108,6 +108,17 @@ rm -rf final.hf full.hf
 "$planc" export llama.safetensors llama.plan -o final.hf --dtype fp32 >final.log 2>&1 &&
     cmp -s final.hf/config.json llama.hf/config.json || fail final "$(tail_of final.log)"
 holds final.weights weights final.hf llama.safetensors
+# Keys that have no effect: a period that ends after the last layer, turns of a yarn of 1.
+plan gemma3 "$gemma;  full_every = 6;  rope_theta = 500;  rope_linear = 4
+    rope_local_theta = 100" short_of_a_period
+plan llama "$small;  kv_heads = 2;  ffn = 40;  rope_factor = 8;  rope_original = 8
+    rope_fast = 16;  rope_slow = 2;  rope_magnitude = 3" idle_yarn
+for pair in "gemma3 short_of_a_period" "llama idle_yarn"; do
+    read -r from name <<<"$pair"
+    rm -rf "$name.hf"
+    "$planc" export "$from.safetensors" "$name.plan" -o "$name.hf" >"$name.log" 2>&1 &&
+        [ -s "$name.hf/config.json" ] && ok "$name" || fail "$name" "$(tail_of "$name.log")"
+done
 mkdir -p words && echo '{}' >words/tokenizer.json &&
     echo '{"max_position_embeddings": 99, "eos_token_id": [7, 8]}' >words/config.json
 rm -rf with_words
