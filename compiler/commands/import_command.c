@@ -76,16 +76,17 @@ static struct plan *prove(const struct import *im, const char *path,
 static const char *balance_note(const struct import *im)
 {
     const json_t *coefficient = json_object_get(im->root, "router_aux_loss_coef");
-    bool mixture = false;
+    const char *otherwise = NULL; /* stays so where the family is no mixture */
     for (int i = 0; i < im->family->keys; i++)
-        mixture |= !strcmp(im->family->key[i].config, "router_aux_loss_coef");
-    if (!mixture || json_is_true(json_object_get(im->root, "output_router_logits")) ||
+        if (!strcmp(im->family->key[i].config, "router_aux_loss_coef"))
+            otherwise = im->family->key[i].otherwise;
+    if (!otherwise || json_is_true(json_object_get(im->root, "output_router_logits")) ||
         (import_is_there(coefficient) && !(json_number_value(coefficient) > 0)))
         return NULL;
     return text_format(
         "with the balance loss, router_aux_loss_coef = %s: transformers would train without it, "
         "since output_router_logits is not true; --set model.aux_weight=0 does as it does",
-        import_is_there(coefficient) ? import_value_text(coefficient) : "0.001");
+        import_is_there(coefficient) ? import_value_text(coefficient) : otherwise);
 }
 
 static void print_json(const struct import *im, const char *path, int64_t tensors)

@@ -25,17 +25,24 @@ bool import_rope_reads(const struct import_family *f, const char *key)
             (f->rope.local && !strcmp(key, "rope_local_base_freq")));
 }
 
-/* The number that the object has as `key`, else the configuration as `top`, else `otherwise`. */
+/* The number that the object has as `key`, else the configuration as `top`, else `otherwise`. Where
+ * both have it and differ, releases of transformers take one or the other. */
 static void read_number(struct import *im, const json_t *rope, const char *key, const char *top,
                         const char *hyper, const char *otherwise)
 {
     const json_t *v = json_object_get(rope, key);
     const char *said = key;
-    if (!import_is_there(v)) v = json_object_get(im->root, said = top);
+    const json_t *outer = json_object_get(im->root, top);
+    if (!import_is_there(v)) v = outer, said = top;
     if (!import_is_there(v)) {
         import_entry(im, hyper, otherwise);
         import_absent(im, top, otherwise);
-    } else if (json_is_number(v) && json_number_value(v) > 0)
+    } else if (json_is_number(outer) && json_is_number(v) &&
+               (json_number_value(outer) < json_number_value(v) ||
+                json_number_value(outer) > json_number_value(v)))
+        complain(import_key_at(im, top), "%s = %s, and the object of rotary positions has %s = %s",
+                 top, import_value_text(outer), key, import_value_text(v));
+    else if (json_is_number(v) && json_number_value(v) > 0)
         import_entry(im, hyper, text_number(json_number_value(v)));
     else
         complain(import_key_at(im, said), "%s = %s is not a positive number", said,
@@ -200,6 +207,42 @@ static void read_kinds(struct import *im, json_t *kinds)
                 "rope_local_theta", im->family->rope.local);
 }
 
+/* Whether all that `a` says of a scaling, `b` says too. */
+static bool says_too(const json_t *a, const json_t *b)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)a, key, v)
+    {
+        const bool aside = !strcmp(key, "rope_theta") || !strcmp(key, "partial_rotary_factor") ||
+                           !strcmp(key, "type") || !strcmp(key, "rope_type");
+        const json_t *w = json_object_get(b, key);
+        const bool alike = json_is_number(v) && json_is_number(w)
+                               ? !(json_number_value(v) < json_number_value(w)) &&
+                                     !(json_number_value(v) > json_number_value(w))
+                               : json_equal(v, w);
+        if (!aside && import_is_there(v) && !alike) return false;
+    }
+    return true;
+}
+
+/* rope_scaling beside rope_parameters must say the same: some releases of transformers take the one
+ * and some the other. False after a message. */
+static bool both_agree(struct import *im, const json_t *parameters)
+{
+    const json_t *scaling = json_object_get(im->root, "rope_scaling");
+    if (!import_is_there(scaling) || !import_is_there(parameters)) return true;
+    if (im->family->rope.local) parameters = json_object_get(parameters, "full_attention");
+    const char *one = type_of(im, "rope_scaling", scaling),
+               *other = type_of(im, "rope_parameters", parameters);
+    if (!one || !other) return false;
+    if (!strcmp(one, other) && says_too(scaling, parameters) && says_too(parameters, scaling))
+        return true;
+    complain(import_key_at(im, "rope_scaling"),
+             "rope_scaling (%s) and rope_parameters (%s) are not the same scaling", one, other);
+    return false;
+}
+
 void import_rope(struct import *im)
 {
     const struct import_family *f = im->family;
@@ -212,6 +255,7 @@ void import_rope(struct import *im)
                  import_value_text(rope));
         return;
     }
+    if (!strcmp(name, "rope_parameters") && !both_agree(im, rope)) return;
     if (f->rope.local && !strcmp(name, "rope_parameters")) {
         read_kinds(im, rope);
         return;

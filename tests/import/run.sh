@@ -307,7 +307,28 @@ says gemma3_new_spelling 'rope_theta = 70'
 says gemma3_new_spelling 'rope_local_theta = 80'
 refused gemma3_yarn 'sliding_attention of type "yarn"|planc knows default only' 1 gemma3 none \
     'rope_parameters={"sliding_attention":{"rope_type":"yarn","factor":8.0}}'
+# Two spellings at once: releases of transformers take one or the other, so they must say the same.
+refused rope_two_scalings 'rope_scaling (yarn) and rope_parameters (default) are not' 1 qwen3 none \
+    'rope_scaling={"rope_type":"yarn","factor":4.0}' -rope_theta \
+    'rope_parameters={"rope_type":"default","rope_theta":1000000.0}'
+refused rope_two_factors 'rope_scaling (yarn) and rope_parameters (yarn) are not' 1 qwen3 none \
+    'rope_scaling={"rope_type":"yarn","factor":4.0}' \
+    'rope_parameters={"rope_type":"yarn","factor":8.0,"rope_theta":1000000.0}'
+refused rope_two_of_a_kind 'rope_scaling (linear) and rope_parameters (default) are not' 1 gemma3 \
+    none 'rope_scaling={"rope_type":"linear","factor":8.0}' 'rope_parameters={
+    "full_attention":{"rope_type":"default"},"sliding_attention":{"rope_type":"default"}}'
+refused rope_two_thetas 'rope_theta = 1000000, and the object of rotary positions' 1 qwen3 none \
+    rope_theta=1000000 'rope_parameters={"rope_type":"default","rope_theta":500.0}'
+refused rope_two_parts 'partial_rotary_factor = 0.75, and the object' 1 phi3 none \
+    partial_rotary_factor=0.75 'rope_parameters={"rope_type":"default","partial_rotary_factor":0.5}'
+taken rope_twice qwen3 none 'rope_scaling={"type":"yarn","factor":4}' rope_theta=1000000 \
+    'rope_parameters={"rope_type":"yarn","factor":4.0,"rope_theta":1000000.0}'
+says rope_twice 'rope_yarn = 4'
 refused gemma3_capped 'attn_logit_softcapping = 50' 1 gemma3 none attn_logit_softcapping=50
+taken olmoe_balance olmoe none -router_aux_loss_coef
+says olmoe_balance 'aux_weight = 0.01;'
+grep -qF 'balance loss, router_aux_loss_coef = 0.01:' olmoe_balance.log && ok olmoe_balance_note ||
+    fail olmoe_balance_note "$(grep router olmoe_balance.log)"
 refused olmoe_clip 'clip_qkv = 8' 1 olmoe none clip_qkv=8
 # Of a Qwen2 or a Qwen3 all layers but the first ones may have a window.
 for family in qwen2 qwen3; do
