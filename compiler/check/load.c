@@ -336,13 +336,23 @@ static void misplaced(struct checker *c, const struct ast *head)
         PUSH(&c->outside, ((struct outside){head, NULL}));
         return;
     }
+    if (!strcmp(word, "use")) {
+        const bool named = head->n > 1 && head->kid[1]->kind == AST_STRING;
+        add_help(complain(head->at, "use takes the name of a file, and no block"),
+                 head->n > 2 && named
+                     ? "what follows the file goes on a line of its own: use \"%s\""
+                     : "use \"%s\"",
+                 named ? head->kid[1]->text : "models/llama.plan");
+        c->broken = true;
+        return;
+    }
     struct diagnostic *d = complain(head->at, "'%s' means nothing at file level", word);
     bool file = false;
     for (size_t i = 0; i < COUNT_OF(brings); i++)
         file |= !strcmp(word, brings[i]) && head->n > 1 && head->kid[1]->kind == AST_STRING;
     c->broken |= file || !strcmp(word, "Plan") || nearest_name(word, known, 2) == known[1];
     const char *near = nearest_name(word, known, (int)COUNT_OF(known));
-    if (near && !strcmp(near, word) && strcmp(word, "use"))
+    if (near && !strcmp(near, word))
         add_help(d, "its '{' is missing: %s %s { … }", word,
                  !strcmp(word, "plan") ? "\"title\"" : "NAME");
     else if (file)
