@@ -304,10 +304,13 @@ void folder_close(void)
 
 /* ── what is there ───────────────────────────────────────────────────────────── */
 
+/* Whatever has the name: one that cannot be read is damage, not a save that never ended. */
 static bool has_manifest(const char *path, const char *name)
 {
-    char folder[PATH_BYTES];
-    return join(folder, path, name) && has_file(folder, MANIFEST_NAME);
+    char folder[PATH_BYTES], file[PATH_BYTES];
+    struct stat s;
+    return join(folder, path, name) && join(file, folder, MANIFEST_NAME) &&
+           (lstat(file, &s) == 0 || (errno != ENOENT && errno != ENOTDIR));
 }
 
 static int newer_first(const void *a, const void *b)

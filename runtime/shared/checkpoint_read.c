@@ -38,7 +38,7 @@ struct manifest {
 
 /* ── the text ────────────────────────────────────────────────────────────────── */
 
-static char *read_whole(const char *path, int64_t *n)
+static char *read_whole(const char *path, int64_t *n, const char *instead)
 {
     struct stat s;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -58,7 +58,7 @@ static char *read_whole(const char *path, int64_t *n)
     text[*n] = 0;
     return text;
 failed:
-    fail_note("%s: %s", path, strerror(errno));
+    fail_note("%s: %s%s", path, strerror(errno), instead);
     if (fd >= 0) close(fd);
     free(text);
     return NULL;
@@ -169,7 +169,7 @@ struct manifest *manifest_read(const char *folder, const struct saved *saved, ui
     json_error_t error;
     if (!m) return fail_note("no memory for a manifest"), NULL;
     snprintf(path, sizeof path, "%s/manifest.json", folder);
-    char *text = read_whole(path, &n);
+    char *text = read_whole(path, &n, instead);
     if (text && !hash_holds(text, n, hash))
         fail_note("%s is damaged: it does not hash to what its last line says%s", path, instead);
     else if (text && !(m->root = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &error)))

@@ -126,6 +126,10 @@ damaged renamed 'manifest.json is of step 8 of run 1: its folder was given anoth
 size=$(wc -c <saved/step-00000012/manifest.json)
 for at in 3 40 $((size / 3)) $((size / 2)) -3 -10 -30; do damaged "manifest.$at" \
     'manifest.json is damaged' flip hurt/step-00000012/manifest.json "$at"; done
+damaged manifest_is_folder 'manifest.json: Is a directory' \
+    sh -c 'rm hurt/step-00000012/manifest.json && mkdir hurt/step-00000012/manifest.json'
+damaged manifest_link 'manifest.json: No such file or directory' \
+    ln -sf nowhere hurt/step-00000012/manifest.json
 damaged empty_manifest 'manifest.json is damaged' truncate -s 0 hurt/step-00000012/manifest.json
 if [ -n "${LONG:-}" ]; then
     # every bit of a manifest, a few hundred of the parts: the reader alone, without ranks
