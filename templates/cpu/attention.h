@@ -257,6 +257,42 @@ SPECIALISED void attention_copy(enum element type, int64_t rows, int64_t width, 
     memset(to + rows * words, 0, sizeof *to * (size_t)(words * (-rows & (GEMM_TILE_ROWS - 1))));
 }
 
+/* ── rows that come to the cache ahead ───────────────────────────────────────── */
+
+/* A row of a head is a few lines of a longer row, so its first use waits for memory. While a group
+ * of a head is worked on, its rows of the next head are fetched: of `queries`, as the queries lie,
+ * of keys and values where that head has others. Only where a second cache of 1 MiB, which has to
+ * hold both heads and what is packed, still has them when they are used. */
+enum { ATTENTION_LINE = 64, ATTENTION_AHEAD = 320 << 10 };
+
+SPECIALISED void attention_fetch(enum element type, const void *from, int64_t stride, int64_t width)
+{
+    const int64_t bytes = attention_words(type, width) * (int64_t)sizeof(uint32_t);
+#pragma GCC unroll 8
+    for (int r = 0; r < ATTENTION_TOGETHER; r++)
+        for (int64_t b = 0; b < bytes; b += ATTENTION_LINE)
+            __builtin_prefetch((const char *)element_at(type, from, r * stride) + b, 0, 2);
+}
+
+/* `i`: the first row of the group in the sample from row `start` on, `h` its head. */
+SPECIALISED void attention_ahead(enum element type, const void *const *queries, int n,
+                                 const void *k, const void *v, int64_t tokens, int64_t heads,
+                                 int64_t kv_heads, int64_t width, int64_t sequence, int64_t start,
+                                 int64_t h, int64_t i)
+{
+    const int64_t bytes = attention_words(type, width) * (int64_t)sizeof(uint32_t),
+                  next = h + 1 < heads ? h + 1 : 0, kv_next = next / (heads / kv_heads),
+                  token = (next ? start : start + sequence) + i;
+    if (sequence * bytes * (n + 2) > ATTENTION_AHEAD || token + ATTENTION_TOGETHER > tokens) return;
+    for (int o = 0; o < n; o++)
+        attention_fetch(type, element_at(type, queries[o], (token * heads + next) * width),
+                        heads * width, width);
+    if (next % (heads / kv_heads)) return;
+    const int64_t key = (token * kv_heads + kv_next) * width;
+    attention_fetch(type, element_at(type, k, key), kv_heads * width, width);
+    attention_fetch(type, element_at(type, v, key), kv_heads * width, width);
+}
+
 /* Inner products of the queries of a group and the keys of its vectors. `across` is of the first
  * key of the tile. */
 SPECIALISED void attention_across(enum element type, const struct attention_packs *packs,
@@ -326,6 +362,9 @@ SPECIALISED void attention_of(enum element type, const void *restrict q, const v
                             attention_group(rule, start, from + i, queries - i, key, keys);
                         const struct attention_range wide =
                             attention_columns(packs.tiles, g.any, keys);
+                        if (key == begin)
+                            attention_ahead(type, (const void *[]){q}, 1, k, v, tokens, heads,
+                                            kv_heads, width, sequence, start, h, from + i);
                         const float part = rule.softcap > 0 ? 1.0f : scale;
                         float *score = tile + i * ATTENTION_STRIDE, shrink[ATTENTION_TOGETHER];
                         if (packs.tiles)

@@ -173,6 +173,9 @@ SPECIALISED void attention_grad_of(enum element type, const void *restrict q,
                             attention_columns(packs.tiles, g.any, keys);
                         const int64_t tile = i * ATTENTION_STRIDE, packed = key - packs.from;
                         float *p = weight + tile, *d = slope + tile;
+                        if (key == begin)
+                            attention_ahead(type, (const void *[]){q, o, d_o}, 3, k, v, tokens,
+                                            heads, kv_heads, width, sequence, start, h, from + i);
                         if (packs.tiles) {
                             attention_across(type, &packs, wide, width, query_packed + i * words,
                                              packs.key_across + packed, p);
