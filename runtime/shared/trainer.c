@@ -103,6 +103,32 @@ _Noreturn static void preflight(const struct options *o)
     world_leave(0);
 }
 
+/* Whether the run can do what its options ask, before anything is opened. */
+static void check_options(const struct options *o)
+{
+    if (o->steps < 0)
+        fail_note("the plan does not say how many steps: schedule.steps or run.steps would, "
+                  "--steps N does");
+    else if (o->steps == 0 && (o->probe || o->compare))
+        fail_note("%s looks at step 0, and this run has no steps: --steps 1",
+                  o->probe ? "--probe" : "--compare");
+    else if (device_find())
+        segments_check();
+    world_agree();
+}
+
+/* The files that the run reads; all ranks have the same ones. */
+static void open_inputs(const struct options *o)
+{
+    const bool reads = o->steps > 0 || program.data_trains;
+    if ((!reads || (data_open() && data_validation_open())) && !checkpoint_resumed())
+        weights_open();
+    world_agree();
+    if (reads) data_agree();
+    if (reads && program.data_validations) data_validation_agree();
+    if (!checkpoint_resumed()) weights_agree();
+}
+
 static struct device *come_up(struct options *o, struct counters *run, double begun, int argc,
                               char **argv)
 {
@@ -118,15 +144,7 @@ static struct device *come_up(struct options *o, struct counters *run, double be
     world_split();
     watchdog_open();
     if (o->preflight) preflight(o);
-    if (o->steps < 0)
-        fail_note("the plan does not say how many steps: schedule.steps or run.steps would, "
-                  "--steps N does");
-    else if (o->steps == 0 && (o->probe || o->compare))
-        fail_note("%s looks at step 0, and this run has no steps: --steps 1",
-                  o->probe ? "--probe" : "--compare");
-    else if (device_find())
-        segments_check();
-    world_agree();
+    check_options(o);
     if (checkpoint_find(o, run) && o->probe && checkpoint_resumed())
         fail_note("--probe is of step 0, and this run goes on from step %lld: --fresh starts anew",
                   (long long)run->step);
@@ -138,13 +156,7 @@ static struct device *come_up(struct options *o, struct counters *run, double be
     double machine_flops = device_peak_flops();
     world_sum(&machine_flops, 1);
     step_open();
-    const bool reads = o->steps > 0 || program.data_trains;
-    if (!reads || (data_open() && data_validation_open()))
-        checkpoint_resumed() ? true : weights_open();
-    world_agree();
-    if (reads) data_agree();
-    if (reads && program.data_validations) data_validation_agree();
-    if (!checkpoint_resumed()) weights_agree();
+    open_inputs(o);
     watch_open(d, o, run->step); /* measures in memory that is the weights' afterwards */
     world_agree();
     begin_state(d, o);

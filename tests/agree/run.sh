@@ -14,16 +14,6 @@ built() { # DIR [settings]
     "$planc" build small.plan -o "$1" --device cpu "${@:2}" >"$1.build" 2>&1 ||
         fail "build_$1" "$(tail_of "$1.build")"
 }
-# judged NAME STATUS PATTERN: of NAME.log and `status`
-judged() {
-    local lines
-    lines=$(grep -c '^trainer:' "$1.log")
-    if [ "$status" -ne "$2" ]; then fail "$1" "exit $status, not $2: $(tail_of "$1.log")"
-    elif [ "$lines" -ne "$([ "$2" -eq 0 ] && echo 0 || echo 1)" ]; then
-        fail "$1" "$lines lines begin 'trainer:': $(tail_of "$1.log")"
-    elif ! grep -qE "$3" "$1.log"; then fail "$1" "no /$3/: $(grep '^trainer:' "$1.log")"
-    else ok "$1"; fi
-}
 # two NAME STATUS PATTERN A B: ranks 0 and 1 run the words of A and of B
 two() {
     # shellcheck disable=SC2086

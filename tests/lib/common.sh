@@ -69,6 +69,20 @@ launch() {
 at_once() {
     if [ -n "${LONG:-}" ]; then "$@"; else OMPI_MCA_odls_base_sigkill_timeout=0 "$@"; fi
 }
+# judged NAME STATUS PATTERN: a run that ended with `status` and wrote NAME.log. It says PATTERN,
+# and one line that begins with "trainer:" unless STATUS is 0 or 75.
+judged() {
+    local lines told=1
+    case $2 in 0 | 75) told=0 ;; esac
+    lines=$(grep -c '^trainer:' "$1.log")
+    if [ "$status" -ne "$2" ]; then fail "$1" "exit $status, not $2: $(tail_of "$1.log")"
+    elif [ "$lines" -ne $told ]; then
+        fail "$1" "$lines lines begin 'trainer:': $(grep '^trainer:' "$1.log" |
+            tr '\n' '|') $(tail_of "$1.log")"
+    elif ! grep -qE "$3" "$1.log"; then
+        fail "$1" "no /$3/: $(grep '^trainer:' "$1.log")$(tail_of "$1.log")"
+    else ok "$1"; fi
+}
 # within SECONDS COMMAND…: repeats it until it succeeds; 1 if it does not within that time. Cases
 # wait for what must happen, as long as a busy machine may take, and never for a time.
 within() {

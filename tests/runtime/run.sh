@@ -121,23 +121,15 @@ tiny() {
 # went NAME RANKS STATUS PATTERN [options]: status, at most one "trainer:" line (exactly one when it
 # is not 0 or 75), and the output matches PATTERN
 went() {
-    local name=$1 ranks=$2 want=$3 pattern=$4 dir=${dir:-$1} status lines
+    local name=$1 ranks=$2 want=$3 pattern=$4 dir=${dir:-$1} status
     shift 4
     at_once timeout -k 5 60 mpirun -n "$ranks" --oversubscribe --bind-to none \
         "$scratch/$dir/trainer" "$@" >"$name.log" 2>&1 </dev/null
     status=$?
-    lines=$(grep -c '^trainer:' "$name.log")
     if ! none_left "$scratch/$dir"; then
         fail "$name" "processes left: $(survivors "$scratch/$dir")"
         sweep "$scratch/$dir"
-    elif [ $status -ne "$want" ]; then
-        fail "$name" "exit $status, not $want: $(tail_of "$name.log")"
-    elif [ "$lines" -ne "$([ "$want" -eq 0 ] || [ "$want" -eq 75 ] && echo 0 || echo 1)" ]; then
-        fail "$name" "$lines lines begin 'trainer:': $(grep '^trainer:' "$name.log" |
-            tr '\n' '|') $(tail_of "$name.log")"
-    elif ! grep -qE "$pattern" "$name.log"; then
-        fail "$name" "no /$pattern/: $(grep '^trainer:' "$name.log")$(tail_of "$name.log")"
-    else ok "$name"; fi
+    else judged "$name" "$want" "$pattern"; fi
 }
 same() { local why; why=$(python3 "$here/compare.py" "${@:2}") && ok "$1" || fail "$1" "$why"; }
 python3 - <<'PY'
