@@ -145,6 +145,25 @@ static bool blank_before(const struct format *f, int at)
     return ends > 1;
 }
 
+/* The end of an item, which is written only where something follows on its line. */
+static void end_item(struct format *f, const struct piece *p, bool newline, int before)
+{
+    const struct piece *next = p + 1;
+    const bool last = newline || next->newline || next->token.kind == RBRACE ||
+                      next->token.kind == END_OF_FILE || next->token.kind == END;
+    /* a ';' after a comment: the comment ends the line alike */
+    if (newline && (p->beside.file || p->comment.n)) {
+        end_line(f, p->beside);
+        for (int k = 0; k < p->comment.n; k++) {
+            f->indent = indent_of(f, -1, false);
+            end_line(f, p->comment.item[k]);
+        }
+    }
+    if (is_written(p) && !last && f->now.length && before != LBRACE && before != RBRACE)
+        text_add(&f->now, ";");
+    f->head = false;
+}
+
 static void lay_out(struct format *f)
 {
     int before = -1;
@@ -154,24 +173,11 @@ static void lay_out(struct format *f)
         int kind = p->token.kind;
         struct span beside = p->beside;
         bool newline = p->newline || carried;
-        if (kind == END) { /* written only where something follows on its line */
-            const struct piece *next = p + 1;
-            bool last = newline || next->newline || next->token.kind == RBRACE ||
-                        next->token.kind == END_OF_FILE || next->token.kind == END;
-            /* a ';' after a comment: the comment ends the line alike */
-            if (newline && (beside.file || p->comment.n)) {
-                end_line(f, beside);
-                for (int k = 0; k < p->comment.n; k++) {
-                    f->indent = indent_of(f, -1, false);
-                    end_line(f, p->comment.item[k]);
-                }
-            }
-            if (is_written(p) && !last && f->now.length && before != LBRACE && before != RBRACE)
-                text_add(&f->now, ";");
+        if (kind == END) {
+            end_item(f, p, newline, before);
             before = begins_item(before) ? before : END;
             carried |= newline;
             sign = false;
-            f->head = false;
             continue;
         }
         bool goes_on = !begins_item(before);
