@@ -4,8 +4,6 @@
  * applied to all weights would be worse than an error. */
 #include "check/check.h"
 
-#include <string.h>
-
 static void unknown_group_key(const char *name, struct span at)
 {
     bool optimizer = key_find(S_optimizer, name) != KEY_COUNT;

@@ -4,7 +4,6 @@
 #define _POSIX_C_SOURCE 200809L
 #include "commands/import_weights.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <string.h>
 #include <sys/stat.h>

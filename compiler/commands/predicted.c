@@ -4,8 +4,6 @@
 #include "ir/cost.h"
 #include "predict/prediction.h"
 
-#include <string.h>
-
 static void add_number(struct text *t, const char *key, double x)
 {
     if (x > 0) text_add(t, ", \"%s\": %s", key, text_number(x));

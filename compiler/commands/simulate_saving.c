@@ -5,7 +5,6 @@
 #include "commands/simulate_saving.h"
 
 #include <math.h>
-#include <string.h>
 
 bool saving_read(const struct arguments *a, struct saving_times *t)
 {

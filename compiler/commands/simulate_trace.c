@@ -4,7 +4,6 @@
 #include "commands/simulate_trace.h"
 
 #include <stdio.h>
-#include <string.h>
 
 struct writing {
     struct text *to;

@@ -3,8 +3,6 @@
 #include "base/escape.h"
 #include "commands/tune.h"
 
-#include <string.h>
-
 enum { ROWS_OF_A_RUNG = 3 };
 
 /* A point that is among the first of some rung. why[i]: why its place on rung i is another one than

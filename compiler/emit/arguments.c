@@ -5,8 +5,6 @@
 #include "base/escape.h"
 #include "emit/common.h"
 
-#include <string.h>
-
 static const char *stored_name(enum element type)
 {
     switch (type) {

@@ -3,8 +3,6 @@
  * function. Element types are those of the pointers. */
 #include "emit/common.h"
 
-#include <math.h>
-
 const char *emit_core_template(enum op op)
 {
     return op < OP_COUNT && op_rows[op].template ? text_format("cpu/%s.h", op_rows[op].template)

@@ -5,7 +5,6 @@
 #include "emit/cuda.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "passes/kernel_tile.h"
 #include "passes/workspace.h"

@@ -4,8 +4,6 @@
  * are walked again). The loops of every device follow this list. */
 #include "emit/fused.h"
 
-#include <string.h>
-
 static bool reduces_row(const struct node *n)
 {
     return op_rows[n->op].class == CLASS_ROW && n->op != OP_pick;

@@ -6,7 +6,6 @@
 #include "emit/fused.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { OP_LANES = 16, MANY = 128 }; /* of op_math.h; MANY: OP_MANY */
 

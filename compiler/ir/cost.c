@@ -4,8 +4,6 @@
  * missing. */
 #include "ir/cost.h"
 
-#include <string.h>
-
 static int64_t iterations(const struct region *r, const struct body *b)
 {
     int64_t n = b->layers.n ? 0 : r->count;

@@ -16,8 +16,6 @@
 #include "ir/ir.h"
 #include "passes/pipeline.h"
 
-#include <string.h>
-
 #include "passes/name.h"
 
 static bool is_product(const struct node *n)

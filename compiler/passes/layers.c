@@ -6,7 +6,6 @@
 #include "passes/layers.h"
 
 #include <math.h>
-#include <string.h>
 
 static struct value *to_type(struct build *b, struct value *x, enum element type)
 {

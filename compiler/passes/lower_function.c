@@ -5,7 +5,6 @@
 
 #include "passes/workspace.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Sums and statistics are FP32 whatever the operand is. */

@@ -2,8 +2,6 @@
  * of many micro-batches repeats itself, so the last one and the update are shown. */
 #include "report/lanes.h"
 
-#include <string.h>
-
 /* ── recording ───────────────────────────────────────────────────────────────── */
 
 static void add_block(block_list *all, struct block b)

@@ -1,8 +1,6 @@
 /* Why a point is not the best, in words. */
 #include "search/search.h"
 
-#include <string.h>
-
 const char *search_time_text(int64_t picoseconds)
 {
     return text_seconds((double)picoseconds * 1e-12);

@@ -5,7 +5,6 @@
 #include "search/search.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const char *const other_names[] = {"slowest device", "contention", "launch", "host",
                                           "jitter"};

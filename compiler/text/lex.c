@@ -10,7 +10,6 @@
 #define YYLTYPE PLAN_LTYPE
 #include "plan.lex.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 void lex_start(struct lex *lx, int file)

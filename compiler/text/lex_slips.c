@@ -7,7 +7,6 @@
 #include "text/language.h"
 #include "plan.tab.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ── Names, blocks, entries ──────────────────────────────────────────────────── */

@@ -16,8 +16,6 @@
 #define _GNU_SOURCE
 #include "device.h"
 
-#include <stdio.h>
-
 #include "shared/world_mpi.h"
 
 struct group {

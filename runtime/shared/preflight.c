@@ -11,7 +11,6 @@
 #include "output.h"
 #include "watch.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,8 +2,6 @@
  * many, every second one goes and the distance doubles: a run of any length is covered evenly. */
 #include "readings.h"
 
-#include <string.h>
-
 static bool is_regular(const struct readings *r, int64_t step) { return step % r->every == 0; }
 
 void readings_add(struct readings *r, struct reading next)

@@ -13,8 +13,6 @@
 #include <limits.h>
 #include <malloc.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ── coming up ───────────────────────────────────────────────────────────────── */

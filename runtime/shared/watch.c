@@ -5,7 +5,6 @@
 #include "watch.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { TRACED = 2 };

@@ -11,7 +11,6 @@
 
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 enum { START_TIMEOUTS = 10, START_SECONDS = 60 };
