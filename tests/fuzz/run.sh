@@ -35,7 +35,7 @@ why=$(python3 "$here/fuzz.py" "$planc" ir $count 3 a lower.ir memory.ir) && ok d
 # ── guided by coverage ────────────────────────────────────────────────────────
 if [ -z "$guided" ]; then
     skip guided "no clang with libFuzzer (clang and libclang-rt-14-dev)"
-elif ! make -s -C "$top" -j2 build/planc-fuzz >guided.log 2>&1; then
+elif ! make -s -C "$top" -j2 SANITIZE= build/planc-fuzz >guided.log 2>&1; then
     fail guided "does not build: $(tail_of guided.log)"
 else
     # so many texts, however fast the machine is; LONG=1: for so long

@@ -110,6 +110,7 @@ int main(int argc, char **argv)
     if (!bench) {
         for (int i = 0; i < n && !wrong; i++)
             wrong = check(structure_of(s, plan[i]), plan[i], intern_format("point %d", i));
+        free(plan);
         return wrong != 0;
     }
     rate("structures", now() - begin, n_known);
